@@ -244,6 +244,8 @@ def _bisect(given: argparse.Namespace) -> int:
             weights=given.weights,
             sparsity=given.sparsity,
             scales=given.scales,
+            calibrators=opening.calibrators(given.calibrate),
+            treatments=given.treat,
             compiler=release,
         )
     found = study.bisect(*given.compiler, folder=given.output, builds=given.builds, seconds=given.seconds)
@@ -282,6 +284,8 @@ def _prepare(given: argparse.Namespace) -> int:
         weights=given.weights,
         sparsity=given.sparsity,
         scales=given.scales,
+        calibrators=opening.calibrators(given.calibrate),
+        treatments=given.treat,
     )
     done = study.export(name, given.output, cache=given.cache, version=given.cache_version or VERSION)
     notes = prepared.notes

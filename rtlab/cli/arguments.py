@@ -337,6 +337,21 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
         "percentile(99.9) (default: auto; minmax for fp8)",
     )
     parser.add_argument(
+        "--calibrate",
+        action="append",
+        default=[],
+        metavar="PATTERN=CALIBRATOR",
+        help="another calibrator for single values: their names, or those of nodes that read them, with * and ?",
+    )
+    parser.add_argument(
+        "--treat",
+        action="append",
+        default=[],
+        metavar="TREATMENT",
+        help="what makes rounding cost less accuracy: equalize, smooth(0.5), reconstruct or correct, of all nodes or "
+        'of a pattern, as in "equalize /layer1/*"',
+    )
+    parser.add_argument(
         "--scales",
         default=None,
         metavar="IN.cache",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,8 @@ def planned(given: argparse.Namespace, precisions: Sequence[str]) -> Study:
             weights=given.weights,
             sparsity=given.sparsity,
             scales=given.scales,
+            calibrators=calibrators(given.calibrate),
+            treatments=given.treat,
             compiler=given.compiler,
         )
     return study
@@ -181,4 +184,23 @@ def pins(given: Sequence[str]) -> dict[str, str]:
                 f'Cannot read --pin "{item}": it is not PATTERN=PRECISION. Write for example --pin "/head/*=fp16".'
             )
         made[pattern] = precision
+    return made
+
+
+def calibrators(given: Sequence[str]) -> dict[str, str]:
+    """Patterns of values with their calibrators.
+
+    Raises:
+        VariantError: one is not written as PATTERN=CALIBRATOR.
+    """
+    made: dict[str, str] = {}
+    for item in given:
+        # A calibrator may have an equals sign in its brackets.
+        found = re.fullmatch(r"(.+?)=(\w+(?:\(.*\))?)", item)
+        if found is None:
+            raise VariantError(
+                f'Cannot read --calibrate "{item}": it is not PATTERN=CALIBRATOR. Write for example '
+                '--calibrate "/head/*=percentile(99.9)".'
+            )
+        made[found[1]] = found[2]
     return made

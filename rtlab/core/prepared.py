@@ -62,7 +62,8 @@ class Prepared:
     their source by ``rtlab.origin``, and in ``emulation`` every value of the source keeps its name. ``scales``
     are those of the quantized activations; ``notes`` say what differs from what one would expect, above all
     what stays FP32 and why. ``precisions`` tells in what a main-graph node of the source is computed, by id,
-    as the typed graph says; FP32 is left out.
+    as the typed graph says; FP32 is left out. ``reference`` is what its values are compared with where the channels of
+    some have another scale than in the source; None where that is the source itself.
     """
 
     model: Model
@@ -70,6 +71,7 @@ class Prepared:
     scales: Mapping[str, Scale] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     precisions: Mapping[str, Precision] = dataclasses.field(default_factory=dict)
+    reference: Model | None = None
 
     @property
     def emulation(self) -> Model:

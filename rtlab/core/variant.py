@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, TypeVar, cast, get_args
 
 from rtlab.core.options import BuildOptions
 from rtlab.core.phrases import quoted
+from rtlab.core.treatment import Treatment, TreatmentKind
 from rtlab.errors import VariantError
 
 
@@ -282,7 +283,9 @@ class Variant:
     their scales. ``sparsity`` holds patterns of the nodes whose weights are pruned to 2:4. ``scales`` names where
     given scales come from, such as a calibration cache; the calibrator is None then. ``options`` is what a TensorRT
     builder is told beyond the model; None leaves everything to it. ``rewrites`` are nodes in another form, which the
-    compiler may treat in another way.
+    compiler may treat in another way. ``calibrators`` give single values another one than ``calibrator``, a pattern
+    each, of which the last that fits counts: it means a value by its name, or what the nodes that it fits read.
+    ``treatments`` are what is done to the model so that rounding costs it less accuracy.
     """
 
     precision: Precision = Precision.FP32
@@ -295,6 +298,8 @@ class Variant:
     scales: str = ""
     options: BuildOptions | None = None
     rewrites: tuple[Rewrite, ...] = ()
+    calibrators: tuple[tuple[str, Calibrator], ...] = ()
+    treatments: tuple[Treatment, ...] = ()
 
     @classmethod
     def of(
@@ -309,6 +314,8 @@ class Variant:
         scales: str = "",
         options: BuildOptions | None = None,
         rewrites: Iterable[str | Rewrite] = (),
+        calibrators: Mapping[str, str | Calibrator] | None = None,
+        treatments: Iterable[str | Treatment] = (),
     ) -> Variant:
         """Resolve strings once, at the edge.
 
@@ -316,7 +323,8 @@ class Variant:
         ``minmax`` for fp8 alone, whose range is wide, ``entropy2`` where TensorRT's own calibrator is asked for. One
         that needs none drops it, so that equal work has equal names. ``target`` None means ``cpu``. A mapping from
         patterns to precisions mixes them: ``{"*": "int8", "/head/*": "fp16"}``; without ``*`` the other nodes are
-        fp32. ``sparsity`` True prunes every weight that can be.
+        fp32. ``sparsity`` True prunes every weight that can be. Treatments and calibrators that would do nothing for
+        these precisions are dropped.
 
         Raises:
             VariantError: a name is unknown, or the target cannot do a precision.
@@ -377,6 +385,8 @@ class Variant:
             scales if scaled else "",
             options if options is not None and options.count else None,
             tuple(sorted({Rewrite.of(r) for r in rewrites})),
+            _single(calibrators) if how is not None else (),
+            _treated(treatments, used, options),
         )
 
     @property
@@ -397,6 +407,9 @@ class Variant:
             parts.append("2:4")
         if self.rewrites:
             parts.append(f"{len(self.rewrites)} rewritten")
+        if self.calibrators:
+            parts.append(f"{len(self.calibrators)} calibrated apart")
+        parts += dict.fromkeys(t.done for t in self.treatments)
         if self.options is not None:
             told = self.options.count - self.options.implicit
             parts += ["implicit"] if self.options.implicit else []
@@ -414,6 +427,36 @@ class Variant:
         if self.sparsity:
             spelled.append("2:4" + ("" if self.sparsity == ("*",) else f" {','.join(self.sparsity)}"))
         spelled += map(str, self.rewrites)
+        spelled += [f"{pattern}={c}" for pattern, c in self.calibrators]
+        spelled += map(str, self.treatments)
         if self.options is not None:
             spelled.append(str(self.options))
         return f"{' '.join(spelled)}@{self.target}" + (f"/{self.backend}" if self.backend else "")
+
+
+def _single(given: Mapping[str, str | Calibrator] | None) -> tuple[tuple[str, Calibrator], ...]:
+    """Calibrators of single values, by pattern."""
+    if given is not None and not isinstance(given, Mapping):
+        raise VariantError(
+            f"Cannot calibrate single values by {given!r}: it is no mapping. "
+            'Write calibrators={"/layer1/*": "percentile(99.99)"}.'
+        )
+    return tuple((str(pattern), Calibrator.of(c)) for pattern, c in (given or {}).items())
+
+
+def _treated(
+    given: Iterable[str | Treatment], used: Iterable[Precision], options: BuildOptions | None
+) -> tuple[Treatment, ...]:
+    """The treatments that do something for the precisions in use, in the order in which they are carried out."""
+    asked = (given,) if isinstance(given, (str, Treatment)) else tuple(given)
+    treatments = {Treatment.of(t) for t in asked}
+    if treatments and options is not None and options.implicit:
+        raise VariantError(
+            "Cannot treat a model that TensorRT quantizes by itself: its graph stays as it is. "
+            "Leave implicit INT8 out, or the treatments."
+        )
+    narrow = set(used) - {Precision.FP32, Precision.TF32}
+    few = narrow - {Precision.FP16, Precision.BF16}
+    kinds = get_args(TreatmentKind)
+    kept = {t for t in treatments if (few if t.kind in {"correct", "reconstruct"} else narrow)}
+    return tuple(sorted(kept, key=lambda t: (kinds.index(t.kind), t)))

@@ -1,4 +1,4 @@
-"""Which node is asked to compute in which precision, from a variant's precision and its pins."""
+"""Which node is asked to compute in which precision, and which value has which calibrator, by a variant's patterns."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rtlab.core.phrases import quoted
-from rtlab.core.variant import Precision, Variant
+from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.errors import VariantError
 
 if TYPE_CHECKING:
@@ -44,6 +44,55 @@ def fitting(model: Model, pattern: str) -> tuple[str, ...]:
     """
     ids = tuple(n.id for n in model.top)
     return (pattern,) if pattern in ids else tuple(n.id for n in model.top if _fits(pattern, n))
+
+
+def calibrators(
+    model: Model, variant: Variant, activations: Mapping[str, Iterable[tuple[str, int]]]
+) -> Mapping[str, Calibrator]:
+    """The calibrator of each quantized value that has one of its own, from a variant's patterns.
+
+    A pattern means a value by its name, in which ``*`` and ``?`` stand for any characters, or what the nodes read that
+    it means as a pin's pattern does; of several that fit, the last counts.
+
+    Args:
+        model: The model.
+        variant: Its patterns.
+        activations: The quantized values, each with the inputs (node and position) that read it.
+    """
+    own: dict[str, Calibrator] = {}
+    for pattern, calibrator in variant.calibrators:
+        own.update(dict.fromkeys(_meant(model, pattern, activations), calibrator))
+    return own
+
+
+def check_calibrators(
+    model: Model, variant: Variant, activations: Mapping[str, Iterable[tuple[str, int]]]
+) -> None:
+    """See that each pattern of a calibrator means a value; ``activations`` are all that can be quantized.
+
+    Raises:
+        VariantError: one means none.
+    """
+    for pattern, calibrator in variant.calibrators:
+        if not any(True for _ in _meant(model, pattern, activations)):
+            near = difflib.get_close_matches(pattern, [*activations, *_names(model.top)], n=3, cutoff=0.5)
+            hint = (
+                f"Did you mean {quoted(near)}?"
+                if near
+                else "See rtlab.quantize.quantizable(model) for values."
+            )
+            raise VariantError(
+                f'Cannot calibrate "{pattern}" by "{calibrator}" in model "{model.name}": no value that is quantized, '
+                f"and no node that reads one, is called like this. {hint}"
+            )
+
+
+def _meant(model: Model, pattern: str, activations: Mapping[str, Iterable[tuple[str, int]]]) -> Iterator[str]:
+    nodes = {*fitting(model, pattern)}
+    for value, edges in activations.items():
+        named = pattern == value or fnmatch.fnmatchcase(value, pattern)
+        if named or any(node in nodes for node, _ in edges):
+            yield value
 
 
 def _fits(pattern: str, node: Node) -> bool:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from rtlab.core.model import Model
+from rtlab.core.phrases import many
 from rtlab.core.prepared import Emulation, Prepared
 from rtlab.core.progress import Silent, check
 from rtlab.core.ranges import Ranges
@@ -15,8 +17,8 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
 from rtlab.quantize import half, half_plan, passes, placement, tf32, weights
-from rtlab.quantize.assign import assign
-from rtlab.quantize.calibrators import scales as calibrated
+from rtlab.quantize.assign import assign, calibrators
+from rtlab.quantize.calibrators import scale as calibrated
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.half_plan import stays
 from rtlab.quantize.narrow import HALVES, Narrowing
@@ -241,8 +243,12 @@ class _Preparation:
                 f'{doing} value "{missing[0]}" and {len(missing) - 1} more were not observed. '
                 "Collect every value of rtlab.quantize.quantizable(model)."
             )
-        seen = Ranges({v: ranges.values[v] for v in wanted})
-        return calibrated(seen, self.variant.calibrator, precision=precision)
+        usual = self.variant.calibrator
+        own = calibrators(self._typed, self.variant, wanted)
+        if own:
+            told = (f"{c} for {many(n, 'value')}" for c, n in Counter(map(str, own.values())).items())
+            self.notes.append(f"calibrated apart: {', '.join(told)} of {len(wanted)}; {usual} for the others")
+        return {v: calibrated(v, ranges.values[v], own.get(v, usual), precision) for v in wanted}
 
     def _doubt(self) -> None:
         """Note thresholds that clip more than is healthy, in one line."""

@@ -20,7 +20,7 @@ from rtlab.core.stage import Stage, Standing
 from rtlab.core.task import Task
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import BuildError, Unavailable
-from rtlab.quantize import assign, prepare, rewrites, sparsity
+from rtlab.quantize import assign, prepare, treating
 from rtlab.quantize.export import cache_of
 from rtlab.relation.mapping import Mapping as NodeMapping
 
@@ -153,12 +153,7 @@ def _prepared(job: Job, progress: Progress | None) -> Prepared:
         ready = _prepared(dataclasses.replace(job, variant=variant), progress)
         note = "INT8 is TensorRT's own choice here; errors on the CPU are those of explicit Q/DQ pairs"
         return Prepared(job.model, ready.emulated, ready.scales, (note, *ready.notes))
-    variant = job.variant
-    model = rewrites.rewritten(job.model, variant.rewrites)
-    if not variant.sparsity:
-        return prepare(model, variant, job.ranges, job.scales, progress=progress)
-    chosen = sparsity.matching(model, variant.sparsity)
-    ready = prepare(sparsity.prune(model, chosen), variant, job.ranges, job.scales, progress=progress)
-    count = f"{len(chosen)} node{'s' if len(chosen) != 1 else ''}"
-    note = f"2:4 by magnitude in the weights of {count}"
-    return dataclasses.replace(ready, notes=(note, *ready.notes))
+    model, notes = treating.treated(job.model, job.variant)
+    ready = prepare(model, job.variant, job.ranges, job.scales, progress=progress)
+    moved = any(t.kind in treating.MOVES for t in job.variant.treatments)
+    return dataclasses.replace(ready, notes=(*notes, *ready.notes), reference=model if moved else None)

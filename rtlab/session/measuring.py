@@ -233,7 +233,8 @@ class _Measuring:
 
     def _compare(self, within: Within) -> None:
         job, engine = self.job, self._engine(within)
-        model, ready = job.model, self.result.prepared
+        ready = self.result.prepared
+        model = ready.reference or job.model
         names = _accuracy.comparable(model, ready.model if self._itself else ready.emulate(self.progress))
         if self._itself:
             batch = next(self._data.batches(self.result.prepared.model, 1))

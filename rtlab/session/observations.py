@@ -18,7 +18,7 @@ from rtlab.errors import (
     CalibrationError,
     boundary,
 )
-from rtlab.quantize import sparsity as _sparsity
+from rtlab.quantize import treating
 from rtlab.quantize.ranges import STRIDE
 from rtlab.questions.calibration.seen import Calibration
 from rtlab.session.observer import Observer
@@ -53,7 +53,7 @@ class Observations(Variants[R]):
             self._data.check(self.model)
         self._stride = stride
         self._observer = Observer(self.model, stride)
-        self._pruned: dict[tuple[str, ...], Observer] = {}
+        self._apart: dict[tuple[object, ...], Observer] = {}
         self._ranking: tuple[Ranked, ...] = ()
 
     @property
@@ -83,7 +83,7 @@ class Observations(Variants[R]):
         given.check(self.model)
         with self._lock:
             self._data = given
-            self._observer, self._pruned = Observer(self.model, self._stride), {}
+            self._observer, self._apart = Observer(self.model, self._stride), {}
             self._ranking = ()
         self._changed()
         return self
@@ -186,14 +186,13 @@ class Observations(Variants[R]):
         return self._observer.activations(node, self.data, progress or Silent())
 
     def _observer_of(self, variant: Variant) -> Observer:
-        """The observer of the model that a variant quantizes: pruned weights compute other activations."""
-        if not variant.sparsity:
+        """The observer of the model that a variant rounds: pruned weights, and scale that moved, give others."""
+        key = treating.moved(variant)
+        if key == ((),):
             return self._observer
-        pruned = self._pruned
-        if (known := pruned.get(variant.sparsity)) is not None:
+        apart = self._apart
+        if (known := apart.get(key)) is not None:
             return known
-        chosen = _sparsity.matching(self.model, variant.sparsity)
+        made, _ = treating.treated(self.model, variant)
         # Of two that ask at once the first one's is taken, and what it observes serves both.
-        return pruned.setdefault(
-            variant.sparsity, Observer(_sparsity.prune(self.model, chosen), self._stride)
-        )
+        return apart.setdefault(key, Observer(made, self._stride))

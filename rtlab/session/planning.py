@@ -10,7 +10,8 @@ from rtlab.core.model import Model
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import VariantError
-from rtlab.quantize import assign, rewrites, sparsity
+from rtlab.quantize import assign, placement, rewrites, sparsity, treating
+from rtlab.quantize.assign import check_calibrators
 from rtlab.quantize.cache import CalibrationCache
 
 #: What a user may give in place of a calibrator.
@@ -38,6 +39,9 @@ def resolve(
     assign(model, variant)
     sparsity.matching(model, variant.sparsity)
     rewrites.check(model, variant.rewrites)
+    treating.check(model, variant)
+    if variant.calibrators:
+        check_calibrators(model, variant, placement.plan(model).activations)
     return variant, given
 
 

@@ -17,6 +17,7 @@ from rtlab.core.peaks import Peaks
 from rtlab.core.protocols import Backend, Limits, View
 from rtlab.core.scale import Scale
 from rtlab.core.task import Task
+from rtlab.core.treatment import Treatment
 from rtlab.core.variant import Calibrator, Precision, Rewrite, Target, Variant
 from rtlab.errors import (
     RtlabError,
@@ -127,6 +128,8 @@ class Variants(Generic[R]):
         scales: Scales = None,
         options: BuildOptions | Mapping[str, Any] | None = None,
         rewrites: Sequence[str | Rewrite] = (),
+        calibrators: Mapping[str, str | Calibrator] | None = None,
+        treatments: str | Treatment | Sequence[str | Treatment] = (),
         compiler: str | None = None,
     ) -> Variant:
         """Plan a variant; nothing is built yet.
@@ -149,6 +152,11 @@ class Variants(Generic[R]):
                 ``rtlab.BuildOptions.of`` takes them: ``{"builder_optimization_level": 5}``.
             rewrites: Nodes in another form that computes the same, such as ``"fold /stem/norm/BatchNormalization"``:
                 what ``why`` offers as a remedy.
+            calibrators: Single values with a calibrator of their own, by patterns of their names, or of the nodes that
+                read them: ``{"/layer1/*": "percentile(99.99)"}``; the last that fits counts.
+            treatments: What is done so that rounding costs less accuracy, to all nodes that it suits or those of a
+                pattern behind a space: ``equalize`` and ``smooth(0.5)`` even out channels, ``reconstruct`` rounds
+                weights so that outputs stay, ``correct`` puts mean errors into biases.
             compiler: A release of the compiler that is kept here, such as ``1.5``: see ``rtlab.compilers``.
 
         Raises:
@@ -170,6 +178,8 @@ class Variants(Generic[R]):
             scales=scales,
             options=BuildOptions.of(**options) if isinstance(options, Mapping) else options,
             rewrites=rewrites,
+            calibrators=calibrators,
+            treatments=treatments,
         )
         check_capable(builder, planned[0])
         return self._plan(name, *planned)

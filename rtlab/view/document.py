@@ -56,6 +56,8 @@ def document(result: Facts, model: Model, called: Mapping[str, str] | None = Non
             "weights": result.variant.weights,
             "sparsity": list(result.variant.sparsity),
             "scales": result.variant.scales or None,
+            "calibrators": [{"pattern": p, "calibrator": str(c)} for p, c in result.variant.calibrators],
+            "treatments": [str(t) for t in result.variant.treatments],
         },
         "precisions": {n: str(p) for n, p in result.prepared.precisions.items()},
         "scales": {v: _scale(s) for v, s in result.prepared.scales.items()},

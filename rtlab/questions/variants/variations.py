@@ -117,6 +117,8 @@ def given(variant: Variant) -> dict[str, Any]:
         "sparsity": list(variant.sparsity),
         "options": variant.options,
         "rewrites": list(variant.rewrites),
+        "calibrators": dict(variant.calibrators),
+        "treatments": list(variant.treatments),
     }
 
 

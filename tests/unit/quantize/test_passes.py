@@ -19,6 +19,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import ModelError, VariantError
 from rtlab.quantize import (
+    equalize,
     findings,
     half,
     half_plan,
@@ -87,6 +88,11 @@ def prune(model: Model) -> tuple[Model, Pass] | None:
     return (model, sparsity.Prune(found)) if found else None
 
 
+def equalization(model: Model) -> tuple[Model, Pass] | None:
+    found = equalize.plan(model)
+    return (model, equalize.Equalize(found)) if found else None
+
+
 def raise_opset(model: Model) -> tuple[Model, Pass]:
     return model, Raise(21, "for a test")
 
@@ -106,6 +112,7 @@ PASSES: dict[str, tuple[Callable[[Model], tuple[Model, Pass] | None], float]] = 
     "bf16 rounding": (halves(Precision.BF16, half.Round), 15.0),
     "tf32 rounding": (truncate, 40.0),
     "2:4 sparsity": (prune, 0.0),
+    "equalization": (equalization, 90.0),
 }
 
 
@@ -167,7 +174,7 @@ def test_every_pass_of_the_package_is_here() -> None:
     kinds |= {integers.Unfold, rule.Repair, passes.Infer}
     known = {
         k
-        for module in (half, integers, passes, rewrite, rule, sparsity, tf32, weights)
+        for module in (equalize, half, integers, passes, rewrite, rule, sparsity, tf32, weights)
         for k in vars(module).values()
         if isinstance(k, type)
         and hasattr(k, "promises")

@@ -1,0 +1,67 @@
+"""The model that a variant rounds: its source in other forms, pruned, with scale moved between neighbours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rtlab.core.phrases import many
+from rtlab.errors import VariantError
+from rtlab.quantize import equalize, passes, rewrites, sparsity
+from rtlab.quantize.assign import fitting
+
+if TYPE_CHECKING:
+    from rtlab.core.model import Model
+    from rtlab.core.treatment import Treatment
+    from rtlab.core.variant import Variant
+
+#: Those that change the model before it is rounded.
+MOVES = frozenset({"equalize", "smooth"})
+
+
+def treated(model: Model, variant: Variant) -> tuple[Model, tuple[str, ...]]:
+    """The source that a variant's precisions are expressed in, and what was done, in words.
+
+    What is pruned is so by the source's own magnitudes, before scale moves.
+
+    Raises:
+        VariantError: a node lacks a form, or a pattern fits none.
+        ModelError: a weight that is pruned holds NaN or infinity.
+    """
+    made, notes = rewrites.rewritten(model, variant.rewrites), list[str]()
+    if variant.sparsity:
+        chosen = sparsity.matching(made, variant.sparsity)
+        made = sparsity.prune(made, chosen)
+        notes.append(f"2:4 by magnitude in the weights of {many(len(chosen), 'node')}")
+    asked = [t for t in variant.treatments if t.kind == "equalize"]
+    if asked:
+        links = equalize.plan(made, meant(made, asked))
+        notes += equalize.notes(links)
+        if links:
+            made = passes.run(made, [equalize.Equalize(links)], source=True)
+    return made, tuple(notes)
+
+
+def meant(model: Model, treatments: Iterable[Treatment]) -> frozenset[str]:
+    """Ids of the nodes that treatments are for."""
+    return frozenset(n for t in treatments for n in fitting(model, t.pattern))
+
+
+def check(model: Model, variant: Variant) -> None:
+    """See that each treatment's pattern means a node.
+
+    Raises:
+        VariantError: one means none.
+    """
+    for treatment in variant.treatments:
+        if not fitting(model, treatment.pattern):
+            raise VariantError(
+                f'Cannot {treatment.kind} "{treatment.pattern}" in model "{model.name}": no node has an id, a name or '
+                "an operator like this. See model.nodes for ids, or write op:Conv for an operator."
+            )
+
+
+def moved(variant: Variant) -> tuple[object, ...]:
+    """What of a variant decides the activations of the model that it rounds; equal ones are observed once."""
+    moves = tuple(t for t in variant.treatments if t.kind in MOVES)
+    return (variant.sparsity, *((variant.rewrites, moves) if moves else ()))

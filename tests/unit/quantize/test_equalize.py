@@ -1,0 +1,291 @@
+"""Scale moves between neighbours, and the model computes what it did, as ONNX Runtime says of both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import rtlab
+from rtlab.core.treatment import Treatment
+from rtlab.core.variant import Variant
+from rtlab.errors import VariantError
+from rtlab.quantize import equalize, prepare, treating
+from rtlab.quantize.calibrators import percentile
+from rtlab.quantize.links import Constants, links
+
+node = helper.make_node
+rng = np.random.default_rng(5)
+
+
+def equalized(model: Any) -> Any:
+    return treating.treated(model, Variant.of("int8", treatments=["equalize"]))[0]
+
+
+def weight(model: Any, id_: str, position: int = 1) -> np.ndarray:
+    return np.asarray(model.known[model.by_id[id_].inputs[position]].numpy())
+
+
+def test_two_layers_get_the_mean_of_their_ranges(make, run) -> None:
+    """By hand: channel 0 is written with at most 8 and read with 2, so s = 2 and both become 4; channel 1 likewise."""
+    one = np.array([[8.0, 1.0], [-4.0, 0.25]], np.float32)
+    two = np.array([[-2.0, 1.0], [0.5, 0.25]], np.float32)
+    made = make(
+        [
+            node("Gemm", ["x", "one", "c"], ["a"], name="one"),
+            node("Relu", ["a"], ["b"], name="relu"),
+            node("MatMul", ["b", "two"], ["y"], name="two"),
+        ],
+        {"one": one, "two": two, "c": np.array([2.0, -2.0], np.float32)},
+        {"x": ["n", 2]},
+        {"y": ["n", 2]},
+    )
+    after = equalized(made)
+    # r1 = (8, 1), r2 = (2, 0.5): s = (2, sqrt(2)).
+    s = np.sqrt([4.0, 2.0])
+    np.testing.assert_allclose(weight(after, "one"), one / s, rtol=1e-6)
+    np.testing.assert_allclose(weight(after, "two"), two * s[:, None], rtol=1e-6)
+    np.testing.assert_allclose(weight(after, "one", 2), np.array([2, -2]) / s, rtol=1e-6)
+    x = rng.normal(0, 1, (5, 2)).astype(np.float32)
+    np.testing.assert_allclose(
+        run(after, {"x": x}, ["y"])["y"], run(made, {"x": x}, ["y"])["y"], rtol=1e-5, atol=1e-6
+    )
+
+
+def chain(make, middle: list[Any], weights: dict[str, np.ndarray], channels: int = 6) -> Any:
+    """Conv, something, and a depthwise and a pointwise convolution behind it."""
+    spread = np.logspace(-1, 1, channels)
+    held = {
+        "w": rng.normal(0, 0.3, (channels, 3, 3, 3)) * spread[:, None, None, None],
+        "c": rng.normal(0, 0.3, channels),
+        "d": rng.normal(0, 0.3, (channels, 1, 3, 3)),
+        "p": rng.normal(0, 0.3, (4, channels, 1, 1)),
+        **weights,
+    }
+    return make(
+        [
+            node("Conv", ["x", "w", "c"], ["a"], name="conv"),
+            *middle,
+            node("Conv", ["b", "d"], ["e"], name="depth", group=channels),
+            node("LeakyRelu", ["e"], ["f"], name="leaky", alpha=0.2),
+            node("Conv", ["f", "p"], ["y"], name="point"),
+        ],
+        {k: v.astype(np.float32) for k, v in held.items()},
+        {"x": [2, 3, 9, 9]},
+        {"y": [2, 4, None, None]},
+    )
+
+
+MIDDLE = {
+    "relu": ([node("Relu", ["a"], ["b"], name="m")], {}),
+    "slopes": ([node("PRelu", ["a", "s"], ["b"], name="m")], {"s": rng.uniform(-0.5, 0.5, (6, 1, 1))}),
+    "pool": (
+        [node("Relu", ["a"], ["r"], name="r"), node("MaxPool", ["r"], ["b"], name="m", kernel_shape=[2, 2])],
+        {},
+    ),
+    "normal": (
+        [
+            node("BatchNormalization", ["a", "g", "h", "u", "v"], ["n"], name="n", epsilon=0.3),
+            node("Relu", ["n"], ["b"], name="m"),
+        ],
+        {"g": rng.normal(0, 1, 6), "h": rng.normal(0, 1, 6), "u": rng.normal(0, 1, 6), "v": rng.uniform(0.1, 2, 6)},
+    ),
+    "offset and factor": (
+        [
+            node("Add", ["a", "o"], ["k"], name="k"),
+            node("Mul", ["q", "k"], ["l"], name="l"),
+            node("Relu", ["l"], ["b"], name="m"),
+        ],
+        {"o": rng.normal(0, 1, (6, 1, 1)), "q": rng.normal(0, 1, (1, 6, 1, 1))},
+    ),
+    "one offset for all": (
+        [node("Add", ["o", "a"], ["k"], name="k"), node("Relu", ["k"], ["b"], name="m")],
+        {"o": np.array(0.7)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("middle", MIDDLE)
+def test_outputs_stay_whatever_keeps_multiples_between(middle, make, run) -> None:
+    made = chain(make, *MIDDLE[middle])
+    assert ["conv", "depth"] == [link.first for link in links(made)]
+    after = equalized(made)
+    x = rng.normal(0, 1, (2, 3, 9, 9)).astype(np.float32)
+    was, now = (run(m, {"x": x}, ["y", "b"]) for m in (made, after))
+    np.testing.assert_allclose(now["y"], was["y"], rtol=2e-4, atol=2e-6 * np.abs(was["y"]).max())
+    # Something moved, and by one number for each channel.
+    was, now = (np.abs(v["b"]).max((0, 2, 3)) for v in (was, now))
+    assert np.abs(np.log(was[was > 0] / now[was > 0])).max() > 0.1
+
+
+def test_a_chain_ends_with_equal_ranges(make) -> None:
+    """The paper's fixed point: each channel is written and read with the same largest weight."""
+    after = equalized(chain(make, *MIDDLE["relu"]))
+    conv, depth, point = (np.abs(weight(after, n)) for n in ("conv", "depth", "point"))
+    np.testing.assert_allclose(depth.max((1, 2, 3)), conv.max((1, 2, 3)), rtol=1e-2)
+    np.testing.assert_allclose(point.max((0, 2, 3)), depth.max((1, 2, 3)), rtol=1e-2)
+
+
+@pytest.mark.parametrize("op", ["Sigmoid", "Clip", "Abs"])
+def test_scale_stays_before_what_changes_with_it(op, make) -> None:
+    """Abs keeps multiples too, but is not known to; a scale that stays is no error."""
+    assert ["depth"] == [link.first for link in links(chain(make, [node(op, ["a"], ["b"], name="m")], {}))]
+
+
+def test_a_value_that_somebody_else_reads_keeps_its_scale(make) -> None:
+    held = {"w": rng.normal(0, 1, (4, 4)).astype(np.float32)}
+    nodes = [node("MatMul", ["x", "w"], ["a"], name="one"), node("MatMul", ["a", "w"], ["y"], name="two")]
+    alone = make(nodes, held, {"x": [3, 4]}, {"y": [3, 4]})
+    assert 1 == len([*links(alone)])
+    other = make(
+        [*nodes, node("Softmax", ["a"], ["z"], name="soft")], held, {"x": [3, 4]}, {"y": [3, 4], "z": [3, 4]}
+    )
+    assert [] == [*links(other)]
+    seen = make(nodes, held, {"x": [3, 4]}, {"y": [3, 4], "a": [3, 4]})
+    assert [] == [*links(seen)]
+
+
+def test_a_flattened_map_is_read_by_a_matrix(make, run) -> None:
+    """Each channel is as many columns as it has places."""
+    made = make(
+        [
+            node("Conv", ["x", "w"], ["a"], name="conv"),
+            node("Relu", ["a"], ["b"], name="relu"),
+            node("Flatten", ["b"], ["f"], name="flat"),
+            node("Gemm", ["f", "g"], ["y"], name="gemm", transB=1),
+        ],
+        {
+            "w": (rng.normal(0, 1, (3, 2, 2, 2)) * np.array([0.1, 1, 10])[:, None, None, None]).astype(
+                np.float32
+            ),
+            "g": rng.normal(0, 1, (5, 27)).astype(np.float32),
+        },
+        {"x": [2, 2, 4, 4]},
+        {"y": [2, 5]},
+    )
+    after = equalized(made)
+    x = rng.normal(0, 1, (2, 2, 4, 4)).astype(np.float32)
+    was, now = (run(m, {"x": x}, ["y"])["y"] for m in (made, after))
+    np.testing.assert_allclose(now, was, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        np.abs(weight(after, "gemm")).reshape(5, 3, 9).max((0, 2)),
+        np.abs(weight(after, "conv")).max((1, 2, 3)),
+        rtol=1e-2,
+    )
+
+
+def test_a_shared_weight_is_scaled_where_it_is_read(make, run) -> None:
+    """Two nodes that read one constant get their own."""
+    held = {"w": (rng.normal(0, 1, (4, 4)) * np.array([0.01, 1, 1, 9])).astype(np.float32)}
+    made = make(
+        [
+            node("MatMul", ["x", "w"], ["a"], name="one"),
+            node("Relu", ["a"], ["b"], name="relu"),
+            node("MatMul", ["b", "w"], ["y"], name="two"),
+        ],
+        held,
+        {"x": [3, 4]},
+        {"y": [3, 4]},
+    )
+    after = equalized(made)
+    x = rng.normal(0, 1, (3, 4)).astype(np.float32)
+    np.testing.assert_allclose(
+        run(after, {"x": x}, ["y"])["y"], run(made, {"x": x}, ["y"])["y"], rtol=1e-4, atol=1e-5
+    )
+    assert not np.array_equal(weight(after, "one"), weight(after, "two"))
+
+
+def test_no_channel_of_small_weights_gets_a_large_bias(make) -> None:
+    """A dead channel whose bias alone is left would else take the whole range of the value."""
+    one = np.array([[1.0, 1e-9], [1.0, 1e-9]], np.float32)
+    made = make(
+        [node("Gemm", ["x", "one", "c"], ["a"], name="one"), node("Gemm", ["a", "two"], ["y"], name="two")],
+        {"one": one, "two": np.eye(2, dtype=np.float32), "c": np.array([0.1, 0.5], np.float32)},
+        {"x": [1, 2]},
+        {"y": [1, 2]},
+    )
+    assert np.abs(weight(equalized(made), "one", 2)).max() <= 1.0
+
+
+def test_the_scale_of_a_link_is_the_published_one(make) -> None:
+    made = chain(make, *MIDDLE["relu"])
+    first = next(iter(links(made)))
+    r1 = np.abs(weight(made, "conv")).max((1, 2, 3)).astype(np.float64)
+    r2 = np.abs(weight(made, "depth")).max((1, 2, 3)).astype(np.float64)
+    np.testing.assert_allclose(equalize.factors(Constants(made), first), np.sqrt(r1 * r2) / r2)
+
+
+def test_a_treatment_reads_as_it_is_written() -> None:
+    for text in (
+        "equalize",
+        "smooth",
+        "smooth(0.7)",
+        "reconstruct /head/*",
+        "reconstruct(0.05) op:Conv",
+        "correct",
+    ):
+        assert text == str(Treatment.of(text))
+    assert Treatment("smooth", "/a b", 0.25) == Treatment.of("smooth( alpha = 0.25 )  /a b")
+    for wrong in ("equalise", "smooth(2)", "smooth(x)", "equalize(0.5)", "", "reconstruct(0)"):
+        with pytest.raises(VariantError, match="Cannot treat a model"):
+            Treatment.of(wrong)
+
+
+def test_a_variant_is_named_by_its_treatments() -> None:
+    one = Variant.of(
+        "int8", calibrators={"/a/*": "percentile(99.9)"}, treatments=["correct", "equalize", "equalize"]
+    )
+    assert "int8·auto /a/*=percentile(99.9) equalize correct@cpu" == one.id
+    assert "int8·auto · 1 calibrated apart · equalized · corrected" == one.name
+    plain = Variant.of("fp32", calibrators={"/a/*": "mse"}, treatments=["equalize", "correct"])
+    assert Variant.of("fp32") == plain, "what does nothing is no other variant"
+    assert ("equalize",) == tuple(map(str, Variant.of("fp16", treatments=["equalize", "correct"]).treatments))
+    with pytest.raises(VariantError, match="no mapping"):
+        Variant.of("int8", calibrators=["mse"])  # type: ignore[arg-type]
+
+
+def test_a_pattern_of_no_node_is_refused() -> None:
+    study = rtlab.Study(rtlab.samples.load("digits_outlier").model)
+    with pytest.raises(VariantError, match='Cannot equalize "/nowhere/'):
+        study.add("a", precision="int8", treatments=["equalize /nowhere/*"], target="cpu")
+    with pytest.raises(VariantError, match='Cannot calibrate "/nowhere/'):
+        study.add("a", precision="int8", calibrators={"/nowhere/*": "mse"}, target="cpu")
+
+
+def test_single_values_have_their_own_calibrator() -> None:
+    """Scales by hand from the ranges: a value by its name, and what a node reads."""
+    sample = rtlab.samples.load("digits_outlier")
+    study = rtlab.Study(sample.model, data=sample.calibration.take(64))
+    ranges = study.ranges()
+    stem = sample.model.by_id["/stem/Conv"].inputs[0]
+    last = sample.model.by_id["/blocks/0/depthwise/Conv"].inputs[0]
+    chosen = {"/stem/Conv": "percentile(99)", last: "percentile(98)"}
+    ready = prepare(sample.model, Variant.of("int8", calibrator="minmax", calibrators=chosen), ranges)
+    assert percentile(ranges.values[stem], p=99) == ready.scales[stem].amax
+    assert percentile(ranges.values[last], p=98) == ready.scales[last].amax
+    others = {v: s.amax for v, s in ready.scales.items() if v not in {stem, last}}
+    usual = prepare(sample.model, Variant.of("int8", calibrator="minmax"), ranges).scales
+    assert others == {v: usual[v].amax for v in others}
+    assert any(
+        n.startswith("calibrated apart: percentile(99) for 1 value, percentile(98) for 1")
+        for n in ready.notes
+    )
+    # Of two that fit, the last counts.
+    both = Variant.of("int8", calibrator="minmax", calibrators={stem: "percentile(97)", "*": "minmax"})
+    assert usual[stem].amax == prepare(sample.model, both, ranges).scales[stem].amax
+
+
+def test_an_equalized_variant_is_calibrated_on_its_own_activations() -> None:
+    """And compared with the model whose channels have its scale: the error is that of rounding."""
+    sample = rtlab.samples.load("digits_outlier")
+    study = rtlab.Study(sample.model, data=sample.calibration.take(64))
+    study.add("int8", precision="int8", calibrator="minmax", treatments=["equalize"], target="cpu")
+    study.run()
+    facts = study.facts["int8"]
+    inner = sample.model.by_id["/blocks/0/pointwise/Conv"].inputs[0]
+    assert facts.ranges.values[inner].amax != study.ranges().values[inner].amax
+    assert facts.prepared.scales[inner].amax == facts.ranges.values[inner].amax
+    assert any("13 products equalized" in n for n in facts.prepared.notes)
+    assert facts.prepared.reference is not None
