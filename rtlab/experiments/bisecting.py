@@ -17,7 +17,8 @@ from rtlab.errors import BuildError, ModelError
 from rtlab.experiments.experiment import Rig
 from rtlab.experiments.why import cutting
 from rtlab.experiments.why.oracle import Under, built
-from rtlab.questions.bisection import Bisection, Changed, Reproduction, changed, doing
+from rtlab.questions.bisection import Bisection, Changed, Changes, Reproduction, changed, doing
+from rtlab.questions.bisection.regrouped import Kind, places
 from rtlab.questions.why.missed import BETWEEN, readers
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.relate import relate
@@ -47,7 +48,8 @@ class BisectionSide:
 class Bisecting:
     """Find the groups of nodes that two engines run in other steps, and for each the smallest part that shows it.
 
-    Both compilers build ever larger neighbourhoods of a group until they differ about it as they do in the whole; of
+    Both compilers build ever larger neighbourhoods of a group, or of one of the places that changed alike, until they
+    differ about it as they do in the whole, in which nodes share their steps or in their kernels; of
     that part nodes are left out, half of them at a time and at last one by one, as long as the two still differ.
 
     Attributes:
@@ -80,28 +82,40 @@ class _Bisecting:
         if one.facts is None or two.facts is None:
             yield from self._refusal(0 if one.facts is None else 1)
             return
-        found = list(changed(one.facts, two.facts))
-        yield self._record(found, self._told(found))
+        changes = changed(one.facts, two.facts)
+        found = list(changes.rows)
+        yield self._record(found, self._told(changes))
         if one.builder is None or two.builder is None:
             return
         self.rig.phase("Looking for the smallest parts", len(found))
         for at, change in enumerate(self.rig.each(list(found), _DOING)):
             found[at] = self._shown(change)
             self.rig.advance()
-            yield self._record(found, self._told(found))
+            yield self._record(found, self._told(changes))
 
-    def _told(self, found: Sequence[Changed]) -> str:
+    def _told(self, found: Changes) -> str:
         one, two = self.sides
-        if not found:
+        if not found.rows and not found.alone:
             return f"{one.title} and {two.title} take the same steps."
-        layers = " and ".join(
-            f"{len(s.facts.engine.layers) - s.facts.engine.sync}" for s in self.sides if s.facts is not None
-        )
-        groups = many(len(found), "group")
-        text = f"{groups} of nodes changed from {one.title} to {two.title} ({layers} layers)."
+        counts = [len(s.facts.engine.layers) - s.facts.engine.sync for s in self.sides if s.facts is not None]
+        layers = " became ".join(map(str, dict.fromkeys(counts)))
+        groups = many(len(found.rows), "group") if found.rows else "no group"
+        told = [f"From {one.title} to {two.title}, {groups} of nodes changed ({layers} layers)."]
+        shared = [c for c in found.rows if c.kind]
+        if shared:
+            count, ways = sum(c.places for c in shared), len(shared)
+            where = f"At {many(count, 'place')}" if count > 1 else "At one place"
+            kinds = f", in {ways} ways" if 1 < ways < count else ", each alike" if ways < count else ""
+            told.append(f"{where}{kinds}, nodes share a layer with others than before.")
+        if found.alone:
+            what = f": {found.types}" if found.types else ""
+            told.append(
+                f"{many(found.alone_nodes, 'node')} {'keeps its' if found.alone_nodes == 1 else 'keep their'} grouping "
+                f"and differ{'s' * (found.alone_nodes == 1)} in kernels or types alone{what}."
+            )
         if one.builder is None or two.builder is None:
-            text += " No part was built: an engine from files has no compiler here that could be asked."
-        return text
+            told.append("No part was built: an engine from files has no compiler here that could be asked.")
+        return " ".join(told)
 
     def _record(self, found: Sequence[Changed], text: str, **more: object) -> Bisection:
         one, two = self.sides
@@ -136,6 +150,7 @@ class _Bisecting:
         row = Changed(
             tuple(n for n in chosen if n in self.sides[0].model.by_id),
             chosen[0],
+            1,
             *(("refused", "built") if refusing == 0 else ("built", "refused")),
             "the compiler refuses it",
             part=len(models[1 - refusing].top),
@@ -146,24 +161,34 @@ class _Bisecting:
 
     def _shown(self, change: Changed) -> Changed:
         """A change with the smallest part that shows it, where there is one."""
-        nodes = [n for n in change.nodes if all(n in s.model.by_id for s in self.sides)]
+        nodes = [n for n in change.example if all(n in s.model.by_id for s in self.sides)]
         if not nodes:
             return change
+        some: tuple[list[Model], Kind] | None = None
         for hops in (0, *_HOPS):
             if self.rig.over:
                 break
             around = [cutting.around(s.model, nodes, hops) for s in self.sides] if hops else None
             models = around or self._cut_all(nodes)
-            if self._differ(models, nodes):
-                return self._smallest(change, models, nodes)
-        return change
+            shown = self._differ(models, nodes, grouped=bool(change.kind))
+            if shown is not None and change.kind <= shown:
+                return self._smallest(change, models, nodes, change.kind)
+            if shown and some is None and shown & change.kind:
+                some = models, shown & change.kind
+        # Where the whole of it takes more than that, a part of it is shown.
+        return self._smallest(change, some[0], nodes, some[1]) if some is not None else change
 
-    def _smallest(self, change: Changed, models: Sequence[Model], nodes: Sequence[str]) -> Changed:
+    def _smallest(
+        self, change: Changed, models: Sequence[Model], nodes: Sequence[str], kind: Kind
+    ) -> Changed:
         units = _units(models[0])
 
         def differs(chosen: Sequence[str]) -> bool:
             inside = [n for n in nodes if n in chosen]
-            return bool(inside) and self._differ(self._cut_all(chosen), inside)
+            if not inside:
+                return False
+            shown = self._differ(self._cut_all(chosen), inside, grouped=bool(kind))
+            return shown is not None and kind <= shown
 
         chosen = self._fewest(units, differs)
         small = self._cut_all(chosen) if len(chosen) < len(units) else list(models)
@@ -186,13 +211,20 @@ class _Bisecting:
                 size = min(len(left), 2 * size)
         return left
 
-    def _differ(self, models: Sequence[Model], nodes: Sequence[str]) -> bool:
-        """Whether the two compilers do other steps for some nodes of a part."""
+    def _differ(self, models: Sequence[Model], nodes: Sequence[str], *, grouped: bool) -> Kind | None:
+        """How the two compilers differ about some nodes of a part: who shares a step with whom, or else their steps.
+
+        None where they do not differ; of steps nothing more is told.
+        """
         made = [self._build(s, m) for s, m in zip(self.sides, models, strict=True)]
         if made[0] is None or made[1] is None:
-            return False
-        one, two = (doing(relation, engine, nodes) for engine, relation in (made[0], made[1]))
-        return one != two
+            return None
+        (engine, relation), (other, its) = made[0], made[1]
+        if grouped:
+            found = places(models[0], (relation, its), (engine, other), nodes)
+            return frozenset().union(*(p.kind(models[0]) for p in found)) if found else None
+        one, two = doing(relation, engine, nodes), doing(its, other, nodes)
+        return frozenset() if one != two else None
 
     def _build(self, side: BisectionSide, model: Model | None) -> tuple[Engine, Mapping] | None:
         """What a compiler makes of a part; None where it refuses, or nothing can be cut so."""

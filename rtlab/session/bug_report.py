@@ -77,17 +77,30 @@ def _lines(found: Bisection, model: Model, releases: Sequence[str]) -> list[str]
     return lines
 
 
+def _read_as(change: Changed) -> list[str]:
+    """How the steps of nodes that share them otherwise are read."""
+    if not change.kind:
+        return []
+    told = 'What stands between two ";" is one layer, and "+" joins the nodes that it runs'
+    also = " with " in f"{change.first} {change.second}"
+    besides = '; "with Q" says that it quantizes for a neighbour too, and "with DQ" that it reads what was quantized'
+    return ["", f"{told}{besides * also}."]
+
+
 def _change(at: int, change: Changed, releases: Sequence[str]) -> list[str]:
     """One change: what differs, the part that shows it, and how to see it."""
-    several = f" and {many(len(change.nodes) - 1, 'more node')}" if len(change.nodes) > 1 else ""
+    mine = len(change.example or change.nodes)
+    several = f" and {many(mine - 1, 'more node')}" if mine > 1 else ""
+    alike = f", and {many(change.places - 1, 'more place')} like it" if change.places > 1 else ""
     taken = f", {number(change.delta, 'ms', signed=True)} (estimated)" if change.delta else ""
     lines = [
-        f"## {at}. {change.title}{several}",
+        f"## {at}. {change.title}{several}{alike}",
         "",
         f"{change.cause[:1].upper()}{change.cause[1:]}{taken}.",
         "",
         f"- before: {change.first or 'nothing of its own'}",
         f"- after: {change.second or 'nothing of its own'}",
+        *_read_as(change),
     ]
     if change.shown is None:
         return [*lines, "", "No part of the model was found that shows it."]

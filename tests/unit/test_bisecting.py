@@ -12,7 +12,8 @@ import rtlab
 from rtlab.cli import main
 from rtlab.core.engine import Engine
 from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest, Progress
+from rtlab.core.protocols import BuildRequest, Capabilities, Progress
+from rtlab.core.variant import Precision
 from rtlab.errors import Cancelled
 from rtlab.testing import tiny_model
 from ruled import Ruled
@@ -122,13 +123,13 @@ def test_both_refuse() -> None:
 
 
 def test_the_budget_and_a_stop_leave_what_was_found() -> None:
-    ops = ("Sigmoid", "Exp", "Add", "Relu", "Sigmoid", "Relu", "Exp", "Add", "Tanh")
+    ops = ("Sigmoid", "Exp", "Add", "Relu", "Sigmoid", "Relu", "Tanh", "Add", "Tanh")
     few = study(chain(*ops), Older(), Newer()).bisect("old", "new", builds=1)
     assert [False, True] == [c.part is None for c in few.changes]
 
 
 def test_a_stop_in_the_middle_gives_what_was_found() -> None:
-    ops = ("Sigmoid", "Exp", "Add", "Relu", "Sigmoid", "Relu", "Exp", "Add", "Tanh")
+    ops = ("Sigmoid", "Exp", "Add", "Relu", "Sigmoid", "Relu", "Tanh", "Add", "Tanh")
     made = study(chain(*ops), Older(), Newer())
 
     class Stopping(Silent):
@@ -144,13 +145,83 @@ def test_a_stop_in_the_middle_gives_what_was_found() -> None:
         study(chain(*ops), Older(), Newer()).bisect("old", "new", progress=stopped)
 
 
+def test_places_that_changed_alike_are_one_group_with_one_part() -> None:
+    ops = ("Sigmoid", "Exp", "Add", "Relu", "Sigmoid", "Relu", "Exp", "Add", "Tanh")
+    (change,) = study(chain(*ops), Older(), Newer()).bisect("old", "new").changes
+    assert (2, "Exp6") == (change.places, change.title)
+    assert ("Exp1", "Add2", "Relu3", "Exp6", "Add7") == change.nodes
+    assert change.cause.startswith("one step now: Exp and Add; 4 steps became 2")
+    assert ("Exp; Add", "Exp + Add") == (change.first, change.second)
+    assert ["Exp", "Add"] == [n.op for n in change.shown.models[0].top if n.op in ops]
+
+
+class Narrow(Newer):
+    """In half precision under other names, by the same rules."""
+
+    def capabilities(self) -> Capabilities:
+        return dataclasses.replace(super().capabilities(), precisions=(Precision.FP32, Precision.FP16))
+
+    def build(self, request: BuildRequest, progress: Progress) -> Engine:
+        built = super().build(request, progress)
+        layers = [
+            dataclasses.replace(
+                y,
+                name=f"half {y.name}",
+                inputs=tuple(dataclasses.replace(t, dtype="fp16") for t in y.inputs),
+                outputs=tuple(dataclasses.replace(t, dtype="fp16") for t in y.outputs),
+            )
+            for y in built.layers
+        ]
+        return dataclasses.replace(built, layers=tuple(layers))
+
+
+def narrowed(model: rtlab.Model, one: Ruled) -> rtlab.Study:
+    made = rtlab.Study(model)
+    made.add("old", backend=one)
+    made.add("new", backend=Narrow(), precision="fp16")
+    return made
+
+
+def test_between_precisions_kernels_and_types_alone_are_no_group() -> None:
+    found = narrowed(chain("Sigmoid", "Relu", "Exp", "Add", "Tanh"), Ruled()).bisect("old", "new")
+    assert () == found.changes
+    assert 0 == found.builds
+    assert "no group of nodes changed" in found.text
+    assert "5 nodes keep their grouping and differ in kernels or types alone: fp32 became fp16." in found.text
+
+
+def test_between_precisions_a_group_is_a_place_where_nodes_share_a_step_with_others() -> None:
+    found = narrowed(chain("Sigmoid", "Relu", "Exp", "Add", "Tanh"), Older()).bisect("old", "new")
+    (change,) = found.changes
+    assert ("Exp2", "Add3") == change.nodes
+    assert "one step now: Exp2 and Add3" in change.cause
+    assert "At one place, nodes share a layer with others than before." in found.text
+    assert "3 nodes keep their grouping" in found.text
+    # In the part the types differ as everywhere: with one node less nobody shares a step in one engine alone.
+    part = change.shown.models[0]
+    assert ["Exp2", "Add3"] == [n.id for n in part.top if n.op in {"Sigmoid", "Relu", "Exp", "Add", "Tanh"}]
+
+
+def test_kernels_alone_are_a_group_where_the_precision_is_the_same() -> None:
+    class Renamed(Newer):
+        def build(self, request: BuildRequest, progress: Progress) -> Engine:
+            built = super().build(request, progress)
+            layers = (dataclasses.replace(y, name=y.name.replace("Exp", "Fast")) for y in built.layers)
+            return dataclasses.replace(built, layers=tuple(layers))
+
+    found = study(chain("Sigmoid", "Relu", "Exp", "Tanh"), Ruled(), Renamed()).bisect("old", "new")
+    (change,) = found.changes
+    assert (("Exp2",), 1, "other kernels") == (change.nodes, change.places, change.cause)
+    assert "share a layer" not in found.text
+
+
 def test_json_has_what_is_said_and_no_model() -> None:
     from rtlab.documents.crossing import plain
 
     found = study(chain("Exp", "Add", "Tanh"), Older(), Newer()).bisect("old", "new")
     told = json.loads(json.dumps(plain(found), allow_nan=False))
     assert {"first", "second", "changes", "text", "refused", "said", "builds", "seconds"} == {*told}
-    assert {"nodes", "title", "first", "second", "cause", "delta", "part"} == {*told["changes"][0]}
+    assert {"nodes", "title", "places", "first", "second", "cause", "delta", "part"} == {*told["changes"][0]}
 
 
 def test_engines_from_files_tell_their_groups_alone() -> None:

@@ -16,9 +16,10 @@ from rtlab.core.phrases import many
 from rtlab.core.schema import UNSENT, Meaning
 from rtlab.documents.answer import NounTable
 from rtlab.questions import difference, fusion, roofline
+from rtlab.questions.bisection import regrouped
+from rtlab.questions.bisection.regrouped import Kind, Regrouped
 from rtlab.questions.difference import diff
 from rtlab.questions.difference.diff import Group, Side
-from rtlab.questions.why.missed import readers, together
 from rtlab.relation.mapping import Mapping
 
 #: Milliseconds below which a difference is that of rounding.
@@ -39,15 +40,18 @@ class Reproduction:
 
 @dataclasses.dataclass(frozen=True)
 class Changed:
-    """Nodes that two engines run in other steps.
+    """Nodes that two engines run in other steps, at one place or at several that changed alike.
 
-    ``first`` and ``second`` are the steps, by their kernels; ``cause`` says what differs; ``delta`` is what the second
-    takes more, in milliseconds on the GPU of each. ``part`` counts the nodes of the smallest part that still shows it,
-    None where none was built.
+    ``first`` and ``second`` are the steps: what they run, or their kernels where these alone differ; ``cause`` says
+    what differs; ``delta`` is what the second takes more, in milliseconds on the GPU of each. ``part`` counts the nodes
+    of the smallest part that still shows it, None where none was built. ``example`` are the nodes of the place that
+    such a part is looked for around, and ``kind`` says who
+    shares a step with whom now, and is empty where kernels alone differ.
     """
 
     nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")]
     title: Annotated[str, Meaning("First node")]
+    places: Annotated[int, Meaning("Places", note="Where the model changed in this way.")]
     first: Annotated[str, Meaning("Before", origin="reported")]
     second: Annotated[str, Meaning("After", origin="reported")]
     cause: Annotated[str, Meaning("What differs")]
@@ -56,6 +60,21 @@ class Changed:
         None
     )
     shown: Annotated[Reproduction | None, UNSENT] = None
+    example: Annotated[tuple[str, ...], UNSENT] = ()
+    kind: Annotated[Kind, UNSENT] = frozenset()
+
+
+@dataclasses.dataclass(frozen=True)
+class Changes:
+    """All that changed: groups of nodes, and how many places keep their grouping though kernels or types differ.
+
+    ``alone`` are those places, whose nodes are ``alone_nodes``; ``types`` says which types became which.
+    """
+
+    rows: tuple[Changed, ...]
+    alone: int = 0
+    alone_nodes: int = 0
+    types: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,42 +129,109 @@ def kernel(layer: Layer) -> str:
     return _PLACE.sub("", layer.name)
 
 
-def changed(before: Facts, after: Facts) -> tuple[Changed, ...]:
-    """The groups of nodes that two engines of one model run in other steps; neighbours that changed are one.
+def changed(before: Facts, after: Facts) -> Changes:
+    """The groups of nodes that two engines of one model run in other steps, the one with most time at stake first.
 
-    Those that take most more or less come first.
+    A group is a place where nodes share their steps with others than before; places that changed alike are one row.
+    Where the rest differs in kernels alone, neighbours that do are a row of their own; between precisions every layer
+    does, and these are counted.
     """
+    engines, model = (before.engine, after.engine), before.source
     maps = [fusion.mapping(f) for f in (before, after)]
     able = all(roofline.estimate(f) is not None for f in (before, after))
     plain = [Side(f.name, f.engine, m) for f, m in zip((before, after), maps, strict=True)]
-    found = (
-        difference.of(before, after, gpu="target")
-        if able
-        else diff.difference(plain[0], plain[1], before.source)
-    )
-    engines = (before.engine, after.engine)
-    if not before.source.nodes:
-        return tuple(_unmapped(g, engines) for g in found.groups if g.cause != "the same layers")
+    found = difference.of(before, after, gpu="target") if able else diff.difference(plain[0], plain[1], model)
+    if not model.nodes:
+        return Changes(tuple(_unmapped(g, engines) for g in found.groups if g.cause != "the same layers"))
     groups = [g for g in found.groups if g.nodes]
-    other = [g for g in groups if doing(maps[0], engines[0], g.nodes) != doing(maps[1], engines[1], g.nodes)]
+    moved = regrouped.places(model, maps, engines)
+    home = {n: place for place in moved for n in place.nodes}
+    # A group of the comparison is of one place at most: nodes of two places share no step in either engine.
+    stakes: collections.defaultdict[int, list[Group]] = collections.defaultdict(list)
+    left = []
+    for group in groups:
+        place = next((home[n] for n in group.nodes if n in home), None)
+        if place is not None:
+            stakes[id(place)].append(group)
+        elif doing(maps[0], engines[0], group.nodes) != doing(maps[1], engines[1], group.nodes):
+            left.append(group)
+    kinds: collections.defaultdict[object, list[Regrouped]] = collections.defaultdict(list)
+    for place in moved:
+        kinds[place.kind(model)].append(place)
+    rows = [_regrouped(model, maps, engines, alike, stakes) for alike in kinds.values()]
+    types = [_types(f) for f in (before, after)]
+    if types[0] == types[1]:
+        rows += _kernels(model, maps, engines, left)
+        left = []
+    rows.sort(key=lambda c: (-abs(c.delta or 0.0), -len(c.nodes)))
+    became = (
+        " became ".join("/".join(sorted(t)) for t in types) if types[0] != types[1] and all(types) else ""
+    )
+    return Changes(tuple(rows), len(left), sum(len(g.nodes) for g in left), became)
+
+
+def _types(facts: Facts) -> frozenset[str]:
+    """What tells a precision: what was asked for, or the types of the layers where that is not known."""
+    if not facts.recorded:
+        return frozenset(map(str, facts.variant.precisions))
+    return frozenset(y.precision for y in facts.engine.layers if y.precision)
+
+
+def _regrouped(
+    model: Model,
+    maps: Sequence[Mapping],
+    engines: Sequence[Engine],
+    alike: Sequence[Regrouped],
+    stakes: collections.abc.Mapping[int, Sequence[Group]],
+) -> Changed:
+    """Places that changed alike; the one with the fewest nodes stands for all."""
+    example = min(alike, key=lambda p: len(p.nodes))
+    one, two = (regrouped.steps(model, m, e, example.nodes) for m, e in zip(maps, engines, strict=True))
+    return Changed(
+        tuple(n for p in alike for n in p.nodes),
+        example.nodes[0],
+        len(alike),
+        one,
+        two,
+        "; ".join(
+            [regrouped.cause(model, alike), *_besides(maps, engines, [n for p in alike for n in p.nodes])]
+        ),
+        _together([g for p in alike for g in stakes.get(id(p), ())]),
+        example=example.nodes,
+        kind=example.kind(model),
+    )
+
+
+def _together(groups: Iterable[Group]) -> float | None:
+    """What groups take more, in milliseconds; None where that is not known, or nothing."""
+    known = [g.delta for g in groups if g.delta is not None]
+    return total if known and abs(total := sum(known)) > _NOTHING else None
+
+
+def _kernels(
+    model: Model, maps: Sequence[Mapping], engines: Sequence[Engine], other: Sequence[Group]
+) -> list[Changed]:
+    """Groups whose kernels alone differ; neighbours are one."""
     made = []
     steps = [{(k, y.id) for k in (0, 1) for y in serving(maps[k], engines[k], g.nodes)} for g in other]
-    for several in _neighbours(before.source, [g.nodes for g in other], steps):
+    for several in _neighbours(model, [g.nodes for g in other], steps):
         members = [other[i] for i in several]
         nodes = tuple(n for g in members for n in g.nodes)
-        known = [g.delta for g in members if g.delta is not None]
         was, now = (doing(m, e, nodes) for m, e in zip(maps, engines, strict=True))
+        cause = "; ".join(_besides(maps, engines, nodes)) or "other kernels"
         made.append(
             Changed(
                 nodes,
                 members[0].title,
+                1,
                 _said(was - now),
                 _said(now - was),
-                _cause(before.source, maps, engines, nodes),
-                total if known and abs(total := sum(known)) > _NOTHING else None,
+                cause,
+                _together(members),
+                example=nodes,
             )
         )
-    return tuple(sorted(made, key=lambda c: -abs(c.delta or 0.0)))
+    return made
 
 
 def _said(steps: Doing) -> str:
@@ -155,19 +241,9 @@ def _said(steps: Doing) -> str:
     )
 
 
-def _cause(model: Model, maps: Sequence[Mapping], engines: Sequence[Engine], nodes: Sequence[str]) -> str:
-    """What differs: pairs that became one step, or two; or what the same steps do besides."""
-    inside, joined, parted = frozenset(nodes), [], []
-    for node in nodes:
-        for value in model.by_id[node].outputs:
-            for reader in readers(model, value):
-                if reader in inside:
-                    was, now = (together(m, node, reader) for m in maps)
-                    pair = f"{node} and {reader}"
-                    joined += [pair] * (was is False and now is True)
-                    parted += [pair] * (was is True and now is False)
-    told = [f"one step now: {', '.join(joined)}"] * bool(joined)
-    told += [f"apart now: {', '.join(parted)}"] * bool(parted)
+def _besides(maps: Sequence[Mapping], engines: Sequence[Engine], nodes: Sequence[str]) -> list[str]:
+    """What else differs about some nodes: how many steps work for them, and in which types."""
+    told, inside = [], frozenset(nodes)
     counts = [sum(doing(m, e, nodes).values()) for m, e in zip(maps, engines, strict=True)]
     if counts[0] != counts[1]:
         told.append(f"{many(counts[0], 'step')} became {counts[1]}")
@@ -177,7 +253,7 @@ def _cause(model: Model, maps: Sequence[Mapping], engines: Sequence[Engine], nod
     ]
     if all(types) and {*types[0]} != {*types[1]}:
         told.append(f"{'/'.join(types[0])} became {'/'.join(types[1])}")
-    return "; ".join(told) or "other kernels"
+    return told
 
 
 def _unmapped(group: Group, engines: Sequence[Engine]) -> Changed:
@@ -186,7 +262,7 @@ def _unmapped(group: Group, engines: Sequence[Engine]) -> Changed:
         ", ".join(kernel(engine.layer(i)) for i in half.layers)
         for half, engine in zip((group.first, group.second), engines, strict=True)
     )
-    return Changed((), group.title, one, two, group.cause, group.delta)
+    return Changed((), group.title, 1, one, two, group.cause, group.delta)
 
 
 def _neighbours(

@@ -1,0 +1,49 @@
+"""What changed between two precisions on TensorRT-RTX: who shares a step with whom, and a part that shows it."""
+
+from __future__ import annotations
+
+import pytest
+
+import rtlab
+from rtlab import backends
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.questions.why.missed import together
+from rtlab.relation.relate import relate
+
+RTX = backends.get("tensorrt-rtx")
+pytestmark = pytest.mark.skipif(not RTX.availability().ok, reason=RTX.availability().reason)
+
+
+def test_int8_parts_every_convolution_of_an_inception_net_from_what_follows_it_in_three_ways(
+    tmp_path,
+) -> None:
+    """Of 12 the stem and four reductions are alike, twice three branches that a Concat joins, and one is alone."""
+    given = rtlab.samples.load("digits_inception")
+    study = rtlab.Study(given.model, data=given.calibration)
+    for precision in ("fp32", "int8"):
+        study.add(precision, precision=precision, target="sm86", backend="tensorrt-rtx")
+    found = study.bisect("fp32", "int8", folder=tmp_path, builds=20)
+
+    assert [1, 2, 5] == sorted(c.places for c in found.changes)
+    convs = {n.id for n in study.model.top if n.op == "Conv"}
+    moved = [n for c in found.changes for n in c.nodes]
+    assert 12 == len(convs & {*moved})
+    assert len(moved) == len({*moved})
+    assert "At 8 places, in 3 ways, nodes share a layer with others than before." in found.text
+    assert "3 nodes keep their grouping and differ in kernels or types alone: fp32 became int8." in found.text
+    (five,) = (c for c in found.changes if c.places == 5)
+    assert ("Conv + BatchNormalization + Relu", "Conv; BatchNormalization + Relu with Q") == (
+        five.first,
+        five.second,
+    )
+    # The parts for themselves, built anew: one step in fp32, two in int8.
+    told = []
+    for part in five.shown.models:
+        engine = RTX.build(BuildRequest(part, study.variants["fp32"]), Silent())
+        ids = [next(n.id for n in part.top if n.op == op) for op in ("Conv", "BatchNormalization")]
+        told.append(together(relate(part, part, engine), *ids))
+    assert [True, False] == told
+    report = (tmp_path / "report.md").read_text("utf-8")
+    assert "and 4 more places like it" in report
+    assert '"with Q" says that it quantizes' in report
