@@ -1,106 +1,225 @@
-"""Does a verdict of TensorRT-RTX hold for TensorRT? ``python tests/agreement.py`` writes the table that rtlab ships.
+"""Does a verdict of TensorRT-RTX hold for TensorRT? ``python tests/agreement.py`` writes what rtlab ships and its page.
 
-Of the recorded engines those count whose ONNX graph was recorded with them; the graph gets random weights, is built
-with TensorRT-RTX for the GPU that the engine is for, and each pair of neighbours is looked up in both.
+Of the recorded engines those count whose ONNX graph was recorded with them, or whose layers tell enough to remake it
+(``remade.py``). The graph gets random weights, is built with TensorRT-RTX for the GPU that the engine is for or the
+nearest that it builds for, and each pair of neighbours is looked up in both.
 """
 
 from __future__ import annotations
 
 import collections
+import dataclasses
 import datetime
 import json
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
 import onnx
 from onnx import numpy_helper
 
+import pages
 import recorded
+import remade
 import rtlab
+from rtlab.core.model import Model
 from rtlab.questions.fusion import related
 from rtlab.questions.why import agreement
 from rtlab.questions.why.missed import readers, together
 
-#: Of engines whose files do not tell their release, what those say who published them.
-PUBLISHED = {"fuzzy-": "TensorRT 10.4"}
 WHERE = Path(agreement.__file__).with_name("agreement.json")
+PAGE = Path(__file__).parents[1] / "docs" / "agreement.md"
+#: Of engines whose files do not tell it: which release, by those who published them; which network; for which GPU.
+RELEASES = {
+    "fuzzy-jetson": "TensorRT 10.1",
+    "fuzzy-": "TensorRT 10.4",
+    "trex-resnet18": "TensorRT about 8.4",
+    "trex-resnet50": "TensorRT 8.2 to 8.4",
+    "trex-mobilenet": "TensorRT 8.2 to 8.5",
+}
+NETWORKS = {"alexnet": "AlexNet", "mobilenet": "MobileNetV2", "resnet18": "ResNet18", "resnet50": "ResNet50"}
+#: TensorRT-RTX builds for neither a TITAN RTX nor an Orin by itself; the nearest generation stands for them.
+TARGETS = {"a100": "sm80"}
+_PAIR = frozenset({"QuantizeLinear", "DequantizeLinear"})
 
 
-def weighed(path: Path) -> rtlab.Model:
+@dataclasses.dataclass(frozen=True)
+class Asked:
+    """A recorded engine: its graph, whether one layer of it does two nodes' work, and how it computes."""
+
+    folder: Path
+    model: Model
+    own: bool
+    precision: str
+    one: Callable[[str, str], bool | None]
+
+    @property
+    def target(self) -> str:
+        """For which GPU TensorRT-RTX builds the graph."""
+        return next((t for part, t in TARGETS.items() if part in self.folder.name), "sm86")
+
+    def engine(self) -> rtlab.Result:
+        """TensorRT-RTX's engine of the same graph: what is quantized stays so, the rest has the engine's type."""
+        study = rtlab.Study(self.model)
+        study.add("rtx", precision="fp16" if self.precision == "fp16" else "fp32", target=self.target)
+        study.run(["rtx"], compare=False, budget_s=0)
+        return study["rtx"]
+
+
+def weighed(path: Path) -> Model:
     """A recorded graph, whose weights nobody recorded, with random ones of their size."""
     proto = onnx.load(path, load_external_data=False)
     random = np.random.default_rng(0)
     for tensor in proto.graph.initializer:
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             spread = np.sqrt(2 / max(1, int(np.prod(tensor.dims[1:]))))
-            numbers = random.standard_normal(tuple(tensor.dims), np.float32) * np.float32(spread)
-            tensor.CopyFrom(numpy_helper.from_array(numbers, tensor.name))
+            numbers = random.standard_normal(9973, np.float32) * np.float32(spread)
+            tensor.CopyFrom(numpy_helper.from_array(np.resize(numbers, tuple(tensor.dims)), tensor.name))
     return rtlab.load(proto)
 
 
-def pairs(folder: Path) -> tuple[dict[str, collections.Counter[str]], str, str]:
-    """By kind of pair, how many are one step in both, in one alone, in neither; and which two compilers these are."""
-    (graph,) = folder.glob("*.onnx")
-    model = weighed(graph)
-    study = rtlab.Study(model)
-    study.read("tensorrt", **recorded.files(folder))
-    theirs = study["tensorrt"]
-    # The same arithmetic for the same generation of cards.
-    half = any(y.precision == "fp16" for y in theirs.engine.layers)
-    study.add("rtx", precision="fp16" if half else "fp32", target="sm86")
-    study.run(["rtx"], compare=False)
-    mine = study["rtx"]
-    built = related(mine.engine, mine.prepared.model, mine.prepared.model)
-    found: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+def asked(folders: Iterable[Path] = recorded.REAL) -> Iterator[Asked]:
+    """The recorded engines whose graph is known or can be remade."""
+    for folder in folders:
+        layers = recorded.files(folder).get("layers")
+        if layers is None or folder.name in recorded.NAMES_ONLY or folder.name.startswith("cookbook"):
+            continue
+        theirs = rtlab.read(layers=layers).results
+        (result,) = theirs.values()
+        half = any(y.precision == "fp16" for y in result.engine.layers)
+        floats = "fp16" if half else "fp32"
+        if graphs := [*folder.glob("*.onnx")]:
+            study = rtlab.Study(weighed(graphs[0]))
+            study.read("tensorrt", layers=layers)
+            mapping = study["tensorrt"].mapping
+            yield Asked(folder, study.model, True, floats, lambda a, b, m=mapping: together(m, a, b))
+            continue
+        made = remade.Remade(layers, sized=True)
+        model = rtlab.load(onnx.shape_inference.infer_shapes(made.model.proto(), strict_mode=True))
+        homes = {n.id: made.homes[n.name] for n in model.top if n.name in made.homes}
+        quantized = any(n.op in _PAIR for n in model.top)
+
+        def one(a: str, b: str, homes: dict[str, set[int]] = homes) -> bool | None:
+            return bool(homes[a] & homes[b]) if a in homes and b in homes else None
+
+        yield Asked(folder, model, False, agreement.QUANTIZED if quantized else floats, one)
+
+
+def neighbours(model: Model) -> Iterator[tuple[str, str]]:
+    """Pairs of nodes: who computes and who reads it, over what only converts; and either beside its Q or DQ."""
     for node in model.top:
         for value in node.outputs:
-            for reader in readers(model, value):
-                one, other = together(built, node.id, reader), together(theirs.mapping, node.id, reader)
-                if one is None or other is None:
-                    continue
-                where = ("both" if other else "rtx") if one else ("tensorrt" if other else "neither")
-                found[agreement.kind(node.op, model.by_id[reader].op)][where] += 1
-    return found, theirs.engine.title, mine.engine.title
+            direct = [r.id for r in model.consumers.get(value, ())]
+            if node.op == "DequantizeLinear":
+                if not _of_weights(model, node.inputs[0]):
+                    yield from ((node.id, r) for r in direct if model.by_id[r].op not in _PAIR)
+                continue
+            if node.op == "QuantizeLinear":
+                continue
+            yield from ((node.id, r) for r in direct if model.by_id[r].op == "QuantizeLinear")
+            yield from ((node.id, r) for r in dict.fromkeys(readers(model, value)))
+
+
+def _of_weights(model: Model, value: str) -> bool:
+    """Whether a value follows from constants alone."""
+    maker = model.producers.get(value)
+    return value in model.known or (
+        maker is not None and all(_of_weights(model, v) for v in maker.inputs if v)
+    )
+
+
+def count(engine: Asked, mine: rtlab.Result) -> dict[str, collections.Counter[str]]:
+    """By kind of pair, how many are one step in both, in one alone, in neither."""
+    built = related(mine.engine, mine.prepared.model, mine.prepared.model)
+    found: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    for first, second in neighbours(engine.model):
+        one, other = together(built, first, second), engine.one(first, second)
+        if one is None or other is None:
+            continue
+        where = ("both" if other else "rtx") if one else ("tensorrt" if other else "neither")
+        ops = (engine.model.by_id[n].op for n in (first, second))
+        found[agreement.kind(*ops)][where] += 1
+    return found
 
 
 def table() -> dict[str, object]:
     """What is shipped."""
-    total: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    engines, asked = [], set()
-    for folder in recorded.REAL:
-        if not any(folder.glob("*.onnx")):
-            continue
-        found, told, mine = pairs(folder)
-        asked.add(mine)
-        release = next((r for p, r in PUBLISHED.items() if folder.name.startswith(p)), "TensorRT")
-        told = told.replace("TensorRT (version not told)", release)
-        engines.append({"name": folder.name, "compiler": told})
+    total: dict[tuple[str, str], collections.Counter[str]] = collections.defaultdict(collections.Counter)
+    engines, compilers = [], set()
+    for engine in asked():
+        mine = engine.engine()
+        compilers.add(mine.engine.title)
+        name = engine.folder.name
+        found = count(engine, mine)
         for kind, counts in found.items():
-            total[kind].update(counts)
+            total[kind, engine.precision].update(counts)
+            total[kind, engine.precision]["remade"] += 0 if engine.own else counts.total()
+        engines.append({
+            "name": name,
+            "network": next(n for part, n in NETWORKS.items() if part in name),
+            "compiler": next(r for p, r in RELEASES.items() if name.startswith(p)),
+            "precision": engine.precision,
+            "target": engine.target,
+            "remade": not engine.own,
+            "pairs": sum(c.total() for c in found.values()),
+            "alike": sum(c["both"] + c["neither"] for c in found.values()),
+        })  # fmt: skip
+    wheres = ("both", "rtx", "tensorrt", "neither")
     rows = [
-        {"kind": kind, **{k: total[kind][k] for k in ("both", "rtx", "tensorrt", "neither")}}
-        for kind in sorted(total, key=lambda k: (-total[k].total(), k))
+        {"kind": kind, "precision": precision, **{k: counts[k] for k in (*wheres, "remade")}}
+        for (kind, precision), counts in total.items()
     ]
+    rows.sort(key=lambda r: (-sum(r[k] for k in wheres), r["kind"], r["precision"]))
     return {
         "date": datetime.date.today().isoformat(),  # noqa: DTZ011 - the day where it was made
-        "compilers": sorted(asked),
+        "compilers": sorted(compilers),
         "engines": engines,
         "pairs": rows,
     }
 
 
 def lines() -> list[str]:
-    """The table of the documentation, as it has to be."""
+    """The page of the documentation, as it has to be."""
     known = agreement.known()
+    graphs = {True: "remade", False: "recorded"}
+    remade_ones = sum(e.remade for e in known.engines)
     return [
-        "| pair | in both | only TensorRT-RTX | only TensorRT | in neither |",
-        "|---|---|---|---|---|",
-        *(
-            f"| {p.kind.replace(' | ', ', ')} | {p.both} | {p.rtx} | {p.tensorrt} | {p.neither} |"
-            for p in known.pairs
+        "# Does a verdict of TensorRT-RTX hold for TensorRT?",
+        "",
+        *pages.flow(f"""
+            Counted on {known.date} on {len(known.engines)} recorded engines of {len(known.networks)} networks (TensorRT
+            {known.releases}) against {" and ".join(known.compilers)}: pairs of neighbouring nodes that one layer does
+            in both compilers, in one alone, or in neither (reported). A shared label does not count; one layer has to
+            do the work of both. `python tests/agreement.py` counts anew.
+
+            Of {len(known.engines) - remade_ones} engines the ONNX graph was recorded. Of {remade_ones} it is **remade**
+            from the names and tensors of their own layers, and that is a circle to know of: a node stands in such a
+            graph because a layer named it. What TensorRT took away, and readers that no name tells, cannot be seen
+            there, and where nodes share a layer in TensorRT is what the graph was made from. What can be seen is
+            whether TensorRT-RTX joins or parts the nodes that these layers name. Numbers of weights are random, a
+            scale is one for each tensor, and a Q or DQ that no name tells stands where a tensor turns INT8, and counts
+            to the layer that writes or reads it so.
+        """),
+        *(f"- {said}" for said in known.summary),
+        "",
+        *pages.rows(
+            ("engine", "network", "compiler", "precision", "graph", "built for", "pairs", "alike"),
+            (
+                (e.name, e.network, e.compiler, e.precision, graphs[e.remade], e.target, e.pairs, e.alike)
+                for e in known.engines
+            ),
         ),
-    ]
+        *pages.rows(
+            ("pair", "precision", "in both", "only TensorRT-RTX", "only TensorRT", "in neither", "in remade graphs"),
+            (
+                (p.kind.replace(" | ", ", "), p.precision, p.both, p.rtx, p.tensorrt, p.neither, p.remade)
+                for p in known.pairs
+            ),
+        ),
+    ]  # fmt: skip
 
 
 if __name__ == "__main__":
     WHERE.write_text(json.dumps(table(), indent=1) + "\n", encoding="utf-8")
+    agreement.known.cache_clear()
+    PAGE.write_text("\n".join(lines()), encoding="utf-8")

@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+import pages
 import published_nets
 import rtlab
 from rtlab import backends
@@ -171,30 +172,15 @@ def _contents(found: collections.Counter[str]) -> str:
     return ", ".join(f"{n} {op}" for op, n in found.most_common())
 
 
-def _flow(text: str) -> list[str]:
-    """Paragraphs and lists whose lines are wrapped here, one line each."""
-    found: list[str] = []
-    for line in text.strip().splitlines():
-        wrapped = (
-            bool(line.strip()) and not line.lstrip().startswith("- ") and bool(found) and bool(found[-1])
-        )
-        if wrapped:
-            found[-1] += f" {line.strip()}"
-        else:
-            found.append(line.strip())
-    return [*found, ""]
-
-
 def lines(rtx: dict[str, dict[str, int]]) -> list[str]:
     """The page; ``rtx`` are the layers that each release makes of each network."""
     models = {name: made(name) for name in NETS}
     passes = {name: counts(m) for name, m in models.items()}
     dense = after_dense(models["vgg19"])
 
-    def row(name: str) -> str:
+    def row(name: str) -> list[object]:
         before, after = (f"{n} (log)" if name == "googlenet" else str(n) for n in PRINTED[name])
-        cells = [TITLES[name], before, passes[name][0], after, passes[name][-1], *rtx[name].values()]
-        return f"| {' | '.join(map(str, cells))} |"
+        return [TITLES[name], before, passes[name][0], after, passes[name][-1], *rtx[name].values()]
 
     heads = [
         "network",
@@ -207,7 +193,7 @@ def lines(rtx: dict[str, dict[str, int]]) -> list[str]:
     return [
         "# NVIDIA's counts of layers for TensorRT 3, taken apart",
         "",
-        *_flow("""
+        *pages.flow("""
             NVIDIA printed for TensorRT 3 how many layers three networks have before and after fusion: VGG19 43 and 27,
             Inception V3 309 and 113, ResNet-152 670 and 159. Here each network is remade as ONNX to its published list
             of layers, with an eighth of the channels; rtlab's passes (`backend="classic"`) predict what is left, and
@@ -215,10 +201,7 @@ def lines(rtx: dict[str, dict[str, int]]) -> list[str]:
             stands beside them because a log of TensorRT 5.1 tells every decision. `python tests/published_counts.py`
             writes this page.
         """),
-        f"| {' | '.join(heads)} |",
-        "|---" * len(heads) + "|",
-        *map(row, NETS),
-        "",
+        *pages.rows(heads, map(row, NETS)),
         "What the counts before contain:",
         "",
         *(f"- {TITLES[n]}: {_contents(operators(m))}: {passes[n][0]}." for n, m in models.items()),
@@ -234,7 +217,7 @@ def _vgg(passes: tuple[int, ...], dense: list[str]) -> list[str]:
     return [
         f"## VGG19: 27 = {after} + {len(dense)}",
         "",
-        *_flow(f"""
+        *pages.flow(f"""
             Sixteen convolutions with their ReLUs, five poolings, three fully connected layers and the softmax are
             {16 + 5 + 3 + 1}; the two ReLUs behind fully connected layers make 27. The predicted passes fuse these two,
             as logs of later releases do (`Fusing fc6 with relu6`).
@@ -252,7 +235,7 @@ def _resnet(model: Model) -> list[str]:
     return [
         "## ResNet-152: 159, as printed",
         "",
-        *_flow(f"""
+        *pages.flow(f"""
             {convs} convolutions with all that follows them (normalization, scale, sum, ReLU), two poolings, the
             classifier and its softmax are {convs + 4}. Certain: 670 needs normalization and scale as two layers, as in
             Caffe's file; with one there are {670 - norms // 2}. 159 leaves no room for a layer that changes a format:
@@ -272,7 +255,7 @@ def _inception(model: Model, passes: tuple[int, ...]) -> list[str]:
     return [
         f"## Inception V3: 113 = {vertical} - {wanted}, and the figure alone does not tell which {wanted}",
         "",
-        *_flow(f"""
+        *pages.flow(f"""
             94 convolutions with normalization and ReLU, 14 poolings, 11 concatenations, the classifier and its softmax
             are {vertical} after the vertical fusions. The rules take {vertical - after} more: {vertical - merged} by
             merging siblings, and 11 concatenations, for 9 of which a copy is made: {after}.
@@ -294,22 +277,18 @@ def _inception(model: Model, passes: tuple[int, ...]) -> list[str]:
             assume is which blocks were exempt. Where blocks of one kind are treated alike there are {len(solved)} ways
             to take {wanted} layers:
         """),
-        "| 35x35 (3 blocks) | 17x17 (4 blocks) | 8x8 (2 blocks) | reductions (2) |",
-        "|---|---|---|---|",
-        *("| " + " | ".join(f"{way[k][0]}: {way[k][1]}" for k in KINDS) + " |" for way in solved),
-        "",
+        *pages.rows(
+            ("35x35 (3 blocks)", "17x17 (4 blocks)", "8x8 (2 blocks)", "reductions (2)"),
+            ([f"{way[k][0]}: {way[k][1]}" for k in KINDS] for way in solved),
+        ),
         "Rules that hold in every block alike, by what they leave:",
         "",
-        "| siblings | concatenations | layers |",
-        "|---|---|---|",
-        *(f"| {a} | {b} | {vertical - n} |" for (a, b), n in near),
-        "",
-        *_flow(f"""
+        *pages.rows(("siblings", "concatenations", "layers"), ((a, b, vertical - n) for (a, b), n in near)),
+        *pages.flow(f"""
             {"None leaves 113" if not held else f"113 is left by: {'; '.join(held)}"}. The figure cannot decide between
             the ways above, nor whether the network had layers that the published list lacks; rtlab predicts {after}
             and says so.
-        """)[:-1],
-        "",
+        """),
     ]
 
 
