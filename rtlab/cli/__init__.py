@@ -86,7 +86,11 @@ def _backends(given: argparse.Namespace) -> int:
 
 
 def _inspect(given: argparse.Namespace) -> int:
-    study = opening.built(given, [given.precision])
+    study = opening.planned(given, [given.precision])
+    if given.labels is not None and given.precision != "fp32":
+        # What a score is compared with.
+        study.add("fp32", target=given.target, backend=given.backend, compiler=given.compiler)
+    study.run(compare=not given.no_run, budget_s=given.budget)
     if not _told(given, study, given.precision):
         printing.variant(study[given.precision], study)
     return 0
@@ -111,6 +115,7 @@ def _read(given: argparse.Namespace) -> int:
 
 def _told(given: argparse.Namespace, study: Study, name: str) -> bool:
     """Print one question of a variant, or all of it as JSON; False where neither was wanted."""
+    from rtlab.questions import score
     from rtlab.questions.titles import titles
     from rtlab.view.document import document
 
@@ -118,7 +123,8 @@ def _told(given: argparse.Namespace, study: Study, name: str) -> bool:
         found = study.ask(given.ask, variant=name)
         print(json.dumps(found.plain(), allow_nan=False) if given.json else found)
     elif given.json:
-        told = document(study[name].facts, study.model, titles(study.snapshot()))
+        facts, known = study[name].facts, study.snapshot()
+        told = document(facts, study.model, titles(known), baseline=score.reference(known, facts))
         print(json.dumps(told, allow_nan=False))
     return bool(given.ask or given.json)
 

@@ -393,7 +393,23 @@ def _model_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _task_arguments(parser: argparse.ArgumentParser) -> None:
+    """What variants are scored by."""
+    parser.add_argument(
+        "--labels",
+        default=None,
+        metavar="L.npy",
+        help="a label for each sample of --data, which is scored on then beside fp32",
+    )
+    parser.add_argument(
+        "--metric",
+        default=None,
+        help="top-1, top-5, psnr, mse, cosine, perplexity, wer or cer (default: top-1)",
+    )
+
+
 def _build_arguments(parser: argparse.ArgumentParser) -> None:
+    _task_arguments(parser)
     parser.add_argument(
         "--backend",
         default=None,

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from rtlab.core.data import CalibrationData
     from rtlab.core.model import Model
+    from rtlab.core.task import Task
     from rtlab.study import Study
 
 
@@ -63,9 +64,40 @@ def opened(given: argparse.Namespace) -> Study:
             raise ModelError("Cannot apply --shape to a sample: its shapes are set. Give the path of a file.")
         sample = samples.load(given.model)
         data = _data(given, sample.model) if given.data else sample.calibration
-        return Study(sample.model, data=data, task=sample.task)
+        return Study(sample.model, data=data, task=_task(given, data, sample.task))
     model = load(given.model, shapes=_shapes(given.shape))
-    return Study(model, data=_data(given, model) if given.data else None)
+    own = _data(given, model) if given.data else None
+    return Study(model, data=own, task=_task(given, own, None))
+
+
+def _task(given: argparse.Namespace, data: CalibrationData | None, own: Task | None) -> Task | None:
+    """What the arguments score variants by; a sample has a task of its own.
+
+    Raises:
+        CalibrationError: labels have no samples, or a metric no labels.
+    """
+    from rtlab.core.task import Task
+
+    # Other commands take no metric, and labels for something else.
+    if not hasattr(given, "metric") or (given.labels is None and given.metric is None):
+        return own
+    if given.labels is None:
+        if own is None or given.data is not None:
+            raise CalibrationError(
+                f"Cannot score by --metric {given.metric}: there are no labels. Give --labels L.npy beside --data."
+            )
+        return Task(own.data, own.labels, metric=given.metric)
+    if data is None or given.data is None:
+        raise CalibrationError(
+            f"Cannot score by --labels {given.labels}: nothing says of which samples. Give --data D.npz beside it."
+        )
+    known = labels(given.labels)
+    if known.ndim and data.count is not None and len(known) != data.count:
+        raise CalibrationError(
+            f"Cannot score by --labels {given.labels}: there are {len(known)} labels for {data.count} samples. Give "
+            "one for each."
+        )
+    return Task(data, known, metric=given.metric)
 
 
 def first(given: argparse.Namespace) -> tuple[Study, str]:

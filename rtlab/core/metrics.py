@@ -44,7 +44,8 @@ class Tally:
     The score is ``link`` of the sum of ``amounts`` over the sum of ``weights``, both float64 of shape ``(N,)``; they
     are None of a metric that tells one number for all samples. ``hits`` says that amounts are 1 for a hit and 0 for a
     miss. ``resampled`` is in their place what such a metric says of samples drawn anew, always the same draws.
-    ``broken`` counts the samples whose first output has a NaN, ``why`` says in words why there is no interval.
+    ``broken`` counts the samples whose first output has a NaN; ``picked`` samples stand for no others, and have no
+    interval; ``why`` says in words why there is none.
     """
 
     value: float
@@ -53,6 +54,7 @@ class Tally:
     link: Link = "mean"
     resampled: Floats | None = None
     broken: int = 0
+    picked: bool = False
     why: str = ""
 
     @property

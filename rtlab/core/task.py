@@ -79,7 +79,8 @@ class Task:
 
     ``name`` and ``unit`` are shown beside the number, ``higher`` says that more of it is better: those of the metric
     by default, and of a function its name, no unit, and that more is better. ``vocabulary`` are texts by id, of tokens
-    or of classes.
+    or of classes. ``picked`` says that the samples were picked by hand or for what they show: nothing is concluded from
+    them about others, and there are no intervals.
     """
 
     data: CalibrationData
@@ -89,6 +90,7 @@ class Task:
     unit: str | None = None
     higher: bool | None = None
     vocabulary: Sequence[str] = ()
+    picked: bool = False
 
     def __post_init__(self) -> None:
         metric = self.counted
@@ -133,7 +135,9 @@ class Task:
                 raised, or returned no number.
         """
         named, labels = self._given(outputs, samples)
-        found = self._tally(named, labels)
+        found = dataclasses.replace(self._tally(named, labels), picked=self.picked)
+        if self.picked:
+            return dataclasses.replace(found, why="the samples were picked")
         return found if self.counted is not None else self._redrawn(found, named, labels)
 
     def _given(

@@ -37,6 +37,7 @@ class Paired:
 
     ``lost`` samples are hits of the first alone, ``won`` of the second alone, and ``p`` is McNemar's exact p value,
     the chance of so uneven a split of them where both are equally good; all None where samples are no hits or misses.
+    Samples that were picked have no interval and no p.
     """
 
     difference: float
@@ -82,7 +83,9 @@ def paired_shares(lost: int, won: int, samples: int) -> Interval:
 
 
 def interval(tally: Tally) -> Interval | None:
-    """The interval of a score; None where the metric tells nothing of single samples, or there is one sample."""
+    """The interval of a score; None where the metric tells nothing of single samples, or they were picked, or one."""
+    if tally.picked:
+        return None
     if tally.amounts is None or tally.weights is None:
         return None if tally.resampled is None else _percentiles(tally.resampled)
     if tally.hits:
@@ -104,10 +107,13 @@ def paired(first: Tally, second: Tally) -> Paired | None:
         return None
     if first.hits and second.hits:
         lost, won = int(((a == 1) & (b == 0)).sum()), int(((a == 0) & (b == 1)).sum())
-        found = paired_shares(lost, won, count)
-        return Paired(100.0 * (won - lost) / count, found, count, lost, won, mcnemar(lost, won))
+        difference = 100.0 * (won - lost) / count
+        if second.picked:
+            return Paired(difference, None, count, lost, won)
+        return Paired(difference, paired_shares(lost, won, count), count, lost, won, mcnemar(lost, won))
     difference = linked(second.link, b.sum() / w.sum()) - linked(first.link, a.sum() / v.sum())
-    return Paired(float(difference), _bootstrap(second.link, b, w, a, v), count)
+    found = None if second.picked else _bootstrap(second.link, b, w, a, v)
+    return Paired(float(difference), found, count)
 
 
 def _redrawn(first: Tally, second: Tally) -> Paired | None:

@@ -13,7 +13,7 @@ import msgspec
 
 from rtlab.errors import RtlabError, told
 
-WorkName = Literal["sweep", "tune", "rebuild", "peaks", "why", "advise", "remedy", "sensitivity"]
+WorkName = Literal["sweep", "tune", "rebuild", "peaks", "why", "advise", "remedy", "sensitivity", "only"]
 
 
 class Pin(TypedDict):

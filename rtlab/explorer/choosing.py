@@ -16,6 +16,7 @@ from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.documents.commands import Pin, StartWork, WorkName
 from rtlab.errors import Cancelled, RtlabError, VariantError
 from rtlab.explorer.showing import Showing
+from rtlab.questions.score.pictures import numbered
 from rtlab.view import controls as offer
 from rtlab.view.table import failure
 
@@ -32,6 +33,7 @@ _WORKS: dict[WorkName, str] = {
     "advise": "ask about all missed fusions",
     "remedy": "build the remedy",
     "sensitivity": "look for the guilty",
+    "only": "choose samples",
 }
 
 
@@ -277,8 +279,13 @@ class Choosing(Showing):
             "remedy": lambda progress: self._derived(
                 [self.study.remedy(variant, values["rewrites"].split("\n"))], progress, compare=True
             ),
+            "only": lambda progress: self._only(values.get("samples", ""), progress),
         }
         self._work(works[asked.work], _WORKS[asked.work])
+
+    def _only(self, samples: str, progress: Reporting) -> None:
+        """Show the samples with these numbers alone, all where there is none."""
+        self.study.only(numbered(samples) or None, budget_s=self._budget or BUDGET_S, progress=progress)
 
     def _rebuild(self, name: str) -> None:
         variant = self._check_known(name)

@@ -30,8 +30,9 @@ class Snapshot:
     and ``sweeps`` what was timed at several batch sizes, each by the name of the variant; ``forms`` are those of
     recurrent nodes that were timed here, by node. ``tuned`` and ``calibration`` are None before there is any,
     ``processors`` those that engines are judged by beside those of the table. ``given`` are the samples that somebody
-    gave, None where random ones are drawn when they are needed. ``verdicts`` and ``advice`` say why nodes are not one
-    step, ``joined`` why those of a step are, and ``sensitivities`` who is guilty of its error, by variant.
+    gave, None where random ones are drawn when they are needed. ``chosen`` are the numbers of the samples that errors,
+    scores and ``task`` are of; empty where these are all. ``verdicts`` and ``advice`` say why nodes are not one step,
+    ``joined`` why those of a step are, and ``sensitivities`` who is guilty of its error, by variant.
     """
 
     model: Model
@@ -45,6 +46,7 @@ class Snapshot:
     calibration: Calibration | None = None
     given: CalibrationData | None = None
     task: Task | None = None
+    chosen: tuple[int, ...] = ()
     verdicts: Mapping[str, Mapping[tuple[str, str], Verdict]] = dataclasses.field(default_factory=dict)
     joined: Mapping[str, Mapping[str, Joined]] = dataclasses.field(default_factory=dict)
     advice: Mapping[str, Advice] = dataclasses.field(default_factory=dict)

@@ -29,13 +29,14 @@ from rtlab.session.bisecting import Bisections
 from rtlab.session.observer import observe_values
 from rtlab.session.recordings import Recordings
 from rtlab.session.searches import Searches
+from rtlab.session.selecting import Selecting
 from rtlab.session.sensitivities import Sensitivities
 from rtlab.session.watching import watching
 
 R = TypeVar("R")
 
 
-class Session(Bisections[R], Sensitivities[R], Recordings[R], Searches[R]):
+class Session(Bisections[R], Sensitivities[R], Recordings[R], Searches[R], Selecting[R]):
     """One model, several variants. ``R`` is how it hands out what is known of one: ``rtlab.Result`` in a notebook.
 
     Args:
@@ -54,7 +55,7 @@ class Session(Bisections[R], Sensitivities[R], Recordings[R], Searches[R]):
         return Snapshot(
             self.model, kept.variants, kept.facts, kept.failures, kept.sweeps, kept.forms,
             tuned=self.tuned, processors=tuple(self.processors), calibration=self.calibration, given=self.given,
-            task=self.task, verdicts=kept.verdicts, joined=kept.joined, advice=kept.advice,
+            task=self._scored_by, chosen=self.chosen, verdicts=kept.verdicts, joined=kept.joined, advice=kept.advice,
             sensitivities=kept.sensitivities,
         )  # fmt: skip
 

@@ -11,8 +11,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
+    from rtlab.core.data import CalibrationData
     from rtlab.core.facts import Facts
     from rtlab.core.scale import Scale
+    from rtlab.core.task import Task
     from rtlab.core.variant import Variant
     from rtlab.errors import RtlabError
     from rtlab.experiments.tactics import LayerTactics
@@ -32,6 +34,15 @@ def _nothing() -> Any:
     return MappingProxyType({})
 
 
+@dataclasses.dataclass(frozen=True, eq=False)
+class Chosen:
+    """Some of the samples, by number, that variants are compared and scored on: their data, and the task with it."""
+
+    samples: tuple[int, ...]
+    data: CalibrationData
+    task: Task | None
+
+
 @dataclasses.dataclass(frozen=True)
 class Contents:
     """Tables by the name of a variant, and ``forms`` by node; each can only be read.
@@ -40,6 +51,7 @@ class Contents:
     ``sensitivities`` by what was asked, of what, and on which loss.
 
     ``scales`` were given in place of a calibrator; ``unbuilt`` are variants that were planned to be prepared only.
+    Where samples are ``chosen``, ``whole`` are the facts on all samples, which were set aside.
     """
 
     variants: Mapping[str, Variant] = dataclasses.field(default_factory=_nothing)
@@ -56,6 +68,8 @@ class Contents:
         default_factory=_nothing
     )
     unbuilt: frozenset[str] = frozenset()
+    whole: Mapping[str, Facts] = dataclasses.field(default_factory=_nothing)
+    chosen: Chosen | None = None
 
     def planned(
         self, name: str, variant: Variant, given: Mapping[str, Scale] | None, *, build: bool = True
@@ -146,8 +160,9 @@ class Contents:
             "joined",
             "advice",
             "sensitivities",
+            "whole",
         )
-        rest = {t: _without(getattr(self, t), name) for t in tables}
+        rest: dict[str, Any] = {t: _without(getattr(self, t), name) for t in tables}
         return dataclasses.replace(self, **rest, unbuilt=self.unbuilt - {name})
 
 

@@ -67,6 +67,18 @@ class Observations(Variants[R]):
             self._data = CalibrationData.random(self.model)
         return self._data
 
+    @property
+    def _compared_on(self) -> CalibrationData:
+        """What variants run on: all samples, or those that were chosen where there is no task."""
+        chosen = self._kept.chosen
+        return self.data if chosen is None or chosen.task is not None else chosen.data
+
+    @property
+    def _scored_by(self) -> Task | None:
+        """The task, with the samples that were chosen."""
+        chosen = self._kept.chosen
+        return self.task if chosen is None else chosen.task
+
     def use(self, data: Any) -> Self:
         """Take other samples for calibration and comparison from now on: ``study.use("samples.npz").run()``.
 

@@ -235,7 +235,7 @@ class Runs(Observations[R]):
         waiting = planned(job, result)
         self._keep(job, waiting)
         try:
-            full = dataclasses.replace(job, data=self.data)
+            full = dataclasses.replace(job, data=self._compared_on)
         except RtlabError as error:
             # There is nothing to measure on; the engine stands all the same.
             self._keep(job, broken(waiting, error))
@@ -259,7 +259,7 @@ class Runs(Observations[R]):
         pending: dict[Future[Facts], tuple[Job, Facts | None]] = {}
 
         def measure(job: Job, found: Facts) -> None:
-            full = dataclasses.replace(job, data=self.data)
+            full = dataclasses.replace(job, data=self._compared_on)
             pending[executor.submit(last, full, found, Budget(seconds))] = job, found
 
         for name, found in todo.items():
@@ -352,7 +352,7 @@ class Runs(Observations[R]):
             model=self.model,
             # Random samples of a large model take as long to make as it takes to compile.
             data=self.data if implicit else None,
-            task=self.task,
+            task=self._scored_by,
             ranges=ranges,
             scales=kept.scales.get(name),
             limits=self.limits,

@@ -68,6 +68,11 @@ def status(study: Snapshot, name: str) -> Iterator[Status]:
             "estimated" if known.declared < known.pairs else "reported",
             f"{known.nodes} of {known.all_nodes} nodes are in a layer, {more}{links}",
         )
+    if study.chosen and not result.recorded:
+        on = many(len(study.chosen), "chosen sample")
+        yield _item(
+            "measured", f"errors and score are of {on} only; the panel Task takes all again", warning=True
+        )
     errors = questions.accuracy.of(result)
     lost = [v for v in errors.values if v.overflowed] if errors else []
     if lost:

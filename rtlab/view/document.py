@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 SCHEMA = 1
 
 
-def document(result: Facts, model: Model, called: Mapping[str, str] | None = None) -> dict[str, Any]:
+def document(
+    result: Facts, model: Model, called: Mapping[str, str] | None = None, *, baseline: Facts | None = None
+) -> dict[str, Any]:
     """Everything that is known of a variant; ``called`` are the titles of variants, by their names in the study.
+
+    ``baseline`` is what its score is compared with, under ``compared`` there: difference, interval and test.
 
     The keys are ``model``, ``engine``, ``precisions``, ``scales``, ``unmapped``, ``timing``, ``score``, ``accuracy``,
     ``stages``, ``summary``, ``memory``, ``estimate``, ``findings``, ``build`` and ``random_input``, which says whether
@@ -101,7 +105,7 @@ def document(result: Facts, model: Model, called: Mapping[str, str] | None = Non
         },
         "unmapped": plain(questions.fusion.mapping(result).missing),
         "timing": _timing(result),
-        "score": _score(result),
+        "score": _score(result, baseline),
         "accuracy": _accuracy(result),
         "stages": [
             {
@@ -293,13 +297,20 @@ def _build(result: Facts) -> dict[str, Any] | None:
     }
 
 
-def _score(result: Facts) -> dict[str, Any] | None:
+def _score(result: Facts, baseline: Facts | None = None) -> dict[str, Any] | None:
     """Without the errors of values too, which FP32 has none of."""
     score = result.score
     if score is None:
         return None
     told = _picked(score, "name", "value", "unit", "samples", "higher", "source")
-    return {"origin": "measured"} | told | {"interval": plain(score.interval)}
+    found = questions.score.compared(result, baseline) if baseline is not None else None
+    compared = None
+    if found is not None and baseline is not None:
+        compared = {"baseline": baseline.name} | _picked(
+            found, "difference", "samples", "lost", "won", "p", "sure"
+        )
+        compared["interval"] = plain(found.interval)
+    return {"origin": "measured"} | told | {"interval": plain(score.interval), "compared": compared}
 
 
 def _accuracy(result: Facts) -> dict[str, Any] | None:

@@ -72,6 +72,34 @@ def test_inspect_prints_a_table_for_people(capsys, file) -> None:
     assert "Conv · BN · ReLU" in out
 
 
+def test_inspect_scores_by_labels_and_a_metric_beside_fp32(capsys, file, tmp_path) -> None:
+    """The score, its interval, and the paired difference; what does not fit is told before anything is built."""
+    data, labels = tmp_path / "d.npz", tmp_path / "l.npy"
+    np.savez(data, x=np.random.default_rng(0).standard_normal((12, 3, 8, 8)).astype(np.float32))
+    np.save(labels, np.arange(12) % 3)
+    given = ("inspect", str(file), "--precision", "int8", "--target", "cpu", "--backend", "onnxruntime")
+    scored = (*given, "--data", str(data), "--labels", str(labels))
+    found = json.loads(run(capsys, *scored, "--metric", "top-2", "--json")[1])["score"]
+    assert ("top-2 accuracy", "%", 12, "fp32") == (
+        found["name"],
+        found["unit"],
+        found["samples"],
+        found["compared"]["baseline"],
+    )
+    assert found["interval"]["low"] <= found["value"] <= found["interval"]["high"]
+    assert found["compared"]["difference"] == pytest.approx(
+        100 * (found["compared"]["won"] - found["compared"]["lost"]) / 12
+    )
+    np.save(labels, np.arange(11))
+    for arguments, words in (
+        (scored, "there are 11 labels for 12 samples. Give one for each."),
+        ((*given, "--labels", str(labels)), "nothing says of which samples. Give --data D.npz beside it."),
+        ((*given, "--metric", "top-5"), "there are no labels. Give --labels L.npy beside --data."),
+    ):
+        code, _, err = run(capsys, *arguments)
+        assert (1, True) == (code, words in err), err
+
+
 def test_a_size_is_given_by_symbol_or_by_input(capsys, tmp_path) -> None:
     """What is counted with the one is counted with the other."""
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 3, "H", "W"]) for n in "xy"]

@@ -3,50 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import numpy as np
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from rtlab import questions
-from rtlab.core.answers import kept
 from rtlab.core.facts import Facts, Score
-from rtlab.core.metrics import sequence, spelled
 from rtlab.core.phrases import many
 from rtlab.core.schema import Meaning
 from rtlab.core.stage import Stage
 from rtlab.core.uncertainty import FEWEST, Interval, Paired
-from rtlab.errors import RunError
+from rtlab.documents.contract import Panel, Work
+from rtlab.documents.panel import button, choices, field
+from rtlab.errors import RunError, VariantError
 from rtlab.questions.scene import Question, Scene
+from rtlab.questions.score.flips import FlippedSample, flipped
+from rtlab.questions.score.pictures import numbered, pictures
 from rtlab.questions.score.words import difference_words, p_words
 from rtlab.questions.titles import titles
 
 if TYPE_CHECKING:
     from rtlab.core.task import Task
-
-#: Samples whose value changed that are listed, where they neither hit nor miss.
-_CHANGED = 100
-#: Letters of an answer in a row.
-_WIDEST = 48
-
-
-@dataclasses.dataclass(frozen=True)
-class FlippedSample:
-    """A sample that one of two variants has right and the other one wrong; or, of other metrics, whose value changed.
-
-    ``before`` and ``after`` are the answers of the baseline and of the variant: the class with the largest output, the
-    sequence, or else the value of the metric. The margins are those of that class over the next one, in the unit of the
-    output; ``change`` is how much the metric's value rose, None of hits and misses.
-    """
-
-    sample: Annotated[int, Meaning("Sample", note="Counted from 0, as in the task's data.")]
-    flip: Annotated[str, Meaning("Now")]
-    label: Annotated[str | None, Meaning("Label", omit=True)]
-    before: Annotated[str, Meaning("{of.baseline}")]
-    before_margin: Annotated[float | None, Meaning("Margin", origin="measured", omit=True)]
-    after: Annotated[str, Meaning("{of.variant}")]
-    after_margin: Annotated[float | None, Meaning("Margin", origin="measured", omit=True)]
-    change: Annotated[float | None, Meaning("Change", "{of.unit}", "measured", omit=True)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,7 +91,9 @@ def scored(scene: Scene) -> TaskScore:
         p=found.p if found else None,
         how=f"95 % interval: {within.method}." if within else "",
         by=f"95 % interval: {found.interval.method}." if found and found.interval else "",
-        flipped=flipped(facts, baseline, task) if baseline is not None and found is not None else (),
+        flipped=_shown(scene, flipped(facts, baseline, task))
+        if baseline is not None and found is not None
+        else (),
         notes=tuple(_notes(score, baseline, found)),
     )
 
@@ -133,13 +111,14 @@ def _missing(facts: Facts, task: Task | None) -> str:
 
 
 def _flips(found: Paired | None) -> str | None:
-    if found is None or found.p is None:
+    if found is None or found.lost is None:
         return None
-    return f"{found.lost} lost, {found.won} won; McNemar's exact test {p_words(found.p)}"
+    test = f"; McNemar's exact test {p_words(found.p)}" if found.p is not None else ""
+    return f"{found.lost} lost, {found.won} won{test}"
 
 
 def _verdict(found: Paired | None, score: Score) -> Literal["worse", "better", "cannot tell", ""]:
-    if found is None:
+    if found is None or found.interval is None:
         return ""
     if not found.sure:
         return "cannot tell"
@@ -149,7 +128,7 @@ def _verdict(found: Paired | None, score: Score) -> Literal["worse", "better", "
 def _notes(score: Score, baseline: Facts | None, found: Paired | None) -> Iterator[str]:
     """What a reader must know of these numbers."""
     tally, before = score.tally, baseline.score if baseline is not None and found is not None else None
-    if score.samples < FEWEST:
+    if score.samples < FEWEST and not (tally is not None and tally.picked):
         yield (
             f"{many(score.samples, 'sample')} are too few to conclude anything about the task: give at least {FEWEST}, "
             "better some hundreds."
@@ -161,7 +140,12 @@ def _notes(score: Score, baseline: Facts | None, found: Paired | None) -> Iterat
         )
     if tally is not None and tally.broken:
         yield f"The output has NaN in {tally.broken} of {score.samples} samples, which count as wrong."
-    if score.interval is None and tally is not None:
+    if tally is not None and tally.picked:
+        yield (
+            f"Only {many(score.samples, 'chosen sample')}: picked for what they show, they tell nothing of others, so "
+            "that there are no intervals."
+        )
+    elif score.interval is None and tally is not None:
         why = tally.why or ("one sample has no spread" if score.samples == 1 else "the metric gives none")
         yield f"There is no interval: {why}."
     if tally is not None and tally.amounts is None:
@@ -169,87 +153,63 @@ def _notes(score: Score, baseline: Facts | None, found: Paired | None) -> Iterat
             "The metric tells one number for all samples, so that nobody knows which of them changed. Give "
             "rtlab.Metric(name, each=...) with a value for each sample."
         )
+    if found is None:
+        yield (
+            "Compared with nothing: others are compared with this variant, or none in fp32 has a score of this metric. "
+            "Show another variant, or add one in fp32."
+        )
     if found is not None and found.samples < score.samples and found.p is not None:
         yield f"The difference is that of the first {found.samples} samples, on which both were scored."
 
 
-@kept
-def flipped(facts: Facts, baseline: Facts, task: Task) -> tuple[FlippedSample, ...]:
-    """The samples that a baseline has right and a variant wrong, then the other way round, each by their number.
-
-    Where a metric has values and no hits: those whose value became worse, the most first, then those that became
-    better; at most a hundred. Empty where it tells one number for all samples.
-    """
-    one, other, metric = baseline.score, facts.score, task.counted
-    if one is None or other is None or one.tally is None or other.tally is None or metric is None:
-        return ()
-    before, after = one.tally.values(), other.tally.values()
-    if before is None or after is None:
-        return ()
-    count = min(len(before), len(after))
-    with np.errstate(invalid="ignore"):
-        change = after[:count] - before[:count]
-    harm = -change if other.higher else change
-    hits = one.tally.hits and other.tally.hits
-    found: list[int] = np.flatnonzero(np.nan_to_num(change) != 0).tolist()
-    order = sorted(found, key=lambda i: (harm[i] < 0, 0.0 if hits else -harm[i], i))
-    rows = [_first(s) for s in (one, other)]
+def _shown(scene: Scene, found: tuple[FlippedSample, ...]) -> tuple[FlippedSample, ...]:
+    """Those that the panel's setting asks for, under the numbers that they have among all samples."""
+    wanted, numbers = scene.settings.get("show", ""), scene.study.chosen
     return tuple(
-        FlippedSample(
-            sample=i,
-            flip=("lost" if harm[i] > 0 else "won") if hits else "worse" if harm[i] > 0 else "better",
-            label=_label(task, i),
-            **_told("before", metric.says, rows[0][i], before[i], task),
-            **_told("after", metric.says, rows[1][i], after[i], task),
-            change=None if hits else float(change[i]),
-        )
-        for i in (order if hits else order[:_CHANGED])
+        dataclasses.replace(f, sample=numbers[f.sample]) if numbers else f
+        for f in found
+        if wanted in {"", f.flip}
     )
 
 
-def _first(score: Score) -> Sequence[Any]:
-    """The first output of each sample."""
-    found = next(iter(score.held.joined().values()))
-    return [row for part in found for row in part] if isinstance(found, list) else found
+def drawn(scene: Scene) -> Panel:
+    """The score, pictures of the samples that flipped, and buttons that show them alone in every panel."""
+    found, chosen = scored(scene), scene.study.chosen
+    settings = []
+    if found.baseline and not chosen:
+        kinds = ("lost", "won") if found.lost is not None else ("worse", "better")
+        listed = {
+            "": "all that flipped" if found.lost is not None else "all that changed",
+            **{k: k for k in kinds},
+        }
+        settings = [choices("show", "List", listed, scene.settings.get("show", ""))]
+    if not chosen:
+        settings.append(
+            field("samples", "Samples", scene.settings.get("samples", ""), "numbers, such as 3, 17-20")
+        )
+    return SCORE.panel(
+        scene,
+        found,
+        settings=settings,
+        work=[_button(scene, found)],
+        figures=pictures(scene, found.flipped, found.baseline, found.variant),
+    )
 
 
-def _told(key: str, says: str, row: Any, value: float, task: Task) -> dict[str, Any]:
-    """An answer and its margin."""
-    margin: float | None = None
-    if says == "class":
-        flat = np.asarray(row, np.float64).ravel()
-        if np.isnan(flat).any():
-            answer = "NaN"
-        else:
-            answer = _class(int(flat.argmax()), task.vocabulary)
-            if flat.size > 1:
-                second, first = np.partition(flat, -2)[-2:]
-                margin = float(first - second)
-    elif says == "sequence":
-        answer = _cut(spelled(sequence(np.asarray(row)), task.vocabulary))
-    else:
-        answer = f"{value:.4g}".replace("-", "−")
-    return {key: answer, f"{key}_margin": margin}
-
-
-def _label(task: Task, index: int) -> str | None:
-    """A label in words; None where it is a picture or the like."""
-    label, says = task.labels[index], task.counted.says if task.counted is not None else ""
-    if says == "class":
-        return _class(int(label), task.vocabulary)
-    if task.labels.dtype.kind in "US":
-        return _cut(str(label))
-    if says == "sequence":
-        return _cut(spelled(sequence(label), task.vocabulary))
-    return f"{label}" if task.labels.ndim == 1 else None
-
-
-def _class(number: int, vocabulary: Sequence[str]) -> str:
-    return vocabulary[number] if number < len(vocabulary) else str(number)
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+def _button(scene: Scene, found: TaskScore) -> Work:
+    """Shows some samples alone in every panel, or all again."""
+    if scene.study.chosen:
+        return button("only", "All samples again", samples="")
+    text, why = scene.settings.get("samples", "").strip(), ""
+    try:
+        numbers = numbered(text) if text else tuple(f.sample for f in found.flipped)
+    except VariantError as error:
+        numbers, why = (), str(error)
+    why = why or ("" if numbers else "No sample is listed: write numbers of samples")
+    title = f"Show only {'this sample' if len(numbers) == 1 else f'these {len(numbers)} samples'}"
+    return button(
+        "only", title if numbers else "Show only these samples", why, samples=",".join(map(str, numbers))
+    )
 
 
 SCORE = Question(
@@ -259,4 +219,5 @@ SCORE = Question(
     title="Score on the task",
     lead="How far the score may lie from that of all such samples, and which samples are right in one variant alone.",
     noun=scored,
+    drawn=drawn,
 )

@@ -35,7 +35,7 @@ def difference_words(found: Paired, score: Score, title: str, *, tested: bool = 
     text = f"equal to {title}" if told == 0 else f"{size} {'below' if told < 0 else 'above'} {title}"
     test = f", McNemar {p_words(found.p)}" if found.p is not None and tested else ""
     if ends is None:
-        return f"{text}, no interval"
+        return text
     if found.sure:
         shown = Interval(-ends.high, -ends.low, ends.method) if told < 0 else ends
         return f"{text}, {interval_words(shown)}{test}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 
 import rtlab
@@ -14,7 +15,7 @@ from rtlab.core.facts import Score
 from rtlab.core.task import Predictions, Task
 from rtlab.errors import RunError
 from rtlab.questions.scene import Scene
-from rtlab.questions.score.panel import scored
+from rtlab.questions.score.panel import SCORE, scored
 from rtlab.testing import tiny_model
 from rtlab.view.chrome import chips
 from rtlab.view.document import document
@@ -181,6 +182,7 @@ def test_the_first_other_variant_in_fp32_is_compared_with_when_nobody_chose(buil
     assert questions.score.reference(one.study, one.study.facts["fp32"]) is None
     alone = scored(Scene(one.study, one.study.facts["fp32"]))
     assert (None, ()) == (alone.compared, alone.flipped)
+    assert "Show another variant" in alone.notes[-1]
 
 
 def test_a_study_scores_with_its_interval() -> None:
@@ -192,3 +194,52 @@ def test_a_study_scores_with_its_interval() -> None:
     found = study.run()["fp32"].score
     assert ("top-2 accuracy", "%", 16) == (found.name, found.unit, found.samples)
     assert found.interval.low < found.value < found.interval.high or found.value in (0, 100)
+
+
+def test_samples_are_pictures_where_the_model_sees_any(built) -> None:
+    """A sheet of the first sixteen, grey or in colours, with both answers below each."""
+    labels, before, after = np.zeros(20, int), answers(*[0] * 20), answers(*[1] * 20)
+    for shape, kind in (
+        ((1, 6, 6), "heatmap"),
+        ((3, 6, 6), "image"),
+        ((6, 6, 3), "image"),
+        ((6, 6), "heatmap"),
+    ):
+        data = CalibrationData({"x": np.random.default_rng(0).normal(size=(20, *shape))})
+        panel = SCORE.show(scene(built, Task(data, labels), before, after))
+        (sheet,) = panel["figures"]
+        assert [kind] * 16 == [t["type"] for t in sheet["data"][:-1]]
+        assert ["0 → 1"] * 16 == [a["text"] for a in sheet["layout"]["annotations"]]
+        go.Figure(sheet["data"], sheet["layout"])
+    first = np.asarray(sheet["data"][0]["z"])
+    assert (0, 1, (6, 6)) == (first.min(), first.max(), first.shape)
+
+
+def test_samples_that_are_no_pictures_are_told_in_words(built) -> None:
+    """Token ids, a few numbers, many numbers."""
+    labels, before, after = np.zeros(8, int), answers(*[0] * 8), answers(*[1] * 8)
+    for inputs, told in (
+        (np.tile(np.array([[3, 1, 2]]), (8, 1)), "3 1 2"),
+        (np.tile(np.array([[0.5, -2.0]]), (8, 1)), "0.5, −2"),
+        (np.tile(np.linspace(-1, 3, 64), (8, 1)), "64 numbers, −1 to 3"),
+    ):
+        panel = SCORE.show(scene(built, Task(CalibrationData({"x": inputs}), labels), before, after))
+        assert told == panel["rows"][0]["cells"][1]
+        assert [] == panel["figures"]
+
+
+def test_the_list_can_be_narrowed_and_samples_be_written(built) -> None:
+    """What the button shows alone is what is listed, or what was written."""
+    labels = [0, 1, 2, 3, 0, 1, 2, 3]
+    one = scene(built, task(labels), answers(0, 1, 0, 0, 0, 1, 2, 3), answers(0, 3, 1, 3, 0, 1, 2, 3))
+    for settings, label, samples in (
+        ({}, "Show only these 2 samples", "1,3"),
+        ({"show": "won"}, "Show only this sample", "3"),
+        ({"samples": "0, 5-7"}, "Show only these 4 samples", "0,5,6,7"),
+    ):
+        (work,) = SCORE.show(dataclasses.replace(one, settings=settings))["work"]
+        assert (label, samples, "") == (work["label"], work["values"]["samples"], work["reason"])
+    (work,) = SCORE.show(dataclasses.replace(one, settings={"samples": "5-x"}))["work"]
+    assert 'Cannot choose samples: "5-x" is no number. Write such as 3, 17-20.' == work["reason"]
+    (work,) = SCORE.show(dataclasses.replace(one, settings={"samples": "7-5"}))["work"]
+    assert "Write the smaller number first" in work["reason"]

@@ -1,0 +1,142 @@
+"""The samples that a baseline has right and a variant wrong, and the other way round, each with what was said of it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+
+from rtlab.core.answers import kept
+from rtlab.core.facts import Facts, Score
+from rtlab.core.metrics import sequence, spelled
+from rtlab.core.schema import Meaning
+
+if TYPE_CHECKING:
+    from rtlab.core.task import Task
+
+#: Samples whose value changed that are listed, where they neither hit nor miss.
+_CHANGED = 100
+#: Letters of an answer in a row.
+_WIDEST = 48
+#: Numbers of a sample that are told one by one.
+_FEW = 6
+
+
+@dataclasses.dataclass(frozen=True)
+class FlippedSample:
+    """A sample that one of two variants has right and the other one wrong; or, of other metrics, whose value changed.
+
+    ``before`` and ``after`` are the answers of the baseline and of the variant: the class with the largest output, the
+    sequence, or else the value of the metric. The margins are those of that class over the next one, in the unit of the
+    output; ``input`` is the sample in words where it is no picture; ``change`` is how much the metric's value rose,
+    None of hits and misses.
+    """
+
+    sample: Annotated[int, Meaning("Sample", note="Counted from 0, as in the task's data.")]
+    input: Annotated[str | None, Meaning("Input", omit=True)]
+    label: Annotated[str | None, Meaning("Label", omit=True)]
+    before: Annotated[str, Meaning("{of.baseline}")]
+    after: Annotated[str, Meaning("{of.variant}")]
+    flip: Annotated[str, Meaning("Now")]
+    before_margin: Annotated[float | None, Meaning("Margin before", origin="measured", omit=True)]
+    after_margin: Annotated[float | None, Meaning("Margin now", origin="measured", omit=True)]
+    change: Annotated[float | None, Meaning("Change", "{of.unit}", "measured", omit=True)]
+
+
+@kept
+def flipped(facts: Facts, baseline: Facts, task: Task) -> tuple[FlippedSample, ...]:
+    """The samples that a baseline has right and a variant wrong, then the other way round, each by their number.
+
+    Where a metric has values and no hits: those whose value became worse, the most first, then those that became
+    better; at most a hundred. Empty where it tells one number for all samples.
+    """
+    one, other, metric = baseline.score, facts.score, task.counted
+    if one is None or other is None or one.tally is None or other.tally is None or metric is None:
+        return ()
+    before, after = one.tally.values(), other.tally.values()
+    if before is None or after is None:
+        return ()
+    count = min(len(before), len(after))
+    with np.errstate(invalid="ignore"):
+        change = after[:count] - before[:count]
+    harm = -change if other.higher else change
+    hits = one.tally.hits and other.tally.hits
+    found: list[int] = np.flatnonzero(np.nan_to_num(change) != 0).tolist()
+    order = sorted(found, key=lambda i: (harm[i] < 0, 0.0 if hits else -harm[i], i))
+    rows = [_first(s) for s in (one, other)]
+    return tuple(
+        FlippedSample(
+            sample=i,
+            flip=("lost" if harm[i] > 0 else "won") if hits else "worse" if harm[i] > 0 else "better",
+            input=_input(task, i),
+            label=_label(task, i),
+            **_told("before", metric.says, rows[0][i], before[i], task),
+            **_told("after", metric.says, rows[1][i], after[i], task),
+            change=None if hits else float(change[i]),
+        )
+        for i in (order if hits else order[:_CHANGED])
+    )
+
+
+def _first(score: Score) -> Sequence[Any]:
+    """The first output of each sample."""
+    found = next(iter(score.held.joined().values()))
+    return [row for part in found for row in part] if isinstance(found, list) else found
+
+
+def _told(key: str, says: str, row: Any, value: float, task: Task) -> dict[str, Any]:
+    """An answer and its margin."""
+    margin: float | None = None
+    if says == "class":
+        flat = np.asarray(row, np.float64).ravel()
+        if np.isnan(flat).any():
+            answer = "NaN"
+        else:
+            answer = _class(int(flat.argmax()), task.vocabulary)
+            if flat.size > 1:
+                second, first = np.partition(flat, -2)[-2:]
+                margin = float(first - second)
+    elif says == "sequence":
+        answer = _cut(spelled(sequence(np.asarray(row)), task.vocabulary))
+    else:
+        answer = f"{value:.4g}".replace("-", "−")
+    return {key: answer, f"{key}_margin": margin}
+
+
+def _label(task: Task, index: int) -> str | None:
+    """A label in words; None where it is a picture or the like."""
+    label, says = task.labels[index], task.counted.says if task.counted is not None else ""
+    if says == "class":
+        return _class(int(label), task.vocabulary)
+    if task.labels.dtype.kind in "US":
+        return _cut(str(label))
+    if says == "sequence":
+        return _cut(spelled(sequence(label), task.vocabulary))
+    return f"{label}" if task.labels.ndim == 1 else None
+
+
+def _class(number: int, vocabulary: Sequence[str]) -> str:
+    return vocabulary[number] if number < len(vocabulary) else str(number)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+
+
+def _input(task: Task, index: int) -> str | None:
+    """What the sample is, in words; None of pictures and the like, which are drawn."""
+    found = next(iter(task.data.arrays.values()), None)
+    if found is None or index >= len(found):
+        return None
+    row = np.asarray(found[index]).squeeze()
+    if row.ndim > 1:
+        return None
+    row = row.reshape(-1)
+    if row.dtype.kind in "iu":
+        says = task.counted.says if task.counted is not None else ""
+        return _cut(spelled([int(i) for i in row], task.vocabulary if says == "sequence" else ()))
+    if row.size < _FEW:
+        return ", ".join(f"{x:.3g}" for x in row).replace("-", "−")
+    return f"{row.size} numbers, {row.min():.3g} to {row.max():.3g}".replace("-", "−")

@@ -1,0 +1,162 @@
+"""Some samples in place of all: what is told of them, and that all come back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+import rtlab
+from rtlab.core.data import CalibrationData
+from rtlab.core.progress import Reporting
+from rtlab.core.stage import Stage
+from rtlab.core.task import Task
+from rtlab.errors import CalibrationError, Cancelled
+from rtlab.testing import tiny_model
+
+SAMPLES = 24
+FEW = (2, 3, 17)
+
+
+@pytest.fixture(scope="module")
+def built() -> rtlab.Study:
+    """A variant beside fp32, compared and scored on samples whose size tells them apart."""
+    return planned().run(budget_s=60)
+
+
+@pytest.fixture
+def study(built: rtlab.Study) -> Iterator[rtlab.Study]:
+    """The same for each test, whatever the one before chose."""
+    yield built
+    built.only(None)
+
+
+def planned(*, task: bool = True) -> rtlab.Study:
+    model = tiny_model()
+    data = CalibrationData.random(model, samples=SAMPLES, seed=2)
+    (name,) = model.inputs
+    grown = data.arrays[name] * np.linspace(0.2, 3, SAMPLES, dtype=np.float32).reshape(
+        -1, *[1] * (data.arrays[name].ndim - 1)
+    )
+    data = CalibrationData({name: grown}, source="grown")
+    labels = np.arange(SAMPLES) % 4
+    made = rtlab.Study(model, data=data, task=Task(data, labels) if task else None)
+    for precision in ("fp32", "int8"):
+        made.add(precision, precision=precision, backend="onnxruntime", target="cpu")
+    return made
+
+
+def test_errors_and_score_are_of_the_chosen_samples(study) -> None:
+    """As those of a study which has no others: its sums, its hits."""
+    whole = study["int8"].facts
+    study.only(FEW)
+    few = study["int8"]
+    (name,) = study.model.inputs
+    part = CalibrationData({name: study.data.arrays[name][list(FEW)]})
+    alone = rtlab.Study(study.model, data=study.data, task=Task(part, study.task.labels[list(FEW)]))
+    alone.add("int8", precision="int8", backend="onnxruntime", target="cpu")
+    other = alone.run(budget_s=60)["int8"]
+    assert (3, 3) == (few.accuracy.samples, few.score.samples)
+    assert other.score.value == few.score.value
+    for mine, theirs in zip(few.accuracy.values, other.accuracy.values, strict=True):
+        assert theirs.rmse == pytest.approx(mine.rmse, rel=1e-6)
+    assert any(
+        a.rmse != b.rmse
+        for a, b in zip(few.accuracy.values, rtlab.questions.accuracy.of(whole).values, strict=True)
+    )
+    assert "3 chosen samples of grown" in few.accuracy.source
+    assert FEW == study.chosen == study.snapshot().chosen
+
+
+def test_all_samples_come_back_as_they_were(study) -> None:
+    """Nothing is measured anew of what was known, and times were never touched."""
+    before = dict(study.facts)
+    study.only(FEW).only([5]).only(None)
+    for name, was in before.items():
+        now = study.facts[name]
+        assert was.errors is now.errors, name
+        assert was.score is now.score, name
+        assert was.profile is now.profile, name
+        assert was.stages == now.stages, name
+    assert () == study.chosen
+
+
+def test_a_variant_that_is_built_meanwhile_is_of_the_same_samples(study) -> None:
+    """And of all when these are back."""
+    study.only(FEW)
+    study.add("other", precision="int8", calibrator="minmax", backend="onnxruntime", target="cpu")
+    study.run(budget_s=60)
+    assert 3 == study["other"].score.samples == study["other"].accuracy.samples
+    study.only(None)
+    assert SAMPLES == study["other"].score.samples == study["other"].accuracy.samples
+    study.only(FEW).remove("other")
+    assert "other" not in study.only(None).facts
+
+
+def test_measuring_goes_on_with_the_chosen_samples(study) -> None:
+    """What was stopped is not gone on with on others."""
+    study.only(FEW)
+    study.measure("int8", budget_s=60)
+    assert 3 == study["int8"].score.samples
+
+
+def test_samples_that_were_picked_conclude_nothing(study) -> None:
+    """They were chosen because they flipped: an interval of them is one of the choice."""
+    study.only(FEW)
+    found = study.ask("score", variant="int8", baseline="fp32").noun
+    assert (None, None, None, "") == (found.interval, found.difference_interval, found.p, found.verdict)
+    assert any("Only 3 chosen samples" in n for n in found.notes)
+    assert {f.sample for f in found.flipped} <= {*FEW}, "by the numbers that they have among all"
+
+
+def test_without_a_task_errors_are_of_the_chosen_samples() -> None:
+    """Those of the study's data; other data ends the choice."""
+    study = planned(task=False).run(budget_s=60)
+    study.only([4, 9])
+    assert 2 == study["int8"].accuracy.samples
+    study.use(CalibrationData.random(study.model, samples=8))
+    assert () == study.chosen
+    assert SAMPLES == study["int8"].accuracy.samples
+
+
+def test_who_stops_finds_the_choice_and_goes_on(study) -> None:
+    """What is not measured yet says so, and run measures it."""
+    progress = Reporting(lambda *_: progress.cancel())
+    with pytest.raises(Cancelled):
+        study.only(FEW, progress=progress)
+    assert FEW == study.chosen
+    standing = study["int8"].stages[Stage.COMPARED]
+    assert ("missing", "not compared: it was cancelled") == (standing.state, standing.text)
+    study.run(budget_s=60)
+    assert 3 == study["int8"].accuracy.samples
+
+
+@pytest.mark.parametrize(
+    ("samples", "words"),
+    [
+        ([], "none is named. Give some numbers, or None for all samples."),
+        ([0, 24], "there is no sample 24 in grown, which has 24. Count from 0 to 23."),
+        ([-1, 3], "there is no sample -1 in grown"),
+        ([1.5], '"1.5" is no number of a sample. Give whole numbers, such as'),
+        ([True, False], '"True" is no number of a sample'),
+        (7, "object is not iterable. Give whole numbers"),
+    ],
+)
+def test_what_is_no_choice_is_told_in_words(samples, words) -> None:
+    """And loses nothing."""
+    study = planned()
+    with pytest.raises(CalibrationError, match=words) as caught:
+        study.only(samples)
+    assert str(caught.value).startswith("Cannot choose samples: ")
+    assert () == study.chosen
+
+
+def test_a_stream_has_no_samples_to_choose() -> None:
+    """It is read from front to back."""
+    model = tiny_model()
+    (name,) = model.inputs
+    rows = CalibrationData.random(model, samples=8).arrays[name]
+    study = rtlab.Study(model, data=[{name: rows[i : i + 1]} for i in range(8)])
+    with pytest.raises(CalibrationError, match=r"it is read from front to back\. Give arrays"):
+        study.only([1])
