@@ -38,6 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "advise": _advise,
             "rules": _rules,
             "sensitivity": _sensitivity,
+            "repair": _repair,
             "prepare": _prepare,
             "report": _report,
             "backends": _backends,
@@ -213,7 +214,30 @@ def _sensitivity(given: argparse.Namespace) -> int:
         verify=None if given.measure else given.verify,
         budget_s=given.seconds,
     )
+    found = study.diagnose(given.precision).explained(found)
     return _tell(given, found, lambda one: print(one.told()))
+
+
+def _repair(given: argparse.Namespace) -> int:
+    from rtlab.core.task import Task
+    from rtlab.documents.crossing import plain
+
+    study = opening.built(given, [given.precision])
+    if given.data is not None:
+        # A sample's own task has other samples.
+        labels = None if given.labels is None else opening.labels(given.labels)
+        study.task = None if labels is None else Task(study.data, labels, given.metric)
+    found = study.repair(given.precision, given.max_drop, budget_s=given.seconds)
+    name = found.repaired if found.changes else given.precision
+    written = None if given.output is None else study.export(name, given.output)
+    if given.json:
+        told = {**plain(found), "model": None if written is None else str(written.model)}
+        print(json.dumps(told, allow_nan=False, ensure_ascii=False))
+        return 0
+    print(found.text())
+    if written is not None:
+        print(f"wrote {written.model}")
+    return 0
 
 
 def _rules(given: argparse.Namespace) -> int:

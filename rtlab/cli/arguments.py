@@ -90,7 +90,8 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
     _why_arguments(commands)
     _bisect_arguments(commands)
     _advise_arguments(commands)
-    _sensitivity_arguments(commands)
+    for accuracy in (_sensitivity_arguments, _repair_arguments):
+        accuracy(commands)
     _rules_arguments(commands)
 
     ready = commands.add_parser(
@@ -249,6 +250,37 @@ def _sensitivity_arguments(commands: Any) -> None:
     asked.add_argument("--json", action="store_true", help="print one JSON object")
     _model_arguments(asked)
     asked.set_defaults(backend=None, compiler=None)
+
+
+def _repair_arguments(commands: Any) -> None:
+    asked = commands.add_parser(
+        "repair", help="what gives a variant's accuracy back, the cheapest first, and the model with it"
+    )
+    asked.add_argument("--precision", default="int8", help=f"{_PRECISIONS} (default: %(default)s)")
+    asked.add_argument(
+        "--max-drop",
+        type=float,
+        default=0.5,
+        metavar="POINTS",
+        help="how far the score may stay behind fp32, in its unit (default: %(default)g)",
+    )
+    asked.add_argument(
+        "--labels", default=None, metavar="L.npy", help="a label for each sample of --data, to score by"
+    )
+    asked.add_argument(
+        "--metric", default="top-1", help="what is counted of outputs and labels (default: %(default)s)"
+    )
+    asked.add_argument("-o", "--output", default=None, metavar="OUT.onnx", help="the repaired model")
+    asked.add_argument(
+        "--seconds", type=float, default=600.0, help="how long it may take (default: %(default)g)"
+    )
+    asked.add_argument("--json", action="store_true", help="print one JSON object")
+    _model_arguments(asked)
+    asked.add_argument(
+        "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"
+    )
+    _release_argument(asked)
+    asked.set_defaults(no_run=True, budget=BUDGET_S)
 
 
 def _rules_arguments(commands: Any) -> None:

@@ -15,9 +15,10 @@ class Finding:
     ``id`` is the rule and the node or layer, so it stays the same as long as the fault does. ``rule`` is the rule's
     short name. ``title``, ``cost`` and ``fix`` are a sentence each; ``nodes`` are ids of the source model, ``layers``
     ids of the engine's layers, empty for a finding that a model alone shows. ``evidence`` is what the finding rests
-    on: a rule of the compiler, or what the engine's files tell. ``microseconds`` is the time of the layers at stake,
-    measured, None where no times are known. ``fixable`` says whether ``repair`` can do it; ``exact`` whether the
-    repaired model then gives the same numbers, save for the order of FP32 arithmetic.
+    on: a rule of the compiler, what the engine's files tell, or what was measured. ``microseconds`` is the time of the
+    layers at stake, measured, None where no times are known. ``fixable`` says whether ``repair`` can do it; ``exact``
+    whether the repaired model then gives the same numbers, save for the order of FP32 arithmetic. ``samples`` and
+    ``channels`` are those that show it, by their index, where it shows in some only.
     """
 
     id: str
@@ -31,3 +32,5 @@ class Finding:
     exact: bool = False
     layers: Annotated[tuple[str, ...], Meaning("Layers", links="layers")] = ()
     microseconds: Annotated[float | None, Meaning("Time at stake", "µs", "measured")] = None
+    samples: Annotated[tuple[int, ...], Meaning("Samples", omit=True)] = ()
+    channels: Annotated[tuple[int, ...], Meaning("Channels", omit=True)] = ()

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated, Literal, TypeAlias
+import re
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
 
 from rtlab.core.schema import Meaning
+from rtlab.errors import VariantError
+
+if TYPE_CHECKING:
+    from rtlab.core.node import Node
 
 Part: TypeAlias = Literal["input", "weight", "output"]
 
@@ -37,3 +42,16 @@ class Quantizer:
 
     def __str__(self) -> str:
         return self.id
+
+
+def quantizer_of(node: Node, text: str) -> Quantizer:
+    """The quantizer of a node that has this id.
+
+    Raises:
+        VariantError: the node has none such.
+    """
+    found = re.fullmatch(r"(input|weight|output)(\d+)", text.removeprefix(f"{node.id}/"))
+    values = () if found is None else node.outputs if found[1] == "output" else node.inputs
+    if found is None or int(found[2]) >= len(values):
+        raise VariantError(f'Cannot find quantizer "{text}": node "{node.id}" has none of this id.')
+    return Quantizer(node.id, cast("Part", found[1]), int(found[2]), values[int(found[2])])

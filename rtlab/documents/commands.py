@@ -13,7 +13,20 @@ import msgspec
 
 from rtlab.errors import RtlabError, told
 
-WorkName = Literal["sweep", "tune", "rebuild", "peaks", "why", "advise", "remedy", "sensitivity", "only"]
+WorkName = Literal[
+    "sweep",
+    "tune",
+    "rebuild",
+    "peaks",
+    "why",
+    "advise",
+    "remedy",
+    "sensitivity",
+    "only",
+    "diagnose",
+    "treat",
+    "repair",
+]
 
 
 class Pin(TypedDict):

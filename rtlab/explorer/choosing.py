@@ -34,6 +34,9 @@ _WORKS: dict[WorkName, str] = {
     "remedy": "build the remedy",
     "sensitivity": "look for the guilty",
     "only": "choose samples",
+    "diagnose": "look for what costs accuracy",
+    "treat": "build the change",
+    "repair": "look for a repair",
 }
 
 
@@ -263,6 +266,16 @@ class Choosing(Showing):
         given: dict[str, Any] = {k: values[k] for k in ("asks", "by", "loss") if k in values}
         self.study.sensitivity(variant, progress=progress, **given)
 
+    def _diagnose(self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting) -> None:
+        if values.get("unless") != "known" or variant not in self.study.snapshot().diagnoses:
+            self.study.diagnose(variant, progress=progress)
+
+    def _repair(self, variant: str, progress: Reporting) -> None:
+        """Look for a repair, and show the variant that it leads to."""
+        found = self.study.repair(variant, progress=progress)
+        if found.changes:
+            self._derived([found.repaired], progress, compare=True)
+
     def _worked(self, asked: StartWork) -> None:
         self._check_known(asked.variant)
         values, variant = asked.values, asked.variant
@@ -280,6 +293,11 @@ class Choosing(Showing):
                 [self.study.remedy(variant, values["rewrites"].split("\n"))], progress, compare=True
             ),
             "only": lambda progress: self._only(values.get("samples", ""), progress),
+            "diagnose": lambda progress: self._diagnose(values, variant, progress),
+            "treat": lambda progress: self._derived(
+                [self.study.treat(variant, values["cause"])], progress, compare=True
+            ),
+            "repair": lambda progress: self._repair(variant, progress),
         }
         self._work(works[asked.work], _WORKS[asked.work])
 

@@ -17,6 +17,7 @@ from rtlab.questions.accuracy.panel import ACCURACY
 from rtlab.questions.batches.panel import BATCHES
 from rtlab.questions.build.panel import BUILD
 from rtlab.questions.calibration.panel import CALIBRATION
+from rtlab.questions.diagnosis.panel import DIAGNOSIS
 from rtlab.questions.difference.panel import DIFFERENCE
 from rtlab.questions.engine.panel import ENGINE
 from rtlab.questions.findings.panel import FINDINGS
@@ -24,6 +25,7 @@ from rtlab.questions.formulations.panel import FORMULATIONS
 from rtlab.questions.kernels import KERNELS
 from rtlab.questions.memory.panel import MEMORY
 from rtlab.questions.recurrence.panel import RECURRENCE
+from rtlab.questions.repair.panel import REPAIR
 from rtlab.questions.roofline.panel import ROOFLINE
 from rtlab.questions.rules.panel import RULES
 from rtlab.questions.samples.panel import SAMPLES
@@ -53,8 +55,10 @@ QUESTIONS: tuple[Question, ...] = (
     FORMULATIONS,
     RECURRENCE,
     ACCURACY,
-    SENSITIVITY,
     SCORE,
+    SENSITIVITY,
+    DIAGNOSIS,
+    REPAIR,
     ENGINE,
     BUILD,
     CALIBRATION,

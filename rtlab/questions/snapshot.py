@@ -16,6 +16,8 @@ from rtlab.formulations.recurrent import Timed
 from rtlab.formulations.trial import Tuned
 from rtlab.questions.batches.sweeps import Sweep
 from rtlab.questions.calibration.seen import Calibration
+from rtlab.questions.diagnosis import AccuracyDiagnosis
+from rtlab.questions.repair import AccuracyRepair
 from rtlab.questions.sensitivity import Asks, By, LossName, Sensitivity
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.advice import Advice
@@ -32,7 +34,8 @@ class Snapshot:
     ``processors`` those that engines are judged by beside those of the table. ``given`` are the samples that somebody
     gave, None where random ones are drawn when they are needed. ``chosen`` are the numbers of the samples that errors,
     scores and ``task`` are of; empty where these are all. ``verdicts`` and ``advice`` say why nodes are not one step,
-    ``joined`` why those of a step are, and ``sensitivities`` who is guilty of its error, by variant.
+    ``joined`` why those of a step are, ``sensitivities`` who is guilty of its error, ``diagnoses`` where the accuracy
+    went, and ``repairs`` what gives it back, by variant.
     """
 
     model: Model
@@ -53,3 +56,5 @@ class Snapshot:
     sensitivities: Mapping[str, Mapping[tuple[Asks, By, LossName], Sensitivity]] = dataclasses.field(
         default_factory=dict
     )
+    diagnoses: Mapping[str, AccuracyDiagnosis] = dataclasses.field(default_factory=dict)
+    repairs: Mapping[str, AccuracyRepair] = dataclasses.field(default_factory=dict)

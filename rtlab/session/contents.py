@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from rtlab.experiments.tactics import LayerTactics
     from rtlab.formulations.recurrent import Timed
     from rtlab.questions.batches.sweeps import Sweep
+    from rtlab.questions.diagnosis import AccuracyDiagnosis
+    from rtlab.questions.repair import AccuracyRepair
     from rtlab.questions.sensitivity import Asks, By, LossName, Sensitivity
     from rtlab.questions.why import Verdict
     from rtlab.questions.why.advice import Advice
@@ -67,6 +69,8 @@ class Contents:
     sensitivities: Mapping[str, Mapping[tuple[Asks, By, LossName], Sensitivity]] = dataclasses.field(
         default_factory=_nothing
     )
+    diagnoses: Mapping[str, AccuracyDiagnosis] = dataclasses.field(default_factory=_nothing)
+    repairs: Mapping[str, AccuracyRepair] = dataclasses.field(default_factory=_nothing)
     unbuilt: frozenset[str] = frozenset()
     whole: Mapping[str, Facts] = dataclasses.field(default_factory=_nothing)
     chosen: Chosen | None = None
@@ -95,7 +99,10 @@ class Contents:
         # What was found out about one engine does not hold for another.
         other = was is not None and was.engine is not facts.engine
         gone: dict[str, Any] = (
-            {t: _without(getattr(self, t), name) for t in ("verdicts", "joined", "advice", "sensitivities")}
+            {
+                t: _without(getattr(self, t), name)
+                for t in ("verdicts", "joined", "advice", "sensitivities", "diagnoses", "repairs")
+            }
             if other
             else {}
         )
@@ -142,6 +149,16 @@ class Contents:
         mine = _with(self.sensitivities.get(name, {}), key, found)
         return dataclasses.replace(self, sensitivities=_with(self.sensitivities, name, mine))
 
+    def diagnosed(self, name: str, found: AccuracyDiagnosis) -> Contents:
+        """With why a variant loses accuracy, which its rankings of the guilty say too."""
+        told = {k: found.explained(s) for k, s in self.sensitivities.get(name, {}).items()}
+        rankings = _with(self.sensitivities, name, MappingProxyType(told)) if told else self.sensitivities
+        return dataclasses.replace(self, diagnoses=_with(self.diagnoses, name, found), sensitivities=rankings)
+
+    def mended(self, name: str, found: AccuracyRepair) -> Contents:
+        """With what gives a variant's accuracy back."""
+        return dataclasses.replace(self, repairs=_with(self.repairs, name, found))
+
     def settled(self, *names: str) -> Contents:
         """Without the failures of variants that have an engine."""
         gone = self.facts.keys() & set(names)
@@ -161,6 +178,8 @@ class Contents:
             "advice",
             "sensitivities",
             "whole",
+            "diagnoses",
+            "repairs",
         )
         rest: dict[str, Any] = {t: _without(getattr(self, t), name) for t in tables}
         return dataclasses.replace(self, **rest, unbuilt=self.unbuilt - {name})

@@ -14,8 +14,8 @@ export type Grouping = "none" | "layers" | "repeats" | "scopes" | "replay";
 export type TensorKind = "weight" | "activation";
 export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
-export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "variants" | "why" | "rules" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "sensitivity" | "score" | "engine" | "build" | "calibration" | "findings" | "table";
-export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy" | "sensitivity" | "only";
+export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "variants" | "why" | "rules" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "score" | "sensitivity" | "diagnosis" | "repair" | "engine" | "build" | "calibration" | "findings" | "table";
+export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy" | "sensitivity" | "only" | "diagnose" | "treat" | "repair";
 
 /** What an engine layer does for one node, in execution order: runs it (role "work"), or serves it. ``op`` is the node's operator, short, or the service, such as ``Q``; ``title`` says it whole: ``Q for Conv``. Chips whose role is not "work" are no fusion. A model's own QuantizeLinear has the role "Q" here. */
 export interface OpChip {
@@ -340,7 +340,7 @@ export interface Calibrated {
   measured: string;
 }
 
-/** Something worth changing in a model's quantization, or in an engine. ``id`` is the rule and the node or layer, so it stays the same as long as the fault does. ``rule`` is the rule's short name. ``title``, ``cost`` and ``fix`` are a sentence each; ``nodes`` are ids of the source model, ``layers`` ids of the engine's layers, empty for a finding that a model alone shows. ``evidence`` is what the finding rests on: a rule of the compiler, or what the engine's files tell. ``microseconds`` is the time of the layers at stake, measured, None where no times are known. ``fixable`` says whether ``repair`` can do it; ``exact`` whether the repaired model then gives the same numbers, save for the order of FP32 arithmetic. */
+/** Something worth changing in a model's quantization, or in an engine. ``id`` is the rule and the node or layer, so it stays the same as long as the fault does. ``rule`` is the rule's short name. ``title``, ``cost`` and ``fix`` are a sentence each; ``nodes`` are ids of the source model, ``layers`` ids of the engine's layers, empty for a finding that a model alone shows. ``evidence`` is what the finding rests on: a rule of the compiler, what the engine's files tell, or what was measured. ``microseconds`` is the time of the layers at stake, measured, None where no times are known. ``fixable`` says whether ``repair`` can do it; ``exact`` whether the repaired model then gives the same numbers, save for the order of FP32 arithmetic. ``samples`` and ``channels`` are those that show it, by their index, where it shows in some only. */
 export interface Finding {
   id: string;
   rule: string;
@@ -353,6 +353,8 @@ export interface Finding {
   exact: boolean;
   layers: string[];
   microseconds: number | null;
+  samples: number[];
+  channels: number[];
 }
 
 /** What is worth changing, the most costly first, with nodes in every place where they run. ``note`` says what was looked at of the model's own quantization, or that there is nothing to look at; empty where something of it is placed badly. */
@@ -786,7 +788,7 @@ export const TABS = [
   {"name": "streams", "label": "Streams", "part": "analysis", "panels": ["schedule"]},
   {"name": "tuning", "label": "Tuning", "part": "analysis", "panels": ["formulations"]},
   {"name": "recurrence", "label": "Recurrence", "part": "analysis", "panels": ["recurrence"]},
-  {"name": "accuracy", "label": "Accuracy", "part": "analysis", "panels": ["errors", "accuracy", "sensitivity", "score"]},
+  {"name": "accuracy", "label": "Accuracy", "part": "analysis", "panels": ["errors", "accuracy", "score", "sensitivity", "diagnosis", "repair"]},
   {"name": "engine", "label": "Engine", "part": "engine", "panels": []},
   {"name": "build", "label": "Build", "part": "build", "panels": []},
   {"name": "calibration", "label": "Calibration", "part": "calibration", "panels": []},
@@ -796,4 +798,4 @@ export const TABS = [
 export type Tab = (typeof TABS)[number]["name"];
 
 /** What panels are called in their tab. */
-export const PANELS: Record<PanelName, string> = {"roofline": "Roofline", "kernels": "Kernels", "samples": "Inferences", "batches": "Batch sizes", "difference": "Difference", "variants": "Variants", "why": "Why", "rules": "Rules", "memory": "Memory", "schedule": "Streams", "formulations": "Formulations", "recurrence": "Recurrence", "accuracy": "Accuracy", "sensitivity": "Who is guilty", "score": "Task", "engine": "Engine", "build": "Build", "calibration": "Calibration", "findings": "Findings", "table": "Table"};
+export const PANELS: Record<PanelName, string> = {"roofline": "Roofline", "kernels": "Kernels", "samples": "Inferences", "batches": "Batch sizes", "difference": "Difference", "variants": "Variants", "why": "Why", "rules": "Rules", "memory": "Memory", "schedule": "Streams", "formulations": "Formulations", "recurrence": "Recurrence", "accuracy": "Accuracy", "score": "Task", "sensitivity": "Who is guilty", "diagnosis": "Why", "repair": "Repair", "engine": "Engine", "build": "Build", "calibration": "Calibration", "findings": "Findings", "table": "Table"};

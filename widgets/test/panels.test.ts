@@ -59,6 +59,9 @@ describe("the tabs", () => {
     expect(["errors"]).toEqual(
       pageOf({ tab: "accuracy", settings: {} }, { ...all, narrow: true, offered: ["accuracy"] }).segments,
     );
+    // With other panels it is one of them, wherever there is room.
+    const several = pageOf({ tab: "accuracy", settings: {} }, { ...all, offered: ["accuracy", "diagnosis"] });
+    expect(["accuracy", ["errors", "diagnosis"]]).toEqual([several.tab, several.segments]);
     expect(["roofline"]).toEqual(pageOf({ tab: "timing", settings: {} }, { ...all, ...saved }).segments);
   });
 

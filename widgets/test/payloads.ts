@@ -109,6 +109,8 @@ export function finding(part: Partial<Finding> & { id: string }): Finding {
     evidence: "",
     fixable: false,
     exact: false,
+    samples: [],
+    channels: [],
     ...part,
   };
 }

@@ -1,6 +1,6 @@
 """Payloads as bytes: small, and read by Python and by the browser alike.
 
-``python tests/unit/view/test_payload.py`` writes the file that the front end's own test reads.
+``python tests/unit/documents/test_payload.py`` writes the file that the front end's own test reads.
 """
 
 from __future__ import annotations

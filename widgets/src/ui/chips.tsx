@@ -1,4 +1,5 @@
 import { useEffect, useRef, useState } from "preact/hooks";
+import { askAccuracy } from "../accuracy";
 import type { Chip } from "../contract";
 import type { ExplorerState } from "../explorerstate";
 import { difference, GLYPH, plural, quantity, shorten, timeOf } from "../format";
@@ -128,6 +129,19 @@ function ChipView({ explorer, chip, current, compared, tagged, open, onMenu }: C
         )}
         <Facts chip={chip} />
       </button>
+      {fell(chip) && !explorer.saved && (
+        <button
+          type="button"
+          class="rt-link"
+          data-control="why-accuracy"
+          aria-label={`Why did the accuracy of ${chip.label} fall?`}
+          aria-disabled={explorer.busy() !== ""}
+          title={explorer.busy() || "Where did the accuracy go? Opens the Accuracy tab and looks into it"}
+          onClick={() => explorer.busy() || askAccuracy(explorer, chip.id)}
+        >
+          Why?
+        </button>
+      )}
       <button
         type="button"
         class="rt-more"
@@ -141,6 +155,10 @@ function ChipView({ explorer, chip, current, compared, tagged, open, onMenu }: C
     </div>
   );
 }
+
+/** It scores lower than the baseline, which somebody will want to know the reason of. */
+const fell = ({ status, score_worse: worse, baseline, recorded }: Chip): boolean =>
+  status === "ready" && worse && !baseline && !recorded;
 
 const LONGEST_TARGET = 22;
 const PREDICTED = "by the documented rules of TensorRT: no compiler made these layers";

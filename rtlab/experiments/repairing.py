@@ -1,0 +1,370 @@
+"""What gives a variant's accuracy back: other scales first, higher precision last, and as little of it as will do."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from rtlab import questions
+from rtlab.core.facts import SCORED, Facts, Score
+from rtlab.core.phrases import many
+from rtlab.core.prepared import Prepared
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import Builder, BuildRequest, Evaluator, Progress
+from rtlab.core.task import Predictions, Task
+from rtlab.core.uncertainty import paired
+from rtlab.core.variant import CALIBRATORS, Precision, Variant
+from rtlab.errors import BuildError, VariantError
+from rtlab.experiments.experiment import Rig
+from rtlab.experiments.sizing import batch_size
+from rtlab.questions.diagnosis.cures import cure
+from rtlab.questions.repair import AccuracyRepair, RepairChange, RepairPoint
+from rtlab.questions.score.words import difference_words
+from rtlab.questions.variants.variations import given
+
+if TYPE_CHECKING:
+    from rtlab.core.data import CalibrationData
+    from rtlab.core.finding import Finding
+    from rtlab.core.model import Model
+
+_DOING = "looking for a repair"
+#: Variants that are run on samples, at most.
+RUNS = 12
+#: The part of what a score may stay behind at which no other scale is tried: halves of the samples differ.
+_COMFORTABLE = 0.5
+#: Precisions in which channels share scales.
+_CHANNELED = frozenset({Precision.INT8, Precision.FP8})
+#: Nodes that are kept high at first, and how their number grows while it is not enough.
+_FIRST, _GROWTH = 1, 2
+
+
+@dataclasses.dataclass(frozen=True)
+class Repairer:
+    """What a repair is looked for with: what expresses a variant in the graph, what runs it, and what compiles it.
+
+    ``builder`` is None where nothing here compiles for the variant's GPU.
+    """
+
+    prepare: Callable[[Variant, Progress], Prepared]
+    evaluator: Evaluator
+    builder: Builder | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Repairing:
+    """Look for the cheapest change of a variant after which its score is within reach of fp32.
+
+    Changes that cost no time come first: another calibrator, the one that the causes ask for before all others, and
+    scales by channel. Then nodes are kept in FP32: regions that leave FP16, then the most guilty, twice as many each
+    time, and of the last step as few as suffice. The choice is made on every second sample of the task, and the scores
+    are those of the others.
+
+    Attributes:
+        facts: The variant.
+        task: What accuracy is counted by.
+        findings: Causes of the loss, the gravest first.
+        guilty: Nodes by what they cost, the most guilty first.
+        max_drop: How far the score may stay behind fp32, in its unit.
+        runs: How many variants may be run on samples.
+    """
+
+    facts: Facts
+    task: Task
+    findings: tuple[Finding, ...]
+    guilty: tuple[str, ...]
+    max_drop: float
+    runs: int = RUNS
+    partial: ClassVar[bool] = True
+
+    def steps(self, rig: Rig[Repairer]) -> Iterator[AccuracyRepair]:
+        """What is known after each variant that was run."""
+        return _Repairing(self, rig).records()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Candidate:
+    """A variant to try: the arguments of ``Study.add``, and what leads to it."""
+
+    variant: Variant
+    changes: tuple[RepairChange, ...]
+    kept_high: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> str:
+        return "; ".join(c.what for c in self.changes)
+
+
+class _Repairing:
+    """The working state of one search."""
+
+    def __init__(self, asked: Repairing, rig: Rig[Repairer]) -> None:
+        self.asked, self.rig = asked, rig
+        self.began = time.monotonic()
+        self.halves = _halves(asked.task)
+        self.points: list[RepairPoint] = []
+        #: Every candidate that was run, with its score on the first half, the best first.
+        self.tried: list[tuple[_Candidate, Score]] = []
+        self.taken: set[Variant] = {asked.facts.variant}
+
+    def records(self) -> Iterator[AccuracyRepair]:
+        asked, rig = self.asked, self.rig
+        rig.phase("Looking for a repair", asked.runs + 3)
+        self.plain = [self._score(asked.facts.source, half) for half in self.halves]
+        rig.advance()
+        own = _Candidate(asked.facts.variant, ())
+        self.before = self._candidate(own, self.halves[0])
+        self.points.append(self._point("as it is", own, self.before))
+        rig.advance()
+        near = self._near(self.before)
+        yield self._record(own, self.before, last=near)
+        if near:
+            return
+        for wave in (self._scales, self._treated, self._regions, self._high):
+            for candidate in wave():
+                if rig.over or len(self.tried) >= asked.runs:
+                    break
+                score = self._try(candidate)
+                if score is None:
+                    continue
+                yield self._record(*self._best())
+            if self._found():
+                break
+        rig.advance()
+        yield self._record(*self._best(), last=True)
+
+    # --- what may be tried ------------------------------------------------------------------------------------------
+
+    def _scales(self) -> Iterator[_Candidate]:
+        """Other calibrators, and scales by channel; none of it costs time."""
+        base = self.asked.facts.variant
+        for finding in self.asked.findings:
+            change = cure(finding, "", base)
+            if change is not None and change.choice["precision"] == given(base)["precision"]:
+                yield from self._new(Variant.of(**change.choice), change.label, finding.nodes)
+                if self._near(self._best()[1], _COMFORTABLE):
+                    return
+        if base.calibrator is None:
+            return
+        for calibrator in CALIBRATORS:
+            choice = {**given(base), "calibrator": calibrator}
+            yield from self._new(Variant.of(**choice), f"Another scale: {calibrator}")
+            if self._near(self._best()[1], _COMFORTABLE):
+                return
+
+    def _treated(self) -> Iterator[_Candidate]:
+        """The best so far with its channels evened out, which costs no time either."""
+        base, before = self._base()
+        if base.precisions & _CHANNELED:
+            choice = {**given(base), "treatments": [*base.treatments, "equalize"]}
+            variant = Variant.of(**choice)
+            if variant not in self.taken:
+                self.taken.add(variant)
+                yield _Candidate(variant, (*before, RepairChange("Channels equalized")))
+
+    def _regions(self) -> Iterator[_Candidate]:
+        """Regions and nodes that a cause asks to be kept in FP32."""
+        base, before = self._base()
+        pinned: dict[str, None] = {}
+        for finding in self.asked.findings:
+            change = cure(finding, "", base)
+            if change is None or change.choice["precision"] == given(base)["precision"]:
+                continue
+            pinned |= dict.fromkeys(finding.nodes)
+            yield from self._pinned(base, before, tuple(pinned))
+            if self._found():
+                return
+
+    def _high(self) -> Iterator[_Candidate]:
+        """The most guilty nodes in FP32, twice as many each time, then as few as suffice."""
+        base, before = self._base()
+        order = [n for n in self.asked.guilty if n in self.asked.facts.source.by_id]
+        count, failed = _FIRST, 0
+        while order and failed < len(order):
+            count = min(count, len(order))
+            yield from self._pinned(base, before, tuple(order[:count]))
+            if self._found():
+                break
+            failed, count = count, count * _GROWTH
+        low, high = failed, count
+        # The last step took as many again as were needed at the most.
+        while self._found() and high - low > 1:
+            middle = (low + high) // 2
+            yield from self._pinned(base, before, tuple(order[:middle]))
+            found = next((s for c, s in self.tried if len(c.kept_high) == middle), None)
+            low, high = (low, middle) if found is not None and self._near(found) else (middle, high)
+            if found is None:
+                return
+
+    def _base(self) -> tuple[Variant, tuple[RepairChange, ...]]:
+        """The best variant so far without a node kept high, from which pins go on."""
+        free = [(c, s) for c, s in self.tried if not c.kept_high]
+        better = [(c, s) for c, s in free if s.better > self.before.better]
+        if not better:
+            return self.asked.facts.variant, ()
+        best = max(better, key=lambda t: t[1].better)[0]
+        return best.variant, best.changes
+
+    def _pinned(
+        self, base: Variant, before: tuple[RepairChange, ...], nodes: tuple[str, ...]
+    ) -> Iterator[_Candidate]:
+        told = given(base)
+        pins = {**told["precision"], **dict.fromkeys(nodes, Precision.FP32)}
+        variant = Variant.of(**{**told, "precision": pins})
+        change = RepairChange(f"{many(len(nodes), 'node')} kept in FP32", nodes)
+        if variant not in self.taken:
+            self.taken.add(variant)
+            yield _Candidate(variant, (*before, change), nodes)
+
+    def _new(self, variant: Variant, what: str, nodes: tuple[str, ...] = ()) -> Iterator[_Candidate]:
+        if variant not in self.taken:
+            self.taken.add(variant)
+            yield _Candidate(variant, (RepairChange(what, nodes),))
+
+    def _found(self) -> bool:
+        """Whether something that was tried is near enough to fp32."""
+        return any(self._near(score) for _, score in self.tried)
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    def _try(self, candidate: _Candidate) -> Score | None:
+        try:
+            score = self._candidate(candidate, self.halves[0])
+        except VariantError:
+            return None
+        self.tried.append((candidate, score))
+        self.points.append(self._point(candidate.what, candidate, score))
+        self.rig.advance()
+        return score
+
+    def _ready(self, variant: Variant) -> Prepared:
+        return self.rig.tool.prepare(variant, self.rig)
+
+    def _candidate(self, candidate: _Candidate, half: Task) -> Score:
+        return self._score(self._ready(candidate.variant).emulate(self.rig), half)
+
+    def _score(self, model: Model, half: Task) -> Score:
+        runner, wanted = self.rig.tool.evaluator, half.wanted(self.asked.facts.source)
+        values = tuple(o for n in self.asked.facts.source.top for o in n.outputs if o)
+        size = batch_size(self.asked.facts.source, values, half.data, runner)
+        engine = runner.build(BuildRequest(model, Variant(), level="basic"), Silent())
+        self.rig.count(builds=1)
+        held = Predictions()
+        try:
+            for batch in half.data.batches(model, size):
+                self.rig.check(_DOING)
+                held.add(
+                    runner.outputs(engine, batch, wanted, progress=self.rig),
+                    half.data.samples_in(model, batch),
+                )
+                self.rig.count(runs=1)
+        finally:
+            runner.release(engine)
+        return Score.of(half, held, str(runner.source))
+
+    def _time(self, candidate: _Candidate) -> float | None:
+        """Milliseconds that the variant's GPU is estimated to take; None where nothing builds for it here."""
+        builder, facts = self.rig.tool.builder, self.asked.facts
+        if builder is None or self.rig.late:
+            return None
+        ready = self._ready(candidate.variant)
+        try:
+            engine = builder.build(BuildRequest(ready.model, candidate.variant, several=True), Silent())
+        except (BuildError, VariantError):
+            return None
+        made = dataclasses.replace(
+            facts, variant=candidate.variant, prepared=Prepared(ready.model, ready.model), engine=engine
+        )
+        found = questions.roofline.estimate(made)
+        return None if found is None else found.estimated
+
+    # --- what is told -----------------------------------------------------------------------------------------------
+
+    def _near(self, score: Score, part: float = 1.0) -> bool:
+        """Whether a score of the first half is as near to fp32 as was asked for, or within a part of that."""
+        return self.plain[0].better - score.better <= part * self.asked.max_drop
+
+    def _enough(self, score: Score, half: int = 0) -> bool:
+        """Whether a score is near enough to fp32, or as near as the samples can tell."""
+        plain = self.plain[half]
+        if plain.better - score.better <= self.asked.max_drop:
+            return True
+        found = (
+            paired(plain.tally, score.tally) if plain.tally is not None and score.tally is not None else None
+        )
+        return found is not None and found.interval is not None and not found.sure
+
+    def _best(self) -> tuple[_Candidate, Score]:
+        """What is taken if nothing else is found: of what is near enough the cheapest, else the best score of all."""
+        own = (_Candidate(self.asked.facts.variant, ()), self.before)
+        good = [t for t in self.tried if self._near(t[1])]
+        if good:
+            return min(good, key=lambda t: (len(t[0].kept_high), -t[1].better))
+        return max([own, *self.tried], key=lambda t: (t[1].better, -len(t[0].kept_high)))
+
+    def _point(self, what: str, candidate: _Candidate, score: Score) -> RepairPoint:
+        drop = self.plain[0].better - score.better
+        return RepairPoint(
+            what, score.value, drop, len(candidate.kept_high), self._time(candidate), self._enough(score)
+        )
+
+    def _record(self, candidate: _Candidate, score: Score, *, last: bool = False) -> AccuracyRepair:
+        """The answer if the search ended here; the other half speaks in the end, when nothing is chosen any more."""
+        asked, own = self.asked, _Candidate(self.asked.facts.variant, ())
+        if score.better <= self.before.better:
+            candidate, score = own, self.before
+        plain, before = self.plain[int(last)], self.before
+        if last:
+            before = self._candidate(own, self.halves[1])
+            score = self._candidate(candidate, self.halves[1]) if candidate.changes else before
+        found = (
+            paired(plain.tally, score.tally) if plain.tally is not None and score.tally is not None else None
+        )
+        return AccuracyRepair(
+            asked.facts.name,
+            f"{asked.facts.name} repaired",
+            asked.task.name,
+            asked.task.unit or "",
+            asked.max_drop,
+            plain.value,
+            before.value,
+            score.value,
+            "no interval is known" if found is None else difference_words(found, score, "fp32"),
+            candidate.changes,
+            candidate.kept_high,
+            self._enough(score, int(last)),
+            len(self.tried),
+            self.plain[0].samples,
+            plain.samples if last else 0,
+            tuple(self.points),
+            time.monotonic() - self.began,
+            f"{self.rig.tool.evaluator.source}, {asked.task.data.source}",
+            given(candidate.variant),
+        )
+
+
+def _halves(task: Task) -> tuple[Task, Task]:
+    """Every second sample of a task, and the others; the first and the second half where they cannot be picked."""
+    data: CalibrationData = task.data.take(SCORED)
+    count = len(data)
+    labels = task.labels[:count]
+    plain = all(isinstance(a, np.ndarray) for a in data.arrays.values()) and data.arrays
+    if plain and all(len(a) == count for a in data.arrays.values()):
+        return tuple(  # type: ignore[return-value]
+            dataclasses.replace(
+                task,
+                data=dataclasses.replace(data, arrays={k: a[i::2] for k, a in data.arrays.items()}),
+                labels=labels[i::2],
+            )
+            for i in (0, 1)
+        )
+    first = data.take(count // 2)
+    second = data.part(1, 2)
+    middle = count - len(second)
+    return (
+        dataclasses.replace(task, data=first, labels=labels[: len(first)]),
+        dataclasses.replace(task, data=second, labels=labels[middle:]),
+    )

@@ -1,0 +1,124 @@
+"""Why a variant loses accuracy: a row for each cause, and what to do about the one that is chosen."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Annotated
+
+from rtlab.core.schema import Meaning
+from rtlab.documents.answer import NounTable
+from rtlab.documents.panel import button, choices, link
+from rtlab.errors import RunError
+from rtlab.questions.diagnosis import AccuracyDiagnosis
+from rtlab.questions.diagnosis.cures import cure
+from rtlab.questions.scene import Question, Scene
+
+if TYPE_CHECKING:
+    from rtlab.core.facts import Facts
+    from rtlab.core.finding import Finding
+    from rtlab.documents.contract import Panel, Work
+
+_LEAD = (
+    "The places that cost most are looked into, sample by sample and channel by channel. Each row is a cause with what "
+    "it rests on; choose one, and a button builds the variant that is rid of it."
+)
+_ALL = "all"
+
+
+@dataclasses.dataclass(frozen=True)
+class Reason:
+    """One cause, in the words of the panel."""
+
+    node: Annotated[str, Meaning("Where", links="nodes")]
+    why: Annotated[str, Meaning("Why")]
+    evidence: Annotated[str, Meaning("What shows it")]
+    fix: Annotated[str, Meaning("What helps")]
+    cost: Annotated[str | None, Meaning("What it costs", omit=True)] = None
+
+
+def found(scene: Scene) -> AccuracyDiagnosis:
+    """Why the variant loses accuracy.
+
+    Raises:
+        RunError: nobody looked into it yet.
+    """
+    known = scene.study.diagnoses.get(scene.result.name)
+    if known is None:
+        raise RunError(
+            f'Cannot tell why "{scene.result.name}" loses accuracy: nobody looked into it yet. '
+            f"Run study.diagnose({scene.result.name!r})."
+        )
+    return known
+
+
+def diagnosed(scene: Scene) -> Panel:
+    """The causes, or what is in the way of looking for them."""
+    facts = scene.result
+    known = scene.study.diagnoses.get(facts.name)
+    reason = _unable(facts)
+    ask = button("diagnose", "Look again" if known else "Find out why", reason)
+    if known is None:
+        problem = f"{reason}." if reason else ""
+        return DIAGNOSIS.panel(scene, work=[ask], problem=problem)
+    labels = {_ALL: f"All {len(known.findings)} causes"} | {f.id: f.title for f in known.findings}
+    chosen = scene.settings.get("cause", _ALL)
+    chosen = chosen if chosen in labels else _ALL
+    table = NounTable(Reason, [_reason(scene, f) for f in known.findings])
+    lead = next((f"{f.title} {f.evidence} {f.fix}" for f in known.findings if f.id == chosen), _LEAD)
+    if not known.findings:
+        lead = "About the places that cost most nothing is unusual: so few bits alone are what they lose by."
+    return DIAGNOSIS.panel(
+        scene,
+        known,
+        lead=lead,
+        settings=[choices("cause", "Cause", labels, chosen)] if known.findings else [],
+        work=[ask, *_works(facts, known, chosen, task=scene.study.task is not None)],
+        columns=table.columns() if known.findings else [],
+        rows=[{**row, "key": f.id} for row, f in zip(table.rows(), known.findings, strict=True)],
+        links={f.id: link(p for n in f.nodes for p in scene.model.where(n)) for f in known.findings},
+        notes=[f"Watched on {known.samples} samples: {known.source}."],
+    )
+
+
+def _unable(facts: Facts) -> str:
+    if facts.recorded:
+        return "Its engine was read from files of another machine, whose values are not known"
+    if not facts.source.nodes:
+        return "No ONNX model was given"
+    return "" if facts.prepared.precisions else "Nothing of it computes in less than FP32"
+
+
+def _works(facts: Facts, known: AccuracyDiagnosis, chosen: str, *, task: bool) -> list[Work]:
+    """A button for what may be done about each cause, or about the one that is chosen; each change once."""
+    made: dict[str, Work] = {}
+    for finding in known.findings:
+        if chosen not in {_ALL, finding.id}:
+            continue
+        change = cure(finding, facts.name, facts.variant)
+        if change is not None:
+            made.setdefault(change.label, button("treat", change.label, cause=finding.id))
+    every = [button("repair", "Repair all", "" if task else _TASKLESS)] if known.findings else []
+    return [*list(made.values())[:_BUTTONS], *every]
+
+
+#: Why nothing can be repaired by trying.
+_TASKLESS = "The study has no task, so that nobody can say what is good enough"
+#: Buttons for which there is room.
+_BUTTONS = 3
+
+
+def _reason(scene: Scene, finding: Finding) -> Reason:
+    node = scene.model.by_id[finding.nodes[0]]
+    why = finding.rule.replace("fp16", "FP16").replace("-", " ")
+    return Reason(node.title, why[:1].upper() + why[1:], finding.evidence, finding.fix, finding.cost or None)
+
+
+DIAGNOSIS = Question(
+    "diagnosis",
+    tab="accuracy",
+    label="Why",
+    title="Where did the accuracy go?",
+    lead=_LEAD,
+    noun=found,
+    drawn=diagnosed,
+)

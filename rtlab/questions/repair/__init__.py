@@ -1,0 +1,92 @@
+"""What gives a variant's accuracy back, the cheapest first, with every point that was verified on the way."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from rtlab.core.schema import UNSENT, Meaning
+from rtlab.documents.answer import NounTable
+
+
+@dataclasses.dataclass(frozen=True)
+class RepairChange:
+    """One change of the variant, in words, and the nodes that it is about; none where it is about all."""
+
+    what: Annotated[str, Meaning("Change")]
+    nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class RepairPoint:
+    """What was tried and run: its score on the samples that the choice is made by, and what the GPU would take.
+
+    ``drop`` is how far it stays behind fp32, in the unit of the score, negative where it is better; ``kept_high`` is
+    the number of nodes left in a higher precision. ``milliseconds`` are estimated for the variant's target, None where
+    there is no estimate. ``enough`` says whether it is within what was asked for, or whether the samples cannot tell.
+    """
+
+    what: Annotated[str, Meaning("Tried")]
+    score: Annotated[float, Meaning("{of.metric}, {of.unit}", origin="measured")]
+    drop: Annotated[float, Meaning("Behind fp32", "{of.points_unit}", "measured")]
+    kept_high: Annotated[int, Meaning("Nodes kept high")]
+    milliseconds: Annotated[float | None, Meaning("Time", "ms", "estimated", omit=True)]
+    enough: Annotated[bool, Meaning("Enough")]
+
+
+@dataclasses.dataclass(frozen=True)
+class AccuracyRepair:
+    """What was found against the loss of accuracy of a variant.
+
+    ``baseline``, ``before`` and ``after`` are the scores of fp32, the variant and the repaired one on ``reported``
+    samples that had no part in the choice, which was made on ``chosen`` others; on these, and none reported, where the
+    search was stopped. ``changes`` lead from one to the other; ``kept_high`` are nodes that need a higher precision.
+    ``runs`` is how many variants were run on samples, the two that it began with apart. ``enough`` says whether the
+    repaired one is within ``max_drop``, or as near as the samples can tell; ``told`` is the difference to fp32.
+    """
+
+    variant: Annotated[str, Meaning("Variant", links="variants")]
+    repaired: Annotated[str, Meaning("Repaired")]
+    metric: Annotated[str, Meaning("Task")]
+    unit: str
+    max_drop: Annotated[float, Meaning("May stay behind", "{self.points_unit}")]
+    baseline: Annotated[float, Meaning("fp32, {self.unit}", origin="measured")]
+    before: Annotated[float, Meaning("Before, {self.unit}", origin="measured")]
+    after: Annotated[float, Meaning("After, {self.unit}", origin="measured")]
+    told: Annotated[str, Meaning("Difference", origin="measured")]
+    changes: tuple[RepairChange, ...]
+    kept_high: Annotated[tuple[str, ...], Meaning("Kept high", links="nodes")]
+    enough: Annotated[bool, Meaning("Enough")]
+    runs: Annotated[int, Meaning("Runs")]
+    chosen: Annotated[int, Meaning("Chosen on")]
+    reported: Annotated[int, Meaning("Reported on")]
+    points: tuple[RepairPoint, ...]
+    seconds: Annotated[float, Meaning("Took", "s", "measured")]
+    source: Annotated[str, Meaning("Source")]
+    choice: Annotated[Mapping[str, Any], UNSENT] = dataclasses.field(default_factory=dict, repr=False)
+
+    @property
+    def points_unit(self) -> str:
+        """The unit of a difference of scores."""
+        return "points" if self.unit == "%" else self.unit
+
+    @property
+    def words(self) -> str:
+        """What was done, in a sentence."""
+        if not self.changes:
+            lead = "Nothing needs a repair" if self.enough else "Nothing was found that helps"
+            return f'{lead}: "{self.variant}" is {self.told}.'
+        done = "; ".join(c.what for c in self.changes)
+        high = "no node is kept high" if not self.kept_high else f"{len(self.kept_high)} nodes are kept high"
+        return f"{done}: {high}, {self.told}."
+
+    def text(self) -> str:
+        """For a terminal."""
+        table = NounTable(RepairPoint, self.points, of=self).text()
+        basis = f"chosen on {self.chosen} samples, reported on {self.reported} others, {self.runs} runs"
+        return f"{self.words}\n{basis}\n\n{table}"
+
+    def __repr__(self) -> str:
+        way = f"{self.before:.4g} to {self.after:.4g} {self.unit}".strip()
+        return f"<Repair {self.variant}: {way}, {self.runs} runs, {self.words}>"

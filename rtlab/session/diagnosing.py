@@ -1,0 +1,182 @@
+"""Why a variant of a study loses accuracy, and variants that are rid of it."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import math
+from typing import TypeVar
+
+from rtlab.backends.reference import evaluator
+from rtlab.core.facts import Facts
+from rtlab.core.prepared import Prepared
+from rtlab.core.protocols import Builder, Progress
+from rtlab.core.quantizer import Quantizer, quantizer_of
+from rtlab.core.stage import BUDGET_S
+from rtlab.core.variant import Variant
+from rtlab.errors import CalibrationError, Unavailable, VariantError, boundary
+from rtlab.experiments.diagnosing import Diagnosing
+from rtlab.experiments.experiment import Allowance, Rig
+from rtlab.experiments.repairing import RUNS, Repairer, Repairing
+from rtlab.experiments.why import asked_of
+from rtlab.questions.diagnosis import AccuracyDiagnosis
+from rtlab.questions.diagnosis.cures import cure
+from rtlab.questions.repair import AccuracyRepair
+from rtlab.session.job import prepared
+from rtlab.session.searches import Searches
+from rtlab.session.sensitivities import Sensitivities
+from rtlab.session.watching import watching
+
+R = TypeVar("R")
+
+#: Places that are looked into.
+_PLACES = 8
+#: What a place has to cost alone: a part of the energy of the outputs, 30 dB below it, and of what the variant loses.
+_LEAST, _SHARE = 1e-3, 0.05
+
+
+class Diagnoses(Sensitivities[R], Searches[R]):
+    """Looks for causes."""
+
+    @boundary("look for what costs accuracy")
+    def diagnose(
+        self, variant: str, *, places: int = _PLACES, progress: Progress | None = None
+    ) -> AccuracyDiagnosis:
+        """Why a variant loses accuracy: its guilty places, and what is unusual about the numbers there.
+
+        Who is guilty is told by ``sensitivity``, which is asked first where nobody did yet. What was found before a
+        cancel is kept.
+
+        Args:
+            variant: Its name; it need not be built.
+            places: How many places are looked into.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: there is no such variant, it was read from files, or nothing of it rounds.
+            Unavailable: nothing here can run the model.
+            Cancelled: stopped before anything was found.
+        """
+        planned, facts = self._known(variant, "diagnose"), self.facts.get(variant)
+        if facts is not None and facts.recorded:
+            raise VariantError(
+                f'Cannot diagnose "{variant}": its engine was read from files of another machine, whose values are not '
+                "known. Add a variant of the same precision, and diagnose that."
+            )
+        with watching(progress) as watched:
+            ready = facts.prepared if facts is not None else self.prepare(variant, progress=watched)
+            guilty = self._guilty(variant, places, watched)
+            seen = self._ranges(planned, watched, None).samples if planned.calibrator is not None else 0
+            fresh = self.task.data if self.task is not None else None
+            model = ready.reference or self.model
+            experiment = Diagnosing(variant, model, ready, planned, guilty, self.data, fresh, seen)
+
+            def keep(found: AccuracyDiagnosis) -> None:
+                self._change(lambda kept: kept.diagnosed(variant, found))
+
+            return self._search(experiment, Rig(evaluator(), watched), keep)
+
+    def _guilty(self, variant: str, places: int, progress: Progress) -> tuple[Quantizer, ...]:
+        """The places that cost most, as far as they cost anything worth a word."""
+        found = self.sensitivity(variant, by="quantizer", progress=progress)
+        least = max(_LEAST, _SHARE * found.total) if math.isfinite(found.total) else _LEAST
+        worst = [g for g in found.ranking if not g.known < least][:places]
+        return tuple(quantizer_of(self.model.by_id[g.node], g.quantizer) for g in worst)
+
+    def treat(self, variant: str, cause: str | None = None, *, as_: str | None = None) -> str:
+        """Plan a variant that is rid of a cause, for ``run``; gives its name.
+
+        Args:
+            variant: A variant that was diagnosed.
+            cause: The id of a finding of ``diagnose``; by default the first that a choice helps against.
+            as_: What the new one is called; by default the other's name with what is changed.
+
+        Raises:
+            VariantError: there is no such variant or finding, or no choice of a variant helps against it.
+        """
+        known, found = self._known(variant, "treat"), self._kept.diagnoses.get(variant)
+        if found is None:
+            raise VariantError(
+                f'Cannot treat "{variant}": nobody looked for causes. Run study.diagnose({variant!r}) first.'
+            )
+        asked = [f for f in found.findings if cause in {None, f.id}]
+        if cause is not None and not asked:
+            raise VariantError(
+                f'Cannot treat "{cause}" of "{variant}": its diagnosis has no such finding. '
+                f"See study.diagnose({variant!r}).findings."
+            )
+        change = next((t for f in asked if (t := cure(f, variant, known)) is not None), None)
+        if change is None:
+            advice = asked[0].fix if asked else "Nothing unusual was found."
+            raise VariantError(
+                f'Cannot treat "{variant}" by another choice of its own: none helps here. {advice}'
+            )
+        name = as_ or change.title
+        self.add(name, **change.choice)
+        return name
+
+    @boundary("repair the variant")
+    def repair(
+        self,
+        variant: str,
+        max_drop: float = 0.5,
+        *,
+        runs: int = RUNS,
+        budget_s: float = 10 * BUDGET_S,
+        as_: str | None = None,
+        progress: Progress | None = None,
+    ) -> AccuracyRepair:
+        """Look for the cheapest change after which a variant is within reach of fp32, and plan it as a variant.
+
+        Other scales come first, which cost no time, then a higher precision for as few nodes as will do. The choice is
+        made on every second sample of the task, and the scores are those of the others. What was found before a cancel,
+        or within the budget, is kept. ``run`` builds the variant that is planned, which has the other's name with
+        ``repaired``.
+
+        Args:
+            variant: A built variant.
+            max_drop: How far its score may stay behind that of fp32, in the unit of the score.
+            runs: How many variants may be run on samples.
+            budget_s: Seconds that it may take, approximately.
+            as_: What the repaired variant is called.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: the variant is not built, or was read from files of another machine.
+            CalibrationError: the study has no task, so that there is no score.
+            Cancelled: stopped before anything was found.
+        """
+        facts, task = self.facts_of(variant), self.task
+        if task is None:
+            raise CalibrationError(
+                f'Cannot repair "{variant}": the study has no task, so that nobody can say what is good enough. Give '
+                "one, Study(model, task=rtlab.Task(data, labels))."
+            )
+        with watching(progress) as watched:
+            found = self._kept.diagnoses.get(variant) or self.diagnose(variant, progress=watched)
+            ranked = self.sensitivity(variant, by="node", progress=watched).ranking
+            experiment = Repairing(facts, task, found.findings, tuple(g.node for g in ranked), max_drop, runs)
+
+            def keep(repair: AccuracyRepair) -> None:
+                self._change(lambda kept: kept.mended(variant, repair))
+
+            tool = Repairer(functools.partial(self._prepared_as, facts), evaluator(), self._compiler(facts))
+            repair = self._search(experiment, Rig(tool, watched, Allowance(budget_s)), keep)
+        if repair.changes:
+            name = as_ or repair.repaired
+            self.add(name, **repair.choice)
+        return repair
+
+    def _prepared_as(self, facts: Facts, variant: Variant, progress: Progress) -> Prepared:
+        """What another choice makes of the model that a variant is of."""
+        ranges = self._ranges(variant, progress, None) if variant.calibrator else None
+        scales = self._kept.scales.get(facts.name) if variant.scales else None
+        job = self._job(facts.name, progress, build=False)
+        return prepared(dataclasses.replace(job, variant=variant, ranges=ranges, scales=scales), progress)
+
+    def _compiler(self, facts: Facts) -> Builder | None:
+        """What compiles a variant for its GPU, so that times can be estimated; None where nothing here does."""
+        with contextlib.suppress(VariantError, Unavailable):
+            return asked_of(facts)
+        return None

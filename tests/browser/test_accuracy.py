@@ -1,0 +1,46 @@
+"""From a drop to a repaired variant, by clicks alone."""
+
+from __future__ import annotations
+
+import pytest
+
+from explorer import EXPLORER, Explorer
+
+#: A network whose INT8 is bad for one reason, which another scale takes away.
+OUTLIER = """import rtlab
+sample = rtlab.samples.load("digits_outlier")
+study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
+study.add("fp32", backend="onnxruntime")
+study.add("int8", calibrator="minmax", backend="onnxruntime")
+study.run()
+explorer = study.explore(baseline="fp32")
+explorer"""
+OVERFLOW = OUTLIER.replace("digits_outlier", "fp16_overflow").replace(
+    'study.add("int8", calibrator="minmax", backend', 'study.add("fp16", backend'
+)
+PANEL = f'{EXPLORER} [data-panel="diagnosis"]'
+
+
+@pytest.mark.parametrize(
+    ("cell", "worse", "word", "label", "good"),
+    [
+        (OUTLIER, "int8", "Outlier channels", "Another scale", 98.9),
+        (OVERFLOW, "fp16", "FP16 overflow", "Pin this region", 98.1),
+    ],
+)
+def test_two_clicks_lead_from_a_drop_to_a_repaired_variant(opened, cell, worse, word, label, good) -> None:
+    """Why? on the chip, then what the panel offers against the first cause."""
+    shown: Explorer = opened(cell)
+    page, lab = shown.page, shown.lab
+    assert page.locator(f'{EXPLORER} [data-control="why-accuracy"]').count() == 1
+    page.click(f'{EXPLORER} [data-chip="{worse}"] [data-control="why-accuracy"]')
+    page.wait_for_selector(f"{PANEL} [data-row]", timeout=60_000)
+    assert word in page.inner_text(f"{PANEL} table")
+    # A row selects the place in the graph.
+    page.click(f"{PANEL} [data-row] >> nth=0")
+    lab.wait_python(f"explorer.state.selection[0] == study.diagnose({worse!r}).findings[0].nodes[0]")
+    shown.picture(f"accuracy-why-{worse}")
+    page.click(f'{PANEL} [data-work="treat"]:has-text("{label}") >> nth=0')
+    lab.wait_python(f"explorer.state.variant != {worse!r} and explorer.state.variant in study.results")
+    lab.wait_python(f"(s := study[explorer.state.variant].score) is not None and s.value > {good}")
+    assert [] == lab.console_errors

@@ -1,0 +1,225 @@
+"""Networks in which one thing is wrong with the numbers, and that in one known place.
+
+The faults are those that people meet: a channel that is large, with the layer behind it made for that; a stretch whose
+values leave FP16; a scale of another tensor; a sample that does not belong; a calibration on a few. FP32 computes the
+same as without the fault, so that the fault costs nothing until a variant rounds.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from onnx import TensorProto, helper, numpy_helper
+
+from rtlab.core.data import CalibrationData
+from rtlab.core.model import Model, wrap
+
+CLASSES = 10
+KINDS = ("channel", "overflow", "far", "clip", "sample", "weights")
+
+
+@dataclasses.dataclass(frozen=True)
+class Block:
+    """A convolution with its activation, and the convolution that alone reads it."""
+
+    weight: str
+    bias: str
+    value: str
+    next_weight: str
+    next_node: str
+    nodes: tuple[str, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Fault:
+    """A network with a fault.
+
+    ``nodes`` are those where it may be told, ``rules`` are its causes; ``which`` is the channel or sample. ``choice``
+    is what ``Study.add`` takes, ``amax`` a threshold to put in the place of the observed one, by value, as a factor.
+    """
+
+    kind: str
+    model: Model
+    data: CalibrationData
+    fresh: np.ndarray
+    nodes: tuple[str, ...]
+    rules: tuple[str, ...]
+    which: tuple[int, ...] = ()
+    choice: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    amax: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """Nobody says what is seen in these pictures; the labels are there to be counted."""
+        return np.zeros(len(self.fresh), np.int64)
+
+
+class Writer:
+    """A convolutional network drawn by a seed: plain chains, residuals, pools, one linear layer."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+        self.nodes: list[Any] = []
+        self.weights: dict[str, np.ndarray] = {}
+        self.blocks: list[Block] = []
+        self.channels = int(self.rng.integers(2, 5))
+        self._write()
+
+    def _constant(self, array: Any) -> str:
+        name = f"w{len(self.weights)}"
+        self.weights[name] = np.asarray(array, np.float32)
+        return name
+
+    def _node(self, op: str, *inputs: str, **attributes: Any) -> str:
+        at = len(self.nodes)
+        self.nodes.append(
+            helper.make_node(op, [*inputs], [f"v{at}"], name=f"/{op.lower()}_{at}", **attributes)
+        )
+        return f"v{at}"
+
+    def _conv(self, x: str, inputs: int, outputs: int) -> str:
+        side = int(self.rng.choice([1, 3]))
+        kernel = self.rng.standard_normal((outputs, inputs, side, side)) * (2 / (inputs * side * side)) ** 0.5
+        bias = 0.1 * self.rng.standard_normal(outputs)
+        return self._node("Conv", x, self._constant(kernel), self._constant(bias), pads=[side // 2] * 4)
+
+    def _write(self) -> None:
+        rng, x, width = self.rng, "x", self.channels
+        before: tuple[int, str] | None = None
+        for _ in range(int(rng.integers(4, 8))):
+            kind = rng.choice(["plain", "plain", "residual", "pool"])
+            outputs = width if kind == "residual" else int(rng.integers(8, 25))
+            first = len(self.nodes)
+            y = self._conv(x, width, outputs)
+            if before is not None:
+                self._block(before[0], x, first)
+            if kind == "residual":
+                x, before = self._node("Relu", self._node("Add", y, x)), None
+            else:
+                x, before = self._node("Relu", y), (first, "")
+            width = outputs
+            if kind == "pool":
+                x, before = self._node("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2]), None
+        x = self._node("Flatten", self._node("GlobalAveragePool", x))
+        self._node("Gemm", x, self._constant(rng.standard_normal((width, CLASSES)) * width**-0.5),
+                   self._constant(np.zeros(CLASSES)))  # fmt: skip
+        self.nodes[-1].output[0] = "y"
+
+    def _block(self, conv: int, value: str, reader: int) -> None:
+        """Note that ``reader`` alone reads what the convolution at this position and its Relu wrote."""
+        node, after = self.nodes[conv], self.nodes[reader]
+        self.blocks.append(
+            Block(
+                node.input[1],
+                node.input[2],
+                value,
+                after.input[1],
+                after.name,
+                tuple(n.name for n in self.nodes[conv : reader + 1]),
+            )
+        )
+
+    def lone(self) -> list[Block]:
+        """Blocks whose value nobody else reads, as a residual does."""
+        readers: dict[str, int] = {}
+        for node in self.nodes:
+            for value in node.input:
+                readers[value] = readers.get(value, 0) + 1
+        return [b for b in self.blocks if readers[b.value] == 1]
+
+    def scale_back(self, block: Block, factor: float) -> int:
+        """Multiply one output channel of a block's weight, and divide what it writes by as much; gives the channel."""
+        at = int(self.rng.integers(len(self.weights[block.bias])))
+        self.weights[block.weight][at] *= factor
+        self.weights[block.bias][at] *= factor
+        back = np.ones((1, len(self.weights[block.bias]), 1, 1), np.float32)
+        back[0, at] = 1 / factor
+        conv = next(i for i, n in enumerate(self.nodes) if n.name == block.nodes[0])
+        written = self.nodes[conv].output[0]
+        self.nodes[conv].output[0] = f"{written}/wide"
+        name = self._constant(back)
+        self.nodes.insert(
+            conv + 1, helper.make_node("Mul", [f"{written}/wide", name], [written], name=f"{written}/back")
+        )
+        return at
+
+    def model(self) -> Model:
+        graph = helper.make_graph(
+            self.nodes,
+            "planted",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", self.channels, 12, 12])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", CLASSES])],
+            [numpy_helper.from_array(a, n) for n, a in self.weights.items()],
+        )
+        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return wrap(proto, name="planted")
+
+    def samples(self, count: int) -> np.ndarray:
+        """Smooth pictures of unlike contrast."""
+        small = self.rng.standard_normal((count, self.channels, 4, 4))
+        wide = small.repeat(3, axis=2).repeat(3, axis=3) + 0.3 * self.rng.standard_normal(
+            (count, self.channels, 12, 12)
+        )
+        return wide.astype(np.float32)
+
+
+def healthy(seed: int, samples: int = 48) -> tuple[Model, CalibrationData, np.ndarray]:
+    """A network without a fault, its calibration data and other samples."""
+    writer = Writer(seed)
+    return (
+        writer.model(),
+        CalibrationData({"x": writer.samples(samples)}, "pictures"),
+        writer.samples(samples),
+    )
+
+
+def planted(kind: str, seed: int, samples: int = 48) -> Fault | None:
+    """A network with a fault of a kind; None where the one of this seed has no place for it."""
+    writer = Writer(seed)
+    blocks, rng = writer.lone(), writer.rng
+    if not blocks:
+        return None
+    block = blocks[int(rng.integers(len(blocks)))]
+    weights = writer.weights
+    given, fresh = writer.samples(samples), writer.samples(samples)
+
+    def made(
+        nodes: tuple[str, ...], rules: tuple[str, ...], which: tuple[int, ...] = (), **more: Any
+    ) -> Fault:
+        return Fault(
+            kind,
+            writer.model(),
+            CalibrationData({"x": given}, "pictures"),
+            fresh,
+            nodes,
+            rules,
+            which,
+            **more,
+        )
+
+    minmax = {"precision": "int8", "calibrator": "minmax"}
+    if kind == "channel":
+        factor = float(2.0 ** rng.integers(6, 9))
+        at = int(rng.integers(weights[block.bias].shape[0]))
+        weights[block.weight][at] = np.abs(weights[block.weight][at]) * factor
+        weights[block.bias][at] *= factor
+        weights[block.next_weight][:, at] /= factor
+        return made((block.next_node,), ("outlier-channels", "unequal-channels"), (at,), choice=minmax)
+    if kind == "weights":
+        writer.scale_back(block, float(2.0 ** rng.integers(7, 10)))
+        return made(block.nodes[:1], ("unequal-channels",), choice={**minmax, "weights": "tensor"})
+    if kind == "overflow":
+        factor = 2.0**18
+        weights[block.weight] *= np.float32(factor)
+        weights[block.bias] *= np.float32(factor)
+        weights[block.next_weight] /= np.float32(factor)
+        return made(block.nodes, ("fp16-overflow",), choice={"precision": "fp16"})
+    if kind == "sample":
+        at = int(rng.integers(samples))
+        given[at] *= 40
+        return made((), ("one-sample-range",), (at,), choice=minmax)
+    amount, rule = (64.0, "threshold-far-off") if kind == "far" else (1 / 24, "clipping")
+    return made((block.next_node,), (rule,), choice=minmax, amax={block.value: amount})
