@@ -227,6 +227,52 @@ def _broadcast(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
     return node.name
 
 
+def _typed(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
+    """A sum of two tensors in FP16 among FP32."""
+    value, node = edit.values[edge.value], edit.nodes[edge.second]
+    operands = [v for v in node.inputs if v is not None]
+    if node.op_type != "Add" or value not in operands or any(v.const_value is not None for v in operands):
+        return None
+    made = []
+    for given in dict.fromkeys(operands):
+        half = _made(edit, "Cast", [given], "planted_narrow", edge.second, {"to": 10})
+        half.type, half.shape = ir.TensorType(ir.DataType.FLOAT16), given.shape
+        _feed(node, given, half)
+        made += [half] if given is value else []
+    inner, outer = edit.split(node.outputs[0].name or "", "planted_sum")
+    inner.type = ir.TensorType(ir.DataType.FLOAT16)
+    edit.insert(
+        "Cast", "planted_wide", [inner], origin=edge.second, output=outer, after=edge.second, attrs={"to": 1}
+    )
+    return made[0].producer().name  # type: ignore[union-attr]
+
+
+def _transposed(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
+    """A pointwise node that computes in NHWC among NCHW."""
+    value, node = edit.values[edge.value], edit.nodes[edge.second]
+    operands = [v for v in node.inputs if v is not None]
+    sizes = [edit.model.sizes().get(v.name or "") for v in operands]
+    moved = [v for v, s in zip(operands, sizes, strict=True) if s is None or len(s) == 4]
+    alone = node.op_type in {"Relu", "LeakyRelu", "HardSwish"} or (
+        node.op_type == "Add" and moved == operands
+    )
+    if value not in moved or not alone or any(v.const_value is not None for v in moved):
+        return None
+    made = []
+    for given in dict.fromkeys(moved):
+        there = _made(edit, "Transpose", [given], "planted_there", edge.second, {"perm": [0, 2, 3, 1]})
+        there.type = given.type
+        _feed(node, given, there)
+        made += [there] if given is value else []
+    inner, outer = edit.split(node.outputs[0].name or "", "planted_inner")
+    inner.shape = None
+    told = {"perm": [0, 3, 1, 2]}
+    edit.insert(
+        "Transpose", "planted_back", [inner], origin=edge.second, output=outer, after=edge.second, attrs=told
+    )
+    return made[0].producer().name  # type: ignore[union-attr]
+
+
 PLANTS: dict[str, Plant] = {
     "output": _output,
     "reader": _reader,
@@ -234,7 +280,11 @@ PLANTS: dict[str, Plant] = {
     "quantization": _pair,
     "competitor": _rival,
     "broadcast": _broadcast,
+    "type": _typed,
+    "layout": _transposed,
 }
+#: What reads the value itself comes first, so that what stands between stands behind it; what needs the edge, last.
+_ORDER = ("output", "reader", "competitor", "broadcast", "cast", "quantization", "type", "layout")
 
 
 def _made(
@@ -258,10 +308,7 @@ def planted(model: Model, edge: Edge, kinds: Sequence[str], rng: np.random.Gener
     """A model with these things planted on an edge; None where one of them has no place there."""
     edit = Edit(model, source=True)
     nodes: set[str] = set()
-    # What reads the value itself comes first, so that what stands between stands behind it.
-    for kind in sorted(
-        kinds, key=["output", "reader", "competitor", "broadcast", "cast", "quantization"].index
-    ):
+    for kind in sorted(kinds, key=_ORDER.index):
         found = PLANTS[kind](edit, edge, rng)
         if found is None:
             return None

@@ -164,6 +164,7 @@ class View(Protocol):
         """The study has other results than before; called in the thread that has them."""
 
 
+@runtime_checkable
 class Backend(Protocol):
     """What every backend has, whichever of the other protocols it follows."""
 

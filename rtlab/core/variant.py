@@ -237,7 +237,7 @@ class Target:
 #: What a node can be written as so that the model computes the same: ``fold`` a normalization into the convolution
 #: before it, ``pool`` a global average as an average over windows of the whole size; ``drop`` leaves out one without
 #: effect; ``merge`` writes a convolution and its siblings as one wider one and a Split.
-RewriteKind = Literal["fold", "pool", "drop", "merge"]
+RewriteKind = Literal["fold", "pool", "drop", "merge", "lift"]
 
 
 @dataclasses.dataclass(frozen=True, order=True)

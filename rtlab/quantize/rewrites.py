@@ -17,6 +17,7 @@ from rtlab.core.phrases import quoted
 from rtlab.core.variant import Rewrite
 from rtlab.errors import VariantError
 from rtlab.quantize import passes
+from rtlab.quantize.lifting import lift, order
 from rtlab.quantize.merging import merge, siblings
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def possible(model: Model, nodes: Iterable[str]) -> Iterator[Rewrite]:
             yield Rewrite("drop", node)
         if siblings(model, model.by_id[node]):
             yield Rewrite("merge", node)
+        if order(model, model.by_id[node]):
+            yield Rewrite("lift", node)
 
 
 def words(model: Model, rewrite: Rewrite) -> str:
@@ -49,12 +52,21 @@ def words(model: Model, rewrite: Rewrite) -> str:
         return f'leave out {node.op} "{node.id}", which does nothing'
     if rewrite.kind == "merge":
         return f"write {quoted(siblings(model, node))} as one wider convolution and a Split"
+    if rewrite.kind == "lift":
+        return f'let {node.op} "{node.id}" stand before the Transpose that it reads'
     return f'write "{node.id}" as AveragePool over {"×".join(map(str, _area(model, node)))}'
 
 
 def merged(model: Model, rewrite: Rewrite) -> str:
     """The node that stands for one that is gone; empty where none is."""
     return model.producers[model.by_id[rewrite.node].inputs[0]].id if rewrite.kind == "fold" else ""
+
+
+def before(model: Model, rewrite: Rewrite) -> Iterator[str]:
+    """The transpositions that a node is lifted over; none of another form."""
+    if rewrite.kind == "lift":
+        makers = (model.producers.get(v) for v in model.by_id[rewrite.node].inputs)
+        yield from (m.id for m in makers if m is not None and m.op == "Transpose")
 
 
 def rewritten(model: Model, rewrites: Sequence[Rewrite]) -> Model:
@@ -71,7 +83,10 @@ _SCRIPTED = frozenset({"fold", "pool", "drop"})
 
 
 def scripted(rewrites: Iterable[Rewrite]) -> bool:
-    """Whether there are rewrites, and ``patch`` can write all of them down; siblings that become one it cannot."""
+    """Whether there are rewrites, and ``patch`` can write all of them down.
+
+    Siblings that become one, and a transposition that moves, it cannot.
+    """
     kinds = {r.kind for r in rewrites}
     return bool(kinds) and kinds <= _SCRIPTED
 
@@ -138,6 +153,8 @@ class Rewriting:
                 _drop(edit, rewrite.node)
             elif rewrite.kind == "merge":
                 _merge(edit, rewrite.node, siblings(model, model.by_id[rewrite.node]))
+            elif rewrite.kind == "lift":
+                _lift(edit, rewrite.node, order(model, model.by_id[rewrite.node]))
             else:
                 _pool(edit, rewrite.node, _area(model, model.by_id[rewrite.node]))
 
@@ -150,6 +167,8 @@ def _why_not(model: Model, rewrite: Rewrite) -> str:
         return f"it is {node.op}, and does something here"
     if rewrite.kind == "merge":
         return "it is not the first of several convolutions that read one value through equal windows"
+    if rewrite.kind == "lift":
+        return "it is no pointwise operator on what a Transpose writes"
     wanted = _NORMAL if rewrite.kind == "fold" else _GLOBAL
     if node.op != wanted:
         return f"it is {node.op}, and this form is one of {wanted}"
@@ -250,6 +269,14 @@ def _merge(edit: Edit, node: str, group: tuple[str, ...]) -> None:
     parts = merge(edit, node, group)
     for name, part in zip(group, parts, strict=True):
         _takes(edit, part, edit.nodes[name])
+
+
+def _lift(edit: Edit, node: str, permutation: tuple[int, ...]) -> None:
+    was = edit.nodes[node]
+    made, lifted = lift(edit, node, permutation)
+    _takes(edit, made, was)
+    lifted.name = node
+    edit.settle()
 
 
 def _drop(edit: Edit, node: str) -> None:

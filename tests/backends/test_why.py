@@ -204,18 +204,6 @@ def test_one_thread_looks_after_the_children_that_wait() -> None:
     assert 1 == sum(t.name == "rtlab-kept" for t in threading.enumerate())
 
 
-def test_an_engine_with_profiles_is_not_asked_about() -> None:
-    made = rtlab.Study(tiny_model())
-    one = ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8))
-    made.add("fp32", target="sm86", backend="tensorrt-rtx", options={"profiles": [{"x": one}]})
-    made.run(compare=False)
-    told = made.why("stem/Relu", "left/Conv", variant="fp32")
-    assert ("unknown", "reported", ()) == (told.verdict, told.basis, told.experiments)
-    assert "it was built with optimization profiles, which no part of the model can be" in told.text
-    with pytest.raises(VariantError, match="it was built with optimization profiles"):
-        made.why("stem/Relu", variant="fp32")
-
-
 def test_the_command_line_tells_verdict_cause_edit_and_experiments(tmp_path, capsys) -> None:
     graph = helper.make_graph(
         [

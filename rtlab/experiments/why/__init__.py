@@ -98,10 +98,9 @@ def unaskable(facts: Facts) -> str:
             "about that."
         )
     options = facts.variant.options
-    if options is not None and (options.profiles or options.implicit):
-        what = "optimization profiles" if options.profiles else "the scales of TensorRT's own calibrator"
+    if options is not None and options.implicit:
         return (
-            f"it was built with {what}, which no part of the model can be. Build a variant without them, and ask about "
-            "that."
+            "it was built with the scales of TensorRT's own calibrator, which no part of the model can be. Build a "
+            "variant without them, and ask about that."
         )
     return ""

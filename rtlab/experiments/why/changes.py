@@ -27,8 +27,12 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
     from rtlab.core.node import Node
 
+#: What keeps two apart that another form of one of them makes one step, where that is not the operator itself.
+_CAUSED: dict[str, Cause] = {"fold": "normalization", "lift": "layout"}
 #: Operators on two tensors that broadcast.
 _BINARY = frozenset({"Add", "Sub", "Mul", "Div", "Max", "Min", "Pow", "PRelu", "Sum"})
+#: What stands between two nodes and gives what it reads, perhaps in another type.
+_IDLE = BETWEEN - {*QUANTIZING_OPS}
 #: By operator, the position of its weight.
 _WEIGHTED = {"Conv": 1, "ConvTranspose": 1, "Gemm": 1, "MatMul": 1}
 
@@ -94,7 +98,7 @@ def between(
     steps = [model.by_id[first], *(model.by_id[n] for n in way)]
     on = [o for n in steps for o in n.outputs if o]
     yield from _shown(model, on, ends)
-    yield from _removed(model, way)
+    yield from _removed(model, way, one_way=False)
     yield from _read(model, on, {second, *way})
 
 
@@ -121,8 +125,11 @@ def _idle(model: Model, node: str) -> Iterator[str]:
                 yield reader.id
 
 
-def _removed(model: Model, nodes: Sequence[str]) -> Iterator[Change]:
-    """Nodes that compute nothing, taken away: pairs of Q and DQ, casts, copies."""
+def _removed(model: Model, nodes: Sequence[str], *, one_way: bool = True) -> Iterator[Change]:
+    """Nodes that compute nothing, taken away: pairs of Q and DQ, casts, copies.
+
+    Without ``one_way``, a cast whose type nobody takes back stays: its reader computes in that type.
+    """
     gone: set[str] = set()
     for node in map(model.by_id.__getitem__, nodes):
         if node.op == "DequantizeLinear":
@@ -134,10 +141,12 @@ def _removed(model: Model, nodes: Sequence[str]) -> Iterator[Change]:
                     (maker.id, node.id),
                     functools.partial(_bypass, source=maker.inputs[0], target=node.outputs[0]),
                 )
-        elif node.op not in QUANTIZING_OPS and node.id not in gone:
+        elif node.op in _IDLE and node.id not in gone:
             last = _back(model, node, nodes)
             gone |= set(last)
             kept = node.op in {"Identity", "Dropout"} or _same_type(model, node)
+            if not (kept or one_way or _same_type(model, node, model.by_id[last[-1]])):
+                continue
             forms = list(rewrites.possible(model, [node.id])) if kept else []
             yield Change(
                 "identity" if kept else "cast",
@@ -184,8 +193,9 @@ def _read(model: Model, values: Sequence[str], known: Collection[str]) -> Iterat
                 )
 
 
-def _same_type(model: Model, node: Node) -> bool:
-    told = [model.values[v].dtype for v in (node.inputs[0], node.outputs[0])]
+def _same_type(model: Model, node: Node, last: Node | None = None) -> bool:
+    """Whether a node, or one up to a last one, gives the type of what it reads."""
+    told = [model.values[v].dtype for v in (node.inputs[0], (last or node).outputs[0])]
     return bool(told[0]) and told[0] == told[1]
 
 
@@ -292,7 +302,7 @@ def _broadcasts(model: Model, node: Node, first: str) -> Iterator[Change]:
         shape = sizes.get(value) if value else None
         if shape is None or shape == whole or _from(model, value, {first}):
             continue
-        constant = value in model.known
+        constant = value in model.known and _settled(model, node.outputs[0])
         words = "write out" if constant else "give as an input of the whole size"
         yield Change(
             "broadcast",
@@ -300,6 +310,11 @@ def _broadcasts(model: Model, node: Node, first: str) -> Iterator[Change]:
             (node.id,),
             functools.partial(_spread, node=node.id, value=value, shape=whole),
         )
+
+
+def _settled(model: Model, value: str) -> bool:
+    """Whether no size of a value is open."""
+    return not any(isinstance(d, str) for d in model.values[value].shape or ())
 
 
 def _weights(model: Model, node: Node, value: str, first: str) -> Iterator[Change]:
@@ -315,7 +330,7 @@ def _weights(model: Model, node: Node, value: str, first: str) -> Iterator[Chang
             retypes=True,
         )
         return
-    if model.sizes().get(value) is None:
+    if model.sizes().get(value) is None or not _settled(model, value):
         return
     yield Change(
         "weight",
@@ -337,9 +352,9 @@ def rewritten(model: Model, nodes: Sequence[str]) -> Iterator[Change]:
             continue
         stands = rewrites.merged(model, rewrite)
         yield Change(
-            "normalization" if rewrite.kind == "fold" else "operator",
+            _CAUSED.get(rewrite.kind, "operator"),
             rewrites.words(model, rewrite),
-            (rewrite.node,),
+            tuple(rewrites.before(model, rewrite)) or (rewrite.node,),
             rewrites.Rewriting((rewrite,)),
             stands=((rewrite.node, stands),) if stands else (),
             rewrite=rewrite,
@@ -402,11 +417,12 @@ def _spread(edit: Edit, node: str, value: str, shape: tuple[int, ...]) -> None:
     reader, was = edit.nodes.get(node), edit.values.get(value)
     if reader is None or was is None:
         return
-    held = edit.model.known.get(value)
-    if held is not None:
+    held, written = edit.model.known.get(value), reader.outputs[0].shape
+    still_open = written is not None and not written.is_static()
+    if held is not None and not still_open:
         made = edit.constant(f"{value}/whole", np.broadcast_to(held.numpy(), shape))
     else:
-        made = _input(edit, was, f"{value}/whole", ir.Shape(shape))
+        made = _input(edit, was, f"{value}/whole", written if still_open else ir.Shape(shape))
     for position, given in enumerate(reader.inputs):
         if given is was:
             reader.replace_input_with(position, made)

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from rtlab.core.extract import part
 from rtlab.core.model import Model, wrap
 from rtlab.experiments.why.neutral import rimmed
 from rtlab.questions.why.missed import BETWEEN
-from rtlab.relation.roles import QUANTIZING_OPS
+from rtlab.relation.roles import PRODUCT_OPS, QUANTIZING_OPS
 
 
 def paths(model: Model, first: str, second: str) -> tuple[str, ...] | None:
-    """The nodes between two neighbours, none of which computes; None where they are no neighbours."""
+    """The nodes between two neighbours, none of which computes; None where they are no neighbours.
+
+    A transposition is among them: it is where the layout becomes another one.
+    """
     start, end = model.by_id[first], model.by_id[second]
     found: dict[str, None] = {}
     reached = False
@@ -23,7 +26,7 @@ def paths(model: Model, first: str, second: str) -> tuple[str, ...] | None:
             if reader.id == end.id:
                 reached = True
                 found.update(dict.fromkeys(way))
-            elif reader.op in BETWEEN and reader.inputs[0] == value:
+            elif (reader.op in BETWEEN or reader.op == "Transpose") and reader.inputs[0] == value:
                 todo += [(o, (*way, reader.id)) for o in reader.outputs if o]
     return tuple(found) if reached else None
 
@@ -47,7 +50,7 @@ def way(model: Model, first: str, second: str) -> tuple[str, ...] | None:
     return tuple(reversed(found))
 
 
-def around(model: Model, nodes: Iterable[str], hops: int) -> Model:
+def around(model: Model, nodes: Iterable[str], hops: int, *, still_open: bool = False) -> Model:
     """The nodes within some hops of those given, with their weights, as a model of its own.
 
     A hop goes over nodes that compute; those between come along. What lies at the rim keeps its own kind: a value that
@@ -60,29 +63,40 @@ def around(model: Model, nodes: Iterable[str], hops: int) -> Model:
         fresh = [n for at in edge for n in _near(model, at) if n not in chosen]
         chosen.update(dict.fromkeys(fresh))
         edge = fresh
-    return cut(model, chosen)
+    return cut(model, chosen, still_open=still_open)
 
 
-def alone(model: Model, nodes: Iterable[str]) -> Model:
-    """The nodes themselves with their weights, and what their inputs are quantized by: it makes the arithmetic."""
-    chosen = dict.fromkeys(nodes)
+def alone(model: Model, nodes: Sequence[str], *, still_open: bool = False) -> Model:
+    """The first two nodes and the others with their weights, and what their inputs are quantized by: the arithmetic.
+
+    What leads from one to the other on another way comes along where no product is among it, as Sigmoid does in SiLU.
+    """
+    between = _reached(model, nodes[0], _readers) & _reached(model, nodes[1], _writers)
+    whole = not any(model.by_id[n].op in PRODUCT_OPS for n in between)
+    chosen = dict.fromkeys((*nodes, *(sorted(between) if whole else ())))
     todo = list(chosen)
     while todo:
         before = [n for n in _writers(model, todo.pop()) if model.by_id[n].op in QUANTIZING_OPS]
         todo += [n for n in before if n not in chosen]
         chosen.update(dict.fromkeys(before))
-    return cut(model, chosen, whole=False)
+    return cut(model, chosen, whole=False, still_open=still_open)
 
 
-def cut(model: Model, chosen: dict[str, None], *, whole: bool = True) -> Model:
-    """Some nodes with what computes their weights; ``whole`` keeps who else reads their values."""
+def cut(model: Model, chosen: dict[str, None], *, whole: bool = True, still_open: bool = False) -> Model:
+    """Some nodes with what computes their weights; ``whole`` keeps who else reads their values.
+
+    Sizes that the model leaves open become the usual ones, unless they stay ``still_open``.
+    """
     every = dict(chosen)
     for node in chosen:
         every.update(dict.fromkeys(_constant(model, node)))
-    proto = part(model.ir, model.name, every)
-    sizes = {v.name: model.sizes().get(v.name) for v in proto.graph.input}
-    made = wrap(proto, name=f"{model.name}_part", shapes={n: s for n, s in sizes.items() if s is not None})
-    return rimmed(made.static(), frozenset(model.outputs if whole else ()), alone=not whole)
+    proto, name = part(model.ir, model.name, every), f"{model.name}_part"
+    if still_open:
+        made = wrap(proto, name=name, shapes=model.shapes)
+    else:
+        sizes = {v.name: model.sizes().get(v.name) for v in proto.graph.input}
+        made = wrap(proto, name=name, shapes={n: s for n, s in sizes.items() if s is not None}).static()
+    return rimmed(made, frozenset(model.outputs if whole else ()), alone=not whole)
 
 
 def _near(model: Model, node: str) -> Iterator[str]:
@@ -109,6 +123,17 @@ def _writers(model: Model, node: str) -> Iterator[str]:
     for value in model.by_id[node].inputs:
         if value in model.producers:
             yield model.producers[value].id
+
+
+def _reached(model: Model, node: str, step: Callable[[Model, str], Iterable[str]]) -> set[str]:
+    found: set[str] = set()
+    todo = [*step(model, node)]
+    while todo:
+        at = todo.pop()
+        if at not in found:
+            found.add(at)
+            todo += step(model, at)
+    return found
 
 
 def _constant(model: Model, node: str) -> Iterator[str]:

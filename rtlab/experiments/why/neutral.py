@@ -32,10 +32,12 @@ def read(edit: Edit, value: ir.Value) -> None:
         edit.graph.outputs.append(value)
         return
     shape = edit.model.sizes().get(name) or ()
+    # Sizes that are open stay so.
+    dims = tuple(value.shape) if value.shape is not None and len(value.shape) == len(shape) else shape
     made = ir.Value(
         name=edit.value_name(f"{name}/read"),
         type=value.type,
-        shape=ir.Shape(shape if len(shape) in _POOLED else (*shape[:-1], 4)),
+        shape=ir.Shape(dims if len(shape) in _POOLED else (*dims[:-1], 4)),
     )
     title = edit.node_name(f"{name}/neutral")
     if len(shape) in _POOLED:

@@ -15,8 +15,9 @@ from rtlab.core.model import Model
 from rtlab.core.protocols import Builder, BuildRequest, Progress
 from rtlab.core.value import shape_text
 from rtlab.core.variant import Variant
-from rtlab.errors import BuildError
+from rtlab.errors import BuildError, VariantError
 from rtlab.experiments.experiment import Rig
+from rtlab.experiments.why.open_sizes import OpenSizes
 from rtlab.questions.why import FusionTrial
 from rtlab.questions.why.missed import together
 from rtlab.relation.mapping import Mapping as Relation
@@ -39,10 +40,13 @@ class Ruling:
 
 
 class Oracle:
-    """Builds graphs for a search, in the variant that it asks about, and counts them."""
+    """Builds graphs for a search, in the variant that it asks about, and counts them.
 
-    def __init__(self, variant: Variant, rig: Rig[Builder]) -> None:
-        self.variant, self.rig = variant, rig
+    ``sizes`` are those that its profiles leave open, None where it has none.
+    """
+
+    def __init__(self, variant: Variant, rig: Rig[Builder], sizes: OpenSizes | None = None) -> None:
+        self.variant, self.rig, self.sizes = variant, rig, sizes
         self.builds = 0
         self._began = time.monotonic()
 
@@ -61,8 +65,9 @@ class Oracle:
         self.rig.check(DOING)
         self.builds += 1
         try:
-            engine = built(self.rig.tool, BuildRequest(model, self.variant, several=True), Under(self.rig))
-        except BuildError as error:
+            variant = self.variant if self.sizes is None else self.sizes.variant(model, self.variant)
+            engine = built(self.rig.tool, BuildRequest(model, variant, several=True), Under(self.rig))
+        except (BuildError, VariantError) as error:
             self.rig.count(builds=1)
             taken = time.monotonic() - began
             return Ruling(FusionTrial(change, where, None, None, taken, str(error)))

@@ -9,13 +9,16 @@ from typing import Any, ClassVar
 
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
-from rtlab.core.protocols import Builder
-from rtlab.core.variant import Variant
+from rtlab.core.protocols import Backend, Builder
+from rtlab.core.variant import Precision, Variant
 from rtlab.errors import ModelError, VariantError
 from rtlab.experiments.experiment import Rig
 from rtlab.experiments.why import changes, cutting
 from rtlab.experiments.why.changes import Change
+from rtlab.experiments.why.open_sizes import open_sizes
 from rtlab.experiments.why.oracle import DOING, Oracle, Ruling, inputs_of
+from rtlab.experiments.why.retyping import retyped
+from rtlab.quantize import prepare
 from rtlab.questions.fusion import related
 from rtlab.questions.why import CAUSES, Cause, FusionTrial, Outcome, Verdict, agreement
 from rtlab.questions.why.missed import steps_of, together
@@ -26,6 +29,8 @@ _SMALL = 60
 #: Hops of a neighbourhood, the smallest first.
 _HOPS = (1, 2, 4)
 _OPEN = "Not settled yet."
+#: Types that are no FP32 any more.
+_NARROW = frozenset({"fp16", "bf16", "int8", "uint8", "fp8", "int4", "uint4", "fp4"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,7 +75,10 @@ class _Search:
 
     def __init__(self, asked: WhyApart, rig: Rig[Builder]) -> None:
         self.asked, self.rig = asked, rig
-        self.oracle = Oracle(asked.variant, rig)
+        #: The sizes that profiles leave open; the model has all others as they usually are.
+        self.sizes = open_sizes(asked.model, asked.variant.options)
+        self.model = asked.model if self.sizes is None else self.sizes.model
+        self.oracle = Oracle(asked.variant, rig, self.sizes)
         self.asked_at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.trials: list[FusionTrial] = []
         self.memo: dict[tuple[object, ...], bool | None] = {}
@@ -81,7 +89,7 @@ class _Search:
         self.groups = tuple(_group(self.relation, n) for n in (asked.first, asked.second))
 
     def verdicts(self) -> Iterator[Verdict]:
-        asked, model = self.asked, self.asked.model
+        asked, model = self.asked, self.model
         way = cutting.paths(model, asked.first, asked.second)
         if way is None:
             raise ModelError(self._no_neighbours())
@@ -92,14 +100,14 @@ class _Search:
         if shared is not False:
             yield self._settled(shared=shared)
             return
-        part = cutting.alone(model, (*pair, *way))
+        part = cutting.alone(model, (*pair, *way), still_open=self.sizes is not None)
         lone = self._build(part, "", "the two alone", pair)
         yield self._verdict("unknown", text=_OPEN)
         if lone.fused is False and lone.relation is not None and not self._elsewhere(pair):
             # What stands around them cannot be what keeps them apart; they themselves, or what is between them, may.
             own = yield from self._themselves(_Stage("the two alone", part, lone.relation), pair)
             if not own or any(c.retypes for c in own):
-                yield self._none(lone, own)
+                yield (None if own else self._halved(pair)) or self._none(lone, own)
                 return
         whole = _Stage("the whole model", model, self.relation)
         stages = [whole]
@@ -108,7 +116,7 @@ class _Search:
             stages = [near, whole] if near is not None else [whole]
         answer = yield from self._found(stages, pair)
         if answer is None:
-            yield self._none(lone)
+            yield self._halved(pair) or self._none(lone)
         else:
             yield from self._cured(*answer, pair)
 
@@ -154,10 +162,10 @@ class _Search:
 
     def _neighbourhood(self, pair: tuple[str, str]) -> Generator[Verdict, None, _Stage | None]:
         """The smallest part that shows the miss; None where none does."""
-        model = self.asked.model
+        model = self.model
         start = dict.fromkeys((*pair, *self.way, *(n for group in self.groups for n in group)))
         for hops in _HOPS:
-            part = cutting.around(model, start, hops)
+            part = cutting.around(model, start, hops, still_open=self.sizes is not None)
             if len(part.top) >= len(model.top):
                 break
             title = f"the neighbourhood of {len(part.nodes)} nodes"
@@ -249,6 +257,34 @@ class _Search:
         text = f"This compiler never makes one step of {ops} like these; tried: {tried} experiments."
         return self._verdict("never", text=text)
 
+    def _halved(self, pair: tuple[str, str]) -> Verdict | None:
+        """That the two are one step once all around them is in FP16; None where that is not so, or cannot be tried.
+
+        A part that is one in FP16 has to show the miss as it is, so that the type alone is what differs.
+        """
+        model = self.model
+        tool = self.rig.tool
+        known = tool.capabilities().precisions if isinstance(tool, Backend) else ()
+        floats = {v.dtype for v in model.values.values() if v.kind != "constant"}
+        if Precision.FP16 not in known or self.rig.over or "fp32" not in floats or floats & _NARROW:
+            return None
+        part = cutting.around(model, (*pair, *self.way), _HOPS[-1], still_open=self.sizes is not None)
+        half = prepare(part, Variant(Precision.FP16)).model
+        if not all(n in half.by_id for n in pair):
+            return None
+        title, words = f"the neighbourhood of {len(part.nodes)} nodes", "compute everything in FP16"
+        if (
+            not self._build(half, words, title, pair).fused
+            or self._build(part, "", title, pair).fused is not False
+        ):
+            return None
+        ops = " and ".join(model.by_id[n].op for n in pair)
+        text = (
+            f"What keeps them apart is {CAUSES['type']}: in FP32 this compiler makes no step of {ops} here, and in "
+            "FP16 it does. That rounds otherwise, and is no remedy; a variant in FP16 has it."
+        )
+        return self._verdict("blocked", causes=("type",), nodes=pair, edit=words, text=text)
+
     def _arithmetic(self, change: Change) -> str:
         """The type that a change takes away."""
         node = self.asked.model.by_id[change.nodes[0]]
@@ -262,9 +298,12 @@ class _Search:
             [n for i in steps_of(stage.relation, one) for n in stage.relation.run(i)] for one in pair
         )
         return [
-            list(changes.between(part, first, second, self.way, ends)),
+            [
+                *changes.between(part, first, second, self.way, ends),
+                *retyped(part, first, second, self.way),
+            ],
             list(changes.behind(part, second, after, ends)),
-            list(changes.operands(part, first, second)),
+            [*changes.operands(part, first, second), *(self.sizes.fixed(part) if self.sizes else ())],
             list(changes.competing(part, pair, before, after)),
             list(changes.rewritten(part, pair)),
         ]

@@ -16,6 +16,7 @@ from rtlab.errors import VariantError
 from rtlab.experiments.experiment import Rig
 from rtlab.experiments.why import changes, cutting, neutral
 from rtlab.experiments.why.changes import Change
+from rtlab.experiments.why.open_sizes import open_sizes
 from rtlab.experiments.why.oracle import DOING, Oracle, inputs_of
 from rtlab.quantize.edit import Edit
 from rtlab.questions.fusion import related
@@ -55,6 +56,7 @@ class WhyTogether:
             VariantError: the step does the work of no two neighbours.
         """
         relation = related(self.engine, self.model, self.model)
+        sizes = open_sizes(self.model, self.variant.options)
         nodes = tuple(n.id for n in self.model.top if n.id in {*relation.run(self.layer)})
         seams = list(_seams(self.model, nodes))
         if not seams:
@@ -63,7 +65,7 @@ class WhyTogether:
                 "neighbours. Choose a layer with several nodes."
             )
         rig.phase("Asking the compiler", 2 * len(seams))
-        oracle = Oracle(self.variant, rig)
+        oracle = Oracle(self.variant, rig, sizes)
         found: list[Parting] = []
         values = dict.fromkeys(v for _, _, v in seams)
         taken = [moving(self.model, v, self.engine) for v in values]
@@ -96,9 +98,10 @@ class WhyTogether:
 
     def _place(self, oracle: Oracle, nodes: Sequence[str], pair: tuple[str, str]) -> tuple[str, Model] | None:
         """A part in which the step is what it is in the model, else the model itself; None where nothing is left."""
+        model = self.model if oracle.sizes is None else oracle.sizes.model
         for hops in _HOPS:
-            part = cutting.around(self.model, nodes, hops)
-            if len(part.top) >= len(self.model.top):
+            part = cutting.around(model, nodes, hops, still_open=oracle.sizes is not None)
+            if len(part.top) >= len(model.top):
                 break
             title = f"the neighbourhood of {len(part.nodes)} nodes"
             built = oracle.build(part, "as it is", title, pair)
@@ -106,7 +109,7 @@ class WhyTogether:
                 return title, part
             if oracle.rig.over:
                 return None
-        return "the whole model", self.model
+        return "the whole model", model
 
     def _text(self, nodes: Sequence[str], values: int, found: Sequence[Parting]) -> str:
         layer = self.engine.layer(self.layer)

@@ -13,7 +13,7 @@ Outcome = Literal["fused", "blocked", "never", "unknown"]
 #: What keeps two nodes apart.
 Cause = Literal[
     "output", "reader", "quantization", "cast", "identity", "broadcast", "weight", "normalization",
-    "competitor", "operator",
+    "competitor", "operator", "size", "type", "layout",
 ]  # fmt: skip
 
 #: Each cause in a few words.
@@ -28,6 +28,9 @@ CAUSES: dict[Cause, str] = {
     "normalization": "a normalization that is not folded",
     "competitor": "a competing fusion",
     "operator": "the form of the operator",
+    "size": "a dynamic size",
+    "type": "a type",
+    "layout": "a layout",
 }
 
 

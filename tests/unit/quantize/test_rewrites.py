@@ -175,3 +175,65 @@ def test_only_siblings_of_one_window_are_merged() -> None:
     assert ["conv1"] == [n.id for n in made.top if n.id.startswith("conv") and "/" not in n.id]
     with pytest.raises(VariantError, match="not the first of several convolutions"):
         rewrites.rewritten(block(), [Rewrite("merge", "conv1")])
+
+
+def transposed(second: str, *, constant: tuple[int, ...] = (), perm: tuple[int, ...] = (0, 2, 3, 1)) -> Model:
+    """A ReLU, a transposition, and a node of some operator on it, beside a constant or a tensor of the whole size."""
+    whole = [(2, 4, 5, 3)[i] for i in perm]
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="relu"),
+        helper.make_node("Transpose", ["r"], ["t"], name="there", perm=perm),
+        helper.make_node(second, ["t", "c"] if constant else ["t", "t"], ["s"], name="second"),
+        helper.make_node("Sub", ["s", "z"], ["y"], name="last"),
+    ]
+    sizes = {"x": [2, 4, 5, 3], "z": whole}
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in sizes.items()],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, whole)],
+        [numpy_helper.from_array(np.random.default_rng(2).uniform(1, 2, constant).astype(np.float32), "c")]
+        if constant
+        else [],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return rtlab.load(made, name="net")
+
+
+def ran(model: Model) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    given = {n: rng.normal(0, 1, model.input_shape(n)).astype(np.float32) for n in model.inputs}
+    return ort.InferenceSession(model.bytes(), providers=["CPUExecutionProvider"]).run(None, given)[0]
+
+
+@pytest.mark.parametrize("perm", [(0, 2, 3, 1), (3, 0, 1, 2), (1, 0, 3, 2)])
+@pytest.mark.parametrize("constant", [(), (1,), "last", "two", "whole"])
+def test_a_pointwise_node_is_lifted_over_a_transposition(perm, constant) -> None:
+    """Constants of fewer dimensions are aligned at the last one, as NumPy does; nothing is rounded otherwise."""
+    whole = tuple((2, 4, 5, 3)[i] for i in perm)
+    shape = {"last": whole[-1:], "two": (whole[-2], 1), "whole": whole}.get(constant, constant)  # type: ignore[call-overload]
+    model = transposed("Mul", constant=shape, perm=perm)
+    lifted = rewrites.rewritten(model, [Rewrite("lift", "second")])
+    at = lifted.by_id["second"]
+    assert lifted.producers[at.inputs[0]].id == "relu"
+    assert "Transpose" == lifted.producers["s"].op, "what was observed of a value is found under its name"
+    np.testing.assert_array_equal(ran(lifted), ran(model))
+    assert lifted.sizes().get("s") == whole
+
+
+def test_a_node_that_reads_a_tensor_beside_the_transposed_one_has_that_transposed_back() -> None:
+    model = transposed("Add", constant=(4,))
+    once = rewrites.rewritten(model, [Rewrite("lift", "second")])
+    twice = rewrites.rewritten(once, [Rewrite("lift", "last")])
+    assert ("relu", "second") == (
+        twice.producers[twice.by_id["second"].inputs[0]].id,
+        twice.producers[twice.by_id["last"].inputs[0]].id,
+    )
+    np.testing.assert_array_equal(ran(twice), ran(model))
+
+
+def test_what_is_no_pointwise_node_on_a_transposition_is_not_lifted() -> None:
+    model = transposed("Mul", constant=(4,))
+    assert ["lift second"] == [str(r) for r in rewrites.possible(model, [n.id for n in model.top])]
+    with pytest.raises(VariantError, match="it is no pointwise operator on what a Transpose writes"):
+        rewrites.check(network(bias=True), [Rewrite("lift", "relu")])

@@ -1,0 +1,191 @@
+"""Sizes that a variant's optimization profiles leave open, so that parts of the model leave them open too."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import onnx_ir as ir
+
+from rtlab.core.answers import kept
+from rtlab.core.model import Model
+from rtlab.core.options import BuildOptions, Shapes
+from rtlab.core.value import shape_text
+from rtlab.core.variant import Variant
+from rtlab.errors import VariantError
+from rtlab.experiments.why.changes import Change
+from rtlab.quantize.edit import Edit
+
+#: For each profile, the least, the usual and the greatest size.
+_Extent = tuple[tuple[int, int, int], ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenSizes:
+    """What the symbols of a model stand for in the profiles of a variant.
+
+    Attributes:
+        model: The model, each size of which is a number or a symbol; of symbols it knows the usual size.
+        extents: By symbol, for each profile the least, the usual and the greatest size.
+        driven: By symbol, the open sizes of the model's own inputs that it follows from.
+    """
+
+    model: Model
+    extents: Mapping[str, _Extent]
+    driven: Mapping[str, frozenset[str]]
+
+    def variant(self, model: Model, variant: Variant) -> Variant:
+        """A variant with profiles for the inputs of a part; without any where the part leaves nothing open."""
+        assert variant.options is not None  # noqa: S101 - it has profiles
+        profiles = []
+        for number in range(len(variant.options.profiles)):
+            table = ((name, self._shapes(model, name, number)) for name in model.inputs)
+            profiles.append(tuple((name, shapes) for name, shapes in table if shapes is not None))
+        options = dataclasses.replace(variant.options, profiles=tuple(profiles) if any(profiles) else ())
+        return dataclasses.replace(variant, options=None if options == BuildOptions() else options)
+
+    def _shapes(self, model: Model, name: str, number: int) -> Shapes | None:
+        dims = model.values[name].shape or ()
+        if all(isinstance(d, int) for d in dims):
+            return None
+        if unknown := [d for d in dims if not isinstance(d, int) and d not in self.extents]:
+            raise VariantError(
+                f'Cannot give "{name}" a profile: nothing tells the size "{unknown[0]}" of {shape_text(dims)}. '
+                "Choose other nodes."
+            )
+        sizes = [(d,) * 3 if isinstance(d, int) else self.extents[d or ""][number] for d in dims]
+        least, usual, greatest = (tuple(size[k] for size in sizes) for k in range(3))
+        return least, usual, greatest
+
+    def fixed(self, part: Model) -> Iterator[Change]:
+        """Each open size that a part depends on, fixed to what it usually is."""
+        there = {d for v in part.inputs for d in part.values[v].shape or () if isinstance(d, str)}
+        for symbol in dict.fromkeys(s for t in sorted(there) for s in sorted(self.driven.get(t, ()))):
+            least, usual, greatest = self.extents[symbol][0]
+            told = f"{least} to {greatest}" if least < greatest else "declared open"
+            sizes = {s: self.extents[s][0][1] for s, drivers in self.driven.items() if symbol in drivers}
+            yield Change("size", f'fix the size "{symbol}" ({told}) to {usual}', (), _Fixing(sizes))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Fixing:
+    """Symbols that become numbers wherever they stand."""
+
+    sizes: Mapping[str, int]
+
+    def __call__(self, edit: Edit) -> None:
+        for value in {id(v): v for v in (*edit.values.values(), *edit.graph.outputs)}.values():
+            if value.shape is not None:
+                dims = [self.sizes.get(_symbol(d), d) for d in value.shape]
+                value.shape = ir.Shape(dims)
+
+
+def _symbol(dim: int | ir.SymbolicDim) -> str:
+    return (dim.value or "") if isinstance(dim, ir.SymbolicDim) else ""
+
+
+@kept
+def open_sizes(model: Model, options: BuildOptions | None) -> OpenSizes | None:
+    """The open sizes of a model that is built with profiles; None where it is built with fixed sizes.
+
+    The shape of every value is computed at the three shapes of each profile. Which open size of an input it follows
+    from is seen where that one alone is another.
+    """
+    return _Opening(model, options).made() if options is not None and options.profiles else None
+
+
+class _Opening:
+    """Gives every size of a model a number or a symbol."""
+
+    def __init__(self, model: Model, options: BuildOptions) -> None:
+        self.model, self.own = model, _own(model)
+        given = [[_shapes(model, dict(profile), k) for k in range(3)] for profile in options.profiles]
+        self.tables = [[model.sizes(shapes=shapes) for shapes in three] for three in given]
+        self.extents: dict[str, _Extent] = {
+            symbol: tuple(_three([shapes[name][axis] for shapes in three]) for three in given)
+            for symbol, (name, axis) in self.own.items()
+        }
+        self.driven = {symbol: frozenset([symbol]) for symbol in self.own}
+        self.others = {
+            symbol: model.sizes(shapes=_other(model, given[0][1], symbol, extent[0]))
+            for symbol, extent in self.extents.items()
+        }
+        self.called = {(self.driven[s], self.extents[s]): s for s in reversed(self.own)}
+
+    def made(self) -> OpenSizes:
+        """The model with its symbols, and what they stand for."""
+        edit = Edit(self.model, source=True)
+        for name, value in edit.values.items():
+            dims = self._dims(name) if value.const_value is None else None
+            if dims is not None:
+                value.shape = ir.Shape(dims)
+        edit.settle()
+        usual = {symbol: extent[0][1] for symbol, extent in self.extents.items()}
+        made = dataclasses.replace(edit.finish(), shapes=usual)
+        return OpenSizes(made, self.extents, self.driven)
+
+    def _dims(self, name: str) -> list[int | str] | None:
+        """A value's sizes; None where they are not known."""
+        shapes = [[table.get(name) for table in three] for three in self.tables]
+        known = [[s for s in three if s is not None] for three in shapes]
+        ranks = {len(s) for three in known for s in three}
+        if len(ranks) != 1 or any(len(three) < 3 for three in known):
+            return None
+        extents = [tuple(_three([s[axis] for s in three]) for three in known) for axis in range(ranks.pop())]
+        if name in self.model.inputs:
+            return [_declared(self.model, name, axis) or e[0][1] for axis, e in enumerate(extents)]
+        return [self._dim(name, axis, extent) for axis, extent in enumerate(extents)]
+
+    def _dim(self, name: str, axis: int, extent: _Extent) -> int | str:
+        usual = extent[0][1]
+        drivers = frozenset(
+            symbol
+            for symbol, table in self.others.items()
+            if (table.get(name) or ())[axis : axis + 1] != (usual,)
+        )
+        if not drivers:
+            return usual
+        if (drivers, extent) not in self.called:
+            symbol = f"{'_'.join(sorted(drivers))}_as_{len(self.called)}"
+            self.called[drivers, extent], self.extents[symbol], self.driven[symbol] = symbol, extent, drivers
+        return self.called[drivers, extent]
+
+
+def _own(model: Model) -> dict[str, tuple[str, int]]:
+    """The open sizes of the inputs by their symbols, each with an input and an axis that have it."""
+    found: dict[str, tuple[str, int]] = {}
+    for name in model.inputs:
+        for axis in range(len(model.values[name].shape or ())):
+            if symbol := _declared(model, name, axis):
+                found.setdefault(symbol, (name, axis))
+    return found
+
+
+def _declared(model: Model, name: str, axis: int) -> str:
+    """The symbol of an open size of an input, which gets one where it has none; empty where it is a number."""
+    dim = (model.values[name].shape or ())[axis]
+    return "" if isinstance(dim, int) else dim or f"{name}_{axis}"
+
+
+def _shapes(model: Model, profile: Mapping[str, Shapes], which: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the inputs at one of the three of a profile."""
+    return {
+        name: profile[name][which] if name in profile else model.input_shape(name) for name in model.inputs
+    }
+
+
+def _other(
+    model: Model, usual: Mapping[str, tuple[int, ...]], symbol: str, extent: tuple[int, int, int]
+) -> dict[str, tuple[int, ...]]:
+    """The usual shapes with one open size another one."""
+    least, at, greatest = extent
+    size = greatest if greatest != at else least if least != at else 2 * at
+    return {
+        name: tuple(size if _declared(model, name, axis) == symbol else d for axis, d in enumerate(shape))
+        for name, shape in usual.items()
+    }
+
+
+def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
+    least, usual, greatest = sizes
+    return least, usual, greatest

@@ -1,0 +1,91 @@
+"""A pointwise node before the transposition that it reads: the same numbers, with the layout changed behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+if TYPE_CHECKING:
+    from rtlab.core.model import Model
+    from rtlab.core.node import Node
+    from rtlab.quantize.edit import Edit
+
+#: Operators that compute each number from those of its own place.
+_POINTWISE = frozenset({
+    "Abs", "Add", "Celu", "Clip", "Div", "Elu", "Erf", "Exp", "Gelu", "HardSigmoid", "HardSwish", "LeakyRelu", "Max",
+    "Min", "Mish", "Mul", "Neg", "Pow", "Relu", "Selu", "Sigmoid", "Softplus", "Softsign", "Sqrt", "Sub", "Tanh",
+})  # fmt: skip
+
+
+def order(model: Model, node: Node) -> tuple[int, ...]:
+    """How the transposition before a pointwise node permutes; empty where there is none that it could stand before."""
+    if node.op not in _POINTWISE or node.scope or any(node.outputs[1:]):
+        return ()
+    found = next((p for v in node.inputs if (p := _permutation(model, v))), ())
+    return found if found and all(_movable(model, v, len(found)) for v in node.inputs) else ()
+
+
+def lift(edit: Edit, node: str, permutation: tuple[int, ...]) -> tuple[ir.Value, ir.Node]:
+    """Put the same operator before a transposition, and one behind it; gives the value of both, and the operator.
+
+    What the node reads beside is transposed the other way, where it is not itself transposed like that.
+    """
+    was, out = edit.nodes[node], edit.nodes[node].outputs[0]
+    inverse = tuple(int(i) for i in np.argsort(permutation))
+    inputs = list(_lifted(edit, was, permutation, inverse))
+    made = edit.insert(was.op_type, f"{node}/lifted", inputs, origin=node, like=out, before=node)
+    made.shape = _permuted(out.shape, inverse)
+    maker = made.producer()
+    assert maker is not None  # noqa: S101 - it was just made
+    for name, attribute in was.attributes.items():
+        maker.attributes[name] = attribute
+    told = {"perm": list(permutation)}
+    back = edit.insert("Transpose", f"{node}/moved", [made], origin=node, like=out, before=node, attrs=told)
+    return back, maker
+
+
+def _lifted(
+    edit: Edit, was: ir.Node, permutation: tuple[int, ...], inverse: tuple[int, ...]
+) -> Iterator[ir.Value]:
+    """What a node reads, as it is before the transposition."""
+    model, node = edit.model, was.name or ""
+    for position, value in enumerate(was.inputs):
+        name = (value.name or "") if value is not None else ""
+        maker = value.producer() if value is not None else None
+        if maker is not None and _permutation(model, name) == permutation and maker.inputs[0] is not None:
+            yield maker.inputs[0]
+        elif name in model.known:
+            held = model.known[name].numpy()
+            wide = held.reshape((1,) * (len(permutation) - held.ndim) + held.shape)
+            one = held.ndim == 0
+            yield edit.values[name] if one else edit.constant(f"{name}/moved", wide.transpose(inverse))
+        elif value is None:
+            yield value  # type: ignore[misc] # an input that is left out
+        else:
+            told = {"perm": list(inverse)}
+            title = f"{node}/moved_{position}"
+            made = edit.insert("Transpose", title, [value], origin=node, before=node, attrs=told)
+            made.shape = _permuted(value.shape, inverse)
+            yield made
+
+
+def _permutation(model: Model, value: str) -> tuple[int, ...]:
+    """How the transposition that writes a value permutes; empty where none does."""
+    maker = model.producers.get(value)
+    if maker is None or maker.op != "Transpose":
+        return ()
+    told = maker.attributes.get("perm")
+    rank = len(model.values[value].shape or ())
+    return tuple(told) if isinstance(told, (list, tuple)) else tuple(reversed(range(rank)))
+
+
+def _movable(model: Model, value: str, rank: int) -> bool:
+    """Whether a value can be transposed: it has all dimensions, or is constant and gets those that it lacks."""
+    return not value or value in model.known or len(model.values[value].shape or ()) == rank
+
+
+def _permuted(shape: ir.Shape | None, by: tuple[int, ...]) -> ir.Shape | None:
+    return None if shape is None or len(shape) != len(by) else ir.Shape([shape[i] for i in by])

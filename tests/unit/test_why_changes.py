@@ -1,0 +1,192 @@
+"""Changes that fix a size, or give a node the type of another one: what they do to a graph, and to its numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from onnx import helper, numpy_helper
+
+import rtlab
+from rtlab.core.model import Model
+from rtlab.core.options import BuildOptions
+from rtlab.core.variant import Variant
+from rtlab.errors import VariantError
+from rtlab.experiments.why import changes, cutting
+from rtlab.experiments.why.open_sizes import OpenSizes, open_sizes
+from rtlab.experiments.why.retyping import retyped
+
+
+def strided(batch: str | int = "N", height: str | int = "H") -> Model:
+    """Two convolutions, the first of stride 2, and a flattened image; 4 columns."""
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.normal(0, 1, (3, 2, 3, 3)), "v": rng.normal(0, 1, (3, 3, 3, 3))}
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], name="first", strides=[2, 1], pads=[1] * 4),
+        helper.make_node("Conv", ["c", "v"], ["d"], name="second", pads=[1] * 4),
+        helper.make_node("Relu", ["d"], ["r"], name="relu"),
+        helper.make_node("Flatten", ["r"], ["y"], name="flat"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [batch, 2, height, 4])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["n", "k"])],
+        [numpy_helper.from_array(a.astype(np.float32), n) for n, a in weights.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return rtlab.load(made, name="net")
+
+
+OPTIONS = BuildOptions.of(profiles=[{"x": ((1, 2, 6, 4), (2, 2, 8, 4), (8, 2, 10, 4))}])
+
+
+def opened(model: Model, options: BuildOptions = OPTIONS) -> OpenSizes:
+    found = open_sizes(model, options)
+    assert found is not None
+    return found
+
+
+def test_sizes_that_follow_from_open_ones_are_known_at_the_three_shapes_of_a_profile() -> None:
+    """By hand: the height is halved, from 6, 8 and 10 rows to 3, 4 and 5; the batch goes through, columns stay."""
+    found = opened(strided())
+    batch, channels, rows, columns = found.model.values["c"].shape or ()
+    assert ("N", 3, 4) == (batch, channels, columns)
+    assert ((3, 4, 5),) == found.extents[str(rows)]
+    assert {"H"} == found.driven[str(rows)]
+    assert rows == (found.model.values["r"].shape or ())[2], "one size has one symbol"
+    flat = (found.model.values["y"].shape or ())[1]
+    # 3 channels of 3, 4 and 5 rows of 4 columns.
+    assert ((36, 48, 60),) == found.extents[str(flat)]
+    assert {"H"} == found.driven[str(flat)]
+
+
+def test_a_part_has_the_profile_of_its_own_inputs() -> None:
+    found = opened(strided())
+    part = cutting.cut(found.model, {"second": None, "relu": None}, still_open=True)
+    variant = found.variant(part, Variant.of("fp32", options=OPTIONS))
+    assert variant.options is not None
+    assert ((("c", ((1, 3, 3, 4), (2, 3, 4, 4), (8, 3, 5, 4))),),) == variant.options.profiles
+    assert (2, 3, 4, 4) == part.sizes().get("d"), "what reads a part sees the usual sizes"
+    shut = cutting.cut(found.model, {"second": None, "relu": None})
+    assert Variant.of("fp32") == found.variant(shut, Variant.of("fp32", options=OPTIONS))
+
+
+def test_a_size_is_fixed_with_all_that_follows_from_it_and_no_other() -> None:
+    found = opened(strided())
+    part = cutting.cut(found.model, {"second": None, "relu": None}, still_open=True)
+    by = {c.words: c for c in found.fixed(part)}
+    words = ('fix the size "H" (6 to 10) to 8', 'fix the size "N" (1 to 8) to 2')
+    assert words == tuple(by)
+    assert {("size", False)} == {(c.cause, c.keeps) for c in by.values()}
+    assert ("N", 3, 4, 4) == changes.applied(part, [by[words[0]]]).values["c"].shape
+    both = changes.applied(part, [*by.values()])
+    assert (2, 3, 4, 4) == both.values["c"].shape
+    assert found.variant(both, Variant.of("fp32", options=OPTIONS)).options is None
+
+
+def test_a_profile_of_one_size_leaves_it_open_all_the_same() -> None:
+    one = BuildOptions.of(profiles=[{"x": ((2, 2, 8, 4),) * 3}])
+    found = opened(strided(batch=2), one)
+    assert (2, 2, "H", 4) == found.model.values["x"].shape
+    assert ["H"] == [*found.extents][:1]
+    assert {'fix the size "H" (declared open) to 8'} == {c.words for c in found.fixed(found.model)}
+
+
+def test_each_profile_tells_sizes_of_its_own() -> None:
+    shapes = [((1, 2, 6, 4), (1, 2, 8, 4), (1, 2, 10, 4)), ((4, 2, 20, 4), (4, 2, 20, 4), (4, 2, 40, 4))]
+    options = BuildOptions.of(profiles=[{"x": s} for s in shapes])
+    found = opened(strided(), options)
+    part = cutting.cut(found.model, {"second": None}, still_open=True)
+    variant = found.variant(part, Variant.of("fp32", options=options))
+    assert variant.options is not None
+    assert [((1, 3, 3, 4), (1, 3, 4, 4), (1, 3, 5, 4)), ((4, 3, 10, 4), (4, 3, 10, 4), (4, 3, 20, 4))] == [
+        dict(p)["c"] for p in variant.options.profiles
+    ]
+
+
+def test_without_profiles_nothing_is_open() -> None:
+    assert open_sizes(strided(), None) is None
+    assert open_sizes(strided(), BuildOptions.of(flags=["TF32"])) is None
+
+
+def test_a_size_that_nothing_tells_is_said() -> None:
+    found = opened(strided())
+    other = strided(height="Z")
+    with pytest.raises(VariantError, match='nothing tells the size "Z" of N×2×Z×4'):
+        found.variant(other, Variant.of("fp32", options=OPTIONS))
+
+
+# --- types ---------------------------------------------------------------------------------------------------------
+
+
+def typed(*, back: bool = False, other: int = onnx.TensorProto.FLOAT16) -> Model:
+    """A product in FP32, a cast, and a sum in another type that a ReLU reads; the product has another reader too."""
+    rng = np.random.default_rng(1)
+    kinds = {onnx.TensorProto.FLOAT16: np.float16}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["c"], name="first"),
+        helper.make_node("Cast", ["c"], ["h"], name="narrow", to=other),
+        *([helper.make_node("Cast", ["h"], ["f"], name="wide", to=1)] if back else []),
+        helper.make_node("Add", ["f" if back else "h", "b"], ["s"], name="second"),
+        helper.make_node("Relu", ["s"], ["y"], name="relu"),
+        helper.make_node("Sigmoid", ["c"], ["z"], name="beside"),
+    ]
+    out = onnx.TensorProto.FLOAT if back else other
+    weights = {"w": rng.normal(0, 1, (6, 5)).astype(np.float32)}
+    weights["b"] = rng.normal(0, 1, 5).astype(np.float32 if back else kinds[other])
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [4, 6])],
+        [
+            helper.make_tensor_value_info("y", out, [4, 5]),
+            helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, [4, 5]),
+        ],
+        [numpy_helper.from_array(a, n) for n, a in weights.items()],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return rtlab.load(made, name="net")
+
+
+def ran(model: Model) -> list[np.ndarray]:
+    onnx.checker.check_model(model.proto(), full_check=True)
+    given = {"x": np.random.default_rng(0).normal(0, 1, (4, 6)).astype(np.float32)}
+    return ort.InferenceSession(model.bytes(), providers=["CPUExecutionProvider"]).run(None, given)
+
+
+def test_each_of_two_nodes_gets_the_type_of_the_other_and_nobody_else_another_one() -> None:
+    model = typed()
+    reader, writer = retyped(model, "first", "second", ("narrow",))
+    assert ('compute "second" in FP32, as "first" does', 'compute "first" in FP16, as "second" does') == (
+        reader.words,
+        writer.words,
+    )
+    assert {("type", ("narrow",), False)} == {(c.cause, c.nodes, c.keeps) for c in (reader, writer)}
+    wide, narrow = changes.applied(model, [reader]), changes.applied(model, [writer])
+    assert ["fp32", "fp32"] == [wide.values[v].dtype for v in wide.by_id["second"].inputs]
+    assert "first" == wide.producers[wide.by_id["second"].inputs[0]].id
+    assert ["fp16", "fp16"] == [narrow.values[v].dtype for v in narrow.by_id["first"].inputs]
+    assert "first" == narrow.producers[narrow.by_id["second"].inputs[0]].id
+    for changed in (wide, narrow):
+        assert ("fp16", "fp32") == tuple(changed.values[v].dtype for v in ("y", "z"))
+        assert "fp32" == changed.values[changed.by_id["beside"].inputs[0]].dtype, (
+            "another reader keeps its type"
+        )
+        for was, now in zip(ran(model), ran(changed), strict=True):
+            np.testing.assert_allclose(now, was, atol=0.02)
+
+
+def test_casts_there_and_back_are_no_other_type() -> None:
+    model = typed(back=True)
+    assert [] == list(retyped(model, "first", "second", ("narrow", "wide")))
+    assert [] == list(retyped(model, "first", "second", ()))
+    (gone, *_) = changes.between(model, "first", "second", ("narrow", "wide"), ())
+    assert ("cast", ("narrow", "wide")) == (gone.cause, gone.nodes)
+
+
+def test_a_cast_that_nobody_takes_back_is_not_just_taken_away() -> None:
+    """Its reader would read two types; it is the reader, or the writer, that gets another one."""
+    found = list(changes.between(typed(), "first", "second", ("narrow",), ()))
+    assert ["reader"] == [c.cause for c in found]
