@@ -155,3 +155,32 @@ def test_channels_that_are_no_multiple_of_anything_keep_nothing_apart() -> None:
         case = CASES[name]
         (first, *_), (second, *_) = case.pair
         assert "fused" == asked(case, first, second).verdict
+
+
+def planted_case(text: str, inputs: str, **weights: tuple[int, ...]) -> FusionCase:
+    return dataclasses.replace(
+        CASES["conv-relu"], text=text, inputs=inputs, weights=tuple(weights.items()), pair=(("y",), ("y",))
+    )
+
+
+def test_a_convolution_takes_the_last_node_of_silu_before_a_concatenation_does() -> None:
+    """By the kernels' names (CorrSilu, Conc): with poolings in the place of the convolution both are one, MulConc.
+
+    An input in its place would come in another layout, whose transposition is a step of its own (MulTran).
+    """
+    text = "c = Conv(x, P); s = Sigmoid(c); m = Mul(c, s); y = Concat<axis=1>(x, m); z = Conv(y, Q)"
+    found = asked(planted_case(text, "float[1,32,16,16] x", Q=(32, 64, 1, 1)), "m", "y")
+    assert ("blocked", ("competitor",), ("c", "s"), False) == told(found)
+
+
+def test_products_of_one_tensor_become_one_and_leave_their_sums_behind() -> None:
+    """Query, key and value of an attention: one product of three. Alone, each is one step with its sum."""
+    text = "; ".join(
+        f"{n} = MatMul(t, {n.upper()}); {n}b = Add({n}, {n.upper()}B); {n}s = Softmax<axis=-1>({n}b)"
+        for n in "qkv"
+    )
+    weights: dict[str, tuple[int, ...]] = dict.fromkeys("QKV", (128, 128)) | {f"{w}B": (128,) for w in "QKV"}
+    found = asked(planted_case(text.replace("vs =", "y ="), "float[1,64,128] t", **weights), "q", "qb")
+    assert ("blocked", ("competitor",)) == (found.verdict, found.causes)
+    assert {"k", "v"} <= {*found.nodes}
+    assert 'let "q" read an input of its own in place of "t", which "k", "v" read too' in found.edit

@@ -131,6 +131,33 @@ def test_a_rival_is_replaced_and_not_deleted_and_another_form_is_the_remedy() ->
     assert 'fold "bn_n" into the weights of "conv_c"' == verdict.edit
 
 
+class Taking(Ruled):
+    """A convolution takes the ReLU behind it, whoever reads that; a sum joins a ReLU that none has taken."""
+
+    def _makers(self, model, node):
+        found = model.by_id[node]
+        if found.op == "Relu":
+            return [m.id for v in found.inputs if (m := model.producers.get(v)) and m.op == "Conv"]
+        return [m for m in super()._makers(model, node) if not self._makers(model, m)]
+
+
+def test_a_reader_and_a_rival_hold_together_though_both_readers_behind_cannot_go() -> None:
+    """Neither alone does; with all that reads the sum detached there would be no sum any more."""
+    found = model(
+        conv("x", "c"),
+        node("Relu", "c", "r"),
+        conv("r", "k"),
+        node("Add", ["r", "x"], "s"),
+        conv("s", "d"),
+        conv("s", "e"),
+        outputs=("k", "d", "e"),
+    )
+    engine = Taking().build(BuildRequest(found, Variant()), Silent())
+    verdict = carry_out(WhyApart(found, engine, Variant(), "Relu_r", "Add_s"), Rig(Taking(), None))
+    assert ("blocked", ("reader", "competitor")) == (verdict.verdict, verdict.causes)
+    assert ("conv_k", "conv_c") == verdict.nodes
+
+
 def test_what_no_change_joins_is_never_joined() -> None:
     verdict, _ = asked(
         model(conv("x", "c"), node("MaxPool", "c", "y", kernel_shape=[1, 1])), "conv_c", "MaxPool_y"

@@ -202,13 +202,10 @@ def _same_type(model: Model, node: Node, last: Node | None = None) -> bool:
 # --- what may take the other side ----------------------------------------------------------------------------------
 
 
-def competing(
-    model: Model, pair: tuple[str, str], before: Sequence[str], after: Sequence[str]
-) -> Iterator[Change]:
-    """What the compiler joined one of the two with instead.
+def rivals_behind(model: Model, pair: tuple[str, str], after: Sequence[str]) -> Iterator[Change]:
+    """What the compiler joined the second of two nodes with instead: ``after`` are the nodes of its steps.
 
-    ``before`` are the nodes of the first one's steps, ``after`` those of the second one's. A neighbour is replaced, not
-    deleted: where it was, another reader stays, which takes part in no fusion.
+    A neighbour is replaced, not deleted: where it was, another reader stays, which takes part in no fusion.
     """
     first, second = pair
     down = _descendants(model, second)
@@ -226,10 +223,30 @@ def competing(
     for node in after:
         if node in up and node not in BETWEEN:
             yield from _cut_off(model, second, node)
+    yield from _beside(model, second, after)
+
+
+def rivals_before(model: Model, first: str, before: Sequence[str]) -> Iterator[Change]:
+    """What the compiler joined the first of two nodes with instead: ``before`` are the nodes of its steps."""
     above = _ancestors(model, first)
     for node in before:
         if node in above:
             yield from _cut_off(model, first, node)
+    yield from _beside(model, first, before)
+
+
+def _beside(model: Model, node: str, group: Sequence[str]) -> Iterator[Change]:
+    """What a node was merged with that stands beside it and reads the same: products of one tensor as one product."""
+    apart = {node} | _ancestors(model, node) | _descendants(model, node)
+    for value in dict.fromkeys(v for v in model.by_id[node].inputs if v and v not in model.known):
+        alike = tuple(r.id for r in model.consumers.get(value, ()) if r.id in group and r.id not in apart)
+        if alike and all(model.by_id[n].op == model.by_id[node].op for n in alike):
+            yield Change(
+                "competitor",
+                f'let "{node}" read an input of its own in place of "{value}", which {quoted(alike)} read too',
+                alike,
+                functools.partial(_cut, reader=node, value=value),
+            )
 
 
 def _cut_off(model: Model, reader: str, writer: str) -> Iterator[Change]:
@@ -243,7 +260,7 @@ def _cut_off(model: Model, reader: str, writer: str) -> Iterator[Change]:
                 "competitor",
                 f'let "{reader}" read an input in place of what "{writer}" ({model.by_id[writer].op}) writes',
                 (writer,),
-                functools.partial(_detach, reader=reader, value=value),
+                functools.partial(_cut, reader=reader, value=value),
             )
 
 
@@ -402,6 +419,17 @@ def _detach(edit: Edit, reader: str, value: str) -> None:
     for position, given in enumerate(node.inputs):
         if given is was:
             made = made or _input(edit, was, f"{value}/apart", was.shape)
+            node.replace_input_with(position, made)
+
+
+def _cut(edit: Edit, reader: str, value: str) -> None:
+    """Detach, with a neutral writer behind the new input: in the layout that an input has, it would be another step."""
+    node, was = edit.nodes.get(reader), edit.values.get(value)
+    if node is None or was is None or was not in node.inputs:
+        return
+    made = neutral.write(edit, was, _input(edit, was, f"{value}/apart", was.shape))
+    for position, given in enumerate(node.inputs):
+        if given is was:
             node.replace_input_with(position, made)
 
 

@@ -1,6 +1,7 @@
-"""Readers that take part in no fusion: they stand where a part was cut, so that no value of it becomes an output there.
+"""Readers and writers that take part in no fusion: they stand where a part was cut.
 
-A compiler writes an output in the layout that it is asked for, and may give up a fusion for that.
+So no value becomes an output or an input there: a compiler writes and reads these in the layout that it is asked for,
+and may give up a fusion for that.
 """
 
 from __future__ import annotations
@@ -41,11 +42,7 @@ def read(edit: Edit, value: ir.Value) -> None:
     )
     title = edit.node_name(f"{name}/neutral")
     if len(shape) in _POOLED:
-        area = len(shape) - 2
-        attributes = {"kernel_shape": [3] * area, "pads": [1] * (2 * area), "strides": [1] * area}
-        node = ir.Node(
-            "", "MaxPool", [value], ir.convenience.convert_attributes(attributes), outputs=[made], name=title
-        )
+        node = _pooling(value, made, title, len(shape) - 2)
     else:
         weight = edit.constant(
             f"{name}/weight", np.ones((shape[-1], 4), (value.dtype or ir.DataType.FLOAT).numpy())
@@ -54,6 +51,30 @@ def read(edit: Edit, value: ir.Value) -> None:
     edit.graph.append(node)
     edit.graph.outputs.append(made)
     edit.nodes[title], edit.values[made.name or ""] = node, made
+
+
+def write(edit: Edit, value: ir.Value, given: ir.Value) -> ir.Value:
+    """What a neutral writer makes of an input, ``given``, that stands for a value; the input itself without one.
+
+    A pooling alone is neutral: a product may take what reads it into its own step.
+    """
+    name = value.name or ""
+    shape = edit.model.sizes().get(name) or ()
+    if not fits(edit.model, name) or len(shape) not in _POOLED:
+        return given
+    made = ir.Value(name=edit.value_name(f"{name}/pooled"), type=value.type, shape=value.shape)
+    title = edit.node_name(f"{name}/pool")
+    node = _pooling(given, made, title, len(shape) - 2)
+    edit.graph.append(node)
+    edit.nodes[title], edit.values[made.name or ""] = node, made
+    return made
+
+
+def _pooling(given: ir.Value, made: ir.Value, title: str, area: int) -> ir.Node:
+    """A pooling that keeps the shape."""
+    attributes = {"kernel_shape": [3] * area, "pads": [1] * (2 * area), "strides": [1] * area}
+    told = ir.convenience.convert_attributes(attributes)
+    return ir.Node("", "MaxPool", [given], told, outputs=[made], name=title)
 
 
 def rimmed(model: Model, ends: frozenset[str], *, alone: bool = False) -> Model:

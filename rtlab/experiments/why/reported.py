@@ -57,7 +57,8 @@ def reported(facts: Facts, first: str, second: str, why: str) -> Verdict:
     suspects = [
         *changes.between(model, first, second, way, ends),
         *changes.operands(model, first, second),
-        *changes.competing(model, (first, second), before, after),
+        *changes.rivals_behind(model, (first, second), after),
+        *changes.rivals_before(model, first, before),
     ]
     nodes = tuple(dict.fromkeys(n for c in suspects for n in c.nodes))
     if suspects:

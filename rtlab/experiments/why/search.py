@@ -153,7 +153,7 @@ class _Search:
 
     def _themselves(self, stage: _Stage, pair: tuple[str, str]) -> Generator[Verdict, None, Sequence[Change]]:
         """Changes of the two nodes and of what is between them, after which they are one step where they are alone."""
-        edge, _, own, _, forms = self._tiers(stage, pair)
+        edge, _, own, _, _, forms = self._tiers(stage, pair)
         found = yield from self._singly(stage, (*edge, *own, *forms), pair)
         if found is not None:
             return [found]
@@ -205,8 +205,10 @@ class _Search:
             if found is not None:
                 return [found]
             every += tier
-            if tier and len(every) > 1 and self._fuses(stage, every, pair):
-                return self._fewest(stage, every, pair)
+            # The least first: with all that lies nearer changed too, one of the two may be gone.
+            for several in (tier, [*near, *tier], every) if tier else ():
+                if len(several) > 1 and self._fuses(stage, several, pair):
+                    return self._fewest(stage, several, pair)
         return []
 
     def _settled(self, *, shared: bool | None) -> Verdict:
@@ -301,10 +303,12 @@ class _Search:
             [
                 *changes.between(part, first, second, self.way, ends),
                 *retyped(part, first, second, self.way),
+                *(c for c in changes.rewritten(part, [second]) if {*c.nodes} & {*self.way}),
             ],
             list(changes.behind(part, second, after, ends)),
             [*changes.operands(part, first, second), *(self.sizes.fixed(part) if self.sizes else ())],
-            list(changes.competing(part, pair, before, after)),
+            [c for c in changes.rivals_behind(part, pair, after) if not {*c.nodes} & {*self.way}],
+            list(changes.rivals_before(part, first, before)),
             list(changes.rewritten(part, pair)),
         ]
 
