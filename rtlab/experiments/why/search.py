@@ -342,7 +342,7 @@ class _Search:
 
     def _fuses(self, stage: _Stage, chosen: Sequence[Change], pair: tuple[str, str]) -> bool:
         part = stage.model
-        key = (id(stage), *sorted(c.words for c in chosen))
+        key = (stage.title, *sorted(c.words for c in chosen))
         if key not in self.memo and self.rig.over:
             return False
         if key not in self.memo:
