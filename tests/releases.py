@@ -21,9 +21,9 @@ def missing(version: str) -> str:
         return "TensorRT-RTX is not installed"
     if any(c.version == version for c in compilers.known()):
         return ""
-    why = f"compiler {version} is not here: rtlab compilers add {version}"
+    why = f"TensorRT-RTX {version} is not installed here; rtlab compilers add {version} brings it"
     if version != QUICK:
-        return why
+        return f"{why} (tests fetch {QUICK} alone by themselves)"
     # Beside those that are here, and gone with the process.
     room = _room()
     before, place = os.environ.get("RTLAB_COMPILERS"), compilers.folder()
@@ -35,7 +35,7 @@ def missing(version: str) -> str:
             del os.environ["RTLAB_COMPILERS"]
         else:
             os.environ["RTLAB_COMPILERS"] = before
-        return f"{why} ({error})"
+        return f"{why}, which tests tried: {error}"
     for kept in place.glob("[0-9]*"):
         (compilers.folder() / kept.name).symlink_to(kept, target_is_directory=True)
     return ""

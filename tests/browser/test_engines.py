@@ -228,6 +228,19 @@ def test_a_text_that_is_pasted_into_the_explorer_is_read(opened) -> None:
     assert lab.python("study[explorer.state.variant].recorded")
     shown.picture("pasted-table")
 
+    # The same text dragged from another window; dragged from the page itself it is nobody's file.
+    drag = """([text, own]) => {
+      const data = new DataTransfer();
+      data.setData('text/plain', text);
+      const target = document.querySelector('.rt-explorer canvas');
+      for (const type of own ? ['dragstart', 'dragover', 'drop', 'dragend'] : ['dragenter', 'dragover', 'drop'])
+        target.dispatchEvent(new DragEvent(type, {bubbles: true, cancelable: true, dataTransfer: data}));
+    }"""
+    page.evaluate(drag, [quoted, True])
+    page.evaluate(drag, [quoted, False])
+    lab.wait_python("len(study.results) == 3 and not explorer.build['running']")
+    assert lab.python("explorer.failure") is None
+
 
 def test_an_engine_without_its_model_is_shown_alone(opened) -> None:
     """No empty pane, and a reason where nothing can be chosen."""

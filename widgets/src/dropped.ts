@@ -55,8 +55,13 @@ export function refused(files: readonly Sized[], running: boolean, unusable = ""
 /** Elements that take what is pasted themselves. */
 export const FIELDS = "input, textarea, select, [contenteditable]";
 
-/** What a paste brings: files, or a text as a file of its own; nothing where it holds neither. */
-export function pastedFiles(data: Pick<DataTransfer, "files" | "getData"> | null): File[] {
+/** Whether something that is dragged can be opened: files, or a text that was selected elsewhere. */
+export function openable(data: Pick<DataTransfer, "types"> | null): boolean {
+  return Boolean(data && (data.types.includes("Files") || data.types.includes("text/plain")));
+}
+
+/** What a paste or a drop brings: files, or a text as a file of its own; nothing where it holds neither. */
+export function broughtFiles(data: Pick<DataTransfer, "files" | "getData"> | null): File[] {
   if (!data) return [];
   if (data.files.length) return [...data.files];
   const text = data.getData("text/plain");

@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { LARGEST_DROP, packedFiles, pastedFiles, refused } from "../src/dropped";
+import { broughtFiles, LARGEST_DROP, openable, packedFiles, refused } from "../src/dropped";
 
 const file = (name: string, size: number) => ({ name, size });
 
@@ -51,15 +51,28 @@ const clipboard = (text: string, files: File[] = []) =>
 
 describe("a paste", () => {
   it("brings files, or its text as a file of its own", async () => {
-    const [pasted] = pastedFiles(clipboard("Original: 9 layers\n"));
+    const [pasted] = broughtFiles(clipboard("Original: 9 layers\n"));
     expect("pasted.txt").toBe(pasted!.name);
     expect("Original: 9 layers\n").toBe(await pasted!.text());
     const given = new File(["x"], "a.json");
-    expect([given]).toEqual(pastedFiles(clipboard("a.json", [given])));
+    expect([given]).toEqual(broughtFiles(clipboard("a.json", [given])));
   });
 
   it("of nothing brings no file", () => {
-    expect([]).toEqual(pastedFiles(clipboard(" \n")));
-    expect([]).toEqual(pastedFiles(null));
+    expect([]).toEqual(broughtFiles(clipboard(" \n")));
+    expect([]).toEqual(broughtFiles(null));
+  });
+});
+
+describe("what is dragged", () => {
+  it("can be opened where it is files or a selected text, and not where it is a link or a picture", () => {
+    const dragged = (...types: string[]) => openable({ types });
+    expect([true, true, true, false, false]).toEqual([
+      dragged("Files"),
+      dragged("text/plain", "text/html"),
+      dragged("text/uri-list", "text/plain"),
+      dragged("text/uri-list"),
+      openable(null),
+    ]);
   });
 });

@@ -87,6 +87,8 @@ _PIECES = (
 )
 #: Names in quotes, one to a line: a piece of a file that holds names of layers only.
 _NAMES = re.compile(r'(?:^[ \t]*,?[ \t]*"(?:[^"\\\n]|\\.)*"[ \t]*,?[ \t]*(?:\n|\Z)){10}', re.MULTILINE)
+#: A line of the builder's listing without what follows the layer's name.
+_LAYER = re.compile(rb"[> \t]*Layer\(\w*(?:\): [^\n]*)?\s*\Z")
 _ELSE = {
     b"\x1f\x8b": "a gzip file: unpack it first",
     b"\x93NUMPY": "a NumPy array",
@@ -126,6 +128,8 @@ def _unknown(path: Path, head: bytes) -> ReadError:
     what = next((w for magic, w in _ELSE.items() if head.startswith(magic)), "")
     if not head:
         what = "it is empty"
+    elif _LAYER.match(head):
+        what = "it is one line of a listing of layers, cut off within the name of its layer, which is all that it tells"
     elif what:
         what = f"it is {what}"
     else:

@@ -84,7 +84,7 @@ class Build:
         self.rows: list[tuple[int, str]] = []
         self._rows_before: list[tuple[int, str]] = []
         self.bound: dict[str, None] = {}
-        self.unread = 0
+        self.unread, self.skipped = 0, ""
         self.notes: list[str] = []
         self._phases: dict[str, float] = {}
 
@@ -92,6 +92,19 @@ class Build:
     def attempt(self) -> OpenAttempt:
         """The attempt that the present line belongs to."""
         return self.attempts[-1]
+
+    def skip(self, text: str, *, listed: bool) -> None:
+        """A line of the listing of layers that no rule understands; ``listed`` where its heading stands above it."""
+        self.unread += listed
+        self.skipped = text
+
+    def ended(self, line: int) -> Build:
+        """The build with its last line. Where that is the only one, and cut off, what is whole of it counts."""
+        self.last = line
+        if line == 1 and (told := listing.part(self.skipped, 0)) is not None:
+            self.layers.append(told[0])
+            self.notes.append(told[1])
+        return self
 
     def rank(self) -> int:
         """How much it is worth beside other builds of the file: 0 where it tells nothing."""

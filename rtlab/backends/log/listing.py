@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from rtlab.core.engine import DTYPES, Layer, Tensor
+from rtlab.core.phrases import many
 
 #: A tensor as logs and the inspector's text form print it; its type stands in one of two places.
 TENSOR = re.compile(
@@ -35,6 +36,10 @@ _NUMBER = re.compile(r"-?\d{1,18}")
 _PROFILE = re.compile(r" \[profile \d+\]$")
 #: A line of the older listing: "Layer(Type): name, Tactic: id, tensors -> tensors".
 _STEP = re.compile(r"^Layer\((?P<kind>[^)]*)\): (?P<name>.*), Tactic: (?P<tactic>-?\w+), ?(?P<tensors>.*)$")
+#: The same cut off behind its name; and what may be left of the sign between two tensors.
+_CUT = re.compile(r"^Layer\((?P<kind>[^)]*)\): (?P<name>.*), Tactic: (?P<rest>.*)$")
+_TACTIC = re.compile(r"-?\w*")
+_BETWEEN = " ,->"
 #: "x (Half[1,64:32,7,7])" since TensorRT 8.6, "x[Half(1,64:32,7,7)]" before.
 _OPERAND = re.compile(
     r"(?P<name>.*?)(?: \((?P<dtype>\w+)\[(?P<dims>[-\d,: ]*)\]\)|\[(?P<old>\w+)\((?P<older>[-\d,: ]*)\)\])"
@@ -62,26 +67,57 @@ def step(line: str, index: int) -> Layer | None:
     found = _STEP.match(line)
     if found is None:
         return None
-    text = found["tensors"].lstrip()
+    reads, writes, whole, _ = _operands(found["tensors"].lstrip())
+    # Every layer writes something: without that the line is cut off.
+    return _layer(found, index, reads, writes, found["tactic"]) if whole and writes else None
+
+
+def part(line: str, index: int) -> tuple[Layer, str] | None:
+    """The layer of such a line that is cut off behind its name, with what is whole of it, and what is missing in words.
+
+    None where no tactic begins behind the name, which may be cut itself then.
+    """
+    found = _CUT.match(line)
+    if found is None:
+        return None
+    tactic, comma, rest = found["rest"].partition(",")
+    if _TACTIC.fullmatch(tactic) is None:
+        return None
+    if not comma:
+        missing = "its tactic and its tensors are missing"
+        return _layer(
+            found, index, (), (), ""
+        ), f"The line is cut off behind the layer's name: {missing}. Give the whole line."
+    reads, writes, _, beyond = _operands(rest.strip().rstrip(_BETWEEN))
+    beyond = beyond or rest.rstrip().endswith("->")
+    count = len(reads) + len(writes)
+    told = f"{many(count, 'tensor')} of it can be read" if count else "none of them is whole"
+    missing = (
+        "what else it writes is missing" if beyond else "what it writes is missing, and what else it reads"
+    )
+    return (
+        _layer(found, index, reads, writes, tactic),
+        f"The line is cut off within the tensors of its layer: {told}; {missing}. Give the whole line.",
+    )
+
+
+def _layer(
+    found: re.Match[str], index: int, reads: tuple[Tensor, ...], writes: tuple[Tensor, ...], tactic: str
+) -> Layer:
+    name = found["name"]
+    return Layer(f"{index}:{name}", name, found["kind"], index, reads, writes, tactic=tactic)
+
+
+def _operands(text: str) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], bool, bool]:
+    """The tensors before the arrow and behind it, whether that is all of the text, and whether there is an arrow."""
     sides: tuple[list[Tensor], list[Tensor]] = ([], [])
-    side = int(text.startswith("-> "))
-    position = 3 * side
-    while position < len(text):
-        operand = _OPERAND.match(text, position)
-        if operand is None:
-            return None
+    side = int(text.startswith("->"))
+    position = min(3 * side, len(text))
+    while position < len(text) and (operand := _OPERAND.match(text, position)) is not None:
         sides[side].append(_operand(operand))
         side = side or int(operand["next"] == " -> ")
         position = operand.end()
-    return Layer(
-        id=f"{index}:{found['name']}",
-        name=found["name"],
-        kind=found["kind"],
-        index=index,
-        inputs=tuple(sides[0]),
-        outputs=tuple(sides[1]),
-        tactic=found["tactic"],
-    )
+    return tuple(sides[0]), tuple(sides[1]), position >= len(text), bool(side)
 
 
 def _operand(found: re.Match[str]) -> Tensor:

@@ -231,7 +231,7 @@ class _Reading:
         self.build = Build(self.header, self.line)
 
     def _put_by(self) -> None:
-        build, build.last = self.build, self.line
+        build = self.build.ended(self.line)
         if self.kept is None or build.rank() >= self.kept.rank():
             build, self.kept = self.kept, build  # type: ignore[assignment]
         if build is not None and build.rank() > 0:
@@ -395,8 +395,8 @@ class _Reading:
         if text.startswith("Layer("):
             if (step := listing.step(text, len(build.layers))) is not None:
                 build.layers.append(step)
-            elif self._where == "steps":
-                build.unread += 1
+            else:
+                build.skip(text, listed=self._where == "steps")
             return True
         if text.strip() == "Layers:":
             self._where = "rows"

@@ -24,8 +24,8 @@ from rtlab.relation.kernel import QUANTIZED, kernel
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.mapping import Pair as NodePair
 from rtlab.relation.mapping import placed
+from rtlab.relation.named import by_name, joined
 from rtlab.relation.names import operator
-from rtlab.relation.names import words as spelled
 from rtlab.relation.roles import QUANTIZING_OPS, SERVING, Role, words
 
 if TYPE_CHECKING:
@@ -215,19 +215,27 @@ class Cards:
         return ""
 
 
+#: The colours of what is read out of a name, where its operators do not tell.
+_READ: Mapping[str, Family] = {"reformat": "shape", "shuffle": "shape"}
+
+
 def _told(layer: Layer, computes: Family | None) -> list[OpChip]:
     """The operators that a layer's name tells without a model, and its kind where they do not tell what computes."""
     # Torch-TensorRT writes kinds in capitals.
-    told = [op.capitalize() if op.isupper() else op for op in map(operator, spelled(layer.name))]
+    told = [op.capitalize() if op.isupper() else op for op in map(operator, joined(layer))]
+    reading = by_name(layer)
     found = [
-        _unlinked(short(op), kind_family(op) or family(op), QUANTIZING_OPS.get(op, "work"))
+        _unlinked(
+            short(op), kind_family(op) or family(op), QUANTIZING_OPS.get(op, "work"), told=bool(reading)
+        )
         for op in told
         if onnx.defs.has(op) or kind_family(op)
     ]
     if not found and (known := kernel(layer)):
         return [_unlinked("·".join(known.operations[:4]), "other")]
     if not found or (computes in _MAIN and computes not in {c["family"] for c in found}):
-        found.insert(0, _unlinked(layer.kind or "layer", computes or "other"))
+        colour = computes or _READ.get(reading, "other")
+        found.insert(0, _unlinked(layer.kind or reading or "layer", colour, told=bool(reading)))
     return found
 
 
@@ -238,14 +246,15 @@ def _colour(chips: Sequence[OpChip], title: str, computes: Family | None) -> Fam
     return next((c["family"] for c in chips if c["role"] == "work"), chips[0]["family"])
 
 
-def _unlinked(op: str, colour: Family, role: Role = "work") -> OpChip:
-    return OpChip(op=op, family=colour, node="", role=role, title=op)
+def _unlinked(op: str, colour: Family, role: Role = "work", *, told: bool = False) -> OpChip:
+    """A mark without a node; ``told`` says that it is read out of the layer's name, and nothing else says it."""
+    return OpChip(op=op, family=colour, node="", role=role, title=f"{op} (by its name)" if told else op)
 
 
 def _move(layer: Layer) -> str:
     """What a step without nodes does, from the layouts and types that it reads and writes."""
     if not layer.inputs or not layer.outputs:
-        return "layout move" if layer.kind == "kgen" else layer.kind
+        return "layout move" if layer.kind == "kgen" else layer.kind or by_name(layer)
     a, b = layer.inputs[0], layer.outputs[0]
     if a.dtype != b.dtype and a.dtype and b.dtype:
         return f"reformat {a.dtype} → {b.dtype}"

@@ -9,6 +9,7 @@ from typing import Annotated, TypeVar
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.schema import Meaning
 from rtlab.questions.timing.times import Timing
+from rtlab.relation.named import by_name
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -38,11 +39,15 @@ class Transition:
 
 
 def by_kind(engine: Engine, timing: Timing | None = None) -> tuple[Slice, ...]:
-    """Every layer once, under the compiler's word for its kind.
+    """Every layer once, under the compiler's word for its kind, or what its name tells where that is all.
 
     The slice with most time comes first; without times, the one with most layers.
     """
-    return _slices(engine, timing, lambda layer: layer.kind)
+    return _slices(engine, timing, _kind)
+
+
+def _kind(layer: Layer) -> str:
+    return f"{told} (by its name)" if (told := by_name(layer)) else layer.kind
 
 
 def by_precision(engine: Engine, timing: Timing | None = None) -> tuple[Slice, ...]:

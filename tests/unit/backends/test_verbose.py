@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from rtlab.backends.files import printed
+from rtlab.backends.files import printed, recognise
+from rtlab.backends.log import listing
 from rtlab.backends.log.lines import LogLines
 from rtlab.backends.log.verbose import Parsed, parse
 from rtlab.core.buildlog import BuildLog, Decision
@@ -195,6 +196,71 @@ def test_lines_of_the_listing_hold_names_with_commas_arrows_and_brackets() -> No
     assert ("two -> three", ["p"], ["q"]) == (
         noop.name, [t.name for t in noop.inputs], [t.name for t in noop.outputs],
     )  # fmt: skip
+
+
+LINE = (
+    "Layer(CaskConvolution): a + b, Tactic: -390, x[Int8(1,8:4,3)], y[Half(2)] -> z[Float(1,16)], v[Int32()]"
+)
+
+
+@pytest.mark.parametrize(
+    ("line", "tactic", "reads", "writes", "said"),
+    [
+        (LINE, "-390", ["x", "y"], ["z", "v"], ""),
+        (LINE[:-1], "-390", ["x", "y"], ["z"], "3 tensors of it can be read; what else it writes is missing"),
+        (
+            LINE.partition("z")[0],
+            "-390",
+            ["x", "y"],
+            [],
+            "2 tensors of it can be read; what else it writes is",
+        ),
+        (
+            LINE.partition(" ->")[0] + " -",
+            "-390",
+            ["x", "y"],
+            [],
+            "what it writes is missing, and what else it reads",
+        ),
+        (LINE.partition("2)")[0], "-390", ["x"], [], "1 tensor of it can be read; what it writes is missing"),
+        (LINE.partition("8:4")[0], "-390", [], [], "none of them is whole; what it writes is missing"),
+        (LINE.partition("0, x")[0], "", [], [], "its tactic and its tensors are missing"),
+    ],
+)
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_lone_line_of_the_listing_tells_what_is_whole_of_it(
+    tmp_path: Path, line: str, tactic: str, reads: list[str], writes: list[str], said: str, end: str
+) -> None:
+    """A tactic without a comma behind it may be cut, and so may a tensor without its bracket."""
+    path = tmp_path / "pasted.log"
+    path.write_text(line + end, encoding="utf-8")
+    found = parse(path)
+    (layer,) = found.layers
+    assert ("a + b", "CaskConvolution", tactic) == (layer.name, layer.kind, layer.tactic)
+    assert (reads, writes) == ([t.name for t in layer.inputs], [t.name for t in layer.outputs])
+    notes = [n for n in found.log.notes if n.startswith("The line is cut off")]
+    assert bool(said) == len(notes)
+    assert all(said in n and n.endswith(" Give the whole line.") for n in notes)
+
+
+def test_a_line_cut_off_within_a_log_is_no_layer(tmp_path: Path) -> None:
+    """More lines stand there, of which it is one that nobody understands."""
+    path = tmp_path / "build.log"
+    path.write_text(f"Engine Layer Information:\n{LINE}\n{LINE[:-1]}\n{LINE}\n", encoding="utf-8")
+    found = parse(path)
+    assert (2, 1) == (len(found.layers), found.unread)
+
+
+def test_a_line_cut_off_within_the_name_of_its_layer_is_refused_for_that(tmp_path: Path) -> None:
+    for line in ("Layer(Cask", "Layer(CaskConvolution): a +", "Layer(CaskConvolution): a + b, Tac"):
+        path = tmp_path / "pasted.log"
+        path.write_text(line, encoding="utf-8")
+        with pytest.raises(
+            ReadError, match="one line of a listing of layers, cut off within the name of its layer"
+        ):
+            recognise.kind(path)
+    # What stands before a sign that only looks like a tactic is no name.
+    assert listing.part("Layer(X): w + Q, Tactic: 5 + a", 0) is None
 
 
 def test_a_listing_in_other_words_does_not_take_the_place_of_the_builder_s() -> None:

@@ -1,7 +1,7 @@
 import { effect, useComputed } from "@preact/signals";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import type { Tab } from "../contract";
-import { FIELDS, pastedFiles } from "../dropped";
+import { broughtFiles, FIELDS, openable } from "../dropped";
 import type { ExplorerState } from "../explorerstate";
 import { onKeys } from "../keys";
 import { drawnHere } from "../panels";
@@ -74,22 +74,34 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
   const tall = bottom ?? Math.max(150, Math.round(explorer.tall.value * share));
   const most = explorer.tall.value - LEAST_WORK - 120;
   const height = Math.min(most, Math.max(LEAST_BOTTOM, tall));
-  const files = (event: DragEvent): boolean =>
-    !explorer.saved && Boolean(event.dataTransfer?.types.includes("Files"));
+  // What is dragged from the page itself is no file of somebody's.
+  const own = useRef(false);
+  const inField = (event: Event) => event.target instanceof Element && event.target.closest(FIELDS) !== null;
+  // A text that is dropped on a field belongs to the field, as one that is pasted does.
+  const taken = (event: DragEvent): boolean =>
+    !explorer.saved &&
+    !own.current &&
+    openable(event.dataTransfer) &&
+    (Boolean(event.dataTransfer?.types.includes("Files")) || !inField(event));
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: a place to drop files and to paste; the model list offers the same by path
     <div
       class={`rt-frame ${dropping ? "rt-dropping" : ""}`}
       onPaste={(event) => {
-        const field = event.target instanceof Element && event.target.closest(FIELDS);
-        const pasted = explorer.saved || field ? [] : pastedFiles(event.clipboardData);
+        const pasted = explorer.saved || inField(event) ? [] : broughtFiles(event.clipboardData);
         if (!pasted.length) return;
         event.preventDefault();
         event.stopPropagation();
         void explorer.drop(pasted);
       }}
+      onDragStart={() => {
+        own.current = true;
+      }}
+      onDragEnd={() => {
+        own.current = false;
+      }}
       onDragOver={(event) => {
-        if (!files(event)) return;
+        if (!taken(event)) return;
         event.preventDefault();
         event.stopPropagation();
         setDropping(true);
@@ -99,11 +111,12 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
           setDropping(false);
       }}
       onDrop={(event) => {
-        if (!files(event)) return;
+        if (!taken(event)) return;
         event.preventDefault();
         event.stopPropagation();
         setDropping(false);
-        void explorer.drop([...(event.dataTransfer?.files ?? [])]);
+        const dropped = broughtFiles(event.dataTransfer);
+        if (dropped.length) void explorer.drop(dropped);
       }}
     >
       <TopRow explorer={explorer} />

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pandas as pd
 import pytest
 
@@ -28,6 +30,11 @@ def table(engine: Engine, times: Timing | None) -> pd.DataFrame:
 @pytest.mark.parametrize(("column", "function"), [("kind", by_kind), ("precision", by_precision)])
 def test_slices_are_what_pandas_groups(folder, column, function) -> None:
     engine, times = recorded.read(folder)
+    if column == "kind":
+        # A file that tells names alone has no kinds; what the names tell is looked at in test_named.py.
+        engine = dataclasses.replace(
+            engine, layers=tuple(dataclasses.replace(y, kind=y.kind or "untold") for y in engine.layers)
+        )
     slices = function(engine, times)
     oracle = table(engine, times).groupby(column)["time"].agg(["size", lambda c: c.sum(min_count=1)])
     assert dict(oracle["size"]) == {s.name: len(s.layers) for s in slices}
