@@ -91,7 +91,10 @@ def study_html(study: Snapshot) -> str:
                 f"<tr><td>{html.escape(called[name])}</td><td>{variant.target}</td><td colspan=4>{state}</td></tr>"
             )
             continue
-        rows.append(_row(called[name], result))
+        before = questions.score.reference(study, result)
+        rows.append(
+            _row(called[name], result, before, called.get(before.name, "") if before is not None else "")
+        )
     head = "".join(
         f"<th>{h}</th>" for h in ("variant", "target", "nodes → layers", "time", "task", "worst SQNR")
     )
@@ -104,13 +107,13 @@ def study_html(study: Snapshot) -> str:
     )
 
 
-def _row(name: str, result: Facts) -> str:
+def _row(name: str, result: Facts, before: Facts | None, title: str) -> str:
     timing, errors = questions.timing.of(result), questions.accuracy.of(result)
     times = [f"● {number(timing.shown, 'ms')} {timing.processor}"] if timing else []
     if (found := questions.roofline.estimate(result)) is not None:
         times.insert(0, f"○ {number(found.estimated, 'ms')} {found.peaks.name}")
     time = ", ".join(times) or "—"
-    score = questions.score.short(result.score) if result.score else "—"
+    score = questions.score.words(result, before, title) or "—"
     finite = [v for v in (errors.values if errors else ()) if v.sqnr != float("inf")]
     lowest = min((v.sqnr for v in finite), default=None)
     worst = "equal" if errors and lowest is None else number(lowest, "dB")

@@ -59,6 +59,9 @@ def test_errors_and_score_are_of_the_chosen_samples(study) -> None:
     other = alone.run(budget_s=60)["int8"]
     assert (3, 3) == (few.accuracy.samples, few.score.samples)
     assert other.score.value == few.score.value
+    assert study.task.labels[list(FEW)].tolist() == study.snapshot().task.labels.tolist()
+    # Nothing is compared of the reference itself, whatever is chosen.
+    assert "none" == study["fp32"].stages[Stage.COMPARED].state
     for mine, theirs in zip(few.accuracy.values, other.accuracy.values, strict=True):
         assert theirs.rmse == pytest.approx(mine.rmse, rel=1e-6)
     assert any(
@@ -92,6 +95,18 @@ def test_a_variant_that_is_built_meanwhile_is_of_the_same_samples(study) -> None
     assert SAMPLES == study["other"].score.samples == study["other"].accuracy.samples
     study.only(FEW).remove("other")
     assert "other" not in study.only(None).facts
+
+
+def test_an_engine_that_was_built_again_has_no_errors_of_another(study) -> None:
+    """Nobody knows whether it computes the same."""
+    before = study.facts["int8"]
+    study.only(FEW)
+    study.run(["int8"], again=True, budget_s=60)
+    study.only(None)
+    now = study.facts["int8"]
+    assert before.engine is not now.engine
+    assert before.errors is not now.errors
+    assert SAMPLES == now.score.samples
 
 
 def test_measuring_goes_on_with_the_chosen_samples(study) -> None:

@@ -34,6 +34,7 @@ def losses(scene: Scene) -> Losses:
     """
     result = scene.result
     errors, score = questions.accuracy.of(result), result.score
+    before = scene.baseline or questions.score.reference(scene.study, result)
     if errors is None:
         advice = (
             "Files tell no errors: build the model here to compare it."
@@ -46,7 +47,7 @@ def losses(scene: Scene) -> Losses:
     return Losses(
         errors.samples,
         f"{errors.source}, {RANDOM}" if errors.synthetic else errors.source,
-        f"{score.name} {questions.score.words(result)}" if score else None,
+        f"{score.name} {questions.score.words(result, before)}" if score else None,
         errors.worst(len(errors.values)),
     )
 

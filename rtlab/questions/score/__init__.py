@@ -47,6 +47,14 @@ def short(score: Score) -> str:
     return ", ".join(filter(None, (value_words(score), interval_words(found) if found else "")))
 
 
+def difference(facts: Facts, baseline: Facts | None, title: str = "") -> str | None:
+    """The difference to a baseline of that title in words, with its interval; None where nothing is compared."""
+    found = compared(facts, baseline) if baseline is not None else None
+    if found is None or baseline is None or facts.score is None:
+        return None
+    return difference_words(found, facts.score, title or baseline.name, tested=False)
+
+
 def words(facts: Facts, baseline: Facts | None = None, title: str = "") -> str:
     """All of it in a line: the score, its interval, its samples, and the difference to the baseline of that title."""
     score = facts.score

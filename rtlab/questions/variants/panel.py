@@ -47,6 +47,7 @@ class BuiltVariant:
     latency: Annotated[float | None, Meaning("Latency", "ms", "measured")]
     processor: Annotated[str, Meaning("Measured on")]
     score: Annotated[str, Meaning("Score")]
+    drop: Annotated[str | None, Meaning("To the baseline", origin="measured", omit=True)]
     built: Annotated[Origin, UNSENT]
     told: Annotated[Origin, UNSENT]
     counted: Annotated[str, UNSENT]
@@ -73,7 +74,7 @@ def told(scene: Scene) -> BuiltVariants:
         engine=here.engine.title,
         options=None if here.variant.options is None else str(here.variant.options),
         kind=", ".join(dict.fromkeys(steps(r.engine) for r in results if r.engine.maker.step)),
-        variants=tuple(_row(r, called[r.name]) for r in results),
+        variants=tuple(_row(r, called[r.name], _drop(scene, r)) for r in results),
         notes=(*_notes(results), *(f"{called[n]}: {e}" for n, e in scene.study.failures.items())),
     )
 
@@ -98,7 +99,15 @@ def _called(scene: Scene) -> dict[str, str]:
     return {n: f"▸ {title}" if n == shown else title for n, title in titles(scene.study).items()}
 
 
-def _row(result: Facts, title: str) -> BuiltVariant:
+def _drop(scene: Scene, result: Facts) -> str | None:
+    """The score beside that of the baseline, in words."""
+    before = scene.baseline or questions.score.reference(scene.study, result)
+    return questions.score.difference(
+        result, before, titles(scene.study)[before.name] if before is not None else ""
+    )
+
+
+def _row(result: Facts, title: str, drop: str | None) -> BuiltVariant:
     engine, times, variant = result.engine, questions.timing.of(result), result.variant
     sparse = f"2:4 {','.join(variant.sparsity)}".replace(" *", "") if variant.sparsity else ""
     kind, count = counted(engine), len(engine.layers) - engine.sync
@@ -118,6 +127,7 @@ def _row(result: Facts, title: str) -> BuiltVariant:
         latency=times.total if times else None,
         processor=times.processor if times else "",
         score=questions.score.short(result.score) if result.score else "",
+        drop=drop,
         built="reported" if result.recorded else "measured",
         told=engine.origin,
         counted="predicted" if engine.maker.predicts else "",

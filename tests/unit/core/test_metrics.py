@@ -44,6 +44,7 @@ def test_squared_error_and_cosine_by_hand():
     outputs, labels = np.array([[3.0, 4.0]] * 2), np.array([[4.0, 3.0]] * 2)
     assert 1.0 == score("mse", outputs, labels)
     assert 24 / 25 == pytest.approx(score("cosine", outputs, labels))
+    assert 0.0 == score("cosine", np.zeros((2, 2)), labels), "an output of zeros points nowhere"
 
 
 def test_perplexity_by_hand():

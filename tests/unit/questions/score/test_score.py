@@ -16,6 +16,8 @@ from rtlab.core.task import Predictions, Task
 from rtlab.errors import RunError
 from rtlab.questions.scene import Scene
 from rtlab.questions.score.panel import SCORE, scored
+from rtlab.questions.score.words import p_words
+from rtlab.questions.variants.panel import VARIANTS
 from rtlab.testing import tiny_model
 from rtlab.view.chrome import chips
 from rtlab.view.document import document
@@ -85,6 +87,8 @@ def test_a_drop_is_told_in_words_everywhere(built) -> None:
     whole = f"{told}, 900 samples; 26.9 points below fp32, 23.9 to 29.7, McNemar p < 1e-9"
     assert (whole, True) == (chip["score_told"], chip["score_worse"])
     assert told in study_html(one.study)
+    (row,) = [r for r in VARIANTS.ask(one).noun.variants if r.name == "int8"]
+    assert (told, "26.9 points below fp32, 23.9 to 29.7") == (row.score, row.drop)
     crossed = document(dataclasses.replace(one.result, errors=None), one.model)
     assert {
         "low": pytest.approx(69.10, abs=0.01),
@@ -114,6 +118,35 @@ def test_less_error_is_better(built) -> None:
     changes = [f.change for f in found.flipped if f.flip == "worse"]
     assert changes == sorted(changes, reverse=True), "the one that lost most comes first"
     assert "better" == scored(scene(built, task(labels, "mse"), far, near)).verdict
+
+
+def test_a_hundred_samples_that_changed_most_are_listed(built) -> None:
+    """Of values every sample changes a little."""
+    labels = np.zeros((120, 3), np.float32)
+    after = labels + np.linspace(0, 1, 120, dtype=np.float32)[:, None]
+    found = scored(scene(built, task(labels, "mse"), labels, after))
+    assert [*range(119, 19, -1)] == [f.sample for f in found.flipped]
+
+
+def test_chosen_samples_keep_their_numbers(built) -> None:
+    """Sample 1 of the chosen is sample 30 of all, in the list, and its own picture on the sheet."""
+    pictures = np.zeros((4, 5, 5))
+    pictures[1] = np.tri(5)
+    given = Task(CalibrationData({"x": pictures}), np.zeros(4, int), picked=True)
+    one = scene(built, given, answers(0, 0, 0, 0), answers(0, 1, 0, 0))
+    one = dataclasses.replace(one, study=dataclasses.replace(one.study, chosen=(7, 30, 31, 44)))
+    panel = SCORE.show(one)
+    assert 30 == panel["rows"][0]["cells"][0]
+    assert np.tri(5).tolist() == panel["figures"][0]["data"][0]["z"]
+    assert ["All samples again"] == [w["label"] for w in panel["work"]]
+    assert [] == panel["settings"]
+
+
+def test_a_p_value_is_told_as_far_as_anybody_reads_it() -> None:
+    """Two digits; none of what is beyond doubt."""
+    assert ["p = 0.62", "p = 0.0005", "p = 2e-08", "p < 1e-9"] == [
+        p_words(p) for p in (0.625, 5e-4, 2e-8, 1e-12)
+    ]
 
 
 def test_answers_are_texts_where_a_vocabulary_is_given(built) -> None:
