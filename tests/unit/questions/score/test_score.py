@@ -118,6 +118,16 @@ def test_less_error_is_better(built) -> None:
     changes = [f.change for f in found.flipped if f.flip == "worse"]
     assert changes == sorted(changes, reverse=True), "the one that lost most comes first"
     assert "better" == scored(scene(built, task(labels, "mse"), far, near)).verdict
+    red = [
+        chips(scene(built, task(labels, "mse"), *two).study, baseline="fp32")[1]["score_worse"]
+        for two in ((near, far), (far, near))
+    ]
+    assert [True, False] == red
+    assert error_of(0.5) > error_of(2.0), "calibrators are ranked by it"
+
+
+def error_of(value: float) -> float:
+    return Score("mean squared error", value, "", 8, "here", higher=False).better
 
 
 def test_a_hundred_samples_that_changed_most_are_listed(built) -> None:
