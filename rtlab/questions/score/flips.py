@@ -66,14 +66,15 @@ def flipped(facts: Facts, baseline: Facts, task: Task) -> tuple[FlippedSample, .
     found: list[int] = np.flatnonzero(np.nan_to_num(change) != 0).tolist()
     order = sorted(found, key=lambda i: (harm[i] < 0, 0.0 if hits else -harm[i], i))
     rows = [_first(s) for s in (one, other)]
+    says = metric.says or ("hit" if hits else "")
     return tuple(
         FlippedSample(
             sample=i,
             flip=("lost" if harm[i] > 0 else "won") if hits else "worse" if harm[i] > 0 else "better",
             input=_input(task, i),
             label=_label(task, i),
-            **_told("before", metric.says, rows[0][i], before[i], task),
-            **_told("after", metric.says, rows[1][i], after[i], task),
+            **_told("before", says, rows[0][i], before[i], task),
+            **_told("after", says, rows[1][i], after[i], task),
             change=None if hits else float(change[i]),
         )
         for i in (order if hits else order[:_CHANGED])
@@ -100,6 +101,8 @@ def _told(key: str, says: str, row: Any, value: float, task: Task) -> dict[str, 
                 margin = float(first - second)
     elif says == "sequence":
         answer = _cut(spelled(sequence(np.asarray(row)), task.vocabulary))
+    elif says == "hit":
+        answer = "right" if value else "wrong"
     else:
         answer = f"{value:.4g}".replace("-", "−")
     return {key: answer, f"{key}_margin": margin}

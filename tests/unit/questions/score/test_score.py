@@ -174,6 +174,16 @@ def test_answers_are_texts_where_a_vocabulary_is_given(built) -> None:
     )
 
 
+def test_hits_of_a_metric_of_ones_own_are_right_or_wrong(built) -> None:
+    """Nobody knows what its outputs stand for."""
+    near = rtlab.Metric("near", lambda y, t: np.abs(y[:, 0] - t) < 1, unit="%", link="share")
+    before, after = np.zeros((9, 1), np.float32), np.zeros((9, 1), np.float32)
+    after[4] = 7
+    found = scored(scene(built, task(np.zeros(9), near), before, after))
+    assert [(4, "lost", "right", "wrong")] == [(f.sample, f.flip, f.before, f.after) for f in found.flipped]
+    assert (1, 0) == (found.lost, found.won)
+
+
 def test_too_few_samples_are_told(built) -> None:
     """Seven that are all lost say nothing about the task."""
     found = scored(scene(built, task([0] * 7), answers(*[0] * 7), answers(*[1] * 7)))
