@@ -100,14 +100,20 @@ def switched(source: Model, emulation: Model) -> Switched:
     Raises:
         VariantError: nothing of the source is rounded in the emulation.
     """
+    switches = compared(source, emulation)
+    made = passes.run(emulation, [Switching(switches)], later=True)
+    return Switched(made, tuple(s.quantizer for s in switches))
+
+
+def compared(source: Model, emulation: Model) -> tuple[Switch, ...]:
+    """Where an emulation rounds; arguments and errors are those of ``switched``."""
     switches = _Comparison(source, emulation).switches
     if not switches:
         raise VariantError(
             f'Cannot switch what rounds in model "{source.name}": nothing of it does. Choose a variant that quantizes '
             "nodes, or computes some in 16 bits; what the model itself has quantized is no change of it."
         )
-    made = passes.run(emulation, [Switching(switches)], later=True)
-    return Switched(made, tuple(s.quantizer for s in switches))
+    return switches
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

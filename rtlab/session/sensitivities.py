@@ -80,7 +80,7 @@ class Sensitivities(Runs[R]):
             ready = self.prepare(variant, progress=watched)
             search = SensitivitySearch(
                 variant,
-                rewrites.rewritten(self.model, planned.rewrites),
+                ready.reference or rewrites.rewritten(self.model, planned.rewrites),
                 ready.emulate(watched),
                 data,
                 asks,

@@ -15,11 +15,11 @@ CHANGES = {
     "resize_inputs",
 }  # fmt: skip
 #: The two hands of passes, the passes that guide one of them, and copies that nobody gets: what would be quantized, and
-#: the parts that a search takes apart.
+#: the parts that a search takes apart, and gradients.
 HANDS = {
-    "experiments/why/changes.py", "experiments/why/retyping.py", "quantize/edit.py", "quantize/findings.py",
-    "quantize/integers.py", "quantize/merging.py", "quantize/requantize.py", "quantize/rewrites.py",
-    "quantize/switched.py",
+    "adjoint/tape.py", "experiments/sensitivity/estimate.py", "experiments/why/changes.py",
+    "experiments/why/retyping.py", "quantize/edit.py", "quantize/findings.py", "quantize/integers.py",
+    "quantize/merging.py", "quantize/requantize.py", "quantize/rewrites.py", "quantize/switched.py",
 }  # fmt: skip
 #: Where a graph comes out of a proto or becomes one: a file, a copy of what lies in files, what a vendor reads.
 DOORS = {"core/model.py", "quantize/edit.py", "backends/exposed.py"}

@@ -12,12 +12,15 @@ from onnx import TensorProto, helper
 import rtlab
 from nets import graph
 from rtlab import CalibrationData, Study, Task
+from rtlab.backends.reference import evaluator
 from rtlab.cli import main
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.scale import Scale
 from rtlab.errors import CalibrationError, Cancelled, ModelError, RunError, VariantError
-from rtlab.questions.sensitivity import reliability, spearman
+from rtlab.experiments.experiment import Allowance, Rig, carry_out
+from rtlab.experiments.sensitivity import SensitivitySearch
+from rtlab.questions.sensitivity import Sensitivity, reliability, spearman
 
 SIZE = 16
 #: The weights of each product, and by value what its largest quantized number stands for: that of "b" clips.
@@ -115,9 +118,9 @@ def test_the_cross_entropy_of_labels_is_a_loss_too() -> None:
 
 def test_more_samples_are_taken_until_the_ranking_is_reliable_and_asking_again_goes_on() -> None:
     made = study()
-    first = made.sensitivity("int8", budget_s=0.0)
+    first = made.sensitivity("int8", budget_s=0.0, verify=None)
     assert 1 <= len(first.ranking)
-    second = made.sensitivity("int8")
+    second = made.sensitivity("int8", verify=None)
     assert second.samples >= first.samples
     assert second.reliability is not None
     assert second.reliability >= 0.9 or second.samples == len(DATA)
@@ -133,7 +136,7 @@ def test_what_was_found_before_a_cancel_is_kept() -> None:
             self.cancel()
 
     made = study()
-    found = made.sensitivity("int8", progress=Once())
+    found = made.sensitivity("int8", progress=Once(), verify=None)
     assert 1 == len(found.ranking)
     assert any("1 of 3 places" in note for note in found.notes)
     stopped = Silent()
@@ -186,11 +189,81 @@ def test_outputs_that_do_not_tell_samples_apart_run_one_sample_at_a_time() -> No
     """The mean over the batch is the model's own mean; of one sample it is that sample's."""
     mean = helper.make_node("ReduceMean", ["y"], ["z"], "mean", axes=[0], keepdims=0)
     nodes, whole = net(), net(TensorProto.FLOAT, mean)
-    one, other = (study(m).sensitivity("int8", budget_s=float("inf")) for m in (nodes, whole))
+    one, other = (study(m).sensitivity("int8", budget_s=float("inf"), verify=None) for m in (nodes, whole))
     assert one.samples == other.samples
     for row in one.ranking:
         same = next(g for g in other.ranking if g.node == row.node)
         assert same.effect == pytest.approx(row.effect, rel=1e-4)
+
+
+@pytest.mark.parametrize("asks", ["only", "released"])
+@pytest.mark.parametrize("by", ["node", "quantizer"])
+def test_an_estimate_stands_beside_what_was_verified(asks: str, by: str) -> None:
+    """The net is linear, so that an estimate with enough probes is the truth; only the clipping is not."""
+    search = searched(asks, by, probes=64)
+    assert search.probes == 64
+    for row in search.ranking:
+        assert "estimated" == row.origin
+        assert row.verified is not None
+        assert row.effect == pytest.approx(row.verified, rel=0.25, abs=5e-3 * search.total)
+
+
+def searched(asks: str, by: str, model: Model | None = None, **more: object) -> Sensitivity:
+    made = study(model)
+    ready = made.prepare("int8")
+    search = SensitivitySearch("int8", made.model, ready.emulation, made.data, asks, by, **more)
+    # So little time that running all places is not affordable, and yet all that is begun is done.
+    rig = Rig(evaluator(), None, Allowance(runs=10_000))
+    rig.allowance = Allowance(1e-9) if asks == "released" else rig.allowance
+    steps = []
+    for step in search.steps(rig):
+        rig.allowance = Allowance()
+        steps.append(step)
+    return steps[-1]
+
+
+def test_places_behind_an_operator_without_a_rule_are_run() -> None:
+    """The rounding of the second product is before Round, which has no gradient; the third's is not."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "p"], ["a"], "one"),
+        helper.make_node("MatMul", ["a", "q"], ["h"], "two"),
+        helper.make_node("Mul", ["h", "ten"], ["i"], "up"),
+        helper.make_node("Round", ["i"], ["j"], "round"),
+        helper.make_node("Div", ["j", "ten"], ["b"], "down"),
+        helper.make_node("MatMul", ["b", "r"], ["y"], "three"),
+    ]
+    ends = [("x", TensorProto.FLOAT, ["N", SIZE])], [("y", TensorProto.FLOAT, ["N", SIZE])]
+    found = study(graph(nodes, *ends, {**WEIGHTS, "ten": np.float32(1000)})).sensitivity("int8")
+    assert {"three": "estimated", "one": "measured", "two": "measured"} == {
+        g.node: g.origin for g in found.ranking
+    }
+    assert any("there is no rule for Round" in note for note in found.notes)
+    assert all(g.verified is not None for g in found.ranking)
+
+
+@pytest.mark.parametrize(
+    ("name", "precision"), [("digits_mobilenet", "int8"), ("digits_vit", "fp16"), ("sentences", "bf16")]
+)
+def test_the_estimate_of_a_sample_ranks_as_its_runs_do(name: str, precision: str) -> None:
+    """On the same samples, where the truth has no noise of its own."""
+    sample = rtlab.samples.load(name)
+    made = Study(sample.model, data=sample.calibration)
+    made.add(
+        precision,
+        backend=None if precision == "bf16" else "onnxruntime",
+        target="sm120" if precision == "bf16" else None,
+    )
+    emulation = made.prepare(precision).emulation
+    data = sample.calibration.take(32)
+    tables = []
+    for verify in (0, None):
+        search = SensitivitySearch(
+            precision, made.model, emulation, data, by="quantizer", verify=verify, reach=2
+        )
+        effects = carry_out(search, Rig(evaluator())).effects
+        tables.append(effects.known.mean(axis=1))
+    assert spearman(*tables) > 0.93
+    assert len({*np.argsort(-tables[0])[:8]} & {*np.argsort(-tables[1])[:5]}) >= 4
 
 
 def test_spearman_is_pearson_s_of_ranks() -> None:

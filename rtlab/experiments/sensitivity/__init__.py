@@ -13,7 +13,9 @@ import numpy as np
 from rtlab.core.arrays import Batch
 from rtlab.core.protocols import Evaluator
 from rtlab.core.trace import Outputs
+from rtlab.errors import RunError
 from rtlab.experiments.experiment import Rig
+from rtlab.experiments.sensitivity.estimate import Guess, estimator
 from rtlab.experiments.sensitivity.loss import SampleLoss, floating
 from rtlab.experiments.sizing import batch_size
 from rtlab.quantize.switched import INPUT, Switched, switched
@@ -36,6 +38,16 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
 
 _DOING = "looking for the guilty"
+#: The part of the time that is for estimates, where there is more to do.
+_ESTIMATING = 0.6
+#: Probes of a model of which so many samples fit into a batch.
+_MANY, _SMALL = 8, 8
+#: Samples that runs of all places have to be affordable for.
+_SAMPLES = 32
+_LINEAR: dict[Asks, str] = {
+    "only": "estimates follow each error to the outputs as far as the model is linear: verify large ones",
+    "released": "estimates are of second order, at the values of the variant: verify large ones",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,6 +67,8 @@ class SensitivitySearch:
         loss: The energy of the outputs' error, or the cross-entropy of the labels.
         labels: One label for each sample, for that.
         verify: How many of the first places of an estimate are run; None runs all, and estimates nothing.
+        probes: Random directions of the outputs that each estimate is the mean of; None takes eight for a small model
+            and one for a large one, of which more samples serve better.
         reach: The reliability from which on no more samples are taken.
         begun: What was found before, to go on from there.
     """
@@ -68,6 +82,7 @@ class SensitivitySearch:
     loss: LossName = "outputs"
     labels: NDArray[np.int64] | None = None
     verify: int | None = 8
+    probes: int | None = None
     reach: float = 0.9
     begun: Effects | None = None
     partial: ClassVar[bool] = True
@@ -102,36 +117,131 @@ class _Looking:
         self.nodes = {p: p for p in places} if asked.by == "node" else {q.id: q.node for q in made.quantizers}
         vector = made.vector if asked.asks == "only" else made.released
         self.vectors = [vector([p]) for p in places]
+        self.guess = self._guess(opened, places)
         none = np.zeros((len(places), 0))
         begun = asked.begun
+        probes = 0 if self.guess is None else self.probes
+        fresh = begun is None or bool(begun.probes) != bool(probes)
         self.effects = (
-            begun if begun is not None else Effects(places, none, none, np.zeros(0), data=asked.data)
+            Effects(places, none, none, np.zeros(0), probes, asked.data) if fresh or begun is None else begun
         )
         self.spent = list(self.effects.work)
         #: Whether samples run one at a time, since outputs do not tell them apart.
-        self._alone = False
+        self._alone = self.guess is not None and self.guess.alone
+
+    def _guess(self, opened: contextlib.ExitStack, places: Sequence[str]) -> Guess | None:
+        """What estimates, where anything can be."""
+        asked, rig = self.asked, self.rig
+        self.probes = asked.probes or (_MANY if self._size() >= _SMALL else 1)
+        if (
+            asked.verify is None
+            or asked.loss != "outputs"
+            or (asked.asks == "released" and self._affordable())
+        ):
+            return None
+        rig.phase("Writing the gradients")
+        graph = estimator(asked.source, asked.emulation, self.names, self.probes, asked.asks)
+        if graph is None:
+            return None
+        rig.phase("Opening the gradients")
+        run = opened.enter_context(rig.tool.reading(graph.model, graph.written, progress=rig))
+        rig.count(builds=1)
+        return Guess(graph, run, places, self.made.nodes if asked.by == "node" else None)
+
+    def _affordable(self) -> bool:
+        """Whether all places can be run in half of the time, on samples enough."""
+        batch = next(self.asked.data.batches(self.asked.source, 1))
+        feed = {**batch, INPUT: self.made.released(())}
+        self._run(feed)
+        began = time.perf_counter()
+        self._run(feed)
+        taken = (time.perf_counter() - began) * len(self.vectors) * _SAMPLES
+        return taken < self.rig.allowance.seconds / 2
+
+    def _size(self) -> int:
+        """How many samples run at a time."""
+        model = self.asked.source
+        values = tuple(o for n in model.top for o in n.outputs if o)
+        return batch_size(model, values, self.asked.data, self.rig.tool)
 
     def records(self) -> Iterator[Sensitivity]:
-        """Measure batch by batch."""
+        """Estimate, or measure, batch by batch; then measure what comes first."""
         if self.effects.samples:
             yield self._record()
-        # What was stopped among the first samples lacks places; they come first.
-        yield from self._measured(0, self.effects.samples or FEW)
+        every = range(len(self.vectors))
+        if self.guess is not None:
+            try:
+                yield from self._grown(self._estimated)
+            except RunError:
+                if self.effects.samples:
+                    raise
+                # A rule took for granted what this graph does not hold to: the runs need no rules.
+                self.guess = None
+                self.effects = dataclasses.replace(self.effects, probes=0)
+        if self.guess is not None:
+            yield from self._measured(0, self.effects.samples, self._first())
+        else:
+            # What was stopped among the first samples lacks places; they come first.
+            yield from self._measured(0, self.effects.samples or FEW, every)
+            yield from self._grown(lambda begin, end: self._measured(begin, end, every))
+
+    def _grown(self, more: Callable[[int, int], Iterator[Sensitivity]]) -> Iterator[Sensitivity]:
+        """Take more samples until the ranking is as reliable as asked for."""
         while not self._enough():
             before = self.effects.samples
-            yield from self._measured(before, 2 * before)
+            yield from more(before, max(FEW, 2 * before))
             if self.effects.samples == before:
                 return
 
     def _enough(self) -> bool:
-        known = reliability(self.effects.measured)
-        return self.rig.over or (known is not None and known >= self.asked.reach)
+        known = reliability(self.effects.known)
+        over = self.rig.over
+        if self.guess is not None and self.effects.samples:
+            # The rest of the time is for those that come first.
+            over |= time.monotonic() - self._began > _ESTIMATING * self.rig.allowance.seconds
+        return over or (known is not None and known >= self.asked.reach)
+
+    def _first(self) -> list[int]:
+        """Places to run: those that come first, and those of which there is no estimate."""
+        means = self.effects.estimated.mean(axis=1)
+        order = [int(i) for i in np.argsort(-means) if not np.isnan(means[i])]
+        return [*order[: self.asked.verify], *(int(i) for i in np.flatnonzero(np.isnan(means)))]
+
+    def _estimated(self, begin: int, end: int) -> Iterator[Sensitivity]:
+        """An estimate of every place on the samples from one number to another."""
+        assert self.guess is not None  # noqa: S101 - nobody asks without
+        self.rig.phase("Following errors to the outputs", max(end - begin, 0))
+        for batch, first, count in self._batches(begin, end):
+            self.rig.check(_DOING)
+            if self.rig.over:
+                return
+            plain = self._timed(2, self._plain, batch)
+            loss = SampleLoss.of(plain, self.names, count, None, first)
+            if loss.rows < count and self.asked.source.dynamic_batch:
+                self._alone = True
+                yield from self._estimated(first, end)
+                return
+            whole = self._run({**batch, INPUT: self.made.released(())})
+            released = self.asked.asks == "released"
+            began = time.perf_counter()
+            found = self.guess.products(batch, plain, whole, loss, first, released=released)
+            self.spent[0] += time.perf_counter() - began
+            self.rig.count(runs=3)
+            self.rig.advance(count)
+            was = self.effects
+            rows = self.guess.effects(found, count, released=released)
+            self.effects = dataclasses.replace(
+                was,
+                estimated=np.concatenate([was.estimated, rows], axis=1),
+                losses=np.concatenate([was.losses, loss.each(whole)]),
+                work=(self.spent[0], self.spent[1], self.spent[2]),
+            )
+            yield self._record()
 
     def _batches(self, first: int, last: int) -> Iterator[tuple[Batch, int, int]]:
         """Batches of the samples from one number to another, with the number of the first in each, and how many."""
         data, model = self.asked.data, self.asked.source
-        values = tuple(o for n in model.top for o in n.outputs if o)
-        most = 1 if self._alone else batch_size(model, values, data, self.rig.tool)
+        most = 1 if self._alone else self._size()
         size = min(most, max(1, last - first))
         for batch in data.batches(model, size, skip=first):
             count = data.samples_in(model, batch)
@@ -140,18 +250,20 @@ class _Looking:
             if first >= last:
                 return
 
-    def _measured(self, begin: int, end: int) -> Iterator[Sensitivity]:
-        """The effect of every place that lacks it, on the samples from one number to another, batch by batch."""
-        for batch, first, count in self._batches(begin, end):
+    def _measured(self, begin: int, end: int, rows: Sequence[int]) -> Iterator[Sensitivity]:
+        """The effect of places that lack it, on the samples from one number to another, batch by batch."""
+        for batch, first, count in self._batches(begin, end) if rows else ():
             table = self.effects.measured[:, first : first + count]
-            lacking = [i for i in range(len(self.vectors)) if not table.shape[1] or np.isnan(table[i]).any()]
-            if not lacking or self.rig.over:
+            lacking = [i for i in rows if table.shape[1] < count or np.isnan(table[i]).any()]
+            if not lacking:
+                continue
+            if self.rig.over:
                 return
             loss, whole = self._reference(batch, first, count)
             if loss.rows < count and self.asked.source.dynamic_batch:
                 # Such as all boxes found in several pictures: no output tells samples apart.
                 self._alone = True
-                yield from self._measured(first, end)
+                yield from self._measured(first, end, rows)
                 return
             found = np.full((len(self.vectors), count), np.nan)
             found[:, : table.shape[1]] = table
@@ -165,7 +277,7 @@ class _Looking:
                     # Something is known at once.
                     self._keep(first, found, whole)
                     yield self._record()
-            if not np.isnan(found).any():
+            if not np.isnan(found[list(rows)]).any():
                 self._keep(first, found, whole)
                 yield self._record()
 
@@ -181,7 +293,8 @@ class _Looking:
 
     def _reference(self, batch: Batch, first: int, count: int) -> tuple[SampleLoss, NDArray[np.float64]]:
         """The loss on a batch, and what the variant itself loses on it."""
-        self._timed(2, self._plain, batch)
+        if self.guess is None:
+            self._timed(2, self._plain, batch)
         off = self._run({**batch, INPUT: self.made.vector(())})
         loss = SampleLoss.of(off, self.names, count, self.asked.labels, first)
         whole = loss.each(self._run({**batch, INPUT: self.made.released(())}))
@@ -196,15 +309,17 @@ class _Looking:
 
     def _record(self) -> Sensitivity:
         asked, effects = self.asked, self.effects
-        estimated = effects.estimated.shape[1] > 0
-        table = effects.estimated if estimated else effects.measured
+        table = effects.known
         known = table[~np.isnan(table).any(axis=1)]
         said = []
         if len(known) < len(table):
             said.append(f"{len(known)} of {len(table)} places were measured before the end")
         if asked.data.synthetic:
             said.append("the samples are random: what is guilty on real ones may be another")
-        work = effects.work[0] if estimated else effects.work[1]
+        if self.guess is not None:
+            said.append(_LINEAR[asked.asks])
+            said += self.guess.notes
+        work = effects.work[0] if effects.probes else effects.work[1]
         return Sensitivity(
             asked.variant,
             asked.asks,

@@ -104,6 +104,16 @@ class Effects:
     work: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     @property
+    def known(self) -> NDArray[np.float64]:
+        """Effects by place and sample: estimates, and what was measured where a place has none."""
+        if not self.probes:
+            return self.measured
+        width = self.estimated.shape[1]
+        padded = np.full(self.estimated.shape, np.nan)
+        padded[:, : self.measured.shape[1]] = self.measured[:, :width]
+        return np.where(np.isnan(self.estimated), padded, self.estimated)
+
+    @property
     def samples(self) -> int:
         """How many samples there are."""
         return max(int(self.estimated.shape[1]), int(self.measured.shape[1]))
@@ -235,7 +245,9 @@ def ranked(effects: Effects, by: By, nodes: Mapping[str, str]) -> tuple[Guilty, 
         if not len(shown):
             continue
         mean = float(shown.mean())
-        wide = _WIDE * float(shown.std(ddof=1)) / np.sqrt(len(shown)) if len(shown) > 1 else float("nan")
+        wide = (
+            _WIDE * float(shown.std(ddof=1)) / float(np.sqrt(len(shown))) if len(shown) > 1 else float("nan")
+        )
         verified = float(true.mean()) if len(true) else None
         quantizer = place if by == "quantizer" else ""
         rows.append((mean, wide, verified, nodes[place], quantizer, origin))

@@ -1,0 +1,328 @@
+"""What every place that rounds does to the outputs, from one graph: its own error, times the gradient there.
+
+With ``e`` the error that a place makes by itself and ``J`` the derivative of the outputs at that place, ``J e`` is what
+becomes of it at the outputs, as far as the model is linear. For random signs u the mean of ``(u . J e)^2`` over u is
+``|J e|^2`` (Hutchinson 1990), and ``u . J`` is one gradient for all places. The products are summed inside of the
+graph, so that no value leaves it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import onnx_ir as ir
+
+from rtlab.adjoint import Gradients, Tape, differentiate
+from rtlab.core.arrays import Batch
+from rtlab.core.model import Model
+from rtlab.core.quantizer import Quantizer
+from rtlab.core.trace import Outputs
+from rtlab.errors import VariantError
+from rtlab.experiments.sensitivity.loss import MOST, SampleLoss
+from rtlab.quantize import passes
+from rtlab.quantize.edit import Edit
+from rtlab.quantize.switched import Switch, compared
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rtlab.questions.sensitivity import Asks
+
+#: First opset in which all that gradients need is there.
+_OPSET = 16
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Estimator:
+    """A graph that gives, for each sample, the products of a seed with what becomes of each place's own error.
+
+    Attributes:
+        model: It reads the source's inputs, and for each probe and output a seed of the output's shape.
+        seeds: Names of those inputs, by probe, in the order of ``outputs``.
+        outputs: The outputs of the forward part: the source's floating-point ones.
+        products: Names of what it writes, by probe: ``(samples, places)``, or ``(1, places)`` where it runs one sample.
+        places: Which quantizers these are.
+        alone: Whether samples are to run one at a time, since values do not tell them apart.
+        stopped: Nodes that no rule covers, with the reason.
+    """
+
+    model: Model
+    seeds: tuple[tuple[str, ...], ...]
+    outputs: tuple[str, ...]
+    products: tuple[str, ...]
+    places: tuple[Quantizer, ...]
+    alone: bool
+    stopped: Mapping[str, str]
+
+    @property
+    def written(self) -> tuple[str, ...]:
+        """All that it writes and that is asked for."""
+        return self.products
+
+
+class Guess:
+    """Estimates of places, batch by batch.
+
+    Attributes:
+        alone: Whether samples are to run one at a time.
+        notes: What is not estimated, and why, in words.
+    """
+
+    def __init__(
+        self,
+        graph: Estimator,
+        run: Callable[[Batch], Outputs],
+        places: Sequence[str],
+        nodes: Mapping[str, Sequence[Quantizer]] | None,
+    ) -> None:
+        self.graph, self._run, self.alone = graph, run, graph.alone
+        column = {q.id: i for i, q in enumerate(graph.places)}
+        members = {p: [p] if nodes is None else [q.id for q in nodes[p]] for p in places}
+        #: The columns of each place; none where one of its quantizers has no estimate.
+        self._columns = [
+            [column[q] for q in members[p]] if column.keys() >= {*members[p]} else [] for p in places
+        ]
+        lacking = sum(not c for c in self._columns)
+        why = next(iter(graph.stopped.items()), None)
+        self.notes = (
+            (f"{lacking} of {len(places)} places were run, since gradients end at {why[0]}: {why[1]}",)
+            if lacking and why is not None
+            else ()
+        )
+
+    def products(
+        self, batch: Batch, plain: Outputs, whole: Outputs, loss: SampleLoss, first: int, *, released: bool
+    ) -> list[NDArray[np.float64]]:
+        """The products of each probe; of ``released``, the first is that with the variant's whole error."""
+        graph, feed, rng = self.graph, dict(batch), np.random.default_rng(first)
+        for p, names in enumerate(graph.seeds):
+            for seed, name in zip(names, graph.outputs, strict=True):
+                shape = np.shape(plain[name])
+                signs = rng.choice(np.array([-1.0, 1.0], np.float32), shape)
+                if not released:
+                    feed[seed] = signs
+                    continue
+                scale = loss.scales(name).reshape([-1, *[1] * (len(shape) - 1)])
+                error = np.nan_to_num(np.asarray(whole[name], np.float64) - loss.reference[name])
+                feed[seed] = (error / scale if p == 0 else signs / np.sqrt(scale)).astype(np.float32)
+        found = self._run(feed)
+        return [np.asarray(found[name], np.float64) for name in graph.products]
+
+    def effects(
+        self, products: Sequence[NDArray[np.float64]], samples: int, *, released: bool
+    ) -> NDArray[np.float64]:
+        """Effects of all places, ``(places, samples)``, NaN where a place has no estimate."""
+        rows = np.full((len(self._columns), samples), np.nan)
+        probes = products[1:] if released else products
+        for row, columns in zip(rows, self._columns, strict=True):
+            if columns:
+                each = [p[:, columns].sum(axis=1) for p in probes]
+                row[:] = np.mean(np.square(each), axis=0)
+                if released:
+                    row[:] = 2 * products[0][:, columns].sum(axis=1) - row
+        clipped: NDArray[np.float64] = np.clip(rows, -MOST, MOST)
+        return clipped
+
+
+def estimator(
+    source: Model, emulation: Model, outputs: Sequence[str], probes: int, asks: Asks
+) -> Estimator | None:
+    """The graph for a question; None where no place can be estimated.
+
+    Of ``only``, errors and gradients are those at the values of the source, and seeds are divided by the root of the
+    energy of its outputs; of ``released``, at those of the variant, seeds are taken as they are, and there is one more.
+    """
+    count = probes + (asks == "released")
+    if emulation.opset < _OPSET:
+        try:
+            source, emulation = (
+                passes.run(m, [passes.Raise(_OPSET, "for gradients")], later=True)
+                for m in (source, emulation)
+            )
+        except VariantError:
+            return None
+    return _Estimate(source, emulation, tuple(outputs), count, asks).made()
+
+
+class _Estimate:
+    """Writes the graph."""
+
+    def __init__(
+        self, source: Model, emulation: Model, outputs: tuple[str, ...], probes: int, asks: Asks
+    ) -> None:
+        self.switches = [s for s in compared(source, emulation) if not s.attributes]
+        self.source, self.outputs, self.probes, self.only = source, outputs, probes, asks == "only"
+        self.edit = Edit(emulation, later=True)
+        self._folded()
+        #: By place what is read or written there rounded and as it is, and the constant of a weight's difference.
+        self.pairs = [self._pair(s) for s in self.switches]
+        self.tape = Tape(self.edit.graph, emulation.opset, {**emulation.known, **source.known})
+
+    def _folded(self) -> None:
+        """Constants in place of weights that are dequantized, which would be done in each inference."""
+        edit = self.edit
+        for node in [
+            n for n in edit.graph if n.op_type == "DequantizeLinear" and n.name not in self.source.by_id
+        ]:
+            numbers = _dequantized(node)
+            if numbers is not None:
+                folded = edit.constant(f"{node.name}/numbers", numbers)
+                node.outputs[0].replace_all_uses_with(folded)
+
+    def _pair(self, switch: Switch) -> tuple[ir.Value, ir.Value]:
+        """What is rounded, and the same as it is; the forward part reads one of them after this."""
+        edit, place = self.edit, switch.quantizer
+        node = edit.nodes[place.node]
+        if place.part == "output":
+            rounded, exact = edit.values[place.value], node.outputs[place.position]
+            if self.only:
+                for i, end in enumerate(edit.graph.outputs):
+                    if end is rounded:
+                        edit.graph.outputs[i] = exact
+                rounded.replace_all_uses_with(exact)
+            return rounded, exact
+        read = node.inputs[place.position]
+        assert read is not None  # noqa: S101 - it was compared
+        if switch.tensor is not None:
+            before = np.asarray(switch.tensor.numpy())
+            exact = edit.constant(place.value, before)
+        else:
+            exact = edit.values[place.value]
+        if self.only:
+            edit.feed(place.node, place.position, exact)
+        return read, exact
+
+    def made(self) -> Estimator | None:
+        tape, graph = self.tape, self.tape.graph
+        forward = list(graph)
+        ends = dict(zip(self.source.outputs, graph.outputs, strict=True))
+        wanted = {n: ends[n] for n in self.outputs}
+        seeds, found = [], []
+        for p in range(self.probes):
+            given = [
+                ir.Value(name=f"rtlab.seed/{p}/{k}", type=ir.TensorType(ir.DataType.FLOAT), shape=v.shape)
+                for k, v in enumerate(wanted.values())
+            ]
+            graph.inputs.extend(given)
+            seeds.append(tuple(v.name or "" for v in given))
+            scaled = {v: self._scaled(u, v) for u, v in zip(given, wanted.values(), strict=True)}
+            found.append(differentiate(tape, forward, scaled, beyond=lambda _: False))
+        errors = list(self._errors(found[0]))
+        if not errors:
+            return None
+        places = tuple(self.switches[i].quantizer for i, *_ in errors)
+        alone = any(not self._tells(error) for _, error, _ in errors)
+        products = []
+        for one in found:
+            parts = []
+            for i, error, at in errors:
+                gradient = one.edges.get(at) if isinstance(at, tuple) else one.values.get(at)
+                assert gradient is not None, i  # noqa: S101 - the probes differ in their seeds alone
+                parts.append(self._product(gradient, error, alone=alone))
+            products.append(tape.op("Concat", *parts, axis=1))
+        graph.outputs[:] = [*wanted.values(), *products]
+        _prune(graph)
+        self.edit.settle()
+        return Estimator(
+            self.edit.finish(),
+            tuple(seeds),
+            self.outputs,
+            tuple(v.name or "" for v in products),
+            places,
+            alone,
+            dict(found[0].stopped),
+        )
+
+    def _scaled(self, seed: ir.Value, output: ir.Value) -> ir.Value:
+        """A seed over the root of the energy of its output."""
+        if not self.only:
+            return seed
+        tape, rank = self.tape, len(self.tape.sizes(output))
+        energy = tape.summed(tape.op("Mul", output, output), list(range(1, rank)) or [0], keep=True)
+        least = tape.op(
+            "Max", tape.op("Mul", energy, tape.constant(float(len(self.outputs)))), tape.constant(1e-30)
+        )
+        return tape.op("Div", seed, tape.op("Sqrt", least))
+
+    def _errors(self, found: Gradients) -> Iterator[tuple[int, ir.Value, tuple[ir.Node, int] | ir.Value]]:
+        """The own error of each place that has a gradient, and where that is."""
+        tape = self.tape
+        for i, (switch, (rounded, exact)) in enumerate(zip(self.switches, self.pairs, strict=True)):
+            place, node = switch.quantizer, self.edit.nodes[switch.quantizer.node]
+            if place.part == "input":
+                whole = all(v not in found.lacking for v in node.outputs)
+                at: tuple[ir.Node, int] | ir.Value = (node, place.position)
+                if whole and at in found.edges:
+                    yield i, self._shaped(tape.op("Sub", rounded, exact), exact), at
+                continue
+            at = node.outputs[0]
+            if place.part == "output":
+                at = exact if self.only else rounded
+                if at in found.values and at not in found.lacking:
+                    yield i, self._shaped(tape.op("Sub", rounded, exact), exact), at
+            elif at in found.values and at not in found.lacking and len(node.outputs) == 1:
+                yield i, self._shaped(self._of_weight(node, place.position, rounded, exact), at), at
+
+    def _of_weight(self, node: ir.Node, position: int, rounded: ir.Value, exact: ir.Value) -> ir.Value:
+        """What a weight's rounding changes of what its node writes."""
+        tape = self.tape
+        attributes = {n: a.value for n, a in node.attributes.items()}
+        one, two = rounded.const_value, exact.const_value
+        if (
+            node.op_type in {"Conv", "MatMul", "Gemm"}
+            and position == 1
+            and one is not None
+            and two is not None
+        ):
+            difference = tape.constant(one.numpy().astype(np.float32) - two.numpy().astype(np.float32))
+            return tape.op(node.op_type, node.inputs[0], difference, **attributes)
+        other = [rounded if i == position else v for i, v in enumerate(node.inputs)]
+        plain = [exact if i == position else v for i, v in enumerate(node.inputs)]
+        both = [tape.op(node.op_type, *reads, **attributes) for reads in (other, plain)]
+        return tape.op("Sub", *both)
+
+    def _shaped(self, error: ir.Value, like: ir.Value) -> ir.Value:
+        error.shape = like.shape
+        return error
+
+    def _tells(self, error: ir.Value) -> bool:
+        """Whether the first dimension of a value is that of the samples."""
+        first = self.source.inputs[0]
+        batch = (self.source.values[first].shape or (None,))[0]
+        if error.shape is None or not len(error.shape):
+            return False
+        mine = error.shape[0]
+        return (mine if isinstance(mine, int) else mine.value) == batch and batch is not None
+
+    def _product(self, gradient: ir.Value, error: ir.Value, *, alone: bool) -> ir.Value:
+        tape = self.tape
+        # Elements are multiplied and summed: a product of matrices with one row and one column is no faster kernel.
+        flat = tape.op("Reshape", tape.op("Mul", gradient, error), tape.constant([1 if alone else 0, -1]))
+        return tape.summed(flat, [1], keep=True)
+
+
+def _dequantized(node: ir.Node) -> NDArray[np.float32] | None:
+    """The numbers that a node makes of constants; None where it reads others."""
+    tensors = [None if v is None else v.const_value for v in node.inputs]
+    if (
+        tensors[0] is None
+        or tensors[1] is None
+        or any(t is not None and t.numpy().any() for t in tensors[2:])
+    ):
+        return None
+    stored, scale = tensors[0].numpy(), np.asarray(tensors[1].numpy())
+    if scale.ndim:
+        axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 1
+        scale = scale.reshape([-1 if i == axis % stored.ndim else 1 for i in range(stored.ndim)])
+    return np.asarray(stored.astype(np.float32) * scale, np.float32)
+
+
+def _prune(graph: ir.Graph) -> None:
+    """Remove what nothing wanted follows from."""
+    ends = {id(v) for v in graph.outputs}
+    for node in reversed(list(graph)):
+        if not any(v.uses() or id(v) in ends for v in node.outputs):
+            graph.remove(node, safe=True)
