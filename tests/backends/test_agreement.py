@@ -18,8 +18,10 @@ from rtlab.questions.why import agreement as shipped
 here = backends.get("tensorrt-rtx").availability()
 
 
-#: Engines that are counted anew: one of each precision, one with its own graph. All of them take a minute.
+#: Engines that are counted anew: one of each precision, one with its own graph, and one of which a pair is one layer
+#: in TensorRT-RTX alone and another in TensorRT alone. All of them take a minute.
 SAMPLE = (
+    "fuzzy-jetson-orin-torchtrt-resnet18",
     "fuzzy-mobilenet_v2-rtx3060laptop-fp16",
     "trex-resnet18-pytorch-a100-fp32",
     "trex-resnet18-pytorch-a100-int8-qat-residual",
@@ -110,6 +112,13 @@ def test_a_remade_graph_has_the_shapes_that_its_engine_tells(folder: Path) -> No
                 assert list(shape or ()) == wanted, layer["Name"]
                 compared += 1
     assert compared >= 20
+    # Of windows in groups the shapes tell nothing: each of a group reads its part of the channels.
+    convs = [n for n in model.top if n.op == "Conv"]
+    for node in convs:
+        data, weight = (model.values[v].shape or () for v in node.inputs[:2])
+        assert data[1] == weight[1] * node.attributes.get("group", 1), node.id
+    depthwise = sum(node.attributes.get("group", 1) > 1 for node in convs)
+    assert (17 if "mobilenet" in folder.name else 0) == depthwise
 
 
 @recorded.present

@@ -249,6 +249,10 @@ def test_a_line_cut_off_within_a_log_is_no_layer(tmp_path: Path) -> None:
     path.write_text(f"Engine Layer Information:\n{LINE}\n{LINE[:-1]}\n{LINE}\n", encoding="utf-8")
     found = parse(path)
     assert (2, 1) == (len(found.layers), found.unread)
+    # Without its heading it may be anybody's line.
+    path.write_text(f"{LINE}\n{LINE[:-1]}\n{LINE}\n", encoding="utf-8")
+    found = parse(path)
+    assert (2, 0) == (len(found.layers), found.unread)
 
 
 def test_a_line_cut_off_within_the_name_of_its_layer_is_refused_for_that(tmp_path: Path) -> None:
