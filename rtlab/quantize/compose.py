@@ -6,7 +6,7 @@ import dataclasses
 import functools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from rtlab.core.model import Model
 from rtlab.core.phrases import many
@@ -21,10 +21,12 @@ from rtlab.quantize.assign import assign, calibrators
 from rtlab.quantize.calibrators import scale as calibrated
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.half_plan import stays
+from rtlab.quantize.mending import Mending
 from rtlab.quantize.narrow import HALVES, Narrowing
 from rtlab.quantize.rewrite import QUANTIZED, Pairs, share
 
 if TYPE_CHECKING:
+    from rtlab.core.layer_inputs import LayerInputs
     from rtlab.core.node import Node
     from rtlab.core.protocols import Progress
     from rtlab.quantize.passes import Pass
@@ -34,6 +36,8 @@ _TF32_OPSET = 9
 #: Operators that move or choose numbers and so work on quantized ones.
 _MOVES = placement.POOLS | placement.VIEWS | {"Concat"}
 _FLOATS = {"fp16", "bf16", "fp32", "fp64"}
+#: Weights that are in four bits before the passes that store them run.
+_Made: TypeAlias = Mapping[Precision, Mapping[tuple[str, weights.ScaleLayout], weights.Stored]]
 _STORED = {
     "int8": Precision.INT8,
     "uint8": Precision.INT8,
@@ -50,6 +54,7 @@ def prepare(
     ranges: Ranges | None = None,
     scales: Mapping[str, Scale] | None = None,
     *,
+    inputs: LayerInputs | None = None,
     progress: Progress | None = None,
 ) -> Prepared:
     """Express a variant's precisions in the graph. The given model is never changed.
@@ -61,7 +66,8 @@ def prepare(
         ranges: Observed ranges of ``quantizable(model)``, which INT8 and FP8 need.
         scales: Given thresholds by value instead of ranges, from a calibration cache for example. The readers of
             a value without one stay as they are, with a note.
-
+        inputs: What products read, which reconstruction and bias correction need; without, they are left out with a
+            note. Treatments before them are of ``rtlab.quantize.treating``.
         progress: Asked between the passes whether to stop: those over large weights take seconds.
 
     Raises:
@@ -74,17 +80,23 @@ def prepare(
     asked = assign(model, variant)
     if set(asked.values()) <= {Precision.FP32}:
         return Prepared(model, model, precisions=_computed(model, model, {}))
-    return _Preparation(model, variant, asked, progress or Silent()).run(ranges, scales)
+    return _Preparation(model, variant, asked, inputs, progress or Silent()).run(ranges, scales)
 
 
 class _Preparation:
     """Holds both graphs while the passes go over them."""
 
     def __init__(
-        self, model: Model, variant: Variant, asked: Mapping[str, Precision], progress: Progress
+        self,
+        model: Model,
+        variant: Variant,
+        asked: Mapping[str, Precision],
+        inputs: LayerInputs | None,
+        progress: Progress,
     ) -> None:
         self.source, self.variant, self.asked = model, variant, asked
         self._progress = progress
+        self._mending = Mending(model, variant, inputs, self._check)
         # What a node falls back to for which there is no quantized form.
         self.rest = variant.precision if variant.precision in HALVES else Precision.FP32
         #: What the passes so far were applied to, and what they make the graph.
@@ -201,7 +213,8 @@ class _Preparation:
             # Where a value is quantized both ways, its INT8 scale is the one that decides accuracy.
             self.scales.setdefault(value, dataclasses.replace(scale, largest=QUANTIZED[precision].largest))
         told = tuple(scale.note for scale in shared.values() if scale.note)
-        self._apply(Pairs(plan, chosen, precision, self.variant.weights, self._check, told))
+        rebuild = self._mending.rebuild
+        self._apply(Pairs(plan, chosen, precision, self.variant.weights, self._check, told, rebuild))
         self.given.update(dict.fromkeys(plan.nodes, precision))
 
     def _with_scale(
@@ -299,27 +312,31 @@ class _Preparation:
             self._keep(plan.kept, nodes - plan.nodes, precision)
             if plan.weights:
                 plans[precision] = plan
+        made = {p: self._mending.stored(self._typed, plan, p) for p, plan in plans.items()}
+        if (correction := self._mending.correction(self._typed, made, plans)) is not None:
+            self._apply(correction)
+        self.notes += self._mending.notes
         types = {n: p for n, p in self._halves().items() if n not in self.given}
         self._check()
         seen = Narrowing(self._typed.known, self._check)
         decided = half_plan.plan(self._typed, types, seen=seen)
         notes = (*half_plan.saturates(self._typed, decided, seen), *stays(decided.kept))
         if plans or decided.nodes:
-            self._part(plans, half.Narrow(decided, seen, notes))
+            self._part(plans, made, half.Narrow(decided, seen, notes))
         else:
             self.notes += notes
         self.given.update(decided.nodes)
         self.given.update({n: p for p, plan in plans.items() for n in plan.nodes})
 
-    def _part(self, plans: Mapping[Precision, weights.FourBitPlan], narrow: half.Narrow) -> None:
+    def _part(self, plans: Mapping[Precision, weights.FourBitPlan], made: _Made, narrow: half.Narrow) -> None:
         """Apply what the typed graph and its emulation express in different ways."""
         decided, seen = narrow.plan, narrow.seen
         wide = self._finished()
         if plans:
-            stands = [weights.Dequantize(plan, p, decided.nodes) for p, plan in plans.items()]
+            stands = [weights.Dequantize(plan, p, decided.nodes, made=made[p]) for p, plan in plans.items()]
             self.emulation = emulated = passes.run(wide, stands, later=wide is not self.source)
             for precision, plan in plans.items():
-                self._apply(weights.Store(plan, precision))
+                self._apply(weights.Store(plan, precision, made=made[precision]))
         self.notes += narrow.notes
         if not decided.nodes:
             return

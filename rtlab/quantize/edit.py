@@ -163,7 +163,9 @@ class Edit:
         self._view = None
 
     def feed(self, node: str, position: int, value: ir.Value) -> None:
-        """Let an input of a node read this value."""
+        """Let an input of a node read this value; one that the node left out is added."""
+        if position >= len(self.nodes[node].inputs):
+            self.nodes[node].resize_inputs(position + 1)
         self.nodes[node].replace_input_with(position, value)
         self._view = None
 

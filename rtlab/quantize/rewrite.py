@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
@@ -34,6 +34,10 @@ class _Type:
     opset: int
 
 
+#: Rounds the weight that some nodes read, given its scales; None where nothing better than the nearest is known.
+Rebuild = Callable[
+    [Sequence[str], "NDArray[np.float32]", "NDArray[np.float32]", Precision], "NDArray[np.float64] | None"
+]
 _LARGEST = float(np.finfo(np.float32).max)
 #: INT8 has one scale per channel from opset 13 on; E4M3 holds magnitudes up to 448 (OCP 8-bit floating point).
 QUANTIZED: Mapping[Precision, _Type] = {
@@ -101,6 +105,8 @@ class Pairs:
         precision: INT8 or FP8.
         weights: Granularity of the weights' scales.
         check: Called before each weight; it may raise.
+        rebuild: What rounds a weight, by the nodes that read it, with its scales in its shape; None, or what gives
+            None, is to nearest.
     """
 
     plan: QuantizationPlan
@@ -109,6 +115,7 @@ class Pairs:
     weights: Granularity = "channel"
     check: Callable[[], object] = lambda: None
     notes: tuple[str, ...] = ()
+    rebuild: Rebuild | None = None
 
     @property
     def name(self) -> str:
@@ -144,7 +151,37 @@ class Pairs:
             self.check()
             weight = np.asarray(known[value].numpy(), dtype=np.float32)
             along = axis if self.weights == "channel" else None
-            _connect(edit, edges, _weight(edit, weight, along, (value, edges[0][0]), self.precision))
+            _connect(edit, edges, self._stored(edit, weight, along, value, edges))
+
+    def _stored(
+        self, edit: Edit, weight: NDArray[np.float32], axis: int | None, value: str, edges: tuple[Edge, ...]
+    ) -> ir.Value:
+        """The numbers of a weight as they are stored."""
+        node = edges[0][0]
+        with np.errstate(invalid="ignore"):
+            values, scale = quantize_weight(weight, axis, self.precision)
+        # Whatever is not finite is the largest magnitude, so no weight is read once more to find it.
+        if not np.isfinite(scale).all():
+            raise _not_finite(value, node)
+        if self.rebuild is not None:
+            spread = (
+                scale if axis is None else scale.reshape([-1 if i == axis else 1 for i in range(weight.ndim)])
+            )
+            rebuilt = self.rebuild(
+                [n for n, _ in edges], weight, np.broadcast_to(spread, weight.shape), self.precision
+            )
+            values = values if rebuilt is None else rebuilt.astype(values.dtype)
+        name = f"{node}/weight"
+        stored = edit.constant(f"{name}/{self.precision}", values)
+        return edit.insert(
+            "DequantizeLinear",
+            f"{name}/DequantizeLinear",
+            [stored, edit.constant(f"{name}/scale", scale)],
+            origin=node,
+            kind=ir.DataType.FLOAT,
+            before=node,
+            attrs={} if axis is None else {"axis": axis},
+        )
 
 
 def quantize_weight(
@@ -254,29 +291,6 @@ def _pair(edit: Edit, value: ir.Value, first: Edge, scale: Scale, zero: ir.Value
         origin=node,
         like=value,
         before=node,
-    )
-
-
-def _weight(
-    edit: Edit, weight: NDArray[np.float32], axis: int | None, names: tuple[str, str], precision: Precision
-) -> ir.Value:
-    """The numbers of a weight as they are stored; ``names`` are its own and that of the node that reads it first."""
-    value, node = names
-    with np.errstate(invalid="ignore"):
-        values, scale = quantize_weight(weight, axis, precision)
-    # Whatever is not finite is the largest magnitude, so no weight is read once more to find it.
-    if not np.isfinite(scale).all():
-        raise _not_finite(value, node)
-    name = f"{node}/weight"
-    stored = edit.constant(f"{name}/{precision}", values)
-    return edit.insert(
-        "DequantizeLinear",
-        f"{name}/DequantizeLinear",
-        [stored, edit.constant(f"{name}/scale", scale)],
-        origin=node,
-        kind=ir.DataType.FLOAT,
-        before=node,
-        attrs={} if axis is None else {"axis": axis},
     )
 
 

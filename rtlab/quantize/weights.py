@@ -150,6 +150,8 @@ class _FourBits:
 
     plan: FourBitPlan
     precision: Precision
+    #: Weights that are in four bits already, by value and layout; the others are rounded to nearest.
+    made: Mapping[tuple[str, ScaleLayout], Stored] = dataclasses.field(default_factory=dict, kw_only=True)
     promises = passes.KEPT
 
     @property
@@ -164,7 +166,8 @@ class _FourBits:
             ModelError: a weight holds NaN or infinity.
         """
         for (value, layout), nodes in self.plan.weights.items():
-            yield value, nodes, store(_weight(model, value, nodes[0]), layout, self.precision)
+            known = self.made.get((value, layout))
+            yield value, nodes, known or store(read(model, value, nodes[0]), layout, self.precision)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -298,5 +301,10 @@ def int4_block(size: int) -> int:
     return next(divisors, size)
 
 
-def _weight(model: Model, value: str, node: str) -> NDArray[np.float32]:
+def read(model: Model, value: str, node: str) -> NDArray[np.float32]:
+    """A weight in FP32.
+
+    Raises:
+        ModelError: it holds NaN or infinity.
+    """
     return finite(np.asarray(model.known[value].numpy(), dtype=np.float32), value, node)

@@ -10,6 +10,7 @@ from rtlab.backends.roles import advice, role
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
 from rtlab.core.facts import Facts
+from rtlab.core.layer_inputs import LayerInputs
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
@@ -33,7 +34,8 @@ class Job:
 
     ``data`` may be left out where the variant is only compiled. ``wanted`` is how many samples calibration would have
     seen in its own time; ``random_ranges`` says that what it saw was random input. ``plan`` is a serialized engine to
-    open in place of a build. ``runner`` is what stands in where the builder does not run its engine itself.
+    open in place of a build. ``runner`` is what stands in where the builder does not run its engine itself. ``inputs``
+    are what treatments of weights and biases need.
     """
 
     name: str
@@ -49,6 +51,7 @@ class Job:
     wanted: int = 0
     plan: str = ""
     random_ranges: bool = False
+    inputs: LayerInputs | None = None
 
 
 def compiled(job: Job, progress: Progress | None = None) -> Facts:
@@ -154,6 +157,6 @@ def _prepared(job: Job, progress: Progress | None) -> Prepared:
         note = "INT8 is TensorRT's own choice here; errors on the CPU are those of explicit Q/DQ pairs"
         return Prepared(job.model, ready.emulated, ready.scales, (note, *ready.notes))
     model, notes = treating.treated(job.model, job.variant)
-    ready = prepare(model, job.variant, job.ranges, job.scales, progress=progress)
+    ready = prepare(model, job.variant, job.ranges, job.scales, inputs=job.inputs, progress=progress)
     moved = any(t.kind in treating.MOVES for t in job.variant.treatments)
     return dataclasses.replace(ready, notes=(*notes, *ready.notes), reference=model if moved else None)

@@ -14,15 +14,19 @@ import onnx_ir as ir
 from rtlab.backends.reference import evaluator, reference
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
+from rtlab.core.layer_inputs import LayerInputs
 from rtlab.core.model import Model
 from rtlab.core.phrases import many
+from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Progress
 from rtlab.core.ranges import Ranges
 from rtlab.core.value import dtype_text
-from rtlab.errors import CalibrationError, RunError
+from rtlab.core.variant import Variant
+from rtlab.errors import CalibrationError, Cancelled, RunError
 from rtlab.experiments.sizing import batch_size, fixed_batch
 from rtlab.quantize import display, quantizable
+from rtlab.quantize.inputs import SAMPLES, InputCollector, wanted
 from rtlab.quantize.ranges import STRIDE, Collector
 from rtlab.questions.inspection import tensors as _tensors
 
@@ -162,6 +166,40 @@ class Observer:
     def synthetic(self, data: CalibrationData) -> bool:
         """Whether random samples are among what was observed."""
         return data.synthetic or self._random
+
+    def inputs(
+        self, variant: Variant, ready: Prepared, data: CalibrationData, progress: Progress
+    ) -> LayerInputs | None:
+        """What the products read that a variant's treatments are for, on so many samples as suffice.
+
+        Stopped, it gives what was seen; None where that is nothing, or nothing is asked.
+
+        Args:
+            variant: Its treatments.
+            ready: The model prepared for it, without them.
+            data: The samples.
+            progress: Asked between batches whether to stop.
+        """
+        found, skipped = wanted(self.model, variant, ready)
+        if not found:
+            return LayerInputs({}, 0, skipped)
+        collector, runner = InputCollector(found), evaluator()
+        data = data.take(max(SAMPLES, fixed_batch(self.model)))
+        size = batch_size(self.model, collector.values, data, runner)
+        progress.phase("Observing what products read", data.count)
+        with self._passing, runner.reading(self.model, collector.values, progress=progress) as fetch:
+            try:
+                collector.run(
+                    data.batches(self.model, size),
+                    fetch,
+                    progress,
+                    functools.partial(data.samples_in, self.model),
+                )
+            except Cancelled:
+                if not collector.samples:
+                    raise
+                return collector.result(skipped)
+        return collector.result(skipped)
 
     def _add(self, ranges: Ranges) -> None:
         self._merged = ranges if self._merged is None else self._merged.merge(ranges)

@@ -15,6 +15,7 @@ from rtlab.backends.live.apart import warm
 from rtlab.backends.reference import stand_in
 from rtlab.backends.roles import advice, role
 from rtlab.core.facts import Facts
+from rtlab.core.layer_inputs import LayerInputs
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import check
 from rtlab.core.protocols import Counter, Progress
@@ -346,7 +347,7 @@ class Runs(Observations[R]):
             ranges = built.ranges
         else:
             ranges = self._ranges(variant, progress, budget) if variant.calibrator else None
-        return Job(
+        job = Job(
             name=name,
             variant=variant,
             model=self.model,
@@ -361,6 +362,25 @@ class Runs(Observations[R]):
             wanted=(self.data.count or 0) if ranges is not None else 0,
             random_ranges=ranges is not None and self._observer_of(variant).synthetic(self.data),
         )
+        fresh = built is None or budget is not None
+        return dataclasses.replace(job, inputs=self._inputs(job, progress, budget)) if fresh else job
+
+    def _inputs(self, job: Job, progress: Progress, budget: Budget | None) -> LayerInputs | None:
+        """What products read, for the treatments of weights and biases that a variant has."""
+        kinds = {t.kind for t in job.variant.treatments}
+        if kinds.isdisjoint({"reconstruct", "correct"}):
+            return None
+        observer, ready = self._observer_of(job.variant), prepared(job, progress)
+        if budget is None:
+            return observer.inputs(job.variant, ready, self.data, progress)
+        shared = budget if budget.seconds else Budget(BUDGET_S)
+        with shared.share(progress, _CALIBRATING) as within:
+            try:
+                return observer.inputs(job.variant, ready, self.data, within)
+            except Cancelled:
+                if within.cancelled:
+                    raise
+                return None
 
     def _ranges(self, variant: Variant, progress: Progress, budget: Budget | None) -> Ranges:
         """What a variant is calibrated with: all samples, or those that a part of its budget suffices for."""

@@ -19,6 +19,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import ModelError, VariantError
 from rtlab.quantize import (
+    correct,
     equalize,
     findings,
     half,
@@ -32,6 +33,7 @@ from rtlab.quantize import (
     sparsity,
     tf32,
     weights,
+    windows,
 )  # fmt: skip
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.narrow import Narrowing
@@ -93,6 +95,15 @@ def equalization(model: Model) -> tuple[Model, Pass] | None:
     return (model, equalize.Equalize(found)) if found else None
 
 
+def correction(model: Model) -> tuple[Model, Pass] | None:
+    places = [n.id for n in model.top if n.op in {"Conv", "Gemm", "MatMul"} and correct.bias(model, n.id)]
+    sizes = {n: windows.product(model, model.by_id[n]) for n in places}
+    shifts = {
+        n: np.full(p.groups * p.outputs, 1e-3) for n, p in sizes.items() if isinstance(p, windows.Product)
+    }
+    return (model, correct.Correct(shifts)) if shifts else None
+
+
 def raise_opset(model: Model) -> tuple[Model, Pass]:
     return model, Raise(21, "for a test")
 
@@ -113,6 +124,7 @@ PASSES: dict[str, tuple[Callable[[Model], tuple[Model, Pass] | None], float]] = 
     "tf32 rounding": (truncate, 40.0),
     "2:4 sparsity": (prune, 0.0),
     "equalization": (equalization, 90.0),
+    "bias correction": (correction, 0.0),
 }
 
 
@@ -174,7 +186,7 @@ def test_every_pass_of_the_package_is_here() -> None:
     kinds |= {integers.Unfold, rule.Repair, passes.Infer}
     known = {
         k
-        for module in (equalize, half, integers, passes, rewrite, rule, sparsity, tf32, weights)
+        for module in (correct, equalize, half, integers, passes, rewrite, rule, sparsity, tf32, weights)
         for k in vars(module).values()
         if isinstance(k, type)
         and hasattr(k, "promises")

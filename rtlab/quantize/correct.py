@@ -1,0 +1,91 @@
+"""Bias correction: the mean of what rounding adds to a product's output is taken off its bias.
+
+Empirical, as Nagel, van Baalen, Blankevoort and Welling (ICCV 2019, section 4.2) do where there is data. A product is
+linear, so the mean error of its output is ``Q mean(x̂) - W mean(x)``, with ``x`` what it reads in the source and ``x̂``
+that rounded: the error that this node makes itself. What arrives from others is theirs to correct.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rtlab.quantize import passes
+from rtlab.quantize.windows import Product
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rtlab.core.layer_inputs import LayerInput
+    from rtlab.core.model import Model
+    from rtlab.quantize.edit import Edit
+
+#: The position of a bias among the inputs of Conv and Gemm.
+_BIAS = 2
+
+
+def shift(
+    one: Product, read: LayerInput, weight: NDArray[np.float32], rounded: NDArray[np.float32]
+) -> NDArray[np.float64]:
+    """What rounding adds to the mean of each output channel."""
+    kept, made = (one.rows(np.asarray(w, np.float64)) for w in (weight, rounded))
+    added = np.einsum("gok,gk->go", made, read.rounded) - np.einsum("gok,gk->go", kept, read.mean)
+    flat: NDArray[np.float64] = added.reshape(-1)
+    return flat
+
+
+@dataclasses.dataclass(frozen=True)
+class Correct:
+    """Mean errors taken off biases: by node, what rounding adds to each of its output channels."""
+
+    shifts: Mapping[str, NDArray[np.float64]]
+    notes: tuple[str, ...] = ()
+    name = "bias correction"
+    needs = ()
+    promises = passes.KEPT
+    changes = "biases without the mean error of rounding"
+
+    def __call__(self, edit: Edit) -> None:
+        """Do it."""
+        model = edit.model
+        places = {node: bias(model, node) for node in self.shifts}
+        for node, place in places.items():
+            if place is None:
+                continue
+            reader, position, factor = place
+            inputs = model.by_id[reader].inputs
+            name = inputs[position] if position < len(inputs) else ""
+            held = np.asarray(model.known[name].numpy()) if name else np.zeros((), np.float32)
+            moved = held.astype(np.float64) - self.shifts[node] / factor
+            edit.feed(reader, position, edit.constant(f"{reader}/corrected_bias", moved.astype(held.dtype)))
+
+
+def bias(model: Model, node: str) -> tuple[str, int, float] | None:
+    """Where the constant offset of a product's output stands, or could.
+
+    Returns:
+        A node, the position of its input, and what that is multiplied with; None where there is no such place.
+    """
+    found = model.by_id[node]
+    if found.op in {"Conv", "Gemm"}:
+        if len(found.inputs) > _BIAS and found.inputs[_BIAS] and found.inputs[_BIAS] not in model.known:
+            return None
+        beta = found.attributes.get("beta", 1.0) if found.op == "Gemm" else 1.0
+        return (node, _BIAS, float(beta)) if isinstance(beta, (int, float)) and beta else None
+    readers = model.consumers.get(found.outputs[0], ())
+    if (
+        found.op != "MatMul"
+        or len(readers) != 1
+        or readers[0].op != "Add"
+        or found.outputs[0] in model.outputs
+    ):
+        return None
+    other = 1 - readers[0].inputs.index(found.outputs[0])
+    held = model.known.get(readers[0].inputs[other])
+    # Of one number for each output channel, or for all; a place in front has another one.
+    last = held is not None and math.prod(held.shape.numpy()) == (held.shape.numpy() or [1])[-1]
+    return (readers[0].id, other, 1.0) if last else None

@@ -1,0 +1,301 @@
+"""Reconstruction and bias correction: against brute force on a handful of weights, against faults that were planted."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import rtlab
+from rtlab.core.layer_inputs import LayerInput, LayerInputs
+from rtlab.core.progress import Silent
+from rtlab.core.scale import Scale
+from rtlab.core.variant import Precision, Variant
+from rtlab.quantize import prepare, reconstruct
+from rtlab.quantize.inputs import InputCollector, WantedInput
+from rtlab.quantize.windows import Product, product
+from rtlab.session.observer import Observer
+
+node = helper.make_node
+WHOLE = reconstruct.grid(Precision.INT4)
+
+
+def correlated(rng: np.random.Generator, count: int, size: int, mix: float = 0.9) -> np.ndarray:
+    """Rows whose neighbours are alike."""
+    x = rng.normal(0, 1, (count, size))
+    for i in range(1, size):
+        x[:, i] = mix * x[:, i - 1] + np.sqrt(1 - mix**2) * x[:, i]
+    return x
+
+
+def greedy(weight: np.ndarray, scale: np.ndarray, second: np.ndarray, damping: float) -> np.ndarray:
+    """Column after column rounded, the rest solved anew by least squares each time: what the update stands for."""
+    size = len(second)
+    order = np.argsort(-np.diagonal(second), kind="stable")
+    moments = second + damping * np.diagonal(second).mean() * np.eye(size)
+    steps = np.empty_like(weight)
+    for row in range(len(weight)):
+        now = weight[row].copy()
+        for at, column in enumerate(order):
+            steps[row, column] = WHOLE(now[column] / scale[row, column])
+            done, rest = order[: at + 1], order[at + 1 :]
+            if rest.size:
+                # Minimise (w - q) H (w - q)ᵀ over the columns that are left.
+                off = weight[row, done] - steps[row, done] * scale[row, done]
+                best = np.linalg.solve(moments[np.ix_(rest, rest)], moments[np.ix_(rest, done)] @ off)
+                now[rest] = weight[row, rest] + best
+    return steps
+
+
+@pytest.mark.parametrize("size", [4, 5, 6, 130])
+@pytest.mark.parametrize("damping", [0.01, 0.3])
+def test_the_update_is_what_solving_for_the_rest_gives(size, damping) -> None:
+    """Closed form against least squares, also over more columns than are rounded together."""
+    rng = np.random.default_rng(size)
+    x = correlated(rng, 4 * size, size) * rng.uniform(0.2, 3, size)
+    second = x.T @ x / len(x)
+    weight, scale = rng.normal(0, 1, (3, size)), rng.uniform(0.1, 0.3, (3, size))
+    found = reconstruct._columns(weight, scale, second, WHOLE, damping)
+    expected = greedy(weight, scale, second, damping)
+    assert (found == expected).mean() >= (1.0 if size < 10 else 0.98)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_no_rounding_of_five_weights_is_much_better(seed) -> None:
+    """All roundings down and up are tried: the best of them bounds the error from below, the nearest from above."""
+    rng = np.random.default_rng(seed)
+    x = correlated(rng, 40, 5)
+    second, weight, scale = x.T @ x / 40, rng.normal(0, 1, (1, 5)), np.full((1, 5), 0.3)
+    below = np.floor(weight / scale)
+    every = [np.clip(below + np.array(up), -7, 7) for up in itertools.product((0, 1), repeat=5)]
+    best = min(reconstruct.error(weight, e * scale, second) for e in every)
+    nearest = reconstruct.error(weight, WHOLE(weight / scale) * scale, second)
+    found = reconstruct.reconstruct(weight, scale, second, WHOLE, 0.01) * scale
+    # A weight may go further than to its two neighbours, and so be better than all of these.
+    got = reconstruct.error(weight, found, second)
+    assert got <= nearest
+    assert got <= best * 1.6 + 1e-12
+
+
+def test_each_weight_is_the_best_given_the_others() -> None:
+    rng = np.random.default_rng(1)
+    x = correlated(rng, 60, 6)
+    second, weight, scale = x.T @ x / 60, rng.normal(0, 1, (4, 6)), np.full((4, 6), 0.25)
+    steps = reconstruct.reconstruct(weight, scale, second, WHOLE, 0.01)
+    least = reconstruct.error(weight, steps * scale, second)
+    for row, column, to in itertools.product(range(4), range(6), range(-7, 8)):
+        other = steps.copy()
+        other[row, column] = to
+        assert reconstruct.error(weight, other * scale, second) >= least - 1e-9
+
+
+@pytest.mark.parametrize("precision", [Precision.INT4, Precision.FP4, Precision.INT8, Precision.FP8])
+def test_correlated_inputs_leave_something_to_win(precision) -> None:
+    """6 dB where neighbours are alike; where no input tells of another one, nothing is to be had."""
+    rng = np.random.default_rng(2)
+    weight, nearest = rng.normal(0, 1, (16, 64)), reconstruct.grid(precision)
+    scale = np.repeat(
+        np.abs(weight).max(1, keepdims=True) / {"int4": 7, "fp4": 6, "int8": 127, "fp8": 448}[precision],
+        64,
+        1,
+    )
+
+    def gain(second: np.ndarray) -> float:
+        rounded = nearest(weight / scale) * scale
+        found = reconstruct.reconstruct(weight, scale, second, nearest, 0.01) * scale
+        return 10 * np.log10(
+            reconstruct.error(weight, rounded, second) / reconstruct.error(weight, found, second)
+        )
+
+    x = correlated(rng, 2000, 64, 0.95)
+    assert gain(x.T @ x / 2000) > 6
+    assert abs(gain(np.eye(64))) < 1e-9
+
+
+def test_the_codebook_of_fp4_is_its_own() -> None:
+    every = reconstruct.grid(Precision.FP4)(np.linspace(-9, 9, 2001))
+    assert [0, 0.5, 1, 1.5, 2, 3, 4, 6] == sorted({abs(v) for v in every})
+
+
+def conv(rng: np.random.Generator, make: Any, **how: Any) -> Any:
+    group = how.get("group", 1)
+    shape = (6, 4 // group, 3, 2)
+    return make(
+        [node("Conv", ["x", "w"], ["y"], name="conv", **how)],
+        {"w": rng.normal(0, 0.3, shape).astype(np.float32)},
+        {"x": [3, 4, 9, 8]},
+        {"y": [3, 6, None, None]},
+    )
+
+
+WINDOWS = (
+    {},
+    {"strides": [2, 3], "pads": [1, 0, 2, 1]},
+    {"dilations": [2, 2], "group": 2},
+    {"auto_pad": "SAME_UPPER", "strides": [2, 2]},
+    {"auto_pad": "SAME_LOWER"},
+    {"auto_pad": "VALID", "group": 2, "strides": [1, 2]},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("how", WINDOWS)
+def test_rows_times_weights_are_what_a_convolution_writes(how, make, run) -> None:
+    """ONNX Runtime computes the same convolution."""
+    rng = np.random.default_rng(3)
+    model = conv(rng, make, **how)
+    x = rng.normal(0, 1, (3, 4, 9, 8)).astype(np.float32)
+    one = product(model, model.by_id["conv"])
+    assert isinstance(one, Product)
+    weight = np.asarray(model.known["w"].numpy())
+    rows = one.read(x, 10_000)
+    y = run(model, {"x": x}, ["y"])["y"]
+    made = np.einsum("grk,gok->gor", rows, one.rows(weight)).reshape(6, 3, -1)
+    np.testing.assert_allclose(made.transpose(1, 0, 2).reshape(y.shape), y, rtol=1e-4, atol=1e-5)
+    total, places = one.mean(x)
+    assert y.size // 6 == places
+    mean = np.einsum("gk,gok->go", total / places, one.rows(weight)).ravel()
+    np.testing.assert_allclose(mean, y.mean((0, 2, 3)), rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(one.tensor(one.rows(weight)), weight)
+    few = one.read(x, 7)
+    assert 0 < few.shape[1] <= 3 * 7
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_matrix_is_read_either_way(turned, make, run) -> None:
+    rng = np.random.default_rng(4)
+    weight = rng.normal(0, 1, (5, 7) if turned else (7, 5)).astype(np.float32)
+    model = make(
+        [node("Gemm", ["x", "w"], ["y"], name="gemm", transB=int(turned))],
+        {"w": weight},
+        {"x": [6, 7]},
+        {"y": [6, 5]},
+    )
+    one = product(model, model.by_id["gemm"])
+    assert isinstance(one, Product)
+    x = rng.normal(0, 1, (6, 7)).astype(np.float32)
+    np.testing.assert_allclose(
+        one.read(x, 99)[0] @ one.rows(weight)[0].T, run(model, {"x": x}, ["y"])["y"], rtol=1e-4, atol=1e-5
+    )
+    np.testing.assert_array_equal(one.tensor(one.rows(weight)), weight)
+
+
+def collected(
+    model: Any, x: np.ndarray, *, scale: Scale | None, batch: int, second: bool = True
+) -> LayerInputs:
+    (first,) = [n for n in model.top if n.op in {"Conv", "Gemm", "MatMul"}][:1]
+    collector = InputCollector([WantedInput(product(model, first), scale, second)])
+    parts = [{first.inputs[0]: x[i : i + batch]} for i in range(0, len(x), batch)]
+    collector.run(parts, lambda _: {}, Silent(), lambda b: len(next(iter(b.values()))))
+    return collector.result({})
+
+
+def test_batches_do_not_matter(make) -> None:
+    """And the second moment is the mean of outer products, as NumPy computes it of all rows at once."""
+    rng = np.random.default_rng(5)
+    model = conv(rng, make, group=2)
+    x = rng.normal(0.5, 1, (12, 4, 9, 8)).astype(np.float32)
+    one, other = (collected(model, x, scale=Scale(2.0), batch=b).nodes["conv"] for b in (3, 12))
+    np.testing.assert_allclose(one.second, other.second, rtol=1e-5)
+    np.testing.assert_allclose(one.mean, other.mean)
+    rounded = np.clip(np.rint(x / np.float32(2 / 127)), -128, 127) * np.float32(2 / 127)
+    rows = product(model, model.by_id["conv"]).read(rounded, 10_000).astype(np.float64)
+    np.testing.assert_allclose(one.second, rows.transpose(0, 2, 1) @ rows / rows.shape[1], rtol=1e-4)
+    np.testing.assert_allclose(one.rounded, rows.mean(axis=1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("op", ["Conv", "Gemm", "MatMul"])
+def test_a_planted_bias_is_taken_off_exactly(op, make, run) -> None:
+    """All weights lie above a step, so that rounding moves each channel; the mean of the output is put right."""
+    rng = np.random.default_rng(6)
+    steps = rng.integers(1, 120, (4, 8))
+    steps[:, 0] = 127
+    stored = steps.astype(np.float32)
+    stored[:, 1:] += 0.4
+    stored *= 0.01
+    shape, nodes, held = {
+        "Conv": ([64, 8, 3, 3], [node("Conv", ["x", "w"], ["y"], name="p")], stored.reshape(4, 8, 1, 1)),
+        "Gemm": ([64, 8], [node("Gemm", ["x", "w", "b"], ["y"], name="p", transB=1, beta=2.0)], stored),
+        "MatMul": (
+            [64, 8],
+            [node("MatMul", ["x", "w"], ["a"], name="p"), node("Add", ["b", "a"], ["y"], name="q")],
+            stored.T,
+        ),
+    }[op]
+    out = [64, 4, *shape[2:]]
+    data = {"w": held, **({} if op == "Conv" else {"b": rng.normal(0, 1, 4).astype(np.float32)})}
+    model = make(nodes, data, {"x": shape}, {"y": out})
+    # The input's mean is far from zero, and its largest numbers are clipped.
+    x = rng.normal(1, 1, shape).astype(np.float32)
+    seen = collected(model, x, scale=Scale(2.5), batch=16)
+    given = {"x": Scale(2.5)}
+    plain = prepare(model, Variant.of("int8"), scales=given)
+    mended = prepare(model, Variant.of("int8", treatments=["correct"]), scales=given, inputs=seen)
+    was, rounded, now = (run(m, {"x": x}, ["y"])["y"] for m in (model, plain.emulation, mended.emulation))
+    others = tuple(i for i in range(was.ndim) if i != 1)
+    assert np.abs((rounded - was).mean(others)).min() > 0.02
+    np.testing.assert_allclose(now.mean(others), was.mean(others), atol=2e-5)
+    assert any("taken off 1 bias" in n for n in mended.notes)
+
+
+def test_without_data_the_treatments_are_left_out_with_a_note(make) -> None:
+    model = conv(np.random.default_rng(7), make)
+    variant = Variant.of("int8", treatments=["correct", "reconstruct"])
+    ready = prepare(model, variant, scales={"x": Scale(1.0)})
+    assert any("neither reconstructed nor corrected" in n for n in ready.notes)
+
+
+@pytest.mark.parametrize("precision", ["int4", "fp4", "int8"])
+def test_what_is_reconstructed_is_what_is_stored(precision, make, run) -> None:
+    """The typed graph's own numbers give a smaller error of the output than those to nearest, on ONNX Runtime."""
+    rng = np.random.default_rng(8)
+    x = correlated(rng, 400, 64).astype(np.float32)
+    model = make(
+        [node("MatMul", ["x", "w"], ["y"], name="p")],
+        {"w": rng.normal(0, 1, (64, 32)).astype(np.float32)},
+        {"x": ["n", 64]},
+        {"y": ["n", 32]},
+        shapes={"n": 400},
+    )
+    eight = {"scales": {"x": Scale(float(np.abs(x).max()))}} if precision == "int8" else {}
+    seen = collected(model, x, scale=eight["scales"]["x"] if eight else None, batch=100)
+    plain = prepare(model, Variant.of(precision), **eight)
+    mended = prepare(model, Variant.of(precision, treatments=["reconstruct"]), **eight, inputs=seen)
+    was, rounded, now = (run(m, {"x": x}, ["y"])["y"] for m in (model, plain.emulation, mended.emulation))
+    before, after = (np.square(y - was).sum() for y in (rounded, now))
+    # The input's own rounding is part of INT8's error, and stays.
+    assert after < before * (0.25 if precision != "int8" else 1.0)
+    assert any("weights of 1 node reconstructed on 400 samples" in n for n in mended.notes)
+    stored = [n for n in mended.model.top if n.op == "DequantizeLinear"]
+    assert len(stored) == len([n for n in plain.model.top if n.op == "DequantizeLinear"])
+
+
+def test_a_study_observes_what_treatments_need() -> None:
+    """On a trained net: INT8's mean errors shrink, and what was observed is told."""
+    sample = rtlab.samples.load("digits_outlier")
+    study = rtlab.Study(sample.model, data=sample.calibration.take(128))
+    study.add(
+        "mended", precision="int8", calibrator="minmax", treatments=["reconstruct", "correct"], target="cpu"
+    )
+    study.run(compare=False)
+    notes = study.facts["mended"].prepared.notes
+    assert any("14 nodes reconstructed on 128 samples" in n for n in notes)
+    assert any("taken off 14 biases" in n for n in notes)
+
+
+def test_what_is_too_large_is_left_out_and_told(monkeypatch) -> None:
+    from rtlab.quantize import inputs
+
+    sample = rtlab.samples.load("digits_vit")
+    variant = Variant.of("int4", treatments=["reconstruct"])
+    ready = prepare(sample.model, variant)
+    found, skipped = inputs.wanted(sample.model, variant, ready)
+    assert all(w.second for w in found)
+    monkeypatch.setattr(inputs, "_ROOM", 64 * 64 * 8 * 3)
+    fewer, skipped = inputs.wanted(sample.model, variant, ready)
+    assert {w.product.node for w in fewer if not w.second} == set(next(iter(skipped.values())))
+    seen = Observer(sample.model).inputs(variant, ready, sample.calibration.take(8), Silent())
+    assert isinstance(seen, LayerInputs)
+    assert {True, False} == {isinstance(r, LayerInput) and r.second is None for r in seen.nodes.values()}
