@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Builder, BuildRequest, Evaluator, Progress
 from rtlab.core.task import Predictions, Task
+from rtlab.core.treatment import TreatmentKind
 from rtlab.core.uncertainty import paired
 from rtlab.core.variant import CALIBRATORS, Precision, Variant
 from rtlab.errors import BuildError, VariantError
@@ -36,8 +37,14 @@ _DOING = "looking for a repair"
 RUNS = 12
 #: The part of what a score may stay behind at which no other scale is tried: halves of the samples differ.
 _COMFORTABLE = 0.5
-#: Precisions in which channels share scales.
-_CHANNELED = frozenset({Precision.INT8, Precision.FP8})
+_EIGHT, _FOUR = frozenset({Precision.INT8, Precision.FP8}), frozenset({Precision.INT4, Precision.FP4})
+#: What is tried where channels share scales, and where weights are coarse, in this order.
+_TREATMENTS: Mapping[TreatmentKind, frozenset[Precision]] = {
+    "equalize": _EIGHT, "reconstruct": _FOUR, "correct": _EIGHT | _FOUR,
+}  # fmt: skip
+_SAID: Mapping[TreatmentKind, str] = {
+    "equalize": "Channels equalized", "reconstruct": "Weights reconstructed", "correct": "Biases corrected",
+}  # fmt: skip
 #: Nodes that are kept high at first, and how their number grows while it is not enough.
 _FIRST, _GROWTH = 1, 2
 
@@ -58,10 +65,10 @@ class Repairer:
 class Repairing:
     """Look for the cheapest change of a variant after which its score is within reach of fp32.
 
-    Changes that cost no time come first: another calibrator, the one that the causes ask for before all others, and
-    scales by channel. Then nodes are kept in FP32: regions that leave FP16, then the most guilty, twice as many each
-    time, and of the last step as few as suffice. The choice is made on every second sample of the task, and the scores
-    are those of the others.
+    Changes that cost no time come first: another calibrator, the one that the causes ask for before all others, scales
+    by channel, and treatments. Then nodes are kept in FP32: regions that leave FP16, then the most guilty, twice as
+    many each time, and of the last step as few as suffice. The choice is made on every second sample of the task, and
+    the scores are those of the others.
 
     Attributes:
         facts: The variant.
@@ -156,14 +163,19 @@ class _Repairing:
                 return
 
     def _treated(self) -> Iterator[_Candidate]:
-        """The best so far with its channels evened out, which costs no time either."""
-        base, before = self._base()
-        if base.precisions & _CHANNELED:
-            choice = {**given(base), "treatments": [*base.treatments, "equalize"]}
-            variant = Variant.of(**choice)
+        """Treatments of the best so far, one after the other and each beside those that helped; none costs time."""
+        used = self.asked.facts.variant.precisions
+        kinds = [k for k, precisions in _TREATMENTS.items() if used & precisions]
+        for kind in kinds:
+            base, before = self._base()
+            if kind in {t.kind for t in base.treatments}:
+                continue
+            variant = Variant.of(**{**given(base), "treatments": [*base.treatments, kind]})
             if variant not in self.taken:
                 self.taken.add(variant)
-                yield _Candidate(variant, (*before, RepairChange("Channels equalized")))
+                yield _Candidate(variant, (*before, RepairChange(_SAID[kind])))
+            if self._found():
+                return
 
     def _regions(self) -> Iterator[_Candidate]:
         """Regions and nodes that a cause asks to be kept in FP32."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rtlab.quantize import passes
-from rtlab.quantize.windows import Product
+from rtlab.quantize.windows import ProductForm
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +29,7 @@ _BIAS = 2
 
 
 def shift(
-    one: Product, read: LayerInput, weight: NDArray[np.float32], rounded: NDArray[np.float32]
+    one: ProductForm, read: LayerInput, weight: NDArray[np.float32], rounded: NDArray[np.float32]
 ) -> NDArray[np.float64]:
     """What rounding adds to the mean of each output channel."""
     kept, made = (one.rows(np.asarray(w, np.float64)) for w in (weight, rounded))

@@ -14,7 +14,7 @@ from rtlab.core.variant import Precision
 from rtlab.errors import CalibrationError
 from rtlab.quantize.blocks import to_fp8
 from rtlab.quantize.treating import meant
-from rtlab.quantize.windows import Product, product
+from rtlab.quantize.windows import ProductForm, product
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -39,7 +39,7 @@ _FP8_LARGEST = 448.0
 class WantedInput:
     """One product to look at: how the variant rounds what it reads, and whether second moments are asked for."""
 
-    product: Product
+    product: ProductForm
     scale: Scale | None
     second: bool
 

@@ -14,7 +14,7 @@ from rtlab.quantize import correct, weights
 from rtlab.quantize.half_plan import stays
 from rtlab.quantize.reconstruct import grid, reconstruct, shrunk
 from rtlab.quantize.treating import meant
-from rtlab.quantize.windows import Product, product
+from rtlab.quantize.windows import ProductForm, product
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -82,7 +82,7 @@ class Mending:
 
     def _four(
         self,
-        read: tuple[Product, NDArray[np.float64]],
+        read: tuple[ProductForm, NDArray[np.float64]],
         weight: NDArray[np.float32],
         layout: weights.ScaleLayout,
         precision: Precision,
@@ -128,7 +128,7 @@ class Mending:
             )
         return weights.Stored(layout, values.astype(kind), relative(shaped), np.asarray(whole))
 
-    def _seconds(self, nodes: Sequence[str]) -> tuple[Product, NDArray[np.float64]] | None:
+    def _seconds(self, nodes: Sequence[str]) -> tuple[ProductForm, NDArray[np.float64]] | None:
         """The second moments of what all readers of a weight read; None unless all were asked for and observed."""
         seen = {} if self.inputs is None else self.inputs.nodes
         found = [seen[n] for n in nodes if n in seen and n in self._rebuilt]

@@ -19,7 +19,7 @@ _MATRIX = 2
 
 
 @dataclasses.dataclass(frozen=True)
-class Product:
+class ProductForm:
     """A Conv, Gemm or MatMul with a constant weight: ``groups`` times ``(rows, K) x (K, outputs)``.
 
     ``kernel`` is empty for a product of matrices; ``turned`` says that its weight is stored ``(K, outputs)``.
@@ -112,7 +112,7 @@ class Product:
         return found
 
 
-def product(model: Model, node: Node) -> Product | str:
+def product(model: Model, node: Node) -> ProductForm | str:
     """A node as such a product, or why it is none."""
     weight = model.known.get(node.inputs[1]) if len(node.inputs) > 1 else None
     if weight is None:
@@ -127,7 +127,7 @@ def product(model: Model, node: Node) -> Product | str:
             found = node.attributes.get(key)
             return tuple(found) if isinstance(found, list) and found else tuple(usual)
 
-        return Product(
+        return ProductForm(
             node.id, value, name, shape, int(str(node.attributes.get("group", 1))), turned=False, kernel=kernel,
             strides=told("strides", [1] * n), dilations=told("dilations", [1] * n), pads=told("pads", [0] * 2 * n),
             padding=_text(node.attributes.get("auto_pad", "NOTSET")),
@@ -136,7 +136,7 @@ def product(model: Model, node: Node) -> Product | str:
         return f"{node.op} of {len(shape)} dimensions has no such form"
     if node.op == "Gemm" and (node.attributes.get("transA", 0) or node.attributes.get("alpha", 1.0) != 1.0):
         return "its input is turned, or its product multiplied"
-    return Product(
+    return ProductForm(
         node.id, value, name, shape, turned=node.op == "MatMul" or not node.attributes.get("transB", 0)
     )
 

@@ -173,7 +173,8 @@ class Diagnoses(Sensitivities[R], Searches[R]):
         ranges = self._ranges(variant, progress, None) if variant.calibrator else None
         scales = self._kept.scales.get(facts.name) if variant.scales else None
         job = self._job(facts.name, progress, build=False)
-        return prepared(dataclasses.replace(job, variant=variant, ranges=ranges, scales=scales), progress)
+        job = dataclasses.replace(job, variant=variant, ranges=ranges, scales=scales)
+        return prepared(dataclasses.replace(job, inputs=self._inputs(job, progress, None)), progress)
 
     def _compiler(self, facts: Facts) -> Builder | None:
         """What compiles a variant for its GPU, so that times can be estimated; None where nothing here does."""

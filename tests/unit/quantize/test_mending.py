@@ -16,7 +16,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.quantize import prepare, reconstruct
 from rtlab.quantize.inputs import InputCollector, WantedInput
-from rtlab.quantize.windows import Product, product
+from rtlab.quantize.windows import ProductForm, product
 from rtlab.session.observer import Observer
 
 node = helper.make_node
@@ -148,7 +148,7 @@ def test_rows_times_weights_are_what_a_convolution_writes(how, make, run) -> Non
     model = conv(rng, make, **how)
     x = rng.normal(0, 1, (3, 4, 9, 8)).astype(np.float32)
     one = product(model, model.by_id["conv"])
-    assert isinstance(one, Product)
+    assert isinstance(one, ProductForm)
     weight = np.asarray(model.known["w"].numpy())
     rows = one.read(x, 10_000)
     y = run(model, {"x": x}, ["y"])["y"]
@@ -174,7 +174,7 @@ def test_a_matrix_is_read_either_way(turned, make, run) -> None:
         {"y": [6, 5]},
     )
     one = product(model, model.by_id["gemm"])
-    assert isinstance(one, Product)
+    assert isinstance(one, ProductForm)
     x = rng.normal(0, 1, (6, 7)).astype(np.float32)
     np.testing.assert_allclose(
         one.read(x, 99)[0] @ one.rows(weight)[0].T, run(model, {"x": x}, ["y"])["y"], rtol=1e-4, atol=1e-5

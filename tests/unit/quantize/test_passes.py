@@ -99,7 +99,7 @@ def correction(model: Model) -> tuple[Model, Pass] | None:
     places = [n.id for n in model.top if n.op in {"Conv", "Gemm", "MatMul"} and correct.bias(model, n.id)]
     sizes = {n: windows.product(model, model.by_id[n]) for n in places}
     shifts = {
-        n: np.full(p.groups * p.outputs, 1e-3) for n, p in sizes.items() if isinstance(p, windows.Product)
+        n: np.full(p.groups * p.outputs, 1e-3) for n, p in sizes.items() if isinstance(p, windows.ProductForm)
     }
     return (model, correct.Correct(shifts)) if shifts else None
 
