@@ -40,10 +40,11 @@ _COMFORTABLE = 0.5
 _EIGHT, _FOUR = frozenset({Precision.INT8, Precision.FP8}), frozenset({Precision.INT4, Precision.FP4})
 #: What is tried where channels share scales, and where weights are coarse, in this order.
 _TREATMENTS: Mapping[TreatmentKind, frozenset[Precision]] = {
-    "equalize": _EIGHT, "reconstruct": _FOUR, "correct": _EIGHT | _FOUR,
+    "equalize": _EIGHT, "smooth": _EIGHT, "reconstruct": _FOUR, "correct": _EIGHT | _FOUR,
 }  # fmt: skip
 _SAID: Mapping[TreatmentKind, str] = {
-    "equalize": "Channels equalized", "reconstruct": "Weights reconstructed", "correct": "Biases corrected",
+    "equalize": "Channels equalized", "smooth": "Channels smoothed", "reconstruct": "Weights reconstructed",
+    "correct": "Biases corrected",
 }  # fmt: skip
 #: Nodes that are kept high at first, and how their number grows while it is not enough.
 _FIRST, _GROWTH = 1, 2

@@ -173,7 +173,8 @@ class Diagnoses(Sensitivities[R], Searches[R]):
         ranges = self._ranges(variant, progress, None) if variant.calibrator else None
         scales = self._kept.scales.get(facts.name) if variant.scales else None
         job = self._job(facts.name, progress, build=False)
-        job = dataclasses.replace(job, variant=variant, ranges=ranges, scales=scales)
+        peaks = self._peaks_of(variant, progress)
+        job = dataclasses.replace(job, variant=variant, ranges=ranges, scales=scales, peaks=peaks)
         return prepared(dataclasses.replace(job, inputs=self._inputs(job, progress, None)), progress)
 
     def _compiler(self, facts: Facts) -> Builder | None:

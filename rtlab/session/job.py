@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from rtlab import backends, questions
 from rtlab.backends.roles import advice, role
@@ -25,6 +26,10 @@ from rtlab.quantize import assign, prepare, treating
 from rtlab.quantize.export import cache_of
 from rtlab.relation.mapping import Mapping as NodeMapping
 
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
 _NARROW = {"fp16", "bf16", "int8", "fp8"}
 
 
@@ -35,7 +40,7 @@ class Job:
     ``data`` may be left out where the variant is only compiled. ``wanted`` is how many samples calibration would have
     seen in its own time; ``random_ranges`` says that what it saw was random input. ``plan`` is a serialized engine to
     open in place of a build. ``runner`` is what stands in where the builder does not run its engine itself. ``inputs``
-    are what treatments of weights and biases need.
+    are what treatments of weights and biases need, ``peaks`` what smoothing needs.
     """
 
     name: str
@@ -52,6 +57,7 @@ class Job:
     plan: str = ""
     random_ranges: bool = False
     inputs: LayerInputs | None = None
+    peaks: Mapping[str, NDArray[np.float64]] | None = None
 
 
 def compiled(job: Job, progress: Progress | None = None) -> Facts:
@@ -156,7 +162,7 @@ def _prepared(job: Job, progress: Progress | None) -> Prepared:
         ready = _prepared(dataclasses.replace(job, variant=variant), progress)
         note = "INT8 is TensorRT's own choice here; errors on the CPU are those of explicit Q/DQ pairs"
         return Prepared(job.model, ready.emulated, ready.scales, (note, *ready.notes))
-    model, notes = treating.treated(job.model, job.variant)
+    model, notes = treating.treated(job.model, job.variant, job.peaks)
     ready = prepare(model, job.variant, job.ranges, job.scales, inputs=job.inputs, progress=progress)
     moved = any(t.kind in treating.MOVES for t in job.variant.treatments)
     return dataclasses.replace(ready, notes=(*notes, *ready.notes), reference=model if moved else None)

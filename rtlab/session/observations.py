@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,12 +22,14 @@ from rtlab.errors import (
 from rtlab.quantize import treating
 from rtlab.quantize.ranges import STRIDE
 from rtlab.questions.calibration.seen import Calibration
-from rtlab.session.observer import Observer
+from rtlab.session.observer import Observer, observe_peaks
 from rtlab.session.variants import Variants
 from rtlab.session.watching import watching
 
 if TYPE_CHECKING:
+    import numpy as np
     import onnx
+    from numpy.typing import NDArray
     from typing_extensions import Self
 
     from rtlab.core.facts import Ranked
@@ -54,6 +57,7 @@ class Observations(Variants[R]):
         self._stride = stride
         self._observer = Observer(self.model, stride)
         self._apart: dict[tuple[object, ...], Observer] = {}
+        self._peaks: dict[tuple[object, ...], Mapping[str, NDArray[np.float64]]] = {}
         self._ranking: tuple[Ranked, ...] = ()
 
     @property
@@ -95,7 +99,7 @@ class Observations(Variants[R]):
         given.check(self.model)
         with self._lock:
             self._data = given
-            self._observer, self._apart = Observer(self.model, self._stride), {}
+            self._observer, self._apart, self._peaks = Observer(self.model, self._stride), {}, {}
             self._ranking = ()
         self._changed()
         return self
@@ -197,7 +201,7 @@ class Observations(Variants[R]):
         """
         return self._observer.activations(node, self.data, progress or Silent())
 
-    def _observer_of(self, variant: Variant) -> Observer:
+    def _observer_of(self, variant: Variant, progress: Progress | None = None) -> Observer:
         """The observer of the model that a variant rounds: pruned weights, and scale that moved, give others."""
         key = treating.moved(variant)
         if key == ((),):
@@ -205,6 +209,16 @@ class Observations(Variants[R]):
         apart = self._apart
         if (known := apart.get(key)) is not None:
             return known
-        made, _ = treating.treated(self.model, variant)
+        made, _ = treating.treated(self.model, variant, self._peaks_of(variant, progress or Silent()))
         # Of two that ask at once the first one's is taken, and what it observes serves both.
         return apart.setdefault(key, Observer(made, self._stride))
+
+    def _peaks_of(self, variant: Variant, progress: Progress) -> Mapping[str, NDArray[np.float64]] | None:
+        """The channels' largest magnitudes that a variant's smoothing needs, observed once; None without smoothing."""
+        if all(t.kind != "smooth" for t in variant.treatments):
+            return None
+        key, kept = treating.moved(variant), self._peaks
+        if key not in kept:
+            model, axes = treating.uneven(self.model, variant)
+            kept[key] = observe_peaks(model, axes, self.data, progress) if axes else {}
+        return kept[key]

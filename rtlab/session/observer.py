@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import onnx_ir as ir
@@ -30,6 +30,9 @@ from rtlab.quantize.inputs import SAMPLES, InputCollector, wanted
 from rtlab.quantize.ranges import STRIDE, Collector
 from rtlab.questions.inspection import tensors as _tensors
 
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
 #: Samples on which a node is observed that calibration did not watch.
 _OBSERVED = 4
 
@@ -48,6 +51,36 @@ def observe_values(model: Model, names: Sequence[str], data: CalibrationData, pr
     collector = Collector(names)
     _observe(model, data, collector, progress, names=names)
     return collector.ranges
+
+
+def observe_peaks(
+    model: Model, axes: Mapping[str, int], data: CalibrationData, progress: Progress
+) -> Mapping[str, NDArray[np.float64]]:
+    """The largest magnitude of each channel of some values, in one streaming pass over so many samples as suffice.
+
+    Args:
+        model: The model.
+        axes: The values, each with the axis of its channels.
+        data: The samples.
+        progress: Asked between batches whether to stop.
+
+    Raises:
+        Cancelled: the user asked to stop.
+    """
+    runner, peaks = evaluator(), dict[str, Any]()
+    names = tuple(axes)
+    data = data.take(max(SAMPLES, fixed_batch(model)))
+    progress.phase("Observing channels", data.count)
+    with runner.reading(model, names, progress=progress) as fetch:
+        for batch in data.batches(model, batch_size(model, names, data, runner)):
+            check(progress, "observing channels")
+            found = {**batch, **fetch(batch)}
+            for name, axis in axes.items():
+                x = np.abs(np.asarray(found[name], np.float64))
+                most = x.max(axis=tuple(i for i in range(x.ndim) if i != axis))
+                peaks[name] = most if name not in peaks else np.maximum(peaks[name], most)
+            progress.advance(data.samples_in(model, batch))
+    return peaks
 
 
 def _observe(

@@ -361,6 +361,7 @@ class Runs(Observations[R]):
             runner=stand_in(),
             wanted=(self.data.count or 0) if ranges is not None else 0,
             random_ranges=ranges is not None and self._observer_of(variant).synthetic(self.data),
+            peaks=self._peaks_of(variant, progress),
         )
         fresh = built is None or budget is not None
         return dataclasses.replace(job, inputs=self._inputs(job, progress, budget)) if fresh else job
@@ -370,7 +371,7 @@ class Runs(Observations[R]):
         kinds = {t.kind for t in job.variant.treatments}
         if kinds.isdisjoint({"reconstruct", "correct"}):
             return None
-        observer, ready = self._observer_of(job.variant), prepared(job, progress)
+        observer, ready = self._observer_of(job.variant, progress), prepared(job, progress)
         if budget is None:
             return observer.inputs(job.variant, ready, self.data, progress)
         shared = budget if budget.seconds else Budget(BUDGET_S)
@@ -384,7 +385,7 @@ class Runs(Observations[R]):
 
     def _ranges(self, variant: Variant, progress: Progress, budget: Budget | None) -> Ranges:
         """What a variant is calibrated with: all samples, or those that a part of its budget suffices for."""
-        observer = self._observer_of(variant)
+        observer = self._observer_of(variant, progress)
         if budget is None:
             return observer.ranges(self.data, progress)
         # To only compile takes scales too.

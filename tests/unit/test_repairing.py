@@ -55,7 +55,7 @@ def test_where_scales_do_not_help_the_fewest_of_the_guilty_are_kept_high(monkeyp
     study = _study("digits_outlier", "int8", calibrator="minmax")
     monkeypatch.setattr("rtlab.experiments.repairing.CALIBRATORS", ())
     monkeypatch.setattr("rtlab.experiments.repairing.cure", lambda *_: None)
-    monkeypatch.setattr("rtlab.experiments.repairing._CHANNELED", frozenset())
+    monkeypatch.setattr("rtlab.experiments.repairing._TREATMENTS", {})
     found = study.repair("int8")
     high = [p.kept_high for p in found.points]
     # Twice as many each time, until it is enough; then halves of the last step.

@@ -30,6 +30,7 @@ from rtlab.quantize import (
     prepare,
     rewrite,
     rule,
+    smooth,
     sparsity,
     tf32,
     weights,
@@ -95,6 +96,13 @@ def equalization(model: Model) -> tuple[Model, Pass] | None:
     return (model, equalize.Equalize(found)) if found else None
 
 
+def smoothing(model: Model) -> tuple[Model, Pass] | None:
+    found = smooth.plan(model)
+    widths = {r.value: link.channels for link in found for r in link.readers}
+    peaks = {v: np.linspace(0.1, 10, n) for v, n in widths.items()}
+    return (model, smooth.Smooth(found, peaks)) if found else None
+
+
 def correction(model: Model) -> tuple[Model, Pass] | None:
     places = [n.id for n in model.top if n.op in {"Conv", "Gemm", "MatMul"} and correct.bias(model, n.id)]
     sizes = {n: windows.product(model, model.by_id[n]) for n in places}
@@ -124,6 +132,7 @@ PASSES: dict[str, tuple[Callable[[Model], tuple[Model, Pass] | None], float]] = 
     "tf32 rounding": (truncate, 40.0),
     "2:4 sparsity": (prune, 0.0),
     "equalization": (equalization, 90.0),
+    "smoothing": (smoothing, 90.0),
     "bias correction": (correction, 0.0),
 }
 
@@ -186,7 +195,19 @@ def test_every_pass_of_the_package_is_here() -> None:
     kinds |= {integers.Unfold, rule.Repair, passes.Infer}
     known = {
         k
-        for module in (correct, equalize, half, integers, passes, rewrite, rule, sparsity, tf32, weights)
+        for module in (
+            correct,
+            equalize,
+            half,
+            integers,
+            passes,
+            rewrite,
+            rule,
+            smooth,
+            sparsity,
+            tf32,
+            weights,
+        )
         for k in vars(module).values()
         if isinstance(k, type)
         and hasattr(k, "promises")

@@ -1,0 +1,92 @@
+"""SmoothQuant: the unevenness of activations' channels moves into the weights that read them.
+
+Xiao, Lin, Seznec, Wu, Demouth and Han, SmoothQuant (ICML 2023): ``s_j = max|X_j|^alpha / max|W_j|^(1 - alpha)`` divides
+channel j of what a normalization writes, in the factor and the offset that it has for it, and multiplies the weights
+that read it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rtlab.core.phrases import many
+from rtlab.quantize import passes
+from rtlab.quantize.links import NORMS, ChannelLink, Constants, links, move, read
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rtlab.core.model import Model
+    from rtlab.core.treatment import Treatment
+    from rtlab.quantize.edit import Edit
+
+#: Scales are kept within this factor of 1, so that a channel that was hardly seen stays a number.
+_MOST = 1e4
+
+
+def plan(model: Model, nodes: Collection[str] | None = None) -> tuple[ChannelLink, ...]:
+    """Normalizations, and products with a constant, whose channels only products of matrices read.
+
+    A node is meant by itself, or by what reads it.
+    """
+    found = []
+    for link in links(model, NORMS):
+        mine = {link.first, *(r.node for r in link.readers)}
+        matrices = all(model.by_id[r.node].op in {"MatMul", "Gemm"} and r.repeat == 1 for r in link.readers)
+        if matrices and not link.factors and (nodes is None or not mine.isdisjoint(nodes)):
+            found.append(link)
+    return tuple(found)
+
+
+@dataclasses.dataclass(frozen=True)
+class Smooth:
+    """Channels of some links divided by what evens them out.
+
+    ``peaks`` is the largest magnitude that was seen in each channel, by the value that a reader reads; ``alpha`` says
+    how much of the unevenness goes into the weights.
+    """
+
+    links: tuple[ChannelLink, ...]
+    peaks: Mapping[str, NDArray[np.float64]]
+    alpha: float = 0.5
+    notes: tuple[str, ...] = ()
+    name = "smoothing"
+    needs = ()
+    promises = (passes.INTERFACE, passes.NODES, passes.VALUES, passes.ORDER, passes.TYPES)
+    changes = "the same but for rounding; channels of activations have another scale"
+
+    def __call__(self, edit: Edit) -> None:
+        """Do it."""
+        constants = Constants(edit.model)
+        for link in self.links:
+            seen = [self.peaks[r.value] for r in link.readers if r.value in self.peaks]
+            if len(seen) == len(link.readers):
+                move(constants, link, factors(np.max(seen, axis=0), read(constants, link), self.alpha))
+        constants.write(edit)
+
+
+def factors(
+    activations: NDArray[np.float64], weights: NDArray[np.float64], alpha: float
+) -> NDArray[np.float64]:
+    """``max|X_j|^alpha / max|W_j|^(1 - alpha)``; 1 where a channel is not used."""
+    used = (activations > 0) & (weights > 0)
+    over = np.where(used, activations, 1.0) ** alpha
+    under = np.where(used, weights, 1.0) ** (1 - alpha)
+    return np.where(used, np.clip(over / under, 1 / _MOST, _MOST), 1.0)
+
+
+def values(found: Iterable[ChannelLink]) -> Mapping[str, int]:
+    """The values whose channels are to be observed, each with the axis of these."""
+    return {r.value: r.axis for link in found for r in link.readers}
+
+
+def notes(found: Collection[ChannelLink], treatments: Iterable[Treatment]) -> tuple[str, ...]:
+    """What was done, in words."""
+    if not found:
+        return ("nothing to smooth: no normalization is read by products of matrices alone",)
+    told = " and ".join(sorted({f"{t.setting:g}" for t in treatments}))
+    return (f"{many(len(found), 'normalization')} smoothed with alpha {told}",)
