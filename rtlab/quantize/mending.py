@@ -202,6 +202,9 @@ def _eight(typed: Model, nodes: Collection[str]) -> dict[str, NDArray[np.float32
         maker = typed.producers.get(node.inputs[1]) if len(node.inputs) > 1 else None
         if maker is None or maker.op != "DequantizeLinear" or maker.origin == maker.id:
             continue
+        # The second input of a sum or a Concat may be an activation.
+        if any(v not in typed.known for v in maker.inputs[:2]):
+            continue
         values, scale = (np.asarray(typed.known[v].numpy()).astype(np.float32) for v in maker.inputs[:2])
         axis = maker.attributes.get("axis", 1)
         if scale.ndim and isinstance(axis, int):

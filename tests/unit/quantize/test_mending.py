@@ -299,3 +299,12 @@ def test_what_is_too_large_is_left_out_and_told(monkeypatch) -> None:
     seen = Observer(sample.model).inputs(variant, ready, sample.calibration.take(8), Silent())
     assert isinstance(seen, LayerInputs)
     assert {True, False} == {isinstance(r, LayerInput) and r.second is None for r in seen.nodes.values()}
+
+
+@pytest.mark.parametrize("name", ["digits_inception", "dynamic_shapes"])
+def test_a_concat_and_a_sum_of_quantized_values_have_no_weights(name) -> None:
+    """Their second input is dequantized too, and is no constant."""
+    sample = rtlab.samples.load(name)
+    study = rtlab.Study(sample.model, data=sample.calibration.take(8))
+    ready = study.prepare("int8", precision="int8", treatments=["correct", "reconstruct"], target="cpu")
+    assert any("reconstructed on 8 samples" in n for n in ready.notes)
