@@ -26,6 +26,8 @@ WorkName = Literal[
     "diagnose",
     "treat",
     "repair",
+    "bisect",
+    "bugreport",
 ]
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
@@ -14,7 +16,7 @@ from rtlab.core.phrases import many
 from rtlab.core.protocols import Builder, BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, ModelError
-from rtlab.experiments.experiment import Rig
+from rtlab.experiments.experiment import Allowance, Rig
 from rtlab.experiments.why import cutting
 from rtlab.experiments.why.oracle import Under, built
 from rtlab.questions.bisection import Bisection, Changed, Changes, Reproduction, changed, doing
@@ -33,7 +35,8 @@ class BisectionSide:
     """One of the two: what was given to its compiler, and what that made of it.
 
     ``facts`` is None where it refused, and ``said`` has its words then. ``builder`` is None where it cannot be asked,
-    as of an engine from files.
+    as of an engine from files. ``release`` is that of its compiler, and ``on`` what both
+    sides have in common where their titles leave it out.
     """
 
     title: str
@@ -42,6 +45,8 @@ class BisectionSide:
     builder: Builder | None
     facts: Facts | None
     said: str = ""
+    release: str = ""
+    on: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,6 +77,8 @@ class _Bisecting:
     def __init__(self, asked: Bisecting, rig: Rig[object]) -> None:
         self.sides, self.rig = (asked.first, asked.second), rig
         self.began = time.monotonic()
+        self.asked = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        self.budget = _budget(rig.allowance)
 
     def records(self) -> Iterator[Bisection]:
         one, two = self.sides
@@ -84,23 +91,27 @@ class _Bisecting:
             return
         changes = changed(one.facts, two.facts)
         found = list(changes.rows)
-        yield self._record(found, self._told(changes))
-        if one.builder is None or two.builder is None:
+        askable = one.builder is not None and two.builder is not None
+        yield self._record(found, self._told(changes), left=len(found) * askable)
+        if not askable:
             return
         self.rig.phase("Looking for the smallest parts", len(found))
         for at, change in enumerate(self.rig.each(list(found), _DOING)):
             found[at] = self._shown(change)
             self.rig.advance()
-            yield self._record(found, self._told(changes))
+            # What the budget ended in the middle has not been looked for.
+            looked = found[at].shown is not None or not self.rig.over
+            yield self._record(found, self._told(changes), left=len(found) - at - looked)
 
     def _told(self, found: Changes) -> str:
         one, two = self.sides
+        on = f" on {one.on}" if one.on else ""
         if not found.rows and not found.alone:
-            return f"{one.title} and {two.title} take the same steps."
+            return f"{one.title} and {two.title}{on} take the same steps."
         counts = [len(s.facts.engine.layers) - s.facts.engine.sync for s in self.sides if s.facts is not None]
         layers = " became ".join(map(str, dict.fromkeys(counts)))
         groups = many(len(found.rows), "group") if found.rows else "no group"
-        told = [f"From {one.title} to {two.title}, {groups} of nodes changed ({layers} layers)."]
+        told = [f"From {one.title} to {two.title}{on}, {groups} of nodes changed ({layers} layers)."]
         shared = [c for c in found.rows if c.kind]
         if shared:
             count, ways = sum(c.places for c in shared), len(shared)
@@ -121,7 +132,8 @@ class _Bisecting:
         one, two = self.sides
         return Bisection(
             one.title, two.title, tuple(found), text,
-            builds=self.rig.builds, seconds=time.monotonic() - self.began, **more,  # type: ignore[arg-type]
+            builds=self.rig.builds, seconds=time.monotonic() - self.began, budget=self.budget, asked=self.asked,
+            releases=(one.release, two.release), **more,  # type: ignore[arg-type]
         )  # fmt: skip
 
     def _refusal(self, refusing: int) -> Iterator[Bisection]:
@@ -152,8 +164,10 @@ class _Bisecting:
             chosen[0],
             1,
             *(("refused", "built") if refusing == 0 else ("built", "refused")),
+            None,
             "the compiler refuses it",
             part=len(models[1 - refusing].top),
+            operators=_operators(models[1 - refusing]),
             shown=Reproduction(models, self._logs(models)),
         )
         text += f" {many(len(chosen), 'node')} of {len(units)} {'is' if len(chosen) == 1 else 'are'} enough for that."
@@ -193,7 +207,12 @@ class _Bisecting:
         chosen = self._fewest(units, differs)
         small = self._cut_all(chosen) if len(chosen) < len(units) else list(models)
         pair = (small[0], small[1])
-        return dataclasses.replace(change, part=len(pair[0].top), shown=Reproduction(pair, self._logs(pair)))
+        return dataclasses.replace(
+            change,
+            part=len(pair[0].top),
+            operators=_operators(pair[0]),
+            shown=Reproduction(pair, self._logs(pair)),
+        )
 
     def _fewest(self, units: Sequence[str], holds: Callable[[Sequence[str]], bool]) -> list[str]:
         """The fewest of some nodes for which something holds as for all, by delta debugging within the allowance."""
@@ -276,6 +295,18 @@ class _Bisecting:
             except BuildError as error:
                 logs.append(f"{error}\n{error.details}")
         return logs[0], logs[1]
+
+
+def _operators(model: Model) -> str:
+    """Those of a part, in its order."""
+    return ", ".join(n.op for n in model.top)
+
+
+def _budget(most: Allowance) -> str:
+    """What may be taken, in words."""
+    told = [f"{most.seconds:g} s"] if math.isfinite(most.seconds) else []
+    told += [many(int(most.builds), "build")] if math.isfinite(most.builds) else []
+    return f"at most {' and '.join(told)}" if told else "no bound"
 
 
 def _units(model: Model) -> list[str]:

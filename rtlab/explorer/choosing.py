@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,10 @@ from rtlab.core.progress import Reporting
 from rtlab.core.stage import BUDGET_S, budget_of
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.documents.commands import Pin, StartWork, WorkName
+from rtlab.documents.contract import FileSent
 from rtlab.errors import Cancelled, RtlabError, VariantError
 from rtlab.explorer.showing import Showing
+from rtlab.questions.bisection import report
 from rtlab.questions.score.pictures import numbered
 from rtlab.view import controls as offer
 from rtlab.view.table import failure
@@ -37,6 +40,8 @@ _WORKS: dict[WorkName, str] = {
     "diagnose": "look for what costs accuracy",
     "treat": "build the change",
     "repair": "look for a repair",
+    "bisect": "look for what changed",
+    "bugreport": "save the files of what changed",
 }
 
 
@@ -276,6 +281,21 @@ class Choosing(Showing):
         if found.changes:
             self._derived([found.repaired], progress, compare=True)
 
+    def _bisect(self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting) -> None:
+        seconds, again = float(values.get("seconds") or BUDGET_S), bool(values.get("again"))
+        self.study.bisect(values.get("from", ""), variant, seconds=seconds, again=again, progress=progress)
+
+    def _report_changes(self, other: str, variant: str) -> None:
+        """Send the text for a bug report, the parts and their logs."""
+        study = self.study.snapshot()
+        found = study.bisections.get((other, variant))
+        if found is None:
+            raise VariantError(
+                f'Nobody looked for what changed from "{other}" to "{variant}" yet. Look first.'
+            )
+        name = re.sub(r"[^\w.+-]+", "-", f"{study.model.name}-{other}-{variant}").strip("-")
+        self._tell(FileSent(f"{name}-changes.zip"), report.packed(found, study.model))
+
     def _worked(self, asked: StartWork) -> None:
         self._check_known(asked.variant)
         values, variant = asked.values, asked.variant
@@ -289,6 +309,8 @@ class Choosing(Showing):
             "why": lambda progress: self._ask_why(values, variant, progress),
             "advise": lambda progress: self.study.advise(variant, progress=progress),
             "sensitivity": lambda progress: self._look(values, variant, progress),
+            "bisect": lambda progress: self._bisect(values, variant, progress),
+            "bugreport": lambda _: self._report_changes(values.get("from", ""), variant),
             "remedy": lambda progress: self._derived(
                 [self.study.remedy(variant, values["rewrites"].split("\n"))], progress, compare=True
             ),

@@ -15,6 +15,7 @@ from rtlab.documents.tabs import TABS
 from rtlab.errors import RtlabError, VariantError
 from rtlab.questions.accuracy.panel import ACCURACY
 from rtlab.questions.batches.panel import BATCHES
+from rtlab.questions.bisection.panel import BISECTION
 from rtlab.questions.build.panel import BUILD
 from rtlab.questions.calibration.panel import CALIBRATION
 from rtlab.questions.diagnosis.panel import DIAGNOSIS
@@ -47,6 +48,7 @@ QUESTIONS: tuple[Question, ...] = (
     SAMPLES,
     BATCHES,
     DIFFERENCE,
+    BISECTION,
     VARIANTS,
     WHY,
     RULES,

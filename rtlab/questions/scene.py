@@ -155,6 +155,7 @@ class Question:
             **{k: [] for k in ("settings", "work", "facts", "figures", "columns", "rows", "notes")},
             "links": {},
             "problem": "",
+            "quoted": "",
             **told,
             **parts,
         }

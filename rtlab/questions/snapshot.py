@@ -15,6 +15,7 @@ from rtlab.errors import RtlabError
 from rtlab.formulations.recurrent import Timed
 from rtlab.formulations.trial import Tuned
 from rtlab.questions.batches.sweeps import Sweep
+from rtlab.questions.bisection import Bisection
 from rtlab.questions.calibration.seen import Calibration
 from rtlab.questions.diagnosis import AccuracyDiagnosis
 from rtlab.questions.repair import AccuracyRepair
@@ -35,7 +36,7 @@ class Snapshot:
     gave, None where random ones are drawn when they are needed. ``chosen`` are the numbers of the samples that errors,
     scores and ``task`` are of; empty where these are all. ``verdicts`` and ``advice`` say why nodes are not one step,
     ``joined`` why those of a step are, ``sensitivities`` who is guilty of its error, ``diagnoses`` where the accuracy
-    went, and ``repairs`` what gives it back, by variant.
+    went, and ``repairs`` what gives it back, by variant; ``bisections`` say what changed from one to another.
     """
 
     model: Model
@@ -58,3 +59,4 @@ class Snapshot:
     )
     diagnoses: Mapping[str, AccuracyDiagnosis] = dataclasses.field(default_factory=dict)
     repairs: Mapping[str, AccuracyRepair] = dataclasses.field(default_factory=dict)
+    bisections: Mapping[tuple[str, str], Bisection] = dataclasses.field(default_factory=dict)

@@ -25,17 +25,17 @@ from rtlab.quantize.sparsity import SparseWeight
 from rtlab.questions.findings.listed import beside
 from rtlab.questions.releases import Releases
 from rtlab.questions.snapshot import Snapshot
-from rtlab.session.bisecting import Bisections
 from rtlab.session.diagnosing import Diagnoses
 from rtlab.session.observer import observe_values
 from rtlab.session.recordings import Recordings
+from rtlab.session.replaying import Replays
 from rtlab.session.selecting import Selecting
 from rtlab.session.watching import watching
 
 R = TypeVar("R")
 
 
-class Session(Bisections[R], Recordings[R], Diagnoses[R], Selecting[R]):
+class Session(Replays[R], Recordings[R], Diagnoses[R], Selecting[R]):
     """One model, several variants. ``R`` is how it hands out what is known of one: ``rtlab.Result`` in a notebook.
 
     Args:
@@ -56,6 +56,7 @@ class Session(Bisections[R], Recordings[R], Diagnoses[R], Selecting[R]):
             tuned=self.tuned, processors=tuple(self.processors), calibration=self.calibration, given=self.given,
             task=self._scored_by, chosen=self.chosen, verdicts=kept.verdicts, joined=kept.joined, advice=kept.advice,
             sensitivities=kept.sensitivities, diagnoses=kept.diagnoses, repairs=kept.repairs,
+            bisections=kept.bisections,
         )  # fmt: skip
 
     @boundary("build with every release")

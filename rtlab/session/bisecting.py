@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 from pathlib import Path
 from typing import TypeVar
 
 from rtlab import backends
 from rtlab.backends.roles import role
+from rtlab.core.progress import Silent
 from rtlab.core.protocols import Builder, Progress
 from rtlab.errors import BackendError, Unavailable, VariantError, boundary
 from rtlab.experiments.bisecting import Bisecting, BisectionSide
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
 from rtlab.experiments.why import asked_of
-from rtlab.questions.bisection import Bisection
-from rtlab.session import bug_report
+from rtlab.experiments.why.oracle import forget
+from rtlab.questions.bisection import Bisection, report
+from rtlab.questions.bisection.record import BisectionRecord
+from rtlab.session import records
 from rtlab.session.runs import Runs
 from rtlab.session.watching import watching
 
@@ -34,13 +38,16 @@ class Bisections(Runs[R]):
         folder: str | Path | None = None,
         builds: int = 200,
         seconds: float = 60.0,
+        again: bool = False,
         progress: Progress | None = None,
     ) -> Bisection:
         """What changed from one variant to another: groups of nodes, and for each the smallest part that shows it.
 
         The two may differ in their compiler, their precision or their options; of a compiler that refuses the model
         the fewest nodes are found that it refuses. Of engines from files the groups alone are told. What is not built
-        yet is built first. What was found before a cancel, or within the budget, is the answer.
+        yet is built first. What was found before a cancel, or within the budget, is the answer. A whole answer is kept
+        in the user's cache too: asked once more of the same model, compilers and targets, it is told at once, with the
+        date on which it was found.
 
         Args:
             first: A variant.
@@ -48,6 +55,7 @@ class Bisections(Runs[R]):
             folder: Where a text for a bug report goes, with the parts and their logs; None writes nothing.
             builds: How many parts may be built.
             seconds: How long it may take, but for a build that is at work by then.
+            again: Whether to ask anew what was asked before.
             progress: Where to report; the host's reporter by default.
 
         Raises:
@@ -61,17 +69,40 @@ class Bisections(Runs[R]):
             one, two = (self._side(name, watched) for name in (first, second))
             if one.title == two.title:
                 one, two = (
-                    dataclasses.replace(s, title=f"{n} ({s.title})") for s, n in ((one, first), (two, second))
+                    dataclasses.replace(s, title=n, on=s.title) for s, n in ((one, first), (two, second))
                 )
-            rig: Rig[object] = Rig(None, watched, Allowance(seconds, builds))
-            found = carry_out(Bisecting(one, two), rig)
+            found = None if again else records.recall_bisection(self.model.name, one, two)
+            if found is None:
+                for builder in filter(None, (one.builder, two.builder) if again else ()):
+                    forget(builder)
+                rig: Rig[object] = Rig(None, watched, Allowance(seconds, builds))
+                try:
+                    found = carry_out(
+                        Bisecting(one, two), rig, functools.partial(self._keep_bisection, first, second)
+                    )
+                finally:
+                    self._changed()
+                records.keep_bisection(self.model.name, one, two, found)
+            else:
+                self._keep_bisection(first, second, found)
+                self._changed()
         if folder is not None:
-            releases = [
-                backends.get(s.variant.backend).availability().version if s.variant.backend else ""
-                for s in (one, two)
-            ]
-            bug_report.written(found, self.model, folder, releases)
+            report.written(found, self.model, folder)
         return found
+
+    def _keep_bisection(self, first: str, second: str, found: Bisection) -> None:
+        self._change(lambda kept: kept.bisected(first, second, found))
+
+    def bisected(self, first: str, second: str, found: Bisection) -> BisectionRecord:
+        """What changed from one variant to another, with all that it holds for: see ``record``.
+
+        Raises:
+            VariantError: there is no such variant.
+        """
+        for name in (first, second):
+            self._known(name, "record a bisection of")
+        one, two = (self._side(name, Silent()) for name in (first, second))
+        return records.bisection(self.model.name, one, two, found)
 
     def _side(self, name: str, progress: Progress) -> BisectionSide:
         """A variant as a bisection takes it, built where it is not yet."""
@@ -84,8 +115,15 @@ class Bisections(Runs[R]):
             asked: Builder = role(variant.backend or "", "builds", "build")
             version = backends.get(variant.backend or "").availability().version
             title = f"{backends.get(variant.backend or '').capabilities().maker.title} {version} · {variant.target}"
-            return BisectionSide(title, made, variant, asked, None, str(self.failures[name]))
+            return BisectionSide(title, made, variant, asked, None, str(self.failures[name]), version)
         builder: Builder | None = None
         with contextlib.suppress(VariantError, Unavailable):
             builder = asked_of(facts)
-        return BisectionSide(facts.engine.title, facts.prepared.model, facts.variant, builder, facts)
+        return BisectionSide(
+            facts.engine.title,
+            facts.prepared.model,
+            facts.variant,
+            builder,
+            facts,
+            release=facts.engine.version,
+        )

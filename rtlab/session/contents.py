@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rtlab.experiments.tactics import LayerTactics
     from rtlab.formulations.recurrent import Timed
     from rtlab.questions.batches.sweeps import Sweep
+    from rtlab.questions.bisection import Bisection
     from rtlab.questions.diagnosis import AccuracyDiagnosis
     from rtlab.questions.repair import AccuracyRepair
     from rtlab.questions.sensitivity import Asks, By, LossName, Sensitivity
@@ -50,7 +51,7 @@ class Contents:
     """Tables by the name of a variant, and ``forms`` by node; each can only be read.
 
     ``verdicts`` are by the name of a variant, then by pair of nodes; ``joined`` then by layer, and
-    ``sensitivities`` by what was asked, of what, and on which loss.
+    ``sensitivities`` by what was asked, of what, and on which loss; ``bisections`` are by the names of two variants.
 
     ``scales`` were given in place of a calibrator; ``unbuilt`` are variants that were planned to be prepared only.
     Where samples are ``chosen``, ``whole`` are the facts on all samples, which were set aside.
@@ -71,6 +72,7 @@ class Contents:
     )
     diagnoses: Mapping[str, AccuracyDiagnosis] = dataclasses.field(default_factory=_nothing)
     repairs: Mapping[str, AccuracyRepair] = dataclasses.field(default_factory=_nothing)
+    bisections: Mapping[tuple[str, str], Bisection] = dataclasses.field(default_factory=_nothing)
     unbuilt: frozenset[str] = frozenset()
     whole: Mapping[str, Facts] = dataclasses.field(default_factory=_nothing)
     chosen: Chosen | None = None
@@ -106,6 +108,8 @@ class Contents:
             if other
             else {}
         )
+        if other:
+            gone["bisections"] = self._apart(name)
         table, failures = _with(self.facts, name, facts), _without(self.failures, name)
         return dataclasses.replace(self, facts=table, failures=failures, **gone)
 
@@ -159,6 +163,16 @@ class Contents:
         """With what gives a variant's accuracy back."""
         return dataclasses.replace(self, repairs=_with(self.repairs, name, found))
 
+    def bisected(self, first: str, second: str, found: Bisection) -> Contents:
+        """With what changed from one variant to another."""
+        return dataclasses.replace(self, bisections=_with(self.bisections, (first, second), found))
+
+    def _apart(self, name: str) -> Mapping[tuple[str, str], Bisection]:
+        """What changed between variants of other names."""
+        if not any(name in pair for pair in self.bisections):
+            return self.bisections
+        return MappingProxyType({k: v for k, v in self.bisections.items() if name not in k})
+
     def settled(self, *names: str) -> Contents:
         """Without the failures of variants that have an engine."""
         gone = self.facts.keys() & set(names)
@@ -182,7 +196,7 @@ class Contents:
             "repairs",
         )
         rest: dict[str, Any] = {t: _without(getattr(self, t), name) for t in tables}
-        return dataclasses.replace(self, **rest, unbuilt=self.unbuilt - {name})
+        return dataclasses.replace(self, **rest, bisections=self._apart(name), unbuilt=self.unbuilt - {name})
 
 
 def _with(table: Mapping[K, T], key: K, value: T) -> Mapping[K, T]:

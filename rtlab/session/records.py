@@ -1,4 +1,7 @@
-"""Verdicts that were found before, one file each in the user's cache: the same question is answered at once."""
+"""Answers that were found before, one file each in the user's cache: the same question is answered at once.
+
+They are verdicts on two nodes, and what changed between two engines.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,10 @@ from pathlib import Path
 from rtlab.core.facts import Facts
 from rtlab.core.files import write
 from rtlab.errors import ReadError, RtlabError
+from rtlab.experiments.bisecting import BisectionSide
+from rtlab.questions.bisection import Bisection
+from rtlab.questions.bisection import record as changes
+from rtlab.questions.bisection.record import BisectionRecord, RecordedSide
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.record import VerdictRecord, read
 
@@ -82,14 +89,73 @@ def _path(record: VerdictRecord) -> Path:
     return folder() / f"{name[:32]}.json"
 
 
-def opened(path: str | Path) -> VerdictRecord:
+#: Bytes from which on a record is not kept: its parts hold most of a large model.
+_MOST = 64 << 20
+
+
+def bisection(model: str, one: BisectionSide, two: BisectionSide, found: Bisection) -> BisectionRecord:
+    """What changed, with all that it holds for; ``model`` is the name of the source model.
+
+    Raises:
+        ModelError: a model is too large to be told by its bytes, or its weights cannot be read any more.
+    """
+    first, second = (
+        RecordedSide(
+            s.variant.name,
+            "" if s.variant.options is None else str(s.variant.options),
+            s.model.digest,
+            s.facts.engine.backend if s.facts is not None else s.variant.backend or "",
+            s.release,
+            str(s.facts.engine.target if s.facts is not None else s.variant.target),
+        )
+        for s in (one, two)
+    )
+    return BisectionRecord.of(model, first, second, found)
+
+
+def recall_bisection(model: str, one: BisectionSide, two: BisectionSide) -> Bisection | None:
+    """What was found before of these very models with these compilers; None where one cannot be asked any more."""
+    if one.builder is None or two.builder is None:
+        return None
+    with contextlib.suppress(OSError, RtlabError, ValueError):
+        # What the two are called stands in the answer.
+        wanted = bisection(model, one, two, Bisection(one.title, two.title, (), ""))
+        there = changes.read(_beside(wanted).read_text("utf-8"))
+        if (there.first, there.second) == (wanted.first, wanted.second):
+            return there.found
+    return None
+
+
+def keep_bisection(model: str, one: BisectionSide, two: BisectionSide, found: Bisection) -> None:
+    """Keep what changed for the next time, where all was looked for; where that cannot be written, nothing is kept."""
+    if found.left or found.recalled or not found.builds:
+        return
+    with contextlib.suppress(OSError, RtlabError):
+        record = bisection(model, one, two, found)
+        content = record.text().encode()
+        if len(content) > _MOST:
+            return
+        path = _beside(record)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write(path, content, what="what changed")
+
+
+def _beside(record: BisectionRecord) -> Path:
+    told = (*dataclasses.astuple(record.first), *dataclasses.astuple(record.second))
+    told = (*told, record.bisection.first, record.bisection.second)
+    name = hashlib.sha256("\0".join(told).encode()).hexdigest()
+    return folder() / f"changes-{name[:32]}.json"
+
+
+def opened(path: str | Path) -> VerdictRecord | BisectionRecord:
     """A record that somebody names.
 
     Raises:
         ReadError: there is no such file, or it is no record.
     """
     try:
-        return read(Path(path).read_text("utf-8"))
+        text = Path(path).read_text("utf-8")
+        return changes.read(text) if '"bisection"' in text else read(text)
     except (OSError, UnicodeDecodeError) as error:
         raise ReadError(
             f'Cannot read the record "{path}": {error}. Give a file that rtlab why -o wrote.'

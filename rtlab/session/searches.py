@@ -9,7 +9,6 @@ from typing import Any, TypeVar, overload
 
 from rtlab.backends.bench import OrtBench
 from rtlab.backends.reference import evaluator, runner_of, stand_in
-from rtlab.core import files
 from rtlab.core.facts import Ranked
 from rtlab.core.peaks import Peaks
 from rtlab.core.protocols import Progress
@@ -43,7 +42,6 @@ from rtlab.questions.variants.variations import given
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.advice import Advice
 from rtlab.questions.why.joined import Joined
-from rtlab.questions.why.record import VerdictReplay, replayed
 from rtlab.session import forcing, records
 from rtlab.session.observations import Observations
 from rtlab.session.watching import watching
@@ -283,38 +281,6 @@ class Searches(Observations[R]):
             found = self._search(experiment, Rig(builder, watched, Allowance(seconds, builds)), keep)
         records.keep(facts, found)
         return found
-
-    @boundary("write a record")
-    def record(self, found: Verdict, path: str | Path, *, variant: str) -> Path:
-        """Write a verdict as JSON, with all that it holds for; gives the path.
-
-        Raises:
-            VariantError: the variant is not built.
-            RtlabError: the file cannot be written there.
-        """
-        text = records.recorded(self.facts_of(variant), found).text()
-        return files.write(path, text.encode(), what="the record", model=self.model)
-
-    @boundary("replay a record")
-    def replay(self, path: str | Path, *, variant: str, progress: Progress | None = None) -> VerdictReplay:
-        """Make the experiments of a record again, with the compiler of a variant, and lay both beside each other.
-
-        The compiler may be another release than that of the record; the model has to be the same.
-
-        Raises:
-            ReadError: the file is no record.
-            VariantError: the variant is not built, or of another model than the record.
-            Unavailable: its compiler is not installed here.
-        """
-        facts, there = self.facts_of(variant), records.opened(path)
-        if there.digest != facts.prepared.model.digest:
-            raise VariantError(
-                f'Cannot replay "{path}": it is of "{there.model}" as {there.variant}, and "{variant}" was built from '
-                "another graph or with other weights. Load that model, and choose a variant in that precision."
-            )
-        told = there.verdict
-        now = self.why(told.first, told.second, variant=variant, again=True, progress=progress)
-        return replayed(there, now)
 
     def _keep_verdict(self, variant: str, found: Verdict) -> None:
         self._change(lambda kept: kept.judged(variant, found))

@@ -46,4 +46,4 @@ def test_int8_parts_every_convolution_of_an_inception_net_from_what_follows_it_i
     assert [True, False] == told
     report = (tmp_path / "report.md").read_text("utf-8")
     assert "and 4 more places like it" in report
-    assert '"with Q" says that it quantizes' in report
+    assert "with Q it quantizes" in report

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
+import zipfile
 
 import pytest
 from onnx import TensorProto, helper
@@ -14,7 +16,10 @@ from rtlab.core.engine import Engine
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Capabilities, Progress
 from rtlab.core.variant import Precision
-from rtlab.errors import Cancelled
+from rtlab.errors import Cancelled, ReadError, VariantError
+from rtlab.questions import panels
+from rtlab.questions.bisection import report
+from rtlab.questions.scene import Scene
 from rtlab.testing import tiny_model
 from ruled import Ruled
 
@@ -220,8 +225,13 @@ def test_json_has_what_is_said_and_no_model() -> None:
 
     found = study(chain("Exp", "Add", "Tanh"), Older(), Newer()).bisect("old", "new")
     told = json.loads(json.dumps(plain(found), allow_nan=False))
-    assert {"first", "second", "changes", "text", "refused", "said", "builds", "seconds"} == {*told}
-    assert {"nodes", "title", "places", "first", "second", "cause", "delta", "part"} == {*told["changes"][0]}
+    assert {
+        "first", "second", "changes", "text", "refused", "said", "builds", "seconds", "budget", "left", "asked",
+        "recalled",
+    } == {*told}  # fmt: skip
+    assert {"nodes", "title", "places", "first", "second", "cause", "delta", "part", "operators"} == {
+        *told["changes"][0]
+    }
 
 
 def test_engines_from_files_tell_their_groups_alone() -> None:
@@ -243,3 +253,98 @@ def test_the_command_takes_two_releases(capsys) -> None:
     with pytest.raises(SystemExit):
         main(["bisect", "digits_gate", "--compiler", "1.5", "1.6", "1.7"])
     assert "takes one release or two" in capsys.readouterr().err
+
+
+OPS = ("Sigmoid", "Exp", "Add", "Relu", "Tanh")
+
+
+def test_what_was_found_is_kept_and_told_once_more_without_a_build() -> None:
+    first = study(chain(*OPS), Older(), Newer()).bisect("old", "new")
+    assert (False, 0) == (first.recalled, first.left)
+    older, newer = Older(), Newer()
+    made = study(chain(*OPS), older, newer)
+    again = made.bisect("old", "new")
+    assert again.recalled
+    assert [1, 1] == [len(older.built), len(newer.built)], "the two engines alone are built"
+    assert dataclasses.replace(again, changes=(), recalled=False) == dataclasses.replace(first, changes=())
+    for one, two in zip(first.changes, again.changes, strict=True):
+        assert dataclasses.replace(one, shown=None) == dataclasses.replace(two, shown=None)
+        for part, kept in zip(one.shown.models, two.shown.models, strict=True):
+            assert part.proto().graph.node == kept.proto().graph.node
+        assert one.shown.logs == two.shown.logs
+    anew = made.bisect("old", "new", again=True)
+    assert not anew.recalled
+    assert len(older.built) > 1
+    # Of another model, or the other way round, nothing is known.
+    assert not study(chain(*OPS, "Exp"), Older(), Newer()).bisect("old", "new").recalled
+    assert not study(chain(*OPS), Newer(), Older()).bisect("old", "new").recalled
+
+
+def test_what_the_budget_cut_short_is_not_kept() -> None:
+    ops = ("Sigmoid", "Exp", "Add", "Relu", "Sigmoid", "Relu", "Tanh", "Add", "Tanh")
+    few = study(chain(*ops), Older(), Newer()).bisect("old", "new", builds=1)
+    assert (1, "at most 60 s and 1 build") == (few.left, few.budget)
+    whole = study(chain(*ops), Older(), Newer()).bisect("old", "new")
+    assert (False, 0) == (whole.recalled, whole.left)
+
+
+def test_a_record_is_replayed_group_by_group(tmp_path) -> None:
+    made = study(chain(*OPS), Older(), Newer())
+    found = made.bisect("old", "new")
+    path = made.record(found, tmp_path / "r.json", variant=("old", "new"))
+    same = study(chain(*OPS), Older(), Newer()).replay(path, variant=("old", "new"))
+    assert same.same
+    assert [(c.title, c.part) for c in found.changes] == [(c.title, c.part_now) for c in same.changes]
+    assert not same.bisection.recalled
+    # A release that changed nothing: the group of the record is gone.
+    other = study(chain(*OPS), Newer(), Newer()).replay(path, variant=("old", "new"))
+    assert not other.same
+    assert [""] == [c.cause_now for c in other.changes]
+    with pytest.raises(VariantError, match="built from another graph"):
+        study(chain(*OPS, "Exp"), Older(), Newer()).run(compare=False).replay(path, variant=("old", "new"))
+    with pytest.raises(VariantError, match="the answer is about two variants, and 1 were named"):
+        made.replay(path, variant="old")
+    (tmp_path / "bad.json").write_text('{"bisection": 1}')
+    with pytest.raises(ReadError, match="Cannot read a record of what changed"):
+        made.replay(tmp_path / "bad.json", variant=("old", "new"))
+
+
+def test_the_panel_tells_what_is_known_and_forgets_it_with_its_variant() -> None:
+    made = study(chain(*OPS), Older(), Newer()).run(compare=False)
+
+    def panel(name: str = "new", **settings: str) -> dict:
+        kept = made.snapshot()
+        return panels.answer("bisection", Scene(kept, kept.facts[name], kept.facts["old"], settings))
+
+    before = panel(seconds="10")
+    assert "Find what changed" == before["work"][0]["label"]
+    assert {"from": "old", "seconds": "10", "again": ""} == before["work"][0]["values"]
+    assert ([], "") == (before["rows"], before["quoted"])
+    assert ["Both build at most 200 parts, in at most 10 s"] == [
+        n.removeprefix("Nobody looked yet. ").partition(".")[0] for n in before["notes"]
+    ]
+    found = made.bisect("old", "new")
+    after = panel()
+    assert found.text == after["lead"]
+    assert ["Look again", "Save the files"] == [w["label"] for w in after["work"]]
+    assert "yes" == after["work"][0]["values"]["again"]
+    ((row,), heads) = after["rows"], [c["title"] for c in after["columns"]]
+    cells = dict(zip(heads, row["cells"], strict=True))
+    assert ("Exp; Add + Relu", "Exp + Add + Relu") == (cells["Before"], cells["After"])
+    assert (3, 1) == (cells["Nodes"], cells["Places"])
+    assert list(found.changes[0].nodes) == after["links"][row["key"]]["nodes"]
+    assert after["quoted"].startswith(f"# {found.first} and {found.second}: 1 change")
+    assert found.text in after["quoted"]
+    assert found.text == made.ask("bisection", variant="new", baseline="old").noun.text
+    # Seen from the other variant nothing is known.
+    assert [] == panel("old")["rows"]
+    made.run(["old"], compare=False, again=True)
+    assert [] == panel()["rows"], "of another engine nothing is known"
+
+
+def test_the_files_are_a_text_and_a_part_with_its_logs() -> None:
+    made = study(chain(*OPS), Older(), Newer())
+    found = made.bisect("old", "new")
+    with zipfile.ZipFile(io.BytesIO(report.packed(found, made.model))) as files:
+        assert {"report.md", "1/part.onnx", "1/first.log", "1/second.log"} == {*files.namelist()}
+        assert found.changes[0].part == len(rtlab.load(files.read("1/part.onnx"), name="part").top)

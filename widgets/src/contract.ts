@@ -14,8 +14,8 @@ export type Grouping = "none" | "layers" | "repeats" | "scopes" | "replay";
 export type TensorKind = "weight" | "activation";
 export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
-export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "variants" | "why" | "rules" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "score" | "sensitivity" | "diagnosis" | "repair" | "engine" | "build" | "calibration" | "findings" | "table";
-export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy" | "sensitivity" | "only" | "diagnose" | "treat" | "repair";
+export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "bisection" | "variants" | "why" | "rules" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "score" | "sensitivity" | "diagnosis" | "repair" | "engine" | "build" | "calibration" | "findings" | "table";
+export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy" | "sensitivity" | "only" | "diagnose" | "treat" | "repair" | "bisect" | "bugreport";
 
 /** What an engine layer does for one node, in execution order: runs it (role "work"), or serves it. ``op`` is the node's operator, short, or the service, such as ``Q``; ``title`` says it whole: ``Q for Conv``. Chips whose role is not "work" are no fusion. A model's own QuantizeLinear has the role "Q" here. */
 export interface OpChip {
@@ -452,7 +452,7 @@ export interface Link {
   others: string[];
 }
 
-/** One analysis of one variant: the kernel's answer to the command ``panel``. ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what is missing and what to do, where there is nothing to show; settings that would help stand beside it. */
+/** One analysis of one variant: the kernel's answer to the command ``panel``. ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what is missing and what to do, where there is nothing to show; settings that would help stand beside it. ``quoted`` is a text to take along, as Markdown; empty where there is none. */
 export interface Panel {
   name: PanelName;
   variant: string;
@@ -467,6 +467,7 @@ export interface Panel {
   links: Record<string, Link>;
   notes: string[];
   problem: string;
+  quoted: string;
 }
 
 /** What the top row offers for the present choice. */
@@ -782,7 +783,7 @@ export type Reply = PlotlySent | NetronStarted | FileSent | Parcel | PanelAnswer
 /** The tabs at the bottom of the Explorer, in their order. */
 export const TABS = [
   {"name": "timing", "label": "Timing", "part": "analysis", "panels": ["layers", "roofline", "kernels", "samples", "batches"]},
-  {"name": "compare", "label": "Compare", "part": "analysis", "panels": ["difference", "variants"]},
+  {"name": "compare", "label": "Compare", "part": "analysis", "panels": ["difference", "bisection", "variants"]},
   {"name": "why", "label": "Fusion", "part": "analysis", "panels": ["why", "rules"]},
   {"name": "memory", "label": "Memory", "part": "analysis", "panels": ["memory"]},
   {"name": "streams", "label": "Streams", "part": "analysis", "panels": ["schedule"]},
@@ -798,4 +799,4 @@ export const TABS = [
 export type Tab = (typeof TABS)[number]["name"];
 
 /** What panels are called in their tab. */
-export const PANELS: Record<PanelName, string> = {"roofline": "Roofline", "kernels": "Kernels", "samples": "Inferences", "batches": "Batch sizes", "difference": "Difference", "variants": "Variants", "why": "Why", "rules": "Rules", "memory": "Memory", "schedule": "Streams", "formulations": "Formulations", "recurrence": "Recurrence", "accuracy": "Accuracy", "score": "Task", "sensitivity": "Who is guilty", "diagnosis": "Why", "repair": "Repair", "engine": "Engine", "build": "Build", "calibration": "Calibration", "findings": "Findings", "table": "Table"};
+export const PANELS: Record<PanelName, string> = {"roofline": "Roofline", "kernels": "Kernels", "samples": "Inferences", "batches": "Batch sizes", "difference": "Difference", "bisection": "What changed", "variants": "Variants", "why": "Why", "rules": "Rules", "memory": "Memory", "schedule": "Streams", "formulations": "Formulations", "recurrence": "Recurrence", "accuracy": "Accuracy", "score": "Task", "sensitivity": "Who is guilty", "diagnosis": "Why", "repair": "Repair", "engine": "Engine", "build": "Build", "calibration": "Calibration", "findings": "Findings", "table": "Table"};

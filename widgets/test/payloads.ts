@@ -68,6 +68,7 @@ export function panel(part: Partial<Panel>): Panel {
     links: {},
     notes: [],
     problem: "",
+    quoted: "",
     ...part,
   };
 }

@@ -54,12 +54,13 @@ class Changed:
     places: Annotated[int, Meaning("Places", note="Where the model changed in this way.")]
     first: Annotated[str, Meaning("Before", origin="reported")]
     second: Annotated[str, Meaning("After", origin="reported")]
+    delta: Annotated[float | None, Meaning("Difference", "ms", "estimated")]
     cause: Annotated[str, Meaning("What differs")]
-    delta: Annotated[float | None, Meaning("Difference", "ms", "estimated")] = None
     part: Annotated[int | None, Meaning("Part", note="Nodes of the smallest part that still shows it.")] = (
         None
     )
     shown: Annotated[Reproduction | None, UNSENT] = None
+    operators: Annotated[str, Meaning("Its operators", note="Of the smallest part that still shows it.")] = ""
     example: Annotated[tuple[str, ...], UNSENT] = ()
     kind: Annotated[Kind, UNSENT] = frozenset()
 
@@ -81,6 +82,8 @@ class Changes:
 class Bisection:
     """What changed from one engine to another.
 
+    ``budget`` is what could be taken, in words, and ``left`` counts the groups around which no part was looked for
+    within it. ``asked`` is when; ``recalled`` says that it was found before. ``releases`` are those of the compilers.
     ``refused`` is which of the two compilers refuses the model, ``first`` or ``second``, in the words of ``said``;
     ``changes`` has one row then, the nodes that it refuses.
     """
@@ -91,8 +94,18 @@ class Bisection:
     text: Annotated[str, Meaning("Answer")]
     refused: Annotated[Literal["", "first", "second"], Meaning("Refused by")] = ""
     said: Annotated[str, Meaning("In its words")] = ""
-    builds: Annotated[int, Meaning("Builds")] = 0
-    seconds: Annotated[float, Meaning("Took", "s", "measured")] = 0.0
+    builds: Annotated[int, Meaning("Builds", note="{self.budget}")] = 0
+    seconds: Annotated[float, Meaning("Took", "s", "measured", note="{self.budget}")] = 0.0
+    budget: Annotated[str, Meaning("Budget")] = ""
+    left: Annotated[int, Meaning("Not looked at", note="Groups that the budget, or a cancel, left.")] = 0
+    asked: Annotated[str, Meaning("Asked on")] = ""
+    recalled: Annotated[bool, Meaning("Asked before")] = False
+    releases: Annotated[tuple[str, str], UNSENT] = ("", "")
+
+    @property
+    def dated(self) -> str:
+        """When it was asked, in words; what is built now is told where that is nothing."""
+        return f"asked on {self.asked[:16].replace('T', ' ')} UTC{', 0 builds now' if self.recalled else ''}"
 
     def _repr_html_(self) -> str:
         return f"<p>{html.escape(self.text)}</p>{NounTable(Changed, self.changes, untold='').html()}"
@@ -100,7 +113,8 @@ class Bisection:
     def told(self) -> str:
         """The answer, and a table of what changed."""
         table = NounTable(Changed, self.changes, untold="").text() if self.changes else ""
-        taken = f"{many(self.builds, 'build')} in {self.seconds:.2g} s (measured here)" if self.builds else ""
+        taken = f"{many(self.builds, 'build')} in {self.seconds:.2g} s (measured here), {self.dated}"
+        taken *= bool(self.builds)
         return "\n\n".join(filter(None, (self.text, table, self.said, taken)))
 
 
@@ -186,17 +200,16 @@ def _regrouped(
 ) -> Changed:
     """Places that changed alike; the one with the fewest nodes stands for all."""
     example = min(alike, key=lambda p: len(p.nodes))
+    moved = tuple(n for p in alike for n in p.nodes)
     one, two = (regrouped.steps(model, m, e, example.nodes) for m, e in zip(maps, engines, strict=True))
     return Changed(
-        tuple(n for p in alike for n in p.nodes),
+        moved,
         example.nodes[0],
         len(alike),
         one,
         two,
-        "; ".join(
-            [regrouped.cause(model, alike), *_besides(maps, engines, [n for p in alike for n in p.nodes])]
-        ),
         _together([g for p in alike for g in stakes.get(id(p), ())]),
+        "; ".join([regrouped.cause(model, alike), *_besides(maps, engines, moved)]),
         example=example.nodes,
         kind=example.kind(model),
     )
@@ -226,8 +239,8 @@ def _kernels(
                 1,
                 _said(was - now),
                 _said(now - was),
-                cause,
                 _together(members),
+                cause,
                 example=nodes,
             )
         )
@@ -262,7 +275,7 @@ def _unmapped(group: Group, engines: Sequence[Engine]) -> Changed:
         ", ".join(kernel(engine.layer(i)) for i in half.layers)
         for half, engine in zip((group.first, group.second), engines, strict=True)
     )
-    return Changed((), group.title, 1, one, two, group.cause, group.delta)
+    return Changed((), group.title, 1, one, two, group.delta, group.cause)
 
 
 def _neighbours(

@@ -4,7 +4,7 @@ import type { Fact, Panel, PanelName, Row } from "../contract";
 import type { ExplorerState } from "../explorerstate";
 import { GLYPH, NONE, number, plural, quantity, shorten } from "../format";
 import { Joins, withoutChosen } from "../panels";
-import { Export, Name } from "../ui/cells";
+import { Copy, Export, Name } from "../ui/cells";
 import { Chart, type Joint } from "../ui/chart";
 import { useLater } from "../ui/later";
 import { Quoted } from "../ui/quoted";
@@ -56,7 +56,13 @@ export default function Analysis({ explorer, name, choice }: Props) {
 }
 
 function Told({ explorer, panel }: { explorer: ExplorerState; panel: Panel }) {
-  const { facts, figures, rows, notes, problem, name } = panel;
+  const { facts, figures, rows, notes, problem, name, quoted } = panel;
+  const [reading, setReading] = useState(false);
+  const extra = quoted && (
+    <button type="button" class="rt-field" data-control="text" onClick={() => setReading(true)}>
+      Text for a bug report
+    </button>
+  );
   const joint = useJoint(explorer, panel);
   const told = rows.length > 0 || notes.length > 0;
   return (
@@ -85,8 +91,15 @@ function Told({ explorer, panel }: { explorer: ExplorerState; panel: Panel }) {
           )}
           {told && (
             <section>
-              {rows.length > 0 && <Table explorer={explorer} panel={panel} joint={joint} />}
-              {notes.length > 0 && <Notes explorer={explorer} notes={notes} alone={!rows.length} />}
+              {quoted && reading ? (
+                <Text text={quoted} onClose={() => setReading(false)} />
+              ) : (
+                <>
+                  {rows.length > 0 && <Table explorer={explorer} panel={panel} joint={joint} extra={extra} />}
+                  {rows.length === 0 && extra && <div class="rt-caption">{extra}</div>}
+                  {notes.length > 0 && <Notes explorer={explorer} notes={notes} alone={!rows.length} />}
+                </>
+              )}
             </section>
           )}
         </div>
@@ -219,7 +232,30 @@ function Notes({
   );
 }
 
-function Table({ explorer, panel, joint }: { explorer: ExplorerState; panel: Panel; joint: Joint }) {
+/** A text to take along, in place of the table. */
+function Text({ text, onClose }: { text: string; onClose(): void }) {
+  return (
+    <>
+      <div class="rt-caption">
+        <span>Text for a bug report</span>
+        <Copy title="As Markdown" text={() => text} />
+        <button type="button" class="rt-field" data-control="text-close" onClick={onClose}>
+          Back to the groups
+        </button>
+      </div>
+      <pre class="rt-text">{text}</pre>
+    </>
+  );
+}
+
+interface TableProps {
+  explorer: ExplorerState;
+  panel: Panel;
+  joint: Joint;
+  extra: ComponentChildren;
+}
+
+function Table({ explorer, panel, joint, extra }: TableProps) {
   const { rows, columns, links, title, variant, name } = panel;
   const [picked, setPicked] = useState("");
   const shown = useMemo(() => columnsOf(panel), [columns]);
@@ -241,6 +277,7 @@ function Table({ explorer, panel, joint }: { explorer: ExplorerState; panel: Pan
     <>
       <div class="rt-caption">
         <span>{plural(rows.length, "row")}</span>
+        {extra}
         <Export name={`${variant} ${title}`} cells={cells} />
       </div>
       <Rows

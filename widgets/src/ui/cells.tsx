@@ -10,12 +10,12 @@ export function cellsOf<T>(rows: readonly T[], columns: readonly Column<T>[]): (
   return [head, ...rows.map((row) => columns.map(({ by }) => by(row)))];
 }
 
-/** What can be done with the table: copied for a spreadsheet, saved for a program. */
-export function Export({ name, cells }: { name: string; cells(): (string | number | null)[][] }) {
+/** A button that copies a text, and says whether it did. */
+export function Copy({ title, text }: { title: string; text(): string }) {
   const [copied, setCopied] = useState("");
   const copy = async (): Promise<void> => {
     try {
-      await navigator.clipboard.writeText(delimited(cells(), "\t"));
+      await navigator.clipboard.writeText(text());
       setCopied("Copied");
     } catch {
       // Browsers give the clipboard to secure pages alone.
@@ -23,15 +23,22 @@ export function Export({ name, cells }: { name: string; cells(): (string | numbe
     }
     setTimeout(() => setCopied(""), COPIED_MS);
   };
+  return (
+    <button type="button" class="rt-field" data-control="copy" title={title} onClick={copy}>
+      {copied || "Copy"}
+    </button>
+  );
+}
+
+/** What can be done with the table: copied for a spreadsheet, saved for a program. */
+export function Export({ name, cells }: { name: string; cells(): (string | number | null)[][] }) {
   const save = (): void => {
     const text = new Blob([delimited(cells(), ",")], { type: "text/csv" });
     saveFile(`${name.replace(/[^\w.-]+/g, "_")}.csv`, text);
   };
   return (
     <>
-      <button type="button" class="rt-field" data-control="copy" title="As text with tabs" onClick={copy}>
-        {copied || "Copy"}
-      </button>
+      <Copy title="As text with tabs" text={() => delimited(cells(), "\t")} />
       <button type="button" class="rt-field" data-control="csv" title="All rows as a file" onClick={save}>
         Save as CSV
       </button>

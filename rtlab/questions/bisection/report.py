@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import platform
+import zipfile
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,45 +16,61 @@ from rtlab.documents.numbers import number
 from rtlab.errors import RtlabError
 from rtlab.questions.bisection import Bisection, Changed, Reproduction
 
+#: How what stands under "before" and "after" of a group of nodes is read.
+READ_AS = (
+    "Semicolons part layers, and a plus joins what one layer runs; with Q it quantizes for a neighbour too, and with "
+    "DQ it reads what was quantized."
+)
 
-def written(found: Bisection, model: Model, folder: str | Path, releases: Sequence[str]) -> tuple[Path, ...]:
-    """Write a text for a bug report, and beside it for each change the part that shows it with the log of both.
+
+def text(found: Bisection, model: Model) -> str:
+    """What changed, for those who have neither the model nor rtlab: as Markdown."""
+    return "\n".join(_lines(found, model, found.releases)) + "\n"
+
+
+def contents(found: Bisection, model: Model) -> dict[str, bytes]:
+    """The text for a bug report, and for each change the part that shows it with the log of both, by path.
 
     Args:
         found: What changed.
-        model: The model that it was asked of, which is not written.
-        folder: Where the files go; it is made.
-        releases: The releases of the two compilers.
+        model: The model that it was asked of, which is no part of them.
+    """
+    made = {"report.md": text(found, model).encode()}
+    for at, change in enumerate(found.changes, 1):
+        shown = change.shown
+        if shown is None:
+            continue
+        names = ("part.onnx",) if _same(shown) else ("first.onnx", "second.onnx")
+        made |= {f"{at}/{name}": part.bytes() for name, part in zip(names, shown.models, strict=False)}
+        logs = zip(("first.log", "second.log"), shown.logs, strict=True)
+        made |= {f"{at}/{name}": log.encode("utf-8", "replace") for name, log in logs}
+    return made
 
-    Returns:
-        The files.
+
+def packed(found: Bisection, model: Model) -> bytes:
+    """The same as one ZIP file."""
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in contents(found, model).items():
+            archive.writestr(name, content)
+    return file.getvalue()
+
+
+def written(found: Bisection, model: Model, folder: str | Path) -> tuple[Path, ...]:
+    """Write them into a folder, which is made.
 
     Raises:
         RtlabError: the folder cannot be written.
     """
-    place = Path(folder)
-    made: list[Path] = []
+    place, made = Path(folder), contents(found, model)
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        for at, change in enumerate(found.changes, 1):
-            if change.shown is not None:
-                made += _files(change.shown, place / f"{at}")
+        for parent in {(place / name).parent for name in made}:
+            parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RtlabError(
             f'Cannot write the report to "{place}": {error.strerror or error}. Name a folder that is yours to write to.'
         ) from error
-    text = "\n".join(_lines(found, model, releases)) + "\n"
-    return (write(place / "report.md", text.encode(), what="the report"), *made)
-
-
-def _files(shown: Reproduction, place: Path) -> list[Path]:
-    place.mkdir(exist_ok=True)
-    models = {"first.onnx": shown.models[0], "second.onnx": shown.models[1]}
-    if _same(shown):
-        models = {"part.onnx": shown.models[0]}
-    made = [write(place / name, m.bytes(), what="the part") for name, m in models.items()]
-    logs = zip(("first.log", "second.log"), shown.logs, strict=True)
-    return made + [write(place / n, log.encode("utf-8", "replace"), what="the log") for n, log in logs]
+    return tuple(write(place / name, content, what="the report") for name, content in made.items())
 
 
 def _same(shown: Reproduction) -> bool:
@@ -79,12 +97,7 @@ def _lines(found: Bisection, model: Model, releases: Sequence[str]) -> list[str]
 
 def _read_as(change: Changed) -> list[str]:
     """How the steps of nodes that share them otherwise are read."""
-    if not change.kind:
-        return []
-    told = 'What stands between two ";" is one layer, and "+" joins the nodes that it runs'
-    also = " with " in f"{change.first} {change.second}"
-    besides = '; "with Q" says that it quantizes for a neighbour too, and "with DQ" that it reads what was quantized'
-    return ["", f"{told}{besides * also}."]
+    return ["", READ_AS] if change.kind else []
 
 
 def _change(at: int, change: Changed, releases: Sequence[str]) -> list[str]:

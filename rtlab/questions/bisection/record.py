@@ -1,0 +1,149 @@
+"""What changed between two engines as a dated record with the parts that show it, to be read and replayed elsewhere."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Annotated
+
+import msgspec
+
+from rtlab.core.model import load
+from rtlab.core.schema import Meaning
+from rtlab.errors import ReadError
+from rtlab.questions.bisection import Bisection, Reproduction
+
+_SCHEMA = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordedSide:
+    """One of the two: what was chosen, what the builder was told beside the model, and what it was asked of.
+
+    ``digest`` is the SHA-256 of the model that was built, with its weights and shapes.
+    """
+
+    variant: str
+    options: str
+    digest: str
+    backend: str
+    version: str
+    target: str
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordedPart:
+    """The smallest part that shows a change: its name, as ONNX files of both sides or one for both, and their logs."""
+
+    name: str
+    models: tuple[bytes, ...]
+    logs: tuple[str, str]
+
+    @classmethod
+    def of(cls, shown: Reproduction) -> RecordedPart:
+        """A part as a record holds it."""
+        one, two = shown.models
+        models = (one,) if one.digest == two.digest else (one, two)
+        return cls(one.name, tuple(m.bytes() for m in models), shown.logs)
+
+    @property
+    def shown(self) -> Reproduction:
+        """The part itself."""
+        models = [load(m, name=self.name) for m in self.models]
+        return Reproduction((models[0], models[-1]), self.logs)
+
+
+@dataclasses.dataclass(frozen=True)
+class BisectionRecord:
+    """What changed, with all that it holds for; ``model`` is the name of the source model.
+
+    ``parts`` are those of ``bisection.changes`` in their order, which have none themselves.
+    """
+
+    model: str
+    first: RecordedSide
+    second: RecordedSide
+    bisection: Bisection
+    parts: tuple[RecordedPart | None, ...]
+    schema: int = _SCHEMA
+
+    @classmethod
+    def of(cls, model: str, first: RecordedSide, second: RecordedSide, found: Bisection) -> BisectionRecord:
+        """What was found, as a record."""
+        parts = tuple(None if c.shown is None else RecordedPart.of(c.shown) for c in found.changes)
+        bare = tuple(dataclasses.replace(c, shown=None) for c in found.changes)
+        return cls(model, first, second, dataclasses.replace(found, changes=bare, recalled=False), parts)
+
+    @property
+    def found(self) -> Bisection:
+        """What was found, with its parts."""
+        rows = zip(self.bisection.changes, self.parts, strict=True)
+        changes = tuple(dataclasses.replace(c, shown=None if p is None else p.shown) for c, p in rows)
+        return dataclasses.replace(self.bisection, changes=changes, recalled=True)
+
+    def text(self) -> str:
+        """The record as JSON."""
+        return msgspec.json.format(msgspec.json.encode(self), indent=1).decode() + "\n"
+
+
+def read(text: str) -> BisectionRecord:
+    """A record from its JSON.
+
+    Raises:
+        ReadError: it is none, or one of another version of rtlab.
+    """
+    doing = "Cannot read a record of what changed:"
+    try:
+        found = msgspec.json.decode(text, type=BisectionRecord)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise ReadError(f"{doing} {error}. Give a file that study.record(...) wrote.") from error
+    if found.schema != _SCHEMA:
+        raise ReadError(f"{doing} its schema is {found.schema}, and this rtlab reads {_SCHEMA}. Ask again.")
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class ChangeReplay:
+    """A group of a record, and what was found of the same nodes when it was asked again; empty where nothing was."""
+
+    nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")]
+    title: Annotated[str, Meaning("First node")]
+    cause: Annotated[str, Meaning("What differed then")]
+    cause_now: Annotated[str, Meaning("What differs now")]
+    part: Annotated[int | None, Meaning("Part then")]
+    part_now: Annotated[int | None, Meaning("Part now")]
+
+    @property
+    def same(self) -> Annotated[bool, Meaning("Same")]:
+        """Whether it is the same change, shown by as many nodes."""
+        return (self.cause, self.part) == (self.cause_now, self.part_now)
+
+
+@dataclasses.dataclass(frozen=True)
+class BisectionReplay:
+    """A record and the same question asked again, group by group."""
+
+    before: Annotated[str, Meaning("Answer then")]
+    after: Annotated[str, Meaning("Answer now")]
+    asked: Annotated[str, Meaning("Asked on")]
+    bisection: Annotated[Bisection, Meaning(unsent=True)]
+    changes: tuple[ChangeReplay, ...]
+
+    @property
+    def same(self) -> Annotated[bool, Meaning("Same")]:
+        """Whether the same nodes changed in the same way."""
+        return all(c.same for c in self.changes)
+
+
+def replayed(record: BisectionRecord, now: Bisection) -> BisectionReplay:
+    """Lay the groups of a record beside those of the same question, asked again."""
+    then = {c.nodes: c for c in record.bisection.changes}
+    found = {c.nodes: c for c in now.changes}
+    rows = []
+    for nodes in dict.fromkeys((*then, *found)):
+        one, two = then.get(nodes), found.get(nodes)
+        told = one or two
+        assert told is not None  # noqa: S101 - the nodes are of one of them
+        causes = (one.cause if one else "", two.cause if two else "")
+        parts = (one.part if one else None, two.part if two else None)
+        rows.append(ChangeReplay(nodes, told.title, *causes, *parts))
+    return BisectionReplay(record.bisection.text, now.text, record.bisection.asked, now, tuple(rows))
