@@ -14,6 +14,7 @@ from rtlab.core.facts import Facts
 from rtlab.core.model import Model
 from rtlab.core.phrases import many
 from rtlab.core.protocols import Builder, BuildRequest
+from rtlab.core.schema import Origin
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, ModelError
 from rtlab.experiments.experiment import Allowance, Rig
@@ -133,7 +134,7 @@ class _Bisecting:
         return Bisection(
             one.title, two.title, tuple(found), text,
             builds=self.rig.builds, seconds=time.monotonic() - self.began, budget=self.budget, asked=self.asked,
-            releases=(one.release, two.release), **more,  # type: ignore[arg-type]
+            releases=(one.release, two.release), origins=(_origin(one), _origin(two)), **more,  # type: ignore[arg-type]
         )  # fmt: skip
 
     def _refusal(self, refusing: int) -> Iterator[Bisection]:
@@ -300,6 +301,11 @@ class _Bisecting:
 def _operators(model: Model) -> str:
     """Those of a part, in its order."""
     return ", ".join(n.op for n in model.top)
+
+
+def _origin(side: BisectionSide) -> Origin:
+    """Where what is told of its steps is from."""
+    return side.facts.engine.origin if side.facts is not None else "reported"
 
 
 def _budget(most: Allowance) -> str:

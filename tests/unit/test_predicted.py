@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
 
 import rtlab
+from rtlab import questions
 from rtlab.errors import VariantError
+from rtlab.questions import panels
+from rtlab.questions.difference.diff import Difference
 from rtlab.questions.panels import QUESTIONS
 from rtlab.questions.scene import Scene
 from rtlab.view import chrome, document
@@ -110,3 +114,31 @@ def test_the_explorer_offers_it_as_a_compiler() -> None:
     assert name == explorer._planned()
     explorer.choice = {**explorer.choice, "backend": "tensorrt-rtx"}
     assert name != explorer._planned()
+
+
+@pytest.mark.parametrize(("name", "other"), [("classic", "cpu"), ("cpu", "classic")])
+def test_beside_a_reported_engine_each_side_tells_its_own_origin(
+    study: rtlab.Study, name: str, other: str, monkeypatch
+) -> None:
+    told = {"classic": "predicted", "cpu": "reported"}
+    kept = study.snapshot()
+
+    def untimed(*given: object, **more: object) -> Difference:
+        found = compare(*given, **more)
+        sides = (dataclasses.replace(s, times={}, whole=None) for s in (found.first, found.second))
+        return dataclasses.replace(found, **dict(zip(("first", "second"), sides, strict=True)))
+
+    compare = questions.difference.of
+    with monkeypatch.context() as patch:
+        patch.setattr(questions.difference, "of", untimed)
+        panel = panels.answer("difference", Scene(kept, kept.facts[name], kept.facts[other], {"from": other}))
+    hovers = {t["hovertemplate"] for f in panel["figures"] for t in f["data"]}
+    assert {f"%{{customdata}}<extra>{told[other]} before, {told[name]} after</extra>"} == hovers
+    assert {""} == {c["origin"] for c in panel["columns"] if not c["unit"]}
+    study.bisect(other, name, builds=1, again=True)
+    kept = study.snapshot()
+    panel = panels.answer("bisection", Scene(kept, kept.facts[name], kept.facts[other], {"from": other}))
+    origins = {c["title"]: c["origin"] for c in panel["columns"]}
+    assert (told[other], told[name]) == (origins["Before"], origins["After"])
+    heads = study.ask("bisection", variant=name, baseline=other)._repr_html_()
+    assert heads.count("reported") == heads.count("predicted") > 0

@@ -13,7 +13,7 @@ from rtlab.core.engine import Engine, Layer
 from rtlab.core.facts import Facts
 from rtlab.core.model import Model
 from rtlab.core.phrases import many
-from rtlab.core.schema import UNSENT, Meaning
+from rtlab.core.schema import UNSENT, Meaning, Origin
 from rtlab.documents.answer import NounTable
 from rtlab.questions import difference, fusion, roofline
 from rtlab.questions.bisection import regrouped
@@ -30,12 +30,16 @@ _PLACE = re.compile(r"_myl\d+_\d+$")
 Doing: TypeAlias = "collections.Counter[tuple[frozenset[str], str, str, str]]"
 
 
-@dataclasses.dataclass(frozen=True)
 class Reproduction:
-    """The smallest part found that shows a change: its models and logs, first and second; one model may be both."""
+    """The smallest part found that shows a change: its models and logs, first and second; one model may be both.
 
-    models: tuple[Model, Model]
-    logs: tuple[str, str]
+    It is no dataclass: what reads records back would look into the fields of a model.
+    """
+
+    __slots__ = ("logs", "models")
+
+    def __init__(self, models: tuple[Model, Model], logs: tuple[str, str]) -> None:
+        self.models, self.logs = models, logs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,8 +56,8 @@ class Changed:
     nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")]
     title: Annotated[str, Meaning("First node")]
     places: Annotated[int, Meaning("Places", note="Where the model changed in this way.")]
-    first: Annotated[str, Meaning("Before", origin="reported")]
-    second: Annotated[str, Meaning("After", origin="reported")]
+    first: Annotated[str, Meaning("Before", origin="{of.origins[0]}")]
+    second: Annotated[str, Meaning("After", origin="{of.origins[1]}")]
     delta: Annotated[float | None, Meaning("Difference", "ms", "estimated")]
     cause: Annotated[str, Meaning("What differs")]
     part: Annotated[int | None, Meaning("Part", note="Nodes of the smallest part that still shows it.")] = (
@@ -83,7 +87,8 @@ class Bisection:
     """What changed from one engine to another.
 
     ``budget`` is what could be taken, in words, and ``left`` counts the groups around which no part was looked for
-    within it. ``asked`` is when; ``recalled`` says that it was found before. ``releases`` are those of the compilers.
+    within it. ``asked`` is when; ``recalled`` says that it was found before. ``releases`` are those of the compilers,
+    and ``origins`` say whose steps rules predict.
     ``refused`` is which of the two compilers refuses the model, ``first`` or ``second``, in the words of ``said``;
     ``changes`` has one row then, the nodes that it refuses.
     """
@@ -101,6 +106,7 @@ class Bisection:
     asked: Annotated[str, Meaning("Asked on")] = ""
     recalled: Annotated[bool, Meaning("Asked before")] = False
     releases: Annotated[tuple[str, str], UNSENT] = ("", "")
+    origins: Annotated[tuple[Origin, Origin], UNSENT] = ("reported", "reported")
 
     @property
     def dated(self) -> str:
@@ -108,11 +114,11 @@ class Bisection:
         return f"asked on {self.asked[:16].replace('T', ' ')} UTC{', 0 builds now' if self.recalled else ''}"
 
     def _repr_html_(self) -> str:
-        return f"<p>{html.escape(self.text)}</p>{NounTable(Changed, self.changes, untold='').html()}"
+        return f"<p>{html.escape(self.text)}</p>{NounTable(Changed, self.changes, untold='', of=self).html()}"
 
     def told(self) -> str:
         """The answer, and a table of what changed."""
-        table = NounTable(Changed, self.changes, untold="").text() if self.changes else ""
+        table = NounTable(Changed, self.changes, untold="", of=self).text() if self.changes else ""
         taken = f"{many(self.builds, 'build')} in {self.seconds:.2g} s (measured here), {self.dated}"
         taken *= bool(self.builds)
         return "\n\n".join(filter(None, (self.text, table, self.said, taken)))

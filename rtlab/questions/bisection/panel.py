@@ -61,7 +61,7 @@ def bisection(scene: Scene) -> Panel:
         before = f"Nobody looked yet. Both build {most}. It can be stopped: what was found by then is kept."
         return BISECTION.panel(scene, title=title, settings=settings, work=work, notes=[before])
     work.append(button("bugreport", "Save the files", **{"from": other}))
-    table = NounTable(Changed, found.changes, untold="")
+    table = NounTable(Changed, found.changes, untold="", of=found)
     known = [fact("Groups", str(len(found.changes)))]
     if sum(c.places for c in found.changes) > len(found.changes):
         known.append(fact("Places", str(sum(c.places for c in found.changes))))
@@ -114,4 +114,5 @@ BISECTION = Question(
     lead=_LEAD,
     noun=told,
     drawn=bisection,
+    each=True,
 )

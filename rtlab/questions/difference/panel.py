@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rtlab import questions
 from rtlab.core.peaks import TABLE, peaks
+from rtlab.core.schema import Origin
 from rtlab.documents.contract import Figure, Panel, Setting
 from rtlab.documents.figure import BETTER, FAINT, MAIN, SIGNS, WORSE, axis, figure
 from rtlab.documents.numbers import number
@@ -148,7 +149,8 @@ def _figures(
 ) -> list[Figure]:
     """Times where both engines have them, else layers; nothing where nothing differs."""
     if found.totals is None or not found.timed:
-        return [_layers(groups, keys, model)] if any(map(more, groups)) else []
+        origins = (found.first.engine.origin, found.second.engine.origin)
+        return [_layers(groups, keys, model, origins)] if any(map(more, groups)) else []
     moved = [g for g in groups if g.delta]
     return [_waterfall(found, moved, keys, model, unit)] if moved or found.rest else []
 
@@ -224,8 +226,11 @@ def _names(labels: list[str]) -> dict[str, Any]:
     return axis(tickvals=list(range(len(labels))), ticktext=labels, tickangle=-35, showgrid=False)
 
 
-def _layers(groups: list[Group], keys: dict[int, str], model: Model) -> Figure:
-    """Without times, what differs is how many layers a group became."""
+def _layers(
+    groups: list[Group], keys: dict[int, str], model: Model, origins: tuple[Origin, Origin]
+) -> Figure:
+    """Without times, what differs is how many layers a group became; a predicted engine may be one of the two."""
+    told = " before, ".join(origins) + " after" if origins[0] != origins[1] else origins[0]
     shown = [g for g in groups if more(g)][:_BARS]
     trace = {
         "type": "bar",
@@ -237,7 +242,7 @@ def _layers(groups: list[Group], keys: dict[int, str], model: Model) -> Figure:
         **_TEXTS,
         "cliponaxis": False,
         "customdata": [_hover(g, model, ("ms", 1.0)) for g in shown],
-        "hovertemplate": "%{customdata}<extra>reported</extra>",
+        "hovertemplate": f"%{{customdata}}<extra>{told}</extra>",
     }
     title = "Layers more or less, by groups of nodes; no times are known of both"
     return figure(
