@@ -279,7 +279,7 @@ class _Bisecting:
                     if reader in wanted:
                         between.update(dict.fromkeys(cutting.paths(side.model, node, reader) or ()))
         try:
-            return cutting.alone(side.model, [*inside, *between])
+            return cutting.these(side.model, [*inside, *between])
         except ModelError:
             return None
 

@@ -73,7 +73,12 @@ def alone(model: Model, nodes: Sequence[str], *, still_open: bool = False) -> Mo
     """
     between = _reached(model, nodes[0], _readers) & _reached(model, nodes[1], _writers)
     whole = not any(model.by_id[n].op in PRODUCT_OPS for n in between)
-    chosen = dict.fromkeys((*nodes, *(sorted(between) if whole else ())))
+    return these(model, (*nodes, *(sorted(between) if whole else ())), still_open=still_open)
+
+
+def these(model: Model, nodes: Iterable[str], *, still_open: bool = False) -> Model:
+    """Some nodes with their weights, and what their inputs are quantized by, and nothing else."""
+    chosen = dict.fromkeys(nodes)
     todo = list(chosen)
     while todo:
         before = [n for n in _writers(model, todo.pop()) if model.by_id[n].op in QUANTIZING_OPS]
