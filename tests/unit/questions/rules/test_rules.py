@@ -84,7 +84,9 @@ def test_each_case_is_a_sound_model_with_the_nodes_that_it_asks_about() -> None:
 def test_a_case_computes_numbers() -> None:
     """A case whose numbers are all zero might be folded away."""
     for case in cases():
-        if case.precision.value in {"fp8", "int4"} or case.profile is not None:
+        # ONNX Runtime has no sum in BF16 on a CPU.
+        narrow = any(v.dtype == "bf16" for v in case.model.values.values())
+        if narrow or case.precision.value in {"fp8", "int4"} or case.profile is not None:
             continue
         session = onnxruntime.InferenceSession(
             case.model.proto().SerializeToString(), providers=["CPUExecutionProvider"]
