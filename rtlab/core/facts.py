@@ -39,12 +39,19 @@ class Errors(Noun):
     and the variant y over elements that are finite in the variant, the largest magnitude of x - y, and how many
     elements are finite, are not, and are zero in the variant alone. ``counted`` is how many samples each value saw.
     ``source`` names runner and data; ``synthetic`` says that the samples were random.
+
+    ``own`` holds by value the energy and the largest magnitude of the error that its node makes of exact inputs, an
+    array of shape ``(2,)``, and ``saturated`` how many elements of a value lie beyond its threshold, on the same
+    samples; a value that is compared and not in ``own`` is computed as in fp32. Both are None where the variant was run
+    by its own engine, which shows what it computes and not what would become of other inputs.
     """
 
     source: str
     sums: Mapping[str, NDArray[np.float64]] = dataclasses.field(repr=False)
     counted: Mapping[str, int] = dataclasses.field(repr=False)
     synthetic: bool = False
+    own: Mapping[str, NDArray[np.float64]] | None = dataclasses.field(default=None, repr=False)
+    saturated: Mapping[str, float] | None = dataclasses.field(default=None, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,7 +13,7 @@ import gzip
 from typing import Any
 
 from rtlab.core.data import RANDOM
-from rtlab.documents.figure import FAINT, MAIN, SIGNS, layout
+from rtlab.documents.figure import FAINT, MAIN, OTHER, SIGNS, layout
 from rtlab.questions.cards.card import name
 from rtlab.view.contract import EngineView
 
@@ -140,7 +140,10 @@ def _named(bars: list[tuple[int, float, str]]) -> dict[int, str]:
 
 
 def accuracy(view: EngineView, *, compared: bool = True) -> dict[str, Any]:
-    """The error of each layer's last value, in execution order; ``compared`` tells whether errors were measured."""
+    """The error of each layer's last value, in execution order, and the error that the layer makes itself.
+
+    ``compared`` tells whether errors were measured.
+    """
     rows = bars(view, "error")
     if not rows and not compared:
         return _empty("No errors: the values of this variant were not compared here.")
@@ -161,17 +164,36 @@ def accuracy(view: EngineView, *, compared: bool = True) -> dict[str, Any]:
         "hovertemplate": "%{customdata}<br>%{y:.3~g} dB<extra>measured against fp32"
         f"{f', {RANDOM}' if noisy else ''}</extra>",
     }
+    own = bars(view, "own_error")
+    made = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [b.step + 1 for b in own],
+        "y": [b.value for b in own],
+        "ids": [b.layer for b in own],
+        "marker": {"color": OTHER, "size": 8, "symbol": "triangle-up"},
+        "customdata": [f"{b.label}<br>{b.note}" for b in own],
+        "hovertemplate": "%{customdata}<br>%{y:.3~g} dB<extra>made in this step, measured against fp32"
+        f"{f', {RANDOM}' if noisy else ''}</extra>",
+    }
     # Of noise nothing is worst: the number would stand there like a finding.
     where = f"⚠ {RANDOM}" if noisy else f"worst {worst.value:.3g} dB in step {worst.step + 1}"
     axis = {**({"dtick": 1 if len(rows) <= _EACH else 5} if len(rows) <= _FIFTH else {}), "tickangle": 0}
-    return _figure(trace, f"● SQNR by step of the engine, dB · {where}", axis, {"rangemode": "normal"})
+    told = "● SQNR by step of the engine, dB"
+    if own:
+        guilty = min(own, key=lambda b: b.value)
+        most = "" if noisy else f" (most {guilty.value:.3g} dB in step {guilty.step + 1})"
+        told = f"SQNR by step, dB: ● arrived and made, ▲ made here{most}"
+    return _figure(trace, f"{told} · {where}", axis, {"rangemode": "normal"}, *([made] if own else []))
 
 
-def _figure(trace: Any, title: str, axis: dict[str, Any], scale: dict[str, Any]) -> dict[str, Any]:
-    """A figure of one trace over the layers: ``axis`` is what is special below it, ``scale`` beside it."""
+def _figure(
+    trace: Any, title: str, axis: dict[str, Any], scale: dict[str, Any], *more: Any
+) -> dict[str, Any]:
+    """A figure of traces over the layers: ``axis`` is what is special below it, ``scale`` beside it."""
     below = {**axis, "automargin": True, "showgrid": False, "zeroline": False}
     beside = {**scale, "gridcolor": FAINT, "automargin": True, "zeroline": False}
-    return {"data": [trace], "layout": {**layout(title), "xaxis": below, "yaxis": beside}}
+    return {"data": [trace, *more], "layout": {**layout(title), "xaxis": below, "yaxis": beside}}
 
 
 def _empty(title: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from rtlab.core.task import Predictions
 from rtlab.core.variant import Precision
 from rtlab.errors import Cancelled, RtlabError, told
 from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
+from rtlab.quantize.shadow import Shadowed, shadowed
 from rtlab.questions.accuracy import errors as _accuracy
 from rtlab.questions.accuracy.errors import Comparison
 from rtlab.relation.work import works
@@ -30,7 +31,7 @@ from rtlab.session.job import Job
 if TYPE_CHECKING:
     from rtlab.core.data import CalibrationData
     from rtlab.core.model import Model
-    from rtlab.core.trace import Profile
+    from rtlab.core.trace import Outputs, Profile
 
 #: Inferences that every layer is timed in, and samples that values are compared on, where the time suffices.
 _RUNS, _COMPARED = 30, 32
@@ -249,10 +250,16 @@ class _Measuring:
             )
             return
         data = (job.task.data if job.task else self._data).take(max(_COMPARED, fixed_batch(model)))
-        comparison = Comparison(model, names, self.result.errors)
+        begun = self.result.errors
+        comparison = Comparison(model, names, begun)
+        # What was compared before without shadows goes on without.
+        shadow = None
+        if not self._itself and comparison.shadowed:
+            shadow = shadowed(model, ready.emulate(self.progress), ready.scales)
+        comparison.shadowed = shadow is not None
         wanted = len(data)
         reader = evaluator()
-        plain = reference(model, within)
+        plain = reference(model if shadow is None else shadow.model, within)
         within.phase("Comparing values", wanted)
         limit = job.limits.seconds
         try:
@@ -261,9 +268,11 @@ class _Measuring:
                 for batch in data.batches(model, size, skip=comparison.samples_of(group)):
                     check(within, "comparing values")
                     count = data.samples_in(model, batch)
-                    before = reader.outputs(plain, batch, group, progress=within, limit_s=limit)
+                    asked = (*group, *_scalars(shadow, group))
+                    before = reader.outputs(plain, batch, asked, progress=within, limit_s=limit)
                     after = self.runner.outputs(engine, batch, group, progress=within, limit_s=limit)
                     comparison.add(before, after, count)
+                    _add_own(comparison, shadow, before)
                     within.advance(count)
         finally:
             reader.release(plain)
@@ -298,6 +307,25 @@ class _Measuring:
                 self.result = dataclasses.replace(self.result, score=score)
                 self._stand(Stage.SCORED, held.samples, len(data), "samples")
         self._settle(Stage.SCORED)
+
+
+def _scalars(shadow: Shadowed | None, group: Sequence[str]) -> tuple[str, ...]:
+    """What shadows tell of values."""
+    if shadow is None:
+        return ()
+    own = (n for v in group if v in shadow.own for n in (shadow.own[v].energy, shadow.own[v].largest))
+    return (*own, *(shadow.saturated[v] for v in group if v in shadow.saturated))
+
+
+def _add_own(comparison: Comparison, shadow: Shadowed | None, found: Outputs) -> None:
+    if shadow is None:
+        return
+    own = {
+        v: (float(found[s.energy]), float(found[s.largest]))
+        for v, s in shadow.own.items()
+        if s.energy in found
+    }
+    comparison.add_own(own, {v: float(found[n]) for v, n in shadow.saturated.items() if n in found})
 
 
 def _runs(profile: Profile) -> int:

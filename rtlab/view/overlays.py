@@ -37,8 +37,9 @@ def overlays(result: Facts, model: Model) -> list[Overlay]:
         made.append(_estimate(result, estimate))
     if timing is not None and mapping is not None:
         made += _times(timing, on_nodes(timing, mapping), questions.timing.on_layers(result))
-    if accuracy is not None and (errors := _errors(result, model, accuracy)):
-        made.append(errors)
+    if accuracy is not None:
+        told = (_errors(result, model, accuracy), _errors(result, model, accuracy, own=True))
+        made += [errors for errors in told if errors is not None]
     for overlay in made:
         # What is known of a node of a function holds wherever the function is called.
         overlay["nodes"] = {i: r for n, r in overlay["nodes"].items() for i in model.where(n)}
@@ -141,12 +142,14 @@ def _shares(times: Mapping[str, Shared], readings: Mapping[str, OverlayValue]) -
     }
 
 
-def _errors(result: Facts, model: Model, errors: Accuracy) -> Overlay | None:
+def _errors(result: Facts, model: Model, errors: Accuracy, *, own: bool = False) -> Overlay | None:
+    """Accumulated errors, or those that nodes make themselves."""
     nodes: dict[str, OverlayValue] = {}
     for value in errors.values:
+        told = value.own_sqnr if own else value.sqnr
         # Equal values have no finite SQNR and need no mark; an overflow is told in the status line.
-        if math.isfinite(value.sqnr):
-            nodes.setdefault(value.node, _error(value))
+        if told is not None and math.isfinite(told):
+            nodes.setdefault(value.node, _own_error(value) if own else _error(value))
     layers: dict[str, OverlayValue] = {}
     for layer in result.engine.layers:
         found = [
@@ -155,13 +158,14 @@ def _errors(result: Facts, model: Model, errors: Accuracy) -> Overlay | None:
             if p.role not in SERVING and p.node in nodes
         ]
         if found:
-            # A layer's error is that of the last value that it computes.
-            layers[layer.id] = nodes[max(found, key=lambda n: model.by_id[n].index)]
+            # A layer's error is that of the last value that it computes; what it makes, the most that its nodes make.
+            worst = min(found, key=lambda n: nodes[n]["value"])
+            layers[layer.id] = nodes[worst if own else max(found, key=lambda n: model.by_id[n].index)]
     if not nodes:
         return None
     return Overlay(
-        id="error",
-        title=f"SQNR, {RANDOM}" if errors.synthetic else "SQNR",
+        id="own_error" if own else "error",
+        title=f"{'Own SQNR' if own else 'SQNR'}{f', {RANDOM}' if errors.synthetic else ''}",
         unit="dB",
         origin="measured",
         source=f"{errors.origin}, against fp32",
@@ -175,3 +179,10 @@ def _error(value: ValueDelta) -> OverlayValue:
     # Few digits: thousands of these sentences travel, and their digits are what does not compress.
     note = f"max |error| {value.max_abs:.3g}, RMSE {value.rmse:.3g}, cosine {value.cosine:.4f}"
     return OverlayValue(value=value.sqnr, spread=None, shared=1, note=note)
+
+
+def _own_error(value: ValueDelta) -> OverlayValue:
+    note = f"made here of exact inputs: max {value.own_max:.3g}, RMSE {value.own_rmse:.3g}"
+    if value.saturated:
+        note += f", {100 * value.saturated:.2g} % of it saturates"
+    return OverlayValue(value=value.own_sqnr or 0.0, spread=None, shared=1, note=note)

@@ -34,6 +34,10 @@ class ValueDelta:
     signal to quantization noise in decibel, ``10 log10(sum x^2 / sum (x - y)^2)``; infinite where both are equal.
     ``overflowed`` counts elements that are not finite in the variant, ``underflowed`` those that are zero there and
     are not in the reference.
+
+    ``own_sqnr``, ``own_rmse`` and ``own_max`` are of the error that the value's node *makes* of exact inputs, where the
+    others are of all that has *accumulated* there; infinite and 0 where the node computes as in fp32, None where nobody
+    knows. ``saturated`` is the share of elements beyond the threshold of a value that is quantized.
     """
 
     value: Annotated[str, Meaning("Value")]
@@ -45,6 +49,12 @@ class ValueDelta:
     elements: Annotated[int, Meaning("Elements")]
     overflowed: Annotated[int, Meaning("Not finite", origin="measured")]
     underflowed: Annotated[int, Meaning("Became zero", origin="measured")] = 0
+    own_sqnr: Annotated[float | None, Meaning("Own SQNR", "dB", "measured", infinite=True, omit=True)] = None
+    own_rmse: Annotated[float | None, Meaning("Own RMSE", origin="measured", infinite=True, omit=True)] = None
+    own_max: Annotated[float | None, Meaning("Own largest", origin="measured", infinite=True, omit=True)] = (
+        None
+    )
+    saturated: Annotated[float | None, Meaning("Saturated", "%", "measured", omit=True)] = None
 
     @property
     def note(self) -> Annotated[str, Meaning("Note")]:
@@ -81,6 +91,11 @@ class Accuracy:
         """The values with the lowest SQNR."""
         return tuple(sorted(self.values, key=lambda v: v.sqnr)[:count])
 
+    def guilty(self, count: int = 5) -> tuple[ValueDelta, ...]:
+        """The values in whose nodes most error is made, by their own SQNR; none where nobody knows."""
+        known = [v for v in self.values if v.own_sqnr is not None and v.own_sqnr != math.inf]
+        return tuple(sorted(known, key=lambda v: v.own_sqnr or 0.0)[:count])
+
     def of(self, node: str) -> ValueDelta | None:
         """Errors of a node's first compared output, or None."""
         return self._by_node.get(node)
@@ -109,6 +124,13 @@ class Comparison:
             v: known[v].copy() if v in known else np.zeros(8) for v in values
         }
         self._counted = {v: begun.counted.get(v, 0) if begun is not None else 0 for v in self._sums}
+        held = begun is not None and begun.own is not None
+        self._own = (
+            {v: a.copy() for v, a in begun.own.items()} if begun is not None and begun.own is not None else {}
+        )
+        self._saturated = dict(begun.saturated or {}) if begun is not None else {}
+        #: Whether what nodes make themselves is known of every batch so far.
+        self.shadowed = held or begun is None
 
     def samples_of(self, values: Iterable[str]) -> int:
         """How many samples all of these values saw."""
@@ -131,10 +153,24 @@ class Comparison:
             lost = int(np.count_nonzero((y == 0) & (x != 0)))
             sums[5:] += (y.size, bad, lost)
 
+    def add_own(self, own: Mapping[str, tuple[float, float]], saturated: Mapping[str, float]) -> None:
+        """Take what a batch tells of the errors that nodes make: energy and largest magnitude, by value."""
+        for value, (energy, largest) in own.items():
+            sums = self._own.setdefault(value, np.zeros(2))
+            sums[:] = sums[0] + energy, max(sums[1], largest)
+        for value, count in saturated.items():
+            self._saturated[value] = self._saturated.get(value, 0.0) + count
+
     def errors(self, source: str, *, synthetic: bool = False) -> Errors:
         """The sums of all batches so far, of values that saw any."""
         seen = {v: n for v, n in self._counted.items() if n}
-        return Errors(source, {v: self._sums[v].copy() for v in seen}, seen, synthetic)
+        sums = {v: self._sums[v].copy() for v in seen}
+        if not self.shadowed:
+            return Errors(source, sums, seen, synthetic)
+        own = {v: a.copy() for v, a in self._own.items() if v in seen}
+        return Errors(
+            source, sums, seen, synthetic, own, {v: n for v, n in self._saturated.items() if v in seen}
+        )
 
 
 def accuracy(errors: Errors, model: Model) -> Accuracy:
@@ -159,10 +195,32 @@ def accuracy(errors: Errors, model: Model) -> Accuracy:
                 elements=int(count + bad),
                 overflowed=int(bad),
                 underflowed=int(lost),
+                **_made(errors, name, xx, int(count + bad)),
             )
         )
     samples = min(errors.counted.values(), default=0)
     return Accuracy(errors.source, samples, tuple(values), errors.synthetic)
+
+
+def _made(errors: Errors, value: str, signal: float, elements: int) -> dict[str, float | None]:
+    """What is known of the error that a value's node makes itself."""
+    if errors.own is None:
+        return {}
+    known = errors.saturated or {}
+    saturated = known[value] / elements if value in known and elements else None
+    energy, largest = errors.own.get(value, (0.0, 0.0))
+    if not math.isfinite(largest):
+        return {"own_sqnr": -math.inf, "own_rmse": math.inf, "own_max": math.inf, "saturated": saturated}
+    if not math.isfinite(energy):
+        # Masks hold -3.4e38: the square of what 16 bits leave of it is beyond float32.
+        return {"own_max": float(largest), "saturated": saturated}
+    sqnr = math.inf if energy == 0 else -math.inf if signal == 0 else 10 * math.log10(signal / energy)
+    return {
+        "own_sqnr": sqnr,
+        "own_rmse": math.sqrt(energy / elements) if elements else 0.0,
+        "own_max": float(largest),
+        "saturated": saturated,
+    }
 
 
 def comparable(source: Model, variant: Model) -> tuple[str, ...]:

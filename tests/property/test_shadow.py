@@ -1,0 +1,84 @@
+"""The error that a node makes, by two ways: its shadow, and the model in which this node alone is rounded."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from rtlab import samples
+from rtlab.core.model import Model
+from rtlab.core.scale import Scale
+from rtlab.core.variant import Variant
+from rtlab.quantize import prepare, quantizable
+from rtlab.quantize.shadow import shadowed
+from rtlab.quantize.switched import INPUT, switched
+
+NAMES = ("digits_outlier", "digits_vit", "fp16_overflow", "sentences")
+PRECISIONS = ("int8", "fp16", "int4", "tf32")
+
+
+def values(model: Model, feed: dict[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:
+    """Values as each operator makes them as it is written."""
+    proto = model.proto()
+    proto.graph.output.extend(
+        onnx.helper.make_empty_tensor_value_info(n) for n in names if n not in model.outputs
+    )
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(
+        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    )
+    return dict(zip(names, session.run(names, feed), strict=True))
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+@pytest.mark.parametrize("name", NAMES)
+def test_own_errors_are_those_of_the_model_in_which_one_node_alone_is_rounded(
+    name: str, precision: str
+) -> None:
+    sample = samples.load(name)
+    feed = dict(next(sample.calibration.batches(sample.model, 4)))
+    scales = {v: Scale(3.0) for v in quantizable(sample.model)}
+    emulation = prepare(sample.model, Variant.of(precision, target="sm120"), scales=scales).emulation
+    shadow, other = shadowed(sample.model, emulation, scales), switched(sample.model, emulation)
+    assert shadow is not None
+    onnx.checker.check_model(shadow.model.proto(), full_check=True)
+    kept = [v for v in shadow.own if v in sample.model.producers]
+    sums = values(shadow.model, feed, [*shadow.names, *kept])
+    plain = values(other.model, {**feed, INPUT: other.vector(())}, kept)
+    assert kept
+    assert {sample.model.producers[v].id for v in kept} == {*other.nodes}
+    for value in kept:
+        assert plain[value].tobytes() == sums[value].tobytes()
+        node = sample.model.producers[value].id
+        alone = values(other.model, {**feed, INPUT: other.vector([node])}, [value])[value]
+        error = alone.astype(np.float64) - plain[value]
+        if np.abs(error).max() > 1e18:
+            # What 16 bits leave of a mask of -3.4e38: its square is beyond float32.
+            continue
+        with np.errstate(invalid="ignore", over="ignore"):
+            assert sums[shadow.own[value].energy] == pytest.approx(
+                (error**2).sum(), rel=1e-4, abs=1e-30, nan_ok=True
+            )
+            assert sums[shadow.own[value].largest] == pytest.approx(
+                np.abs(error).max(), rel=1e-5, nan_ok=True
+            )
+
+
+def test_elements_beyond_the_threshold_are_counted() -> None:
+    sample = samples.load("digits_outlier")
+    feed = dict(next(sample.calibration.batches(sample.model, 4)))
+    scales = {v: Scale(3.0) for v in quantizable(sample.model)}
+    shadow = shadowed(
+        sample.model, prepare(sample.model, Variant.of("int8"), scales=scales).emulation, scales
+    )
+    assert shadow is not None
+    assert {*shadow.saturated} == {*scales}
+    made = [v for v in scales if v not in feed]
+    found = values(shadow.model, feed, [*made, *shadow.names]) | feed
+    for value, name in shadow.saturated.items():
+        assert found[name] == (np.abs(found[value]) > 3).sum()
+    assert sum(int(found[n]) for n in shadow.saturated.values()) > 100

@@ -1,0 +1,61 @@
+"""Where error is made, apart from where it has arrived."""
+
+import math
+
+import numpy as np
+import pytest
+
+import rtlab
+from rtlab.core.facts import Errors
+from rtlab.questions.accuracy.errors import Comparison, accuracy
+from tests.nets import chain
+
+
+def _run(samples, budget=60.0):
+    sample = rtlab.samples.load("digits_outlier")
+    study = rtlab.Study(sample.model, data=sample.calibration.take(samples))
+    study.add("int8", calibrator="minmax", backend="onnxruntime")
+    return study.run(budget_s=budget)["int8"].accuracy
+
+
+def test_the_convolutions_behind_the_outliers_are_where_error_is_made():
+    """Their inputs alone have a channel of 8 to 128 times the others; all that follows only carries the error on."""
+    found = _run(32)
+    spoilt = {f"/blocks/{i}/depthwise/Conv" for i in (1, 2, 3, 4, 5)}
+    assert found.guilty(1)[0].node in spoilt
+    assert len(spoilt & {v.node for v in found.guilty(6)}) >= 3
+    assert not {v.node for v in found.worst(4)} & {v.node for v in found.guilty(4)}
+    quiet = found.of("/blocks/5/norm2/BatchNormalization")
+    assert (quiet.own_sqnr, quiet.own_max) == (math.inf, 0.0)
+
+
+def test_sums_of_batches_are_those_of_all_samples():
+    values = np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32)
+    model = chain("a", "b")
+    name = model.top[0].outputs[0]
+    comparison = Comparison(model, [name])
+    for row in values:
+        comparison.add({name: row}, {name: row + 0.5}, 1)
+        comparison.add_own({name: (float((row**2).sum()), float(np.abs(row).max()))}, {name: 2.0})
+    found = accuracy(comparison.errors("here"), model).values[0]
+    assert found.own_sqnr == pytest.approx(0, abs=1e-4)
+    assert found.own_rmse == pytest.approx(float(np.sqrt((values**2).mean())), rel=1e-6)
+    assert found.own_max == pytest.approx(float(np.abs(values).max()))
+    assert found.saturated == pytest.approx(4 / 16)
+    assert found.sqnr == pytest.approx(10 * math.log10(float((values**2).sum()) / (16 * 0.25)), rel=1e-5)
+    # Gone on with, they are the same sums.
+    more = Comparison(model, [name], comparison.errors("here"))
+    assert more.shadowed
+    more.add({name: values[0]}, {name: values[0]}, 1)
+    more.add_own({name: (0.0, 0.0)}, {})
+    again = accuracy(more.errors("here"), model).values[0]
+    assert again.own_rmse == pytest.approx(found.own_rmse * math.sqrt(16 / 24))
+
+
+def test_of_an_engine_that_runs_itself_nothing_is_known_of_what_nodes_make():
+    model = chain("a", "b")
+    name = model.top[0].outputs[0]
+    errors = Errors("there", {name: np.array([1.0, 0.1, 1, 1, 0.1, 4, 0, 0])}, {name: 1})
+    found = accuracy(errors, model)
+    assert found.values[0].own_sqnr is None
+    assert found.guilty() == ()
