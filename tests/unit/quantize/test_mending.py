@@ -308,3 +308,64 @@ def test_a_concat_and_a_sum_of_quantized_values_have_no_weights(name) -> None:
     study = rtlab.Study(sample.model, data=sample.calibration.take(8))
     ready = study.prepare("int8", precision="int8", treatments=["correct", "reconstruct"], target="cpu")
     assert any("reconstructed on 8 samples" in n for n in ready.notes)
+
+
+def test_columns_of_one_block_hear_of_those_before_it() -> None:
+    """Columns are gone over in blocks, and it is as if the slope were computed anew for each of them."""
+    rng = np.random.default_rng(9)
+    x = correlated(rng, 600, 150, 0.97)
+    second, weight, scale = x.T @ x / 600, rng.normal(0, 1, (2, 150)), np.full((2, 150), 0.3)
+    steps = WHOLE(weight / scale)
+    found = reconstruct._again(weight, scale, second, WHOLE, steps)
+    plain = steps.copy()
+    for _ in range(reconstruct._SWEEPS):
+        for i in range(150):
+            slope = (weight - plain * scale) @ second[:, i]
+            plain[:, i] = WHOLE(plain[:, i] + slope / second[i, i] / scale[:, i])
+    assert (found == plain).mean() > 0.98
+
+
+def test_scales_of_blocks_heed_what_is_read(make, run) -> None:
+    """A large weight of an input that is nearly zero is clipped; where all inputs are alike it would not be."""
+    rng = np.random.default_rng(10)
+    weight = rng.normal(0, 0.1, (64, 16))
+    weight[::32] = 0.6
+    x = rng.normal(0, 1, (300, 64))
+    x[:, ::32] *= 1e-3
+    largest = np.abs(weight.T.reshape(16, 2, 32)).max(2) / 7
+    found = reconstruct.shrunk(
+        weight.T.reshape(16, 2, 32), largest, np.square(x).mean(0).reshape(2, 32), WHOLE, lambda s: s
+    )
+    alike = reconstruct.shrunk(weight.T.reshape(16, 2, 32), largest, np.ones((2, 32)), WHOLE, lambda s: s)
+    assert found.mean() < 0.7 * alike.mean()
+    model = make(
+        [node("MatMul", ["x", "w"], ["y"], name="p")],
+        {"w": weight.astype(np.float32)},
+        {"x": [300, 64]},
+        {"y": [300, 16]},
+    )
+    seen = collected(model, x.astype(np.float32), scale=None, batch=300)
+    ready = prepare(model, Variant.of("int4", treatments=["reconstruct"]), inputs=seen)
+    stored = next(n for n in ready.model.top if n.op == "DequantizeLinear")
+    np.testing.assert_allclose(np.asarray(ready.model.known[stored.inputs[1]].numpy()), found.T, rtol=1e-5)
+
+
+def test_a_shared_weight_is_rounded_for_all_that_its_readers_read() -> None:
+    """The mean over the rows of both, as if one node had read them."""
+    from rtlab.quantize.mending import Mending
+
+    sample = rtlab.samples.load("digits_vit")
+    variant = Variant.of("int4", treatments=["reconstruct"])
+    one, two = [
+        n.id for n in sample.model.top if n.op == "MatMul" and n.id.endswith(("query/MatMul", "key/MatMul"))
+    ][:2]
+    rng = np.random.default_rng(11)
+    parts = [rng.normal(0, 1 + i, (100 * (i + 1), 48)) for i in range(2)]
+    reads = [LayerInput(p.mean(0)[None], p.mean(0)[None], (p.T @ p / len(p))[None], len(p)) for p in parts]
+    mending = Mending(
+        sample.model, variant, LayerInputs(dict(zip((one, two), reads, strict=True)), 2), lambda: None
+    )
+    together = np.concatenate(parts)
+    found = mending._seconds([one, two])
+    assert found is not None
+    np.testing.assert_allclose(found[1][0], together.T @ together / len(together), rtol=1e-9)
