@@ -174,8 +174,6 @@ def _tell(given: argparse.Namespace, found: T, words: Callable[[T], None]) -> in
 
 
 def _why(given: argparse.Namespace) -> int:
-    from rtlab.questions.why import Verdict
-
     study = opening.built(given, [given.precision])
     if given.replay is not None:
         replay = study.replay(given.replay, variant=given.precision)
@@ -190,7 +188,7 @@ def _why(given: argparse.Namespace) -> int:
         seconds=given.seconds,
         again=given.again,
     )
-    if given.output is not None and isinstance(found, Verdict):
+    if given.output is not None:
         study.record(found, given.output, variant=given.precision)
     return _tell(given, found, printing.fusion)
 
@@ -245,9 +243,9 @@ def _rules(given: argparse.Namespace) -> int:
     from rtlab.session.cataloguing import ask_rules
 
     if given.build:
-        found = ask_rules(given.backend, given.target, pattern=given.case)
+        found = ask_rules(given.backend, given.target, compiler=given.compiler, pattern=given.case)
     else:
-        found = rules.shipped(given.backend, given.target).only(given.case)
+        found = rules.shipped(given.backend, given.target, given.compiler).only(given.case)
     if given.output:
         rules.save(found, Path(given.output))
     if given.json:

@@ -293,6 +293,7 @@ def _rules_arguments(commands: Any) -> None:
     asked.add_argument(
         "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"
     )
+    _release_argument(asked)
     asked.add_argument("--target", default=None, help="what is built for (default: the backend's)")
     asked.add_argument(
         "--case", default="*", metavar="PATTERN", help="only cases of such names, with * and ? (default: all)"

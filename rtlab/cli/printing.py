@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from rtlab.questions.why import Verdict
     from rtlab.questions.why.advice import Advice
     from rtlab.questions.why.joined import Joined
-    from rtlab.questions.why.record import VerdictReplay
+    from rtlab.questions.why.record import StepReplay, VerdictReplay
     from rtlab.study import Result, Study
 
 
@@ -167,17 +167,22 @@ def fusion(found: Verdict | Joined) -> None:
     print(f"{taken}holds for {found.compiler}, {found.shapes}")
     if isinstance(found, Verdict) and found.elsewhere:
         print(found.elsewhere)
-    if isinstance(found, Verdict) and found.recalled:
+    if found.recalled:
         print(f"{found.dated}; --again asks anew")
 
 
-def replay(found: VerdictReplay) -> None:
+def replay(found: VerdictReplay | StepReplay) -> None:
     """A record beside the same question asked again."""
+    from rtlab.core.phrases import many
     from rtlab.documents.answer import NounTable
-    from rtlab.questions.why.record import TrialReplay
+    from rtlab.questions.why.record import StepReplay, TrialReplay
 
+    if isinstance(found, StepReplay):
+        then, now = f"{many(len(found.nodes), 'node')} in one step", f"{len(found.nodes_now) or 'not so'}"
+    else:
+        then, now = found.before, found.after
     print(
-        f"then {found.before} ({found.compiler}, {found.asked[:10]}), now {found.after} ({found.compiler_now}): "
+        f"then {then} ({found.compiler}, {found.asked[:10]}), now {now} ({found.compiler_now}): "
         f"{'the same' if found.same else 'not the same'}"
     )
     if found.experiments:

@@ -21,6 +21,7 @@ def ask_rules(
     backend: str | None = None,
     target: str | None = None,
     *,
+    compiler: str | None = None,
     pattern: str = "*",
     progress: Progress | None = None,
 ) -> FusionRules:
@@ -29,11 +30,12 @@ def ask_rules(
     Args:
         backend: The compiler; the best that is here by default.
         target: What is built for; what that compiler builds for by default.
+        compiler: A release of the compiler that is kept here, such as ``1.6``: see ``rtlab.compilers``.
         pattern: Names of the cases, with ``*`` and ``?``.
         progress: Where to report; the host's reporter by default.
 
     Raises:
-        VariantError: no case has such a name.
+        VariantError: no case has such a name, or the release is of another backend.
         Unavailable: there is no such compiler here.
         Cancelled: the work was stopped.
     """
@@ -42,7 +44,7 @@ def ask_rules(
         raise VariantError(
             f'Cannot ask the case "{pattern}": there is none. Choose of {quoted(c.name for c in cases())}.'
         )
-    builder = role(builder_for(backend, target), "builds", "build")
+    builder = role(builder_for(backend, target, compiler), "builds", "build")
     able = builder.capabilities()
     table = RuleTable(
         builder.name,

@@ -1,6 +1,6 @@
 """Answers that were found before, one file each in the user's cache: the same question is answered at once.
 
-They are verdicts on two nodes, and what changed between two engines.
+They are verdicts on two nodes, why nodes are one step, and what changed between two engines.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import dataclasses
 import hashlib
 import os
 from pathlib import Path
+from typing import overload
 
 from rtlab.core.facts import Facts
 from rtlab.core.files import write
@@ -19,7 +20,8 @@ from rtlab.questions.bisection import Bisection
 from rtlab.questions.bisection import record as changes
 from rtlab.questions.bisection.record import BisectionRecord, RecordedSide
 from rtlab.questions.why import Verdict
-from rtlab.questions.why.record import VerdictRecord, read
+from rtlab.questions.why.joined import Joined
+from rtlab.questions.why.record import StepRecord, VerdictRecord, read
 
 
 def folder() -> Path:
@@ -30,15 +32,23 @@ def folder() -> Path:
     return Path(told) if told else platformdirs.user_cache_path("rtlab", appauthor=False) / "verdicts"
 
 
-def recorded(facts: Facts, found: Verdict) -> VerdictRecord:
-    """A verdict with all that it holds for.
+@overload
+def recorded(facts: Facts, found: Verdict) -> VerdictRecord: ...
+
+
+@overload
+def recorded(facts: Facts, found: Joined) -> StepRecord: ...
+
+
+def recorded(facts: Facts, found: Verdict | Joined) -> VerdictRecord | StepRecord:
+    """An answer with all that it holds for.
 
     Raises:
         ModelError: the model is too large to be told by its bytes, or its weights cannot be read any more.
     """
     engine, variant = facts.engine, facts.variant
     options = "" if variant.options is None else str(variant.options)
-    return VerdictRecord(
+    held = (
         facts.source.name,
         facts.prepared.model.digest,
         variant.name,
@@ -46,8 +56,10 @@ def recorded(facts: Facts, found: Verdict) -> VerdictRecord:
         engine.backend,
         engine.version,
         str(engine.target),
-        dataclasses.replace(found, recalled=False),
     )
+    if isinstance(found, Joined):
+        return StepRecord(*held, dataclasses.replace(found, recalled=False))
+    return VerdictRecord(*held, dataclasses.replace(found, recalled=False))
 
 
 def recall(facts: Facts, first: str, second: str) -> Verdict | None:
@@ -55,14 +67,28 @@ def recall(facts: Facts, first: str, second: str) -> Verdict | None:
     with contextlib.suppress(OSError, RtlabError, ValueError):
         wanted = recorded(facts, Verdict(first, second, "unknown"))
         there = read(_path(wanted).read_text("utf-8"))
-        if _key(there) == _key(wanted):
+        if isinstance(there, VerdictRecord) and _key(there) == _key(wanted):
             return dataclasses.replace(there.verdict, recalled=True)
     return None
 
 
-def keep(facts: Facts, found: Verdict) -> None:
-    """Keep a verdict for the next time, unless nothing was found out; where that cannot be written, nothing is kept."""
-    if found.verdict == "unknown" or found.recalled or not found.builds:
+def recall_step(facts: Facts, layer: str, nodes: tuple[str, ...]) -> Joined | None:
+    """What was found before of the step that does the work of these nodes, which is this layer now."""
+    with contextlib.suppress(OSError, RtlabError, ValueError):
+        wanted = recorded(facts, Joined(layer, nodes, None, ""))
+        there = read(_path(wanted).read_text("utf-8"))
+        if isinstance(there, StepRecord) and _key(there) == _key(wanted):
+            return dataclasses.replace(there.step, layer=layer, recalled=True)
+    return None
+
+
+def keep(facts: Facts, found: Verdict | Joined) -> None:
+    """Keep an answer for the next time, unless nothing was found out; where that cannot be written, nothing is kept.
+
+    Nothing was found out of a step before all its values were made visible.
+    """
+    settled = found.whole if isinstance(found, Joined) else found.verdict != "unknown"
+    if not settled or found.recalled or not found.builds:
         return
     with contextlib.suppress(OSError, RtlabError):
         record = recorded(facts, found)
@@ -71,20 +97,11 @@ def keep(facts: Facts, found: Verdict) -> None:
         write(path, record.text().encode(), what="a verdict")
 
 
-def _key(record: VerdictRecord) -> tuple[str, ...]:
-    told = record.verdict
-    return (
-        record.digest,
-        record.options,
-        record.backend,
-        record.version,
-        record.target,
-        told.first,
-        told.second,
-    )
+def _key(record: VerdictRecord | StepRecord) -> tuple[str, ...]:
+    return (record.digest, record.options, record.backend, record.version, record.target, *record.about)
 
 
-def _path(record: VerdictRecord) -> Path:
+def _path(record: VerdictRecord | StepRecord) -> Path:
     name = hashlib.sha256("\0".join(_key(record)).encode()).hexdigest()
     return folder() / f"{name[:32]}.json"
 
@@ -147,7 +164,7 @@ def _beside(record: BisectionRecord) -> Path:
     return folder() / f"changes-{name[:32]}.json"
 
 
-def opened(path: str | Path) -> VerdictRecord | BisectionRecord:
+def opened(path: str | Path) -> VerdictRecord | StepRecord | BisectionRecord:
     """A record that somebody names.
 
     Raises:

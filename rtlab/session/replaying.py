@@ -9,11 +9,13 @@ from typing import TypeVar, overload
 from rtlab.core import files
 from rtlab.core.protocols import Progress
 from rtlab.errors import VariantError, boundary
+from rtlab.experiments.why import WhyTogether, step_of
 from rtlab.questions.bisection import Bisection
 from rtlab.questions.bisection import record as changes
 from rtlab.questions.bisection.record import BisectionRecord, BisectionReplay
 from rtlab.questions.why import Verdict
-from rtlab.questions.why.record import VerdictReplay, replayed
+from rtlab.questions.why.joined import Joined
+from rtlab.questions.why.record import StepRecord, StepReplay, VerdictReplay, replayed, step_replayed
 from rtlab.session import records
 from rtlab.session.bisecting import Bisections
 from rtlab.session.searches import Searches
@@ -25,8 +27,12 @@ class Replays(Bisections[R], Searches[R]):
     """Writes records, and asks theirs again."""
 
     @boundary("write a record")
-    def record(self, found: Verdict | Bisection, path: str | Path, *, variant: str | Sequence[str]) -> Path:
-        """Write a verdict, or what changed between two variants, as JSON with all that it holds for; gives the path.
+    def record(
+        self, found: Verdict | Joined | Bisection, path: str | Path, *, variant: str | Sequence[str]
+    ) -> Path:
+        """Write a verdict, why a step is one, or what changed between two variants, as JSON; gives the path.
+
+        With it goes all that it holds for.
 
         Args:
             found: What ``why`` or ``bisect`` gave.
@@ -47,17 +53,17 @@ class Replays(Bisections[R], Searches[R]):
     @overload
     def replay(
         self, path: str | Path, *, variant: str, progress: Progress | None = None
-    ) -> VerdictReplay: ...
+    ) -> VerdictReplay | StepReplay: ...
 
     @overload
     def replay(
         self, path: str | Path, *, variant: Sequence[str], progress: Progress | None = None
-    ) -> VerdictReplay | BisectionReplay: ...
+    ) -> VerdictReplay | StepReplay | BisectionReplay: ...
 
     @boundary("replay a record")
     def replay(
         self, path: str | Path, *, variant: str | Sequence[str], progress: Progress | None = None
-    ) -> VerdictReplay | BisectionReplay:
+    ) -> VerdictReplay | StepReplay | BisectionReplay:
         """Ask what a record answers again, with the compilers of this study, and lay both beside each other.
 
         The compiler may be another release than that of the record; the model has to be the same.
@@ -80,9 +86,19 @@ class Replays(Bisections[R], Searches[R]):
                     self._check_same(path, name, there.model, side.variant, side.digest)
             return changes.replayed(there, self.bisect(names[0], names[1], again=True, progress=progress))
         self._check_same(path, names[0], there.model, there.variant, there.digest)
+        if isinstance(there, StepRecord):
+            return self._replay_step(there, names[0], progress)
         told = there.verdict
         now = self.why(told.first, told.second, variant=names[0], again=True, progress=progress)
         return replayed(there, now)
+
+    def _replay_step(self, there: StepRecord, variant: str, progress: Progress | None) -> StepReplay:
+        """Ask why the step that does the work of a record's first node is one; where it does no other, nothing."""
+        facts = self.facts_of(variant)
+        layer = step_of(facts, there.step.nodes[0])
+        several = WhyTogether(facts.prepared.model, facts.engine, facts.variant, layer).several
+        now = self.why(layer, variant=variant, again=True, progress=progress) if several else None
+        return step_replayed(there, facts.engine.title, now)
 
     def _check_same(self, path: str | Path, name: str, model: str, variant: str, digest: str) -> None:
         """See that a record is of the graph that a variant was built from.

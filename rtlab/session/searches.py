@@ -9,7 +9,7 @@ from typing import Any, TypeVar, overload
 
 from rtlab.backends.bench import OrtBench
 from rtlab.backends.reference import evaluator, runner_of, stand_in
-from rtlab.core.facts import Ranked
+from rtlab.core.facts import Facts, Ranked
 from rtlab.core.peaks import Peaks
 from rtlab.core.protocols import Progress
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Rewrite, Variant
@@ -232,7 +232,7 @@ class Searches(Observations[R]):
         The compiler of the variant is asked, by experiment. What was found before a cancel, or within the budget, is
         kept. Where it cannot be asked, as of an engine that was read from files, what these report of two nodes is
         told. A verdict on two nodes is kept in the user's cache too: asked once more of the same model, compiler and
-        target, it is told at once, with the date on which it was found.
+        target, it is told at once, with the date on which it was found; and so is what was found of a step.
 
         Args:
             node: One of two neighbours; or without ``other`` a node, or a layer by its id, whose step is asked about.
@@ -252,15 +252,7 @@ class Searches(Observations[R]):
         """
         facts = self.facts_of(variant)
         if other is None:
-            layer = step_of(facts, node)
-            step = WhyTogether(facts.prepared.model, facts.engine, facts.variant, layer)
-            allowed = Allowance(seconds, builds)
-            with watching(progress) as watched:
-                return self._search(
-                    step,
-                    Rig(asked_of(facts), watched, allowed),
-                    functools.partial(self._keep_joined, variant),
-                )
+            return self._step(facts, node, Allowance(seconds, builds), again=again, progress=progress)
         first, second = neighbours(self.model, node, other)
         keep = functools.partial(self._keep_verdict, variant)
         reason = unaskable(facts)
@@ -279,6 +271,23 @@ class Searches(Observations[R]):
         experiment = WhyApart(facts.prepared.model, facts.engine, facts.variant, first, second)
         with watching(progress) as watched:
             found = self._search(experiment, Rig(builder, watched, Allowance(seconds, builds)), keep)
+        records.keep(facts, found)
+        return found
+
+    def _step(
+        self, facts: Facts, node: str, allowed: Allowance, *, again: bool, progress: Progress | None
+    ) -> Joined:
+        """Why the nodes of a step are one, as it was found before, or by experiment."""
+        step = WhyTogether(facts.prepared.model, facts.engine, facts.variant, step_of(facts, node))
+        builder, keep = asked_of(facts), functools.partial(self._keep_joined, facts.name)
+        if again:
+            forget(builder)
+        elif (before := records.recall_step(facts, step.layer, step.nodes)) is not None:
+            keep(before)
+            self._changed()
+            return before
+        with watching(progress) as watched:
+            found = self._search(step, Rig(builder, watched, allowed), keep)
         records.keep(facts, found)
         return found
 

@@ -13,6 +13,7 @@ import pytest
 
 import rtlab
 from rtlab import backends
+from rtlab.core.protocols import Ruled as Explained
 from rtlab.errors import RunError, Unavailable
 from rtlab.testing import Check, ReferenceBackend, conformance, tiny_model
 
@@ -192,6 +193,40 @@ def test_a_planted_bug_is_noticed(plant: Plant, check: str, words: str) -> None:
     found = failing(plant(type(documented()))())
     assert check in found
     assert re.search(words, found[check])
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (
+            lambda told: dataclasses.replace(told, fused=not told.fused, rule="a rule"),
+            "and in its engine they are",
+        ),
+        (lambda told: dataclasses.replace(told, rule=""), "that they are one layer, by no rule"),
+        (lambda told: dataclasses.replace(told, source=""), "has no source"),
+        (lambda told: dataclasses.replace(told, text="perhaps"), 'is no sentence: "perhaps"'),
+        (lambda told: told.fused, "and a Ruled belongs there"),
+    ],
+)
+def test_rules_that_are_not_those_of_the_engines_are_noticed(change, words) -> None:
+    class Bug(type(backends.get("classic"))):  # type: ignore[misc]
+        def explain(self, *asked: Any) -> Any:
+            return change(super().explain(*asked))
+
+    check = "tells of two nodes what its engines show, with a rule and its source"
+    assert words in failing(Bug())[check]
+
+
+def test_rules_of_what_cannot_be_built_are_noticed() -> None:
+    class Bug(type(backends.get("classic"))):  # type: ignore[misc]
+        def explain(self, model: Any, *asked: str) -> Any:
+            return Explained(None, "", "nowhere", "Nobody knows.")
+
+    found = failing(Bug())
+    assert (
+        "it explains an operator that nobody knows"
+        in found["refuses to tell of a model that it cannot compile, in words"]
+    )
 
 
 def test_what_is_not_available_is_asked_for_words_only() -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
+import releases
 import rtlab
-from rtlab import backends
+from rtlab import backends, cli
 from rtlab.questions import rules
 from rtlab.session.cataloguing import ask_rules
 from rtlab.testing import tiny_model
@@ -92,3 +94,26 @@ def test_int8_is_told_to_requantize_outside_beside_the_layers_of_fp32() -> None:
     assert (
         told in next(f for f in study.ask("findings", variant="int8").noun.items if f.rule == rule).evidence
     )
+
+
+@pytest.mark.parametrize(
+    "told", [["--compiler", releases.QUICK], ["--compiler", "1.6", "--backend", "tensorrt-rtx"]]
+)
+def test_a_release_that_is_kept_is_asked_the_catalogue(told, capsys) -> None:
+    if why := releases.missing(releases.QUICK):
+        pytest.skip(why)
+    assert 0 == cli.main(
+        ["rules", "--build", "--target", "sm86", "--case", "conv-relu-fp16", "--json", *told]
+    )
+    found = json.loads(capsys.readouterr().out)
+    assert ("TensorRT-RTX", releases.QUICK) == (found["compiler"], found["version"])
+    assert ["fused"] == [r["found"] for r in found["rules"]]
+
+
+def test_a_release_of_another_backend_and_a_table_that_there_is_not_are_refused(capsys) -> None:
+    assert 1 == cli.main(["rules", "--compiler", "1.6"])
+    assert 'Cannot show what "1.6" fuses: there are tables of' in capsys.readouterr().err
+    if why := releases.missing(releases.QUICK):
+        pytest.skip(why)
+    assert 1 == cli.main(["rules", "--build", "--backend", "onnxruntime", "--compiler", releases.QUICK])
+    assert "it is a release of another backend" in capsys.readouterr().err

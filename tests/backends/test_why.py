@@ -295,6 +295,15 @@ def test_the_command_line_advises_and_keeps_records(tmp_path, capsys) -> None:
     assert "0 builds now; --again asks anew" in capsys.readouterr().out
     assert 0 == cli.main(["why", str(path), "--replay", str(record), *how])
     assert capsys.readouterr().out.splitlines()[0].endswith(": the same")
+    # A step too.
+    step = tmp_path / "step.json"
+    assert 0 == cli.main(["why", str(path), "stem/Relu", *how, "-o", str(step)])
+    assert "0 builds now" not in capsys.readouterr().out
+    assert 0 == cli.main(["why", str(path), "stem/Relu", *how])
+    assert "0 builds now; --again asks anew" in capsys.readouterr().out
+    assert 0 == cli.main(["why", str(path), "--replay", str(step), *how])
+    assert "nodes in one step" in (first := capsys.readouterr().out.splitlines()[0])
+    assert first.endswith(": the same")
     assert 0 == cli.main(["advise", str(path), *how])
     assert "missed fusions" in capsys.readouterr().out
     assert 1 == cli.main(["why", str(path), *how])

@@ -295,6 +295,76 @@ def test_a_verdict_holds_for_the_engine_that_was_asked_about() -> None:
     assert {} == dict(kept.built(dataclasses.replace(facts, engine=engine_of(facts.source))).verdicts)
 
 
+class Choosy(Ruled):
+    """A ReLU joins the convolution before it where nothing stands between, or where its value is no output."""
+
+    def _makers(self, model, node):
+        found = model.by_id[node]
+        if found.op not in {"Relu", "Identity"}:
+            return super()._makers(model, node)
+        maker = model.producers.get(found.inputs[0])
+        if maker is None:
+            return []
+        if maker.op == "Identity":
+            shown = model.producers[maker.inputs[0]].outputs[0] in model.outputs
+            return [] if shown else [maker.id]
+        return [maker.id] if found.op == "Relu" or found.inputs[0] not in model.outputs else []
+
+
+def test_of_several_changes_that_do_alone_the_one_that_keeps_the_outputs_is_named() -> None:
+    """The output is asked about first, and to hide it does as well; without the node that does nothing all stays."""
+    found = model(conv("x", "c"), node("Identity", "c", "i"), node("Relu", "i", "y"), outputs=("y", "c"))
+    engine = Choosy().build(BuildRequest(found, Variant()), Silent())
+    verdict = carry_out(WhyApart(found, engine, Variant(), "conv_c", "Relu_y"), Rig(Choosy(), None))
+    alone = {t.change for t in verdict.experiments if t.fused and t.where == "the whole model"}
+    assert {'do not mark "c" as an output', 'remove Identity "Identity_i"'} == alone
+    assert (("identity",), True, ("drop Identity_i",)) == (verdict.causes, verdict.remedy, verdict.rewrites)
+
+
+class Spoilt(Ruled):
+    """Joins nothing in a large graph without any Identity: either of two remedies pays, and both together do not."""
+
+    def _makers(self, model, node):
+        ops = [n.op for n in model.top]
+        return super()._makers(model, node) if len(ops) < 5 or "Identity" in ops else []
+
+
+def twice() -> Model:
+    """Two convolutions with an Identity before the ReLU of each; three more joined to the second one."""
+    return model(
+        conv("x", "c"),
+        node("Identity", "c", "i"),
+        node("Relu", "i", "r"),
+        conv("r", "d"),
+        node("Identity", "d", "j"),
+        node("Relu", "j", "s"),
+        node("Relu", "s", "t"),
+        node("Relu", "t", "y"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("compiler", "forms", "layers"),
+    [
+        # Four layers: a convolution, and what does nothing with the ReLU behind it; each twice.
+        (Ruled, ("drop Identity_i", "drop Identity_j"), (4, 2)),
+        # One alone leaves three; of both, which are as good, the first that was tried. Together there are six.
+        (Spoilt, ("drop Identity_i",), (4, 3)),
+    ],
+)
+def test_remedies_are_taken_together_only_where_that_is_better_than_one_of_them(
+    compiler, forms, layers
+) -> None:
+    study = rtlab.Study(twice())
+    study.add("fp32", backend=compiler())
+    study.run(compare=False)
+    told = study.advise("fp32")
+    assert told.every is not None
+    assert (forms, layers) == (told.every.rewrites, told.every.layers)
+    assert {(4, 3)} == {c.remedy.layers for c in told.causes if c.remedy}
+    assert told.every.keeps
+
+
 def joined(found: Model, layer: int, compiler: Ruled | None = None, **more: object) -> Joined:
     engine = engine_of(found)
     rig = Rig(compiler or Ruled(), None, Allowance(**more))  # type: ignore[arg-type]
@@ -316,6 +386,68 @@ def test_a_step_is_one_as_long_as_nobody_else_sees_its_values() -> None:
     assert [2, 3, 2, 3] == [p.layers for p in told.experiments]
     assert "2 values between them are never written to memory" in told.text
     assert 'Conv and BatchNormalization are apart once you mark "c" as an output or let another' in told.text
+
+
+def asked_step(compiler: Ruled, name: str = "fp32") -> rtlab.Study:
+    study = rtlab.Study(tiny_model(batch=1))
+    study.add(name, backend=compiler)
+    return study.run(compare=False)
+
+
+def test_a_step_that_was_asked_about_is_told_at_once_with_its_date_and_asked_again_when_wanted() -> None:
+    compiler = Ruled()
+    first = asked_step(compiler).why("stem/Relu", variant="fp32")
+    assert (False, True) == (first.recalled, first.builds > 0)
+    assert first.asked[:2] == "20"
+    other = asked_step(compiler)
+    built = len(compiler.built)
+    second = other.why("stem/Conv", variant="fp32")
+    assert dataclasses.replace(first, recalled=True) == second, "by another node of the same step"
+    assert built == len(compiler.built)
+    assert second is other._kept.joined["fp32"][second.layer]
+    assert second.dated == f"asked on {first.asked[:16].replace('T', ' ')} UTC, 0 builds now"
+    anew = other.why("stem/Relu", variant="fp32", again=True)
+    assert not anew.recalled
+    assert len(compiler.built) > built
+    assert not asked_step(compiler).why("stem/Relu", variant="fp32", again=True).recalled
+
+
+def test_a_step_of_another_release_is_another_question_and_what_is_not_finished_is_not_kept() -> None:
+    class Next(Ruled):
+        def build(self, request, progress):
+            return dataclasses.replace(super().build(request, progress), version="2.0")
+
+    study = asked_step(Ruled())
+    assert not study.why("stem/Relu", variant="fp32", builds=1).whole
+    assert not study.why("stem/Relu", variant="fp32").recalled
+    assert study.why("stem/Relu", variant="fp32").recalled
+    assert not asked_step(Next()).why("stem/Relu", variant="fp32").recalled
+
+
+def test_a_record_of_a_step_is_replayed_and_says_what_is_not_the_same(tmp_path) -> None:
+    study = asked_step(Ruled())
+    found = study.why("stem/Relu", variant="fp32")
+    path = study.record(found, tmp_path / "step.json", variant="fp32")
+    same = study.replay(path, variant="fp32")
+    assert same.same
+    assert (found.nodes, found.nodes) == (same.nodes, same.nodes_now)
+    assert len(found.experiments) == len(same.experiments) > 0
+    assert all(e.reached for e in same.experiments)
+
+    class Loose(Ruled):
+        """Joins nothing."""
+
+        def _makers(self, model, node):
+            return []
+
+    other = asked_step(Loose()).replay(path, variant="fp32")
+    assert not other.same
+    assert ((), [False] * len(found.experiments)) == (other.nodes_now, [e.reached for e in other.experiments])
+    made = rtlab.Study(model(conv("x", "c"), node("Relu", "c", "y")))
+    made.add("fp32", backend=Ruled())
+    made.run(compare=False)
+    with pytest.raises(rtlab.errors.VariantError, match="was built from another graph"):
+        made.replay(path, variant="fp32")
 
 
 def test_what_holds_together_whatever_is_tried_is_told() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import functools
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
@@ -49,15 +50,24 @@ class WhyTogether:
     layer: str
     partial: ClassVar[bool] = True
 
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes whose work the step does, in the data's way."""
+        run = {*related(self.engine, self.model, self.model).run(self.layer)}
+        return tuple(n.id for n in self.model.top if n.id in run)
+
+    @property
+    def several(self) -> bool:
+        """Whether two of them are neighbours, so that there is something to ask."""
+        return any(_seams(self.model, self.nodes))
+
     def steps(self, rig: Rig[Builder]) -> Iterator[Joined]:
         """What is known after each build.
 
         Raises:
             VariantError: the step does the work of no two neighbours.
         """
-        relation = related(self.engine, self.model, self.model)
-        sizes = open_sizes(self.model, self.variant.options)
-        nodes = tuple(n.id for n in self.model.top if n.id in {*relation.run(self.layer)})
+        sizes, nodes = open_sizes(self.model, self.variant.options), self.nodes
         seams = list(_seams(self.model, nodes))
         if not seams:
             raise VariantError(
@@ -67,6 +77,8 @@ class WhyTogether:
         rig.phase("Asking the compiler", 2 * len(seams))
         oracle = Oracle(self.variant, rig, sizes)
         found: list[Parting] = []
+        asked_at = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        left = len(seams)
         values = dict.fromkeys(v for _, _, v in seams)
         taken = [moving(self.model, v, self.engine) for v in values]
         saved = None if None in taken else sum(t for t in taken if t is not None)
@@ -82,6 +94,8 @@ class WhyTogether:
                 oracle.seconds,
                 self.engine.title,
                 inputs_of(self.model),
+                whole=not left,
+                asked=asked_at,
             )
 
         yield known()
@@ -91,9 +105,11 @@ class WhyTogether:
             return
         where, part = place
         tries = [(seam[:2], change) for seam in seams for change in _partings(part, seam[2])]
+        left = len(tries)
         for pair, change in rig.each(tries, DOING):
             built = oracle.build(changes.applied(part, [change]), change.words, where, pair)
             found.append(_parting(*pair, built.trial))
+            left -= 1
             yield known()
 
     def _place(self, oracle: Oracle, nodes: Sequence[str], pair: tuple[str, str]) -> tuple[str, Model] | None:

@@ -175,19 +175,20 @@ def save(table: FusionRules, path: Path) -> None:
     path.write_text(markdown(table) if path.suffix == ".md" else written(table), "utf-8")
 
 
-def shipped(backend: str | None = None, target: str | None = None) -> FusionRules:
-    """The newest table that rtlab brings along, of a compiler and a target where these are named.
+def shipped(backend: str | None = None, target: str | None = None, release: str | None = None) -> FusionRules:
+    """The newest table that rtlab brings along, of a compiler, a target and a release where these are named.
 
     Raises:
         ReadError: there is none.
     """
     for table in tables():
-        if backend in {None, _short(table.compiler)} and target in {None, table.target}:
+        known = release is None or f"{table.version}.".startswith(f"{release}.")
+        if known and backend in {None, _short(table.compiler)} and target in {None, table.target}:
             return table
-    known = quoted(f"{_short(t.compiler)} {t.version} {t.target}" for t in tables())
-    asked = " for ".join(filter(None, (backend, target)))
+    there = quoted(f"{_short(t.compiler)} {t.version} {t.target}" for t in tables())
+    asked = " for ".join(filter(None, (" ".join(filter(None, (backend, release))), target)))
     raise ReadError(
-        f'Cannot show what "{asked}" fuses: there are tables of {known}. Give --build to ask a compiler that is here.'
+        f'Cannot show what "{asked}" fuses: there are tables of {there}. Give --build to ask a compiler that is here.'
     )
 
 

@@ -34,6 +34,11 @@ CAUSES: dict[Cause, str] = {
 }
 
 
+def dated(asked: str, *, recalled: bool) -> str:
+    """When something was asked, in words, of the time in ISO 8601; ``recalled`` is what was known before."""
+    return f"asked on {asked[:16].replace('T', ' ')} UTC{', 0 builds now' if recalled else ''}"
+
+
 @dataclasses.dataclass(frozen=True)
 class FusionTrial:
     """One experiment: what was changed, and what the compiler made of it.
@@ -98,7 +103,7 @@ class Verdict:
     @property
     def dated(self) -> str:
         """When it was asked, in words; what is built now is told where that is nothing."""
-        return f"asked on {self.asked[:16].replace('T', ' ')} UTC{', 0 builds now' if self.recalled else ''}"
+        return dated(self.asked, recalled=self.recalled)
 
     @property
     def cause(self) -> Annotated[str, Meaning()]:

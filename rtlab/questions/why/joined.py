@@ -6,6 +6,7 @@ import dataclasses
 from typing import Annotated
 
 from rtlab.core.schema import Meaning
+from rtlab.questions.why import dated
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,6 +41,9 @@ class Joined:
         seconds: The time that all of it took.
         compiler: Compiler, release and target, of which alone it holds.
         shapes: The shapes of the model's inputs that it holds for.
+        whole: Whether all that was to be tried was.
+        asked: When, in ISO 8601.
+        recalled: Whether that was before, and nothing was built now.
     """
 
     layer: Annotated[str, Meaning("Layer", links="layers")]
@@ -53,3 +57,11 @@ class Joined:
     seconds: Annotated[float, Meaning("Took", "s", "measured")] = 0.0
     compiler: Annotated[str, Meaning("Compiler")] = ""
     shapes: Annotated[str, Meaning("Shapes")] = ""
+    whole: bool = True
+    asked: Annotated[str, Meaning("Asked on")] = ""
+    recalled: Annotated[bool, Meaning("Asked before")] = False
+
+    @property
+    def dated(self) -> str:
+        """When it was asked, in words; what is built now is told where that is nothing."""
+        return dated(self.asked, recalled=self.recalled)

@@ -133,7 +133,7 @@ def _step(scene: Scene, layer: str, settings: list[Setting]) -> Panel:
         columns=table.columns() if found.experiments else [],
         rows=table.rows(),
         links={"pair": own, **table.links()},
-        notes=[f"Holds for {found.compiler}, {found.shapes}."],
+        notes=[f"Holds for {found.compiler}, {found.shapes}{'; ' + found.dated if found.asked else ''}."],
     )
 
 

@@ -159,3 +159,14 @@ def test_a_study_is_asked_what_its_compiler_fuses() -> None:
     study.run(compare=False)
     with pytest.raises(ReadError, match="nobody asked this compiler"):
         study.ask("rules", variant="here")
+
+
+def test_a_table_is_of_the_release_that_is_named() -> None:
+    newest = rules.tables()[0]
+    major, minor = newest.version.split(".")[:2]
+    assert newest == rules.shipped("tensorrt-rtx", None, f"{major}.{minor}")
+    assert newest == rules.shipped(release=newest.version)
+    with pytest.raises(ReadError, match=f'Cannot show what "tensorrt-rtx {minor}" fuses: .* Give --build'):
+        rules.shipped("tensorrt-rtx", None, minor)
+    with pytest.raises(ReadError, match=f"{major}.{minor[:-1]}"):
+        rules.shipped(None, None, f"{newest.version[:-1]}")
