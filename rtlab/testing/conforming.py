@@ -12,27 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, helper
 
 from rtlab.core.buildlog import Entry
 from rtlab.core.engine import Engine
-from rtlab.core.model import Model, wrap
+from rtlab.core.model import Model
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
-from rtlab.core.protocols import (
-    ROLES,
-    Availability,
-    Backend,
-    BuildRequest,
-    Capabilities,
-    Limits,
-    lacking,
-)
+from rtlab.core.protocols import ROLES, Availability, Backend, BuildRequest, Capabilities, Limits, lacking
 from rtlab.core.trace import Outputs, Profile
 from rtlab.core.variant import Precision, Target, Variant
 from rtlab.errors import BuildError, Cancelled, ReadError, RtlabError, RunError, Unavailable, VariantError
 from rtlab.testing.assertions import digest, hold, in_words, named, raised
-from rtlab.testing.explaining import check_rules
+from rtlab.testing.explaining import odd, rule_checks
 from rtlab.testing.facts import check_engine, check_profile
 from rtlab.testing.fakes import tiny_model
 from rtlab.testing.networks import expected, product
@@ -152,8 +143,7 @@ class _Trial:
             if able.builds:
                 yield "forces a tactic that it timed, in a copy of its timing cache", self.forces
         if able.explains and able.builds:
-            yield "tells of two nodes what its engines show, with a rule and its source", self.explains
-            yield "refuses to tell of a model that it cannot compile, in words", self.explains_no_other
+            yield from rule_checks(self.backend, self.model, lambda: self.engine)
         if able.reads:
             yield "refuses files that are none of its own, in words", self.refuses_to_read
             if self.files:
@@ -273,27 +263,9 @@ class _Trial:
         else:
             hold(engine.target in self.able.targets, f'it says that it built for "{wanted}"')
 
-    def _odd(self) -> Model:
-        """A model with an operator that nobody knows."""
-        node = helper.make_node("Nobody", ["x"], ["y"], name="odd", domain="of.nowhere")
-        value = functools.partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT, shape=[1, 4])
-        graph = helper.make_graph([node], "odd", [value("x")], [value("y")])
-        imports = [helper.make_opsetid("", 17), helper.make_opsetid("of.nowhere", 1)]
-        return wrap(helper.make_model(graph, opset_imports=imports, ir_version=9), name="odd")
-
     def unknown_operator(self) -> None:
-        error = raised(lambda: self._build(self._odd()), "it builds an operator that nobody knows")
+        error = raised(lambda: self._build(odd()), "it builds an operator that nobody knows")
         in_words(error, BuildError)
-
-    def explains(self) -> None:
-        check_rules(self.backend, self.model, self.engine)
-
-    def explains_no_other(self) -> None:
-        proto = self._odd().proto()
-        proto.graph.node.append(helper.make_node("Relu", ["y"], ["z"], name="behind"))
-        proto.graph.output[0].name = "z"
-        told = functools.partial(self.backend.explain, wrap(proto, name="odd"), "odd", "behind")
-        in_words(raised(told, "it explains an operator that nobody knows"), BuildError)
 
     def build_stops(self) -> None:
         error = raised(lambda: self._build(progress=_Stopped()), "it builds although it was asked to stop")

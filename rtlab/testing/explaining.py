@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Iterator
+
+from onnx import TensorProto, helper
+
 from rtlab.core.engine import Engine
-from rtlab.core.model import Model
+from rtlab.core.model import Model, wrap
 from rtlab.core.protocols import Explainer, Ruled
-from rtlab.testing.assertions import hold
+from rtlab.errors import BuildError
+from rtlab.testing.assertions import hold, in_words, raised
+
+
+def rule_checks(
+    backend: Explainer, model: Model, engine: Callable[[], Engine]
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    """The checks of an ``Explainer``, by what they hold; ``engine`` is what it builds of the model."""
+    yield (
+        "tells of two nodes what its engines show, with a rule and its source",
+        lambda: check_rules(backend, model, engine()),
+    )
+    yield (
+        "refuses to tell of a model that it cannot compile, in words",
+        functools.partial(refuses_odd, backend),
+    )
 
 
 def check_rules(backend: Explainer, model: Model, engine: Engine) -> None:
@@ -33,6 +53,28 @@ def check_rules(backend: Explainer, model: Model, engine: Engine) -> None:
             f"it says {both} that they are {_words(shared=told.fused)}, and in its engine they are "
             f"{_words(shared=shared)}",
         )
+
+
+def odd() -> Model:
+    """A model with an operator that nobody knows, ``odd``, and one behind it that everybody does."""
+    nodes = [
+        helper.make_node("Nobody", ["x"], ["y"], name="odd", domain="of.nowhere"),
+        helper.make_node("Relu", ["y"], ["z"], name="behind"),
+    ]
+    value = functools.partial(helper.make_tensor_value_info, elem_type=TensorProto.FLOAT, shape=[1, 4])
+    graph = helper.make_graph(nodes, "odd", [value("x")], [value("z")])
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("of.nowhere", 1)]
+    return wrap(helper.make_model(graph, opset_imports=imports, ir_version=9), name="odd")
+
+
+def refuses_odd(backend: Explainer) -> None:
+    """Ask about a node that nobody knows.
+
+    Raises:
+        AssertionError: it tells something, or refuses it not as is promised.
+    """
+    told = functools.partial(backend.explain, odd(), "odd", "behind")
+    in_words(raised(told, "it explains an operator that nobody knows"), BuildError)
 
 
 def _words(*, shared: bool) -> str:
