@@ -6,6 +6,7 @@ its time is over, or when it fails. The engine that was compiled stands whatever
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -20,8 +21,9 @@ from rtlab.core.protocols import BuildRequest, Progress, Runner
 from rtlab.core.stage import Budget, Stage, Standing, Why, Within
 from rtlab.core.task import Predictions
 from rtlab.core.variant import Precision
-from rtlab.errors import Cancelled, RtlabError, told
+from rtlab.errors import BackendError, Cancelled, RtlabError, told
 from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
+from rtlab.quantize import rewrites
 from rtlab.quantize.shadow import Shadowed, shadowed
 from rtlab.questions.accuracy import errors as _accuracy
 from rtlab.questions.accuracy.errors import Comparison
@@ -255,11 +257,15 @@ class _Measuring:
         # What was compared before without shadows goes on without.
         shadow = None
         if not self._itself and comparison.shadowed:
-            shadow = shadowed(model, ready.emulate(self.progress), ready.scales)
-        comparison.shadowed = shadow is not None
+            # Nodes in another form may write other values than the source's.
+            source = rewrites.rewritten(model, job.variant.rewrites) if ready.reference is None else model
+            shadow = shadowed(source, ready.emulate(self.progress), ready.scales)
+            if shadow is not None and not shadow.model.values.keys() >= {*names}:
+                shadow = None
         wanted = len(data)
         reader = evaluator()
-        plain = reference(model if shadow is None else shadow.model, within)
+        plain, shadow = _opened(model, shadow, within)
+        comparison.shadowed = shadow is not None
         within.phase("Comparing values", wanted)
         limit = job.limits.seconds
         try:
@@ -307,6 +313,14 @@ class _Measuring:
                 self.result = dataclasses.replace(self.result, score=score)
                 self._stand(Stage.SCORED, held.samples, len(data), "samples")
         self._settle(Stage.SCORED)
+
+
+def _opened(model: Model, shadow: Shadowed | None, within: Within) -> tuple[Engine, Shadowed | None]:
+    """The reference with its shadows, or without where these are beyond what runs here."""
+    if shadow is not None:
+        with contextlib.suppress(BackendError):
+            return reference(shadow.model, within), shadow
+    return reference(model, within), None
 
 
 def _scalars(shadow: Shadowed | None, group: Sequence[str]) -> tuple[str, ...]:

@@ -59,3 +59,13 @@ def test_of_an_engine_that_runs_itself_nothing_is_known_of_what_nodes_make():
     found = accuracy(errors, model)
     assert found.values[0].own_sqnr is None
     assert found.guilty() == ()
+
+
+def test_of_nodes_in_another_form_what_they_make_is_known_too():
+    sample = rtlab.samples.load("digits_outlier")
+    study = rtlab.Study(sample.model, data=sample.calibration.take(8))
+    fold = next(n.id for n in sample.model.top if n.op == "BatchNormalization")
+    study.add("int8", calibrator="minmax", backend="onnxruntime", rewrites=[f"fold {fold}"])
+    found = study.run()["int8"].accuracy
+    assert found.samples == 8
+    assert found.guilty(1)
