@@ -141,7 +141,7 @@ def test_errors_are_told_from_the_worst_on(study) -> None:
     told = made.run().ask("accuracy", variant="half")
     errors = made["half"].accuracy
     assert sorted(v.sqnr for v in errors.values) == told.frame().sqnr.tolist()
-    assert ({"sqnr": "dB"}, "measured") == (
+    assert ({"sqnr": "dB", "own_sqnr": "dB", "saturated": "%"}, "measured") == (
         told.frame().attrs["units"],
         told.frame().attrs["origins"]["rmse"],
     )
