@@ -137,7 +137,7 @@ def export(
     """Write the prepared model, its scales beside it, and on demand a calibration cache.
 
     Where the variant has nodes in another form, a script beside it does that to the original file; their precision is
-    no part of it. Siblings that become one convolution are in the model alone, and then there is no script.
+    no part of it.
 
     A file that the model was read from is never written to. ``version`` is what the head of the cache names.
 

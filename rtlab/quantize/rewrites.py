@@ -79,14 +79,11 @@ def rewritten(model: Model, rewrites: Sequence[Rewrite]) -> Model:
 
 
 #: The forms that the script of ``patch`` knows.
-_SCRIPTED = frozenset({"fold", "pool", "drop"})
+_SCRIPTED = frozenset({"fold", "pool", "drop", "merge"})
 
 
 def scripted(rewrites: Iterable[Rewrite]) -> bool:
-    """Whether there are rewrites, and ``patch`` can write all of them down.
-
-    Siblings that become one, and a transposition that moves, it cannot.
-    """
+    """Whether there are rewrites, and ``patch`` can write all of them down; a transposition that moves it cannot."""
     kinds = {r.kind for r in rewrites}
     return bool(kinds) and kinds <= _SCRIPTED
 
@@ -101,7 +98,9 @@ def patch(model: Model, rewrites: Sequence[Rewrite]) -> str:
     edits = []
     for rewrite in rewrites:
         node = model.by_id[rewrite.node]
-        area = list(_area(model, node)) if rewrite.kind == "pool" else []
+        area: list[int] | list[str] = list(_area(model, node)) if rewrite.kind == "pool" else []
+        if rewrite.kind == "merge":
+            area = [model.by_id[n].outputs[0] for n in siblings(model, node)]
         edits.append((rewrite.kind, node.outputs[0], area))
     shapes = {n: list(model.input_shape(n)) for n in model.inputs}
     text = (resources.files(__package__) / "patcher.txt").read_text("utf-8")

@@ -348,3 +348,17 @@ def test_the_files_are_a_text_and_a_part_with_its_logs() -> None:
     with zipfile.ZipFile(io.BytesIO(report.packed(found, made.model))) as files:
         assert {"report.md", "1/part.onnx", "1/first.log", "1/second.log"} == {*files.namelist()}
         assert found.changes[0].part == len(rtlab.load(files.read("1/part.onnx"), name="part").top)
+
+
+def test_the_part_shows_all_that_turned_at_a_place() -> None:
+    """The sum joins what it reads and loses what reads it: of two nodes only one of the two would be seen."""
+
+    class Odd(Newer):
+        def _makers(self, model, node):
+            return [] if model.by_id[node].op == "Relu" else super()._makers(model, node)
+
+    (change,) = (
+        study(chain("Tanh", "Exp", "Add", "Relu", "Tanh"), Older(), Odd()).bisect("old", "new").changes
+    )
+    assert "one step now: Exp1 and Add2; apart now: Add2 and Relu3" in change.cause
+    assert {"Exp1", "Add2", "Relu3"} <= {n.id for n in change.shown.models[0].top}

@@ -121,3 +121,45 @@ def test_only_a_variant_with_other_forms_has_a_script(tmp_path, rewritten) -> No
     study.add("v", rewrites=FORMS if rewritten else (), backend="onnxruntime")
     done = study.export("v", tmp_path / "out.onnx")
     assert rewritten == (done.patch is not None) == (tmp_path / "out.patch.py").exists()
+
+
+def siblings(path: Path, opset: int) -> Path:
+    """Three convolutions of one value, one of which has no bias; one's result is read before the next is computed."""
+    rng = np.random.default_rng(5)
+    numbers = {f"w{i}": (w, 3, 1, 1) for i, w in enumerate((4, 2, 3))} | {"b0": (4,), "b2": (3,)}
+    weights = [numpy_helper.from_array(rng.normal(0, 1, s).astype(np.float32), n) for n, s in numbers.items()]
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="before"),
+        helper.make_node("Conv", ["r", "w0", "b0"], ["c0"], name="one"),
+        helper.make_node("Sigmoid", ["c0"], ["s"], name="between"),
+        helper.make_node("Conv", ["r", "w1"], ["c1"], name="two"),
+        helper.make_node("Conv", ["r", "w2", "b2"], ["c2"], name="three"),
+        helper.make_node("Concat", ["s", "c1", "c2"], ["y"], name="all", axis=1),
+    ]
+    ends = [("x", [1, 3, 6, 6]), ("y", [1, 9, 6, 6]), ("c2", [1, 3, 6, 6])]
+    infos = [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in ends]
+    graph = helper.make_graph(nodes, "net", infos[:1], infos[1:], weights)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=7), path)
+    return path
+
+
+@pytest.mark.parametrize("opset", [11, 13])
+def test_the_script_merges_siblings_as_the_variant_does(tmp_path, opset: int) -> None:
+    path = siblings(tmp_path / "net.onnx", opset)
+    study = rtlab.Study(rtlab.load(path))
+    study.add("wide", rewrites=["merge one"], backend="onnxruntime")
+    done = study.export("wide", tmp_path / "out.onnx")
+    assert done.patch is not None
+    ran = run(done.patch, path, tmp_path / "patched.onnx")
+    assert 0 == ran.returncode, ran.stderr
+    patched = onnx.load(tmp_path / "patched.onnx")
+    assert ["Relu", "Conv", "Split", "Sigmoid", "Concat"] == [n.op_type for n in patched.graph.node]
+    assert {"w0", "w1", "w2"}.isdisjoint(t.name for t in patched.graph.initializer)
+    x = np.random.default_rng(1).normal(0, 1, (1, 3, 6, 6)).astype(np.float32)
+    for file in (tmp_path / "patched.onnx", done.model):
+        for was, now in zip(every(path, x), every(file, x), strict=True):
+            np.testing.assert_allclose(was, now, atol=1e-5)
+
+
+def every(path: Path, x: np.ndarray) -> list[np.ndarray]:
+    return onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"]).run(None, {"x": x})

@@ -12,6 +12,8 @@ from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import absent
 from rtlab.core.variant import Target
 from rtlab.questions.difference.diff import Difference, Side, difference
+from rtlab.relation.align import align
+from rtlab.relation.likeness import signatures
 from twins import Habits, build, network
 
 
@@ -329,3 +331,24 @@ def test_whatever_two_engines_are_every_layer_is_in_one_group(seed: int) -> None
     assert {(g.first, g.second, g.basis) for g in found.groups} == {
         (g.second, g.first, g.basis) for g in back.groups
     }
+
+
+def test_what_may_be_no_pair_is_none_wherever_it_stands() -> None:
+    """As of layers whose nodes are known to be others: like work at like places, and nothing else to be seen."""
+    shapes = [WIDE, ((32, 16, 16), (8, 16, 16))] * 3
+    one, two = (
+        engine(
+            *(
+                conv(f"{side}{i}", f"{side}v{i}" if i else "x", f"{side}v{i + 1}", s)
+                for i, s in enumerate(shapes)
+            )
+        )
+        for side in "ab"
+    )
+    signs = signatures((one, two))
+    ids = [{y.id: None for y in e.layers} for e in (one, two)]
+    found = align((one, two), signs, (ids[0], ids[1]), may=lambda a, b: (a, b) != ("a2", "b2"))
+    alike = {(m.first, m.second) for m in found}
+    assert (("a2",), ("b2",)) not in alike
+    assert {(("a0",), ("b0",)), (("a5",), ("b5",))} <= alike
+    assert [] == align((one, two), signs, (ids[0], ids[1]), may=lambda a, b: False)
