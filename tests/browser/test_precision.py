@@ -184,7 +184,17 @@ def test_calibration_works_in_notebook_7_and_by_keyboard(notebook_page) -> None:
     shown.shown("fp32")
     page, lab = shown.page, shown.lab
     page.focus(f'{EXPLORER} [data-tab="timing"]')
-    for tab in ("compare", "why", "memory", "streams", "tuning", "engine", "build", "calibration"):
+    for tab in (
+        "compare",
+        "why",
+        "memory",
+        "streams",
+        "tuning",
+        "accuracy",
+        "engine",
+        "build",
+        "calibration",
+    ):
         page.keyboard.press("ArrowRight")
         page.wait_for_selector(f'{EXPLORER} [data-tab="{tab}"][aria-selected="true"]')
     page.wait_for_selector(f'{EXPLORER} [data-control="observe"]')
