@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
-from scipy.linalg import lapack
 
 from rtlab.core.variant import Precision
 from rtlab.quantize.blocks import to_fp8
@@ -121,6 +120,9 @@ def _inverse(moments: NDArray[np.float64]) -> NDArray[np.float64]:
     ``R = J L J``, and ``U = R⁻¹``.
     """
     lower = np.linalg.cholesky(moments[::-1, ::-1])
+    # Its library takes room that a process may not have, and time that nobody should wait who reconstructs nothing.
+    from scipy.linalg import lapack
+
     inverse, wrong = lapack.dtrtri(np.asfortranarray(lower[::-1, ::-1]), lower=0)
     if wrong:
         raise np.linalg.LinAlgError("no inverse")
