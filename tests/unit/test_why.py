@@ -329,6 +329,17 @@ class Spoilt(Ruled):
         return super()._makers(model, node) if len(ops) < 5 or "Identity" in ops else []
 
 
+class Halved(Ruled):
+    """Of a large graph, a ReLU behind another one is joined to it where one Identity is there: one remedy is best."""
+
+    def _makers(self, model, node):
+        ops = [n.op for n in model.top]
+        made = super()._makers(model, node)
+        if len(ops) < 5 or ops.count("Identity") == 1:
+            return made
+        return [m for m in made if (model.by_id[m].op, model.by_id[node].op) != ("Relu", "Relu")]
+
+
 def twice() -> Model:
     """Two convolutions with an Identity before the ReLU of each; three more joined to the second one."""
     return model(
@@ -344,16 +355,18 @@ def twice() -> Model:
 
 
 @pytest.mark.parametrize(
-    ("compiler", "forms", "layers"),
+    ("compiler", "forms", "layers", "alone"),
     [
         # Four layers: a convolution, and what does nothing with the ReLU behind it; each twice.
-        (Ruled, ("drop Identity_i", "drop Identity_j"), (4, 2)),
+        (Ruled, ("drop Identity_i", "drop Identity_j"), (4, 2), (4, 3)),
         # One alone leaves three; of both, which are as good, the first that was tried. Together there are six.
-        (Spoilt, ("drop Identity_i",), (4, 3)),
+        (Spoilt, ("drop Identity_i",), (4, 3), (4, 3)),
+        # Six, for two more ReLU are alone; three with one; four with both, which pays, and less.
+        (Halved, ("drop Identity_i",), (6, 3), (6, 3)),
     ],
 )
 def test_remedies_are_taken_together_only_where_that_is_better_than_one_of_them(
-    compiler, forms, layers
+    compiler, forms, layers, alone
 ) -> None:
     study = rtlab.Study(twice())
     study.add("fp32", backend=compiler())
@@ -361,7 +374,7 @@ def test_remedies_are_taken_together_only_where_that_is_better_than_one_of_them(
     told = study.advise("fp32")
     assert told.every is not None
     assert (forms, layers) == (told.every.rewrites, told.every.layers)
-    assert {(4, 3)} == {c.remedy.layers for c in told.causes if c.remedy}
+    assert {alone} == {c.remedy.layers for c in told.causes if c.remedy}
     assert told.every.keeps
 
 
@@ -418,10 +431,28 @@ def test_a_step_of_another_release_is_another_question_and_what_is_not_finished_
             return dataclasses.replace(super().build(request, progress), version="2.0")
 
     study = asked_step(Ruled())
-    assert not study.why("stem/Relu", variant="fp32", builds=1).whole
+    begun = study.why("stem/Relu", variant="fp32", builds=3)
+    assert (False, 3, True) == (begun.whole, begun.builds, 0 < len(begun.experiments) < 4)
     assert not study.why("stem/Relu", variant="fp32").recalled
     assert study.why("stem/Relu", variant="fp32").recalled
     assert not asked_step(Next()).why("stem/Relu", variant="fp32").recalled
+
+
+def test_a_step_is_known_by_its_nodes_though_a_build_numbers_layers_anew() -> None:
+    class Numbered(Ruled):
+        """Each build gives its layers other names."""
+
+        def _layer(self, model, index, group):
+            made = super()._layer(model, index, group)
+            return dataclasses.replace(made, id=f"{len(self.built)}-{made.id}")
+
+    compiler = Numbered()
+    first = asked_step(compiler).why("stem/Relu", variant="fp32")
+    other = asked_step(compiler)
+    second = other.why("stem/Relu", variant="fp32")
+    assert second.recalled
+    assert first.layer != second.layer
+    assert second.layer in {layer.id for layer in other["fp32"].engine.layers}
 
 
 def test_a_record_of_a_step_is_replayed_and_says_what_is_not_the_same(tmp_path) -> None:

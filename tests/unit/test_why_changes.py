@@ -118,6 +118,48 @@ def test_a_size_that_nothing_tells_is_said() -> None:
         found.variant(other, Variant.of("fp32", options=OPTIONS))
 
 
+def test_a_size_that_follows_from_two_is_fixed_with_either() -> None:
+    """Rows times batch, as a Reshape makes: with one of them fixed it is no symbol of the other alone."""
+    made = strided().proto()
+    made.graph.initializer.append(numpy_helper.from_array(np.array([-1, 4], np.int64), "s"))
+    made.graph.node.pop()
+    made.graph.node.append(helper.make_node("Reshape", ["r", "s"], ["y"], name="rows"))
+    made.graph.node.append(helper.make_node("Sigmoid", ["y"], ["z"], name="behind"))
+    made.graph.output[0].name = "z"
+    found = opened(rtlab.load(made, name="rows"))
+    product = str((found.model.values["y"].shape or ())[0])
+    # 3 channels of 3, 4 and 5 rows, for 1, 2 and 8 pictures.
+    assert ((9, 24, 120),) == found.extents[product]
+    assert {"N", "H"} == found.driven[product]
+    part = cutting.cut(found.model, {"behind": None}, still_open=True)
+    for change in found.fixed(part):
+        assert (24, 4) == changes.applied(part, [change]).values["y"].shape
+
+
+def test_what_leads_from_one_to_the_other_comes_along_where_no_product_is_among_it() -> None:
+    """SiLU's Sigmoid does; the convolution of a residual block stays."""
+    size = [1, 2, 8, 8]
+    nodes = [
+        helper.make_node("Relu", ["x"], ["c"], name="relu"),
+        helper.make_node("Sigmoid", ["c"], ["s"], name="gate"),
+        helper.make_node("Mul", ["c", "s"], ["m"], name="mul"),
+        helper.make_node("Conv", ["m", "w"], ["d"], name="conv", pads=[1] * 4),
+        helper.make_node("Add", ["d", "m"], ["y"], name="sum"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, size)],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, size)],
+        [numpy_helper.from_array(np.ones((2, 2, 3, 3), np.float32), "w")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = rtlab.load(made, name="net")
+    known = set(model.by_id)
+    assert {"relu", "gate", "mul"} == known & set(cutting.alone(model, ("relu", "mul")).by_id)
+    assert {"mul", "sum"} == known & set(cutting.alone(model, ("mul", "sum")).by_id)
+
+
 # --- types ---------------------------------------------------------------------------------------------------------
 
 
@@ -176,6 +218,28 @@ def test_each_of_two_nodes_gets_the_type_of_the_other_and_nobody_else_another_on
         )
         for was, now in zip(ran(model), ran(changed), strict=True):
             np.testing.assert_allclose(now, was, atol=0.02)
+
+
+def test_what_is_no_number_of_the_type_keeps_its_own() -> None:
+    """The indices of a Gather stay integers, in whichever type the table is read."""
+    nodes = [
+        helper.make_node("Gather", ["w", "i"], ["c"], name="first"),
+        helper.make_node("Cast", ["c"], ["h"], name="narrow", to=10),
+        helper.make_node("Relu", ["h"], ["y"], name="second"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("i", onnx.TensorProto.INT64, [3])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT16, [3, 5])],
+        [numpy_helper.from_array(np.ones((6, 5), np.float32), "w")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = rtlab.load(made, name="net")
+    for change in retyped(model, "first", "second", ("narrow",)):
+        changed = changes.applied(model, [change])
+        onnx.checker.check_model(changed.proto(), full_check=True)
+        assert "int64" == changed.values[changed.by_id["first"].inputs[1]].dtype
 
 
 def test_casts_there_and_back_are_no_other_type() -> None:

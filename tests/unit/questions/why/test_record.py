@@ -9,7 +9,8 @@ import pytest
 
 from rtlab.errors import ReadError
 from rtlab.questions.why import FusionTrial, Verdict
-from rtlab.questions.why.record import VerdictRecord, read, replayed
+from rtlab.questions.why.joined import Joined, Parting
+from rtlab.questions.why.record import StepRecord, VerdictRecord, read, replayed, step_replayed
 
 TRIALS = (
     FusionTrial("as it is", "the two alone", 3, False, 0.1),
@@ -36,6 +37,31 @@ def test_a_record_is_read_as_it_was_written() -> None:
 def test_what_is_no_record_is_refused(text) -> None:
     with pytest.raises(ReadError, match="Cannot read a record of a verdict: "):
         read(text)
+
+
+STEP = StepRecord(
+    "net", "ab12", "fp32", "", "ruled", "1", "cpu",
+    Joined(
+        "layer3", ("conv", "relu"), None, "One.", (Parting("conv", "relu", 'mark "c" as an output', 4, False, 0.1),),
+        builds=2, compiler="Some compiler 1", asked="2026-01-31T12:30:00+00:00",
+    ),
+)  # fmt: skip
+
+
+def test_a_record_of_a_step_is_read_as_it_was_written_and_is_no_verdict() -> None:
+    assert STEP == read(STEP.text())
+    with pytest.raises(ReadError, match="Cannot read a record of a verdict: "):
+        read(STEP.text().replace('"nodes"', '"knots"'))
+
+
+def test_a_step_of_other_nodes_is_not_the_same_though_all_its_experiments_are() -> None:
+    same = step_replayed(STEP, "Some compiler 1", STEP.step)
+    assert (True, [True]) == (same.same, [e.same for e in same.experiments])
+    wider = dataclasses.replace(STEP.step, nodes=("conv", "relu", "add"))
+    other = step_replayed(STEP, "Some compiler 2", wider)
+    assert (False, [True]) == (other.same, [e.same for e in other.experiments])
+    gone = step_replayed(STEP, "Some compiler 2", None)
+    assert (False, (), [False]) == (gone.same, gone.nodes_now, [e.reached for e in gone.experiments])
 
 
 def test_a_record_of_another_schema_is_refused() -> None:
