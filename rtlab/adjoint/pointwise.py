@@ -1,247 +1,243 @@
-"""Rules of operators that work on each element."""
+"""Rules of functions of one value, element by element."""
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable
 
+import numpy as np
 import onnx_ir as ir
 
-from rtlab.adjoint.tape import Tape, Unruled
+from rtlab.adjoint.site import Rule, Rules, Site
+from rtlab.adjoint.tape import REAL
 
-_Found = list["ir.Value | None"]
-
-
-def held(node: ir.Node, name: str, default: Any) -> Any:
-    """An attribute as a plain value."""
-    found = node.attributes.get(name)
-    return default if found is None else found.value
-
-
-def first(given: Sequence[ir.Value | None]) -> ir.Value:
-    """The gradient of the first output."""
-    if given[0] is None:
-        raise Unruled("its first output has no gradient")
-    return given[0]
+#: What whole numbers of a type may be.
+_WHOLE = {
+    ir.DataType.INT8: (-128, 127), ir.DataType.UINT8: (0, 255), ir.DataType.INT4: (-8, 7), ir.DataType.UINT4: (0, 15),
+    ir.DataType.INT16: (-32768, 32767), ir.DataType.UINT16: (0, 65535),
+}  # fmt: skip
+#: Where a type with a few bits becomes infinite, or is clipped.
+_LARGEST = {
+    ir.DataType.FLOAT16: 65520.0, ir.DataType.FLOAT8E4M3FN: 464.0, ir.DataType.FLOAT8E5M2: 61440.0,
+    ir.DataType.FLOAT4E2M1: 6.5,
+}  # fmt: skip
 
 
-def read(node: ir.Node, i: int = 0) -> ir.Value:
-    """An input that is there."""
-    value = node.inputs[i] if i < len(node.inputs) else None
-    if value is None:
-        raise Unruled(f"input {i} is missing")
-    return value
+def _slope(of: Callable[[Site], ir.Value]) -> Rule:
+    """The rule of a function: the gradient times its slope."""
+    return lambda s: s.mul(s.g, of(s))
 
 
-def _unary(derivative: Callable[[Tape, ir.Node, ir.Value, ir.Value], ir.Value]) -> Any:
-    """The rule of a function of one value: the gradient times the derivative, from what is read and written."""
-
-    def rule(tape: Tape, node: ir.Node, given: Sequence[ir.Value | None], _: Sequence[bool]) -> _Found:
-        slope = derivative(tape, node, read(node), node.outputs[0])
-        return [tape.op("Mul", first(given), slope), *[None] * (len(node.inputs) - 1)]
-
-    return rule
+def _above(s: Site, value: ir.Value, bound: float) -> ir.Value:
+    return s.tape.where(s.op("Greater", value, s.c(bound)))
 
 
-def _where(tape: Tape, kind: str, value: ir.Value, bound: float) -> ir.Value:
-    """1 where a value is greater, or less, than a bound, else 0."""
-    told = tape.op(kind, value, tape.constant(float(bound)))
-    return tape.op("Cast", told, to=int(ir.DataType.FLOAT))
+def _below(s: Site, value: ir.Value, bound: float) -> ir.Value:
+    return s.tape.where(s.op("Less", value, s.c(bound)))
 
 
-def _relu(tape: Tape, _: ir.Node, __: ir.Value, y: ir.Value) -> ir.Value:
+def _less(s: Site, number: float, value: ir.Value) -> ir.Value:
+    """A number minus a value."""
+    return s.op("Sub", s.c(number), value)
+
+
+def _relu(s: Site) -> ir.Value:
     # Its output is zero or positive: the sign is the slope.
-    return tape.op("Sign", y)
+    return s.op("Sign", s.y)
 
 
-def _leaky(tape: Tape, node: ir.Node, x: ir.Value, _: ir.Value) -> ir.Value:
-    alpha = float(held(node, "alpha", 0.01))
-    above = _where(tape, "Greater", x, 0.0)
-    return tape.op("Add", tape.op("Mul", above, tape.constant(1 - alpha)), tape.constant(alpha))
+def _stepped(s: Site, low: ir.Value, high: float = 1.0) -> ir.Value:
+    """One slope above zero, another below."""
+    return s.op("Where", s.op("Greater", s.x, s.c(0.0)), s.c(high), low)
 
 
-def _sigmoid(tape: Tape, _: ir.Node, __: ir.Value, y: ir.Value) -> ir.Value:
-    return tape.op("Mul", y, tape.op("Sub", tape.constant(1.0), y))
+def _leaky(s: Site) -> ir.Value:
+    return _stepped(s, s.c(float(s.held("alpha", 0.01))))
 
 
-def _tanh(tape: Tape, _: ir.Node, __: ir.Value, y: ir.Value) -> ir.Value:
-    return tape.op("Sub", tape.constant(1.0), tape.op("Mul", y, y))
+def _prelu(s: Site) -> list[ir.Value | None]:
+    found: list[ir.Value | None] = [s.mul(s.g, _stepped(s, s.at(1))), None]
+    if s.asks(1):
+        found[1] = s.narrowed(s.mul(s.g, s.op("Min", s.x, s.c(0.0))), 1)
+    return found
 
 
-def _hard_sigmoid(tape: Tape, node: ir.Node, _: ir.Value, y: ir.Value) -> ir.Value:
-    alpha = float(held(node, "alpha", 0.2))
-    inside = tape.op("Mul", _where(tape, "Greater", y, 0.0), _where(tape, "Less", y, 1.0))
-    return tape.op("Mul", inside, tape.constant(alpha))
+def _elu(s: Site) -> ir.Value:
+    return _stepped(s, s.add(s.y, float(s.held("alpha", 1.0))))
 
 
-def _hard_swish(tape: Tape, _: ir.Node, x: ir.Value, __: ir.Value) -> ir.Value:
-    third = tape.op("Add", tape.op("Mul", x, tape.constant(1 / 3)), tape.constant(0.5))
-    inside = tape.op("Mul", _where(tape, "Greater", x, -3.0), _where(tape, "Less", x, 3.0))
-    above = tape.op("Sub", tape.constant(1.0), _where(tape, "Less", x, 3.0))
-    return tape.op("Add", tape.op("Mul", third, inside), above)
-
-
-def _erf(tape: Tape, _: ir.Node, x: ir.Value, __: ir.Value) -> ir.Value:
-    bell = tape.op("Exp", tape.op("Neg", tape.op("Mul", x, x)))
-    return tape.op("Mul", bell, tape.constant(2 / math.sqrt(math.pi)))
-
-
-def _gelu(tape: Tape, node: ir.Node, x: ir.Value, _: ir.Value) -> ir.Value:
-    if held(node, "approximate", "none") != "none":
-        raise Unruled("Gelu by tanh is not ruled")
-    half = tape.op(
-        "Add", tape.op("Erf", tape.op("Mul", x, tape.constant(math.sqrt(0.5)))), tape.constant(1.0)
+def _selu(s: Site) -> ir.Value:
+    alpha, gamma = (
+        float(s.held("alpha", 1.67326319217681884765625)),
+        float(s.held("gamma", 1.05070102214813232421875)),
     )
-    bell = tape.op("Exp", tape.op("Mul", tape.op("Mul", x, x), tape.constant(-0.5)))
-    slope = tape.op("Mul", tape.op("Mul", x, bell), tape.constant(1 / math.sqrt(2 * math.pi)))
-    return tape.op("Add", tape.op("Mul", half, tape.constant(0.5)), slope)
+    return _stepped(s, s.add(s.y, alpha * gamma), gamma)
 
 
-def _elu(tape: Tape, node: ir.Node, x: ir.Value, y: ir.Value) -> ir.Value:
-    alpha = float(held(node, "alpha", 1.0))
-    above = _where(tape, "Greater", x, 0.0)
-    below = tape.op("Sub", tape.constant(1.0), above)
-    return tape.op("Add", above, tape.op("Mul", below, tape.op("Add", y, tape.constant(alpha))))
+def _celu(s: Site) -> ir.Value:
+    alpha = float(s.held("alpha", 1.0))
+    return _stepped(s, s.add(s.mul(s.y, 1 / alpha), 1.0))
 
 
-def _softplus(tape: Tape, _: ir.Node, x: ir.Value, __: ir.Value) -> ir.Value:
-    return tape.op("Sigmoid", x)
+def _thresholded(s: Site) -> ir.Value:
+    return _above(s, s.x, float(s.held("alpha", 1.0)))
 
 
-def _exp(_: Tape, __: ir.Node, ___: ir.Value, y: ir.Value) -> ir.Value:
-    return y
+def _sigmoid(s: Site) -> ir.Value:
+    return s.mul(s.y, _less(s, 1.0, s.y))
 
 
-def _log(tape: Tape, _: ir.Node, x: ir.Value, __: ir.Value) -> ir.Value:
-    return tape.op("Reciprocal", x)
+def _tanh(s: Site) -> ir.Value:
+    return _less(s, 1.0, s.mul(s.y, s.y))
 
 
-def _sqrt(tape: Tape, _: ir.Node, __: ir.Value, y: ir.Value) -> ir.Value:
-    return tape.op("Div", tape.constant(0.5), y)
+def _hard_sigmoid(s: Site) -> ir.Value:
+    inside = s.mul(_above(s, s.y, 0.0), _below(s, s.y, 1.0))
+    return s.mul(inside, float(s.held("alpha", 0.2)))
 
 
-def _abs(tape: Tape, _: ir.Node, x: ir.Value, __: ir.Value) -> ir.Value:
-    return tape.op("Sign", x)
+def _hard_swish(s: Site) -> ir.Value:
+    inside = s.op("Where", s.op("Less", s.x, s.c(3.0)), s.add(s.mul(s.x, 1 / 3), 0.5), s.c(1.0))
+    return s.mul(inside, _above(s, s.x, -3.0))
 
 
-def _reciprocal(tape: Tape, _: ir.Node, __: ir.Value, y: ir.Value) -> ir.Value:
-    return tape.op("Neg", tape.op("Mul", y, y))
+def _swish_of(s: Site, x: ir.Value, alpha: float) -> ir.Value:
+    gate = s.op("Sigmoid", s.mul(x, alpha) if alpha != 1 else x)
+    return s.mul(gate, s.add(s.mul(s.mul(x, alpha), _less(s, 1.0, gate)), 1.0))
 
 
-def _clip(tape: Tape, node: ir.Node, x: ir.Value, _: ir.Value) -> ir.Value:
+def _swish(s: Site) -> ir.Value:
+    return _swish_of(s, s.x, float(s.held("alpha", 1.0)))
+
+
+def _mish(s: Site) -> ir.Value:
+    inner = s.op("Tanh", s.op("Softplus", s.x))
+    rising = s.mul(_less(s, 1.0, s.mul(inner, inner)), s.op("Sigmoid", s.x))
+    return s.add(inner, s.mul(s.x, rising))
+
+
+def _gelu(s: Site) -> ir.Value:
+    x = s.x
+    square = s.mul(x, x)
+    if s.held("approximate", "none") == "tanh":
+        root = math.sqrt(2 / math.pi)
+        inner = s.op("Tanh", s.mul(s.mul(x, s.add(s.mul(square, 0.044715), 1.0)), root))
+        rising = s.mul(x, s.add(s.mul(square, 3 * 0.044715 * root), root))
+        curved = s.mul(_less(s, 1.0, s.mul(inner, inner)), rising)
+        return s.mul(s.add(s.add(inner, curved), 1.0), 0.5)
+    half = s.add(s.mul(s.op("Erf", s.mul(x, math.sqrt(0.5))), 0.5), 0.5)
+    bell = s.op("Exp", s.mul(square, -0.5))
+    return s.add(half, s.mul(s.mul(x, bell), 1 / math.sqrt(2 * math.pi)))
+
+
+def _softsign(s: Site) -> ir.Value:
+    around = s.add(s.op("Abs", s.x), 1.0)
+    return s.op("Reciprocal", s.mul(around, around))
+
+
+def _erf(s: Site) -> ir.Value:
+    return s.mul(s.op("Exp", s.op("Neg", s.mul(s.x, s.x))), 2 / math.sqrt(math.pi))
+
+
+def _one_over_root(s: Site, inner: ir.Value) -> ir.Value:
+    return s.op("Reciprocal", s.op("Sqrt", inner))
+
+
+def _square(s: Site) -> ir.Value:
+    return s.mul(s.x, s.x)
+
+
+def _clip(s: Site) -> ir.Value:
     """1 between the bounds, which are attributes or inputs."""
     found: list[ir.Value] = []
     for i, (name, kind) in enumerate((("min", "Greater"), ("max", "Less")), 1):
-        bound = node.inputs[i] if len(node.inputs) > i else None
-        number = held(node, name, None)
-        if bound is not None:
-            found.append(tape.op("Cast", tape.op(kind, x, bound), to=int(ir.DataType.FLOAT)))
+        number = s.held(name, None)
+        if s.has(i):
+            found.append(s.tape.where(s.op(kind, s.x, s.at(i))))
         elif number is not None:
-            found.append(_where(tape, kind, x, number))
-    return functools.reduce(lambda a, b: tape.op("Mul", a, b), found) if found else tape.constant(1.0)
+            found.append(s.tape.where(s.op(kind, s.x, s.c(float(number)))))
+    return functools.reduce(s.mul, found) if found else s.c(1.0)
 
 
-def _same(_: Tape, node: ir.Node, given: Sequence[ir.Value | None], __: Sequence[bool]) -> _Found:
-    """What is handed on as it is, or rounded: the slope of rounding is taken to be that of the values rounded."""
-    return [first(given), *[None] * (len(node.inputs) - 1)]
+def _clipped(s: Site) -> list[ir.Value | None]:
+    """Bounds that are computed get the gradient of what they cut off."""
+    found: list[ir.Value | None] = [s.mul(s.g, _clip(s)), None, None]
+    for i, kind in ((1, "Less"), (2, "Greater")):
+        if s.asks(i):
+            cut = s.mul(s.g, s.tape.where(s.op(kind, s.x, s.at(i))))
+            found[i] = s.tape.summed(cut, list(range(s.rank)), keep=False)
+    return found[: len(s.node.inputs)]
 
 
-def _quantize(tape: Tape, node: ir.Node, given: Sequence[ir.Value | None], _: Sequence[bool]) -> _Found:
+def _same(s: Site) -> ir.Value:
+    """What is handed on as it is."""
+    return s.g
+
+
+def _cast(s: Site) -> ir.Value | None:
+    """As it is where the type holds it: the slope of rounding is taken to be that of the values rounded."""
+    to = ir.DataType(int(s.held("to", int(REAL))))
+    if to in _LARGEST and s.raw(0).dtype != to:
+        return s.mul(s.g, _below(s, s.op("Abs", s.x), _LARGEST[to]))
+    return s.g if to.is_floating_point() else None
+
+
+def _quantize(s: Site) -> ir.Value:
     """As it is where it is rounded, and nothing where it is clipped."""
-    scale, least = tape.number(read(node, 1)), 127.5
-    rest: _Found = [None] * (len(node.inputs) - 1)
-    if scale is None or scale.size != 1 or node.outputs[0].dtype != ir.DataType.INT8:
-        return [first(given), *rest]
-    inside = _where(tape, "Less", tape.op("Abs", read(node)), float(scale.reshape(())) * least)
-    return [tape.op("Mul", first(given), inside), *rest]
+    kind, scale, point = s.node.outputs[0].dtype, s.number(1), s.number(2)
+    if scale is None or (kind not in _WHOLE and kind not in _LARGEST) or s.held("block_size", 0):
+        return s.g
+    if kind in _WHOLE:
+        zero = np.zeros(()) if point is None else np.asarray(point, np.float64)
+        low, high = (bound + edge - zero for bound, edge in zip(_WHOLE[kind], (-0.5, 0.5), strict=True))
+    else:
+        low, high = np.asarray(-_LARGEST[kind]), np.asarray(_LARGEST[kind])
+    numbers = np.asarray(scale, np.float64)
+    bounds = []
+    for bound in (low * numbers, high * numbers):
+        one = bound.reshape(())[()] if bound.size == 1 else bound
+        if np.ndim(one):
+            axis = int(s.held("axis", 1)) % s.rank
+            one = one.reshape([-1 if i == axis else 1 for i in range(s.rank)])
+        bounds.append(s.c(np.asarray(one, np.float32)))
+    above, below = s.op("Greater", s.x, bounds[0]), s.op("Less", s.x, bounds[1])
+    return s.mul(s.g, s.tape.where(s.op("And", above, below)))
 
 
-def _neg(tape: Tape, _: ir.Node, given: Sequence[ir.Value | None], __: Sequence[bool]) -> _Found:
-    return [tape.op("Neg", first(given))]
+def _flat(s: Site) -> None:
+    """Steps have no slope."""
 
 
-def _add(tape: Tape, node: ir.Node, given: Sequence[ir.Value | None], wanted: Sequence[bool]) -> _Found:
-    return [
-        tape.narrowed(first(given), read(node, i), node.outputs[0]) if w else None
-        for i, w in enumerate(wanted)
-    ]
+def _logarithm(s: Site) -> ir.Value:
+    return s.op("Div", s.g, s.x)
 
 
-def _sub(tape: Tape, node: ir.Node, given: Sequence[ir.Value | None], wanted: Sequence[bool]) -> _Found:
-    one, other = _add(tape, node, given, wanted)
-    return [one, None if other is None else tape.op("Neg", other)]
+_SLOPES: dict[str, Callable[[Site], ir.Value]] = {
+    "Relu": _relu, "LeakyRelu": _leaky, "Elu": _elu, "Selu": _selu, "Celu": _celu, "ThresholdedRelu": _thresholded,
+    "Sigmoid": _sigmoid, "Tanh": _tanh, "HardSigmoid": _hard_sigmoid, "HardSwish": _hard_swish, "Swish": _swish,
+    "Mish": _mish, "Gelu": _gelu, "Softsign": _softsign, "Erf": _erf,
+    "Softplus": lambda s: s.op("Sigmoid", s.x),
+    "Exp": lambda s: s.y,
+    "Sqrt": lambda s: s.op("Div", s.c(0.5), s.y),
+    "Abs": lambda s: s.op("Sign", s.x),
+    "Reciprocal": lambda s: s.op("Neg", s.mul(s.y, s.y)),
+    "Sin": lambda s: s.op("Cos", s.x),
+    "Cos": lambda s: s.op("Neg", s.op("Sin", s.x)),
+    "Tan": lambda s: s.add(s.mul(s.y, s.y), 1.0),
+    "Sinh": lambda s: s.op("Cosh", s.x),
+    "Cosh": lambda s: s.op("Sinh", s.x),
+    "Asin": lambda s: _one_over_root(s, _less(s, 1.0, _square(s))),
+    "Acos": lambda s: s.op("Neg", _one_over_root(s, _less(s, 1.0, _square(s)))),
+    "Atan": lambda s: s.op("Reciprocal", s.add(_square(s), 1.0)),
+    "Asinh": lambda s: _one_over_root(s, s.add(_square(s), 1.0)),
+    "Acosh": lambda s: _one_over_root(s, s.add(_square(s), -1.0)),
+    "Atanh": lambda s: s.op("Reciprocal", _less(s, 1.0, _square(s))),
+}  # fmt: skip
 
-
-def _mul(tape: Tape, node: ir.Node, given: Sequence[ir.Value | None], wanted: Sequence[bool]) -> _Found:
-    found: _Found = []
-    for i, w in enumerate(wanted):
-        part = tape.op("Mul", first(given), read(node, 1 - i)) if w else None
-        found.append(None if part is None else tape.narrowed(part, read(node, i), node.outputs[0]))
-    return found
-
-
-def _div(tape: Tape, node: ir.Node, given: Sequence[ir.Value | None], wanted: Sequence[bool]) -> _Found:
-    x, y, gradient = read(node), read(node, 1), first(given)
-    over = tape.op("Div", gradient, y)
-    one = tape.narrowed(over, x, node.outputs[0]) if wanted[0] else None
-    if not wanted[1]:
-        return [one, None]
-    other = tape.op("Neg", tape.op("Mul", over, node.outputs[0]))
-    return [one, tape.narrowed(other, y, node.outputs[0])]
-
-
-def _pow(tape: Tape, node: ir.Node, given: Sequence[ir.Value | None], wanted: Sequence[bool]) -> _Found:
-    power = tape.number(read(node, 1))
-    if power is None or power.size != 1 or wanted[1]:
-        raise Unruled("its power is no constant")
-    number = float(power.reshape(()))
-    x = read(node)
-    less = x if number == 2.0 else tape.op("Pow", x, tape.constant(number - 1))
-    slope = tape.op("Mul", less, tape.constant(number))
-    return [tape.op("Mul", first(given), slope), None]
-
-
-def _where_rule(
-    tape: Tape, node: ir.Node, given: Sequence[ir.Value | None], wanted: Sequence[bool]
-) -> _Found:
-    told, gradient = read(node), first(given)
-    zero = tape.constant(0.0)
-    parts = [(gradient, zero), (zero, gradient)]
-    found: _Found = [None]
-    for i, pair in enumerate(parts, 1):
-        part = tape.op("Where", told, *pair) if wanted[i] else None
-        found.append(None if part is None else tape.narrowed(part, read(node, i), node.outputs[0]))
-    return found
-
-
-def _largest(tape: Tape, node: ir.Node, given: Sequence[ir.Value | None], wanted: Sequence[bool]) -> _Found:
-    """Of Max and Min: to whichever equals what is written."""
-    found: _Found = []
-    for i, w in enumerate(wanted):
-        if not w:
-            found.append(None)
-            continue
-        mine = tape.op("Cast", tape.op("Equal", read(node, i), node.outputs[0]), to=int(ir.DataType.FLOAT))
-        found.append(tape.narrowed(tape.op("Mul", first(given), mine), read(node, i), node.outputs[0]))
-    return found
-
-
-def _prelu(tape: Tape, node: ir.Node, given: Sequence[ir.Value | None], wanted: Sequence[bool]) -> _Found:
-    if wanted[1]:
-        raise Unruled("its slope is no constant")
-    above = _where(tape, "Greater", read(node), 0.0)
-    below = tape.op("Mul", tape.op("Sub", tape.constant(1.0), above), read(node, 1))
-    return [tape.op("Mul", first(given), tape.op("Add", above, below)), None]
-
-
-RULES = {
-    "Relu": _unary(_relu), "LeakyRelu": _unary(_leaky), "Sigmoid": _unary(_sigmoid), "Tanh": _unary(_tanh),
-    "HardSigmoid": _unary(_hard_sigmoid), "HardSwish": _unary(_hard_swish), "Erf": _unary(_erf),
-    "Gelu": _unary(_gelu), "Elu": _unary(_elu), "Softplus": _unary(_softplus), "Exp": _unary(_exp),
-    "Log": _unary(_log), "Sqrt": _unary(_sqrt), "Abs": _unary(_abs), "Reciprocal": _unary(_reciprocal),
-    "Clip": _unary(_clip), "Identity": _same, "Dropout": _same, "Cast": _same, "QuantizeLinear": _quantize,
-    "DequantizeLinear": _same, "Neg": _neg, "Add": _add, "Sum": _add, "Sub": _sub, "Mul": _mul, "Div": _div,
-    "Pow": _pow, "Where": _where_rule, "Max": _largest, "Min": _largest, "PRelu": _prelu,
+RULES: Rules = {
+    **{kind: _slope(of) for kind, of in _SLOPES.items()},
+    "Log": _logarithm, "Neg": lambda s: s.op("Neg", s.g), "PRelu": _prelu, "Clip": _clipped,
+    "Identity": _same, "Dropout": _same, "DequantizeLinear": _same, "Cast": _cast, "CastLike": _same,
+    "QuantizeLinear": _quantize, "Floor": _flat, "Ceil": _flat, "Sign": _flat, "Hardmax": _flat,
 }  # fmt: skip

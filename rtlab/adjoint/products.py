@@ -1,150 +1,109 @@
-"""Rules of convolutions and of products of matrices."""
+"""Rules of products of matrices."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-import numpy as np
 import onnx_ir as ir
 
-from rtlab.adjoint.pointwise import first, held, read
-from rtlab.adjoint.tape import Tape, Unruled
+from rtlab.adjoint.site import Rules, Site
+from rtlab.adjoint.tape import Unruled
 
 _Found = list["ir.Value | None"]
 
 
-def _weight(tape: Tape, node: ir.Node, wanted: Sequence[bool]) -> np.ndarray:
-    weight = tape.number(read(node, 1))
-    if weight is None or any(wanted[1:]):
-        raise Unruled("its weight is no constant")
-    return weight
-
-
-def _pads(
-    tape: Tape, node: ir.Node, kernel: Sequence[int], steps: Sequence[int], holes: Sequence[int]
-) -> list[int]:
-    """What is padded before and after each dimension."""
-    auto, rank = held(node, "auto_pad", "NOTSET"), len(kernel)
-    if auto in {"NOTSET", ""}:
-        return list(held(node, "pads", [0] * 2 * rank))
-    if auto == "VALID":
-        return [0] * 2 * rank
-    before, after = [], []
-    for size, k, s, d in zip(tape.sizes(read(node))[2:], kernel, steps, holes, strict=True):
-        if size is None:
-            raise Unruled("a size that it pads for is not known")
-        total = max(0, (math.ceil(size / s) - 1) * s + d * (k - 1) + 1 - size)
-        less, more = total // 2, total - total // 2
-        before.append(less if auto == "SAME_UPPER" else more)
-        after.append(more if auto == "SAME_UPPER" else less)
-    return before + after
-
-
-def conv(tape: Tape, node: ir.Node, given: Sequence[ir.Value | None], wanted: Sequence[bool]) -> _Found:
-    """By a convolution with the kernel turned around, where no step is left out; else by one transposed."""
-    weight = _weight(tape, node, wanted)
-    kernel = weight.shape[2:]
-    rank, group = len(kernel), int(held(node, "group", 1))
-    steps, holes = (list(held(node, n, [1] * rank)) for n in ("strides", "dilations"))
-    pads = _pads(tape, node, kernel, steps, holes)
-    spans = [d * (k - 1) for d, k in zip(holes, kernel, strict=True)]
-    gradient = first(given)
-    rest: _Found = [None] * (len(node.inputs) - 1)
-    turned = [span - p for span, p in zip([*spans, *spans], pads, strict=True)]
-    if all(s == 1 for s in steps) and min(turned, default=0) >= 0:
-        outs, ins = weight.shape[:2]
-        parts = weight.reshape(group, outs // group, ins, *kernel).swapaxes(1, 2)
-        flipped = np.flip(parts, axis=tuple(range(3, 3 + rank))).reshape(group * ins, outs // group, *kernel)
-        return [
-            tape.op(
-                "Conv", gradient, tape.constant(np.ascontiguousarray(flipped)),
-                group=group, dilations=holes, pads=turned, kernel_shape=list(kernel), strides=[1] * rank,
-            ),
-            *rest,
-        ]  # fmt: skip
-    left = []
-    sizes = zip(tape.sizes(read(node))[2:], tape.sizes(node.outputs[0])[2:], strict=True)
-    for i, (before, after) in enumerate(sizes):
-        if before is None or after is None:
-            raise Unruled("a size of its input is not known")
-        left.append(before - ((after - 1) * steps[i] - pads[i] - pads[i + rank] + spans[i] + 1))
-    return [
-        tape.op(
-            "ConvTranspose", gradient, read(node, 1), group=group, dilations=holes, pads=pads,
-            kernel_shape=list(kernel), strides=steps, output_padding=left,
-        ),
-        *rest,
-    ]  # fmt: skip
-
-
-def conv_transpose(
-    tape: Tape, node: ir.Node, given: Sequence[ir.Value | None], wanted: Sequence[bool]
-) -> _Found:
-    """By the convolution that it is the transpose of."""
-    weight = _weight(tape, node, wanted)
-    if held(node, "auto_pad", "NOTSET") not in {"NOTSET", ""} or held(node, "output_shape", None):
-        raise Unruled("its padding follows from the size of its output")
-    kernel = weight.shape[2:]
-    names = {n: list(v) for n in ("strides", "dilations", "pads") if (v := held(node, n, None)) is not None}
-    found = tape.op(
-        "Conv",
-        first(given),
-        read(node, 1),
-        group=int(held(node, "group", 1)),
-        kernel_shape=list(kernel),
-        **names,
-    )
-    return [found, *[None] * (len(node.inputs) - 1)]
-
-
-def _turned(tape: Tape, value: ir.Value) -> ir.Value:
+def _turned(s: Site, value: ir.Value, rank: int) -> ir.Value:
     """A matrix, or each of several, transposed."""
-    rank = len(tape.sizes(value))
-    return tape.op("Transpose", value, perm=[*range(rank - 2), rank - 1, rank - 2])
+    return s.tape.transposed(value, [*range(rank - 2), rank - 1, rank - 2])
 
 
-def matmul(tape: Tape, node: ir.Node, given: Sequence[ir.Value | None], wanted: Sequence[bool]) -> _Found:
-    """``g b^T`` and ``a^T g``."""
-    a, b, gradient = read(node), read(node, 1), first(given)
-    if len(tape.sizes(a)) < 2 or len(tape.sizes(b)) < 2:
-        raise Unruled("it multiplies with a vector")
-    one = tape.op("MatMul", gradient, _turned(tape, b)) if wanted[0] else None
-    other = tape.op("MatMul", _turned(tape, a), gradient) if wanted[1] else None
-    return [None if g is None else _summed(tape, g, v, w) for g, v, w in ((one, a, b), (other, b, a))]
-
-
-def _summed(tape: Tape, gradient: ir.Value, value: ir.Value, other: ir.Value) -> ir.Value:
-    """Summed over the dimensions in which one factor was repeated for each matrix of the other."""
-    mine, its = tape.sizes(value)[:-2], tape.sizes(other)[:-2]
-    lead = max(0, len(its) - len(mine))
-    axes = [
-        *range(lead),
-        *(i + lead for i, d in enumerate(mine) if d == 1 and its and its[i - len(mine)] != 1),
-    ]
-    if not axes:
-        return gradient
-    return tape.like(tape.summed(gradient, axes, keep=True), value)
-
-
-def gemm(tape: Tape, node: ir.Node, given: Sequence[ir.Value | None], wanted: Sequence[bool]) -> _Found:
-    """The same with factors and transposed operands."""
-    a, b, gradient = read(node), read(node, 1), first(given)
-    alpha, beta = (float(held(node, n, 1.0)) for n in ("alpha", "beta"))
-    over, under = (int(held(node, n, 0)) for n in ("transA", "transB"))
-    found: _Found = [None] * len(node.inputs)
-    if wanted[0]:
-        pair = (b, gradient) if over else (gradient, b)
-        turns = (under, 1) if over else (0, 1 - under)
-        found[0] = tape.op("Gemm", *pair, alpha=alpha, transA=turns[0], transB=turns[1])
-    if wanted[1]:
-        pair = (gradient, a) if under else (a, gradient)
-        turns = (1, over) if under else (1 - over, 0)
-        found[1] = tape.op("Gemm", *pair, alpha=alpha, transA=turns[0], transB=turns[1])
-    if len(found) > 2 and wanted[2]:
-        scaled = gradient if beta == 1 else tape.op("Mul", gradient, tape.constant(beta))
-        found[2] = tape.narrowed(scaled, read(node, 2), node.outputs[0])
+def _matmul(s: Site) -> _Found:
+    """``g b^T`` and ``a^T g``; a vector is a matrix of one row, or of one column."""
+    tape, a, b, g = s.tape, s.at(0), s.at(1), s.g
+    ranks = [len(s.sizes(0)), len(s.sizes(1))]
+    if ranks[0] == 1:
+        a = tape.unsqueezed(a, [0])
+        g = tape.unsqueezed(g, [-1] if ranks[1] == 1 else [-2])
+    if ranks[1] == 1:
+        b = tape.unsqueezed(b, [1])
+        g = tape.unsqueezed(g, [-1])
+    wide = [max(r, 2) for r in ranks]
+    found: _Found = [None, None]
+    if s.asks(0):
+        found[0] = _summed(s, s.op("MatMul", g, _turned(s, b, wide[1])), 0, ranks)
+    if s.asks(1):
+        if wide[1] == 2 and wide[0] > 2:
+            # One product of all rows in place of one for each matrix, and their sum.
+            found[1] = tape.like(s.op("Gemm", _rows(s, a), _rows(s, g), transA=1), s.raw(1))
+        else:
+            found[1] = _summed(s, s.op("MatMul", _turned(s, a, wide[0]), g), 1, ranks)
     return found
 
 
-RULES = {"Conv": conv, "ConvTranspose": conv_transpose, "MatMul": matmul, "Gemm": gemm}
+def _rows(s: Site, value: ir.Value) -> ir.Value:
+    """All rows of several matrices in one."""
+    last = s.op("Slice", s.op("Shape", value), s.c([-1]), s.c([2**31]), s.c([0]))
+    return s.op("Reshape", value, s.tape.joined(s.c([-1]), last))
+
+
+def _summed(s: Site, gradient: ir.Value, i: int, ranks: Sequence[int]) -> ir.Value:
+    """Summed over the dimensions in which one factor was repeated for each matrix of the other."""
+    if ranks[i] == 1:
+        several = max(ranks[1 - i] - 2, 0)
+        whole = s.tape.summed(gradient, list(range(several)), keep=False) if several else gradient
+        return s.tape.like(whole, s.raw(i))
+    if ranks[1 - i] == 1:
+        return gradient
+    return s.tape.narrowed(gradient, s.raw(i), s.node.outputs[0], behind=2)
+
+
+def _gemm(s: Site) -> _Found:
+    """The same with factors and transposed operands."""
+    a, b, g = s.at(0), s.at(1), s.g
+    alpha, beta = (float(s.held(n, 1.0)) for n in ("alpha", "beta"))
+    over, under = (int(s.held(n, 0)) for n in ("transA", "transB"))
+    found: _Found = [None] * len(s.node.inputs)
+    if s.asks(0):
+        pair = (b, g) if over else (g, b)
+        turns = (under, 1) if over else (0, 1 - under)
+        found[0] = s.op("Gemm", *pair, alpha=alpha, transA=turns[0], transB=turns[1])
+    if s.asks(1):
+        pair = (g, a) if under else (a, g)
+        turns = (1, over) if under else (1 - over, 0)
+        found[1] = s.op("Gemm", *pair, alpha=alpha, transA=turns[0], transB=turns[1])
+    if s.asks(2):
+        found[2] = s.narrowed(g if beta == 1 else s.mul(g, beta), 2)
+    return found
+
+
+def _einsum(s: Site) -> _Found:
+    """Of each operand, the sum over the gradient and all the others; what only it had is repeated."""
+    text = str(s.held("equation", "")).replace(" ", "")
+    left, arrow, right = text.partition("->")
+    terms = left.split(",")
+    if not arrow:
+        right = "".join(sorted(c for c in set(left) - {","} if left.count(c) == 1))
+    if "." in text or any(len(set(t)) < len(t) for t in (*terms, right)):
+        raise Unruled("its equation has dots, or a diagonal")
+    sizes = [dict(zip(t, s.sizes(i), strict=True)) for i, t in enumerate(terms)]
+    found: _Found = []
+    for i, term in enumerate(terms):
+        if not s.asks(i):
+            found.append(None)
+            continue
+        for letter in term:
+            known = {one[letter] for one in sizes if letter in one}
+            if 1 in known and len(known) > 1:
+                raise Unruled(f'its dimension "{letter}" is repeated')
+        others = [k for k in range(len(terms)) if k != i]
+        there = "".join(c for c in term if c in right or any(c in terms[k] for k in others))
+        equation = ",".join([right, *(terms[k] for k in others)]) + "->" + there
+        gradient = s.op("Einsum", s.g, *(s.at(k) for k in others), equation=equation)
+        lacking = [k for k, c in enumerate(term) if c not in there]
+        if lacking:
+            gradient = s.tape.spread(s.tape.unsqueezed(gradient, lacking), s.raw(i))
+        found.append(gradient)
+    return found
+
+
+RULES: Rules = {"MatMul": _matmul, "Gemm": _gemm, "Einsum": _einsum}

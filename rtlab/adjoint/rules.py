@@ -2,17 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TypeAlias
+from rtlab.adjoint import arithmetic, convolutions, moves, norms, pointwise, pools, products, reductions
+from rtlab.adjoint.site import Rules
 
-import onnx_ir as ir
-
-from rtlab.adjoint import moves, norms, pointwise, products
-from rtlab.adjoint.tape import Tape
-
-#: Gradients of a node's outputs, None where nobody wants one, and which inputs are asked for; gives those of inputs.
-Rule: TypeAlias = Callable[
-    [Tape, ir.Node, Sequence["ir.Value | None"], Sequence[bool]], Sequence["ir.Value | None"]
-]
-
-RULES: Mapping[str, Rule] = {**pointwise.RULES, **products.RULES, **moves.RULES, **norms.RULES}
+_FAMILIES = (pointwise, arithmetic, products, convolutions, pools, norms, reductions, moves)
+RULES: Rules = {kind: rule for family in _FAMILIES for kind, rule in family.RULES.items()}

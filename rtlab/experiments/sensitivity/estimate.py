@@ -241,7 +241,8 @@ class _Estimate:
         if not self.only:
             return seed
         tape, rank = self.tape, len(self.tape.sizes(output))
-        energy = tape.summed(tape.op("Mul", output, output), list(range(1, rank)) or [0], keep=True)
+        exact = tape.real(output)
+        energy = tape.summed(tape.op("Mul", exact, exact), list(range(1, rank)) or [0], keep=True)
         least = tape.op(
             "Max", tape.op("Mul", energy, tape.constant(float(len(self.outputs)))), tape.constant(1e-30)
         )
@@ -278,7 +279,9 @@ class _Estimate:
             and two is not None
         ):
             difference = tape.constant(one.numpy().astype(np.float32) - two.numpy().astype(np.float32))
-            return tape.op(node.op_type, node.inputs[0], difference, **attributes)
+            reads = node.inputs[0]
+            assert reads is not None  # noqa: S101 - it is what the weight is multiplied with
+            return tape.op(node.op_type, tape.real(reads), difference, **attributes)
         other = [rounded if i == position else v for i, v in enumerate(node.inputs)]
         plain = [exact if i == position else v for i, v in enumerate(node.inputs)]
         both = [tape.op(node.op_type, *reads, **attributes) for reads in (other, plain)]
@@ -300,7 +303,9 @@ class _Estimate:
     def _product(self, gradient: ir.Value, error: ir.Value, *, alone: bool) -> ir.Value:
         tape = self.tape
         # Elements are multiplied and summed: a product of matrices with one row and one column is no faster kernel.
-        flat = tape.op("Reshape", tape.op("Mul", gradient, error), tape.constant([1 if alone else 0, -1]))
+        flat = tape.op(
+            "Reshape", tape.op("Mul", gradient, tape.real(error)), tape.constant([1 if alone else 0, -1])
+        )
         return tape.summed(flat, [1], keep=True)
 
 
