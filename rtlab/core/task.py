@@ -84,7 +84,7 @@ class Task:
     """
 
     data: CalibrationData
-    labels: NDArray[Any]
+    labels: NDArray[Any] = dataclasses.field(repr=False)
     metric: Callable[[Any, NDArray[Any]], float] | str | Metric | None = None
     name: str = ""
     unit: str | None = None

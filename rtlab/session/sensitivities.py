@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
+from concurrent.futures import Executor, wait
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -9,13 +12,13 @@ import numpy as np
 from rtlab.backends.reference import evaluator
 from rtlab.core.data import CalibrationData
 from rtlab.core.phrases import quoted
-from rtlab.core.protocols import Progress
+from rtlab.core.protocols import Evaluator, Progress
 from rtlab.core.stage import BUDGET_S
-from rtlab.errors import CalibrationError, VariantError, boundary
+from rtlab.errors import CalibrationError, Cancelled, VariantError, boundary
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
 from rtlab.experiments.sensitivity import SensitivitySearch
 from rtlab.quantize import rewrites
-from rtlab.questions.sensitivity import ASKED, BY, LOSSES, Asks, By, LossName, Sensitivity
+from rtlab.questions.sensitivity import ASKED, BY, LOSSES, Asks, By, Effects, LossName, Sensitivity
 from rtlab.session.runs import Runs
 from rtlab.session.watching import watching
 
@@ -23,6 +26,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 R = TypeVar("R")
+#: Seconds after which work in an executor looks whether somebody wants it to stop.
+_LOOK_S = 0.2
 
 
 class Sensitivities(Runs[R]):
@@ -40,12 +45,14 @@ class Sensitivities(Runs[R]):
         verify: int | None = 8,
         budget_s: float = BUDGET_S,
         again: bool = False,
+        executor: Executor | None = None,
+        parts: int = 8,
         progress: Progress | None = None,
     ) -> Sensitivity:
         """Which nodes, or which places that round, are guilty of a variant's error, the guiltiest first.
 
         Effects are differences of a continuous loss on the CPU. ``reliability`` says how far a ranking on other samples
-        would be the same; samples are added until it is 0.9, or the budget is used up. What was found before a cancel
+        would be the same; samples are added until it is 0.95, or the budget is used up. What was found before a cancel
         is kept, and asked once more it goes on from there. The variant need not be built.
 
         Args:
@@ -61,6 +68,9 @@ class Sensitivities(Runs[R]):
                 estimates nothing.
             budget_s: How long it may take.
             again: Whether to forget what was found before.
+            executor: Any ``concurrent.futures.Executor``, whose workers take a part of the samples each; all samples
+                are used then, as far as the budget goes. What comes first is verified here.
+            parts: Into how many parts the samples are cut for an executor.
             progress: Where to report; the host's reporter by default.
 
         Raises:
@@ -94,8 +104,11 @@ class Sensitivities(Runs[R]):
             def keep(found: Sensitivity) -> None:
                 self._change(lambda kept: kept.sensed(variant, key, found))
 
+            rig = Rig(evaluator(), watched, Allowance(budget_s))
             try:
-                return carry_out(search, Rig(evaluator(), watched, Allowance(budget_s)), keep)
+                if executor is not None and search.begun is None:
+                    search = dataclasses.replace(search, begun=_spread(search, executor, parts, rig))
+                return carry_out(search, rig, keep)
             finally:
                 self._changed()
 
@@ -120,6 +133,62 @@ class Sensitivities(Runs[R]):
                 f"{data.source}. Give one for each."
             )
         return data, chosen, known
+
+
+def _spread(search: SensitivitySearch, executor: Executor, parts: int, rig: Rig[Evaluator]) -> Effects:
+    """Effects on all samples, a part of them in each of an executor's workers.
+
+    How the first part was found, by estimates or by runs, the others are. Stopped, or over its time, it gives what is
+    known of the parts up to there.
+    """
+    if parts < 1:
+        raise CalibrationError(f"Cannot look for the guilty in {parts} parts. Give at least one.")
+    parts = min(parts, search.data.count or parts)
+    shares = [search.data.part(i, parts, model=search.source) for i in range(parts)]
+    begins = np.cumsum([0, *(s.count or 0 for s in shares)])
+    searches = [
+        dataclasses.replace(
+            search,
+            data=share,
+            labels=None if search.labels is None else search.labels[begin:],
+            verify=None if search.verify is None else 0,
+            reach=math.inf,
+        )
+        for share, begin in zip(shares, begins, strict=False)
+    ]
+    rig.phase(f"Looking for the guilty in {parts} parts", parts)
+    found: list[Effects] = []
+    futures = [executor.submit(_effects, searches[0], rig.allowance.seconds)]
+    try:
+        for k in range(parts):
+            rig.check("looking for the guilty")
+            while not wait(futures[k : k + 1], timeout=_LOOK_S).done:
+                rig.check("looking for the guilty")
+            found.append(futures[k].result())
+            rig.found = True
+            rig.advance()
+            if not k:
+                alike = {"probes": found[0].probes} if found[0].probes else {"verify": None}
+                futures += [
+                    executor.submit(_effects, dataclasses.replace(one, **alike), rig.allowance.seconds)
+                    for one in searches[1:]
+                ]
+            if rig.over:
+                break
+    except Cancelled:
+        if not found:
+            raise
+    finally:
+        for future in futures:
+            future.cancel()
+    return Effects.joined(found, search.data)
+
+
+def _effects(search: SensitivitySearch, seconds: float) -> Effects:
+    """What a worker finds; it reports nothing."""
+    effects = carry_out(search, Rig(evaluator(), allowance=Allowance(seconds))).effects
+    assert effects is not None  # noqa: S101 - what was searched here has them
+    return effects
 
 
 def _check(**choices: tuple[str, tuple[str, ...]]) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -101,13 +103,16 @@ def test_of_a_node_each_place_that_rounds_is_told_apart() -> None:
     assert 6 == len(effects)
 
 
+LABELS = computed(DATA, set()).argmax(axis=1)
+
+
+def entropy(on: set[str]) -> float:
+    z = computed(DATA, on).astype(np.float64)
+    return float((np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), LABELS]).mean())
+
+
 def test_the_cross_entropy_of_labels_is_a_loss_too() -> None:
-    labels = computed(DATA, set()).argmax(axis=1)
-
-    def entropy(on: set[str]) -> float:
-        z = computed(DATA, on).astype(np.float64)
-        return float((np.log(np.exp(z).sum(axis=1)) - z[np.arange(len(z)), labels]).mean())
-
+    labels = LABELS
     found = study().sensitivity("int8", labels=labels, verify=None, budget_s=float("inf"))
     assert found.loss.startswith("mean cross-entropy")
     if found.samples == len(DATA):
@@ -128,6 +133,54 @@ def test_more_samples_are_taken_until_the_ranking_is_reliable_and_asking_again_g
     assert second.effects.measured[:, : first.samples] == pytest.approx(
         np.nan_to_num(first.effects.measured, nan=second.effects.measured[:, : first.samples])
     )
+
+
+class Pickling(ThreadPoolExecutor):
+    """Hands over what another process would get."""
+
+    def submit(self, do, /, *given, **named):
+        do, given, named = pickle.loads(pickle.dumps((do, given, named)))
+        return super().submit(lambda: pickle.loads(pickle.dumps(do(*given, **named))))
+
+
+def test_workers_of_an_executor_find_the_same_on_all_samples() -> None:
+    """A part of the samples each, with their labels, measured; what is estimated is verified on all."""
+    with Pickling(2) as pool:
+        only = study().sensitivity("int8", executor=pool, parts=3, verify=None)
+        released = study().sensitivity("int8", executor=pool, parts=3, asks="released", by="node")
+        labels = study().sensitivity("int8", executor=pool, parts=5, verify=None, labels=LABELS)
+        estimated = study().sensitivity("int8", executor=pool, parts=2)
+    for found in (only, released, estimated):
+        assert found.samples == len(DATA)
+        for row in found.ranking:
+            rest = lost(NODES, len(DATA)) - lost(NODES - {row.node}, len(DATA))
+            true = rest if found is released else lost({row.node}, len(DATA))
+            assert row.verified == pytest.approx(true, rel=1e-3, abs=1e-6)
+    assert estimated.probes > only.probes == 0
+    for row in labels.ranking:
+        assert row.effect == pytest.approx(entropy({row.node}) - entropy(set()), rel=1e-2, abs=1e-5)
+
+
+def test_of_workers_that_were_stopped_the_parts_that_ended_are_kept() -> None:
+    class Second(Silent):
+        def phase(self, name: str, total: int | None = None) -> None:
+            super().phase(name, total)
+            self.counted = 0
+
+        def advance(self, steps: int = 1) -> None:
+            self.counted += steps
+            if self.counted == 2:
+                self.cancel()
+
+    made = study()
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(CalibrationError, match="in 0 parts"):
+            made.sensitivity("int8", executor=pool, parts=0)
+        found = made.sensitivity("int8", executor=pool, parts=6, verify=None, progress=Second())
+        assert 8 == found.samples
+        after = made.sensitivity("int8", verify=None)
+        assert after.samples > 8
+        assert after.effects.measured[:, :8].tolist() == found.effects.measured.tolist()
 
 
 def test_what_was_found_before_a_cancel_is_kept() -> None:

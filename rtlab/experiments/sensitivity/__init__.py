@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -68,7 +68,7 @@ class SensitivitySearch:
         labels: One label for each sample, for that.
         verify: How many of the first places of an estimate are run; None runs all, and estimates nothing.
         probes: Random directions of the outputs that each estimate is the mean of; None takes eight for a small model
-            and one for a large one, of which more samples serve better.
+            and one for a large one, of which more samples serve better, and none where all places can be run.
         reach: The reliability from which on no more samples are taken.
         begun: What was found before, to go on from there.
     """
@@ -83,7 +83,7 @@ class SensitivitySearch:
     labels: NDArray[np.int64] | None = None
     verify: int | None = 8
     probes: int | None = None
-    reach: float = 0.9
+    reach: float = 0.95
     begun: Effects | None = None
     partial: ClassVar[bool] = True
 
@@ -91,6 +91,9 @@ class SensitivitySearch:
         """What is known after each batch."""
         made = switched(self.source, self.emulation)
         names = floating(self.source)
+        if self.begun is not None and self.begun.samples:
+            # Known before anything is opened, which a cancel would keep from being said.
+            yield _told(self, self.begun, _nodes(self, made), ran=rig.tool.source, seconds=0.0)
         with contextlib.ExitStack() as opened:
             yield from _Looking(self, rig, made, names, opened).records()
 
@@ -113,8 +116,8 @@ class _Looking:
         self._run = opened.enter_context(open_(made.model, names, progress=rig))
         self._plain = opened.enter_context(open_(asked.source, names, progress=rig))
         rig.count(builds=2)
-        places = tuple(made.nodes) if asked.by == "node" else tuple(q.id for q in made.quantizers)
-        self.nodes = {p: p for p in places} if asked.by == "node" else {q.id: q.node for q in made.quantizers}
+        self.nodes = _nodes(asked, made)
+        places = tuple(self.nodes)
         vector = made.vector if asked.asks == "only" else made.released
         self.vectors = [vector([p]) for p in places]
         self.guess = self._guess(opened, places)
@@ -133,11 +136,9 @@ class _Looking:
         """What estimates, where anything can be."""
         asked, rig = self.asked, self.rig
         self.probes = asked.probes or (_MANY if self._size() >= _SMALL else 1)
-        if (
-            asked.verify is None
-            or asked.loss != "outputs"
-            or (asked.asks == "released" and self._affordable())
-        ):
+        if asked.verify is None or asked.loss != "outputs":
+            return None
+        if asked.asks == "released" and self._measures():
             return None
         rig.phase("Writing the gradients")
         graph = estimator(asked.source, asked.emulation, self.names, self.probes, asked.asks)
@@ -147,6 +148,13 @@ class _Looking:
         run = opened.enter_context(rig.tool.reading(graph.model, graph.written, progress=rig))
         rig.count(builds=1)
         return Guess(graph, run, places, self.made.nodes if asked.by == "node" else None)
+
+    def _measures(self) -> bool:
+        """Whether every place is run: as it was before, or where that can be had."""
+        asked = self.asked
+        if asked.begun is not None and asked.begun.samples:
+            return not asked.begun.probes
+        return asked.probes is None and self._affordable()
 
     def _affordable(self) -> bool:
         """Whether all places can be run in half of the time, on samples enough."""
@@ -166,8 +174,6 @@ class _Looking:
 
     def records(self) -> Iterator[Sensitivity]:
         """Estimate, or measure, batch by batch; then measure what comes first."""
-        if self.effects.samples:
-            yield self._record()
         every = range(len(self.vectors))
         if self.guess is not None:
             try:
@@ -308,31 +314,51 @@ class _Looking:
         return found
 
     def _record(self) -> Sensitivity:
-        asked, effects = self.asked, self.effects
-        table = effects.known
-        known = table[~np.isnan(table).any(axis=1)]
-        said = []
-        if len(known) < len(table):
-            said.append(f"{len(known)} of {len(table)} places were measured before the end")
-        if asked.data.synthetic:
-            said.append("the samples are random: what is guilty on real ones may be another")
-        if self.guess is not None:
-            said.append(_LINEAR[asked.asks])
-            said += self.guess.notes
-        work = effects.work[0] if effects.probes else effects.work[1]
-        return Sensitivity(
-            asked.variant,
-            asked.asks,
-            asked.by,
-            ranked(effects, asked.by, self.nodes),
-            LOSSES[asked.loss],
-            float(effects.losses.mean()),
-            effects.samples,
-            effects.probes,
-            reliability(known),
-            work / effects.work[2] if effects.work[2] else None,
-            time.monotonic() - self._began,
-            f"{self.rig.tool.source}, {asked.data.source}",
-            tuple(said),
-            effects,
+        taken = time.monotonic() - self._began
+        notes = () if self.guess is None else self.guess.notes
+        return _told(
+            self.asked, self.effects, self.nodes, ran=self.rig.tool.source, seconds=taken, notes=notes
         )
+
+
+def _nodes(asked: SensitivitySearch, made: Switched) -> Mapping[str, str]:
+    """The node of each place that is ranked."""
+    return {p: p for p in made.nodes} if asked.by == "node" else {q.id: q.node for q in made.quantizers}
+
+
+def _told(
+    asked: SensitivitySearch,
+    effects: Effects,
+    nodes: Mapping[str, str],
+    *,
+    ran: str,
+    seconds: float,
+    notes: Sequence[str] = (),
+) -> Sensitivity:
+    """What follows from effects."""
+    table = effects.known
+    known = table[~np.isnan(table).any(axis=1)]
+    said = []
+    if len(known) < len(table):
+        said.append(f"{len(known)} of {len(table)} places were measured before the end")
+    if asked.data.synthetic:
+        said.append("the samples are random: what is guilty on real ones may be another")
+    if effects.probes:
+        said += [_LINEAR[asked.asks], *notes]
+    work = effects.work[0] if effects.probes else effects.work[1]
+    return Sensitivity(
+        asked.variant,
+        asked.asks,
+        asked.by,
+        ranked(effects, asked.by, nodes),
+        LOSSES[asked.loss],
+        float(effects.losses.mean()),
+        effects.samples,
+        effects.probes,
+        reliability(known),
+        work / effects.work[2] if effects.work[2] else None,
+        seconds,
+        f"{ran}, {asked.data.source}",
+        tuple(said),
+        effects,
+    )
