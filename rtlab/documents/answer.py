@@ -44,7 +44,9 @@ class NounTable:
         """Those that are shown."""
         titled = (f for f in fields(self.kind) if f.meaning.title)
         return tuple(
-            f for f in titled if not f.meaning.omit or any(getattr(n, f.name) is not None for n in self.nouns)
+            f
+            for f in titled
+            if not f.meaning.omit or any(getattr(n, f.name) not in (None, "") for n in self.nouns)
         )
 
     def columns(self) -> list[Column]:

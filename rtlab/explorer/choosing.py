@@ -275,7 +275,7 @@ class Choosing(Showing):
         if values.get("unless") != "known" or variant not in self.study.snapshot().diagnoses:
             self.study.diagnose(variant, progress=progress)
 
-    def _repair(self, variant: str, progress: Reporting) -> None:
+    def _repair_accuracy(self, variant: str, progress: Reporting) -> None:
         """Look for a repair, and show the variant that it leads to."""
         found = self.study.repair(variant, progress=progress)
         if found.changes:
@@ -319,7 +319,7 @@ class Choosing(Showing):
             "treat": lambda progress: self._derived(
                 [self.study.treat(variant, values["cause"])], progress, compare=True
             ),
-            "repair": lambda progress: self._repair(variant, progress),
+            "repair": lambda progress: self._repair_accuracy(variant, progress),
         }
         self._work(works[asked.work], _WORKS[asked.work])
 

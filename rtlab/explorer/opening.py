@@ -73,7 +73,7 @@ class Opening(Choosing):
 
     def repair(self, *findings: str) -> Self:
         """Open the model with findings of its Q/DQ placement repaired, all that can be by default; on a thread."""
-        return self._work(lambda progress: self._repair(findings, progress), "repair the model")
+        return self._work(lambda progress: self._repair_placement(findings, progress), "repair the model")
 
     def _opened(self, path: str) -> None:
         """A model by its name or path, or samples by theirs."""
@@ -175,7 +175,7 @@ class Opening(Choosing):
             self._refresh(building=shown)
             self._build(shown, progress)
 
-    def _repair(self, chosen: Sequence[str], progress: Reporting) -> None:
+    def _repair_placement(self, chosen: Sequence[str], progress: Reporting) -> None:
         progress.phase("Repairing the placement")
         study = self.study
         model = study.repaired(chosen or None, progress=progress)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
-from explorer import EXPLORER, Explorer
+from explorer import EXPLORER, Explorer, show
 
 #: A network whose INT8 is bad for one reason, which another scale takes away.
 OUTLIER = """import rtlab
@@ -36,11 +38,34 @@ def test_two_clicks_lead_from_a_drop_to_a_repaired_variant(opened, cell, worse, 
     page.click(f'{EXPLORER} [data-chip="{worse}"] [data-control="why-accuracy"]')
     page.wait_for_selector(f"{PANEL} [data-row]", timeout=60_000)
     assert word in page.inner_text(f"{PANEL} table")
-    # A row selects the place in the graph.
+    # A row selects the place in the graph, and is the cause that the panel tells of in full.
     page.click(f"{PANEL} [data-row] >> nth=0")
-    lab.wait_python(f"explorer.state.selection[0] == study.diagnose({worse!r}).findings[0].nodes[0]")
+    first = f"study.diagnose({worse!r}).findings[0]"
+    lab.wait_python(f"explorer.state.selection[0] == {first}.nodes[0]")
+    told = lab.python(f"{first}.evidence")
+    page.wait_for_selector(f"{PANEL} .rt-lead p:has-text({json.dumps(told)})")
+    lead = page.locator(f"{PANEL} .rt-lead p")
+    assert lead.evaluate("p => p.scrollHeight <= p.clientHeight + 1")
     shown.picture(f"accuracy-why-{worse}")
     page.click(f'{PANEL} [data-work="treat"]:has-text("{label}") >> nth=0')
     lab.wait_python(f"explorer.state.variant != {worse!r} and explorer.state.variant in study.results")
     lab.wait_python(f"(s := study[explorer.state.variant].score) is not None and s.value > {good}")
+    assert [] == lab.console_errors
+
+
+def test_repair_all_makes_a_variant_and_shows_what_was_tried(opened) -> None:
+    """One click more than Why?, where nobody wants to choose among the causes."""
+    shown: Explorer = opened(OVERFLOW)
+    page, lab = shown.page, shown.lab
+    page.click(f'{EXPLORER} [data-chip="fp16"] [data-control="why-accuracy"]')
+    page.wait_for_selector(f"{PANEL} [data-row]", timeout=60_000)
+    page.click(f'{PANEL} [data-work="repair"]')
+    lab.wait_python("explorer.failure or explorer.state.variant not in ('fp32', 'fp16')")
+    assert lab.python("explorer.failure") is None
+    lab.wait_python("explorer.state.variant == 'fp16 repaired' and not explorer.build['running']")
+    lab.wait_python("(s := study[explorer.state.variant].score) is not None and s.value > 98.1")
+    page.click(f'{EXPLORER} [data-chip="fp16"] >> nth=0')
+    tried = show(shown, "accuracy", "repair")
+    assert page.locator(f"{tried} [data-row]").count() == lab.python("len(study.repair('fp16').points)")
+    shown.picture("accuracy-repaired")
     assert [] == lab.console_errors

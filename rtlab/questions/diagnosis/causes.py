@@ -57,6 +57,8 @@ _DELICATE = frozenset({
 _SPREAD = frozenset({"outlier-channels", "unequal-channels", "long-tail"})
 #: Samples and channels that a sentence names.
 _NAMED = 5
+#: Causes whose samples are those of the calibration; the samples of others are what accuracy was measured on.
+CALIBRATED = frozenset({"one-sample-range"})
 
 
 def causes(place: Suspect) -> tuple[Finding, ...]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
+from rtlab.core.phrases import many, quoted
 from rtlab.core.schema import Meaning
 from rtlab.documents.answer import NounTable
 from rtlab.documents.panel import button, choices, link
 from rtlab.errors import RunError
 from rtlab.questions.diagnosis import AccuracyDiagnosis
+from rtlab.questions.diagnosis.causes import CALIBRATED
 from rtlab.questions.diagnosis.cures import cure
 from rtlab.questions.scene import Question, Scene
+from rtlab.questions.score import difference, reference
+from rtlab.questions.titles import titles
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
@@ -33,6 +38,8 @@ class Reason:
     why: Annotated[str, Meaning("Why")]
     evidence: Annotated[str, Meaning("What shows it")]
     fix: Annotated[str, Meaning("What helps")]
+    samples: Annotated[str | None, Meaning("Samples", omit=True)] = None
+    channels: Annotated[str | None, Meaning("Channels", omit=True)] = None
     cost: Annotated[str | None, Meaning("What it costs", omit=True)] = None
 
 
@@ -59,8 +66,8 @@ def diagnosed(scene: Scene) -> Panel:
     ask = button("diagnose", "Look again" if known else "Find out why", reason)
     if known is None:
         problem = f"{reason}." if reason else ""
-        return DIAGNOSIS.panel(scene, work=[ask], problem=problem)
-    labels = {_ALL: f"All {len(known.findings)} causes"} | {f.id: f.title for f in known.findings}
+        return DIAGNOSIS.panel(scene, work=[ask], problem=problem, notes=[] if problem else [_before(scene)])
+    labels = {_ALL: f"all ({len(known.findings)})"} | {f.id: f.title for f in known.findings}
     chosen = scene.settings.get("cause", _ALL)
     chosen = chosen if chosen in labels else _ALL
     table = NounTable(Reason, [_reason(scene, f) for f in known.findings])
@@ -71,13 +78,32 @@ def diagnosed(scene: Scene) -> Panel:
         scene,
         known,
         lead=lead,
+        facts=[],
         settings=[choices("cause", "Cause", labels, chosen)] if known.findings else [],
-        work=[ask, *_works(facts, known, chosen, task=scene.study.task is not None)],
+        work=[*_works(scene, known, chosen), ask],
         columns=table.columns() if known.findings else [],
         rows=[{**row, "key": f.id} for row, f in zip(table.rows(), known.findings, strict=True)],
         links={f.id: link(p for n in f.nodes for p in scene.model.where(n)) for f in known.findings},
-        notes=[f"Watched on {known.samples} samples: {known.source}."],
+        notes=list(_notes(scene, known)),
     )
+
+
+def _before(scene: Scene) -> str:
+    """What there is to explain, before anybody looked into it."""
+    facts = scene.result
+    baseline = scene.baseline or reference(scene.study, facts)
+    called = titles(scene.study)
+    told = difference(facts, baseline, called.get(baseline.name, "")) if baseline is not None else None
+    lost = f"Its score is {told}. " if told else ""
+    return f"{lost}Nobody looked for causes yet."
+
+
+def _notes(scene: Scene, known: AccuracyDiagnosis) -> Iterator[str]:
+    """What the causes rest on, and which places have none."""
+    yield f"{many(len(known.guilty), 'place')} watched on {known.samples} samples: {known.source}."
+    if known.unexplained and known.findings:
+        names = quoted([scene.model.by_id[n].title for n in known.unexplained])
+        yield f"About {names} nothing is unusual: so few bits alone are what they lose by."
 
 
 def _unable(facts: Facts) -> str:
@@ -88,8 +114,9 @@ def _unable(facts: Facts) -> str:
     return "" if facts.prepared.precisions else "Nothing of it computes in less than FP32"
 
 
-def _works(facts: Facts, known: AccuracyDiagnosis, chosen: str, *, task: bool) -> list[Work]:
+def _works(scene: Scene, known: AccuracyDiagnosis, chosen: str) -> list[Work]:
     """A button for what may be done about each cause, or about the one that is chosen; each change once."""
+    facts = scene.result
     made: dict[str, Work] = {}
     for finding in known.findings:
         if chosen not in {_ALL, finding.id}:
@@ -97,8 +124,19 @@ def _works(facts: Facts, known: AccuracyDiagnosis, chosen: str, *, task: bool) -
         change = cure(finding, facts.name, facts.variant)
         if change is not None:
             made.setdefault(change.label, button("treat", change.label, cause=finding.id))
+    task = scene.study.task is not None
     every = [button("repair", "Repair all", "" if task else _TASKLESS)] if known.findings else []
-    return [*list(made.values())[:_BUTTONS], *every]
+    shown = [_only(scene, f) for f in known.findings if f.id == chosen and f.samples]
+    return [*list(made.values())[:_BUTTONS], *every, *shown]
+
+
+def _only(scene: Scene, finding: Finding) -> Work:
+    """Shows the samples of a cause alone in every panel, where they are among those that variants run on."""
+    task, count = scene.study.task, len(finding.samples)
+    theirs = task is None or task.data is scene.study.given or finding.rule not in CALIBRATED
+    why = "" if theirs else "They are samples of the calibration, which the task does not have"
+    label = f"Show only {'this sample' if count == 1 else f'these {count} samples'}"
+    return button("only", label, why, samples=",".join(map(str, finding.samples)))
 
 
 #: Why nothing can be repaired by trying.
@@ -110,7 +148,15 @@ _BUTTONS = 3
 def _reason(scene: Scene, finding: Finding) -> Reason:
     node = scene.model.by_id[finding.nodes[0]]
     why = finding.rule.replace("fp16", "FP16").replace("-", " ")
-    return Reason(node.title, why[:1].upper() + why[1:], finding.evidence, finding.fix, finding.cost or None)
+    return Reason(
+        node.title,
+        why[:1].upper() + why[1:],
+        finding.evidence,
+        finding.fix,
+        ", ".join(map(str, finding.samples)) or None,
+        ", ".join(map(str, finding.channels)) or None,
+        finding.cost or None,
+    )
 
 
 DIAGNOSIS = Question(

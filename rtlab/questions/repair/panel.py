@@ -49,7 +49,8 @@ def repaired(scene: Scene) -> Panel:
     )
     work = [button("repair", "Look again" if known else "Repair all", reason)]
     if known is None:
-        return REPAIR.panel(scene, work=work, problem=f"{reason}." if reason else "")
+        notes = [] if reason else ["Nobody looked yet. What is found becomes a variant of its own."]
+        return REPAIR.panel(scene, work=work, problem=f"{reason}." if reason else "", notes=notes)
     table = NounTable(RepairPoint, known.points, of=known)
     basis = (
         f"Chosen on {known.chosen} samples, reported on {known.reported} others."

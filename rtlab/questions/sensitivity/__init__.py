@@ -53,7 +53,7 @@ class Guilty:
 
     rank: Annotated[int, Meaning("Rank")]
     node: Annotated[str, Meaning("Node", links="nodes")]
-    quantizer: Annotated[str, Meaning("Quantizer")]
+    quantizer: Annotated[str, Meaning("Quantizer", omit=True)]
     effect: Annotated[float, Meaning("Effect", origin="{self.origin}")]
     low: Annotated[
         float, Meaning("From", origin="{self.origin}", note="Lower end of the 95 % interval.", infinite=True)

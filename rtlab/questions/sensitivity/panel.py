@@ -5,20 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rtlab.documents.answer import facts
 from rtlab.documents.contract import Panel
 from rtlab.documents.panel import button, choices
 from rtlab.errors import RunError
 from rtlab.questions.scene import Question, Scene
-from rtlab.questions.sensitivity import ASKED, BY, LOSSES, Asks, By, LossName, Sensitivity
+from rtlab.questions.sensitivity import ASKED, LOSSES, Asks, By, LossName, Sensitivity
 
 _LEAD = (
     "What each node, or each place that rounds, does to the outputs, alone or left out alone. A large error of a value "
     "may come from far before it; these are the places that make it."
 )
 _SETTINGS: Mapping[str, tuple[str, Mapping[Any, str]]] = {
-    "asks": ("Question", ASKED),
-    "by": ("Of", BY),
-    "loss": ("Loss", {"outputs": "Error of the outputs", "labels": "Cross-entropy of the labels"}),
+    "asks": ("Alone", {"only": "quantized", "released": "released"}),
+    "by": ("Of", {"node": "nodes", "quantizer": "places that round"}),
+    "loss": ("Loss", {"outputs": "of the outputs", "labels": "of the labels"}),
 }
 
 
@@ -64,11 +65,23 @@ def sensitivity(scene: Scene) -> Panel:
     ]
     if found is None:
         problem = f"{reason}." if reason else ""
-        before = f"Nobody looked yet. Effects are differences of the {LOSSES[asked[2]]}."
+        before = f"Nobody looked yet. Asked is {ASKED[asked[0]]}. Effects are differences of the {LOSSES[asked[2]]}."
         return SENSITIVITY.panel(
             scene, settings=settings, work=work, problem=problem, notes=[] if problem else [before]
         )
-    return SENSITIVITY.panel(scene, found, settings=settings, work=work, notes=list(found.notes))
+    rests = f"{found.question[:1].upper()}{found.question[1:]}; effects are differences of the {found.loss}."
+    return SENSITIVITY.panel(
+        scene,
+        found,
+        settings=settings,
+        work=work,
+        facts=[f for f in facts(found) if f["key"] not in _IN_WORDS],
+        notes=[*found.notes, rests, f"{found.source}."],
+    )
+
+
+#: What stands in sentences below the table, or in the settings: a card of it would leave no room for numbers.
+_IN_WORDS = frozenset({"Question", "Loss", "Source"})
 
 
 SENSITIVITY = Question(

@@ -363,6 +363,18 @@ def test_building_one_again_while_another_builds_loses_neither() -> None:
             "Cannot read what was dropped: ",
         ),
         (commands.StartWork("tune", "fp32", {}), "study.Study.tune", "Cannot tune the model: "),
+        (commands.StartWork("repair", "fp32", {}), "study.Study.repair", "Cannot look for a repair: "),
+        (
+            commands.StartWork("diagnose", "fp32", {}),
+            "study.Study.diagnose",
+            "Cannot look for what costs accuracy: ",
+        ),
+        (
+            commands.StartWork("treat", "fp32", {"cause": ""}),
+            "study.Study.treat",
+            "Cannot build the change: ",
+        ),
+        (commands.StartWork("only", "fp32", {"samples": "1"}), "study.Study.only", "Cannot choose samples: "),
         (commands.FetchPlotly(), "explorer.charts.script", "Cannot send the charts: "),
     ],
     ids=lambda given: getattr(given, "doing", None),

@@ -18,6 +18,8 @@ interface Props {
   choice: ComponentChildren;
 }
 
+/** The setting that a row of causes chooses. */
+const CAUSE = "cause";
 /** What is older than the question is pale from then on, */
 const PALE_MS = 150;
 /** and words say that it takes its time. */
@@ -268,6 +270,8 @@ function Table({ explorer, panel, joint, extra }: TableProps) {
     // A row of this panel is a variant, which can be shown.
     if (name === "variants" && key !== variant) explorer.send({ type: "show", variant: key });
     else joint.pick(key, add);
+    // A row of causes is the one that the buttons are about.
+    if (name === "diagnosis") explorer.set(`${name}.${CAUSE}`, key);
   };
   const cells = (): (string | number | null)[][] => [
     columns.map((column) => (column.unit ? `${column.title} (${column.unit})` : column.title)),
