@@ -12,6 +12,7 @@ from rtlab.questions import panels
 from rtlab.questions.scene import Scene
 from rtlab.relation.mapping import placed
 from rtlab.view.contract import EngineView, Later
+from rtlab.view.effects import ranking_of
 from rtlab.view.graph import complete, engine_later
 
 if TYPE_CHECKING:
@@ -28,6 +29,8 @@ class EnginePicture:
 
     def __init__(self, result: Facts, study: Snapshot, view: EngineView, picture: bytes) -> None:
         self.result, self.view, self._study = result, view, study
+        #: Who is guilty of its error, as far as anybody looked.
+        self.guilty = ranking_of(study, result.name)
         #: The engine as it is drawn; empty where the page has a drawing to which this adds numbers.
         self.picture = picture
 
@@ -44,7 +47,7 @@ class EnginePicture:
     @functools.cached_property
     def numbers(self) -> bytes:
         """What the boxes tell and their numbers, whether or not the picture came with older ones."""
-        found = engine_later(self.result, self._study.model)
+        found = engine_later(self.result, self._study.model, self.guilty)
         complete(self.view, found)
         return encode(found, Later)
 

@@ -25,6 +25,7 @@ from rtlab.session import Session
 from rtlab.view import chrome
 from rtlab.view import controls as offer
 from rtlab.view.contract import EngineView
+from rtlab.view.effects import ranking_of
 from rtlab.view.graph import engine_view
 from rtlab.view.state import ViewState
 from rtlab.view.table import failure
@@ -235,8 +236,10 @@ class Showing(Working):
         with self._turn:
             made = self._made.get(result.name)
             if made is None or made.result is not result or not made.picture:
-                view = engine_view(result, self.study.model, later=is_large(result))
-                made = EnginePicture(result, self.study.snapshot(), view, encode(view, EngineView))
+                study = self.study.snapshot()
+                guilty = ranking_of(study, result.name)
+                view = engine_view(result, study.model, guilty, later=is_large(result))
+                made = EnginePicture(result, study, view, encode(view, EngineView))
                 self._made[result.name] = made
             return made
 
@@ -276,6 +279,10 @@ class Showing(Working):
             baseline = self._baseline or chrome.baseline(study)
             if state.baseline != baseline:
                 self._put(dataclasses.replace(state, baseline=baseline))
+            for name in {state.variant, state.compared} & set(self._made):
+                made = self._made[name]
+                if made.result is study.facts.get(name) and made.guilty is not ranking_of(study, name):
+                    self._renew(made, made.result)
             self.chips = [plain(c) for c in chrome.chips(study, baseline=baseline, building=building)]
             self.controls = dict(offer.controls(study.model, self.choice))
             self.status = [dict(s) for s in chrome.status(study, state.variant)]

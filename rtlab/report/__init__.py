@@ -27,6 +27,7 @@ from rtlab.questions.scene import Scene
 from rtlab.view import chrome
 from rtlab.view.bundle import inlined
 from rtlab.view.contract import EngineView, Saved, SavedVariant
+from rtlab.view.effects import ranking_of
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.state import ViewState
 
@@ -103,7 +104,7 @@ def _variant(study: Snapshot, name: str) -> SavedVariant:
     scene = Scene(study, result)
     return SavedVariant(
         id=name,
-        engine=_base64(encode(engine_view(result, model), EngineView)),
+        engine=_base64(encode(engine_view(result, model, ranking_of(study, name)), EngineView)),
         answers=_answers(scene, shared=False),
         status=list(chrome.status(study, name)),
         panels=[Panel({**panels.answer(p, scene), "figures": []}) for p in panels.offered(model)],

@@ -122,13 +122,14 @@ def data_state(study: Snapshot) -> DataState:
         f"{name}: {model.values[name].dtype} {shape_text(model.values[name].shape)}" for name in model.inputs
     ]
     if study.given is not None:
-        return DataState(source=study.given.source, random=False, inputs=inputs)
+        return DataState(source=study.given.source, random=False, inputs=inputs, chosen=len(study.chosen))
     try:
         # Whether random samples can be drawn; to draw them takes a large model longer than to show it.
         possible = bool(model.nodes) and all(model.input_shape(name) is not None for name in model.inputs)
     except RtlabError:
         possible = False
-    return DataState(source="random noise" if possible else "", random=possible, inputs=inputs)
+    source = "random noise" if possible else ""
+    return DataState(source=source, random=possible, inputs=inputs, chosen=len(study.chosen))
 
 
 def _times(times: Timing) -> str:

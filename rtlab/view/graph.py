@@ -29,6 +29,7 @@ from rtlab.view.overlays import overlays
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
+    from rtlab.questions.sensitivity import Sensitivity
 
 #: Attributes that say at a glance what a node does.
 _GLANCE = {"kernel_shape": "kernel", "strides": "stride", "axis": "axis", "perm": "perm", "alpha": "alpha"}
@@ -225,10 +226,12 @@ def _engine_told(engine: Engine) -> list[Told]:
     return found + [Told(inputs=[port(t)], outputs=[], details=[]) for t in engine.outputs]
 
 
-def engine_view(result: Facts, model: Model, *, later: bool = False) -> EngineView:
+def engine_view(
+    result: Facts, model: Model, guilty: Sensitivity | None = None, *, later: bool = False
+) -> EngineView:
     """A variant's engine, its relation to the source model, and every number with its origin.
 
-    With ``later``, ``engine_later`` has what is not needed to draw it.
+    With ``later``, ``engine_later`` has what is not needed to draw it; ``guilty`` is what ``overlays`` takes.
     """
     mapping = placed(questions.fusion.mapping(result), model)
     view = EngineView(
@@ -248,13 +251,13 @@ def engine_view(result: Facts, model: Model, *, later: bool = False) -> EngineVi
         panels=offered(model),
     )
     if not later:
-        complete(view, engine_later(result, model))
+        complete(view, engine_later(result, model, guilty))
     return view
 
 
-def engine_later(result: Facts, model: Model) -> Later:
+def engine_later(result: Facts, model: Model, guilty: Sensitivity | None = None) -> Later:
     """What follows the picture of ``engine_view``: what its boxes tell, and their numbers."""
-    return Later(of=result.name, boxes=_engine_told(result.engine), overlays=overlays(result, model))
+    return Later(of=result.name, boxes=_engine_told(result.engine), overlays=overlays(result, model, guilty))
 
 
 def complete(view: EngineView, later: Later) -> None:

@@ -15,18 +15,22 @@ from rtlab.questions.roofline.estimate_error import known_error
 from rtlab.questions.timing.times import LayerTime, Shared, Timing, on_nodes
 from rtlab.relation.footprint import Footprint, of_layers, of_nodes, sizes
 from rtlab.relation.roles import SERVING
+from rtlab.view.effects import effects
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
     from rtlab.questions.accuracy.errors import Accuracy, ValueDelta
     from rtlab.questions.roofline.roofs import Roofline
+    from rtlab.questions.sensitivity import Sensitivity
 
 #: Names of measured layers that a note lists before it says that there are more.
 _LISTED = 4
 
 
-def overlays(result: Facts, model: Model) -> list[Overlay]:
+def overlays(result: Facts, model: Model, guilty: Sensitivity | None = None) -> list[Overlay]:
     """The estimate for the engine's GPU, time, share of time and error where they were measured, memory of outputs.
+
+    ``guilty`` is a ranking of what its nodes do to the outputs, which becomes numbers too.
 
     What was measured on a CPU in the place of a GPU comes after the estimate for that GPU.
     """
@@ -40,6 +44,8 @@ def overlays(result: Facts, model: Model) -> list[Overlay]:
     if accuracy is not None:
         told = (_errors(result, model, accuracy), _errors(result, model, accuracy, own=True))
         made += [errors for errors in told if errors is not None]
+    if guilty is not None:
+        made += effects(result, guilty)
     for overlay in made:
         # What is known of a node of a function holds wherever the function is called.
         overlay["nodes"] = {i: r for n, r in overlay["nodes"].items() for i in model.where(n)}

@@ -42,6 +42,9 @@ def test_two_clicks_lead_from_a_drop_to_a_repaired_variant(opened, cell, worse, 
     page.click(f"{PANEL} [data-row] >> nth=0")
     first = f"study.diagnose({worse!r}).findings[0]"
     lab.wait_python(f"explorer.state.selection[0] == {first}.nodes[0]")
+    # The guilty are seen at a glance: what nodes do to the outputs colours them from now on.
+    lab.wait_python("explorer.state.colour_nodes == 'effect'")
+    page.wait_for_selector(f'{EXPLORER} [data-control="colour-node"]:has-text("effect on the outputs")')
     told = lab.python(f"{first}.evidence")
     page.wait_for_selector(f"{PANEL} .rt-lead p:has-text({json.dumps(told)})")
     lead = page.locator(f"{PANEL} .rt-lead p")
@@ -68,4 +71,26 @@ def test_repair_all_makes_a_variant_and_shows_what_was_tried(opened) -> None:
     tried = show(shown, "accuracy", "repair")
     assert page.locator(f"{tried} [data-row]").count() == lab.python("len(study.repair('fp16').points)")
     shown.picture("accuracy-repaired")
+    assert [] == lab.console_errors
+
+
+def test_flipped_samples_are_shown_alone_until_all_are_wanted_again(opened) -> None:
+    """In every panel; a mark beside the variants says so, and leads back."""
+    shown: Explorer = opened(OUTLIER)
+    page, lab = shown.page, shown.lab
+    whole = lab.python("study['int8'].score.samples")
+    lab.python("explorer.show('int8')")
+    task = show(shown, "accuracy", "score")
+    flipped = page.locator(f"{task} .rt-table table").get_attribute("aria-rowcount")
+    page.click(f'{task} [data-work="only"]')
+    mark = f'{EXPLORER} [data-control="chosen"]'
+    page.wait_for_selector(f'{mark}:has-text("just {flipped} samples")')
+    lab.wait_python(f"(s := study['int8'].score) is not None and s.samples == {flipped}")
+    # Every one of them is wrong now, and was right before.
+    lab.wait_python("study['int8'].score.value == 0 and study['fp32'].score.value == 100")
+    lab.wait_python(f"study['int8'].accuracy is not None and study['int8'].accuracy.samples <= {flipped}")
+    lab.wait_python("not explorer.build['running']")
+    page.click(f'{mark} [data-control="all-samples"]')
+    page.wait_for_selector(mark, state="detached")
+    lab.wait_python(f"study['int8'].score.samples == {whole} and not study.chosen")
     assert [] == lab.console_errors

@@ -550,11 +550,12 @@ export interface BuildState {
   elapsed: number;
 }
 
-/** What the study runs on: ``source`` in words, whether it is ``random``, and what each input takes, a line each. */
+/** What the study runs on: ``source`` in words, whether it is ``random``, and what each input takes, a line each. ``chosen`` is how many samples errors and scores are of, where some were picked; 0 where they are of all. */
 export interface DataState {
   source: string;
   random: boolean;
   inputs: string[];
+  chosen: number;
 }
 
 /** What every pane reads. ``anchor`` tells the side that was clicked; the other sides follow from the mapping. ``selection`` holds node ids, ``layers`` layer ids of ``variant``, ``others`` layer ids of ``compared``, the variant in the third pane. ``panes`` lists the sides in view in their order, ``stacked`` one above the other; ``across`` lays graphs out from left to right; with ``follow`` the panes pan together. ``folds`` holds the ids of the groups that are not as they are at first: repeats, scopes and bodies folded, frames of layers open. ``step`` is how many decisions of the build are replayed on the ONNX graph when it is grouped by ``replay``. ``settings`` holds what was chosen in panels, by panel and key such as ``memory.batch``, and by tab the panel it shows. */

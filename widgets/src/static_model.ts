@@ -41,7 +41,7 @@ export class StaticModel {
       chips: saved.chips,
       build: { running: false, phase: "", fraction: null, elapsed: 0 },
       status: [],
-      data: { source: "", random: false, inputs: [] },
+      data: { source: "", random: false, inputs: [], chosen: 0 },
       failure: null,
       charts: {},
       notice: "",

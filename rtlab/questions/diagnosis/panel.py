@@ -23,10 +23,7 @@ if TYPE_CHECKING:
     from rtlab.core.finding import Finding
     from rtlab.documents.contract import Panel, Work
 
-_LEAD = (
-    "The places that cost most are looked into, sample by sample and channel by channel. Each row is a cause with what "
-    "it rests on; choose one, and a button builds the variant that is rid of it."
-)
+_LEAD = "Choose a cause: it is told in full here, and a button builds the variant that is rid of it."
 _ALL = "all"
 
 

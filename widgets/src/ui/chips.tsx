@@ -9,6 +9,29 @@ import { RandomMark, RandomTag } from "./random";
 import { measurable, measureLabel } from "./standing";
 import { Tool } from "./tool";
 
+/** As long as errors and scores are of some samples alone: of how many, and the way back to all. */
+function ChosenMark({ explorer }: { explorer: ExplorerState }) {
+  const { chosen } = explorer.data.value;
+  const variant = explorer.study.engine.value?.variant;
+  if (!chosen || !variant || explorer.saved) return null;
+  const why = explorer.busy();
+  return (
+    <span class="rt-notice" data-control="chosen" title="Errors and scores are of these samples alone">
+      just {plural(chosen, "sample")}:{" "}
+      <button
+        type="button"
+        class="rt-link"
+        data-control="all-samples"
+        disabled={why !== ""}
+        title={why}
+        onClick={() => explorer.send({ type: "work", work: "only", variant, values: { samples: "" } })}
+      >
+        show all
+      </button>
+    </span>
+  );
+}
+
 /** The variants built so far: size, time, and accuracy as a difference from the baseline. */
 export function Chips({ explorer }: { explorer: ExplorerState }) {
   const chips = explorer.chips.value;
@@ -38,14 +61,14 @@ export function Chips({ explorer }: { explorer: ExplorerState }) {
       else if (last > scrollLeft) row.current!.scrollLeft = Math.min(last, chip.offsetLeft - EDGE);
     }
     look();
-  }, [shown, chips, explorer.width.value]);
+  }, [shown, chips, explorer.width.value, explorer.data.value.chosen]);
   const place = (id: string): void => {
     const button = row.current!.querySelector(`[data-chip="${CSS.escape(id)}"] .rt-more`)!;
     setMenu({ id, left: button.getBoundingClientRect().left - box.current!.getBoundingClientRect().left });
   };
   return (
     <div class="rt-chips" role="toolbar" aria-label="Variants" ref={box}>
-      <span class="rt-quiet">Variants</span>
+      {!explorer.data.value.chosen && <span class="rt-quiet">Variants</span>}
       {chips.length === 0 && <span class="rt-quiet">none yet: press Build</span>}
       <div
         class={`rt-row ${beyond[0] ? "rt-before" : ""} ${beyond[1] ? "rt-beyond" : ""}`}
@@ -70,6 +93,7 @@ export function Chips({ explorer }: { explorer: ExplorerState }) {
       </div>
       {explorer.notice.value && <span class="rt-notice">{explorer.notice.value}</span>}
       <RandomMark explorer={explorer} />
+      <ChosenMark explorer={explorer} />
       <NetronLink explorer={explorer} />
       {open && (
         <MenuList

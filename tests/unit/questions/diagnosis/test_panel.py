@@ -1,0 +1,84 @@
+"""The panel of causes: what is chosen is told in full, and its samples can be shown alone."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+
+import rtlab
+from rtlab.core.data import CalibrationData
+from rtlab.core.finding import Finding
+from rtlab.core.task import Task
+from rtlab.questions.diagnosis import AccuracyDiagnosis
+from rtlab.questions.diagnosis.panel import DIAGNOSIS
+from rtlab.questions.scene import Scene
+from rtlab.testing import tiny_model
+
+
+@pytest.fixture(scope="module")
+def study() -> rtlab.Study:
+    model = tiny_model()
+    noise = CalibrationData.random(model, samples=8, seed=1)
+    made = rtlab.Study(model, data=CalibrationData(noise.arrays, source="own"))
+    made.add("int8", precision="int8", backend="onnxruntime", target="cpu")
+    return made.run(compare=False)
+
+
+def finding(rule: str, node: str, **told: tuple[int, ...]) -> Finding:
+    return Finding(
+        f"{rule} {node}", rule, f"{rule} title.", (node,), "", "A remedy.", "Evidence.", fixable=False, **told
+    )
+
+
+def shown(study: rtlab.Study, *found: Finding, task: Task | None = None, **settings: str):
+    node = study.model.top[0].id
+    known = AccuracyDiagnosis("int8", found, (node,), (), 8, "a CPU")
+    snapshot = dataclasses.replace(study.snapshot(), diagnoses={"int8": known}, task=task)
+    return DIAGNOSIS.show(Scene(snapshot, study["int8"].facts, settings=settings))
+
+
+def test_the_chosen_cause_is_told_in_full_with_its_samples_and_channels(study) -> None:
+    """Those of the others stay in their rows."""
+    node = study.model.top[0].id
+    one = finding("one-sample-range", node, samples=(3, 5))
+    other = finding("outlier-channels", node, channels=(19,))
+    panel = shown(study, one, other, cause=one.id)
+    assert f"{one.title} {one.evidence} {one.fix}" == panel["lead"]
+    (only,) = (w for w in panel["work"] if w["work"] == "only")
+    assert ("Show only these 2 samples", "", {"samples": "3,5"}) == (
+        only["label"],
+        only["reason"],
+        only["values"],
+    )
+    titles = [c["title"] for c in panel["columns"]]
+    cells = [dict(zip(titles, r["cells"], strict=True)) for r in panel["rows"]]
+    assert [("3, 5", None), (None, "19")] == [(c["Samples"], c["Channels"]) for c in cells]
+    assert [one.id, other.id] == [r["key"] for r in panel["rows"]]
+
+
+@pytest.mark.parametrize("cause", ["all", "outlier-channels stem"])
+def test_no_samples_are_offered_where_none_show_the_cause(study, cause) -> None:
+    """Nor while no cause is chosen: every one has its own."""
+    panel = shown(study, finding("outlier-channels", study.model.top[0].id, channels=(1,)), cause=cause)
+    assert not [w for w in panel["work"] if w["work"] == "only"]
+
+
+def test_samples_of_the_calibration_are_no_samples_of_the_task(study) -> None:
+    """Number 3 of the one is not number 3 of the other; samples of the task itself can be shown."""
+    node, data = study.model.top[0].id, study.given
+    task = Task(dataclasses.replace(data, source="other"), np.zeros(8))
+    calibrated, fresh = (
+        finding("one-sample-range", node, samples=(3,)),
+        finding("too-few-samples", node, samples=(3,)),
+    )
+    for found, where, possible in (
+        (calibrated, task, False),
+        (fresh, task, True),
+        (calibrated, Task(data, np.zeros(8)), True),
+        (calibrated, None, True),
+    ):
+        (only,) = (w for w in shown(study, found, task=where, cause=found.id)["work"] if w["work"] == "only")
+        assert possible is (only["reason"] == ""), found.rule
+        assert "Show only this sample" == only["label"]
