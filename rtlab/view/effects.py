@@ -27,7 +27,7 @@ def ranking_of(study: Snapshot, name: str) -> Sensitivity | None:
 
 def effects(result: Facts, found: Sensitivity) -> list[Overlay]:
     """The estimated effects of all nodes, and the measured ones of those that were run; what there is of both."""
-    told = {
+    told: Mapping[Origin, list[Guilty]] = {
         "estimated": [g for g in found.ranking if g.origin == "estimated"],
         "measured": [g for g in found.ranking if g.verified is not None],
     }
