@@ -88,7 +88,7 @@ def _backends(given: argparse.Namespace) -> int:
 
 def _inspect(given: argparse.Namespace) -> int:
     study = opening.planned(given, [given.precision])
-    if given.labels is not None and given.precision != "fp32":
+    if (given.labels or given.metric) and given.precision != "fp32":
         # What a score is compared with.
         study.add("fp32", target=given.target, backend=given.backend, compiler=given.compiler)
     study.run(compare=not given.no_run, budget_s=given.budget)
@@ -223,8 +223,10 @@ def _repair(given: argparse.Namespace) -> int:
     study = opening.built(given, [given.precision])
     if given.data is not None:
         # A sample's own task has other samples.
-        labels = None if given.labels is None else opening.labels(given.labels)
-        study.task = None if labels is None else Task(study.data, labels, given.metric)
+        # Without labels the answers of fp32 count.
+        study.task = Task(study.data, metric=given.metric)
+        if given.labels is not None:
+            study.task = Task(study.data, opening.labels(given.labels), given.metric)
     found = study.repair(given.precision, given.max_drop, budget_s=given.seconds)
     name = found.repaired if found.changes else given.precision
     written = None if given.output is None else study.export(name, given.output)

@@ -265,10 +265,13 @@ def _repair_arguments(commands: Any) -> None:
         help="how far the score may stay behind fp32, in its unit (default: %(default)g)",
     )
     asked.add_argument(
-        "--labels", default=None, metavar="L.npy", help="a label for each sample of --data, to score by"
+        "--labels",
+        default=None,
+        metavar="L.npy",
+        help="a label for each sample of --data; those of fp32 without",
     )
     asked.add_argument(
-        "--metric", default="top-1", help="what is counted of outputs and labels (default: %(default)s)"
+        "--metric", default=None, help="what is counted of outputs and labels (default: top-1)"
     )
     asked.add_argument("-o", "--output", default=None, metavar="OUT.onnx", help="the repaired model")
     asked.add_argument(

@@ -74,7 +74,7 @@ def _task(given: argparse.Namespace, data: CalibrationData | None, own: Task | N
     """What the arguments score variants by; a sample has a task of its own.
 
     Raises:
-        CalibrationError: labels have no samples, or a metric no labels.
+        CalibrationError: labels have no samples, or a metric none.
     """
     from rtlab.core.task import Task
 
@@ -82,9 +82,13 @@ def _task(given: argparse.Namespace, data: CalibrationData | None, own: Task | N
     if not hasattr(given, "metric") or (given.labels is None and given.metric is None):
         return own
     if given.labels is None:
-        if own is None or given.data is not None:
+        if data is not None and given.data is not None:
+            # The answers of fp32 are the labels.
+            return Task(data, metric=given.metric)
+        if own is None:
             raise CalibrationError(
-                f"Cannot score by --metric {given.metric}: there are no labels. Give --labels L.npy beside --data."
+                f"Cannot score by --metric {given.metric}: there are no samples. Give --data D.npz, and --labels L.npy "
+                "where there are some."
             )
         return Task(own.data, own.labels, metric=given.metric)
     if data is None or given.data is None:

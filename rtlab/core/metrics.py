@@ -28,7 +28,7 @@ _LINKS: dict[Link, Callable[[Any], Any]] = {
     "decibel": lambda x: -10.0 * np.log10(x),
 }
 #: What `named` knows, for messages and for help.
-NAMES = 'a "top-K" such as "top-1" or "top-5", "psnr", "mse", "cosine", "perplexity", "wer" or "cer"'
+NAMES = 'a "top-K" such as "top-1" or "top-5", "psnr", "mse", "cosine", "perplexity", "nmse", "wer" or "cer"'
 
 
 def linked(link: Link, ratio: Any) -> Any:
@@ -89,6 +89,16 @@ class Metric:
     link: Link = "mean"
     says: Literal["class", "sequence", ""] = ""
 
+    def answers(self, outputs: NDArray[Any]) -> NDArray[Any]:
+        """What outputs say, as labels of this metric: classes, ids, or the numbers themselves."""
+        if self.says == "class":
+            classes: NDArray[Any] = outputs.reshape(len(outputs), -1).argmax(axis=1)
+            return classes
+        if self.says == "sequence" and outputs.ndim > 2:
+            ids: NDArray[Any] = outputs.argmax(axis=-1)
+            return ids
+        return outputs
+
     def tally(self, outputs: Any, labels: NDArray[Any]) -> Tally:
         """What each sample counts, and the score of all.
 
@@ -128,7 +138,8 @@ def named(text: str, vocabulary: Sequence[str] = ()) -> Metric:
 
     ``mse``: mean over samples of the mean squared error to labels of the output's shape, ``(N, ...)``. ``psnr``:
     10 log10(peak² / that error), in dB (ITU-T J.247, annex on PSNR); the peak is 255 for labels of type uint8, else 1.
-    ``cosine``: mean over samples of the cosine similarity of output and label.
+    ``cosine``: mean over samples of the cosine similarity of output and label. ``nmse``: the energy of the error in
+    percent of that of the labels, over all samples; -10 log10 of the ratio is the SQNR in dB.
 
     ``perplexity``: e to the mean negative log-likelihood of a token (Jelinek et al. 1977); outputs are logits
     ``(N, T, C)`` or ``(N, C)``, or their softmax where each row sums to 1 and has nothing negative; labels ``(N, T)``
@@ -162,6 +173,7 @@ def named(text: str, vocabulary: Sequence[str] = ()) -> Metric:
         "psnr": Metric("PSNR", lambda y, t: _squared("PSNR", y, t, _peak(t)), "dB", link="decibel"),
         "mse": Metric("mean squared error", lambda y, t: _squared("mean squared error", y, t), higher=False),
         "cosine": Metric("cosine similarity", _cosine),
+        "nmse": Metric("normalized squared error", _normalized, "%", higher=False),
         "perplexity": Metric("perplexity", _likelihood, higher=False, link="exp"),
     }
     if name not in known:
@@ -302,6 +314,13 @@ def _cosine(outputs: Any, labels: NDArray[Any]) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         found: Floats = np.where(norm == 0, 0.0, (y * t).sum(axis=1) / norm)
     return found
+
+
+def _normalized(outputs: Any, labels: NDArray[Any]) -> tuple[Floats, Floats]:
+    """The energy of the error of each sample in percent, and that of its label."""
+    y, t = _same("normalized squared error", outputs, labels)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return 100 * ((y - t) ** 2).sum(axis=1), (t**2).sum(axis=1)
 
 
 def _likelihood(outputs: Any, labels: NDArray[Any]) -> tuple[Floats, Floats]:

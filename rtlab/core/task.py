@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 #: Draws of the samples on which a metric that tells one number is asked again, and seconds that this may take: where
 #: they do not suffice for the fewest draws, it has no interval.
 _DRAWS, _FEWEST, _SECONDS = 400, 100, 2.0
+#: The labels where none were given.
+_NONE: NDArray[Any] = np.empty(0)
 
 
 class Predictions:
@@ -77,6 +79,10 @@ class Task:
     one that has several a mapping of all by name, as ``Predictions.joined`` makes it; the others count the first
     output. The default counts top-1 hits in percent.
 
+    Without ``labels`` the model's own answers in fp32 are the labels, which a study asks for before it scores: the
+    score says then how far a variant agrees with fp32, and not how often it is right. The default is top-1 where the
+    first output has a row of several numbers for each sample, else "nmse". ``reference`` says that labels are such.
+
     ``name`` and ``unit`` are shown beside the number, ``higher`` says that more of it is better: those of the metric
     by default, and of a function its name, no unit, and that more is better. ``vocabulary`` are texts by id, of tokens
     or of classes. ``picked`` says that the samples were picked by hand or for what they show: nothing is concluded from
@@ -84,15 +90,20 @@ class Task:
     """
 
     data: CalibrationData
-    labels: NDArray[Any] = dataclasses.field(repr=False)
+    labels: NDArray[Any] = dataclasses.field(default_factory=lambda: _NONE, repr=False)
     metric: Callable[[Any, NDArray[Any]], float] | str | Metric | None = None
     name: str = ""
     unit: str | None = None
     higher: bool | None = None
     vocabulary: Sequence[str] = ()
     picked: bool = False
+    reference: bool = False
 
     def __post_init__(self) -> None:
+        labels: Any = self.labels
+        if labels is None or labels is _NONE:
+            object.__setattr__(self, "reference", True)
+            object.__setattr__(self, "labels", _NONE)
         metric = self.counted
         known = metric or Metric(_called(self.metric), lambda *_: ())
         object.__setattr__(self, "labels", np.asarray(self.labels))
@@ -110,6 +121,38 @@ class Task:
         if self.metric is None or isinstance(self.metric, str):
             return named(self.metric or "top-1", self.vocabulary)
         return self.metric if isinstance(self.metric, Metric) else None
+
+    @property
+    def unanswered(self) -> bool:
+        """Whether nobody has asked the model for its own answers yet, which are the labels."""
+        return self.reference and not self.labels.size
+
+    def answered(self, outputs: Mapping[str, Any]) -> Task:
+        """The same with the answers of the model in fp32 as labels.
+
+        Args:
+            outputs: The outputs of all samples by name, as ``Predictions.joined`` makes them.
+
+        Raises:
+            CalibrationError: the first output has no row of one shape per sample.
+        """
+        name, first = next(iter(outputs.items()))
+        if not isinstance(first, np.ndarray) or not first.ndim:
+            raise CalibrationError(
+                f'Cannot take the answers of fp32 as labels: the first output, "{name}", has no row of one shape per '
+                "sample. Give labels, Task(data, labels, metric=...)."
+            )
+        several = first.ndim == 2 and first.shape[1] > 1 and first.dtype.kind == "f"
+        usual = Task(self.data, np.empty(0), self.metric, vocabulary=self.vocabulary)
+        made = self
+        if self.metric is None:
+            made = dataclasses.replace(
+                usual, metric="top-1" if several else "nmse", name="", unit=None, higher=None
+            )
+        counted = made.counted
+        own = f"{made.name.removesuffix(' accuracy')} against fp32" if self.name == usual.name else self.name
+        labels = first if counted is None else counted.answers(first)
+        return dataclasses.replace(made, labels=labels, name=own, picked=self.picked, reference=True)
 
     def wanted(self, model: Model) -> tuple[str, ...]:
         """The outputs that the metric is given."""
@@ -150,6 +193,11 @@ class Task:
             raise CalibrationError(
                 f'Cannot score "{self.name}": labels are one {type(self.labels.item()).__name__}, no array. Give one '
                 "for each sample."
+            )
+        if self.unanswered:
+            raise CalibrationError(
+                f'Cannot score "{self.name}": there are no labels, and nobody asked the model for its own. Give the '
+                "task to a Study, which does, or take task.answered(outputs of fp32)."
             )
         labels = self.labels[:count]
         if len(labels) < count:

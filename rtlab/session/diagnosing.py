@@ -151,9 +151,10 @@ class Diagnoses(Sensitivities[R], Searches[R]):
         if task is None:
             raise CalibrationError(
                 f'Cannot repair "{variant}": the study has no task, so that nobody can say what is good enough. Give '
-                "one, Study(model, task=rtlab.Task(data, labels))."
+                "one, Study(model, task=rtlab.Task(data, labels)); without labels those of fp32 count."
             )
         with watching(progress) as watched:
+            task = self._answered(watched) or task
             found = self._kept.diagnoses.get(variant) or self.diagnose(variant, progress=watched)
             ranked = self.sensitivity(variant, by="node", progress=watched).ranking
             experiment = Repairing(facts, task, found.findings, tuple(g.node for g in ranked), max_drop, runs)

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from concurrent.futures import Executor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rtlab import questions
+from rtlab.backends.reference import evaluator
 from rtlab.core.data import CalibrationData
+from rtlab.core.facts import SCORED
 from rtlab.core.model import Model
-from rtlab.core.progress import Silent
+from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Limits, Progress
 from rtlab.core.ranges import Ranges
-from rtlab.core.task import Task
+from rtlab.core.task import Predictions, Task
 from rtlab.core.variant import Variant
 from rtlab.errors import (
     CalibrationError,
     boundary,
 )
+from rtlab.experiments.sizing import batch_size, fixed_batch
 from rtlab.quantize import treating
 from rtlab.quantize.ranges import STRIDE
 from rtlab.questions.calibration.seen import Calibration
@@ -82,6 +86,29 @@ class Observations(Variants[R]):
         """The task, with the samples that were chosen."""
         chosen = self._kept.chosen
         return self.task if chosen is None else chosen.task
+
+    def _answered(self, progress: Progress) -> Task | None:
+        """The task; where it came without labels, with the model's own answers in fp32, which are asked for once."""
+        task = self.task
+        if task is None or not task.unanswered:
+            return task
+        model, reader, held = self.model, evaluator(), Predictions()
+        data = task.data.take(max(SCORED, fixed_batch(model)))
+        wanted = model.outputs[:1]
+        progress.phase("Asking fp32 for the labels", len(data))
+        with reader.reading(model, wanted, progress=progress, limit_s=self.limits.seconds) as read:
+            for batch in data.batches(model, batch_size(model, wanted, data, reader)):
+                check(progress, "asking fp32 for the labels")
+                count = data.samples_in(model, batch)
+                held.add(read(batch), count)
+                progress.advance(count)
+        self.task = found = dataclasses.replace(task.answered(held.joined()), data=data)
+        return found
+
+    def _scoring(self, progress: Progress) -> Task | None:
+        """The task with labels, of the samples that were chosen."""
+        chosen = self._kept.chosen
+        return self._answered(progress) if chosen is None else chosen.task
 
     def use(self, data: Any) -> Self:
         """Take other samples for calibration and comparison from now on: ``study.use("samples.npz").run()``.

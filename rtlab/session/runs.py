@@ -236,7 +236,7 @@ class Runs(Observations[R]):
         waiting = planned(job, result)
         self._keep(job, waiting)
         try:
-            full = dataclasses.replace(job, data=self._compared_on)
+            full = dataclasses.replace(job, data=self._compared_on, task=self._scoring(progress))
         except RtlabError as error:
             # There is nothing to measure on; the engine stands all the same.
             self._keep(job, broken(waiting, error))
@@ -260,7 +260,7 @@ class Runs(Observations[R]):
         pending: dict[Future[Facts], tuple[Job, Facts | None]] = {}
 
         def measure(job: Job, found: Facts) -> None:
-            full = dataclasses.replace(job, data=self._compared_on)
+            full = dataclasses.replace(job, data=self._compared_on, task=self._scoring(progress))
             pending[executor.submit(last, full, found, Budget(seconds))] = job, found
 
         for name, found in todo.items():

@@ -195,7 +195,7 @@ class Searches(Observations[R]):
             )
         with watching(progress) as watched:
             experiment = CalibratorRanking(
-                self.model, self.ranges(watched), self.data, self.task, asked, chosen
+                self.model, self.ranges(watched), self.data, self._answered(watched), asked, chosen
             )
             self._search(experiment, Rig(evaluator(), watched), self._keep_ranking)
         return self._calibration()

@@ -62,6 +62,8 @@ class Selecting(Runs[R]):
             Cancelled: the work was stopped. The choice holds; ``run`` goes on with what is missing.
         """
         seconds = budget_of(budget_s)
+        with watching(progress) as watched:
+            self._answered(watched)
         found = None if samples is None else self._chosen(samples)
         with self._lock:
             self._kept = _turned(self._kept, found)

@@ -12,6 +12,7 @@ import numpy as np
 from rtlab.backends.reference import evaluator
 from rtlab.core.data import CalibrationData
 from rtlab.core.phrases import quoted
+from rtlab.core.progress import Silent
 from rtlab.core.protocols import Evaluator, Progress
 from rtlab.core.stage import BUDGET_S
 from rtlab.errors import CalibrationError, Cancelled, VariantError, boundary
@@ -121,6 +122,8 @@ class Sensitivities(Runs[R]):
         chosen: LossName = loss or ("outputs" if labels is None else "labels")
         if chosen == "outputs":
             return data, chosen, None
+        if labels is None and task is not None:
+            task = self._answered(Silent())
         told = labels if labels is not None else None if task is None else task.labels
         if told is None:
             raise CalibrationError(

@@ -94,7 +94,7 @@ def test_inspect_scores_by_labels_and_a_metric_beside_fp32(capsys, file, tmp_pat
     for arguments, words in (
         (scored, "there are 11 labels for 12 samples. Give one for each."),
         ((*given, "--labels", str(labels)), "nothing says of which samples. Give --data D.npz beside it."),
-        ((*given, "--metric", "top-5"), "there are no labels. Give --labels L.npy beside --data."),
+        ((*given, "--metric", "top-5"), "there are no samples. Give --data D.npz, and --labels L.npy"),
     ):
         code, _, err = run(capsys, *arguments)
         assert (1, True) == (code, words in err), err

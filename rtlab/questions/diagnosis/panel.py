@@ -16,6 +16,7 @@ from rtlab.questions.diagnosis.causes import CALIBRATED
 from rtlab.questions.diagnosis.cures import cure
 from rtlab.questions.scene import Question, Scene
 from rtlab.questions.score import difference, reference
+from rtlab.questions.score.words import TASKLESS
 from rtlab.questions.titles import titles
 
 if TYPE_CHECKING:
@@ -122,7 +123,7 @@ def _works(scene: Scene, known: AccuracyDiagnosis, chosen: str) -> list[Work]:
         if change is not None:
             made.setdefault(change.label, button("treat", change.label, cause=finding.id))
     task = scene.study.task is not None
-    every = [button("repair", "Repair all", "" if task else _TASKLESS)] if known.findings else []
+    every = [button("repair", "Repair all", "" if task else TASKLESS)] if known.findings else []
     shown = [_only(scene, f) for f in known.findings if f.id == chosen and f.samples]
     return [*list(made.values())[:_BUTTONS], *every, *shown]
 
@@ -136,8 +137,6 @@ def _only(scene: Scene, finding: Finding) -> Work:
     return button("only", label, why, samples=",".join(map(str, finding.samples)))
 
 
-#: Why nothing can be repaired by trying.
-_TASKLESS = "The study has no task, so that nobody can say what is good enough"
 #: Buttons for which there is room.
 _BUTTONS = 3
 

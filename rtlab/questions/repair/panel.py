@@ -10,6 +10,7 @@ from rtlab.documents.panel import button, fact
 from rtlab.errors import RunError
 from rtlab.questions.repair import AccuracyRepair, RepairPoint
 from rtlab.questions.scene import Question, Scene
+from rtlab.questions.score.words import TASKLESS
 
 if TYPE_CHECKING:
     from rtlab.documents.contract import Figure, Panel
@@ -41,7 +42,7 @@ def repaired(scene: Scene) -> Panel:
     reason = (
         "Its engine was read from files of another machine, whose values are not known"
         if facts.recorded
-        else "The study has no task, so that nobody can say what is good enough"
+        else TASKLESS
         if scene.study.task is None
         else ""
         if facts.prepared.precisions

@@ -94,7 +94,7 @@ def scored(scene: Scene) -> TaskScore:
         flipped=_shown(scene, flipped(facts, baseline, task))
         if baseline is not None and found is not None
         else (),
-        notes=tuple(_notes(score, baseline, found)),
+        notes=tuple(_notes(task, score, baseline, found)),
     )
 
 
@@ -102,7 +102,10 @@ def _missing(facts: Facts, task: Task | None) -> str:
     """Why there is no score."""
     doing = f'Cannot tell the score of "{facts.name}": '
     if task is None:
-        return f"{doing}the study has no task. Give Study(model, task=rtlab.Task(data, labels))."
+        return (
+            f"{doing}the study has no task. Give Study(model, task=rtlab.Task(data, labels)); without labels the "
+            "answers of fp32 count."
+        )
     if facts.recorded:
         return f"{doing}it was read from files, which tell none. Add a variant of the same precision to score one here."
     standing = next((s.text for s in facts.stages.values() if s.stage is Stage.SCORED), "")
@@ -125,8 +128,13 @@ def _verdict(found: Paired | None, score: Score) -> Literal["worse", "better", "
     return "better" if (found.difference > 0) == score.higher else "worse"
 
 
-def _notes(score: Score, baseline: Facts | None, found: Paired | None) -> Iterator[str]:
+def _notes(task: Task, score: Score, baseline: Facts | None, found: Paired | None) -> Iterator[str]:
     """What a reader must know of these numbers."""
+    if task.reference:
+        yield (
+            "No labels were given: they are the model's own answers in fp32, so that this says how far the variant "
+            "agrees with fp32, and not how often it is right."
+        )
     tally, before = score.tally, baseline.score if baseline is not None and found is not None else None
     if score.samples < FEWEST and not (tally is not None and tally.picked):
         yield (

@@ -8,6 +8,11 @@ from rtlab.core.facts import Score
 from rtlab.core.uncertainty import FEWEST, Interval, Paired
 
 CANNOT = "the samples cannot tell"
+#: Why nothing can be repaired by trying.
+TASKLESS = (
+    "The study has no task, so that nobody can say what is good enough: give Study(model, task=rtlab.Task(data)), and "
+    "labels where there are some"
+)
 
 
 def value_words(score: Score) -> str:
