@@ -12,7 +12,7 @@ from rtlab.core.phrases import many
 from rtlab.core.variant import Precision
 from rtlab.quantize import correct, weights
 from rtlab.quantize.half_plan import stays
-from rtlab.quantize.reconstruct import grid, reconstruct, shrunk
+from rtlab.quantize.reconstruct import grid, reconstruct, scaled
 from rtlab.quantize.treating import meant
 from rtlab.quantize.windows import ProductForm, product
 
@@ -53,12 +53,8 @@ class Mending:
             return None
         one, second = found
         rows, sizes = (one.rows(np.asarray(a, np.float64)) for a in (weight, scale))
-        made = np.empty_like(rows)
-        for group in range(one.groups):
-            self._check()
-            made[group] = reconstruct(
-                rows[group], sizes[group], second[group], grid(precision), self._damping[nodes[0]]
-            )
+        self._check()
+        made = reconstruct(rows, sizes, second, grid(precision), self._damping[nodes[0]])
         self.done += nodes
         steps: NDArray[np.float64] = one.tensor(made)
         return steps
@@ -88,15 +84,14 @@ class Mending:
         precision: Precision,
         damping: float,
     ) -> weights.Stored:
-        """Scales with the least error first, then steps.
+        """Scales and steps with a small error of the output.
 
         Blocks lie along K, so that each of the rows is parted into blocks of neighbours.
         """
         one, second = read
         nearest, tiny = grid(precision), float(np.finfo(np.float32).tiny)
         rows = one.rows(weight.astype(np.float64))
-        blocks = rows.reshape(one.groups, one.outputs, -1, layout.block or one.size)
-        amax = np.abs(blocks).max(axis=3)
+        amax = np.abs(rows).reshape(one.groups, one.outputs, -1, layout.block or one.size).max(axis=3)
         whole = np.float32(max((float(amax.max()) or 1.0) / (_FP4_LARGEST * _FP8_LARGEST), tiny))
 
         def relative(scale: NDArray[np.float64]) -> NDArray[np.floating]:
@@ -111,13 +106,8 @@ class Mending:
 
         largest = np.where(amax > 0, amax, 1.0 if precision is Precision.INT4 else 0.0)
         largest /= 7.0 if precision is Precision.INT4 else _FP4_LARGEST
-        scale, steps = np.empty_like(largest), np.empty_like(rows)
-        for group in range(one.groups):
-            self._check()
-            importance = np.diagonal(second[group]).reshape(blocks.shape[2:])
-            scale[group] = shrunk(blocks[group], largest[group], importance, nearest, kept)
-            spread = np.repeat(scale[group], blocks.shape[3], axis=1)
-            steps[group] = reconstruct(rows[group], spread, second[group], nearest, damping)
+        self._check()
+        scale, steps = scaled(rows, largest, second, nearest, store=kept, damping=damping)
         flat = scale.reshape(one.groups * one.outputs, -1)
         shaped = flat[:, 0] if not layout.block else flat.T if one.turned else flat
         kind = ml_dtypes.int4 if precision is Precision.INT4 else ml_dtypes.float4_e2m1fn

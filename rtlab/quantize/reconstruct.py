@@ -4,13 +4,15 @@ A layer writes ``W x``; with rounded weights ``Q`` its mean square error is ``tr
 ``H = mean(x xᵀ)`` over what it reads. Columns are rounded one after the other, and after each the others take up its
 error as well as they can (Frantar, Ashkboos, Hoefler and Alistarh, GPTQ, ICLR 2023; the update is that of Hassibi and
 Stork's optimal brain surgeon). Then each weight is rounded anew given all others, which never makes the error larger.
+Where scales are free too, several are tried, and those of the best are fitted to the rounded weights by least squares,
+in turn with the weights. Rows of a weight know nothing of each other, so each keeps what is best for it.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import math
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import ml_dtypes
 import numpy as np
@@ -23,23 +25,25 @@ if TYPE_CHECKING:
 
 #: Columns that are rounded before the others hear of it, so that most of the work is a product of matrices.
 _BLOCK = 64
-#: How often each weight is rounded anew, given all others.
-_SWEEPS = 4
+#: How often each weight is rounded anew, given all others; while scales are still sought, and how often these are.
+_SWEEPS, _EARLY, _FITS = 4, 2, 3
+#: Multiples of the scales with the least error by weight, of which the one with the least error of the output is taken:
+#: the more, the less a row costs, by the largest number of weights in it.
+_MULTIPLES = (
+    (16, np.linspace(0.72, 1.28, 15)),
+    (64, np.linspace(0.76, 1.24, 9)),
+    (math.inf, np.linspace(0.84, 1.16, 5)),
+)
+#: Numbers of weights that are gone over at once, so that what is computed of them stays small.
+_AT_ONCE = 1 << 21
 #: Scales of blocks are sought at these multiples of the one that clips nothing.
 _SHRINK = np.linspace(1.0, 0.5, 21)
-_FP4 = np.array([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
 _LARGEST = {Precision.INT8: 127.0, Precision.INT4: 7.0, Precision.FP4: 6.0, Precision.FP8: 448.0}
 
-#: From multiples of a scale to those that a type has.
+#: From multiples of a scale to those that a type has, and from scales to those that are stored.
 Grid = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
 
-
-@dataclasses.dataclass(frozen=True)
-class Second:
-    """The second moments of what the readers of one weight read: ``(groups, K, K)``, and the damping to use."""
-
-    moments: NDArray[Any]
-    damping: float
+Store = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
 
 
 def grid(precision: Precision) -> Grid:
@@ -59,57 +63,202 @@ def reconstruct(
     nearest: Grid,
     damping: float,
 ) -> NDArray[np.float64]:
-    """Weights as multiples of their scales.
+    """Weights as multiples of their scales, each row with no larger an error than to nearest.
 
     Args:
-        weight: ``(outputs, K)``.
+        weight: ``(..., outputs, K)``.
         scale: The scale of each weight; a scale of zero stands for zeros.
-        second: ``(K, K)``, mean of ``x xᵀ``.
+        second: ``(..., K, K)``, mean of ``x xᵀ``.
         nearest: What rounds multiples of a scale to those that there are.
         damping: Share of the mean diagonal that is added to the diagonal before the inverse, so that there is one.
     """
-    live = np.where(scale > 0, scale, 1.0)
-    rounded = nearest(weight / live) * (scale > 0)
-    found = _columns(weight, live, second, nearest, damping) * (scale > 0)
-    steps = (
-        found if error(weight, found * scale, second) < error(weight, rounded * scale, second) else rounded
-    )
-    return _again(weight, live, second, nearest, steps) * (scale > 0)
+    factor, steps = _factor(second, damping), np.empty_like(weight)
+    for part in _parts(weight, 1):
+        live = np.where(scale[..., part, :] > 0, scale[..., part, :], 1.0)
+        found, _ = _started(weight[..., part, :], live, second, nearest, factor)
+        steps[..., part, :] = _again(weight[..., part, :], live, second, nearest, found) * (
+            scale[..., part, :] > 0
+        )
+    return steps
+
+
+def scaled(
+    weight: NDArray[np.float64],
+    largest: NDArray[np.float64],
+    second: NDArray[np.float64],
+    nearest: Grid,
+    *,
+    store: Store,
+    damping: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Scales of blocks, and weights as multiples of them.
+
+    Args:
+        weight: ``(..., outputs, K)``.
+        largest: The scale of each block that clips nothing, ``(..., outputs, blocks)``; blocks part K evenly.
+        second: As of ``reconstruct``, and so are the others.
+        nearest: What rounds multiples of a scale.
+        store: What becomes of scales when they are stored.
+        damping: Share of the mean diagonal.
+
+    Returns:
+        ``(..., outputs, blocks)`` and ``(..., outputs, K)``.
+    """
+    size, blocks = weight.shape[-1], largest.shape[-1]
+    multiples = next(m for most, m in _MULTIPLES if size <= most)
+    importance = np.diagonal(second, axis1=-2, axis2=-1).reshape(*second.shape[:-2], 1, blocks, -1)
+    factor, scale, steps = _factor(second, damping), np.empty_like(largest), np.empty_like(weight)
+    for part in _parts(weight, len(multiples)):
+        rows = weight[..., part, :]
+        alone = shrunk(
+            rows.reshape(*rows.shape[:-1], blocks, -1), largest[..., part, :], importance, nearest, store
+        )
+        tried = store((alone[..., None, :] * multiples[:, None]).reshape(*rows.shape[:-2], -1, blocks))
+        many = np.repeat(rows, len(multiples), axis=-2)
+        found, off = _started(many, _live(tried, size), second, nearest, factor)
+        found = _again(many, _live(tried, size), second, nearest, found, sweeps=_EARLY)
+        off = _errors(many, found * _spread(tried, size), second)
+        best = off.reshape(*rows.shape[:-1], -1).argmin(axis=-1)[..., None, None]
+
+        def chosen(of: NDArray[np.float64], best: NDArray[np.intp] = best) -> NDArray[np.float64]:
+            each = of.reshape(*best.shape[:-2], -1, of.shape[-1])
+            return np.take_along_axis(each, best, axis=-2)[..., 0, :]
+
+        scale[..., part, :], steps[..., part, :] = _fitted(
+            rows, chosen(tried), chosen(found), second, nearest, store=store
+        )
+    return scale, steps
 
 
 def error(weight: NDArray[np.float64], numbers: NDArray[np.float64], second: NDArray[np.float64]) -> float:
     """The mean square error of what a layer writes, summed over its outputs."""
+    return float(_errors(weight, numbers, second).sum())
+
+
+def _errors(
+    weight: NDArray[np.float64], numbers: NDArray[np.float64], second: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """The same of each row, ``(..., outputs)``."""
     off = weight - numbers
-    return float(np.vdot(off @ second, off))
+    each: NDArray[np.float64] = np.einsum("...k,...k->...", off @ second, off)
+    return each
 
 
-def _columns(
+def _parts(weight: NDArray[np.float64], times: int) -> Iterator[slice]:
+    """Slices of rows of a weight that are not too much at once where each is gone over so many times."""
+    rows = weight.shape[-2]
+    step = max(1, _AT_ONCE * rows // (weight.size * times or 1))
+    for start in range(0, rows, step):
+        yield slice(start, start + step)
+
+
+def _spread(scale: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    """The scale of each weight from those of blocks."""
+    return np.repeat(scale, size // scale.shape[-1], axis=-1)
+
+
+def _live(scale: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    """The same to divide by: one in place of zero, whose weights are zeros whatever their multiple."""
+    return _spread(np.where(scale > 0, scale, 1.0), size)
+
+
+def _started(
     weight: NDArray[np.float64],
     scale: NDArray[np.float64],
     second: NDArray[np.float64],
     nearest: Grid,
-    damping: float,
+    factor: Factor,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """By columns, or to nearest for the rows where that is better; and the error of each row."""
+    rounded, found = nearest(weight / scale), _columns(weight, scale, factor, nearest)
+    plain, off = (_errors(weight, s * scale, second) for s in (rounded, found))
+    return np.where((off < plain)[..., None], found, rounded), np.minimum(off, plain)
+
+
+def _fitted(
+    weight: NDArray[np.float64],
+    scale: NDArray[np.float64],
+    steps: NDArray[np.float64],
+    second: NDArray[np.float64],
+    nearest: Grid,
+    *,
+    store: Store,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Scales by least squares given the multiples, then these given the scales, while a row gets better by it."""
+    size = weight.shape[-1]
+    steps = steps * (_spread(scale, size) > 0)
+    least = _errors(weight, steps * _spread(scale, size), second)
+    for last in range(_FITS, -1, -1):
+        other = store(_least_squares(weight, scale, steps, second)) if last else scale
+        made = _again(weight, _live(other, size), second, nearest, steps, sweeps=_EARLY if last else _SWEEPS)
+        made *= _spread(other, size) > 0
+        off = _errors(weight, made * _spread(other, size), second)
+        better = (off < least)[..., None]
+        scale, steps = np.where(better, other, scale), np.where(better, made, steps)
+        least = np.minimum(off, least)
+    return scale, steps
+
+
+def _least_squares(
+    weight: NDArray[np.float64],
+    scale: NDArray[np.float64],
+    steps: NDArray[np.float64],
+    second: NDArray[np.float64],
 ) -> NDArray[np.float64]:
-    """GPTQ, the columns of the largest second moment first."""
-    size = len(second)
-    order = np.argsort(-np.diagonal(second), kind="stable")
-    moments = second[np.ix_(order, order)].copy()
+    """The best scale of each block given its multiples and the blocks before it; one that would not be positive stays.
+
+    The error is a parabola in one scale: with ``q`` the multiples of its block, the least is at
+    ``s + (W - Q) H q / (q H q)``.
+    """
+    scale = scale.copy()
+    width = weight.shape[-1] // scale.shape[-1]
+    slope = (weight - steps * _spread(scale, weight.shape[-1])) @ second
+    for block in range(scale.shape[-1]):
+        here = slice(block * width, (block + 1) * width)
+        moved = steps[..., here] @ second[..., here, :]
+        bend = np.einsum("...k,...k->...", moved[..., here], steps[..., here])
+        rise = np.einsum("...k,...k->...", slope[..., here], steps[..., here])
+        new = scale[..., block] + np.divide(rise, bend, out=np.zeros_like(rise), where=bend > 0)
+        new = np.where(new > 0, new, scale[..., block])
+        slope -= (new - scale[..., block])[..., None] * moved
+        scale[..., block] = new
+    return scale
+
+
+#: Which column comes first, second and so on, ``(..., K)``, and the factor of the inverse in that order.
+Factor = tuple["NDArray[np.intp]", "NDArray[np.float64]"]
+
+
+def _factor(second: NDArray[np.float64], damping: float) -> Factor:
+    """The columns of the largest second moment first."""
+    diagonal = np.diagonal(second, axis1=-2, axis2=-1)
+    order = np.argsort(-diagonal, axis=-1, kind="stable")
+    moments = np.take_along_axis(second, order[..., :, None], axis=-2)
+    moments = np.take_along_axis(moments, order[..., None, :], axis=-1)
     # A column that nothing reaches has any weight.
-    mean = float(np.diagonal(moments).mean()) or 1.0
-    moments[np.diag_indices(size)] += damping * mean
-    upper = _inverse(moments)
-    left, steps = weight[:, order].copy(), np.empty_like(weight)
-    sizes = scale[:, order]
+    mean = diagonal.mean(axis=-1, keepdims=True)
+    at = np.arange(second.shape[-1])
+    moments[..., at, at] += damping * np.where(mean > 0, mean, 1.0)
+    return order, _inverse(moments)
+
+
+def _columns(
+    weight: NDArray[np.float64], scale: NDArray[np.float64], factor: Factor, nearest: Grid
+) -> NDArray[np.float64]:
+    """GPTQ: column after column in the factor's order."""
+    order, upper = factor
+    left, sizes = (np.take_along_axis(a, order[..., None, :], axis=-1) for a in (weight, scale))
+    steps, size = np.empty_like(left), weight.shape[-1]
     for start in range(0, size, _BLOCK):
         end = min(start + _BLOCK, size)
-        lost = np.empty((len(weight), end - start))
+        lost = np.empty((*weight.shape[:-1], end - start))
         for i in range(start, end):
-            steps[:, i] = nearest(left[:, i] / sizes[:, i])
-            lost[:, i - start] = (left[:, i] - steps[:, i] * sizes[:, i]) / upper[i, i]
-            left[:, i + 1 : end] -= lost[:, i - start, None] * upper[i, i + 1 : end]
-        left[:, end:] -= lost @ upper[start:end, end:]
+            steps[..., i] = nearest(left[..., i] / sizes[..., i])
+            lost[..., i - start] = (left[..., i] - steps[..., i] * sizes[..., i]) / upper[..., i, i, None]
+            left[..., i + 1 : end] -= lost[..., i - start, None] * upper[..., i, None, i + 1 : end]
+        left[..., end:] -= lost @ upper[..., start:end, end:]
     back = np.empty_like(steps)
-    back[:, order] = steps
+    np.put_along_axis(back, np.broadcast_to(order[..., None, :], steps.shape), steps, axis=-1)
     return back
 
 
@@ -119,14 +268,15 @@ def _inverse(moments: NDArray[np.float64]) -> NDArray[np.float64]:
     From the Cholesky factor of the matrix turned end to end: ``J H J = L Lᵀ`` gives ``H = R Rᵀ`` with the upper
     ``R = J L J``, and ``U = R⁻¹``.
     """
-    lower = np.linalg.cholesky(moments[::-1, ::-1])
+    lower = np.linalg.cholesky(moments[..., ::-1, ::-1])
     # Its library takes room that a process may not have, and time that nobody should wait who reconstructs nothing.
     from scipy.linalg import lapack
 
-    inverse, wrong = lapack.dtrtri(np.asfortranarray(lower[::-1, ::-1]), lower=0)
-    if wrong:
-        raise np.linalg.LinAlgError("no inverse")
-    upper: NDArray[np.float64] = inverse
+    upper = np.empty_like(moments)
+    for at in np.ndindex(moments.shape[:-2]):
+        upper[at], wrong = lapack.dtrtri(np.asfortranarray(lower[at][::-1, ::-1]), lower=0)
+        if wrong:
+            raise np.linalg.LinAlgError("no inverse")
     return upper
 
 
@@ -136,28 +286,30 @@ def _again(
     second: NDArray[np.float64],
     nearest: Grid,
     steps: NDArray[np.float64],
+    *,
+    sweeps: int = _SWEEPS,
 ) -> NDArray[np.float64]:
     """Each weight rounded to what is best given the others, some times over; the error never grows."""
-    steps = steps.copy()
-    diagonal = np.diagonal(second)
-    for _ in range(_SWEEPS):
+    steps, size = steps.copy(), weight.shape[-1]
+    diagonal = np.diagonal(second, axis1=-2, axis2=-1)[..., None, :]
+    reached = diagonal > 0
+    weighed = np.where(reached, diagonal, 1.0) * scale
+    for _ in range(sweeps):
         slope = (weight - steps * scale) @ second
         changed = False
-        for start in range(0, len(second), _BLOCK):
-            end = min(start + _BLOCK, len(second))
-            moved = np.zeros((len(weight), end - start))
-            near = slope[:, start:end].copy()
+        for start in range(0, size, _BLOCK):
+            end = min(start + _BLOCK, size)
+            moved = np.zeros((*weight.shape[:-1], end - start))
+            near = slope[..., start:end].copy()
             for i in range(start, end):
-                if diagonal[i] <= 0:
-                    continue
-                sought = steps[:, i] * scale[:, i] + near[:, i - start] / diagonal[i]
-                new = nearest(sought / scale[:, i])
-                moved[:, i - start] = (new - steps[:, i]) * scale[:, i]
-                near -= moved[:, i - start, None] * second[i, start:end]
-                steps[:, i] = new
+                new = nearest(steps[..., i] + near[..., i - start] / weighed[..., i])
+                new = np.where(reached[..., i], new, steps[..., i])
+                moved[..., i - start] = (new - steps[..., i]) * scale[..., i]
+                near -= moved[..., i - start, None] * second[..., i, None, start:end]
+                steps[..., i] = new
             if moved.any():
                 changed = True
-                slope -= moved @ second[start:end]
+                slope -= moved @ second[..., start:end, :]
         if not changed:
             break
     return steps
@@ -168,14 +320,14 @@ def shrunk(
     largest: NDArray[np.float64],
     importance: NDArray[np.float64],
     nearest: Grid,
-    store: Callable[[NDArray[np.float64]], NDArray[np.float64]],
+    store: Store,
 ) -> NDArray[np.float64]:
     """The scale of each block with the least error of its weights, each weighed by the second moment of its input.
 
     Args:
-        weight: ``(outputs, blocks, size)``.
-        largest: The scale of each block that clips nothing, ``(outputs, blocks)``.
-        importance: ``(blocks, size)``.
+        weight: ``(..., outputs, blocks, size)``.
+        largest: The scale of each block that clips nothing, ``(..., outputs, blocks)``.
+        importance: ``(..., blocks, size)``, with one for all outputs.
         nearest: What rounds multiples of a scale to those that there are.
         store: What becomes of scales when they are stored.
     """
@@ -183,7 +335,7 @@ def shrunk(
     for share in _SHRINK:
         scale = store(largest * share)
         steps = np.divide(weight, scale[..., None], out=np.zeros_like(weight), where=scale[..., None] > 0)
-        off = np.einsum("obk,bk->ob", np.square(weight - nearest(steps) * scale[..., None]), importance)
+        off = (np.square(weight - nearest(steps) * scale[..., None]) * importance).sum(axis=-1)
         better = off < least
         best, least = np.where(better, scale, best), np.where(better, off, least)
     return best

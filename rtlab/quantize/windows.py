@@ -7,7 +7,6 @@ import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.lib.stride_tricks import sliding_window_view
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -62,11 +61,9 @@ class ProductForm:
         if not self.kernel:
             flat = x.reshape(-1, self.size)
             return flat.sum(axis=0, dtype=np.float64)[None], len(flat)
-        windows = self._windows(x)
-        # (samples, channels, *places, *kernel): the sum over samples and places.
-        n = len(self.kernel)
-        total = windows.sum(axis=tuple(i for i in range(windows.ndim - n) if i != 1), dtype=np.float64)
-        places = windows.shape[0] * math.prod(windows.shape[2 : 2 + n])
+        seen = self._seen(x)
+        total = np.stack([v.sum(axis=(0, *range(2, v.ndim)), dtype=np.float64) for v in seen], axis=1)
+        places = len(x) * math.prod(seen[0].shape[2:])
         return total.reshape(self.groups, self.size), places
 
     def read(self, x: NDArray[np.float32], most: int) -> NDArray[np.float32]:
@@ -75,23 +72,32 @@ class ProductForm:
             flat = x.reshape(-1, self.size)
             step = max(1, -(-len(flat) // (most * max(1, len(x)))))
             return flat[None, ::step]
-        windows = self._windows(x)
-        n = len(self.kernel)
-        places = windows.shape[2 : 2 + n]
+        seen = self._seen(x)
+        places = seen[0].shape[2:]
         total = math.prod(places)
         step = max(1, -(-total // most))
         # A number that divides the length of a line would meet the same columns in every line.
         while step > 1 and math.gcd(step, places[-1]) != 1:
             step += 1
-        chosen = np.unravel_index(np.arange(0, total, step), places)
-        index: tuple[Any, ...] = (slice(None), slice(None), *chosen)
-        taken = windows[index]
-        count = taken.shape[2]
-        # (samples, channels, places, *kernel) to (groups, samples x places, channels of the group x kernel)
-        grouped = taken.reshape(len(x), self.groups, -1, count, math.prod(self.kernel))
-        return np.ascontiguousarray(grouped.transpose(1, 0, 3, 2, 4)).reshape(self.groups, -1, self.size)
+        chosen: tuple[Any, ...] = (
+            slice(None),
+            slice(None),
+            *np.unravel_index(np.arange(0, total, step), places),
+        )
+        count = len(chosen[-1])
+        made = np.empty((self.groups, x.shape[1] // self.groups, len(seen), len(x), count), np.float32)
+        for at, one in enumerate(seen):
+            taken = one[chosen] if step > 1 else one
+            parts = taken.reshape(len(x), self.groups, -1, count)
+            made[:, :, at] = parts.transpose(1, 2, 0, 3)
+        rows: NDArray[np.float32] = made.reshape(self.groups, self.size, -1).transpose(0, 2, 1)
+        return rows
 
-    def _windows(self, x: NDArray[np.float32]) -> NDArray[np.float32]:
+    def _seen(self, x: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+        """What each weight of the kernel meets at all places, shape ``(samples, channels, *places)``.
+
+        Lines of places are long where those of a kernel are short, so going over these is several times as fast.
+        """
         n = len(self.kernel)
         reach = [(k - 1) * d + 1 for k, d in zip(self.kernel, self.dilations, strict=True)]
         pads = list(zip(self.pads[:n], self.pads[n:], strict=True))
@@ -104,11 +110,15 @@ class ProductForm:
         elif self.padding == "VALID":
             pads = [(0, 0)] * n
         padded = np.pad(x, [(0, 0), (0, 0), *pads]) if any(map(any, pads)) else x
-        windows = sliding_window_view(padded, reach, axis=tuple(range(2, 2 + n)))
-        steps = [slice(None, None, s) for s in self.strides]
-        inside = [slice(None, None, d) for d in self.dilations]
-        index: tuple[Any, ...] = (slice(None), slice(None), *steps, *inside)
-        found: NDArray[np.float32] = windows[index]
+        sizes = [(s - r) // t + 1 for s, r, t in zip(padded.shape[2:], reach, self.strides, strict=True)]
+        found = []
+        for at in np.ndindex(*self.kernel):
+            lines = [
+                slice(i * d, i * d + (size - 1) * s + 1, s)
+                for i, d, s, size in zip(at, self.dilations, self.strides, sizes, strict=True)
+            ]
+            index: tuple[Any, ...] = (slice(None), slice(None), *lines)
+            found.append(padded[index])
         return found
 
 
