@@ -39,6 +39,7 @@ class Stage(str, enum.Enum):
 class Standing:
     """How far a stage came: ``done`` of ``wanted`` of its ``unit`` (runs, samples); ``wanted`` is 0 where untold.
 
+    ``known`` is how many there are, where more than a first answer wants; ``Study.measure`` goes on to all of them.
     ``text`` says in a sentence what is missing and why, and is empty for a stage that is done or under way.
     """
 
@@ -49,6 +50,7 @@ class Standing:
     done: Annotated[int, UNSENT] = 0
     wanted: Annotated[int, UNSENT] = 0
     unit: Annotated[str, UNSENT] = ""
+    known: Annotated[int, UNSENT] = 0
 
     def __repr__(self) -> str:
         return f"<{self.stage}: {self.state}{f' {self.basis}' if self.basis else ''}>"
@@ -58,7 +60,8 @@ class Standing:
         """On how much the numbers rest: ``3 of 30 runs``; empty where nothing was counted."""
         if not self.wanted or not self.done:
             return ""
-        of = f"{self.done} of {self.wanted}" if self.done < self.wanted else f"{self.done}"
+        every = max(self.wanted, self.known)
+        of = f"{self.done} of {every}" if self.done < every else f"{self.done}"
         return f"{of} {self.unit if self.wanted != 1 else self.unit.removesuffix('s')}"
 
     @property

@@ -21,6 +21,7 @@ WorkName = Literal[
     "why",
     "advise",
     "remedy",
+    "compare",
     "sensitivity",
     "only",
     "diagnose",

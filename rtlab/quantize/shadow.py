@@ -8,7 +8,7 @@ leaves it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,21 +18,22 @@ from rtlab.core.node import ORIGIN
 from rtlab.errors import VariantError
 from rtlab.quantize import passes
 from rtlab.quantize.edit import Edit
+from rtlab.quantize.stored import stand
 from rtlab.quantize.switched import Switch, compared
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
-    from rtlab.core.scale import Scale
 
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.DOUBLE}
 
 
 @dataclasses.dataclass(frozen=True)
 class OwnSums:
-    """Names of scalars of the graph, of one value: the energy of its own error, and the largest magnitude of it."""
+    """Names of scalars of the graph, of one value's own error: its energy, and its largest and smallest element."""
 
     energy: str
-    largest: str
+    most: str
+    least: str
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -42,44 +43,40 @@ class Shadowed:
     Attributes:
         model: Inputs and outputs are the source's, and every value of the source is there under its name, exact.
         own: By value of the source the sums of the error that its node makes.
-        saturated: By value that is quantized the name of the count of its elements beyond the threshold, a scalar.
     """
 
     model: Model = dataclasses.field(repr=False)
     own: Mapping[str, OwnSums]
-    saturated: Mapping[str, str]
 
     @property
     def names(self) -> tuple[str, ...]:
         """All scalars."""
-        return (*(n for s in self.own.values() for n in (s.energy, s.largest)), *self.saturated.values())
+        return tuple(n for s in self.own.values() for n in dataclasses.astuple(s))
 
 
-def shadowed(source: Model, emulation: Model, scales: Mapping[str, Scale] | None = None) -> Shadowed | None:
+def shadowed(source: Model, emulation: Model) -> Shadowed | None:
     """The source with the shadows of its nodes; None where a variant computes none otherwise.
 
     Args:
         source: What was prepared; it is not changed.
         emulation: ``Prepared.emulation`` of it.
-        scales: Those of the quantized activations, whose saturated elements are counted.
     """
     try:
         switches = compared(source, emulation)
     except VariantError:
         return None
-    casting = Shadowing(switches, {v: s.amax for v, s in (scales or {}).items()})
+    casting = Shadowing(switches, source.by_id)
     model = passes.run(emulation, [casting], later=True)
-    return Shadowed(model, casting.own, casting.saturated)
+    return Shadowed(model, casting.own)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Shadowing:
-    """Shadows in the place of the roundings of an emulation; ``own`` and ``saturated`` are known once it is applied."""
+    """Shadows in the place of the roundings of an emulation; ``own`` is known once it is applied."""
 
     switches: tuple[Switch, ...]
-    amax: Mapping[str, float]
+    keep: Container[str] = ()
     own: dict[str, OwnSums] = dataclasses.field(default_factory=dict)
-    saturated: dict[str, str] = dataclasses.field(default_factory=dict)
     notes: tuple[str, ...] = ()
     name = "shadows"
     needs = ()
@@ -95,9 +92,7 @@ class Shadowing:
         cast = {value: made for several in nodes.values() for value, made in parting.part(several)}
         for value, made in cast.items():
             self.own[value] = parting.sums(value, made)
-        for value, amax in self.amax.items():
-            if value in edit.values and edit.values[value].dtype in _FLOATS:
-                self.saturated[value] = parting.beyond(value, amax)
+        stand(edit, self.keep)
         edit.settle()
 
 
@@ -165,37 +160,14 @@ class _Parting:
         return known
 
     def sums(self, value: str, own: ir.Value) -> OwnSums:
-        """The energy and the largest magnitude of the difference."""
+        """The energy, the largest and the smallest element of the difference."""
         exact, at = self._edit.values[value], self._at(value)
         error = self._edit.insert("Sub", f"{value}/own error", [own, exact], like=exact, **at)
-        wide = self._edit.insert("Abs", f"{value}/own magnitude", [error], **at)
         return OwnSums(
             self._scalar("ReduceSumSquare", f"{value}/own energy", error, at),
-            self._scalar("ReduceMax", f"{value}/own largest", wide, at),
+            self._scalar("ReduceMax", f"{value}/own most", error, at),
+            self._scalar("ReduceMin", f"{value}/own least", error, at),
         )
-
-    def beyond(self, value: str, amax: float) -> str:
-        """How many elements lie beyond a threshold."""
-        edit = self._edit
-        maker = edit.values[value].producer()
-        at = (
-            {"origin": edit.origin(maker.name or ""), "after": maker.name}
-            if maker is not None
-            else self._front()
-        )
-        wide = edit.insert("Abs", f"{value}/magnitude", [edit.values[value]], **at)
-        bound = edit.constant(f"{value}/threshold", np.array(amax, np.float32))
-        over = edit.insert(
-            "Greater", f"{value}/beyond", [wide, bound], kind=ir.DataType.BOOL, like=wide, **at
-        )
-        number = edit.insert(
-            "Cast", f"{value}/saturates", [over], kind=ir.DataType.FLOAT, attrs={"to": 1}, **at
-        )
-        return self._scalar("ReduceSum", f"{value}/saturated", number, at)
-
-    def _front(self) -> dict[str, Any]:
-        first = next(iter(self._edit.graph))
-        return {"origin": self._edit.origin(first.name or ""), "before": first.name or ""}
 
     def _at(self, value: str) -> dict[str, Any]:
         last = self._last[value].name or ""

@@ -40,7 +40,8 @@ class Job:
     ``data`` may be left out where the variant is only compiled. ``wanted`` is how many samples calibration would have
     seen in its own time; ``random_ranges`` says that what it saw was random input. ``plan`` is a serialized engine to
     open in place of a build. ``runner`` is what stands in where the builder does not run its engine itself. ``inputs``
-    are what treatments of weights and biases need, ``peaks`` what smoothing needs.
+    are what treatments of weights and biases need, ``peaks`` what smoothing needs. ``whole`` says that values are
+    compared on all samples, and not only on as many as a first answer wants.
     """
 
     name: str
@@ -58,6 +59,7 @@ class Job:
     random_ranges: bool = False
     inputs: LayerInputs | None = None
     peaks: Mapping[str, NDArray[np.float64]] | None = None
+    whole: bool = False
 
 
 def compiled(job: Job, progress: Progress | None = None) -> Facts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from rtlab import backends
@@ -25,6 +26,7 @@ from rtlab.errors import BackendError, Cancelled, RtlabError, told
 from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
 from rtlab.quantize import rewrites
 from rtlab.quantize.shadow import Shadowed, shadowed
+from rtlab.quantize.stored import dequantized
 from rtlab.questions.accuracy import errors as _accuracy
 from rtlab.questions.accuracy.errors import Comparison
 from rtlab.relation.work import works
@@ -53,15 +55,21 @@ def planned(job: Job, result: Facts, why: Why = "") -> Facts:
     stages = dict(result.stages)
     for stage in _PARTS:
         known = stages.get(stage)
-        if known is not None and known.state in {"done", "none"}:
+        if known is not None and known.state in {"done", "none"} and not _further(job, known):
             continue
         if (never := _never(job, result, stage)) is not None:
             stages[stage] = Standing(stage, "none", "nothing to do", never)
         elif why:
             stages[stage] = _missing(stage, known, why)
         else:
-            stages[stage] = Standing(stage, "waiting", done=known.done if known else 0)
+            begun = known.done if known else 0
+            stages[stage] = Standing(stage, "waiting", done=begun, known=known.known if known else 0)
     return dataclasses.replace(result, stages=stages)
+
+
+def _further(job: Job, known: Standing) -> bool:
+    """Whether a stage that is done for a first answer goes on."""
+    return job.whole and known.state == "done" and known.done < known.known
 
 
 def _never(job: Job, result: Facts, stage: Stage) -> str | None:
@@ -99,7 +107,8 @@ def _missing(stage: Stage, known: Standing | None, why: Why, words: str = "") ->
     basis = f" on {done} of {wanted} {unit}" if done and wanted else ""
     state = "partial" if done else "missing"
     said = f"{stage}{basis}" if done else f"not {stage}"
-    return Standing(stage, state, why, f"{said}: {words or _AGAIN[why]}", done, wanted, unit)  # type: ignore[arg-type]
+    text, every = f"{said}: {words or _AGAIN[why]}", known.known if known else 0
+    return Standing(stage, state, why, text, done, wanted, unit, every)  # type: ignore[arg-type]
 
 
 def measured(job: Job, result: Facts, progress: Progress, budget: Budget) -> Iterator[Facts]:
@@ -169,9 +178,9 @@ class _Measuring:
         if self._computing is not None:
             self.runner.release(self._computing)
 
-    def _stand(self, stage: Stage, done: int, wanted: int, unit: str) -> None:
+    def _stand(self, stage: Stage, done: int, wanted: int, unit: str, known: int = 0) -> None:
         """Note how far a stage came by now; it is still under way."""
-        standing = Standing(stage, "waiting", done=done, wanted=wanted, unit=unit)
+        standing = Standing(stage, "waiting", done=done, wanted=wanted, unit=unit, known=known)
         self.result = dataclasses.replace(self.result, stages={**self.result.stages, stage: standing})
 
     def _settle(self, stage: Stage) -> None:
@@ -227,7 +236,7 @@ class _Measuring:
             return self.result.engine
         if self._computing is None:
             # Not within the budget: what is half made cannot be gone on with.
-            emulation = self.result.prepared.emulate(self.progress)
+            emulation = dequantized(self.result.prepared.emulate(self.progress), self.result.source.by_id)
             # It took three times as much to make, while the engines that are compared are still to come.
             free_memory()
             request = BuildRequest(emulation, self.job.variant, level="basic")
@@ -251,25 +260,25 @@ class _Measuring:
                 self.result, stages={**self.result.stages, Stage.COMPARED: never}
             )
             return
-        data = (job.task.data if job.task else self._data).take(max(_COMPARED, fixed_batch(model)))
+        every = job.task.data if job.task else self._data
+        data = every if job.whole else every.take(max(_COMPARED, fixed_batch(model)))
         begun = self.result.errors
-        comparison = Comparison(model, names, begun)
+        limits = {v: s.amax for v, s in ready.scales.items()}
+        comparison = Comparison(model, names, begun, limits)
         # What was compared before without shadows goes on without.
-        shadow = None
-        if not self._itself and comparison.shadowed:
-            # Nodes in another form may write other values than the source's.
-            source = rewrites.rewritten(model, job.variant.rewrites) if ready.reference is None else model
-            shadow = shadowed(source, ready.emulate(self.progress), ready.scales)
-            if shadow is not None and not shadow.model.values.keys() >= {*names}:
-                shadow = None
-        wanted = len(data)
+        shadow = self._shadow(model, names) if comparison.shadowed else None
+        wanted, known = len(data), every.count or 0
         reader = evaluator()
         plain, shadow = _opened(model, shadow, within)
         comparison.shadowed = shadow is not None
         within.phase("Comparing values", wanted)
         limit = job.limits.seconds
+        # What one batch tells is summed while the next is computed.
+        summing = ThreadPoolExecutor(1)
+        summed: Future[None] = summing.submit(lambda: None)
         try:
             for group in _groups(names, value_bytes(model, names, data, reader), model):
+                summed.result()
                 size = 1 if self._itself else batch_size(model, group, data, reader)
                 for batch in data.batches(model, size, skip=comparison.samples_of(group)):
                     check(within, "comparing values")
@@ -277,23 +286,35 @@ class _Measuring:
                     asked = (*group, *_scalars(shadow, group))
                     before = reader.outputs(plain, batch, asked, progress=within, limit_s=limit)
                     after = self.runner.outputs(engine, batch, group, progress=within, limit_s=limit)
-                    comparison.add(before, after, count)
-                    _add_own(comparison, shadow, before)
+                    summed.result()
+                    summed = summing.submit(_add, comparison, shadow, before, after, count)
                     within.advance(count)
+            summed.result()
         finally:
+            summing.shutdown()
             reader.release(plain)
             self.runner.release(engine)
             errors = comparison.errors(f"{self.runner.source}, {data.source}", synthetic=data.synthetic)
             if errors.counted:
                 self.result = dataclasses.replace(self.result, errors=errors)
-                self._stand(Stage.COMPARED, comparison.samples_of(names), wanted, "samples")
+                self._stand(Stage.COMPARED, comparison.samples_of(names), wanted, "samples", known)
         self._settle(Stage.COMPARED)
+
+    def _shadow(self, model: Model, names: Sequence[str]) -> Shadowed | None:
+        """The reference beside what each node makes; None where that is not to be had."""
+        ready = self.result.prepared
+        if self._itself:
+            return None
+        # Nodes in another form may write other values than the source's.
+        source = rewrites.rewritten(model, self.job.variant.rewrites) if ready.reference is None else model
+        made = shadowed(source, ready.emulate(self.progress))
+        return made if made is not None and made.model.values.keys() >= {*names} else None
 
     def _score(self, within: Within) -> None:
         job, engine, task = self.job, self._engine(within), self.job.task
         if task is None:
             return
-        data = task.data.take(max(SCORED, fixed_batch(job.model)))
+        data = task.data if job.whole else task.data.take(max(SCORED, fixed_batch(job.model)))
         known, asked = self.result.score, task.wanted(job.model)
         held = Predictions() if known is None else known.held.copy()
         done = held.samples
@@ -311,7 +332,7 @@ class _Measuring:
             if held.samples > done:
                 score = Score.of(task, held, str(self.runner.source))
                 self.result = dataclasses.replace(self.result, score=score)
-                self._stand(Stage.SCORED, held.samples, len(data), "samples")
+                self._stand(Stage.SCORED, held.samples, len(data), "samples", task.data.count or 0)
         self._settle(Stage.SCORED)
 
 
@@ -327,19 +348,22 @@ def _scalars(shadow: Shadowed | None, group: Sequence[str]) -> tuple[str, ...]:
     """What shadows tell of values."""
     if shadow is None:
         return ()
-    own = (n for v in group if v in shadow.own for n in (shadow.own[v].energy, shadow.own[v].largest))
-    return (*own, *(shadow.saturated[v] for v in group if v in shadow.saturated))
+    return tuple(n for v in group if v in shadow.own for n in dataclasses.astuple(shadow.own[v]))
 
 
-def _add_own(comparison: Comparison, shadow: Shadowed | None, found: Outputs) -> None:
+def _add(
+    comparison: Comparison, shadow: Shadowed | None, found: Outputs, variant: Outputs, count: int
+) -> None:
+    comparison.add(found, variant, count)
     if shadow is None:
         return
-    own = {
-        v: (float(found[s.energy]), float(found[s.largest]))
-        for v, s in shadow.own.items()
-        if s.energy in found
-    }
-    comparison.add_own(own, {v: float(found[n]) for v, n in shadow.saturated.items() if n in found})
+    comparison.add_own(
+        {
+            v: (float(found[s.energy]), max(float(found[s.most]), -float(found[s.least])))
+            for v, s in shadow.own.items()
+            if s.energy in found
+        }
+    )
 
 
 def _runs(profile: Profile) -> int:

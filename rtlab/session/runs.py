@@ -119,6 +119,8 @@ class Runs(Observations[R]):
     def measure(self, name: str, *, budget_s: float = BUDGET_S, progress: Progress | None = None) -> R:
         """Go on measuring a built variant where it stopped: more runs, more samples, and what failed, once more.
 
+        Values are compared on all samples then, where a first answer takes 32.
+
         Args:
             name: A variant that ``run`` built.
             budget_s: Seconds that it may take; ``math.inf`` for all there is.
@@ -139,7 +141,8 @@ class Runs(Observations[R]):
                 "add a variant of the same precision to measure one here."
             )
         with watching(progress) as watched:
-            self._follow(self._job(name, watched), result, watched, Budget(seconds))
+            whole = dataclasses.replace(self._job(name, watched), whole=True)
+            self._follow(whole, result, watched, Budget(seconds))
         return self._handle(self.facts_of(name))
 
     @boundary("calibrate the variant")

@@ -78,7 +78,8 @@ class Selecting(Runs[R]):
                     self._keep(job, planned(job, facts, "cancelled"))
             for name, facts in self.facts.items():
                 if not facts.recorded and any(s.why == "cancelled" for s in facts.stages.values()):
-                    self._follow(self._job(name, watched), facts, watched, Budget(seconds))
+                    whole = dataclasses.replace(self._job(name, watched), whole=True)
+                    self._follow(whole, facts, watched, Budget(seconds))
         return self
 
     def use(self, data: Any) -> Self:

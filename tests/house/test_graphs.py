@@ -20,7 +20,7 @@ HANDS = {
     "adjoint/tape.py", "experiments/sensitivity/estimate.py", "experiments/why/changes.py",
     "experiments/why/retyping.py", "quantize/edit.py", "quantize/findings.py", "quantize/integers.py",
     "quantize/merging.py", "quantize/requantize.py", "quantize/rewrites.py", "quantize/shadow.py",
-    "quantize/switched.py",
+    "quantize/stored.py", "quantize/switched.py",
 }  # fmt: skip
 #: Where a graph comes out of a proto or becomes one: a file, a copy of what lies in files, what a vendor reads.
 DOORS = {"core/model.py", "quantize/edit.py", "backends/exposed.py"}

@@ -7,6 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 
+import rtlab
 from rtlab import samples
 from rtlab.core.model import Model
 from rtlab.core.scale import Scale
@@ -43,7 +44,7 @@ def test_own_errors_are_those_of_the_model_in_which_one_node_alone_is_rounded(
     feed = dict(next(sample.calibration.batches(sample.model, 4)))
     scales = {v: Scale(3.0) for v in quantizable(sample.model)}
     emulation = prepare(sample.model, Variant.of(precision, target="sm120"), scales=scales).emulation
-    shadow, other = shadowed(sample.model, emulation, scales), switched(sample.model, emulation)
+    shadow, other = shadowed(sample.model, emulation), switched(sample.model, emulation)
     assert shadow is not None
     onnx.checker.check_model(shadow.model.proto(), full_check=True)
     kept = [v for v in shadow.own if v in sample.model.producers]
@@ -63,22 +64,20 @@ def test_own_errors_are_those_of_the_model_in_which_one_node_alone_is_rounded(
             assert sums[shadow.own[value].energy] == pytest.approx(
                 (error**2).sum(), rel=1e-4, abs=1e-30, nan_ok=True
             )
-            assert sums[shadow.own[value].largest] == pytest.approx(
-                np.abs(error).max(), rel=1e-5, nan_ok=True
-            )
+            assert sums[shadow.own[value].most] == pytest.approx(error.max(), rel=1e-5, nan_ok=True)
+            assert sums[shadow.own[value].least] == pytest.approx(error.min(), rel=1e-5, nan_ok=True)
 
 
 def test_elements_beyond_the_threshold_are_counted() -> None:
     sample = samples.load("digits_outlier")
-    feed = dict(next(sample.calibration.batches(sample.model, 4)))
-    scales = {v: Scale(3.0) for v in quantizable(sample.model)}
-    shadow = shadowed(
-        sample.model, prepare(sample.model, Variant.of("int8"), scales=scales).emulation, scales
-    )
-    assert shadow is not None
-    assert {*shadow.saturated} == {*scales}
-    made = [v for v in scales if v not in feed]
-    found = values(shadow.model, feed, [*made, *shadow.names]) | feed
-    for value, name in shadow.saturated.items():
-        assert found[name] == (np.abs(found[value]) > 3).sum()
-    assert sum(int(found[n]) for n in shadow.saturated.values()) > 100
+    made = rtlab.Study(sample.model, data=sample.calibration.take(40))
+    made.add("int8", scales={v: Scale(3.0) for v in quantizable(sample.model)}, backend="onnxruntime")
+    made.measure(made.run()["int8"].name)
+    told = {v.value: v for v in made["int8"].accuracy.values}
+    feed = dict(next(sample.calibration.take(40).batches(sample.model, 40)))
+    asked = [v for v in quantizable(sample.model) if v in told]
+    found = values(sample.model, feed, asked)
+    for value in asked:
+        assert told[value].elements == found[value].size
+        assert told[value].saturated == pytest.approx((np.abs(found[value]) > 3).mean())
+    assert sum(told[v].saturated > 0 for v in asked) > 5

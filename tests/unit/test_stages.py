@@ -143,6 +143,37 @@ def test_measuring_in_instalments_gives_the_numbers_of_measuring_at_once(model, 
     assert parts["int8"].timing.runs >= measured
 
 
+def test_a_first_answer_compares_some_samples_and_measuring_goes_on_to_all(model, monkeypatch) -> None:
+    monkeypatch.setattr("rtlab.session.measuring.batch_size", lambda *_: 8)
+    data = CalibrationData.random(model, samples=70, seed=1)
+    study = Study(model, data=data)
+    study.add("int8", calibrator="minmax", target="cpu")
+    first = study.run()["int8"]
+    assert (32, "32 of 70 samples") == (first.accuracy.samples, first.stages[Stage.COMPARED].basis)
+    assert first.stages[Stage.COMPARED].state == "done"
+
+    class Stop(Silent):
+        def advance(self, steps: int = 1) -> None:
+            self.cancel()
+
+    with pytest.raises(Cancelled):
+        study.measure("int8", progress=Stop())
+    part = study["int8"].accuracy.samples
+    assert 32 < part < 70
+    assert study["int8"].stages[Stage.COMPARED].more
+    whole = study.measure("int8")
+    assert (70, "70 samples") == (whole.accuracy.samples, whole.stages[Stage.COMPARED].basis)
+    # As the same scales give them on all samples at once.
+    other = Study(model, data=data)
+    other.add("int8", scales=study["int8"].prepared.scales, target="cpu")
+    other.run()
+    other.only(range(70))
+    for one, two in zip(whole.accuracy.values, other["int8"].accuracy.values, strict=True):
+        assert (one.elements, one.max_abs) == (two.elements, two.max_abs)
+        assert one.sqnr == pytest.approx(two.sqnr, abs=1e-4)
+        assert one.own_sqnr == pytest.approx(two.own_sqnr, abs=1e-3)
+
+
 def test_times_that_go_on_are_those_of_the_runs_that_were_missing(model) -> None:
     """Thirty runs are wanted, however many of them an earlier measurement has."""
     study = planned(model)

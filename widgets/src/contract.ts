@@ -15,7 +15,7 @@ export type TensorKind = "weight" | "activation";
 export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
 export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "bisection" | "variants" | "why" | "rules" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "score" | "sensitivity" | "diagnosis" | "repair" | "engine" | "build" | "calibration" | "findings" | "table";
-export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy" | "sensitivity" | "only" | "diagnose" | "treat" | "repair" | "bisect" | "bugreport";
+export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy" | "compare" | "sensitivity" | "only" | "diagnose" | "treat" | "repair" | "bisect" | "bugreport";
 
 /** What an engine layer does for one node, in execution order: runs it (role "work"), or serves it. ``op`` is the node's operator, short, or the service, such as ``Q``; ``title`` says it whole: ``Q for Conv``. Chips whose role is not "work" are no fusion. A model's own QuantizeLinear has the role "Q" here. */
 export interface OpChip {
@@ -504,7 +504,7 @@ export interface Failure {
   details: string;
 }
 
-/** How far a stage came: ``done`` of ``wanted`` of its ``unit`` (runs, samples); ``wanted`` is 0 where untold. ``text`` says in a sentence what is missing and why, and is empty for a stage that is done or under way. */
+/** How far a stage came: ``done`` of ``wanted`` of its ``unit`` (runs, samples); ``wanted`` is 0 where untold. ``known`` is how many there are, where more than a first answer wants; ``Study.measure`` goes on to all of them. ``text`` says in a sentence what is missing and why, and is empty for a stage that is done or under way. */
 export interface Standing {
   stage: "compiled" | "timed" | "compared" | "scored";
   state: StageState;

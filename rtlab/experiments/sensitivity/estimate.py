@@ -24,6 +24,7 @@ from rtlab.errors import VariantError
 from rtlab.experiments.sensitivity.loss import MOST, SampleLoss
 from rtlab.quantize import passes
 from rtlab.quantize.edit import Edit
+from rtlab.quantize.stored import stand
 from rtlab.quantize.switched import Switch, compared
 
 if TYPE_CHECKING:
@@ -156,21 +157,10 @@ class _Estimate:
         self.switches = [s for s in compared(source, emulation) if not s.attributes]
         self.source, self.outputs, self.probes, self.only = source, outputs, probes, asks == "only"
         self.edit = Edit(emulation, later=True)
-        self._folded()
+        stand(self.edit, source.by_id)
         #: By place what is read or written there rounded and as it is, and the constant of a weight's difference.
         self.pairs = [self._pair(s) for s in self.switches]
         self.tape = Tape(self.edit.graph, emulation.opset, {**emulation.known, **source.known})
-
-    def _folded(self) -> None:
-        """Constants in place of weights that are dequantized, which would be done in each inference."""
-        edit = self.edit
-        for node in [
-            n for n in edit.graph if n.op_type == "DequantizeLinear" and n.name not in self.source.by_id
-        ]:
-            numbers = _dequantized(node)
-            if numbers is not None:
-                folded = edit.constant(f"{node.name}/numbers", numbers)
-                node.outputs[0].replace_all_uses_with(folded)
 
     def _pair(self, switch: Switch) -> tuple[ir.Value, ir.Value]:
         """What is rounded, and the same as it is; the forward part reads one of them after this."""
@@ -307,22 +297,6 @@ class _Estimate:
             "Reshape", tape.op("Mul", gradient, tape.real(error)), tape.constant([1 if alone else 0, -1])
         )
         return tape.summed(flat, [1], keep=True)
-
-
-def _dequantized(node: ir.Node) -> NDArray[np.float32] | None:
-    """The numbers that a node makes of constants; None where it reads others."""
-    tensors = [None if v is None else v.const_value for v in node.inputs]
-    if (
-        tensors[0] is None
-        or tensors[1] is None
-        or any(t is not None and t.numpy().any() for t in tensors[2:])
-    ):
-        return None
-    stored, scale = tensors[0].numpy(), np.asarray(tensors[1].numpy())
-    if scale.ndim:
-        axis = node.attributes["axis"].as_int() if "axis" in node.attributes else 1
-        scale = scale.reshape([-1 if i == axis % stored.ndim else 1 for i in range(stored.ndim)])
-    return np.asarray(stored.astype(np.float32) * scale, np.float32)
 
 
 def _prune(graph: ir.Graph) -> None:

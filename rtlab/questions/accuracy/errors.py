@@ -22,6 +22,8 @@ from rtlab.core.trace import Outputs
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+#: Elements that are summed at once.
+_PIECE = 1 << 16
 #: Sums of squares below it may have lost what float32 cannot hold.
 _SAFE = 1e-30
 
@@ -115,10 +117,18 @@ class Comparison:
         model: The reference.
         values: Names of its values to compare.
         begun: What an earlier comparison of the same variant found, to go on from there.
+        amax: Thresholds of the values that are quantized, whose elements beyond are counted.
     """
 
-    def __init__(self, model: Model, values: Iterable[str], begun: Errors | None = None) -> None:
+    def __init__(
+        self,
+        model: Model,
+        values: Iterable[str],
+        begun: Errors | None = None,
+        amax: Mapping[str, float] | None = None,
+    ) -> None:
         self.model = model
+        self._amax = amax or {}
         known = {} if begun is None else begun.sums
         self._sums: dict[str, NDArray[np.float64]] = {
             v: known[v].copy() if v in known else np.zeros(8) for v in values
@@ -143,23 +153,19 @@ class Comparison:
             self._counted[name] += samples
             x = np.asarray(reference[name], dtype=np.float32).ravel()
             y = np.asarray(variant[name], dtype=np.float32).ravel()
-            finite = np.isfinite(y)
-            bad = int(y.size - np.count_nonzero(finite))
-            if bad:
-                x, y = x[finite], y[finite]
-            error = x - y
-            sums[:4] += (_dot(x, x), _dot(error, error), _dot(x, y), _dot(y, y))
-            sums[4] = max(sums[4], float(np.abs(error).max(initial=0.0)))
-            lost = int(np.count_nonzero((y == 0) & (x != 0)))
-            sums[5:] += (y.size, bad, lost)
+            for at in range(0, x.size, _PIECE):
+                part = _sums(x[at : at + _PIECE], y[at : at + _PIECE])
+                top = max(sums[4], part[4])
+                sums += part
+                sums[4] = top
+            if name in self._amax:
+                self._saturated[name] = self._saturated.get(name, 0.0) + _beyond(x, self._amax[name])
 
-    def add_own(self, own: Mapping[str, tuple[float, float]], saturated: Mapping[str, float]) -> None:
+    def add_own(self, own: Mapping[str, tuple[float, float]]) -> None:
         """Take what a batch tells of the errors that nodes make: energy and largest magnitude, by value."""
         for value, (energy, largest) in own.items():
             sums = self._own.setdefault(value, np.zeros(2))
             sums[:] = sums[0] + energy, max(sums[1], largest)
-        for value, count in saturated.items():
-            self._saturated[value] = self._saturated.get(value, 0.0) + count
 
     def errors(self, source: str, *, synthetic: bool = False) -> Errors:
         """The sums of all batches so far, of values that saw any."""
@@ -235,15 +241,37 @@ def comparable(source: Model, variant: Model) -> tuple[str, ...]:
     )
 
 
+def _sums(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float64]:
+    """``Errors.sums`` of a piece of one value, which the processor's own memory holds."""
+    error = np.empty_like(x)
+    with np.errstate(over="ignore", invalid="ignore"):
+        np.subtract(x, y, out=error)
+    found = [_dot(x, x), _dot(error, error), _dot(x, y), _dot(y, y)]
+    bad = 0
+    if not math.isfinite(found[1]):
+        # Some element may be no number, which no sum of squares hides.
+        finite = np.isfinite(y)
+        bad = int(y.size - np.count_nonzero(finite))
+        x, y, error = x[finite], y[finite], error[finite]
+        found = [_dot(x, x), _dot(error, error), _dot(x, y), _dot(y, y)]
+    most = max(float(error.max(initial=0.0)), -float(error.min(initial=0.0)))
+    lost = int(np.count_nonzero((y == 0) & (x != 0)))
+    return np.array([*found, most, y.size, bad, lost], np.float64)
+
+
+def _beyond(x: NDArray[np.float32], amax: float) -> int:
+    """How many elements lie beyond a threshold."""
+    most, least = float(x.max(initial=0.0)), float(x.min(initial=0.0))
+    if -amax <= least and most <= amax:
+        return 0
+    return int(np.count_nonzero(x > amax)) + int(np.count_nonzero(x < -amax))
+
+
 def _dot(x: NDArray[Any], y: NDArray[Any]) -> float:
-    """A dot product that accumulates in double precision in pieces, without a copy of the whole."""
-    step, total = 1 << 16, 0.0
-    for i in range(0, x.size, step):
-        one, two = x[i : i + step], y[i : i + step]
-        with np.errstate(over="ignore", invalid="ignore"):
-            part = float(np.dot(one, two))
+    """A dot product of a piece, in double precision where float32 cannot hold it."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        part = float(np.dot(x, y))
         if not _SAFE < abs(part) < math.inf:
             # A square leaves the range of float32 long before the number does: masks hold -3.4e38.
-            part = float(np.dot(one.astype(np.float64), two.astype(np.float64)))
-        total += part
-    return total
+            part = float(np.dot(x.astype(np.float64), y.astype(np.float64)))
+    return part

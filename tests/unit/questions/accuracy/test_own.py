@@ -33,10 +33,11 @@ def test_sums_of_batches_are_those_of_all_samples():
     values = np.random.default_rng(0).standard_normal((2, 8)).astype(np.float32)
     model = chain("a", "b")
     name = model.top[0].outputs[0]
-    comparison = Comparison(model, [name])
+    amax = float(np.sort(np.abs(values), axis=None)[-5])
+    comparison = Comparison(model, [name], amax={name: amax})
     for row in values:
         comparison.add({name: row}, {name: row + 0.5}, 1)
-        comparison.add_own({name: (float((row**2).sum()), float(np.abs(row).max()))}, {name: 2.0})
+        comparison.add_own({name: (float((row**2).sum()), float(np.abs(row).max()))})
     found = accuracy(comparison.errors("here"), model).values[0]
     assert found.own_sqnr == pytest.approx(0, abs=1e-4)
     assert found.own_rmse == pytest.approx(float(np.sqrt((values**2).mean())), rel=1e-6)
@@ -47,9 +48,35 @@ def test_sums_of_batches_are_those_of_all_samples():
     more = Comparison(model, [name], comparison.errors("here"))
     assert more.shadowed
     more.add({name: values[0]}, {name: values[0]}, 1)
-    more.add_own({name: (0.0, 0.0)}, {})
+    more.add_own({name: (0.0, 0.0)})
     again = accuracy(more.errors("here"), model).values[0]
     assert again.own_rmse == pytest.approx(found.own_rmse * math.sqrt(16 / 24))
+
+
+def test_a_piece_that_is_not_finite_counts_in_itself_and_hides_no_other():
+    """More elements than are summed at once; the second piece has an infinity and the third a number beyond float32."""
+    x = np.linspace(-1, 1, 3 * (1 << 16), dtype=np.float32)
+    y = (x * np.float32(0.999)).astype(np.float32)
+    y[70_000], x[140_000], y[5] = np.inf, 3e30, 0
+    model = chain("a", "b")
+    name = model.top[0].outputs[0]
+    comparison = Comparison(model, [name], amax={name: 0.5})
+    comparison.add({name: x}, {name: y}, 1)
+    errors = comparison.errors("here")
+    finite = np.isfinite(y)
+    one, two = x[finite].astype(np.float64), y[finite].astype(np.float64)
+    true = [
+        one @ one,
+        ((one - two) ** 2).sum(),
+        one @ two,
+        two @ two,
+        np.abs(one - two).max(),
+        finite.sum(),
+        1,
+        1,
+    ]
+    assert errors.sums[name] == pytest.approx(true, rel=1e-5)
+    assert errors.saturated == {name: (np.abs(x) > 0.5).sum()}
 
 
 def test_of_an_engine_that_runs_itself_nothing_is_known_of_what_nodes_make():

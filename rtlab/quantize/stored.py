@@ -1,0 +1,87 @@
+"""Stored weights as the numbers that they stand for.
+
+ONNX Runtime dequantizes them anew in each inference, since its own fusions look for the pairs: on one sample of a
+network with many weights that is as long as half of all else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rtlab.quantize.edit import Edit
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+    from numpy.typing import NDArray
+
+    from rtlab.core.model import Model
+
+#: Bytes of numbers that a model may take more for this.
+_MOST = 1 << 30
+
+
+def dequantized(model: Model, keep: Container[str] = ()) -> Model:
+    """The model with numbers in the place of its stored weights; the very model where there are none, or too many.
+
+    Args:
+        model: It is not changed.
+        keep: Names of nodes that stay, such as those of the source.
+    """
+    edit = Edit(model, later=True)
+    if not stand(edit, keep):
+        return model
+    edit.settle()
+    return edit.finish()
+
+
+def stand(edit: Edit, keep: Container[str] = ()) -> int:
+    """Put numbers in the place of stored weights; gives how many. Nothing is done where they are beyond a gigabyte."""
+    found = [
+        n for n in edit.graph if n.op_type == "DequantizeLinear" and (n.name or "") not in keep and _stored(n)
+    ]
+    sizes = [n.inputs[0].const_value.size for n in found if n.inputs[0] and n.inputs[0].const_value]
+    if 4 * sum(sizes) > _MOST:
+        return 0
+    ends = {id(v) for v in edit.graph.outputs}
+    placed = 0
+    for node in found:
+        numbers, end = numbers_of(node), node.outputs[0]
+        if numbers is None or id(end) in ends:
+            continue
+        end.replace_all_uses_with(edit.constant(f"{node.name}/numbers", numbers))
+        edit.graph.remove(node, safe=True)
+        placed += 1
+    return placed
+
+
+def numbers_of(node: ir.Node) -> NDArray[np.float32] | None:
+    """What a DequantizeLinear makes of constants, ``(q - zero) * scale`` in FP32; None where it makes another type."""
+    if not _stored(node):
+        return None
+    tensors = [None if v is None else v.const_value for v in node.inputs]
+    if tensors[0] is None or tensors[1] is None:
+        return None
+    stored, scale = tensors[0].numpy(), np.asarray(tensors[1].numpy())
+    if scale.dtype != np.float32:
+        return None
+    axis = (node.attributes["axis"].as_int() if "axis" in node.attributes else 1) % max(stored.ndim, 1)
+    size = node.attributes["block_size"].as_int() if "block_size" in node.attributes else 0
+
+    def spread(table: NDArray[Any]) -> NDArray[Any]:
+        if not table.ndim or table.size == 1:
+            return table.reshape(())
+        if size:
+            return np.repeat(table, size, axis)[tuple(slice(n) for n in stored.shape)]
+        return table.reshape([-1 if i == axis else 1 for i in range(stored.ndim)])
+
+    values = stored.astype(np.float32)
+    if len(tensors) > 2 and tensors[2] is not None:
+        values = values - spread(np.asarray(tensors[2].numpy())).astype(np.float32)
+    return np.asarray(values * spread(scale), np.float32)
+
+
+def _stored(node: ir.Node) -> bool:
+    return all(v is None or v.const_value is not None for v in node.inputs)
