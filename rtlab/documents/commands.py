@@ -25,6 +25,7 @@ WorkName = Literal[
     "sensitivity",
     "only",
     "diagnose",
+    "channels",
     "treat",
     "repair",
     "bisect",

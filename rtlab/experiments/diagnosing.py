@@ -11,7 +11,7 @@ import numpy as np
 from rtlab.core.protocols import Evaluator
 from rtlab.core.quantizer import Quantizer
 from rtlab.experiments.experiment import Rig
-from rtlab.experiments.watching import peaks_of, watch
+from rtlab.experiments.watching import channel_axis, peaks_of, watch
 from rtlab.quantize.narrow import HALVES
 from rtlab.questions.diagnosis import AccuracyDiagnosis
 from rtlab.questions.diagnosis.causes import causes
@@ -178,25 +178,8 @@ def _values(model: Model, guilty: Sequence[Quantizer]) -> Mapping[str, int | Non
         for value in (quantizer.value, *beside):
             known = value in model.values and value not in model.known
             if known and model.values[value].dtype in _FLOATS:
-                found.setdefault(value, _axis(node, value, model))
+                found.setdefault(value, channel_axis(node, value, model))
     return found
-
-
-def _axis(node: Node, value: str, model: Model) -> int | None:
-    """Along which axis a value has its channels, by who reads it: pictures next to the batch, sequences at the end."""
-    shape = model.values[value].shape
-    if node.op == "MatMul":
-        return -2 if node.inputs.index(value) == 1 and value in node.inputs else -1
-    if node.op in {
-        "Conv",
-        "ConvTranspose",
-        "MaxPool",
-        "AveragePool",
-        "GlobalAveragePool",
-        "BatchNormalization",
-    }:
-        return 1
-    return None if shape is None or len(shape) < 2 else 1 if len(shape) == 4 else -1
 
 
 def _weight(model: Model, node: Node, quantizer: Quantizer) -> NDArray[np.float32] | None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from rtlab.core.data import CalibrationData
     from rtlab.core.model import Model
+    from rtlab.core.node import Node
 
 #: Magnitudes beyond are counted as this one: a histogram has no place for what is not finite.
 _LARGEST = float(np.finfo(np.float32).max)
@@ -101,6 +102,23 @@ def peaks_of(
     finally:
         runner.release(engine)
     return found
+
+
+def channel_axis(node: Node, value: str, model: Model) -> int | None:
+    """Along which axis a value has its channels, by who reads it: pictures next to the batch, sequences at the end."""
+    shape = model.values[value].shape
+    if node.op == "MatMul":
+        return -2 if node.inputs.index(value) == 1 and value in node.inputs else -1
+    if node.op in {
+        "Conv",
+        "ConvTranspose",
+        "MaxPool",
+        "AveragePool",
+        "GlobalAveragePool",
+        "BatchNormalization",
+    }:
+        return 1
+    return None if shape is None or len(shape) < 2 else 1 if len(shape) == 4 else -1
 
 
 def _by_channel(

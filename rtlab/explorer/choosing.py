@@ -39,6 +39,7 @@ _WORKS: dict[WorkName, str] = {
     "sensitivity": "look for the guilty",
     "only": "choose samples",
     "diagnose": "look for what costs accuracy",
+    "channels": "measure the channels",
     "treat": "build the change",
     "repair": "look for a repair",
     "bisect": "look for what changed",
@@ -317,6 +318,7 @@ class Choosing(Showing):
             ),
             "compare": lambda progress: self._measure(variant, progress),
             "only": lambda progress: self._only(values.get("samples", ""), progress),
+            "channels": lambda progress: self.study.channels(variant, values["value"], progress=progress),
             "diagnose": lambda progress: self._diagnose(values, variant, progress),
             "treat": lambda progress: self._derived(
                 [self.study.treat(variant, values["cause"])], progress, compare=True

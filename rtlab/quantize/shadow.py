@@ -29,11 +29,17 @@ _FLOATS = {ir.DataType.FLOAT, ir.DataType.DOUBLE}
 
 @dataclasses.dataclass(frozen=True)
 class OwnSums:
-    """Names of scalars of the graph, of one value's own error: its energy, and its largest and smallest element."""
+    """Names of values of the graph: the own error of one, and its energy, largest and smallest element, scalars."""
 
+    error: str
     energy: str
     most: str
     least: str
+
+    @property
+    def scalars(self) -> tuple[str, str, str]:
+        """What sums it up."""
+        return self.energy, self.most, self.least
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -51,7 +57,7 @@ class Shadowed:
     @property
     def names(self) -> tuple[str, ...]:
         """All scalars."""
-        return tuple(n for s in self.own.values() for n in dataclasses.astuple(s))
+        return tuple(n for s in self.own.values() for n in s.scalars)
 
 
 def shadowed(source: Model, emulation: Model) -> Shadowed | None:
@@ -164,6 +170,7 @@ class _Parting:
         exact, at = self._edit.values[value], self._at(value)
         error = self._edit.insert("Sub", f"{value}/own error", [own, exact], like=exact, **at)
         return OwnSums(
+            error.name or "",
             self._scalar("ReduceSumSquare", f"{value}/own energy", error, at),
             self._scalar("ReduceMax", f"{value}/own most", error, at),
             self._scalar("ReduceMin", f"{value}/own least", error, at),

@@ -18,6 +18,7 @@ from rtlab.questions.batches.panel import BATCHES
 from rtlab.questions.bisection.panel import BISECTION
 from rtlab.questions.build.panel import BUILD
 from rtlab.questions.calibration.panel import CALIBRATION
+from rtlab.questions.channels.panel import CHANNELS
 from rtlab.questions.diagnosis.panel import DIAGNOSIS
 from rtlab.questions.difference.panel import DIFFERENCE
 from rtlab.questions.engine.panel import ENGINE
@@ -57,6 +58,7 @@ QUESTIONS: tuple[Question, ...] = (
     FORMULATIONS,
     RECURRENCE,
     ACCURACY,
+    CHANNELS,
     SCORE,
     SENSITIVITY,
     DIAGNOSIS,

@@ -17,6 +17,7 @@ from rtlab.formulations.trial import Tuned
 from rtlab.questions.batches.sweeps import Sweep
 from rtlab.questions.bisection import Bisection
 from rtlab.questions.calibration.seen import Calibration
+from rtlab.questions.channels import ChannelErrors
 from rtlab.questions.diagnosis import AccuracyDiagnosis
 from rtlab.questions.repair import AccuracyRepair
 from rtlab.questions.sensitivity import Asks, By, LossName, Sensitivity
@@ -36,7 +37,8 @@ class Snapshot:
     gave, None where random ones are drawn when they are needed. ``chosen`` are the numbers of the samples that errors,
     scores and ``task`` are of; empty where these are all. ``verdicts`` and ``advice`` say why nodes are not one step,
     ``joined`` why those of a step are, ``sensitivities`` who is guilty of its error, ``diagnoses`` where the accuracy
-    went, and ``repairs`` what gives it back, by variant; ``bisections`` say what changed from one to another.
+    went, ``channels`` which channels of a value lost it, and ``repairs`` what gives it back, by variant;
+    ``bisections`` say what changed from one to another.
     """
 
     model: Model
@@ -58,5 +60,6 @@ class Snapshot:
         default_factory=dict
     )
     diagnoses: Mapping[str, AccuracyDiagnosis] = dataclasses.field(default_factory=dict)
+    channels: Mapping[str, Mapping[str, ChannelErrors]] = dataclasses.field(default_factory=dict)
     repairs: Mapping[str, AccuracyRepair] = dataclasses.field(default_factory=dict)
     bisections: Mapping[tuple[str, str], Bisection] = dataclasses.field(default_factory=dict)

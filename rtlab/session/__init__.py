@@ -56,7 +56,7 @@ class Session(Replays[R], Recordings[R], Diagnoses[R], Selecting[R]):
             tuned=self.tuned, processors=tuple(self.processors), calibration=self.calibration, given=self.given,
             task=self._scored_by, chosen=self.chosen, verdicts=kept.verdicts, joined=kept.joined, advice=kept.advice,
             sensitivities=kept.sensitivities, diagnoses=kept.diagnoses, repairs=kept.repairs,
-            bisections=kept.bisections,
+            channels=kept.channels, bisections=kept.bisections,
         )  # fmt: skip
 
     @boundary("build with every release")

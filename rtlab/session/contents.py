@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rtlab.formulations.recurrent import Timed
     from rtlab.questions.batches.sweeps import Sweep
     from rtlab.questions.bisection import Bisection
+    from rtlab.questions.channels import ChannelErrors
     from rtlab.questions.diagnosis import AccuracyDiagnosis
     from rtlab.questions.repair import AccuracyRepair
     from rtlab.questions.sensitivity import Asks, By, LossName, Sensitivity
@@ -51,7 +52,8 @@ class Contents:
     """Tables by the name of a variant, and ``forms`` by node; each can only be read.
 
     ``verdicts`` are by the name of a variant, then by pair of nodes; ``joined`` then by layer, and
-    ``sensitivities`` by what was asked, of what, and on which loss; ``bisections`` are by the names of two variants.
+    ``sensitivities`` by what was asked, of what, and on which loss, and ``channels`` by value; ``bisections`` are by
+    the names of two variants.
 
     ``scales`` were given in place of a calibrator; ``unbuilt`` are variants that were planned to be prepared only.
     Where samples are ``chosen``, ``whole`` are the facts on all samples, which were set aside.
@@ -71,6 +73,7 @@ class Contents:
         default_factory=_nothing
     )
     diagnoses: Mapping[str, AccuracyDiagnosis] = dataclasses.field(default_factory=_nothing)
+    channels: Mapping[str, Mapping[str, ChannelErrors]] = dataclasses.field(default_factory=_nothing)
     repairs: Mapping[str, AccuracyRepair] = dataclasses.field(default_factory=_nothing)
     bisections: Mapping[tuple[str, str], Bisection] = dataclasses.field(default_factory=_nothing)
     unbuilt: frozenset[str] = frozenset()
@@ -103,7 +106,7 @@ class Contents:
         gone: dict[str, Any] = (
             {
                 t: _without(getattr(self, t), name)
-                for t in ("verdicts", "joined", "advice", "sensitivities", "diagnoses", "repairs")
+                for t in ("verdicts", "joined", "advice", "sensitivities", "diagnoses", "channels", "repairs")
             }
             if other
             else {}
@@ -158,6 +161,13 @@ class Contents:
         told = {k: found.explained(s) for k, s in self.sensitivities.get(name, {}).items()}
         rankings = _with(self.sensitivities, name, MappingProxyType(told)) if told else self.sensitivities
         return dataclasses.replace(self, diagnoses=_with(self.diagnoses, name, found), sensitivities=rankings)
+
+    def channelled(self, name: str, found: ChannelErrors) -> Contents:
+        """With the errors of the channels of one value, which stand last."""
+        mine = MappingProxyType(
+            {**{k: v for k, v in self.channels.get(name, {}).items() if k != found.value}, found.value: found}
+        )
+        return dataclasses.replace(self, channels=_with(self.channels, name, mine))
 
     def mended(self, name: str, found: AccuracyRepair) -> Contents:
         """With what gives a variant's accuracy back."""

@@ -16,10 +16,15 @@ from rtlab.core.quantizer import Quantizer, quantizer_of
 from rtlab.core.stage import BUDGET_S
 from rtlab.core.variant import Variant
 from rtlab.errors import CalibrationError, Unavailable, VariantError, boundary
+from rtlab.experiments.channels import ChannelSearch
 from rtlab.experiments.diagnosing import Diagnosing
 from rtlab.experiments.experiment import Allowance, Rig
 from rtlab.experiments.repairing import RUNS, Repairer, Repairing
+from rtlab.experiments.watching import channel_axis
 from rtlab.experiments.why import asked_of
+from rtlab.quantize import rewrites
+from rtlab.questions.accuracy.errors import comparable
+from rtlab.questions.channels import ChannelErrors
 from rtlab.questions.diagnosis import AccuracyDiagnosis
 from rtlab.questions.diagnosis.cures import cure
 from rtlab.questions.repair import AccuracyRepair
@@ -76,6 +81,53 @@ class Diagnoses(Sensitivities[R], Searches[R]):
                 self._change(lambda kept: kept.diagnosed(variant, found))
 
             return self._search(experiment, Rig(evaluator(), watched), keep)
+
+    @boundary("measure the channels")
+    def channels(self, variant: str, value: str, *, progress: Progress | None = None) -> ChannelErrors:
+        """The errors of each channel of one value, on all samples of the task, or of the study without one.
+
+        Args:
+            variant: Its name; it need not be built.
+            value: A value of the model, or the id of a node for the first that it makes.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: there is no such variant or value, or the variant was read from files.
+            RunError: the value is of another size in the variant.
+            Cancelled: stopped before anything was measured; what was is kept.
+        """
+        planned, facts = self._known(variant, "measure the channels of"), self.facts.get(variant)
+        if facts is not None and facts.recorded:
+            raise VariantError(
+                f'Cannot measure the channels of "{variant}": its engine was read from files of another machine, whose '
+                "values are not known. Add a variant of the same precision, and ask that."
+            )
+        with watching(progress) as watched:
+            ready = facts.prepared if facts is not None else self.prepare(variant, progress=watched)
+            source = ready.reference or rewrites.rewritten(self.model, planned.rewrites)
+            emulation = ready.emulate(watched)
+            name = source.by_id[value].outputs[0] if value in source.by_id else value
+            if name not in comparable(source, emulation):
+                raise VariantError(
+                    f'Cannot measure the channels of "{value}": it is no value of numbers with a fraction that '
+                    f'"{variant}" has too. Name one that study["{variant}"].accuracy lists.'
+                )
+            readers = [n for n in source.top if name in n.inputs]
+            scale = ready.scales.get(name)
+            search = ChannelSearch(
+                variant,
+                source,
+                emulation,
+                name,
+                channel_axis(readers[0] if readers else source.producers[name], name, source),
+                None if scale is None else scale.amax,
+                self.task.data if self.task is not None else self.data,
+            )
+
+            def keep(found: ChannelErrors) -> None:
+                self._change(lambda kept: kept.channelled(variant, found))
+
+            return self._search(search, Rig(evaluator(), watched), keep)
 
     def _guilty(self, variant: str, places: int, progress: Progress) -> tuple[Quantizer, ...]:
         """The places that cost most, as far as they cost anything worth a word."""

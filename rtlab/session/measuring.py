@@ -348,7 +348,7 @@ def _scalars(shadow: Shadowed | None, group: Sequence[str]) -> tuple[str, ...]:
     """What shadows tell of values."""
     if shadow is None:
         return ()
-    return tuple(n for v in group if v in shadow.own for n in dataclasses.astuple(shadow.own[v]))
+    return tuple(n for v in group if v in shadow.own for n in shadow.own[v].scalars)
 
 
 def _add(

@@ -14,8 +14,8 @@ export type Grouping = "none" | "layers" | "repeats" | "scopes" | "replay";
 export type TensorKind = "weight" | "activation";
 export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
-export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "bisection" | "variants" | "why" | "rules" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "score" | "sensitivity" | "diagnosis" | "repair" | "engine" | "build" | "calibration" | "findings" | "table";
-export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy" | "compare" | "sensitivity" | "only" | "diagnose" | "treat" | "repair" | "bisect" | "bugreport";
+export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "bisection" | "variants" | "why" | "rules" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "channels" | "score" | "sensitivity" | "diagnosis" | "repair" | "engine" | "build" | "calibration" | "findings" | "table";
+export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy" | "compare" | "sensitivity" | "only" | "diagnose" | "channels" | "treat" | "repair" | "bisect" | "bugreport";
 
 /** What an engine layer does for one node, in execution order: runs it (role "work"), or serves it. ``op`` is the node's operator, short, or the service, such as ``Q``; ``title`` says it whole: ``Q for Conv``. Chips whose role is not "work" are no fusion. A model's own QuantizeLinear has the role "Q" here. */
 export interface OpChip {
@@ -790,7 +790,7 @@ export const TABS = [
   {"name": "streams", "label": "Streams", "part": "analysis", "panels": ["schedule"]},
   {"name": "tuning", "label": "Tuning", "part": "analysis", "panels": ["formulations"]},
   {"name": "recurrence", "label": "Recurrence", "part": "analysis", "panels": ["recurrence"]},
-  {"name": "accuracy", "label": "Accuracy", "part": "analysis", "panels": ["errors", "accuracy", "score", "sensitivity", "diagnosis", "repair"]},
+  {"name": "accuracy", "label": "Accuracy", "part": "analysis", "panels": ["errors", "accuracy", "channels", "score", "sensitivity", "diagnosis", "repair"]},
   {"name": "engine", "label": "Engine", "part": "engine", "panels": []},
   {"name": "build", "label": "Build", "part": "build", "panels": []},
   {"name": "calibration", "label": "Calibration", "part": "calibration", "panels": []},
@@ -800,4 +800,4 @@ export const TABS = [
 export type Tab = (typeof TABS)[number]["name"];
 
 /** What panels are called in their tab. */
-export const PANELS: Record<PanelName, string> = {"roofline": "Roofline", "kernels": "Kernels", "samples": "Inferences", "batches": "Batch sizes", "difference": "Difference", "bisection": "What changed", "variants": "Variants", "why": "Why", "rules": "Rules", "memory": "Memory", "schedule": "Streams", "formulations": "Formulations", "recurrence": "Recurrence", "accuracy": "Accuracy", "score": "Task", "sensitivity": "Who is guilty", "diagnosis": "Why", "repair": "Repair", "engine": "Engine", "build": "Build", "calibration": "Calibration", "findings": "Findings", "table": "Table"};
+export const PANELS: Record<PanelName, string> = {"roofline": "Roofline", "kernels": "Kernels", "samples": "Inferences", "batches": "Batch sizes", "difference": "Difference", "bisection": "What changed", "variants": "Variants", "why": "Why", "rules": "Rules", "memory": "Memory", "schedule": "Streams", "formulations": "Formulations", "recurrence": "Recurrence", "accuracy": "Accuracy", "channels": "Channels", "score": "Task", "sensitivity": "Who is guilty", "diagnosis": "Why", "repair": "Repair", "engine": "Engine", "build": "Build", "calibration": "Calibration", "findings": "Findings", "table": "Table"};

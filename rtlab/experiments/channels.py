@@ -1,0 +1,105 @@
+"""One value of a variant beside the reference, channel by channel, on all samples."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+
+from rtlab.core.protocols import Evaluator
+from rtlab.errors import BackendError, RunError
+from rtlab.experiments.experiment import Rig
+from rtlab.experiments.sizing import batch_size
+from rtlab.quantize.shadow import shadowed
+from rtlab.questions.channels import ChannelErrors, ChannelSums
+
+if TYPE_CHECKING:
+    from rtlab.core.data import CalibrationData
+    from rtlab.core.model import Model
+
+_DOING = "measuring channels"
+
+
+@dataclasses.dataclass(frozen=True)
+class ChannelSearch:
+    """Measure the errors of a value's channels.
+
+    Attributes:
+        variant: Its name.
+        source: The reference.
+        emulation: What the CPU computes as the variant.
+        value: A value of both.
+        axis: Along which its channels lie, None where it has none.
+        threshold: The largest magnitude that its quantizer has a step for, None where it is not quantized.
+        data: The samples.
+    """
+
+    variant: str
+    source: Model
+    emulation: Model
+    value: str
+    axis: int | None
+    threshold: float | None
+    data: CalibrationData
+    partial: ClassVar[bool] = True
+
+    def steps(self, rig: Rig[Evaluator]) -> Iterator[ChannelErrors]:
+        """What is known after each batch."""
+        with contextlib.ExitStack() as opened:
+            reading = rig.tool.reading
+            rig.phase("Opening the model")
+            shadow, error = None, ""
+            with contextlib.suppress(BackendError):
+                shadow = shadowed(self.source, self.emulation)
+                if shadow is not None and self.value in shadow.own:
+                    error = shadow.own[self.value].error
+                    plain = opened.enter_context(reading(shadow.model, [self.value, error], progress=rig))
+            if not error:
+                plain = opened.enter_context(reading(self.source, [self.value], progress=rig))
+            rounded = opened.enter_context(reading(self.emulation, [self.value], progress=rig))
+            rig.phase("Measuring channels", self.data.count)
+            seen, sums = 0, None
+            size = batch_size(self.source, [self.value], self.data, rig.tool)
+            for batch in self.data.batches(self.source, size):
+                rig.check(_DOING)
+                exact, found = plain(batch), rounded(batch)
+                x, y = (np.asarray(one[self.value], np.float32) for one in (exact, found))
+                own = np.asarray(exact[error], np.float32) if error else None
+                if x.shape != y.shape:
+                    raise RunError(
+                        f'Cannot compare value "{self.value}": it has shape {x.shape} in the reference and {y.shape} '
+                        "in the variant, since numbers decide its size. Ask for one before it."
+                    )
+                more = ChannelSums.of(x, y, own, self.axis, self.threshold)
+                if sums is None:
+                    sums = more
+                elif len(sums.sums) == len(more.sums):
+                    sums.add(more)
+                else:
+                    raise RunError(
+                        f'Cannot compare value "{self.value}" channel by channel: it has {len(sums.sums)} channels for '
+                        f"some samples and {len(more.sums)} for others. Ask for one that has as many for all."
+                    )
+                count = self.data.samples_in(self.source, batch)
+                seen += count
+                rig.count(runs=2)
+                rig.advance(count)
+                yield self._told(sums, seen, str(rig.tool.source))
+                if rig.over:
+                    return
+
+    def _told(self, sums: ChannelSums, samples: int, ran: str) -> ChannelErrors:
+        return ChannelErrors(
+            self.variant,
+            self.value,
+            self.source.producers[self.value].id,
+            self.axis,
+            self.threshold,
+            samples,
+            f"{ran}, {self.data.source}",
+            sums.rows(quantized=self.threshold is not None),
+            self.data.synthetic,
+        )

@@ -1,0 +1,163 @@
+"""The errors of one value, channel by channel: which of them lose what the whole loses."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import math
+from typing import TYPE_CHECKING, Annotated
+
+import numpy as np
+
+from rtlab.core.data import RANDOM
+from rtlab.core.schema import Meaning
+from rtlab.documents.answer import NounTable
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclasses.dataclass(frozen=True)
+class ChannelDelta:
+    """The errors of one channel of a value over all samples; what each number is, ``ValueDelta`` says.
+
+    ``amax`` is the largest magnitude of the channel in the reference.
+    """
+
+    channel: Annotated[int, Meaning("Channel")]
+    amax: Annotated[float, Meaning("Largest magnitude", origin="measured", infinite=True)]
+    max_abs: Annotated[float, Meaning("Largest error", origin="measured", infinite=True)]
+    rmse: Annotated[float, Meaning("RMSE", origin="measured", infinite=True)]
+    sqnr: Annotated[float, Meaning("SQNR", "dB", "measured", infinite=True)]
+    own_sqnr: Annotated[float | None, Meaning("Own SQNR", "dB", "measured", infinite=True, omit=True)]
+    saturated: Annotated[float | None, Meaning("Saturated", "%", "measured", omit=True)]
+    overflowed: Annotated[int, Meaning("Not finite", origin="measured")]
+    underflowed: Annotated[int, Meaning("Became zero", origin="measured")]
+
+
+@dataclasses.dataclass(frozen=True)
+class ChannelErrors:
+    """The errors of each channel of one value.
+
+    Attributes:
+        variant: The variant's name.
+        value: The value.
+        node: The node that makes it.
+        axis: Along which its channels lie; None where it has none, and all of it is one.
+        threshold: The largest magnitude that its quantizer has a step for; None where it is not quantized.
+        samples: What it was measured on.
+        source: What ran, on what.
+        channels: One row each, in their order.
+        synthetic: Whether the samples were random.
+    """
+
+    variant: str
+    value: Annotated[str, Meaning("Value")]
+    node: Annotated[str, Meaning("Node", links="nodes")]
+    axis: Annotated[int | None, Meaning("Axis of the channels", omit=True)]
+    threshold: Annotated[float | None, Meaning("Threshold", origin="reported", omit=True)]
+    samples: Annotated[int, Meaning("Samples")]
+    source: Annotated[str, Meaning("Source")]
+    channels: tuple[ChannelDelta, ...] = dataclasses.field(repr=False)
+    synthetic: bool = False
+
+    def worst(self, count: int = 5) -> tuple[ChannelDelta, ...]:
+        """The channels with the lowest SQNR."""
+        return tuple(sorted(self.channels, key=lambda c: c.sqnr)[:count])
+
+    @property
+    def origin(self) -> str:
+        """What stands beside every one of these numbers."""
+        on = f", {RANDOM}" if self.synthetic else ""
+        return f"measured, {self.source}, {self.samples} samples{on}"
+
+    def _repr_html_(self) -> str:
+        words = f"Channels of {self.value}: {self.origin}"
+        return f"<p>{html.escape(words)}</p>{NounTable(ChannelDelta, self.channels, of=self).html()}"
+
+
+@dataclasses.dataclass(eq=False)
+class ChannelSums:
+    """Sums over the samples so far, by channel, from which their errors follow.
+
+    ``sums`` is a float64 array of shape ``(channels, 6)``: of x² and (x - y)², over elements that are finite in the
+    variant, how many these are, how many are not, are zero in the variant alone, and lie beyond the threshold.
+    ``most`` has the largest magnitudes of x and x - y, ``own`` the sum of squares of the own error.
+    """
+
+    sums: NDArray[np.float64]
+    most: NDArray[np.float64]
+    own: NDArray[np.float64] | None
+
+    @classmethod
+    def of(
+        cls,
+        reference: NDArray[np.float32],
+        variant: NDArray[np.float32],
+        own: NDArray[np.float32] | None,
+        axis: int | None,
+        threshold: float | None,
+    ) -> ChannelSums:
+        """Those of one batch: tensors of one shape, with the own error as a difference."""
+        x, y = _rows(reference, axis), _rows(variant, axis)
+        fine = np.isfinite(y)
+        with np.errstate(over="ignore", invalid="ignore"):
+            error = np.where(fine, x - y, 0)
+        beyond = (np.abs(x) > threshold).sum(axis=1) if threshold is not None else np.zeros(len(x))
+        sums = np.stack(
+            [
+                np.square(np.where(fine, x, 0)).sum(axis=1),
+                np.square(error).sum(axis=1),
+                fine.sum(axis=1),
+                (~fine).sum(axis=1),
+                ((y == 0) & (x != 0)).sum(axis=1),
+                beyond,
+            ],
+            axis=1,
+        )
+        most = np.stack([np.abs(x).max(axis=1, initial=0), np.abs(error).max(axis=1, initial=0)], axis=1)
+        made = None if own is None else np.square(_rows(own, axis)).sum(axis=1)
+        return cls(sums, most, made)
+
+    def add(self, other: ChannelSums) -> None:
+        """Take those of another batch, with as many channels."""
+        self.sums += other.sums
+        self.most = np.maximum(self.most, other.most)
+        if self.own is not None and other.own is not None:
+            self.own = self.own + other.own
+
+    def rows(self, *, quantized: bool) -> tuple[ChannelDelta, ...]:
+        """The errors of each channel."""
+        found = []
+        for i, (xx, ee, count, bad, lost, beyond) in enumerate(self.sums.tolist()):
+            own = None if self.own is None else _ratio(xx, float(self.own[i]))
+            elements = count + bad
+            found.append(
+                ChannelDelta(
+                    channel=i,
+                    amax=float(self.most[i, 0]),
+                    max_abs=math.inf if bad else float(self.most[i, 1]),
+                    rmse=math.inf if bad else math.sqrt(ee / count) if count else 0.0,
+                    sqnr=-math.inf if bad else _ratio(xx, ee),
+                    own_sqnr=own,
+                    saturated=beyond / elements if quantized and elements else None,
+                    overflowed=int(bad),
+                    underflowed=int(lost),
+                )
+            )
+        return tuple(found)
+
+
+def _rows(array: NDArray[np.float32], axis: int | None) -> NDArray[np.float64]:
+    """A row for each channel, in double precision; a single one where there is no such axis."""
+    if axis is None or not -array.ndim <= axis < array.ndim:
+        return np.asarray(array, np.float64).reshape(1, -1)
+    moved = np.moveaxis(array, axis, 0)
+    return np.asarray(moved, np.float64).reshape(len(moved), -1)
+
+
+def _ratio(signal: float, noise: float) -> float:
+    """Signal to noise in decibel."""
+    if not math.isfinite(noise):
+        return -math.inf
+    return math.inf if noise == 0 else -math.inf if signal == 0 else 10 * math.log10(signal / noise)
