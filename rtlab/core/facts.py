@@ -173,7 +173,7 @@ class Facts(Noun):
     @property
     def missing(self) -> tuple[Standing, ...]:
         """Stages in which there is more to find out, with what is in the way."""
-        return tuple(s for s in self.stages.values() if s.more)
+        return tuple(s for s in self.stages.values() if s.lacks)
 
 
 def decibel(value: float) -> str:

@@ -65,9 +65,14 @@ class Standing:
         return f"{of} {self.unit if self.wanted != 1 else self.unit.removesuffix('s')}"
 
     @property
-    def more(self) -> bool:
-        """Whether there is something to measure that is not measured yet."""
+    def lacks(self) -> bool:
+        """Whether a first answer is not there, or not whole."""
         return self.state in {"partial", "missing"}
+
+    @property
+    def more(self) -> Annotated[bool, Meaning("More")]:
+        """Whether there is something to measure that is not measured yet."""
+        return self.lacks or (self.state == "done" and self.done < self.known)
 
 
 def budget_of(given: object) -> float:

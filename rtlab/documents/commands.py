@@ -21,7 +21,6 @@ WorkName = Literal[
     "why",
     "advise",
     "remedy",
-    "compare",
     "sensitivity",
     "only",
     "diagnose",

@@ -35,7 +35,6 @@ _WORKS: dict[WorkName, str] = {
     "why": "ask the compiler",
     "advise": "ask about all missed fusions",
     "remedy": "build the remedy",
-    "compare": "compare all samples",
     "sensitivity": "look for the guilty",
     "only": "choose samples",
     "diagnose": "look for what costs accuracy",
@@ -316,7 +315,6 @@ class Choosing(Showing):
             "remedy": lambda progress: self._derived(
                 [self.study.remedy(variant, values["rewrites"].split("\n"))], progress, compare=True
             ),
-            "compare": lambda progress: self._measure(variant, progress),
             "only": lambda progress: self._only(values.get("samples", ""), progress),
             "channels": lambda progress: self.study.channels(variant, values["value"], progress=progress),
             "diagnose": lambda progress: self._diagnose(values, variant, progress),

@@ -86,7 +86,7 @@ def status(study: Snapshot, name: str) -> Iterator[Status]:
     if errors and result.variant.precisions & _HALVES:
         yield from _underflow(study, errors)
     for standing in result.stages.values():
-        if standing.more or (standing.stage is Stage.TIMED and standing.text):
+        if standing.lacks or (standing.stage is Stage.TIMED and standing.text):
             yield _item("measured", standing.text, warning=standing.why == "failed")
     yield from (_item(engine.origin, note) for note in engine.notes)
     yield from (_item("reported", note) for note in result.prepared.notes)

@@ -88,9 +88,34 @@ def test_flipped_samples_are_shown_alone_until_all_are_wanted_again(opened) -> N
     lab.wait_python(f"(s := study['int8'].score) is not None and s.samples == {flipped}")
     # Every one of them is wrong now, and was right before.
     lab.wait_python("study['int8'].score.value == 0 and study['fp32'].score.value == 100")
-    lab.wait_python(f"study['int8'].accuracy is not None and study['int8'].accuracy.samples <= {flipped}")
+    lab.wait_python(f"study['int8'].accuracy is not None and study['int8'].accuracy.samples == {flipped}")
     lab.wait_python("not explorer.build['running']")
     page.click(f'{mark} [data-control="all-samples"]')
     page.wait_for_selector(mark, state="detached")
     lab.wait_python(f"study['int8'].score.samples == {whole} and not study.chosen")
+    assert [] == lab.console_errors
+
+
+def test_channels_of_a_value_are_measured_on_demand(opened) -> None:
+    """Of that which makes most error; and values are compared on all samples when that is asked for."""
+    shown: Explorer = opened(OUTLIER)
+    page, lab = shown.page, shown.lab
+    lab.python("explorer.show('int8')")
+    where = show(shown, "accuracy", "channels")
+    page.click(f'{where} [data-work="channels"]')
+    page.wait_for_selector(f"{where} [data-row]", timeout=60_000)
+    (value,) = lab.python("[*study.snapshot().channels['int8']]")
+    assert value == lab.python("study['int8'].accuracy.guilty(1)[0].value")
+    channels = lab.python(f"len(study.snapshot().channels['int8'][{value!r}].channels)")
+    assert page.locator(f"{where} .rt-table table").get_attribute("aria-rowcount") == str(channels)
+    page.wait_for_selector(f"{where} .js-plotly-plot .bars")
+    assert page.locator(f"{where} .js-plotly-plot .bars").count() == 2
+    shown.picture("accuracy-channels")
+    samples = lab.python("len(study.task.data)")
+    page.wait_for_selector(
+        f'{EXPLORER} [data-stage="compared"]:has-text("Compared on 32 of {samples} samples")'
+    )
+    page.click(f'{EXPLORER} [data-control="measure"]')
+    lab.wait_python(f"study['int8'].accuracy.samples == {samples}")
+    page.wait_for_selector(f'{EXPLORER} [data-stage="compared"]', state="detached")
     assert [] == lab.console_errors

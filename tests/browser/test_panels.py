@@ -148,6 +148,8 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
         elif panel in {"sensitivity", "diagnosis", "repair"}:
             # fp32 is on screen.
             assert "Nothing of it" in page.inner_text(f'{where} [data-control="problem"]')
+        elif panel == "channels":
+            assert "None of its values" in page.inner_text(f'{where} [data-control="problem"]')
         elif panel == "bisection":
             assert "Nobody looked yet" in page.inner_text(f"{where} .rt-told")
         elif panel == "score":

@@ -15,7 +15,7 @@ export type TensorKind = "weight" | "activation";
 export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
 export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "bisection" | "variants" | "why" | "rules" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "channels" | "score" | "sensitivity" | "diagnosis" | "repair" | "engine" | "build" | "calibration" | "findings" | "table";
-export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy" | "compare" | "sensitivity" | "only" | "diagnose" | "channels" | "treat" | "repair" | "bisect" | "bugreport";
+export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy" | "sensitivity" | "only" | "diagnose" | "channels" | "treat" | "repair" | "bisect" | "bugreport";
 
 /** What an engine layer does for one node, in execution order: runs it (role "work"), or serves it. ``op`` is the node's operator, short, or the service, such as ``Q``; ``title`` says it whole: ``Q for Conv``. Chips whose role is not "work" are no fusion. A model's own QuantizeLinear has the role "Q" here. */
 export interface OpChip {
@@ -510,6 +510,7 @@ export interface Standing {
   state: StageState;
   text: string;
   basis: string;
+  more: boolean;
 }
 
 /** A variant in the second row; ``recorded`` is one that was read from files, and has no ``stages``. ``label`` is what it is called, ``about`` what the files of a recorded one tell beside, ``choice`` what was chosen for it, spelled as in ``int8·auto``. ``score_delta`` is against the baseline; None where there is none. ``score_worse`` says that the samples can tell it is worse than that, ``score_told`` is the score with its interval and the difference, in words. ``random`` says what of it rests on random input, in words; empty where nothing does. ``estimate`` is the time on the GPU that the engine was built for, which comes before what a CPU took; None where there is none, with the reason in ``estimate_source`` where it was withheld. ``counted`` is what the layers are called: those of ONNX Runtime are no TensorRT layers. ``predicted`` says that rules made them, and no compiler. */

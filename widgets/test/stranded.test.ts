@@ -7,6 +7,7 @@ const standing = (stage: Standing["stage"], state: Standing["state"]): Standing 
   state,
   text: "as it was",
   basis: "",
+  more: false,
 });
 
 const chip = (part: Partial<Chip>): Chip =>

@@ -8,9 +8,6 @@ from typing import Annotated
 from rtlab import questions
 from rtlab.core.data import RANDOM
 from rtlab.core.schema import Meaning
-from rtlab.core.stage import Stage
-from rtlab.documents.contract import Panel
-from rtlab.documents.panel import button
 from rtlab.errors import RunError
 from rtlab.questions.accuracy.errors import ValueDelta
 from rtlab.questions.scene import Question, Scene
@@ -55,15 +52,6 @@ def losses(scene: Scene) -> Losses:
     )
 
 
-def errors(scene: Scene) -> Panel:
-    """The errors, and what takes the samples that they do not rest on yet."""
-    standing = scene.result.stages.get(Stage.COMPARED)
-    work = []
-    if standing is not None and 0 < standing.done < standing.known and not scene.result.recorded:
-        work = [button("compare", f"Compare all {standing.known} samples")]
-    return ACCURACY.panel(scene, work=work, **ACCURACY.ask(scene).parts())
-
-
 ACCURACY = Question(
     "accuracy",
     tab="accuracy",
@@ -71,5 +59,4 @@ ACCURACY = Question(
     title="Errors of each value",
     lead="How far each value lies from that of fp32, the lowest signal to noise first.",
     noun=losses,
-    drawn=errors,
 )

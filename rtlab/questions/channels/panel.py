@@ -17,7 +17,7 @@ from rtlab.questions.scene import Question, Scene
 if TYPE_CHECKING:
     from rtlab.documents.contract import Figure, Panel
 
-_LEAD = "Which channels of a value lose what the whole of it loses. Choose a value, or a row of the panel Accuracy."
+_LEAD = "Which channels of a value lose what the whole of it loses. The values that lose most stand first."
 #: Values that are offered, those with the lowest own SQNR first.
 _OFFERED = 60
 

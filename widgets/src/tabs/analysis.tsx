@@ -272,8 +272,6 @@ function Table({ explorer, panel, joint, extra }: TableProps) {
     else joint.pick(key, add);
     // A row of causes is the one that the buttons are about.
     if (name === "diagnosis") explorer.set(`${name}.${CAUSE}`, key);
-    // A row of errors is the value whose channels may be asked for.
-    if (name === "accuracy") explorer.set("channels.value", key);
   };
   const cells = (): (string | number | null)[][] => [
     columns.map((column) => (column.unit ? `${column.title} (${column.unit})` : column.title)),

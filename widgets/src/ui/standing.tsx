@@ -18,9 +18,11 @@ interface Props {
 
 /** How far stages of the variant on screen came, where they are not done, and the button that goes on. */
 export function Standings({ explorer, stages, beside = false }: Props) {
-  const open = explorer.standings().filter(({ stage, state }) => stages.includes(stage) && state !== "done");
+  const open = explorer
+    .standings()
+    .filter(({ stage, state, more }) => stages.includes(stage) && (state !== "done" || more));
   // Beside a chart there is room for what can be done, not for what cannot.
-  const told = open.filter((one) => one.state === "waiting" || (beside ? measurable(one) : one.text));
+  const told = open.filter((one) => one.state === "waiting" || (beside ? measurable(one) : words(one)));
   if (!told.length) return null;
   return (
     <p class="rt-standing" role="status">
@@ -60,12 +62,14 @@ function Measure({ explorer, standings }: { explorer: ExplorerState; standings: 
 }
 
 /** Whether there is something that can be measured and is not. */
-export const measurable = ({ state }: Standing): boolean => state === "missing" || state === "partial";
+export const measurable = ({ more }: Standing): boolean => more;
 
 export const measureLabel = (standings: readonly Standing[]): string =>
-  standings.some(({ state }) => state === "partial") ? "Measure more" : "Measure now";
+  standings.some(({ state }) => state === "partial" || state === "done") ? "Measure more" : "Measure now";
 
-function words({ stage, state, text }: Standing): string {
+function words({ stage, state, text, basis }: Standing): string {
   if (state === "waiting") return WAITING[stage];
+  if (state === "done") return `${stage.charAt(0).toUpperCase()}${stage.slice(1)} on ${basis}.`;
+  if (!text) return "";
   return `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
 }
