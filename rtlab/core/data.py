@@ -15,10 +15,10 @@ from rtlab.core.lazy import LazyArray
 from rtlab.core.model import Model
 from rtlab.core.noise import Noise, samples_for
 from rtlab.core.phrases import quoted
-from rtlab.core.rows import Rows
+from rtlab.core.rows import array_of
 from rtlab.core.stream import AHEAD, Feed, Inputs, cut, drawn_by, title_of, with_metadata
 from rtlab.core.value import shape_text
-from rtlab.errors import CalibrationError
+from rtlab.errors import CalibrationError, ModelError
 
 #: How every view marks numbers that rest on ``synthetic`` data.
 RANDOM = "random input"
@@ -156,7 +156,7 @@ class CalibrationData:
             return cls.read(path)
         name = _only_input(model, f'"{path}"')
         try:
-            return cls({name: _array(path)}, source=path.name)
+            return cls({name: array_of(path)}, source=path.name)
         except Exception as error:
             raise CalibrationError(
                 f'Cannot read calibration data "{path}": {error}. '
@@ -206,8 +206,16 @@ class CalibrationData:
         return dataclasses.replace(self, arrays=arrays)
 
     def take(self, count: int) -> CalibrationData:
-        """The first ``count`` samples."""
-        return dataclasses.replace(self, arrays={k: _rows(v, 0, count) for k, v in self.arrays.items()})
+        """The first ``count`` samples, of each array as many rows as it has for them."""
+        whole = max(1, len(self))
+        # The state of a recurrent network may have two rows, or a layer's number of them, for each.
+        steps = {
+            k: v.shape[0] // whole if v.ndim and v.shape[0] % whole == 0 else 1
+            for k, v in self.arrays.items()
+        }
+        return dataclasses.replace(
+            self, arrays={k: _rows(v, 0, count * steps[k]) for k, v in self.arrays.items()}
+        )
 
     def check(self, model: Model) -> None:
         """Raise ``CalibrationError`` unless every input has fitting, finite samples."""
@@ -241,7 +249,18 @@ class CalibrationData:
                 f'{doing}: array "{name}" is {array.dtype}, the input is {dtype}. '
                 f"Convert it, for example {how}."
             )
-        want = model.input_shape(name)
+        try:
+            want = model.input_shape(name)
+        except ModelError as error:
+            declared = value.shape or ()
+            own = (1, *array.shape[1:]) if array.ndim == len(declared) else array.shape[1:]
+            if len(own) != len(declared):
+                raise
+            sizes = tuple(d if isinstance(d, int) else size for d, size in zip(declared, own, strict=True))
+            raise CalibrationError(
+                f'{doing}: the input "{name}" is {shape_text(declared)}, and nothing says which sizes it has. Name '
+                f'those of the data: rtlab.load(..., shapes={{"{name}": {sizes}}}).'
+            ) from error
         # The first dimension may be any size where the graph leaves it open and the batch is ours to choose.
         open_batch = bool(want) and not isinstance((value.shape or (0,))[0], int)
         if array.ndim == len(want) + 1:
@@ -272,15 +291,11 @@ class CalibrationData:
         return shape[0] if self.arrays[name].ndim == len(shape) else 0
 
     def _batches_of(self, model: Model, name: str) -> int:
-        step = self._step(model, name)
-        return len(self.arrays[name]) // step if step else len(self.arrays[name])
+        return len(self.arrays[name]) // (self._step(model, name) or 1)
 
-    def samples_in(self, model: Model, batch: Batch) -> int:
+    def samples_in(self, model: Model, batch: Batch) -> int:  # noqa: ARG002 - a stream needs it
         """How many samples a batch of ``batches`` holds: its first dimension, or one whole tensor per input."""
-        for name in model.inputs:
-            if batch[name].ndim and self.arrays[name].ndim == batch[name].ndim:
-                return len(batch[name])
-        return 1
+        return min((len(b) for n, b in batch.items() if b.ndim and self.arrays[n].ndim == b.ndim), default=1)
 
     def batches(self, model: Model, size: int | None = None, *, skip: int = 0) -> Iterator[Batch]:
         """Batches in order; a model without inputs has one, the empty one.
@@ -309,7 +324,7 @@ class CalibrationData:
             for start in range(skip, len(self), step):
                 yield {name: np.asarray(self.arrays[name][start : start + step]) for name in model.inputs}
             return
-        each = next((step for step in steps.values() if step), 1)
+        each = min(filter(None, steps.values()), default=1)
         for k in range(skip // each, count):
             yield {
                 name: np.asarray(
@@ -337,15 +352,6 @@ def samples_of(path: Path, model: Model) -> CalibrationData:
 def _rows(array: Any, first: int, last: int) -> Any:
     """Some of the samples, not read yet where they are made when they are."""
     return array.part(first, last) if isinstance(array, LazyArray) else array[first:last]
-
-
-def _array(path: Path) -> Any:
-    """The array of an ``.npy``: piece by piece where its samples lie one after the other, else all of it."""
-    try:
-        return Rows(path)
-    except ValueError:
-        with path.open("rb") as file:
-            return np.load(file, allow_pickle=False)
 
 
 def _only_input(model: Model | None, what: str) -> str:

@@ -43,9 +43,9 @@ class Tally:
 
     The score is ``link`` of the sum of ``amounts`` over the sum of ``weights``, both float64 of shape ``(N,)``; they
     are None of a metric that tells one number for all samples. ``hits`` says that amounts are 1 for a hit and 0 for a
-    miss. ``resampled`` is in their place what such a metric says of samples drawn anew, always the same draws.
-    ``broken`` counts the samples whose first output has a NaN; ``picked`` samples stand for no others, and have no
-    interval; ``why`` says in words why there is none.
+    miss, which those of a metric that counts mistakes, not ``higher``, never are. ``resampled`` is in their place what
+    such a metric says of samples drawn anew, always the same draws. ``broken`` counts the samples whose first output
+    has a NaN; ``picked`` samples stand for no others, and have no interval; ``why`` says in words why there is none.
     """
 
     value: float
@@ -56,11 +56,15 @@ class Tally:
     broken: int = 0
     picked: bool = False
     why: str = ""
+    higher: bool = True
 
     @property
     def hits(self) -> bool:
         """Whether each sample is a hit or a miss."""
-        return self.amounts is not None and self.link == "share" and bool(np.isin(self.amounts, (0, 1)).all())
+        if self.amounts is None or self.weights is None or self.link != "share" or not self.higher:
+            return False
+        # One mistake in a label of six characters is a sixth, and no miss.
+        return bool(np.isin(self.amounts, (0, 1)).all() and (self.weights == 1).all())
 
     def values(self) -> Floats | None:
         """The score of each sample alone, of shape ``(N,)``; None where the metric tells none."""
@@ -127,7 +131,7 @@ class Metric:
                 f'Cannot score "{self.name}": there is nothing to count in the labels. Give labels that are not empty.'
             )
         value = float(linked(self.link, amounts.sum() / total))
-        return Tally(value, amounts, weights, self.link, broken=broken(outputs))
+        return Tally(value, amounts, weights, self.link, broken=broken(outputs), higher=self.higher)
 
 
 def named(text: str, vocabulary: Sequence[str] = ()) -> Metric:

@@ -96,3 +96,12 @@ class Rows(LazyArray):
                 "again, study.use(path)."
             )
         return made.reshape(self.shape)
+
+
+def array_of(path: Path) -> Any:
+    """The array of an ``.npy``: piece by piece where its samples lie one after the other, else all of it."""
+    try:
+        return Rows(path)
+    except ValueError:
+        with path.open("rb") as file:
+            return np.load(file, allow_pickle=False)

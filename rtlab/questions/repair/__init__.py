@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from rtlab.core.phrases import many
 from rtlab.core.schema import UNSENT, Meaning
 from rtlab.documents.answer import NounTable
 
@@ -78,7 +79,8 @@ class AccuracyRepair:
             lead = "Nothing needs a repair" if self.enough else "Nothing was found that helps"
             return f'{lead}: "{self.variant}" is {self.told}.'
         done = "; ".join(c.what for c in self.changes)
-        high = "no node is kept high" if not self.kept_high else f"{len(self.kept_high)} nodes are kept high"
+        kept = many(len(self.kept_high), "node is", "nodes are") if self.kept_high else "no node is"
+        high = f"{kept} kept high"
         return f"{done}: {high}, {self.told}."
 
     def text(self) -> str:

@@ -1,0 +1,144 @@
+"""Models with a state: an input whose first dimension is no batch, and has several rows for each sample."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import rtlab
+from rtlab.core.data import CalibrationData
+from rtlab.core.metrics import Metric, named
+from rtlab.core.model import Model, load
+from rtlab.core.stage import Stage
+from rtlab.core.task import Task
+from rtlab.core.uncertainty import paired
+from rtlab.errors import CalibrationError
+
+SAMPLES, WIDTH = 48, 8
+
+
+def model(*, first: str = "sound") -> Model:
+    """A step of a cell with two states, as models that hear speech have it: state (2, n, 8), sound (n, 8), a rate."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "w": rng.standard_normal((WIDTH, WIDTH)).astype(np.float32),
+        "v": rng.standard_normal((WIDTH, 1)).astype(np.float32),
+        "zero": np.array(0),
+        "one": np.array(1),
+    }
+    nodes = [
+        helper.make_node("Gather", ["state", "zero"], ["h"], name="/h", axis=0),
+        helper.make_node("Gather", ["state", "one"], ["c"], name="/c", axis=0),
+        helper.make_node("MatMul", ["sound", "w"], ["a"], name="/a"),
+        helper.make_node("Add", ["a", "h"], ["b"], name="/b"),
+        helper.make_node("Mul", ["b", "c"], ["d"], name="/d"),
+        helper.make_node("Tanh", ["d"], ["e"], name="/e"),
+        helper.make_node("MatMul", ["e", "v"], ["speech"], name="/speech"),
+    ]
+    inputs = {
+        "sound": helper.make_tensor_value_info("sound", TensorProto.FLOAT, ["n", WIDTH]),
+        "state": helper.make_tensor_value_info("state", TensorProto.FLOAT, [2, "n", WIDTH]),
+        "rate": helper.make_tensor_value_info("rate", TensorProto.INT64, []),
+    }
+    order = sorted(inputs, key=lambda name: name != first)
+    graph = helper.make_graph(
+        nodes,
+        "cell",
+        [inputs[n] for n in order],
+        [helper.make_tensor_value_info("speech", TensorProto.FLOAT, ["n", 1])],
+        [numpy_helper.from_array(a, n) for n, a in weights.items()],
+    )
+    return load(
+        helper.make_model(
+            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9
+        ).SerializeToString(),
+        shapes={"state": (2, 1, WIDTH)},
+    )
+
+
+def data() -> CalibrationData:
+    rng = np.random.default_rng(1)
+    return CalibrationData(
+        {
+            "sound": rng.standard_normal((SAMPLES, WIDTH)).astype(np.float32),
+            "state": rng.standard_normal((2 * SAMPLES, 1, WIDTH)).astype(np.float32),
+            "rate": np.full(SAMPLES, 16_000),
+        }
+    )
+
+
+@pytest.mark.parametrize("first", ["sound", "state"])
+def test_the_first_samples_have_all_rows_of_their_states(first) -> None:
+    """Whatever input the model names first, a sample is one, and has the two rows that belong to it."""
+    net, given = model(first=first), data()
+    given.check(net)
+    few = given.take(5)
+    assert {"sound": 5, "state": 10, "rate": 5} == {k: len(v) for k, v in few.arrays.items()}
+    batches = list(few.batches(net))
+    assert [1] * 5 == [few.samples_in(net, b) for b in batches]
+    for i, batch in enumerate(batches):
+        assert (batch["state"] == given.arrays["state"][2 * i : 2 * i + 2]).all()
+        assert (batch["sound"] == given.arrays["sound"][i : i + 1]).all()
+    (last,) = list(few.batches(net, skip=4))
+    assert (last["sound"] == given.arrays["sound"][4:5]).all()
+
+
+def test_such_a_model_goes_the_whole_way_without_labels() -> None:
+    """All samples are compared: the time was not over when the states were."""
+    given = data()
+    study = rtlab.Study(model(), data=given, task=Task(given))
+    study.add("fp32", backend="onnxruntime", target="cpu")
+    study.add("int8", calibrator="minmax", backend="onnxruntime", target="cpu")
+    study.run(budget_s=60)
+    assert "done" == study["int8"].stages[Stage.COMPARED].state
+    assert (32, SAMPLES) == (study["int8"].accuracy.samples, study["int8"].score.samples)
+    assert "normalized squared error against fp32" == study["int8"].score.name
+    ranked = study.sensitivity("int8").ranking
+    # By hand: what is left of the error where the first of them computes in fp32, and where the second does.
+    for g in ranked:
+        study.add(g.node, precision={"*": "int8", g.node: "fp32"}, calibrator="minmax", backend="onnxruntime")
+    study.run(budget_s=60)
+    left = [study[g.node].score.value for g in ranked]
+    assert left[0] < left[1] < study["int8"].score.value
+
+
+def test_sizes_that_nobody_named_are_told_from_the_data() -> None:
+    """The remedy can be pasted: it has the sizes of the samples, and those that the model fixes."""
+    node = helper.make_node("Relu", ["x"], ["y"])
+    ends = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 3, "height", "width"]) for n in ("x", "y")
+    ]
+    made = helper.make_model(
+        helper.make_graph([node], "g", ends[:1], ends[1:]),
+        opset_imports=[helper.make_opsetid("", 17)],
+        ir_version=9,
+    )
+    pictures = np.zeros((6, 3, 20, 24), np.float32)
+    with pytest.raises(CalibrationError, match=r'shapes=\{"x": \(1, 3, 20, 24\)\}'):
+        rtlab.Study(load(made.SerializeToString()), data={"x": pictures})
+    rtlab.Study(load(made.SerializeToString(), shapes={"x": (1, 3, 20, 24)}), data={"x": pictures})
+
+
+def test_a_mistake_in_a_long_label_is_no_miss() -> None:
+    """One of six characters is wrong in one of two samples: one twelfth, and the difference is as much."""
+    labels = np.arange(12).reshape(2, 6)
+    wrong = labels.copy()
+    wrong[1, 0] = 99
+    right, worse = (named("cer").tally(y, labels) for y in (labels, wrong))
+    assert 100 / 12 == pytest.approx(worse.value)
+    assert not worse.hits
+    assert not right.hits
+    found = paired(right, worse)
+    assert found is not None
+    assert 100 / 12 == pytest.approx(found.difference)
+    assert found.lost is None
+
+
+def test_mistakes_are_no_hits_even_where_a_label_is_one_word() -> None:
+    """Else those that got worse would count as won."""
+    labels = np.arange(8).reshape(8, 1)
+    assert not named("wer").tally(labels, labels).hits
+    assert named("top-1").tally(np.eye(8), np.arange(8)).hits
+    own = Metric("found", lambda y, t: (y[:, 0] == t[:, 0]).astype(float), "%", link="share")
+    assert own.tally(labels, labels).hits
