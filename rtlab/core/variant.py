@@ -444,6 +444,13 @@ def _single(given: Mapping[str, str | Calibrator] | None) -> tuple[tuple[str, Ca
     return tuple((str(pattern), Calibrator.of(c)) for pattern, c in (given or {}).items())
 
 
+def helped(kind: TreatmentKind, used: Iterable[Precision]) -> bool:
+    """Whether a treatment does something for one of these precisions."""
+    narrow = set(used) - {Precision.FP32, Precision.TF32}
+    few = narrow - {Precision.FP16, Precision.BF16}
+    return bool(few if kind in {"correct", "reconstruct"} else narrow)
+
+
 def _treated(
     given: Iterable[str | Treatment], used: Iterable[Precision], options: BuildOptions | None
 ) -> tuple[Treatment, ...]:
@@ -455,8 +462,6 @@ def _treated(
             "Cannot treat a model that TensorRT quantizes by itself: its graph stays as it is. "
             "Leave implicit INT8 out, or the treatments."
         )
-    narrow = set(used) - {Precision.FP32, Precision.TF32}
-    few = narrow - {Precision.FP16, Precision.BF16}
     kinds = get_args(TreatmentKind)
-    kept = {t for t in treatments if (few if t.kind in {"correct", "reconstruct"} else narrow)}
+    kept = {t for t in treatments if helped(t.kind, used)}
     return tuple(sorted(kept, key=lambda t: (kinds.index(t.kind), t)))

@@ -42,7 +42,8 @@ class Pin(TypedDict):
 class Choice(TypedDict):
     """What the top row has chosen; ``calibrator`` is empty where the precision needs none.
 
-    ``weights`` is ``channel`` or ``tensor``; ``sparsity`` holds patterns of nodes to prune to 2:4.
+    ``weights`` is ``channel`` or ``tensor``; ``sparsity`` holds patterns of nodes to prune to 2:4; ``treatments`` are
+    written as ``Study.add`` takes them.
     """
 
     model: str
@@ -53,6 +54,7 @@ class Choice(TypedDict):
     pins: list[Pin]
     weights: str
     sparsity: list[str]
+    treatments: list[str]
 
 
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):

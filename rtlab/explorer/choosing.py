@@ -13,6 +13,7 @@ from rtlab.backends import compilers
 from rtlab.backends.choosing import beside
 from rtlab.core.progress import Reporting
 from rtlab.core.stage import BUDGET_S, budget_of
+from rtlab.core.treatment import Treatment
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.documents.commands import Pin, StartWork, WorkName
 from rtlab.documents.contract import FileSent
@@ -56,7 +57,7 @@ class Choosing(Showing):
 
         Args:
             choice: ``precision`` (one, or patterns with theirs, as ``Study.add`` takes it), ``calibrator``,
-                ``target``, ``weights``, ``sparsity`` and ``compiler`` (a release, such as 1.5) to choose first.
+                ``target``, ``weights``, ``sparsity``, ``treatments`` and ``compiler`` (a release, such as 1.5) first.
 
         Raises:
             VariantError: there is no such choice.
@@ -88,11 +89,19 @@ class Choosing(Showing):
         Raises:
             VariantError: there is no such choice.
         """
-        unknown = set(choice) - {"precision", "calibrator", "target", "weights", "sparsity", "compiler"}
+        unknown = set(choice) - {
+            "precision",
+            "calibrator",
+            "target",
+            "weights",
+            "sparsity",
+            "treatments",
+            "compiler",
+        }
         if unknown:
             raise VariantError(
                 f'Cannot choose "{min(unknown)}": the Explorer chooses precision, calibrator, target, weights, '
-                "sparsity and compiler."
+                "sparsity, treatments and compiler."
             )
         given = {**choice}
         if release := given.pop("compiler", None):
@@ -104,6 +113,9 @@ class Choosing(Showing):
         sparse = given.get("sparsity")
         if sparse is not None and not isinstance(sparse, list):
             given["sparsity"] = list(Variant.of(sparsity=sparse).sparsity)
+        if (treatments := given.get("treatments")) is not None:
+            asked = [treatments] if isinstance(treatments, (str, Treatment)) else treatments
+            given["treatments"] = [str(Treatment.of(t)) for t in asked]
         for name in {"precision", "calibrator", "target", "weights"} & set(given):
             given[name] = str(given[name] or "")
         self.choice = {**self.choice, **given}
@@ -147,7 +159,7 @@ class Choosing(Showing):
         self.controls = dict(offer.controls(self.study.model, self.choice))
 
     def _settle(self) -> None:
-        """Give the choice the calibrator that it lacks, or take away one that nothing needs."""
+        """Give the choice the calibrator that it lacks, or take away one, and treatments, that nothing needs."""
         try:
             wanted = offer.wanted(self.choice)
         except RtlabError:
@@ -159,8 +171,9 @@ class Choosing(Showing):
                 self.choice = {**self.choice, "calibrator": str(Calibrator.AUTO)}
             return
         calibrator = str(wanted.calibrator or "")
-        if calibrator != self.choice["calibrator"]:
-            self.choice = {**self.choice, "calibrator": calibrator}
+        treatments = [str(t) for t in wanted.treatments]
+        if calibrator != self.choice["calibrator"] or treatments != self.choice.get("treatments", []):
+            self.choice = {**self.choice, "calibrator": calibrator, "treatments": treatments}
 
     def _planned(self) -> str:
         """The name of the variant that the choice asks for, added to the study when it is new."""
@@ -178,6 +191,7 @@ class Choosing(Showing):
             target=wanted.target,
             weights=wanted.weights,
             sparsity=wanted.sparsity,
+            treatments=wanted.treatments,
             backend=wanted.backend,
         )
         return wanted.id

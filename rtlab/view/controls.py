@@ -9,12 +9,31 @@ from rtlab import backends, samples
 from rtlab.backends import compilers
 from rtlab.backends.choosing import beside, default_target, predicting, usual_builder
 from rtlab.core.model import Model
-from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
+from rtlab.core.treatment import TreatmentKind
+from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant, helped
 from rtlab.documents.commands import Choice, Pin
-from rtlab.documents.contract import Controls, Option
+from rtlab.documents.contract import Controls, Option, TreatmentOption
 
 #: What can be picked from the list; any other parameter can be typed.
 _CALIBRATORS = (*CALIBRATORS, Calibrator.of("percentile(99.9)"), Calibrator.of("percentile(99.999)"))
+#: What each treatment does, and what it costs.
+_TREATMENTS: Mapping[TreatmentKind, str] = {
+    "equalize": (
+        "Gives channels that neighbouring layers write and read one range, so that one scale suits all. The model "
+        "computes the same; takes a moment to build, and no time to run."
+    ),
+    "smooth": (
+        "Moves uneven channels of activations into the weights behind them (SmoothQuant). The model computes the same; "
+        "takes a pass over the samples, and no time to run."
+    ),
+    "reconstruct": (
+        "Rounds weights together, so that what a layer writes stays (GPTQ). Takes a pass over 256 samples and tens "
+        "of inferences of these, and no time to run."
+    ),
+    "correct": (
+        "Takes the mean error of rounding off biases. Takes a pass over 256 samples, and no time to run."
+    ),
+}
 #: Why nothing can be chosen for an engine whose model nobody gave.
 NO_MODEL = 'No ONNX model was given: drop one here, or read the engine with model="model.onnx"'
 
@@ -43,6 +62,7 @@ def choice(model: Model, variant: Variant) -> Choice:
         pins=[Pin(pattern=pattern, precision=str(p)) for pattern, p in variant.pins],
         weights=variant.weights,
         sparsity=list(variant.sparsity),
+        treatments=[str(t) for t in variant.treatments],
     )
 
 
@@ -59,6 +79,7 @@ def wanted(chosen: Mapping[str, Any]) -> Variant:
         target=chosen["target"] or None,
         weights=chosen.get("weights") or "channel",
         sparsity=tuple(chosen.get("sparsity") or ()),
+        treatments=tuple(chosen.get("treatments") or ()),
         backend=beside(chosen.get("backend")),
     )
 
@@ -96,7 +117,17 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
             for c in compilers.releases(usual_builder())
         ]
         + [_option(n, backends.get(n).capabilities().maker.title, why=none) for n in predicting()],
+        treatments=[_treatment(kind, precision, chosen, none) for kind in _TREATMENTS],
     )
+
+
+def _treatment(
+    kind: TreatmentKind, precision: Precision, chosen: Mapping[str, Any], none: str
+) -> TreatmentOption:
+    """A treatment, unless nothing of what is chosen is rounded so that it could help."""
+    what = "weights in 8 or 4 bits" if kind in {"reconstruct", "correct"} else "numbers in fewer bits"
+    why = "" if helped(kind, (precision, *_pinned(chosen))) else f"{precision} has no {what}"
+    return TreatmentOption(id=kind, label=kind, told=_TREATMENTS[kind], reason=none or why)
 
 
 def _option(id_: str, label: str = "", *, why: str = "") -> Option:

@@ -264,6 +264,44 @@ def test_a_calibrator_with_a_parameter_is_typed(opened) -> None:
     shown.shown("int8·percentile(99.5)")
 
 
+def test_a_model_is_treated_built_and_taken_back(opened) -> None:
+    """Where something is rounded there is a menu of what makes that cost less; each choice says what it does."""
+    shown = opened(OUTLIER)
+    page, lab = shown.page, shown.lab
+    pill = f'{EXPLORER} [data-control="treatments"]'
+    # FP32 rounds nothing, so nothing is offered.
+    assert not page.locator(pill).count()
+    shown.choose("precision", "fp16")
+    page.click(f"{pill} button")
+    cannot = page.locator(f'{pill} [role="menuitemcheckbox"][aria-disabled="true"]')
+    assert ["reconstruct", "correct"] == [c.get_attribute("data-item") for c in cannot.all()]
+    page.keyboard.press("Escape")
+    shown.choose("precision", "int8")
+    for kind in ("equalize", "correct"):
+        page.click(f"{pill} button")
+        told = page.locator(f'{pill} [role="menuitemcheckbox"]')
+        told.first.wait_for()
+        assert all("no time to run" in t for t in told.all_inner_texts())
+        shown.picture(f"treatments-{kind}")
+        page.click(f'{pill} [data-item="{kind}"]')
+        lab.wait_python(f"{kind!r} in explorer.choice['treatments']")
+    # The row stays as wide as it was, and says how many; the last change is undone, and brought again.
+    assert "2 treated" == page.inner_text(pill)
+    for expected in (["equalize"], ["equalize", "correct"]):
+        page.click(f"{pill} button")
+        page.click(f'{pill} [data-item="undo"]')
+        lab.wait_python(f"explorer.choice['treatments'] == {expected}")
+    shown.build()
+    shown.shown("int8·auto · equalized · corrected")
+    idle(shown)
+    page.wait_for_selector(f'{EXPLORER}[data-stale="0"]')
+    shown.picture("treated")
+    # What nothing rounds needs no treatment, and INT8 has it no more afterwards.
+    shown.choose("precision", "fp32")
+    lab.wait_python("explorer.choice['treatments'] == []")
+    page.wait_for_selector(pill, state="detached")
+
+
 def test_a_node_is_pinned_pruned_built_and_taken_back(opened) -> None:
     """Mixing is a choice at the node that one looks at, and every choice can be undone."""
     shown = opened(OUTLIER)

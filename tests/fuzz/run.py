@@ -83,7 +83,7 @@ def corpus() -> dict[str, list[bytes]]:
 
     choice = {
         "model": "tiny", "precision": "int8", "calibrator": "auto", "target": "sm86", "backend": "",
-        "pins": [{"pattern": "*", "precision": "fp32"}], "weights": "channel", "sparsity": [],
+        "pins": [{"pattern": "*", "precision": "fp32"}], "weights": "channel", "sparsity": [], "treatments": [],
     }  # fmt: skip
     asked = (
         commands.BuildChoice(choice), commands.BuildAgain("fp32"), commands.ShowVariant("x"),

@@ -95,7 +95,7 @@ export function repruned(
 
 /** The name of a choice as `Variant.id` in rtlab/core/variant.py makes it, and its short form as `Variant.name`. */
 export function spelled(choice: Choice): { id: string; name: string } {
-  const { precision, calibrator, target, pins, weights, sparsity } = choice;
+  const { precision, calibrator, target, pins, weights, sparsity, treatments } = choice;
   const head = calibrator ? `${precision}·${calibrator}` : precision;
   const tensor = weights === "tensor" ? ["per tensor"] : [];
   const which = sparsity.join() === "*" ? "" : ` ${sparsity.join()}`;
@@ -105,8 +105,15 @@ export function spelled(choice: Choice): { id: string; name: string } {
     id.push(`2:4${which}`);
     name.push("2:4");
   }
+  id.push(...treatments);
+  name.push(...treated(treatments));
   return { id: `${id.join(" ")}@${target}`, name: name.join(" · ") };
 }
+
+/** What was done by treatments, as `Treatment.done` says it; several of a kind count once. */
+export const treated = (treatments: readonly string[]): string[] => [
+  ...new Set(treatments.map((one) => /^\w+/.exec(one)![0].replace(/e?$/, "ed"))),
+];
 
 const OPTIONS = / · \d+ options?$/;
 

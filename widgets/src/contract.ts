@@ -470,6 +470,14 @@ export interface Panel {
   quoted: string;
 }
 
+/** A treatment to choose; ``told`` says what it does and what it costs. */
+export interface TreatmentOption {
+  id: string;
+  label: string;
+  reason: string;
+  told: string;
+}
+
 /** What the top row offers for the present choice. */
 export interface Controls {
   models: Option[];
@@ -477,6 +485,7 @@ export interface Controls {
   calibrators: Option[];
   targets: Option[];
   compilers: Option[];
+  treatments: TreatmentOption[];
 }
 
 /** Nodes that have a precision of their own: those whose id or name fits the pattern, or ``op:`` and an operator. */
@@ -485,7 +494,7 @@ export interface Pin {
   precision: string;
 }
 
-/** What the top row has chosen; ``calibrator`` is empty where the precision needs none. ``weights`` is ``channel`` or ``tensor``; ``sparsity`` holds patterns of nodes to prune to 2:4. */
+/** What the top row has chosen; ``calibrator`` is empty where the precision needs none. ``weights`` is ``channel`` or ``tensor``; ``sparsity`` holds patterns of nodes to prune to 2:4; ``treatments`` are written as ``Study.add`` takes them. */
 export interface Choice {
   model: string;
   precision: string;
@@ -495,6 +504,7 @@ export interface Choice {
   pins: Pin[];
   weights: string;
   sparsity: string[];
+  treatments: string[];
 }
 
 /** An error card: the message in its three parts as one text, the vendor's words, and the kind. */

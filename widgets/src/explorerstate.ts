@@ -75,6 +75,8 @@ export class ExplorerState {
   readonly picked: Signal<string> = signal("");
   /** The pins before they were changed, until the choice is built. */
   readonly pinsBefore: Signal<Pin[] | null> = signal(null);
+  /** The treatments before the last change to them, for undo; null until the next choice is built. */
+  readonly treatedBefore: Signal<string[] | null> = signal(null);
   /** The variant whose commands are shown. */
   readonly elsewhere: Signal<string> = signal("");
   /** The address of a Netron that the kernel has started. */
@@ -119,6 +121,7 @@ export class ExplorerState {
   #plotly: Promise<Plotly> | null = null;
   /** The pins that were chosen here, as text. */
   #pinned = "";
+  #treated = "";
 
   constructor(
     model: AnyModel<ExplorerTraits>,
@@ -194,9 +197,10 @@ export class ExplorerState {
     this.#forgetOpened(this.#told);
     this.#strand();
     this.#inspectSelected();
-    // What the kernel pins, as it shows another variant, is not undone here.
+    // What the kernel pins or treats, as it shows another variant, is not undone here.
     const forget = effect(() => {
       if (JSON.stringify(this.choice.value.pins) !== this.#pinned) this.pinsBefore.value = null;
+      if (JSON.stringify(this.choice.value.treatments) !== this.#treated) this.treatedBefore.value = null;
     });
     end.addEventListener("abort", () => {
       for (const dispose of [...undecoded, forget, name, chart, ahead]) dispose();
@@ -335,6 +339,7 @@ export class ExplorerState {
   choose(part: Partial<Choice>): void {
     const next = { ...this.choice.value, ...part };
     this.#pinned = JSON.stringify(next.pins);
+    this.#treated = JSON.stringify(next.treatments);
     this.choice.value = next;
     publish(this.#model, "choice", next);
   }
@@ -343,6 +348,12 @@ export class ExplorerState {
   pinAll(pins: Pin[]): void {
     this.pinsBefore.value = this.choice.value.pins;
     this.choose({ pins });
+  }
+
+  /** Changes the treatments, so that it can be undone. */
+  treat(treatments: string[]): void {
+    this.treatedBefore.value = this.choice.value.treatments;
+    this.choose({ treatments });
   }
 
   /** Pins nodes to a precision; with none they are as the variant. */
@@ -359,6 +370,7 @@ export class ExplorerState {
   /** Builds the choice. It travels along, because Jupyter holds trait changes back while the kernel is busy. */
   run(): void {
     this.pinsBefore.value = null;
+    this.treatedBefore.value = null;
     this.send({ type: "build", choice: this.choice.value });
   }
 

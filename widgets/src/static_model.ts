@@ -27,7 +27,7 @@ export class StaticModel {
       other: new Uint8Array(),
       view: saved.view,
       height: 760,
-      controls: { models: [], precisions: [], calibrators: [], targets: [], compilers: [] },
+      controls: { models: [], precisions: [], calibrators: [], targets: [], compilers: [], treatments: [] },
       choice: {
         model: saved.model,
         precision: "",
@@ -37,6 +37,7 @@ export class StaticModel {
         pins: [],
         weights: "channel",
         sparsity: [],
+        treatments: [],
       },
       chips: saved.chips,
       build: { running: false, phase: "", fraction: null, elapsed: 0 },

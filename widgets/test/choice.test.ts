@@ -12,6 +12,7 @@ const choice = (part: Partial<Choice> = {}): Choice => ({
   pins: [],
   weights: "channel",
   sparsity: [],
+  treatments: [],
   ...part,
 });
 
@@ -146,6 +147,10 @@ describe("a choice and the variant on screen", () => {
       id: "int8·entropy2 head/*=fp16 per tensor 2:4@sm86",
       name: "int8·entropy2 · 1 pinned · per tensor · 2:4",
     }).toEqual(spelled(choice({ pins, weights: "tensor", sparsity: ["*"] })));
+    expect({
+      id: "int8·entropy2 equalize smooth(0.7) reconstruct correct /a/*@sm86",
+      name: "int8·entropy2 · equalized · smoothed · reconstructed · corrected",
+    }).toEqual(spelled(choice({ treatments: ["equalize", "smooth(0.7)", "reconstruct", "correct /a/*"] })));
     expect("int8·entropy2 2:4 a,b@sm86").toBe(spelled(choice({ sparsity: ["a", "b"] })).id);
   });
 

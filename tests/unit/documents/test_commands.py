@@ -22,6 +22,7 @@ CHOICE: commands.Choice = {
     "pins": [{"pattern": "op:Conv", "precision": "fp32"}],
     "weights": "channel",
     "sparsity": [],
+    "treatments": [],
 }
 #: What each kind of field holds in these tests.
 VALUES = {

@@ -12,6 +12,8 @@ export interface Item {
   radio?: boolean;
   checked?: boolean;
   keys?: string;
+  /** What picking it does and costs, in a sentence. */
+  told?: string;
 }
 
 interface ListProps {
@@ -73,7 +75,7 @@ export function MenuList({ label, items, left, onClose }: ListProps) {
       ref={box}
       {...(left === undefined ? {} : { style: { left: `${left}px` } })}
     >
-      {items.map(({ id, label: text, pick, reason, radio, checked, keys }) =>
+      {items.map(({ id, label: text, pick, reason, radio, checked, keys, told }) =>
         pick ? (
           <button
             type="button"
@@ -91,7 +93,7 @@ export function MenuList({ label, items, left, onClose }: ListProps) {
           >
             {text}
             {keys && <kbd>{keys}</kbd>}
-            {reason && <small>{reason}</small>}
+            {(reason || told) && <small>{reason || told}</small>}
           </button>
         ) : (
           <h4 key={id} role="presentation">

@@ -1,11 +1,12 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { treated } from "../choice";
 import type { Option } from "../contract";
 import { OPENABLE } from "../dropped";
 import type { ExplorerState } from "../explorerstate";
 import { elapsed, ending, shorten } from "../format";
 import { onKeys } from "../keys";
-import { Close, Outside, Play } from "./icons";
+import { Close, Down, Outside, Play } from "./icons";
 import { type Item, MenuList, MoreMenu } from "./menu";
 import { OpenFiles } from "./openfiles";
 import { Select } from "./select";
@@ -74,6 +75,7 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
           onPick={(target) => explorer.choose({ target })}
         />
         <Pins explorer={explorer} dead={fixed} />
+        <Treatments explorer={explorer} dead={fixed} />
         <MoreMenu
           label="More settings"
           name="settings"
@@ -247,6 +249,63 @@ function Pins({ explorer, dead }: { explorer: ExplorerState; dead: string }) {
         <MenuList
           label="Pinned nodes"
           items={items()}
+          onClose={() => {
+            setOpen(false);
+            button.current?.focus({ preventScroll: true });
+          }}
+        />
+      )}
+    </div>
+  );
+}
+
+/** What is done to the model so that rounding costs it less, and the way back; nothing where nothing is rounded. */
+function Treatments({ explorer, dead }: { explorer: ExplorerState; dead: string }) {
+  const { treatments } = explorer.choice.value;
+  const offered = explorer.controls.value.treatments ?? [];
+  const before = explorer.treatedBefore.value;
+  const [open, setOpen] = useState(false);
+  const button = useRef<HTMLButtonElement>(null);
+  if (!treatments.length && !before?.length && offered.every(({ reason }) => reason)) return null;
+  const items = (): Item[] => [
+    { id: "treatments", label: "So that rounding costs less accuracy" },
+    ...offered.map(({ id, label, told, reason }): Item => {
+      const mine = treatments.filter((one) => /^\w+/.exec(one)![0] === id);
+      const others = treatments.filter((one) => !mine.includes(one));
+      return {
+        id,
+        // With its parameter and its nodes where it has some.
+        label: mine.join(", ") || label,
+        told,
+        checked: mine.length > 0,
+        reason: dead || reason,
+        pick: () => explorer.treat(mine.length ? others : [...treatments, id]),
+      };
+    }),
+    ...(before ? [{ id: "undo", label: "Undo the last change", pick: () => explorer.treat(before) }] : []),
+  ];
+  // How many, not which: the row keeps its width, so that nothing below moves.
+  const kinds = treated(treatments);
+  return (
+    <div class="rt-select" data-control="treatments" data-value={treatments.join(" · ")}>
+      <button
+        type="button"
+        class="rt-field"
+        ref={button}
+        aria-haspopup="menu"
+        aria-expanded={open}
+        disabled={dead !== ""}
+        title={dead || `Treatments: ${kinds.join(", ") || "none"}`}
+        onClick={() => setOpen(!open)}
+      >
+        <span class="rt-value">{kinds.length ? `${kinds.length} treated` : "untreated"}</span>
+        <Down />
+      </button>
+      {open && (
+        <MenuList
+          label="Treatments"
+          items={items()}
+          left={0}
           onClose={() => {
             setOpen(false);
             button.current?.focus({ preventScroll: true });
