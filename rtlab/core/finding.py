@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated
 
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import UNSENT, Meaning
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +18,8 @@ class Finding:
     on: a rule of the compiler, what the engine's files tell, or what was measured. ``microseconds`` is the time of the
     layers at stake, measured, None where no times are known. ``fixable`` says whether ``repair`` can do it; ``exact``
     whether the repaired model then gives the same numbers, save for the order of FP32 arithmetic. ``samples`` and
-    ``channels`` are those that show it, by their index, where it shows in some only.
+    ``channels`` are those that show it, by their index, where it shows in some only; ``value`` is the one value of the
+    source whose numbers it is about, empty where it is about none.
     """
 
     id: str
@@ -34,3 +35,4 @@ class Finding:
     microseconds: Annotated[float | None, Meaning("Time at stake", "µs", "measured")] = None
     samples: Annotated[tuple[int, ...], Meaning("Samples", omit=True)] = ()
     channels: Annotated[tuple[int, ...], Meaning("Channels", omit=True)] = ()
+    value: Annotated[str, UNSENT] = ""

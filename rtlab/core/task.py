@@ -48,6 +48,14 @@ class Predictions:
             rows = value.shape[:1] if isinstance(value, np.ndarray) else ()
             self._aligned[name] = self._aligned.get(name, True) and rows == (samples,)
 
+    def extend(self, others: Predictions) -> None:
+        """Append the outputs of the samples that come next."""
+        for name, parts in others._parts.items():
+            self._parts.setdefault(name, []).extend(parts)
+            self._aligned[name] = self._aligned.get(name, True) and others._aligned[name]
+        self.samples += others.samples
+        self.nbytes += others.nbytes
+
     def copy(self) -> Predictions:
         """The same outputs, to which others can be added."""
         made = Predictions()

@@ -11,12 +11,15 @@ import dataclasses
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, wait
 from typing import Generic, Protocol, TypeVar
 
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Progress
 from rtlab.errors import Cancelled
 
+#: Seconds after which work in an executor looks whether somebody wants it to stop.
+_LOOK_S = 0.2
 T = TypeVar("T")
 Tool = TypeVar("Tool")
 Record = TypeVar("Record")
@@ -91,6 +94,17 @@ class Rig(Generic[Tool]):
     def check(self, doing: str) -> None:
         """Raise ``Cancelled`` where somebody asked to stop."""
         check(self._progress, doing)
+
+    def awaited(self, future: Future[T], doing: str) -> T:
+        """What an executor's worker gives.
+
+        Raises:
+            Cancelled: somebody asked to stop meanwhile.
+        """
+        self.check(doing)
+        while not wait([future], timeout=_LOOK_S).done:
+            self.check(doing)
+        return future.result()
 
     def each(self, items: Iterable[T], doing: str) -> Iterator[T]:
         """One item after the other; none any more once the allowance is used up.

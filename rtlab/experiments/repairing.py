@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -22,8 +23,8 @@ from rtlab.core.variant import CALIBRATORS, Precision, Variant
 from rtlab.errors import BuildError, VariantError
 from rtlab.experiments.experiment import Rig
 from rtlab.experiments.sizing import batch_size
-from rtlab.questions.diagnosis.cures import cure
-from rtlab.questions.repair import AccuracyRepair, RepairChange, RepairPoint
+from rtlab.questions.diagnosis.cures import cure, scales_apart
+from rtlab.questions.repair import AccuracyRepair, RepairChange, RepairPoint, Verified
 from rtlab.questions.score.words import difference_words
 from rtlab.questions.variants.variations import given
 
@@ -54,12 +55,16 @@ _FIRST, _GROWTH = 1, 2
 class Repairer:
     """What a repair is looked for with: what expresses a variant in the graph, what runs it, and what compiles it.
 
-    ``builder`` is None where nothing here compiles for the variant's GPU.
+    ``builder`` is None where nothing here compiles for the variant's GPU. An ``executor``'s workers do ``work``,
+    ``predicted`` with what runs variants there, on a part of the samples each, ``parts`` of them.
     """
 
     prepare: Callable[[Variant, Progress], Prepared]
     evaluator: Evaluator
     builder: Builder | None = None
+    executor: Executor | None = None
+    work: Callable[[Model, CalibrationData, tuple[str, ...], int], Predictions] | None = None
+    parts: int = 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +83,7 @@ class Repairing:
         guilty: Nodes by what they cost, the most guilty first.
         max_drop: How far the score may stay behind fp32, in its unit.
         runs: How many variants may be run on samples.
+        begun: What an earlier search measured, which is not run again where the task is the same.
     """
 
     facts: Facts
@@ -86,6 +92,7 @@ class Repairing:
     guilty: tuple[str, ...]
     max_drop: float
     runs: int = RUNS
+    begun: Verified | None = None
     partial: ClassVar[bool] = True
 
     def steps(self, rig: Rig[Repairer]) -> Iterator[AccuracyRepair]:
@@ -117,14 +124,17 @@ class _Repairing:
         #: Every candidate that was run, with its score on the first half, the best first.
         self.tried: list[tuple[_Candidate, Score]] = []
         self.taken: set[Variant] = {asked.facts.variant}
+        begun = asked.begun if asked.begun is not None and asked.begun.task is asked.task else None
+        self.scores = dict(begun.scores) if begun is not None else {}
+        self.milliseconds = dict(begun.milliseconds) if begun is not None else {}
 
     def records(self) -> Iterator[AccuracyRepair]:
         asked, rig = self.asked, self.rig
         rig.phase("Looking for a repair", asked.runs + 3)
-        self.plain = [self._score(asked.facts.source, half) for half in self.halves]
+        self.plain = [self._score(None, half) for half in (0, 1)]
         rig.advance()
         own = _Candidate(asked.facts.variant, ())
-        self.before = self._candidate(own, self.halves[0])
+        self.before = self._score(own.variant, 0)
         self.points.append(self._point("as it is", own, self.before))
         rig.advance()
         near = self._near(self.before)
@@ -157,6 +167,16 @@ class _Repairing:
                     return
         if base.calibrator is None:
             return
+        # Where one scale is wrong and the others are right, what changes them all may be no gain.
+        apart = scales_apart(self.asked.findings, base)
+        if apart:
+            choice = {**given(base), "calibrators": {**dict(base.calibrators), **apart}}
+            which = ", ".join(dict.fromkeys(map(str, apart.values())))
+            nodes = tuple(dict.fromkeys(f.nodes[0] for f in self.asked.findings if f.value in apart))
+            what = f"Another scale for {many(len(apart), 'value')}: {which}"
+            yield from self._new(Variant.of(**choice), what, nodes)
+            if self._near(self._best()[1], _COMFORTABLE):
+                return
         for calibrator in CALIBRATORS:
             choice = {**given(base), "calibrator": calibrator}
             yield from self._new(Variant.of(**choice), f"Another scale: {calibrator}")
@@ -192,7 +212,12 @@ class _Repairing:
                 return
 
     def _high(self) -> Iterator[_Candidate]:
-        """The most guilty nodes in FP32, twice as many each time, then as few as suffice."""
+        """The most guilty nodes in FP32, twice as many each time, then as few as suffice.
+
+        That costs time, so nothing is kept high where the samples cannot tell what costs none from fp32.
+        """
+        if self._enough(self._best()[1]):
+            return
         base, before = self._base()
         order = [n for n in self.asked.guilty if n in self.asked.facts.source.by_id]
         count, failed = _FIRST, 0
@@ -245,7 +270,7 @@ class _Repairing:
 
     def _try(self, candidate: _Candidate) -> Score | None:
         try:
-            score = self._candidate(candidate, self.halves[0])
+            score = self._score(candidate.variant, 0)
         except VariantError:
             return None
         self.tried.append((candidate, score))
@@ -256,32 +281,49 @@ class _Repairing:
     def _ready(self, variant: Variant) -> Prepared:
         return self.rig.tool.prepare(variant, self.rig)
 
-    def _candidate(self, candidate: _Candidate, half: Task) -> Score:
-        return self._score(self._ready(candidate.variant).emulate(self.rig), half)
+    def _score(self, variant: Variant | None, half: int) -> Score:
+        """The score of a variant, or of fp32, on one half of the samples; it is run once."""
+        key = variant, half
+        if key not in self.scores:
+            source, task, tool = self.asked.facts.source, self.halves[half], self.rig.tool
+            model = source if variant is None else self._ready(variant).emulate(self.rig)
+            values = tuple(o for n in source.top for o in n.outputs if o)
+            size = batch_size(source, values, task.data, tool.evaluator)
+            wanted = tuple(task.wanted(source))
+            if tool.executor is None:
+                held = predicted(model, task.data, wanted, size, runner=tool.evaluator, rig=self.rig)
+            else:
+                held = self._spread(tool.executor, model, task.data, wanted, size)
+            self.scores[key] = Score.of(task, held, str(tool.evaluator.source))
+        return self.scores[key]
 
-    def _score(self, model: Model, half: Task) -> Score:
-        runner, wanted = self.rig.tool.evaluator, half.wanted(self.asked.facts.source)
-        values = tuple(o for n in self.asked.facts.source.top for o in n.outputs if o)
-        size = batch_size(self.asked.facts.source, values, half.data, runner)
-        engine = runner.build(BuildRequest(model, Variant(), level="basic"), Silent())
-        self.rig.count(builds=1)
+    def _spread(
+        self, executor: Executor, model: Model, data: CalibrationData, wanted: tuple[str, ...], size: int
+    ) -> Predictions:
+        """Outputs for all samples, of a part of them from each of an executor's workers."""
+        work, parts = self.rig.tool.work, max(1, min(self.rig.tool.parts, data.count or 1))
+        assert work is not None  # noqa: S101 - handed in with the executor
+        shares = [data.part(i, parts, model=model) for i in range(parts)]
+        futures = [executor.submit(work, model, share, wanted, size) for share in shares]
         held = Predictions()
         try:
-            for batch in half.data.batches(model, size):
-                self.rig.check(_DOING)
-                held.add(
-                    runner.outputs(engine, batch, wanted, progress=self.rig),
-                    half.data.samples_in(model, batch),
-                )
+            for future in futures:
+                held.extend(self.rig.awaited(future, _DOING))
                 self.rig.count(runs=1)
         finally:
-            runner.release(engine)
-        return Score.of(half, held, str(runner.source))
+            for future in futures:
+                future.cancel()
+        return held
 
     def _time(self, candidate: _Candidate) -> float | None:
+        if candidate.variant not in self.milliseconds and not self.rig.late:
+            self.milliseconds[candidate.variant] = self._estimated(candidate)
+        return self.milliseconds.get(candidate.variant)
+
+    def _estimated(self, candidate: _Candidate) -> float | None:
         """Milliseconds that the variant's GPU is estimated to take; None where nothing builds for it here."""
         builder, facts = self.rig.tool.builder, self.asked.facts
-        if builder is None or self.rig.late:
+        if builder is None:
             return None
         ready = self._ready(candidate.variant)
         try:
@@ -331,8 +373,8 @@ class _Repairing:
             candidate, score = own, self.before
         plain, before = self.plain[int(last)], self.before
         if last:
-            before = self._candidate(own, self.halves[1])
-            score = self._candidate(candidate, self.halves[1]) if candidate.changes else before
+            before = self._score(own.variant, 1)
+            score = self._score(candidate.variant, 1)
         found = (
             paired(plain.tally, score.tally) if plain.tally is not None and score.tally is not None else None
         )
@@ -356,7 +398,32 @@ class _Repairing:
             time.monotonic() - self.began,
             f"{self.rig.tool.evaluator.source}, {asked.task.data.source}",
             given(candidate.variant),
+            Verified(asked.task, dict(self.scores), dict(self.milliseconds)),
         )
+
+
+def predicted(
+    model: Model,
+    data: CalibrationData,
+    wanted: tuple[str, ...],
+    size: int,
+    *,
+    runner: Evaluator,
+    rig: Rig[Repairer] | None = None,
+) -> Predictions:
+    """What a model gives for samples, ``size`` of them at a time; a worker, without a rig, reports nothing."""
+    engine = runner.build(BuildRequest(model, Variant(), level="basic"), Silent())
+    held = Predictions()
+    try:
+        for batch in data.batches(model, size):
+            if rig is not None:
+                rig.check(_DOING)
+                rig.count(runs=1)
+            outputs = runner.outputs(engine, batch, wanted, progress=rig or Silent())
+            held.add(outputs, data.samples_in(model, batch))
+    finally:
+        runner.release(engine)
+    return held
 
 
 def _halves(task: Task) -> tuple[Task, Task]:

@@ -203,6 +203,7 @@ class Contents:
             "sensitivities",
             "whole",
             "diagnoses",
+            "channels",
             "repairs",
         )
         rest: dict[str, Any] = {t: _without(getattr(self, t), name) for t in tables}

@@ -6,20 +6,24 @@ import contextlib
 import dataclasses
 import functools
 import math
+from concurrent.futures import Executor
 from typing import TypeVar
 
 from rtlab.backends.reference import evaluator
+from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Facts
+from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.protocols import Builder, Progress
 from rtlab.core.quantizer import Quantizer, quantizer_of
 from rtlab.core.stage import BUDGET_S
+from rtlab.core.task import Predictions
 from rtlab.core.variant import Variant
 from rtlab.errors import CalibrationError, Unavailable, VariantError, boundary
 from rtlab.experiments.channels import ChannelSearch
 from rtlab.experiments.diagnosing import Diagnosing
 from rtlab.experiments.experiment import Allowance, Rig
-from rtlab.experiments.repairing import RUNS, Repairer, Repairing
+from rtlab.experiments.repairing import RUNS, Repairer, Repairing, predicted
 from rtlab.experiments.watching import channel_axis
 from rtlab.experiments.why import asked_of
 from rtlab.quantize import rewrites
@@ -177,14 +181,17 @@ class Diagnoses(Sensitivities[R], Searches[R]):
         runs: int = RUNS,
         budget_s: float = 10 * BUDGET_S,
         as_: str | None = None,
+        again: bool = False,
+        executor: Executor | None = None,
+        parts: int = 8,
         progress: Progress | None = None,
     ) -> AccuracyRepair:
         """Look for the cheapest change after which a variant is within reach of fp32, and plan it as a variant.
 
-        Other scales come first, which cost no time, then a higher precision for as few nodes as will do. The choice is
-        made on every second sample of the task, and the scores are those of the others. What was found before a cancel,
-        or within the budget, is kept. ``run`` builds the variant that is planned, which has the other's name with
-        ``repaired``.
+        Other scales come first, which cost no time, then a higher precision for as few nodes as will do, where the
+        samples can tell that nothing less does. The choice is made on every second sample of the task, and the scores
+        are those of the others. What was found before a cancel, or within the budget, is kept, and asked once more it
+        goes on from there. ``run`` builds the variant that is planned, which has the other's name with ``repaired``.
 
         Args:
             variant: A built variant.
@@ -192,6 +199,9 @@ class Diagnoses(Sensitivities[R], Searches[R]):
             runs: How many variants may be run on samples.
             budget_s: Seconds that it may take, approximately.
             as_: What the repaired variant is called.
+            again: Whether to forget what was measured before.
+            executor: Any ``concurrent.futures.Executor``, whose workers run each variant on a part of the samples.
+            parts: Into how many parts the samples are cut for an executor.
             progress: Where to report; the host's reporter by default.
 
         Raises:
@@ -208,13 +218,19 @@ class Diagnoses(Sensitivities[R], Searches[R]):
         with watching(progress) as watched:
             task = self._answered(watched) or task
             found = self._kept.diagnoses.get(variant) or self.diagnose(variant, progress=watched)
-            ranked = self.sensitivity(variant, by="node", progress=watched).ranking
-            experiment = Repairing(facts, task, found.findings, tuple(g.node for g in ranked), max_drop, runs)
+            ranked = self.sensitivity(
+                variant, by="node", executor=executor, parts=parts, progress=watched
+            ).ranking
+            before = self._kept.repairs.get(variant)
+            begun = None if before is None or again else before.verified
+            guilty = tuple(g.node for g in ranked)
+            experiment = Repairing(facts, task, found.findings, guilty, max_drop, runs, begun)
 
             def keep(repair: AccuracyRepair) -> None:
                 self._change(lambda kept: kept.mended(variant, repair))
 
-            tool = Repairer(functools.partial(self._prepared_as, facts), evaluator(), self._compiler(facts))
+            prepare = functools.partial(self._prepared_as, facts)
+            tool = Repairer(prepare, evaluator(), self._compiler(facts), executor, _predicted, parts)
             repair = self._search(experiment, Rig(tool, watched, Allowance(budget_s)), keep)
         if repair.changes:
             name = as_ or repair.repaired
@@ -235,3 +251,8 @@ class Diagnoses(Sensitivities[R], Searches[R]):
         with contextlib.suppress(VariantError, Unavailable):
             return asked_of(facts)
         return None
+
+
+def _predicted(model: Model, data: CalibrationData, wanted: tuple[str, ...], size: int) -> Predictions:
+    """What a worker runs."""
+    return predicted(model, data, wanted, size, runner=evaluator())

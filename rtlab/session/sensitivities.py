@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from concurrent.futures import Executor, wait
+from concurrent.futures import Executor
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 R = TypeVar("R")
-#: Seconds after which work in an executor looks whether somebody wants it to stop.
-_LOOK_S = 0.2
 
 
 class Sensitivities(Runs[R]):
@@ -164,10 +162,7 @@ def _spread(search: SensitivitySearch, executor: Executor, parts: int, rig: Rig[
     futures = [executor.submit(_effects, searches[0], rig.allowance.seconds)]
     try:
         for k in range(parts):
-            rig.check("looking for the guilty")
-            while not wait(futures[k : k + 1], timeout=_LOOK_S).done:
-                rig.check("looking for the guilty")
-            found.append(futures[k].result())
+            found.append(rig.awaited(futures[k], "looking for the guilty"))
             rig.found = True
             rig.advance()
             if not k:

@@ -1,11 +1,18 @@
 """A variant is repaired by the cheapest change that does, chosen on some samples and told of others."""
 
+from concurrent.futures import ProcessPoolExecutor
+
 import pytest
 
 import rtlab
+from rtlab.core.data import CalibrationData
 from rtlab.core.task import Task
+from rtlab.core.variant import Calibrator
 from rtlab.errors import CalibrationError
-from tests.planted_faults import healthy
+from rtlab.experiments import repairing
+from tests.planted_faults import healthy, planted
+
+_PREDICTED = repairing.predicted
 
 
 def _study(name, variant, **choice):
@@ -55,6 +62,7 @@ def test_where_scales_do_not_help_the_fewest_of_the_guilty_are_kept_high(monkeyp
     study = _study("digits_outlier", "int8", calibrator="minmax")
     monkeypatch.setattr("rtlab.experiments.repairing.CALIBRATORS", ())
     monkeypatch.setattr("rtlab.experiments.repairing.cure", lambda *_: None)
+    monkeypatch.setattr("rtlab.experiments.repairing.scales_apart", lambda *_: {})
     monkeypatch.setattr("rtlab.experiments.repairing._TREATMENTS", {})
     found = study.repair("int8")
     high = [p.kept_high for p in found.points]
@@ -64,6 +72,69 @@ def test_where_scales_do_not_help_the_fewest_of_the_guilty_are_kept_high(monkeyp
     assert len(found.kept_high) == min(p.kept_high for p in found.points if p.drop <= 0.5)
     assert len(found.kept_high) <= 6
     assert found.runs <= 12
+
+
+def test_values_are_scaled_apart_where_only_their_scales_are_wrong(monkeypatch):
+    """One sample that does not belong makes some ranges too wide; all other values keep their calibrator."""
+    fault = planted("sample", 4)
+    study = rtlab.Study(fault.model, data=fault.data, task=Task(CalibrationData({"x": fault.fresh}, "fresh")))
+    study.add("v", backend="onnxruntime", **fault.choice)
+    study.run(["v"], compare=False)
+    monkeypatch.setattr("rtlab.experiments.repairing.CALIBRATORS", ())
+    monkeypatch.setattr("rtlab.experiments.repairing.cure", lambda *_: None)
+    monkeypatch.setattr("rtlab.experiments.repairing._TREATMENTS", {})
+    found = study.repair("v", max_drop=0, runs=1)
+    wide = {f.value for f in study.diagnose("v").findings if f.rule == "one-sample-range"}
+    assert dict(study.variants["v repaired"].calibrators) == dict.fromkeys(wide, Calibrator.PERCENTILE)
+    assert [c.what for c in found.changes] == [f"Another scale for {len(wide)} values: percentile"]
+    before, after = study["v"].prepared.scales, study.prepare("v repaired").scales
+    narrower = {v for v in before if before[v].amax != after[v].amax}
+    # A percentile leaves out what is rare in a large value; in a small one the odd sample has its share.
+    assert {"x"} <= narrower <= wide
+    assert all(after[v].amax < before[v].amax for v in narrower)
+    # On the samples that it is chosen by; 24 others cannot tell.
+    assert found.points[1].score > found.points[0].score
+
+
+def test_nothing_is_kept_high_where_the_samples_cannot_tell_what_is_free_from_fp32(monkeypatch):
+    """A hit in a hundred more than fp32 is out of reach, and a node in FP32 costs time for sure."""
+    study = _study("digits_mobilenet", "int8", calibrator="minmax")
+    monkeypatch.setattr("rtlab.experiments.repairing._Repairing._scales", lambda _: iter(()))
+    monkeypatch.setattr("rtlab.experiments.repairing._TREATMENTS", {})
+    found = study.repair("int8", max_drop=-1)
+    (as_it_is,) = found.points
+    assert as_it_is.drop > -1
+    assert (as_it_is.enough, found.kept_high, found.enough) == (True, (), True)
+
+
+def _counted(monkeypatch):
+    ran = []
+    monkeypatch.setattr(repairing, "predicted", lambda *a, **k: ran.append(a) or _PREDICTED(*a, **k))
+    return ran
+
+
+def test_a_search_goes_on_from_what_was_measured(monkeypatch):
+    study = _study("digits_outlier", "int8", calibrator="minmax")
+    ran = _counted(monkeypatch)
+    first = study.repair("int8", runs=1)
+    # Both halves of fp32, the variant and the repaired one.
+    assert len(ran) == 6
+    again = study.repair("int8")
+    assert (len(ran), again.points, again.after) == (6, first.points, first.after)
+    # A tighter wish goes on, and runs what is new alone.
+    study.repair("int8", max_drop=-5, runs=3)
+    assert len(ran) == 8
+    study.repair("int8", runs=1, again=True)
+    assert len(ran) == 14
+
+
+def test_workers_find_the_same():
+    alone = _study("fp16_overflow", "fp16").repair("fp16")
+    with ProcessPoolExecutor(2) as executor:
+        shared = _study("fp16_overflow", "fp16").repair("fp16", executor=executor, parts=3)
+    told = [(r.changes, r.before, r.after, r.baseline, r.runs, r.told) for r in (alone, shared)]
+    assert told[0] == told[1]
+    assert alone.runs
 
 
 def test_what_is_good_enough_is_left_as_it_is():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from rtlab.core.phrases import many
@@ -21,6 +21,23 @@ _KEEPS = frozenset({"threshold-far-off", "clipping"})
 _PINS = frozenset({"fp16-overflow", "fp16-underflow", "delicate-operator", "two-scales"})
 
 
+def scales_apart(findings: Iterable[Finding], variant: Variant) -> Mapping[str, Calibrator]:
+    """Calibrators of single values that causes ask for, of which the variant's others keep theirs; by value."""
+    found: dict[str, Calibrator] = {}
+    for finding in findings:
+        if finding.rule in _CLIPS | _KEEPS and finding.value:
+            found.setdefault(finding.value, _other_scale(finding, variant))
+    return {value: c for value, c in found.items() if c != variant.calibrator}
+
+
+def _other_scale(finding: Finding, variant: Variant) -> Calibrator:
+    """What calibrates in another way than the variant's, as a cause wants it."""
+    wanted = Calibrator.PERCENTILE if finding.rule in _CLIPS else Calibrator.MSE
+    if variant.calibrator == wanted:
+        return Calibrator.MSE if wanted is Calibrator.PERCENTILE else Calibrator.MINMAX
+    return wanted
+
+
 @dataclasses.dataclass(frozen=True)
 class Cure:
     """One change of a variant: what a button says, what the new variant is called, and the arguments of ``add``."""
@@ -34,9 +51,7 @@ def cure(finding: Finding, name: str, variant: Variant) -> Cure | None:
     """What may be done about a cause, the cheapest first; None where no choice of the variant helps."""
     told = given(variant)
     if finding.rule in _CLIPS | _KEEPS:
-        wanted = Calibrator.PERCENTILE if finding.rule in _CLIPS else Calibrator.MSE
-        if variant.calibrator == wanted:
-            wanted = Calibrator.MSE if wanted is Calibrator.PERCENTILE else Calibrator.MINMAX
+        wanted = _other_scale(finding, variant)
         return Cure(f"Another scale: {wanted}", f"{name} {wanted}", {**told, "calibrator": wanted})
     if finding.rule == "unequal-channels" and variant.weights == "tensor":
         return Cure("Scale weights per channel", f"{name} per channel", {**told, "weights": "channel"})

@@ -80,4 +80,5 @@ class Suspect:
             fixable=False,
             samples=samples,
             channels=channels,
+            value=self.value,
         )

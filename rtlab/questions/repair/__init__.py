@@ -6,8 +6,11 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Any
 
+from rtlab.core.facts import Score
 from rtlab.core.phrases import many
 from rtlab.core.schema import UNSENT, Meaning
+from rtlab.core.task import Task
+from rtlab.core.variant import Variant
 from rtlab.documents.answer import NounTable
 
 
@@ -34,6 +37,19 @@ class RepairPoint:
     kept_high: Annotated[int, Meaning("Nodes kept high")]
     milliseconds: Annotated[float | None, Meaning("Time", "ms", "estimated", omit=True)]
     enough: Annotated[bool, Meaning("Enough")]
+
+
+@dataclasses.dataclass(frozen=True)
+class Verified:
+    """What was measured on the way, so that a later search of the same task need not run it again.
+
+    ``scores`` are those of variants, None for fp32, each with the half of the samples, 0 or 1; ``milliseconds`` the
+    estimated times of variants.
+    """
+
+    task: Task
+    scores: Mapping[tuple[Variant | None, int], Score] = dataclasses.field(default_factory=dict)
+    milliseconds: Mapping[Variant, float | None] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +82,7 @@ class AccuracyRepair:
     seconds: Annotated[float, Meaning("Took", "s", "measured")]
     source: Annotated[str, Meaning("Source")]
     choice: Annotated[Mapping[str, Any], UNSENT] = dataclasses.field(default_factory=dict, repr=False)
+    verified: Annotated[Verified | None, UNSENT] = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
     def points_unit(self) -> str:
