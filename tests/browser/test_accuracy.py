@@ -50,6 +50,13 @@ def test_two_clicks_lead_from_a_drop_to_a_repaired_variant(opened, cell, worse, 
     lead = page.locator(f"{PANEL} .rt-lead p")
     assert lead.evaluate("p => p.scrollHeight <= p.clientHeight + 1")
     shown.picture(f"accuracy-why-{worse}")
+    if lab.python(f"{first}.channels"):
+        # Its channels are measured in a panel of their own, which opens.
+        page.click(f'{PANEL} [data-work="channels"]')
+        channels = f'{EXPLORER} [data-panel="channels"]'
+        page.wait_for_selector(f"{channels} [data-row]", timeout=60_000)
+        assert lab.python(f"[{first}.value] == [*study.snapshot().channels[{worse!r}]]")
+        show(shown, "accuracy", "diagnosis")
     page.click(f'{PANEL} [data-work="treat"]:has-text("{label}") >> nth=0')
     lab.wait_python(f"explorer.state.variant != {worse!r} and explorer.state.variant in study.results")
     lab.wait_python(f"(s := study[explorer.state.variant].score) is not None and s.value > {good}")

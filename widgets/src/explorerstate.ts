@@ -2,28 +2,29 @@ import type { AnyModel } from "@anywidget/types";
 import { batch, computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { Asking, type Question } from "./asking";
 import { differs, prunable, repinned, repruned } from "./choice";
-import type {
-  Box,
-  BuildState,
-  Calibrated,
-  Chip,
-  Choice,
-  Command,
-  Controls,
-  DataState,
-  Failure,
-  Findings,
-  Inspection,
-  Link,
-  Panel,
-  Pin,
-  Reply,
-  SaveFile,
-  Side,
-  Standing,
-  Status,
-  Summary,
-  Work,
+import {
+  type Box,
+  type BuildState,
+  type Calibrated,
+  type Chip,
+  type Choice,
+  type Command,
+  type Controls,
+  type DataState,
+  type Failure,
+  type Findings,
+  type Inspection,
+  type Link,
+  type Panel,
+  type Pin,
+  type Reply,
+  type SaveFile,
+  type Side,
+  type Standing,
+  type Status,
+  type Summary,
+  TABS,
+  type Work,
 } from "./contract";
 import { packedFiles, refused } from "./dropped";
 import { fittingHeight } from "./fitting";
@@ -253,8 +254,15 @@ export class ExplorerState {
     this.study.change({ settings: { ...settings, [key]: value } });
   }
 
-  /** Starts the work behind a button of a panel. */
-  work({ work, values }: Work, variant: string): void {
+  /** Starts the work behind a button of a panel, and shows the panel of the same tab that it fills. */
+  work({ work, values }: Work, { name, variant }: Panel): void {
+    const both = (panels: readonly string[]): boolean => panels.includes(name) && panels.includes(work);
+    const filled = TABS.find(({ panels }) => both(panels));
+    if (filled && work !== name) {
+      const own = Object.entries(values).map(([key, value]) => [`${work}.${key}`, value]);
+      const { settings } = this.study.view.peek();
+      this.study.change({ settings: { ...settings, ...Object.fromEntries(own), [filled.name]: work } });
+    }
     this.send({ type: "work", work, variant, values });
   }
 

@@ -125,7 +125,13 @@ def _works(scene: Scene, known: AccuracyDiagnosis, chosen: str) -> list[Work]:
     task = scene.study.task is not None
     every = [button("repair", "Repair all", "" if task else TASKLESS)] if known.findings else []
     shown = [_only(scene, f) for f in known.findings if f.id == chosen and f.samples]
-    return [*list(made.values())[:_BUTTONS], *every, *shown]
+    # Where the model computes the value: a weight is compared with nothing.
+    apart = [
+        button("channels", "Show its channels", value=f.value)
+        for f in known.findings
+        if f.id == chosen and f.channels and f.value in scene.model.producers
+    ]
+    return [*list(made.values())[:_BUTTONS], *every, *shown, *apart]
 
 
 def _only(scene: Scene, finding: Finding) -> Work:

@@ -27,7 +27,7 @@ export function Settings({ explorer, panel }: { explorer: ExplorerState; panel: 
           key={one.label}
           work={one}
           reason={busy || one.reason || (stale ? "Wait for this variant's numbers" : "")}
-          onStart={() => explorer.work(one, variant)}
+          onStart={() => explorer.work(one, panel)}
         />
       ))}
     </div>

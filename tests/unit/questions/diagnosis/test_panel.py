@@ -65,6 +65,20 @@ def test_no_samples_are_offered_where_none_show_the_cause(study, cause) -> None:
     assert not [w for w in panel["work"] if w["work"] == "only"]
 
 
+def test_channels_are_measured_where_the_model_computes_their_value(study) -> None:
+    """Not those of a weight, which is compared with nothing; nor while no cause is chosen."""
+    node = study.model.top[0]
+    value, weight = (
+        dataclasses.replace(finding("outlier-channels", node.id, channels=(1,)), id=v, value=v)
+        for v in (node.outputs[0], node.inputs[1])
+    )
+    asked = {
+        cause: [w["values"] for w in shown(study, value, weight, cause=cause)["work"] if w["work"] == "channels"]
+        for cause in (value.id, weight.id, "all")
+    }
+    assert asked == {value.id: [{"value": node.outputs[0]}], weight.id: [], "all": []}
+
+
 def test_samples_of_the_calibration_are_no_samples_of_the_task(study) -> None:
     """Number 3 of the one is not number 3 of the other; samples of the task itself can be shown."""
     node, data = study.model.top[0].id, study.given
