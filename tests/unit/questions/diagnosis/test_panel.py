@@ -73,7 +73,9 @@ def test_channels_are_measured_where_the_model_computes_their_value(study) -> No
         for v in (node.outputs[0], node.inputs[1])
     )
     asked = {
-        cause: [w["values"] for w in shown(study, value, weight, cause=cause)["work"] if w["work"] == "channels"]
+        cause: [
+            w["values"] for w in shown(study, value, weight, cause=cause)["work"] if w["work"] == "channels"
+        ]
         for cause in (value.id, weight.id, "all")
     }
     assert asked == {value.id: [{"value": node.outputs[0]}], weight.id: [], "all": []}
