@@ -107,7 +107,7 @@ class Session(Replays[R], Recordings[R], Diagnoses[R], Selecting[R]):
         return _sparsity.find(self.model)
 
     def findings(self, name: str | None = None) -> tuple[Finding, ...]:
-        """What is worth changing about a variant's engine, the most costly first; or about the model.
+        """What is worth changing about a variant, harm by a treatment first, then the most costly; or about the model.
 
         Without a name: where the quantization that the model already has is placed badly, which ``repaired`` can
         repair; empty for a model without any.

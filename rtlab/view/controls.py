@@ -125,8 +125,9 @@ def _treatment(
     kind: TreatmentKind, precision: Precision, chosen: Mapping[str, Any], none: str
 ) -> TreatmentOption:
     """A treatment, unless nothing of what is chosen is rounded so that it could help."""
-    what = "weights in 8 or 4 bits" if kind in {"reconstruct", "correct"} else "numbers in fewer bits"
-    why = "" if helped(kind, (precision, *_pinned(chosen))) else f"{precision} has no {what}"
+    coarse = kind in {"reconstruct", "correct"} and helped("equalize", (precision,))
+    lacks = "has no weights in 8 or 4 bits" if coarse else "needs no treatment"
+    why = "" if helped(kind, (precision, *_pinned(chosen))) else f"{precision} {lacks}"
     return TreatmentOption(id=kind, label=kind, told=_TREATMENTS[kind], reason=none or why)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from rtlab import questions
@@ -12,10 +12,15 @@ from rtlab.core.schema import Meaning
 from rtlab.core.variant import Precision
 from rtlab.quantize.findings import check
 from rtlab.questions.findings.rules.fusions import REQUANTIZED
+from rtlab.questions.score import compared
+from rtlab.questions.score.words import difference_words, value_words
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
     from rtlab.core.model import Model
+
+#: The rule of a treatment that makes the score worse.
+HARMFUL = "harmful-treatment"
 
 _QUANTIZED = {"QuantizeLinear", "DequantizeLinear"}
 
@@ -33,9 +38,56 @@ class Findings:
 
 
 def beside(findings: Sequence[Finding], facts: Facts, others: Iterable[Facts]) -> tuple[Finding, ...]:
-    """Findings of a variant, that of convolutions which do not requantize with the layers of its plain variant.
+    """Findings of a variant, with what its like in the study, ``others``, tell: first of all a treatment that harms."""
+    study = tuple(others)
+    return (*_harmful(facts, study), *_requantized(findings, facts, study))
 
-    ``others`` are variants of the same study; the plain one has the same compiler, release and target, and FP32.
+
+def _harmful(facts: Facts, others: Iterable[Facts]) -> Iterator[Finding]:
+    """That the variant scores worse than the same one without some of its treatments, where the samples can tell.
+
+    Of several it is the best one that the variant is compared with. One that nobody built or scored tells nothing.
+    """
+    known = [
+        (o.score, o, found)
+        for o in others
+        if facts.score is not None and o.score is not None and _less_treated(o, facts)
+        # A difference has the metric's sign, and is harm where it goes against what is better.
+        if (found := compared(facts, o)) is not None and found.sure
+        if (found.difference < 0) == facts.score.higher
+    ]
+    if not known or facts.score is None:
+        return
+    without, best, found = max(known, key=lambda k: k[0].better)
+    score, kept = facts.score, set(best.variant.treatments)
+    treatments = [str(t) for t in facts.variant.treatments if t not in kept]
+    named = " and ".join(f'"{t}"' for t in treatments)
+    flips = f" {found.lost} lost, {found.won} won." if found.lost is not None else ""
+    yield Finding(
+        id=f"{HARMFUL}:{', '.join(treatments)}",
+        rule=HARMFUL,
+        title=f"The score is worse than without {named}.",
+        nodes=(),
+        cost=f"{score.name} {value_words(score)}, without {named} {value_words(without)}: "
+        f"{difference_words(found, score, best.name)} (measured, {score.source}).",
+        fix=f'Leave {named} out: "{best.name}" is the same variant without. Where that loses too much too, Repair, or '
+        f"study.repair({best.name!r}), tries other scales and then each treatment on the task.",
+        evidence=f"The difference is that of the {found.samples} samples on which both were scored; nothing else "
+        f"differs between the variants.{flips}",
+        fixable=False,
+    )
+
+
+def _less_treated(other: Facts, facts: Facts) -> bool:
+    """Whether another variant is the same one with fewer treatments."""
+    one, two = (dataclasses.replace(f.variant, treatments=()) for f in (other, facts))
+    return one == two and {*other.variant.treatments} < {*facts.variant.treatments}
+
+
+def _requantized(findings: Sequence[Finding], facts: Facts, others: Iterable[Facts]) -> tuple[Finding, ...]:
+    """Findings, that of convolutions which do not requantize with the layers of the variant's plain one.
+
+    The plain one has the same compiler, release and target, and FP32.
     """
     if not any(f.rule == REQUANTIZED for f in findings):
         return tuple(findings)

@@ -1,0 +1,77 @@
+"""Treatments are chosen like everything else: offered where something is rounded, and dropped where nothing is."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+import pytest
+
+import rtlab
+from rtlab.core.treatment import Treatment, TreatmentKind
+from rtlab.errors import VariantError
+from rtlab.explorer.explorer import Explorer
+from rtlab.testing import tiny_model
+from rtlab.view import controls
+
+KINDS = get_args(TreatmentKind)
+
+
+@pytest.fixture
+def shown() -> Explorer:
+    study = rtlab.Study(tiny_model())
+    study.add("fp32", target="cpu", backend="onnxruntime")
+    return study.explore()
+
+
+def offered(shown: Explorer) -> list[str]:
+    return [o["id"] for o in shown.controls["treatments"] if not o["reason"]]
+
+
+def test_what_is_offered_is_what_a_variant_would_keep(shown) -> None:
+    """Of each precision, also where nodes alone have it: the rule that drops treatments says what can be chosen."""
+    assert [*KINDS] == [o["id"] for o in shown.controls["treatments"]]
+    assert all(o["told"].endswith("and no time to run.") for o in shown.controls["treatments"])
+    for precision in (
+        "fp32",
+        "tf32",
+        "fp16",
+        "bf16",
+        "fp8",
+        "int8",
+        "int4",
+        {"*": "fp32", "op:Conv": "int8"},
+    ):
+        shown.choose(precision=precision, target="sm120")
+        kept = rtlab.Variant.of(precision, treatments=KINDS, target="sm120").treatments
+        assert [t.kind for t in kept] == offered(shown), precision
+        shown.choice = {**shown.choice, "pins": []}
+    for precision, whys in (
+        ("fp32", {"fp32 needs no treatment"}),
+        ("tf32", {"tf32 needs no treatment"}),
+        ("fp16", {"", "fp16 has no weights in 8 or 4 bits"}),
+    ):
+        shown.choose(precision=precision)
+        assert whys == {o["reason"] for o in shown.controls["treatments"]}
+
+
+def test_treatments_are_chosen_in_any_form_built_and_dropped_where_nothing_is_rounded(shown) -> None:
+    """One as text, one as a value, several in any order; FP32 needs none, and INT8 has none afterwards."""
+    shown.choose(precision="int8", calibrator="minmax", treatments="equalize")
+    assert ["equalize"] == shown.choice["treatments"]
+    shown.choose(treatments=[Treatment("correct"), "smooth( 0.7 )", "equalize"])
+    assert ["equalize", "smooth(0.7)", "correct"] == shown.choice["treatments"]
+    wanted = controls.wanted(shown.choice)
+    assert rtlab.Variant.of("int8", calibrator="minmax", treatments=shown.choice["treatments"]) == wanted
+    shown.choose(treatments=["equalize"]).run().wait(60)
+    made = shown.study.variants[shown.state.variant]
+    assert (Treatment("equalize"),) == made.treatments
+    assert ["equalize"] == controls.choice(shown.study.model, made)["treatments"]
+    shown.choose(precision="fp32")
+    assert [] == shown.choice["treatments"]
+    shown.choose(precision="int8")
+    assert [] == shown.choice["treatments"]
+
+
+def test_a_treatment_that_there_is_none_of_is_told(shown) -> None:
+    with pytest.raises(VariantError, match='Cannot treat a model by "polish"'):
+        shown.choose(precision="int8", treatments=["polish"])
