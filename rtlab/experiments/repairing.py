@@ -199,7 +199,9 @@ class _Repairing:
                 return
 
     def _regions(self) -> Iterator[_Candidate]:
-        """Regions and nodes that a cause asks to be kept in FP32."""
+        """Regions and nodes that a cause asks to be kept in FP32, on the same condition as ``_high``."""
+        if self._enough(self._best()[1]):
+            return
         base, before = self._base()
         pinned: dict[str, None] = {}
         for finding in self.asked.findings:
