@@ -20,7 +20,7 @@ from rtlab.core.task import Predictions, Task
 from rtlab.core.treatment import TreatmentKind
 from rtlab.core.uncertainty import paired
 from rtlab.core.variant import CALIBRATORS, Precision, Variant
-from rtlab.errors import BuildError, VariantError
+from rtlab.errors import BuildError, CalibrationError, VariantError
 from rtlab.experiments.experiment import Rig
 from rtlab.experiments.sizing import batch_size
 from rtlab.questions.diagnosis.cures import cure, scales_apart
@@ -119,7 +119,7 @@ class _Repairing:
     def __init__(self, asked: Repairing, rig: Rig[Repairer]) -> None:
         self.asked, self.rig = asked, rig
         self.began = time.monotonic()
-        self.halves = _halves(asked.task)
+        self.halves = _halves(asked.task, asked.facts.source)
         self.points: list[RepairPoint] = []
         #: Every candidate that was run, with its score on the first half, the best first.
         self.tried: list[tuple[_Candidate, Score]] = []
@@ -428,11 +428,25 @@ def predicted(
     return held
 
 
-def _halves(task: Task) -> tuple[Task, Task]:
-    """Every second sample of a task, and the others; the first and the second half where they cannot be picked."""
+def _halves(task: Task, model: Model) -> tuple[Task, Task]:
+    """Every second sample of a task, and the others; the first and the second half where they cannot be picked.
+
+    Raises:
+        CalibrationError: there are fewer than two samples, or not as many labels.
+    """
     data: CalibrationData = task.data.take(SCORED)
     count = len(data)
     labels = task.labels[:count]
+    if count < 2:
+        raise CalibrationError(
+            f"Cannot look for a repair on {many(count, 'sample')}: one half of them chooses, and the other tells what "
+            "came of it. Give a task at least two, and eight or more to conclude anything."
+        )
+    if len(labels) < count:
+        raise CalibrationError(
+            f"Cannot look for a repair: there are {len(labels)} labels for {count} samples of {data.source}. Give one "
+            "for each."
+        )
     plain = all(isinstance(a, np.ndarray) for a in data.arrays.values()) and data.arrays
     if plain and all(len(a) == count for a in data.arrays.values()):
         return tuple(  # type: ignore[return-value]
@@ -444,7 +458,7 @@ def _halves(task: Task) -> tuple[Task, Task]:
             for i in (0, 1)
         )
     first = data.take(count // 2)
-    second = data.part(1, 2)
+    second = data.part(1, 2, model=model)
     middle = count - len(second)
     return (
         dataclasses.replace(task, data=first, labels=labels[: len(first)]),

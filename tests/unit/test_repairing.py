@@ -2,6 +2,7 @@
 
 from concurrent.futures import ProcessPoolExecutor
 
+import numpy as np
 import pytest
 
 import rtlab
@@ -143,6 +144,33 @@ def test_what_is_good_enough_is_left_as_it_is():
     assert (found.changes, found.runs, found.before) == ((), 0, found.after)
     assert found.words.startswith("Nothing needs a repair")
     assert "int8 repaired" not in study.variants
+
+
+@pytest.mark.parametrize(
+    ("samples", "labels", "told"),
+    [
+        (1, 1, r"on 1 sample: one half of them chooses.*at least two"),
+        (48, 5, r"there are 5 labels for 48 samples of fresh\. Give one for each"),
+    ],
+)
+def test_what_cannot_be_halved_is_told_before_anything_is_run(samples, labels, told):
+    model, data, fresh = healthy(3)
+    task = Task(CalibrationData({"x": fresh[:samples]}, "fresh"), np.zeros(labels, np.int64))
+    study = rtlab.Study(model, data=data, task=task)
+    study.add("int8", backend="onnxruntime", calibrator="minmax")
+    study.run(compare=False)
+    with pytest.raises(CalibrationError, match=told):
+        study.repair("int8")
+
+
+def test_few_samples_conclude_nothing():
+    model, data, fresh = healthy(3)
+    study = rtlab.Study(model, data=data, task=Task(CalibrationData({"x": fresh[:3]}, "three")))
+    study.add("int8", backend="onnxruntime", calibrator="minmax")
+    study.run(compare=False)
+    found = study.repair("int8")
+    assert found.told.endswith("1 sample is too few to conclude anything")
+    assert found.kept_high == ()
 
 
 def test_without_a_task_nobody_can_say_what_is_good_enough():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from rtlab.core.facts import Score
+from rtlab.core.phrases import many
 from rtlab.core.uncertainty import FEWEST, Interval, Paired
 
 CANNOT = "the samples cannot tell"
@@ -44,7 +45,7 @@ def difference_words(found: Paired, score: Score, title: str, *, tested: bool = 
     if found.sure:
         shown = Interval(-ends.high, -ends.low, ends.method) if told < 0 else ends
         return f"{text}, {interval_words(shown)}{test}"
-    few = f"{found.samples} samples are too few to conclude anything"
+    few = f"{many(found.samples, 'sample is', 'samples are')} too few to conclude anything"
     between = f"{_minus(f'{ends.low:+.{digits}f}')} to {_minus(f'{ends.high:+.{digits}f}')}"
     return f"{text}, {between}{test}: {few if found.samples < FEWEST else CANNOT}"
 
