@@ -24,12 +24,6 @@ class Option(TypedDict):
     reason: str
 
 
-class TreatmentOption(Option):
-    """A treatment to choose; ``told`` says what it does and what it costs."""
-
-    told: str
-
-
 class Link(TypedDict):
     """What a point of a figure or a row of a table stands for: nodes, layers of ``variant``, layers of ``compared``."""
 
@@ -139,7 +133,7 @@ class Controls(TypedDict):
     calibrators: list[Option]
     targets: list[Option]
     compilers: list[Option]
-    treatments: list[TreatmentOption]
+    treatments: list[Option]
 
 
 class Failure(TypedDict):

@@ -27,6 +27,7 @@ from rtlab.questions.panels import PANELS, QUESTIONS
 from rtlab.relation.flow import Reason
 from rtlab.relation.mapping import Evidence, Missing, Pair
 from rtlab.relation.roles import Role
+from rtlab.view.controls import TREATMENTS
 from rtlab.view.state import ViewState
 
 ChipStatus = Literal["ready", "building", "failed"]
@@ -178,6 +179,9 @@ def _tabs() -> str:
         "",
         "/** What panels are called in their tab. */",
         f"export const PANELS: Record<PanelName, string> = {json.dumps(labels, ensure_ascii=False)};",
+        "",
+        "/** What each treatment does, and what it costs. */",
+        f"export const TREATMENTS: Record<string, string> = {json.dumps(TREATMENTS, ensure_ascii=False)};",
     ]
     return "\n" + "\n".join(lines) + "\n"
 

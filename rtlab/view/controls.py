@@ -12,12 +12,12 @@ from rtlab.core.model import Model
 from rtlab.core.treatment import TreatmentKind
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant, helped
 from rtlab.documents.commands import Choice, Pin
-from rtlab.documents.contract import Controls, Option, TreatmentOption
+from rtlab.documents.contract import Controls, Option
 
 #: What can be picked from the list; any other parameter can be typed.
 _CALIBRATORS = (*CALIBRATORS, Calibrator.of("percentile(99.9)"), Calibrator.of("percentile(99.999)"))
 #: What each treatment does, and what it costs.
-_TREATMENTS: Mapping[TreatmentKind, str] = {
+TREATMENTS: Mapping[TreatmentKind, str] = {
     "equalize": (
         "Gives channels that neighbouring layers write and read one range, so that one scale suits all. The model "
         "computes the same; takes a moment to build, and no time to run."
@@ -117,18 +117,16 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
             for c in compilers.releases(usual_builder())
         ]
         + [_option(n, backends.get(n).capabilities().maker.title, why=none) for n in predicting()],
-        treatments=[_treatment(kind, precision, chosen, none) for kind in _TREATMENTS],
+        treatments=[_treatment(kind, precision, chosen, none) for kind in TREATMENTS],
     )
 
 
-def _treatment(
-    kind: TreatmentKind, precision: Precision, chosen: Mapping[str, Any], none: str
-) -> TreatmentOption:
+def _treatment(kind: TreatmentKind, precision: Precision, chosen: Mapping[str, Any], none: str) -> Option:
     """A treatment, unless nothing of what is chosen is rounded so that it could help."""
     coarse = kind in {"reconstruct", "correct"} and helped("equalize", (precision,))
     lacks = "has no weights in 8 or 4 bits" if coarse else "needs no treatment"
     why = "" if helped(kind, (precision, *_pinned(chosen))) else f"{precision} {lacks}"
-    return TreatmentOption(id=kind, label=kind, told=_TREATMENTS[kind], reason=none or why)
+    return _option(kind, why=none or why)
 
 
 def _option(id_: str, label: str = "", *, why: str = "") -> Option:

@@ -470,14 +470,6 @@ export interface Panel {
   quoted: string;
 }
 
-/** A treatment to choose; ``told`` says what it does and what it costs. */
-export interface TreatmentOption {
-  id: string;
-  label: string;
-  reason: string;
-  told: string;
-}
-
 /** What the top row offers for the present choice. */
 export interface Controls {
   models: Option[];
@@ -485,7 +477,7 @@ export interface Controls {
   calibrators: Option[];
   targets: Option[];
   compilers: Option[];
-  treatments: TreatmentOption[];
+  treatments: Option[];
 }
 
 /** Nodes that have a precision of their own: those whose id or name fits the pattern, or ``op:`` and an operator. */
@@ -812,3 +804,6 @@ export type Tab = (typeof TABS)[number]["name"];
 
 /** What panels are called in their tab. */
 export const PANELS: Record<PanelName, string> = {"roofline": "Roofline", "kernels": "Kernels", "samples": "Inferences", "batches": "Batch sizes", "difference": "Difference", "bisection": "What changed", "variants": "Variants", "why": "Why", "rules": "Rules", "memory": "Memory", "schedule": "Streams", "formulations": "Formulations", "recurrence": "Recurrence", "accuracy": "Accuracy", "channels": "Channels", "score": "Task", "sensitivity": "Who is guilty", "diagnosis": "Why", "repair": "Repair", "engine": "Engine", "build": "Build", "calibration": "Calibration", "findings": "Findings", "table": "Table"};
+
+/** What each treatment does, and what it costs. */
+export const TREATMENTS: Record<string, string> = {"equalize": "Gives channels that neighbouring layers write and read one range, so that one scale suits all. The model computes the same; takes a moment to build, and no time to run.", "smooth": "Moves uneven channels of activations into the weights behind them (SmoothQuant). The model computes the same; takes a pass over the samples, and no time to run.", "reconstruct": "Rounds weights together, so that what a layer writes stays (GPTQ). Takes a pass over 256 samples and tens of inferences of these, and no time to run.", "correct": "Takes the mean error of rounding off biases. Takes a pass over 256 samples, and no time to run."};

@@ -30,7 +30,8 @@ def offered(shown: Explorer) -> list[str]:
 def test_what_is_offered_is_what_a_variant_would_keep(shown) -> None:
     """Of each precision, also where nodes alone have it: the rule that drops treatments says what can be chosen."""
     assert [*KINDS] == [o["id"] for o in shown.controls["treatments"]]
-    assert all(o["told"].endswith("and no time to run.") for o in shown.controls["treatments"])
+    assert [*KINDS] == [*controls.TREATMENTS]
+    assert all(told.endswith("and no time to run.") for told in controls.TREATMENTS.values())
     for precision in (
         "fp32",
         "tf32",

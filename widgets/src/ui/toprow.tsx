@@ -1,7 +1,7 @@
 import type { ComponentChildren } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { treated } from "../choice";
-import type { Option } from "../contract";
+import { type Option, TREATMENTS } from "../contract";
 import { OPENABLE } from "../dropped";
 import type { ExplorerState } from "../explorerstate";
 import { elapsed, ending, shorten } from "../format";
@@ -269,14 +269,14 @@ function Treatments({ explorer, dead }: { explorer: ExplorerState; dead: string 
   if (!treatments.length && !before?.length && offered.every(({ reason }) => reason)) return null;
   const items = (): Item[] => [
     { id: "treatments", label: "So that rounding costs less accuracy" },
-    ...offered.map(({ id, label, told, reason }): Item => {
+    ...offered.map(({ id, label, reason }): Item => {
       const mine = treatments.filter((one) => /^\w+/.exec(one)![0] === id);
       const others = treatments.filter((one) => !mine.includes(one));
       return {
         id,
         // With its parameter and its nodes where it has some.
         label: mine.join(", ") || label,
-        told,
+        told: TREATMENTS[id] ?? "",
         checked: mine.length > 0,
         reason: dead || reason,
         pick: () => explorer.treat(mine.length ? others : [...treatments, id]),
