@@ -22,6 +22,7 @@ from rtlab.core.peaks import Peaks
 from rtlab.core.stage import Stage, Standing
 from rtlab.core.task import Task
 from rtlab.errors import ReadError, RunError, VariantError, boundary
+from rtlab.quantize.own import quantized
 from rtlab.questions import panels
 from rtlab.questions.calibration import pairs as _pairs
 from rtlab.questions.calibration.pairs import PairUse
@@ -249,7 +250,7 @@ class Study(Session[Result]):
         Raises:
             VariantError: there is no such variant.
         """
-        return offered(name, self._known(name, "vary"), self.facts.get(name))
+        return offered(name, self._known(name, "vary"), self.facts.get(name), quantized(self.model))
 
     def pairs(self, name: str) -> tuple[PairUse, ...]:
         """Where each Q/DQ pair that the model brought along went in a variant's engine: absorbed, or a step of its own.

@@ -1,7 +1,8 @@
 """Networks in which one thing is wrong with the numbers, and that in one known place.
 
 The faults are those that people meet: a channel that is large, with the layer behind it made for that; a stretch whose
-values leave FP16; a scale of another tensor; a sample that does not belong; a calibration on a few. FP32 computes the
+values leave FP16; a scale of another tensor; a sample that does not belong; a calibration on a few; or, in a model that
+comes with its own quantization, a pair where none belongs, or one with the scale of another tensor. FP32 computes the
 same as without the fault, so that the fault costs nothing until a variant rounds.
 """
 
@@ -12,13 +13,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
+import rtlab
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model, wrap
 
 CLASSES = 10
-KINDS = ("channel", "overflow", "far", "clip", "sample", "weights")
+KINDS = ("channel", "overflow", "far", "clip", "sample", "weights", "misplaced", "stored")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -201,6 +204,13 @@ def planted(kind: str, seed: int, samples: int = 48) -> Fault | None:
         )
 
     minmax = {"precision": "int8", "calibrator": "minmax"}
+    if kind in {"misplaced", "stored"}:
+        proto, amax = quantized(writer.model(), CalibrationData({"x": given}, "pictures"))
+        plant = _misplaced if kind == "misplaced" else _stored
+        nodes, rules = plant(proto, amax, block, rng)
+        return dataclasses.replace(
+            made(nodes, rules, choice={"precision": "int8"}), model=wrap(proto, name="planted")
+        )
     if kind == "channel":
         factor = float(2.0 ** rng.integers(6, 9))
         at = int(rng.integers(weights[block.bias].shape[0]))
@@ -223,3 +233,90 @@ def planted(kind: str, seed: int, samples: int = 48) -> Fault | None:
         return made((), ("one-sample-range",), (at,), choice=minmax)
     amount, rule = (64.0, "threshold-far-off") if kind == "far" else (1 / 24, "clipping")
     return made((block.next_node,), (rule,), choice=minmax, amax={block.value: amount})
+
+
+def quantized(model: Model, data: CalibrationData) -> tuple[Any, Mapping[str, float]]:
+    """A network with its quantization in the graph, as a stranger's file has it, and the magnitudes of its values."""
+    study = rtlab.Study(model, data=data)
+    ready = study.prepare("int8", precision="int8", calibrator="minmax", backend="onnxruntime")
+    session = onnxruntime.InferenceSession(_telling(model).SerializeToString())
+    names = [o.name for o in session.get_outputs()]
+    outputs = session.run(names, dict(data.arrays))
+    proto = ready.model.proto()
+    # What made it leaves no word of it.
+    for node in proto.graph.node:
+        del node.metadata_props[:]
+    return proto, {n: float(np.abs(a).max()) for n, a in zip(names, outputs, strict=True)}
+
+
+def _telling(model: Model) -> Any:
+    proto = model.proto()
+    told = {o.name for o in proto.graph.output}
+    proto.graph.output.extend(
+        helper.make_tensor_value_info(o, TensorProto.FLOAT, None)
+        for n in proto.graph.node
+        for o in n.output
+        if o not in told
+    )
+    return proto
+
+
+def _pair(proto: Any, value: str, out: str, amax: float, at: int) -> tuple[str, str]:
+    """Put a pair at a place among the nodes; gives the names of its nodes."""
+    scale, names = f"planted/{value}/scale", (f"planted/{value}/Q", f"planted/{value}/DQ")
+    proto.graph.initializer.extend(
+        [
+            numpy_helper.from_array(np.array(amax / 127, np.float32), scale),
+            numpy_helper.from_array(np.array(0, np.int8), f"{scale}/zero"),
+        ]
+    )
+    parameters = [scale, f"{scale}/zero"]
+    made = [
+        helper.make_node("QuantizeLinear", [value, *parameters], [f"{out}/stored"], name=names[0]),
+        helper.make_node("DequantizeLinear", [f"{out}/stored", *parameters], [out], name=names[1]),
+    ]
+    for i, node in enumerate(made):
+        proto.graph.node.insert(at + i, node)
+    return names
+
+
+def _misplaced(
+    proto: Any, amax: Mapping[str, float], block: Block, rng: np.random.Generator
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """A pair between a convolution and its Relu, on the output, or behind another pair."""
+    nodes = proto.graph.node
+    where = {n.name: i for i, n in enumerate(nodes)}
+    kind = rng.choice(["before", "output", "twice"])
+    if kind == "output":
+        last = next(n for n in nodes if n.output[0] == "y")
+        last.output[0] = "y/exact"
+        return _pair(proto, "y/exact", "y", amax["y"], len(nodes)), ("output",)
+    if kind == "before":
+        conv = nodes[where[block.nodes[0]]]
+        at = where[block.nodes[0]] + 1
+        relu = next(n for n in nodes if conv.output[0] in n.input)
+        value = relu.input[0]
+        relu.input[0] = f"{value}/rounded"
+        told = _pair(proto, value, f"{value}/rounded", amax[value], at)
+        return (*told, block.nodes[0], relu.name), ("before-activation",)
+    reader = nodes[where[block.next_node]]
+    value, before = reader.input[0], next(n for n in nodes if n.output[0] == reader.input[0])
+    reader.input[0] = f"{value}/twice"
+    told = _pair(proto, value, f"{value}/twice", 1.7 * amax[block.value], where[block.next_node])
+    return (*told, before.name, block.next_node), ("chain",)
+
+
+def _stored(
+    proto: Any, amax: Mapping[str, float], block: Block, rng: np.random.Generator
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The scale of another tensor in the pair that a convolution reads."""
+    far = bool(rng.integers(2))
+    reader = next(n for n in proto.graph.node if n.name == block.next_node)
+    dq = next(n for n in proto.graph.node if n.output[0] == reader.input[0])
+    q = next(n for n in proto.graph.node if n.output[0] == dq.input[0])
+    step = amax[block.value] * (64.0 if far else 1 / 24) / 127
+    proto.graph.initializer.append(numpy_helper.from_array(np.array(step, np.float32), "planted/scale"))
+    q.input[1] = dq.input[1] = "planted/scale"
+    return (block.next_node, *(n.name for n in proto.graph.node if dq.output[0] in n.input)), (
+        ("threshold-far-off",) if far else ("clipping",)
+    )

@@ -236,13 +236,15 @@ class Target:
 
 #: What a node can be written as so that the model computes the same: ``fold`` a normalization into the convolution
 #: before it, ``pool`` a global average as an average over windows of the whole size; ``drop`` leaves out one without
-#: effect; ``merge`` writes a convolution and its siblings as one wider one and a Split.
-RewriteKind = Literal["fold", "pool", "drop", "merge", "lift"]
+#: effect; ``merge`` writes a convolution and its siblings as one wider one and a Split. Two are for what a model itself
+#: has quantized: ``mend`` does what is to be done about a QuantizeLinear in the wrong place, and ``release``
+#: lets a node read what enters its pairs, which rounds less than before.
+RewriteKind = Literal["fold", "pool", "drop", "merge", "lift", "mend", "release"]
 
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Rewrite:
-    """A node of the source in another form, which computes the same."""
+    """A node of the source in another form, which computes the same but for what it rounds."""
 
     kind: RewriteKind
     node: str

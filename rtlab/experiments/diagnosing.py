@@ -13,6 +13,7 @@ from rtlab.core.quantizer import Quantizer
 from rtlab.experiments.experiment import Rig
 from rtlab.experiments.watching import channel_axis, peaks_of, watch
 from rtlab.quantize.narrow import HALVES
+from rtlab.quantize.own import Own
 from rtlab.questions.diagnosis import AccuracyDiagnosis
 from rtlab.questions.diagnosis.causes import causes
 from rtlab.questions.diagnosis.half import regions, too_large
@@ -56,6 +57,7 @@ class Diagnosing:
         data: What it was calibrated on.
         fresh: What accuracy was measured on, None where that is the same.
         calibrated_on: The number of samples that its thresholds rest on, 0 where they were given.
+        own: What the model itself has quantized, where ``model`` is the one without.
     """
 
     name: str
@@ -66,6 +68,7 @@ class Diagnosing:
     data: CalibrationData
     fresh: CalibrationData | None = None
     calibrated_on: int = 0
+    own: Own = dataclasses.field(default_factory=Own)
     partial: ClassVar[bool] = True
 
     def steps(self, rig: Rig[Evaluator]) -> Iterator[AccuracyDiagnosis]:
@@ -101,11 +104,13 @@ class Diagnosing:
         silent: dict[str, None] = {}
         for quantizer in guilty:
             place = self._place(quantizer, seen)
-            told = causes(place)
+            told = (*self._wrong(quantizer), *causes(place))
             found.update({f.id: f for f in told if not _known(f, found.values())})
             looked[quantizer.node] = None
             if not told:
                 silent[quantizer.node] = None
+        # What rounds for nothing does so, too, where it costs less than other places.
+        found.update({f.id: f for f in self.own.findings if not f.exact and f.id not in found})
         explained = {n for f in found.values() for n in f.nodes}
         return AccuracyDiagnosis(
             self.name,
@@ -116,17 +121,27 @@ class Diagnosing:
             source,
         )
 
+    def _wrong(self, quantizer: Quantizer) -> Iterator[Finding]:
+        """What is wrong with where the model itself rounds here."""
+        for finding in self.own.wrong(quantizer.id):
+            nodes = tuple(dict.fromkeys((quantizer.node, *finding.nodes)))
+            yield dataclasses.replace(finding, nodes=nodes, value=quantizer.value)
+
     def _place(self, quantizer: Quantizer, seen: _Watch) -> Suspect:
         value, node = quantizer.value, self.model.by_id[quantizer.node]
         scale = self.prepared.scales.get(value) if quantizer.part != "weight" else None
         weight = _weight(self.model, node, quantizer) if quantizer.part == "weight" else None
         precision = self.prepared.precisions.get(node.id, self.variant.precision)
         scaled: Literal["channel", "tensor"] = "tensor" if self.variant.weights == "tensor" else "channel"
+        amax = scale.amax if scale is not None else None
+        if (own := self.own.pairs.get(quantizer.id)) is not None:
+            precision, scaled = own.precision, "channel" if own.channels else "tensor"
+            amax = own.amax if quantizer.part != "weight" else None
         return Suspect(
             node,
             quantizer,
             precision,
-            scale.amax if scale is not None else None,
+            amax,
             seen.calibrated.get(value),
             seen.fresh.get(value),
             self.calibrated_on,

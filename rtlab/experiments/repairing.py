@@ -19,11 +19,11 @@ from rtlab.core.protocols import Builder, BuildRequest, Evaluator, Progress
 from rtlab.core.task import Predictions, Task
 from rtlab.core.treatment import TreatmentKind
 from rtlab.core.uncertainty import paired
-from rtlab.core.variant import CALIBRATORS, Precision, Variant
+from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
 from rtlab.errors import BuildError, CalibrationError, VariantError
 from rtlab.experiments.experiment import Rig
 from rtlab.experiments.sizing import batch_size
-from rtlab.questions.diagnosis.cures import cure, scales_apart
+from rtlab.questions.diagnosis.cures import SCALED, Cure, anew, cure, kept_high, mends, scales_apart
 from rtlab.questions.repair import AccuracyRepair, RepairChange, RepairPoint, Verified
 from rtlab.questions.score.words import difference_words
 from rtlab.questions.variants.variations import given
@@ -71,10 +71,10 @@ class Repairer:
 class Repairing:
     """Look for the cheapest change of a variant after which its score is within reach of fp32.
 
-    Changes that cost no time come first: another calibrator, the one that the causes ask for before all others, scales
-    by channel, and treatments. Then nodes are kept in FP32: regions that leave FP16, then the most guilty, twice as
-    many each time, and of the last step as few as suffice. The choice is made on every second sample of the task, and
-    the scores are those of the others.
+    Changes that cost no time come first: pairs of the model's own put right or quantized anew, another calibrator, the
+    one that the causes ask for before all others, scales by channel, and treatments. Then nodes are kept in FP32:
+    regions that leave FP16, then the most guilty, twice as many each time, and of the last step as few as suffice. The
+    choice is made on every second sample of the task, and the scores are those of the others.
 
     Attributes:
         facts: The variant.
@@ -84,6 +84,8 @@ class Repairing:
         max_drop: How far the score may stay behind fp32, in its unit.
         runs: How many variants may be run on samples.
         begun: What an earlier search measured, which is not run again where the task is the same.
+        reference: What fp32 is; the variant's source without one.
+        own: Nodes that the model itself quantizes.
     """
 
     facts: Facts
@@ -93,6 +95,8 @@ class Repairing:
     max_drop: float
     runs: int = RUNS
     begun: Verified | None = None
+    reference: Model | None = None
+    own: tuple[str, ...] = ()
     partial: ClassVar[bool] = True
 
     def steps(self, rig: Rig[Repairer]) -> Iterator[AccuracyRepair]:
@@ -141,7 +145,7 @@ class _Repairing:
         yield self._record(own, self.before, last=near)
         if near:
             return
-        for wave in (self._scales, self._treated, self._regions, self._high):
+        for wave in (self._mended, self._scales, self._treated, self._regions, self._high):
             for candidate in wave():
                 if rig.over or len(self.tried) >= asked.runs:
                     break
@@ -156,16 +160,33 @@ class _Repairing:
 
     # --- what may be tried ------------------------------------------------------------------------------------------
 
+    def _mended(self) -> Iterator[_Candidate]:
+        """What the model itself has quantized: pairs put right, then scales found anew; none of it costs time."""
+        base, own = self.asked.facts.variant, self.asked.own
+        if wrong := mends(self.asked.findings):
+            variant = Variant.of(**{**given(base), "rewrites": [*base.rewrites, *wrong]})
+            yield from self._new(variant, f"{many(len(wrong), 'pair')} of Q/DQ put right")
+            if self._comfortable():
+                return
+        scaled = (f.nodes[0] for f in self.asked.findings if f.rule in SCALED and f.nodes[0] in own)
+        for nodes in (tuple(dict.fromkeys(scaled)), own):
+            for calibrator in (Calibrator.AUTO, Calibrator.PERCENTILE) if nodes else ():
+                variant = Variant.of(**anew(given(base), nodes, calibrator))
+                yield from self._new(variant, f"Quantized anew, with scales of {calibrator}", nodes)
+                if self._comfortable():
+                    return
+
     def _scales(self) -> Iterator[_Candidate]:
         """Other calibrators, and scales by channel; none of it costs time."""
-        base = self.asked.facts.variant
+        base, own = self.asked.facts.variant, self.asked.own
         for finding in self.asked.findings:
-            change = cure(finding, "", base)
-            if change is not None and change.choice["precision"] == given(base)["precision"]:
+            # No calibrator reaches what the model itself has quantized.
+            change = cure(finding, "", base) if finding.nodes[0] not in own else None
+            if change is not None and not self._costs(change, base):
                 yield from self._new(Variant.of(**change.choice), change.label, finding.nodes)
-                if self._near(self._best()[1], _COMFORTABLE):
+                if self._comfortable():
                     return
-        if base.calibrator is None:
+        if base.calibrator is None or not self.asked.facts.prepared.scales:
             return
         # Where one scale is wrong and the others are right, what changes them all may be no gain.
         apart = scales_apart(self.asked.findings, base)
@@ -175,13 +196,17 @@ class _Repairing:
             nodes = tuple(dict.fromkeys(f.nodes[0] for f in self.asked.findings if f.value in apart))
             what = f"Another scale for {many(len(apart), 'value')}: {which}"
             yield from self._new(Variant.of(**choice), what, nodes)
-            if self._near(self._best()[1], _COMFORTABLE):
+            if self._comfortable():
                 return
         for calibrator in CALIBRATORS:
             choice = {**given(base), "calibrator": calibrator}
             yield from self._new(Variant.of(**choice), f"Another scale: {calibrator}")
-            if self._near(self._best()[1], _COMFORTABLE):
+            if self._comfortable():
                 return
+
+    def _comfortable(self) -> bool:
+        """Whether no other scale need be tried."""
+        return self._near(self._best()[1], _COMFORTABLE)
 
     def _treated(self) -> Iterator[_Candidate]:
         """Treatments of the best so far, one after the other and each beside those that helped; none costs time."""
@@ -205,8 +230,8 @@ class _Repairing:
         base, before = self._base()
         pinned: dict[str, None] = {}
         for finding in self.asked.findings:
-            change = cure(finding, "", base)
-            if change is None or change.choice["precision"] == given(base)["precision"]:
+            change = cure(finding, "", base, self.asked.own)
+            if change is None or not self._costs(change, base):
                 continue
             pinned |= dict.fromkeys(finding.nodes)
             yield from self._pinned(base, before, tuple(pinned))
@@ -251,9 +276,7 @@ class _Repairing:
     def _pinned(
         self, base: Variant, before: tuple[RepairChange, ...], nodes: tuple[str, ...]
     ) -> Iterator[_Candidate]:
-        told = given(base)
-        pins = {**told["precision"], **dict.fromkeys(nodes, Precision.FP32)}
-        variant = Variant.of(**{**told, "precision": pins})
+        variant = Variant.of(**kept_high(given(base), nodes, self.asked.own))
         change = RepairChange(f"{many(len(nodes), 'node')} kept in FP32", nodes)
         if variant not in self.taken:
             self.taken.add(variant)
@@ -263,6 +286,15 @@ class _Repairing:
         if variant not in self.taken:
             self.taken.add(variant)
             yield _Candidate(variant, (RepairChange(what, nodes),))
+
+    def _costs(self, change: Cure, base: Variant) -> bool:
+        """Whether a change computes nodes in a higher precision, which takes time."""
+        pins, own = dict(base.pins), self.asked.own
+        return any(
+            pins.get(node, base.precision) != precision
+            for node, precision in change.choice["precision"].items()
+            if node != "*" and not (node in own and precision is Precision.INT8)
+        )
 
     def _found(self) -> bool:
         """Whether something that was tried is near enough to fp32."""
@@ -288,7 +320,8 @@ class _Repairing:
         key = variant, half
         if key not in self.scores:
             source, task, tool = self.asked.facts.source, self.halves[half], self.rig.tool
-            model = source if variant is None else self._ready(variant).emulate(self.rig)
+            plain = self.asked.reference or source
+            model = plain if variant is None else self._ready(variant).emulate(self.rig)
             values = tuple(o for n in source.top for o in n.outputs if o)
             size = batch_size(source, values, task.data, tool.evaluator)
             wanted = tuple(task.wanted(source))

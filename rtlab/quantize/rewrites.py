@@ -16,7 +16,7 @@ import onnx_ir as ir
 from rtlab.core.phrases import quoted
 from rtlab.core.variant import Rewrite
 from rtlab.errors import VariantError
-from rtlab.quantize import passes
+from rtlab.quantize import findings, own, passes
 from rtlab.quantize.lifting import lift, order
 from rtlab.quantize.merging import merge, siblings
 
@@ -52,6 +52,10 @@ def words(model: Model, rewrite: Rewrite) -> str:
         return f'leave out {node.op} "{node.id}", which does nothing'
     if rewrite.kind == "merge":
         return f"write {quoted(siblings(model, node))} as one wider convolution and a Split"
+    if rewrite.kind == "mend":
+        return f'put the pair "{node.id}" right'
+    if rewrite.kind == "release":
+        return f'let "{node.id}" read what its pairs round'
     if rewrite.kind == "lift":
         return f'let {node.op} "{node.id}" stand before the Transpose that it reads'
     return f'write "{node.id}" as AveragePool over {"×".join(map(str, _area(model, node)))}'
@@ -117,13 +121,32 @@ def check(model: Model, rewrites: Iterable[Rewrite]) -> None:
     Raises:
         VariantError: there is no such node, or it has no such form.
     """
-    for rewrite in rewrites:
+    asked = tuple(rewrites)
+    kinds = {r.kind for r in asked}
+    mended = _mended(model, asked) if "mend" in kinds else {}
+    released = set(own.quantized(model)) if "release" in kinds else set()
+    for rewrite in asked:
         there = [rewrite.node] if rewrite.node in model.by_id else []
-        if rewrite not in possible(model, there):
+        known = rewrite.node in mended if rewrite.kind == "mend" else rewrite.node in released
+        if not known if rewrite.kind in OWN else rewrite not in possible(model, there):
             raise VariantError(
                 f'Cannot {rewrite.kind} "{rewrite.node}" of model "{model.name}": {_why_not(model, rewrite)}. '
                 "Leave it out, or choose another node."
             )
+
+
+#: What is done to the quantization that a model brings along.
+OWN = frozenset({"mend", "release"})
+
+
+def _mended(model: Model, rewrites: Iterable[Rewrite]) -> dict[str, list[str]]:
+    """The findings that are to be repaired, by the QuantizeLinear that each rewrite names."""
+    named = {r.node for r in rewrites if r.kind == "mend"}
+    found: dict[str, list[str]] = {}
+    for one in findings.check(model):
+        if one.fixable and one.nodes[0] in named:
+            found.setdefault(one.nodes[0], []).append(one.id)
+    return found
 
 
 @dataclasses.dataclass(frozen=True)
@@ -145,8 +168,16 @@ class Rewriting:
         """
         model = edit.model
         check(model, self.rewrites)
+        # One after the other may not find any more what one before it has mended, too.
+        wanted = {i for ids in _mended(model, self.rewrites).values() for i in ids}
+        for one in findings.steps(edit, wanted) if wanted else ():
+            passes.apply(one, edit)
         for rewrite in self.rewrites:
-            if rewrite.kind == "fold":
+            if rewrite.kind == "mend":
+                continue
+            if rewrite.kind == "release":
+                own.release(edit, rewrite.node)
+            elif rewrite.kind == "fold":
                 _fold(edit, rewrite.node)
             elif rewrite.kind == "drop":
                 _drop(edit, rewrite.node)
@@ -162,6 +193,10 @@ def _why_not(model: Model, rewrite: Rewrite) -> str:
     if rewrite.node not in model.by_id:
         return "there is no node of this id"
     node = model.by_id[rewrite.node]
+    if rewrite.kind == "mend":
+        return "there is no finding about a pair that begins there, or rtlab cannot know the fix"
+    if rewrite.kind == "release":
+        return "it reads nothing that the model itself has quantized"
     if rewrite.kind == "drop":
         return f"it is {node.op}, and does something here"
     if rewrite.kind == "merge":

@@ -111,7 +111,8 @@ def compared(source: Model, emulation: Model) -> tuple[Switch, ...]:
     if not switches:
         raise VariantError(
             f'Cannot switch what rounds in model "{source.name}": nothing of it does. Choose a variant that quantizes '
-            "nodes, or computes some in 16 bits; what the model itself has quantized is no change of it."
+            "nodes, or computes some in 16 bits. What the model itself stores as integers nobody knows as it was "
+            "before."
         )
     return switches
 

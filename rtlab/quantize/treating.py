@@ -105,4 +105,13 @@ def check(model: Model, variant: Variant) -> None:
 def moved(variant: Variant) -> tuple[object, ...]:
     """What of a variant decides the activations of the model that it rounds; equal ones are observed once."""
     moves = tuple(t for t in variant.treatments if t.kind in MOVES)
-    return (variant.sparsity, *((variant.rewrites, moves) if moves else ()))
+    return (
+        variant.sparsity,
+        *((variant.rewrites, moves) if moves else ()),
+        *(("bare",) if bare(variant) else ()),
+    )
+
+
+def bare(variant: Variant) -> bool:
+    """Whether pairs of the model itself are changed, so that thresholds rest on what it computes without any."""
+    return any(r.kind in rewrites.OWN for r in variant.rewrites)

@@ -26,7 +26,7 @@ from rtlab.experiments.experiment import Allowance, Rig
 from rtlab.experiments.repairing import RUNS, Repairer, Repairing, predicted
 from rtlab.experiments.watching import channel_axis
 from rtlab.experiments.why import asked_of
-from rtlab.quantize import rewrites
+from rtlab.quantize import own, rewrites
 from rtlab.questions.accuracy.errors import comparable
 from rtlab.questions.channels import ChannelErrors
 from rtlab.questions.diagnosis import AccuracyDiagnosis
@@ -75,11 +75,14 @@ class Diagnoses(Sensitivities[R], Searches[R]):
             )
         with watching(progress) as watched:
             ready = facts.prepared if facts is not None else self.prepare(variant, progress=watched)
-            guilty = self._guilty(variant, places, watched)
+            model, _ = self._compared(ready, planned, watched)
+            guilty = self._guilty(variant, model, places, watched)
             seen = self._ranges(planned, watched, None).samples if planned.calibrator is not None else 0
             fresh = self.task.data if self.task is not None else None
-            model = ready.reference or self.model
-            experiment = Diagnosing(variant, model, ready, planned, guilty, self.data, fresh, seen)
+            whole = rewrites.rewritten(self.model, planned.rewrites)
+            experiment = Diagnosing(
+                variant, model, ready, planned, guilty, self.data, fresh, seen, own.Own.of(whole)
+            )
 
             def keep(found: AccuracyDiagnosis) -> None:
                 self._change(lambda kept: kept.diagnosed(variant, found))
@@ -108,8 +111,7 @@ class Diagnoses(Sensitivities[R], Searches[R]):
             )
         with watching(progress) as watched:
             ready = facts.prepared if facts is not None else self.prepare(variant, progress=watched)
-            source = ready.reference or rewrites.rewritten(self.model, planned.rewrites)
-            emulation = ready.emulate(watched)
+            source, emulation = self._compared(ready, planned, watched)
             name = source.by_id[value].outputs[0] if value in source.by_id else value
             if name not in comparable(source, emulation):
                 raise VariantError(
@@ -133,12 +135,12 @@ class Diagnoses(Sensitivities[R], Searches[R]):
 
             return self._search(search, Rig(evaluator(), watched), keep)
 
-    def _guilty(self, variant: str, places: int, progress: Progress) -> tuple[Quantizer, ...]:
+    def _guilty(self, variant: str, model: Model, places: int, progress: Progress) -> tuple[Quantizer, ...]:
         """The places that cost most, as far as they cost anything worth a word."""
         found = self.sensitivity(variant, by="quantizer", progress=progress)
         least = max(_LEAST, _SHARE * found.total) if math.isfinite(found.total) else _LEAST
         worst = [g for g in found.ranking if not g.known < least][:places]
-        return tuple(quantizer_of(self.model.by_id[g.node], g.quantizer) for g in worst)
+        return tuple(quantizer_of(model.by_id[g.node], g.quantizer) for g in worst)
 
     def treat(self, variant: str, cause: str | None = None, *, as_: str | None = None) -> str:
         """Plan a variant that is rid of a cause, for ``run``; gives its name.
@@ -162,7 +164,9 @@ class Diagnoses(Sensitivities[R], Searches[R]):
                 f'Cannot treat "{cause}" of "{variant}": its diagnosis has no such finding. '
                 f"See study.diagnose({variant!r}).findings."
             )
-        change = next((t for f in asked if (t := cure(f, variant, known)) is not None), None)
+        change = next(
+            (t for f in asked if (t := cure(f, variant, known, own.quantized(self.model))) is not None), None
+        )
         if change is None:
             advice = asked[0].fix if asked else "Nothing unusual was found."
             raise VariantError(
@@ -224,7 +228,11 @@ class Diagnoses(Sensitivities[R], Searches[R]):
             before = self._kept.repairs.get(variant)
             begun = None if before is None or again else before.verified
             guilty = tuple(g.node for g in ranked)
-            experiment = Repairing(facts, task, found.findings, guilty, max_drop, runs, begun)
+            source = self.model
+            plain, _ = own.apart(source, source)
+            experiment = Repairing(
+                facts, task, found.findings, guilty, max_drop, runs, begun, plain, own.quantized(source)
+            )
 
             def keep(repair: AccuracyRepair) -> None:
                 self._change(lambda kept: kept.mended(variant, repair))

@@ -24,7 +24,7 @@ from rtlab.core.task import Predictions
 from rtlab.core.variant import Precision
 from rtlab.errors import BackendError, Cancelled, RtlabError, told
 from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
-from rtlab.quantize import rewrites
+from rtlab.quantize import own, rewrites
 from rtlab.quantize.shadow import Shadowed, shadowed
 from rtlab.quantize.stored import dequantized
 from rtlab.questions.accuracy import errors as _accuracy
@@ -90,7 +90,8 @@ def _never(job: Job, result: Facts, stage: Stage) -> str | None:
 
 def is_reference(result: Facts) -> bool:
     """Whether a variant's values are those of the model itself in fp32 on the CPU, so that comparing tells nothing."""
-    return result.prepared.emulated is result.source and not _ran_itself(result)
+    itself = result.prepared.emulated is result.source and not own.rounds(result.source)
+    return itself and not _ran_itself(result)
 
 
 def _ran_itself(result: Facts) -> bool:
@@ -247,7 +248,9 @@ class _Measuring:
         job, engine = self.job, self._engine(within)
         ready = self.result.prepared
         model = ready.reference or job.model
-        names = _accuracy.comparable(model, ready.model if self._itself else ready.emulate(self.progress))
+        # Its own pairs round as well: what they do is told against the model without them.
+        model, emulation = own.apart(model, ready.model if self._itself else ready.emulate(self.progress))
+        names = _accuracy.comparable(model, emulation)
         if self._itself:
             batch = next(self._data.batches(self.result.prepared.model, 1))
             made = {*self.runner.unfused(engine, batch, within), *self.result.prepared.model.outputs}
@@ -266,7 +269,7 @@ class _Measuring:
         limits = {v: s.amax for v, s in ready.scales.items()}
         comparison = Comparison(model, names, begun, limits)
         # What was compared before without shadows goes on without.
-        shadow = self._shadow(model, names) if comparison.shadowed else None
+        shadow = self._shadow(names) if comparison.shadowed else None
         wanted, known = len(data), every.count or 0
         reader = evaluator()
         plain, shadow = _opened(model, shadow, within)
@@ -300,14 +303,14 @@ class _Measuring:
                 self._stand(Stage.COMPARED, comparison.samples_of(names), wanted, "samples", known)
         self._settle(Stage.COMPARED)
 
-    def _shadow(self, model: Model, names: Sequence[str]) -> Shadowed | None:
+    def _shadow(self, names: Sequence[str]) -> Shadowed | None:
         """The reference beside what each node makes; None where that is not to be had."""
         ready = self.result.prepared
         if self._itself:
             return None
         # Nodes in another form may write other values than the source's.
-        source = rewrites.rewritten(model, self.job.variant.rewrites) if ready.reference is None else model
-        made = shadowed(source, ready.emulate(self.progress))
+        source = ready.reference or rewrites.rewritten(self.job.model, self.job.variant.rewrites)
+        made = shadowed(*own.apart(source, ready.emulate(self.progress)))
         return made if made is not None and made.model.values.keys() >= {*names} else None
 
     def _score(self, within: Within) -> None:

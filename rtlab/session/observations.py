@@ -23,7 +23,7 @@ from rtlab.errors import (
     boundary,
 )
 from rtlab.experiments.sizing import batch_size, fixed_batch
-from rtlab.quantize import treating
+from rtlab.quantize import own, treating
 from rtlab.quantize.ranges import STRIDE
 from rtlab.questions.calibration.seen import Calibration
 from rtlab.session.observer import Observer, observe_peaks
@@ -88,11 +88,14 @@ class Observations(Variants[R]):
         return self.task if chosen is None else chosen.task
 
     def _answered(self, progress: Progress) -> Task | None:
-        """The task; where it came without labels, with the model's own answers in fp32, which are asked for once."""
+        """The task; where it came without labels, with the model's own answers in fp32, which are asked for once.
+
+        Those of a model with its own Q/DQ pairs are what it gives without them.
+        """
         task = self.task
         if task is None or not task.unanswered:
             return task
-        model, reader, held = self.model, evaluator(), Predictions()
+        model, reader, held = own.apart(self.model, self.model)[0], evaluator(), Predictions()
         data = task.data.take(max(SCORED, fixed_batch(model)))
         wanted = model.outputs[:1]
         progress.phase("Asking fp32 for the labels", len(data))
@@ -237,6 +240,8 @@ class Observations(Variants[R]):
         if (known := apart.get(key)) is not None:
             return known
         made, _ = treating.treated(self.model, variant, self._peaks_of(variant, progress or Silent()))
+        if treating.bare(variant):
+            made = own.freed(made)
         # Of two that ask at once the first one's is taken, and what it observes serves both.
         return apart.setdefault(key, Observer(made, self._stride))
 

@@ -18,13 +18,17 @@ from rtlab.core.stage import BUDGET_S
 from rtlab.errors import CalibrationError, Cancelled, VariantError, boundary
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
 from rtlab.experiments.sensitivity import SensitivitySearch
-from rtlab.quantize import rewrites
+from rtlab.quantize import own, rewrites
 from rtlab.questions.sensitivity import ASKED, BY, LOSSES, Asks, By, Effects, LossName, Sensitivity
 from rtlab.session.runs import Runs
 from rtlab.session.watching import watching
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from rtlab.core.model import Model
+    from rtlab.core.prepared import Prepared
+    from rtlab.core.variant import Variant
 
 R = TypeVar("R")
 
@@ -52,7 +56,8 @@ class Sensitivities(Runs[R]):
 
         Effects are differences of a continuous loss on the CPU. ``reliability`` says how far a ranking on other samples
         would be the same; samples are added until it is 0.95, or the budget is used up. What was found before a cancel
-        is kept, and asked once more it goes on from there. The variant need not be built.
+        is kept, and asked once more it goes on from there. The variant need not be built. What the model itself has
+        quantized counts, too: effects are differences to the model without its pairs.
 
         Args:
             variant: Its name.
@@ -87,10 +92,11 @@ class Sensitivities(Runs[R]):
         effects = before.effects if before is not None and not again else None
         with watching(progress) as watched:
             ready = self.prepare(variant, progress=watched)
+            source, emulation = self._compared(ready, planned, watched)
             search = SensitivitySearch(
                 variant,
-                ready.reference or rewrites.rewritten(self.model, planned.rewrites),
-                ready.emulate(watched),
+                source,
+                emulation,
                 data,
                 asks,
                 by,
@@ -110,6 +116,14 @@ class Sensitivities(Runs[R]):
                 return carry_out(search, rig, keep)
             finally:
                 self._changed()
+
+    def _compared(self, ready: Prepared, planned: Variant, progress: Progress) -> tuple[Model, Model]:
+        """What a variant is compared with, place by place, and what is compared with it.
+
+        A model's own pairs round as well, so that it is compared without them.
+        """
+        source = ready.reference or rewrites.rewritten(self.model, planned.rewrites)
+        return own.apart(source, ready.emulate(progress))
 
     def _wanted(
         self, loss: LossName | None, labels: Any

@@ -26,6 +26,7 @@ from rtlab.errors import (
 from rtlab.experiments.tactics import LayerTactics
 from rtlab.formulations.recurrent import Timed
 from rtlab.formulations.trial import Tuned
+from rtlab.quantize import own
 from rtlab.questions.batches.sweeps import Sweep
 from rtlab.questions.variants.variations import variations
 from rtlab.session.contents import Contents
@@ -189,9 +190,9 @@ class Variants(Generic[R]):
 
         Args:
             name: A variant.
-            what: ``targets``, ``streams``, ``levels``, ``tf32``, ``sparsity`` or ``compilers`` (each other release that
-                is here: see ``rtlab.compilers``); or an option of TensorRT's builder with its value, such as
-                ``max_aux_streams=2`` or ``build_route=...``.
+            what: ``targets``, ``streams``, ``levels``, ``tf32``, ``sparsity``, ``compilers`` (each other release that
+                is here: see ``rtlab.compilers``) or ``pairs`` (the model without its own Q/DQ, in FP32); or an option
+                of TensorRT's builder with its value, such as ``max_aux_streams=2`` or ``build_route=...``.
 
         Raises:
             VariantError: there is no such choice, or nothing of it would differ.
@@ -199,7 +200,9 @@ class Variants(Generic[R]):
         """
         variant = self._known(name, "vary")
         builder = builder_for(variant.backend, variant.target)
-        made = variations(name, variant, what, backends.get(builder).capabilities().targets)
+        made = variations(
+            name, variant, what, backends.get(builder).capabilities().targets, own.quantized(self.model)
+        )
         for title, choice in made.items():
             if title not in self.variants:
                 self.add(title, **choice)

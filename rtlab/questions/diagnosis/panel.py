@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 
 from rtlab.core.phrases import many, quoted
 from rtlab.core.schema import Meaning
+from rtlab.core.variant import Precision
 from rtlab.documents.answer import NounTable
 from rtlab.documents.panel import button, choices, link
 from rtlab.errors import RunError
+from rtlab.quantize.own import quantized
 from rtlab.questions.diagnosis import AccuracyDiagnosis
 from rtlab.questions.diagnosis.causes import CALIBRATED
 from rtlab.questions.diagnosis.cures import cure
@@ -18,6 +20,7 @@ from rtlab.questions.scene import Question, Scene
 from rtlab.questions.score import difference, reference
 from rtlab.questions.score.words import TASKLESS
 from rtlab.questions.titles import titles
+from rtlab.questions.variants.variations import VARIATIONS
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 
 _LEAD = "Choose a cause: it is told in full here, and a button builds the variant that is rid of it."
 _ALL = "all"
+_PAIRS = VARIATIONS["pairs"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,9 +66,14 @@ def diagnosed(scene: Scene) -> Panel:
     known = scene.study.diagnoses.get(facts.name)
     reason = _unable(facts)
     ask = button("diagnose", "Look again" if known else "Find out why", reason)
+    bare = (
+        [button("rebuild", f"Build it {_PAIRS[:1].lower()}{_PAIRS[1:]}", what="pairs")] if _own(scene) else []
+    )
     if known is None:
         problem = f"{reason}." if reason else ""
-        return DIAGNOSIS.panel(scene, work=[ask], problem=problem, notes=[] if problem else [_before(scene)])
+        return DIAGNOSIS.panel(
+            scene, work=[ask, *bare], problem=problem, notes=[] if problem else [_before(scene)]
+        )
     labels = {_ALL: f"all ({len(known.findings)})"} | {f.id: f.title for f in known.findings}
     chosen = scene.settings.get("cause", _ALL)
     chosen = chosen if chosen in labels else _ALL
@@ -78,7 +87,7 @@ def diagnosed(scene: Scene) -> Panel:
         lead=lead,
         facts=[],
         settings=[choices("cause", "Cause", labels, chosen)] if known.findings else [],
-        work=[*_works(scene, known, chosen), ask],
+        work=[*_works(scene, known, chosen), ask, *bare],
         columns=table.columns() if known.findings else [],
         rows=[{**row, "key": f.id} for row, f in zip(table.rows(), known.findings, strict=True)],
         links={f.id: link(p for n in f.nodes for p in scene.model.where(n)) for f in known.findings},
@@ -96,9 +105,19 @@ def _before(scene: Scene) -> str:
     return f"{lost}Nobody looked for causes yet."
 
 
+def _own(scene: Scene) -> bool:
+    """Whether the model itself is quantized, and nobody built it without that."""
+    built = (f.variant for f in scene.study.facts.values())
+    return bool(quantized(scene.result.source)) and not any(
+        r.kind == "release" for v in built if v.precision is Precision.FP32 for r in v.rewrites
+    )
+
+
 def _notes(scene: Scene, known: AccuracyDiagnosis) -> Iterator[str]:
     """What the causes rest on, and which places have none."""
     yield f"{many(len(known.guilty), 'place')} watched on {known.samples} samples: {known.source}."
+    if quantized(scene.result.source):
+        yield "The model itself is quantized: what its Q/DQ pairs cost is told against the model without them."
     if known.unexplained and known.findings:
         names = quoted([scene.model.by_id[n].title for n in known.unexplained])
         yield f"About {names} nothing is unusual: so few bits alone are what they lose by."
@@ -109,17 +128,22 @@ def _unable(facts: Facts) -> str:
         return "Its engine was read from files of another machine, whose values are not known"
     if not facts.source.nodes:
         return "No ONNX model was given"
-    return "" if facts.prepared.precisions else "Nothing of it computes in less than FP32"
+    return (
+        ""
+        if facts.prepared.precisions or quantized(facts.source)
+        else "Nothing of it computes in less than FP32"
+    )
 
 
 def _works(scene: Scene, known: AccuracyDiagnosis, chosen: str) -> list[Work]:
     """A button for what may be done about each cause, or about the one that is chosen; each change once."""
     facts = scene.result
     made: dict[str, Work] = {}
+    own = quantized(facts.source)
     for finding in known.findings:
         if chosen not in {_ALL, finding.id}:
             continue
-        change = cure(finding, facts.name, facts.variant)
+        change = cure(finding, facts.name, facts.variant, own)
         if change is not None:
             made.setdefault(change.label, button("treat", change.label, cause=finding.id))
     task = scene.study.task is not None

@@ -30,15 +30,17 @@ def compared(facts: Facts, baseline: Facts) -> Paired | None:
 
 
 def reference(study: Snapshot, facts: Facts) -> Facts | None:
-    """What a score is compared with when nobody chose: the first other variant in fp32 that has one."""
-    return next(
-        (
-            f
-            for n, f in study.facts.items()
-            if f is not facts and f.score is not None and study.variants[n].precision is Precision.FP32
-        ),
-        None,
-    )
+    """What a score is compared with when nobody chose: the first other variant in fp32 that has one.
+
+    Of a model with its own Q/DQ pairs that is rather one without.
+    """
+    others = [
+        f
+        for n, f in study.facts.items()
+        if f is not facts and f.score is not None and study.variants[n].precision is Precision.FP32
+    ]
+    released = (f for f in others if any(r.kind == "release" for r in f.variant.rewrites))
+    return next(released, next(iter(others), None))
 
 
 def short(score: Score) -> str:

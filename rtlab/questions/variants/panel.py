@@ -11,6 +11,7 @@ from rtlab.documents.contract import Figure, Panel
 from rtlab.documents.figure import MAIN, OTHER, axis, figure
 from rtlab.documents.numbers import counted, number, steps, storage_unit
 from rtlab.documents.panel import button
+from rtlab.quantize.own import quantized
 from rtlab.questions.scene import Question, Scene
 from rtlab.questions.titles import titles
 from rtlab.questions.variants.variations import offered
@@ -87,7 +88,9 @@ def variants(scene: Scene) -> Panel:
         told(scene),
         work=[
             button("rebuild", label, reason, what=what)
-            for what, (label, reason) in offered(here.name, here.variant, here).items()
+            for what, (label, reason) in offered(
+                here.name, here.variant, here, quantized(here.source)
+            ).items()
         ],
         figures=[_figure(scene)] if several else [],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rtlab import backends
@@ -11,7 +11,7 @@ from rtlab.backends import compilers
 from rtlab.backends.choosing import builder_for
 from rtlab.core.facts import Facts
 from rtlab.core.options import BuildOptions
-from rtlab.core.variant import Precision, Target, Variant
+from rtlab.core.variant import Precision, Rewrite, Target, Variant
 from rtlab.errors import RtlabError, VariantError
 
 #: What can be varied, and how a button says it.
@@ -22,7 +22,10 @@ VARIATIONS: Mapping[str, str] = {
     "tf32": "TF32 on and off",
     "sparsity": "2:4 sparse weights",
     "compilers": "Other releases of the compiler",
+    "pairs": "Without its own Q/DQ",
 }
+#: What only some models have, so that nothing is said of it elsewhere.
+_RARE = frozenset({"pairs"})
 #: The option whose value is a text: a combination of the compiler's own settings (TensorRT 11.1 and later).
 _ROUTE = "build_route"
 #: What to do where nothing would differ, for a choice that somebody can widen.
@@ -30,7 +33,7 @@ _WIDEN = {"compilers": "No other release is here: run rtlab compilers add 1.6, f
 
 
 def variations(
-    name: str, variant: Variant, what: str, targets: Iterable[Target]
+    name: str, variant: Variant, what: str, targets: Iterable[Target], own: Sequence[str] = ()
 ) -> dict[str, dict[str, Any]]:
     """The arguments of ``Study.add`` by the names of the new variants.
 
@@ -40,11 +43,12 @@ def variations(
         what: A key of ``VARIATIONS``, or an option of TensorRT's builder with its value, such as ``max_aux_streams=2``
             or ``build_route=...``, of which ``rtlab compilers list --json`` tells those that a release offers.
         targets: All that the builder compiles for.
+        own: The nodes that the model itself quantizes.
 
     Raises:
         VariantError: there is no such choice, or nothing of it would differ from the variant.
     """
-    made = _made(variant, what, targets)
+    made = _made(variant, what, targets, own)
     if not made:
         raise VariantError(
             f'Cannot vary "{what}" of "{name}": nothing would differ. '
@@ -53,15 +57,21 @@ def variations(
     return {f"{name} {label}": {**given(variant), **changes} for label, changes in made.items()}
 
 
-def offered(name: str, variant: Variant, facts: Facts | None) -> dict[str, tuple[str, str]]:
-    """What can be varied of a variant: by choice the label of a button, and why it cannot be had."""
+def offered(
+    name: str, variant: Variant, facts: Facts | None, own: Sequence[str] = ()
+) -> dict[str, tuple[str, str]]:
+    """What can be varied of a variant: by choice the label of a button, and why it cannot be had.
+
+    ``own`` are the nodes that the model itself quantizes.
+    """
+    kinds = {w: label for w, label in VARIATIONS.items() if own or w not in _RARE}
     if facts is not None and facts.recorded:
-        return {w: (label, "It was read from files of another machine") for w, label in VARIATIONS.items()}
+        return {w: (label, "It was read from files of another machine") for w, label in kinds.items()}
     found = {}
-    for what, label in VARIATIONS.items():
+    for what, label in kinds.items():
         try:
             able = backends.get(builder_for(variant.backend, variant.target)).capabilities()
-            variations(name, variant, what, able.targets)
+            variations(name, variant, what, able.targets, own)
             reason = (
                 "Only a TensorRT builder has options"
                 if what in {"streams", "levels"} and not able.options
@@ -73,7 +83,13 @@ def offered(name: str, variant: Variant, facts: Facts | None) -> dict[str, tuple
     return found
 
 
-def _made(variant: Variant, what: str, targets: Iterable[Target]) -> dict[str, dict[str, Any]]:
+def _made(
+    variant: Variant, what: str, targets: Iterable[Target], own: Sequence[str]
+) -> dict[str, dict[str, Any]]:
+    if what == "pairs":
+        forms = [Rewrite("release", node) for node in own]
+        told = not forms or {*forms} <= {*variant.rewrites}
+        return {} if told else {"without Q/DQ": {"precision": Precision.FP32, "rewrites": forms}}
     if what == "targets":
         return {str(t): {"target": t} for t in targets if t != variant.target}
     if what == "streams":

@@ -1,0 +1,224 @@
+"""The quantization that a model brings along, taken out: what it rounds is then found as that of any variant is."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+from rtlab.core.variant import Precision
+from rtlab.quantize import findings, passes
+from rtlab.quantize.qdq import INT8, QdqPair, QuantizedGraph, nonnegative
+from rtlab.quantize.requantize import Hand
+
+if TYPE_CHECKING:
+    from rtlab.core.finding import Finding
+    from rtlab.core.model import Model
+    from rtlab.quantize.edit import Edit
+
+_FP8_LARGEST = 448.0
+_EIGHT_BIT_FLOATS = frozenset({ir.DataType.FLOAT8E4M3FN, ir.DataType.FLOAT8E4M3FNUZ})
+_PRECISIONS = {
+    **dict.fromkeys(_EIGHT_BIT_FLOATS, Precision.FP8),
+    **dict.fromkeys((ir.DataType.INT4, ir.DataType.UINT4), Precision.INT4),
+    ir.DataType.FLOAT4E2M1: Precision.FP4,
+}
+
+#: Rules of ``findings`` about pairs that round for nothing.
+SURPLUS = frozenset({"chain", "before-activation", "no-int8-kernel", "between", "output", "vector"})
+
+
+def apart(source: Model, emulation: Model) -> tuple[Model, Model]:
+    """A model without its own pairs of QuantizeLinear and DequantizeLinear, and an emulation to compare with it.
+
+    The emulation computes what it did. Where a model has no such pairs, both come back as they are. What was stored
+    as integers stays so: nobody knows the numbers before; so does a pair whose ends have other parameters, which does
+    more than round.
+
+    Args:
+        source: What was prepared.
+        emulation: ``Prepared.emulation`` of it.
+    """
+    if not rounds(source):
+        return source, emulation
+    bare = passes.run(source, [_Spelled(), _Bare(), passes.Infer()], source=True)
+    return bare, passes.run(emulation, [_Spelled()], later=True)
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnPair:
+    """How an input of a node is quantized in the model itself.
+
+    Attributes:
+        pair: The QuantizeLinear of the pair.
+        precision: What it rounds to.
+        amax: The magnitude that it cuts off at, None where it has a scale for each channel, or another type than INT8
+            and FP8.
+        channels: Whether there is a scale for each channel.
+    """
+
+    pair: str
+    precision: Precision
+    amax: float | None
+    channels: bool
+
+
+def rounds(model: Model) -> bool:
+    """Whether a model has pairs that ``apart`` takes out."""
+    some = any(n.op == "QuantizeLinear" for n in model.top)
+    return some and any(_rounds(p) for p in QuantizedGraph(model.ir.graph).pairs.values())
+
+
+def release(edit: Edit, node: str) -> None:
+    """Let a node read what enters its pairs, and the numbers that its stored weights stand for.
+
+    Where it writes an output of the model that is rounded at the last, that is no longer so either.
+    """
+    hand, reading, mine = Hand(edit), QuantizedGraph(edit.graph), edit.nodes[node]
+    for position, value in enumerate(mine.inputs):
+        pair = reading.pairs.get(value) if value is not None else None
+        if pair is None or pair.opaque:
+            continue
+        if pair.q is not None:
+            hand.reroute(mine, position, hand.bare(pair))
+        elif len(reading.readers(pair.out)) == 1:
+            hand.plain(pair)
+    for pair in reading.pairs.values():
+        if _last(pair) is mine:
+            hand.remove(pair)
+    edit.settle()
+
+
+def _last(pair: QdqPair) -> ir.Node | None:
+    """What makes an output of the model that a pair rounds."""
+    return pair.source.producer() if _rounds(pair) and pair.out.is_graph_output() else None
+
+
+def freed(model: Model) -> Model:
+    """A model of which every node is released: the numbers that a calibration observes."""
+    return passes.run(model, [_Freed(quantized(model))], source=True)
+
+
+def quantized(model: Model) -> tuple[str, ...]:
+    """The nodes that pairs of the model itself serve, which ``release`` lets go, in graph order."""
+    if all(n.op != "DequantizeLinear" for n in model.top):
+        return ()
+    pairs = QuantizedGraph(model.ir.graph).pairs.values()
+    readers = {u.node.name for p in pairs if not p.opaque for u in p.out.uses()}
+    return tuple(
+        n.id for n in model.top if n.id in readers and n.op not in {"QuantizeLinear", "DequantizeLinear"}
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Own:
+    """The quantization of a model itself: its pairs, and what is wrong with where they stand.
+
+    Attributes:
+        pairs: What a pair does to a value, by the quantizer that this is in the model without pairs.
+        findings: Pairs that round where nothing is won by it.
+    """
+
+    pairs: Mapping[str, OwnPair] = dataclasses.field(default_factory=dict)
+    findings: tuple[Finding, ...] = ()
+
+    @classmethod
+    def of(cls, model: Model) -> Own:
+        """That of a model; empty where it has none."""
+        found: dict[str, OwnPair] = {}
+        for pair in QuantizedGraph(model.ir.graph).pairs.values():
+            if not _rounds(pair):
+                continue
+            one = OwnPair(pair.id, _precision(pair), _amax(pair), pair.axis is not None)
+            part = "weight" if pair.fixed else "input"
+            found.update({f"{u.node.name}/{part}{u.idx}": one for u in pair.out.uses()})
+            if (maker := _last(pair)) is not None:
+                found[f"{maker.name}/output{pair.source.index()}"] = one
+        return cls(found, tuple(f for f in findings.check(model) if f.rule in SURPLUS) if found else ())
+
+    def wrong(self, quantizer: str) -> Iterator[Finding]:
+        """What is wrong with the pair that this quantizer is."""
+        one = self.pairs.get(quantizer)
+        if one is not None:
+            yield from (f for f in self.findings if f.nodes[0] == one.pair)
+
+
+def _rounds(pair: QdqPair) -> bool:
+    """Whether a pair rounds numbers, and does no more than that."""
+    return pair.q is not None and not pair.opaque
+
+
+def _precision(pair: QdqPair) -> Precision:
+    return _PRECISIONS.get(pair.dtype, Precision.INT8)
+
+
+def _amax(pair: QdqPair) -> float | None:
+    if pair.scale is None or pair.scale.size != 1:
+        return None
+    scale = float(pair.scale.ravel()[0])
+    if pair.dtype in _EIGHT_BIT_FLOATS:
+        return scale * _FP8_LARGEST
+    if pair.dtype not in INT8:
+        return None
+    low, high = (abs(b - int(pair.zero.ravel()[0])) for b in pair.bounds)
+    # INT8 has one more number below zero than above it.
+    return scale * (high if pair.symmetric else max(low, high))
+
+
+class _Spelled:
+    """A Relu in front of each pair that cuts off what is below zero, which changes nothing.
+
+    ONNX Runtime's quantizer leaves the Relu to such a pair: without it the model would be another one.
+    """
+
+    name = "rectifying pairs"
+    notes: tuple[str, ...] = ()
+    needs = ()
+    promises = (passes.INTERFACE,)
+    changes = "nothing"
+
+    def __call__(self, edit: Edit) -> None:
+        """Write them."""
+        hand = Hand(edit)
+        for pair in list(QuantizedGraph(edit.graph).activations):
+            if pair.q is None or not pair.rectifies or nonnegative(pair.q.inputs[0]):
+                continue
+            hand.reroute(pair.q, 0, hand.bare(pair))
+        edit.settle()
+
+
+class _Bare:
+    """No pair that only rounds."""
+
+    name = "without own pairs"
+    notes: tuple[str, ...] = ()
+    needs = ()
+    promises = (passes.INTERFACE,)
+    changes = "what was rounded is not"
+
+    def __call__(self, edit: Edit) -> None:
+        """Take them out."""
+        hand = Hand(edit)
+        for pair in list(QuantizedGraph(edit.graph).pairs.values()):
+            if _rounds(pair):
+                hand.remove(pair)
+        edit.settle()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Freed:
+    """Nodes that read what enters their pairs."""
+
+    nodes: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+    name = "released nodes"
+    needs = ()
+    promises = (passes.INTERFACE, passes.ORDER, passes.TYPES)
+    changes = "what was rounded is not"
+
+    def __call__(self, edit: Edit) -> None:
+        """Let them."""
+        for node in self.nodes:
+            release(edit, node)

@@ -1,0 +1,213 @@
+"""What a model itself has quantized, told apart from the model: bits, thresholds, and places that others know, too."""
+
+from __future__ import annotations
+
+import functools
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+import rtlab
+from rtlab.backends.reference import evaluator
+from rtlab.core.data import CalibrationData
+from rtlab.core.model import Model, wrap
+from rtlab.core.variant import Precision
+from rtlab.errors import VariantError
+from rtlab.quantize import own
+from rtlab.quantize.switched import INPUT, switched
+from tests.planted_faults import quantized
+
+
+def _run(model: Model, feed: dict[str, np.ndarray]) -> np.ndarray:
+    with evaluator().reading(model, tuple(model.outputs)) as run:
+        return np.asarray(run(feed)[model.outputs[0]])
+
+
+@functools.cache
+def _outlier() -> tuple[rtlab.samples.Sample, Model]:
+    """A trained network, and the same as a stranger's file has it: in INT8, by minmax."""
+    sample = rtlab.samples.load("digits_outlier")
+    proto, _ = quantized(sample.model, sample.calibration)
+    return sample, wrap(proto, name="stranger")
+
+
+class _Pictures(CalibrationDataReader):
+    def __init__(self, name: str, pictures: np.ndarray) -> None:
+        self._left = iter([{name: p[None]} for p in pictures])
+
+    def get_next(self) -> dict[str, np.ndarray] | None:
+        return next(self._left, None)
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory: pytest.TempPathFactory) -> Model:
+    """As ONNX Runtime's quantizer writes it: UINT8, a Relu left to the pair behind it, stored weights and biases."""
+    sample = rtlab.samples.load("digits_inception")
+    folder = tmp_path_factory.mktemp("exported")
+    onnx.save(sample.model.proto(), folder / "float.onnx")
+    (name,) = sample.model.inputs
+    pictures = sample.calibration.arrays[name][:32]
+    quantize_static(
+        folder / "float.onnx", folder / "int8.onnx", _Pictures(name, pictures), quant_format=QuantFormat.QDQ,
+        activation_type=QuantType.QUInt8, weight_type=QuantType.QInt8,
+    )  # fmt: skip
+    return rtlab.load(folder / "int8.onnx")
+
+
+@pytest.mark.parametrize("name", ["digits_qat", "digits_qat_misplaced", "exported"])
+def test_switches_give_the_model_and_the_model_without_pairs(
+    name: str, request: pytest.FixtureRequest
+) -> None:
+    model = request.getfixturevalue("exported") if name == "exported" else rtlab.samples.load(name).model
+    source, emulation = own.apart(model, model)
+    made = switched(source, emulation)
+    assert len(made.quantizers) >= 20
+    rng = np.random.default_rng(0)
+    shape = [1 if not isinstance(d, int) else d for d in model.input_shape(model.inputs[0])]
+    feed = {model.inputs[0]: rng.uniform(0, 16, (8, *shape[1:])).astype(np.float32)}
+    every = np.ones(len(made.quantizers), bool)
+    assert np.array_equal(_run(made.model, {**feed, INPUT: every}), _run(model, feed))
+    off, bare = _run(made.model, {**feed, INPUT: ~every}), _run(source, feed)
+    # What ONNX Runtime fuses in one of the graphs alone adds in another order.
+    assert np.abs(off - bare).max() <= 1e-5 * np.abs(bare).max()
+
+
+def test_a_relu_that_was_left_to_a_pair_is_there_without_the_pair(exported: Model) -> None:
+    sample = rtlab.samples.load("digits_inception")
+    source, _ = own.apart(exported, exported)
+    feed = {sample.model.inputs[0]: sample.task.data.arrays[sample.model.inputs[0]][:64]}
+    exact, bare, rounded = (_run(m, feed) for m in (sample.model, source, exported))
+    assert not [n for n in source.top if n.op == "QuantizeLinear"]
+    # Weights stay as they were stored; without the Relus it would be another network.
+    assert np.linalg.norm(bare - exact) < 0.5 * np.linalg.norm(rounded - exact)
+
+
+def test_a_model_without_pairs_is_left_alone() -> None:
+    model = rtlab.samples.load("digits_inception").model
+    assert own.apart(model, model) == (model, model)
+    assert not own.rounds(model)
+    assert own.quantized(model) == ()
+
+
+def test_pairs_tell_where_they_cut_off() -> None:
+    """By hand: INT8 of scale 0.5 cuts off at 63.5, UINT8 of that scale and zero point 128 at 64, of 0 at 127.5."""
+    for zero, amax in ((np.int8(0), 63.5), (np.uint8(128), 64.0), (np.uint8(0), 127.5)):
+        graph = helper.make_graph(
+            [
+                helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], name="Q"),
+                helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], name="DQ"),
+                helper.make_node("MatMul", ["d", "w"], ["y"], name="product"),
+            ],
+            "pair",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 3])],
+            [
+                numpy_helper.from_array(np.float32(0.5), "s"),
+                numpy_helper.from_array(np.array(zero), "z"),
+                numpy_helper.from_array(np.ones((4, 3), np.float32), "w"),
+            ],
+        )
+        model = wrap(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), name="pair")
+        (found,) = own.Own.of(model).pairs.items()
+        assert found == ("product/input0", own.OwnPair("Q", Precision.INT8, amax, channels=False))
+
+
+def test_scales_found_anew_are_those_of_the_model_before_it_was_quantized() -> None:
+    sample, stranger = _outlier()
+    before = rtlab.Study(sample.model, data=sample.calibration).prepare(
+        "x", precision="int8", calibrator="percentile(99.9)"
+    )
+    study = rtlab.Study(stranger, data=sample.calibration)
+    release = [f"release {n}" for n in own.quantized(stranger)]
+    anew = study.prepare("x", precision="int8", calibrator="percentile(99.9)", rewrites=release)
+    assert {v: s.amax for v, s in before.scales.items()} == pytest.approx(
+        {v: s.amax for v, s in anew.scales.items()}, rel=0.05
+    )
+
+
+def test_a_strangers_quantized_model_is_explained_and_repaired() -> None:
+    """digits_outlier by minmax loses 27 points; its depthwise convolutions do, and another scale is the cure."""
+    sample, stranger = _outlier()
+    study = rtlab.Study(stranger, data=sample.calibration, task=sample.task)
+    study.add("theirs", precision="int8", backend="onnxruntime")
+    study.run()
+    right = _run(stranger, dict(sample.task.data.arrays)).argmax(axis=1) == sample.task.labels
+    assert study["theirs"].score.value == pytest.approx(100 * right.mean())
+    told = study.diagnose("theirs")
+    assert {"outlier-channels"} == {f.rule for f in told.findings}
+    assert {f"/blocks/{i}/depthwise/Conv" for i in range(1, 6)} == {f.nodes[0] for f in told.findings}
+    repair = study.repair("theirs")
+    assert repair.enough
+    assert not repair.kept_high
+    assert repair.runs <= 12
+    study.run()
+    assert study["theirs repaired"].score.value > 97
+    # The reference of what it lost is the network before, which nobody gave.
+    (bare,) = study.vary("theirs", "pairs")
+    study.run()
+    plain = _run(sample.model, dict(sample.task.data.arrays)).argmax(axis=1) == sample.task.labels
+    assert study[bare].score.value == pytest.approx(100 * plain.mean(), abs=0.5)
+
+
+def test_a_misplaced_pair_is_put_right_as_a_choice() -> None:
+    sample = rtlab.samples.load("digits_qat_misplaced")
+    study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
+    study.add("theirs", precision="int8", backend="onnxruntime")
+    told = study.diagnose("theirs")
+    places = {f.nodes[0] for f in told.findings} | {f.nodes[1] for f in told.findings}
+    # The sample's script puts a pair in front of each Relu, and one on the output.
+    assert {"logits_QuantizeLinear", "/stem/Conv_output_0_QuantizeLinear"} <= places
+    name = study.treat("theirs")
+    (mended,) = study.variants[name].rewrites
+    assert mended.kind == "mend"
+    made = study.prepare(name)
+    assert mended.node not in {n.id for n in made.model.top if n.op == "QuantizeLinear"} or not [
+        f for f in rtlab.Study(made.model, data=sample.calibration).findings() if f.nodes[0] == mended.node
+    ]
+
+
+def test_what_is_not_quantized_cannot_be_released_or_mended() -> None:
+    sample = rtlab.samples.load("digits_inception")
+    study = rtlab.Study(sample.model, data=sample.calibration)
+    node = next(n.id for n in sample.model.top if n.op == "Conv")
+    for kind, why in (("release", "nothing that the model itself has quantized"), ("mend", "no finding")):
+        with pytest.raises(VariantError, match=why):
+            study.add(kind, rewrites=[f"{kind} {node}"])
+
+
+def test_labels_of_a_quantized_model_are_those_without_its_pairs() -> None:
+    sample, stranger = _outlier()
+    study = rtlab.Study(stranger, data=sample.calibration, task=rtlab.Task(sample.task.data))
+    study.add("theirs", precision="int8", backend="onnxruntime")
+    study.run()
+    feed = dict(sample.task.data.arrays)
+    source, _ = own.apart(stranger, stranger)
+    agree = _run(stranger, feed).argmax(axis=1) == _run(source, feed).argmax(axis=1)
+    assert study["theirs"].score.value == pytest.approx(100 * agree.mean())
+    assert study["theirs"].score.value < 80
+
+
+def test_own_errors_of_a_quantized_model_are_those_of_its_pairs() -> None:
+    """SQNR after the definition, in NumPy, on the samples that were compared."""
+    sample, stranger = _outlier()
+    study = rtlab.Study(stranger, data=sample.calibration, task=sample.task)
+    study.add("theirs", backend="onnxruntime")
+    study.run()
+    found = study["theirs"].accuracy
+    feed = {k: v[:32] for k, v in sample.task.data.arrays.items()}
+    exact, rounded = (_run(m, feed).astype(np.float64) for m in (own.apart(stranger, stranger)[0], stranger))
+    delta = next(d for d in found.values if d.value == stranger.outputs[0])
+    assert delta.sqnr == pytest.approx(
+        10 * np.log10((exact**2).sum() / ((exact - rounded) ** 2).sum()), abs=1e-3
+    )
+
+
+def test_data_of_one_sample_is_enough_to_tell_places() -> None:
+    sample, stranger = _outlier()
+    few = CalibrationData({k: v[:1] for k, v in sample.calibration.arrays.items()}, "one")
+    study = rtlab.Study(stranger, data=few)
+    study.add("theirs", precision="int8", backend="onnxruntime")
+    assert study.sensitivity("theirs").ranking
