@@ -232,7 +232,7 @@ class Choosing(Showing):
         self._derived(
             self.study.vary(name, what),
             progress,
-            compare=what in {"tf32", "sparsity"},
+            compare=what in {"tf32", "sparsity", "pairs"},
             refusals=what == "compilers",
         )
 

@@ -65,9 +65,10 @@ def kept_high(told: Mapping[str, Any], nodes: Iterable[str], own: Collection[str
 
 def anew(told: Mapping[str, Any], nodes: Iterable[str], calibrator: Calibrator) -> dict[str, Any]:
     """The arguments of ``add`` with nodes that the model itself quantizes in INT8 once more, by scales found here."""
-    chosen = tuple(nodes)
-    pins = {**told["precision"], **dict.fromkeys(chosen, Precision.INT8)}
-    return {**_released(told, chosen, chosen), "precision": pins, "calibrator": calibrator}
+    chosen, known = tuple(nodes), told["precision"]
+    # Said only where it is not so already.
+    other = {n: Precision.INT8 for n in chosen if known.get(n, known["*"]) != Precision.INT8}
+    return {**_released(told, chosen, chosen), "precision": {**known, **other}, "calibrator": calibrator}
 
 
 def _released(told: Mapping[str, Any], nodes: Iterable[str], own: Collection[str]) -> dict[str, Any]:
