@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -71,23 +71,26 @@ def rounds(model: Model) -> bool:
     return some and any(_rounds(p) for p in QuantizedGraph(model.ir.graph).pairs.values())
 
 
-def release(edit: Edit, node: str) -> None:
-    """Let a node read what enters its pairs, and the numbers that its stored weights stand for.
+def release(edit: Edit, nodes: Iterable[str]) -> None:
+    """Let nodes read what enters their pairs, and the numbers that their stored weights stand for.
 
-    Where it writes an output of the model that is rounded at the last, that is no longer so either.
+    Where one writes an output of the model that is rounded at the last, that is no longer so either. Relus that were
+    left to pairs are written first, everywhere, so that values have the same names whatever is released.
     """
-    hand, reading, mine = Hand(edit), QuantizedGraph(edit.graph), edit.nodes[node]
-    for position, value in enumerate(mine.inputs):
-        pair = reading.pairs.get(value) if value is not None else None
-        if pair is None or pair.opaque:
-            continue
-        if pair.q is not None:
-            hand.reroute(mine, position, hand.bare(pair))
-        elif len(reading.readers(pair.out)) == 1:
-            hand.plain(pair)
-    for pair in reading.pairs.values():
-        if _last(pair) is mine:
-            hand.remove(pair)
+    _Spelled()(edit)
+    hand, reading, mine = Hand(edit), QuantizedGraph(edit.graph), [edit.nodes[n] for n in nodes]
+    ends = {maker: pair for pair in reading.pairs.values() if (maker := _last(pair)) is not None}
+    for node in mine:
+        for position, value in enumerate(node.inputs):
+            pair = reading.pairs.get(value) if value is not None else None
+            if pair is None or pair.opaque:
+                continue
+            if pair.q is not None:
+                hand.reroute(node, position, hand.bare(pair))
+            elif len(reading.readers(pair.out)) == 1:
+                hand.plain(pair)
+        if node in ends:
+            hand.remove(ends[node])
     edit.settle()
 
 
@@ -183,9 +186,8 @@ class _Spelled:
         """Write them."""
         hand = Hand(edit)
         for pair in list(QuantizedGraph(edit.graph).activations):
-            if pair.q is None or not pair.rectifies or nonnegative(pair.q.inputs[0]):
-                continue
-            hand.reroute(pair.q, 0, hand.bare(pair))
+            if pair.q is not None and pair.rectifies and not nonnegative(pair.q.inputs[0]):
+                hand.reroute(pair.q, 0, hand.bare(pair))
         edit.settle()
 
 
@@ -220,5 +222,4 @@ class _Freed:
 
     def __call__(self, edit: Edit) -> None:
         """Let them."""
-        for node in self.nodes:
-            release(edit, node)
+        release(edit, self.nodes)

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 INT8 = frozenset({ir.DataType.INT8, ir.DataType.UINT8})
+_BOUNDS = {
+    ir.DataType.INT8: (-128, 127), ir.DataType.UINT8: (0, 255),
+    ir.DataType.INT16: (-(2**15), 2**15 - 1), ir.DataType.UINT16: (0, 2**16 - 1),
+}  # fmt: skip
 WEIGHTED = frozenset({"Conv", "ConvTranspose", "Gemm", "MatMul"})
 #: They re-index memory, so they give the same in INT8 as in FP32.
 VIEWS = frozenset({
@@ -81,13 +85,13 @@ class QdqPair:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        """The smallest and the largest integer of its type, for INT8 and UINT8."""
-        return (0, 255) if self.dtype == ir.DataType.UINT8 else (-128, 127)
+        """The smallest and the largest integer of its type, of 8 or 16 bits."""
+        return _BOUNDS[self.dtype]
 
     @property
     def rectifies(self) -> bool:
         """Whether it cuts everything below zero. ONNX Runtime leaves a Relu to such a pair and drops the node."""
-        return self.dtype in INT8 and bool(np.all(self.zero.astype(np.int32) == self.bounds[0]))
+        return self.dtype in _BOUNDS and bool(np.all(self.zero.astype(np.int32) == self.bounds[0]))
 
     def same(self, other: QdqPair) -> bool:
         """Whether both quantize alike."""

@@ -172,12 +172,10 @@ class Rewriting:
         wanted = {i for ids in _mended(model, self.rewrites).values() for i in ids}
         for one in findings.steps(edit, wanted) if wanted else ():
             passes.apply(one, edit)
-        for rewrite in self.rewrites:
-            if rewrite.kind == "mend":
-                continue
-            if rewrite.kind == "release":
-                own.release(edit, rewrite.node)
-            elif rewrite.kind == "fold":
+        if released := [r.node for r in self.rewrites if r.kind == "release"]:
+            own.release(edit, released)
+        for rewrite in (r for r in self.rewrites if r.kind not in OWN):
+            if rewrite.kind == "fold":
                 _fold(edit, rewrite.node)
             elif rewrite.kind == "drop":
                 _drop(edit, rewrite.node)

@@ -111,8 +111,8 @@ def compared(source: Model, emulation: Model) -> tuple[Switch, ...]:
     if not switches:
         raise VariantError(
             f'Cannot switch what rounds in model "{source.name}": nothing of it does. Choose a variant that quantizes '
-            "nodes, or computes some in 16 bits. What the model itself stores as integers nobody knows as it was "
-            "before."
+            "nodes, or computes some in 16 bits. What a model itself computes in integers is told apart once it is "
+            "written as pairs of QuantizeLinear and DequantizeLinear: Study(study.repaired(), ...)."
         )
     return switches
 

@@ -249,8 +249,9 @@ class _Measuring:
         ready = self.result.prepared
         model = ready.reference or job.model
         # Its own pairs round as well: what they do is told against the model without them.
-        model, emulation = own.apart(model, ready.model if self._itself else ready.emulate(self.progress))
-        names = _accuracy.comparable(model, emulation)
+        variant = ready.model if self._itself else ready.emulate(self.progress)
+        model, _ = own.apart(model, variant)
+        names = _accuracy.comparable(model, variant)
         if self._itself:
             batch = next(self._data.batches(self.result.prepared.model, 1))
             made = {*self.runner.unfused(engine, batch, within), *self.result.prepared.model.outputs}
