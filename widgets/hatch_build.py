@@ -16,7 +16,9 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 #: What the bundler makes beside a part for each tab: scripts, and what is to be said of the packages in them.
-MADE = ("core.js", "explorer.js", "graph.js", "inline.js", "loader.js", "report.js", "NOTICES.txt")
+MADE = (
+    "core.js", "explorer.js", "figures.js", "graph.js", "inline.js", "loader.js", "report.js", "NOTICES.txt",
+)  # fmt: skip
 OLDEST_NODE = 20
 
 Program = Callable[..., "subprocess.CompletedProcess[str]"]

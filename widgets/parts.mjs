@@ -174,7 +174,7 @@ export async function scripts() {
       .map(([name, entry]) => part(name, { entryPoints: [entry] })),
   );
   for (const name of BELOW) made.push(await below(name));
-  const whole = { loader: "esm", inline: "iife" };
+  const whole = { loader: "esm", inline: "iife", figures: "esm" };
   for (const [name, format] of Object.entries(whole))
     made.push(await bundled(name, { entryPoints: [`src/${name}.ts`], format }, inner));
   return made;

@@ -14,13 +14,13 @@ from rtlab.documents import commands
 from rtlab.documents.commands import AskPanel, Choice, Command
 from rtlab.documents.contract import FileSent, NetronStarted, Panel, PanelAnswered, PlotlySent
 from rtlab.errors import RtlabError
-from rtlab.explorer import charts as figures
 from rtlab.explorer import netron
 from rtlab.explorer.opening import Opening
 from rtlab.quantize import export
 from rtlab.questions import panels
 from rtlab.questions.scene import Scene
 from rtlab.session import Session
+from rtlab.view import charts as figures
 from rtlab.view import controls as offer
 from rtlab.view.layers import layers_model
 

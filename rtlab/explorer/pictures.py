@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from rtlab import questions
 from rtlab.documents.payload import encode
-from rtlab.explorer import charts
 from rtlab.questions import panels
 from rtlab.questions.scene import Scene
 from rtlab.relation.mapping import placed
+from rtlab.view import charts
 from rtlab.view.contract import EngineView, Later
 from rtlab.view.effects import ranking_of
 from rtlab.view.graph import complete, engine_later
@@ -61,11 +61,7 @@ class EnginePicture:
         """The figures of times and errors."""
         # The figures need what the picture lacks.
         view, _ = self.view, self.later
-        return {
-            "timing": charts.timing(view),
-            "longest": charts.timing(view, longest=True),
-            "accuracy": charts.accuracy(view, compared=questions.accuracy.of(self.result) is not None),
-        }
+        return charts.of(view, self.result)
 
 
 def is_large(result: Facts) -> bool:

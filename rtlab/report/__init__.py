@@ -1,7 +1,7 @@
 """Report: a study as one HTML file that opens from disk, with no network and no kernel.
 
-The file holds the Explorer's own code and every payload that the kernel would send. Charts are left out: Plotly
-would make the file 5 MB larger, and the table shows the same numbers.
+The file holds the Explorer's own code and every payload that the kernel would send, and for its figures the part of
+Plotly that draws bars, lines and pictures: the whole would make it 5 MB larger.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import html
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rtlab.core import files
-from rtlab.documents.contract import Panel
+from rtlab.documents.contract import Figure, Panel
 from rtlab.documents.crossing import plain
 from rtlab.documents.payload import encode
 from rtlab.documents.tabs import Tab
@@ -24,9 +24,9 @@ from rtlab.errors import VariantError
 from rtlab.questions import panels
 from rtlab.questions.cards.picture import Graph
 from rtlab.questions.scene import Scene
-from rtlab.view import chrome
-from rtlab.view.bundle import inlined
-from rtlab.view.contract import EngineView, Saved, SavedVariant
+from rtlab.view import charts, chrome
+from rtlab.view.bundle import figures, inlined
+from rtlab.view.contract import Chip, EngineView, Saved, SavedVariant
 from rtlab.view.effects import ranking_of
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.state import ViewState
@@ -54,6 +54,7 @@ body > p {{ padding: 16px; }}
 <noscript><p>This report draws its graphs with JavaScript, which is switched off in this browser.</p></noscript>
 <div id="report"></div>
 <script type="text/plain" id="saved">{saved}</script>
+<script type="text/plain" id="figures">{figures}</script>
 <script>{script}</script>
 </body>
 </html>
@@ -89,26 +90,70 @@ def saved(study: Snapshot) -> Saved:
             'Plan variants with study.add("fp32"), run study.run(), then write it again.'
         )
     first = chrome.baseline(study)
+    chips = chrome.chips(study, baseline=first)
     return Saved(
         model=study.model.name,
         source=_base64(encode(source_graph(study.model), Graph)),
         answers=_answers(Scene(study), shared=True),
         variants=[_variant(study, name) for name in built],
-        chips=chrome.chips(study, baseline=first),
-        view=ViewState(variant=built[0], baseline=first, tab=Tab("table")),
+        chips=chips,
+        view=_opened(study, built, chips, first),
     )
+
+
+def _opened(study: Snapshot, built: list[str], chips: list[Chip], first: str) -> ViewState:
+    """What a reader should see before all else: the largest drop that the samples can tell, or what is different."""
+    fell = [c for c in chips if c["score_worse"] and c["id"] in study.facts and not c["baseline"]]
+    if fell:
+        worst = min(fell, key=lambda c: c["score_delta"] or 0.0)["id"]
+        segment = {"accuracy": "diagnosis"} if worst in study.diagnoses else {}
+        return ViewState(variant=worst, baseline=first, tab=Tab("accuracy"), settings=segment)
+    others = [n for n in built if n != first]
+    if first and others:
+        return ViewState(variant=others[-1], baseline=first, tab=Tab("compare"))
+    return ViewState(variant=built[0], baseline=first, tab=Tab("timing"))
 
 
 def _variant(study: Snapshot, name: str) -> SavedVariant:
     model, result = study.model, study.facts[name]
-    scene = Scene(study, result)
+    first = study.facts.get(chrome.baseline(study))
+    scene = Scene(study, result, first if first is not result else None)
+    view = engine_view(result, model, ranking_of(study, name))
     return SavedVariant(
         id=name,
-        engine=_base64(encode(engine_view(result, model, ranking_of(study, name)), EngineView)),
+        engine=_base64(encode(view, EngineView)),
         answers=_answers(scene, shared=False),
         status=list(chrome.status(study, name)),
-        panels=[Panel({**panels.answer(p, scene), "figures": []}) for p in panels.offered(model)],
+        panels=[_plain(panels.answer(p, scene)) for p in panels.offered(model)],
+        charts=charts.of(view, result),
     )
+
+
+def _plain(panel: Panel) -> Panel:
+    """A panel whose figures the smaller library draws, too."""
+    drawn = [Figure({**f, "data": [_bars(t) for t in f["data"]]}) for f in panel["figures"]]
+    return Panel({**panel, "figures": drawn})
+
+
+def _bars(trace: dict[str, Any]) -> dict[str, Any]:
+    """A trace without what is for graphics cards, and a waterfall as bars that stand on each other."""
+    kind = trace.get("type")
+    if kind == "scattergl":
+        return {**trace, "type": "scatter"}
+    if kind != "waterfall":
+        return trace
+    level, base, colours = 0.0, [], []
+    lengths = []
+    for value, measure in zip(trace["y"], trace["measure"], strict=True):
+        whole = measure != "relative"
+        base.append(0.0 if whole else level)
+        level = value if whole else level + value
+        lengths.append(value)
+        way = "totals" if whole else "increasing" if value > 0 else "decreasing"
+        colours.append(trace[way]["marker"]["color"])
+    left = {"measure", "decreasing", "increasing", "totals", "connector"}
+    kept = {k: v for k, v in trace.items() if k not in left}
+    return {**kept, "type": "bar", "y": lengths, "base": base, "marker": {"color": colours}}
 
 
 def _answers(scene: Scene, *, shared: bool) -> dict[str, str]:
@@ -121,13 +166,15 @@ def page(content: Saved) -> str:
     script = re.sub(r"<(?=/script|!--)", r"\\x3C", inlined(), flags=re.IGNORECASE)
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     policy = (
-        f"default-src 'none'; script-src 'sha256-{digest}'; worker-src blob:; style-src 'unsafe-inline'; "
-        "base-uri 'none'; form-action 'none'"
+        # What draws figures is unpacked from the file, and imported as a blob of the page's own.
+        f"default-src 'none'; script-src 'sha256-{digest}' blob:; worker-src blob:; img-src data: blob:; "
+        "style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
     )
     name = content["model"].encode("utf-8", "replace").decode("utf-8")
     return _PAGE.format(
         policy=policy,
         title=html.escape(f"{name} · rtlab report"),
+        figures=_base64(figures()),
         # Base64 has no "<", which would be able to end the element.
         saved=_base64(
             gzip.compress(

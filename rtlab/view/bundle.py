@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gzip
 import hashlib
 from pathlib import Path
 
@@ -45,6 +46,16 @@ def parts() -> dict[str, str]:
 def edition() -> str:
     """The digest of all parts: a page keeps those of two installations apart by it."""
     return hashlib.sha256("".join(parts().values()).encode()).hexdigest()[:16]
+
+
+@functools.cache
+def figures() -> bytes:
+    """The library that draws a report's figures, as ``rtlab.view.charts.script`` has the whole of it for a page.
+
+    Raises:
+        Unavailable: a checkout was never built.
+    """
+    return gzip.compress(bundle("figures.js").encode(), compresslevel=9, mtime=0)
 
 
 def inlined() -> str:

@@ -111,7 +111,7 @@ class SavedVariant(TypedDict):
     """A variant in a report: its ``EngineView``, as ``encode`` makes it, in base64.
 
     ``answers`` are what the page draws with code of its own, by the question's name and in the same form, empty where
-    there is none; ``panels`` are those of the first settings, without their figures.
+    there is none; ``panels`` are those of the first settings; ``charts`` are those that the Explorer has, by name.
     """
 
     id: str
@@ -119,6 +119,7 @@ class SavedVariant(TypedDict):
     answers: dict[str, str]
     status: list[Status]
     panels: list[Panel]
+    charts: dict[str, Any]
 
 
 class Saved(TypedDict):

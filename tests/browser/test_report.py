@@ -81,7 +81,10 @@ def test_a_report_is_explored_without_kernel_and_network(report, study) -> None:
     """Click a node, change the variant, click a row: all of it is in the file."""
     opened, scheme = report
     page = opened.page
-    assert "fp32" == page.get_attribute(REPORT, "data-variant")
+    # It opens with what is different, from the baseline on.
+    assert "int8" == page.get_attribute(REPORT, "data-variant")
+    assert "From fp32 to int8" in page.inner_text(f'{REPORT} [data-panel="difference"]')
+    opened.show("fp32")
     assert (scheme == "dark") == ("rt-dark" in page.get_attribute(REPORT, "class"))
     assert [900, 1400] == page.evaluate(
         "() => [document.documentElement.scrollHeight, document.documentElement.scrollWidth]"
@@ -105,6 +108,7 @@ def test_a_report_is_explored_without_kernel_and_network(report, study) -> None:
     assert study["int8"].engine.title in page.inner_text(f"{REPORT} .rt-status")
     opened.picture(f"report-{scheme}-int8")
 
+    page.click(f'{REPORT} [data-tab="table"]')
     layer = study["int8"].engine.layers[-1].id
     page.locator(f"{REPORT} tr[data-layer]").last.click()
     page.wait_for_function(
@@ -117,11 +121,12 @@ def test_a_report_is_explored_without_kernel_and_network(report, study) -> None:
 
 
 def test_a_report_has_the_errors_of_each_value_and_what_the_other_tabs_tell(report, study) -> None:
-    """No chart is in the file; the numbers are."""
+    """As a chart, and as a table."""
     opened, scheme = report
     page = opened.page
     opened.show("int8")
     page.click(f'{REPORT} [data-tab="accuracy"]')
+    page.click(f'{REPORT} [data-segment="accuracy"]')
     where = f'{REPORT} [data-panel="accuracy"]'
     page.wait_for_selector(f"{where} tbody td >> nth=0")
     assert study["int8"].accuracy.worst(1)[0].value in page.inner_text(f"{where} tbody")
@@ -140,7 +145,7 @@ def test_what_needs_a_kernel_is_not_offered(report) -> None:
     page = opened.page
     for gone in ("build", "cancel", "model", "precision", "calibrator", "target"):
         assert 0 == page.locator(f'{REPORT} [data-control="{gone}"]').count(), gone
-    assert 0 == page.locator(f"{REPORT} [data-chart]").count()
+    assert 0 == page.locator(f"{REPORT} [data-work]").count()
     assert 0 == page.get_by_label("Netron").count()
     offered = "items => items.map(item => item.dataset.item)"
     page.click(f"{REPORT} [data-chip] >> nth=0 >> .rt-more")
@@ -150,6 +155,34 @@ def test_what_needs_a_kernel_is_not_offered(report) -> None:
     assert {"extract", "netron"}.isdisjoint(page.eval_on_selector_all(f"{REPORT} [data-item]", offered))
     page.keyboard.press("Escape")
     assert "Saved report" in page.inner_text(f"{REPORT} .rt-top")
+
+
+def test_figures_are_drawn_from_the_file(report, study) -> None:
+    """Bars as high as the numbers, clicked as in a notebook; a waterfall that ends where the other engine is."""
+    opened, scheme = report
+    page = opened.page
+    page.wait_for_selector(f'{REPORT} [data-panel="difference"] .js-plotly-plot .bars path')
+    drawn = page.evaluate(
+        "() => document.querySelector('[data-panel=difference] .js-plotly-plot')._fullData[0]"
+        " && (({y, base}) => [[...y], [...base]])("
+        "document.querySelector('[data-panel=difference] .js-plotly-plot').data[0])"
+    )
+    lengths, bases = drawn
+    ends = [b + y for b, y in zip(bases, lengths, strict=True)]
+    assert ends[-2] == pytest.approx(ends[-1], rel=1e-6, abs=1e-6)
+    assert bases[0] == bases[-1] == 0
+    opened.picture(f"report-{scheme}-figures")
+    page.click(f'{REPORT} [data-tab="timing"]')
+    opened.show("fp32")
+    bars = f'{REPORT} [data-chart="timing"] .bars .point path'
+    page.wait_for_selector(bars)
+    assert page.locator(bars).count() == len(study["fp32"].engine.layers)
+    page.locator(bars).first.click(force=True)
+    page.wait_for_function(
+        "() => JSON.parse(document.querySelector('.rt-explorer').dataset.layers).length > 0"
+    )
+    assert [] == opened.fetched
+    assert [] == opened.errors
 
 
 def test_it_fills_the_window(report) -> None:

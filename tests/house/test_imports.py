@@ -30,7 +30,7 @@ CONFINED = {
     # The bar that long work shows below a cell.
     "ipywidgets": ({"explorer", "session"}, False),
     "anywidget": ({"explorer"}, False),
-    "plotly": ({"explorer", "report"}, False),
+    "plotly": ({"view"}, False),
     "dask": (set(), True),
     "distributed": (set(), True),
 }

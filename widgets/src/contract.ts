@@ -591,13 +591,14 @@ export interface Status {
   warning: boolean;
 }
 
-/** A variant in a report: its ``EngineView``, as ``encode`` makes it, in base64. ``answers`` are what the page draws with code of its own, by the question's name and in the same form, empty where there is none; ``panels`` are those of the first settings, without their figures. */
+/** A variant in a report: its ``EngineView``, as ``encode`` makes it, in base64. ``answers`` are what the page draws with code of its own, by the question's name and in the same form, empty where there is none; ``panels`` are those of the first settings; ``charts`` are those that the Explorer has, by name. */
 export interface SavedVariant {
   id: string;
   engine: string;
   answers: Record<string, string>;
   status: Status[];
   panels: Panel[];
+  charts: Record<string, unknown>;
 }
 
 /** All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64. ``answers`` are those of ``SavedVariant`` that are the same for every variant. */

@@ -172,8 +172,8 @@ export class ExplorerState {
       const offered = saved ? saved[view.value.variant] : engine.value?.panels;
       return pageOf(view.value, {
         offered: offered ?? [],
-        charts: !this.saved,
         narrow: !this.roomy.value,
+        live: !this.saved,
         calibrated: this.calibration.value !== null,
       });
     });

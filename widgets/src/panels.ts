@@ -21,10 +21,10 @@ export const declared = (name: Tab): Declared => TABS.find((tab) => tab.name ===
 /** What there is to show. */
 export interface Stock {
   offered: readonly PanelName[];
-  /** Plotly draws charts; a report comes without it. */
-  charts: boolean;
   /** The accuracy chart has no room beside the other. */
   narrow: boolean;
+  /** A kernel stands behind the view; a report has none. */
+  live: boolean;
   calibrated: boolean;
 }
 
@@ -37,22 +37,22 @@ export interface Page {
 }
 
 export function pageOf({ tab, settings }: Pick<ViewState, "tab" | "settings">, stock: Stock): Page {
-  const { offered, charts, narrow, calibrated } = stock;
+  const { offered, narrow, live, calibrated } = stock;
   const segmentsOf = (name: Tab): Segment[] => {
-    const asked = declared(name).panels.filter((one) =>
-      // The chart of the errors stands where a report has them as a table.
-      drawnHere(one) ? charts : offered.includes(one) && !(one === "accuracy" && charts),
+    const asked = declared(name).panels.filter(
+      (one) =>
+        // The chart of the errors stands in the place of their table, which a reader may want as well.
+        drawnHere(one) || (offered.includes(one) && !(one === "accuracy" && live)),
     );
     // Alone it stands beside the chart of the layers, where there is room.
     return narrow || asked.some((one) => one !== "errors") ? asked : [];
   };
   const there = (name: Tab): boolean => {
-    if (name === "calibration") return charts || calibrated;
+    if (name === "calibration") return live || calibrated;
     return !declared(name).panels.length || segmentsOf(name).length > 0;
   };
   const tabs = TABS.map(({ name }) => name).filter(there);
-  // A report opens with what it tells of every layer.
-  const shown = tabs.includes(tab) ? tab : charts ? tabs[0]! : "table";
+  const shown = tabs.includes(tab) ? tab : tabs[0]!;
   const segments = segmentsOf(shown);
   return {
     tabs,

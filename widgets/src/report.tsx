@@ -9,7 +9,8 @@ import type { ExplorerTraits } from "./traits";
 /** The Explorer as the whole page, on what the file holds. */
 async function draw(el: HTMLElement, parts: Parts): Promise<void> {
   const packed = fromBase64(document.getElementById("saved")!.textContent!);
-  const model = new StaticModel((await gunzip(packed).json()) as Saved);
+  const plotly = fromBase64(document.getElementById("figures")!.textContent!);
+  const model = new StaticModel((await gunzip(packed).json()) as Saved, plotly);
   const fill = (): void => model.set("height", window.innerHeight);
   fill();
   window.addEventListener("resize", fill);

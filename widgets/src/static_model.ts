@@ -4,8 +4,9 @@ import type { ExplorerTraits } from "./traits";
 
 type Listener = (...told: unknown[]) => void;
 
-/** Without its figures and what a kernel would answer, a panel may have nothing left to tell. */
-const told = ({ facts, rows }: Panel): boolean => facts.length > 0 || rows.length > 0;
+/** Without what a kernel would answer, a panel may have nothing left to tell. */
+const told = ({ facts, rows, figures }: Panel): boolean =>
+  facts.length > 0 || rows.length > 0 || figures.length > 0;
 
 /**
  * The widget model of a report: what the kernel would hold, from the snapshot in the file. It answers the commands
@@ -13,11 +14,14 @@ const told = ({ facts, rows }: Panel): boolean => facts.length > 0 || rows.lengt
  */
 export class StaticModel {
   readonly #saved: Saved;
+  readonly #plotly: Uint8Array<ArrayBuffer>;
   readonly #state: ExplorerTraits;
   readonly #listeners = new Map<string, Set<Listener>>();
 
-  constructor(saved: Saved) {
+  /** `plotly` is the library of the figures, as a kernel would send it. */
+  constructor(saved: Saved, plotly: Uint8Array<ArrayBuffer>) {
     this.#saved = saved;
+    this.#plotly = plotly;
     this.#state = {
       saved: Object.fromEntries(
         saved.variants.map(({ id, panels }) => [id, panels.filter(told).map(({ name }) => name)]),
@@ -80,6 +84,10 @@ export class StaticModel {
   send(command: Command): void {
     if (command.type === "show") this.#show(command.variant);
     if (command.type === "panel") this.#answer(command);
+    if (command.type === "plotly") {
+      const { buffer, byteOffset, byteLength } = this.#plotly;
+      this.#later({ type: "plotly" }, new DataView(buffer, byteOffset, byteLength));
+    }
     if (command.type === "compare") {
       const variant = this.#variant(command.variant);
       this.set("other", variant ? fromBase64(variant.engine) : new Uint8Array());
@@ -91,6 +99,7 @@ export class StaticModel {
     const variant = this.#variant(id);
     if (!variant) return;
     this.set("engine", fromBase64(variant.engine));
+    this.set("charts", variant.charts as ExplorerTraits["charts"]);
     this.#answers(variant.answers);
     this.set("view", { ...this.#state.view, variant: id });
     this.set("status", variant.status);
@@ -108,9 +117,12 @@ export class StaticModel {
 
   #answer({ id, panel: wanted, variant }: AskPanel): void {
     const panel = this.#variant(variant)?.panels.find(({ name }) => name === wanted);
-    // As the kernel's, the answer comes after the question has been put.
-    if (panel)
-      queueMicrotask(() => this.#tell("msg:custom", { type: "answer", id, panel } satisfies Reply, []));
+    if (panel) this.#later({ type: "answer", id, panel });
+  }
+
+  /** As the kernel's, an answer comes after the question has been put. */
+  #later(reply: Reply, ...buffers: DataView[]): void {
+    queueMicrotask(() => this.#tell("msg:custom", reply, buffers));
   }
 
   #tell(event: string, ...words: unknown[]): void {

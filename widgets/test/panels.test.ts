@@ -24,8 +24,8 @@ describe("the tabs", () => {
       "schedule",
       "formulations",
     ],
-    charts: true,
     narrow: false,
+    live: true,
     calibrated: false,
   };
   const tabs = (stock: Partial<Stock>) => pageOf({ tab: "timing", settings: {} }, { ...all, ...stock }).tabs;
@@ -48,13 +48,17 @@ describe("the tabs", () => {
     expect(true).toBe(tabs({ narrow: true }).includes("accuracy"));
   });
 
-  it("of a report are what it holds, the table of layers in front", () => {
-    const saved = { charts: false, narrow: true, offered: ["memory" as const, "roofline" as const] };
-    expect(["timing", "memory", "engine", "build", "findings", "table"]).toEqual(tabs(saved));
+  it("of a report are what it holds, calibration only where there was one", () => {
+    const saved = { live: false, narrow: true, offered: ["memory" as const, "roofline" as const] };
+    expect(["timing", "memory", "accuracy", "engine", "build", "findings", "table"].sort()).toEqual(
+      tabs(saved).sort(),
+    );
     const page = pageOf({ tab: "streams", settings: {} }, { ...all, ...saved });
-    expect(["table", null]).toEqual([page.tab, page.segment]);
-    // A notebook has a chart of the errors, and draws no second panel of them.
-    expect(true).toBe(tabs({ ...saved, offered: ["accuracy"] }).includes("accuracy"));
+    expect(["timing", "layers"]).toEqual([page.tab, page.segment]);
+    expect(["errors", "accuracy"]).toEqual(
+      pageOf({ tab: "accuracy", settings: {} }, { ...all, ...saved, offered: ["accuracy"] }).segments,
+    );
+    // A notebook has a chart of the errors, and no second panel of them.
     expect(false).toBe(tabs({ offered: [...all.offered, "accuracy"] }).includes("accuracy"));
     expect(["errors"]).toEqual(
       pageOf({ tab: "accuracy", settings: {} }, { ...all, narrow: true, offered: ["accuracy"] }).segments,
@@ -62,7 +66,9 @@ describe("the tabs", () => {
     // With other panels it is one of them, wherever there is room.
     const several = pageOf({ tab: "accuracy", settings: {} }, { ...all, offered: ["accuracy", "diagnosis"] });
     expect(["accuracy", ["errors", "diagnosis"]]).toEqual([several.tab, several.segments]);
-    expect(["roofline"]).toEqual(pageOf({ tab: "timing", settings: {} }, { ...all, ...saved }).segments);
+    expect(["layers", "roofline"]).toEqual(
+      pageOf({ tab: "timing", settings: {} }, { ...all, ...saved }).segments,
+    );
   });
 
   it("remember which of their panels was in front, as long as there is one", () => {

@@ -9,6 +9,8 @@ import { box, engineView, graph, packed, panel, story } from "./payloads";
 
 const base64 = async (value: unknown): Promise<string> => btoa(String.fromCharCode(...(await packed(value))));
 
+const PLOTLY = new Uint8Array([1, 2, 3]);
+
 /** A model of one node, which is in layer A of one variant and in layer B of the other. */
 async function saved(): Promise<Saved> {
   const variant = async (id: string, layer: string) => ({
@@ -23,6 +25,7 @@ async function saved(): Promise<Saved> {
     answers: { build: layer === "A" ? await base64(story({ title: id })) : "" },
     status: [{ origin: "reported" as const, text: `compiled: ${id}`, warning: false }],
     panels: [],
+    charts: { timing: { data: [{ ids: [layer] }], layout: {} } },
   });
   return {
     model: "tiny",
@@ -44,7 +47,7 @@ async function saved(): Promise<Saved> {
 describe("the model of a report", () => {
   it("lets the views switch variants as the kernel does", async () => {
     // The selected node stays, its layer is another: comparing is what a report is for.
-    const model = new StaticModel(await saved());
+    const model = new StaticModel(await saved(), PLOTLY);
     const end = new AbortController();
     const study = new Study(model as unknown as AnyModel<GraphTraits>, end.signal);
     await vi.waitUntil(() => study.pending.value === 0);
@@ -64,7 +67,7 @@ describe("the model of a report", () => {
 
   it("puts a second engine beside the first, and takes it away", async () => {
     // Two variants side by side need no kernel.
-    const model = new StaticModel(await saved());
+    const model = new StaticModel(await saved(), PLOTLY);
     const end = new AbortController();
     const study = new Study(model as unknown as AnyModel<GraphTraits>, end.signal);
     await vi.waitUntil(() => study.pending.value === 0);
@@ -85,13 +88,16 @@ describe("the model of a report", () => {
   it("holds what calibration saw, whatever variant is shown", async () => {
     // The histograms of a report are those of the study; a study that observed nothing has none.
     const calibration = { samples: 512, values: [] };
-    const model = new StaticModel({
-      ...(await saved()),
-      answers: { calibration: await base64(calibration) },
-    });
+    const model = new StaticModel(
+      {
+        ...(await saved()),
+        answers: { calibration: await base64(calibration) },
+      },
+      PLOTLY,
+    );
     model.send({ type: "show", variant: "__proto__" });
     expect(calibration).toEqual(await decode(model.get("calibration_answer")));
-    expect(null).toBe(await decode(new StaticModel(await saved()).get("calibration_answer")));
+    expect(null).toBe(await decode(new StaticModel(await saved(), PLOTLY).get("calibration_answer")));
   });
 
   it("answers for the panels that it holds, and offers those that have something to tell", async () => {
@@ -99,7 +105,7 @@ describe("the model of a report", () => {
     const held = await saved();
     const facts = [{ key: "Peak", value: "8 kB", origin: "estimated" as const, note: "" }];
     held.variants[0]!.panels = [panel({ name: "memory", facts }), panel({ name: "batches" })];
-    const model = new StaticModel(held);
+    const model = new StaticModel(held, PLOTLY);
     expect(["memory"]).toEqual(model.get("saved")?.fp32);
     const told: unknown[] = [];
     model.on("msg:custom", (message) => told.push(message));
@@ -113,9 +119,22 @@ describe("the model of a report", () => {
     expect([{ type: "answer", id: "memory.7", panel: held.variants[0]!.panels[0] }]).toEqual(told);
   });
 
+  it("draws the figures of the variant shown with the library that the file brings along", async () => {
+    const model = new StaticModel(await saved(), PLOTLY);
+    expect(model.get("charts")).toMatchObject({ timing: { data: [{ ids: ["A"] }] } });
+    model.send({ type: "show", variant: "__proto__" });
+    expect(model.get("charts")).toMatchObject({ timing: { data: [{ ids: ["B"] }] } });
+    const sent: [unknown, DataView[]][] = [];
+    model.on("msg:custom", (message, buffers) => sent.push([message, buffers as DataView[]]));
+    model.send({ type: "plotly" });
+    await Promise.resolve();
+    expect({ type: "plotly" }).toEqual(sent[0]![0]);
+    expect(2).toBe(sent[0]![1][0]!.getUint8(1));
+  });
+
   it("leaves everything as it is when a command needs a kernel or a variant is not there", async () => {
     // What the views still send must do no harm.
-    const model = new StaticModel(await saved());
+    const model = new StaticModel(await saved(), PLOTLY);
     const before = [model.get("engine"), model.get("view"), model.get("chips")];
     model.send({ type: "build", choice: model.get("choice") });
     model.send({ type: "remove", variant: "fp32" });
@@ -125,7 +144,7 @@ describe("the model of a report", () => {
 
   it("tells each listener until it leaves", async () => {
     // A listener that takes itself off must not cost another its turn.
-    const model = new StaticModel(await saved());
+    const model = new StaticModel(await saved(), PLOTLY);
     const told: string[] = [];
     const once = (): void => {
       told.push("once");

@@ -9,9 +9,9 @@ import plotly.graph_objects as go
 import pytest
 
 from rtlab import CalibrationData, Study
-from rtlab.explorer import charts
 from rtlab.questions.cards.picture import OpChip, Overlay, OverlayValue
 from rtlab.testing import tiny_model
+from rtlab.view import charts
 from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view
 

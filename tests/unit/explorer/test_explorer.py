@@ -375,7 +375,7 @@ def test_building_one_again_while_another_builds_loses_neither() -> None:
             "Cannot build the change: ",
         ),
         (commands.StartWork("only", "fp32", {"samples": "1"}), "study.Study.only", "Cannot choose samples: "),
-        (commands.FetchPlotly(), "explorer.charts.script", "Cannot send the charts: "),
+        (commands.FetchPlotly(), "view.charts.script", "Cannot send the charts: "),
     ],
     ids=lambda given: getattr(given, "doing", None),
 )

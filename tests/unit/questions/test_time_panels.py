@@ -574,9 +574,8 @@ def test_variants_for_a_gpu_are_compared_by_their_estimates_first(gpu) -> None:
 @rtx
 def test_the_first_number_of_a_gpu_variant_is_the_estimate_for_its_gpu(gpu) -> None:
     """On the chip, in the table, on the cards and in the chart; what the CPU took comes second."""
-    from rtlab.explorer import charts
     from rtlab.report import saved
-    from rtlab.view import chrome
+    from rtlab.view import charts, chrome
     from rtlab.view.graph import engine_view
 
     result = gpu["int8"]

@@ -13,10 +13,9 @@ from rtlab.backends.files.recognise import holds_arrays
 from rtlab.documents.commands import OpenNamed, ReadDropped
 from rtlab.documents.payload import decode
 from rtlab.errors import CalibrationError
-from rtlab.explorer import charts
 from rtlab.report import saved
 from rtlab.testing import tiny_model
-from rtlab.view import chrome
+from rtlab.view import charts, chrome
 from rtlab.view.document import document
 from rtlab.view.graph import engine_view
 

@@ -41,7 +41,6 @@ export default function Analysis({ explorer, name, choice }: Props) {
         <h4>{panel?.title}</h4>
         <p class="rt-quiet" title={panel?.lead ?? ""}>
           {panel?.lead}
-          {panel && explorer.saved && " A notebook draws the figure."}
         </p>
         <span role="status" class="rt-working">
           {words && (explorer.waits.value ? "Waiting for the kernel …" : "Working it out …")}

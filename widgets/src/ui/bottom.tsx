@@ -17,7 +17,7 @@ export function Bottom({ explorer, height }: { explorer: ExplorerState; height: 
   const order = explorer.study.view.value.settings[ORDER] === "time" ? "time" : "step";
   const { label, panels, part } = declared(tab);
   const late = panels.length && (!segment || drawnHere(segment)) ? "" : part;
-  const wide = !explorer.saved && explorer.roomy.value;
+  const wide = explorer.roomy.value;
   const choice = segments.length > 1 && segment && (
     <TabList
       class="rt-segments rt-small rt-parts"
@@ -45,7 +45,7 @@ export function Bottom({ explorer, height }: { explorer: ExplorerState; height: 
           {segment === "layers" && (
             <div class="rt-caption">
               {choice}
-              {!explorer.saved && explorer.study.engine.value && (
+              {explorer.study.engine.value && (
                 <TabList
                   class="rt-segments rt-small rt-parts"
                   mark="order"
@@ -68,16 +68,14 @@ export function Bottom({ explorer, height }: { explorer: ExplorerState; height: 
           {tab === "accuracy" && segment !== "errors" && (
             <Standings explorer={explorer} stages={["compared", "scored"]} />
           )}
-          {!explorer.saved && (
-            <LayerChart
-              explorer={explorer}
-              name="timing"
-              figure={order === "time" ? "longest" : "timing"}
-              hidden={segment !== "layers"}
-            />
-          )}
-          {!explorer.saved && <RandomBanner explorer={explorer} hidden={segment !== "errors"} />}
-          {!explorer.saved && segment === "errors" && (
+          <LayerChart
+            explorer={explorer}
+            name="timing"
+            figure={order === "time" ? "longest" : "timing"}
+            hidden={segment !== "layers"}
+          />
+          <RandomBanner explorer={explorer} hidden={segment !== "errors"} />
+          {segment === "errors" && (
             <LayerChart explorer={explorer} name="accuracy" hidden={uncompared(explorer)} />
           )}
           {late && (

@@ -7,12 +7,12 @@ import pytest
 from rtlab import Study
 from rtlab.cli import main
 from rtlab.core.engine import Layer
-from rtlab.explorer import charts
 from rtlab.questions.cards import card as cards
 from rtlab.questions.panels import answer
 from rtlab.questions.scene import Scene
 from rtlab.relation.mapping import placed
 from rtlab.samples import load
+from rtlab.view import charts
 from rtlab.view.document import document
 from rtlab.view.graph import engine_view
 

@@ -13,6 +13,7 @@ import gzip
 from typing import Any
 
 from rtlab.core.data import RANDOM
+from rtlab.core.facts import Facts
 from rtlab.documents.figure import FAINT, MAIN, OTHER, SIGNS, layout
 from rtlab.questions.cards.card import name
 from rtlab.view.contract import EngineView
@@ -60,6 +61,15 @@ def brief(bar: Bar, most: int = 13) -> str:
     """A name below a bar, set close and cut where there is no room for all of it."""
     close = bar.label.replace(" · ", "·")
     return close if len(close) <= most else f"{close[: most - 1]}…"
+
+
+def of(view: EngineView, result: Facts) -> dict[str, Any]:
+    """The figures of times and errors, by name; the picture has all its numbers."""
+    return {
+        "timing": timing(view),
+        "longest": timing(view, longest=True),
+        "accuracy": accuracy(view, compared=result.errors is not None),
+    }
 
 
 def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
@@ -206,7 +216,8 @@ def _empty(title: str) -> dict[str, Any]:
 def script() -> bytes:
     """Plotly as a gzipped ES module with the library as its default export.
 
-    It is the script that Python's plotly package carries; the page asks for it when it draws the first chart.
+    It is the script that Python's plotly package carries; the page asks for it when it draws the first chart. A report
+    brings a smaller one along.
     """
     from plotly.offline import get_plotlyjs
 
