@@ -85,7 +85,7 @@ def test_the_wheel_carries_notebooks_samples_and_bundles(wheel):
 
     assert wanted <= names
     made = {Path(n).stem for n in bundles}
-    assert {"core", "explorer", "graph", "inline", "loader", "report", *tabs} == made
+    assert {"core", "explorer", "figures", "graph", "inline", "loader", "report", *tabs} == made
     assert [] == [n for n in names if "node_modules" in n or n.startswith(("tests/", "widgets/"))]
 
 
@@ -101,16 +101,18 @@ def test_the_wheel_says_under_which_licences_it_comes(wheel):
     lock = json.loads((ROOT / "widgets" / "package-lock.json").read_text())["packages"]
     told = archive.read("rtlab/static/NOTICES.txt").decode()
     # What each bundle imports, seen in its sources; signals brings its core.
-    carried = {"preact", "@preact/signals", "@preact/signals-core"}
-    for name in carried:
+    carried, drawing = {"preact", "@preact/signals", "@preact/signals-core"}, "plotly.js-cartesian-dist-min"
+    for name in (*carried, drawing):
         assert f"\n{name} {lock[f'node_modules/{name}']['version']}\n" in told
-    assert len(carried) == told.count("Permission is hereby granted") == told.count("Copyright (c)")
+    assert len(carried) + 1 == told.count("Permission is hereby granted") == told.count("Copyright (c)")
     head = archive.read("rtlab/static/core.js").decode().split("*/")[0]
     assert carried == set(re.findall(r"^(\S+) \S+ \(MIT\), Copyright \(c\) ", head, re.MULTILINE))
     assert "Permission is hereby granted" in head
+    assert f"{drawing} " in archive.read("rtlab/static/figures.js").decode().split("*/")[0]
     # What stands on the core carries nobody's, nor does what a saved notebook keeps.
+    others = ("/core.js", "/figures.js")
     for name in names:
-        if name.startswith("rtlab/static/") and name.endswith(".js") and not name.endswith("/core.js"):
+        if name.startswith("rtlab/static/") and name.endswith(".js") and not name.endswith(others):
             assert "Copyright" not in archive.read(name).decode()
 
 
