@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from rtlab.cli import compilers, opening, printing
+from rtlab.cli import checking, compilers, opening, printing
 from rtlab.cli.arguments import FILES, parser
 from rtlab.cli.notebooks import lab
 from rtlab.errors import RtlabError, VariantError, boundary, see_room
@@ -41,6 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "repair": _repair,
             "prepare": _prepare,
             "report": _report,
+            "check": checking.run,
             "backends": _backends,
             "compilers": compilers.run,
             "doctor": _doctor,

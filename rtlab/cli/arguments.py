@@ -6,6 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from rtlab.cli import checking
 from rtlab.core.stage import BUDGET_S
 from rtlab.core.variant import Method
 
@@ -90,7 +91,7 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
     _why_arguments(commands)
     _bisect_arguments(commands)
     _advise_arguments(commands)
-    for accuracy in (_sensitivity_arguments, _repair_arguments):
+    for accuracy in (_sensitivity_arguments, _repair_arguments, _check_arguments):
         accuracy(commands)
     _rules_arguments(commands)
 
@@ -284,6 +285,14 @@ def _repair_arguments(commands: Any) -> None:
     )
     _release_argument(asked)
     asked.set_defaults(no_run=True, budget=BUDGET_S)
+
+
+def _check_arguments(commands: Any) -> None:
+    held = commands.add_parser("check", **checking.PARSER)
+    held.add_argument("--precision", default="int8", help=f"{_PRECISIONS} (default: %(default)s)")
+    _model_arguments(held)
+    _build_arguments(held)
+    checking.arguments(held)
 
 
 def _rules_arguments(commands: Any) -> None:

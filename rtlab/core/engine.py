@@ -34,6 +34,8 @@ DTYPES = {
     "FP4": "fp4",
     "FP4E2M1": "fp4",
 }
+#: Floating and quantized types, by how much a value of each can tell.
+NARROWEST_FIRST = ("fp4", "int4", "fp8", "int8", "fp16", "bf16", "tf32", "fp32")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,8 +92,7 @@ class Layer:
 
 @functools.lru_cache(1024)
 def _narrowest(types: tuple[str, ...]) -> str:
-    order = ("fp4", "int4", "fp8", "int8", "fp16", "bf16", "tf32", "fp32")
-    return next((p for p in order if p in types), min(types, default=""))
+    return next((p for p in NARROWEST_FIRST if p in types), min(types, default=""))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -25,6 +25,7 @@ from rtlab.quantize.sparsity import SparseWeight
 from rtlab.questions.findings.listed import beside
 from rtlab.questions.releases import Releases
 from rtlab.questions.snapshot import Snapshot
+from rtlab.session.checking import Checks
 from rtlab.session.diagnosing import Diagnoses
 from rtlab.session.observer import observe_values
 from rtlab.session.recordings import Recordings
@@ -35,7 +36,7 @@ from rtlab.session.watching import watching
 R = TypeVar("R")
 
 
-class Session(Replays[R], Recordings[R], Diagnoses[R], Selecting[R]):
+class Session(Replays[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R]):
     """One model, several variants. ``R`` is how it hands out what is known of one: ``rtlab.Result`` in a notebook.
 
     Args:

@@ -1,0 +1,158 @@
+"""``rtlab check``: exit codes, files and words for pipelines, around ``Study.check``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+from rtlab.cli import opening
+from rtlab.errors import RtlabError
+
+if TYPE_CHECKING:
+    from rtlab.questions.check import CheckResult
+    from rtlab.study import Study
+
+#: Exit codes beside 0 and argparse's 2: a limit could not be checked, which work that failed is too; and it is broken.
+_UNCHECKED, _BROKEN = 1, 3
+#: Seconds that measuring may take: nobody waits at a screen.
+_BUDGET_S = 60.0
+
+PARSER: dict[str, Any] = {
+    "help": "fail a pipeline where a variant loses too much accuracy, time, fusions or precision",
+    "description": "Build a variant, score it beside fp32, time it, and compare it with an earlier check. Times are "
+    "measured here or in files, or estimated for a --target; only those of one kind are compared.",
+    "epilog": "exit codes: 0 all limits hold; 3 a limit is broken; 1 a limit could not be checked, or the work failed; "
+    "2 the command line is wrong",
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The limits, the earlier check, and what is written."""
+    from rtlab.questions.check.row import NOT_WORSE
+
+    parser.add_argument(
+        "--max-drop",
+        type=_limit,
+        default=None,
+        metavar="POINTS",
+        help="how far the score may be worse than fp32, in its unit",
+    )
+    parser.add_argument(
+        "--sure", action="store_true", help="the whole 95 %% interval of the drop has to be within --max-drop"
+    )
+    parser.add_argument(
+        "--max-latency-regression",
+        type=_percent,
+        default=None,
+        metavar="PERCENT",
+        help="how much slower than the earlier check, such as 5%%; not called so within what the times vary by",
+    )
+    parser.add_argument(
+        "--fail-on",
+        action="append",
+        choices=list(NOT_WORSE),
+        default=[],
+        metavar="WHAT",
+        help=f"what may not be worse than in the earlier check at all: {', '.join(NOT_WORSE)}; repeat it for several",
+    )
+    parser.add_argument(
+        "--against", default=None, metavar="B.json", help="an earlier check, as --save wrote it"
+    )
+    parser.add_argument(
+        "--save",
+        default=None,
+        metavar="B.json",
+        help="write what was found for a later check; not where a limit is broken",
+    )
+    parser.add_argument(
+        "--engine",
+        nargs="+",
+        default=None,
+        metavar="FILE",
+        help="check an engine that another machine built of the model, by its files, and build nothing",
+    )
+    parser.add_argument("--junit", default=None, metavar="OUT.xml", help="also write JUnit's XML")
+    parser.add_argument("--markdown", default=None, metavar="OUT.md", help="also write a summary in Markdown")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    parser.set_defaults(budget=_BUDGET_S)
+
+
+def run(given: argparse.Namespace) -> int:
+    """Check, write what was asked for, and tell by the exit code."""
+    from rtlab.core.files import write
+    from rtlab.documents.crossing import plain
+    from rtlab.questions.check import told
+
+    study, name = None, given.precision
+    try:
+        study, name = _opened(given)
+        found = _checked(given, study, name)
+    except RtlabError as error:
+        if given.junit is not None:
+            model = study.model if study is not None else None
+            write(given.junit, told.unfinished(given.model, name, str(error)), what="the XML", model=model)
+        raise
+    for path, made, what in (
+        (given.junit, told.junit, "the XML"),
+        (given.markdown, lambda one: told.markdown(one).encode(), "the summary"),
+    ):
+        if path is not None:
+            write(path, made(found), what=what, model=study.model)
+    if given.json:
+        print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False))
+    else:
+        print(told.text(found))
+        if given.save is not None:
+            print(
+                f"not written, since a limit is broken: {given.save}"
+                if found.broken
+                else f"wrote {given.save}"
+            )
+    return _BROKEN if found.broken else _UNCHECKED if found.unchecked else 0
+
+
+def _opened(given: argparse.Namespace) -> tuple[Study, str]:
+    """The study, and what in it is checked."""
+    if given.no_run and not given.engine:
+        # Layers are compared without a run; a score and a time are told to be missing.
+        given.budget = 0.0
+    if given.engine:
+        study = opening.opened(given)
+        study.read("engine", *given.engine)
+        return study, "engine"
+    study = opening.planned(given, [given.precision])
+    if given.data is not None and given.labels is None and given.metric is None:
+        from rtlab.core.task import Task
+
+        # A sample's own task has other samples; without labels the answers of fp32 count.
+        study.task = Task(study.data)
+    return study, given.precision
+
+
+def _checked(given: argparse.Namespace, study: Study, name: str) -> CheckResult:
+    return study.check(
+        name,
+        max_drop=given.max_drop,
+        max_latency_regression=given.max_latency_regression,
+        against=given.against,
+        fail_on=given.fail_on,
+        sure=given.sure,
+        save=given.save,
+        budget_s=given.budget,
+    )
+
+
+def _limit(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not (math.isfinite(number) and number >= 0):
+        raise argparse.ArgumentTypeError(f'"{text}" is no limit: give a number from 0 upward, such as 0.5')
+    return number
+
+
+def _percent(text: str) -> float:
+    return _limit(text.strip().removesuffix("%").strip())

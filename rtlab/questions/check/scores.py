@@ -1,0 +1,154 @@
+"""How far a score is behind fp32 on the same samples, and how far from that of an earlier check."""
+
+from __future__ import annotations
+
+import math
+
+from rtlab.core.facts import Facts, Score
+from rtlab.core.phrases import many
+from rtlab.core.stage import Stage
+from rtlab.core.uncertainty import FEWEST, Interval, Paired
+from rtlab.questions.check.record import RecordedScore
+from rtlab.questions.check.row import CheckLimits, CheckRow, CheckVerdict
+from rtlab.questions.score import compared
+from rtlab.questions.score.words import CANNOT, difference_words, interval_words, p_words, value_words
+
+_DATA = "Give samples with --data D.npz, and --labels L.npy where there are labels; without, fp32's own answers count."
+_MORE = "Give more samples, so that the interval is narrower, or a larger limit."
+
+
+def accuracy(facts: Facts, fp32: Facts | None, limits: CheckLimits) -> CheckRow:
+    """The score beside that of fp32; ``fp32`` is None where there is none, and ``facts`` itself for fp32."""
+    unit, most = _unit(facts.score), limits.max_drop
+    counted = "point" if most == 1 and unit == "points" else unit
+    limit = "" if most is None else " ".join(filter(None, (f"at most {most:g}", counted, "worse than fp32")))
+    if limits.sure:
+        limit += ", surely"
+    score = facts.score
+    if score is None or fp32 is None or fp32.score is None:
+        found = "no score" if score is None else _told(score)
+        reason = _why(facts, fp32)
+        return CheckRow("accuracy", limit, found, "not checked", reason=reason, remedy=_DATA if limit else "")
+    if fp32 is facts:
+        return CheckRow(
+            "accuracy", limit, "this is fp32 itself", "holds" if limit else "told", "measured", _told(score),
+            value=0.0, bound=limits.max_drop, unit=unit,
+        )  # fmt: skip
+    paired = compared(facts, fp32)
+    drop, ends = _harm(score, fp32.score, paired)
+    words, doubt = _plainly(drop, unit), ""
+    if paired is not None and math.isfinite(drop):
+        # Whether there is any difference is another question than whether it is within the limit.
+        words, _, doubt = difference_words(paired, score, "fp32", tested=False).partition(": ")
+    verdict, reason = _judged(drop, ends, 0 if paired is None else paired.samples, limits, unit)
+    remedy = ""
+    if verdict == "broken":
+        within = limits.max_drop is not None and round(drop, 9) <= limits.max_drop
+        repair = "" if within else "study.diagnose tells why, and rtlab repair MODEL what gives it back."
+        remedy = " ".join(filter(None, (_MORE if reason else "", repair)))
+    detail = [_told(score), f"fp32 {value_words(fp32.score)}"]
+    detail += [f"McNemar {p_words(paired.p)}"] if paired is not None and paired.p is not None else []
+    detail += [f"{doubt} the two apart" if doubt == CANNOT else doubt] if doubt and not reason else []
+    detail += [s.text for f in (facts, fp32) if (s := f.stages.get(Stage.SCORED)) is not None and s.lacks]
+    return CheckRow(
+        "accuracy", limit, words, verdict, "measured", "; ".join(detail), reason, remedy,
+        value=drop, bound=limits.max_drop, unit=unit,
+    )  # fmt: skip
+
+
+def _judged(
+    drop: float, ends: Interval | None, samples: int, limits: CheckLimits, unit: str
+) -> tuple[CheckVerdict, str]:
+    """The verdict, and what the samples can tell of it."""
+    most = limits.max_drop
+    if most is None:
+        return "told", ""
+    # What is exactly at the limit is within it, whatever the last bit says; what is no number is within none.
+    verdict: CheckVerdict = "holds" if round(drop, 9) <= most else "broken"
+    told = f"the drop is {drop:.4g} {unit}".strip()
+    if ends is None:
+        if limits.sure and verdict == "holds":
+            return (
+                "broken",
+                f"{told}, and nothing tells its interval, so that it is not sure to be within the limit",
+            )
+        return verdict, "nothing tells the interval of the drop: the verdict is that of its value"
+    if samples < FEWEST:
+        doubt = f"{many(samples, 'sample is', 'samples are')} too few to conclude anything"
+    elif ends.low <= most < ends.high:
+        doubt = f"{CANNOT} whether the drop is within the limit: {told}, its interval {interval_words(ends)}"
+    else:
+        return verdict, ""
+    if limits.sure:
+        return "broken", f"{doubt}; it has to be sure"
+    return verdict, f"{doubt}; the verdict is that of its value"
+
+
+def _harm(score: Score, fp32: Score, paired: Paired | None) -> tuple[float, Interval | None]:
+    """By how much a score is worse, and the interval of that; more than 0 is worse."""
+    sign = -1.0 if score.higher else 1.0
+    if paired is None:
+        same = score.value == fp32.value
+        return (0.0 if same else sign * (score.value - fp32.value)), None
+    # Two that are infinite are equal.
+    drop = 0.0 if score.value == fp32.value else sign * paired.difference
+    ends = paired.interval
+    if ends is None or not (math.isfinite(ends.low) and math.isfinite(ends.high)):
+        return drop, None
+    low, high = sorted((sign * ends.low, sign * ends.high))
+    return drop, Interval(low, high, ends.method)
+
+
+def _why(facts: Facts, fp32: Facts | None) -> str:
+    """Why there is no score to compare."""
+    if facts.recorded:
+        return "the engine was read from files of another machine, which tell no answers to samples"
+    for one in (facts, fp32):
+        standing = one.stages.get(Stage.SCORED) if one is not None and one.score is None else None
+        if one is not None and standing is not None and standing.text and standing.why != "nothing to do":
+            return f"{one.name}: {standing.text}"
+    return "no samples were given to count a score on"
+
+
+def since(then: RecordedScore | None, score: Score | None) -> CheckRow:
+    """The score beside that of an earlier check; nobody sets a limit for it."""
+    if score is None or then is None:
+        missing = "this check" if score is None else "the earlier check"
+        return CheckRow("score", "", "", "not checked", reason=f"{missing} has no score")
+    if (then.name, then.unit) != (score.name, score.unit):
+        reason = f"it was {then.name} then, and is {score.name} now"
+        return CheckRow("score", "", _told(score), "not checked", "measured", reason=reason)
+    if then.samples != score.samples:
+        reason = f"it was counted on {many(then.samples, 'sample')} then, and on {score.samples} now"
+        return CheckRow("score", "", _told(score), "not checked", "measured", reason=reason)
+    change = score.value - then.value
+    unit = _unit(score)
+    was = Score(then.name, then.value, then.unit, then.samples, then.source)
+    ends = f", {interval_words(then.interval)}" if then.interval is not None else ""
+    words = "as then" if change == 0 else f"{change:+.3g} {unit} since".replace("-", "−").replace("  ", " ")
+    one, other = then.interval, score.interval
+    reason = ""
+    if change and one is not None and other is not None and one.low <= other.high and other.low <= one.high:
+        reason = "the intervals of both overlap"
+    return CheckRow(
+        "score", "", words, "told", "measured", f"{value_words(was)}{ends} then; {_told(score)} now", reason,
+        value=change, unit=unit,
+    )  # fmt: skip
+
+
+def _told(score: Score) -> str:
+    found = score.interval
+    ends = f", {interval_words(found)}" if found is not None else ""
+    return f"{score.name} {value_words(score)}{ends}, {many(score.samples, 'sample')}"
+
+
+def _plainly(drop: float, unit: str) -> str:
+    if drop == 0:
+        return "equal to fp32"
+    if math.isnan(drop):
+        return "not a number beside fp32"
+    return f"{abs(drop):.4g} {unit} {'worse' if not drop < 0 else 'better'} than fp32".replace("  ", " ")
+
+
+def _unit(score: Score | None) -> str:
+    return "points" if score is None or score.unit == "%" else score.unit

@@ -1,0 +1,166 @@
+"""What an inference takes beside an earlier check: compared only where both are from the same place."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Sequence
+
+import numpy as np
+
+from rtlab.core.engine import NOWHERE
+from rtlab.core.facts import Facts
+from rtlab.core.stage import Stage
+from rtlab.documents.numbers import number
+from rtlab.questions import roofline, timing
+from rtlab.questions.check.record import CheckRecord, RecordedTime
+from rtlab.questions.check.row import CheckLimits, CheckRow, CheckVerdict
+from rtlab.questions.difference.diff import Difference
+
+#: How many rounds are timed: the fewest whose second and last but one are at least a 95 % interval of their median.
+ROUNDS = 9
+
+
+def of(facts: Facts, rounds: Sequence[float] = ()) -> RecordedTime | None:
+    """What an inference takes: estimated for the GPU that the engine is for, or else measured; None where untold.
+
+    ``rounds`` are medians in milliseconds of inferences that were timed one round after the other, each in a session
+    of its own: what they vary by is what a time varies by from one check to the next.
+    """
+    found = roofline.estimate(facts)
+    if found is not None and found.estimated is not None:
+        layers = dict(found.milliseconds(facts.engine))
+        return RecordedTime(
+            found.estimated, None, None, "", "estimated", "roofline of rtlab", found.peaks.name, layers
+        )
+    times = timing.of(facts)
+    if times is None:
+        return None
+    own = timing.milliseconds(facts)
+    whole = "" if times.total is not None else ", sum of the layers"
+    held = functools.partial(
+        RecordedTime,
+        origin="measured",
+        source=f"{times.source}{whole}",
+        place=times.device or facts.engine.place,
+        layers=dict(own),
+    )
+    if rounds:
+        low, high = _median_interval(rounds)
+        return held(float(np.median(rounds)), low, high, f"median of {len(rounds)} rounds")
+    if times.inferences > 1:
+        low, high = (float(p) for p in np.percentile(times.samples, [25, 75]))
+        return held(times.shown, low, high, f"quartiles of {times.inferences} inferences")
+    return held(times.shown, None, None, "")
+
+
+def _median_interval(rounds: Sequence[float]) -> tuple[float, float]:
+    """Between what the median of all rounds lies, by the sign test: of nine, 96 % from the second to the eighth.
+
+    So one round that other work has slowed down does not count. Of fewer, all do.
+    """
+    ordered = sorted(rounds)
+    inner = ordered[1:-1] if len(ordered) >= ROUNDS else ordered
+    return inner[0], inner[-1]
+
+
+def told(time: RecordedTime) -> str:
+    """A time and between what it varied."""
+    if time.low is None or time.high is None:
+        return number(time.milliseconds, "ms")
+    return f"{number(time.milliseconds, 'ms')} ({number(time.low, 'ms')} to {number(time.high, 'ms')})"
+
+
+def source(time: RecordedTime) -> str:
+    """Where a time is from, in words."""
+    place = "" if time.place in time.source else time.place
+    return ", ".join(filter(None, (time.origin, time.source, place, time.varied)))
+
+
+def latency(
+    facts: Facts, now: CheckRecord, then: CheckRecord | None, found: Difference | None, limits: CheckLimits
+) -> CheckRow:
+    """The time beside that of an earlier check, and which groups of nodes it went to."""
+    most, time = limits.max_latency_regression, now.time
+    limit = "" if most is None else f"at most {most:g} % slower"
+    if time is None:
+        standing = facts.stages.get(Stage.TIMED)
+        reason = (standing.text if standing is not None else "") or "nothing timed or estimated it"
+        return CheckRow(
+            "latency", limit, "no time", "not checked", None, "", reason,
+            "Give a target that rtlab estimates, or files with times." if limit else "",
+        )  # fmt: skip
+    here, detail = number(time.milliseconds, "ms"), f"{told(time)}; {source(time)}"
+    if then is None:
+        if not limit:
+            return CheckRow("latency", "", here, "told", time.origin, detail)
+        return CheckRow(
+            "latency", limit, here, "not checked", time.origin, detail, "there is no earlier check to compare with",
+            "Give --against with a file that rtlab check --save wrote.",
+        )  # fmt: skip
+    before = then.time
+    reason, remedy = _strangers(now, then)
+    if before is None or reason:
+        return CheckRow(
+            "latency", limit, here, "not checked", time.origin, detail, reason, remedy if limit else ""
+        )
+    # What is exactly at the limit is within it, whatever the last bit says.
+    change = round(100.0 * (time.milliseconds / before.milliseconds - 1), 9)
+    words = f"{round(change, 2) + 0.0:+.3g} %, {number(before.milliseconds, 'ms')} → {here}".replace("-", "−")
+    slower = change > 0 and (time.low is None or before.high is None or time.low > before.high)
+    verdict: CheckVerdict = "told"
+    if most is not None:
+        verdict = "broken" if change > most and slower else "holds"
+        if change > most and not slower:
+            reason = "slower than the limit allows, but within what the times vary by: it is not called a regression"
+        elif change > most and time.low is None and time.origin == "measured":
+            reason = "nothing tells what the times vary by: the verdict is that of their values"
+    return CheckRow(
+        "latency", limit, words, verdict, time.origin, f"{told(before)} then, {told(time)} now; {source(time)}", reason,
+        "rtlab compare tells where the time went." if verdict == "broken" else "",
+        _slower(found) if slower and found is not None else (), change, most, "%",
+    )  # fmt: skip
+
+
+def _strangers(now: CheckRecord, then: CheckRecord) -> tuple[str, str]:
+    """Why two times cannot be compared, and what to do; both empty where they can."""
+    one, two = then.time, now.time
+    if one is None or two is None:
+        return "the earlier check has no time", "Save a new one where it has."
+    again = "Save a new one on this machine, such as from the last release in the same job; estimates for a --target "
+    again += "are the same on every machine."
+    if one.origin != two.origin:
+        return (
+            f"it was {one.origin} then, and is {two.origin} now",
+            f"Check with the same --target and --backend. {again}",
+        )
+    if NOWHERE in {one.place, two.place}:
+        reason = "the files do not tell on which processor it was measured"
+        return reason, "Give the build log or the metadata beside them, then and now."
+    if one.place != two.place:
+        verb = "measured on" if two.origin == "measured" else "estimated for"
+        return f"it was {verb} {one.place} then, and {two.place} now", again
+    if _kind(one.source) != _kind(two.source):
+        return f"it was of {one.source} then, and is of {two.source} now", again
+    if not one.milliseconds > 0:
+        return "the earlier time is 0", again
+    batches = [[t.shape for t in r.engine.inputs] for r in (then, now)]
+    if batches[0] != batches[1]:
+        return "the inputs had other sizes then", "Check the same sizes, --shape, or save a new one."
+    return "", ""
+
+
+def _kind(text: str) -> str:
+    """A source without the release: an upgrade is what a check is to notice."""
+    return re.sub(r"\s*\d+(\.\d+)+\S*", "", text)
+
+
+def _slower(found: Difference) -> tuple[str, ...]:
+    """The groups of nodes that cost most more, where the layers explain the difference."""
+    if found.unexplained:
+        return ()
+    return tuple(
+        f"{g.title}: {number(g.delta, 'ms', signed=True)}, {g.cause}"
+        for g in found.largest(3)
+        if (g.delta or 0.0) > 0
+    )

@@ -1,0 +1,147 @@
+"""Whether a variant keeps what is asked of it, for whoever lets nothing worse pass."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+
+from rtlab.backends.reference import runner_of
+from rtlab.core import files
+from rtlab.core.facts import Facts
+from rtlab.core.protocols import Progress
+from rtlab.core.stage import BUDGET_S, budget_of
+from rtlab.core.variant import Precision
+from rtlab.errors import ReadError, boundary
+from rtlab.questions import check, findings, roofline
+from rtlab.questions.check import CheckResult, record, times
+from rtlab.questions.check.record import CheckRecord
+from rtlab.questions.check.row import CheckLimits, CheckName
+from rtlab.questions.findings.listed import beside
+from rtlab.session.runs import Runs
+from rtlab.session.watching import watching
+
+R = TypeVar("R")
+
+#: Inferences of a round at the least.
+_RUNS = 10
+
+
+class Checks(Runs[R]):
+    """Checks variants."""
+
+    @boundary("check the variant")
+    def check(
+        self,
+        variant: str,
+        *,
+        max_drop: float | None = None,
+        max_latency_regression: float | None = None,
+        against: str | Path | CheckRecord | None = None,
+        fail_on: CheckName | Sequence[CheckName] = (),
+        sure: bool = False,
+        save: str | Path | None = None,
+        budget_s: float = BUDGET_S,
+        progress: Progress | None = None,
+    ) -> CheckResult:
+        """Whether a variant keeps its limits: its score beside fp32, and all else beside an earlier check.
+
+        It is built, timed and scored where it is not yet; so is fp32 where the study has a task and no such variant.
+        What is not limited is told. Nothing is compared that is not of one kind: a time that was measured on another
+        processor, or estimated, is not checked, and the result says so.
+
+        Args:
+            variant: Its name.
+            max_drop: How far its score may be worse than that of fp32, in the unit of the score.
+            max_latency_regression: How much slower it may be than before, in percent. A difference within what the
+                times vary by is not called a regression.
+            against: A file that an earlier check saved, or what it holds.
+            fail_on: What may not be worse than before at all: "fusion", "precision", "findings".
+            sure: Whether the whole interval of the drop has to be within ``max_drop``, and not the drop alone.
+            save: Where to write what was found, for a later check; not written where a limit is broken.
+            budget_s: Seconds that measuring each variant may take.
+            progress: Where to report; the host's reporter by default.
+
+        Raises:
+            VariantError: there is no such variant, a limit is none, or the earlier check is of another model.
+            ReadError: there is no such file, or it is no record of a check.
+            Cancelled: the work was stopped.
+        """
+        planned = self._known(variant, "check")
+        several: Sequence[CheckName] = (fail_on,) if isinstance(fail_on, str) else fail_on
+        limits = CheckLimits(max_drop, max_latency_regression, tuple(several), sure)
+        # Before anything is built: most who mistype a name do it here.
+        then = _opened(against) if isinstance(against, (str, Path)) else against
+        seconds = budget_of(budget_s)
+        with watching(progress) as watched:
+            if variant not in self.facts or self.outdated(variant):
+                self.run([variant], budget_s=seconds, progress=watched)
+            facts = self.facts_of(variant)
+            fp32 = facts if {*planned.precisions} == {Precision.FP32} and not facts.recorded else None
+            if fp32 is None and self.task is not None and not facts.recorded:
+                fp32 = self._plain(facts, seconds, watched)
+            rounds = self._rounds(facts, seconds, watched)
+        facts = self.facts_of(variant)
+        listed = beside(findings.of(facts), facts, self.facts.values())
+        now = check.recorded(facts, listed, rounds, _versions(facts))
+        found = check.judged(facts, fp32, now, then, limits)
+        if save is not None and not found.broken:
+            files.write(save, now.text().encode(), what="the record of a check", model=self.model)
+        return found
+
+    def _plain(self, facts: Facts, seconds: float, progress: Progress) -> Facts:
+        """The variant that a score is compared with, built and scored."""
+        variant = facts.variant
+        known = [
+            n for n, v in self.variants.items()
+            if {*v.precisions} == {Precision.FP32} and not (n in self.facts and self.facts[n].recorded)
+        ]  # fmt: skip
+        scored = [n for n in known if n in self.facts and self.facts[n].score is not None]
+        name = next(iter((*scored, *known)), "")
+        if not name:
+            name = next(n for n in ("fp32", "fp32 of the check") if n not in self.variants)
+            self.add(name, precision="fp32", target=variant.target, backend=variant.backend)
+        if not scored:
+            self.run([name], budget_s=seconds, progress=progress)
+        return self.facts_of(name)
+
+    def _rounds(self, facts: Facts, seconds: float, progress: Progress) -> tuple[float, ...]:
+        """Medians of inferences in milliseconds, each of a session of its own; empty where nothing ran here to count.
+
+        One session may be faster than the next by where its memory lies, which its own inferences do not show.
+        """
+        if facts.measured is None or facts.recorded or not seconds:
+            return ()
+        estimate = roofline.estimate(facts)
+        if estimate is not None and estimate.estimated is not None:
+            return ()
+        runner = runner_of(facts.measured.backend)
+        batch = next(self.data.batches(facts.prepared.model, 1))
+        each = seconds / times.ROUNDS if math.isfinite(seconds) else None
+        medians = []
+        for _ in range(times.ROUNDS):
+            profile = runner.profile(facts.measured, batch, progress, runs=_RUNS, seconds=each)
+            medians.append(float(np.median(profile.total)))
+        return tuple(medians)
+
+
+def _opened(path: str | Path) -> CheckRecord:
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        raise ReadError(
+            f'Cannot check against "{path}": {error.strerror or error}. Give a file that rtlab check --save wrote.'
+        ) from error
+    return record.read(text, str(path))
+
+
+def _versions(facts: Facts) -> dict[str, str]:
+    engines = [e for e in (facts.engine, facts.measured) if e is not None]
+    return {
+        "rtlab": importlib.metadata.version("rtlab"),
+        **{e.compiler: e.version for e in engines if e.version},
+    }

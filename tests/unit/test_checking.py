@@ -1,0 +1,193 @@
+"""``study.check`` and ``rtlab check``: exit codes that tell worse from not checked, and files for pipelines."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as Tree
+
+import numpy as np
+import pytest
+
+import recorded
+import rtlab
+from rtlab.cli import main
+from rtlab.errors import ReadError, VariantError
+from rtlab.testing import tiny_model
+
+HERE = ("--backend", "onnxruntime")
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    code = main(["check", *arguments])
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.onnx"
+    path.write_bytes(tiny_model().bytes())
+    np.savez(tmp_path / "d.npz", x=np.random.default_rng(0).standard_normal((40, 3, 8, 8)).astype(np.float32))
+    return path
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A check of the sample that holds its limit, saved."""
+    path = tmp_path_factory.mktemp("kept") / "baseline.json"
+    given = ("check", "digits_outlier", "--calibrator", "percentile", "--max-drop", "0.5", *HERE)
+    assert 0 == main([*given, "--save", str(path)])
+    return path
+
+
+def test_a_drop_over_the_limit_is_exit_code_3_and_saves_nothing(capsys, tmp_path) -> None:
+    """Of 899 samples fp32 has 891 right and minmax 649: (891 - 649) / 899 is 26.9 points."""
+    made = {k: tmp_path / f"out.{k}" for k in ("xml", "md", "json")}
+    code, out, _ = run(
+        capsys, "digits_outlier", "--calibrator", "minmax", "--max-drop", "0.5", *HERE,
+        "--junit", str(made["xml"]), "--markdown", str(made["md"]), "--save", str(made["json"]),
+    )  # fmt: skip
+    assert (3, False) == (code, made["json"].exists())
+    assert "26.9 points below fp32, 23.9 to 29.8" in out
+    assert "digits_outlier · int8: broken, accuracy" == out.splitlines()[0]
+    assert f"not written, since a limit is broken: {made['json']}" in out
+    (case,) = (c for c in Tree.parse(made["xml"]).iter("testcase") if c.find("failure") is not None)
+    assert "accuracy" == case.get("name")
+    assert "| **broken** |" in made["md"].read_text("utf-8")
+
+
+def test_a_check_is_held_against_an_earlier_one(capsys, kept, tmp_path) -> None:
+    code, out, _ = run(
+        capsys, "digits_outlier", "--calibrator", "percentile", "--max-drop", "0.5", *HERE, "--against", str(kept),
+        "--max-latency-regression", "900%", "--fail-on", "fusion", "--fail-on", "findings", "--json",
+    )  # fmt: skip
+    found = json.loads(out)
+    assert 0 == code
+    assert (True, [], []) == (found["ok"], found["broken"], found["unchecked"])
+    rows = {r["check"]: r for r in found["rows"]}
+    assert ["accuracy", "score", "latency", "fusion", "precision", "findings", "memory"] == list(rows)
+    assert (0.0, 0.5, "points", "holds") == tuple(
+        rows["accuracy"][k] for k in ("value", "bound", "unit", "verdict")
+    )
+    assert ("measured", "holds", 900.0) == tuple(rows["latency"][k] for k in ("origin", "verdict", "bound"))
+    assert ("told", "as then") == (rows["score"]["verdict"], rows["score"]["found"])
+    assert ["holds", "told", "holds"] == [rows[k]["verdict"] for k in ("fusion", "precision", "findings")]
+
+
+def test_what_could_not_be_checked_is_exit_code_1_and_skipped(capsys, file, kept, tmp_path) -> None:
+    """Neither samples nor an earlier check: that nobody looked is not that it holds, and not that it is worse."""
+    xml = tmp_path / "out.xml"
+    code, out, _ = run(
+        capsys, str(file), *HERE, "--max-drop", "0.5", "--max-latency-regression", "5%", "--junit", str(xml)
+    )
+    assert (1, True) == (code, "could not be checked, accuracy, latency" in out.splitlines()[0])
+    skipped = {c.get("name"): c.find("skipped") for c in Tree.parse(xml).iter("testcase")}
+    assert ["accuracy", "latency"] == [n for n, s in skipped.items() if s is not None]
+    # Work that fails is told to the pipeline's readers too.
+    code, _, err = run(capsys, str(file), *HERE, "--against", str(kept), "--junit", str(xml))
+    assert (1, True) == (code, 'Cannot check "tiny" against a check of "digits_outlier"' in err)
+    (error,) = Tree.parse(xml).iter("error")
+    assert "different models" in error.attrib["message"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--max-drop", "-1"),
+        ("--max-drop", "much"),
+        ("--max-latency-regression", "5x"),
+        ("--fail-on", "speed"),
+    ],
+)
+def test_a_wrong_command_line_is_exit_code_2(capsys, arguments: tuple[str, ...]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["check", "digits_outlier", *arguments])
+    assert 2 == stopped.value.code
+
+
+def test_without_labels_the_answers_of_fp32_count(capsys, file) -> None:
+    code, out, _ = run(
+        capsys, str(file), *HERE, "--data", str(file.with_name("d.npz")), "--max-drop", "100", "--json"
+    )
+    (accuracy,) = (r for r in json.loads(out)["rows"] if r["check"] == "accuracy")
+    assert (0, "holds") == (code, accuracy["verdict"])
+    assert "top-1 against fp32" in accuracy["detail"]
+    assert "fp32 100.00 %" in accuracy["detail"]
+    assert "40 samples" in accuracy["detail"]
+
+
+def test_labels_of_a_file_count(capsys, file, tmp_path) -> None:
+    """That of ONNX Runtime's own run of the file, so that fp32 is right in all and in none."""
+    import onnxruntime
+
+    data, labels = file.with_name("d.npz"), tmp_path / "l.npy"
+    session = onnxruntime.InferenceSession(str(file), providers=["CPUExecutionProvider"])
+    told = np.argmax(session.run(None, {"x": np.load(data)["x"]})[0], axis=1)
+    for given, score in ((told, "fp32 100.00 %"), ((told + 1) % 3, "fp32 0.00 %")):
+        np.save(labels, given)
+        _, out, _ = run(
+            capsys, str(file), *HERE, "--data", str(data), "--labels", str(labels), "--max-drop", "100"
+        )
+        assert score in out
+
+
+def test_an_engine_from_files_is_checked_by_its_times_and_layers(capsys, tmp_path) -> None:
+    """Its answers to samples are not known, and a CPU's would be those of another engine."""
+    folder = next(f for f in recorded.ENGINES if f.name == "written-fp16")
+    files = [str(p) for p in recorded.files(folder).values()]
+    base, given = tmp_path / "b.json", (str(folder / "model.structure-only.onnx"), "--engine", *files)
+    assert 0 == run(capsys, *given, "--save", str(base))[0]
+    code, out, _ = run(
+        capsys, *given, "--against", str(base), "--max-latency-regression", "5%", "--fail-on", "fusion", "--fail-on",
+        "precision", "--json",
+    )  # fmt: skip
+    rows = {r["check"]: r for r in json.loads(out)["rows"]}
+    assert (0, "measured", 0.0) == (code, rows["latency"]["origin"], rows["latency"]["value"])
+    assert "trtexec" in rows["latency"]["detail"]
+    # FP32 in its place is slower, and computes in a wider type.
+    other = next(f for f in recorded.ENGINES if f.name == "written-fp32")
+    files = [str(p) for p in recorded.files(other).values()]
+    code, out, _ = run(
+        capsys, given[0], "--engine", *files, "--against", str(base), "--fail-on", "precision", "--json"
+    )
+    assert (3, ["precision"]) == (code, json.loads(out)["broken"])
+    # Nobody knows that two GPUs without a name are one.
+    bare = [f for f in given[2:] if "metadata" not in f]
+    base.unlink()
+    for code, options in ((0, ["--save"]), (1, ["--max-latency-regression", "5", "--against"])):
+        assert code == run(capsys, given[0], "--engine", *bare, *options, str(base))[0]
+    code, out, _ = run(capsys, *given, "--max-drop", "1", "--json")
+    (accuracy,) = (r for r in json.loads(out)["rows"] if r["check"] == "accuracy")
+    assert (1, True) == (code, "files of another machine" in accuracy["reason"])
+
+
+def test_the_same_in_python(kept, tmp_path) -> None:
+    sample = rtlab.samples.load("digits_outlier")
+    study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
+    study.add("int8", precision="int8", calibrator="minmax", backend="onnxruntime")
+    found = study.check("int8", max_drop=30, against=kept, save=tmp_path / "b.json", budget_s=10)
+    assert (True, ()) == (found.ok, found.broken)
+    assert "fp32" in study.facts
+    # What was built and scored is not built again, and holds for other limits.
+    engine = study.facts["int8"].engine
+    again = study.check("int8", max_drop=0.5, against=found.record, budget_s=10)
+    assert (("accuracy",), True) == (again.broken, study.facts["int8"].engine is engine)
+    fp32 = study.check("fp32", max_drop=0)
+    assert fp32.ok
+    assert "this is fp32 itself" == fp32.rows[0].found
+
+
+def test_mistakes_are_told_before_anything_is_built(tmp_path) -> None:
+    study = rtlab.Study(tiny_model())
+    study.add("int8", backend="onnxruntime")
+    for given, kind in (
+        ({"max_drop": -1}, VariantError),
+        ({"fail_on": "speed"}, VariantError),
+        ({"against": tmp_path / "nowhere.json"}, ReadError),
+    ):
+        with pytest.raises(kind):
+            study.check("int8", **given)  # type: ignore[arg-type]
+    with pytest.raises(VariantError):
+        study.check("int16")
+    assert not study.facts
