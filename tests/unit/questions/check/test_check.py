@@ -20,6 +20,8 @@ from rtlab.questions import check
 from rtlab.questions.check import CheckResult, layers, record, scores, times, told
 from rtlab.questions.check.record import CheckRecord, RecordedScore
 from rtlab.questions.check.row import CheckLimits
+from rtlab.relation.likeness import signatures
+from rtlab.relation.mapping import Mapping
 from rtlab.testing import tiny_model
 
 CLASSES = 4
@@ -276,6 +278,8 @@ def test_engines_of_two_compilers_or_targets_are_not_compared_layer_by_layer(stu
     limits = CheckLimits(fail_on=("fusion",))
     found = check.judged(facts, None, mine, now, limits)
     assert (("fusion",), False) == (found.unchecked, found.ok)
+    (row,) = (r for r in found.rows if r.check == "fusion")
+    assert row.reason.startswith("it was compiled by ONNX Runtime then, and by ")
     elsewhere = dataclasses.replace(mine, engine=dataclasses.replace(mine.engine, target="sm89"))
     (row,) = (r for r in check.judged(facts, None, mine, elsewhere, limits).rows if r.check == "fusion")
     assert "it was compiled for sm89 then, and for sm86 now" == row.reason
@@ -285,6 +289,16 @@ def test_a_record_is_read_as_it_was_written(now) -> None:
     again = record.read(now.text(), "b.json")
     for field in dataclasses.fields(CheckRecord):
         assert getattr(now, field.name) == getattr(again, field.name), field.name
+
+
+def test_a_record_tells_as_much_of_a_kernel_as_the_engine() -> None:
+    """By it layers of two engines stand side by side where their names do not tell."""
+    folder = next(f for f in recorded.ENGINES if f.name == "written-fp16")
+    engine = recorded.read(folder)[0]
+    held = record.RecordedEngine.of(engine, Mapping((), ()))
+    own, kept = signatures((engine, dataclasses.replace(engine, layers=held.layers)))
+    assert own == kept
+    assert any(s.kernel for s in own.values())
 
 
 def test_what_is_no_record_is_refused_in_words(now) -> None:
