@@ -27,7 +27,6 @@ import {
   type Work,
 } from "./contract";
 import { packedFiles, refused } from "./dropped";
-import { fittingHeight } from "./fitting";
 import { EVIDENCE_WORDS, NO_MODEL, plural, REASON_WORDS } from "./format";
 import { LATE_TABS, Late } from "./late";
 import { engineSide } from "./overlay";
@@ -36,6 +35,7 @@ import { PaneSet } from "./paneset";
 import type { Surroundings } from "./parts";
 import { loadPlotly, type Plotly } from "./plotly";
 import { gone, heard } from "./reach";
+import { follow } from "./room";
 import { spoken } from "./spoken";
 import { Study } from "./state";
 import { stranded } from "./stranded";
@@ -147,9 +147,8 @@ export class ExplorerState {
     this.charts = trait("charts");
     this.notice = trait("notice");
     this.height = trait("height");
-    const window_ = signal(window.innerHeight);
-    window.addEventListener("resize", () => (window_.value = window.innerHeight), { signal: end });
-    this.tall = computed(() => this.height.value || fittingHeight(window_.value));
+    const fitting = follow(root, end);
+    this.tall = computed(() => this.height.value || fitting.value);
     this.inspection = trait("inspection");
     const undecoded = [
       this.study.decode(trait("engine_answer"), this.summary),

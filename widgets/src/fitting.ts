@@ -10,12 +10,27 @@ export function fitting(texts: readonly string[], width: number): string[] {
   return texts.map((text) => text.split("; ")[0]!);
 }
 
-/** What stands around a cell in JupyterLab, and the heights between which the Explorer fits into the rest. */
-const AROUND = 130;
-const [LOW, HIGH] = [560, 760];
+/** The heights between which the Explorer fits into the place that it has. */
+const [LOW, HIGH] = [520, 1600];
+/** What a cell has around its output in a notebook, and what a page has that is none of the hosts below. */
+const [CELL, AROUND] = [12, 130];
 
-/** How high the Explorer is in a window where nobody chose that. */
-export const fittingHeight = (window: number): number => Math.min(HIGH, Math.max(LOW, window - AROUND));
+/** What scrolls a notebook, and an output that was given a tab of its own. */
+export const HOSTS = ".jp-WindowedPanel-outer, .jp-LinkedOutputView";
+
+/** How high the Explorer is where nobody chose that: in the part of the page that scrolls it, or else in a window. */
+export const fittingHeight = (window: number, host = 0): number =>
+  Math.min(HIGH, Math.max(LOW, host ? Math.min(host, window) - CELL : window - AROUND));
+
+/** The part of the height that the charts have until somebody drags the line above them. */
+const SHARE = 0.42;
+
+/** How high charts and tables are: as they were dragged, a percentage, in every tab; the graphs keep their least by style. */
+export const bottomHeight = (tall: number, dragged: string | undefined): number =>
+  Math.round(tall * (Number(dragged) / 100 || SHARE));
+
+/** Below this height rows have less air. */
+export const isLow = (tall: number): boolean => tall < 640;
 
 /** Below the first width panes stand above each other where each then has this height; below the second anyway. */
 const [STACK, ALWAYS, LEAST] = [660, 480, 180];

@@ -1,3 +1,4 @@
+import type { RefObject } from "preact";
 import type { ExplorerState } from "../explorerstate";
 import { declared, drawnHere, segmentLabel } from "../panels";
 import { LateView } from "./latetab";
@@ -11,7 +12,14 @@ const ORDER = "layers.order";
 const ORDERS = ["step", "time"] as const;
 const ORDER_LABELS = { step: "by step", time: "by time" };
 
-export function Bottom({ explorer, height }: { explorer: ExplorerState; height: number }) {
+interface Props {
+  explorer: ExplorerState;
+  height: number;
+  box: RefObject<HTMLDivElement | null>;
+}
+
+/** Charts and tables, a tab each. */
+export function Bottom({ explorer, height, box }: Props) {
   const { tabs, tab, segments, segment } = explorer.page.value;
   const found = explorer.findings.value?.items.length;
   const order = explorer.study.view.value.settings[ORDER] === "time" ? "time" : "step";
@@ -30,7 +38,7 @@ export function Bottom({ explorer, height }: { explorer: ExplorerState; height: 
     />
   );
   return (
-    <div class="rt-bottom" style={{ height: `${height}px` }}>
+    <div class="rt-bottom" style={{ flexBasis: `${height}px` }} ref={box}>
       <TabRow
         title="Charts and tables"
         names={tabs}

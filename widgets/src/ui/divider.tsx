@@ -10,12 +10,14 @@ interface Props {
   most: number;
   class?: string;
   onMove(by: number, done: boolean): void;
+  /** Puts it back where it was at first. */
+  onReset?(): void;
 }
 
 const STEP = 24;
 
-/** A line between two parts that is dragged, or moved with the arrow keys. */
-export function Divider({ label, axis, value, least, most, class: extra = "", onMove }: Props) {
+/** A line between two parts that is dragged, or moved with the arrow keys; a double click or Enter puts it back. */
+export function Divider({ label, axis, value, least, most, class: extra = "", onMove, onReset }: Props) {
   const box = useRef<HTMLDivElement>(null);
   const from = useRef<number | null>(null);
   const at = (event: PointerEvent): number => (axis === "x" ? event.clientX : event.clientY);
@@ -23,6 +25,10 @@ export function Divider({ label, axis, value, least, most, class: extra = "", on
     onKeys(box.current, (event) => {
       const back = axis === "x" ? "ArrowLeft" : "ArrowUp";
       const forth = axis === "x" ? "ArrowRight" : "ArrowDown";
+      if (event.key === "Enter" && onReset) {
+        onReset();
+        return true;
+      }
       if (event.key !== back && event.key !== forth) return false;
       onMove(event.key === back ? -STEP : STEP, true);
       return true;
@@ -36,7 +42,7 @@ export function Divider({ label, axis, value, least, most, class: extra = "", on
       role="separator"
       tabIndex={0}
       aria-label={label}
-      title={label}
+      title={onReset ? `${label}; twice puts it back` : label}
       aria-orientation={axis === "x" ? "vertical" : "horizontal"}
       aria-valuenow={Math.round(value)}
       aria-valuemin={Math.round(least)}
@@ -52,6 +58,7 @@ export function Divider({ label, axis, value, least, most, class: extra = "", on
         onMove(now - from.current, false);
         from.current = now;
       }}
+      {...(onReset ? { onDblClick: onReset } : {})}
       onPointerUp={() => {
         if (from.current === null) return;
         from.current = null;

@@ -1,10 +1,9 @@
 import { effect, useComputed } from "@preact/signals";
-import { useEffect, useRef, useState } from "preact/hooks";
-import type { Tab } from "../contract";
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { broughtFiles, FIELDS, openable } from "../dropped";
 import type { ExplorerState } from "../explorerstate";
+import { bottomHeight, isLow } from "../fitting";
 import { onKeys } from "../keys";
-import { drawnHere } from "../panels";
 import { gone } from "../reach";
 import { Bottom } from "./bottom";
 import { Chips } from "./chips";
@@ -20,17 +19,16 @@ import { StatusLine } from "./statusline";
 import { TopRow } from "./toprow";
 
 const LEAST_HEIGHT = 420;
-/** What share of the height a tab has until somebody drags the border. */
-const SHARES: Partial<Record<Tab, number>> = { engine: 0.42, build: 0.42, findings: 0.42 };
-const PANEL_SHARE = 0.5;
-const LEAST_SHARE = 0.36;
-const LEAST_BOTTOM = 34;
-const LEAST_WORK = 180;
+/** Where the view holds how much of the height was given to charts and tables, a percentage. */
+const SPLIT = "page.split";
+/** The tabs alone, and what dragging leaves of the graphs. */
+const [LEAST_BOTTOM, LEAST_WORK] = [34, 120];
 /** Below this width the side panel gives way to the graphs. */
 const ROOMY = 900;
 
 export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root: HTMLElement }) {
-  const [bottom, setBottom] = useState<number | null>(null);
+  // While it is dragged; where it is let go stays in the view.
+  const [split, setSplit] = useState<string | null>(null);
   const [dropping, setDropping] = useState(false);
   useEffect(() => {
     const observer = new ResizeObserver(() => {
@@ -54,6 +52,7 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
     const stop = effect(() => {
       root.style.height = `${explorer.tall.value}px`;
       root.classList.toggle("rt-narrow", explorer.width.value < ROOMY);
+      root.classList.toggle("rt-low", isLow(explorer.tall.value));
       root.dataset.stale = explorer.stale.value ? "1" : "0";
       root.dataset.building = explorer.build.value.running ? "1" : "0";
     });
@@ -69,11 +68,22 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
       !gone(explorer.study.reach.value) &&
       (explorer.study.pending.value > 0 || explorer.study.preparing.value),
   );
-  const { tab, segment } = explorer.page.value;
-  const share = segment && !drawnHere(segment) ? PANEL_SHARE : (SHARES[tab] ?? LEAST_SHARE);
-  const tall = bottom ?? Math.max(150, Math.round(explorer.tall.value * share));
-  const most = explorer.tall.value - LEAST_WORK - 120;
-  const height = Math.min(most, Math.max(LEAST_BOTTOM, tall));
+  const dragged = split ?? explorer.study.view.value.settings[SPLIT];
+  const tall = explorer.tall.value;
+  const height = bottomHeight(tall, dragged);
+  const [work, bottom] = [useRef<HTMLDivElement>(null), useRef<HTMLDivElement>(null)];
+  const [most, setMost] = useState(tall);
+  const room = (): number => work.current!.offsetHeight + bottom.current!.offsetHeight;
+  useLayoutEffect(() => setMost(room() - LEAST_WORK), [tall]);
+  const drag = (by: number, done: boolean): void => {
+    // A click on the line moves nothing.
+    if (done && !by && split === null) return;
+    const now = bottom.current!.offsetHeight - by;
+    const next = Math.min(room() - LEAST_WORK, Math.max(LEAST_BOTTOM, now));
+    const text = ((100 * next) / tall).toFixed(2);
+    setSplit(done ? null : text);
+    if (done) explorer.set(SPLIT, text);
+  };
   // What is dragged from the page itself is no file of somebody's.
   const own = useRef(false);
   const inField = (event: Event) => event.target instanceof Element && event.target.closest(FIELDS) !== null;
@@ -122,7 +132,7 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
       <TopRow explorer={explorer} />
       <Chips explorer={explorer} />
       {!explorer.saved && <ExplorerBanner explorer={explorer} />}
-      <div class="rt-work">
+      <div class={`rt-work ${dragged ? "rt-dragged" : ""}`} ref={work}>
         <Panes
           paneSet={explorer.paneSet}
           explorer={explorer}
@@ -142,12 +152,13 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
       <Divider
         label="Move the line above the charts"
         axis="y"
-        value={height}
+        value={Math.min(height, most)}
         least={LEAST_BOTTOM}
         most={most}
-        onMove={(by) => setBottom(Math.min(most, Math.max(LEAST_BOTTOM, height - by)))}
+        onMove={drag}
+        onReset={() => explorer.set(SPLIT, "")}
       />
-      <Bottom explorer={explorer} height={height} />
+      <Bottom explorer={explorer} height={height} box={bottom} />
       <StatusLine explorer={explorer} />
       {!explorer.saved && (
         <Divider
