@@ -30,6 +30,7 @@ class Explorer(Opening):
 
     ``state`` is what the panes show; ``select`` changes it from Python; ``compare`` shows a second engine beside the
     first; ``run`` builds the chosen variant, as the Build button does; ``wait`` blocks until that is done.
+    ``steps`` is the presentation, a list of plain dicts: recorded on the page, or set from Python.
     """
 
     def __init__(

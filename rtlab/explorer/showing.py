@@ -28,6 +28,7 @@ from rtlab.view.contract import EngineView
 from rtlab.view.effects import ranking_of
 from rtlab.view.graph import engine_view
 from rtlab.view.state import ViewState
+from rtlab.view.steps import steps_of
 from rtlab.view.table import failure
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class Showing(Working):
     notice = traitlets.Unicode("").tag(sync=True)
     #: In pixels; 0 is what the window has room for.
     height = traitlets.Int(0).tag(sync=True)
+    #: The presentation, a list of ``Step``, as the page recorded it: plain dicts, to keep in a cell and to set again.
+    steps = traitlets.List().tag(sync=True)
     charts = traitlets.Dict().tag(delivered=True)
     #: Answers that the page draws with code of its own, by the names of their questions; empty where there is none.
     engine_answer = traitlets.Bytes(b"").tag(delivered=True)
@@ -76,6 +79,10 @@ class Showing(Working):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.study.model.name}: {len(self.study.facts)} variants>"
+
+    @traitlets.validate("steps")  # type: ignore[untyped-decorator]
+    def _checked(self, proposal: Any) -> list[Any]:
+        return list(steps_of(proposal["value"]))
 
     @property
     def state(self) -> ViewState:

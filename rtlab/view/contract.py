@@ -29,6 +29,7 @@ from rtlab.relation.mapping import Evidence, Missing, Pair
 from rtlab.relation.roles import Role
 from rtlab.view.controls import TREATMENTS
 from rtlab.view.state import ViewState
+from rtlab.view.steps import Step
 
 ChipStatus = Literal["ready", "building", "failed"]
 
@@ -140,6 +141,7 @@ class Saved(TypedDict):
 ROOTS: tuple[Any, ...] = (
     Graph, EngineView, Later, *(q.sent for q in QUESTIONS if q.sent), Inspection, Panel, contract.Controls, Choice,
     Chip, contract.BuildState, contract.DataState, ViewState, Status, Saved,
+    Step,
 )  # fmt: skip
 ALIASES: Mapping[str, Any] = {
     "Family": Family, "BoxKind": BoxKind, "Reason": Reason, "Evidence": Evidence, "Role": Role, "Origin": Origin,

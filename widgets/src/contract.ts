@@ -611,6 +611,13 @@ export interface Saved {
   view: ViewState;
 }
 
+/** One view of a presentation: ``words`` is the sentence that the room reads. ``view`` holds the fields of a ``ViewState`` that are not as at first; ``places`` the part of each graph that is in view, by side: left, top, width and height in the graph's own units. */
+export interface Step {
+  words: string;
+  view: Record<string, unknown>;
+  places: Record<string, number[]>;
+}
+
 /** Send what is delivered: a trait or a part of the page's code, by its name. */
 export interface FetchParcel {
   type: "fetch";

@@ -34,8 +34,9 @@ import { chosenIn, drawnHere, type Page, pageOf, usable } from "./panels";
 import { PaneSet } from "./paneset";
 import type { Surroundings } from "./parts";
 import { loadPlotly, type Plotly } from "./plotly";
+import { Presenting } from "./presenting";
 import { gone, heard } from "./reach";
-import { follow } from "./room";
+import { Room } from "./room";
 import { spoken } from "./spoken";
 import { Study } from "./state";
 import { stranded } from "./stranded";
@@ -66,6 +67,8 @@ export class ExplorerState {
   readonly height: Signal<number>;
   /** The height in pixels; one that nobody chose is what the window has room for. */
   readonly tall: ReadonlySignal<number>;
+  readonly room: Room;
+  readonly presenting: Presenting;
   readonly inspection: Signal<Inspection | null>;
   /** What calibration has seen; null while nothing was observed. */
   readonly calibration: Signal<Calibrated | null> = signal(null);
@@ -147,8 +150,12 @@ export class ExplorerState {
     this.charts = trait("charts");
     this.notice = trait("notice");
     this.height = trait("height");
-    const fitting = follow(root, end);
-    this.tall = computed(() => this.height.value || fitting.value);
+    this.room = new Room(root, end);
+    this.presenting = new Presenting(this, trait("steps"), (steps) => publish(model, "steps", steps));
+    this.tall = computed(() => {
+      const { full, window: whole, fitting } = this.room;
+      return full.value ? whole.value : this.height.value || fitting.value;
+    });
     this.inspection = trait("inspection");
     const undecoded = [
       this.study.decode(trait("engine_answer"), this.summary),

@@ -23,7 +23,7 @@ export const fittingHeight = (window: number, host = 0): number =>
   Math.min(HIGH, Math.max(LOW, host ? Math.min(host, window) - CELL : window - AROUND));
 
 /** The part of the height that the charts have until somebody drags the line above them. */
-const SHARE = 0.42;
+const SHARE = 0.46;
 
 /** How high charts and tables are: as they were dragged, a percentage, in every tab; the graphs keep their least by style. */
 export const bottomHeight = (tall: number, dragged: string | undefined): number =>

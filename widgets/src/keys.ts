@@ -1,11 +1,17 @@
 /** Returns true when it has dealt with the key. */
 export type KeyHandler = (event: KeyboardEvent) => boolean;
 
+const first = new WeakMap<Element, KeyHandler>();
 const handlers = new WeakMap<Element, KeyHandler>();
 
 /** The handler of an element; keys reach it from the focused element upward. */
 export function onKeys(element: Element | null, handler: KeyHandler): void {
   if (element) handlers.set(element, handler);
+}
+
+/** The handler of a widget's root that comes before those of everything in it. */
+export function onKeysFirst(root: Element, handler: KeyHandler): void {
+  first.set(root, handler);
 }
 
 /**
@@ -19,6 +25,10 @@ export function listenForKeys(root: HTMLElement, end: AbortSignal): void {
     if (!path.includes(root) || event.ctrlKey || event.metaKey || event.altKey) return;
     event.stopPropagation();
     if (event.type !== "keydown") return;
+    if (first.get(root)?.(event)) {
+      event.preventDefault();
+      return;
+    }
     for (const target of path) {
       if (target instanceof Element && handlers.get(target)?.(event)) {
         event.preventDefault();

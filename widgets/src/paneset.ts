@@ -89,7 +89,10 @@ export class PaneSet {
       const side = this.sides.peek()[0];
       if (side) this.hint.value = { side, words: `The layout stopped (${why}) and was started again` };
     };
-    Object.assign(root, { rtlabBoxAt: (side: Side, id: string) => this.boxAt(side, id) });
+    Object.assign(root, {
+      rtlabBoxAt: (side: Side, id: string) => this.boxAt(side, id),
+      rtlabView: (side: Side) => this.viewOf(side),
+    });
   }
 
   /** Scrolls a box to the middle of its pane and tells where in the page that is; null for an unknown box. */
@@ -101,6 +104,14 @@ export class PaneSet {
     const place = stage.place(box)!;
     const { left, top } = stage.origin;
     return { x: left + place.x + place.width / 2, y: top + place.y + place.height / 2 };
+  }
+
+  /** The part of a graph that is in view: left, top, width and height in its own units, to the nearest of them. */
+  viewOf(side: Side): number[] | null {
+    const stage = this.stages[side];
+    if (!stage?.scene) return null;
+    const { x, y, width, height } = stage.camera.view;
+    return [x, y, width, height].map(Math.round);
   }
 
   /** Shows a side that is not in view, or takes it away; the last one stays. */

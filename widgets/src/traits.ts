@@ -12,6 +12,7 @@ import type {
   Inspection,
   PanelName,
   Status,
+  Step,
   ViewState,
 } from "./contract";
 import type { Bytes } from "./payload";
@@ -53,6 +54,8 @@ export interface ExplorerTraits extends GraphTraits {
   calibration_answer: Bytes;
   findings_answer: Bytes;
   notice: string;
+  /** The presentation; none in a report that was written without one. */
+  steps?: Step[];
   /** What the kernel found about the tensors of the node last asked for. */
   inspection: Inspection | null;
   /** Rises when what panels tell may have changed. */

@@ -5,6 +5,7 @@ import { onGround } from "../colour";
 import type { Theme } from "../draw/theme";
 import type { ExplorerState } from "../explorerstate";
 import type { Plot, Plotly, Trace } from "../plotly";
+import { LARGER } from "../presenting";
 import { gone } from "../reach";
 import type { Plotted } from "../traits";
 
@@ -40,6 +41,7 @@ export function Chart({ explorer, name, label, figure, joint, hidden = false, he
   const [plotly, setPlotly] = useState<Plotly | null>(null);
   const [problem, setProblem] = useState("");
   const theme = explorer.paneSet.theme.value;
+  const large = explorer.presenting.on.value;
   const wanted = figure !== undefined && !hidden;
 
   useEffect(() => {
@@ -54,7 +56,7 @@ export function Chart({ explorer, name, label, figure, joint, hidden = false, he
     if (!plotly || !figure || hidden) return;
     let frame = 0;
     let gone = false;
-    const { data, layout } = dressed(figure, theme);
+    const { data, layout } = dressed(large ? enlarged(figure) : figure, theme);
     let drawn = "";
     const draw = (): void => {
       const { clientWidth: width, clientHeight: height } = place;
@@ -80,7 +82,7 @@ export function Chart({ explorer, name, label, figure, joint, hidden = false, he
       resize.disconnect();
       cancelAnimationFrame(frame);
     };
-  }, [plotly, figure, hidden, theme]);
+  }, [plotly, figure, hidden, theme, large]);
 
   useEffect(() => {
     const place = box.current!;
@@ -120,6 +122,20 @@ function dressed({ data, layout }: Plotted, { dark, ink, card, line }: Theme): P
     ? { data: recoloured(data) as unknown[], layout: recoloured(layout) as object }
     : { data, layout };
   return { data: whole.data, layout: { ...whole.layout, font, hoverlabel } };
+}
+
+/** The figure with larger type, for a room. */
+function enlarged({ data, layout }: Plotted): Plotted {
+  const font = { size: 12, ...(layout.font as object) };
+  return grown({ data, layout: { ...layout, font } }, "") as Plotted;
+}
+
+function grown(value: unknown, name: string): unknown {
+  if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map((one) => grown(one, ""));
+  if (!value || typeof value !== "object") return value;
+  const larger = (key: string, part: unknown): unknown =>
+    key === "size" && typeof part === "number" && /font$/.test(name) ? part * LARGER : grown(part, key);
+  return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, larger(key, part)]));
 }
 
 function recoloured(value: unknown): unknown {

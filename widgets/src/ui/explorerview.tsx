@@ -3,7 +3,7 @@ import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { broughtFiles, FIELDS, openable } from "../dropped";
 import type { ExplorerState } from "../explorerstate";
 import { bottomHeight, isLow } from "../fitting";
-import { onKeys } from "../keys";
+import { onKeys, onKeysFirst } from "../keys";
 import { gone } from "../reach";
 import { Bottom } from "./bottom";
 import { Chips } from "./chips";
@@ -14,6 +14,7 @@ import { Help } from "./help";
 import { BusyWords, ExplorerBanner } from "./kernelwords";
 import { Panel } from "./panel";
 import { Panes } from "./panes";
+import { present, ShowBar, Spot, StepList } from "./present";
 import { Start } from "./start";
 import { StatusLine } from "./statusline";
 import { TopRow } from "./toprow";
@@ -23,10 +24,13 @@ const LEAST_HEIGHT = 420;
 const SPLIT = "page.split";
 /** The tabs alone, and what dragging leaves of the graphs. */
 const [LEAST_BOTTOM, LEAST_WORK] = [34, 120];
+/** What arrow keys and Escape mean something in, in a presentation too. */
+const KEYS_OF_THEIR_OWN = 'input, select, textarea, [role="menu"], [role="listbox"], [role="separator"]';
 /** Below this width the side panel gives way to the graphs. */
 const ROOMY = 900;
 
 export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root: HTMLElement }) {
+  const { presenting, room: screen } = explorer;
   // While it is dragged; where it is let go stays in the view.
   const [split, setSplit] = useState<string | null>(null);
   const [dropping, setDropping] = useState(false);
@@ -35,6 +39,8 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
       explorer.width.value = root.clientWidth;
     });
     observer.observe(root);
+    // So that keys go to a presentation after a click on what takes no keys itself.
+    root.tabIndex = -1;
     onKeys(root, (event) => {
       if (
         event.key === "Escape" &&
@@ -45,14 +51,28 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
         else explorer.closeElsewhere();
         return true;
       }
-      if (event.key !== "?" || event.target instanceof HTMLInputElement) return false;
-      explorer.toggleHelp();
+      if (event.target instanceof HTMLInputElement) return false;
+      if (event.key === "?") explorer.toggleHelp();
+      else if (event.key === "P") present(explorer);
+      else if (event.key === "F" && !screen.unable) screen.toggle();
+      // The browser itself ends full screen where it has the key first.
+      else if (event.key === "Escape" && screen.full.peek()) screen.toggle();
+      else return false;
+      return true;
+    });
+    // While one presents, arrow keys mean the steps wherever the last click was.
+    onKeysFirst(root, ({ key, target }) => {
+      if (!presenting.on.peek() || explorer.help.peek()) return false;
+      if (target instanceof Element && target.closest(KEYS_OF_THEIR_OWN)) return false;
+      if (key !== "Escape") return presenting.key(key);
+      present(explorer);
       return true;
     });
     const stop = effect(() => {
       root.style.height = `${explorer.tall.value}px`;
       root.classList.toggle("rt-narrow", explorer.width.value < ROOMY);
       root.classList.toggle("rt-low", isLow(explorer.tall.value));
+      root.classList.toggle("rt-present", presenting.on.value);
       root.dataset.stale = explorer.stale.value ? "1" : "0";
       root.dataset.building = explorer.build.value.running ? "1" : "0";
     });
@@ -129,7 +149,7 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
         if (dropped.length) void explorer.drop(dropped);
       }}
     >
-      <TopRow explorer={explorer} />
+      {presenting.on.value ? <ShowBar explorer={explorer} /> : <TopRow explorer={explorer} />}
       <Chips explorer={explorer} />
       {!explorer.saved && <ExplorerBanner explorer={explorer} />}
       <div class={`rt-work ${dragged ? "rt-dragged" : ""}`} ref={work}>
@@ -144,6 +164,7 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
           }}
         />
         <Panel explorer={explorer} />
+        {presenting.listing.value && <StepList explorer={explorer} />}
         <Elsewhere explorer={explorer} />
         {!explorer.saved && <BusyWords explorer={explorer} />}
         <FailureCard explorer={explorer} />
@@ -159,8 +180,9 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
         onReset={() => explorer.set(SPLIT, "")}
       />
       <Bottom explorer={explorer} height={height} box={bottom} />
+      {presenting.on.value && <Spot root={root} />}
       <StatusLine explorer={explorer} />
-      {!explorer.saved && (
+      {!explorer.saved && !explorer.room.full.value && (
         <Divider
           label="Change the height"
           axis="y"

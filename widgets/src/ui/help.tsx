@@ -15,6 +15,8 @@ const KEYS: [string, string][] = [
   ["s", "swap with the next pane"],
   ["← → Space", "in the tab Build: step through it, play it"],
   ["Esc", "leave the search, what stands out, the selection"],
+  ["P  F", "present, full screen"],
+  ["← → Home End", "while presenting: through the steps"],
   ["Click", "select a box, or a wire with both its ends; with Shift add; twice zooms to the box"],
   ["Alt", "held over a box: where its numbers come from"],
   ["?", "show or hide these keys"],

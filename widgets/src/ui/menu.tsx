@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { onKeys } from "../keys";
 import { More } from "./icons";
@@ -111,10 +112,12 @@ interface MoreProps {
   items(): Item[];
   /** What is chosen in the menu beside the usual; stands on the button. */
   note?: string;
+  /** The button's picture, where three dots do not tell enough. */
+  icon?: ComponentChildren;
 }
 
 /** The ⋯ button with its menu. */
-export function MoreMenu({ label, name, items, note = "" }: MoreProps) {
+export function MoreMenu({ label, name, items, note = "", icon = <More /> }: MoreProps) {
   const [open, setOpen] = useState(false);
   const button = useRef<HTMLButtonElement>(null);
   return (
@@ -129,7 +132,7 @@ export function MoreMenu({ label, name, items, note = "" }: MoreProps) {
         title={label}
         onClick={() => setOpen(!open)}
       >
-        <More />
+        {icon}
         {note}
       </button>
       {open && (

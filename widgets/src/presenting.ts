@@ -1,0 +1,198 @@
+import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import type { Command, Side, Step, ViewState } from "./contract";
+import type { Insets, Rect } from "./draw/camera";
+import type { PaneSet } from "./paneset";
+import { SIDES, START, type Study } from "./state";
+
+/** Who presents: what the Explorer has that a step is made of. */
+export interface Presenter {
+  study: Study;
+  paneSet: PaneSet;
+  end: AbortSignal;
+  chips: Signal<readonly { id: string; label: string }[]>;
+  send(command: Command): void;
+}
+
+/** Graphs are so much larger for a room than for one reader. */
+export const LARGER = 1.3;
+/** What belongs to the page and the machine, and not to what is shown. */
+const OWN = /^(page|run)\./;
+const WHOLE: Insets = { left: 0, top: 0, right: 0, bottom: 0 };
+const LARGEST = 4;
+
+/** What of a view is not as at first, so that the notebook stays small; layers of picked nodes follow from them. */
+export function recorded(view: ViewState): Step["view"] {
+  const { baseline: _, ...shown } = view;
+  const settings = Object.fromEntries(Object.entries(view.settings).filter(([key]) => !OWN.test(key)));
+  const follows = view.anchor === "node" ? { layers: [], others: [] } : {};
+  const first = START as unknown as Record<string, unknown>;
+  return Object.fromEntries(
+    Object.entries({ ...shown, settings, ...follows }).filter(
+      ([key, value]) => JSON.stringify(value) !== JSON.stringify(first[key]),
+    ),
+  );
+}
+
+/** The view of a step, in which the variants, and what belongs to the page, are those of now. */
+export function replayed(step: Step, now: ViewState): ViewState {
+  const { variant, compared, baseline } = now;
+  const own = Object.fromEntries(Object.entries(now.settings).filter(([key]) => OWN.test(key)));
+  const view = { ...START, ...(step.view as Partial<ViewState>) };
+  return { ...view, variant, compared, baseline, settings: { ...view.settings, ...own } };
+}
+
+/** A list in which what stood at one place stands at another. */
+export function moved<T>(list: readonly T[], from: number, to: number): T[] {
+  const rest = list.filter((_, at) => at !== from);
+  rest.splice(to, 0, list[from]!);
+  return rest;
+}
+
+/** A value of JSON as Python writes it. */
+export function python(value: unknown): string {
+  if (value === null) return "None";
+  if (typeof value === "boolean") return value ? "True" : "False";
+  if (Array.isArray(value)) return `[${value.map(python).join(", ")}]`;
+  if (typeof value !== "object") return JSON.stringify(value);
+  const pairs = Object.entries(value as object);
+  return `{${pairs.map(([key, one]) => `${JSON.stringify(key)}: ${python(one)}`).join(", ")}}`;
+}
+
+/** The mode for a room, and its steps: a presenter's list of views that is recorded, put in order and played. */
+export class Presenting {
+  readonly on: Signal<boolean> = signal(false);
+  /** The list of steps is open. */
+  readonly listing: Signal<boolean> = signal(false);
+  readonly steps: ReadonlySignal<readonly Step[]>;
+  /** The step that was played last; -1 before the first. */
+  readonly at: Signal<number> = signal(-1);
+  /** The sentence of the step on screen, or why it cannot be shown; empty without one. */
+  readonly words: ReadonlySignal<string>;
+  readonly #presenter: Presenter;
+  readonly #publish: (steps: Step[]) => void;
+  readonly #steps: Signal<Step[] | undefined>;
+  /** What stops waiting for the picture of a step. */
+  #waiting: () => void = () => {};
+
+  constructor(presenter: Presenter, steps: Signal<Step[] | undefined>, publish: (steps: Step[]) => void) {
+    this.#presenter = presenter;
+    this.#publish = publish;
+    this.#steps = steps;
+    this.steps = computed(() => steps.value ?? []);
+    this.words = computed(() => {
+      const step = this.steps.value[this.at.value];
+      const lost = step && this.#missing(step);
+      return lost ? `${step.words} (${lost} is not built here)`.trim() : (step?.words ?? "");
+    });
+    presenter.end.addEventListener("abort", () => this.#waiting());
+  }
+
+  /** Begins with the first step, or ends. */
+  toggle(): void {
+    const { stages } = this.#presenter.paneSet;
+    this.on.value = !this.on.peek();
+    this.listing.value = false;
+    for (const side of SIDES) stages[side]?.zoom(this.on.peek() ? LARGER : 1 / LARGER);
+    if (this.on.peek() && this.steps.peek().length) this.play(Math.max(0, this.at.peek()));
+  }
+
+  /** Adds what is on screen. */
+  record(words: string): void {
+    const { study, paneSet } = this.#presenter;
+    const places: Step["places"] = {};
+    for (const side of paneSet.sides.peek()) {
+      const place = paneSet.viewOf(side);
+      if (place) places[side] = place;
+    }
+    this.change([...this.steps.peek(), { words, view: recorded(study.view.peek()), places }]);
+    this.at.value = this.steps.peek().length - 1;
+  }
+
+  change(steps: readonly Step[]): void {
+    this.#steps.value = [...steps];
+    this.at.value = Math.min(this.at.peek(), steps.length - 1);
+    this.#publish([...steps]);
+  }
+
+  /** Shows a step; before the first and after the last is none. */
+  play(at: number): void {
+    const { study, paneSet, send } = this.#presenter;
+    const step = this.steps.peek()[at];
+    if (!step) return;
+    this.at.value = at;
+    study.focus.value = null;
+    paneSet.morphing.value = false;
+    const now = study.view.peek();
+    const next = replayed(step, now);
+    const follows = (side: Side): string[] => study.across("node", side, next.selection);
+    study.change(
+      next.anchor === "node" ? { ...next, layers: follows("layer"), others: follows("other") } : next,
+    );
+    if (this.#missing(step)) return;
+    const { variant = now.variant, compared = "" } = step.view as Partial<ViewState>;
+    if (variant !== now.variant) send.call(this.#presenter, { type: "show", variant });
+    if (compared !== now.compared) send.call(this.#presenter, { type: "compare", variant: compared });
+    this.#place(step, variant, compared);
+  }
+
+  /** Keys of a presentation; a presenter's remote sends those that turn pages. */
+  key(key: string): boolean {
+    const last = this.steps.peek().length - 1;
+    const at = this.at.peek();
+    const to = {
+      ArrowRight: Math.min(last, at + 1),
+      PageDown: Math.min(last, at + 1),
+      ArrowLeft: Math.max(0, at - 1),
+      PageUp: Math.max(0, at - 1),
+      Home: 0,
+      End: last,
+    }[key];
+    if (to === undefined || last < 0) return false;
+    this.play(to);
+    return true;
+  }
+
+  /** The variant of a step that is not there; empty where all are. */
+  #missing({ view }: Step): string {
+    const { variant = "", compared = "" } = view as Partial<ViewState>;
+    const there = new Set(this.#presenter.chips.value.map(({ id }) => id));
+    return [variant, compared].find((id) => id && !there.has(id)) ?? "";
+  }
+
+  /** Moves the graphs to where they were recorded, once all that the step shows is drawn. */
+  #place({ places }: Step, variant: string, compared: string): void {
+    const { study, paneSet } = this.#presenter;
+    this.#waiting();
+    let frame = 0;
+    const there = computed(
+      () =>
+        study.ready.value &&
+        (study.engine.value?.variant ?? "") === variant &&
+        (!compared || study.other.value?.variant === compared),
+    );
+    const stop = effect(() => {
+      if (!there.value) return;
+      // Panes that came or went have their size in the next frame, and draw themselves in the one after it.
+      cancelAnimationFrame(frame);
+      frame = requestAnimationFrame(() => {
+        frame = requestAnimationFrame(() => {
+          this.#waiting();
+          for (const side of SIDES) {
+            const rect = rectOf(places[side]);
+            if (rect) paneSet.stages[side]?.camera.fit(rect, WHOLE, { largest: LARGEST, glide: true });
+          }
+        });
+      });
+    });
+    this.#waiting = () => {
+      stop();
+      cancelAnimationFrame(frame);
+      this.#waiting = () => {};
+    };
+  }
+}
+
+function rectOf(place: number[] | undefined): Rect | null {
+  const [x, y, width, height] = place ?? [];
+  return x === undefined || y === undefined || !width || !height ? null : { x, y, width, height };
+}

@@ -1,0 +1,254 @@
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import type { Step } from "../contract";
+import type { ExplorerState } from "../explorerstate";
+import { onKeys } from "../keys";
+import { moved, python } from "../presenting";
+import { Close, Down, FullScreen, Next, Plus, Present, Previous, Up } from "./icons";
+import { type Item, MoreMenu } from "./menu";
+import { Tool } from "./tool";
+
+/** In the top row: the mode for a room, its steps, the whole screen. */
+export function ShowTools({ explorer }: { explorer: ExplorerState }) {
+  const { presenting, room } = explorer;
+  const steps = presenting.steps.value.length;
+  const items = (): Item[] => [
+    { id: "present", label: "Present", keys: "P", pick: () => present(explorer) },
+    {
+      id: "steps",
+      label: steps ? `Steps of the presentation: ${steps}` : "Record steps",
+      pick: () => {
+        presenting.listing.value = true;
+      },
+    },
+    {
+      id: "full",
+      label: room.full.value ? "Leave full screen" : "Full screen",
+      keys: "F",
+      reason: room.unable,
+      pick: () => room.toggle(),
+    },
+  ];
+  return <MoreMenu label="Present" name="show" icon={<Present />} items={items} />;
+}
+
+const FullTool = ({ explorer: { room } }: { explorer: ExplorerState }) => (
+  <Tool
+    label={room.unable || (room.full.value ? "Leave full screen (F)" : "Full screen (F)")}
+    control="full"
+    pressed={room.full.value}
+    disabled={room.unable !== ""}
+    icon={<FullScreen />}
+    onClick={() => room.toggle()}
+  />
+);
+
+/** Begins or ends a presentation, and has the keys go to it. */
+export function present({ presenting, paneSet: { root } }: ExplorerState): void {
+  presenting.toggle();
+  root.focus({ preventScroll: true });
+}
+
+/** In the place of the top row while one presents: the sentence of the step, and the way through the steps. */
+export function ShowBar({ explorer }: { explorer: ExplorerState }) {
+  const { presenting } = explorer;
+  const { steps, at, words } = presenting;
+  const last = steps.value.length - 1;
+  const title = explorer.choice.value.model.split(/[\\/]/).at(-1);
+  return (
+    <div class="rt-showbar" role="toolbar" aria-label="Presentation">
+      <p class="rt-words" aria-live="polite" data-control="words">
+        {words.value || title}
+      </p>
+      {last >= 0 && (
+        <>
+          <Tool
+            label="Step before (←)"
+            control="step-before"
+            disabled={at.value <= 0}
+            icon={<Previous />}
+            onClick={() => presenting.key("ArrowLeft")}
+          />
+          <span class="rt-quiet">
+            {at.value + 1} / {last + 1}
+          </span>
+          <Tool
+            label="Next step (→)"
+            control="step-next"
+            disabled={at.value >= last}
+            icon={<Next />}
+            onClick={() => presenting.key("ArrowRight")}
+          />
+        </>
+      )}
+      <FullTool explorer={explorer} />
+      <Tool label="End (Esc)" control="present" icon={<Close />} onClick={() => present(explorer)} />
+    </div>
+  );
+}
+
+/** A spot around the pointer, so that a room can follow it. */
+export function Spot({ root }: { root: HTMLElement }) {
+  const spot = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const end = new AbortController();
+    const put = (event: PointerEvent): void => {
+      const { left, top } = root.getBoundingClientRect();
+      const { style } = spot.current!;
+      style.transform = `translate(${event.clientX - left - root.clientLeft}px, ${event.clientY - top - root.clientTop}px)`;
+      spot.current!.hidden = false;
+    };
+    root.addEventListener("pointermove", put, { signal: end.signal });
+    const leave = ({ clientX: x, clientY: y }: PointerEvent): void => {
+      // What a chart lays over the page while a bar is pressed is no way out.
+      const { left, right, top, bottom } = root.getBoundingClientRect();
+      spot.current!.hidden = x <= left || x >= right || y <= top || y >= bottom;
+    };
+    root.addEventListener("pointerleave", leave, { signal: end.signal });
+    return () => end.abort();
+  }, []);
+  return <div class="rt-spot" ref={spot} aria-hidden="true" hidden />;
+}
+
+/** The list of steps: what is on screen is added to it, and each is named, moved, played and removed. */
+export function StepList({ explorer }: { explorer: ExplorerState }) {
+  const { presenting } = explorer;
+  const steps = presenting.steps.value;
+  const [text, setText] = useState("");
+  const [copied, setCopied] = useState(false);
+  const form = useRef<HTMLFormElement>(null);
+  const box = useRef<HTMLElement>(null);
+  const close = (): void => {
+    presenting.listing.value = false;
+    explorer.paneSet.root.querySelector<HTMLElement>('[data-control="show"] button')?.focus();
+  };
+  const record = (): void => {
+    presenting.record(text.trim());
+    setText("");
+  };
+  useLayoutEffect(() => {
+    onKeys(form.current, ({ key, target }) => {
+      if (key !== "Enter" || target instanceof HTMLButtonElement) return false;
+      record();
+      return true;
+    });
+    onKeys(box.current, ({ key, target }) => {
+      if (key === "Escape") close();
+      else if (key === "Enter" && target instanceof HTMLButtonElement) target.click();
+      // What is typed here is for no one else.
+      return key === "Escape" || (key === "Enter" && target instanceof HTMLButtonElement);
+    });
+  });
+  useEffect(() => form.current?.querySelector("input")?.focus({ preventScroll: true }), []);
+  return (
+    <aside class="rt-steps" aria-label="Steps of a presentation" ref={box}>
+      <header>
+        <h3>Steps</h3>
+        {steps.length > 0 && (
+          <>
+            <button
+              type="button"
+              class="rt-link"
+              data-control="copy-steps"
+              title="To keep them in a cell"
+              onClick={() =>
+                void navigator.clipboard
+                  .writeText(`explorer.steps = ${python(steps)}`)
+                  .then(() => setCopied(true))
+              }
+            >
+              {copied ? "Copied" : "Copy as Python"}
+            </button>
+            <button
+              type="button"
+              class="rt-field"
+              data-control="play"
+              onClick={() => {
+                presenting.at.value = 0;
+                present(explorer);
+              }}
+            >
+              Present
+            </button>
+          </>
+        )}
+        <Tool label="Close the list" control="close-steps" icon={<Close />} onClick={close} />
+      </header>
+      <form ref={form} onSubmit={(event) => event.preventDefault()}>
+        <input
+          type="text"
+          aria-label="What is to be seen"
+          placeholder="What is to be seen here?"
+          data-control="words-new"
+          value={text}
+          onInput={(event) => setText(event.currentTarget.value)}
+        />
+        <button
+          type="button"
+          class="rt-field"
+          data-control="record"
+          title="Record this view"
+          onClick={record}
+        >
+          <Plus /> Record
+        </button>
+      </form>
+      {!steps.length && (
+        <p class="rt-quiet">
+          A step keeps the selection, the tab, the colours and what part of the graphs is in view. The arrow
+          keys play the steps while you present.
+        </p>
+      )}
+      <ol>
+        {steps.map((step, at) => (
+          <StepLine key={at} explorer={explorer} step={step} at={at} last={steps.length - 1} />
+        ))}
+      </ol>
+    </aside>
+  );
+}
+
+interface LineProps {
+  explorer: ExplorerState;
+  step: Step;
+  at: number;
+  last: number;
+}
+
+function StepLine({ explorer: { presenting }, step, at, last }: LineProps) {
+  const steps = presenting.steps.value;
+  const move = (to: number): void => {
+    presenting.change(moved(steps, at, to));
+    if (presenting.at.peek() === at) presenting.at.value = to;
+  };
+  const name = `step ${at + 1}`;
+  return (
+    <li data-step={at} aria-current={presenting.at.value === at ? "step" : undefined}>
+      <button
+        type="button"
+        class="rt-number"
+        aria-label={`Show ${name}`}
+        title={`Show ${name}`}
+        onClick={() => presenting.play(at)}
+      >
+        {at + 1}
+      </button>
+      <input
+        type="text"
+        aria-label={`Sentence of ${name}`}
+        placeholder="no sentence"
+        value={step.words}
+        onChange={(event) => {
+          const words = event.currentTarget.value;
+          presenting.change(steps.map((one, k) => (k === at ? { ...one, words } : one)));
+        }}
+      />
+      <Tool label={`Move ${name} up`} disabled={at === 0} icon={<Up />} onClick={() => move(at - 1)} />
+      <Tool label={`Move ${name} down`} disabled={at === last} icon={<Down />} onClick={() => move(at + 1)} />
+      <Tool
+        label={`Remove ${name}`}
+        icon={<Close />}
+        onClick={() => presenting.change(steps.filter((_, k) => k !== at))}
+      />
+    </li>
+  );
+}

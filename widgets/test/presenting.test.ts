@@ -1,0 +1,193 @@
+import { signal } from "@preact/signals";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import type { Command, Step, ViewState } from "../src/contract";
+import type { PaneSet } from "../src/paneset";
+import { moved, Presenting, python, recorded, replayed } from "../src/presenting";
+import { START, Study } from "../src/state";
+import { box, engineView, graph } from "./payloads";
+
+let end = new AbortController();
+beforeEach(() => {
+  vi.stubGlobal("requestAnimationFrame", () => 1);
+  vi.stubGlobal("cancelAnimationFrame", () => undefined);
+});
+afterEach(() => {
+  end.abort();
+  end = new AbortController();
+  vi.unstubAllGlobals();
+});
+
+const engine = engineView({
+  variant: "fp32",
+  graph: graph("engine", [box({ id: "A", kind: "layer" }), box({ id: "B", kind: "layer" })]),
+  pairs: [
+    { node: "x", layer: "A", evidence: "declared", role: "work" },
+    { node: "y", layer: "B", evidence: "declared", role: "work" },
+  ],
+});
+
+/** A presentation on a study of two nodes in two layers, and what it asks of the kernel and leaves in the notebook. */
+function presentation(steps: Step[] = [], view: Partial<ViewState> = {}) {
+  const state = { view: { ...START, variant: "fp32", ...view }, source: null, engine: null, other: null };
+  const deaf = () => undefined;
+  const quiet = {
+    get: (name: keyof typeof state) => state[name],
+    set: deaf,
+    save_changes: deaf,
+    on: deaf,
+    off: deaf,
+  };
+  const study = new Study(quiet as unknown as ConstructorParameters<typeof Study>[0], end.signal);
+  study.source.value = graph("model", [box({ id: "x" }), box({ id: "y" })]);
+  study.engine.value = engine;
+  const asked: Command[] = [];
+  const kept: Step[][] = [];
+  const paneSet = {
+    stages: {},
+    sides: signal(["node"]),
+    morphing: signal(false),
+    viewOf: () => [1, 2, 30, 40],
+  } as unknown as PaneSet;
+  const chips = signal(["fp32", "int8"].map((id) => ({ id, label: id })));
+  const presenter = {
+    study,
+    paneSet,
+    chips,
+    end: end.signal,
+    send: (command: Command) => void asked.push(command),
+  };
+  const presenting = new Presenting(
+    presenter,
+    signal<Step[] | undefined>(steps),
+    (made) => void kept.push(made),
+  );
+  return { study, presenting, asked, kept };
+}
+
+const step = (view: object, words = ""): Step => ({ words, view: view as Step["view"], places: {} });
+
+describe("what a step keeps", () => {
+  it("is what is not as at first, without what belongs to the machine or follows from the nodes", () => {
+    const view: ViewState = {
+      ...START,
+      selection: ["x"],
+      layers: ["A"],
+      variant: "int8",
+      baseline: "fp32",
+      tab: "memory",
+      settings: { "memory.batch": "4", "page.split": "50.00", "run.budget_s": "60" },
+    };
+    expect({ selection: ["x"], variant: "int8", tab: "memory", settings: { "memory.batch": "4" } }).toEqual(
+      recorded(view),
+    );
+  });
+
+  it("is nothing of a new view", () => {
+    expect({}).toEqual(recorded(START));
+  });
+
+  it("is the layers too where they were clicked", () => {
+    expect(["B"]).toEqual(recorded({ ...START, anchor: "layer", layers: ["B"] }).layers);
+  });
+
+  it("comes back whole, with the page's own choices as they are now", () => {
+    const now = { ...START, tab: "table" as const, selection: ["y"], settings: { "page.split": "30.00" } };
+    const then = replayed(step({ tab: "memory", settings: { "memory.batch": "4" } }), now);
+    expect([[], "memory", { "memory.batch": "4", "page.split": "30.00" }]).toEqual([
+      then.selection,
+      then.tab,
+      then.settings,
+    ]);
+  });
+});
+
+describe("a presentation", () => {
+  it("records what is on screen at the end of its list, and leaves it in the notebook", () => {
+    const { presenting, study, kept } = presentation([step({}, "first")]);
+    study.change({ tab: "memory" });
+    presenting.record("second");
+    const made = {
+      words: "second",
+      view: { variant: "fp32", tab: "memory" },
+      places: { node: [1, 2, 30, 40] },
+    };
+    expect(made).toEqual(kept.at(-1)![1]);
+    expect([1, "second"]).toEqual([presenting.at.value, presenting.words.value]);
+  });
+
+  it("goes through its steps by keys and a presenter's remote, and stays at its ends", () => {
+    const { presenting } = presentation([step({}), step({}), step({})]);
+    const after = (key: string): number => {
+      presenting.key(key);
+      return presenting.at.value;
+    };
+    expect([0, 1, 2, 2, 1, 0, 0, 2, 0]).toEqual(
+      [
+        "ArrowRight",
+        "PageDown",
+        "ArrowRight",
+        "ArrowRight",
+        "PageUp",
+        "ArrowLeft",
+        "ArrowLeft",
+        "End",
+        "Home",
+      ].map(after),
+    );
+    expect(false).toBe(presenting.key("ArrowUp"));
+  });
+
+  it("takes no keys without steps", () => {
+    expect(false).toBe(presentation().presenting.key("ArrowRight"));
+  });
+
+  it("selects the nodes of a step and the layers that they are in", () => {
+    const { presenting, study } = presentation([step({ selection: ["y"], tab: "table" })]);
+    presenting.play(0);
+    const { selection, layers, tab } = study.view.value;
+    expect([["y"], ["B"], "table"]).toEqual([selection, layers, tab]);
+  });
+
+  it("asks the kernel for the variants of a step, and only for others than those on screen", () => {
+    const { presenting, asked } = presentation([
+      step({ variant: "fp32" }),
+      step({ variant: "int8", compared: "fp32" }),
+    ]);
+    presenting.play(0);
+    expect([]).toEqual(asked);
+    presenting.play(1);
+    expect([
+      { type: "show", variant: "int8" },
+      { type: "compare", variant: "fp32" },
+    ]).toEqual(asked);
+  });
+
+  it("says so where a variant is not built, and asks for nothing", () => {
+    const { presenting, asked } = presentation([step({ variant: "int4" }, "Four bits")]);
+    presenting.play(0);
+    expect(["Four bits (int4 is not built here)", 0]).toEqual([presenting.words.value, asked.length]);
+  });
+
+  it("keeps its place within the list when steps are removed", () => {
+    const { presenting } = presentation([step({}, "a"), step({}, "b")]);
+    presenting.play(1);
+    presenting.change([step({}, "a")]);
+    expect([0, "a"]).toEqual([presenting.at.value, presenting.words.value]);
+  });
+});
+
+describe("the list", () => {
+  it("has each step once when one is moved", () => {
+    expect(["b", "c", "a"]).toEqual(moved(["a", "b", "c"], 0, 2));
+    expect(["c", "a", "b"]).toEqual(moved(["a", "b", "c"], 2, 0));
+  });
+
+  it("is written as Python reads it", () => {
+    const given = [
+      { words: 'a "b"', view: { stacked: true, follow: false, tab: null }, places: { node: [1, -2.5] } },
+    ];
+    expect(
+      '[{"words": "a \\"b\\"", "view": {"stacked": True, "follow": False, "tab": None}, "places": {"node": [1, -2.5]}}]',
+    ).toBe(python(given));
+  });
+});
