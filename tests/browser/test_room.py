@@ -169,10 +169,18 @@ def test_a_room_sees_larger_type_fewer_controls_and_where_the_pointer_is(opened,
         spot = page.locator(f"{EXPLORER} .rt-spot").bounding_box()
         assert at == pytest.approx((spot["x"] + spot["width"] / 2, spot["y"] + spot["height"] / 2), abs=1)
     # A bar is found where it is drawn: larger type does not move the pointer away from it.
-    page.wait_for_selector(f'{EXPLORER} [data-chart="timing"] .point')
+    # The chart draws itself anew with larger type; Plotly clicks what it found last under the pointer.
+    lab.wait(
+        "() => [...document.querySelectorAll('.rt-explorer [data-chart=\"timing\"] .ytick text')]"
+        ".some(text => parseFloat(getComputedStyle(text).fontSize) > 13)"
+    )
     bars = page.locator(f'{EXPLORER} [data-chart="timing"] .point path')
     bar = bars.nth(4).bounding_box()
-    page.mouse.click(bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] - 2)
+    place = (bar["x"] + bar["width"] / 2, bar["y"] + bar["height"] - 2)
+    page.mouse.move(place[0], place[1] - 1)
+    page.mouse.move(*place)
+    page.wait_for_selector(f'{EXPLORER} [data-chart="timing"] .hoverlayer .hovertext')
+    page.mouse.click(*place)
     lab.wait_python("len(explorer.state.layers) == 1")
     assert page.locator(f"{EXPLORER} .rt-spot").is_visible()
     shown.picture(f"present-{'dark' if dark else 'light'}")
@@ -302,3 +310,31 @@ def test_steps_are_recorded_put_in_order_and_played_with_the_arrow_keys(opened) 
     page.click(f'{EXPLORER} [data-step="1"] .rt-number')
     lab.wait_python("explorer.state.tab == 'findings' and not explorer.state.selection")
     assert [] == lab.console_errors
+
+
+UNDER_MAP = """map => {
+  const canvas = map.parentElement.querySelector('canvas');
+  const [at, pane] = [map.getBoundingClientRect(), canvas.getBoundingClientRect()];
+  const ratio = canvas.width / pane.width;
+  const {data} = canvas.getContext('2d').getImageData(
+    (at.x - pane.x) * ratio, (at.y - pane.y) * ratio, at.width * ratio, at.height * ratio);
+  const [r, g, b] = canvas.getContext('2d').getImageData(0, 0, 1, 1).data;
+  let other = 0;
+  for (let i = 0; i < data.length; i += 4) other += data[i] !== r || data[i + 1] !== g || data[i + 2] !== b;
+  return other / (data.length / 4);
+}"""
+
+
+@pytest.mark.parametrize(("width", "height"), [(1280, 720), (1500, 1000), (2560, 1440)])
+def test_the_map_lies_on_no_layer_at_first(opened, lab_page, width: int, height: int) -> None:
+    """Where it stands, the graph's own canvas shows its ground, and a wire at most."""
+    lab_page.page.set_viewport_size({"width": width, "height": height})
+    lab_page.theme(dark=True)
+    shown = opened(CELL)
+    scrolled(shown.page)
+    maps = shown.page.locator(f"{EXPLORER} .rt-map:visible")
+    # A map that has gone elsewhere is no map: at least one graph is larger than its pane.
+    assert maps.count() >= 1
+    for at in range(maps.count()):
+        assert maps.nth(at).evaluate(UNDER_MAP) < 0.04
+    shown.picture(f"map-{width}")

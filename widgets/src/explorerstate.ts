@@ -34,7 +34,7 @@ import { chosenIn, drawnHere, type Page, pageOf, usable } from "./panels";
 import { PaneSet } from "./paneset";
 import type { Surroundings } from "./parts";
 import { loadPlotly, type Plotly } from "./plotly";
-import { Presenting } from "./presenting";
+import { LARGER, Presenting } from "./presenting";
 import { gone, heard } from "./reach";
 import { Room } from "./room";
 import { spoken } from "./spoken";
@@ -172,7 +172,7 @@ export class ExplorerState {
       return chip !== undefined && differs(this.choice.value, chip);
     });
     this.sentence = computed(() => spoken(this.study, this.paneSet.reading.value));
-    this.roomy = computed(() => this.width.value >= SIDE_BY_SIDE);
+    this.roomy = computed(() => this.width.value >= SIDE_BY_SIDE * (this.presenting.on.value ? LARGER : 1));
     this.page = computed(() => {
       const { engine, view } = this.study;
       const offered = saved ? saved[view.value.variant] : engine.value?.panels;

@@ -178,8 +178,11 @@ export class Presenting {
         frame = requestAnimationFrame(() => {
           this.#waiting();
           for (const side of SIDES) {
-            const rect = rectOf(places[side]);
-            if (rect) paneSet.stages[side]?.camera.fit(rect, WHOLE, { largest: LARGEST, glide: true });
+            const [rect, stage] = [rectOf(places[side]), paneSet.stages[side]];
+            if (rect) stage?.camera.fit(rect, WHOLE, { largest: LARGEST, glide: true });
+            // Who wrote the step in a cell named no place: the selection is shown, or else the whole graph.
+            else if (study.selected(side).length) paneSet.zoomToSelection(side);
+            else stage?.fit();
           }
         });
       });

@@ -1,8 +1,8 @@
 import type { Look } from "../overlay";
 import { flatColour } from "./box";
-import type { Camera } from "./camera";
+import type { Camera, Rect } from "./camera";
 import { pixelOf, Raster } from "./raster";
-import type { Scene } from "./scene";
+import { rectOf, type Scene } from "./scene";
 import type { Theme } from "./theme";
 
 const LARGEST = { width: 72, height: 96 };
@@ -13,10 +13,39 @@ const PART = 0.17;
 /** In a narrower pane the map would hide more than it tells. */
 const NARROW = 300;
 
+/** Where the map can stand: in the first of these corners where nothing is drawn. */
+const CORNERS = [
+  [1, 1],
+  [0, 1],
+  [1, 0],
+  [0, 0],
+] as const;
+/** Between the map and the edges of its pane, as the style has it. */
+const GAP = 10;
+
+/** The first corner of a pane where a map of this size covers none of the rectangles; null where there is none. */
+export function freeCorner(
+  pane: { width: number; height: number },
+  map: { width: number; height: number },
+  drawn: readonly Rect[],
+  corners: readonly (readonly [number, number])[] = CORNERS,
+): readonly [number, number] | null {
+  const free = ([right, down]: readonly [number, number]): boolean => {
+    const left = right ? pane.width - map.width - GAP : GAP;
+    const top = down ? pane.height - map.height - GAP : GAP;
+    return !drawn.some(
+      ({ x, y, width, height }) =>
+        x < left + map.width && x + width > left && y < top + map.height && y + height > top,
+    );
+  };
+  return corners.find(free) ?? null;
+}
+
 /** The whole graph in a corner, with the visible part framed. Very long graphs are squeezed to stay readable. */
 export class Minimap {
   readonly canvas: HTMLCanvasElement;
   #ground: ImageData | null = null;
+  #corner: readonly [number, number] | null = CORNERS[0];
   #scaleX = 1;
   #scaleY = 1;
   #width = 0;
@@ -87,6 +116,25 @@ export class Minimap {
     ctx.roundRect(left, top, Math.max(3, right - left), Math.max(3, bottom - top), 2);
     ctx.fill();
     ctx.stroke();
+    return true;
+  }
+
+  /** Moves into a corner where it covers no box, its own where that will do; false where there is none. */
+  makeRoom(camera: Camera, scene: Scene): boolean {
+    const drawn: Rect[] = [];
+    scene.figures.forEach(({ shape }, i) => {
+      if (shape !== "frame") drawn.push(camera.toScreen(rectOf(scene, i)));
+    });
+    const own = this.#corner ? [this.#corner, ...CORNERS] : CORNERS;
+    this.#corner = freeCorner(camera, { width: this.#width + 2, height: this.#height + 2 }, drawn, own);
+    if (!this.#corner) return false;
+    const [right, down] = this.#corner;
+    Object.assign(this.canvas.style, {
+      left: right ? "auto" : `${GAP}px`,
+      right: right ? `${GAP}px` : "auto",
+      top: down ? "auto" : `${GAP}px`,
+      bottom: down ? `${GAP}px` : "auto",
+    });
     return true;
   }
 

@@ -30,10 +30,12 @@ const PAD = 18;
 const MARGINS: Insets = { left: PAD, top: PAD, right: PAD, bottom: PAD };
 /** Below this scale names cannot be read, so that the first view shows the top of the graph instead of all of it. */
 const READABLE = 0.62;
-/** At this scale they can just be guessed, which is better than a graph cut at both sides. */
-const LEGIBLE = 0.5;
+/** From this scale on titles are drawn, which is better than a graph cut at both sides. */
+const LEGIBLE = 0.42;
 /** So much of the graph stays in view, wherever it is moved. */
 const KEEP = 60;
+/** So long nothing moved when it has come to rest. */
+const REST_MS = 250;
 const DRAG_PIXELS = 4;
 const WIRE_REACH = 6;
 const LINE_PIXELS = 16;
@@ -66,6 +68,10 @@ export class Stage {
   #frame = 0;
   #fresh = false;
   #mapStale = true;
+  /** In every corner the map would lie on boxes. */
+  #covered = false;
+  #mapHeld = false;
+  #resting = 0;
   /** A step between this scene and another one, which is shown instead. */
   #morph: { morph: Morph; t: number; to: Place } | null = null;
   /** The camera goes where something else than the user of this pane wants it. */
@@ -92,6 +98,7 @@ export class Stage {
       observer.disconnect();
       this.camera.stop();
       cancelAnimationFrame(this.#frame);
+      clearTimeout(this.#resting);
     });
     const on = <K extends keyof HTMLElementEventMap>(
       element: HTMLElement,
@@ -112,8 +119,14 @@ export class Stage {
     };
     on(map, "pointerdown", (event) => {
       map.setPointerCapture(event.pointerId);
+      this.#mapHeld = true;
       look(event);
     });
+    for (const name of ["pointerup", "pointercancel"] as const)
+      on(map, name, () => {
+        this.#mapHeld = false;
+        this.#rest();
+      });
     on(map, "pointermove", look);
   }
 
@@ -246,6 +259,17 @@ export class Stage {
     if (!this.#frame) this.#frame = requestAnimationFrame(() => this.#attempt());
   }
 
+  /** Once nothing moves any more, the map gives way to the boxes; not while it is what moves them. */
+  #rest(): void {
+    clearTimeout(this.#resting);
+    this.#resting = window.setTimeout(() => {
+      if (!this.scene || this.#mapHeld || this.#morph) return;
+      const before = this.#covered;
+      this.#covered = !this.#map.makeRoom(this.camera, this.scene);
+      if (before !== this.#covered) this.request();
+    }, REST_MS);
+  }
+
   #attempt(): void {
     this.#frame = 0;
     try {
@@ -273,7 +297,10 @@ export class Stage {
       this.#screen.paint(devicePixelRatio, scene, camera, this.#theme, this.#type, this.#look, marks);
       if (this.#mapStale) this.#map.redraw(scene, camera, this.#theme, this.#look, this.#marks.selected);
       this.#mapStale = false;
-      this.#map.canvas.hidden = !this.#map.frame(camera, scene, this.#theme);
+      const useful = this.#map.frame(camera, scene, this.#theme);
+      if (useful && this.#fresh) this.#covered = !this.#map.makeRoom(camera, scene);
+      else if (useful) this.#rest();
+      this.#map.canvas.hidden = !useful || this.#covered;
     }
     this.#events.frame();
     if (this.#fresh && this.camera.width > 1) {
@@ -341,12 +368,12 @@ export class Stage {
     const free = (room - strip) / breadth;
     const tight = room / breadth;
     const scale =
-      free >= READABLE ? Math.min(1, free) : tight >= LEGIBLE ? Math.min(tight, READABLE) : READABLE;
+      free >= LEGIBLE ? Math.min(1, free) : tight >= LEGIBLE ? Math.min(tight, READABLE) : READABLE;
     const first = scene.figures.findIndex(({ box }) => box.kind === "input");
     const box = rectOf(scene, Math.max(0, first));
     const wide = breadth * scale > room + 2 * PAD;
     const rect = wide ? { ...box, ...(across ? { x: 0 } : { y: 0 }) } : bounds;
-    camera.start(rect, PAD, scale, free >= READABLE ? strip : 0, across);
+    camera.start(rect, PAD, scale, free >= LEGIBLE ? strip : 0, across);
   }
 
   #at(event: MouseEvent): { x: number; y: number } {
