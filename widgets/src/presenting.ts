@@ -140,10 +140,10 @@ export class Presenting {
     const last = this.steps.peek().length - 1;
     const at = this.at.peek();
     const to = {
-      ArrowRight: Math.min(last, at + 1),
-      PageDown: Math.min(last, at + 1),
-      ArrowLeft: Math.max(0, at - 1),
-      PageUp: Math.max(0, at - 1),
+      ArrowRight: at + 1,
+      PageDown: at + 1,
+      ArrowLeft: at - 1,
+      PageUp: at - 1,
       Home: 0,
       End: last,
     }[key];

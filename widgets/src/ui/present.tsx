@@ -3,6 +3,7 @@ import type { Step } from "../contract";
 import type { ExplorerState } from "../explorerstate";
 import { onKeys } from "../keys";
 import { moved, python } from "../presenting";
+import { Copy } from "./cells";
 import { Close, Down, FullScreen, Next, Plus, Present, Previous, Up } from "./icons";
 import { type Item, MoreMenu } from "./menu";
 import { Tool } from "./tool";
@@ -114,7 +115,6 @@ export function StepList({ explorer }: { explorer: ExplorerState }) {
   const { presenting } = explorer;
   const steps = presenting.steps.value;
   const [text, setText] = useState("");
-  const [copied, setCopied] = useState(false);
   const form = useRef<HTMLFormElement>(null);
   const box = useRef<HTMLElement>(null);
   const close = (): void => {
@@ -145,19 +145,10 @@ export function StepList({ explorer }: { explorer: ExplorerState }) {
         <h3>Steps</h3>
         {steps.length > 0 && (
           <>
-            <button
-              type="button"
-              class="rt-link"
-              data-control="copy-steps"
-              title="To keep them in a cell"
-              onClick={() =>
-                void navigator.clipboard
-                  .writeText(`explorer.steps = ${python(steps)}`)
-                  .then(() => setCopied(true))
-              }
-            >
-              {copied ? "Copied" : "Copy as Python"}
-            </button>
+            <Copy
+              title="Copy as Python, to keep the steps in a cell"
+              text={() => `explorer.steps = ${python(steps)}`}
+            />
             <button
               type="button"
               class="rt-field"
