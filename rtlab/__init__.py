@@ -5,7 +5,9 @@ Names are resolved on first use, so that ``import rtlab`` costs almost nothing.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import typing
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +119,9 @@ def __getattr__(name: str) -> Any:  # noqa: C901, PLR0912 - a case for each modu
     if name == home.__name__.rpartition(".")[2]:
         return home
     found = getattr(home, name)
+    # Who reads its fields' types later looks for their names where it says that it is from.
+    with contextlib.suppress(NameError):
+        found.__annotations__ = typing.get_type_hints(found, include_extras=True)
     # Deeper paths are private: what a user sees and pickles names the public place.
     found.__module__ = "rtlab"
     globals()[name] = found

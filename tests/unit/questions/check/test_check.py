@@ -286,6 +286,8 @@ def test_engines_of_two_compilers_or_targets_are_not_compared_layer_by_layer(stu
 
 
 def test_a_record_is_read_as_it_was_written(now) -> None:
+    # Who names a class says from then on that it is of the package itself, where its fields' types have no names.
+    assert rtlab.Layer.__module__ == "rtlab"
     again = record.read(now.text(), "b.json")
     for field in dataclasses.fields(CheckRecord):
         assert getattr(now, field.name) == getattr(again, field.name), field.name
