@@ -40,7 +40,7 @@ def test_two_clicks_lead_from_a_drop_to_a_repaired_variant(opened, cell, worse, 
     assert word in page.inner_text(f"{PANEL} table")
     # A row selects the place in the graph, and is the cause that the panel tells of in full.
     page.click(f"{PANEL} [data-row] >> nth=0")
-    first = f"study.diagnose({worse!r}).findings[0]"
+    first = f"study.snapshot().diagnoses[{worse!r}].findings[0]"
     lab.wait_python(f"explorer.state.selection[0] == {first}.nodes[0]")
     # The guilty are seen at a glance: what nodes do to the outputs colours them from now on.
     lab.wait_python("explorer.state.colour_nodes == 'effect'")
