@@ -41,7 +41,8 @@ def test_two_clicks_lead_from_a_drop_to_a_repaired_variant(opened, cell, worse, 
     # A row selects the place in the graph, and is the cause that the panel tells of in full.
     page.click(f"{PANEL} [data-row] >> nth=0")
     first = f"study.snapshot().diagnoses[{worse!r}].findings[0]"
-    lab.wait_python(f"explorer.state.selection[0] == {first}.nodes[0]")
+    # Nothing is selected until the page has said so.
+    lab.wait_python(f"explorer.state.selection[:1] == ({first}.nodes[0],)")
     # The guilty are seen at a glance: what nodes do to the outputs colours them from now on.
     lab.wait_python("explorer.state.colour_nodes == 'effect'")
     page.wait_for_selector(f'{EXPLORER} [data-control="colour-node"]:has-text("effect on the outputs")')
