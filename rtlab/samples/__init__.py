@@ -29,6 +29,7 @@ from rtlab.samples.architectures import (
     pictures,
     resnet50,
 )
+from rtlab.samples.cards import SampleCard, SampleCards, read
 from rtlab.samples.digits import NETWORKS, digits_input, digits_picture, halves
 from rtlab.samples.transformers import bert, sentence_input, sentences, transformer_stack
 
@@ -37,9 +38,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Sample",
+    "SampleCard",
+    "SampleCards",
     "digits_input",
     "digits_picture",
     "inception_chain",
+    "list",
     "load",
     "names",
     "transformer_stack",
@@ -71,6 +75,17 @@ class Sample:
 def names() -> tuple[str, ...]:
     """What ``load`` knows, the trained samples first."""
     return tuple(_SAMPLES)
+
+
+def list() -> SampleCards:  # noqa: A001 - what one types after "samples."
+    """A card for every sample, in the order of ``names``: task, data, script, accuracy, trait, licence and a picture.
+
+    Nothing is loaded or made for it.
+
+    Raises:
+        ModelError: the files are not installed.
+    """
+    return read(_folder() / "cards.json")
 
 
 def load(name: str, *, samples: int | None = None) -> Sample:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
 import functools
+import importlib
 import os
 import shutil
 import subprocess
 import sys
+import xml.etree.ElementTree
 from collections import Counter
 from pathlib import Path
 
@@ -471,6 +473,60 @@ def test_synthetic_weights_are_the_same_every_time(name):
     """Caches and comparisons between sessions hang on the model's digest."""
     assert load(name).model is not again(name).model
     assert load(name).model.digest == again(name).model.digest
+
+
+def test_a_card_for_every_sample_in_their_order():
+    """What the cards say is what loading a sample gives, and the script is there."""
+    cards = samples.list()
+    assert [c.name for c in cards] == [*samples.names()]
+    for card in cards:
+        sample = load(card.name)
+        assert (card.title, card.nodes) == (sample.title, len(sample.model.nodes))
+        assert card.measured_on == (len(sample.task.labels) if sample.task else 0)
+        assert bool(card.accuracy) == bool(card.scores) == (sample.task is not None)
+        module, _, function = card.script.rpartition(".")
+        made = function == "py" or callable(getattr(importlib.import_module(module), function))
+        assert made
+        assert function != "py" or (SHIPPED / card.script).is_file()
+        assert ("CC BY 4.0" in card.licence) == (card.name in NETWORKS)
+        assert "Apache-2.0" in card.licence
+
+
+def test_the_percents_of_cards_are_those_of_the_tables():
+    """fp32 and the default everywhere, and beside them what is worse by more than five points: these two."""
+    told = {c.name: dict(c.accuracy) for c in samples.list() if c.accuracy}
+    for name, row in scores_of_the_readme().items():
+        assert told[name].pop("fp32") == row["fp32"]
+        assert told[name].pop("int8 auto") == row["auto"]
+    worse = {"digits_outlier": {"int8 minmax": 72.19}, "fp16_overflow": {"fp16": 9.12}}
+    as_they_are = {"digits_qat": {"as it is": 99.0}, "digits_qat_misplaced": {"as it is": 98.89}}
+    assert {k: v for k, v in told.items() if v} == worse | as_they_are
+
+
+def test_the_picture_of_a_card_has_a_block_for_every_node():
+    """And an edge for every value that one node hands to another."""
+    for card in samples.list():
+        model = load(card.name).model
+        drawn = xml.etree.ElementTree.fromstring(card.thumbnail)
+        edges = [p.get("d").count("M") for p in drawn.iter("path") if p.get("fill") == "none"]
+        blocks = sum(p.get("d").count("M") for p in drawn.iter("path") if p.get("fill") != "none")
+        assert blocks == len(model.top), card.name
+        assert edges == [sum(v in model.producers for n in model.top for v in dict.fromkeys(n.inputs))]
+
+
+def test_cards_are_a_grid_in_a_notebook_and_a_table_as_text():
+    """Both name every sample; a part of them is cards again, and an untrained sample has no score to show."""
+    cards = samples.list()
+    shown, text = cards._repr_html_(), repr(cards).splitlines()
+    assert [line.split()[0] for line in text] == [*samples.names()]
+    assert all(f">{name}</code>" in shown for name in samples.names())
+    assert shown.count("<svg") == len(cards)
+    few = cards[:2]
+    assert isinstance(few, samples.SampleCards)
+    assert [c.name for c in few] == [*samples.names()][:2]
+    assert "<dt>Right</dt>" in few._repr_html_()
+    untrained = next(c for c in cards if c.name == "googlenet")
+    assert "<dt>Right</dt>" not in untrained._repr_html_()
 
 
 def test_unknown_sample_is_refused_with_the_known_names():

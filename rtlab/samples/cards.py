@@ -1,0 +1,111 @@
+"""What there is to know of each sample before it is loaded."""
+
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import overload
+
+#: How a notebook shows the cards: its own colours where it has some, and as many in a row as there is room for.
+_GRID = "display:grid;grid-template-columns:repeat(auto-fill,minmax(17rem,1fr));gap:.75rem;line-height:1.4"
+_BOX = (
+    "border:1px solid var(--jp-border-color2,#8886);border-radius:6px;padding:.75rem;display:flex;"
+    "flex-direction:column;gap:.35rem"
+)
+_QUIET = "color:var(--jp-ui-font-color2,inherit);font-size:.85em"
+_LIST = f"display:grid;grid-template-columns:auto 1fr;gap:.1rem .6rem;margin:0;{_QUIET}"
+
+
+@dataclasses.dataclass(frozen=True)
+class SampleCard:
+    """One sample, without its model.
+
+    Attributes:
+        name: What ``load`` knows it by.
+        title: The same in words.
+        trait: What it is there to show.
+        task: What it was trained to do, or that it was not.
+        data: What it is calibrated and scored on.
+        script: What makes it: a script of ``sample_models``, or a function of rtlab.
+        licence: Of the model, and of the data where that is another's.
+        nodes: Nodes of the main graph and of all bodies.
+        accuracy: Percent right by how it was prepared, measured on ONNX Runtime's CPU; empty where it solves no task.
+        measured_on: The number of samples that the percents rest on.
+        thumbnail: The graph from input to output and what it reads, as SVG.
+    """
+
+    name: str
+    title: str
+    trait: str
+    task: str
+    data: str
+    script: str
+    licence: str
+    nodes: int
+    accuracy: Mapping[str, float]
+    measured_on: int
+    thumbnail: str = dataclasses.field(repr=False)
+
+    @property
+    def scores(self) -> str:
+        """The percents in words, with where they are from; empty where it solves no task."""
+        if not self.accuracy:
+            return ""
+        told = ", ".join(f"{percent:.2f} % {how}" for how, percent in self.accuracy.items())
+        return f"{told}; measured on {self.measured_on} held-out samples, ONNX Runtime's CPU"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            "Task": self.task,
+            "Data": self.data,
+            "Right": self.scores,
+            "Size": f"{self.nodes} nodes",
+            "Made by": self.script,
+            "Licence": self.licence,
+        }
+        rows = "".join(
+            f'<dt>{k}</dt><dd style="margin:0;text-align:left">{html.escape(v)}</dd>'
+            for k, v in facts.items()
+            if v
+        )
+        return (
+            f'<div style="{_BOX}">{self.thumbnail}<b>{html.escape(self.title)}</b>'
+            f'<code style="align-self:flex-start">{html.escape(self.name)}</code>'
+            f"<div>{html.escape(self.trait)}</div>"
+            f'<dl style="{_LIST}">{rows}</dl></div>'
+        )
+
+
+class SampleCards(Sequence[SampleCard]):
+    """The cards of all samples: a grid of pictures in a notebook, a table as text."""
+
+    def __init__(self, cards: Sequence[SampleCard]) -> None:
+        self._cards = tuple(cards)
+
+    @overload
+    def __getitem__(self, at: int) -> SampleCard: ...
+    @overload
+    def __getitem__(self, at: slice) -> SampleCards: ...
+    def __getitem__(self, at: int | slice) -> SampleCard | SampleCards:
+        return SampleCards(self._cards[at]) if isinstance(at, slice) else self._cards[at]
+
+    def __len__(self) -> int:
+        return len(self._cards)
+
+    def __iter__(self) -> Iterator[SampleCard]:
+        return iter(self._cards)
+
+    def __repr__(self) -> str:
+        wide = max((len(c.name) for c in self), default=0)
+        return "\n".join(f"{c.name:{wide}}  {c.nodes:4} nodes  {c.trait}" for c in self)
+
+    def _repr_html_(self) -> str:
+        return f'<div style="{_GRID}">{"".join(c._repr_html_() for c in self)}</div>'
+
+
+def read(path: Path) -> SampleCards:
+    """The cards that ``sample_models/make_cards.py`` wrote."""
+    return SampleCards([SampleCard(**fields) for fields in json.loads(path.read_text(encoding="utf-8"))])
