@@ -42,6 +42,8 @@ __all__ = [
     "SampleCards",
     "digits_input",
     "digits_picture",
+    "engine",
+    "engines",
     "inception_chain",
     "list",
     "load",
@@ -86,6 +88,32 @@ def list() -> SampleCards:  # noqa: A001 - what one types after "samples."
         ModelError: the files are not installed.
     """
     return read(_folder() / "cards.json")
+
+
+def engines() -> tuple[str, ...]:
+    """What ``engine`` knows: engines that others built on their GPUs; ``sample_models/engines/NOTICE.md`` says whose.
+
+    Raises:
+        ModelError: the files are not installed.
+    """
+    return tuple(sorted(p.name for p in (_folder() / "engines").iterdir() if p.is_dir()))
+
+
+def engine(name: str) -> tuple[Path, ...]:
+    """The files of an engine from a real GPU, for ``rtlab.read``: layers, profile and times, or a log.
+
+    >>> import rtlab
+    >>> rtlab.read(*engine("resnet18-a100-fp16"))["engine"].timing
+    <Timing 0.863 ms, 36 layers, measured, trtexec on NVIDIA A100 80GB PCIe>
+
+    Raises:
+        ModelError: the name is unknown, or the files are not installed.
+    """
+    if name not in engines():
+        raise ModelError(
+            f'Cannot find engine "{name}": no such engine is shipped. Choose one of {quoted(engines())}.'
+        )
+    return tuple(sorted((_folder() / "engines" / name).iterdir()))
 
 
 def load(name: str, *, samples: int | None = None) -> Sample:

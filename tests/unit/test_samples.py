@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import json
 import os
+import re
 import shutil
+import statistics
 import subprocess
 import sys
 import xml.etree.ElementTree
@@ -17,6 +20,7 @@ import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 
+import recorded
 import rtlab
 import shelf
 from rtlab import quantize, samples
@@ -713,3 +717,48 @@ def test_thresholds_of_entropy2_are_doubted_where_they_cost_the_output_much_and_
     ranges = observed(load(name).model, load(name).calibration)
     found = [s for s in scales(ranges, Calibrator.ENTROPY2).values() if s.doubt]
     assert doubted == bool(found)
+
+
+#: The folder of each shipped engine among the recordings beside the checkout.
+RECORDED = {
+    "mobilenet_v2-rtx3060": "fuzzy-mobilenet_v2-rtx3060laptop-fp16",
+    "resnet18-a100-fp16": "trex-resnet18-pytorch-a100-fp16",
+    "resnet18-a100-int8": "trex-resnet18-pytorch-a100-int8-qat",
+    "resnet18-a100-int8-residual": "trex-resnet18-pytorch-a100-int8-qat-residual",
+}
+
+
+def test_engines_from_real_gpus_are_shipped_with_their_notice() -> None:
+    notice = (SHIPPED / "engines" / "NOTICE.md").read_text(encoding="utf-8")
+    told = re.findall(r"^\| `([^`]+)` \|", notice, flags=re.MULTILINE)
+    assert samples.engines() == tuple(sorted(told)) == tuple(sorted([*RECORDED, "mnist-h100-log"]))
+    for name in samples.engines():
+        files = samples.engine(name)
+        assert files
+        assert all(f.is_file() and f.parent.name == name for f in files)
+    with pytest.raises(
+        ModelError, match=r'^Cannot find engine "../digits": no such .* Choose one of "mnist-'
+    ):
+        samples.engine("../digits")
+
+
+@recorded.present
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_shipped_engine_is_what_its_gpu_wrote(name: str) -> None:
+    """Layers and profile to the byte, and the first inferences of those that were timed."""
+    there = recorded.files(recorded.FOLDER / RECORDED[name])
+    here = SHIPPED / "engines" / name
+    assert (here / "layers.json").read_bytes() == there["layers"].read_bytes()
+    assert (here / "profile.json").read_bytes() == there["profile"].read_bytes()
+    timed = json.loads((here / "times.json").read_text(encoding="utf-8"))
+    whole = json.loads(there["times"].read_text(encoding="utf-8"))
+    assert timed == whole[:200]
+    # And what is shown of it: the median of these, as trtexec takes it.
+    shown = rtlab.read(*samples.engine(name))["engine"].timing.shown
+    assert statistics.median(t["computeMs"] for t in timed) == pytest.approx(shown, abs=1e-9)
+
+
+@pytest.mark.skipif(not recorded.REAL, reason="no ../shared/recorded beside the checkout")
+def test_the_shipped_log_is_what_its_gpu_wrote() -> None:
+    there = recorded.FOLDER.parent / "build-logs" / "sparsity-trt10.16-h100.log"
+    assert (SHIPPED / "engines" / "mnist-h100-log" / "build.log").read_bytes() == there.read_bytes()
