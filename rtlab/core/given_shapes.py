@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TypeAlias
 
 from rtlab.core.value import shape_text
@@ -12,6 +12,10 @@ from rtlab.errors import ModelError
 Declared: TypeAlias = "Sequence[int | str | None] | None"
 #: Sizes by the name of an input (all dimensions) or of a symbol (one size).
 Named: TypeAlias = "Mapping[str, tuple[int, ...] | int]"
+
+#: Height and width of a picture, and the length of anything else, where nobody named a size: something to begin with.
+_PICTURE, _LENGTH = 224, 128
+_CHANNELS = (1, 3, 4)
 
 
 def fixed(name: str, declared: Sequence[int | str | None], named: Named) -> tuple[int, ...]:
@@ -35,8 +39,27 @@ def fixed(name: str, declared: Sequence[int | str | None], named: Named) -> tupl
             raise ModelError(
                 f'Cannot fix the shape of input "{name}": dimension {axis} of '
                 f"{shape_text(declared)} is dynamic. Name sizes, for example rtlab.load(..., "
-                f'shapes={{"{name}": {tuple(d if isinstance(d, int) else 1 for d in declared)}}}).'
+                f'shapes={{"{name}": {suggested(name, declared, named)}}}).'
             )
+    return tuple(sizes)
+
+
+def suggested(name: str, declared: Sequence[int | str | None], named: Named) -> tuple[int, ...]:
+    """The shape of an input with something to try where a dimension is open and has no named size.
+
+    That is a batch of 1; in four dimensions three channels and 224 for height and width; else 128.
+    """
+    whole = named.get(name)
+    if isinstance(whole, tuple):
+        return whole
+    usual = [1, *[_LENGTH] * (len(declared) - 1)]
+    if len(declared) == 4:
+        last = declared[3] in _CHANNELS and declared[1] not in _CHANNELS
+        usual = [1, _PICTURE, _PICTURE, 3] if last else [1, 3, _PICTURE, _PICTURE]
+    sizes = []
+    for dim, other in zip(declared, usual, strict=False):
+        own = named.get(dim) if isinstance(dim, str) else dim
+        sizes.append(own if isinstance(own, int) else other)
     return tuple(sizes)
 
 
@@ -71,6 +94,19 @@ def known(
         if dims and not isinstance(dims[0], int):
             sizes[0] = batch if batch is not None else sizes[0] or 1
         found[name] = tuple(sizes)
+    return found
+
+
+def read(
+    given: Mapping[str, Sequence[int] | int], inputs: Container[str]
+) -> dict[str, tuple[int, ...] | int]:
+    """Sizes as they were given, as tuples and numbers."""
+    found: dict[str, tuple[int, ...] | int] = {}
+    for key, size in given.items():
+        named = size if isinstance(size, int) else tuple(int(d) for d in size)
+        # A shape of one size, by a name that no input has, is that of a symbol.
+        lone = isinstance(named, tuple) and len(named) == 1 and key not in inputs
+        found[key] = named[0] if lone and isinstance(named, tuple) else named
     return found
 
 

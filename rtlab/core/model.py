@@ -329,6 +329,17 @@ class Model:
         """
         return given_shapes.fixed(name, self.values[name].shape or (), self.shapes)
 
+    def sized(self, shapes: Mapping[str, Sequence[int] | int]) -> Model:
+        """This model with sizes named for its dynamic dimensions, as ``rtlab.load(..., shapes=...)`` takes them.
+
+        Raises:
+            ModelError: a name is neither an input nor a symbol, or a shape does not fit.
+        """
+        declared = {n: self.values[n].shape for n in self.inputs}
+        named = given_shapes.read(shapes, declared)
+        given_shapes.check(self.name, declared, named)
+        return dataclasses.replace(self, shapes=named)
+
     def sizes(self, *, batch: int | None = None, shapes: Mapping[str, Sequence[int]] | None = None) -> Sizes:
         """The shape of every value at the shapes that the inputs are given; computed once for each.
 
@@ -428,17 +439,8 @@ def load(
     beside = {name: stamp(path.parent / name) if path else None for name in check.beside(proto)}
     title = name or (path.stem if path else "") or proto.graph.name or "model"
     notes = check.check(proto, path, title, weights=weights)
-    inputs = {i.name for i in proto.graph.input}
-    given: dict[str, tuple[int, ...] | int] = {}
-    for key, size in (shapes or {}).items():
-        named = size if isinstance(size, int) else tuple(int(d) for d in size)
-        # A shape of one size, by a name that no input has, is that of a symbol.
-        lone = isinstance(named, tuple) and len(named) == 1 and key not in inputs
-        given[key] = named[0] if lone and isinstance(named, tuple) else named
-    wrapped = wrap(proto, name=title, path=path, shapes=given, notes=notes, beside=beside)
-    model = dataclasses.replace(wrapped, stamp=before)
-    given_shapes.check(model.name, {n: model.values[n].shape for n in model.inputs}, model.shapes)
-    return model
+    wrapped = wrap(proto, name=title, path=path, notes=notes, beside=beside)
+    return dataclasses.replace(wrapped, stamp=before).sized(shapes or {})
 
 
 def absent() -> Model:

@@ -146,6 +146,13 @@ class OpenNamed(PageCommand, frozen=True, tag="open"):
     path: str
 
 
+class NameSizes(PageCommand, frozen=True, tag="sizes"):
+    """Give inputs these shapes, and build what is chosen."""
+
+    doing = "take these sizes"
+    shapes: dict[str, list[int]]
+
+
 class ReadDropped(PageCommand, frozen=True, tag="drop"):
     """Read files that come along: their names, and as many buffers."""
 
@@ -235,8 +242,9 @@ class DismissFailure(PageCommand, frozen=True, tag="dismiss"):
 
 Command: TypeAlias = (
     FetchParcel | FetchPlotly | BuildChoice | BuildAgain | MeasureMore | CancelWork | ShowVariant | CompareVariant
-    | SetBaseline | RemoveVariant | OpenNamed | ReadDropped | OpenNetron | InspectNode | ExtractNodes | ObserveRanges
-    | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | TellPictured | DismissFailure
+    | SetBaseline | RemoveVariant | OpenNamed | NameSizes | ReadDropped | OpenNetron | InspectNode | ExtractNodes
+    | ObserveRanges | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | TellPictured
+    | DismissFailure
 )  # fmt: skip
 _BY_NAME: collections.abc.Mapping[str, Any] = {
     kind.__struct_config__.tag: kind for kind in typing.get_args(Command)

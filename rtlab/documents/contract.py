@@ -125,8 +125,27 @@ class Panel(TypedDict):
     quoted: str
 
 
+class Dimension(TypedDict):
+    """One dimension of an input: its size, or the one to begin with where it is ``open`` and nobody named one.
+
+    Dimensions of one ``symbol`` have one size; it is empty where the model gives none.
+    """
+
+    size: int
+    open: bool
+    symbol: str
+
+
+class OpenInput(TypedDict):
+    """An input with open dimensions; ``lacking`` where a size must be named before anything can be built."""
+
+    name: str
+    dimensions: list[Dimension]
+    lacking: bool
+
+
 class Controls(TypedDict):
-    """What the top row offers for the present choice."""
+    """What the top row offers for the present choice, and the inputs whose sizes can be named."""
 
     models: list[Option]
     precisions: list[Option]
@@ -134,6 +153,7 @@ class Controls(TypedDict):
     targets: list[Option]
     compilers: list[Option]
     treatments: list[Option]
+    sizes: list[OpenInput]
 
 
 class Failure(TypedDict):

@@ -100,6 +100,8 @@ class Explorer(Opening):
                 return lambda: self._remove(asked.variant)
             case commands.OpenNamed():
                 return lambda: self._opened(asked.path)
+            case commands.NameSizes():
+                return lambda: self.name_sizes(asked.shapes)
             case commands.ReadDropped():
                 return lambda: self._dropped(asked, buffers)
             case commands.OpenNetron():

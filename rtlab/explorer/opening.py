@@ -75,6 +75,10 @@ class Opening(Choosing):
         """Open the model with findings of its Q/DQ placement repaired, all that can be by default; on a thread."""
         return self._work(lambda progress: self._repair_placement(findings, progress), "repair the model")
 
+    def name_sizes(self, shapes: collections.abc.Mapping[str, Sequence[int] | int]) -> Self:
+        """Open the model with these sizes of its dynamic dimensions, by input or by symbol; on a thread."""
+        return self._work(lambda progress: self._name_sizes(shapes, progress), "take these sizes")
+
     def _opened(self, path: str) -> None:
         """A model by its name or path, or samples by theirs."""
         if path.lower().endswith((".npz", ".npy")):
@@ -181,6 +185,15 @@ class Opening(Choosing):
         model = study.repaired(chosen or None, progress=progress)
         repaired = type(study)(model, data=study.given, task=study.task, limits=study.limits)
         self._adopt(repaired, progress, self.choice)
+
+    def _name_sizes(
+        self, shapes: collections.abc.Mapping[str, Sequence[int] | int], progress: Reporting
+    ) -> None:
+        study = self.study
+        sized = study.model.sized(shapes)
+        self._adopt(
+            type(study)(sized, data=study.given, task=study.task, limits=study.limits), progress, self.choice
+        )
 
     def _adopt(self, study: Session[Any], progress: Reporting, chosen: dict[str, Any] | None = None) -> None:
         """Show another study, and build its first variant: the one that was chosen, or fp32."""

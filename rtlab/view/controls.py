@@ -8,11 +8,12 @@ from typing import Any
 from rtlab import backends, samples
 from rtlab.backends import compilers
 from rtlab.backends.choosing import beside, default_target, predicting, usual_builder
+from rtlab.core import given_shapes
 from rtlab.core.model import Model
 from rtlab.core.treatment import TreatmentKind
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant, helped
 from rtlab.documents.commands import Choice, Pin
-from rtlab.documents.contract import Controls, Option
+from rtlab.documents.contract import Controls, Dimension, OpenInput, Option
 
 #: What can be picked from the list; any other parameter can be typed.
 _CALIBRATORS = (*CALIBRATORS, Calibrator.of("percentile(99.9)"), Calibrator.of("percentile(99.999)"))
@@ -118,7 +119,30 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
         ]
         + [_option(n, backends.get(n).capabilities().maker.title, why=none) for n in predicting()],
         treatments=[_treatment(kind, precision, chosen, none) for kind in TREATMENTS],
+        sizes=_sizes(model),
     )
+
+
+def _sizes(model: Model) -> list[OpenInput]:
+    """The inputs with open dimensions; what is suggested for a symbol is so in all of them."""
+    found = []
+    symbols: dict[str, int] = {}
+    for name in model.inputs:
+        declared = model.values[name].shape
+        if declared is None or all(isinstance(d, int) for d in declared):
+            continue
+        sizes = given_shapes.suggested(name, declared, model.shapes)
+        dimensions = [
+            Dimension(size=symbols.setdefault(d, size), open=True, symbol=d)
+            if isinstance(d, str)
+            else Dimension(size=size, open=d is None, symbol="")
+            for size, d in zip(sizes, declared, strict=True)
+        ]
+        lacking = not isinstance(model.shapes.get(name), tuple) and any(
+            not isinstance(d, int) and d not in model.shapes for d in declared[1:]
+        )
+        found.append(OpenInput(name=name, dimensions=dimensions, lacking=lacking))
+    return found
 
 
 def _treatment(kind: TreatmentKind, precision: Precision, chosen: Mapping[str, Any], none: str) -> Option:

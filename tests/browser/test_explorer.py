@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from explorer import EXPLORER, Explorer
 
@@ -136,4 +139,43 @@ def test_the_graphs_alone_link_both_ways(lab_page) -> None:
     shown = json.loads(lab_page.page.get_attribute(".rt-graph", "data-layers"))
     assert shown == lab_page.python("list(study['fp32'].mapping.layers('stem/Relu'))")
     assert [] == lab_page.left_machine
+    assert [] == lab_page.console_errors
+
+
+def test_sizes_that_a_model_leaves_open_are_named_on_the_card(explorer, lab_page, tmp_path) -> None:
+    """Exporters of detectors and readers leave height and width open: no cell is needed to go on."""
+    open_sizes = tmp_path / "reader.onnx"
+    weights = numpy_helper.from_array(np.full((4, 3, 3, 3), 0.1, np.float32), "w")
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["image", "w"], ["c"], name="conv"),
+            helper.make_node("Relu", ["c"], ["y"]),
+        ],
+        "reader",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 3, "height", None])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4, None, None])],
+        [weights],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), open_sizes)
+    page = lab_page.page
+    lab_page.python(f"explorer.load({str(open_sizes)!r}).wait(60) and None")
+    page.wait_for_selector(
+        f'{EXPLORER} [data-control="failure"] >> text=dimension 2 of N×3×height×? is dynamic'
+    )
+    explorer.picture("sizes")
+    fields = page.locator(f'{EXPLORER} [data-control="sizes"] input')
+    assert ["1", "224", "224"] == [fields.nth(i).input_value() for i in range(fields.count())]
+    build = page.locator(f'{EXPLORER} [data-control="sizes"] button')
+    page.fill(f'{EXPLORER} [aria-label="image, dimension 2, height"]', "none")
+    assert "true" == build.get_attribute("aria-disabled")
+    page.fill(f'{EXPLORER} [aria-label="image, dimension 2, height"]', "48")
+    page.fill(f'{EXPLORER} [aria-label="image, dimension 3"]', "64")
+    build.click()
+    lab_page.wait_python("explorer.state.variant == 'fp32@sm86'")
+    assert [1, 3, 48, 64] == lab_page.python("list(explorer.study.model.input_shape('image'))")
+    # A convolution of 3x3 without padding takes two from both.
+    assert [1, 4, 46, 62] == lab_page.python(
+        "list(explorer.study['fp32@sm86'].engine.layers[-1].outputs[0].shape)"
+    )
+    assert 0 == page.locator(f'{EXPLORER} [data-control="failure"]').count()
     assert [] == lab_page.console_errors

@@ -470,7 +470,21 @@ export interface Panel {
   quoted: string;
 }
 
-/** What the top row offers for the present choice. */
+/** One dimension of an input: its size, or the one to begin with where it is ``open`` and nobody named one. Dimensions of one ``symbol`` have one size; it is empty where the model gives none. */
+export interface Dimension {
+  size: number;
+  open: boolean;
+  symbol: string;
+}
+
+/** An input with open dimensions; ``lacking`` where a size must be named before anything can be built. */
+export interface OpenInput {
+  name: string;
+  dimensions: Dimension[];
+  lacking: boolean;
+}
+
+/** What the top row offers for the present choice, and the inputs whose sizes can be named. */
 export interface Controls {
   models: Option[];
   precisions: Option[];
@@ -478,6 +492,7 @@ export interface Controls {
   targets: Option[];
   compilers: Option[];
   treatments: Option[];
+  sizes: OpenInput[];
 }
 
 /** Nodes that have a precision of their own: those whose id or name fits the pattern, or ``op:`` and an operator. */
@@ -682,6 +697,12 @@ export interface OpenNamed {
   path: string;
 }
 
+/** Give inputs these shapes, and build what is chosen. */
+export interface NameSizes {
+  type: "sizes";
+  shapes: Record<string, number[]>;
+}
+
 /** Read files that come along: their names, and as many buffers. */
 export interface ReadDropped {
   type: "drop";
@@ -788,7 +809,7 @@ export interface PanelAnswered {
   panel: Panel;
 }
 
-export type Command = FetchParcel | FetchPlotly | BuildChoice | BuildAgain | MeasureMore | CancelWork | ShowVariant | CompareVariant | SetBaseline | RemoveVariant | OpenNamed | ReadDropped | OpenNetron | InspectNode | ExtractNodes | ObserveRanges | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | TellPictured | DismissFailure;
+export type Command = FetchParcel | FetchPlotly | BuildChoice | BuildAgain | MeasureMore | CancelWork | ShowVariant | CompareVariant | SetBaseline | RemoveVariant | OpenNamed | NameSizes | ReadDropped | OpenNetron | InspectNode | ExtractNodes | ObserveRanges | RankCalibrators | RepairPlacement | SaveFile | AskPanel | StartWork | TellPictured | DismissFailure;
 
 export type Reply = PlotlySent | NetronStarted | FileSent | Parcel | PanelAnswered;
 

@@ -31,7 +31,15 @@ export class StaticModel {
       other: new Uint8Array(),
       view: saved.view,
       height: 760,
-      controls: { models: [], precisions: [], calibrators: [], targets: [], compilers: [], treatments: [] },
+      controls: {
+        models: [],
+        precisions: [],
+        calibrators: [],
+        targets: [],
+        compilers: [],
+        treatments: [],
+        sizes: [],
+      },
       choice: {
         model: saved.model,
         precision: "",

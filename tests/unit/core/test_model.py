@@ -434,7 +434,7 @@ def test_a_batch_without_a_name_is_one_and_other_dimensions_must_be_named(detect
 
     assert (
         'Cannot fix the shape of input "image": dimension 3 of N×3×height×? is dynamic. Name sizes, for '
-        'example rtlab.load(..., shapes={"image": (1, 3, 1, 1)}).'
+        'example rtlab.load(..., shapes={"image": (1, 3, 32, 224)}).'
     ) == str(caught.value)
     assert (1, 4) == load(of_nodes([helper.make_node("Relu", ["x"], ["y"])], shape=["N", 4])).input_shape("x")
 

@@ -29,6 +29,7 @@ VALUES = {
     "str": "fp32",
     "list[str]": ["a", "b"],
     "dict[str, str]": {"batch": "8"},
+    "dict[str, list[int]]": {"image": [1, 3, 8, 8]},
     "Choice": CHOICE,
     "WorkName": "sweep",
     "Literal['onnx', 'scales', 'cache']": "cache",

@@ -9,6 +9,7 @@ import threading
 
 import onnx
 import pytest
+from onnx import helper
 
 import engines
 import recorded
@@ -1031,3 +1032,39 @@ def test_without_a_variant_the_page_has_what_the_model_alone_tells() -> None:
     explorer = Study(tiny_model()).explore()
     assert (b"", b"") == (explorer.engine_answer, explorer.build_answer)
     assert "no Q/DQ pairs" in decode(explorer.findings_answer)["note"]
+
+
+def test_inputs_with_open_sizes_are_offered_and_named(tmp_path) -> None:
+    """One symbol has one size in all inputs; what a model fixes is not asked."""
+    node = helper.make_node("Add", ["tokens", "mask"], ["y"])
+    kinds = {"tokens": ["N", "length", 8], "mask": ["N", "length", 1], "fixed": [2]}
+    made = {"y": ["N", "length", 8], "z": [2]}
+    graph = helper.make_graph(
+        [node, helper.make_node("Neg", ["fixed"], ["z"])],
+        "g",
+        [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in kinds.items()],
+        [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in made.items()],
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+        tmp_path / "m.onnx",
+    )
+    shown = explorer()
+    shown.load(tmp_path / "m.onnx").wait(60)
+    asked = shown.controls["sizes"]
+    assert [(i["name"], i["lacking"]) for i in asked] == [("tokens", True), ("mask", True)]
+    assert [(d["symbol"], d["open"], d["size"]) for d in asked[0]["dimensions"]] == [
+        ("N", True, 1),
+        ("length", True, 128),
+        ("", False, 8),
+    ]
+    assert "dimension 1 of N×length×8 is dynamic. Name sizes" in shown.failure["message"]
+
+    shown.name_sizes({"tokens": [2, 5, 8], "mask": [2, 5, 2]}).wait(60)
+    assert 'Cannot give "mask" the shape 2×5×2' in shown.failure["message"]
+    assert not shown.study.facts
+
+    shown.name_sizes({"tokens": [2, 5, 8], "mask": [2, 5, 1]}).wait(60)
+    assert shown.failure is None
+    assert {(2, 5, 8), (2, 5, 1)} <= {t.shape for t in shown.study.facts["fp32@sm86"].engine.inputs}
+    assert [i["lacking"] for i in shown.controls["sizes"]] == [False, False]

@@ -1,5 +1,7 @@
+import type { Failure } from "../contract";
 import type { ExplorerState } from "../explorerstate";
 import { Warning } from "./icons";
+import { Sizes } from "./sizes";
 
 /** What was tried, what was found, what to do next; the last good result stays behind the card. */
 export function FailureCard({ explorer }: { explorer: ExplorerState }) {
@@ -12,6 +14,7 @@ export function FailureCard({ explorer }: { explorer: ExplorerState }) {
           <Warning /> {titleOf(failure.kind)}
         </h3>
         <p>{failure.message}</p>
+        {unsized(explorer, failure) && <Sizes explorer={explorer} />}
         {failure.details && (
           <details>
             <summary>The compiler's own words</summary>
@@ -26,6 +29,11 @@ export function FailureCard({ explorer }: { explorer: ExplorerState }) {
       </div>
     </div>
   );
+}
+
+/** Whether nothing can be built of the model before somebody names sizes. */
+function unsized(explorer: ExplorerState, { kind }: Failure): boolean {
+  return kind === "ModelError" && !explorer.saved && explorer.controls.value.sizes.some((i) => i.lacking);
 }
 
 /** The kind of an error as words: "BuildError" becomes "Build error". */
