@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Letters of a cell in a terminal.
 _WIDEST = 60
+#: A table of more rows than ``_LONG`` shows its first ``_FIRST`` in a notebook.
+_LONG, _FIRST = 25, 15
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,12 +118,14 @@ class NounTable:
         """In aligned columns, for a terminal."""
         return aligned(*self.cells())
 
-    def html(self) -> str:
-        """For a notebook."""
+    def html(self, rest: str = "") -> str:
+        """For a notebook: a long table ends after its first rows, with how many there are and where the ``rest`` is."""
         _, rows = self.cells()
         head = "".join(f"<th>{html.escape(_headed(c['title'], c['origin']))}</th>" for c in self.columns())
-        body = "".join(f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in row)}</tr>" for row in rows)
-        return f"<table><tr>{head}</tr>{body}</table>"
+        shown = rows if len(rows) <= _LONG else rows[:_FIRST]
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in row)}</tr>" for row in shown)
+        more = f"The first {len(shown)} of {len(rows)} rows{rest}.<br>" if shown != rows else ""
+        return f"<table><tr>{head}</tr>{body}</table>{more}"
 
     def _origins(self, field: Field) -> set[Origin | None]:
         """Where the numbers of a column are from; what is not known is from nowhere."""
@@ -277,7 +281,7 @@ class Answer:
             html.escape(f"{f['key']}: {_marked(f)}") for f in facts(self.noun, predicted=self.predicted)
         )
         tables = "".join(
-            f"{f'<br><b>{html.escape(title)}</b>' if title else ''}{table.html()}"
+            f"{f'<br><b>{html.escape(title)}</b>' if title else ''}{table.html('; print the answer for all')}"
             for title, table in self._tables.items()
         )
         notes = "".join(f"<br>{html.escape(n)}" for n in self._notes)

@@ -103,8 +103,10 @@ class AccuracyRepair:
     def text(self) -> str:
         """For a terminal."""
         table = NounTable(RepairPoint, self.points, of=self).text()
-        basis = f"chosen on {self.chosen} samples, reported on {self.reported} others, {self.runs} runs"
-        return f"{self.words}\n{basis}\n\n{table}"
+        runs = many(self.runs, "run", "runs")
+        basis = f"chosen on {self.chosen} samples, reported on {self.reported} others, {runs}"
+        tried = f"Tried, on the {self.chosen} samples that it was chosen on:"
+        return f"{self.words}\n{basis}\n\n{tried}\n{table}"
 
     def __repr__(self) -> str:
         way = f"{self.before:.4g} to {self.after:.4g} {self.unit}".strip()

@@ -156,6 +156,18 @@ def test_a_column_of_two_origins_says_in_each_cell_which() -> None:
     assert {"length": "estimated, measured"} == table.frame().attrs["origins"]
 
 
+@pytest.mark.parametrize(("rows", "shown"), [(25, 25), (26, 15), (242, 15)])
+def test_a_long_table_leaves_the_next_cell_in_reach(rows: int, shown: int) -> None:
+    """It says how many rows there are and where; a terminal, a frame and a panel have them all."""
+    laps = tuple(Lap(float(i), i, "measured") for i in range(rows))
+    told = Answer("Race", Race(2.0, "Ann", "ms", "", laps))
+    page = told._repr_html_()
+    assert shown == page.count("<tr><td>")
+    assert f"<td>{shown - 1} ms</td>" in page
+    assert (f"The first {shown} of {rows} rows; print the answer for all." in page) == (shown < rows)
+    assert rows == len(told.frame()) == len(told.parts()["rows"]) == repr(told).count(" ms  ")
+
+
 def test_an_answer_without_rows_is_facts() -> None:
     told = Answer("One", MOVES[0])
     assert told.table is None
