@@ -1,4 +1,4 @@
-// Fails when src/contract.ts is not what rtlab/view/contract.py writes today.
+// Fails when a file in src that rtlab/view/contract.py writes is not what it writes today.
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -8,9 +8,11 @@ const here = dirname(fileURLToPath(import.meta.url));
 const root = join(here, "..");
 const environment = join(root, ".venv", "bin", "python");
 const python = process.env.PYTHON ?? (existsSync(environment) ? environment : "python3");
-const program = "import sys; from rtlab.view.contract import typescript; sys.stdout.write(typescript())";
-const fresh = execFileSync(python, ["-c", program], { cwd: root, encoding: "utf8" });
-if (fresh !== readFileSync(join(here, "src", "contract.ts"), "utf8")) {
-  console.error("src/contract.ts is stale. Run python -m rtlab.view.contract in the repository's root.");
-  process.exit(1);
-}
+const program =
+  "import json, sys; from rtlab.view.contract import WRITTEN; json.dump({n: made() for n, made in WRITTEN.items()}, sys.stdout)";
+const fresh = JSON.parse(execFileSync(python, ["-c", program], { cwd: root, encoding: "utf8" }));
+for (const [name, text] of Object.entries(fresh))
+  if (text !== readFileSync(join(here, "src", name), "utf8")) {
+    console.error(`src/${name} is stale. Run python -m rtlab.view.contract in the repository's root.`);
+    process.exit(1);
+  }

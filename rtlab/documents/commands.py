@@ -30,6 +30,24 @@ WorkName = Literal[
     "bisect",
     "bugreport",
 ]
+#: What each kind of work does, in a sentence.
+WORKS: collections.abc.Mapping[WorkName, str] = {
+    "sweep": "Builds and times the model at each of these batch sizes.",
+    "tune": "Times every way to compute this, and keeps the fastest.",
+    "rebuild": "Builds the variant again with this change, as a variant beside it.",
+    "peaks": "Times products and copies here, to know what this processor can do at most.",
+    "why": "Builds parts of the model with one thing changed, until the compiler shows what keeps the two apart.",
+    "advise": "Asks about all missed fusions, and tries what could mend them on the whole model.",
+    "remedy": "Builds the variant with this change, beside the one on screen.",
+    "sensitivity": "Runs the model with one node rounded, or one left out, for each of them.",
+    "only": "Errors and scores are computed again, of these samples alone.",
+    "diagnose": "Looks for what the accuracy was lost to: clipping, outliers, a few nodes, the data.",
+    "channels": "Runs samples and takes the error of each channel of this value.",
+    "treat": "Builds the variant with this treatment, beside the one on screen.",
+    "repair": "Tries scales, then a higher precision for few nodes, until the score is back.",
+    "bisect": "Both compilers build smaller and smaller parts of the model, as long as they differ.",
+    "bugreport": "Writes the smallest part, its input and how to build it into a file.",
+}
 
 
 class Pin(TypedDict):

@@ -36,11 +36,12 @@ class Setting(TypedDict):
     """Something to choose in a panel; what was chosen comes back as ``ViewState.settings["<panel>.<key>"]``.
 
     ``range`` is a slider that stops at each of ``options``, whose ids are the values in order; ``select`` a list of
-    them; ``text`` a field to write in, with ``hint`` in it while it is empty.
+    them; ``text`` a field to write in, with ``hint`` in it while it is empty. ``told`` says in a sentence what it does.
     """
 
     key: str
     label: str
+    told: str
     kind: Literal["select", "range", "text"]
     value: str
     options: list[Option]
@@ -50,12 +51,13 @@ class Setting(TypedDict):
 class Work(TypedDict):
     """A button of a panel that starts work of seconds or minutes, with progress and cancel.
 
-    ``values`` goes with it in the command ``work``; ``reason`` says why it cannot be started, and is empty where it
-    can.
+    ``told`` says in a sentence what it does. ``values`` goes with it in the command ``work``; ``reason`` says why it
+    cannot be started, and is empty where it can.
     """
 
     work: WorkName
     label: str
+    told: str
     values: dict[str, str]
     reason: str
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from rtlab.core.schema import Origin
-from rtlab.documents.commands import WorkName
+from rtlab.documents.commands import WORKS, WorkName
 from rtlab.documents.contract import Column, Fact, Link, Option, Setting, Work
 
 
@@ -28,7 +28,7 @@ def column(
 
 def button(work: WorkName, label: str, why: str = "", **values: str) -> Work:
     """Something that takes a while, with what goes with it; ``why`` it cannot be done, empty where it can."""
-    return Work(work=work, label=label, values=values, reason=why)
+    return Work(work=work, label=label, told=WORKS[work], values=values, reason=why)
 
 
 def link(nodes: Iterable[str] = (), layers: Iterable[str] = (), others: Iterable[str] = ()) -> Link:
@@ -36,26 +36,32 @@ def link(nodes: Iterable[str] = (), layers: Iterable[str] = (), others: Iterable
     return Link(nodes=list(nodes), layers=list(layers), others=list(others))
 
 
-def stops(key: str, label: str, values: Iterable[int | str], value: int | str) -> Setting:
+def stops(key: str, label: str, told: str, values: Iterable[int | str], value: int | str) -> Setting:
     """A slider over given values, and over the one that it stands at."""
     listed = list(values)
     if value not in listed:
         listed = sorted([*listed, value], key=int)
     options = [Option(id=str(v), label=str(v), reason="") for v in listed]
-    return Setting(key=key, label=label, kind="range", value=str(value), options=options, hint="")
+    return Setting(key=key, label=label, told=told, kind="range", value=str(value), options=options, hint="")
 
 
 def batches(own: int, value: int) -> Setting:
     """A slider over usual batch sizes and that of the engine itself."""
-    return stops("batch", "Batch", sorted({*(2**i for i in range(9)), own}), value)
+    return stops(
+        "batch",
+        "Batch",
+        "How many inputs one inference takes; numbers follow from it.",
+        sorted({*(2**i for i in range(9)), own}),
+        value,
+    )
 
 
-def choices(key: str, label: str, options: Mapping[str, str], value: str) -> Setting:
+def choices(key: str, label: str, told: str, options: Mapping[str, str], value: str) -> Setting:
     """A list to choose from: labels by value."""
     listed = [Option(id=v, label=text, reason="") for v, text in options.items()]
-    return Setting(key=key, label=label, kind="select", value=value, options=listed, hint="")
+    return Setting(key=key, label=label, told=told, kind="select", value=value, options=listed, hint="")
 
 
-def field(key: str, label: str, value: str, hint: str) -> Setting:
+def field(key: str, label: str, told: str, value: str, hint: str) -> Setting:
     """Something to write."""
-    return Setting(key=key, label=label, kind="text", value=value, options=[], hint=hint)
+    return Setting(key=key, label=label, told=told, kind="text", value=value, options=[], hint=hint)

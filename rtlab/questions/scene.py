@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
@@ -98,7 +99,8 @@ class Question:
     frame and text follow; ``drawn`` the same with a figure, or with something to choose.
     ``concerns`` says of which models there is anything to ask. ``sent`` is the type of the noun where the page draws
     it with code of its own, and needs no panel; ``shared`` says that the answer is the same for every variant,
-    ``each`` that its rows are of an engine each, and tell themselves what of it is predicted.
+    ``each`` that its rows are of an engine each, and tell themselves what of it is predicted. ``told`` says what the
+    panel shows where the first sentence of ``lead`` does not.
     """
 
     name: str
@@ -112,6 +114,12 @@ class Question:
     shared: bool = False
     each: bool = False
     concerns: Callable[[Model], bool] = lambda _: True
+    told: str = ""
+
+    @property
+    def shows(self) -> str:
+        """What the panel shows, in a sentence."""
+        return self.told or re.split(r"(?<=[.?]) ", self.lead)[0]
 
     def ask(self, scene: Scene) -> Answer:
         """The answer as a noun."""

@@ -28,6 +28,7 @@ import {
 } from "./contract";
 import { packedFiles, refused } from "./dropped";
 import { EVIDENCE_WORDS, NO_MODEL, plural, REASON_WORDS } from "./format";
+import { Guide } from "./guide";
 import { LATE_TABS, Late } from "./late";
 import { engineSide } from "./overlay";
 import { chosenIn, drawnHere, type Page, pageOf, usable } from "./panels";
@@ -69,6 +70,7 @@ export class ExplorerState {
   readonly tall: ReadonlySignal<number>;
   readonly room: Room;
   readonly presenting: Presenting;
+  readonly guide: Guide;
   readonly inspection: Signal<Inspection | null>;
   /** What calibration has seen; null while nothing was observed. */
   readonly calibration: Signal<Calibrated | null> = signal(null);
@@ -195,6 +197,7 @@ export class ExplorerState {
     const name = effect(() => {
       this.study.titles.value = Object.fromEntries(this.chips.value.map(({ id, label }) => [id, label]));
     });
+    this.guide = new Guide(this);
     this.asking = this.#asking(trait("stamp"));
     // The kernel waits with what follows a large engine until that is drawn.
     const tell = effect(() => {

@@ -37,6 +37,7 @@ export function grouped(
   else if (grouping === "replay") byReplay(grove, fused);
   else if (grouping === "repeats") byRepeat(grove, graph);
   else if (grouping === "scopes") byScope(grove);
+  grove.tellApart();
   return grove.tree();
 }
 
@@ -77,6 +78,21 @@ class Grove {
   finder(): (ids: readonly string[]) => number[] {
     const top = new Map(this.top.map((v) => [this.boxes[v]!.id, v]));
     return (ids) => ids.flatMap((id) => top.get(id) ?? []).sort((a, b) => a - b);
+  }
+
+  /** Numbers groups of one name that stand side by side: what their nodes are called does not always tell them apart. */
+  tellApart(): void {
+    const alike = new Map<string, number[]>();
+    for (let at = this.own; at < this.boxes.length; at++) {
+      const key = `${this.parent[at]} ${this.boxes[at]!.title}`;
+      alike.set(key, [...(alike.get(key) ?? []), at]);
+    }
+    for (const places of alike.values())
+      if (places.length > 1)
+        places.forEach((at, k) => {
+          const box = this.boxes[at]!;
+          this.boxes[at] = { ...box, title: `${box.title} · ${k + 1} of ${places.length}` };
+        });
   }
 
   /** Adds a group around boxes, inside of `around`; returns its position. `all` are the boxes at its bottom. */
@@ -251,14 +267,9 @@ function byRepeat(grove: Grove, graph: Graph): void {
         -1,
         copies.flat(),
       );
-      copies.forEach((members, k) => {
+      copies.forEach((members) => {
         const id = `block:${graph.boxes[members[0]!]!.id}`;
-        const name = nameOf(graph, members);
-        grove.add(
-          { id, op: "block", title: name === "block" ? `block ${k + 1} of ${count}` : name },
-          members,
-          whole,
-        );
+        grove.add({ id, op: "block", title: nameOf(graph, members) }, members, whole);
       });
     }
   }

@@ -1,16 +1,23 @@
 import { type Link, PANELS, type Panel, type PanelName, TABS, type Tab, type ViewState } from "./contract";
 
 /** What the page draws itself, and asks nobody for: the charts of the layers and of the errors. */
-const DRAWN = { layers: "Layers", errors: "Errors" } as const;
+const DRAWN = {
+  layers: ["Layers", "What each layer takes, or is estimated to take: a bar for each."],
+  errors: ["Errors", "How far what each layer writes lies from the same in fp32."],
+} as const;
 /** What a tab shows. */
 export type Segment = PanelName | keyof typeof DRAWN;
 
 export const drawnHere = (name: Segment): name is keyof typeof DRAWN => name in DRAWN;
-export const segmentLabel = (name: Segment): string => (drawnHere(name) ? DRAWN[name] : PANELS[name]);
+export const segmentLabel = (name: Segment): string => (drawnHere(name) ? DRAWN[name][0] : PANELS[name][0]);
+/** What it shows, in a sentence. */
+export const segmentTold = (name: Segment): string => (drawnHere(name) ? DRAWN[name][1] : PANELS[name][1]);
 
 /** What is declared of a tab. */
 export interface Declared {
   label: string;
+  /** What it shows, in a sentence. */
+  told: string;
   /** The file in `tabs/` that draws it. */
   part: (typeof TABS)[number]["part"];
   panels: readonly Segment[];

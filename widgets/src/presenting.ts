@@ -17,8 +17,33 @@ export interface Presenter {
 export const LARGER = 1.3;
 /** What belongs to the page and the machine, and not to what is shown. */
 const OWN = /^(page|run)\./;
-const WHOLE: Insets = { left: 0, top: 0, right: 0, bottom: 0 };
+export const WHOLE: Insets = { left: 0, top: 0, right: 0, bottom: 0 };
 const LARGEST = 4;
+
+/** What of the settings of a view belongs to the page and the machine. */
+export const own = (settings: ViewState["settings"]): ViewState["settings"] =>
+  Object.fromEntries(Object.entries(settings).filter(([key]) => OWN.test(key)));
+
+/** Does something once all is drawn, with the panes at the size that they have then. Returns what ends the waiting. */
+export function afterDrawn(there: ReadonlySignal<boolean>, then: () => void): () => void {
+  let frame = 0;
+  const stop = effect(() => {
+    if (!there.value) return;
+    // Panes that came or went have their size in the next frame, and draw themselves in the one after it.
+    cancelAnimationFrame(frame);
+    frame = requestAnimationFrame(() => {
+      frame = requestAnimationFrame(() => {
+        end();
+        then();
+      });
+    });
+  });
+  const end = (): void => {
+    stop();
+    cancelAnimationFrame(frame);
+  };
+  return end;
+}
 
 /** What of a view is not as at first, so that the notebook stays small; layers of picked nodes follow from them. */
 export function recorded(view: ViewState): Step["view"] {
@@ -36,9 +61,8 @@ export function recorded(view: ViewState): Step["view"] {
 /** The view of a step, in which the variants, and what belongs to the page, are those of now. */
 export function replayed(step: Step, now: ViewState): ViewState {
   const { variant, compared, baseline } = now;
-  const own = Object.fromEntries(Object.entries(now.settings).filter(([key]) => OWN.test(key)));
   const view = { ...START, ...(step.view as Partial<ViewState>) };
-  return { ...view, variant, compared, baseline, settings: { ...view.settings, ...own } };
+  return { ...view, variant, compared, baseline, settings: { ...view.settings, ...own(now.settings) } };
 }
 
 /** A list in which what stood at one place stands at another. */
@@ -163,35 +187,21 @@ export class Presenting {
   #place({ places }: Step, variant: string, compared: string): void {
     const { study, paneSet } = this.#presenter;
     this.#waiting();
-    let frame = 0;
     const there = computed(
       () =>
         study.ready.value &&
         (study.engine.value?.variant ?? "") === variant &&
         (!compared || study.other.value?.variant === compared),
     );
-    const stop = effect(() => {
-      if (!there.value) return;
-      // Panes that came or went have their size in the next frame, and draw themselves in the one after it.
-      cancelAnimationFrame(frame);
-      frame = requestAnimationFrame(() => {
-        frame = requestAnimationFrame(() => {
-          this.#waiting();
-          for (const side of SIDES) {
-            const [rect, stage] = [rectOf(places[side]), paneSet.stages[side]];
-            if (rect) stage?.camera.fit(rect, WHOLE, { largest: LARGEST, glide: true });
-            // Who wrote the step in a cell named no place: the selection is shown, or else the whole graph.
-            else if (study.selected(side).length) paneSet.zoomToSelection(side);
-            else stage?.fit();
-          }
-        });
-      });
+    this.#waiting = afterDrawn(there, () => {
+      for (const side of SIDES) {
+        const [rect, stage] = [rectOf(places[side]), paneSet.stages[side]];
+        if (rect) stage?.camera.fit(rect, WHOLE, { largest: LARGEST, glide: true });
+        // Who wrote the step in a cell named no place: the selection is shown, or else the whole graph.
+        else if (study.selected(side).length) paneSet.zoomToSelection(side);
+        else stage?.fit();
+      }
     });
-    this.#waiting = () => {
-      stop();
-      cancelAnimationFrame(frame);
-      this.#waiting = () => {};
-    };
   }
 }
 

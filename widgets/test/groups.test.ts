@@ -150,6 +150,25 @@ describe("repeated blocks", () => {
     expect(["Conv", "Relu", "MaxPool", "Add"].sort()).toEqual(inner.map(({ op }) => op).sort());
   });
 
+  it("of one name are numbered, runs as well as copies", () => {
+    // Three times "net" tells nobody which is which: of two runs each, and of the copies in one.
+    const whole = chain(6);
+    const odd = whole.boxes.findIndex(({ op }, i) => op === "MaxPool" && i > 12);
+    const boxes = whole.boxes.map((each, i) => (i === odd ? { ...each, op: "AveragePool" } : each));
+    const broken = { ...whole, boxes };
+    const runs = draw(broken, "repeats").graph.boxes.filter(({ op }) => op === "repeat");
+    const opened = draw(broken, "repeats", [runs[0]!.id]);
+    const named = opened.graph.boxes.filter(({ op }) => op === "block").map(({ title }) => title);
+    expect(["net · 1 of 3", "net · 2 of 3", "net · 3 of 3"]).toEqual(named);
+    // Four blocks, one that is another, and four again: two runs of the same name.
+    const twice = chain(9);
+    const middle = twice.boxes.findIndex(({ op }, i) => op === "MaxPool" && i > 16);
+    const two = twice.boxes.map((each, i) => (i === middle ? { ...each, op: "AveragePool" } : each));
+    expect(["4 × net · 1 of 2", "4 × net · 2 of 2"]).toEqual(
+      titles(draw({ ...twice, boxes: two }, "repeats")).filter((title) => title.includes("×")),
+    );
+  });
+
   it("of another operator break the run", () => {
     // Blocks that differ in one operator are not the same block.
     const whole = chain(6);

@@ -9,6 +9,7 @@ const setting = (key: string, value: string): Setting => ({
   label: key,
   kind: "text",
   options: [],
+  told: "",
   hint: "",
 });
 

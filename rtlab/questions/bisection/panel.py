@@ -50,8 +50,10 @@ def bisection(scene: Scene) -> Panel:
     seconds = seconds if seconds in _BUDGETS else _USUAL
     others = {n: called[n] for n in scene.study.facts if n != name}
     settings = [
-        choices("from", "From", others, other),
-        choices("seconds", "Budget", _BUDGETS, seconds),
+        choices("from", "From", "The variant that this one is compared with.", others, other),
+        choices(
+            "seconds", "Budget", "How long both compilers may build parts of the model.", _BUDGETS, seconds
+        ),
     ]
     values = {"from": other, "seconds": seconds, "again": "yes" if found else ""}
     work = [button("bisect", "Look again" if found else "Find what changed", **values)]

@@ -69,7 +69,7 @@ def channels(scene: Scene) -> Panel:
     chosen = known.value if known else _chosen(scene) or next(iter(offered))
     if chosen in scene.model.producers:
         offered.setdefault(chosen, f"{scene.model.producers[chosen].title} · {chosen}")
-    settings = [choices("value", "Value", offered, chosen)]
+    settings = [choices("value", "Value", "The value whose channels are shown.", offered, chosen)]
     work = [button("channels", "Measure again" if known else "Measure its channels", value=chosen)]
     if known is None:
         notes = ["Nobody measured the channels of this value yet."]

@@ -86,7 +86,17 @@ def diagnosed(scene: Scene) -> Panel:
         known,
         lead=lead,
         facts=[],
-        settings=[choices("cause", "Cause", labels, chosen)] if known.findings else [],
+        settings=[
+            choices(
+                "cause",
+                "Cause",
+                "The cause that is told in full, and that the buttons repair.",
+                labels,
+                chosen,
+            )
+        ]
+        if known.findings
+        else [],
         work=[*_works(scene, known, chosen), ask, *bare],
         columns=table.columns() if known.findings else [],
         rows=[{**row, "key": f.id} for row, f in zip(table.rows(), known.findings, strict=True)],

@@ -104,9 +104,23 @@ def _settings(scene: Scene) -> list[Setting]:
     gpu = _source(scene.settings.get("times", ""), sources) or next(iter(sources))
     order = scene.settings.get("order", "")
     return [
-        choices("from", "Compared with", {n: called[n] for n in others}, other),
-        choices("times", "Times", sources, gpu),
-        choices("order", "Order", _ORDERS, order if order in _ORDERS else next(iter(_ORDERS))),
+        choices(
+            "from",
+            "Compared with",
+            "The variant that times are compared with.",
+            {n: called[n] for n in others},
+            other,
+        ),
+        choices(
+            "times", "Times", "Which times: those that were measured, or an estimate for a GPU.", sources, gpu
+        ),
+        choices(
+            "order",
+            "Order",
+            "Which groups stand first.",
+            _ORDERS,
+            order if order in _ORDERS else next(iter(_ORDERS)),
+        ),
     ]
 
 

@@ -68,12 +68,21 @@ def formulations(scene: Scene) -> Panel:
     if not sources:
         return FORMULATIONS.panel(scene, work=[_work(scene, None)], problem=_nothing(scene))
     chosen = _source(scene, sources)
-    settings = [choices("tuned", "Tuned", sources, chosen)] if len(sources) > 1 else []
+    settings = (
+        [choices("tuned", "Tuned", "Who timed the ways: rtlab here, or the builder.", sources, chosen)]
+        if len(sources) > 1
+        else []
+    )
     return (_builder if chosen == _BUILDER else _here)(scene, settings)
 
 
 def _here(scene: Scene, settings: list[Setting]) -> Panel:
-    budget, found = stops("budget", "Seconds", _BUDGETS, _budget(scene)), scene.study.tuned
+    budget, found = (
+        stops(
+            "budget", "Seconds", "How long ways may be timed, all layers together.", _BUDGETS, _budget(scene)
+        ),
+        scene.study.tuned,
+    )
     work = [_work(scene, found)]
     if found is None:
         return FORMULATIONS.panel(scene, settings=[*settings, budget], work=work, notes=list(tuned.BEFORE))
@@ -82,7 +91,17 @@ def _here(scene: Scene, settings: list[Setting]) -> Panel:
         scene,
         told(scene),
         lead=tuned.ONE_LEAD if layer else tuned.LEAD,
-        settings=[*settings, choices("layer", "Layer", {"": "all layers", **titles}, layer), budget],
+        settings=[
+            *settings,
+            choices(
+                "layer",
+                "Layer",
+                "All layers in short, or one with every way to compute it.",
+                {"": "all layers", **titles},
+                layer,
+            ),
+            budget,
+        ],
         work=work,
         **tuned.drawn(found, titles, scene.mapping, layer),
     )
@@ -95,7 +114,16 @@ def _builder(scene: Scene, settings: list[Setting]) -> Panel:
         scene,
         told(scene),
         lead=contested.ONE_LEAD if layer else contested.LEAD,
-        settings=[*settings, choices("contest", "Layer", {"": "all layers", **names}, layer)],
+        settings=[
+            *settings,
+            choices(
+                "contest",
+                "Layer",
+                "All layers in short, or one with every tactic that was timed.",
+                {"": "all layers", **names},
+                layer,
+            ),
+        ],
         **contested.drawn(found, layer, scene.nodes),
     )
 

@@ -98,7 +98,15 @@ def _settings(scene: Scene, found: MemoryPlan | None, batch: int | None) -> list
     dims = [d for n in model.inputs for d in (model.values[n].shape or ())[1:] if isinstance(d, str)]
     if dims:
         hint = ", ".join(f"{d}={model.shapes.get(d, 128)}" for d in dict.fromkeys(dims))
-        settings.append(field("sizes", "Sizes of dimensions", scene.settings.get("sizes", ""), hint))
+        settings.append(
+            field(
+                "sizes",
+                "Sizes of dimensions",
+                "How large dimensions without a fixed size are taken to be.",
+                scene.settings.get("sizes", ""),
+                hint,
+            )
+        )
     return settings
 
 
@@ -261,6 +269,7 @@ MEMORY = Question(
     label="Memory",
     title="Memory",
     lead="",
+    told="When each tensor lives, and how the engine places them in the same bytes.",
     noun=told,
     drawn=memory,
 )

@@ -68,11 +68,21 @@ def recurrence(scene: Scene) -> Panel:
     direction = scene.settings.get("direction") or ""
     settings = []
     if len(found) > 1:
-        settings.append(choices("node", "Recurrence", names, at.before.node))
+        settings.append(
+            choices("node", "Recurrence", "Which recurrent node is shown.", names, at.before.node)
+        )
     if at.before.directions > 1:
         both = {"forward": "forward", "backward": "backward"}
         direction = direction if direction in both else "forward"
-        settings.append(choices("direction", "Direction above", both, direction))
+        settings.append(
+            choices(
+                "direction",
+                "Direction above",
+                "Which direction of the definition stands above.",
+                both,
+                direction,
+            )
+        )
     backward = at.before.direction == "reverse" or direction == "backward"
     times: Sequence[Timed] = scene.study.forms.get(at.before.node, ())
     places = list(model.where(at.before.node))

@@ -140,7 +140,10 @@ def _settings(known: Mapping[str, Peaks], roofs: Peaks, batch: int, own: int) ->
         p.name: f"{p.name} ({p.origin})" if p.origin == "measured" else p.name
         for p in {**known, roofs.name: roofs}.values()
     }
-    return [choices("gpu", "Processor", labels, roofs.name), batches(own, batch)]
+    return [
+        choices("gpu", "Processor", "Whose peaks the roofs are.", labels, roofs.name),
+        batches(own, batch),
+    ]
 
 
 def _lead(found: Roofline) -> str:
@@ -299,6 +302,7 @@ ROOFLINE = Question(
     label="Roofline",
     title="Roofline",
     lead="",
+    told="How near each layer comes to what the processor's arithmetic and its memory allow.",
     noun=told,
     drawn=roofline,
 )

@@ -184,11 +184,27 @@ def _joined(measured: Facts, shown: Facts) -> Mapping[str, float]:
 
 def _settings(scene: Scene, sources: Mapping[str, _Durations], chosen: _Durations) -> list[Setting]:
     return [
-        choices("times", "Durations", {s.id: s.label for s in sources.values()}, chosen.id),
         choices(
-            "gpu", "GPU", {n: n for n in dict.fromkeys([*(p.name for p in TABLE), _gpu(scene)])}, _gpu(scene)
+            "times",
+            "Durations",
+            "Whose times the bars have: measured, reported or estimated.",
+            {s.id: s.label for s in sources.values()},
+            chosen.id,
         ),
-        stops("aux", "Auxiliary streams", _AUX, _wanted(scene)),
+        choices(
+            "gpu",
+            "GPU",
+            "The GPU for which times are estimated.",
+            {n: n for n in dict.fromkeys([*(p.name for p in TABLE), _gpu(scene)])},
+            _gpu(scene),
+        ),
+        stops(
+            "aux",
+            "Auxiliary streams",
+            "How many streams beside the main one the next build may use.",
+            _AUX,
+            _wanted(scene),
+        ),
     ]
 
 
@@ -336,6 +352,7 @@ SCHEDULE = Question(
     label="Streams",
     title=_TITLE,
     lead="",
+    told="What runs when on each stream, and what waits for what.",
     noun=told,
     drawn=schedule,
 )

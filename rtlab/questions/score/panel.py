@@ -190,10 +190,18 @@ def drawn(scene: Scene) -> Panel:
             "": "all that flipped" if found.lost is not None else "all that changed",
             **{k: k for k in kinds},
         }
-        settings = [choices("show", "List", listed, scene.settings.get("show", ""))]
+        settings = [
+            choices("show", "List", "Which samples the table lists.", listed, scene.settings.get("show", ""))
+        ]
     if not chosen:
         settings.append(
-            field("samples", "Samples", scene.settings.get("samples", ""), "numbers, such as 3, 17-20")
+            field(
+                "samples",
+                "Samples",
+                "Errors and score of these samples alone.",
+                scene.settings.get("samples", ""),
+                "numbers, such as 3, 17-20",
+            )
         )
     return SCORE.panel(
         scene,

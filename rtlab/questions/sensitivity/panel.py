@@ -16,10 +16,22 @@ _LEAD = (
     "What each node, or each place that rounds, does to the outputs, alone or left out alone. A large error of a value "
     "may come from far before it; these are the places that make it."
 )
-_SETTINGS: Mapping[str, tuple[str, Mapping[Any, str]]] = {
-    "asks": ("Alone", {"only": "quantized", "released": "released"}),
-    "by": ("Of", {"node": "nodes", "quantizer": "places that round"}),
-    "loss": ("Loss", {"outputs": "of the outputs", "labels": "of the labels"}),
+_SETTINGS: Mapping[str, tuple[str, str, Mapping[Any, str]]] = {
+    "asks": (
+        "Alone",
+        "Whether each is rounded alone, or left out alone while all others are rounded.",
+        {"only": "quantized", "released": "released"},
+    ),
+    "by": (
+        "Of",
+        "Nodes, or the single places that round what a node reads and writes.",
+        {"node": "nodes", "quantizer": "places that round"},
+    ),
+    "loss": (
+        "Loss",
+        "What is counted as an effect: the change of the outputs, or of the loss on labels.",
+        {"outputs": "of the outputs", "labels": "of the labels"},
+    ),
 }
 
 
@@ -53,7 +65,9 @@ def sensitivity(scene: Scene) -> Panel:
     result = scene.result
     values = dict(zip(_SETTINGS, asked, strict=True))
     shown = {k: s for k, s in _SETTINGS.items() if k != "loss" or scene.study.task is not None}
-    settings = [choices(key, label, dict(options), values[key]) for key, (label, options) in shown.items()]
+    settings = [
+        choices(key, label, said, dict(options), values[key]) for key, (label, said, options) in shown.items()
+    ]
     reason = ""
     if result.recorded:
         reason = "Its engine was read from files of another machine"

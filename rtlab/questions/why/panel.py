@@ -8,7 +8,7 @@ from rtlab.core.variant import Rewrite
 from rtlab.documents.answer import NounTable
 from rtlab.documents.contract import Panel, Setting, Work
 from rtlab.documents.numbers import number
-from rtlab.documents.panel import choices, fact, link
+from rtlab.documents.panel import button, choices, fact, link
 from rtlab.errors import VariantError
 from rtlab.questions.scene import Question, Scene
 from rtlab.questions.why import FusionTrial, Verdict
@@ -55,7 +55,15 @@ def why(scene: Scene) -> Panel:
         labels[chosen] = f"{scene.called.get(layer, layer)}: why it is one step"
     elif one is not None:
         labels.setdefault(chosen, _label(scene, one))
-    settings = [choices("pair", "Pair", labels, chosen if chosen in labels else _ALL)]
+    settings = [
+        choices(
+            "pair",
+            "Pair",
+            "The neighbours that are asked about.",
+            labels,
+            chosen if chosen in labels else _ALL,
+        )
+    ]
     if layer is not None:
         return _step(scene, layer, settings)
     found = verdicts.get((one.first, one.second)) if one else None
@@ -107,7 +115,7 @@ def _step(scene: Scene, layer: str, settings: list[Setting]) -> Panel:
     found = scene.study.joined.get(scene.result.name, {}).get(layer)
     reason = _unasked(scene.result)
     label = "Ask again" if found else "Ask the compiler"
-    work = Work(work="why", label=label, values={"layer": layer}, reason=reason)
+    work = button("why", label, reason, layer=layer)
     own = link(scene.nodes(layer), [layer])
     if found is None:
         called = scene.called.get(layer, layer)
@@ -169,17 +177,16 @@ def _work(facts: Facts, one: Missed | None, found: Verdict | None, advice: Advic
             if found
             else "Ask the compiler"
         )
-        made.append(Work(work="why", label=label, values=pair, reason=""))
+        made.append(button("why", label, **pair))
     else:
         label = "Ask about all again" if advice else "Ask about all"
-        made.append(Work(work="advise", label=label, values={}, reason=reason))
+        made.append(button("advise", label, reason))
     forms = (
         found.rewrites if found else advice.every.rewrites if advice and advice.every and one is None else ()
     )
     source = facts.source.by_id
     if forms and all(Rewrite.of(f).node in source for f in forms):
-        values = {"rewrites": "\n".join(forms)}
-        made.append(Work(work="remedy", label="Build with the remedy", values=values, reason=""))
+        made.append(button("remedy", "Build with the remedy", rewrites="\n".join(forms)))
     return made
 
 

@@ -10,6 +10,7 @@ import { useLater } from "../ui/later";
 import { Quoted } from "../ui/quoted";
 import { type Column, Rows } from "../ui/rows";
 import { Settings } from "../ui/settings";
+import { Terms } from "../ui/terms";
 
 interface Props {
   explorer: ExplorerState;
@@ -38,9 +39,9 @@ export default function Analysis({ explorer, name, choice }: Props) {
     <div class={`rt-analysis ${pale ? "rt-pale" : ""}`} data-panel={name} aria-busy={waiting}>
       <div class="rt-lead">
         {choice}
-        <h4>{panel?.title}</h4>
+        <h4>{panel && <Terms text={panel.title} />}</h4>
         <p class="rt-quiet" title={panel?.lead ?? ""}>
-          {panel?.lead}
+          {panel && <Terms text={panel.lead} />}
         </p>
         <span role="status" class="rt-working">
           {words && (explorer.waits.value ? "Waiting for the kernel …" : "Working it out …")}
@@ -167,6 +168,7 @@ function Cards({ facts }: { facts: readonly Fact[] }) {
           class="rt-link"
           data-control="more-facts"
           aria-expanded={open}
+          title="The numbers that have no room in one row"
           onClick={() => setOpen(!open)}
         >
           {open ? "less" : `${beyond} more`}
@@ -180,7 +182,9 @@ function Cards({ facts }: { facts: readonly Fact[] }) {
 function Card({ fact: { key, value, origin, note } }: { fact: Fact }) {
   return (
     <div data-fact={key} title={[origin && `${GLYPH[origin]} ${origin}`, note].filter(Boolean).join("\n")}>
-      <dt>{key}</dt>
+      <dt>
+        <Terms text={key} />
+      </dt>
       <dd class={origin === "estimated" ? "rt-estimate" : ""}>
         {origin && value && (
           <>

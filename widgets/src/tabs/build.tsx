@@ -7,6 +7,7 @@ import { layersAfter, passAt, replayable } from "../story";
 import { First, Last, Next, Pause, Play, Previous } from "../ui/icons";
 import { type Column, Rows } from "../ui/rows";
 import { Memory, Tactics } from "../ui/tactics";
+import { Terms } from "../ui/terms";
 import { Tool } from "../ui/tool";
 
 /** Where all that a story tells is from. */
@@ -93,7 +94,9 @@ function Told({ explorer, story }: { explorer: ExplorerState; story: BuildStory 
     <div class="rt-columns rt-story" ref={box} data-at={at}>
       <section>
         <div class="rt-caption">
-          <h4 title={saidBy(story)}>{GLYPH[story.origin]} Layers</h4>
+          <h4 title={saidBy(story)}>
+            {GLYPH[story.origin]} <Terms text="Layers" />
+          </h4>
           <span title={story.title}>{story.counts.join(" → ")}</span>
         </div>
         <div class="rt-told">
@@ -106,6 +109,7 @@ function Told({ explorer, story }: { explorer: ExplorerState; story: BuildStory 
           <div class="rt-tools">
             <Tool
               label="First (Home)"
+              told="The network as it was before the build began."
               control="first"
               disabled={!at}
               onClick={() => stepTo(0)}
@@ -113,6 +117,7 @@ function Told({ explorer, story }: { explorer: ExplorerState; story: BuildStory 
             />
             <Tool
               label="Previous (←)"
+              told="One decision back."
               control="prev"
               disabled={!at}
               onClick={() => stepTo(at - 1)}
@@ -120,6 +125,7 @@ function Told({ explorer, story }: { explorer: ExplorerState; story: BuildStory 
             />
             <Tool
               label={playing ? "Pause (space)" : "Play (space)"}
+              told="One decision after the other, as the builder made them."
               control="play"
               pressed={playing}
               disabled={!total}
@@ -128,6 +134,7 @@ function Told({ explorer, story }: { explorer: ExplorerState; story: BuildStory 
             />
             <Tool
               label="Next (→)"
+              told="One decision on."
               control="next"
               disabled={at >= total}
               onClick={() => stepTo(at + 1)}
@@ -135,6 +142,7 @@ function Told({ explorer, story }: { explorer: ExplorerState; story: BuildStory 
             />
             <Tool
               label="Last (End)"
+              told="The engine as it was built."
               control="last"
               disabled={at >= total}
               onClick={() => stepTo(total)}

@@ -25,9 +25,11 @@ import {
   shortOp,
   thousands,
 } from "../format";
+import { meaning } from "../terms";
 import { Name } from "../ui/cells";
 import { CalibratedBars, Guessed, Measured } from "../ui/histogram";
 import { type Column, Rows } from "../ui/rows";
+import { Terms } from "../ui/terms";
 
 const MEASURES: Record<Measure, string> = { sqnr: "SQNR, dB", amax: "Threshold", clipped: "Clipped, %" };
 const LONGEST = 300;
@@ -42,10 +44,18 @@ function Unknown({ explorer }: { explorer: ExplorerState }) {
   return (
     <div class="rt-pad rt-explain">
       <p>
-        Scales of int8 and fp8 come from the activations' ranges. One pass over the calibration data collects
-        a histogram for every tensor; each calibrator then sets its thresholds from these at once.
+        <Terms
+          text={
+            "Scales of int8 and fp8 come from the activations' ranges. One pass over the calibration data collects " +
+            "a histogram for every tensor; each calibrator then sets its thresholds from these at once."
+          }
+        />
       </p>
-      <Work explorer={explorer} command="observe">
+      <Work
+        explorer={explorer}
+        command="observe"
+        title="One pass over the calibration data, with progress above; it can be stopped"
+      >
         Observe the activations
       </Work>
     </div>
@@ -121,6 +131,7 @@ function Known({ explorer, known }: { explorer: ExplorerState; known: Calibrated
                 key={name}
                 data-value={name}
                 aria-pressed={name === measure}
+                title={meaning(MEASURES[name])}
                 onClick={() => setMeasure(name)}
               >
                 {MEASURES[name]}
@@ -315,7 +326,11 @@ function Ranking({ explorer, known }: { explorer: ExplorerState; known: Calibrat
     <section>
       <div class="rt-caption">
         <span title={measured}>{ranking.length > 0 && (scored ? task : "on the model's output")}</span>
-        <Work explorer={explorer} command="rank">
+        <Work
+          explorer={explorer}
+          command="rank"
+          title="Runs the model with the scales of each calibrator, and counts what they lose"
+        >
           {ranking.length ? "Run again" : `Try all calibrators${scored ? " on the task" : ""}`}
         </Work>
       </div>

@@ -8,6 +8,7 @@ import { barsOf, cellKey, coverageFact, matrixOf, outsideOf, timeFact, weightOf 
 import { Name } from "../ui/cells";
 import { Quoted } from "../ui/quoted";
 import { type Column, Rows } from "../ui/rows";
+import { Terms } from "../ui/terms";
 
 /** What the layers of the engine on screen are, where its time goes, and what only moves data. */
 export default function EngineSummary({ explorer }: { explorer: ExplorerState }) {
@@ -257,7 +258,9 @@ function Reformats({ explorer, reformats, times }: ReformatsProps) {
   return (
     <section>
       <div class="rt-caption">
-        <h4>Reformats</h4>
+        <h4>
+          <Terms text="Reformats" />
+        </h4>
         <span>
           {reformats.length
             ? reformats.length > 1

@@ -1,6 +1,6 @@
 import type { RefObject } from "preact";
 import type { ExplorerState } from "../explorerstate";
-import { declared, drawnHere, segmentLabel } from "../panels";
+import { declared, drawnHere, segmentLabel, segmentTold } from "../panels";
 import { LateView } from "./latetab";
 import { LayerChart } from "./layerchart";
 import { RandomBanner } from "./random";
@@ -11,6 +11,10 @@ import { TabList, TabRow } from "./tabs";
 const ORDER = "layers.order";
 const ORDERS = ["step", "time"] as const;
 const ORDER_LABELS = { step: "by step", time: "by time" };
+const ORDER_TOLD = {
+  step: "The bars stand in the order in which the engine runs its layers.",
+  time: "The layers that take longest stand first.",
+};
 
 interface Props {
   explorer: ExplorerState;
@@ -34,6 +38,7 @@ export function Bottom({ explorer, height, box }: Props) {
       names={segments}
       name={segment}
       label={segmentLabel}
+      told={segmentTold}
       onPick={(one) => explorer.set(tab, one)}
     />
   );
@@ -46,6 +51,7 @@ export function Bottom({ explorer, height, box }: Props) {
         label={(name) =>
           name === "findings" && found ? `${declared(name).label} ${found}` : declared(name).label
         }
+        told={(name) => declared(name).told}
         onPick={(name) => explorer.study.change({ tab: name })}
       />
       <div class="rt-under">
@@ -61,6 +67,7 @@ export function Bottom({ explorer, height, box }: Props) {
                   names={ORDERS}
                   name={order}
                   label={(one) => ORDER_LABELS[one]}
+                  told={(one) => ORDER_TOLD[one]}
                   onPick={(one) => explorer.set(ORDER, one)}
                 />
               )}

@@ -3,10 +3,12 @@ import { askAccuracy } from "../accuracy";
 import type { Chip } from "../contract";
 import type { ExplorerState } from "../explorerstate";
 import { difference, GLYPH, plural, quantity, shorten, timeOf } from "../format";
+import { Offer } from "./guide";
 import { Close, More, Pin, Warning } from "./icons";
 import { type Item, MenuList } from "./menu";
 import { RandomMark, RandomTag } from "./random";
 import { measurable, measureLabel } from "./standing";
+import { Terms } from "./terms";
 import { Tool } from "./tool";
 
 /** As long as errors and scores are of some samples alone: of how many, and the way back to all. */
@@ -68,7 +70,11 @@ export function Chips({ explorer }: { explorer: ExplorerState }) {
   };
   return (
     <div class="rt-chips" role="toolbar" aria-label="Variants" ref={box}>
-      {!explorer.data.value.chosen && <span class="rt-quiet">Variants</span>}
+      {!explorer.data.value.chosen && (
+        <span class="rt-quiet">
+          <Terms text="Variants" />
+        </span>
+      )}
       {chips.length === 0 && <span class="rt-quiet">none yet: press Build</span>}
       <div
         class={`rt-row ${beyond[0] ? "rt-before" : ""} ${beyond[1] ? "rt-beyond" : ""}`}
@@ -95,6 +101,7 @@ export function Chips({ explorer }: { explorer: ExplorerState }) {
       <RandomMark explorer={explorer} />
       <ChosenMark explorer={explorer} />
       <NetronLink explorer={explorer} />
+      <Offer explorer={explorer} />
       {open && (
         <MenuList
           key={open.id}
@@ -172,6 +179,7 @@ function ChipView({ explorer, chip, current, compared, tagged, open, onMenu }: C
         aria-haspopup="menu"
         aria-expanded={open}
         aria-label={`More for ${chip.label}`}
+        title="Compare it, make it the baseline, save what it is built from, build it again, remove it"
         onClick={onMenu}
       >
         <More />
@@ -276,7 +284,12 @@ function NetronLink({ explorer }: { explorer: ExplorerState }) {
       <a class="rt-link" href={url} target="_blank" rel="noopener noreferrer" onClick={forget}>
         open it in a new tab
       </a>
-      <Tool label="Close this notice" onClick={forget} icon={<Close />} />
+      <Tool
+        label="Close this notice"
+        told="Netron goes on where it is open."
+        onClick={forget}
+        icon={<Close />}
+      />
     </span>
   );
 }

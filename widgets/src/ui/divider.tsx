@@ -3,6 +3,8 @@ import { onKeys } from "../keys";
 
 interface Props {
   label: string;
+  /** What it divides, in a sentence. */
+  told: string;
   /** The direction in which it moves. */
   axis: "x" | "y";
   value: number;
@@ -17,7 +19,17 @@ interface Props {
 const STEP = 24;
 
 /** A line between two parts that is dragged, or moved with the arrow keys; a double click or Enter puts it back. */
-export function Divider({ label, axis, value, least, most, class: extra = "", onMove, onReset }: Props) {
+export function Divider({
+  label,
+  told,
+  axis,
+  value,
+  least,
+  most,
+  class: extra = "",
+  onMove,
+  onReset,
+}: Props) {
   const box = useRef<HTMLDivElement>(null);
   const from = useRef<number | null>(null);
   const at = (event: PointerEvent): number => (axis === "x" ? event.clientX : event.clientY);
@@ -42,7 +54,8 @@ export function Divider({ label, axis, value, least, most, class: extra = "", on
       role="separator"
       tabIndex={0}
       aria-label={label}
-      title={onReset ? `${label}; twice puts it back` : label}
+      title={`${label}\n${told}`}
+      aria-description={told}
       aria-orientation={axis === "x" ? "vertical" : "horizontal"}
       aria-valuenow={Math.round(value)}
       aria-valuemin={Math.round(least)}

@@ -10,13 +10,16 @@ import { Chips } from "./chips";
 import { Divider } from "./divider";
 import { Elsewhere } from "./elsewhere";
 import { FailureCard } from "./failure";
+import { GuideView } from "./guide";
 import { Help } from "./help";
+import { Hint } from "./hint";
 import { BusyWords, ExplorerBanner } from "./kernelwords";
 import { Panel } from "./panel";
 import { Panes } from "./panes";
 import { present, ShowBar, Spot, StepList } from "./present";
 import { Start } from "./start";
 import { StatusLine } from "./statusline";
+import { Terms } from "./terms";
 import { TopRow } from "./toprow";
 
 const LEAST_HEIGHT = 420;
@@ -24,13 +27,13 @@ const LEAST_HEIGHT = 420;
 const SPLIT = "page.split";
 /** The tabs alone, and what dragging leaves of the graphs. */
 const [LEAST_BOTTOM, LEAST_WORK] = [34, 120];
-/** What arrow keys and Escape mean something in, in a presentation too. */
+/** What arrow keys and Escape mean something in, in a presentation and in the tour too. */
 const KEYS_OF_THEIR_OWN = 'input, select, textarea, [role="menu"], [role="listbox"], [role="separator"]';
 /** Below this width the side panel gives way to the graphs. */
 const ROOMY = 900;
 
 export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root: HTMLElement }) {
-  const { presenting, room: screen } = explorer;
+  const { guide, presenting, room: screen } = explorer;
   // While it is dragged; where it is let go stays in the view.
   const [split, setSplit] = useState<string | null>(null);
   const [dropping, setDropping] = useState(false);
@@ -54,16 +57,19 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
       if (event.target instanceof HTMLInputElement) return false;
       if (event.key === "?") explorer.toggleHelp();
       else if (event.key === "P") present(explorer);
+      else if (event.key === "T") guide.begin();
       else if (event.key === "F" && !screen.unable) screen.toggle();
       // The browser itself ends full screen where it has the key first.
       else if (event.key === "Escape" && screen.full.peek()) screen.toggle();
       else return false;
       return true;
     });
-    // While one presents, arrow keys mean the steps wherever the last click was.
+    // While one presents or takes the tour, arrow keys mean the steps wherever the last click was.
     onKeysFirst(root, ({ key, target }) => {
-      if (!presenting.on.peek() || explorer.help.peek()) return false;
+      if (explorer.help.peek() || explorer.failure.peek() || explorer.elsewhere.peek()) return false;
       if (target instanceof Element && target.closest(KEYS_OF_THEIR_OWN)) return false;
+      if (guide.key(key)) return true;
+      if (!presenting.on.peek()) return false;
       if (key !== "Escape") return presenting.key(key);
       present(explorer);
       return true;
@@ -168,10 +174,10 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
         <Elsewhere explorer={explorer} />
         {!explorer.saved && <BusyWords explorer={explorer} />}
         <FailureCard explorer={explorer} />
-        {explorer.help.value && <Help onClose={() => explorer.toggleHelp()} />}
       </div>
       <Divider
         label="Move the line above the charts"
+        told="Gives height to the graphs or to the charts; a double click or Enter puts it back."
         axis="y"
         value={Math.min(height, most)}
         least={LEAST_BOTTOM}
@@ -181,10 +187,14 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
       />
       <Bottom explorer={explorer} height={height} box={bottom} />
       {presenting.on.value && <Spot root={root} />}
+      <GuideView explorer={explorer} root={root} />
+      {explorer.help.value && <Help explorer={explorer} />}
+      <Hint root={root} />
       <StatusLine explorer={explorer} />
       {!explorer.saved && !explorer.room.full.value && (
         <Divider
           label="Change the height"
+          told="How much of the notebook the Explorer takes; arrow keys move it too."
           axis="y"
           class="rt-handle"
           value={explorer.tall.value}
@@ -205,7 +215,9 @@ function Comparing({ explorer }: { explorer: ExplorerState }) {
   return (
     <div class="rt-start">
       <h3>Compare a variant</h3>
-      <p>Choose “Compare in a third pane” from the menu of a variant above.</p>
+      <p>
+        <Terms text="Choose “Compare in a third pane” from the menu of a variant above." />
+      </p>
     </div>
   );
 }
@@ -218,7 +230,9 @@ function Waiting({ explorer }: { explorer: ExplorerState }) {
   return (
     <div class="rt-start">
       <h3>No engine yet</h3>
-      <p>Choose a precision and a target, then press Build.</p>
+      <p>
+        <Terms text="Choose a precision and a target, then press Build." />
+      </p>
     </div>
   );
 }

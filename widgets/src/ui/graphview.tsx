@@ -2,6 +2,7 @@ import { effect, type Signal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import type { PaneSet } from "../paneset";
 import { spoken } from "../spoken";
+import { Hint } from "./hint";
 import { KernelBanner } from "./kernelwords";
 import { Panes } from "./panes";
 
@@ -25,6 +26,7 @@ export function GraphView({ paneSet, height }: { paneSet: PaneSet; height: Signa
           {spoken(paneSet.study, paneSet.reading.value)}
         </span>
       </div>
+      <Hint root={paneSet.root} />
     </div>
   );
 }

@@ -1,6 +1,7 @@
 import type { Reason, Side } from "../contract";
 import { REASON_GLYPH } from "../format";
 import type { PaneSet } from "../paneset";
+import { Terms } from "./terms";
 
 /** How to read the colours of a pane: range with unit and origin, or classes; and what dashed boxes mean. */
 export function LegendView({ paneSet: { study, colours }, side }: { paneSet: PaneSet; side: Side }) {
@@ -19,7 +20,7 @@ export function LegendView({ paneSet: { study, colours }, side }: { paneSet: Pan
           <i class="rt-ramp" style={{ background: `linear-gradient(90deg, ${legend.stops.join(",")})` }} />
           <span>{legend.high}</span>
           <small>
-            {legend.title} {legend.origin}
+            <Terms text={`${legend.title} ${legend.origin}`} />
           </small>
         </div>
       )}
@@ -33,7 +34,11 @@ export function LegendView({ paneSet: { study, colours }, side }: { paneSet: Pan
           ))}
         </div>
       )}
-      {numbered && <div>L1, L2, …: layers in execution order</div>}
+      {numbered && (
+        <div>
+          <Terms text="L1, L2, …: layers in execution order" />
+        </div>
+      )}
       {reasons.length > 0 && (
         <div>
           dashed, no layer: {reasons.map((reason) => `${REASON_GLYPH[reason]} ${reason}`).join("  ·  ")}

@@ -108,6 +108,8 @@ export function MenuList({ label, items, left, onClose }: ListProps) {
 
 interface MoreProps {
   label: string;
+  /** What is in it, in a sentence. */
+  told?: string;
   name: string;
   items(): Item[];
   /** What is chosen in the menu beside the usual; stands on the button. */
@@ -117,7 +119,7 @@ interface MoreProps {
 }
 
 /** The ⋯ button with its menu. */
-export function MoreMenu({ label, name, items, note = "", icon = <More /> }: MoreProps) {
+export function MoreMenu({ label, told = "", name, items, note = "", icon = <More /> }: MoreProps) {
   const [open, setOpen] = useState(false);
   const button = useRef<HTMLButtonElement>(null);
   return (
@@ -129,7 +131,8 @@ export function MoreMenu({ label, name, items, note = "", icon = <More /> }: Mor
         aria-haspopup="menu"
         aria-expanded={open}
         aria-label={[label, note].filter(Boolean).join(": ")}
-        title={label}
+        title={[label, told].filter(Boolean).join("\n")}
+        {...(told ? { "aria-description": told } : {})}
         onClick={() => setOpen(!open)}
       >
         {icon}

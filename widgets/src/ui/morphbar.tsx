@@ -59,6 +59,7 @@ export function MorphBar({ paneSet }: { paneSet: PaneSet }) {
       {!calm() && (
         <Tool
           label={playing ? "Pause" : "Play"}
+          told="Nodes glide together to the layers that run them."
           control="morph-play"
           onClick={play}
           icon={playing ? <Pause /> : <Play />}
@@ -72,6 +73,7 @@ export function MorphBar({ paneSet }: { paneSet: PaneSet }) {
         step="0.01"
         value={t}
         aria-label="From nodes to layers"
+        title="How far the nodes are on their way to the layers that run them"
         aria-valuetext={`${Math.round(100 * t)} % layers`}
         data-control="morph-slider"
         onInput={(event) => {
@@ -82,6 +84,7 @@ export function MorphBar({ paneSet }: { paneSet: PaneSet }) {
       <span aria-hidden="true">layers</span>
       <Tool
         label="Close (Esc)"
+        told="The graph of the nodes as it was."
         control="morph-close"
         onClick={() => {
           paneSet.morphing.value = false;

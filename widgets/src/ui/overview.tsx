@@ -1,10 +1,13 @@
 import type { Overlay } from "../contract";
 import type { ExplorerState } from "../explorerstate";
-import { GLYPH, opsOf, plural, quantity, shorten, uncapitalised } from "../format";
+import { ending, GLYPH, opsOf, plural, quantity, shorten, uncapitalised } from "../format";
 import { sourceOf, worst } from "../overlay";
+import { layerPlace } from "../spoken";
 import { Row, Section } from "./section";
+import { Terms } from "./terms";
 
 const WORST = 3;
+const LONGEST = 28;
 
 /** What to look at first while nothing is selected: the extremes of every overlay, and nodes without a layer. */
 export function Overview({ explorer }: { explorer: ExplorerState }) {
@@ -16,9 +19,13 @@ export function Overview({ explorer }: { explorer: ExplorerState }) {
     <>
       <h3>{engine ? study.called(engine.variant) : "Nothing selected"}</h3>
       <p class="rt-quiet">
-        {study.modelless.value
-          ? "Click a layer to see what it reads, writes and takes."
-          : "Click a node to see the layer that swallowed it, or a layer to see its nodes."}
+        <Terms
+          text={
+            study.modelless.value
+              ? "Click a layer to see what it reads, writes and takes."
+              : "Click a node to see the layer that swallowed it, or a layer to see its nodes."
+          }
+        />
       </p>
       {overlays
         // A share ranks the layers just as the time does that it is a share of.
@@ -48,7 +55,7 @@ function Extremes({ explorer, overlay }: { explorer: ExplorerState; overlay: Ove
       <dl class="rt-wide">
         {found.map(([id, reading]) => {
           const box = explorer.study.box(side, id);
-          const ops = box ? opsOf(box, 3) : id;
+          const place = layerPlace(explorer.study, side, id);
           return (
             <Row key={id} name={box?.title ?? id}>
               <button
@@ -57,7 +64,10 @@ function Extremes({ explorer, overlay }: { explorer: ExplorerState; overlay: Ove
                 title={shorten(box?.title ?? id, 300)}
                 onClick={() => explorer.jump(side, id)}
               >
-                {ops}
+                {/* Several may be of the same operators. */}
+                {place && `L${place.at} `}
+                {box ? opsOf(box, 3) : id}
+                {!place && box && ` ${ending(box.title, LONGEST)}`}
               </button>
               <span class={overlay.origin === "estimated" ? "rt-estimate" : ""} title={sourceOf(overlay)}>
                 {GLYPH[overlay.origin]} {quantity(reading.value, overlay.unit)}

@@ -115,6 +115,7 @@ export function Pane({ paneSet, explorer, side, hub, empty, stale }: Props) {
               ref={input}
               type="search"
               aria-label={`Search the ${name}`}
+              title="All of these words must stand in a name, an operator, a tensor, a shape or a type"
               placeholder="name, operator, tensor, shape, type"
               value={query}
               onInput={(event) => {
@@ -125,10 +126,21 @@ export function Pane({ paneSet, explorer, side, hub, empty, stale }: Props) {
             <output aria-live="polite">
               {query.trim() ? (hits.length ? `${place + 1} of ${hits.length}` : "none") : ""}
             </output>
-            <Tool label="Previous hit (N)" onClick={() => move(-1)} icon={<Up />} />
-            <Tool label="Next hit (n)" onClick={() => move(1)} icon={<Down />} />
+            <Tool
+              label="Previous hit (N)"
+              told="Selects the hit before, and brings it into view."
+              onClick={() => move(-1)}
+              icon={<Up />}
+            />
+            <Tool
+              label="Next hit (n)"
+              told="Selects the next hit, and brings it into view."
+              onClick={() => move(1)}
+              icon={<Down />}
+            />
             <Tool
               label="Show only the hits"
+              told="Leaves what was found, and the wires between."
               control={`filter-${side}`}
               pressed={filtering}
               disabled={!hits.length}
@@ -138,7 +150,7 @@ export function Pane({ paneSet, explorer, side, hub, empty, stale }: Props) {
               }}
               icon={<Filter />}
             />
-            <Tool label="Close the search" onClick={close} icon={<Close />} />
+            <Tool label="Close the search" told="All is drawn as before." onClick={close} icon={<Close />} />
           </search>
         ) : (
           <div class="rt-what">
@@ -150,6 +162,7 @@ export function Pane({ paneSet, explorer, side, hub, empty, stale }: Props) {
         {graph && (
           <Select
             label={`Colour of the ${name}`}
+            told="What the colours tell: kinds, times, errors, bytes, precisions …"
             name={`colour-${side}`}
             prefix="colour:"
             align="right"
@@ -161,25 +174,46 @@ export function Pane({ paneSet, explorer, side, hub, empty, stale }: Props) {
         <div class="rt-tools">
           {graph && (
             <>
-              {!searching && <Tool label={`Search the ${name} (/)`} onClick={open} icon={<Search />} />}
+              {!searching && (
+                <Tool
+                  label={`Search the ${name} (/)`}
+                  told="By name, operator, tensor, shape or type."
+                  onClick={open}
+                  icon={<Search />}
+                />
+              )}
               <Tool
                 label="Zoom out (−)"
+                told="Shows more of the graph, smaller; as Ctrl and the wheel do."
                 extra="rt-zoom"
                 onClick={() => stage()?.zoom(0.8)}
                 icon={<Minus />}
               />
-              <Tool label="Zoom in (+)" extra="rt-zoom" onClick={() => stage()?.zoom(1.25)} icon={<Plus />} />
-              <Tool label="Fit the graph into the pane (f)" onClick={() => stage()?.fit()} icon={<Fit />} />
+              <Tool
+                label="Zoom in (+)"
+                told="Shows less of the graph, larger; as Ctrl and the wheel do."
+                extra="rt-zoom"
+                onClick={() => stage()?.zoom(1.25)}
+                icon={<Plus />}
+              />
+              <Tool
+                label="Fit the graph into the pane (f)"
+                told="Shows all of the graph at once."
+                onClick={() => stage()?.fit()}
+                icon={<Fit />}
+              />
             </>
           )}
           <MoreMenu
             label={`More for the ${name}`}
+            told="Groups, directions, panes, pictures to save, and questions about the selection."
             name={`more-${side}`}
             items={() => paneMenu(paneSet, explorer, side)}
           />
           {side === "other" && (
             <Tool
               label="Close the third pane"
+              told="The variant stays among those above."
               control="close-other"
               onClick={() => paneSet.closeOther(explorer)}
               icon={<Close />}

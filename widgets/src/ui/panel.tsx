@@ -100,24 +100,28 @@ function Actions({ explorer, side, ids }: { explorer: ExplorerState; side: Side;
     <div class="rt-actions" role="toolbar" aria-label="Actions">
       <Tool
         label="What comes before (u)"
+        told="Everything that the selection is computed from stands out."
         control="trace-up"
         icon={<Upstream />}
         onClick={() => trace(paneSet, side, ids, "up")}
       />
       <Tool
         label="What follows (d)"
+        told="Everything that is computed from the selection stands out."
         control="trace-down"
         icon={<Downstream />}
         onClick={() => trace(paneSet, side, ids, "down")}
       />
       <Tool
         label="Paths between two (p)"
+        told="All that lies between two selected boxes stands out."
         control="trace-path"
         icon={<Path />}
         onClick={() => trace(paneSet, side, ids, "path")}
       />
       <Tool
         label="Zoom to the selection (z)"
+        told="As large as it can be in its pane."
         control="zoom"
         icon={<Zoom />}
         onClick={() => paneSet.zoomToSelection(side)}
@@ -125,6 +129,7 @@ function Actions({ explorer, side, ids }: { explorer: ExplorerState; side: Side;
       {!explorer.saved && (
         <Tool
           label={explorer.unusable() || "Save the nodes as ONNX"}
+          told="The selected nodes as a model of their own, to build or to send alone."
           control="extract"
           disabled={!nodes.length || explorer.unusable() !== ""}
           icon={<Save />}

@@ -73,6 +73,7 @@ export function Panes({ paneSet, explorer, empty, stale = false }: Props) {
               <div class="rt-seam">
                 <Divider
                   label="Move the line between the panes"
+                  told="Gives room to one graph or the other; arrow keys move it too."
                   axis={stacked ? "y" : "x"}
                   value={(100 * weights[before]) / both}
                   least={(100 * LEAST * total) / both}
@@ -118,6 +119,7 @@ function Hub({ paneSet, before, first, stacked, narrow }: HubProps) {
     <div class="rt-hub" role="toolbar" aria-label="Panes">
       <Tool
         label="Swap the panes (s)"
+        told="The two graphs change places."
         control={first ? "swap" : "swap-2"}
         onClick={() => paneSet.swap(before)}
         icon={<Swap />}
@@ -126,6 +128,7 @@ function Hub({ paneSet, before, first, stacked, narrow }: HubProps) {
         <>
           <Tool
             label={narrow ? "Too narrow for panes side by side" : other}
+            told="Which suits depends on the screen, and on how the graphs run."
             control="stack"
             disabled={narrow}
             onClick={() => study.change({ stacked: !stacked })}
@@ -133,6 +136,7 @@ function Hub({ paneSet, before, first, stacked, narrow }: HubProps) {
           />
           <Tool
             label="Pan together"
+            told="While one graph is moved, the other shows what belongs to it."
             control="follow"
             pressed={follow}
             onClick={() => {
@@ -144,6 +148,7 @@ function Hub({ paneSet, before, first, stacked, narrow }: HubProps) {
           {paneSet.canMorph() && (
             <Tool
               label="From nodes to layers (m)"
+              told="Nodes that run as one layer melt together, to play and to drag."
               control="morph"
               pressed={paneSet.morphing.value}
               onClick={() => paneSet.toggleMorph()}

@@ -5,6 +5,9 @@ import type { Links } from "../links";
 import { Row, Section } from "./section";
 import { Select } from "./select";
 
+const PRUNED =
+  "Of each four weights the two smallest become zero, which tensor cores skip; it counts with the next build";
+
 /** In what the nodes are computed, and the choice of another precision or of pruning for these alone. */
 export function Pinning({ explorer, boxes }: { explorer: ExplorerState; boxes: readonly Box[] }) {
   const { study } = explorer;
@@ -36,6 +39,7 @@ export function Pinning({ explorer, boxes }: { explorer: ExplorerState; boxes: r
         <div class="rt-pinning">
           <Select
             label={boxes.length > 1 ? "Precision of these nodes" : "Precision of this node"}
+            told="A precision of their own, whatever the variant has; it counts with the next build."
             name="pin"
             options={[as, ...offered, ...(wanted.size > 1 ? [mixed] : [])]}
             value={wanted.size > 1 ? mixed.id : ([...wanted][0] ?? "")}
@@ -43,9 +47,10 @@ export function Pinning({ explorer, boxes }: { explorer: ExplorerState; boxes: r
             onPick={(id) => explorer.pin(boxes, id)}
           />
           {heavy.length > 0 && (
-            <label>
+            <label title={PRUNED}>
               <input
                 type="checkbox"
+                aria-description={PRUNED}
                 data-control="prune"
                 checked={sparse.length === heavy.length}
                 indeterminate={sparse.length > 0 && sparse.length < heavy.length}

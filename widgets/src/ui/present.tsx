@@ -29,7 +29,8 @@ export function ShowTools({ explorer }: { explorer: ExplorerState }) {
       pick: () => room.toggle(),
     },
   ];
-  return <MoreMenu label="Present" name="show" icon={<Present />} items={items} />;
+  const told = "The whole screen, larger type for a room, and steps that the arrow keys play.";
+  return <MoreMenu label="Present" told={told} name="show" icon={<Present />} items={items} />;
 }
 
 const FullTool = ({ explorer: { room } }: { explorer: ExplorerState }) => (
@@ -162,13 +163,20 @@ export function StepList({ explorer }: { explorer: ExplorerState }) {
             </button>
           </>
         )}
-        <Tool label="Close the list" control="close-steps" icon={<Close />} onClick={close} />
+        <Tool
+          label="Close the list"
+          told="The steps stay, in the notebook too."
+          control="close-steps"
+          icon={<Close />}
+          onClick={close}
+        />
       </header>
       <form ref={form} onSubmit={(event) => event.preventDefault()}>
         <input
           type="text"
           aria-label="What is to be seen"
           placeholder="What is to be seen here?"
+          title="The sentence that stands above while the step is shown"
           data-control="words-new"
           value={text}
           onInput={(event) => setText(event.currentTarget.value)}
@@ -177,7 +185,7 @@ export function StepList({ explorer }: { explorer: ExplorerState }) {
           type="button"
           class="rt-field"
           data-control="record"
-          title="Record this view"
+          title="Keeps this view as a step, with the sentence beside it"
           onClick={record}
         >
           <Plus /> Record

@@ -59,7 +59,7 @@ function Named({ explorer, name, plain }: { explorer: ExplorerState; name: strin
     <button
       type="button"
       class="rt-link"
-      title={shorten(name, LONGEST)}
+      title={`${shorten(name, LONGEST)}\nSelects it, and brings it into view`}
       onClick={() => explorer.jump(found.side, found.id!)}
     >
       {shown}

@@ -1,6 +1,7 @@
 import type { ComponentChildren, VNode } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { onKeys } from "../keys";
+import { meaning } from "../terms";
 
 const ROW = 25;
 /** Rows drawn beyond the visible ones. */
@@ -89,7 +90,7 @@ export function Rows<T>(props: Props<T>) {
                 >
                   <button
                     type="button"
-                    title={column.title ?? ""}
+                    {...about(column)}
                     onClick={() =>
                       setSort({
                         key,
@@ -125,6 +126,13 @@ export function Rows<T>(props: Props<T>) {
       </table>
     </div>
   );
+}
+
+/** What a heading tells: what its numbers are, the term that stands in it, and that it sorts. */
+function about<T>({ label, title }: Column<T>): { title: string; "aria-description": string } {
+  const term = typeof label === "string" ? meaning(label) : "";
+  const told = [title, term, "A click sorts the rows by this column."].filter(Boolean).join("\n");
+  return { title: told, "aria-description": told };
 }
 
 /** Rows without a number stand last in both directions. */

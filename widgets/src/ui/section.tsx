@@ -1,10 +1,13 @@
 import type { ComponentChildren } from "preact";
+import { Terms } from "./terms";
 
 /** A part of the side panel, with its heading. */
 export function Section({ title, children }: { title: string; children: ComponentChildren }) {
   return (
     <section>
-      <h4>{title}</h4>
+      <h4>
+        <Terms text={title} />
+      </h4>
       {children}
     </section>
   );
@@ -14,7 +17,9 @@ export function Section({ title, children }: { title: string; children: Componen
 export function Row({ name, children }: { name: string; children: ComponentChildren }) {
   return (
     <>
-      <dt title={name}>{name}</dt>
+      <dt title={name}>
+        <Terms text={name} />
+      </dt>
       <dd>{children}</dd>
     </>
   );

@@ -6,6 +6,8 @@ import { Down } from "./icons";
 interface Props {
   /** Names the control for people and for tests. */
   label: string;
+  /** What it chooses, in a sentence. */
+  told: string;
   name: string;
   options: readonly Option[];
   value: string;
@@ -26,6 +28,7 @@ const LEAST = 90;
 /** A select whose disabled options tell their reason. */
 export function Select({
   label,
+  told,
   name,
   options,
   value,
@@ -124,7 +127,8 @@ export function Select({
         aria-expanded={open}
         aria-label={`${label}: ${current?.label ?? "none"}`}
         aria-disabled={unusable !== ""}
-        title={unusable || `${label}: ${current?.label ?? "none"}`}
+        title={unusable || `${label}: ${current?.label ?? "none"}\n${told}`}
+        aria-description={unusable || told}
         onClick={toggle}
       >
         {prefix && <span class="rt-prefix">{prefix}</span>}

@@ -54,11 +54,12 @@ interface OneProps {
   onPick(value: string): void;
 }
 
-function One({ setting: { kind, label, options, hint }, name, value, dead, onPick }: OneProps) {
+function One({ setting: { kind, label, told, options, hint }, name, value, dead, onPick }: OneProps) {
   if (kind === "select")
     return (
       <Select
         label={label}
+        told={told}
         name={name}
         prefix={`${label}:`}
         options={options}
@@ -68,17 +69,20 @@ function One({ setting: { kind, label, options, hint }, name, value, dead, onPic
       />
     );
   if (kind === "text")
-    return <Field label={label} name={name} value={value} hint={hint} dead={dead} onPick={onPick} />;
+    return (
+      <Field label={label} told={told} name={name} value={value} hint={hint} dead={dead} onPick={onPick} />
+    );
   const at = Math.max(
     0,
     options.findIndex(({ id }) => id === value),
   );
   const shown = options[at]?.label ?? value;
   return (
-    <label class="rt-stops" title={dead}>
+    <label class="rt-stops" title={dead || told}>
       <span>{label}</span>
       <input
         type="range"
+        aria-description={dead || told}
         disabled={dead !== ""}
         data-control={name}
         min={0}
@@ -96,12 +100,13 @@ function One({ setting: { kind, label, options, hint }, name, value, dead, onPic
 /** What is written counts when Enter is pressed or the field is left. */
 function Field({
   label,
+  told,
   name,
   value,
   hint,
   dead,
   onPick,
-}: Omit<OneProps, "setting"> & { label: string; hint: string }) {
+}: Omit<OneProps, "setting"> & { label: string; told: string; hint: string }) {
   const [draft, setDraft] = useState<string | null>(null);
   const commit = (): void => {
     if (draft !== null && draft.trim() !== value) onPick(draft.trim());
@@ -117,7 +122,8 @@ function Field({
         value={draft ?? value}
         disabled={dead !== ""}
         placeholder={hint}
-        title={dead || hint}
+        title={dead || `${told}\n${hint}`}
+        aria-description={dead || told}
         spellcheck={false}
         onInput={(event) => setDraft(event.currentTarget.value)}
         onBlur={commit}
@@ -136,17 +142,15 @@ function Start({ work, reason, onStart }: { work: Work; reason: string; onStart(
         class="rt-field"
         data-work={work.work}
         aria-disabled={reason !== ""}
-        aria-describedby={reason ? id : undefined}
-        title={reason}
+        aria-describedby={id}
+        title={reason || work.told}
         onClick={() => reason || onStart()}
       >
         {work.label}
       </button>
-      {reason && (
-        <span class="rt-spoken" id={id}>
-          {reason}
-        </span>
-      )}
+      <span class="rt-spoken" id={id}>
+        {reason || work.told}
+      </span>
     </>
   );
 }

@@ -7,19 +7,21 @@ interface Props<T extends string> {
   name: T;
   /** Names the list for people. */
   title: string;
-  label(name: T): string;
-  onPick(name: T): void;
+  label(name: NoInfer<T>): string;
+  /** What each shows, in a sentence. */
+  told(name: NoInfer<T>): string;
+  onPick(name: NoInfer<T>): void;
 }
 
 interface ListProps<T extends string> extends Props<T> {
   class: string;
   /** The attribute by which tests find a tab. */
-  mark: "tab" | "segment" | "order";
+  mark: "tab" | "segment" | "order" | "help";
 }
 
 /** Tabs of which one is chosen: arrow keys go around, Home and End to the ends. */
 export function TabList<T extends string>(props: ListProps<T>) {
-  const { names, name, title, label, onPick, mark } = props;
+  const { names, name, title, label, told, onPick, mark } = props;
   const box = useRef<HTMLDivElement>(null);
   useLayoutEffect(() => {
     onKeys(box.current, ({ key }) => {
@@ -52,6 +54,7 @@ export function TabList<T extends string>(props: ListProps<T>) {
           {...{ [`data-${mark}`]: one }}
           aria-selected={one === name}
           tabIndex={one === name ? 0 : -1}
+          title={told(one)}
           onClick={() => onPick(one)}
         >
           {label(one)}
@@ -87,6 +90,7 @@ export function TabRow<T extends string>(props: Props<T>) {
       {crowded && (
         <MoreMenu
           label={`All ${names.length} tabs`}
+          told="There is no room for all of them in the row."
           name="tabs"
           items={() =>
             names.map((one) => ({

@@ -5,6 +5,7 @@ import { ending, GLYPH, NONE, plural, quantity, shorten } from "../format";
 import { contestShown, marginWords } from "../story";
 import { Name } from "./cells";
 import { type Column, Rows } from "./rows";
+import { Terms } from "./terms";
 
 /** Tactics were timed where the engine was built, which need not be where it runs. */
 const TIMED = `${GLYPH.reported} reported: measured by the builder on the machine that built the engine`;
@@ -26,7 +27,9 @@ export function Tactics({ explorer, story }: { explorer: ExplorerState; story: B
   return (
     <section>
       <div class="rt-caption">
-        <h4 title={TIMED}>{GLYPH.reported} Tactics</h4>
+        <h4 title={TIMED}>
+          {GLYPH.reported} <Terms text="Tactics" />
+        </h4>
         <span title={TIMED}>timed at the build</span>
       </div>
       {contests.length ? (

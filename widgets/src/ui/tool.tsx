@@ -2,6 +2,8 @@ import type { ComponentChildren } from "preact";
 
 interface Props {
   label: string;
+  /** What it does or shows, in a sentence. */
+  told?: string;
   icon: ComponentChildren;
   /** Names it for tests. */
   control?: string;
@@ -12,13 +14,23 @@ interface Props {
 }
 
 /** A button that is a picture; its words are in the tooltip. */
-export function Tool({ label, icon, control, pressed, disabled = false, extra = "", onClick }: Props) {
+export function Tool({
+  label,
+  told = "",
+  icon,
+  control,
+  pressed,
+  disabled = false,
+  extra = "",
+  onClick,
+}: Props) {
   return (
     <button
       type="button"
       class={`rt-tool ${extra}`}
       aria-label={label}
-      title={label}
+      title={[label, told].filter(Boolean).join("\n")}
+      {...(told ? { "aria-description": told } : {})}
       {...(control ? { "data-control": control } : {})}
       {...(pressed === undefined ? {} : { "aria-pressed": pressed })}
       disabled={disabled}

@@ -6,6 +6,7 @@ import { OPENABLE } from "../dropped";
 import type { ExplorerState } from "../explorerstate";
 import { elapsed, ending, shorten } from "../format";
 import { onKeys } from "../keys";
+import { meaning } from "../terms";
 import { Close, Down, Outside, Play } from "./icons";
 import { type Item, MenuList, MoreMenu } from "./menu";
 import { OpenFiles } from "./openfiles";
@@ -29,6 +30,7 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
       <div class="rt-choices">
         <Select
           label="Model"
+          told="A sample, a model of yours by its path, or files that are dropped here."
           name="model"
           options={listed(models, model)}
           value={model}
@@ -50,6 +52,7 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
         <Segments explorer={explorer} options={precisions} value={choice.precision} dead={fixed} />
         <Select
           label="Calibrator"
+          told="The rule that makes the scales of int8 and fp8 of what samples show."
           name="calibrator"
           options={listed(calibrators, choice.calibrator)}
           value={choice.calibrator}
@@ -68,6 +71,7 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
         />
         <Select
           label="Target"
+          told="The processor that the engine is built for; it need not be in this machine."
           name="target"
           brief
           options={targets}
@@ -79,6 +83,7 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
         <Treatments explorer={explorer} dead={fixed} />
         <MoreMenu
           label="More settings"
+          told="How weights are scaled and pruned, which compiler builds, and how long measuring may take."
           name="settings"
           note={[
             choice.weights === "tensor" && "per tensor",
@@ -112,6 +117,7 @@ export function TopRow({ explorer }: { explorer: ExplorerState }) {
       </div>
       <Tool
         label={fixed || "Open the model in Netron"}
+        told="The whole ONNX graph with all attributes, in a tab of its own."
         control="netron"
         disabled={fixed !== ""}
         icon={<Outside />}
@@ -140,7 +146,13 @@ function SavedRow({ explorer }: { explorer: ExplorerState }) {
 const LONGEST = 400;
 
 const HelpTool = ({ explorer }: { explorer: ExplorerState }) => (
-  <Tool label="Keys (?)" icon={<b>?</b>} onClick={() => explorer.toggleHelp()} />
+  <Tool
+    label="Help (?)"
+    told="What the keys do, what the words of the field mean, and a tour of a minute."
+    control="help"
+    icon={<b>?</b>}
+    onClick={() => explorer.toggleHelp()}
+  />
 );
 
 /** What is chosen though no list has it: a model that was opened by its path, a calibrator with parameters. */
@@ -233,6 +245,7 @@ function Pins({ explorer, dead }: { explorer: ExplorerState; dead: string }) {
       {pins.length ? (
         <Tool
           label="Remove all pins"
+          told="All nodes have the precision of the variant again."
           control="unpin"
           disabled={dead !== ""}
           icon={<Close />}
@@ -456,7 +469,8 @@ function Segments({ explorer, options, value, dead }: SegmentsProps) {
           aria-checked={option.id === value}
           aria-disabled={option.reason !== "" || dead !== ""}
           tabIndex={option.id === value || !value ? 0 : -1}
-          title={dead || option.reason || option.label}
+          title={dead || option.reason || `${option.label}\n${meaning(option.label)}`}
+          aria-description={dead || option.reason || meaning(option.label)}
           onClick={() => pick(option)}
         >
           {option.label}

@@ -1,0 +1,221 @@
+"""What the words of the field mean, as NVIDIA and ONNX use them: the page explains each where it stands."""
+
+from __future__ import annotations
+
+import dataclasses
+
+
+@dataclasses.dataclass(frozen=True)
+class Term:
+    """A word, and what it means in a sentence or two.
+
+    ``spellings`` are other ways in which texts of the page write it; a plural with s needs none.
+    """
+
+    name: str
+    meaning: str
+    spellings: tuple[str, ...] = ()
+
+
+TERMS = (
+    Term(
+        "amax",
+        "The largest magnitude that a quantized value holds before it is clipped. A calibrator chooses it; the scale "
+        "of int8 is amax / 127.",
+        ("threshold",),
+    ),
+    Term(
+        "arithmetic intensity",
+        "Operations for each byte that a layer moves. Below the GPU's own ratio memory is the limit, above it "
+        "arithmetic is.",
+        ("intensity",),
+    ),
+    Term("baseline", "The variant that the others are compared with; a pin marks it."),
+    Term("BF16", "Sixteen bits with the range of fp32 and eight bits of precision.", ("bfloat16",)),
+    Term(
+        "calibration",
+        "Running samples through the model to see which numbers each value takes. The scales of int8 follow.",
+        ("calibration data",),
+    ),
+    Term(
+        "calibrator",
+        "The rule that makes an amax of the numbers that were seen: minmax, entropy, entropy2, percentile or mse. "
+        "Auto chooses among them for each value.",
+    ),
+    Term(
+        "clipping",
+        "What lies beyond amax becomes amax: a small error of many is traded for a large one of few.",
+        ("clipped",),
+    ),
+    Term(
+        "concat elimination",
+        "What a Concat joins is written straight to its place in the result, so that no step copies it.",
+    ),
+    Term(
+        "constant folding",
+        "Nodes that depend on weights alone are computed once, while the engine is built.",
+        ("folded to a constant",),
+    ),
+    Term(
+        "dynamic shape", "A dimension whose size is known only when the engine runs.", ("dynamic dimension",)
+    ),
+    Term(
+        "engine",
+        "What the compiler makes of a model for one target: layers in a fixed order, each with its kernel, and the "
+        "memory that they share.",
+    ),
+    Term(
+        "entropy",
+        "A calibrator that puts amax where the quantized histogram tells least apart from the whole one "
+        "(Kullback-Leibler divergence); entropy2 is TensorRT's newer form.",
+        ("entropy2",),
+    ),
+    Term(
+        "estimated",
+        "○ Computed by rtlab from what is known, such as bytes and the bandwidth of the GPU; nobody measured it.",
+    ),
+    Term(
+        "FP16",
+        "Sixteen bits: half the bytes of fp32, three decimal digits, numbers up to 65504.",
+        ("half precision",),
+    ),
+    Term("FP32", "Thirty-two bits: what most models are trained and given in."),
+    Term(
+        "FP4",
+        "Four bits with a scale for each block of 16 values (NVFP4); from Blackwell (sm100) on.",
+        ("NVFP4",),
+    ),
+    Term(
+        "FP8",
+        "Eight bits with an exponent (E4M3): a wider range than int8 and fewer steps in it; from Ada (sm89) on.",
+    ),
+    Term(
+        "fusion",
+        "Several nodes run as one layer, so that what passes between them need not go through memory. A chain is "
+        "fused vertically, siblings that read the same value horizontally.",
+        ("fused", "fuse", "not fused"),
+    ),
+    Term("INT4", "Four-bit integers, for weights alone: they are dequantized before they are used."),
+    Term(
+        "INT8",
+        "Eight-bit integers with a scale: a quarter of the bytes of fp32, and faster arithmetic on tensor cores.",
+    ),
+    Term(
+        "kernel",
+        "A function that runs on the GPU; a layer usually is one. The kernel of a notebook is something else: its "
+        "Python process.",
+    ),
+    Term(
+        "layer",
+        "One step of an engine's order of execution, as its inspector tells. It is usually one kernel on the GPU, "
+        "and often does the work of several nodes.",
+    ),
+    Term(
+        "mapping",
+        "Which nodes became which layers, and on what evidence: declared by the compiler, or inferred from inputs "
+        "and outputs.",
+    ),
+    Term("measured", "● Timed or counted here, or on the machine whose profile was read."),
+    Term("minmax", "The calibrator that takes the largest magnitude seen as amax: nothing is clipped."),
+    Term("mse", "The calibrator that chooses the amax with the least mean squared error."),
+    Term(
+        "Myelin",
+        "The compiler inside TensorRT that takes whole regions of a graph, such as attention, and makes kernels of "
+        "its own for them. Such a region is called a foreign node.",
+        ("foreign node", "ForeignNode"),
+    ),
+    Term(
+        "name scope",
+        "The part of a node's name before the last slash, which exporters take from the modules of a model.",
+    ),
+    Term("node", "One operator of an ONNX graph, such as a Conv, with its attributes, inputs and outputs."),
+    Term(
+        "optimization profile",
+        "The smallest, usual and largest shapes for which an engine with dynamic dimensions is built.",
+    ),
+    Term("overhead", "Layers that only move, retype or quantize what others compute."),
+    Term("per-channel", "One scale for each output channel of a weight.", ("one per channel",)),
+    Term("per-tensor", "One scale for all of a tensor.", ("one per tensor", "per tensor")),
+    Term("percentile", "The calibrator that clips a given share of the numbers, such as the largest 0.1 %."),
+    Term("precision", "The number format in which a layer computes, from fp32 to fp4."),
+    Term("predicted", "◌ By published rules: no compiler said so."),
+    Term(
+        "Q/DQ",
+        "QuantizeLinear and DequantizeLinear, a pair of nodes that says: hold this value in few bits, with this scale.",
+        ("Q/DQ pair", "QuantizeLinear", "DequantizeLinear"),
+    ),
+    Term(
+        "QAT",
+        "Quantization-aware training: a model learns with Q/DQ pairs in place, and comes with their scales.",
+        ("quantization-aware training",),
+    ),
+    Term(
+        "quantization",
+        "Numbers are divided by a scale and rounded to 8 or 4 bits.",
+        ("quantized", "quantize"),
+    ),
+    Term(
+        "reformat",
+        "A step that copies a tensor into another layout or type between two layers, and computes nothing.",
+        ("reformatting",),
+    ),
+    Term("reported", "◐ Told by the compiler or its files."),
+    Term(
+        "roofline",
+        "The speed that a layer cannot exceed: the GPU's bandwidth times its arithmetic intensity, or the GPU's peak, "
+        "whichever is less.",
+    ),
+    Term(
+        "scale",
+        "What a quantized integer is multiplied with to get the number that it stands for.",
+    ),
+    Term(
+        "score",
+        "What the task counts on labelled samples, such as the share that the model gets right.",
+    ),
+    Term(
+        "sparsity", "Of each four weights in a row two are zero (2:4), which the tensor cores skip.", ("2:4",)
+    ),
+    Term(
+        "SQNR",
+        "Signal to quantization noise ratio in decibel: how much stronger a value is than its error. 6 dB more halve "
+        "the error.",
+        ("signal to quantization noise",),
+    ),
+    Term("stream", "A queue of work on the GPU. Layers of different streams may run at the same time."),
+    Term(
+        "tactic",
+        "One way to compute a layer: a kernel with its tiles and layouts. The builder times those that there are "
+        "and keeps the fastest.",
+    ),
+    Term(
+        "target",
+        "The processor that an engine is built for: cpu, or a GPU's compute capability, such as sm86 for 8.6.",
+    ),
+    Term(
+        "tensor core",
+        "The part of a GPU that multiplies small matrices of 16, 8 or 4 bits at many times the usual rate.",
+    ),
+    Term(
+        "TF32",
+        "fp32 numbers that the tensor cores multiply with ten bits of mantissa; on by default from Ampere on.",
+    ),
+    Term(
+        "timing cache",
+        "The times of tactics that a builder keeps, so that the next build need not take them again.",
+    ),
+    Term(
+        "treatment",
+        "A change of the model before it is quantized, so that rounding costs less, such as SmoothQuant.",
+    ),
+    Term("value", "A tensor that nodes of an ONNX graph write and read."),
+    Term(
+        "variant", "One choice of precision, calibrator, target and compiler, with the engine built from it."
+    ),
+    Term(
+        "workspace",
+        "Memory that an engine needs while it runs, beside weights, inputs and outputs; values whose lives do not "
+        "overlap share it.",
+        ("activation memory",),
+    ),
+)

@@ -1,0 +1,78 @@
+import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { TERMS } from "../glossary";
+
+/** Who only passes over a term, or goes on through the controls, wants to read nothing. */
+const [HOVER_MS, FOCUS_MS] = [180, 600];
+const GAP = 6;
+
+interface Told {
+  of: Element;
+  name: string;
+  words: string;
+}
+
+/** What an element tells: a term its meaning, a control that the Tab key came to what the pointer would be told. */
+function toldBy(target: EventTarget | null, keyed: boolean): Told | null {
+  const element = target instanceof Element ? target : null;
+  const term = element?.closest("[data-term]");
+  if (term) {
+    const [name, words] = TERMS[Number(term.getAttribute("data-term"))]!;
+    return { of: term, name, words };
+  }
+  const words = keyed && element?.matches(":focus-visible") ? element.getAttribute("title") : "";
+  return words ? { of: element!, name: "", words } : null;
+}
+
+/** Beside a term what it means, and beside a control that the Tab key came to what it does. */
+export function Hint({ root }: { root: HTMLElement }) {
+  const [told, setTold] = useState<Told | null>(null);
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const end = new AbortController();
+    let timer = 0;
+    const show = (next: Told | null, delay: number): void => {
+      clearTimeout(timer);
+      timer = window.setTimeout(() => setTold(next), delay);
+    };
+    const on = <K extends keyof HTMLElementEventMap>(
+      name: K,
+      heard: (event: HTMLElementEventMap[K]) => void,
+    ): void => root.addEventListener(name, heard, { signal: end.signal });
+    on("pointerover", ({ target }) => {
+      // Whoever reads may move the pointer onto what is read.
+      if (box.current?.contains(target as Node)) clearTimeout(timer);
+      else show(toldBy(target, false), HOVER_MS);
+    });
+    on("pointerleave", () => show(null, HOVER_MS));
+    on("focusin", ({ target }) => {
+      const next = toldBy(target, true);
+      show(next, next?.name ? 0 : FOCUS_MS);
+    });
+    on("focusout", () => show(null, 0));
+    on("click", ({ target }) => show(toldBy(target, false), 0));
+    // Any key but the one that leads to the next control: Escape too, which means something else besides.
+    window.addEventListener("keydown", () => show(null, 0), { capture: true, signal: end.signal });
+    root.addEventListener("scroll", () => show(null, 0), { capture: true, signal: end.signal });
+    return () => {
+      clearTimeout(timer);
+      end.abort();
+    };
+  }, []);
+  useLayoutEffect(() => {
+    const { current } = box;
+    if (!told || !current) return;
+    const room = root.getBoundingClientRect();
+    const at = told.of.getBoundingClientRect();
+    const { offsetWidth: width, offsetHeight: height } = current;
+    const below = at.bottom + GAP + height <= room.bottom - GAP;
+    const x = Math.max(GAP, Math.min(at.left - room.left, room.width - width - GAP));
+    const y = below ? at.bottom + GAP - room.top : at.top - GAP - height - room.top;
+    current.style.transform = `translate(${x}px, ${Math.max(GAP, y)}px)`;
+  }, [told]);
+  if (!told?.of.isConnected) return null;
+  return (
+    <div class="rt-hint" role="tooltip" ref={box} data-hint={told.name}>
+      {told.name && <b>{told.name}</b>} {told.words}
+    </div>
+  );
+}
