@@ -152,7 +152,7 @@ export class ExplorerState {
     this.charts = trait("charts");
     this.notice = trait("notice");
     this.height = trait("height");
-    this.room = new Room(root, end);
+    this.room = new Room(root, end, this.width);
     this.presenting = new Presenting(this, trait("steps"), (steps) => publish(model, "steps", steps));
     this.tall = computed(() => {
       const { full, window: whole, fitting } = this.room;

@@ -10,17 +10,32 @@ export function fitting(texts: readonly string[], width: number): string[] {
   return texts.map((text) => text.split("; ")[0]!);
 }
 
+/** Below the first width panes stand above each other where each then has this height; below the second anyway. */
+const [STACK, ALWAYS, LEAST] = [660, 480, 180];
 /** The heights between which the Explorer fits into the place that it has. */
 const [LOW, HIGH] = [520, 1600];
+/** Below this width rows wrap, and the panel of details lies below the graphs. */
+const SLIM = 700;
+/** What that takes of height at least, and what two graphs above each other do. */
+const [TALL, TALLEST] = [860, 1080];
 /** What a cell has around its output in a notebook, and what a page has that is none of the hosts below. */
 const [CELL, AROUND] = [12, 130];
 
 /** What scrolls a notebook, and an output that was given a tab of its own. */
 export const HOSTS = ".jp-WindowedPanel-outer, .jp-LinkedOutputView";
 
+/** Whether a place of this width has no room for anything beside the graphs. */
+export const isSlim = (width: number): boolean => width < SLIM;
+
 /** How high the Explorer is where nobody chose that: in the part of the page that scrolls it, or else in a window. */
-export const fittingHeight = (window: number, host = 0): number =>
-  Math.min(HIGH, Math.max(LOW, host ? Math.min(host, window) - CELL : window - AROUND));
+export const fittingHeight = (window: number, host = 0, width = SLIM): number =>
+  Math.min(
+    HIGH,
+    Math.max(
+      width < ALWAYS ? TALLEST : isSlim(width) ? TALL : LOW,
+      host ? Math.min(host, window) - CELL : window - AROUND,
+    ),
+  );
 
 /** The part of the height that the charts have until somebody drags the line above them. */
 const SHARE = 0.46;
@@ -31,9 +46,6 @@ export const bottomHeight = (tall: number, dragged: string | undefined): number 
 
 /** Below this height rows have less air. */
 export const isLow = (tall: number): boolean => tall < 640;
-
-/** Below the first width panes stand above each other where each then has this height; below the second anyway. */
-const [STACK, ALWAYS, LEAST] = [660, 480, 180];
 
 /** Whether a place of this width and height in pixels has no room for two panes side by side. */
 export function tooNarrow(width: number, height: number): boolean {

@@ -12,12 +12,12 @@ export class Room {
   readonly window: Signal<number> = signal(window.innerHeight);
   readonly #root: HTMLElement;
 
-  constructor(root: HTMLElement, end: AbortSignal) {
+  constructor(root: HTMLElement, end: AbortSignal, width: ReadonlySignal<number>) {
     this.#root = root;
     this.unable = document.fullscreenEnabled ? "" : "This page does not let its parts have the whole screen";
     const host = root.closest(HOSTS);
     const place = signal(host?.clientHeight ?? 0);
-    this.fitting = computed(() => fittingHeight(this.window.value, place.value));
+    this.fitting = computed(() => fittingHeight(this.window.value, place.value, width.value));
     const update = (): void => {
       this.window.value = window.innerHeight;
       // A notebook that is out of view has no height, and comes back as it was.

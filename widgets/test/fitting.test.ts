@@ -34,6 +34,10 @@ describe("a height that nobody chose", () => {
 
   it("is never so low that nothing can be read, and does not grow with a place that grows with it", () => {
     expect(520).toBe(fittingHeight(400, 279));
+    // At 200 % zoom of a laptop's screen, or beside a side bar, one thing lies below the other.
+    expect(860).toBe(fittingHeight(360, 239, 524));
+    expect(1080).toBe(fittingHeight(360, 239, 270));
+    expect(520).toBe(fittingHeight(360, 239, 700));
     expect(708).toBe(fittingHeight(720, 5000));
   });
 });

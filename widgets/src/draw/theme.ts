@@ -22,11 +22,15 @@ export interface Theme {
   familyInk: Record<Family, string>;
 }
 
+const DARK = "(prefers-color-scheme: dark)";
+/** The system chooses the colours, of Jupyter too. */
+const FORCED = "(forced-colors: active)";
+
 /** Whether Jupyter, or outside of it the system, shows dark. */
 export function isDark(): boolean {
   const jupyter = document.body.dataset.jpThemeLight;
-  if (jupyter !== undefined) return jupyter === "false";
-  return matchMedia("(prefers-color-scheme: dark)").matches;
+  if (jupyter !== undefined && !matchMedia(FORCED).matches) return jupyter === "false";
+  return matchMedia(DARK).matches;
 }
 
 /** Calls back when the theme changes, until the signal aborts. */
@@ -36,16 +40,18 @@ export function onThemeChange(changed: () => void, end: AbortSignal): void {
     attributes: true,
     attributeFilter: ["data-jp-theme-light", "data-jp-theme-name"],
   });
-  const media = matchMedia("(prefers-color-scheme: dark)");
-  media.addEventListener("change", changed);
+  const media = [DARK, FORCED].map((query) => matchMedia(query));
+  for (const one of media) one.addEventListener("change", changed);
   end.addEventListener("abort", () => {
     observer.disconnect();
-    media.removeEventListener("change", changed);
+    for (const one of media) one.removeEventListener("change", changed);
   });
 }
 
 export function readTheme(root: HTMLElement, dark: boolean): Theme {
   const probe = root.appendChild(document.createElement("span"));
+  // What is read are the variables, which follow the system's colours themselves.
+  probe.style.setProperty("forced-color-adjust", "none");
   const colour = (name: string): string => {
     probe.style.color = `var(--rt-${name})`;
     return getComputedStyle(probe).color;

@@ -2,7 +2,7 @@ import { effect, useComputed } from "@preact/signals";
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { broughtFiles, FIELDS, openable } from "../dropped";
 import type { ExplorerState } from "../explorerstate";
-import { bottomHeight, isLow } from "../fitting";
+import { bottomHeight, isLow, isSlim } from "../fitting";
 import { onKeys, onKeysFirst } from "../keys";
 import { gone } from "../reach";
 import { Bottom } from "./bottom";
@@ -77,6 +77,7 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
     const stop = effect(() => {
       root.style.height = `${explorer.tall.value}px`;
       root.classList.toggle("rt-narrow", explorer.width.value < ROOMY);
+      root.classList.toggle("rt-slim", isSlim(explorer.width.value));
       root.classList.toggle("rt-low", isLow(explorer.tall.value));
       root.classList.toggle("rt-present", presenting.on.value);
       root.dataset.stale = explorer.stale.value ? "1" : "0";

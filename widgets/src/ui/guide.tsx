@@ -9,6 +9,7 @@ import { Tool } from "./tool";
 
 /** What is pointed at moves with the page, and comes with the kernel's answers: it is looked for so often. */
 const LOOK_MS = 150;
+const NEAREST: ScrollIntoViewOptions = { block: "nearest", inline: "nearest", behavior: "instant" };
 /** Between a spot and the line around it. */
 const AIR = 4;
 
@@ -58,10 +59,14 @@ export function GuideView({ explorer, root }: { explorer: ExplorerState; root: H
       const at = placeCard(found, { width, height }, room);
       setPlace((was) => (was.x === at.x && was.y === at.y ? was : at));
     };
+    const [spot] = stop.spots;
+    if (typeof spot === "string") root.querySelector(spot)?.scrollIntoView(NEAREST);
     look();
     const timer = setInterval(look, LOOK_MS);
     return () => clearInterval(timer);
   }, [name, stop?.words]);
+  // In a window that is lower than the Explorer too the card is in view.
+  useEffect(() => card.current?.scrollIntoView(NEAREST), [name, place]);
   // The keys of the tour work from its card on, wherever the focus was.
   useEffect(() => next.current?.focus({ preventScroll: true }), [name]);
   if (!stop) return null;

@@ -33,7 +33,7 @@ const NAMES = Object.keys(PARTS) as Part[];
 export function Help({ explorer }: { explorer: ExplorerState }) {
   const close = useRef<HTMLButtonElement>(null);
   const [part, setPart] = useState<Part>("keys");
-  useEffect(() => close.current?.focus({ preventScroll: true }), []);
+  useEffect(() => close.current?.focus(), []);
   return (
     <div class="rt-veil rt-whole">
       <div class="rt-card rt-help" role="dialog" aria-label="Help" data-control="help-card">
