@@ -16,6 +16,17 @@ ROOT = Path(__file__).parents[2]
 FIRST = ROOT / "notebooks" / "01_first_look.ipynb"
 
 
+#: Counts the cards that come up in the Explorer.
+CARDS = """() => {
+  window.cards = 0;
+  const card = one => one instanceof Element
+    && (one.matches('[role=alertdialog]') || one.querySelector('[role=alertdialog]'));
+  new MutationObserver(seen => {
+    for (const {addedNodes} of seen) window.cards += [...addedNodes].filter(card).length;
+  }).observe(document.querySelector('.rt-explorer').parentElement, {childList: true, subtree: true});
+}"""
+
+
 @pytest.fixture
 def explorer(lab_page):
     lab_page.open(FIRST)
@@ -110,13 +121,17 @@ def test_bad_input_is_a_card_and_the_notebook_lives_on(explorer, lab_page, tmp_p
     bad = tmp_path / "bad.onnx"
     bad.write_bytes(b"no model at all")
     before = lab_page.python("len(explorer.engine)")
+    lab_page.page.evaluate(CARDS)
     lab_page.python(f"explorer.load({str(bad)!r}).wait(60) and None")
-    card = lab_page.page.wait_for_selector(f"{EXPLORER} [role=alert], {EXPLORER} [role=alertdialog]")
-    assert "not an ONNX model" in card.inner_text()
+    card = lab_page.page.locator(f"{EXPLORER} [role=alertdialog]")
+    card.filter(has_text="not an ONNX model").wait_for()
     explorer.picture("failure")
     assert before == lab_page.python("len(explorer.engine)")
     assert 4 == lab_page.python("2 + 2")
     assert b"no model at all" == bad.read_bytes()
+    # One failure is one card, which is drawn once and stays.
+    assert 1 == lab_page.page.evaluate("window.cards")
+    assert card.is_visible()
 
 
 def test_the_graphs_alone_link_both_ways(lab_page) -> None:

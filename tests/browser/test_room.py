@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from explorer import EXPLORER, READY
+from explorer import EXPLORER, READY, Explorer
 
 CELL = """import rtlab
 sample = rtlab.samples.load("digits_inception")
@@ -40,6 +40,23 @@ def notebook(page) -> dict[str, float]:
     return page.locator(".jp-WindowedPanel-outer").bounding_box()
 
 
+#: JupyterLab's own bars take 121 lines of the window, and the Explorer follows what they leave; its parts follow it.
+SETTLED = """height => {
+  const tall = selector => document.querySelector(selector).clientHeight;
+  const room = tall('.jp-WindowedPanel-outer');
+  const now = [room, tall('.rt-explorer'), tall('.rt-explorer .rt-work'), tall('.rt-explorer .rt-bottom')];
+  const still = JSON.stringify(now) === window.lastSeen;
+  window.lastSeen = JSON.stringify(now);
+  return still && room > height - 140 && room < height && room - now[1] >= 0 && room - now[1] <= 40;
+}"""
+
+
+def sized(shown: Explorer, width: int, height: int) -> None:
+    """Give the window another size, and wait until the Explorer and its parts have theirs and keep it."""
+    shown.page.set_viewport_size({"width": width, "height": height})
+    shown.lab.wait(SETTLED, height)
+
+
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1500, 1000), (2560, 1440)])
 def test_all_of_it_is_in_the_notebook_s_view_with_graphs_of_240_pixels_in_every_tab(
     opened, width: int, height: int
@@ -47,17 +64,7 @@ def test_all_of_it_is_in_the_notebook_s_view_with_graphs_of_240_pixels_in_every_
     """From the row of the choice to the status line nothing lies below the fold, whichever tab is in front."""
     shown = opened(CELL)
     page = shown.page
-    page.set_viewport_size({"width": width, "height": height})
-    # JupyterLab's own bars take 121 lines of the window, and then the Explorer follows.
-    shown.lab.wait(
-        "height => document.querySelector('.jp-WindowedPanel-outer').clientHeight > height - 140", height
-    )
-    shown.lab.wait(
-        "([low, high]) => { const found = document.querySelector('.rt-explorer').clientHeight;"
-        " const room = document.querySelector('.jp-WindowedPanel-outer').clientHeight;"
-        " return room - found >= low && room - found <= high; }",
-        [0, 40],
-    )
+    sized(shown, width, height)
     scrolled(page)
     room = notebook(page)
     heights = set()
@@ -79,7 +86,7 @@ def test_the_line_above_the_charts_stays_where_it_was_put(opened) -> None:
     """By the pointer and by keys, in all tabs, when the page is loaded again, and until it is put back."""
     shown = opened(CELL)
     page, lab = shown.page, shown.lab
-    page.set_viewport_size({"width": 1280, "height": 720})
+    sized(shown, 1280, 720)
     scrolled(page)
     before = box(page, ".rt-bottom")["height"]
     line = page.locator(LINE).bounding_box()

@@ -48,7 +48,7 @@ export function placeCard(
     ...card,
   });
   const [first] = spots;
-  if (!first) return inside((room.width - card.width) / 2, (room.height - card.height) / 2);
+  if (!first) return { x: (room.width - card.width) / 2, y: (room.height - card.height) / 2 };
   const beside = spots.flatMap(({ x, y, width, height }) => [
     inside(x + width + GAP, y),
     inside(x + width + GAP, y + (height - card.height) / 2),
