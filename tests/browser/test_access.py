@@ -34,7 +34,7 @@ def found(page) -> list[list[object]]:
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast"])
 def test_axe_finds_nothing_serious_in_any_tab_or_mode(opened, theme: str) -> None:
-    """In each tab, with something selected, in the list of steps, and while one presents."""
+    """In each tab, in the tour and the help, in the list of steps, and while one presents."""
     assert AXE.exists(), "axe-core is not there: run tests/run setup, which installs the npm packages"
     shown = opened(CELL)
     page, lab = shown.page, shown.lab
@@ -52,6 +52,18 @@ def test_axe_finds_nothing_serious_in_any_tab_or_mode(opened, theme: str) -> Non
         page.wait_for_function("() => !document.querySelector('.rt-explorer [aria-busy=true]')")
         broken[tab] = found(page)
     page.click(f'{EXPLORER} [data-tab="timing"]')
+    page.focus(f'{EXPLORER} canvas[data-pane="node"]')
+    page.keyboard.press("Shift+T")
+    for stop in ("graphs", "fold", "choice", "charts", "why"):
+        page.wait_for_selector(f'{EXPLORER} [data-stop="{stop}"]')
+        broken[f"tour {stop}"] = found(page)
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("Escape")
+    page.keyboard.press("?")
+    broken["keys"] = found(page)
+    page.click(f'{EXPLORER} [data-help="terms"]')
+    broken["terms"] = found(page)
+    page.keyboard.press("Escape")
     page.click(f'{EXPLORER} [data-control="show"] button')
     broken["menu"] = found(page)
     page.click(f'{EXPLORER} [data-item="steps"]')

@@ -31,7 +31,7 @@ const pair = (node: string, of: string, role: "work" | "Q" = "work") =>
 /** A reformat, a layer of one node, one of three, and one of three that serves a fourth. */
 const engine = engineView({
   variant: "fp32",
-  graph: graph("engine", [layer("move", { slim: true }), layer("one"), layer("three"), layer("more")]),
+  graph: graph("engine", [layer("move", { slim: true }), layer("one"), layer("more"), layer("three")]),
   pairs: [
     ...["a", "b", "c"].map((node) => pair(node, "move")),
     pair("a", "one"),
