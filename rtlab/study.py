@@ -7,7 +7,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
@@ -303,14 +303,25 @@ class Study(Session[Result]):
         return Explorer(self, baseline=baseline, height=height)
 
     @boundary("write the report")
-    def to_html(self, path: str | Path) -> Path:
+    def to_html(
+        self,
+        path: str | Path,
+        *,
+        steps: Iterable[Mapping[str, Any]] = (),
+        baseline: str | None = None,
+    ) -> Path:
         """Write the Explorer on all built variants as one HTML file, which needs no kernel and no network.
 
+        Args:
+            path: The file.
+            steps: A presentation, which the report plays as a slide show: ``explorer.steps``.
+            baseline: The variant that others are compared with; the first in fp32 by default.
+
         Raises:
-            VariantError: no variant is built.
-            RtlabError: the file cannot be written there.
+            VariantError: no variant is built, or ``baseline`` is not.
+            RtlabError: the file cannot be written there, or one of ``steps`` is none.
         """
-        return report.write(self.snapshot(), path)
+        return report.write(self.snapshot(), path, steps=steps, baseline=baseline)
 
     def graph(self, name: str, other: str | None = None, *, height: int = 480) -> LinkedGraphs:
         """The linked graphs of the model and of one built variant, or of two, without the rest of the Explorer."""

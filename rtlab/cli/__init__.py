@@ -344,7 +344,9 @@ def _prepare(given: argparse.Namespace) -> int:
 
 def _report(given: argparse.Namespace) -> int:
     precisions = given.precision or ["fp32"]
-    print(opening.built(given, precisions).to_html(given.output))
+    # What is wrong with the steps is said before the work.
+    steps = opening.steps(given.steps) if given.steps else []
+    print(opening.built(given, precisions).to_html(given.output, steps=steps))
     return 0
 
 

@@ -122,6 +122,12 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
         action="append",
         help=f"{_PRECISIONS}; repeat it for several variants (default: fp32)",
     )
+    told.add_argument(
+        "--steps",
+        default=None,
+        metavar="S.json",
+        help="a presentation for the report to play: explorer.steps as JSON",
+    )
     _model_arguments(told)
     _build_arguments(told)
 

@@ -123,10 +123,20 @@ class SavedVariant(TypedDict):
     charts: dict[str, Any]
 
 
+class SavedPanel(TypedDict):
+    """A panel of a report as a step of its presentation asks for it: beside another variant, or with other settings."""
+
+    variant: str
+    compared: str
+    settings: dict[str, str]
+    panel: Panel
+
+
 class Saved(TypedDict):
     """All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64.
 
-    ``answers`` are those of ``SavedVariant`` that are the same for every variant.
+    ``answers`` are those of ``SavedVariant`` that are the same for every variant. ``steps`` are a presentation, and
+    ``asked`` the panels in it that are not as at first.
     """
 
     model: str
@@ -135,6 +145,8 @@ class Saved(TypedDict):
     variants: list[SavedVariant]
     chips: list[Chip]
     view: ViewState
+    steps: list[Step]
+    asked: list[SavedPanel]
 
 
 #: What crosses by itself; what it is made of crosses with it.

@@ -185,6 +185,61 @@ def test_figures_are_drawn_from_the_file(report, study) -> None:
     assert [] == opened.errors
 
 
+STEPS = [
+    {"words": "The whole model", "view": {"variant": "fp32"}},
+    {"words": "One node <b>", "view": {"variant": "int8", "selection": ["stem/Relu"], "tab": "memory",
+                                       "settings": {"memory.batch": "8"}}},
+    {"words": "Four bits", "view": {"variant": "int4", "tab": "timing"}},
+]  # fmt: skip
+
+
+def test_a_presentation_is_played_from_the_file(chromium, study, tmp_path) -> None:
+    """Full screen, the arrow keys, the sentence of each step; no kernel and no network."""
+    written = study.to_html(tmp_path / "report.html", steps=STEPS)
+    context = chromium.new_context(viewport={"width": 1280, "height": 720}, offline=True)
+    opened = Opened(context.new_page(), written)
+    page, words = opened.page, f'{REPORT} [data-control="words"]'
+    assert "3 steps" == page.inner_text(f'{REPORT} [data-control="contents"]')
+    # The list is one of contents: nothing in it is recorded or changed.
+    page.click(f'{REPORT} [data-control="contents"]')
+    assert [f"{k}\n{s['words']}" for k, s in enumerate(STEPS, 1)] == page.locator(
+        f"{REPORT} .rt-steps li"
+    ).all_inner_texts()
+    assert 0 == page.locator(f"{REPORT} .rt-steps input").count()
+    page.click(f'{REPORT} [data-step="1"] button')
+    page.wait_for_selector(f"""{READY}[data-variant="int8"][data-selection='["stem/Relu"]']""")
+    opened.picture("report-contents")
+    page.click(f'{REPORT} [data-control="close-steps"]')
+
+    page.click(f'{REPORT} [data-control="play"]')
+    page.wait_for_selector(f"{REPORT}.rt-present:fullscreen")
+    assert "One node <b>" == page.inner_text(words)
+    # What the presenter had chosen in the panel, which a report cannot choose.
+    batch = f'{REPORT} [data-panel="memory"] li:text("At batch 8")'
+    page.wait_for_selector(batch, state="attached")
+    opened.picture("report-presenting")
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_selector(f'{READY}[data-variant="fp32"]')
+    assert "The whole model" == page.inner_text(words)
+    page.keyboard.press("End")
+    page.wait_for_function(
+        "selector => document.querySelector(selector).innerText.includes('Four')", arg=words
+    )
+    assert "Four bits (int4 is not in this report)" == page.inner_text(words)
+    page.keyboard.press("Escape")
+    page.wait_for_selector(f"{REPORT}:not(.rt-present):not(:fullscreen)")
+    assert [] == opened.fetched
+    assert [] == opened.errors
+    context.close()
+
+
+def test_without_a_presentation_there_is_no_control_for_one(report) -> None:
+    """A button that shows nothing would be looked for in vain."""
+    page = report[0].page
+    for gone in ("contents", "play"):
+        assert 0 == page.locator(f'{REPORT} [data-control="{gone}"]').count()
+
+
 def test_it_fills_the_window(report) -> None:
     """A report is a page of its own."""
     opened, _ = report

@@ -616,7 +616,22 @@ export interface SavedVariant {
   charts: Record<string, unknown>;
 }
 
-/** All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64. ``answers`` are those of ``SavedVariant`` that are the same for every variant. */
+/** One view of a presentation: ``words`` is the sentence that the room reads. ``view`` holds the fields of a ``ViewState`` that are not as at first; ``places`` the part of each graph that is in view, by side: left, top, width and height in the graph's own units. */
+export interface Step {
+  words: string;
+  view: Record<string, unknown>;
+  places: Record<string, number[]>;
+}
+
+/** A panel of a report as a step of its presentation asks for it: beside another variant, or with other settings. */
+export interface SavedPanel {
+  variant: string;
+  compared: string;
+  settings: Record<string, string>;
+  panel: Panel;
+}
+
+/** All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64. ``answers`` are those of ``SavedVariant`` that are the same for every variant. ``steps`` are a presentation, and ``asked`` the panels in it that are not as at first. */
 export interface Saved {
   model: string;
   source: string;
@@ -624,13 +639,8 @@ export interface Saved {
   variants: SavedVariant[];
   chips: Chip[];
   view: ViewState;
-}
-
-/** One view of a presentation: ``words`` is the sentence that the room reads. ``view`` holds the fields of a ``ViewState`` that are not as at first; ``places`` the part of each graph that is in view, by side: left, top, width and height in the graph's own units. */
-export interface Step {
-  words: string;
-  view: Record<string, unknown>;
-  places: Record<string, number[]>;
+  steps: Step[];
+  asked: SavedPanel[];
 }
 
 /** Send what is delivered: a trait or a part of the page's code, by its name. */
