@@ -323,6 +323,26 @@ class Study(Session[Result]):
         """
         return report.write(self.snapshot(), path, steps=steps, baseline=baseline)
 
+    @boundary("write the report")
+    def to_markdown(self, path: str | Path, *, baseline: str | None = None) -> Path:
+        """Write what matters of all built variants as Markdown, for an issue or a pull request.
+
+        Raises:
+            VariantError: no variant is built, or ``baseline`` is not.
+            RtlabError: the file cannot be written there.
+        """
+        return report.write_markdown(self.snapshot(), path, baseline=baseline)
+
+    @boundary("write the report")
+    def to_json(self, path: str | Path, *, baseline: str | None = None) -> Path:
+        """Write all that is known of all built variants as one JSON object: see ``rtlab.report.whole``.
+
+        Raises:
+            VariantError: no variant is built, or ``baseline`` is not.
+            RtlabError: the file cannot be written there.
+        """
+        return report.write_json(self.snapshot(), path, baseline=baseline)
+
     def graph(self, name: str, other: str | None = None, *, height: int = 480) -> LinkedGraphs:
         """The linked graphs of the model and of one built variant, or of two, without the rest of the Explorer."""
         from rtlab.explorer.graph import LinkedGraphs

@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rtlab.cli import checking
+from rtlab.cli import checking, reporting
 from rtlab.core.stage import BUDGET_S
 from rtlab.core.variant import Method
 
@@ -116,17 +116,11 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
     _model_arguments(ready)
 
     told = commands.add_parser("report", help="build variants of a model and write them as one HTML file")
-    told.add_argument("-o", "--output", default="report.html", help="the file (default: %(default)s)")
+    reporting.arguments(told)
     told.add_argument(
         "--precision",
         action="append",
         help=f"{_PRECISIONS}; repeat it for several variants (default: fp32)",
-    )
-    told.add_argument(
-        "--steps",
-        default=None,
-        metavar="S.json",
-        help="a presentation for the report to play: explorer.steps as JSON",
     )
     _model_arguments(told)
     _build_arguments(told)

@@ -38,6 +38,7 @@ TABS = (
     PageTab(Tab("calibration"), "Calibration", "calibration"),
     PageTab(Tab("findings"), "Findings", "findings"),
     PageTab(Tab("table"), "Table", "table"),
+    PageTab(Tab("recipe"), "Reproduce", "analysis"),
 )
 #: Opened at first.
 FIRST = TABS[0].name

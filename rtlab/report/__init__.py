@@ -26,6 +26,8 @@ from rtlab.errors import VariantError
 from rtlab.questions import panels
 from rtlab.questions.cards.picture import Graph
 from rtlab.questions.scene import Scene
+from rtlab.report.markdown import markdown
+from rtlab.report.whole import whole
 from rtlab.view import charts, chrome
 from rtlab.view.bundle import figures, inlined
 from rtlab.view.contract import Chip, EngineView, Saved, SavedPanel, SavedVariant
@@ -90,8 +92,41 @@ def write(
     return files.write(path, content.encode("utf-8"), what="the report", model=study.model)
 
 
+def write_markdown(study: Snapshot, path: str | Path, *, baseline: str | None = None) -> Path:
+    """Write a study's built variants as Markdown; arguments, errors and what is returned are those of ``write``."""
+    text = markdown(study, *_about(study, baseline))
+    return files.write(path, text.encode("utf-8", "replace"), what="the report", model=study.model)
+
+
+def write_json(study: Snapshot, path: str | Path, *, baseline: str | None = None) -> Path:
+    """Write all that is known of a study's built variants as one JSON object, as ``write_markdown`` does."""
+    found = whole(study, *_about(study, baseline))
+    text = json.dumps(found, allow_nan=False, indent=1) + "\n"
+    return files.write(path, text.encode("ascii"), what="the report", model=study.model)
+
+
 def saved(study: Snapshot, steps: Sequence[Step] = (), baseline: str | None = None) -> Saved:
     """Every payload of a study's built variants, and a presentation of them.
+
+    Raises:
+        VariantError: no variant is built, or ``baseline`` is not.
+    """
+    built, first = _about(study, baseline)
+    chips = chrome.chips(study, baseline=first)
+    return Saved(
+        model=study.model.name,
+        source=_base64(encode(source_graph(study.model), Graph)),
+        answers=_answers(Scene(study), shared=True),
+        variants=[_variant(study, name, first) for name in built],
+        chips=chips,
+        view=_opened(study, built, chips, first),
+        steps=list(steps),
+        asked=list(_asked(study, built, first, steps)),
+    )
+
+
+def _about(study: Snapshot, baseline: str | None) -> tuple[list[str], str]:
+    """The variants that a report tells of, and the one that it compares with.
 
     Raises:
         VariantError: no variant is built, or ``baseline`` is not.
@@ -111,17 +146,7 @@ def saved(study: Snapshot, steps: Sequence[Step] = (), baseline: str | None = No
             f'Cannot compare with "{baseline}" in a report of "{study.model.name}": it is not built. '
             f"Choose one of {quoted(built)}."
         )
-    chips = chrome.chips(study, baseline=first)
-    return Saved(
-        model=study.model.name,
-        source=_base64(encode(source_graph(study.model), Graph)),
-        answers=_answers(Scene(study), shared=True),
-        variants=[_variant(study, name, first) for name in built],
-        chips=chips,
-        view=_opened(study, built, chips, first),
-        steps=list(steps),
-        asked=list(_asked(study, built, first, steps)),
-    )
+    return built, first
 
 
 def _asked(study: Snapshot, built: Sequence[str], first: str, steps: Sequence[Step]) -> Iterator[SavedPanel]:

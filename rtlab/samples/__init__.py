@@ -49,7 +49,13 @@ __all__ = [
     "load",
     "names",
     "transformer_stack",
+    "which",
 ]
+
+#: What the data of samples say that they are, but for those that are random noise.
+SOURCES = frozenset(
+    {"digits, training half", "sentences, of the training", "1/f noise pictures", "random words"}
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -135,6 +141,16 @@ def load(name: str, *, samples: int | None = None) -> Sample:
             f'Cannot load sample "{name}" with {samples} calibration samples. Ask for at least one.'
         )
     return _SAMPLES[name](samples)
+
+
+def which(model: Model) -> str:
+    """The name by which ``load`` gives a model; empty of one that is no sample."""
+    if model.name not in _SAMPLES:
+        return ""
+    if model.path is not None:
+        return model.name if model.path.parent == _folder() else ""
+    # Made here, and cut out of nothing.
+    return model.name if model.ir.producer_name == "rtlab" else ""
 
 
 def _folder() -> Path:

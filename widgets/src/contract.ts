@@ -14,7 +14,7 @@ export type Grouping = "none" | "layers" | "repeats" | "scopes" | "replay";
 export type TensorKind = "weight" | "activation";
 export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
-export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "bisection" | "variants" | "why" | "rules" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "channels" | "score" | "sensitivity" | "diagnosis" | "repair" | "engine" | "build" | "calibration" | "findings" | "table";
+export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "bisection" | "variants" | "why" | "rules" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "channels" | "score" | "sensitivity" | "diagnosis" | "repair" | "engine" | "build" | "calibration" | "findings" | "table" | "recipe";
 export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy" | "sensitivity" | "only" | "diagnose" | "channels" | "treat" | "repair" | "bisect" | "bugreport";
 
 /** What an engine layer does for one node, in execution order: runs it (role "work"), or serves it. ``op`` is the node's operator, short, or the service, such as ``Q``; ``title`` says it whole: ``Q for Conv``. Chips whose role is not "work" are no fusion. A model's own QuantizeLinear has the role "Q" here. */
@@ -422,6 +422,12 @@ export interface Fact {
   note: string;
 }
 
+/** Lines to copy, and what they are for. */
+export interface Script {
+  label: string;
+  text: string;
+}
+
 /** A Plotly figure: ``data`` and ``layout`` are Plotly's own. The ``ids`` of the points are keys of ``Panel.links``. ``title`` says in words what is seen, for those who do not see it; ``height`` is in pixels, 0 to fill the panel. */
 export interface Figure {
   title: string;
@@ -452,7 +458,7 @@ export interface Link {
   others: string[];
 }
 
-/** One analysis of one variant: the kernel's answer to the command ``panel``. ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what is missing and what to do, where there is nothing to show; settings that would help stand beside it. ``quoted`` is a text to take along, as Markdown; empty where there is none. */
+/** One analysis of one variant: the kernel's answer to the command ``panel``. ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what is missing and what to do, where there is nothing to show; settings that would help stand beside it. ``quoted`` is a text to take along, as Markdown; empty where there is none. ``scripts`` are shown in the place of figures. */
 export interface Panel {
   name: PanelName;
   variant: string;
@@ -461,6 +467,7 @@ export interface Panel {
   settings: Setting[];
   work: Work[];
   facts: Fact[];
+  scripts: Script[];
   figures: Figure[];
   columns: Column[];
   rows: Row[];
@@ -838,11 +845,12 @@ export const TABS = [
   {"name": "calibration", "label": "Calibration", "part": "calibration", "panels": []},
   {"name": "findings", "label": "Findings", "part": "findings", "panels": []},
   {"name": "table", "label": "Table", "part": "table", "panels": []},
+  {"name": "recipe", "label": "Reproduce", "part": "analysis", "panels": ["recipe"]},
 ] as const;
 export type Tab = (typeof TABS)[number]["name"];
 
 /** What panels are called in their tab. */
-export const PANELS: Record<PanelName, string> = {"roofline": "Roofline", "kernels": "Kernels", "samples": "Inferences", "batches": "Batch sizes", "difference": "Difference", "bisection": "What changed", "variants": "Variants", "why": "Why", "rules": "Rules", "memory": "Memory", "schedule": "Streams", "formulations": "Formulations", "recurrence": "Recurrence", "accuracy": "Accuracy", "channels": "Channels", "score": "Task", "sensitivity": "Who is guilty", "diagnosis": "Why", "repair": "Repair", "engine": "Engine", "build": "Build", "calibration": "Calibration", "findings": "Findings", "table": "Table"};
+export const PANELS: Record<PanelName, string> = {"roofline": "Roofline", "kernels": "Kernels", "samples": "Inferences", "batches": "Batch sizes", "difference": "Difference", "bisection": "What changed", "variants": "Variants", "why": "Why", "rules": "Rules", "memory": "Memory", "schedule": "Streams", "formulations": "Formulations", "recurrence": "Recurrence", "accuracy": "Accuracy", "channels": "Channels", "score": "Task", "sensitivity": "Who is guilty", "diagnosis": "Why", "repair": "Repair", "engine": "Engine", "build": "Build", "calibration": "Calibration", "findings": "Findings", "table": "Table", "recipe": "Reproduce"};
 
 /** What each treatment does, and what it costs. */
 export const TREATMENTS: Record<string, string> = {"equalize": "Gives channels that neighbouring layers write and read one range, so that one scale suits all. The model computes the same; takes a moment to build, and no time to run.", "smooth": "Moves uneven channels of activations into the weights behind them (SmoothQuant). The model computes the same; takes a pass over the samples, and no time to run.", "reconstruct": "Rounds weights together, so that what a layer writes stays (GPTQ). Takes a pass over 256 samples and tens of inferences of these, and no time to run.", "correct": "Takes the mean error of rounding off biases. Takes a pass over 256 samples, and no time to run."};

@@ -10,17 +10,13 @@ import json
 import re
 from pathlib import Path
 
-import onnx
 import pytest
 
+from hostile import HOSTILE, hostile_model, planned
 from rtlab import CalibrationData, Study, load
 from rtlab.documents.payload import decode
 from rtlab.errors import BuildError, RtlabError, VariantError
 from rtlab.testing import tiny_model
-
-HOSTILE = (
-    "</script><script>alert(1)</script><!--<img src=http://evil.test/x onerror=alert(2)>\u2028&quot;'\"{}%"
-)
 
 
 class Page(html.parser.HTMLParser):
@@ -54,21 +50,6 @@ class Page(html.parser.HTMLParser):
         return next(
             a["content"] for t, a in self.elements if a.get("http-equiv") == "Content-Security-Policy"
         )
-
-
-def planned(model) -> Study:
-    study = Study(model, data=CalibrationData.random(model, samples=8))
-    study.add("fp32", target="cpu", backend="onnxruntime")
-    study.add("int8", calibrator="minmax", target="cpu", backend="onnxruntime")
-    return study
-
-
-def hostile_model():
-    """The small model with names that are HTML, JavaScript and format strings."""
-    proto = onnx.load_from_string(tiny_model().bytes())
-    for i, node in enumerate(proto.graph.node):
-        node.name = f"{HOSTILE}{i}"
-    return load(proto, name=HOSTILE)
 
 
 @pytest.fixture(scope="module")
