@@ -13,7 +13,6 @@ from rtlab.documents.numbers import number, shortened, storage
 from rtlab.questions import recipe
 from rtlab.questions.cards.card import names
 from rtlab.questions.recipe import lines
-from rtlab.questions.roofline.estimate_error import known_error
 from rtlab.view import chrome
 
 if TYPE_CHECKING:
@@ -27,8 +26,7 @@ _SLOW, _FOUND = 5, 8
 #: Letters of a name, and of a sentence in a table.
 _NAME = 80
 #: What Markdown makes something of, and what it does so at the start of a line.
-_MEANT, _FIRST = re.compile(r"[\\`*_\[\]|~$]"), re.compile(r"^(\d*)([-+=.])")
-_ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
+_MEANT, _FIRST = re.compile(r"[\\`*_\[\]|~$&<>]"), re.compile(r"^(\d+)(\.)(?=\s|$)|^()([-+=])")
 #: What GitHub makes a mention, a reference, a formula or a link of, escaped or not, unless something stands within.
 _JOINED = re.compile(r"[@#$]|:(?=//)|www(?=\.)", re.IGNORECASE)
 _NOTHING = "\u200b"
@@ -37,8 +35,7 @@ _NOTHING = "\u200b"
 def escaped(text: str) -> str:
     """A text of somebody else's that stands in Markdown as it is, on one line: names of files, nodes and layers."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    told = _FIRST.sub(r"\1\\\2", _MEANT.sub(r"\\\g<0>", line))
-    told = re.sub("[&<>]", lambda found: _ENTITIES[found[0]], told)
+    told = _FIRST.sub(r"\1\3\\\2\4", _MEANT.sub(r"\\\g<0>", line))
     return _JOINED.sub(lambda found: found[0] + _NOTHING, told)
 
 
@@ -54,7 +51,7 @@ def markdown(study: Snapshot, built: Sequence[str], baseline: str) -> str:
     return "\n".join([*parts, *_again(study, built), ""])
 
 
-_HEAD = ("Variant", "Target", "Nodes → layers", "Time", "Task", "Rests on")
+_HEAD = ("Variant", "Target", "Nodes → layers", "Time", "Task", "Note")
 
 
 def _summary(chip: Chip) -> tuple[str, ...]:
@@ -73,7 +70,7 @@ def _summary(chip: Chip) -> tuple[str, ...]:
         f"{chip['nodes'] or '—'} → {sign} {many(chip['layers'], chip['counted'])}",
         ", ".join(times) or "—",
         f"{SIGNS['measured']} {chip['score_told']}" if chip["score_told"] else "—",
-        chip["random"] or "; ".join(filter(None, (chip["time_source"], chip["score_source"]))) or "—",
+        f"⚠ {chip['random']}" if chip["random"] else "—",
     )
 
 
@@ -114,7 +111,7 @@ def _slow(facts: Facts) -> tuple[tuple[str, ...], list[tuple[str, ...]]] | None:
         kind, told = SIGNS["measured"], [(t.layer, t.median, t.share) for t in own.layers]
     elif roof is not None and not roof.withheld:
         whole = sum(p.estimated or 0.0 for p in roof.layers) or 1.0
-        kind = f"{SIGNS['estimated']} {roof.peaks.name}, {known_error(roof.peaks.name)}"
+        kind = f"{SIGNS['estimated']} {roof.peaks.name}"
         told = [(p.layer, p.estimated or 0.0, (p.estimated or 0.0) / whole) for p in roof.layers]
     else:
         return None

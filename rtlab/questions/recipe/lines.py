@@ -20,6 +20,7 @@ from rtlab.core.variant import Variant
 if TYPE_CHECKING:
     from rtlab.core.data import CalibrationData
     from rtlab.core.facts import Facts
+    from rtlab.core.model import Model
     from rtlab.questions.snapshot import Snapshot
 
 #: Samples, and where they start, of the noise that a study draws when nobody gives data.
@@ -227,8 +228,7 @@ def _common(study: Snapshot) -> list[str] | None:
     """The model, its sizes and the data, as arguments; None where the command line has none for them."""
     given, sample = study.data, samples.which(study.model)
     if sample:
-        # It takes all of the sample's own data, and its task.
-        return [sample] if given is not None and given.source in samples.SOURCES else None
+        return [sample] if given is not None and _every(study.model, given) else None
     if given is not None and not _file(given) and _noise(given) != _USUAL:
         return None
     if study.task is not None:
@@ -241,6 +241,15 @@ def _common(study: Snapshot) -> list[str] | None:
         if (how := _pictures(given)) is not None:
             found.append(f"--preprocessing={json.dumps(dataclasses.asdict(how))}")
     return found
+
+
+def _every(model: Model, given: CalibrationData) -> bool:
+    """Whether samples are all that a sample brings, as the command line takes them."""
+    if given.source not in samples.SOURCES:
+        return _noise(given) == (samples.UNTRAINED, 0)
+    made = model.path is None
+    # Those that are made on demand would be made for this alone.
+    return len(given) == (samples.UNTRAINED if made else len(samples.load(model.name).calibration))
 
 
 def _joined(size: int | tuple[int, ...]) -> str:

@@ -106,6 +106,13 @@ def test_a_sample_is_taken_by_its_name(monkeypatch) -> None:
     study.add("int8", target="cpu")
     text = lines.python(study.snapshot(), ["int8"])
     assert "rtlab.samples.load('digits_inception', samples=9)" in text
+    # The command line takes all samples of a sample, which are other scales.
+    assert () == lines.command(study.snapshot(), ["int8"])
+    assert "data that were given in Python" in lines.untold(study.snapshot(), "int8")
+    whole = Study(sample.model, data=samples.load("digits_inception").calibration)
+    whole.add("int8", target="cpu")
+    (line,) = lines.command(whole.snapshot(), ["int8"])
+    assert ["rtlab", "report", "digits_inception"] == shlex.split(line)[:3]
     made = run(text, monkeypatch)
     assert (study.model.digest, 9, study.task.name) == (
         made.model.digest,
