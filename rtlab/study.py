@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from rtlab.documents.answer import Answer
+    from rtlab.documents.drawing.sheet import Picture
     from rtlab.explorer.explorer import Explorer
     from rtlab.explorer.graph import LinkedGraphs
 
@@ -301,6 +302,45 @@ class Study(Session[Result]):
         from rtlab.explorer.explorer import Explorer
 
         return Explorer(self, baseline=baseline, height=height)
+
+    @boundary("draw the panel")
+    def picture(
+        self,
+        question: str,
+        *,
+        variant: str,
+        baseline: str | None = None,
+        path: str | Path | None = None,
+        dark: bool = False,
+        width: float = 960,
+        **settings: str,
+    ) -> Picture:
+        """A picture of what a panel shows of a variant, as SVG: ``study.picture("memory", variant="int8")``.
+
+        In a notebook it shows itself; ``save("memory.svg")`` or ``save("memory.png")`` writes it, as ``path`` does.
+
+        Args:
+            question: One of ``rtlab.questions.panels``, or ``layers`` or ``errors``, the charts of the page.
+            variant: Its name.
+            baseline: The variant that it is compared with, where that is asked.
+            path: Where it is written, too, as SVG or PNG by its ending.
+            dark: For a dark ground.
+            width: In pixels.
+            settings: Those of the question, as its panel has them; ``order="time"`` for ``layers``.
+
+        Raises:
+            VariantError: there is no such variant or question.
+            RtlabError: the file cannot be written there.
+            Unavailable: for PNG, the package that draws pixels is not installed.
+        """
+        from rtlab.report.picture import drawn
+
+        other = None if baseline is None else self.facts_of(baseline)
+        scene = Scene(self.snapshot(), self.facts_of(variant), other, settings)
+        found = drawn(question, scene, width=width, dark=dark)
+        if path is not None:
+            found.save(path, model=self.model)
+        return found
 
     @boundary("write the report")
     def to_html(

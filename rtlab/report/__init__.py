@@ -20,6 +20,7 @@ from rtlab.core import files
 from rtlab.core.phrases import quoted
 from rtlab.documents.contract import Figure, Panel
 from rtlab.documents.crossing import plain
+from rtlab.documents.drawing.plot import simple
 from rtlab.documents.payload import encode
 from rtlab.documents.tabs import Tab
 from rtlab.errors import VariantError
@@ -209,29 +210,8 @@ def _variant(study: Snapshot, name: str, baseline: str) -> SavedVariant:
 
 def _plain(panel: Panel) -> Panel:
     """A panel whose figures the smaller library draws, too."""
-    drawn = [Figure({**f, "data": [_bars(t) for t in f["data"]]}) for f in panel["figures"]]
+    drawn = [Figure({**f, "data": [simple(t) for t in f["data"]]}) for f in panel["figures"]]
     return Panel({**panel, "figures": drawn})
-
-
-def _bars(trace: dict[str, Any]) -> dict[str, Any]:
-    """A trace without what is for graphics cards, and a waterfall as bars that stand on each other."""
-    kind = trace.get("type")
-    if kind == "scattergl":
-        return {**trace, "type": "scatter"}
-    if kind != "waterfall":
-        return trace
-    level, base, colours = 0.0, [], []
-    lengths = []
-    for value, measure in zip(trace["y"], trace["measure"], strict=True):
-        whole = measure != "relative"
-        base.append(0.0 if whole else level)
-        level = value if whole else level + value
-        lengths.append(value)
-        way = "totals" if whole else "increasing" if value > 0 else "decreasing"
-        colours.append(trace[way]["marker"]["color"])
-    left = {"measure", "decreasing", "increasing", "totals", "connector"}
-    kept = {k: v for k, v in trace.items() if k not in left}
-    return {**kept, "type": "bar", "y": lengths, "base": base, "marker": {"color": colours}}
 
 
 def _answers(scene: Scene, *, shared: bool) -> dict[str, str]:
