@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from rtlab.documents.contract import Panel
 
 _EDGE, _TEXT, _LINE = 20.0, 12.0, 17.0
-#: Rows of a table that a picture shows, and pixels of its widest column.
-ROWS, _COLUMN = 20, 260.0
+#: Rows of a table that a picture shows, and pixels between its columns.
+ROWS, _GAP = 20, 14.0
 _CARD = 40.0
 
 
@@ -128,7 +128,7 @@ def _facts(pen: Pen, panel: Panel, y: float, room: float) -> float:
         sign = SIGNS.get(fact["origin"], "")
         value = cut(f"{sign} {fact['value']}".strip(), 13.0, room - 20.0)
         key = cut(fact["key"], 11.0, room - 20.0)
-        wide = max(width_of(key, 11.0), 1.08 * width_of(value, 13.0)) + 20.0
+        wide = max(width_of(key, 11.0), width_of(value, 13.0, bold=True)) + 18.0
         if x > _EDGE and x + wide > _EDGE + room:
             x, y = _EDGE, y + _CARD + 6.0
         pen.rect((x, y, wide, _CARD), pen.paper.card, outline=(pen.paper.line, 1.0), radius=4.0)
@@ -152,32 +152,54 @@ def _table(pen: Pen, panel: Panel, y: float, room: float) -> float:
         return y
     heads = [_headed(c) for c in columns]
     cells = [[_cell(v) for v in row["cells"]] for row in rows[:ROWS]]
-    wants = [
-        min(_COLUMN, max(width_of(line, _TEXT) for line in (head, *(row[k] for row in cells))) + 18.0)
-        for k, head in enumerate(heads)
-    ]
-    share = min(1.0, room / sum(wants))
-    widths = [share * w for w in wants]
-    for k, line in enumerate((heads, *cells)):
-        x = _EDGE
-        for text, column, wide in zip(line, columns, widths, strict=True):
-            right = column["numeric"]
-            guessed = k > 0 and column["origin"] in {"estimated", "predicted"}
-            pen.text(
-                (x + wide - 9.0 if right else x, y + _LINE),
-                cut(text, _TEXT, wide - 9.0),
-                size=_TEXT,
-                anchor="end" if right else "start",
-                colour=pen.paper.muted if k == 0 else "",
-                italic=guessed,
-            )
-            x += wide
-        y += _LINE + 2.0
+    widths = _widths(
+        [
+            _GAP + max(width_of(part, _TEXT) for part in (*head.split(), *(row[k] for row in cells)))
+            for k, head in enumerate(heads)
+        ],
+        room,
+    )
+    lines = [wrapped(head, _TEXT, wide - _GAP) for head, wide in zip(heads, widths, strict=True)]
+    for k in range(most := max(map(len, lines))):
+        # A short heading stands right above its column.
+        texts = [line[k - most + len(line)] if k >= most - len(line) else "" for line in lines]
+        y = _row(pen, texts, panel, y, widths, head=True)
+    pen.line((_EDGE, y + 4.0), (_EDGE + room, y + 4.0), pen.paper.line)
+    for row in cells:
+        y = _row(pen, row, panel, y + 2.0, widths)
         pen.line((_EDGE, y + 4.0), (_EDGE + room, y + 4.0), pen.paper.line)
     y += _LINE + 6.0
     if len(rows) > ROWS:
         y = _lines(pen, f"and {len(rows) - ROWS:,} more rows", y, room)
     return y + 4.0
+
+
+def _widths(wanted: Sequence[float], room: float) -> list[float]:
+    """Widths of columns that have room together: the widest give way first."""
+    low, high = 0.0, max(wanted)
+    for _ in range(40):
+        middle = (low + high) / 2
+        low, high = (middle, high) if sum(min(w, middle) for w in wanted) <= room else (low, middle)
+    return [min(w, high) for w in wanted]
+
+
+def _row(
+    pen: Pen, texts: Sequence[str], panel: Panel, y: float, widths: Sequence[float], *, head: bool = False
+) -> float:
+    """One line of a table; numbers stand at the right."""
+    x = _EDGE
+    for text, column, wide in zip(texts, panel["columns"], widths, strict=True):
+        right = column["numeric"]
+        pen.text(
+            (x + wide - _GAP if right else x, y + _LINE),
+            cut(text, _TEXT, wide - _GAP),
+            size=_TEXT,
+            anchor="end" if right else "start",
+            colour=pen.paper.muted if head else "",
+            italic=not head and column["origin"] in {"estimated", "predicted"},
+        )
+        x += wide
+    return y + _LINE
 
 
 def _headed(column: Mapping[str, Any]) -> str:
