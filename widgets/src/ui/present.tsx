@@ -177,7 +177,7 @@ export function StepList({ explorer }: { explorer: ExplorerState }) {
   });
   useEffect(() => form.current?.querySelector("input")?.focus({ preventScroll: true }), []);
   return (
-    <aside class="rt-steps" aria-label="Steps of a presentation" ref={box}>
+    <aside class="rt-agenda" aria-label="Steps of a presentation" ref={box}>
       <header>
         <h3>Steps</h3>
         {steps.length > 0 && !explorer.saved && (

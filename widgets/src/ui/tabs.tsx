@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { onKeys } from "../keys";
 import { MoreMenu } from "./menu";
@@ -9,6 +10,8 @@ interface Props<T extends string> {
   title: string;
   label(name: T): string;
   onPick(name: T): void;
+  /** What stands at the end of a row. */
+  children?: ComponentChildren;
 }
 
 interface ListProps<T extends string> extends Props<T> {
@@ -74,7 +77,8 @@ export function TabRow<T extends string>(props: Props<T>) {
     const measure = (): void => {
       const list = row.querySelector<HTMLElement>("[role=tablist]")!;
       const last = list.lastElementChild as HTMLElement | null;
-      setCrowded(last !== null && last.offsetLeft + last.offsetWidth > row.clientWidth);
+      const end = row.querySelector<HTMLElement>(".rt-end")?.offsetWidth ?? 0;
+      setCrowded(last !== null && last.offsetLeft + last.offsetWidth > row.clientWidth - end);
     };
     measure();
     const observer = new ResizeObserver(measure);
@@ -99,6 +103,7 @@ export function TabRow<T extends string>(props: Props<T>) {
           }
         />
       )}
+      {props.children && <div class="rt-end">{props.children}</div>}
     </div>
   );
 }
