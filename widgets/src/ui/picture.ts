@@ -15,7 +15,8 @@ interface Frame {
 
 /** What only a page can use. */
 const CONTROLS =
-  ".rt-field, .rt-tool, .rt-segments, .rt-settings, .rt-link, .rt-spoken, input, select, style, script, [hidden]";
+  ".rt-field, .rt-tool, .rt-segments, .rt-settings, .rt-spoken, input, select, style, script, [hidden], " +
+  '[data-control="more-facts"]';
 /** What an element of a drawing takes from the page's style. */
 const DRAWN = [
   ..."fill fill-opacity stroke stroke-width stroke-opacity stroke-dasharray opacity".split(" "),
@@ -149,15 +150,21 @@ function words(node: Text, view: Box, style: CSSStyleDeclaration): string {
     const box = range.getBoundingClientRect();
     if (!box.width || !seen(box, view) || cut) continue;
     let text = word;
+    let left = box.left;
+    if (left < view.left - 1) {
+      // A name whose end tells it from others is cut at its beginning.
+      text = `…${word.slice(Math.ceil((word.length * (view.left - left)) / box.width) + 1)}`;
+      left = view.left;
+    }
     if (box.right > view.right + 1) {
       // What is cut ends in an ellipsis, as on the page.
-      text = `${word.slice(0, Math.max(0, Math.floor((word.length * (view.right - box.left)) / box.width) - 1))}…`;
+      text = `${text.slice(0, Math.max(0, Math.floor((word.length * (view.right - box.left)) / box.width) - 1))}…`;
       cut = true;
     }
     const last = lines.at(-1);
     const base = (box.top + box.bottom) / 2 + 0.35 * size;
     if (last && Math.abs(last.base - base) < size / 2) last.text += ` ${text}`;
-    else lines.push({ left: box.left, base, text });
+    else lines.push({ left, base, text });
   }
   const look =
     `font-size="${short(size)}" font-weight="${style.fontWeight}" font-style="${style.fontStyle}"` +
