@@ -54,7 +54,8 @@ def cut(text: str, size: float, most: float) -> str:
 def wrapped(text: str, size: float, most: float) -> list[str]:
     """A text in lines of at most so much width; a word that is longer is divided."""
     lines, line = [], ""
-    for word in text.split():
+    # A space that may not be broken joins a sign to its word.
+    for word in re.split(r"[ \t\r\n]+", text.strip()):
         rest = word
         while rest:
             tried = f"{line} {rest}" if line else rest

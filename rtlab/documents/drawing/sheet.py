@@ -154,7 +154,7 @@ def _table(pen: Pen, panel: Panel, y: float, room: float) -> float:
     cells = [[_cell(v) for v in row["cells"]] for row in rows[:ROWS]]
     widths = _widths(
         [
-            _GAP + max(width_of(part, _TEXT) for part in (*head.split(), *(row[k] for row in cells)))
+            _GAP + max(width_of(part, _TEXT) for part in (*head.split(" "), *(row[k] for row in cells)))
             for k, head in enumerate(heads)
         ],
         room,
@@ -204,4 +204,5 @@ def _row(
 
 def _headed(column: Mapping[str, Any]) -> str:
     title = f"{column['title']}, {column['unit']}" if column["unit"] else column["title"]
-    return f"{SIGNS.get(column['origin'], '')} {title}".strip()
+    sign = SIGNS.get(column["origin"], "")
+    return f"{sign}\u00a0{title}" if sign else title

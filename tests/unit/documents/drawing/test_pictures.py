@@ -223,6 +223,26 @@ def test_texts_are_text_and_lie_within_the_picture(digits) -> None:
             )
 
 
+def test_every_number_bears_its_origin(digits) -> None:
+    """A picture that is passed on must not turn an estimate into a measurement."""
+    from rtlab.documents.figure import SIGNS
+    from rtlab.questions.panels import answer
+    from rtlab.questions.scene import Scene
+
+    panel = answer("memory", Scene(digits.snapshot(), digits["int8"].facts))
+    said = texts(digits.picture("memory", variant="int8").svg)
+    assert {"estimated"} <= {f["origin"] for f in panel["facts"]}
+    for fact in panel["facts"]:
+        at = said.index(fact["key"])
+        assert f"{SIGNS.get(fact['origin'], '')} {fact['value']}".strip() == said[at + 1]
+    heads = " ".join(said)
+    for column in panel["columns"]:
+        if column["origin"]:
+            assert f"{SIGNS[column['origin']]}\u00a0{column['title'].split()[0]}" in heads, column
+    # What estimates is told below, too, and what each sign means.
+    assert "● measured, ◐ reported, ○ estimated, ◌ predicted. rtlab" == said[-1]
+
+
 def test_it_is_saved_as_svg_and_as_png(digits, tmp_path) -> None:
     """By the ending of the name; a file of the model is never written over."""
     from PIL import Image
