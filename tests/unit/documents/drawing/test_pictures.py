@@ -276,6 +276,16 @@ def test_without_its_package_a_png_says_what_to_install(digits, monkeypatch) -> 
         picture.png()
 
 
+def test_what_xml_cannot_hold_is_replaced() -> None:
+    """A name in a file may have any bytes; one of them would make the whole picture unreadable."""
+    pen = Pen(LIGHT)
+    pen.text((0.0, 0.0), "a\x00b\x1b[31m\ud800<&\uffff é")
+    pen.rect((0.0, 0.0, 1.0, 1.0), "#000000", about='"\x08>')
+    root = ET.fromstring(f"<svg>{''.join(pen.parts)}</svg>".encode())
+    assert "a\ufffdb\ufffd[31m\ufffd<&\ufffd é" == root[0].text
+    assert '"\ufffd>' == root[1][0].text
+
+
 def test_a_text_is_cut_and_wrapped_to_its_room() -> None:
     """Nothing is lost by wrapping, and both ends stay when a name is cut."""
     long = "/inception1/branch5x5/reduce/conv/Conv" * 3
