@@ -7,7 +7,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from pandas import DataFrame
 
     from rtlab.documents.answer import Answer
+    from rtlab.documents.drawing.sheet import Picture
     from rtlab.explorer.explorer import Explorer
     from rtlab.explorer.graph import LinkedGraphs
 
@@ -302,15 +303,85 @@ class Study(Session[Result]):
 
         return Explorer(self, baseline=baseline, height=height)
 
-    @boundary("write the report")
-    def to_html(self, path: str | Path) -> Path:
-        """Write the Explorer on all built variants as one HTML file, which needs no kernel and no network.
+    @boundary("draw the panel")
+    def picture(
+        self,
+        question: str,
+        *,
+        variant: str,
+        baseline: str | None = None,
+        path: str | Path | None = None,
+        dark: bool = False,
+        width: float = 960,
+        **settings: str,
+    ) -> Picture:
+        """A picture of what a panel shows of a variant, as SVG: ``study.picture("memory", variant="int8")``.
+
+        In a notebook it shows itself; ``save("memory.svg")`` or ``save("memory.png")`` writes it, as ``path`` does.
+
+        Args:
+            question: One of ``rtlab.questions.panels``, or ``layers`` or ``errors``, the charts of the page.
+            variant: Its name.
+            baseline: The variant that it is compared with, where that is asked.
+            path: Where it is written, too, as SVG or PNG by its ending.
+            dark: For a dark ground.
+            width: In pixels.
+            settings: Those of the question, as its panel has them; ``order="time"`` for ``layers``.
 
         Raises:
-            VariantError: no variant is built.
+            VariantError: there is no such variant or question.
+            RtlabError: the file cannot be written there.
+            Unavailable: for PNG, the package that draws pixels is not installed.
+        """
+        from rtlab.report.picture import drawn
+
+        other = None if baseline is None else self.facts_of(baseline)
+        scene = Scene(self.snapshot(), self.facts_of(variant), other, settings)
+        found = drawn(question, scene, width=width, dark=dark)
+        if path is not None:
+            found.save(path, model=self.model)
+        return found
+
+    @boundary("write the report")
+    def to_html(
+        self,
+        path: str | Path,
+        *,
+        steps: Iterable[Mapping[str, Any]] = (),
+        baseline: str | None = None,
+    ) -> Path:
+        """Write the Explorer on all built variants as one HTML file, which needs no kernel and no network.
+
+        Args:
+            path: The file.
+            steps: A presentation, which the report plays as a slide show: ``explorer.steps``.
+            baseline: The variant that others are compared with; the first in fp32 by default.
+
+        Raises:
+            VariantError: no variant is built, or ``baseline`` is not.
+            RtlabError: the file cannot be written there, or one of ``steps`` is none.
+        """
+        return report.write(self.snapshot(), path, steps=steps, baseline=baseline)
+
+    @boundary("write the report")
+    def to_markdown(self, path: str | Path, *, baseline: str | None = None) -> Path:
+        """Write what matters of all built variants as Markdown, for an issue or a pull request.
+
+        Raises:
+            VariantError: no variant is built, or ``baseline`` is not.
             RtlabError: the file cannot be written there.
         """
-        return report.write(self.snapshot(), path)
+        return report.write_markdown(self.snapshot(), path, baseline=baseline)
+
+    @boundary("write the report")
+    def to_json(self, path: str | Path, *, baseline: str | None = None) -> Path:
+        """Write all that is known of all built variants as one JSON object: see ``rtlab.report.whole``.
+
+        Raises:
+            VariantError: no variant is built, or ``baseline`` is not.
+            RtlabError: the file cannot be written there.
+        """
+        return report.write_json(self.snapshot(), path, baseline=baseline)
 
     def graph(self, name: str, other: str | None = None, *, height: int = 480) -> LinkedGraphs:
         """The linked graphs of the model and of one built variant, or of two, without the rest of the Explorer."""

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from rtlab.cli import checking, compilers, opening, printing
+from rtlab.cli import checking, compilers, opening, printing, reporting
 from rtlab.cli.arguments import FILES, parser
 from rtlab.cli.notebooks import lab
 from rtlab.errors import RtlabError, VariantError, boundary, see_room
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "sensitivity": _sensitivity,
             "repair": _repair,
             "prepare": _prepare,
-            "report": _report,
+            "report": reporting.run,
             "check": checking.run,
             "backends": _backends,
             "compilers": compilers.run,
@@ -339,12 +339,6 @@ def _prepare(given: argparse.Namespace) -> int:
     print("\nbuild it elsewhere with one of")
     for line in done.commands:
         print(f"  {line}")
-    return 0
-
-
-def _report(given: argparse.Namespace) -> int:
-    precisions = given.precision or ["fp32"]
-    print(opening.built(given, precisions).to_html(given.output))
     return 0
 
 

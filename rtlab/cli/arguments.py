@@ -6,7 +6,7 @@ import argparse
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rtlab.cli import checking
+from rtlab.cli import checking, reporting
 from rtlab.core.stage import BUDGET_S
 from rtlab.core.variant import Method
 
@@ -116,7 +116,7 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
     _model_arguments(ready)
 
     told = commands.add_parser("report", help="build variants of a model and write them as one HTML file")
-    told.add_argument("-o", "--output", default="report.html", help="the file (default: %(default)s)")
+    reporting.arguments(told)
     told.add_argument(
         "--precision",
         action="append",

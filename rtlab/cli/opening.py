@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rtlab.errors import CalibrationError, ModelError, VariantError
+from rtlab.errors import CalibrationError, ModelError, ReadError, VariantError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
     from rtlab.core.task import Task
     from rtlab.study import Study
+    from rtlab.view.steps import Step
 
 
 def built(given: argparse.Namespace, precisions: Sequence[str]) -> Study:
@@ -188,6 +189,29 @@ def labels(path: str) -> NDArray[Any]:
         raise CalibrationError(
             f'Cannot read labels from "{path}": {error}. Give an .npy with one label for each sample.'
         ) from error
+
+
+def steps(path: str) -> list[Step]:
+    """The steps of a presentation, from JSON.
+
+    Raises:
+        ReadError: the file cannot be read.
+        RtlabError: one of them is no step.
+    """
+    from rtlab.view.steps import steps_of
+
+    try:
+        found = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise ReadError(
+            f'Cannot read a presentation from "{path}": {error}. Write one with json.dump(explorer.steps, file).'
+        ) from error
+    if not isinstance(found, list):
+        raise ReadError(
+            f'Cannot read a presentation from "{path}": it holds no list. Write one with '
+            "json.dump(explorer.steps, file)."
+        )
+    return steps_of(found)
 
 
 def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...] | int]:

@@ -103,12 +103,19 @@ class Figure(TypedDict):
     layout: dict[str, Any]
 
 
+class Script(TypedDict):
+    """Lines to copy, and what they are for."""
+
+    label: str
+    text: str
+
+
 class Panel(TypedDict):
     """One analysis of one variant: the kernel's answer to the command ``panel``.
 
     ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what
     is missing and what to do, where there is nothing to show; settings that would help stand beside it. ``quoted`` is
-    a text to take along, as Markdown; empty where there is none.
+    a text to take along, as Markdown; empty where there is none. ``scripts`` are shown in the place of figures.
     """
 
     name: PanelName
@@ -118,6 +125,7 @@ class Panel(TypedDict):
     settings: list[Setting]
     work: list[Work]
     facts: list[Fact]
+    scripts: list[Script]
     figures: list[Figure]
     columns: list[Column]
     rows: list[Row]

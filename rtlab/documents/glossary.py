@@ -17,7 +17,7 @@ class Term:
     spellings: tuple[str, ...] = ()
 
 
-TERMS = (
+TERMS: tuple[Term, ...] = (
     Term(
         "amax",
         "The largest magnitude that a quantized value holds before it is clipped. A calibrator chooses it; the scale "
@@ -219,3 +219,8 @@ TERMS = (
         ("activation memory",),
     ),
 )
+
+
+def told() -> list[list[str]]:
+    """The terms as the page gets them: name, meaning, and other spellings."""
+    return [[term.name, term.meaning, *term.spellings] for term in TERMS]

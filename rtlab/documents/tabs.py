@@ -93,6 +93,12 @@ TABS = (
         "findings",
     ),
     PageTab(Tab("table"), "Table", "Every layer in a row, to sort, to copy and to save.", "table"),
+    PageTab(
+        Tab("recipe"),
+        "Reproduce",
+        "How a variant was made: the lines that make it again, and all versions.",
+        "analysis",
+    ),
 )
 #: Opened at first.
 FIRST = TABS[0].name

@@ -30,7 +30,8 @@ class Explorer(Opening):
 
     ``state`` is what the panes show; ``select`` changes it from Python; ``compare`` shows a second engine beside the
     first; ``run`` builds the chosen variant, as the Build button does; ``wait`` blocks until that is done.
-    ``steps`` is the presentation, a list of plain dicts: recorded on the page, or set from Python.
+    ``steps`` is the presentation, a list of plain dicts: recorded on the page, or set from Python;
+    ``study.to_html("report.html", steps=explorer.steps)`` puts it into a report.
     """
 
     def __init__(

@@ -11,6 +11,7 @@ import traitlets
 
 from rtlab import questions
 from rtlab.core.progress import Silent
+from rtlab.documents import glossary
 from rtlab.documents.crossing import plain
 from rtlab.documents.payload import encode
 from rtlab.errors import Cancelled
@@ -63,6 +64,8 @@ class Showing(Working):
     #: The presentation, a list of ``Step``, as the page recorded it: plain dicts, to keep in a cell and to set again.
     steps = traitlets.List().tag(sync=True)
     charts = traitlets.Dict().tag(delivered=True)
+    #: What the words of the field mean, as ``glossary.told`` lists them.
+    terms = traitlets.List(default_value=glossary.told()).tag(delivered=True)
     #: Answers that the page draws with code of its own, by the names of their questions; empty where there is none.
     engine_answer = traitlets.Bytes(b"").tag(delivered=True)
     build_answer = traitlets.Bytes(b"").tag(delivered=True)

@@ -26,6 +26,7 @@ from rtlab.questions.findings.panel import FINDINGS
 from rtlab.questions.formulations.panel import FORMULATIONS
 from rtlab.questions.kernels import KERNELS
 from rtlab.questions.memory.panel import MEMORY
+from rtlab.questions.recipe.panel import RECIPE
 from rtlab.questions.recurrence.panel import RECURRENCE
 from rtlab.questions.repair.panel import REPAIR
 from rtlab.questions.roofline.panel import ROOFLINE
@@ -68,6 +69,7 @@ QUESTIONS: tuple[Question, ...] = (
     CALIBRATION,
     FINDINGS,
     TABLE,
+    RECIPE,
 )
 PANELS: Mapping[str, Question] = {q.name: q for q in QUESTIONS}
 #: Tabs that show panels.

@@ -160,7 +160,9 @@ class Question:
             "variant": scene.result.name,
             "title": self.title,
             "lead": self.lead,
-            **{k: [] for k in ("settings", "work", "facts", "figures", "columns", "rows", "notes")},
+            **{
+                k: [] for k in ("settings", "work", "facts", "scripts", "figures", "columns", "rows", "notes")
+            },
             "links": {},
             "problem": "",
             "quoted": "",

@@ -34,7 +34,8 @@ class Snapshot:
     and ``sweeps`` what was timed at several batch sizes, each by the name of the variant; ``forms`` are those of
     recurrent nodes that were timed here, by node. ``tuned`` and ``calibration`` are None before there is any,
     ``processors`` those that engines are judged by beside those of the table. ``given`` are the samples that somebody
-    gave, None where random ones are drawn when they are needed. ``chosen`` are the numbers of the samples that errors,
+    gave, None where random ones are drawn when they are needed, and ``data`` those or the random ones, None before any
+    were needed. ``chosen`` are the numbers of the samples that errors,
     scores and ``task`` are of; empty where these are all. ``verdicts`` and ``advice`` say why nodes are not one step,
     ``joined`` why those of a step are, ``sensitivities`` who is guilty of its error, ``diagnoses`` where the accuracy
     went, ``channels`` which channels of a value lost it, and ``repairs`` what gives it back, by variant;
@@ -51,6 +52,7 @@ class Snapshot:
     processors: tuple[Peaks, ...] = ()
     calibration: Calibration | None = None
     given: CalibrationData | None = None
+    data: CalibrationData | None = None
     task: Task | None = None
     chosen: tuple[int, ...] = ()
     verdicts: Mapping[str, Mapping[tuple[str, str], Verdict]] = dataclasses.field(default_factory=dict)

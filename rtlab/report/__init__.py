@@ -12,24 +12,31 @@ import hashlib
 import html
 import json
 import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rtlab.core import files
+from rtlab.core.phrases import quoted
+from rtlab.documents import glossary
 from rtlab.documents.contract import Figure, Panel
 from rtlab.documents.crossing import plain
+from rtlab.documents.drawing.plot import simple
 from rtlab.documents.payload import encode
 from rtlab.documents.tabs import Tab
 from rtlab.errors import VariantError
 from rtlab.questions import panels
 from rtlab.questions.cards.picture import Graph
 from rtlab.questions.scene import Scene
+from rtlab.report.markdown import markdown
+from rtlab.report.whole import whole
 from rtlab.view import charts, chrome
 from rtlab.view.bundle import figures, inlined
-from rtlab.view.contract import Chip, EngineView, Saved, SavedVariant
+from rtlab.view.contract import Chip, EngineView, Saved, SavedPanel, SavedVariant
 from rtlab.view.effects import ranking_of
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.state import ViewState
+from rtlab.view.steps import Step, steps_of
 
 if TYPE_CHECKING:
     from rtlab.questions.snapshot import Snapshot
@@ -61,24 +68,71 @@ body > p {{ padding: 16px; }}
 """
 
 
-def write(study: Snapshot, path: str | Path) -> Path:
+def write(
+    study: Snapshot,
+    path: str | Path,
+    *,
+    steps: Iterable[Mapping[str, Any]] = (),
+    baseline: str | None = None,
+) -> Path:
     """Write a study's built variants as one HTML file; returns its path.
 
     The same study gives the same bytes. A file at ``path`` is replaced at once, when the new one is complete.
 
+    Args:
+        study: What is told of.
+        path: The file.
+        steps: A presentation, as ``Explorer.steps`` lists it.
+        baseline: The variant that others are compared with.
+
     Raises:
-        VariantError: no variant is built.
-        RtlabError: the file cannot be written there.
+        VariantError: no variant is built, or ``baseline`` is not.
+        RtlabError: the file cannot be written there, or a step is none.
         Unavailable: the front end of a checkout was never built.
     """
-    return files.write(path, page(saved(study)).encode("utf-8"), what="the report", model=study.model)
+    content = page(saved(study, steps_of(steps), baseline))
+    return files.write(path, content.encode("utf-8"), what="the report", model=study.model)
 
 
-def saved(study: Snapshot) -> Saved:
-    """Every payload of a study's built variants.
+def write_markdown(study: Snapshot, path: str | Path, *, baseline: str | None = None) -> Path:
+    """Write a study's built variants as Markdown; arguments, errors and what is returned are those of ``write``."""
+    text = markdown(study, *_about(study, baseline))
+    return files.write(path, text.encode("utf-8", "replace"), what="the report", model=study.model)
+
+
+def write_json(study: Snapshot, path: str | Path, *, baseline: str | None = None) -> Path:
+    """Write all that is known of a study's built variants as one JSON object, as ``write_markdown`` does."""
+    found = whole(study, *_about(study, baseline))
+    text = json.dumps(found, allow_nan=False, indent=1) + "\n"
+    return files.write(path, text.encode("ascii"), what="the report", model=study.model)
+
+
+def saved(study: Snapshot, steps: Sequence[Step] = (), baseline: str | None = None) -> Saved:
+    """Every payload of a study's built variants, and a presentation of them.
 
     Raises:
-        VariantError: no variant is built.
+        VariantError: no variant is built, or ``baseline`` is not.
+    """
+    built, first = _about(study, baseline)
+    chips = chrome.chips(study, baseline=first)
+    return Saved(
+        model=study.model.name,
+        source=_base64(encode(source_graph(study.model), Graph)),
+        answers=_answers(Scene(study), shared=True),
+        variants=[_variant(study, name, first) for name in built],
+        chips=chips,
+        view=_opened(study, built, chips, first),
+        steps=list(steps),
+        asked=list(_asked(study, built, first, steps)),
+        terms=glossary.told(),
+    )
+
+
+def _about(study: Snapshot, baseline: str | None) -> tuple[list[str], str]:
+    """The variants that a report tells of, and the one that it compares with.
+
+    Raises:
+        VariantError: no variant is built, or ``baseline`` is not.
     """
     built = [n for n in study.variants if n in study.facts]
     if not built:
@@ -89,16 +143,43 @@ def saved(study: Snapshot) -> Saved:
             f'Cannot write a report of "{study.model.name}": {found}. '
             'Plan variants with study.add("fp32"), run study.run(), then write it again.'
         )
-    first = chrome.baseline(study)
-    chips = chrome.chips(study, baseline=first)
-    return Saved(
-        model=study.model.name,
-        source=_base64(encode(source_graph(study.model), Graph)),
-        answers=_answers(Scene(study), shared=True),
-        variants=[_variant(study, name) for name in built],
-        chips=chips,
-        view=_opened(study, built, chips, first),
-    )
+    first = chrome.baseline(study) if baseline is None else baseline
+    if baseline is not None and baseline not in built:
+        raise VariantError(
+            f'Cannot compare with "{baseline}" in a report of "{study.model.name}": it is not built. '
+            f"Choose one of {quoted(built)}."
+        )
+    return built, first
+
+
+def _asked(study: Snapshot, built: Sequence[str], first: str, steps: Sequence[Step]) -> Iterator[SavedPanel]:
+    """The panels of steps that a report does not have by itself, each once."""
+    offered, seen = panels.offered(study.model), set()
+    for step in steps:
+        view = ViewState.of(step["view"])
+        for name in offered:
+            start = f"{name}."
+            settings = {
+                key.removeprefix(start): value
+                for key, value in view.settings.items()
+                if key.startswith(start)
+            }
+            if panels.PANELS[name].tab != view.tab or not (settings or view.compared in built):
+                continue
+            # A step that names no variant is about the one on screen.
+            for one in [view.variant] if view.variant else built:
+                key = json.dumps([name, one, view.compared, settings], sort_keys=True)
+                if one not in built or key in seen:
+                    continue
+                seen.add(key)
+                beside = next((n for n in (view.compared, first) if n in built and n != one), "")
+                scene = Scene(study, study.facts[one], study.facts.get(beside), settings)
+                yield SavedPanel(
+                    variant=one,
+                    compared=view.compared,
+                    settings=settings,
+                    panel=_plain(panels.answer(name, scene)),
+                )
 
 
 def _opened(study: Snapshot, built: list[str], chips: list[Chip], first: str) -> ViewState:
@@ -114,9 +195,9 @@ def _opened(study: Snapshot, built: list[str], chips: list[Chip], first: str) ->
     return ViewState(variant=built[0], baseline=first, tab=Tab("timing"))
 
 
-def _variant(study: Snapshot, name: str) -> SavedVariant:
+def _variant(study: Snapshot, name: str, baseline: str) -> SavedVariant:
     model, result = study.model, study.facts[name]
-    first = study.facts.get(chrome.baseline(study))
+    first = study.facts.get(baseline)
     scene = Scene(study, result, first if first is not result else None)
     view = engine_view(result, model, ranking_of(study, name))
     return SavedVariant(
@@ -131,29 +212,8 @@ def _variant(study: Snapshot, name: str) -> SavedVariant:
 
 def _plain(panel: Panel) -> Panel:
     """A panel whose figures the smaller library draws, too."""
-    drawn = [Figure({**f, "data": [_bars(t) for t in f["data"]]}) for f in panel["figures"]]
+    drawn = [Figure({**f, "data": [simple(t) for t in f["data"]]}) for f in panel["figures"]]
     return Panel({**panel, "figures": drawn})
-
-
-def _bars(trace: dict[str, Any]) -> dict[str, Any]:
-    """A trace without what is for graphics cards, and a waterfall as bars that stand on each other."""
-    kind = trace.get("type")
-    if kind == "scattergl":
-        return {**trace, "type": "scatter"}
-    if kind != "waterfall":
-        return trace
-    level, base, colours = 0.0, [], []
-    lengths = []
-    for value, measure in zip(trace["y"], trace["measure"], strict=True):
-        whole = measure != "relative"
-        base.append(0.0 if whole else level)
-        level = value if whole else level + value
-        lengths.append(value)
-        way = "totals" if whole else "increasing" if value > 0 else "decreasing"
-        colours.append(trace[way]["marker"]["color"])
-    left = {"measure", "decreasing", "increasing", "totals", "connector"}
-    kept = {k: v for k, v in trace.items() if k not in left}
-    return {**kept, "type": "bar", "y": lengths, "base": base, "marker": {"color": colours}}
 
 
 def _answers(scene: Scene, *, shared: bool) -> dict[str, str]:

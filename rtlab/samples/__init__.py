@@ -49,7 +49,15 @@ __all__ = [
     "load",
     "names",
     "transformer_stack",
+    "which",
 ]
+
+#: Samples of data that come with a model which was not trained.
+UNTRAINED = 16
+#: What the data of samples say that they are, but for those that are random noise.
+SOURCES = frozenset(
+    {"digits, training half", "sentences, of the training", "1/f noise pictures", "random words"}
+)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -137,6 +145,16 @@ def load(name: str, *, samples: int | None = None) -> Sample:
     return _SAMPLES[name](samples)
 
 
+def which(model: Model) -> str:
+    """The name by which ``load`` gives a model; empty of one that is no sample."""
+    if model.name not in _SAMPLES:
+        return ""
+    if model.path is not None:
+        return model.name if model.path.parent == _folder() else ""
+    # Made here, and cut out of nothing.
+    return model.name if model.ir.producer_name == "rtlab" else ""
+
+
 def _folder() -> Path:
     package = Path(__file__).parents[1]
     for folder in (package / "_share" / "sample_models", package.parent / "sample_models"):
@@ -182,7 +200,9 @@ def _trait(
 ) -> Sample:
     """A model of ``make_traits.py`` with noise as its data."""
     model = load_model(_folder() / f"{name}.onnx", shapes=shapes)
-    return Sample(name, title, model, CalibrationData.random(model, samples=samples or 16), None, description)
+    return Sample(
+        name, title, model, CalibrationData.random(model, samples=samples or UNTRAINED), None, description
+    )
 
 
 def _imagenet_like(
@@ -194,14 +214,16 @@ def _imagenet_like(
     description: str,
     size: int = 224,
 ) -> Sample:
-    count = 16 if samples is None else samples
+    count = UNTRAINED if samples is None else samples
     data = CalibrationData({"image": pictures(count, size)}, source="1/f noise pictures", synthetic=True)
     return Sample(name, title, make(), data, None, description)
 
 
 def _bert(samples: int | None) -> Sample:
     data = CalibrationData(
-        {"input_ids": sentences(16 if samples is None else samples)}, source="random words", synthetic=True
+        {"input_ids": sentences(UNTRAINED if samples is None else samples)},
+        source="random words",
+        synthetic=True,
     )
     return Sample(
         name="bert",

@@ -55,6 +55,7 @@ class Session(Replays[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R]):
         return Snapshot(
             self.model, kept.variants, kept.facts, kept.failures, kept.sweeps, kept.forms,
             tuned=self.tuned, processors=tuple(self.processors), calibration=self.calibration, given=self.given,
+            data=self._data,
             task=self._scored_by, chosen=self.chosen, verdicts=kept.verdicts, joined=kept.joined, advice=kept.advice,
             sensitivities=kept.sensitivities, diagnoses=kept.diagnoses, repairs=kept.repairs,
             channels=kept.channels, bisections=kept.bisections,

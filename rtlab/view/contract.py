@@ -1,7 +1,7 @@
 """The contract between Python and the page: all that crosses, and its types in TypeScript.
 
-``python -m rtlab.view.contract`` writes ``widgets/src/contract.ts``, and ``glossary.ts`` beside it, which the Explorer
-alone needs; a test compares them.
+``python -m rtlab.view.contract`` writes ``widgets/src/contract.ts``, and the terms into ``widgets/test/glossary.ts`` for
+the tests of the page, which has them from the kernel. A test compares both.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rtlab.core.stage import Stage, Standing, State
 from rtlab.documents import contract
 from rtlab.documents.commands import Choice, Command, WorkName
 from rtlab.documents.contract import Failure, Panel, PanelName, Status
-from rtlab.documents.glossary import TERMS
+from rtlab.documents.glossary import told
 from rtlab.documents.tabs import TABS
 from rtlab.documents.typescript import typescript as written
 from rtlab.questions.calibration.pairs import PairUse, Verdict
@@ -125,10 +125,20 @@ class SavedVariant(TypedDict):
     charts: dict[str, Any]
 
 
+class SavedPanel(TypedDict):
+    """A panel of a report as a step of its presentation asks for it: beside another variant, or with other settings."""
+
+    variant: str
+    compared: str
+    settings: dict[str, str]
+    panel: Panel
+
+
 class Saved(TypedDict):
     """All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64.
 
-    ``answers`` are those of ``SavedVariant`` that are the same for every variant.
+    ``answers`` are those of ``SavedVariant`` that are the same for every variant. ``steps`` are a presentation, and
+    ``asked`` the panels in it that are not as at first; ``terms`` are as ``glossary.told`` lists them.
     """
 
     model: str
@@ -137,6 +147,9 @@ class Saved(TypedDict):
     variants: list[SavedVariant]
     chips: list[Chip]
     view: ViewState
+    steps: list[Step]
+    asked: list[SavedPanel]
+    terms: list[list[str]]
 
 
 #: What crosses by itself; what it is made of crosses with it.
@@ -166,23 +179,20 @@ def typescript() -> str:
 
 
 def glossary() -> str:
-    """The terms that the page explains, as TypeScript: name, meaning, and other spellings."""
+    """The terms that the page explains, for the tests of the page, which has them from the kernel."""
     lines = [
         f"// {_HEAD}",
+        'import type { Term } from "../src/terms";',
         "",
-        "/** What the words of the field mean: each with its meaning, and what else texts call it. */",
-        "export const TERMS: readonly (readonly [name: string, meaning: string, ...spellings: string[]])[] = [",
-        *(
-            f"  {json.dumps([term.name, term.meaning, *term.spellings], ensure_ascii=False)},"
-            for term in TERMS
-        ),
+        "export const TERMS: readonly Term[] = [",
+        *(f"  {json.dumps(term, ensure_ascii=False)}," for term in told()),
         "];",
     ]
     return "\n".join(lines) + "\n"
 
 
-#: What is written into ``widgets/src``, by the name of the file.
-WRITTEN: Mapping[str, Callable[[], str]] = {"contract.ts": typescript, "glossary.ts": glossary}
+#: What is written into ``widgets``, by the path of the file.
+WRITTEN: Mapping[str, Callable[[], str]] = {"src/contract.ts": typescript, "test/glossary.ts": glossary}
 
 
 def _tabs() -> str:
@@ -215,6 +225,6 @@ def _tabs() -> str:
 
 if __name__ == "__main__":
     for name, made in WRITTEN.items():
-        target = Path(__file__).parents[2] / "widgets" / "src" / name
+        target = Path(__file__).parents[2] / "widgets" / name
         target.write_text(made(), encoding="utf-8")
         sys.stdout.write(f"wrote {target.name}\n")

@@ -265,7 +265,7 @@ def test_a_report_tells_an_engine_its_build_and_its_findings(chromium, tmp_path)
     page.click(f'{EXPLORER} [data-tab="build"]')
     assert "141 → 84 → 66" in page.inner_text(f"{EXPLORER} .rt-bottom")
     page.check(f'{EXPLORER} [data-control="replay"]')
-    page.dispatch_event(f'{EXPLORER} [data-control="next"]', "click")
+    page.click(f'{EXPLORER} [data-control="next"]')
     page.wait_for_function(
         "() => document.querySelector('.rt-explorer').dataset.selection === JSON.stringify("
         "['conv1/7x7_s2', 'conv1/relu_7x7'])"

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
+import re
 from pathlib import Path
 from urllib.parse import urlsplit
+from xml.etree import ElementTree
 
 import pytest
 
@@ -183,6 +186,116 @@ def test_figures_are_drawn_from_the_file(report, study) -> None:
     )
     assert [] == opened.fetched
     assert [] == opened.errors
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def saved_picture(page, kind: str, folder: Path) -> bytes:
+    page.click(f'{REPORT} [data-control="picture"] button')
+    with page.expect_download() as waiting:
+        page.click(f'{REPORT} [data-item="{kind}"]')
+    path = folder / waiting.value.suggested_filename
+    waiting.value.save_as(path)
+    return path.read_bytes()
+
+
+def test_what_a_tab_shows_is_saved_as_a_picture(report, study, tmp_path) -> None:
+    """Bars as high as the numbers, names as text, whose they are and where they are from."""
+    opened, _ = report
+    page = opened.page
+    opened.show("fp32")
+    page.click(f'{REPORT} [data-tab="timing"]')
+    page.wait_for_selector(f'{REPORT} [data-chart="timing"] .bars .point path')
+    root = ElementTree.fromstring(saved_picture(page, "svg", tmp_path))
+    said = [t.text or "" for t in root.iter(f"{SVG}text")]
+    assert "tiny · fp32 · Timing · Layers" == said[0]
+    assert any(study["fp32"].engine.title in text for text in said)
+    values = page.evaluate("[...document.querySelector('[data-chart=timing] .js-plotly-plot').data[0].y]")
+    # As its library draws them: up from the foot of the bar.
+    paths = [
+        p.get("d")
+        for g in root.iter(f"{SVG}g")
+        if "point" in (g.get("class") or "")
+        for p in g
+        if "V" in p.get("d", "")
+    ]
+    heights = [
+        abs(float(m[1]) - float(m[2])) for d in paths if (m := re.match(r"M[\d.]+,([\d.]+)V([\d.]+)", d))
+    ]
+    heights = heights[: len(values)]
+    assert heights == pytest.approx([v * max(heights) / max(values) for v in values], rel=0.02, abs=0.5)
+    for tab in page.eval_on_selector_all(f"{REPORT} [data-tab]", "tabs => tabs.map(t => t.dataset.tab)"):
+        page.click(f'{REPORT} [data-tab="{tab}"]')
+        page.wait_for_function("() => !document.querySelector('.rt-explorer [aria-busy=true]')")
+        told = ElementTree.fromstring(saved_picture(page, "svg", tmp_path))
+        assert len([t for t in told.iter(f"{SVG}text") if t.text]) > 5, tab
+    page.click(f'{REPORT} [data-tab="memory"]')
+    page.wait_for_selector(f'{REPORT} [data-panel="memory"] .js-plotly-plot .bars path')
+    from PIL import Image
+
+    with Image.open(io.BytesIO(saved_picture(page, "png", tmp_path))) as image:
+        assert (2800, "PNG") == (image.width, image.format)
+        assert len(image.convert("RGB").getcolors(1 << 24)) > 50
+    if folder := os.environ.get("RTLAB_SHOTS"):
+        for path in tmp_path.iterdir():
+            path.rename(Path(folder) / f"saved-{path.name}")
+    assert [] == opened.errors
+
+
+STEPS = [
+    {"words": "The whole model", "view": {"variant": "fp32"}},
+    {"words": "One node <b>", "view": {"variant": "int8", "selection": ["stem/Relu"], "tab": "memory",
+                                       "settings": {"memory.batch": "8"}}},
+    {"words": "Four bits", "view": {"variant": "int4", "tab": "timing"}},
+]  # fmt: skip
+
+
+def test_a_presentation_is_played_from_the_file(chromium, study, tmp_path) -> None:
+    """Full screen, the arrow keys, the sentence of each step; no kernel and no network."""
+    written = study.to_html(tmp_path / "report.html", steps=STEPS)
+    context = chromium.new_context(viewport={"width": 1280, "height": 720}, offline=True)
+    opened = Opened(context.new_page(), written)
+    page, words = opened.page, f'{REPORT} [data-control="words"]'
+    assert "3 steps" == page.inner_text(f'{REPORT} [data-control="contents"]')
+    # The list is one of contents: nothing in it is recorded or changed.
+    page.click(f'{REPORT} [data-control="contents"]')
+    assert [f"{k}\n{s['words']}" for k, s in enumerate(STEPS, 1)] == page.locator(
+        f"{REPORT} .rt-agenda li"
+    ).all_inner_texts()
+    assert 0 == page.locator(f"{REPORT} .rt-agenda input").count()
+    page.click(f'{REPORT} [data-step="1"] button')
+    page.wait_for_selector(f"""{READY}[data-variant="int8"][data-selection='["stem/Relu"]']""")
+    opened.picture("report-contents")
+    page.click(f'{REPORT} [data-control="close-steps"]')
+
+    page.click(f'{REPORT} [data-control="play"]')
+    page.wait_for_selector(f"{REPORT}.rt-present:fullscreen")
+    assert "One node <b>" == page.inner_text(words)
+    # What the presenter had chosen in the panel, which a report cannot choose.
+    batch = f'{REPORT} [data-panel="memory"] li:text("At batch 8")'
+    page.wait_for_selector(batch, state="attached")
+    opened.picture("report-presenting")
+    page.keyboard.press("ArrowLeft")
+    page.wait_for_selector(f'{READY}[data-variant="fp32"]')
+    assert "The whole model" == page.inner_text(words)
+    page.keyboard.press("End")
+    page.wait_for_function(
+        "selector => document.querySelector(selector).innerText.includes('Four')", arg=words
+    )
+    assert "Four bits (int4 is not in this report)" == page.inner_text(words)
+    page.keyboard.press("Escape")
+    page.wait_for_selector(f"{REPORT}:not(.rt-present):not(:fullscreen)")
+    assert [] == opened.fetched
+    assert [] == opened.errors
+    context.close()
+
+
+def test_without_a_presentation_there_is_no_control_for_one(report) -> None:
+    """A button that shows nothing would be looked for in vain."""
+    page = report[0].page
+    for gone in ("contents", "play"):
+        assert 0 == page.locator(f'{REPORT} [data-control="{gone}"]').count()
 
 
 def test_it_fills_the_window(report) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from rtlab.view import contract
 
-WIDGETS = Path(__file__).parents[2] / "widgets" / "src"
+WIDGETS = Path(__file__).parents[2] / "widgets"
 
 
 @pytest.mark.parametrize("name", sorted(contract.WRITTEN))

@@ -226,6 +226,29 @@ def test_report_writes_one_file_and_prints_its_path(capsys, file, tmp_path) -> N
     assert ["fp32", "int8"] == [v["id"] for v in saved["variants"]]
 
 
+def test_a_report_takes_a_presentation_and_refuses_what_is_none_before_the_work(
+    capsys, file, tmp_path
+) -> None:
+    """Whoever waited for a build must not hear then that the file of steps was damaged."""
+    path, steps = tmp_path / "it.html", tmp_path / "steps.json"
+    asked = ("report", str(file), "-o", str(path), "--target", "cpu", "--no-run", "--steps", str(steps))
+    steps.write_text('[{"words": "Look", "view": {"tab": "memory"}}]')
+    assert 0 == run(capsys, *asked)[0]
+    (packed,) = re.findall('id="saved">([^<]*)<', path.read_text(encoding="utf-8"))
+    saved = json.loads(gzip.decompress(base64.b64decode(packed)))
+    assert [{"words": "Look", "view": {"tab": "memory"}, "places": {}}] == saved["steps"]
+    path.unlink()
+    for text, said in (
+        ("[", "Cannot read a presentation from"),
+        ('{"words": "Look"}', "it holds no list. Write one with json.dump(explorer.steps, file)"),
+        ('[{"say": "x"}]', "Cannot take step 1 of the presentation: it has say"),
+    ):
+        steps.write_text(text)
+        code, _, err = run(capsys, *asked)
+        assert (1, True) == (code, said in err), err
+    assert not path.exists()
+
+
 def test_prepare_writes_a_model_its_scales_a_cache_and_says_how_to_build_it(capsys, file, tmp_path) -> None:
     """The machine with the GPU needs the files and the command, and nothing of rtlab."""
     before, data, out = file.read_bytes(), tmp_path / "d.npz", tmp_path / "OUT.onnx"

@@ -14,7 +14,7 @@ export type Grouping = "none" | "layers" | "repeats" | "scopes" | "replay";
 export type TensorKind = "weight" | "activation";
 export type Action = "fuse" | "merge" | "eliminate" | "retarget" | "copy" | "remove" | "other";
 export type Verdict = "absorbed" | "round trip" | "own step" | "folded" | "unknown";
-export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "bisection" | "variants" | "why" | "rules" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "channels" | "score" | "sensitivity" | "diagnosis" | "repair" | "engine" | "build" | "calibration" | "findings" | "table";
+export type PanelName = "roofline" | "kernels" | "samples" | "batches" | "difference" | "bisection" | "variants" | "why" | "rules" | "memory" | "schedule" | "formulations" | "recurrence" | "accuracy" | "channels" | "score" | "sensitivity" | "diagnosis" | "repair" | "engine" | "build" | "calibration" | "findings" | "table" | "recipe";
 export type WorkName = "sweep" | "tune" | "rebuild" | "peaks" | "why" | "advise" | "remedy" | "sensitivity" | "only" | "diagnose" | "channels" | "treat" | "repair" | "bisect" | "bugreport";
 
 /** What an engine layer does for one node, in execution order: runs it (role "work"), or serves it. ``op`` is the node's operator, short, or the service, such as ``Q``; ``title`` says it whole: ``Q for Conv``. Chips whose role is not "work" are no fusion. A model's own QuantizeLinear has the role "Q" here. */
@@ -424,6 +424,12 @@ export interface Fact {
   note: string;
 }
 
+/** Lines to copy, and what they are for. */
+export interface Script {
+  label: string;
+  text: string;
+}
+
 /** A Plotly figure: ``data`` and ``layout`` are Plotly's own. The ``ids`` of the points are keys of ``Panel.links``. ``title`` says in words what is seen, for those who do not see it; ``height`` is in pixels, 0 to fill the panel. */
 export interface Figure {
   title: string;
@@ -454,7 +460,7 @@ export interface Link {
   others: string[];
 }
 
-/** One analysis of one variant: the kernel's answer to the command ``panel``. ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what is missing and what to do, where there is nothing to show; settings that would help stand beside it. ``quoted`` is a text to take along, as Markdown; empty where there is none. */
+/** One analysis of one variant: the kernel's answer to the command ``panel``. ``lead`` is a sentence or two that say what is to be seen. ``problem`` says what is missing and what to do, where there is nothing to show; settings that would help stand beside it. ``quoted`` is a text to take along, as Markdown; empty where there is none. ``scripts`` are shown in the place of figures. */
 export interface Panel {
   name: PanelName;
   variant: string;
@@ -463,6 +469,7 @@ export interface Panel {
   settings: Setting[];
   work: Work[];
   facts: Fact[];
+  scripts: Script[];
   figures: Figure[];
   columns: Column[];
   rows: Row[];
@@ -618,7 +625,22 @@ export interface SavedVariant {
   charts: Record<string, unknown>;
 }
 
-/** All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64. ``answers`` are those of ``SavedVariant`` that are the same for every variant. */
+/** One view of a presentation: ``words`` is the sentence that the room reads. ``view`` holds the fields of a ``ViewState`` that are not as at first; ``places`` the part of each graph that is in view, by side: left, top, width and height in the graph's own units. */
+export interface Step {
+  words: string;
+  view: Record<string, unknown>;
+  places: Record<string, number[]>;
+}
+
+/** A panel of a report as a step of its presentation asks for it: beside another variant, or with other settings. */
+export interface SavedPanel {
+  variant: string;
+  compared: string;
+  settings: Record<string, string>;
+  panel: Panel;
+}
+
+/** All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64. ``answers`` are those of ``SavedVariant`` that are the same for every variant. ``steps`` are a presentation, and ``asked`` the panels in it that are not as at first; ``terms`` are as ``glossary.told`` lists them. */
 export interface Saved {
   model: string;
   source: string;
@@ -626,13 +648,9 @@ export interface Saved {
   variants: SavedVariant[];
   chips: Chip[];
   view: ViewState;
-}
-
-/** One view of a presentation: ``words`` is the sentence that the room reads. ``view`` holds the fields of a ``ViewState`` that are not as at first; ``places`` the part of each graph that is in view, by side: left, top, width and height in the graph's own units. */
-export interface Step {
-  words: string;
-  view: Record<string, unknown>;
-  places: Record<string, number[]>;
+  steps: Step[];
+  asked: SavedPanel[];
+  terms: string[][];
 }
 
 /** Send what is delivered: a trait or a part of the page's code, by its name. */
@@ -830,11 +848,12 @@ export const TABS = [
   {"name": "calibration", "label": "Calibration", "told": "Which numbers each value takes, and what each calibrator makes of them.", "part": "calibration", "panels": []},
   {"name": "findings", "label": "Findings", "told": "What is worth changing, with the evidence and what it costs today.", "part": "findings", "panels": []},
   {"name": "table", "label": "Table", "told": "Every layer in a row, to sort, to copy and to save.", "part": "table", "panels": []},
+  {"name": "recipe", "label": "Reproduce", "told": "How a variant was made: the lines that make it again, and all versions.", "part": "analysis", "panels": ["recipe"]},
 ] as const;
 export type Tab = (typeof TABS)[number]["name"];
 
 /** What panels are called in their tab, and what each shows. */
-export const PANELS: Record<PanelName, readonly [string, string]> = {"roofline": ["Roofline", "How near each layer comes to what the processor's arithmetic and its memory allow."], "kernels": ["Kernels", "One kernel may compute many layers."], "samples": ["Inferences", "One number hides how times scatter."], "batches": ["Batch sizes", "A larger batch keeps more of the processor busy."], "difference": ["Difference", "Which groups of ONNX nodes got faster or slower, although fusions and layer names differ."], "bisection": ["What changed", "Which nodes share their layers otherwise than in the other variant, and the smallest part of the model that still shows it: both compilers build parts of it until they differ."], "variants": ["Variants", "One choice at a time: build the same model for another GPU, with other options or sparse weights, and see what became of its layers."], "why": ["Why", "Each row is a pair of neighbours that are not one step."], "rules": ["Rules", "Small graphs with one fusion each, built by this compiler, beside what TensorRT's documentation says of them."], "memory": ["Memory", "When each tensor lives, and how the engine places them in the same bytes."], "schedule": ["Streams", "What runs when on each stream, and what waits for what."], "formulations": ["Formulations", "A convolution can be computed in many ways that give the same but for rounding: directly, as one large product of matrices (im2col), by Winograd's algorithm, by spectra."], "recurrence": ["Recurrence", "Above, every product and every pointwise operation that the definition asks for, step by step."], "accuracy": ["Accuracy", "How far each value lies from that of fp32, the lowest signal to noise first."], "channels": ["Channels", "Which channels of a value lose what the whole of it loses."], "score": ["Task", "How far the score may lie from that of all such samples, and which samples are right in one variant alone."], "sensitivity": ["Who is guilty", "What each node, or each place that rounds, does to the outputs, alone or left out alone."], "diagnosis": ["Why", "Choose a cause: it is told in full here, and a button builds the variant that is rid of it."], "repair": ["Repair", "Other scales are tried first, which cost no time, then a higher precision for as few nodes as will do."], "engine": ["Engine", "Layers by kind and by precision with their time, what changes types, and what only moves data."], "build": ["Build", "The builder's passes over the network, what each decided, and which tactics it timed."], "calibration": ["Calibration", "What calibration saw of each value, what each calibrator makes of it, and how they do on the task."], "findings": ["Findings", "What to change about the engine and about the model's own quantization, and why."], "table": ["Table", "Every layer with what the compiler tells of it, in order of execution."]};
+export const PANELS: Record<PanelName, readonly [string, string]> = {"roofline": ["Roofline", "How near each layer comes to what the processor's arithmetic and its memory allow."], "kernels": ["Kernels", "One kernel may compute many layers."], "samples": ["Inferences", "One number hides how times scatter."], "batches": ["Batch sizes", "A larger batch keeps more of the processor busy."], "difference": ["Difference", "Which groups of ONNX nodes got faster or slower, although fusions and layer names differ."], "bisection": ["What changed", "Which nodes share their layers otherwise than in the other variant, and the smallest part of the model that still shows it: both compilers build parts of it until they differ."], "variants": ["Variants", "One choice at a time: build the same model for another GPU, with other options or sparse weights, and see what became of its layers."], "why": ["Why", "Each row is a pair of neighbours that are not one step."], "rules": ["Rules", "Small graphs with one fusion each, built by this compiler, beside what TensorRT's documentation says of them."], "memory": ["Memory", "When each tensor lives, and how the engine places them in the same bytes."], "schedule": ["Streams", "What runs when on each stream, and what waits for what."], "formulations": ["Formulations", "A convolution can be computed in many ways that give the same but for rounding: directly, as one large product of matrices (im2col), by Winograd's algorithm, by spectra."], "recurrence": ["Recurrence", "Above, every product and every pointwise operation that the definition asks for, step by step."], "accuracy": ["Accuracy", "How far each value lies from that of fp32, the lowest signal to noise first."], "channels": ["Channels", "Which channels of a value lose what the whole of it loses."], "score": ["Task", "How far the score may lie from that of all such samples, and which samples are right in one variant alone."], "sensitivity": ["Who is guilty", "What each node, or each place that rounds, does to the outputs, alone or left out alone."], "diagnosis": ["Why", "Choose a cause: it is told in full here, and a button builds the variant that is rid of it."], "repair": ["Repair", "Other scales are tried first, which cost no time, then a higher precision for as few nodes as will do."], "engine": ["Engine", "Layers by kind and by precision with their time, what changes types, and what only moves data."], "build": ["Build", "The builder's passes over the network, what each decided, and which tactics it timed."], "calibration": ["Calibration", "What calibration saw of each value, what each calibrator makes of it, and how they do on the task."], "findings": ["Findings", "What to change about the engine and about the model's own quantization, and why."], "table": ["Table", "Every layer with what the compiler tells of it, in order of execution."], "recipe": ["Reproduce", "These lines make the variant again, from the same model, data and choices."]};
 
 /** What each treatment does, and what it costs. */
 export const TREATMENTS: Record<string, string> = {"equalize": "Gives channels that neighbouring layers write and read one range, so that one scale suits all. The model computes the same; takes a moment to build, and no time to run.", "smooth": "Moves uneven channels of activations into the weights behind them (SmoothQuant). The model computes the same; takes a pass over the samples, and no time to run.", "reconstruct": "Rounds weights together, so that what a layer writes stays (GPTQ). Takes a pass over 256 samples and tens of inferences of these, and no time to run.", "correct": "Takes the mean error of rounding off biases. Takes a pass over 256 samples, and no time to run."};

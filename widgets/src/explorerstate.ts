@@ -190,9 +190,10 @@ export class ExplorerState {
       if (this.study.pictured.value) for (const name of LATE_TABS) this.late.ask(name);
     });
     // The library of the charts comes when the first engine is drawn: before, it would keep that one waiting.
+    // In a report nothing waits for it: it is unpacked while the graphs are laid out.
     const chart = effect(() => {
       const drawn = this.study.pictured.value && this.study.view.value.variant !== "";
-      if (drawn && !this.saved) this.plotly().catch(() => {});
+      if (drawn || this.saved) this.plotly().catch(() => {});
     });
     const name = effect(() => {
       this.study.titles.value = Object.fromEntries(this.chips.value.map(({ id, label }) => [id, label]));

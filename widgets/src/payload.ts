@@ -139,8 +139,13 @@ function ranked(lengths: Int32Array | Float64Array, total: number): number[] {
   return order;
 }
 
-export const fromBase64 = (text: string): Uint8Array<ArrayBuffer> =>
-  Uint8Array.from(atob(text), (letter) => letter.charCodeAt(0));
+export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
+  const letters = atob(text);
+  const bytes = new Uint8Array(letters.length);
+  // A call for each letter of a report takes a tenth of a second.
+  for (let i = 0; i < letters.length; i++) bytes[i] = letters.charCodeAt(i);
+  return bytes;
+}
 
 /** Unpacks gzip. */
 export function gunzip(bytes: Uint8Array<ArrayBuffer>): Response {

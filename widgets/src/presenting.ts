@@ -10,6 +10,8 @@ export interface Presenter {
   paneSet: PaneSet;
   end: AbortSignal;
   chips: Signal<readonly { id: string; label: string }[]>;
+  /** A report: nothing that it lacks can be built. */
+  saved: boolean;
   send(command: Command): void;
 }
 
@@ -105,8 +107,9 @@ export class Presenting {
     this.steps = computed(() => steps.value ?? []);
     this.words = computed(() => {
       const step = this.steps.value[this.at.value];
-      const lost = step && this.#missing(step);
-      return lost ? `${step.words} (${lost} is not built here)`.trim() : (step?.words ?? "");
+      const lost = step && (this.#missing(step) || this.#gone(step));
+      const where = presenter.saved ? "in this report" : step && this.#missing(step) ? "built here" : "here";
+      return lost ? `${step.words} (${lost} is not ${where})`.trim() : (step?.words ?? "");
     });
     presenter.end.addEventListener("abort", () => this.#waiting());
   }
@@ -149,10 +152,13 @@ export class Presenting {
     const now = study.view.peek();
     const next = replayed(step, now);
     const follows = (side: Side): string[] => study.across("node", side, next.selection);
+    const lost = this.#missing(step) !== "";
+    // Layers of an engine that is not there are none of the one on screen.
+    if (lost && next.anchor !== "node") Object.assign(next, { layers: [], others: [] });
     study.change(
       next.anchor === "node" ? { ...next, layers: follows("layer"), others: follows("other") } : next,
     );
-    if (this.#missing(step)) return;
+    if (lost) return;
     const { variant = now.variant, compared = "" } = step.view as Partial<ViewState>;
     if (variant !== now.variant) send.call(this.#presenter, { type: "show", variant });
     if (compared !== now.compared) send.call(this.#presenter, { type: "compare", variant: compared });
@@ -181,6 +187,13 @@ export class Presenting {
     const { variant = "", compared = "" } = view as Partial<ViewState>;
     const there = new Set(this.#presenter.chips.value.map(({ id }) => id));
     return [variant, compared].find((id) => id && !there.has(id)) ?? "";
+  }
+
+  /** The first selected node of a step that the model does not have; empty where it has all. */
+  #gone({ view }: Step): string {
+    const { selection = [] } = view as Partial<ViewState>;
+    const { study } = this.#presenter;
+    return (study.source.value && selection.find((id) => !study.box("node", id))) ?? "";
   }
 
   /** Moves the graphs to where they were recorded, once all that the step shows is drawn. */

@@ -1,5 +1,6 @@
-import type { AskPanel, Command, Panel, Reply, Saved, SavedVariant } from "./contract";
+import type { AskPanel, Command, Panel, Reply, Saved, SavedPanel, SavedVariant } from "./contract";
 import { fromBase64 } from "./payload";
+import type { Term } from "./terms";
 import type { ExplorerTraits } from "./traits";
 
 type Listener = (...told: unknown[]) => void;
@@ -57,7 +58,9 @@ export class StaticModel {
       data: { source: "", random: false, inputs: [], chosen: 0 },
       failure: null,
       charts: {},
+      terms: saved.terms as unknown as readonly Term[],
       notice: "",
+      steps: saved.steps,
       inspection: null,
       engine_answer: new Uint8Array(),
       build_answer: new Uint8Array(),
@@ -123,8 +126,18 @@ export class StaticModel {
     return this.#saved.variants.find((other) => other.id === id);
   }
 
-  #answer({ id, panel: wanted, variant }: AskPanel): void {
-    const panel = this.#variant(variant)?.panels.find(({ name }) => name === wanted);
+  #answer({ id, panel: wanted, variant, settings }: AskPanel): void {
+    const { compared } = this.#state.view;
+    const same = (other: SavedPanel): boolean =>
+      other.panel.name === wanted &&
+      other.variant === variant &&
+      other.compared === compared &&
+      Object.keys(other.settings).length === Object.keys(settings).length &&
+      Object.entries(settings).every(([key, value]) => other.settings[key] === value);
+    // What a step shows was worked out for it; all else is as at first.
+    const panel =
+      this.#saved.asked.find(same)?.panel ??
+      this.#variant(variant)?.panels.find(({ name }) => name === wanted);
     if (panel) this.#later({ type: "answer", id, panel });
   }
 

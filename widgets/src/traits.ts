@@ -17,6 +17,7 @@ import type {
 } from "./contract";
 import type { Bytes } from "./payload";
 import { left } from "./reach";
+import type { Term } from "./terms";
 
 /** Traits of the Python class behind graph.tsx. */
 export interface GraphTraits {
@@ -48,6 +49,8 @@ export interface ExplorerTraits extends GraphTraits {
   failure: Failure | null;
   /** The ids of their points are layer ids. */
   charts: Record<string, Plotted>;
+  /** What the words of the field mean. */
+  terms: readonly Term[];
   /** What tabs draw by themselves: answers to the questions of these names, empty where there is none. */
   engine_answer: Bytes;
   build_answer: Bytes;

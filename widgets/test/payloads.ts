@@ -69,6 +69,7 @@ export function panel(part: Partial<Panel>): Panel {
     notes: [],
     problem: "",
     quoted: "",
+    scripts: [],
     ...part,
   };
 }

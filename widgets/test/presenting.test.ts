@@ -27,7 +27,7 @@ const engine = engineView({
 });
 
 /** A presentation on a study of two nodes in two layers, and what it asks of the kernel and leaves in the notebook. */
-function presentation(steps: Step[] = [], view: Partial<ViewState> = {}) {
+function presentation(steps: Step[] = [], view: Partial<ViewState> = {}, saved = false) {
   const state = { view: { ...START, variant: "fp32", ...view }, source: null, engine: null, other: null };
   const deaf = () => undefined;
   const quiet = {
@@ -54,6 +54,7 @@ function presentation(steps: Step[] = [], view: Partial<ViewState> = {}) {
     paneSet,
     chips,
     end: end.signal,
+    saved,
     send: (command: Command) => void asked.push(command),
   };
   const presenting = new Presenting(
@@ -166,6 +167,25 @@ describe("a presentation", () => {
     const { presenting, asked } = presentation([step({ variant: "int4" }, "Four bits")]);
     presenting.play(0);
     expect(["Four bits (int4 is not built here)", 0]).toEqual([presenting.words.value, asked.length]);
+  });
+
+  it("names what a report lacks, and shows a step as far as it goes", () => {
+    // A slide that shows another engine than its sentence tells of would be believed.
+    const view = { variant: "int4", layers: ["A"], anchor: "layer" as const, tab: "memory" };
+    const steps = [step(view, "Four bits"), step({ selection: ["y", "gone"] }, "Two nodes"), step({}, "All")];
+    const { presenting, study, asked } = presentation(steps, {}, true);
+    presenting.play(0);
+    expect("Four bits (int4 is not in this report)").toBe(presenting.words.value);
+    expect(["memory", [], "fp32"]).toEqual([
+      study.view.value.tab,
+      study.view.value.layers,
+      study.view.value.variant,
+    ]);
+    presenting.play(1);
+    expect("Two nodes (gone is not in this report)").toBe(presenting.words.value);
+    expect(["B"]).toEqual(study.view.value.layers);
+    presenting.play(2);
+    expect(["All", 0]).toEqual([presenting.words.value, asked.length]);
   });
 
   it("keeps its place within the list when steps are removed", () => {

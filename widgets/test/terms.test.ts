@@ -1,6 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { TERMS } from "../src/glossary";
-import { meaning, pieces, termsOf } from "../src/terms";
+import { learn, meaning, pieces, termsOf } from "../src/terms";
+import { TERMS } from "./glossary";
+
+learn(TERMS);
 
 const marked = (text: string): string =>
   pieces(text)

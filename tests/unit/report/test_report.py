@@ -10,17 +10,13 @@ import json
 import re
 from pathlib import Path
 
-import onnx
 import pytest
 
+from hostile_study import HOSTILE, hostile_model, planned
 from rtlab import CalibrationData, Study, load
 from rtlab.documents.payload import decode
 from rtlab.errors import BuildError, RtlabError, VariantError
 from rtlab.testing import tiny_model
-
-HOSTILE = (
-    "</script><script>alert(1)</script><!--<img src=http://evil.test/x onerror=alert(2)>\u2028&quot;'\"{}%"
-)
 
 
 class Page(html.parser.HTMLParser):
@@ -54,21 +50,6 @@ class Page(html.parser.HTMLParser):
         return next(
             a["content"] for t, a in self.elements if a.get("http-equiv") == "Content-Security-Policy"
         )
-
-
-def planned(model) -> Study:
-    study = Study(model, data=CalibrationData.random(model, samples=8))
-    study.add("fp32", target="cpu", backend="onnxruntime")
-    study.add("int8", calibrator="minmax", target="cpu", backend="onnxruntime")
-    return study
-
-
-def hostile_model():
-    """The small model with names that are HTML, JavaScript and format strings."""
-    proto = onnx.load_from_string(tiny_model().bytes())
-    for i, node in enumerate(proto.graph.node):
-        node.name = f"{HOSTILE}{i}"
-    return load(proto, name=HOSTILE)
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +122,44 @@ def test_the_browser_is_told_to_fetch_nothing_and_to_run_one_script(page) -> Non
 def test_the_same_study_gives_the_same_bytes(study, path, tmp_path) -> None:
     """A report under version control changes when the results change."""
     assert path.read_bytes() == study.to_html(tmp_path / "again.html").read_bytes()
+
+
+def test_a_presentation_travels_with_the_panels_that_it_shows(study, path, tmp_path) -> None:
+    """A slide shows what its presenter saw: other settings and another variant beside are worked out for it."""
+    steps = [
+        {"words": HOSTILE, "view": {"variant": "int8", "tab": "memory", "settings": {"memory.batch": "8"}}},
+        {"words": "beside", "view": {"variant": "int8", "compared": HOSTILE, "tab": "compare"}},
+        {"words": "again", "view": {"variant": "int8", "compared": HOSTILE, "tab": "compare"}},
+        {"words": "gone", "view": {"variant": "int4", "compared": "none", "tab": "memory"}},
+    ]
+    told = Page(study.to_html(tmp_path / "report.html", steps=steps).read_text(encoding="utf-8")).saved
+    assert [s["words"] for s in steps] == [s["words"] for s in told["steps"]]
+    found = {(a["panel"]["name"], a["compared"]): a for a in told["asked"]}
+    assert len(found) == len(told["asked"])
+    memory = found["memory", ""]
+    assert {"batch": "8"} == memory["settings"]
+    batch = next(s for s in memory["panel"]["settings"] if s["key"] == "batch")
+    assert "8" == batch["value"]
+    beside = found["difference", HOSTILE]["panel"]
+    assert f"From {HOSTILE} to int8·minmax" == beside["title"]
+    assert {"int8"} == {a["variant"] for a in told["asked"]}
+    # Without one there is nothing of it.
+    assert ([], []) == tuple(Page(path.read_text(encoding="utf-8")).saved[k] for k in ("steps", "asked"))
+
+
+def test_a_report_compares_with_the_chosen_baseline(study, tmp_path) -> None:
+    """Who pinned another variant in the Explorer reads differences from that one."""
+    written = study.to_html(tmp_path / "report.html", baseline="int8").read_text(encoding="utf-8")
+    told = Page(written).saved
+    assert "int8" == told["view"]["baseline"]
+    assert ["int8"] == [c["id"] for c in told["chips"] if c["baseline"]]
+    fp32 = next(v for v in told["variants"] if v["id"] == "fp32")
+    title = next(p["title"] for p in fp32["panels"] if p["name"] == "difference")
+    assert "From int8·minmax to fp32" == title
+    with pytest.raises(VariantError, match=r'Cannot compare with "fp16".* it is not built. Choose one of'):
+        study.to_html(tmp_path / "report.html", baseline="fp16")
+    with pytest.raises(RtlabError, match="Cannot take step 1 of the presentation"):
+        study.to_html(tmp_path / "report.html", steps=[{"text": "x"}])
 
 
 def test_a_name_that_no_encoding_has_is_written_all_the_same(study, tmp_path) -> None:

@@ -46,7 +46,7 @@ export function exported({ bounds }: Scene): Rect {
   };
 }
 
-const short = (value: number): string => String(Math.round(value * 100) / 100);
+export const short = (value: number): string => String(Math.round(value * 100) / 100);
 
 const FORBIDDEN =
   // biome-ignore lint/suspicious/noControlCharactersInRegex: these are what XML forbids in text
@@ -54,12 +54,12 @@ const FORBIDDEN =
 const ENTITY: Record<string, string> = { "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" };
 
 /** Text for XML; characters that XML cannot hold become the replacement character. */
-function escaped(text: string): string {
+export function escaped(text: string): string {
   return text.replace(FORBIDDEN, "\ufffd").replace(/[&<>"]/g, (letter) => ENTITY[letter]!);
 }
 
 /** A fill or stroke that every viewer understands: opacity stands in an attribute of its own. */
-function paintOf(name: "fill" | "stroke", colour: string): string {
+export function paintOf(name: "fill" | "stroke", colour: string): string {
   if (colour.startsWith("url(")) return ` ${name}="${colour}"`;
   const [r, g, b, a] = channels(colour);
   const text = `#${[r, g, b].map((c) => c.toString(16).padStart(2, "0")).join("")}`;

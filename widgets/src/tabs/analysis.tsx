@@ -58,7 +58,7 @@ export default function Analysis({ explorer, name, choice }: Props) {
 }
 
 function Told({ explorer, panel }: { explorer: ExplorerState; panel: Panel }) {
-  const { facts, figures, rows, notes, problem, name, quoted } = panel;
+  const { facts, figures, rows, notes, problem, name, quoted, scripts } = panel;
   const [reading, setReading] = useState(false);
   const extra = quoted && (
     <button type="button" class="rt-field" data-control="text" onClick={() => setReading(true)}>
@@ -74,8 +74,15 @@ function Told({ explorer, panel }: { explorer: ExplorerState; panel: Panel }) {
         {facts.length > 0 && <Cards facts={facts} />}
       </div>
       {problem && <Problem explorer={explorer} panel={panel} />}
-      {(figures.length > 0 || told) && (
+      {(figures.length > 0 || scripts.length > 0 || told) && (
         <div class={`rt-columns rt-drawn ${figures.length > 1 ? "rt-many" : ""}`}>
+          {scripts.length > 0 && (
+            <section class="rt-scripts">
+              {scripts.map(({ label, text }) => (
+                <Lines key={label} label={label} text={text} />
+              ))}
+            </section>
+          )}
           {figures.length > 0 && (
             <section class="rt-figures">
               {figures.map((figure, k) => (
@@ -236,6 +243,17 @@ function Notes({
     </ul>
   );
 }
+
+/** Lines to copy. */
+const Lines = ({ label, text }: { label: string; text: string }) => (
+  <>
+    <div class="rt-caption">
+      <span>{label}</span>
+      <Copy title={`Copy the lines: ${label}`} text={() => text} />
+    </div>
+    <pre class="rt-text">{text}</pre>
+  </>
+);
 
 /** A text to take along, in place of the table. */
 function Text({ text, onClose }: { text: string; onClose(): void }) {

@@ -1,8 +1,11 @@
 import type { RefObject } from "preact";
 import type { ExplorerState } from "../explorerstate";
 import { declared, drawnHere, segmentLabel, segmentTold } from "../panels";
+import { Save } from "./icons";
 import { LateView } from "./latetab";
 import { LayerChart } from "./layerchart";
+import { MoreMenu } from "./menu";
+import { savePanel } from "./picture";
 import { RandomBanner } from "./random";
 import { Standings } from "./standing";
 import { TabList, TabRow } from "./tabs";
@@ -53,7 +56,18 @@ export function Bottom({ explorer, height, box }: Props) {
         }
         told={(name) => declared(name).told}
         onPick={(name) => explorer.study.change({ tab: name })}
-      />
+      >
+        <MoreMenu
+          label="Save as a picture"
+          told="What the tab shows now, with its title and the sources of its numbers."
+          name="picture"
+          icon={<Save />}
+          items={() => [
+            { id: "svg", label: "Picture as SVG", pick: () => void savePanel(explorer, "svg") },
+            { id: "png", label: "Picture as PNG", pick: () => void savePanel(explorer, "png") },
+          ]}
+        />
+      </TabRow>
       <div class="rt-under">
         <section aria-label={label}>
           {segment === "layers" && (

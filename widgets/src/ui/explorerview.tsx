@@ -74,6 +74,12 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
       present(explorer);
       return true;
     });
+    let whole = false;
+    // The key that ends full screen is not told to the page: a slide show ends with it.
+    const left = effect(() => {
+      if (explorer.saved && whole && !screen.full.value && presenting.on.peek()) present(explorer);
+      whole = screen.full.value;
+    });
     const stop = effect(() => {
       root.style.height = `${explorer.tall.value}px`;
       root.classList.toggle("rt-narrow", explorer.width.value < ROOMY);
@@ -85,6 +91,7 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
     });
     return () => {
       stop();
+      left();
       observer.disconnect();
     };
   }, []);

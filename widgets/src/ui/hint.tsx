@@ -1,5 +1,5 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
-import { TERMS } from "../glossary";
+import { termAt } from "../terms";
 
 /** Who only passes over a term, or goes on through the controls, wants to read nothing. */
 const [HOVER_MS, FOCUS_MS] = [180, 600];
@@ -16,7 +16,7 @@ function toldBy(target: EventTarget | null, keyed: boolean): Told | null {
   const element = target instanceof Element ? target : null;
   const term = element?.closest("[data-term]");
   if (term) {
-    const [name, words] = TERMS[Number(term.getAttribute("data-term"))]!;
+    const [name, words] = termAt(Number(term.getAttribute("data-term")));
     return { of: term, name, words };
   }
   const words = keyed && element?.matches(":focus-visible") ? element.getAttribute("title") : "";

@@ -1,6 +1,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { Step } from "../contract";
 import type { ExplorerState } from "../explorerstate";
+import { plural } from "../format";
 import { onKeys } from "../keys";
 import { moved, python } from "../presenting";
 import { Copy } from "./cells";
@@ -12,15 +13,17 @@ import { Tool } from "./tool";
 export function ShowTools({ explorer }: { explorer: ExplorerState }) {
   const { presenting, room } = explorer;
   const steps = presenting.steps.value.length;
+  const list: Item = {
+    id: "steps",
+    label: steps ? `Steps of the presentation: ${steps}` : "Record steps",
+    pick: () => {
+      presenting.listing.value = true;
+    },
+  };
   const items = (): Item[] => [
     { id: "present", label: "Present", keys: "P", pick: () => present(explorer) },
-    {
-      id: "steps",
-      label: steps ? `Steps of the presentation: ${steps}` : "Record steps",
-      pick: () => {
-        presenting.listing.value = true;
-      },
-    },
+    // In a report nothing would keep what is recorded, and its steps have a button of their own.
+    ...(explorer.saved ? [] : [list]),
     {
       id: "full",
       label: room.full.value ? "Leave full screen" : "Full screen",
@@ -44,9 +47,42 @@ const FullTool = ({ explorer: { room } }: { explorer: ExplorerState }) => (
   />
 );
 
-/** Begins or ends a presentation, and has the keys go to it. */
-export function present({ presenting, paneSet: { root } }: ExplorerState): void {
+/** In the top row of a report: its steps as a table of contents, and the slide show. */
+export function SlideShow({ explorer }: { explorer: ExplorerState }) {
+  const { presenting } = explorer;
+  const steps = presenting.steps.value.length;
+  if (!steps) return null;
+  return (
+    <>
+      <button
+        type="button"
+        class="rt-field"
+        data-control="contents"
+        aria-expanded={presenting.listing.value}
+        onClick={() => {
+          presenting.listing.value = !presenting.listing.value;
+        }}
+      >
+        {plural(steps, "step")}
+      </button>
+      <button
+        type="button"
+        class="rt-build"
+        data-control="play"
+        title="The steps in larger type, on the whole screen: arrow keys go on and back (P)"
+        onClick={() => present(explorer)}
+      >
+        <Present /> Present
+      </button>
+    </>
+  );
+}
+
+/** Begins or ends a presentation, and has the keys go to it. That of a report takes the whole screen. */
+export function present({ presenting, paneSet: { root }, room, saved }: ExplorerState): void {
   presenting.toggle();
+  const whole = saved && presenting.steps.peek().length > 0 && !room.unable;
+  if (whole && room.full.peek() !== presenting.on.peek()) room.toggle();
   root.focus({ preventScroll: true });
 }
 
@@ -120,7 +156,8 @@ export function StepList({ explorer }: { explorer: ExplorerState }) {
   const box = useRef<HTMLElement>(null);
   const close = (): void => {
     presenting.listing.value = false;
-    explorer.paneSet.root.querySelector<HTMLElement>('[data-control="show"] button')?.focus();
+    const opener = explorer.saved ? '[data-control="contents"]' : '[data-control="show"] button';
+    explorer.paneSet.root.querySelector<HTMLElement>(opener)?.focus();
   };
   const record = (): void => {
     presenting.record(text.trim());
@@ -141,10 +178,10 @@ export function StepList({ explorer }: { explorer: ExplorerState }) {
   });
   useEffect(() => form.current?.querySelector("input")?.focus({ preventScroll: true }), []);
   return (
-    <aside class="rt-steps" aria-label="Steps of a presentation" ref={box}>
+    <aside class="rt-agenda" aria-label="Steps of a presentation" ref={box}>
       <header>
         <h3>Steps</h3>
-        {steps.length > 0 && (
+        {steps.length > 0 && !explorer.saved && (
           <>
             <Copy
               title="Copy as Python, to keep the steps in a cell"
@@ -171,36 +208,48 @@ export function StepList({ explorer }: { explorer: ExplorerState }) {
           onClick={close}
         />
       </header>
-      <form ref={form} onSubmit={(event) => event.preventDefault()}>
-        <input
-          type="text"
-          aria-label="What is to be seen"
-          placeholder="What is to be seen here?"
-          title="The sentence that stands above while the step is shown"
-          data-control="words-new"
-          value={text}
-          onInput={(event) => setText(event.currentTarget.value)}
-        />
-        <button
-          type="button"
-          class="rt-field"
-          data-control="record"
-          title="Keeps this view as a step, with the sentence beside it"
-          onClick={record}
-        >
-          <Plus /> Record
-        </button>
-      </form>
+      {!explorer.saved && (
+        <form ref={form} onSubmit={(event) => event.preventDefault()}>
+          <input
+            type="text"
+            aria-label="What is to be seen"
+            placeholder="What is to be seen here?"
+            title="The sentence that stands above while the step is shown"
+            data-control="words-new"
+            value={text}
+            onInput={(event) => setText(event.currentTarget.value)}
+          />
+          <button
+            type="button"
+            class="rt-field"
+            data-control="record"
+            title="Keeps this view as a step, with the sentence beside it"
+            onClick={record}
+          >
+            <Plus /> Record
+          </button>
+        </form>
+      )}
       {!steps.length && (
         <p class="rt-quiet">
           A step keeps the selection, the tab, the colours and what part of the graphs is in view. The arrow
-          keys play the steps while you present.
+          keys play the steps while you present; <code>study.to_html(path, steps=explorer.steps)</code> takes
+          them into a report.
         </p>
       )}
       <ol>
-        {steps.map((step, at) => (
-          <StepLine key={at} explorer={explorer} step={step} at={at} last={steps.length - 1} />
-        ))}
+        {steps.map((step, at) =>
+          explorer.saved ? (
+            <li key={at} data-step={at} aria-current={presenting.at.value === at ? "step" : undefined}>
+              <button type="button" class="rt-content" onClick={() => presenting.play(at)}>
+                <b>{at + 1}</b>
+                {step.words || "(no sentence)"}
+              </button>
+            </li>
+          ) : (
+            <StepLine key={at} explorer={explorer} step={step} at={at} last={steps.length - 1} />
+          ),
+        )}
       </ol>
     </aside>
   );

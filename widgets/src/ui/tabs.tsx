@@ -1,3 +1,4 @@
+import type { ComponentChildren } from "preact";
 import { useLayoutEffect, useRef, useState } from "preact/hooks";
 import { onKeys } from "../keys";
 import { MoreMenu } from "./menu";
@@ -11,6 +12,8 @@ interface Props<T extends string> {
   /** What each shows, in a sentence. */
   told(name: NoInfer<T>): string;
   onPick(name: NoInfer<T>): void;
+  /** What stands at the end of a row. */
+  children?: ComponentChildren;
 }
 
 interface ListProps<T extends string> extends Props<T> {
@@ -77,7 +80,8 @@ export function TabRow<T extends string>(props: Props<T>) {
     const measure = (): void => {
       const list = row.querySelector<HTMLElement>("[role=tablist]")!;
       const last = list.lastElementChild as HTMLElement | null;
-      setCrowded(last !== null && last.offsetLeft + last.offsetWidth > row.clientWidth);
+      const end = row.querySelector<HTMLElement>(".rt-end")?.offsetWidth ?? 0;
+      setCrowded(last !== null && last.offsetLeft + last.offsetWidth > row.clientWidth - end);
     };
     measure();
     const observer = new ResizeObserver(measure);
@@ -103,6 +107,7 @@ export function TabRow<T extends string>(props: Props<T>) {
           }
         />
       )}
+      {props.children && <div class="rt-end">{props.children}</div>}
     </div>
   );
 }

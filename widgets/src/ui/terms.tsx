@@ -1,5 +1,4 @@
-import { TERMS } from "../glossary";
-import { pieces } from "../terms";
+import { pieces, termAt } from "../terms";
 
 /** A text in which terms can be asked what they mean: by the pointer, by a tap, and with the Tab key. */
 export function Terms({ text }: { text: string }) {
@@ -14,7 +13,7 @@ export function Terms({ text }: { text: string }) {
             class="rt-term"
             key={term}
             data-term={term}
-            aria-description={TERMS[term]![1]}
+            aria-description={termAt(term)[1]}
           >
             {part}
           </button>

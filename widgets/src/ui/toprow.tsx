@@ -10,7 +10,7 @@ import { meaning } from "../terms";
 import { Close, Down, Outside, Play } from "./icons";
 import { type Item, MenuList, MoreMenu } from "./menu";
 import { OpenFiles } from "./openfiles";
-import { ShowTools } from "./present";
+import { ShowTools, SlideShow } from "./present";
 import { Select } from "./select";
 import { Tool } from "./tool";
 
@@ -137,6 +137,7 @@ function SavedRow({ explorer }: { explorer: ExplorerState }) {
       <h2 title={shorten(model, LONGEST)}>{shorten(model, LONGEST)}</h2>
       <span class="rt-quiet">Saved report. To build other variants, open the study in a notebook.</span>
       <div class="rt-fill" />
+      <SlideShow explorer={explorer} />
       <ShowTools explorer={explorer} />
       <HelpTool explorer={explorer} />
     </div>

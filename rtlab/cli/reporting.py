@@ -1,0 +1,37 @@
+"""``rtlab report``: variants of a model as files to hand on."""
+
+from __future__ import annotations
+
+import argparse
+
+from rtlab.cli import opening
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The files that are written, and what goes into them."""
+    parser.add_argument("-o", "--output", default="report.html", help="the file (default: %(default)s)")
+    parser.add_argument(
+        "--markdown", default=None, metavar="R.md", help="also as Markdown, for an issue or a pull request"
+    )
+    parser.add_argument(
+        "--json", dest="whole", default=None, metavar="R.json", help="also all of it, for programs"
+    )
+    parser.add_argument(
+        "--steps",
+        default=None,
+        metavar="S.json",
+        help="a presentation for the report to play: explorer.steps as JSON",
+    )
+
+
+def run(given: argparse.Namespace) -> int:
+    """Build the variants and write them; prints the paths, a line each."""
+    # What is wrong with the steps is said before the work.
+    steps = opening.steps(given.steps) if given.steps else []
+    study = opening.built(given, given.precision or ["fp32"])
+    print(study.to_html(given.output, steps=steps))
+    if given.markdown is not None:
+        print(study.to_markdown(given.markdown))
+    if given.whole is not None:
+        print(study.to_json(given.whole))
+    return 0

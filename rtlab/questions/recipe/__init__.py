@@ -1,0 +1,194 @@
+"""How a variant was made, and with what: the lines that make it again, the model's digest, and all versions."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import functools
+import hashlib
+import importlib.metadata
+import platform
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from rtlab.backends import cpu
+from rtlab.core.phrases import many
+from rtlab.core.schema import Meaning
+from rtlab.core.stamp import Stamp
+from rtlab.questions.recipe import lines
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rtlab.core.facts import Facts
+    from rtlab.core.model import Model
+    from rtlab.questions.snapshot import Snapshot
+
+_PIECE = 1 << 20
+#: Packages whose release decides what comes out, as one installs them, and what they are called.
+_PACKAGES = {
+    "rtlab": "rtlab",
+    "onnx": "ONNX",
+    "onnxruntime": "ONNX Runtime",
+    "numpy": "NumPy",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class PartVersion:
+    """One part of what made a variant."""
+
+    part: Annotated[str, Meaning("Part")]
+    version: Annotated[str, Meaning("Version")]
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """How a variant was made: what of, and with which releases.
+
+    ``python`` and ``commands`` make it again, the latter a line each and empty where the command line cannot.
+    ``sha256`` is of the model's file, or of the serialized model where no file says the same; ``weights_sha256`` of the
+    files beside it that hold weights, one after the other by their names. ``built`` and ``taken`` are dates of the
+    engine and of its times.
+    """
+
+    model: Annotated[str, Meaning("Model")]
+    size: Annotated[int | None, Meaning("Size", "B", note="{self.basis}", omit=True)]
+    sha256: Annotated[str | None, Meaning("SHA-256", note="{self.basis}", omit=True)]
+    weights_sha256: Annotated[
+        str | None, Meaning("SHA-256 of the weights", note="The files beside it, by name.", omit=True)
+    ]
+    data: Annotated[str, Meaning("Data")]
+    rests: Annotated[str | None, Meaning("Rests on", omit=True)]
+    built: Annotated[str | None, Meaning("Built", omit=True)]
+    taken: Annotated[str | None, Meaning("Timed", omit=True)]
+    python: str
+    commands: tuple[str, ...]
+    basis: str
+    versions: tuple[PartVersion, ...]
+    notes: tuple[str, ...] = ()
+
+
+def of(study: Snapshot, facts: Facts) -> Recipe:
+    """How a variant was made; dates are those of its facts, versions those of this process."""
+    made = identity(study.model)
+    why = lines.untold(study, facts.name)
+    # Why numbers rest on less than all is known where they stand; here it says what a second run may differ in.
+    notes = [f"The command line cannot make it: it {why}."] if why else []
+    notes += [s.text for s in facts.stages.values() if s.lacks and s.text]
+    return Recipe(
+        model=made.file,
+        size=made.nbytes,
+        sha256=made.sha256,
+        weights_sha256=made.weights,
+        data=data(study),
+        rests="; ".join(f"{s.stage}: {s.basis}" for s in facts.stages.values() if s.basis) or None,
+        built=date(facts.engine.built),
+        taken=date(facts.profile.taken) if facts.profile is not None else None,
+        python=lines.python(study, [facts.name]),
+        commands=lines.command(study, [facts.name]),
+        basis=made.basis,
+        versions=versions([facts]),
+        notes=tuple(notes),
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelIdentity:
+    """What tells a model from another one: the name of its file, its bytes and digests; ``basis`` says what of."""
+
+    file: str
+    nbytes: int | None
+    sha256: str | None
+    weights: str | None
+    basis: str
+
+
+def identity(model: Model) -> ModelIdentity:
+    """The digests of a model: of its file where that is as it was loaded, else of the model in memory."""
+    if not model.nodes:
+        return ModelIdentity("not given", None, None, None, "")
+    name = model.path.name if model.path else f"{model.name}, made in memory"
+    if (file := model.origin) is not None and model.stamp is not None:
+        beside = tuple((str(file.parent / name), stamp) for name, stamp in sorted(model.beside.items()))
+        return ModelIdentity(
+            name,
+            model.stamp[0],
+            _digest(((str(file), model.stamp),)),
+            _digest(beside) if beside else None,
+            "Of the file.",
+        )
+    why = "The file has changed since it was loaded" if model.path else "It was no file"
+    if model.weightless or (model.path and model.beside):
+        return ModelIdentity(name, None, None, None, why)
+    content = model.bytes()
+    said = f"{why}: of the model in memory, serialized."
+    return ModelIdentity(name, len(content), hashlib.sha256(content).hexdigest(), None, said)
+
+
+@functools.lru_cache(64)
+def _digest(files: tuple[tuple[str, Stamp | None], ...]) -> str:
+    """SHA-256 of files, one after the other; their stamps tell when that is another one."""
+    work = hashlib.sha256()
+    for name, _ in files:
+        with Path(name).open("rb") as file:
+            while piece := file.read(_PIECE):
+                work.update(piece)
+    return work.hexdigest()
+
+
+def versions(made: Sequence[Facts]) -> tuple[PartVersion, ...]:
+    """The releases of all that had a part in variants, each once, and the machine without a name of its own."""
+    found = [
+        PartVersion(title, release)
+        for package, title in _PACKAGES.items()
+        if (release := _installed(package)) is not None
+    ]
+    found.insert(1, PartVersion("Python", platform.python_version()))
+    for facts in made:
+        engine = facts.engine
+        where = "read from files" if facts.recorded else "built here"
+        found.append(PartVersion(f"Engine, {where}", engine.title, facts.name))
+        if facts.profile is not None:
+            said = ", ".join(filter(None, (facts.profile.source, facts.profile.device)))
+            found.append(PartVersion("Times", said, facts.profile.note))
+    if any(not facts.recorded for facts in made):
+        # The rest may name who built it.
+        numbers = re.match(r"[\d.]*\d|", platform.release())
+        system = f"{platform.system()} {numbers[0] if numbers else ''}".strip()
+        found += [
+            PartVersion("System", f"{system}, {platform.machine()}"),
+            PartVersion("Processor", f"{cpu.name()}, {many(cpu.cores(), 'core')}"),
+        ]
+    kept: dict[tuple[str, str], PartVersion] = {}
+    for one in found:
+        kept.setdefault((one.part, one.version), one)
+    return tuple(kept.values())
+
+
+def date(told: datetime.datetime | None) -> str | None:
+    """A date of a fact, in UTC and to the minute; None where none is told."""
+    if told is None:
+        return None
+    if told.tzinfo is None:
+        return f"{told:%Y-%m-%d %H:%M}"
+    return f"{told.astimezone(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"
+
+
+def data(study: Snapshot) -> str:
+    """What a study ran on, in words."""
+    given = study.data
+    if given is None:
+        return "random noise, seed 0" if study.model.nodes else "none"
+    if given.count is None:
+        return given.source
+    return f"{many(given.count, 'sample')} from {given.source}"
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
