@@ -1,7 +1,7 @@
 """The contract between Python and the page: all that crosses, and its types in TypeScript.
 
-``python -m rtlab.view.contract`` writes ``widgets/src/contract.ts``, and the terms into ``widgets/test/glossary.ts`` for
-the tests of the page, which has them from the kernel. A test compares both.
+``python -m rtlab.view.contract`` writes ``widgets/src/contract.ts``, and the terms into ``widgets/test/glossary.ts``,
+for tests of the page, which has them from the kernel. A test compares both.
 """
 
 from __future__ import annotations

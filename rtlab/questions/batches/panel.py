@@ -106,6 +106,7 @@ BATCHES = Question(
     label="Batch sizes",
     title="Batch sizes",
     lead=_LEAD,
+    told="How rate and latency follow the size of the batch.",
     noun=swept,
     drawn=batches,
 )

@@ -114,6 +114,7 @@ BISECTION = Question(
     label="What changed",
     title="What changed, and the smallest part that shows it",
     lead=_LEAD,
+    told="Which nodes share their layers otherwise, and the smallest part that shows it.",
     noun=told,
     drawn=bisection,
     each=True,

@@ -201,6 +201,7 @@ DIAGNOSIS = Question(
     label="Why",
     title="Where did the accuracy go?",
     lead=_LEAD,
+    told="The causes that accuracy was lost to, with their evidence and a repair.",
     noun=found,
     drawn=diagnosed,
 )

@@ -200,6 +200,7 @@ FORMULATIONS = Question(
     label="Formulations",
     title=_TITLE,
     lead=_LEAD,
+    told="Every way to compute a layer, and how long each takes.",
     noun=told,
     drawn=formulations,
 )

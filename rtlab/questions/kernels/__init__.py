@@ -69,5 +69,6 @@ KERNELS = Question(
     label="Kernels",
     title="Kernels",
     lead="One kernel may compute many layers. Those at the top are worth another tactic, precision or shape.",
+    told="Which kernels run how many layers, and what they take together.",
     noun=lambda scene: of(scene.result),
 )

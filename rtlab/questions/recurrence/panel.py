@@ -296,6 +296,7 @@ RECURRENCE = Question(
     label="Recurrence",
     title=TITLE,
     lead=LEAD,
+    told="The products and steps of a recurrence, and the kernels that run them.",
     noun=told,
     drawn=recurrence,
     concerns=recurrent,

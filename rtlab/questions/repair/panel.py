@@ -114,6 +114,7 @@ REPAIR = Question(
     label="Repair",
     title="What gives the accuracy back?",
     lead=_LEAD,
+    told="What brings the score back, and what it costs in time.",
     noun=found,
     drawn=repaired,
 )

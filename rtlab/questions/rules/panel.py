@@ -14,5 +14,6 @@ RULES = Question(
         "Small graphs with one fusion each, built by this compiler, beside what TensorRT's documentation says of them. "
         "A rule that holds in a small graph may still be spoilt by what stands around it in a model."
     ),
+    told="Which fusions this compiler makes of small graphs, beside what is documented.",
     noun=lambda scene: of(scene.result.engine),
 )

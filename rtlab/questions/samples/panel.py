@@ -183,6 +183,7 @@ SAMPLES = Question(
     label="Inferences",
     title="Whole inferences",
     lead=_LEAD,
+    told="The time of every inference, and which of them stand apart.",
     noun=told,
     drawn=samples,
 )

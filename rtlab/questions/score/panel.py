@@ -234,6 +234,7 @@ SCORE = Question(
     label="Task",
     title="Score on the task",
     lead="How far the score may lie from that of all such samples, and which samples are right in one variant alone.",
+    told="The score with its interval, and the samples that are right in one variant alone.",
     noun=scored,
     drawn=drawn,
 )

@@ -104,6 +104,7 @@ SENSITIVITY = Question(
     label="Who is guilty",
     title="Who is guilty",
     lead=_LEAD,
+    told="Which nodes, or places that round, change the outputs most.",
     noun=guilty,
     drawn=sensitivity,
 )

@@ -235,6 +235,7 @@ VARIANTS = Question(
     label="Variants",
     title="Variants side by side",
     lead=_LEAD,
+    told="All variants in one table, and others to build from this one.",
     noun=told,
     drawn=variants,
     each=True,
