@@ -58,6 +58,7 @@ export function SlideShow({ explorer }: { explorer: ExplorerState }) {
         type="button"
         class="rt-field"
         data-control="contents"
+        title="The steps of this report's presentation, to go to one of them"
         aria-expanded={presenting.listing.value}
         onClick={() => {
           presenting.listing.value = !presenting.listing.value;
