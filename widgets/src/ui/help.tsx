@@ -33,7 +33,11 @@ const NAMES = Object.keys(PARTS) as Part[];
 export function Help({ explorer }: { explorer: ExplorerState }) {
   const close = useRef<HTMLButtonElement>(null);
   const [part, setPart] = useState<Part>("keys");
-  useEffect(() => close.current?.focus(), []);
+  // All of it is seen, not only the button that takes the keys.
+  useEffect(() => {
+    close.current?.focus({ preventScroll: true });
+    close.current?.closest(".rt-card")?.scrollIntoView({ block: "nearest", behavior: "instant" });
+  }, []);
   return (
     <div class="rt-veil rt-whole">
       <div class="rt-card rt-help" role="dialog" aria-label="Help" data-control="help-card">
