@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 from rtlab import backends, questions, report
+from rtlab.backends.files import build
 from rtlab.backends.roles import advice
 from rtlab.core.answers import kept
 from rtlab.core.facts import Facts, Ranked, Score
@@ -33,6 +34,7 @@ from rtlab.questions.scene import Scene
 from rtlab.questions.variants.variations import offered
 from rtlab.session import Session
 from rtlab.session.recorded import gathered, pasted
+from rtlab.session.recorded import source as recorded_source
 from rtlab.view.layers import layers_json
 from rtlab.view.table import study_html
 
@@ -229,6 +231,25 @@ class Study(Session[Result]):
                 f"Build it where a GPU is, with {advice(lambda c: c.opens)}."
             )
         return write(path, engine.plan, what="the engine", model=self.model)
+
+    def save_build(self, name: str, path: str | Path) -> Path:
+        """Write the build of a variant as one file of JSON, for ``read`` on a machine that has no builder.
+
+        It holds the layers, what else the compiler told, and the structure of the model, so that it opens alone. No
+        weights go along: names, shapes, single numbers, and integers that decide about shapes do.
+
+        Raises:
+            VariantError: the variant is not built.
+            RtlabError: the file cannot be written, or is the one that the model was read from.
+        """
+        facts = self.facts_of(name)
+        content = build.of(
+            facts.engine,
+            words=facts.variant.id,
+            source=self.model if self.model.nodes else None,
+            graph=facts.prepared.model,
+        )
+        return write(path, content, what="the build", model=self.model)
 
     def difference(self, first: str, second: str, *, gpu: str | Peaks | None = None) -> Difference:
         """Where the time went from one variant to another, by groups of ONNX nodes.
@@ -456,7 +477,7 @@ def read(
         if source is not None and onnx_file is not None and source is not onnx_file:
             found["model"] = onnx_file
         if source is None:
-            source = absent()
+            source = recorded_source(found) or absent()
         elif not isinstance(source, Model):
             source = load(source, weights=False)
         study = Study(source)

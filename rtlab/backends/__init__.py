@@ -108,7 +108,7 @@ def get(name: str) -> Backend:
 
     if isinstance(name, str) and name.startswith(f"{compilers.BACKEND}:"):
         found = compilers.named(name.partition(":")[2])
-        return registry()[found.backend] if found.own else _of(found)
+        return registry()[compilers.BACKEND] if found.backend == compilers.BACKEND else _of(found)
     if isinstance(name, str) and name.startswith(providers.PREFIX):
         return _on(providers.named(name.removeprefix(providers.PREFIX)).short)
     try:
@@ -143,7 +143,7 @@ def available() -> Mapping[str, Availability]:
     from rtlab.backends import compilers, providers
 
     table = {name: backend.availability() for name, backend in registry().items()}
-    table |= {c.backend: _of(c).availability() for c in compilers.known() if not c.own}
+    table |= {c.backend: _of(c).availability() for c in compilers.known() if c.backend not in table}
     for provider in (*providers.here(), *providers.elsewhere()):
         backend = _on(provider.short)
         table[backend.name] = backend.availability()

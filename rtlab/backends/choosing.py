@@ -5,8 +5,9 @@ from __future__ import annotations
 from rtlab import backends
 from rtlab.backends import compilers
 from rtlab.backends.roles import able, advice, role
+from rtlab.core.model import Model
 from rtlab.core.phrases import quoted
-from rtlab.core.protocols import Backend, Reader
+from rtlab.core.protocols import Backend, Reader, Recaller
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import Unavailable, VariantError
 
@@ -14,6 +15,12 @@ from rtlab.errors import Unavailable, VariantError
 _DEFAULT_SM = "sm86"
 #: What reads the files that people have, when nobody says.
 _READER = "trtexec"
+#: What is missing where no TensorRT builder is, and how to get it.
+ELSEWHERE = (
+    "no TensorRT builder is installed here, and nobody recorded builds of this model. TensorRT-RTX has wheels for "
+    'x86-64 Linux and Windows only. Choose target="cpu" for the graph that ONNX Runtime makes here, or record a build '
+    "where the builder is, with rtlab inspect MODEL --save build.json, and read it here: rtlab read build.json."
+)
 
 
 def default_target(builder: str) -> str:
@@ -43,12 +50,30 @@ def check_capable(builder: str, variant: Variant) -> None:
         )
 
 
-def usual_builder() -> str:
-    """The backend that an engine for a GPU is built with when nobody says which; where none is, what stands in."""
+def usual_builder(model: Model | None = None) -> str:
+    """The backend that an engine for a GPU is built with when nobody says which; where none is, what stands in.
+
+    Where no compiler is here, it is the one whose builds of the model were recorded.
+    """
     for name in able(lambda c: c.builds and not c.maker.predicts and any(t.sm for t in c.targets)):
-        if backends.get(name).availability().ok:
+        if usable(name, model):
             return name
     return "onnxruntime"
+
+
+def usable(name: str, model: Model | None) -> bool:
+    """Whether a builder works here, or recorded builds of a model are here in its place."""
+    found = backends.get(name)
+    return found.availability().ok or bool(recalled(name, model))
+
+
+def recalled(name: str, model: Model | None) -> tuple[str, ...]:
+    """The releases of a builder that is not here whose builds of a model are, the newest first."""
+    found = backends.get(name)
+    if model is None or found.availability().ok or not found.capabilities().recalls:
+        return ()
+    recaller: Recaller = role(name, "recalls", "show recorded builds")
+    return recaller.recalled(model)
 
 
 def predicting() -> tuple[str, ...]:
@@ -85,9 +110,14 @@ def reader_for(backend: str | Backend | None) -> Reader:
 
 
 def builder_for(
-    backend: str | Backend | None, target: str | Target | None, compiler: str | None = None
+    backend: str | Backend | None,
+    target: str | Target | None,
+    compiler: str | None = None,
+    model: Model | None = None,
 ) -> str:
     """The backend that is asked for, or the best one for a target; ``compiler`` is a release, such as ``1.5``.
+
+    A compiler that is not here is taken where recorded builds of ``model`` are.
 
     Raises:
         Unavailable: it is missing, or there is none.
@@ -101,9 +131,9 @@ def builder_for(
                 f'Cannot build with compiler "{compiler}" and backend "{name}": it is a release of another backend. '
                 f'Leave the backend out, or choose backend="{release.backend}" alone.'
             )
-        return _asked(release.backend)
+        return _asked(release.backend, model)
     if backend is not None:
-        return _asked(backend if isinstance(backend, str) else backends.register(backend))
+        return _asked(backend if isinstance(backend, str) else backends.register(backend), model)
     if str(target) == "cpu":
         return "onnxruntime"
     builders = {
@@ -111,7 +141,7 @@ def builder_for(
         for name, candidate in backends.registry().items()
         if candidate.capabilities().builds
         and not candidate.capabilities().maker.predicts
-        and candidate.availability().ok
+        and usable(name, model)
     }
     gpus = {name: targets for name, targets in builders.items() if any(t.sm for t in targets)}
     # Where none compiles for the target, the first says for what it does.
@@ -121,18 +151,15 @@ def builder_for(
     if gpus:
         return next(iter(gpus))
     if target is not None:
-        raise Unavailable(
-            f'Cannot build for target "{target}": no TensorRT builder is installed here. '
-            'Choose target="cpu", or see rtlab.available().'
-        )
+        raise Unavailable(f'Cannot build for target "{target}": {ELSEWHERE}')
     return "onnxruntime"
 
 
-def _asked(backend: str) -> str:
+def _asked(backend: str, model: Model | None) -> str:
     """The builder of this name, by its own spelling; what it lacks is told before any work begins."""
     found = backends.get(backend)
     here, capable = found.availability(), found.capabilities()
-    if not here.ok:
+    if not here.ok and not recalled(backend, model):
         raise Unavailable(f'Backend "{backend}" cannot build: {here.reason}')
     if not capable.builds:
         raise Unavailable(

@@ -51,17 +51,24 @@ class Compiler:
     Attributes:
         version: Its version in full.
         backend: What ``Study.add(backend=...)`` takes.
-        path: The folder that goes on a child's path; None for the environment's own.
+        path: The folder that goes on a child's path; None for the environment's own, and for a recorded one.
+        recorded: Whether it is not here, and only builds are that somebody recorded with it.
     """
 
     version: str
     backend: str
     path: Path | None = None
+    recorded: bool = False
 
     @property
     def own(self) -> bool:
         """Whether it is the environment's own."""
-        return self.path is None
+        return self.path is None and not self.recorded
+
+    @property
+    def words(self) -> str:
+        """What it is here: the environment's own, added, or recorded builds only."""
+        return "recorded builds only" if self.recorded else "the environment's own" if self.own else "added"
 
     @property
     def title(self) -> str:
@@ -76,6 +83,8 @@ class Compiler:
         """The folder that it lies in."""
         if self.path is not None:
             return str(self.path)
+        if self.recorded:
+            return ""
         spec = importlib.util.find_spec(_OWN)
         return str(Path(spec.origin).parents[1]) if spec is not None and spec.origin else ""
 
@@ -86,6 +95,8 @@ class Compiler:
 
         if self.path is not None:
             return size(self.path)
+        if self.recorded:
+            return 0
         return sum(size(Path(self.where) / part) for part in (_OWN, BINDING, f"{_OWN}_libs"))
 
     def tried(self, progress: Progress | None = None) -> Started:
@@ -93,6 +104,10 @@ class Compiler:
         from rtlab.backends.live import child, compiler
 
         doing = f'Cannot use compiler "{self.version}"'
+        if self.recorded:
+            return Started(
+                f"{doing}: it is not installed. Builds of the samples that were recorded with it are shown."
+            )
         path = () if self.path is None else (str(self.path),)
         try:
             found, routes = child.call(
@@ -134,10 +149,15 @@ def folder() -> Path:
 
 
 def known() -> tuple[Compiler, ...]:
-    """The compilers that are here, the oldest release first; the environment's own among them."""
-    here = [_own()] if importlib.util.find_spec(_OWN) is not None else []
+    """The compilers that are here, the oldest release first; the environment's own among them.
+
+    Where that is not installed, those are too whose recorded builds rtlab brings along.
+    """
+    own = importlib.util.find_spec(_OWN) is not None
+    here = [_own()] if own else []
     with contextlib.suppress(OSError):
         here += [_added(p) for p in folder().iterdir() if _VERSION.fullmatch(p.name) and p.is_dir()]
+    here += [] if own else _recorded()
     versions = dict[str, Compiler]()
     for one in here:
         versions.setdefault(one.version, one)
@@ -182,10 +202,9 @@ def add(version: str, *, source: str | Path | None = None, progress: Progress | 
         Cancelled: ``progress`` asked to stop.
     """
     version = _version(version, "add")
-    try:
-        return named(version)
-    except Unavailable:
-        pass
+    with contextlib.suppress(Unavailable):
+        if not (here := named(version)).recorded:
+            return here
     doing = f'Cannot add compiler "{version}"'
     place = folder()
     try:
@@ -248,6 +267,11 @@ def remove(version: str) -> Compiler:
         RtlabError: its folder cannot be removed.
     """
     found = named(version)
+    if found.recorded:
+        raise VariantError(
+            f'Cannot remove compiler "{version}": it is not installed, and its recorded builds are a part of rtlab. '
+            "Choose an added one: rtlab compilers list."
+        )
     if found.path is None:
         raise VariantError(
             f'Cannot remove compiler "{version}": {found.version} is the environment\'s own, which pip installed. '
@@ -343,6 +367,14 @@ def _own() -> Compiler:
     return Compiler(installed(_OWN), BACKEND)
 
 
+def _recorded() -> list[Compiler]:
+    """The newest release whose builds were recorded is what the backend itself shows."""
+    from rtlab.backends import recorded
+
+    releases = recorded.releases()
+    return [Compiler(r, f"{BACKEND}:{r}" if i else BACKEND, recorded=True) for i, r in enumerate(releases)]
+
+
 def _added(path: Path) -> Compiler:
     return Compiler(path.name, f"{BACKEND}:{path.name}", path)
 
@@ -379,5 +411,5 @@ def releases(backend: str) -> Sequence[Compiler]:
 
 
 def added(backend: str | None) -> str | None:
-    """The name of a backend that is an added release; None of any other."""
-    return next((c.backend for c in known() if c.backend == backend and not c.own), None) if backend else None
+    """The name of a backend that is a release beside the usual one; None of any other."""
+    return next((c.backend for c in known() if c.backend == backend != BACKEND), None) if backend else None

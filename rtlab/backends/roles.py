@@ -19,6 +19,7 @@ _INSTEAD = {
     "forces": "it remembers no tactics that could be edited",
     "explains": "what its engines are has to be found out by experiment",
     "reads": "it reads no files",
+    "recalls": "no builds were recorded for it",
 }
 
 

@@ -12,12 +12,13 @@ import importlib.util
 import platform
 import re
 
-from rtlab.backends import compilers, makers
+from rtlab.backends import compilers, makers, recorded
 from rtlab.backends.files import inspector
 from rtlab.backends.live import building
 from rtlab.backends.live.running import EngineRunner
 from rtlab.backends.log import verbose
 from rtlab.core.engine import Engine, Layer
+from rtlab.core.model import Model
 from rtlab.core.phrases import quoted
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
 from rtlab.core.variant import KNOWN_TARGETS, Target
@@ -40,12 +41,16 @@ class TensorRTRTX(EngineRunner):
         super().__init__()
         self._release = release
         if release is not None and release.path is not None:
-            self.name, self.binding, self.path = release.backend, compilers.BINDING, (str(release.path),)
+            self.binding, self.path = compilers.BINDING, (str(release.path),)
+        if release is not None and not release.own:
+            self.name = release.backend
 
     def availability(self) -> Availability:
         """Look for the package without importing it."""
         if self._release is not None:
             release = self._release
+            if release.recorded:
+                return Availability(ok=False, reason=_missing(f"tensorrt-rtx=={release.version}"))
             gone = release.path is not None and not release.path.is_dir()
             reason = (
                 f'compiler "{release.version}" was removed. Run rtlab compilers add {release.version}, or choose '
@@ -57,13 +62,7 @@ class TensorRTRTX(EngineRunner):
                 else Availability(ok=True, version=release.version)
             )
         if importlib.util.find_spec("tensorrt_rtx") is None:
-            wheels = "wheels exist for x86-64 Linux and Windows only"
-            here = f"{platform.system()} {platform.machine()}"
-            return Availability(
-                ok=False,
-                reason=f'package "tensorrt-rtx" is not installed ({wheels}; this is {here}). '
-                'Run pip install tensorrt-rtx there, or choose backend="onnxruntime".',
-            )
+            return Availability(ok=False, reason=_missing("tensorrt-rtx"))
         return Availability(ok=True, version=building.installed("tensorrt_rtx"))
 
     def capabilities(self) -> Capabilities:
@@ -72,21 +71,36 @@ class TensorRTRTX(EngineRunner):
         It compiles every precision that the target has: ``Target.refusal`` tells which has not.
         """
         targets = [Target(t) for t in KNOWN_TARGETS if t != "sm75"]
-        return self._able(targets, runs=self.device is not None)
+        able = self._able(targets, runs=self.device is not None)
+        return dataclasses.replace(able, runs=False, recalls=True) if self._recalling else able
+
+    @property
+    def _recalling(self) -> bool:
+        """Whether recorded builds are all that there is of this compiler."""
+        if self._release is not None:
+            return self._release.recorded
+        return importlib.util.find_spec("tensorrt_rtx") is None and bool(recorded.releases())
+
+    def recalled(self, model: Model) -> tuple[str, ...]:
+        """The releases whose builds of a model are here, the newest first; of a release itself alone."""
+        mine = None if self._release is None else self._release.version
+        return tuple(r for r in recorded.releases(model) if mine in {None, r})
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
-        """Compile in a child process and read the layers from its log.
+        """Compile in a child process and read the layers from its log; where the package is missing, recall a build.
 
         Raises:
-            Unavailable: the package is missing.
+            Unavailable: the package is missing, and nobody recorded this build.
             VariantError: the target is not a compute capability, or an option does not exist or fit.
             BuildError: the parser or builder refuses, crashes or passes a limit.
             Cancelled: ``progress`` asked to stop.
         """
         here = self.availability()
+        variant = request.variant
+        if self._recalling:
+            return self._recall(request)
         if not here.ok:
             raise Unavailable(f'Backend "{self.name}" cannot build: {here.reason}')
-        variant = request.variant
         if variant.target.sm is None:
             raise VariantError(
                 f'Backend "{self.name}" cannot build for target "{variant.target}": it compiles for RTX cards. '
@@ -109,6 +123,24 @@ class TensorRTRTX(EngineRunner):
         except (ReadError, RunError, Unavailable) as error:
             # What was compiled is worth showing even where it cannot be loaded.
             return dataclasses.replace(listed, notes=(*listed.notes, f"not loaded: {error}"))
+
+    def _recall(self, request: BuildRequest) -> Engine:
+        """The recorded engine of a request.
+
+        Raises:
+            Unavailable: nobody recorded it.
+            BuildError: the compiler refused it when it was recorded.
+        """
+        releases = recorded.releases() if self._release is None else (self._release.version,)
+        found = recorded.find(request, releases[0])
+        if found is None:
+            variant = request.variant
+            raise Unavailable(
+                f'Backend "{self.name}" cannot build "{variant.name}" of "{request.model.name}" for {variant.target}: '
+                f"this build is none of those recorded with {self.product} {releases[0]} that rtlab brings along, and "
+                f"{self.availability().reason}"
+            )
+        return dataclasses.replace(found, backend=self.name)
 
     def _listed(self, plan: building.BuiltPlan, target: Target) -> Engine:
         """The engine as the build's log lists it."""
@@ -135,6 +167,17 @@ class TensorRTRTX(EngineRunner):
             profiles=plan.profiles,
             maker=self.maker,
         )
+
+
+def _missing(package: str) -> str:
+    """That a package is not here, and what to do."""
+    wheels = "wheels exist for x86-64 Linux and Windows only"
+    here = f"{platform.system()} {platform.machine()}"
+    return (
+        f'package "{package}" is not installed ({wheels}; this is {here}). Run pip install {package} there, or '
+        'choose backend="onnxruntime", or open a recording: rtlab inspect MODEL --save build.json where it is '
+        "installed, rtlab read build.json here."
+    )
 
 
 def _first_profile(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:

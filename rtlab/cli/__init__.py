@@ -93,8 +93,11 @@ def _inspect(given: argparse.Namespace) -> int:
         # What a score is compared with.
         study.add("fp32", target=given.target, backend=given.backend, compiler=given.compiler)
     study.run(compare=not given.no_run, budget_s=given.budget)
+    saved = None if given.save is None else study.save_build(given.precision, given.save)
     if not _told(given, study, given.precision):
         printing.variant(study[given.precision], study)
+        if saved is not None:
+            print(f"wrote {saved}; it has no weights, and opens anywhere with rtlab read {saved.name}")
     return 0
 
 

@@ -19,6 +19,7 @@ FILES = {
     "output": "trtexec --exportOutput",
     "metadata": "device and version, as NVIDIA's trex writes them",
     "cache": "the calibration cache that it was built with",
+    "build": "a recorded build: rtlab inspect MODEL --save",
 }
 _PRECISIONS = "fp32, tf32, fp16, bf16, int8, fp8, int4 or fp4"
 
@@ -41,9 +42,11 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
 
     look = commands.add_parser("inspect", help="build one variant of a model and list its layers")
     look.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
-    _answer_arguments(look)
-    _model_arguments(look)
-    _build_arguments(look)
+    look.add_argument(
+        "--save", default=None, metavar="B.json", help="also write the build, to read it anywhere"
+    )
+    for more in (_answer_arguments, _model_arguments, _build_arguments):
+        more(look)
 
     heard = commands.add_parser("read", help="read an engine that another machine built, and judge it")
     heard.add_argument(

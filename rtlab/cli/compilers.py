@@ -46,13 +46,14 @@ def _added(given: argparse.Namespace) -> str:
 def _list(given: argparse.Namespace) -> int:
     from rtlab.backends import compilers
 
-    rows = [_row(c) for c in compilers.known()]
+    known = compilers.known()
+    rows = [_row(c) for c in known]
     if given.json:
         print(json.dumps({"folder": str(compilers.folder()), "compilers": rows}))
         return 0
-    for row in rows:
+    for compiler, row in zip(known, rows, strict=True):
         works = row["refusal"] or f"works, {_routes(row['routes'])}"
-        own = " (the environment's own)" if row["own"] else ""
+        own = f" ({compiler.words})" if compiler.path is None else ""
         print(f"{row['version']:<12} {_size(row['bytes']):>7}  {works}{own}  {row['where']}")
     if not rows:
         print("none: add one with rtlab compilers add 1.7")
@@ -71,6 +72,7 @@ def _row(compiler: Compiler) -> dict[str, object]:
         "version": compiler.version,
         "backend": compiler.backend,
         "own": compiler.own,
+        "recorded": compiler.recorded,
         "where": compiler.where,
         "bytes": compiler.nbytes,
         "refusal": tried.refusal,

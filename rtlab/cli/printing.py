@@ -39,8 +39,8 @@ def variant(result: Result, study: Study) -> None:
         shown = f"; {known.nodes} of {known.all_nodes} nodes are in a layer, {known.explained} more explained"
         print(f"read: {engine.title}{shown if study.model.nodes and engine.layers else ''}")
     else:
-        made = "predicted" if engine.maker.predicts else "compiled"
-        print(f"{made}: {engine.title}; building it took {engine.seconds:.2g} s (measured here)")
+        where = "reported" if engine.recorded else "measured here"
+        print(f"{engine.provenance}; building it took {engine.seconds:.2g} s ({where})")
     _print_times(result)
     if result.score:
         from rtlab import questions

@@ -117,7 +117,8 @@ class Engine(Noun):
     GPU of an engine from elsewhere, empty where its files do not tell. ``profiles`` gives the bounds of each dynamic
     input by optimization profile, where they are told. ``calibration`` is the text of the calibration cache that
     TensorRT's own calibrator used or made, empty where it had no part in the build. ``maker`` tells what holds of all
-    engines of its compiler.
+    engines of its compiler. ``recorded`` says that it was not built here: the build was recorded where its compiler is,
+    and ``seconds`` and ``built`` are those of that build.
     """
 
     backend: str
@@ -139,14 +140,28 @@ class Engine(Noun):
     profiles: tuple[tuple[tuple[str, Shapes], ...], ...] = ()
     calibration: str = dataclasses.field(default="", repr=False)
     maker: Maker = dataclasses.field(default_factory=Maker, repr=False)
+    recorded: bool = False
 
     def __repr__(self) -> str:
         return f"<Engine {self.backend} {self.version} {self.target}: {len(self.layers)} layers>"
 
     @property
     def title(self) -> str:
-        """Compiler, version and target: what every picture of this engine must say."""
-        return f"{self.compiler} {self.version or '(version not told)'} · {self.place}"
+        """Compiler, version, target, and when it was recorded: what every picture of this engine must say."""
+        when = f", recorded {self.date}" if self.recorded else ""
+        return f"{self.compiler} {self.version or '(version not told)'}{when} · {self.place}"
+
+    @property
+    def date(self) -> str:
+        """The day on which it was built, as far as that is known."""
+        return f"{self.built:%Y-%m-%d}" if self.built else "some day"
+
+    @property
+    def provenance(self) -> str:
+        """How it was made, and all that ``title`` says: ``compiled: ...``, or ``recorded with ... on ...``."""
+        if self.recorded:
+            return f"recorded with {self.compiler} {self.version} on {self.date} · {self.place}"
+        return f"{'predicted' if self.maker.predicts else 'compiled'}: {self.title}"
 
     @property
     def compiler(self) -> str:

@@ -31,6 +31,7 @@ from rtlab.core.phrases import quoted
 from rtlab.core.places import Place, Scope, scopes
 from rtlab.core.sizes import Sizes
 from rtlab.core.stamp import Stamp, stamp
+from rtlab.core.structure import structure
 from rtlab.core.value import Value, shape_text
 from rtlab.errors import ModelError, boundary
 
@@ -179,6 +180,12 @@ class Model:
         work = hashlib.sha256(self.bytes())
         work.update(repr(sorted(self.shapes.items())).encode())
         return work.hexdigest()
+
+    @functools.cached_property
+    def structure(self) -> str:
+        """SHA-256 of what a compiler's layers follow from: the graph, and not the numbers of its weights."""
+        ends = ([self.values[n] for n in names] for names in (self.inputs, self.outputs))
+        return structure(self.ir, self.shapes, *ends)
 
     def proto(self, *, static: bool = False) -> onnx.ModelProto:
         """The model as a new ``ModelProto`` with all weights inside.

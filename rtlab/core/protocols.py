@@ -49,6 +49,7 @@ __all__ = [
     "Profile",
     "Progress",
     "Reader",
+    "Recaller",
     "Recording",
     "Ruled",
     "Runner",
@@ -128,6 +129,7 @@ class Capabilities:
         counts: Whether it is a ``Counter``.
         forces: Whether it is a ``Tuner``.
         explains: Whether it is an ``Explainer``.
+        recalls: Whether it is a ``Recaller``: its compiler is not here, and recorded builds are.
         times: What ``profile`` times: each of the ``layers`` beside whole inferences, or ``inferences`` only.
         emulates: Whether it lacks arithmetic for some precisions that it compiles, so that a variant's values are
             those of ``Prepared.emulation`` at level ``basic``, and only its times are those of its engine.
@@ -146,6 +148,7 @@ class Capabilities:
     counts: bool = False
     forces: bool = False
     explains: bool = False
+    recalls: bool = False
     times: Literal["layers", "inferences"] = "layers"
     emulates: bool = False
     local: Target | None = None
@@ -347,6 +350,18 @@ class Explainer(Protocol):
 
 
 @runtime_checkable
+class Recaller(Protocol):
+    """Shows builds that were recorded where its compiler is, in the place of those that it cannot make here.
+
+    Its ``build`` gives the recorded engine of a request, which says so (``Engine.recorded``), and raises
+    ``Unavailable`` where there is none.
+    """
+
+    def recalled(self, model: Model) -> tuple[str, ...]:
+        """The releases of the compiler whose builds of a model are here, the newest first."""
+
+
+@runtime_checkable
 class Reader(Protocol):
     """Reads what another machine wrote."""
 
@@ -389,6 +404,7 @@ ROLES: Mapping[str, type] = {
     "counts": Counter,
     "forces": Tuner,
     "explains": Explainer,
+    "recalls": Recaller,
     "reads": Reader,
 }
 

@@ -13,6 +13,7 @@ import numpy as np
 from rtlab.core.answers import Noun
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
+from rtlab.core.model import Model
 from rtlab.errors import RunError
 
 if TYPE_CHECKING:
@@ -135,7 +136,9 @@ class Recording:
     """What files of another machine tell of one engine.
 
     ``outputs`` are tensors of one inference, such as ``trtexec --exportOutput`` writes, and ``reference`` those of a
-    second runner on the same inputs, where the file has them; both None where there are none.
+    second runner on the same inputs, where the file has them; both None where there are none. ``source`` is the model
+    that was built, without its weights, where the files hold it, and ``structure`` what ``Model.structure`` was of it;
+    ``graph`` is what the compiler was given in its place, None where that was ``source`` itself.
     """
 
     engine: Engine
@@ -143,3 +146,6 @@ class Recording:
     log: BuildLog | None = None
     outputs: Outputs | None = None
     reference: Outputs | None = None
+    source: Model | None = None
+    graph: Model | None = None
+    structure: str = ""

@@ -16,7 +16,7 @@ from rtlab.core.phrases import many
 from rtlab.core.protocols import Builder, BuildRequest
 from rtlab.core.schema import Origin
 from rtlab.core.variant import Variant
-from rtlab.errors import BuildError, ModelError
+from rtlab.errors import BuildError, ModelError, Unavailable
 from rtlab.experiments.experiment import Allowance, Rig
 from rtlab.experiments.why import cutting
 from rtlab.experiments.why.oracle import Under, built
@@ -80,6 +80,7 @@ class _Bisecting:
         self.began = time.monotonic()
         self.asked = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
         self.budget = _budget(rig.allowance)
+        self.lacking = ""
 
     def records(self) -> Iterator[Bisection]:
         one, two = self.sides
@@ -98,11 +99,14 @@ class _Bisecting:
             return
         self.rig.phase("Looking for the smallest parts", len(found))
         for at, change in enumerate(self.rig.each(list(found), _DOING)):
-            found[at] = self._shown(change)
+            try:
+                found[at] = self._shown(change)
+            except Unavailable as error:
+                self.lacking = f" Not every part can be built here. {error}"
             self.rig.advance()
             # What the budget ended in the middle has not been looked for.
             looked = found[at].shown is not None or not self.rig.over
-            yield self._record(found, self._told(changes), left=len(found) - at - looked)
+            yield self._record(found, self._told(changes) + self.lacking, left=len(found) - at - looked)
 
     def _told(self, found: Changes) -> str:
         one, two = self.sides

@@ -20,7 +20,7 @@ from rtlab.core.task import Predictions, Task
 from rtlab.core.treatment import TreatmentKind
 from rtlab.core.uncertainty import paired
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
-from rtlab.errors import BuildError, CalibrationError, VariantError
+from rtlab.errors import BuildError, CalibrationError, Unavailable, VariantError
 from rtlab.experiments.experiment import Rig
 from rtlab.experiments.sizing import batch_size
 from rtlab.questions.diagnosis.cures import SCALED, Cure, anew, cure, kept_high, mends, scales_apart
@@ -363,7 +363,7 @@ class _Repairing:
         ready = self._ready(candidate.variant)
         try:
             engine = builder.build(BuildRequest(ready.model, candidate.variant, several=True), Silent())
-        except (BuildError, VariantError):
+        except (BuildError, VariantError, Unavailable):
             return None
         made = dataclasses.replace(
             facts, variant=candidate.variant, prepared=Prepared(ready.model, ready.model), engine=engine

@@ -39,7 +39,7 @@ class Explorer(Opening):
     ) -> None:
         super().__init__("explorer.js", study, baseline=baseline or "", height=height or 0)
         first = next((v for n, v in study.variants.items() if not self._is_recorded(n)), None)
-        self.choice = offer.choice(study.model, first or offer.start())
+        self.choice = offer.choice(study.model, first or offer.start(study.model))
         self._open()
         study.views.add(self)
         self.observe(self._chosen, "choice")

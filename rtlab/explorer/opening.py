@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rtlab.backends.files import recognise
+from rtlab.backends.files import build, recognise
 from rtlab.core import model as _model
 from rtlab.core import scratch
 from rtlab.core.data import samples_of
@@ -154,10 +154,16 @@ class Opening(Choosing):
                 return
             # A study stands above this row; the one at hand knows how to make another.
             study = type(study)(_model.load(content, name=source.stem, weights=False), limits=study.limits)
+        elif "build" in found:
+            # A recording is opened on the model that it is of, unless that is the one on screen.
+            whole = build.read(found["build"])
+            if whole.source is not None and whole.structure != study.model.structure:
+                study = type(study)(whole.source, limits=study.limits)
         title = _unused(name or _title(found), study.variants)
         study.read(title, **{**found, **given})
         if study is not self.study:
             self._exchange(study)
+            self.choice = offer.choice(study.model, offer.start(study.model))
             self._open()
         if arrays:
             self.study.use(samples_of(arrays[0], self.study.model))
@@ -198,7 +204,7 @@ class Opening(Choosing):
     def _adopt(self, study: Session[Any], progress: Reporting, chosen: dict[str, Any] | None = None) -> None:
         """Show another study, and build its first variant: the one that was chosen, or fp32."""
         self._exchange(study)
-        first = offer.choice(study.model, offer.start())
+        first = offer.choice(study.model, offer.start(study.model))
         # Pins and pruning name nodes, which another model may not have.
         kept = ("precision", "calibrator", "target", "weights")
         self.choice = {**first, **({k: chosen[k] for k in kept} if chosen else {})}
@@ -264,7 +270,7 @@ class Opening(Choosing):
 
 def _title(files: collections.abc.Mapping[str, Path]) -> str:
     """A name for an engine, after the file that describes it."""
-    told = next((files[k] for k in ("layers", "archive", "log", "ort_model") if k in files), None)
+    told = next((files[k] for k in ("build", "layers", "archive", "log", "ort_model") if k in files), None)
     words = re.sub(r"[._\s]+", " ", told.stem) if told else ""
     return " ".join(_PLAIN_WORDS.sub("", words).split()) or "engine"
 

@@ -297,7 +297,7 @@ class Showing(Working):
             self.controls = dict(offer.controls(study.model, self.choice))
             self.status = [dict(s) for s in chrome.status(study, state.variant)]
             self.data = dict(chrome.data_state(study))
-            self.notice = offer.notice()
+            self.notice = offer.notice(self.study.model)
 
     def _put(self, state: ViewState) -> None:
         self._ours = {"variant": state.variant, "baseline": state.baseline, "compared": state.compared}

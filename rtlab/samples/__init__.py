@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rtlab.core.brought import brought
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
 from rtlab.core.model import load as load_model
@@ -156,10 +157,9 @@ def which(model: Model) -> str:
 
 
 def _folder() -> Path:
+    if (folder := brought("sample_models")) is not None:
+        return folder
     package = Path(__file__).parents[1]
-    for folder in (package / "_share" / "sample_models", package.parent / "sample_models"):
-        if folder.is_dir():
-            return folder
     raise ModelError(
         f'Cannot find the sample models: neither "{package}" nor its parent holds them. '
         'Install rtlab again with pip install --force-reinstall "rtlab", or run from a checkout.'

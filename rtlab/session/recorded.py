@@ -12,7 +12,7 @@ import numpy as np
 
 from rtlab import questions
 from rtlab.backends.choosing import reader_for
-from rtlab.backends.files import recognise
+from rtlab.backends.files import build, recognise
 from rtlab.backends.reference import evaluator, reference
 from rtlab.core import scratch
 from rtlab.core.arrays import Batch
@@ -119,8 +119,8 @@ def recorded(
             f'Cannot read "{name}": {f"{had} describes no engine" if had else "no file is given"}. '
             'Give layers="layers.json" from trtexec --exportLayerInfo, or log= with a verbose build log.'
         )
-    built = load(files["model"], weights=False) if "model" in files else model
     found = reader_for(backend).read(told, select=profile)
+    built = load(files["model"], weights=False) if "model" in files else found.graph or model
     return result(model, built, name, found, inputs=inputs, cache=files.get("cache"))
 
 
@@ -138,7 +138,9 @@ def result(
     scales = CalibrationCache.read(cache).scales() if cache else {}
     errors, said = _errors(model, found, inputs)
     times = _timing.timing(found.profile, engine) if found.profile else None
-    doubts = tuple(filter(None, (said, _other_times(times), _STRUCTURE * model.weightless)))
+    doubts = tuple(
+        filter(None, (said, _other_times(times), _other_graph(model, found), _STRUCTURE * model.weightless))
+    )
     if doubts:
         engine = dataclasses.replace(engine, notes=(*engine.notes, *doubts))
     facts = Facts(
@@ -164,6 +166,25 @@ def result(
         return facts
     doubted = dataclasses.replace(engine, notes=(*engine.notes, doubt))
     return dataclasses.replace(facts, engine=doubted, measured=doubted if found.profile else None)
+
+
+def source(files: MappingType[str, Path]) -> Model | None:
+    """The model that a recorded build among some files is of, without its weights; None where there is none.
+
+    Raises:
+        ReadError: the file is damaged.
+    """
+    return build.read(files["build"]).source if "build" in files else None
+
+
+def _other_graph(model: Model, found: Recording) -> str:
+    """A doubt, where a recorded build is of another graph than the model that was given beside it."""
+    if not found.structure or model.weightless or not model.nodes or found.structure == model.structure:
+        return ""
+    return (
+        f'The graph of model "{model.name}" is not the one that was recorded: operators, shapes or names differ. '
+        "Leave the model out to see the recorded one."
+    )
 
 
 def _other_model(facts: Facts) -> str:

@@ -343,7 +343,7 @@ class Runs(Observations[R]):
         if name not in kept.variants:
             raise _gone(name)
         variant = kept.variants[name]
-        builder = variant.backend or (builder_for(None, variant.target) if build else "")
+        builder = variant.backend or (builder_for(None, variant.target, model=self.model) if build else "")
         implicit = variant.options is not None and variant.options.implicit
         built = kept.facts.get(name)
         if built is not None and budget is None:

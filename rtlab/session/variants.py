@@ -166,7 +166,7 @@ class Variants(Generic[R]):
             ReadError: the cache is damaged.
         """
         called(name)
-        builder = builder_for(backend, target, compiler)
+        builder = builder_for(backend, target, compiler, self.model)
         planned = resolve(
             self.model,
             name,
@@ -199,7 +199,7 @@ class Variants(Generic[R]):
             Unavailable: the builder is not installed.
         """
         variant = self._known(name, "vary")
-        builder = builder_for(variant.backend, variant.target)
+        builder = variant.backend or builder_for(None, variant.target, model=self.model)
         made = variations(
             name, variant, what, backends.get(builder).capabilities().targets, own.quantized(self.model)
         )

@@ -55,8 +55,7 @@ def status(study: Snapshot, name: str) -> Iterator[Status]:
     engine = result.engine
     if told := random_words(result):
         yield _item("measured", told, warning=True)
-    made = "read" if result.recorded else "predicted" if engine.maker.predicts else "compiled"
-    yield _item(engine.origin, f"{made}: {engine.title}")
+    yield _item(engine.origin, f"read: {engine.title}" if result.recorded else engine.provenance)
     yield from _timed(result)
     if result.recorded and study.model.nodes and engine.layers:
         known = questions.fusion.coverage(result)
@@ -103,7 +102,11 @@ def _timed(result: Facts) -> Iterator[Status]:
         text = found.withheld or f"estimated: {number(found.estimated, 'ms')} on {found.peaks.name}; {error}"
         yield _item("estimated", text)
     if (times := questions.timing.of(result)) is not None:
-        built = "" if result.recorded else f"; building took {result.engine.seconds:.2g} s"
+        built = (
+            ""
+            if result.recorded or result.engine.recorded
+            else f"; building took {result.engine.seconds:.2g} s"
+        )
         yield _item("measured", f"measured: {_times(times)}{built}")
 
 

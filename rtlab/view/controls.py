@@ -7,7 +7,7 @@ from typing import Any
 
 from rtlab import backends, samples
 from rtlab.backends import compilers
-from rtlab.backends.choosing import beside, default_target, predicting, usual_builder
+from rtlab.backends.choosing import beside, default_target, predicting, recalled, usual_builder
 from rtlab.core import given_shapes
 from rtlab.core.model import Model
 from rtlab.core.treatment import TreatmentKind
@@ -35,21 +35,33 @@ TREATMENTS: Mapping[TreatmentKind, str] = {
         "Takes the mean error of rounding off biases. Takes a pass over 256 samples, and no time to run."
     ),
 }
+#: How an engine of one's own model comes to a machine for which a compiler has no wheel.
+RECORDING = (
+    "TensorRT-RTX has wheels for x86-64 Linux and Windows only. For an engine of a model of your own run rtlab inspect "
+    "MODEL --save build.json on such a machine, and drop the file here."
+)
 #: Why nothing can be chosen for an engine whose model nobody gave.
 NO_MODEL = 'No ONNX model was given: drop one here, or read the engine with model="model.onnx"'
 
 
-def start() -> Variant:
+def start(model: Model) -> Variant:
     """What is chosen at first: fp32 for a GPU that the best builder compiles for."""
-    return Variant.of("fp32", target=default_target(usual_builder()))
+    return Variant.of("fp32", target=default_target(usual_builder(model)))
 
 
-def notice() -> str:
-    """What a reader must know of the builder here; empty where it builds for GPUs."""
-    usual = backends.get(usual_builder()).capabilities()
-    if any(t.sm for t in usual.targets):
-        return ""
-    return f"No TensorRT builder is installed here, so {usual.maker.title}'s optimized graph stands in for the engine."
+def notice(model: Model) -> str:
+    """What a reader must know of the builder here, and behind it what to do; empty where it builds for GPUs."""
+    name = usual_builder(model)
+    usual = backends.get(name).capabilities()
+    title = usual.maker.title
+    if not any(t.sm for t in usual.targets):
+        return f"No TensorRT builder here: {title}'s optimized graph stands in\n{RECORDING}"
+    if releases := recalled(name, model):
+        return (
+            f"Builds recorded with {title} {releases[0]}\nEach precision for each card can be had, and what the "
+            f"notebooks build. {RECORDING}"
+        )
+    return ""
 
 
 def choice(model: Model, variant: Variant) -> Choice:
@@ -59,7 +71,7 @@ def choice(model: Model, variant: Variant) -> Choice:
         precision=str(variant.precision),
         calibrator=str(variant.calibrator or ""),
         target=str(variant.target),
-        backend=variant.backend or usual_builder(),
+        backend=variant.backend or usual_builder(model),
         pins=[Pin(pattern=pattern, precision=str(p)) for pattern, p in variant.pins],
         weights=variant.weights,
         sparsity=list(variant.sparsity),
@@ -87,7 +99,8 @@ def wanted(chosen: Mapping[str, Any]) -> Variant:
 
 def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
     """What the top row offers beside a ``Choice``."""
-    capable = backends.get(usual_builder()).capabilities()
+    usual = usual_builder(model)
+    capable = backends.get(usual).capabilities()
     models = dict.fromkeys([model.name, *samples.names()])
     offered = set(capable.precisions)
     target = next((t for t in capable.targets if str(t) == chosen.get("target")), capable.targets[0])
@@ -100,9 +113,7 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
         precisions=[
             _option(
                 str(p),
-                why=none
-                or target.refusal(p)
-                or ("" if p in offered else f'Backend "{usual_builder()}" has no {p}'),
+                why=none or target.refusal(p) or ("" if p in offered else f'Backend "{usual}" has no {p}'),
             )
             for p in Precision
         ],
@@ -115,7 +126,7 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
         targets=[_option(str(t), t.title, why=none or t.refusal(precision) or "") for t in capable.targets],
         compilers=[
             _option(c.backend, f"{capable.maker.title} {c.version}", why=none)
-            for c in compilers.releases(usual_builder())
+            for c in compilers.releases(usual)
         ]
         + [_option(n, backends.get(n).capabilities().maker.title, why=none) for n in predicting()],
         treatments=[_treatment(kind, precision, chosen, none) for kind in TREATMENTS],

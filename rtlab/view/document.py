@@ -80,6 +80,8 @@ def document(
             "device": engine.device or None,
             # The duration of a build that nobody timed is not 0.
             "seconds": engine.seconds or None,
+            # Of a build that was not made here.
+            "recorded": engine.date if engine.recorded else None,
             "detail": engine.detail,
             "inputs": [_tensor(t) for t in engine.inputs],
             "outputs": [_tensor(t) for t in engine.outputs],

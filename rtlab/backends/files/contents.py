@@ -32,6 +32,7 @@ AGAIN = {
     "ort_model": "Write it again: set optimized_model_filepath in the SessionOptions.",
     "results": "Save it again with polygraphy run ... --save-outputs=results.json.",
     "archive": "Write the archive again with trex, or give the files in it one by one.",
+    "build": "Save it again with rtlab inspect MODEL --save build.json, where the compiler is.",
 }
 #: The writer of the profile does not escape names.
 _UNESCAPED = re.compile(r'("name"\s*:\s*")(.*?)("\s*,\s*"timeMs"\s*:)')

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtlab.backends import makers
-from rtlab.backends.files import archive, contents, inspector, measured, printed, recognise
+from rtlab.backends.files import archive, build, contents, inspector, measured, printed, recognise
 from rtlab.core import scratch
 from rtlab.core.arrays import NUMPY
 from rtlab.core.buildlog import BuildLog
@@ -67,6 +67,8 @@ def read(files: Mapping[str, Path], *, select: int | None = None) -> Recording:
     given = {kind: Path(path) for kind, path in files.items()}
     _check(given)
     _fit(given)
+    if "build" in given:
+        return build.read(given["build"])
     if "archive" in given:
         return _unpacked(given, select)
     if {"layers", "log", "profile", "times"} & set(given):
@@ -116,7 +118,7 @@ def _check(given: Mapping[str, Path]) -> None:
         try:
             found = recognise.kind(path)
         except ReadError:
-            if kind in {"archive", "plan", "model", "cache", "timing_cache"}:
+            if kind in {"archive", "build", "plan", "model", "cache", "timing_cache"}:
                 raise
             continue
         if found == kind or {found, kind} == {"model", "ort_model"}:
@@ -135,6 +137,13 @@ def _fit(given: Mapping[str, Path]) -> None:
     """Raise where two files tell of two compilers, or one would be passed over in silence."""
     ours = [k for k in ("archive", "layers", "log", "profile", "times", "output", "metadata") if k in given]
     theirs = [k for k in ("ort_profile", "ort_model") if k in given]
+    whole = [k for k in given if k not in _ELSEWHERE] if "build" in given else []
+    if len(whole) > 1:
+        other = next(k for k in whole if k != "build")
+        raise ReadError(
+            f'Cannot read "{given["build"].name}" beside "{given[other].name}": a recorded build is all of an engine. '
+            "Read each under a name of its own."
+        )
     if theirs and (ours or "results" in given):
         other = (ours or ["results"])[0]
         raise ReadError(

@@ -27,6 +27,7 @@ KINDS = {
     "ort_model": "an ONNX model that ONNX Runtime optimized",
     "results": "run results of Polygraphy",
     "archive": "an engine archive of trex",
+    "build": "a recorded build (rtlab inspect --save)",
     "plan": "a serialized engine",
     "timing_cache": "a timing cache of TensorRT",
 }
@@ -41,6 +42,7 @@ _FIELDS = {1: 0, 2: 2, 3: 2, 4: 2, 5: 0, 6: 2, 7: 2, 8: 2, 14: 2, 20: 2, 25: 2, 
 _MEMBERS = {"engine.trt", "build.txt", "build_cfg.json", "plan_cfg.json"}
 _TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"(\s*:)?|[\[\]{}]', re.DOTALL)
 _OBJECTS = {
+    "build": {"rtlab_build"},
     "layers": {"Layers", "Bindings", "I/O Tensors"},
     "results": {"lst"},
     "metadata": {

@@ -15,7 +15,7 @@ from rtlab.core.facts import Facts
 from rtlab.core.prepared import Prepared
 from rtlab.core.protocols import Builder, BuildRequest, Evaluator
 from rtlab.core.variant import Rewrite, Variant
-from rtlab.errors import BuildError, VariantError
+from rtlab.errors import BuildError, Unavailable, VariantError
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
 from rtlab.experiments.why.cutting import paths
 from rtlab.experiments.why.oracle import Under
@@ -84,6 +84,7 @@ class _Advising:
         self.tried: dict[tuple[Rewrite, ...], Remedy | None] = {}
         self.every: Remedy | None = None
         self.outputs: dict[str, np.ndarray] | None = None
+        self.lacking = ""
 
     def advice(self) -> Iterator[Advice]:
         rig = self.rig
@@ -95,8 +96,8 @@ class _Advising:
             like = known.get(self.signatures[one]) or known.get(self._surroundings(one))
             if like is not None:
                 self.alike[one] = like
-            elif self._room(len(offered)):
-                self.verdicts[one] = found = self._ask(one)
+            elif self._room(len(offered)) and (found := self._asked(one)) is not None:
+                self.verdicts[one] = found
                 own = self._rewrites(found)
                 offered.update(dict.fromkeys(own))
                 if found.verdict == "never":
@@ -168,6 +169,17 @@ class _Advising:
         steps = [model.by_id[n] for n in (one.first, *way, one.second)]
         return (*(n.op for n in steps), *(model.values[n.outputs[0]].dtype for n in steps))
 
+    def _asked(self, one: Missed) -> Verdict | None:
+        """What is found of a pair; None where its parts cannot be built here, which is told beside what is known."""
+        try:
+            return self._ask(one)
+        except Unavailable as error:
+            self._lack(error)
+            return None
+
+    def _lack(self, error: Unavailable) -> None:
+        self.lacking = self.lacking or f"Not all could be asked about or tried. {error}"
+
     def _ask(self, one: Missed) -> Verdict:
         tool = self.rig.tool
         if tool.recall is not None and (before := tool.recall(one.first, one.second)) is not None:
@@ -201,8 +213,10 @@ class _Advising:
             engine = self.rig.tool.builder.build(
                 BuildRequest(ready.model, variant, several=True), Under(self.rig)
             )
-        except (BuildError, VariantError):
+        except (BuildError, VariantError, Unavailable) as error:
             self.tried[chosen] = None
+            if isinstance(error, Unavailable):
+                self._lack(error)
             return
         self.rig.count(builds=1)
         after = dataclasses.replace(
@@ -258,6 +272,7 @@ class _Advising:
             self.rig.builds,
             time.monotonic() - self.began,
             self.facts.engine.title,
+            self.lacking,
         )
 
     def _root(self, verdict: Verdict, one: Missed) -> object:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Annotated
 
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import UNSENT, Meaning, Origin
 from rtlab.documents.answer import NounTable
 from rtlab.questions import difference, roofline
 from rtlab.questions.snapshot import Snapshot
@@ -30,8 +30,9 @@ class Release:
     estimate: Annotated[float | None, Meaning("Time", "ms", "estimated")] = None
     activation: Annotated[int | None, Meaning("Memory", "B", "reported", note="Of activations.")] = None
     weights: Annotated[int | None, Meaning("Weights", "B", "reported")] = None
-    seconds: Annotated[float | None, Meaning("Build", "s", "measured")] = None
+    seconds: Annotated[float | None, Meaning("Build", "s", "{self.timed}")] = None
     refused: Annotated[str, Meaning("Refused")] = ""
+    timed: Annotated[Origin, UNSENT] = "measured"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +74,7 @@ def of(study: Snapshot, names: Sequence[str]) -> Releases:
                 engine.totals.get("activation"),
                 engine.totals.get("weights"),
                 engine.seconds,
+                timed="reported" if engine.recorded else "measured",
             )
         )
     return Releases(tuple(found))

@@ -131,7 +131,7 @@ def _row(result: Facts, title: str, drop: str | None) -> BuiltVariant:
         processor=times.processor if times else "",
         score=questions.score.short(result.score) if result.score else "",
         drop=drop,
-        built="reported" if result.recorded else "measured",
+        built="reported" if result.recorded or engine.recorded else "measured",
         told=engine.origin,
         counted="predicted" if engine.maker.predicts else "",
         note=engine.title,
@@ -207,11 +207,9 @@ def _notes(results: list[Facts]) -> list[str]:
             f"A {kinds[0]} of a compiled engine may run many nodes, a node of ONNX Runtime's graph is one or few of "
             "them: the two are counted apart, and the figure shows those of compiled engines."
         )
-    told = [r.name for r in results if r.recorded and r.engine.seconds]
+    told = [r.name for r in results if (r.recorded or r.engine.recorded) and r.engine.seconds]
     if told and len(told) < len(results):
-        notes.append(
-            f"The time of the build is reported in the files of {', '.join(told)}, and measured of the others."
-        )
+        notes.append(f"The time of the build is reported of {', '.join(told)}, and measured of the others.")
     if (made := [r.name for r in results if r.engine.maker.predicts]) and len(made) < len(results):
         notes.append(f"The layers of {', '.join(made)} are predicted by rules: no compiler made them.")
     untold = (r.engine for r in results if r.variant.sparsity and r.engine.maker.tunes == "load")

@@ -70,7 +70,7 @@ def offered(
     found = {}
     for what, label in kinds.items():
         try:
-            able = backends.get(builder_for(variant.backend, variant.target)).capabilities()
+            able = backends.get(variant.backend or builder_for(None, variant.target)).capabilities()
             variations(name, variant, what, able.targets, own)
             reason = (
                 "Only a TensorRT builder has options"
@@ -109,7 +109,7 @@ def _made(
     if what == "sparsity":
         return {} if variant.sparsity else {"2:4": {"sparsity": True}}
     if what == "compilers":
-        mine = builder_for(variant.backend, variant.target)
+        mine = variant.backend or builder_for(None, variant.target)
         return {c.title: {"backend": c.backend} for c in compilers.releases(mine) if c.backend != mine}
     option, _, value = str(what).partition("=")
     # Other digits than these are digits to Python too, and not all of them are numbers.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated
 
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import UNSENT, Meaning
 from rtlab.documents.numbers import number
 from rtlab.questions.why import Outcome, Verdict
 
@@ -108,6 +108,7 @@ class Advice:
         builds: How many parts and models were built.
         seconds: The time that all of it took.
         compiler: Compiler, release and target, of which alone it holds.
+        lacking: Why some could not be asked about or tried, such as that nobody recorded it; empty where all could.
     """
 
     causes: tuple[Cause, ...]
@@ -118,6 +119,7 @@ class Advice:
     builds: Annotated[int, Meaning("Builds")]
     seconds: Annotated[float, Meaning("Took", "s", "measured")]
     compiler: str
+    lacking: Annotated[str, UNSENT] = ""
 
     @property
     def remedied(self) -> Annotated[str | None, Meaning("With all remedies", note="{self.forms}", omit=True)]:
@@ -132,4 +134,4 @@ class Advice:
     @property
     def notes(self) -> tuple[str, ...]:
         """Of what it holds."""
-        return (f"Holds for {self.compiler}.",)
+        return (f"Holds for {self.compiler}.", *filter(None, [self.lacking]))

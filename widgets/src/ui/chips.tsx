@@ -37,6 +37,7 @@ function ChosenMark({ explorer }: { explorer: ExplorerState }) {
 /** The variants built so far: size, time, and accuracy as a difference from the baseline. */
 export function Chips({ explorer }: { explorer: ExplorerState }) {
   const chips = explorer.chips.value;
+  const [said, what] = explorer.notice.value.split("\n");
   const shown = explorer.study.engine.value?.variant ?? explorer.study.view.value.variant;
   const { panes, compared: other } = explorer.study.view.value;
   const compared = panes.includes("other") ? other : "";
@@ -97,7 +98,12 @@ export function Chips({ explorer }: { explorer: ExplorerState }) {
           />
         ))}
       </div>
-      {explorer.notice.value && <span class="rt-notice">{explorer.notice.value}</span>}
+      {said && (
+        <details class="rt-notice">
+          <summary>{said}</summary>
+          <p class="rt-popup rt-right">{what}</p>
+        </details>
+      )}
       <RandomMark explorer={explorer} />
       <ChosenMark explorer={explorer} />
       <NetronLink explorer={explorer} />

@@ -1,0 +1,263 @@
+"""A build as one file: what ``rtlab inspect --save`` writes where the compiler is, and anybody reads elsewhere.
+
+It is JSON: all that the compiler told of the engine, and the structure of what was built, without weights. Whoever
+sends such a file gives away names and shapes, and no numbers but single ones and integers that decide about shapes.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import dataclasses
+import datetime
+import lzma
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import onnx
+import onnx_ir as ir
+
+from rtlab.backends.files import contents
+from rtlab.core.engine import Allocation, Engine, Layer, Tensor
+from rtlab.core.maker import Maker
+from rtlab.core.model import Model, load
+from rtlab.core.options import Shapes
+from rtlab.core.trace import Recording
+from rtlab.core.variant import Target
+from rtlab.errors import ModelError, VariantError
+
+#: What this rtlab writes and reads; the key of it tells the kind of the file.
+SCHEMA, KEY = 1, "rtlab_build"
+#: Bytes of a file, and of the graph that is packed in one: far more than any build has, and no danger to a laptop.
+_LARGEST, _UNPACKED = 256 << 20, 256 << 20
+#: What in a log tells of the machine: the folder of the model, and of the files that the compiler was given.
+_FOLDER = re.compile(r"(?<=Input filename:)([ \t]*)[^\r\n]*[\\/]")
+_SCRATCH = re.compile(r"(?:[A-Za-z]:)?[\\/][^\s\"']*?rtlab-[^\\/\s]+[\\/](?:[^\\/\s\"']+[\\/])*")
+#: Integers of these types decide about shapes; so many at most.
+_WHOLE = frozenset({onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL})
+_FEW = 1024
+_NOWHERE, _OURS = "weights not recorded", "rtlab."
+
+
+class RecordedGraph(msgspec.Struct, frozen=True):
+    """A model without its weights: its name, the sizes of its dynamic dimensions, and an xz of its ONNX in base64."""
+
+    name: str
+    shapes: dict[str, tuple[int, ...] | int]
+    onnx: str
+
+
+class BuildFile(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The file. Fields are those of ``Engine``, whose plan does not go along; see there.
+
+    ``variant`` is what was built in rtlab's words, ``structure`` that of the model that it was built from,
+    ``source`` that model, ``graph`` what the compiler was given, where it is another one.
+    """
+
+    rtlab_build: int
+    backend: str
+    version: str
+    target: str
+    built: datetime.datetime
+    seconds: float
+    maker: Maker
+    layers: tuple[Layer, ...]
+    inputs: tuple[Tensor, ...] = ()
+    outputs: tuple[Tensor, ...] = ()
+    detail: str = "layer"
+    allocations: tuple[Allocation, ...] = ()
+    totals: dict[str, int] = {}
+    notes: tuple[str, ...] = ()
+    device: str = ""
+    profiles: tuple[tuple[tuple[str, Shapes], ...], ...] = ()
+    calibration: str = ""
+    log: str = ""
+    variant: str = ""
+    structure: str = ""
+    source: RecordedGraph | None = None
+    graph: RecordedGraph | None = None
+
+
+def of(engine: Engine, *, words: str = "", source: Model | None = None, graph: Model | None = None) -> bytes:
+    """A build as the content of a file.
+
+    Args:
+        engine: What the compiler told.
+        words: The variant in rtlab's own, ``Variant.id``.
+        source: The model that was built, whose structure goes along.
+        graph: What the compiler was given in its place, such as with pairs around its convolutions.
+    """
+    other = graph if graph is not None and (source is None or graph.structure != source.structure) else None
+    told = BuildFile(
+        rtlab_build=SCHEMA,
+        backend=engine.backend,
+        version=engine.version,
+        target=str(engine.target),
+        built=(engine.built or datetime.datetime.now(datetime.timezone.utc)).replace(microsecond=0),
+        seconds=round(engine.seconds, 3),
+        maker=engine.maker,
+        layers=engine.layers,
+        inputs=engine.inputs,
+        outputs=engine.outputs,
+        detail=engine.detail,
+        allocations=engine.allocations,
+        totals=dict(engine.totals),
+        notes=engine.notes,
+        device=engine.device,
+        profiles=engine.profiles,
+        calibration=engine.calibration,
+        log=nowhere(engine.log),
+        variant=words,
+        structure="" if source is None else source.structure,
+        source=None if source is None else _packed(source),
+        graph=None if other is None else _packed(other),
+    )
+    return msgspec.json.encode(told, order="deterministic")
+
+
+def nowhere(text: str) -> str:
+    """What a compiler printed, without the folders in which its files lay."""
+    return _SCRATCH.sub("", _FOLDER.sub(r"\1", text))
+
+
+def engine(told: BuildFile) -> Engine:
+    """The engine of a recorded build.
+
+    Raises:
+        VariantError: its target is none.
+    """
+    return Engine(
+        backend=told.backend,
+        version=told.version,
+        target=Target(told.target),
+        layers=told.layers,
+        inputs=told.inputs,
+        outputs=told.outputs,
+        detail="region" if told.detail == "region" else "layer",
+        allocations=told.allocations,
+        totals=told.totals,
+        log=told.log,
+        seconds=told.seconds,
+        built=told.built,
+        notes=told.notes,
+        device=told.device,
+        profiles=told.profiles,
+        calibration=told.calibration,
+        maker=told.maker,
+        recorded=True,
+    )
+
+
+def decoded(content: bytes, name: str) -> BuildFile:
+    """A file's content, checked.
+
+    Raises:
+        ReadError: it is cut, damaged, of another rtlab, or no such file.
+    """
+    try:
+        told = msgspec.json.decode(content, type=BuildFile)
+    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+        raise contents.fault("build", name, str(error), "a recorded build") from error
+    if told.rtlab_build != SCHEMA:
+        found = f"its schema is {told.rtlab_build}"
+        raise contents.fault("build", name, found, f"schema {SCHEMA}, which this rtlab reads,")
+    ids = [layer.id for layer in told.layers]
+    if len({*ids}) != len(ids):
+        raise contents.fault("build", name, "two of its layers have one id", "an id for each")
+    return told
+
+
+def read(path: Path) -> Recording:
+    """A file as what it tells: the engine, the model that was built and the one that it was made from.
+
+    Raises:
+        ReadError: it is cut, damaged, too large, of another rtlab, or no such file.
+    """
+    with contents.opened(path, f'Cannot read build file "{path}"') as file:
+        content = file.read(_LARGEST + 1)
+    if len(content) > _LARGEST:
+        found = f"it has more than {_LARGEST >> 20} MiB"
+        raise contents.fault("build", path.name, found, "a recorded build")
+    told = decoded(content, path.name)
+    try:
+        found_engine = engine(told)
+    except VariantError as error:
+        found = f'target "{told.target}" is none'
+        raise contents.fault("build", path.name, found, "a compute capability") from error
+    source = None if told.source is None else _unpacked(told.source, path.name)
+    graph = None if told.graph is None else _unpacked(told.graph, path.name)
+    words = (f"built as {told.variant}",) if told.variant else ()
+    found_engine = dataclasses.replace(found_engine, notes=(*words, *found_engine.notes))
+    return Recording(found_engine, source=source, graph=graph, structure=told.structure)
+
+
+def _packed(model: Model) -> RecordedGraph:
+    """A model's structure."""
+    light = _without_weights(model)
+    text = base64.b64encode(lzma.compress(light.SerializeToString(deterministic=True))).decode("ascii")
+    return RecordedGraph(model.name, dict(model.shapes), text)
+
+
+def _without_weights(model: Model) -> onnx.ModelProto:
+    """A proto whose weights lie in a file that nobody has, and without what a tool wrote down about its own files."""
+    proto, _ = model.outline()
+    proto.ClearField("metadata_props")
+    proto.ClearField("doc_string")
+    for tensor in proto.graph.initializer:
+        if _is_weight(tensor):
+            stub = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+            stub.data_location = onnx.TensorProto.EXTERNAL
+            stub.external_data.add(key="location", value=_NOWHERE)
+            tensor.CopyFrom(stub)
+    _bare(proto.graph)
+    for function in proto.functions:
+        _bare(function)
+    return proto
+
+
+def _is_weight(tensor: onnx.TensorProto) -> bool:
+    """Whether a constant has numbers that decide about nothing but values."""
+    few = _FEW if tensor.data_type in _WHOLE else 1
+    return tensor.data_type != onnx.TensorProto.STRING and math.prod(tensor.dims) > few
+
+
+def _bare(graph: Any) -> None:
+    """Take from nodes and bodies what tells of the machine, and zero the weights that only stand inside."""
+    graph.ClearField("doc_string")
+    for node in graph.node:
+        node.ClearField("doc_string")
+        kept = [(p.key, p.value) for p in node.metadata_props if p.key.startswith(_OURS)]
+        node.ClearField("metadata_props")
+        for key, value in kept:
+            node.metadata_props.add(key=key, value=value)
+        for attribute in node.attribute:
+            bodies = [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
+            inside = [*attribute.tensors, *([attribute.t] if attribute.HasField("t") else [])]
+            for tensor in (*inside, *(t for body in bodies for t in body.initializer)):
+                if _is_weight(tensor):
+                    zeros = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+                    bits = ir.DataType(tensor.data_type).bitwidth
+                    zeros.raw_data = bytes((math.prod(tensor.dims) * bits + 7) // 8)
+                    tensor.CopyFrom(zeros)
+            for body in bodies:
+                _bare(body)
+
+
+def _unpacked(held: RecordedGraph, name: str) -> Model:
+    """The model of a packed structure.
+
+    Raises:
+        ReadError: it is damaged, or grows to more than a structure has.
+    """
+    try:
+        packed = base64.b64decode(held.onnx, validate=True)
+        unpacker = lzma.LZMADecompressor(memlimit=_UNPACKED)
+        content = unpacker.decompress(packed, _UNPACKED)
+        if not unpacker.eof:
+            raise contents.fault("build", name, "its graph is cut or too large", "a whole graph")
+        return load(content, name=held.name, shapes=held.shapes, weights=False)
+    except (binascii.Error, lzma.LZMAError, ModelError) as error:
+        raise contents.fault("build", name, f"its graph is damaged ({error})", "a whole graph") from error

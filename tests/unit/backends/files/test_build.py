@@ -1,0 +1,218 @@
+"""A build as one file: written, read again, opened alone, and refused where it is damaged."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime
+import json
+import lzma
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import rtlab
+from rtlab.backends import makers
+from rtlab.backends.files import build, recognise
+from rtlab.core.engine import Allocation, Engine, Layer, Tensor
+from rtlab.core.model import load
+from rtlab.core.variant import Target, Variant
+from rtlab.errors import ReadError
+from rtlab.quantize import prepare
+
+#: Where a build has its files.
+PLACE = "/tmp/rtlab-x/y/"  # noqa: S108 - a word in a log
+WHEN = datetime.datetime(2026, 11, 25, 13, 0, 1, tzinfo=datetime.timezone.utc)
+
+
+def network() -> rtlab.Model:
+    """A convolution and a ReLU, whose weights are 1000, 1001, ... and whose exporter left its traces."""
+    weight = np.arange(1000, 1072, dtype=np.float32).reshape(2, 4, 3, 3)
+    made = helper.make_graph(
+        [
+            helper.make_node(
+                "Conv", ["x", "w"], ["c"], "conv", doc_string="File /home/someone/net.py, line 3"
+            ),
+            helper.make_node("Relu", ["c"], ["y"], "relu"),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 8, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2, 6, 6])],
+        [numpy_helper.from_array(weight, "w")],
+        doc_string="/home/someone/net.onnx",
+    )
+    proto = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    proto.doc_string = "exported by someone"
+    proto.metadata_props.add(key="path", value="/home/someone")
+    proto.graph.node[0].metadata_props.add(key="pkg.torch.stack", value="/home/someone/net.py")
+    return load(proto, name="net")
+
+
+def engine() -> Engine:
+    """One fused layer, with all that an engine may tell."""
+    layer = Layer(
+        "0:conv+relu", "conv+relu", "kgen", 0,
+        inputs=(Tensor("x", "fp32", (1, 4, 8, 8), "Linear", (256, 64, 8, 1)),),
+        outputs=(Tensor("y", "int8", (1, 2, -1, 6)),),
+        constants=(Tensor("w", "fp32"),),
+        tactic="0xabc", stream=2, event=4, origins=("conv", "relu"),
+        attributes={"Groups": 1, "names": ["a", "b"], "deep": {"π": 0.5, "none": None}},
+    )  # fmt: skip
+    return Engine(
+        "tensorrt-rtx", "1.7.1.116", Target("sm86"), (layer,), (Tensor("x"),), (Tensor("y"),),
+        allocations=(Allocation("c", 288, 0, 1, None, "reported"),),
+        totals={"activation": 1 << 40, "weights": 288},
+        log=f"Input filename: {PLACE}model.onnx\nOriginal: 2 layers\nAfter fusions: 1 layers\nü",
+        seconds=0.25, built=WHEN, notes=("a note",), plan=b"plan of megabytes", runnable=b"x",
+        profiles=((("x", ((1, 4), (2, 4), (8, 4))),),), maker=makers.TENSORRT_RTX,
+    )  # fmt: skip
+
+
+def saved(tmp_path, content: bytes | None = None, name: str = "build.json"):
+    path = tmp_path / name
+    path.write_bytes(build.of(engine(), words="fp32", source=network()) if content is None else content)
+    return path
+
+
+def test_what_is_read_is_what_was_written(tmp_path):
+    """All of it but the plan, which only its GPU can run, and the path of the machine that built it."""
+    found = build.read(saved(tmp_path)).engine
+    expected = dataclasses.replace(
+        engine(), plan=None, runnable=None, recorded=True, notes=("built as fp32", "a note"),
+        log=engine().log.replace(PLACE, ""),
+    )  # fmt: skip
+
+    assert expected == found
+    assert "TensorRT-RTX 1.7.1.116, recorded 2026-11-25 · sm86" == found.title
+    assert "recorded with TensorRT-RTX 1.7.1.116 on 2026-11-25 · sm86" == found.provenance
+
+
+def test_its_kind_is_told_by_what_is_in_it(tmp_path):
+    assert "build" == recognise.kind(saved(tmp_path, name="whatever.txt"))
+
+
+def test_no_weight_and_no_path_leaves_the_house(tmp_path):
+    """Names and shapes are what a graph is drawn from."""
+    told = json.loads(saved(tmp_path).read_text("utf-8"))
+    graph = lzma.decompress(base64.b64decode(told["source"]["onnx"]))
+
+    assert np.float32(1001).tobytes() not in graph
+    assert b"someone" not in graph
+    assert "tmp" not in json.dumps(told)
+    assert b"conv" in graph
+
+
+def test_it_opens_alone_and_is_linked(tmp_path):
+    """The structure in it is enough to relate layers and nodes."""
+    study = rtlab.read(saved(tmp_path))
+    result = study["engine"]
+
+    assert ["Conv", "Relu"] == [n.op for n in study.model.top]
+    assert {"conv": ("0:conv+relu",), "relu": ("0:conv+relu",)} == {
+        n.id: result.mapping.layers(n.id) for n in study.model.top
+    }
+    assert result.recorded
+    assert any("weights is not here" in note for note in result.engine.notes)
+
+
+def test_it_is_linked_to_the_model_beside_it(tmp_path):
+    """Then there are weights too."""
+    (tmp_path / "net.onnx").write_bytes(network().bytes())
+    study = rtlab.read(saved(tmp_path), tmp_path / "net.onnx")
+
+    assert not study.model.weightless
+    assert not any("not the one" in n or "not here" in n for n in study["engine"].engine.notes)
+    assert ("0:conv+relu",) == study["engine"].mapping.layers("relu")
+
+
+def test_a_prepared_graph_goes_along_and_leads_back_to_the_source(tmp_path):
+    """The compiler was given pairs that the source does not have."""
+    source = network()
+    ready = prepare(source, Variant.of("fp16"), None, None)
+    path = saved(tmp_path, build.of(engine(), source=source, graph=ready.model))
+    study = rtlab.Study(source)
+    result = study.read("theirs", path)
+
+    assert len(ready.model.top) == len(result.prepared.model.top) > len(source.top)
+    assert {"conv", "relu"} <= {p.node for p in result.mapping.pairs}
+
+
+def test_another_model_beside_it_is_doubted(tmp_path):
+    other = rtlab.testing.tiny_model()
+    notes = rtlab.Study(other).read("theirs", saved(tmp_path)).engine.notes
+
+    assert any("not the one that was recorded" in note for note in notes)
+
+
+def test_a_file_that_is_cut_anywhere_is_refused_in_words(tmp_path):
+    whole = saved(tmp_path).read_bytes()
+    for end in range(1, len(whole) - 1, 97):
+        with pytest.raises(ReadError) as caught:
+            rtlab.read(saved(tmp_path, whole[:end], "cut.json"))
+        assert "cut.json" in str(caught.value)
+
+
+def changed(**fields) -> bytes:
+    return json.dumps({**json.loads(build.of(engine(), source=network())), **fields}).encode()
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (changed(rtlab_build=99), "its schema is 99"),
+        (changed(target="sm1"), 'target "sm1" is none'),
+        (changed(layers=[{"id": 3}]), "layers"),
+        (changed(layers=json.loads(build.of(engine()))["layers"] * 2), "two of its layers have one id"),
+        (changed(maker={"tunes": "never"}), "tunes"),
+        (changed(built="yesterday"), "built"),
+        (changed(source={"name": "n", "shapes": {}, "onnx": "!"}), "its graph is damaged"),
+        (changed(source={"name": "n", "shapes": {}, "onnx": ""}), "its graph is"),
+        (b'{"rtlab_build": 1, "layers": ' + b"[" * 100_000, "build file"),
+        (b'{"rtlab_build": 1}', "missing required field"),
+    ],
+    ids=["schema", "target", "layer", "ids", "maker", "date", "base64", "empty graph", "depth", "no more"],
+)
+def test_what_is_damaged_is_refused_in_three_parts(tmp_path, content, words):
+    """What was tried, what was found, what to do next."""
+    with pytest.raises(ReadError) as caught:
+        rtlab.read(saved(tmp_path, content))
+
+    assert str(caught.value).startswith('Cannot read build file "build.json": ')
+    assert words in str(caught.value)
+    assert "rtlab inspect MODEL --save" in str(caught.value)
+
+
+def test_a_graph_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
+    """A few kilobytes can hold gigabytes."""
+    monkeypatch.setattr(build, "_UNPACKED", 4 << 20)
+    bomb = base64.b64encode(lzma.compress(bytes(64 << 20), preset=0)).decode()
+    with pytest.raises(ReadError, match=r"cut or too large|graph is damaged"):
+        rtlab.read(saved(tmp_path, changed(source={"name": "n", "shapes": {}, "onnx": bomb})))
+
+
+def test_a_file_larger_than_any_build_is_not_read(tmp_path, monkeypatch):
+    monkeypatch.setattr(build, "_LARGEST", 1000)
+    with pytest.raises(ReadError, match="it has more than"):
+        build.read(saved(tmp_path))
+
+
+def test_it_is_all_of_an_engine(tmp_path):
+    """Times of another run beside it are of another build."""
+    profile = tmp_path / "profile.json"
+    profile.write_text('[{"count": 1}, {"name": "conv", "timeMs": 1, "averageMs": 1}]')
+    with pytest.raises(ReadError, match="a recorded build is all of an engine"):
+        rtlab.read(saved(tmp_path), profile)
+
+
+def test_a_study_saves_what_it_read(tmp_path):
+    """Whoever got a recording can hand it on; the file that was read stays as it is."""
+    path = saved(tmp_path)
+    before = path.read_bytes()
+    study = rtlab.Study(network())
+    study.read("theirs", path)
+    again = study.save_build("theirs", tmp_path / "again.json")
+
+    assert before == path.read_bytes()
+    assert build.read(path).engine.layers == build.read(again).engine.layers
+    assert build.read(path).structure == build.read(again).structure
