@@ -80,6 +80,8 @@ def test_the_wheel_carries_notebooks_samples_and_bundles(wheel):
     names = set(zipfile.ZipFile(wheel).namelist())
     wanted = {f"rtlab/_share/{p.relative_to(ROOT).as_posix()}" for p in (ROOT / "notebooks").glob("*.ipynb")}
     wanted |= {f"rtlab/_share/sample_models/{p.name}" for p in (ROOT / "sample_models").glob("*.onnx")}
+    recorded = (ROOT / "sample_models" / "recordings").iterdir()
+    wanted |= {f"rtlab/_share/sample_models/recordings/{p.name}" for p in recorded}
     tabs = {f"tab-{p.stem}" for p in (ROOT / "widgets" / "src" / "tabs").glob("*.tsx")}
     bundles = {n for n in names if n.startswith("rtlab/static/") and n.endswith(".js")}
 
