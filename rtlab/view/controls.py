@@ -55,11 +55,11 @@ def notice(model: Model) -> str:
     usual = backends.get(name).capabilities()
     title = usual.maker.title
     if not any(t.sm for t in usual.targets):
-        return f"No TensorRT builder here: {title}'s optimized graph stands in\n{RECORDING}"
+        return f"No TensorRT builder here\n{title}'s optimized graph stands in for the engine. {RECORDING}"
     if releases := recalled(name, model):
         return (
-            f"Builds recorded with {title} {releases[0]}\nEach precision for each card can be had, and what the "
-            f"notebooks build. {RECORDING}"
+            f"Recorded builds\nThey were recorded with {title} {releases[0]}: each precision for each card, and what "
+            f"the notebooks build. {RECORDING}"
         )
     return ""
 

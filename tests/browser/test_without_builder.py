@@ -54,7 +54,7 @@ def test_an_own_model_shows_onnx_runtime_and_what_would_bring_more(shown, tmp_pa
     lab.wait_python("explorer.study.model.name == 'digits_inception' and not explorer.build['running']")
     shown.ready()
     page.wait_for_function(
-        "() => document.querySelector('.rt-notice')?.innerText.includes('recorded with TensorRT-RTX 1.7')"
+        "() => document.querySelector('.rt-notice')?.innerText.includes('Recorded builds')"
     )
     assert "recorded with TensorRT-RTX 1.7" in page.inner_text(f"{EXPLORER} .rt-status")
     shown.choose("precision", "int8")

@@ -38,6 +38,28 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
     return code, out, err
 
 
+def test_inspect_saves_a_build_that_read_opens(capsys, file, tmp_path) -> None:
+    """Alone, with the model beside it, and refused in words where a piece is missing."""
+    build = tmp_path / "build.json"
+    code, out, _ = run(capsys, "inspect", str(file), "--target", "cpu", "--no-run", "--save", str(build))
+    listed = [line for line in out.splitlines() if line[:1].isdigit()]
+    assert 0 == code
+    assert f"wrote {build}; it has no weights, and opens anywhere with rtlab read build.json" in out
+
+    for more in ([], ["--model", str(file)], ["--build", str(build)]):
+        given = [] if "--build" in more else [str(build)]
+        code, out, _ = run(capsys, "read", *given, *more)
+        assert 0 == code
+        assert "read: ONNX Runtime" in out
+        assert len(listed) == len([line for line in out.splitlines() if line[:1].isdigit()])
+
+    build.write_bytes(build.read_bytes()[:-300])
+    code, _, err = run(capsys, "read", str(build))
+    assert 1 == code
+    assert 'rtlab: Cannot read build file "build.json": ' in err
+    assert "Save it again with rtlab inspect MODEL --save build.json" in err
+
+
 def test_inspect_prints_one_object_with_everything_that_is_known(capsys, file, tmp_path) -> None:
     """Programs read this; the keys are a promise."""
     data = tmp_path / "d.npz"
