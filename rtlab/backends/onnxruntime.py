@@ -163,7 +163,7 @@ class OnnxRuntime:
             with exposed.opened(runnable) as data:
                 errand.optimize(self._order(data, errand.doing, level, told, target, saved=str(saved)))
             proto = onnx.load(str(saved), load_external_data=False)
-        return optimized.read(proto, request.model.name, set(request.model.values))[0]
+        return optimized.read(proto, request.model.name, request.model)[0]
 
     def _placed(
         self, request: BuildRequest, data: bytes, level: str, errand: Errand

@@ -8,7 +8,7 @@ import dataclasses
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from onnx import ModelProto
 
 from rtlab.core.engine import Layer, Tensor
-from rtlab.core.model import wrap
+from rtlab.core.model import Model, wrap
 from rtlab.core.node import Node
 from rtlab.core.value import Value
 
@@ -28,35 +28,44 @@ KERNEL = "_kernel_time"
 #: How each event begins in its file, and the name in an event.
 _EVENT, _NAME = '{"cat" : "', re.compile(r'"name" :"(.*)","args" : \{', re.DOTALL)
 #: What ONNX Runtime adds to the name of a value: a node in its blocked layout, and an FP16 value kept in FP32.
-_NCHWC, _FREE_CAST = "_nchwc", "InsertedPrecisionFreeCast_"
+_BLOCKED, _NCHWC, _FREE_CAST = "nchwc", "_nchwc", "InsertedPrecisionFreeCast_"
+#: Which input of a blocked convolution is added to what it computes.
+_SUM = 3
 
 
 def read(
-    proto: ModelProto, name: str, known: Collection[str] | None
+    proto: ModelProto, name: str, source: Model | None
 ) -> tuple[tuple[Layer, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Layers, inputs and outputs of an optimized model.
 
     Args:
         proto: The model as ONNX Runtime wrote it.
         name: A name for it.
-        known: Names of the values of the model that was optimized, None where that model is not at hand.
+        source: The model that was optimized, None where it is not at hand.
     """
     # The profiler speaks of nodes by the names in this file, whatever their author called them.
     names = [n.name for n in proto.graph.node]
     model = wrap(proto, name=name)
     values = model.values
+    stands = [_stands_for(node, name, source) for node, name in zip(model.top, names, strict=True)]
+    types = {} if source is None else _blocked(zip(model.top, names, stands, strict=True), source)
+
+    def told(names: Iterable[str]) -> tuple[Tensor, ...]:
+        found = tensors(values, names)
+        return tuple(t if t.dtype else dataclasses.replace(t, dtype=types.get(t.name, "")) for t in found)
+
     layers = tuple(
         Layer(
             id=f"{i}:{name or node.op}",
             name=name or node.op,
             kind=node.op,
             index=i,
-            inputs=tensors(values, (n for n in node.inputs if n and not _constant(values, n))),
-            outputs=tensors(values, filter(None, node.outputs)),
-            constants=tensors(values, (n for n in node.inputs if n and _constant(values, n))),
-            attributes={"values": _stands_for(node, name, known)},
+            inputs=told(n for n in node.inputs if n and not _constant(values, n)),
+            outputs=told(filter(None, node.outputs)),
+            constants=told(n for n in node.inputs if n and _constant(values, n)),
+            attributes={"values": table},
         )
-        for i, (node, name) in enumerate(zip(model.top, names, strict=True))
+        for i, (node, name, table) in enumerate(zip(model.top, names, stands, strict=True))
     )
     return layers, tensors(values, model.inputs), tensors(values, model.outputs)
 
@@ -131,15 +140,52 @@ def samples(found: Mapping[str, NodeRuns], layers: Iterable[Layer]) -> dict[str,
     }
 
 
-def _stands_for(node: Node, name: str, known: Collection[str] | None) -> dict[str, str]:
+def _stands_for(node: Node, name: str, source: Model | None) -> dict[str, str]:
     """Values of the optimized graph that stand for values of the model under another name."""
     table = {v: v.removeprefix(_FREE_CAST) for v in (*node.inputs, *node.outputs) if v.startswith(_FREE_CAST)}
     # A node in blocked layout is named after the value that it computes, and writes a nameless one.
     own = name.removesuffix(_NCHWC)
     if name.endswith(_NCHWC) and node.outputs:
-        table[node.outputs[0]] = own.removeprefix(_FREE_CAST)
-    # Where the names of the model's values are not at hand, the blocked layout tells them by its own.
-    return {v: model for v, model in table.items() if model in ({own} if known is None else known)}
+        table[node.outputs[0]] = _behind(node, own.removeprefix(_FREE_CAST), source)
+    if source is None:
+        # Where the names of the model's values are not at hand, the blocked layout tells them by its own.
+        return {v: value for v, value in table.items() if value == own}
+    if node.op == "ReorderInput" and node.outputs:
+        table[node.outputs[0]] = node.inputs[0]
+    return {v: value for v, value in table.items() if value in source.values}
+
+
+def _blocked(nodes: Iterable[tuple[Node, str, dict[str, str]]], source: Model) -> dict[str, str]:
+    """The types of values in blocked layout, of which ONNX Runtime infers nothing: each has that of what it stands for.
+
+    ``nodes`` come with their names and with what their values stand for, to which is added what is only known here.
+    """
+    types: dict[str, str] = {}
+    for node, name, stands in nodes:
+        if _BLOCKED in node.domain or any(v in types for v in node.inputs):
+            stands.update(_kept(node, name, source))
+            types |= {v: source.values[stands[v]].dtype for v in node.outputs if v in stands}
+    return types
+
+
+def _kept(node: Node, name: str, source: Model) -> dict[str, str]:
+    """What a node writes that keeps its name on blocked values, since it does not care about the layout."""
+    kept = source.by_id.get(name)
+    if kept is None or kept.op != node.op:
+        return {}
+    return {v: value for v, value in zip(node.outputs, kept.outputs, strict=False) if v not in source.values}
+
+
+def _behind(node: Node, value: str, source: Model | None) -> str:
+    """The value that a blocked convolution computes: a sum and an activation that went into it stand behind its own."""
+    if source is None:
+        return value
+    added = len(node.inputs) > _SUM and bool(node.inputs[_SUM])
+    for op in ("Add" if added else "", str(node.attributes.get("activation", ""))):
+        readers = source.consumers.get(value, ())
+        if op and len(readers) == 1 and readers[0].op == op:
+            value = readers[0].outputs[0]
+    return value
 
 
 def _tensor(name: str, value: Value | None) -> Tensor:
