@@ -150,8 +150,6 @@ def _stands_for(node: Node, name: str, source: Model | None) -> dict[str, str]:
     if source is None:
         # Where the names of the model's values are not at hand, the blocked layout tells them by its own.
         return {v: value for v, value in table.items() if value == own}
-    if node.op == "ReorderInput" and node.outputs:
-        table[node.outputs[0]] = node.inputs[0]
     return {v: value for v, value in table.items() if value in source.values}
 
 
@@ -164,7 +162,8 @@ def _blocked(nodes: Iterable[tuple[Node, str, dict[str, str]]], source: Model) -
     for node, name, stands in nodes:
         if _BLOCKED in node.domain or any(v in types for v in node.inputs):
             stands.update(_kept(node, name, source))
-            types |= {v: source.values[stands[v]].dtype for v in node.outputs if v in stands}
+            held = {node.outputs[0]: node.inputs[0]} if node.op == "ReorderInput" else stands
+            types |= {v: source.values[held[v]].dtype for v in node.outputs if held.get(v) in source.values}
     return types
 
 
