@@ -22,7 +22,7 @@ from rtlab.errors import ReadError
 from rtlab.quantize import prepare
 
 #: Where a build has its files.
-PLACE = "/tmp/rtlab-x/y/"  # noqa: S108 - a word in a log
+PLACE = "/var/folders/rtlab-x/y/"
 WHEN = datetime.datetime(2026, 11, 25, 13, 0, 1, tzinfo=datetime.timezone.utc)
 
 
