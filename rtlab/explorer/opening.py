@@ -16,6 +16,7 @@ from rtlab.core import model as _model
 from rtlab.core import scratch
 from rtlab.core.data import samples_of
 from rtlab.core.progress import Reporting
+from rtlab.documents import glossary
 from rtlab.documents.commands import ReadDropped
 from rtlab.documents.contract import Side
 from rtlab.documents.payload import encode
@@ -230,6 +231,7 @@ class Opening(Choosing):
         aside = bool(built) and not self._busy and is_large(study.facts[built])
         if not aside:
             self.source = encode(source_graph(study.model), Graph)
+        self.terms = glossary.told()
         panes: tuple[Side, ...] = ("node", "layer") if study.model.nodes else ("layer",)
         tab = self.state.tab
         if tab == FIRST and self._is_recorded(built):

@@ -11,7 +11,6 @@ import traitlets
 
 from rtlab import questions
 from rtlab.core.progress import Silent
-from rtlab.documents import glossary
 from rtlab.documents.crossing import plain
 from rtlab.documents.payload import encode
 from rtlab.errors import Cancelled
@@ -65,7 +64,7 @@ class Showing(Working):
     steps = traitlets.List().tag(sync=True)
     charts = traitlets.Dict().tag(delivered=True)
     #: What the words of the field mean, as ``glossary.told`` lists them.
-    terms = traitlets.List(default_value=glossary.told()).tag(delivered=True)
+    terms = traitlets.List().tag(delivered=True)
     #: Answers that the page draws with code of its own, by the names of their questions; empty where there is none.
     engine_answer = traitlets.Bytes(b"").tag(delivered=True)
     build_answer = traitlets.Bytes(b"").tag(delivered=True)

@@ -113,12 +113,14 @@ def identity(model: Model) -> ModelIdentity:
     name = model.path.name if model.path else f"{model.name}, made in memory"
     if (file := model.origin) is not None and model.stamp is not None:
         beside = tuple((str(file.parent / name), stamp) for name, stamp in sorted(model.beside.items()))
+        # Of weights that stayed at home nobody knows a digest.
+        here = all(stamp is not None for _, stamp in beside)
         return ModelIdentity(
             name,
             model.stamp[0],
             _digest(((str(file), model.stamp),)),
-            _digest(beside) if beside else None,
-            "Of the file.",
+            _digest(beside) if beside and here else None,
+            "Of the file." if here else "Of the file; the files with its weights are not here.",
         )
     why = "The file has changed since it was loaded" if model.path else "It was no file"
     if model.weightless or (model.path and model.beside):

@@ -61,6 +61,7 @@ def test_what_is_announced_comes_when_it_is_asked_for(study, monkeypatch) -> Non
         "charts",
         "engine_answer",
         "findings_answer",
+        "terms",
     } == set(asked)
     for name in asked:
         ask(widget, name)

@@ -501,7 +501,7 @@ def test_the_variants_answer_in_words_and_say_who_timed_the_build(study) -> None
     (row,) = (line for line in lines if line.startswith("read "))
     assert " 24.5 s (reported) " in row
     assert 2 == repr(told).count(" s (measured) ")
-    assert "The time of the build is reported in the files of read, and measured of the others." in lines
+    assert "The time of the build is reported of read, and measured of the others." in lines
 
 
 def test_nodes_of_onnx_runtime_are_not_called_layers(study) -> None:
