@@ -150,7 +150,7 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
 
 def _digest(value: Any) -> str:
     data = value if isinstance(value, bytes) else json.dumps(value).encode()
-    return hashlib.sha256(data).hexdigest()[:16] if data else ""
+    return hashlib.sha256(data).hexdigest()[:12] if data else ""
 
 
 def _later(code: tuple[str, ...]) -> list[str]:

@@ -135,7 +135,7 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
 
 
 def _sizes(model: Model) -> list[OpenInput]:
-    """The inputs with open dimensions; what is suggested for a symbol is so in all of them."""
+    """The inputs with open dimensions, where one lacks a size; what is suggested for a symbol is so in all of them."""
     found = []
     symbols: dict[str, int] = {}
     for name in model.inputs:
@@ -153,7 +153,7 @@ def _sizes(model: Model) -> list[OpenInput]:
             not isinstance(d, int) and d not in model.shapes for d in declared[1:]
         )
         found.append(OpenInput(name=name, dimensions=dimensions, lacking=lacking))
-    return found
+    return found if any(i["lacking"] for i in found) else []
 
 
 def _treatment(kind: TreatmentKind, precision: Precision, chosen: Mapping[str, Any], none: str) -> Option:

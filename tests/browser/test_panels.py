@@ -155,7 +155,7 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
         elif panel == "score":
             # The baseline is on screen, beside which no sample flipped.
             assert "Show another variant" in page.inner_text(f"{where} .rt-told")
-        elif panel in {"kernels", "rules", "why"}:
+        elif panel in {"kernels", "rules", "why", "recipe"}:
             # All that there is follows from the fields of a noun: facts and a table.
             assert page.locator(f"{where} [data-fact]").count()
             page.wait_for_selector(f"{where} tbody td >> nth=0")
@@ -197,15 +197,15 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
     page.set_viewport_size({"width": 760, "height": 900})
     page.wait_for_selector(f'{EXPLORER} [data-control="tabs"] button')
     page.click(f'{EXPLORER} [data-control="tabs"] button')
-    page.click(f'{EXPLORER} [data-item="table"]')
-    lab.wait_python("explorer.state.tab == 'table'")
-    page.focus(f'{EXPLORER} [data-tab="table"]')
+    page.click(f'{EXPLORER} [data-item="recipe"]')
+    lab.wait_python("explorer.state.tab == 'recipe'")
+    page.focus(f'{EXPLORER} [data-tab="recipe"]')
     page.keyboard.press("ArrowRight")
     lab.wait_python("explorer.state.tab == 'timing'")
     first = page.locator(f'{EXPLORER} [data-tab="timing"]')
     assert first.evaluate("tab => document.activeElement === tab")
     page.keyboard.press("ArrowLeft")
-    last = page.locator(f'{EXPLORER} [data-tab="table"]')
+    last = page.locator(f'{EXPLORER} [data-tab="recipe"]')
     assert last.evaluate(
         "tab => tab.getBoundingClientRect().right <= tab.closest('.rt-tabrow').getBoundingClientRect().right"
     )

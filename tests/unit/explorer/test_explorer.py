@@ -1067,4 +1067,4 @@ def test_inputs_with_open_sizes_are_offered_and_named(tmp_path) -> None:
     shown.name_sizes({"tokens": [2, 5, 8], "mask": [2, 5, 1]}).wait(60)
     assert shown.failure is None
     assert {(2, 5, 8), (2, 5, 1)} <= {t.shape for t in shown.study.facts["fp32@sm86"].engine.inputs}
-    assert [i["lacking"] for i in shown.controls["sizes"]] == [False, False]
+    assert shown.controls["sizes"] == []
