@@ -1,6 +1,6 @@
 // Bundles the page's code: parts that a page gets one at a time, as CommonJS modules, and the two scripts that hold them
 // together, the loader of a saved notebook and what stands before the parts of a report.
-import { readdir } from "node:fs/promises";
+import { readdir, readFile } from "node:fs/promises";
 import { dirname, join, relative, sep } from "node:path";
 import { fileURLToPath } from "node:url";
 import * as esbuild from "esbuild";
@@ -121,6 +121,24 @@ function apart(part, home, wanted) {
   };
 }
 
+/**
+ * The library of the figures as a module, without the function around it that serves all kinds of loaders. A browser
+ * compiles only what runs at once while it reads a script; within that function it reads all of it again.
+ */
+const unwrapped = {
+  name: "unwrapped",
+  setup(build) {
+    build.onLoad({ filter: /plotly-cartesian\.min\.js$/ }, async ({ path }) => {
+      const text = await readFile(path, "utf8");
+      const inside =
+        /\n"use strict";(var Plotly=\(.*)\nwindow\.Plotly = Plotly;\nreturn Plotly;\n\}\)\);\s*$/s.exec(text);
+      if (!inside)
+        throw new Error(`${path} is not wrapped as before: take its function off another way, or leave it`);
+      return { contents: `${inside[1]}\nexport default Plotly;\n`, loader: "js" };
+    });
+  },
+};
+
 /** The parts on which others stand, from the top. */
 const BELOW = ["explorer", "core"];
 
@@ -200,6 +218,6 @@ export async function scripts() {
   for (const name of BELOW) made.push(await below(name));
   const whole = { loader: "esm", inline: "iife", figures: "esm" };
   for (const [name, format] of Object.entries(whole))
-    made.push(await bundled(name, { entryPoints: [`src/${name}.ts`], format }, inner));
+    made.push(await bundled(name, { entryPoints: [`src/${name}.ts`], format, plugins: [unwrapped] }, inner));
   return made;
 }
