@@ -205,7 +205,10 @@ def facts(noun: Any, *, predicted: bool = False) -> list[Fact]:
             continue
         title, unit, note = (said(text, noun) for text in (f.meaning.title, f.meaning.unit, f.meaning.note))
         origin = f.origin(noun)
-        found.append(fact(title, _worded(value, unit), _told(origin, predicted) if origin else None, note))
+        # A column counts, so that it can be sorted; a fact has the room to name what are few.
+        named = ", ".join(map(str, value)) if isinstance(value, tuple) else ""
+        words = named if 0 < len(named) <= _WIDEST else _worded(value, unit)
+        found.append(fact(title, words, _told(origin, predicted) if origin else None, note))
     return found
 
 

@@ -41,7 +41,7 @@ TABS = (
         "analysis",
     ),
     PageTab(
-        Tab("why"),
+        Tab("fusion"),
         "Fusion",
         "Why neighbours are not one step, and which fusions this compiler knows.",
         "analysis",

@@ -5,14 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, get_args, overload
 
 from rtlab.backends.bench import OrtBench
 from rtlab.backends.reference import evaluator, runner_of, stand_in
 from rtlab.core.facts import Facts, Ranked
 from rtlab.core.peaks import Peaks
 from rtlab.core.protocols import Progress
-from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Rewrite, Variant
+from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Rewrite, RewriteKind, Variant
 from rtlab.errors import VariantError, boundary
 from rtlab.experiments.experiment import Allowance, Experiment, Rig, carry_out
 from rtlab.experiments.forms import RecurrentForms
@@ -36,6 +36,7 @@ from rtlab.experiments.why.advising import Adviser, Advising
 from rtlab.experiments.why.oracle import forget
 from rtlab.formulations.recurrent import Timed, recurrent
 from rtlab.formulations.trial import Tuned
+from rtlab.quantize.rewrites import possible
 from rtlab.questions.batches.sweeps import Sweep
 from rtlab.questions.calibration.seen import Calibration
 from rtlab.questions.variants.variations import given
@@ -360,6 +361,24 @@ class Searches(Observations[R]):
         name = as_ or f"{variant} rewritten"
         self.add(name, **{**given(known), "rewrites": [*known.rewrites, *chosen]})
         return name
+
+    def rewrites(self, *kinds: RewriteKind) -> tuple[Rewrite, ...]:
+        """The forms that nodes of the model can be written in, in the graph's order, for ``add`` and ``remedy``.
+
+        Args:
+            kinds: Those wanted, such as ``merge``, which makes siblings one wider node; all by default.
+
+        Raises:
+            VariantError: there is no such kind.
+        """
+        for kind in kinds:
+            if kind not in get_args(RewriteKind):
+                raise VariantError(
+                    f'Cannot look for nodes that can be written by "{kind}": there is no such form. '
+                    f"Choose among {', '.join(get_args(RewriteKind))}."
+                )
+        found = possible(self.model, (node.id for node in self.model.top))
+        return tuple(rewrite for rewrite in found if not kinds or rewrite.kind in kinds)
 
     def measure_peaks(self, *, progress: Progress | None = None) -> Peaks:
         """Measure what this CPU reaches, so that times of the CPU can be judged by it; takes about two seconds.

@@ -186,7 +186,7 @@ def test_calibration_works_in_notebook_7_and_by_keyboard(notebook_page) -> None:
     page.focus(f'{EXPLORER} [data-tab="timing"]')
     for tab in (
         "compare",
-        "why",
+        "fusion",
         "memory",
         "streams",
         "tuning",

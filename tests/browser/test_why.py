@@ -41,7 +41,7 @@ def test_a_pair_is_asked_about_and_its_remedy_is_built(opened) -> None:
     """Choose a pair, ask, read the answer and its experiments, and build the remedy: three clicks."""
     shown: Explorer = opened(BLOCKS)
     page, lab = shown.page, shown.lab
-    where = show(shown, "why", "why")
+    where = show(shown, "fusion", "why")
     rows = page.locator(f"{where} [data-row]")
     missed = lab.python("[(m.first, m.second) for m in study.ask('why', variant='fp32').noun.pairs]")
     assert ["conv2", "bn2"] in missed
@@ -68,7 +68,7 @@ def test_a_pair_is_asked_about_and_its_remedy_is_built(opened) -> None:
 def test_all_pairs_are_asked_about_and_stand_by_cause(opened) -> None:
     shown: Explorer = opened(BLOCKS)
     page, lab = shown.page, shown.lab
-    where = show(shown, "why", "why")
+    where = show(shown, "fusion", "why")
     page.click(f'{where} [data-work="advise"]')
     page.wait_for_selector(f'{where} button:has-text("Ask about all again")', timeout=60_000)
     lab.wait_python("'fp32' in study._kept.advice")

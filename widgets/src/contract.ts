@@ -837,7 +837,7 @@ export type Reply = PlotlySent | NetronStarted | FileSent | Parcel | PanelAnswer
 export const TABS = [
   {"name": "timing", "label": "Timing", "told": "What each layer takes, what the roofline allows, and how inferences scatter.", "part": "analysis", "panels": ["layers", "roofline", "kernels", "samples", "batches"]},
   {"name": "compare", "label": "Compare", "told": "Where time went against another variant, and what became of the layers.", "part": "analysis", "panels": ["difference", "bisection", "variants"]},
-  {"name": "why", "label": "Fusion", "told": "Why neighbours are not one step, and which fusions this compiler knows.", "part": "analysis", "panels": ["why", "rules"]},
+  {"name": "fusion", "label": "Fusion", "told": "Why neighbours are not one step, and which fusions this compiler knows.", "part": "analysis", "panels": ["why", "rules"]},
   {"name": "memory", "label": "Memory", "told": "When each tensor lives, and how much the engine needs at once.", "part": "analysis", "panels": ["memory"]},
   {"name": "streams", "label": "Streams", "told": "Which layers run at the same time, and what waits for what.", "part": "analysis", "panels": ["schedule"]},
   {"name": "tuning", "label": "Tuning", "told": "How many ways there are to compute a layer, and which of them is fastest.", "part": "analysis", "panels": ["formulations"]},

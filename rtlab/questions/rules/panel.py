@@ -7,7 +7,7 @@ from rtlab.questions.scene import Question
 
 RULES = Question(
     "rules",
-    tab="why",
+    tab="fusion",
     label="Rules",
     title="What this compiler fuses",
     lead=(

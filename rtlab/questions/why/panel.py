@@ -261,4 +261,4 @@ def _of_all(scene: Scene) -> Advice | MissedFusions:
     return MissedFusions(len(rows), tuple(rows))
 
 
-WHY = Question("why", tab="why", label="Why", title=_TITLE, lead=_LEAD, noun=answer, drawn=why)
+WHY = Question("why", tab="fusion", label="Why", title=_TITLE, lead=_LEAD, noun=answer, drawn=why)

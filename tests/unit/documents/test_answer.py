@@ -173,6 +173,11 @@ def test_an_answer_without_rows_is_facts() -> None:
     assert told.table is None
     assert ["facts", "notes"] == list(told.parts())
     assert "Time: 500 µs (reported)" in repr(told).splitlines()
+    # What are few are named; many are counted, and none are.
+    assert "Nodes: n, m" in repr(told).splitlines()
+    many = dataclasses.replace(MOVES[0], nodes=tuple(f"a node {i}" for i in range(30)))
+    assert "Nodes: 30" in repr(Answer("One", many)).splitlines()
+    assert "Nodes: 0" in repr(Answer("One", MOVES[1])).splitlines()
     assert 1 == len(told.frame())
     assert "&lt;b&gt;" in Answer("<b>", MOVES[0])._repr_html_()
     with pytest.raises(TypeError, match="it is no noun"):

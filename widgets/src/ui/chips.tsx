@@ -93,6 +93,7 @@ export function Chips({ explorer }: { explorer: ExplorerState }) {
             current={chip.id === shown}
             compared={chip.id === compared}
             tagged={severalTargets}
+            brief={chip.id !== shown && chips.length * WIDE_CHIP > explorer.width.value}
             open={chip.id === open?.id}
             onMenu={() => (chip.id === open?.id ? setMenu(null) : place(chip.id))}
           />
@@ -132,11 +133,13 @@ interface ChipProps {
   compared: boolean;
   /** Whether the target stands on the chip, because there is another. */
   tagged: boolean;
+  /** The row has no room for all: what its tip tells, too, is left out. */
+  brief: boolean;
   open: boolean;
   onMenu(): void;
 }
 
-function ChipView({ explorer, chip, current, compared, tagged, open, onMenu }: ChipProps) {
+function ChipView({ explorer, chip, current, compared, tagged, brief, open, onMenu }: ChipProps) {
   const show = (): void => {
     if (chip.status === "failed") explorer.ownFailure.value = chip.error;
     else if (chip.status === "ready") explorer.send({ type: "show", variant: chip.id });
@@ -160,11 +163,11 @@ function ChipView({ explorer, chip, current, compared, tagged, open, onMenu }: C
         {chip.status === "failed" && <Warning />}
         {chip.baseline && <Pin />}
         <b>{chip.label}</b>
-        {chip.about && <span>{chip.about}</span>}
+        {chip.about && !brief && <span>{chip.about}</span>}
         {tagged && chip.target && !chip.label.endsWith(`@${chip.target}`) && (
           <small class="rt-tag">{shorten(chip.target, LONGEST_TARGET)}</small>
         )}
-        <Facts chip={chip} />
+        <Facts chip={chip} brief={brief} />
       </button>
       {fell(chip) && !explorer.saved && (
         <button
@@ -199,6 +202,8 @@ const fell = ({ status, score_worse: worse, baseline, recorded }: Chip): boolean
   status === "ready" && worse && !baseline && !recorded;
 
 const LONGEST_TARGET = 22;
+/** Pixels that a chip with all its numbers takes. */
+const WIDE_CHIP = 380;
 const PREDICTED = "by the documented rules of TensorRT: no compiler made these layers";
 /** What fades at the edges of the row. */
 const EDGE = 28;
@@ -300,16 +305,18 @@ function NetronLink({ explorer }: { explorer: ExplorerState }) {
   );
 }
 
-function Facts({ chip }: { chip: Chip }) {
+function Facts({ chip, brief }: { chip: Chip; brief: boolean }) {
   if (chip.status === "failed") return <span>failed</span>;
   if (chip.status === "building") return <span>building</span>;
   const delta = chip.score_delta;
   return (
     <>
-      <span>
-        {chip.nodes > 0 && `${chip.nodes} → `}
-        {plural(chip.layers, chip.counted)}
-      </span>
+      {!brief && (
+        <span>
+          {chip.nodes > 0 && `${chip.nodes} → `}
+          {plural(chip.layers, chip.counted)}
+        </span>
+      )}
       {chip.predicted && (
         <span class="rt-quiet" title={PREDICTED}>
           {GLYPH.predicted} predicted
@@ -344,7 +351,7 @@ function hint(chip: Chip): string {
       : `${quantity(chip.estimate, "ms")}, ${chip.estimate_source}`;
   const random = chip.random && `Random input: its ${chip.random} say nothing about the task`;
   const missing = chip.stages.filter(measurable).map(({ text }) => text);
-  return [chip.target && `Target ${chip.target}`, size, estimate, time, score, random, ...missing]
+  return [chip.about, chip.target && `Target ${chip.target}`, size, estimate, time, score, random, ...missing]
     .filter(Boolean)
     .join("\n");
 }

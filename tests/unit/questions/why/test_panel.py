@@ -114,6 +114,22 @@ def test_a_remedy_becomes_a_variant_of_its_own(study) -> None:
         study.remedy("fp32")
 
 
+def test_the_forms_that_there_are_are_listed_by_kind_and_become_a_variant() -> None:
+    """GoogLeNet's nine Inception blocks have one group of siblings each, by their definition."""
+    made = rtlab.Study(rtlab.samples.load("googlenet", samples=1).model)
+    merged = made.rewrites("merge")
+    assert 9 == len(merged)
+    assert {"merge"} == {r.kind for r in merged}
+    assert {*merged} < {*made.rewrites()}
+    made.add("fp32")
+    name = made.remedy("fp32", merged)
+    assert merged == made.variants[name].rewrites
+    with pytest.raises(
+        VariantError, match=r'written by "marge": there is no such form. Choose among .*merge'
+    ):
+        made.rewrites("marge")
+
+
 def test_a_model_whose_every_pair_is_one_step_says_so() -> None:
     graph = helper.make_graph(
         [
