@@ -143,6 +143,13 @@ def test_what_is_good_enough_is_left_as_it_is():
     found = study.repair("int8", max_drop=5)
     assert (found.changes, found.runs, found.before) == ((), 0, found.after)
     assert found.words.startswith("Nothing needs a repair")
+    lines = str(found.text()).splitlines()
+    # Halves of the 899 held-out digits.
+    assert lines[1:4] == [
+        "chosen on 450 samples, reported on 449 others, 0 runs",
+        "",
+        "Tried, on the 450 samples that it was chosen on:",
+    ]
     assert "int8 repaired" not in study.variants
 
 

@@ -119,7 +119,8 @@ export class Presenting {
     const { stages } = this.#presenter.paneSet;
     this.on.value = !this.on.peek();
     this.listing.value = false;
-    for (const side of SIDES) stages[side]?.zoom(this.on.peek() ? LARGER : 1 / LARGER);
+    // What stands at the top stays there, since panes lose of their height at the bottom.
+    for (const side of SIDES) stages[side]?.zoom(this.on.peek() ? LARGER : 1 / LARGER, 0);
     if (this.on.peek() && this.steps.peek().length) this.play(Math.max(0, this.at.peek()));
   }
 

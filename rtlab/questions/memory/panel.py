@@ -194,7 +194,7 @@ def _drawn(found: MemoryPlan, engine: Engine, called: Sequence[str], unit: str, 
         legend=legend(itemsizing="trace"),
         xaxis=axis("step, in the order of issue", anchor="y2", range=ends),
         yaxis=axis(f"address, {unit}", domain=[0.42, 1], range=[0, found.peak / scale * 1.04], nticks=6),
-        yaxis2=axis(f"alive, {unit}", domain=[0, 0.32], range=[0, found.peak / scale * 1.15], nticks=4),
+        yaxis2=axis(unit, domain=[0, 0.32], range=[0, found.peak / scale * 1.15], nticks=4),
         shapes=[
             {
                 "type": "line",

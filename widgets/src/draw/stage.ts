@@ -196,9 +196,9 @@ export class Stage {
   }
 
   /** Zooms around the middle of the pane. */
-  zoom(factor: number): void {
+  zoom(factor: number, y = this.camera.height / 2): void {
     this.#led = false;
-    this.camera.zoomAt(this.camera.width / 2, this.camera.height / 2, factor);
+    this.camera.zoomAt(this.camera.width / 2, y, factor);
   }
 
   /**

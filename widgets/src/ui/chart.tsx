@@ -56,7 +56,6 @@ export function Chart({ explorer, name, label, figure, joint, hidden = false, he
     if (!plotly || !figure || hidden) return;
     let frame = 0;
     let gone = false;
-    const { data, layout } = dressed(large ? enlarged(figure) : figure, theme);
     let drawn = "";
     const draw = (): void => {
       const { clientWidth: width, clientHeight: height } = place;
@@ -64,6 +63,10 @@ export function Chart({ explorer, name, label, figure, joint, hidden = false, he
       // An observer calls at once, although nothing has changed yet.
       if (!width || !height || size === drawn) return;
       drawn = size;
+      const { data, layout } = dressed(
+        large ? enlarged(figure, Math.min(LARGER, height / ROOMY)) : figure,
+        theme,
+      );
       plotly
         .react(place, data, { ...layout, width, height }, { displayModeBar: false })
         .then((plot) => {
@@ -124,17 +127,22 @@ function dressed({ data, layout }: Plotted, { dark, ink, card, line }: Theme): P
   return { data: whole.data, layout: { ...whole.layout, font, hoverlabel } };
 }
 
+/** Pixels of height in which larger type leaves enough to what is drawn. */
+const ROOMY = 200;
+
 /** The figure with larger type, for a room. */
-function enlarged({ data, layout }: Plotted): Plotted {
-  const font = { size: 12, ...(layout.font as object) };
-  return grown({ data, layout: { ...layout, font } }, "") as Plotted;
+function enlarged(figure: Plotted, times: number): Plotted {
+  if (times <= 1) return figure;
+  const font = { size: 12, ...(figure.layout.font as object) };
+  return grown({ data: figure.data, layout: { ...figure.layout, font } }, "", times) as Plotted;
 }
 
-function grown(value: unknown, name: string): unknown {
-  if (Array.isArray(value)) return typeof value[0] === "number" ? value : value.map((one) => grown(one, ""));
+function grown(value: unknown, name: string, times: number): unknown {
+  if (Array.isArray(value))
+    return typeof value[0] === "number" ? value : value.map((one) => grown(one, "", times));
   if (!value || typeof value !== "object") return value;
   const larger = (key: string, part: unknown): unknown =>
-    key === "size" && typeof part === "number" && /font$/.test(name) ? part * LARGER : grown(part, key);
+    key === "size" && typeof part === "number" && /font$/.test(name) ? part * times : grown(part, key, times);
   return Object.fromEntries(Object.entries(value).map(([key, part]) => [key, larger(key, part)]));
 }
 

@@ -3,6 +3,7 @@ import { askAccuracy } from "../accuracy";
 import type { Chip } from "../contract";
 import type { ExplorerState } from "../explorerstate";
 import { difference, GLYPH, plural, quantity, shorten, timeOf } from "../format";
+import { LARGER } from "../presenting";
 import { Offer } from "./guide";
 import { Close, More, Pin, Warning } from "./icons";
 import { type Item, MenuList } from "./menu";
@@ -41,6 +42,7 @@ export function Chips({ explorer }: { explorer: ExplorerState }) {
   const shown = explorer.study.engine.value?.variant ?? explorer.study.view.value.variant;
   const { panes, compared: other } = explorer.study.view.value;
   const compared = panes.includes("other") ? other : "";
+  const room = explorer.width.value / (explorer.presenting.on.value ? LARGER : 1) - BESIDE;
   const severalTargets = new Set(chips.map(({ target }) => target)).size > 1;
   /** The chip whose menu is open, and where in the row it stands. */
   const [menu, setMenu] = useState<{ id: string; left: number } | null>(null);
@@ -93,7 +95,7 @@ export function Chips({ explorer }: { explorer: ExplorerState }) {
             current={chip.id === shown}
             compared={chip.id === compared}
             tagged={severalTargets}
-            brief={chip.id !== shown && chips.length * WIDE_CHIP > explorer.width.value}
+            brief={brief(chips.length, room) || (chip.id !== shown && chips.length * WIDE_CHIP > room)}
             open={chip.id === open?.id}
             onMenu={() => (chip.id === open?.id ? setMenu(null) : place(chip.id))}
           />
@@ -202,8 +204,12 @@ const fell = ({ status, score_worse: worse, baseline, recorded }: Chip): boolean
   status === "ready" && worse && !baseline && !recorded;
 
 const LONGEST_TARGET = 22;
-/** Pixels that a chip with all its numbers takes. */
-const WIDE_CHIP = 380;
+/** Pixels that a chip with all its numbers takes, and one with those that count most. */
+const [WIDE_CHIP, BRIEF_CHIP] = [490, 260];
+/** What else stands in their row. */
+const BESIDE = 90;
+/** Whether there is no room for the current variant in full beside the others. */
+const brief = (chips: number, room: number): boolean => WIDE_CHIP + (chips - 1) * BRIEF_CHIP > room;
 const PREDICTED = "by the documented rules of TensorRT: no compiler made these layers";
 /** What fades at the edges of the row. */
 const EDGE = 28;
@@ -327,7 +333,9 @@ function Facts({ chip, brief }: { chip: Chip; brief: boolean }) {
           ○ {chip.estimate_gpu} {chip.estimate === null ? "withheld" : quantity(chip.estimate, "ms")}
         </span>
       )}
-      {chip.time !== null && <span class={chip.estimate_gpu ? "" : "rt-strong"}>{timeOf(chip)}</span>}
+      {chip.time !== null && !(brief && chip.estimate_gpu) && (
+        <span class={chip.estimate_gpu ? "" : "rt-strong"}>{timeOf(chip)}</span>
+      )}
       {delta !== null && !chip.baseline ? (
         <span class={chip.score_worse ? "rt-worse" : "rt-quiet"}>{difference(delta, chip.score_unit)}</span>
       ) : (

@@ -168,6 +168,10 @@ def test_it_tells_the_digest_of_the_file_and_of_the_files_beside_it(tmp_path) ->
     onnx.save(proto, tmp_path / "big.onnx", save_as_external_data=True, location="big.bin", size_threshold=0)
     other = recipe.identity(rtlab.load(tmp_path / "big.onnx"))
     assert hashlib.sha256((tmp_path / "big.bin").read_bytes()).hexdigest() == other.weights
+    (tmp_path / "big.bin").rename(tmp_path / "stays at home.bin")
+    bare = recipe.identity(rtlab.load(tmp_path / "big.onnx", weights=False))
+    assert hashlib.sha256((tmp_path / "big.onnx").read_bytes()).hexdigest() == bare.sha256
+    assert (None, "Of the file; the files with its weights are not here.") == (bare.weights, bare.basis)
     # A digest of another file would be taken for this model's.
     (tmp_path / "a model's.onnx").write_bytes(content + b"\x18\x00")
     late = recipe.identity(study.model)
