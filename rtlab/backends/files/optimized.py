@@ -27,8 +27,11 @@ if TYPE_CHECKING:
 KERNEL = "_kernel_time"
 #: How each event begins in its file, and the name in an event.
 _EVENT, _NAME = '{"cat" : "', re.compile(r'"name" :"(.*)","args" : \{', re.DOTALL)
-#: What ONNX Runtime adds to the name of a value: a node in its blocked layout, and an FP16 value kept in FP32.
-_BLOCKED, _NCHWC, _FREE_CAST = "nchwc", "_nchwc", "InsertedPrecisionFreeCast_"
+#: What ONNX Runtime adds to the name of a value that it keeps in FP32, and the set of its operators in blocked layout.
+_FREE_CAST, _BLOCKED = "InsertedPrecisionFreeCast_", "nchwc"
+#: What it adds to the name of a value for the node that computes it in blocked layout; with a number where a node of
+#: the model has that name.
+_NCHWC = re.compile(r"_nchwc(_token_\d+)?$")
 #: Which input of a blocked convolution is added to what it computes.
 _SUM = 3
 
@@ -144,8 +147,8 @@ def _stands_for(node: Node, name: str, source: Model | None) -> dict[str, str]:
     """Values of the optimized graph that stand for values of the model under another name."""
     table = {v: v.removeprefix(_FREE_CAST) for v in (*node.inputs, *node.outputs) if v.startswith(_FREE_CAST)}
     # A node in blocked layout is named after the value that it computes, and writes a nameless one.
-    own = name.removesuffix(_NCHWC)
-    if name.endswith(_NCHWC) and node.outputs:
+    own = _NCHWC.sub("", name)
+    if own != name and _BLOCKED in node.domain and node.outputs:
         table[node.outputs[0]] = _behind(node, own.removeprefix(_FREE_CAST), source)
     if source is None:
         # Where the names of the model's values are not at hand, the blocked layout tells them by its own.
