@@ -63,10 +63,7 @@ export function Chart({ explorer, name, label, figure, joint, hidden = false, he
       // An observer calls at once, although nothing has changed yet.
       if (!width || !height || size === drawn) return;
       drawn = size;
-      const { data, layout } = dressed(
-        large ? enlarged(figure, Math.min(LARGER, height / ROOMY)) : figure,
-        theme,
-      );
+      const { data, layout } = dressed(large ? enlarged(figure, growth(figure, height)) : figure, theme);
       plotly
         .react(place, data, { ...layout, width, height }, { displayModeBar: false })
         .then((plot) => {
@@ -127,8 +124,14 @@ function dressed({ data, layout }: Plotted, { dark, ink, card, line }: Theme): P
   return { data: whole.data, layout: { ...whole.layout, font, hoverlabel } };
 }
 
-/** Pixels of height in which larger type leaves enough to what is drawn. */
-const ROOMY = 200;
+/** Pixels of height, for each axis upwards, in which larger type leaves enough to what is drawn. */
+const ROOMY = 100;
+
+/** How much larger the type of a figure may be in a height. */
+function growth({ layout }: Plotted, height: number): number {
+  const axes = Object.keys(layout).filter((key) => /^yaxis\d*$/.test(key)).length;
+  return Math.min(LARGER, height / (ROOMY * Math.max(1, axes)));
+}
 
 /** The figure with larger type, for a room. */
 function enlarged(figure: Plotted, times: number): Plotted {
