@@ -132,6 +132,8 @@ def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
         "tickvals": list(named),
         "ticktext": list(named.values()),
         "tickangle": -40,
+        # The name of the first bar reaches beyond it on the left.
+        "ticklabeloverflow": "allow",
         "tickfont": {"size": 10},
         "range": [min(places) - 0.7, max(places) + 0.7],
     }

@@ -1,13 +1,18 @@
 /** Pixels of a letter, and between two texts. */
 const LETTER = 6.9;
 const SPACE = 34;
+/** What leads to the texts that have no room. */
+const MORE = 70;
 
-/** Texts of one line: in full where all have room, else each to its first semicolon. */
+/** Texts of one line: in full where all have room, else each to its first semicolon, as many as have room; one at least. */
 export function fitting(texts: readonly string[], width: number): string[] {
   const taken = (text: string): number => LETTER * text.length + SPACE;
   const sum = (list: readonly string[]): number => list.reduce((before, text) => before + taken(text), 0);
   if (sum(texts) <= width) return [...texts];
-  return texts.map((text) => text.split("; ")[0]!);
+  const short = texts.map((text) => text.split("; ")[0]!);
+  if (sum(short) <= width) return short;
+  const most = short.findIndex((_, k) => sum(short.slice(0, k + 1)) > width - MORE);
+  return short.slice(0, Math.max(1, most));
 }
 
 /** Below the first width panes stand above each other where each then has this height; below the second anyway. */

@@ -97,6 +97,10 @@ export class Presenting {
   readonly #presenter: Presenter;
   readonly #publish: (steps: Step[]) => void;
   readonly #steps: Signal<Step[] | undefined>;
+  /** How large each graph was for one reader. */
+  readonly #scales = new Map<Side, number>();
+  /** The step to begin with: the first, or where the presentation was left. */
+  #first = 0;
   /** What stops waiting for the picture of a step. */
   #waiting: () => void = () => {};
 
@@ -114,14 +118,22 @@ export class Presenting {
     presenter.end.addEventListener("abort", () => this.#waiting());
   }
 
-  /** Begins with the first step, or ends. */
+  /** Begins with the first step, or where it was left; or ends. */
   toggle(): void {
     const { stages } = this.#presenter.paneSet;
     this.on.value = !this.on.peek();
     this.listing.value = false;
-    // What stands at the top stays there, since panes lose of their height at the bottom.
-    for (const side of SIDES) stages[side]?.zoom(this.on.peek() ? LARGER : 1 / LARGER, 0);
-    if (this.on.peek() && this.steps.peek().length) this.play(Math.max(0, this.at.peek()));
+    for (const side of SIDES) {
+      const stage = stages[side];
+      if (!stage) continue;
+      const { scale } = stage.camera;
+      // Steps move the graphs; what stands at the top stays there, since panes lose of their height at the bottom.
+      const wanted = this.on.peek() ? scale * LARGER : (this.#scales.get(side) ?? scale / LARGER);
+      if (this.on.peek()) this.#scales.set(side, scale);
+      stage.zoom(wanted / scale, 0);
+    }
+    if (!this.on.peek()) this.#first = Math.max(0, this.at.peek());
+    else if (this.steps.peek().length) this.play(Math.min(this.#first, this.steps.peek().length - 1));
   }
 
   /** Adds what is on screen. */

@@ -15,6 +15,13 @@ describe("the texts of the status line", () => {
   it("are told to their first semicolon where they have not", () => {
     expect([texts[0], "estimated: 532 µs", texts[2]]).toEqual(fitting(texts, 600));
   });
+
+  it("are as many as can be read, one at least; the others are asked for", () => {
+    // 26 letters of 6.9 and a space of 34 are 213.4, with the 17 of the second 364.7, and 70 lead to the rest.
+    expect([texts[0], "estimated: 532 µs"]).toEqual(fitting(texts, 440));
+    expect([texts[0]]).toEqual(fitting(texts, 430));
+    expect([texts[0]]).toEqual(fitting(texts, 100));
+  });
 });
 
 describe("a height that nobody chose", () => {

@@ -27,7 +27,7 @@ const engine = engineView({
 });
 
 /** A presentation on a study of two nodes in two layers, and what it asks of the kernel and leaves in the notebook. */
-function presentation(steps: Step[] = [], view: Partial<ViewState> = {}, saved = false) {
+function presentation(steps: Step[] = [], view: Partial<ViewState> = {}, saved = false, stages: object = {}) {
   const state = { view: { ...START, variant: "fp32", ...view }, source: null, engine: null, other: null };
   const deaf = () => undefined;
   const quiet = {
@@ -43,7 +43,7 @@ function presentation(steps: Step[] = [], view: Partial<ViewState> = {}, saved =
   const asked: Command[] = [];
   const kept: Step[][] = [];
   const paneSet = {
-    stages: {},
+    stages,
     sides: signal(["node"]),
     morphing: signal(false),
     viewOf: () => [1, 2, 30, 40],
@@ -114,6 +114,34 @@ describe("a presentation", () => {
     };
     expect(made).toEqual(kept.at(-1)![1]);
     expect([1, "second"]).toEqual([presenting.at.value, presenting.words.value]);
+  });
+
+  it("begins with the first step, whatever was recorded last, and goes on where it was left", () => {
+    const { presenting } = presentation([step({})]);
+    presenting.record("second");
+    presenting.record("third");
+    presenting.toggle();
+    expect(0).toBe(presenting.at.value);
+    presenting.key("ArrowRight");
+    presenting.toggle();
+    presenting.toggle();
+    expect(1).toBe(presenting.at.value);
+  });
+
+  it("leaves graphs as large as they were, however large its steps showed them", () => {
+    const camera = { scale: 0.8 };
+    const stage = {
+      camera,
+      zoom: (factor: number) => {
+        camera.scale *= factor;
+      },
+    };
+    const { presenting } = presentation([], {}, false, { node: stage });
+    presenting.toggle();
+    expect(camera.scale).toBeCloseTo(0.8 * 1.3);
+    camera.scale = 0.2;
+    presenting.toggle();
+    expect(camera.scale).toBeCloseTo(0.8);
   });
 
   it("goes through its steps by keys and a presenter's remote, and stays at its ends", () => {

@@ -287,6 +287,8 @@ function labels({ pen, theme, type }: Brush, scene: Scene, view: Rect, marks: Ma
     pen.fillStyle = colour;
     pen.fillText(words, x, y);
   };
+  /** Where labels stand below a box: of two in one place neither could be read. */
+  const taken = new Map<number, [left: number, right: number][]>();
   for (const e of seenWires(scene, view)) {
     const wire = scene.wires[e]!;
     if (weightOf(scene, e, marks) === "pale") continue;
@@ -297,8 +299,13 @@ function labels({ pen, theme, type }: Brush, scene: Scene, view: Rect, marks: Ma
       const x = points[2 * offsets[e]!]!;
       const y = points[2 * offsets[e]! + 1]!;
       const colour = pointed ? theme.ink : theme.muted;
-      if (!across) write(words, x + 6, y + 12, colour, "left");
-      else {
+      if (!across) {
+        const [left, right] = [x + 6, x + 6 + type.width(words, font)];
+        const beside = taken.get(wire.source) ?? [];
+        if (!pointed && beside.some(([from, to]) => left < to && from < right)) continue;
+        taken.set(wire.source, [...beside, [left, right]]);
+        write(words, left, y + 12, colour, "left");
+      } else {
         // Between boxes that stand close there is no room beside the wire.
         const room = points[2 * offsets[e + 1]! - 2]! - x;
         if (pointed || room > type.width(words, font) + 16) write(words, x + 7, y - 7, colour, "left");

@@ -4,6 +4,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { onGround } from "../colour";
 import type { Theme } from "../draw/theme";
 import type { ExplorerState } from "../explorerstate";
+import { shorten } from "../format";
 import type { Plot, Plotly, Trace } from "../plotly";
 import { LARGER } from "../presenting";
 import { gone } from "../reach";
@@ -63,11 +64,22 @@ export function Chart({ explorer, name, label, figure, joint, hidden = false, he
       // An observer calls at once, although nothing has changed yet.
       if (!width || !height || size === drawn) return;
       drawn = size;
-      const { data, layout } = dressed(large ? enlarged(figure, growth(figure, height)) : figure, theme);
+      const larger = large ? Math.max(1, growth(figure, height)) : 1;
+      const { data, layout } = dressed(titled(enlarged(figure, larger), width / larger, height), theme);
       plotly
         .react(place, data, { ...layout, width, height }, { displayModeBar: false })
         .then((plot) => {
-          if (!gone) joined.current ??= join(plot, rings.current!, latest);
+          if (gone) return;
+          joined.current ??= join(plot, rings.current!, latest);
+          const legend = place.querySelector<SVGGElement>(".legend")?.getBBox().height ?? 0;
+          // In a low place the points are worth more than what they are called, which the pointer tells.
+          if (legend > height * LEGEND)
+            plotly.react(
+              place,
+              data,
+              { ...layout, width, height, showlegend: false },
+              { displayModeBar: false },
+            );
         })
         .catch((error: unknown) => setProblem(String(error)));
     };
@@ -124,13 +136,33 @@ function dressed({ data, layout }: Plotted, { dark, ink, card, line }: Theme): P
   return { data: whole.data, layout: { ...whole.layout, font, hoverlabel } };
 }
 
+/** The part of a figure that its legend may take. */
+const LEGEND = 0.3;
 /** Pixels of height, for each axis upwards, in which larger type leaves enough to what is drawn. */
 const ROOMY = 100;
 
+const upwards = ({ layout }: Plotted): string[] =>
+  Object.keys(layout).filter((key) => /^yaxis\d*$/.test(key));
+
 /** How much larger the type of a figure may be in a height. */
-function growth({ layout }: Plotted, height: number): number {
-  const axes = Object.keys(layout).filter((key) => /^yaxis\d*$/.test(key)).length;
-  return Math.min(LARGER, height / (ROOMY * Math.max(1, axes)));
+const growth = (figure: Plotted, height: number): number =>
+  Math.min(LARGER, height / (ROOMY * Math.max(1, upwards(figure).length)));
+
+/** Pixels of a letter of a title, and beside it. */
+const [LETTER, ASIDE] = [7, 40];
+
+/** Pixels of height for which the title of an axis upwards is too long. */
+const SHORT = 75;
+
+/** The figure with as much of its titles as has room; what it is called has all of it. */
+function titled(figure: Plotted, width: number, height: number): Plotted {
+  const { data, layout } = figure;
+  const title = layout.title as { text?: string } | undefined;
+  const text = shorten(title?.text ?? "", Math.max(12, Math.floor((width - ASIDE) / LETTER)));
+  const axes = upwards(figure);
+  const bare = axes.length > 1 && height < SHORT * axes.length ? axes : [];
+  const untitled = bare.map((name) => [name, { ...(layout[name] as object), title: undefined }]);
+  return { data, layout: { ...layout, ...Object.fromEntries(untitled), title: { ...title, text } } };
 }
 
 /** The figure with larger type, for a room. */

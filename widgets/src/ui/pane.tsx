@@ -178,6 +178,7 @@ export function Pane({ paneSet, explorer, side, hub, empty, stale }: Props) {
                 <Tool
                   label={`Search the ${name} (/)`}
                   told="By name, operator, tensor, shape or type."
+                  extra="rt-handy"
                   onClick={open}
                   icon={<Search />}
                 />
@@ -199,6 +200,7 @@ export function Pane({ paneSet, explorer, side, hub, empty, stale }: Props) {
               <Tool
                 label="Fit the graph into the pane (f)"
                 told="Shows all of the graph at once."
+                extra="rt-handy"
                 onClick={() => stage()?.fit()}
                 icon={<Fit />}
               />
@@ -208,7 +210,7 @@ export function Pane({ paneSet, explorer, side, hub, empty, stale }: Props) {
             label={`More for the ${name}`}
             told="Groups, directions, panes, pictures to save, and questions about the selection."
             name={`more-${side}`}
-            items={() => paneMenu(paneSet, explorer, side)}
+            items={() => paneMenu(paneSet, explorer, side, open)}
           />
           {side === "other" && (
             <Tool

@@ -10,7 +10,12 @@ import type { Item } from "./menu";
 import { savePicture } from "./save";
 
 /** What the ⋯ menu of a pane offers; what cannot work now says why. */
-export function paneMenu(paneSet: PaneSet, explorer: ExplorerState | undefined, side: Side): Item[] {
+export function paneMenu(
+  paneSet: PaneSet,
+  explorer: ExplorerState | undefined,
+  side: Side,
+  search: () => void,
+): Item[] {
   const { study } = paneSet;
   const view = study.view.peek();
   const drawn = study.drawn(side);
@@ -71,6 +76,9 @@ export function paneMenu(paneSet: PaneSet, explorer: ExplorerState | undefined, 
         pick: () => study.change({ across }),
       }),
     ),
+    // Tools of the header, which a narrow one has no room for.
+    { id: "search", label: "Search", keys: "/", reason: gone, pick: search },
+    { id: "fit", label: "Fit the graph", keys: "f", reason: gone, pick: () => paneSet.stages[side]?.fit() },
     {
       id: "zoom",
       label: "Zoom to the selection",

@@ -7,6 +7,9 @@ import { Warning } from "./icons";
 /** How every view marks what rests on random input. */
 export const RANDOM = "random input";
 
+/** Below this width the row of the variants has no room for words that the chips have too. */
+const WORDY = 1100;
+
 /** On a chip: some of its numbers rest on random input. */
 export function RandomTag({ chip }: { chip: Chip }) {
   if (!chip.random || chip.status !== "ready") return null;
@@ -23,7 +26,8 @@ export function RandomMark({ explorer }: { explorer: ExplorerState }) {
       data-control="random"
       title={`The model runs on ${source}: graphs and times are as they would be, errors and scales are not`}
     >
-      <Warning /> {RANDOM}: <GiveData explorer={explorer} label="drop data here" />
+      <Warning /> {explorer.width.value >= WORDY && `${RANDOM}: `}
+      <GiveData explorer={explorer} label="drop data here" />
     </span>
   );
 }

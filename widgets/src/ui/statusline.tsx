@@ -16,11 +16,23 @@ export function StatusLine({ explorer }: { explorer: ExplorerState }) {
   );
   return (
     <footer class="rt-status">
-      {known.map(({ origin, text, warning }, k) => (
+      {known.slice(0, shown.length).map(({ origin, text, warning }, k) => (
         <span key={origin + text} class={warning ? "rt-warning" : ""} title={`${origin}: ${text}`}>
           <b>{warning ? "⚠" : GLYPH[origin]}</b> {shown[k]}
         </span>
       ))}
+      {shown.length < known.length && (
+        <details data-control="more-known">
+          <summary title="All of what is known of these numbers">{known.length - shown.length} more</summary>
+          <ul class="rt-popup">
+            {known.map(({ origin, text, warning }) => (
+              <li key={origin + text}>
+                <b>{warning ? "⚠" : GLYPH[origin]}</b> {text}
+              </li>
+            ))}
+          </ul>
+        </details>
+      )}
       <span class="rt-sentence" aria-live="polite" title={sentence}>
         {sentence}
       </span>
