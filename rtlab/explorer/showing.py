@@ -216,6 +216,8 @@ class Showing(Working):
                 self._follow(self._picture(study.facts[wanted]))
             elif shown and not wanted:
                 self._clear()
+            # What a cell observed is of no variant.
+            self._tell_calibration()
             self._refresh()
 
     def _clear(self) -> None:

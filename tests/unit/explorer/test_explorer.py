@@ -872,6 +872,17 @@ def test_a_variant_that_was_run_anew_is_drawn_anew(shown) -> None:
     assert "fp16" == decode(shown.engine)["precisions"]["stem/Conv"]
 
 
+def test_what_a_cell_calibrated_is_told(shown) -> None:
+    """The tab Calibration has what the study knows, whoever pressed or wrote what."""
+    study = shown.study
+    study.add("int8", calibrator="minmax", target="cpu", backend="onnxruntime")
+    assert not shown.calibration_answer
+    study.run(["int8"], compare=False)
+    told = {v["value"] for v in decode(shown.calibration_answer)["values"]}
+    assert {*study["int8"].prepared.scales} & told
+    assert {*study.calibration.ranges.values} == told
+
+
 def test_a_view_that_fails_stops_no_study(shown, monkeypatch) -> None:
     """The engine was built; that somebody cannot draw it is said where it should be drawn."""
     study = shown.study

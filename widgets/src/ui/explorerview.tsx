@@ -57,7 +57,7 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
       if (event.target instanceof HTMLInputElement) return false;
       if (event.key === "?") explorer.toggleHelp();
       else if (event.key === "P") present(explorer);
-      else if (event.key === "T") guide.begin();
+      else if (event.key === "T" || event.key === "t") guide.begin();
       else if (event.key === "F" && !screen.unable) screen.toggle();
       // The browser itself ends full screen where it has the key first.
       else if (event.key === "Escape" && screen.full.peek()) screen.toggle();

@@ -19,7 +19,7 @@ const KEYS: [string, string][] = [
   ["← → Space", "in the tab Build: step through it, play it"],
   ["Esc", "leave the search, what stands out, the selection"],
   ["T", "a minute's tour; ← and → go through it, Esc leaves"],
-  ["P  F", "present, full screen"],
+  ["Shift P  F", "present, full screen"],
   ["← → Home End", "while presenting: through the steps"],
   ["Click", "select a box, or a wire with both its ends; with Shift add; twice zooms to the box"],
   ["Alt", "held over a box: where its numbers come from"],
