@@ -45,6 +45,12 @@ export function Bottom({ explorer, height, box }: Props) {
       onPick={(one) => explorer.set(tab, one)}
     />
   );
+  const told = (
+    <>
+      {choice}
+      {tab === "accuracy" && <Standings explorer={explorer} stages={["compared", "scored"]} />}
+    </>
+  );
   return (
     <div class="rt-bottom" style={{ flexBasis: `${height}px` }} ref={box}>
       <TabRow
@@ -88,15 +94,7 @@ export function Bottom({ explorer, height, box }: Props) {
               <Standings explorer={explorer} stages={["timed"]} />
             </div>
           )}
-          {segment === "errors" && (
-            <div class="rt-caption">
-              {choice}
-              <Standings explorer={explorer} stages={["compared", "scored"]} />
-            </div>
-          )}
-          {tab === "accuracy" && segment !== "errors" && (
-            <Standings explorer={explorer} stages={["compared", "scored"]} />
-          )}
+          {segment === "errors" && <div class="rt-caption">{told}</div>}
           <LayerChart
             explorer={explorer}
             name="timing"
@@ -112,7 +110,7 @@ export function Bottom({ explorer, height, box }: Props) {
               key={`${late} ${segment}`}
               explorer={explorer}
               tab={late}
-              given={segment ? { name: segment, choice: choice || null } : {}}
+              given={segment ? { name: segment, choice: choice && told } : {}}
             />
           )}
         </section>
