@@ -145,6 +145,9 @@ export function Canvas({ paneSet, side, hits, hit, onSearch, onHit }: Props) {
       folded = folds;
       whole = graph;
       stage.show(scene, look.peek(), keep);
+      const beside = side === "other" && !keep ? paneSet.stages.layer : undefined;
+      // Two engines are compared at one scale.
+      if (beside?.scene) stage.zoom(beside.camera.scale / stage.camera.scale, 0);
       if (anchor) {
         const place = stage.place(anchor.to)!;
         stage.camera.shift(anchor.x - place.x, anchor.y - place.y);
