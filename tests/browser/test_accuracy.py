@@ -47,8 +47,8 @@ def test_two_clicks_lead_from_a_drop_to_a_repaired_variant(opened, cell, worse, 
     lab.wait_python("explorer.state.colour_nodes == 'effect'")
     page.wait_for_selector(f'{EXPLORER} [data-control="colour-node"]:has-text("effect on the outputs")')
     told = lab.python(f"{first}.evidence")
-    page.wait_for_selector(f"{PANEL} .rt-lead p:has-text({json.dumps(told)})")
-    lead = page.locator(f"{PANEL} .rt-lead p")
+    page.wait_for_selector(f"{PANEL} .rt-lead p.rt-quiet:has-text({json.dumps(told)})")
+    lead = page.locator(f"{PANEL} .rt-lead p.rt-quiet")
     assert lead.evaluate("p => p.scrollHeight <= p.clientHeight + 1")
     shown.picture(f"accuracy-why-{worse}")
     if lab.python(f"{first}.channels"):
