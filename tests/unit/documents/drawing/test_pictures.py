@@ -19,6 +19,7 @@ from rtlab.documents.drawing.marks import bar_places
 from rtlab.documents.drawing.pen import DARK, LIGHT, Pen, cut, rgba, width_of, wrapped
 from rtlab.documents.drawing.plot import draw
 from rtlab.documents.drawing.sheet import picture
+from rtlab.documents.tabs import TABS
 from rtlab.errors import RtlabError, Unavailable, VariantError
 from rtlab.questions.panels import PANELS
 
@@ -266,10 +267,22 @@ def test_it_is_saved_as_svg_and_as_png(digits, tmp_path) -> None:
         assert 960 == image.width
     with pytest.raises(RtlabError, match=r"its ending names neither SVG nor PNG. Name it picture.svg"):
         picture.save(tmp_path / "x.gif")
-    with pytest.raises(
-        VariantError, match=r'Cannot draw "nothing": there is none of this name\. Choose layers'
-    ):
+    refused = r'Cannot draw "nothing": there is none of this name\. Choose layers, .*; or a tab, .*: timing, compare,'
+    with pytest.raises(VariantError, match=refused):
         digits.picture("nothing", variant="int8")
+
+
+def test_a_tab_is_drawn_by_what_it_shows_first(digits) -> None:
+    """As the page opens it; a panel of that name comes before."""
+    first = {"timing": "layers", "compare": "difference", "fusion": "why", "streams": "schedule"}
+    for tab in TABS:
+        drawn = digits.picture(tab.name, variant="int8", baseline="fp32")
+        name = first.get(tab.name)
+        if name is None and tab.name in PANELS:
+            name = tab.name
+            assert PANELS[name].tab == tab.name
+        if name is not None:
+            assert drawn.svg == digits.picture(name, variant="int8", baseline="fp32").svg, tab.name
 
 
 def test_without_its_package_a_png_says_what_to_install(digits, monkeypatch) -> None:
