@@ -183,16 +183,28 @@ def _asked(study: Snapshot, built: Sequence[str], first: str, steps: Sequence[St
 
 
 def _opened(study: Snapshot, built: list[str], chips: list[Chip], first: str) -> ViewState:
-    """What a reader should see before all else: the largest drop that the samples can tell, or what is different."""
-    fell = [c for c in chips if c["score_worse"] and c["id"] in study.facts and not c["baseline"]]
+    """What a reader should see before all else: the largest drop that the samples can tell, or what is different.
+
+    Where no drop is for sure, of what is different the one with the lowest score.
+    """
+    lost = {c["id"]: _lost(study, c) for c in chips if c["id"] in study.facts and not c["baseline"]}
+    fell = [c["id"] for c in chips if c["score_worse"] and c["id"] in lost]
     if fell:
-        worst = min(fell, key=lambda c: c["score_delta"] or 0.0)["id"]
+        worst = max(fell, key=lambda name: lost[name])
         segment = {"accuracy": "diagnosis"} if worst in study.diagnoses else {}
         return ViewState(variant=worst, baseline=first, tab=Tab("accuracy"), settings=segment)
     others = [n for n in built if n != first]
     if first and others:
-        return ViewState(variant=others[-1], baseline=first, tab=Tab("compare"))
+        lowest = max(others, key=lambda name: lost.get(name, 0.0))
+        shown = lowest if lost.get(lowest, 0.0) > 0 else others[-1]
+        return ViewState(variant=shown, baseline=first, tab=Tab("compare"))
     return ViewState(variant=built[0], baseline=first, tab=Tab("timing"))
+
+
+def _lost(study: Snapshot, chip: Chip) -> float:
+    """How much worse a score is than the baseline's, in its unit; below 0 where it is better, 0 where nobody knows."""
+    score, delta = study.facts[chip["id"]].score, chip["score_delta"] or 0.0
+    return -delta if score is None or score.higher else delta
 
 
 def _variant(study: Snapshot, name: str, baseline: str) -> SavedVariant:

@@ -30,6 +30,8 @@ _MEANT, _FIRST = re.compile(r"[\\`*_\[\]|~$&<>]"), re.compile(r"^(\d+)(\.)(?=\s|
 #: What GitHub makes a mention, a reference, a formula or a link of, escaped or not, unless something stands within.
 _JOINED = re.compile(r"[@#$]|:(?=//)|www(?=\.)", re.IGNORECASE)
 _NOTHING = "\u200b"
+#: What a time was taken on, in what is told of its source.
+_PROCESSOR = re.compile(r"\b[CG]PU\b")
 
 
 def escaped(text: str) -> str:
@@ -63,7 +65,9 @@ def _summary(chip: Chip) -> tuple[str, ...]:
     if chip["estimate"] is not None:
         times.append(f"{SIGNS['estimated']} {number(chip['estimate'], 'ms')} {chip['estimate_gpu']}")
     if chip["time"] is not None:
-        times.append(f"{SIGNS['measured']} {number(chip['time'], 'ms')}")
+        processor = _PROCESSOR.search(chip["time_source"])
+        taken = f"{SIGNS['measured']} {number(chip['time'], 'ms')}"
+        times.append(f"{taken} {processor[0]}" if processor else taken)
     return (
         f"{chip['label']} (baseline)" if chip["baseline"] else chip["label"],
         chip["target"],
@@ -133,7 +137,8 @@ def _found(finding: Finding) -> str:
     """A finding in a line: what, what it costs, what it rests on, what to do."""
     cost = "" if finding.microseconds is None else f" ({SIGNS['measured']} {finding.microseconds:.3g} µs)"
     where = f" at {_several(finding.nodes)}" if finding.nodes else ""
-    said = f"**{escaped(finding.title)}**{where}{cost}. {escaped(finding.cost)}"
+    # Where it happens stands within the sentence of the title.
+    said = f"**{escaped(finding.title.removesuffix('.'))}**{where}{cost}. {escaped(finding.cost)}"
     return f"{said} Evidence: {escaped(finding.evidence)} Remedy: {escaped(finding.fix)}"
 
 

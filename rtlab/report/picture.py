@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rtlab.documents.contract import Figure
 from rtlab.documents.drawing.sheet import Picture, picture
 from rtlab.documents.figure import SIGNS
+from rtlab.documents.tabs import TABS
 from rtlab.errors import VariantError
 from rtlab.questions import panels
 from rtlab.questions.scene import Scene
@@ -26,7 +27,7 @@ _CHARTS = {
 
 
 def drawn(name: str, scene: Scene, *, width: float, dark: bool) -> Picture:
-    """Draw a panel, or a chart of the layers.
+    """Draw a panel, a chart of the layers, or the first of either under a tab's name.
 
     Raises:
         VariantError: there is none of this name.
@@ -48,12 +49,24 @@ _TOLD = ("compiled:", "read:", "predicted:", "measured:", "estimated:")
 
 
 def _panel(name: str, scene: Scene) -> Panel:
+    if name not in panels.PANELS:
+        # A panel comes before the tab that is called the same.
+        name = _FIRST.get(name, name)
     if name in _CHARTS:
         return _chart(name, scene)
     if name not in panels.PANELS:
-        known = ", ".join((*_CHARTS, *panels.PANELS))
-        raise VariantError(f'Cannot draw "{name}": there is none of this name. Choose {known}.')
+        known, tabs = ", ".join((*_CHARTS, *panels.PANELS)), ", ".join(_FIRST)
+        raise VariantError(
+            f'Cannot draw "{name}": there is none of this name. Choose {known}; or a tab, for its first: {tabs}.'
+        )
     return panels.answer(name, scene)
+
+
+#: What each tab shows first, as the page has it.
+_FIRST = {
+    str(tab.name): next(iter((*tab.panels, *(q.name for q in panels.QUESTIONS if q.tab == tab.name))))
+    for tab in TABS
+}
 
 
 def _chart(name: str, scene: Scene) -> Panel:

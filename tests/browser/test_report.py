@@ -243,6 +243,74 @@ def test_what_a_tab_shows_is_saved_as_a_picture(report, study, tmp_path) -> None
     assert [] == opened.errors
 
 
+def test_a_picture_has_room_for_what_the_page_has_not(chromium, path, study, tmp_path) -> None:
+    """From a laptop's page: figures end above the sources, tables and sentences are whole."""
+    context = chromium.new_context(viewport={"width": 1280, "height": 620}, offline=True)
+    opened = Opened(context.new_page(), path)
+    page = opened.page
+    opened.show("int8")
+    for tab, panel in (("memory", "memory"), ("compare", "difference")):
+        page.click(f'{REPORT} [data-tab="{tab}"]')
+        page.wait_for_selector(f'{REPORT} [data-panel="{panel}"] .js-plotly-plot .bars path')
+        under = page.query_selector(f"{REPORT} .rt-under").bounding_box()
+        root = ElementTree.fromstring(saved_picture(page, "svg", tmp_path))
+        assert under == page.query_selector(f"{REPORT} .rt-under").bounding_box()
+        # The line above the sources, and where the panel was moved to.
+        [rule] = [float(p.get("d", "")[4:].split("H")[0]) for p in root.findall(f"{SVG}path")]
+        body = root.find(f"{SVG}g")
+        down = float(re.search(r"translate\(\S+ (\S+)\)", body.get("transform"))[1])
+        drawings = body.findall(f"{SVG}svg")
+        assert [] != drawings
+        for drawing in drawings:
+            assert float(drawing.get("height")) > 300
+            assert down + float(drawing.get("y")) + float(drawing.get("height")) <= rule
+        said = [t.text or "" for t in root.iter(f"{SVG}text")]
+        text = " ".join(said)
+        for name in study.ask(panel, variant="int8").frame().iloc[:, 0]:
+            assert str(name) in text
+        assert not [t for t in body.findall(f"{SVG}text") if (t.text or "").endswith("…")]
+    page.click(f'{REPORT} [data-tab="engine"]')
+    page.wait_for_selector(f"{REPORT} .rt-ramp")
+    root = ElementTree.fromstring(saved_picture(page, "svg", tmp_path))
+    assert 9 == len(root.findall(f".//{SVG}linearGradient/{SVG}stop"))
+    page.click(f'{REPORT} [data-tab="calibration"]')
+    page.wait_for_selector(f"{REPORT} .rt-histogram")
+    root = ElementTree.fromstring(saved_picture(page, "svg", tmp_path))
+    [drawing] = [s for s in root.iter(f"{SVG}svg") if s.get("overflow") == "visible"]
+    labels = page.eval_on_selector_all(f"{REPORT} .rt-histogram text", "all => all.map(t => t.textContent)")
+    assert labels == ["".join(t.itertext()) for t in drawing.iter(f"{SVG}text")]
+    assert [] == opened.errors
+    context.close()
+
+
+def test_a_picture_says_which_rows_of_a_long_table_it_has(chromium, tmp_path) -> None:
+    """Thirty of them; from where the table was scrolled to on the page they would be others, and it says so."""
+    count = 40
+    layers = [
+        {"Name": f"layer{k}", "LayerType": "Convolution", "Inputs": [], "Outputs": []} for k in range(count)
+    ]
+    (tmp_path / "layers.json").write_text(json.dumps({"Layers": layers, "Bindings": []}))
+    study = Study(load(tiny_model().bytes(), name="tiny"))
+    study.read("x", layers=tmp_path / "layers.json")
+    context = chromium.new_context(viewport={"width": 1280, "height": 720}, offline=True)
+    page = Opened(context.new_page(), study.to_html(tmp_path / "report.html")).page
+    page.click(f'{REPORT} [data-tab="table"]')
+    page.wait_for_selector(f"{REPORT} [data-layer]")
+    said = [
+        t.text or "" for t in ElementTree.fromstring(saved_picture(page, "svg", tmp_path)).iter(f"{SVG}text")
+    ]
+    assert [f"layer{k}" for k in range(30)] == [t for t in said if re.fullmatch(r"layer\d+", t)]
+    assert f"first 30 of {count} rows" in said
+    page.eval_on_selector(f"{REPORT} .rt-table", "table => table.scrollTo(0, 200)")
+    page.wait_for_timeout(200)
+    said = [
+        t.text or "" for t in ElementTree.fromstring(saved_picture(page, "svg", tmp_path)).iter(f"{SVG}text")
+    ]
+    assert f"rows 9 to 38 of {count}" in said
+    assert 200 == page.eval_on_selector(f"{REPORT} .rt-table", "table => table.scrollTop")
+    context.close()
+
+
 STEPS = [
     {"words": "The whole model", "view": {"variant": "fp32"}},
     {"words": "One node <b>", "view": {"variant": "int8", "selection": ["stem/Relu"], "tab": "memory",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import html.parser
 import json
 import re
@@ -10,11 +11,13 @@ import mistune
 import numpy as np
 import pytest
 
+import recorded
+import rtlab
 from hostile_study import HOSTILE, hostile_model, planned
 from rtlab import CalibrationData, Study, Task, load, samples
 from rtlab.documents.numbers import number
 from rtlab.errors import VariantError
-from rtlab.report.markdown import escaped
+from rtlab.report.markdown import _found, escaped
 from rtlab.testing import tiny_model
 
 
@@ -65,7 +68,7 @@ def test_markdown_has_the_numbers_with_their_origin_and_what_fell(digits, tmp_pa
     text = digits.to_markdown(tmp_path / "r.md").read_text(encoding="utf-8")
     fp32, int8 = digits["fp32"], digits["int8"]
     row = next(r for r in tables(text) if r[0].strip().startswith("int8"))
-    assert f"● {number(int8.timing.shown, 'ms')}" in row[3]
+    assert f"● {number(int8.timing.shown, 'ms')} CPU" == row[3].strip()
     assert f"{len(int8.prepared.model.top)} → ◐ {len(int8.engine.layers)}" in row[2]
     assert int8.score.value < fp32.score.value - 5
     fell = text[text.index("## What fell") :]
@@ -74,10 +77,25 @@ def test_markdown_has_the_numbers_with_their_origin_and_what_fell(digits, tmp_pa
     slow = text[text.index("### Slow layers", text.index("## int8")) :].splitlines()[4]
     assert escaped(number(slowest.median, "ms")) in slow
     assert escaped(", ".join(int8.mapping.nodes(slowest.layer))) in slow
-    assert all(escaped(f.title) in text and escaped(f.fix) in text for f in int8.findings[:8])
+    assert all(
+        f"**{escaped(f.title.removesuffix('.'))}**" in text and escaped(f.fix) in text
+        for f in int8.findings[:8]
+    )
     code = re.search(r"```python\n(.*?)\n```", text, re.DOTALL)
     assert "rtlab.samples.load('digits_inception', samples=32)" in code[1]
     assert "calibrator='percentile(50)'" in code[1]
+
+
+def test_a_finding_is_one_sentence_with_its_place() -> None:
+    """Its title is a sentence by itself elsewhere; here the place follows, and then the full stop."""
+    reading = recorded.ENGINES[[f.name for f in recorded.ENGINES].index("written-int8")]
+    for finding in rtlab.read(**recorded.files(reading))["engine"].findings:
+        said = _found(finding)
+        assert f"**{escaped(finding.title.rstrip('.'))}**" in said
+        assert not re.search(r"\.\*\*|\.\.", said)
+    one = dataclasses.replace(finding, title="It moves data.", nodes=("a", "b"), microseconds=2.0, cost="C.")
+    assert _found(one).startswith("**It moves data**" + " at a and 1 more (● 2 µs). C. Evidence:")
+    assert _found(dataclasses.replace(one, nodes=(), microseconds=None)).startswith("**It moves data**. C.")
 
 
 def test_hostile_names_are_text_in_markdown(hostile, tmp_path) -> None:

@@ -9,6 +9,7 @@ import html.parser
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -16,6 +17,7 @@ from hostile_study import HOSTILE, hostile_model, planned
 from rtlab import CalibrationData, Study, load
 from rtlab.documents.payload import decode
 from rtlab.errors import BuildError, RtlabError, VariantError
+from rtlab.report import _opened
 from rtlab.testing import tiny_model
 
 
@@ -210,3 +212,47 @@ def test_the_model_is_never_overwritten(tmp_path) -> None:
     with pytest.raises(RtlabError, match=r"the model was read from this file. Choose another name"):
         study.to_html(tmp_path / ".." / tmp_path.name / "model.onnx")
     assert before == file.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("scores", "sure", "higher", "shown"),
+    [
+        # Which the samples cannot tell from the baseline, but is the only one below it.
+        ({"fp32": 98.6, "int8": 97.9, "fp16": 98.6}, (), True, ("int8", "compare")),
+        ({"fp32": 98.6, "int8": 97.9, "int4": 97.2, "fp16": 98.6}, (), True, ("int4", "compare")),
+        # No drop: what was added last, also where a score is better or missing.
+        ({"fp32": 98.6, "int8": 98.6, "fp16": 98.6}, (), True, ("fp16", "compare")),
+        ({"fp32": 98.6, "int8": 98.9, "fp16": None}, (), True, ("fp16", "compare")),
+        ({"fp32": None, "int8": None, "fp16": None}, (), True, ("fp16", "compare")),
+        # A drop that is for sure comes before a larger one that is not.
+        (
+            {"fp32": 98.6, "int8": 96.1, "int4": 90.0, "fp16": 97.0},
+            ("int8", "fp16"),
+            True,
+            ("int8", "accuracy"),
+        ),
+        # Of a perplexity more is worse.
+        ({"fp32": 5.0, "int8": 5.3, "int4": 5.9, "fp16": 4.9}, (), False, ("int4", "compare")),
+        ({"fp32": 5.0, "int8": 5.3, "int4": 5.9, "fp16": 4.9}, ("int8", "int4"), False, ("int4", "accuracy")),
+        ({"fp32": 98.6}, (), True, ("fp32", "timing")),
+    ],
+)
+def test_a_report_opens_on_the_largest_drop(scores, sure, higher, shown) -> None:
+    """By hand: the largest that the samples can tell, else the lowest score below the baseline's, else the last."""
+    facts = {
+        n: SimpleNamespace(score=None if v is None else SimpleNamespace(higher=higher))
+        for n, v in scores.items()
+    }
+    base = scores["fp32"]
+    chips = [
+        {
+            "id": n,
+            "baseline": n == "fp32",
+            "score_worse": n in sure,
+            "score_delta": None if n == "fp32" or v is None or base is None else v - base,
+        }
+        for n, v in scores.items()
+    ]
+    view = _opened(SimpleNamespace(facts=facts, diagnoses={}), list(scores), chips, "fp32")
+    assert shown == (view.variant, view.tab)
+    assert "fp32" == view.baseline

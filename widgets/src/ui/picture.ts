@@ -16,13 +16,43 @@ interface Frame {
 /** What only a page can use. */
 const CONTROLS =
   ".rt-field, .rt-tool, .rt-segments, .rt-settings, .rt-spoken, input, select, style, script, [hidden], " +
-  '[data-control="more-facts"]';
+  '[data-control="more-facts"], [data-control="use"][aria-label^="Use "]';
 /** What an element of a drawing takes from the page's style. */
 const DRAWN = [
-  ..."fill fill-opacity stroke stroke-width stroke-opacity stroke-dasharray opacity".split(" "),
+  ..."fill fill-opacity stroke stroke-width stroke-opacity stroke-dasharray opacity paint-order".split(" "),
   ..."font-size font-family font-weight text-anchor visibility display".split(" "),
 ];
 const [EDGE, LINE] = [14, 16];
+/** How wide a panel is at least in its picture, and how far it grows for its tables, in pixels. */
+const [COMFORT, WIDEST] = [1200, 2000];
+/** Rows of a table that a picture has, and the height of one in pixels. */
+const [ROWS, ROW] = [30, 25];
+/** How long a picture waits for what is drawn anew, in milliseconds. */
+const PATIENCE = 3000;
+/** A panel beside the page, as large as what it tells: nothing scrolls, and what was one line may be several. */
+const LAID = `
+[data-pictured] { position: fixed !important; top: 0; left: -20000px; flex-direction: column !important; }
+[data-pictured] > section { flex: none !important; border-left: 0 !important; }
+[data-pictured] :is(${CONTROLS}) { display: none !important; }
+[data-pictured] :not(pre, button, button *, table, table *, svg, svg *, .rt-table, .rt-chart, .rt-chart *, .rt-cost, i) {
+  overflow: visible !important; max-height: none !important;
+  -webkit-line-clamp: none !important; white-space: normal !important;
+}
+[data-pictured] pre { overflow: visible !important; max-height: none !important; }
+[data-pictured] .rt-lead { flex-wrap: wrap !important; }
+[data-pictured] .rt-lead :is(h4, p) { display: block !important; flex: none !important; max-width: 100% !important; }
+[data-pictured] .rt-lead p { flex-basis: 100% !important; }
+[data-pictured] .rt-caption { flex-wrap: wrap !important; min-height: 26px !important; }
+[data-pictured] .rt-caption:not(:has(> :not(${CONTROLS}))) { display: none !important; }
+[data-pictured] .rt-caption > b:first-child { direction: ltr !important; }
+[data-pictured] .rt-facts-row { flex-basis: 100% !important; }
+[data-pictured] .rt-drawn { display: flex !important; flex-direction: column !important; height: auto !important; }
+[data-pictured] .rt-drawn > section { flex: none !important; width: 100% !important; height: auto !important; border-left: 0 !important; }
+[data-pictured] .rt-chart { flex: 1 1 360px !important; height: clamp(340px, var(--rt-height, 0px), 1600px) !important; min-height: 0 !important; }
+[data-pictured] section > .rt-chart:not(.rt-figures > *) { flex: none !important; }
+[data-pictured] .rt-table { flex: none !important; margin-bottom: 22px !important; }
+[data-pictured] .rt-table td { max-width: 420px !important; }
+`;
 /** Pixels of a PNG for one of the page. */
 const SHARP = 2;
 
@@ -46,13 +76,62 @@ export async function savePanel(explorer: ExplorerState, type: "svg" | "png"): P
     ),
     `${marks.join(", ")}. rtlab`,
   ];
-  const svg = pictureOf(root, { title, sources, theme: explorer.paneSet.theme.value });
+  const frame = { title, sources, theme: explorer.paneSet.theme.value };
+  const svg = await laidOut(root, () => pictureOf(root, frame));
   const name = `${title.replace(/[^\w.-]+/g, "_")}.${type}`;
   try {
     saveFile(name, type === "svg" ? new Blob([svg], { type: "image/svg+xml" }) : await pixelsOf(svg));
   } catch (error) {
     const words = error instanceof Error ? error.message : String(error);
     explorer.paneSet.hint.value = { side: "node", words };
+  }
+}
+
+/** Draws a part of the page while it has the room that it likes best, out of sight; then it is back in its place. */
+async function laidOut<T>(root: HTMLElement, draw: () => T): Promise<T> {
+  const scrolled = [...root.querySelectorAll("*")].flatMap((one) =>
+    one.scrollTop || one.scrollLeft ? [[one, one.scrollTop, one.scrollLeft] as const] : [],
+  );
+  const tables = [...root.querySelectorAll<HTMLElement>(".rt-table")];
+  const style = document.createElement("style");
+  style.textContent = LAID;
+  const width = Math.max(COMFORT, root.clientWidth);
+  // Before all else: a table that is once as high as its rows forgets how far it was scrolled.
+  for (const table of tables) {
+    const head = table.querySelector("thead")?.offsetHeight ?? ROW;
+    table.style.maxHeight = `${head + ROWS * ROW}px`;
+    table.scrollLeft = 0;
+  }
+  root.append(style);
+  root.dataset.pictured = "";
+  root.style.width = `${width}px`;
+  try {
+    const wider = Math.max(1, ...tables.map((one) => one.scrollWidth / (one.clientWidth || one.scrollWidth)));
+    root.style.width = `${Math.max(width, Math.min(WIDEST, Math.ceil(width * wider)))}px`;
+    await settled(root);
+    return draw();
+  } finally {
+    style.remove();
+    delete root.dataset.pictured;
+    root.style.removeProperty("width");
+    for (const table of tables) table.style.removeProperty("max-height");
+    for (const [one, top, left] of scrolled) one.scrollTo(left, top);
+  }
+}
+
+/** Waits until the figures have the size of their places, and the tables their rows. */
+async function settled(root: HTMLElement): Promise<void> {
+  const began = performance.now();
+  const fits = (plot: HTMLElement): boolean => {
+    const drawn = plot.querySelector(".main-svg");
+    const [wide, tall] = [plot.clientWidth, plot.clientHeight];
+    if (!drawn || !wide || !tall) return true;
+    return drawn.getAttribute("width") === `${wide}` && drawn.getAttribute("height") === `${tall}`;
+  };
+  for (let calm = 0; calm < 4 && performance.now() - began < PATIENCE; calm++) {
+    // A page in the background has no frames.
+    await new Promise((done) => setTimeout(done, 30));
+    if (![...root.querySelectorAll<HTMLElement>(".rt-plot")].every(fits)) calm = -1;
   }
 }
 
@@ -107,8 +186,12 @@ function shapes(element: Element, view: Box): string {
   if (element instanceof SVGSVGElement) return seen(box, view) ? drawing(element, box) : "";
   if (element instanceof HTMLCanvasElement)
     return `<image ${at(box)} preserveAspectRatio="none" href="${element.toDataURL()}"/>`;
-  const inner = style.overflow === "visible" ? view : meet(view, box);
+  let inner = style.overflow === "visible" ? view : meet(view, box);
+  // What is scrolled below the head of its table cannot be seen.
+  if (element.matches(".rt-table tbody"))
+    inner = { ...view, top: Math.max(view.top, headOf(element.parentElement!)) };
   const parts = [seen(box, view) ? ground(meet(view, box), style) : ""];
+  if (element.matches(".rt-table")) parts.push(counted(element, inner));
   for (const child of element.childNodes) {
     if (child instanceof Element) parts.push(shapes(child, inner));
     else if (child instanceof Text) parts.push(words(child, inner, style));
@@ -116,10 +199,29 @@ function shapes(element: Element, view: Box): string {
   return parts.join("");
 }
 
+/** Where the head of a table ends, which stays on top of its rows. */
+const headOf = (table: Element): number =>
+  table.querySelector("thead th")?.getBoundingClientRect().bottom ?? table.getBoundingClientRect().top;
+
+/** Below a table that is longer than its picture, which of its rows are there. */
+function counted(table: Element, view: Box): string {
+  const total = Number(table.querySelector("[aria-rowcount]")?.getAttribute("aria-rowcount"));
+  const there = [...table.querySelectorAll("[aria-rowindex]")]
+    .filter((row) => seen(row.getBoundingClientRect(), { ...view, top: headOf(table) }))
+    .map((row) => Number(row.getAttribute("aria-rowindex")));
+  if (!there.length || there.length >= total) return "";
+  const [from, to] = [there[0]!, there.at(-1)!];
+  const said = from === 1 ? `first ${to} of ${total} rows` : `rows ${from} to ${to} of ${total}`;
+  const { color } = getComputedStyle(table.querySelector("th button") ?? table);
+  return `<text x="${short(view.left + 8)}" y="${short(view.bottom + LINE)}" font-size="12"${paintOf("fill", color)}>${said}</text>`;
+}
+
 /** The ground of a box and the lines at its edges. */
 function ground(box: Box, style: CSSStyleDeclaration): string {
   const { left, top, right, bottom } = box;
   const clear = / 0\)$|, 0\)$|^transparent$/;
+  const shades = style.backgroundImage.match(/^linear-gradient\(90deg, (.*)\)$/)?.[1];
+  if (shades) return ramp(box, shades.split(/,\s*(?![^(]*\))/));
   const parts = clear.test(style.backgroundColor)
     ? []
     : [
@@ -138,6 +240,16 @@ function ground(box: Box, style: CSSStyleDeclaration): string {
   return parts.join("");
 }
 
+/** A bar whose colour goes from the left to the right. */
+function ramp(box: Box, shades: readonly string[]): string {
+  const name = `ramp-${short(box.left)}-${short(box.top)}`;
+  const stops = shades.map(
+    (shade, k) =>
+      `<stop offset="${short(k / Math.max(1, shades.length - 1))}" stop-color="${escaped(shade)}"/>`,
+  );
+  return `<linearGradient id="${name}">${stops.join("")}</linearGradient><rect ${at(box)} rx="2" fill="url(#${name})"/>`;
+}
+
 /** A text line by line, each cut where its room ends. */
 function words(node: Text, view: Box, style: CSSStyleDeclaration): string {
   const lines: { left: number; base: number; text: string }[] = [];
@@ -148,6 +260,11 @@ function words(node: Text, view: Box, style: CSSStyleDeclaration): string {
     range.setStart(node, index);
     range.setEnd(node, index + word.length);
     const box = range.getBoundingClientRect();
+    const before = lines.at(-1);
+    if (before && !cut && box.left >= view.right - 1 && before.base > box.top && before.base < box.bottom) {
+      before.text += "…";
+      cut = true;
+    }
     if (!box.width || !seen(box, view) || cut) continue;
     let text = word;
     let left = box.left;
@@ -191,7 +308,8 @@ function drawing(source: SVGSVGElement, box: DOMRect): string {
   const own: Record<string, number> = { x: box.left, y: box.top, width: box.width, height: box.height };
   for (const [name, value] of Object.entries(own)) copy.setAttribute(name, short(value));
   const look = getComputedStyle(source);
-  for (const name of ["fill", "stroke", "stroke-width", "color"])
+  // Labels may stand beyond the edges of their drawing.
+  for (const name of ["fill", "stroke", "stroke-width", "color", "overflow"])
     copy.setAttribute(name, look.getPropertyValue(name));
   return new XMLSerializer().serializeToString(copy);
 }

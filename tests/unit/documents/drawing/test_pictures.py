@@ -18,6 +18,8 @@ from rtlab.documents.drawing.axes import axis_of
 from rtlab.documents.drawing.marks import bar_places
 from rtlab.documents.drawing.pen import DARK, LIGHT, Pen, cut, rgba, width_of, wrapped
 from rtlab.documents.drawing.plot import draw
+from rtlab.documents.drawing.sheet import picture
+from rtlab.documents.tabs import TABS
 from rtlab.errors import RtlabError, Unavailable, VariantError
 from rtlab.questions.panels import PANELS
 
@@ -265,10 +267,22 @@ def test_it_is_saved_as_svg_and_as_png(digits, tmp_path) -> None:
         assert 960 == image.width
     with pytest.raises(RtlabError, match=r"its ending names neither SVG nor PNG. Name it picture.svg"):
         picture.save(tmp_path / "x.gif")
-    with pytest.raises(
-        VariantError, match=r'Cannot draw "nothing": there is none of this name\. Choose layers'
-    ):
+    refused = r'Cannot draw "nothing": there is none of this name\. Choose layers, .*; or a tab, .*: timing, compare,'
+    with pytest.raises(VariantError, match=refused):
         digits.picture("nothing", variant="int8")
+
+
+def test_a_tab_is_drawn_by_what_it_shows_first(digits) -> None:
+    """As the page opens it; a panel of that name comes before."""
+    first = {"timing": "layers", "compare": "difference", "fusion": "why", "streams": "schedule"}
+    for tab in TABS:
+        drawn = digits.picture(tab.name, variant="int8", baseline="fp32")
+        name = first.get(tab.name)
+        if name is None and tab.name in PANELS:
+            name = tab.name
+            assert PANELS[name].tab == tab.name
+        if name is not None:
+            assert drawn.svg == digits.picture(name, variant="int8", baseline="fp32").svg, tab.name
 
 
 def test_without_its_package_a_png_says_what_to_install(digits, monkeypatch) -> None:
@@ -311,3 +325,58 @@ def test_random_input_is_told_in_the_picture(tmp_path) -> None:
     study.add("int8", target="cpu", backend="onnxruntime")
     said = " ".join(texts(study.run().picture("errors", variant="int8").svg))
     assert "random input" in said
+
+
+def column(title: str, unit: str = "", *, numeric: bool = False, origin: str = "") -> dict:
+    return {"title": title, "unit": unit, "numeric": numeric, "origin": origin}
+
+
+def tabled(columns: list[dict], *rows: list, facts: tuple[dict, ...] = (), width: float = 960.0) -> str:
+    """A picture of a table made by hand."""
+    lists = dict.fromkeys(("figures", "scripts", "notes"), ())
+    panel = {"title": "T", "lead": "", "problem": "", "facts": facts, "columns": columns, **lists}
+    return picture(
+        {**panel, "rows": [{"cells": row} for row in rows]}, about="m", sources=[], width=width
+    ).svg
+
+
+@pytest.mark.parametrize("width", [960.0, 300.0])
+def test_no_number_is_cut_and_no_heading_within_a_word(width) -> None:
+    """What is counted stands in full, however many columns there are; what is measured has three digits."""
+    names = ["/inception1/branch5x5/reduce/norm/BatchNormalization", "/stem/conv/Conv"]
+    heads = [f"{word} of values" for word in ("Elements", "Saturated", "Largest", "Precision", "Streams")] * 3
+    columns = [column("Value"), *(column(h, numeric=True, origin="measured") for h in heads)]
+    numbers = [3_070_123_000, 102_400, 102_401.0, -1_234, 0, 0.123456, 12.34567] + [1_048_576] * 8
+    said = texts(tabled(columns, *([n, *numbers] for n in names), width=width))
+    for told in ("3,070,123,000", "102,400", "102,401", "−1,234", "0", "0.123", "12.3"):
+        assert 2 == said.count(told), told
+    assert 16 == said.count("1,048,576")
+    words = {w for text in said for w in text.replace("●\u00a0", "").split()}
+    assert {"Elements", "Saturated", "Largest", "Precision", "Streams", "values"} <= words
+    assert not {w for w in words if "…" in w and w[0].isdigit()}
+
+
+def test_a_text_that_has_room_is_whole() -> None:
+    """Short words beside a free page were cut by what is lost of a width when a gap is added and taken off."""
+    for verdict in ("not asked", "n" * 7, "asked"):
+        said = texts(tabled([column("First node"), column("Verdict")], ["p2o.Conv.2", verdict]))
+        assert {verdict, "p2o.Conv.2"} <= set(said)
+
+
+def test_sentences_of_a_table_and_of_a_fact_are_wrapped() -> None:
+    """Every word of them is there, in order, within the picture."""
+    long = [" ".join(f"{word}{k}" for k in range(60)) for word in ("cause", "remedy", "evidence")]
+    facts = ({"key": "Quantization", "value": " ".join(f"fact{k}" for k in range(40)), "origin": ""},)
+    columns = [column("Rule"), *map(column, ("Cause", "Remedy", "Evidence")), column("Nodes", numeric=True)]
+    svg = tabled(columns, ["r1", *long, 311], ["r2", *long, 7], facts=facts)
+    said = " ".join(texts(svg))
+    assert all(2 == said.count(text) for text in long)
+    assert facts[0]["value"] in said
+    assert "Rule: r1 · Nodes: 311" in said
+    root = ET.fromstring(svg)
+    for text in root.iter(f"{SVG}text"):
+        size, bold = float(text.get("font-size")), text.get("font-weight") is not None
+        assert float(text.get("x")) + width_of(text.text, size, bold=bold) <= 960
+    for rect in root.iter(f"{SVG}rect"):
+        if rect.get("x"):
+            assert float(rect.get("x")) + float(rect.get("width")) <= 940
