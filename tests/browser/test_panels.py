@@ -162,7 +162,7 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
         else:
             # What will be there, and how long it takes.
             assert "Then a figure shows" in page.inner_text(f"{where} .rt-told"), panel
-        assert len(page.inner_text(f"{where} .rt-lead p")) > 40
+        assert len(page.inner_text(f"{where} .rt-lead p.rt-quiet")) > 40
         # What is in front is in the view that Python reads.
         lab.wait_python(f"explorer.state.tab == {tab!r}")
         shown.picture(f"panel-{panel}-light")
