@@ -181,7 +181,7 @@ def test_sizes_that_a_model_leaves_open_are_named_on_the_card(explorer, lab_page
     explorer.picture("sizes")
     fields = page.locator(f'{EXPLORER} [data-control="sizes"] input')
     assert ["1", "224", "224"] == [fields.nth(i).input_value() for i in range(fields.count())]
-    build = page.locator(f'{EXPLORER} [data-control="sizes"] button')
+    build = page.locator(f'{EXPLORER} [data-control="sizes"] [type="submit"]')
     page.fill(f'{EXPLORER} [aria-label="image, dimension 2, height"]', "none")
     assert "true" == build.get_attribute("aria-disabled")
     page.fill(f'{EXPLORER} [aria-label="image, dimension 2, height"]', "48")
@@ -209,7 +209,16 @@ def test_sizes_that_a_model_leaves_open_are_named_on_the_card(explorer, lab_page
     page.wait_for_selector(
         f'{EXPLORER} [data-control="failure"] >> text=sizes of the inputs may be the reason'
     )
+    # On a laptop too: what is said scrolls, what can be done is in view.
+    before = page.viewport_size
+    page.set_viewport_size({"width": 1280, "height": 720})
+    page.wait_for_function("() => document.querySelector('.rt-explorer').clientHeight < 640")
+    card = page.locator(f'{EXPLORER} [data-control="failure"]').bounding_box()
+    for button in (build, page.locator(f'{EXPLORER} [data-control="dismiss"]')):
+        box = button.bounding_box()
+        assert card["y"] < box["y"] < card["y"] + card["height"] - box["height"]
     explorer.picture("sizes-refused")
+    page.set_viewport_size(before)
     assert ["1", "2", "64"] == [fields.nth(i).input_value() for i in range(fields.count())]
     page.fill(f'{EXPLORER} [aria-label="image, dimension 2, height"]', "32")
     build.click()

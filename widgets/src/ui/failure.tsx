@@ -1,7 +1,7 @@
 import type { Failure } from "../contract";
 import type { ExplorerState } from "../explorerstate";
 import { Warning } from "./icons";
-import { Sizes } from "./sizes";
+import { Dismiss, Sizes } from "./sizes";
 
 /** What was tried, what was found, what to do next; the last good result stays behind the card. */
 export function FailureCard({ explorer }: { explorer: ExplorerState }) {
@@ -11,27 +11,37 @@ export function FailureCard({ explorer }: { explorer: ExplorerState }) {
   const open = sizable(explorer, failure);
   return (
     <div class="rt-veil">
-      <div class="rt-card" role="alertdialog" aria-label={titleOf(failure.kind)} data-control="failure">
+      <div
+        class="rt-card rt-telling"
+        role="alertdialog"
+        aria-label={titleOf(failure.kind)}
+        data-control="failure"
+      >
         <h3>
           <Warning /> {titleOf(failure.kind)}
         </h3>
-        <p>{failure.message}</p>
-        <Elsewise explorer={explorer} message={failure.message} />
-        {open && (
-          <>
+        <div class="rt-said">
+          <p>{failure.message}</p>
+          {open && (
             <p class="rt-quiet">
               The sizes of the inputs may be the reason: many models take only some, such as multiples of 32.
             </p>
-            <Sizes explorer={explorer} />
-          </>
+          )}
+          <Elsewise explorer={explorer} message={failure.message} />
+          {failure.details && (
+            <details>
+              <summary>The compiler's own words</summary>
+              <pre>{failure.details}</pre>
+            </details>
+          )}
+        </div>
+        {open ? (
+          <Sizes explorer={explorer} />
+        ) : (
+          <footer>
+            <Dismiss explorer={explorer} />
+          </footer>
         )}
-        {failure.details && (
-          <details>
-            <summary>The compiler's own words</summary>
-            <pre>{failure.details}</pre>
-          </details>
-        )}
-        <Foot explorer={explorer} />
       </div>
     </div>
   );
@@ -43,27 +53,18 @@ function SizesCard({ explorer }: { explorer: ExplorerState }) {
   const title = lacking ? "Which sizes do the inputs have?" : "Sizes of the inputs";
   return (
     <div class="rt-veil">
-      <div class="rt-card" role="dialog" aria-label={title} data-control="sizing">
+      <div class="rt-card rt-telling" role="dialog" aria-label={title} data-control="sizing">
         <h3>{title}</h3>
-        <p>
+        <p class="rt-said">
           {lacking
             ? "The model leaves them open, and an engine is built for fixed ones. The numbers here are proposals that follow from the graph: put in what you run."
             : "Other sizes begin anew: variants of the present sizes go."}
         </p>
         <Sizes explorer={explorer} />
-        <Foot explorer={explorer} />
       </div>
     </div>
   );
 }
-
-const Foot = ({ explorer }: { explorer: ExplorerState }) => (
-  <footer>
-    <button type="button" class="rt-field" data-control="dismiss" onClick={() => explorer.dismiss()}>
-      Close
-    </button>
-  </footer>
-);
 
 /** Where another backend is to be had that a message names in Python. */
 function Elsewise({ explorer, message }: { explorer: ExplorerState; message: string }) {

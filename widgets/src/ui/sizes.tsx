@@ -56,9 +56,17 @@ export function Sizes({ explorer }: { explorer: ExplorerState }) {
       >
         Build with these sizes
       </button>
+      <Dismiss explorer={explorer} />
     </form>
   );
 }
+
+/** Takes the card away. */
+export const Dismiss = ({ explorer }: { explorer: ExplorerState }) => (
+  <button type="button" class="rt-field" data-control="dismiss" onClick={() => explorer.dismiss()}>
+    Close
+  </button>
+);
 
 /** The shape of each input with open sizes, as a line of a menu tells it. */
 export function shapesOf(inputs: readonly OpenInput[]): string {
