@@ -4,6 +4,7 @@
 
     RtlabError
       ModelError         the file or graph is unusable
+        Unsized          it leaves sizes of its inputs open, and nobody named them
       VariantError       the requested combination cannot exist
       BackendError
         Unavailable      a package, driver or device is missing
@@ -69,6 +70,10 @@ def _restore(kind: type[RtlabError], message: str, details: str) -> RtlabError:
 
 class ModelError(RtlabError):
     """The file or graph is unusable."""
+
+
+class Unsized(ModelError):  # noqa: N818 - reads as the state it names
+    """A dimension of an input is dynamic, and nobody named its size."""
 
 
 class VariantError(RtlabError):

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 from rtlab import backends, questions, report
-from rtlab.backends.files import build
+from rtlab.backends.files import build, recognise
 from rtlab.backends.roles import advice
 from rtlab.core.answers import kept
 from rtlab.core.facts import Facts, Ranked, Score
@@ -426,14 +426,22 @@ def explore(
 ) -> Explorer:
     """Open the Explorer on a model; without one, on the first sample with its data and task.
 
-    The fp32 variant is built at once, so that there is something to see. ``height`` is in pixels; None takes what the
-    window has room for.
+    The fp32 variant is built at once, so that there is something to see. The path of an engine's file, such as a build
+    that ``Study.save_build`` wrote, is opened as ``read`` does. ``height`` is in pixels; None takes what the window has
+    room for.
     """
     if model is None:
         from rtlab import samples
 
         sample = samples.load("digits_inception")
         model, data, task = sample.model, sample.calibration, sample.task
+    if isinstance(model, (str, Path)) and recognise.holds_engine(Path(model)):
+        if data is not None or task is not None:
+            raise ReadError(
+                f'Cannot open "{Path(model).name}" with samples: it is a file of an engine, without a model to run '
+                "them on. Give it without data and task, or rtlab.read(..., model=...) with the model beside it."
+            )
+        return read(model).explore(height=height)
     study = Study(model, data=data, task=task)
     study.add("fp32")
     return study.explore(height=height).run()

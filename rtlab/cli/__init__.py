@@ -62,8 +62,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return int(given.work(given))
     except RtlabError as error:
         if getattr(given, "json", False):
-            print(json.dumps({"error": {"kind": type(error).__name__, "message": str(error)}}))
-        print(f"rtlab: {error}", file=sys.stderr)
+            print(
+                json.dumps({"error": {"kind": type(error).__name__, "message": opening.spoken(str(error))}})
+            )
+        print(f"rtlab: {opening.spoken(str(error))}", file=sys.stderr)
         return _FAILED
     except KeyboardInterrupt:
         print("rtlab: stopped", file=sys.stderr)

@@ -92,7 +92,8 @@ def run(given: argparse.Namespace) -> int:
     except RtlabError as error:
         if given.junit is not None:
             model = study.model if study is not None else None
-            write(given.junit, told.unfinished(given.model, name, str(error)), what="the XML", model=model)
+            unfinished = told.unfinished(given.model, name, opening.spoken(str(error)))
+            write(given.junit, unfinished, what="the XML", model=model)
         raise
     for path, made, what in (
         (given.junit, told.junit, "the XML"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import json
 import re
-from collections.abc import Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
     from rtlab.core.task import Task
     from rtlab.study import Study
     from rtlab.view.steps import Step
+
+#: What a message says in Python of sizes that lack, with the shapes by input.
+_SIZES = re.compile(r"rtlab\.load\(\.\.\., shapes=(\{[^{}]*\})\)")
 
 
 def built(given: argparse.Namespace, precisions: Sequence[str]) -> Study:
@@ -212,6 +217,16 @@ def steps(path: str) -> list[Step]:
             "json.dump(explorer.steps, file)."
         )
     return steps_of(found)
+
+
+def spoken(message: str) -> str:
+    """A message with the command line's own words for sizes in the place of Python's."""
+    return _SIZES.sub(lambda found: " ".join(_options(ast.literal_eval(found[1]))), message)
+
+
+def _options(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
+    for name, shape in shapes.items():
+        yield "--shape " + shlex.quote(f"{name}={'x'.join(map(str, shape))}")
 
 
 def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...] | int]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from rtlab.cli.opening import spoken
+
 if TYPE_CHECKING:
     from rtlab.questions.difference.diff import Difference
     from rtlab.questions.roofline.roofs import Point
@@ -50,7 +52,7 @@ def variant(result: Result, study: Study) -> None:
     for standing in result.missing:
         # Whoever asked for no more than the build knows it.
         if standing.why != "not asked":
-            print(f"{standing.text}{'; give more with --budget' if standing.why == 'budget' else ''}")
+            print(f"{spoken(standing.text)}{'; give more with --budget' if standing.why == 'budget' else ''}")
     noise = f"{words} with --data D.npz" if (words := random_words(result.facts)) else ""
     for note in filter(None, (noise, *result.prepared.notes, *engine.notes, *_overflow(result))):
         print(f"note: {note}")

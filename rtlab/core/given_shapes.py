@@ -2,65 +2,116 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import re
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import TypeAlias
 
 from rtlab.core.value import shape_text
-from rtlab.errors import ModelError
+from rtlab.errors import ModelError, Unsized
 
 #: A shape as the graph declares it: a symbol, or None, where a dimension is open; None where nothing is told.
 Declared: TypeAlias = "Sequence[int | str | None] | None"
 #: Sizes by the name of an input (all dimensions) or of a symbol (one size).
 Named: TypeAlias = "Mapping[str, tuple[int, ...] | int]"
 
-#: Height and width of a picture, and the length of anything else, where nobody named a size: something to begin with.
-_PICTURE, _LENGTH = 224, 128
 _CHANNELS = (1, 3, 4)
+#: Symbols of a batch, wherever they stand.
+_BATCH = re.compile(r"b|n|bs|.*batch.*", re.IGNORECASE)
 
 
-def fixed(name: str, declared: Sequence[int | str | None], named: Named) -> tuple[int, ...]:
+def fixed(
+    name: str,
+    declared: Sequence[int | str | None],
+    named: Named,
+    proposed: Callable[[], Mapping[str, tuple[int, ...]]],
+) -> tuple[int, ...]:
     """The concrete shape of an input: what the user named, else the model's own with a batch of 1.
 
     Raises:
-        ModelError: a dimension other than the first is dynamic and has no named size.
+        Unsized: a dimension other than the first is dynamic and has no named size; the message names ``proposed``
+            shapes.
     """
+    if axes := lacking(name, declared, named):
+        many = len(axes) > 1
+        told = " and ".join(filter(None, (", ".join(map(str, axes[:-1])), str(axes[-1]))))
+        example = ", ".join(f'"{n}": {shape}' for n, shape in proposed().items())
+        raise Unsized(
+            f'Cannot fix the shape of input "{name}": dimension{"s" if many else ""} {told} of '
+            f"{shape_text(declared)} {'are' if many else 'is'} dynamic. Name sizes, for example rtlab.load(..., "
+            f"shapes={{{example}}})."
+        )
     whole = named.get(name)
     if isinstance(whole, tuple):
         return whole
-    sizes: list[int] = []
-    for axis, dim in enumerate(declared):
-        if isinstance(dim, int):
-            sizes.append(dim)
-        elif isinstance(dim, str) and isinstance(size := named.get(dim), int):
-            sizes.append(size)
-        elif axis == 0:
-            sizes.append(1)
-        else:
-            raise ModelError(
-                f'Cannot fix the shape of input "{name}": dimension {axis} of '
-                f"{shape_text(declared)} is dynamic. Name sizes, for example rtlab.load(..., "
-                f'shapes={{"{name}": {suggested(name, declared, named)}}}).'
-            )
-    return tuple(sizes)
+    sizes = (named.get(d) if isinstance(d, str) else d for d in declared)
+    return tuple(size if isinstance(size, int) else 1 for size in sizes)
 
 
-def suggested(name: str, declared: Sequence[int | str | None], named: Named) -> tuple[int, ...]:
-    """The shape of an input with something to try where a dimension is open and has no named size.
+def lacking(name: str, declared: Sequence[int | str | None], named: Named) -> list[int]:
+    """The dimensions of an input that need a size, and have none: all but the first that are open."""
+    if isinstance(named.get(name), tuple):
+        return []
+    return [
+        axis
+        for axis, dim in enumerate(declared)
+        if axis
+        and not isinstance(dim, int)
+        and not (isinstance(dim, str) and isinstance(named.get(dim), int))
+    ]
 
-    That is a batch of 1; in four dimensions three channels and 224 for height and width; else 128.
+
+def symbol(dim: int | str | None) -> str:
+    """What a dimension is called, so that others of this name have its size; empty where it is not called anything.
+
+    Some exporters write a question mark into every dimension that they leave open.
     """
-    whole = named.get(name)
-    if isinstance(whole, tuple):
-        return whole
-    usual = [1, *[_LENGTH] * (len(declared) - 1)]
-    if len(declared) == 4:
-        last = declared[3] in _CHANNELS and declared[1] not in _CHANNELS
-        usual = [1, _PICTURE, _PICTURE, 3] if last else [1, 3, _PICTURE, _PICTURE]
-    sizes = []
-    for dim, other in zip(declared, usual, strict=False):
-        own = named.get(dim) if isinstance(dim, str) else dim
-        sizes.append(own if isinstance(own, int) else other)
-    return tuple(sizes)
+    return dim if isinstance(dim, str) and any(c.isalnum() for c in dim) else ""
+
+
+def suggested(
+    declared: Mapping[str, Declared], named: Named, *, picture: tuple[int, int], length: int
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of inputs of known rank, with something to try where a dimension is open and has no named size.
+
+    That is a batch of 1, which is a first dimension, or one with a symbol that says so, or the second of a recurrent
+    state (layers, batch, width); in four dimensions three channels, and ``picture`` for height and width; else
+    ``length``. A symbol has one size in all inputs.
+    """
+    symbols = {key: size for key, size in named.items() if isinstance(size, int)}
+    for name, dims in declared.items():
+        whole = named.get(name)
+        if isinstance(whole, tuple):
+            symbols.update({s: d for dim, d in zip(dims or (), whole, strict=False) if (s := symbol(dim))})
+    for dims in declared.values():
+        if dims and (first := symbol(dims[0])):
+            symbols.setdefault(first, 1)
+    found: dict[str, tuple[int, ...]] = {}
+    for name, dims in declared.items():
+        if dims is None:
+            continue
+        whole = named.get(name)
+        if isinstance(whole, tuple):
+            found[name] = whole
+            continue
+        usual = _usual(dims, picture, length)
+        sizes = []
+        for dim, other in zip(dims, usual, strict=True):
+            called = symbol(dim)
+            size = 1 if _BATCH.fullmatch(called) else other
+            own = dim if isinstance(dim, int) else symbols.setdefault(called, size) if called else size
+            sizes.append(own)
+        found[name] = tuple(sizes)
+    return found
+
+
+def _usual(dims: Sequence[int | str | None], picture: tuple[int, int], length: int) -> list[int]:
+    """A size for each dimension, by where it stands."""
+    if len(dims) == 4:
+        last = dims[3] in _CHANNELS and dims[1] not in _CHANNELS
+        return [1, *picture, 3] if last else [1, 3, *picture]
+    if len(dims) == 3 and isinstance(dims[0], int) and dims[0] > 1 and isinstance(dims[2], int):
+        return [dims[0], 1, dims[2]]
+    return [1, *[length] * (len(dims) - 1)] if dims else []
 
 
 def known(

@@ -29,6 +29,7 @@ from rtlab.core.outline import outlined
 from rtlab.core.outside import changed, outside, settle
 from rtlab.core.phrases import quoted
 from rtlab.core.places import Place, Scope, scopes
+from rtlab.core.proposed import proposed
 from rtlab.core.sizes import Sizes
 from rtlab.core.stamp import Stamp, stamp
 from rtlab.core.structure import structure
@@ -332,9 +333,19 @@ class Model:
         """The concrete shape of an input: what the user named, else the model's own with a batch of 1.
 
         Raises:
-            ModelError: a dimension other than the first is dynamic and has no named size.
+            Unsized: a dimension other than the first is dynamic and has no named size.
         """
-        return given_shapes.fixed(name, self.values[name].shape or (), self.shapes)
+        return given_shapes.fixed(name, self.values[name].shape or (), self.shapes, self._lacking)
+
+    @functools.cached_property
+    def proposed(self) -> Mapping[str, tuple[int, ...]]:
+        """Shapes of the inputs, with something to try where a dimension is open and has no named size."""
+        return proposed(self, self.shapes)
+
+    def _lacking(self) -> Mapping[str, tuple[int, ...]]:
+        """What is proposed for the inputs that lack a size."""
+        lacks = (n for n in self.proposed if given_shapes.lacking(n, self.values[n].shape or (), self.shapes))
+        return {n: self.proposed[n] for n in lacks}
 
     def sized(self, shapes: Mapping[str, Sequence[int] | int]) -> Model:
         """This model with sizes named for its dynamic dimensions, as ``rtlab.load(..., shapes=...)`` takes them.

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 _COMPUTED = 1 << 14
 #: Of those, such with no more elements are told to ONNX, as the shapes, axes and counts that operators read are.
 _TOLD = 64
+#: Operators that move a window over what they read.
+_WINDOWS = {"Conv", "ConvInteger", "AveragePool", "MaxPool", "LpPool"}
 #: Values of these differ from run to run.
 _DRAWN = {
     "RandomNormal",
@@ -113,6 +115,48 @@ class Sizes:
             for n in self._model.ir.graph
             for v in n.outputs
             if v.name and self.get(v.name) is None and not self._table.get((0, id(v)), UNKNOWN).other
+        )
+
+    @property
+    def misfits(self) -> int:
+        """How many nodes, of bodies too, write tensors of no known shape or of no element, or read less than a window.
+
+        Where the inputs have sizes that the model cannot take there are more than where it can.
+        """
+        nodes = (
+            (node, s.space) for s in self._model.scopes for node in s.nodes if node.op_type != "Constant"
+        )
+        return sum(
+            not all(self._has_size(v, space) for v in node.outputs if v.name) or self._is_narrow(node, space)
+            for node, space in nodes
+        )
+
+    def _has_size(self, value: ir.Value, space: int) -> bool:
+        kind = self._table.get((space, id(value)), UNKNOWN)
+        shape = whole(kind.dims)
+        return bool(kind.other) or (shape is not None and 0 not in shape)
+
+    def _is_narrow(self, node: ir.Node, space: int) -> bool:
+        """Whether a convolution's or a pool's window is wider than what it reads; ONNX infers a size all the same."""
+        if node.domain not in ONNX_DOMAINS or node.op_type not in _WINDOWS or not node.inputs[0]:
+            return False
+        read = self.of(node.inputs[0], space)
+        if any(a.is_ref() for a in node.attributes.values()):
+            return False
+        told, padding = (node.attributes.get(name) for name in ("kernel_shape", "auto_pad"))
+        weight = next((self.of(v, space) for v in node.inputs[1:2] if v is not None), None)
+        window: Shape = tuple(told.as_ints()) if told is not None else (weight or ())[2:]
+        padded = padding is not None and padding.as_string() not in {"NOTSET", "VALID"}
+        if read is None or len(read) != len(window) + 2 or padded:
+            return False
+        rank = len(window)
+        pads, steps = (
+            tuple(a.as_ints()) if (a := node.attributes.get(name)) is not None else usual
+            for name, usual in (("pads", (0,) * 2 * rank), ("dilations", (1,) * rank))
+        )
+        return any(
+            size + pads[i] + pads[i + rank] < (window[i] - 1) * steps[i] + 1
+            for i, size in enumerate(read[2:])
         )
 
     def learn(self, found: Mapping[str, Sequence[int]]) -> None:

@@ -14,6 +14,11 @@ from rtlab.core.phrases import quoted
 from rtlab.core.treatment import Treatment, TreatmentKind
 from rtlab.errors import VariantError
 
+#: A name that is meant as an arithmetic.
+_PRECISION = re.compile(
+    r"(nv|mx)?(u?int|fp|bf|tf|b?float)[-_ ]?\d+([-_ ]?e\dm\d)?|half|e\dm\d", re.IGNORECASE
+)
+
 
 class Precision(str, enum.Enum):
     """The arithmetic a variant asks for. A member equals its lower-case name.
@@ -32,6 +37,17 @@ class Precision(str, enum.Enum):
 
     def __str__(self) -> str:
         return self.value
+
+    @classmethod
+    def called(cls, name: str) -> Precision:
+        """The precision that a variant of this name has where nobody gave one: fp32 where the name is of no precision.
+
+        Raises:
+            VariantError: it is written like a precision, such as ``int3``, and is none.
+        """
+        if name in {p.value for p in cls}:
+            return cls(name)
+        return _member(cls, name, "precision") if _PRECISION.fullmatch(name) else cls.FP32
 
     @property
     def needs_calibrator(self) -> bool:

@@ -73,6 +73,7 @@ class Choosing(Showing):
         try:
             if not self.study.model.nodes:
                 raise VariantError(f"Cannot build: {offer.NO_MODEL[0].lower()}{offer.NO_MODEL[1:]}.")
+            self._check_sized()
             name = self._planned()
         except RtlabError as error:
             self.failure = dict(failure(error))
@@ -174,6 +175,11 @@ class Choosing(Showing):
         treatments = [str(t) for t in wanted.treatments]
         if calibrator != self.choice["calibrator"] or treatments != self.choice.get("treatments", []):
             self.choice = {**self.choice, "calibrator": calibrator, "treatments": treatments}
+
+    def _check_sized(self) -> None:
+        """Raise ``Unsized`` where the model lacks sizes: a build that cannot be is no variant that failed."""
+        for name in self.study.model.inputs:
+            self.study.model.input_shape(name)
 
     def _planned(self) -> str:
         """The name of the variant that the choice asks for, added to the study when it is new."""

@@ -52,7 +52,7 @@ class Opening(Choosing):
         super().__init__(script, study, baseline=baseline, **traits)
 
     def load(self, model: str | Path | bytes, *, name: str | None = None) -> Self:
-        """Open another model: a sample's name, a path, or the bytes of a file. Runs on a thread."""
+        """Open another model, or a file of an engine: a sample's name, a path, or the bytes of a file; on a thread."""
         if not self._busy:
             self._start(lambda progress: self._load(model, name, progress), "open the model")
         return self
@@ -114,6 +114,9 @@ class Opening(Choosing):
     ) -> None:
         from rtlab import samples
 
+        if isinstance(model, (str, Path)) and recognise.holds_engine(Path(model)):
+            self._read([Path(model)], name, {}, progress)
+            return
         progress.phase("Opening the model")
         # A study stands above this row; the one at hand knows how to make another.
         fresh = type(self.study)
@@ -210,6 +213,7 @@ class Opening(Choosing):
         kept = ("precision", "calibrator", "target", "weights")
         self.choice = {**first, **({k: chosen[k] for k in kept} if chosen else {})}
         self._open()
+        self._check_sized()
         planned = self._planned()
         self._refresh(building=planned)
         self._build(planned, progress)

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 from rtlab import questions
 from rtlab.backends import compilers
+from rtlab.core.facts import Facts
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model
 from rtlab.core.protocols import Progress
@@ -25,6 +26,7 @@ from rtlab.quantize.sparsity import SparseWeight
 from rtlab.questions.findings.listed import beside
 from rtlab.questions.releases import Releases
 from rtlab.questions.snapshot import Snapshot
+from rtlab.questions.titles import titles
 from rtlab.session.checking import Checks
 from rtlab.session.diagnosing import Diagnoses
 from rtlab.session.observer import observe_values
@@ -48,6 +50,17 @@ class Session(Replays[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R]):
         stride: Of large activation maps every how many elements enter a histogram; 1 counts all of them, and takes
             longer. The least and the largest value are exact whatever it is.
     """
+
+    def facts_of(self, name: str) -> Facts:
+        """What is known of a variant, by its name or, where none has that name, by its title, as a chip shows it.
+
+        Raises:
+            VariantError: it is not built; or what it failed with.
+        """
+        kept = self._kept
+        if isinstance(name, str) and name not in kept.facts and name not in kept.variants:
+            name = next((n for n, title in titles(self.snapshot()).items() if title == name), name)
+        return super().facts_of(name)
 
     def snapshot(self) -> Snapshot:
         """The study as it is now, for whoever reads several things of it while others add, run or remove variants."""

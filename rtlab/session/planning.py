@@ -33,7 +33,7 @@ def resolve(
         ReadError: the cache is damaged.
     """
     if precision is None:
-        precision = name if name in {p.value for p in Precision} else Precision.FP32
+        precision = Precision.called(name)
     label, given = _given(scales)
     variant = Variant.of(precision, scales=label, **choice)
     assign(model, variant)

@@ -135,25 +135,22 @@ def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
 
 
 def _sizes(model: Model) -> list[OpenInput]:
-    """The inputs with open dimensions, where one lacks a size; what is suggested for a symbol is so in all of them."""
-    found = []
-    symbols: dict[str, int] = {}
-    for name in model.inputs:
-        declared = model.values[name].shape
-        if declared is None or all(isinstance(d, int) for d in declared):
-            continue
-        sizes = given_shapes.suggested(name, declared, model.shapes)
-        dimensions = [
-            Dimension(size=symbols.setdefault(d, size), open=True, symbol=d)
-            if isinstance(d, str)
-            else Dimension(size=size, open=d is None, symbol="")
-            for size, d in zip(sizes, declared, strict=True)
-        ]
-        lacking = not isinstance(model.shapes.get(name), tuple) and any(
-            not isinstance(d, int) and d not in model.shapes for d in declared[1:]
+    """The inputs with open dimensions; none where only the batch is open, which is 1 unless somebody wants another."""
+    declared = {n: model.values[n].shape or () for n in model.inputs}
+    if not any(not isinstance(d, int) for dims in declared.values() for d in dims[1:]):
+        return []
+    return [
+        OpenInput(
+            name=name,
+            dimensions=[
+                Dimension(size=size, open=not isinstance(d, int), symbol=given_shapes.symbol(d))
+                for size, d in zip(model.proposed[name], dims, strict=True)
+            ],
+            lacking=bool(given_shapes.lacking(name, dims, model.shapes)),
         )
-        found.append(OpenInput(name=name, dimensions=dimensions, lacking=lacking))
-    return found if any(i["lacking"] for i in found) else []
+        for name, dims in declared.items()
+        if any(not isinstance(d, int) for d in dims)
+    ]
 
 
 def _treatment(kind: TreatmentKind, precision: Precision, chosen: Mapping[str, Any], none: str) -> Option:

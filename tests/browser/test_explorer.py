@@ -174,13 +174,14 @@ def test_sizes_that_a_model_leaves_open_are_named_on_the_card(explorer, lab_page
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), open_sizes)
     page = lab_page.page
     lab_page.python(f"explorer.load({str(open_sizes)!r}).wait(60) and None")
-    page.wait_for_selector(
-        f'{EXPLORER} [data-control="failure"] >> text=dimension 2 of N×3×height×? is dynamic'
-    )
+    # It is a question, and no failure of anything.
+    page.wait_for_selector(f'{EXPLORER} [data-control="sizing"] >> text=Which sizes do the inputs have?')
+    assert 0 == page.locator(f'{EXPLORER} [data-control="failure"]').count()
+    assert 0 == page.locator(f"{EXPLORER} .rt-chip").count()
     explorer.picture("sizes")
     fields = page.locator(f'{EXPLORER} [data-control="sizes"] input')
     assert ["1", "224", "224"] == [fields.nth(i).input_value() for i in range(fields.count())]
-    build = page.locator(f'{EXPLORER} [data-control="sizes"] button')
+    build = page.locator(f'{EXPLORER} [data-control="sizes"] [type="submit"]')
     page.fill(f'{EXPLORER} [aria-label="image, dimension 2, height"]', "none")
     assert "true" == build.get_attribute("aria-disabled")
     page.fill(f'{EXPLORER} [aria-label="image, dimension 2, height"]', "48")
@@ -192,5 +193,36 @@ def test_sizes_that_a_model_leaves_open_are_named_on_the_card(explorer, lab_page
     assert [1, 4, 46, 62] == lab_page.python(
         "list(explorer.study['fp32@sm86'].engine.layers[-1].outputs[0].shape)"
     )
+    assert 0 == page.locator(f'{EXPLORER} [data-control="failure"]').count()
+    assert 0 == page.locator(f'{EXPLORER} [data-control="sizing"]').count()
+
+    # There is a way back from sizes that the compiler took, and from those that it refuses.
+    page.click(f'{EXPLORER} [data-control="settings"] button')
+    page.click(f"{EXPLORER} >> text=image 1×3×48×64, change…")
+    assert ["1", "48", "64"] == [fields.nth(i).input_value() for i in range(fields.count())]
+    page.keyboard.press("Escape")
+    assert 0 == page.locator(f'{EXPLORER} [data-control="sizing"]').count()
+    page.click(f'{EXPLORER} [data-control="settings"] button')
+    page.click(f"{EXPLORER} >> text=image 1×3×48×64, change…")
+    page.fill(f'{EXPLORER} [aria-label="image, dimension 2, height"]', "2")
+    build.click()
+    page.wait_for_selector(
+        f'{EXPLORER} [data-control="failure"] >> text=sizes of the inputs may be the reason'
+    )
+    # On a laptop too: what is said scrolls, what can be done is in view.
+    before = page.viewport_size
+    page.set_viewport_size({"width": 1280, "height": 720})
+    page.wait_for_function("() => document.querySelector('.rt-explorer').clientHeight < 640")
+    card = page.locator(f'{EXPLORER} [data-control="failure"]').bounding_box()
+    for button in (build, page.locator(f'{EXPLORER} [data-control="dismiss"]')):
+        box = button.bounding_box()
+        assert card["y"] < box["y"] < card["y"] + card["height"] - box["height"]
+    explorer.picture("sizes-refused")
+    page.set_viewport_size(before)
+    assert ["1", "2", "64"] == [fields.nth(i).input_value() for i in range(fields.count())]
+    page.fill(f'{EXPLORER} [aria-label="image, dimension 2, height"]', "32")
+    build.click()
+    lab_page.wait_python("explorer.state.variant == 'fp32@sm86'")
+    assert [1, 3, 32, 64] == lab_page.python("list(explorer.study.model.input_shape('image'))")
     assert 0 == page.locator(f'{EXPLORER} [data-control="failure"]').count()
     assert [] == lab_page.console_errors

@@ -133,6 +133,16 @@ def test_a_size_is_given_by_symbol_or_by_input(capsys, tmp_path) -> None:
         assert 0 == code
         (layer,) = json.loads(out)["estimate"]["layers"]
         assert (3 * 20 * 30, 4 * 3 * 20 * 30) == (layer["flops"], layer["written_bytes"])
+    # What to do is said as it is typed here, and does it.
+    for command, expected in (("inspect", 0), ("check", 1)):
+        code, out, err = run(capsys, command, str(path), "--target", "cpu")
+        assert expected == code
+        told = out + err
+        assert (
+            "dimensions 2 and 3 of N×3×H×W are dynamic. Name sizes, for example --shape x=1x3x224x224.\n"
+            in told
+        )
+        assert "rtlab.load" not in told
 
 
 @pytest.mark.parametrize(

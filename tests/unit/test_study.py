@@ -16,7 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from rtlab import CalibrationData, Result, Study, Task, backends, load, questions, samples
+from rtlab import CalibrationData, Precision, Result, Study, Task, backends, load, questions, samples
 from rtlab.core.progress import Silent
 from rtlab.core.stage import Stage
 from rtlab.documents.payload import decode
@@ -114,6 +114,24 @@ def test_a_name_is_its_precision_unless_told_otherwise(model) -> None:
     made = Study(model)
     assert "int8·auto" == made.add("int8", target="cpu").name
     assert "fp32" == made.add("mine", target="cpu").name
+
+
+@pytest.mark.parametrize(
+    "name", ["int3", "INT8", "fp12", "float16", "nvfp4", "uint8", "bf8", "e4m3", "fp8-e5m2"]
+)
+def test_a_name_that_is_written_like_a_precision_and_is_none_is_refused(model, name) -> None:
+    """It built fp32 under that name, and said nothing."""
+    study = Study(model)
+    told = f'precision "{name}": no such precision exists. Choose one of "fp32", "tf32", "fp16"'
+    with pytest.raises(VariantError, match=told):
+        study.add(name)
+    assert {} == dict(study.variants)
+    assert Precision.FP16 == study.add(name, precision="fp16").precision
+
+
+@pytest.mark.parametrize("name", ["baseline", "pinned", "v2", "int8 with 512 samples", "int", "1"])
+def test_any_other_name_is_free(model, name) -> None:
+    assert Precision.FP32 == Study(model).add(name).precision
 
 
 def test_cancelling_keeps_what_is_finished(model) -> None:

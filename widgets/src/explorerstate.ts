@@ -104,6 +104,10 @@ export class ExplorerState {
   /** A failure that the browser found itself, or that a red chip tells of; it stands before the kernel's. */
   readonly ownFailure: Signal<Failure | null> = signal(null);
   readonly failure: ReadonlySignal<Failure | null>;
+  /** Whether the card stands that names sizes, where nothing failed. */
+  readonly sizing: Signal<boolean> = signal(false);
+  /** Whether a card stands over the panes: of a failure, or of sizes. */
+  readonly told: ReadonlySignal<boolean> = computed(() => this.sizing.value || this.failure.value !== null);
   /** Whether the chosen combination is another than the variant on screen. */
   readonly stale: ReadonlySignal<boolean>;
   /** One sentence about the selection, for the live region and the status line. */
@@ -445,6 +449,13 @@ export class ExplorerState {
     this.end.addEventListener("abort", stop);
   }
 
+  /** Opens the model with other sizes of its inputs, and builds it. */
+  resized(shapes: Record<string, number[]>): void {
+    this.sizing.value = false;
+    this.ownFailure.value = null;
+    this.send({ type: "sizes", shapes });
+  }
+
   /** Has a variant's model, its scales or its calibration cache saved as a file. */
   save(variant: string, what: SaveFile["what"]): void {
     this.send({ type: "save", variant, what });
@@ -495,7 +506,8 @@ export class ExplorerState {
   }
 
   dismiss(): void {
-    if (this.ownFailure.value) this.ownFailure.value = null;
+    if (this.sizing.value) this.sizing.value = false;
+    else if (this.ownFailure.value) this.ownFailure.value = null;
     else if (this.alive.value) this.send({ type: "dismiss" });
     else this.#told.value = null;
   }

@@ -159,6 +159,15 @@ def holds_arrays(path: Path) -> bool:
     return bool(names) and all(n.endswith(".npy") for n in names)
 
 
+def holds_engine(path: Path) -> bool:
+    """Whether a file tells of an engine: it is of one of ``KINDS``, and no ONNX model."""
+    try:
+        with path.open("rb") as file:
+            return held(file, path.name) not in {None, "model"}
+    except (OSError, ReadError):
+        return False
+
+
 def sort(paths: Iterable[Path]) -> dict[str, Path]:
     """Files by kind. Of trex's metadata, those of the profiling run are taken before those of the build.
 

@@ -80,7 +80,9 @@ def test_an_input_size_that_is_none_is_dynamic(size, tmp_path) -> None:
 
 def test_a_dynamic_size_is_asked_for_in_one_message() -> None:
     """It was refused as a wrong size by one message, and the next refused to give it another."""
-    with pytest.raises(ModelError, match=r"dimension 2 of \?×3×\?×\? is dynamic\. Name sizes, for example"):
+    with pytest.raises(
+        ModelError, match=r"dimensions 2 and 3 of \?×3×\?×\? are dynamic\. Name sizes, for example"
+    ):
         load(paddle()).input_shape("x")
 
 

@@ -17,7 +17,7 @@ from rtlab import CalibrationData, Study, backends, explore, load, read
 from rtlab.core.variant import CALIBRATORS, Precision, Target
 from rtlab.documents import commands
 from rtlab.documents.payload import decode, encode
-from rtlab.errors import BuildError, Cancelled, ModelError, RtlabError, RunError
+from rtlab.errors import BuildError, Cancelled, ModelError, ReadError, RtlabError, RunError, VariantError
 from rtlab.explorer.explorer import Explorer
 from rtlab.testing import tiny_model
 from rtlab.view.contract import EngineView
@@ -1070,6 +1070,11 @@ def test_inputs_with_open_sizes_are_offered_and_named(tmp_path) -> None:
         ("", False, 8),
     ]
     assert "dimension 1 of N×length×8 is dynamic. Name sizes" in shown.failure["message"]
+    assert "Unsized" == shown.failure["kind"]
+    assert [] == shown.chips, "nothing was tried yet, and so nothing failed"
+    shown.run()
+    assert "Unsized" == shown.failure["kind"]
+    assert [] == shown.chips
 
     shown.name_sizes({"tokens": [2, 5, 8], "mask": [2, 5, 2]}).wait(60)
     assert 'Cannot give "mask" the shape 2×5×2' in shown.failure["message"]
@@ -1078,4 +1083,37 @@ def test_inputs_with_open_sizes_are_offered_and_named(tmp_path) -> None:
     shown.name_sizes({"tokens": [2, 5, 8], "mask": [2, 5, 1]}).wait(60)
     assert shown.failure is None
     assert {(2, 5, 8), (2, 5, 1)} <= {t.shape for t in shown.study.facts["fp32@sm86"].engine.inputs}
-    assert shown.controls["sizes"] == []
+    told = [(i["lacking"], [d["size"] for d in i["dimensions"]]) for i in shown.controls["sizes"]]
+    assert [(False, [2, 5, 8]), (False, [2, 5, 1])] == told, "they can be changed later"
+
+
+def test_a_model_with_an_open_batch_alone_is_not_asked_for_sizes() -> None:
+    assert [] == explorer().controls["sizes"]
+
+
+def test_a_file_of_an_engine_opens_where_a_model_does(tmp_path, shown) -> None:
+    """What rtlab inspect --save wrote is a path like another; its error was that it is no ONNX model."""
+    study = shown.study
+    study.save_build("fp32", tmp_path / "build.json")
+    opened = explore(tmp_path / "build.json").wait(60)
+    assert (None, "engine") == (opened.failure, opened.state.variant)
+    assert [n.id for n in study.model.nodes] == [n.id for n in opened.study.model.nodes]
+
+    shown.load(str(tmp_path / "build.json")).wait(60)
+    assert shown.failure is None
+    assert shown.study.facts[shown.state.variant].recorded
+
+    with pytest.raises(ReadError, match=r'Cannot open "build\.json" with samples: .* rtlab\.read\('):
+        explore(tmp_path / "build.json", data=CalibrationData.random(study.model, samples=8))
+
+
+def test_a_variant_is_found_by_what_its_chip_reads(shown) -> None:
+    """What the Explorer adds is called by its whole choice, and its chip by what tells it apart."""
+    study = Study(shown.study.model)
+    study.add("fp32@cpu", precision="fp32", target="cpu", backend="onnxruntime")
+    study.run()
+    (chip,) = study.explore().chips
+    assert ("fp32@cpu", "fp32") == (chip["id"], chip["label"])
+    assert "fp32@cpu" == study["fp32"].name
+    with pytest.raises(VariantError, match='Cannot show variant "fp16": it is not built'):
+        study["fp16"]

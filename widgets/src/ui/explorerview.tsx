@@ -47,10 +47,10 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
     onKeys(root, (event) => {
       if (
         event.key === "Escape" &&
-        (explorer.help.value || explorer.failure.value || explorer.elsewhere.value)
+        (explorer.help.value || explorer.told.value || explorer.elsewhere.value)
       ) {
         if (explorer.help.value) explorer.toggleHelp();
-        else if (explorer.failure.value) explorer.dismiss();
+        else if (explorer.told.value) explorer.dismiss();
         else explorer.closeElsewhere();
         return true;
       }
@@ -66,7 +66,7 @@ export function ExplorerView({ explorer, root }: { explorer: ExplorerState; root
     });
     // While one presents or takes the tour, arrow keys mean the steps wherever the last click was.
     onKeysFirst(root, ({ key, target }) => {
-      if (explorer.help.peek() || explorer.failure.peek() || explorer.elsewhere.peek()) return false;
+      if (explorer.help.peek() || explorer.told.peek() || explorer.elsewhere.peek()) return false;
       if (target instanceof Element && target.closest(KEYS_OF_THEIR_OWN)) return false;
       if (guide.key(key)) return true;
       if (!presenting.on.peek()) return false;

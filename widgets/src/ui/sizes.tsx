@@ -14,7 +14,7 @@ export function Sizes({ explorer }: { explorer: ExplorerState }) {
       data-control="sizes"
       onSubmit={(event) => {
         event.preventDefault();
-        if (shapes && !busy) explorer.send({ type: "sizes", shapes });
+        if (shapes && !busy) explorer.resized(shapes);
       }}
     >
       {inputs.map((input) => (
@@ -56,8 +56,22 @@ export function Sizes({ explorer }: { explorer: ExplorerState }) {
       >
         Build with these sizes
       </button>
+      <Dismiss explorer={explorer} />
     </form>
   );
+}
+
+/** Takes the card away. */
+export const Dismiss = ({ explorer }: { explorer: ExplorerState }) => (
+  <button type="button" class="rt-field" data-control="dismiss" onClick={() => explorer.dismiss()}>
+    Close
+  </button>
+);
+
+/** The shape of each input with open sizes, as a line of a menu tells it. */
+export function shapesOf(inputs: readonly OpenInput[]): string {
+  const sizes = ({ dimensions }: OpenInput): string => dimensions.map(({ size }) => size).join("×");
+  return inputs.map((input) => `${input.name} ${sizes(input)}`).join(", ");
 }
 
 /** Dimensions of one symbol are one: what is written in one field stands in all. */

@@ -12,6 +12,7 @@ import { type Item, MenuList, MoreMenu } from "./menu";
 import { OpenFiles } from "./openfiles";
 import { ShowTools, SlideShow } from "./present";
 import { Select } from "./select";
+import { shapesOf } from "./sizes";
 import { Tool } from "./tool";
 
 /** The choice: model, precision, calibrator, target; Build, and the progress of what is being built. */
@@ -364,6 +365,7 @@ function settings(explorer: ExplorerState, dead: string): Item[] {
       pick: () => explorer.choose({ sparsity: all ? [] : ["*"] }),
     },
     ...compilers(explorer, dead),
+    ...sizing(explorer, dead),
     { id: "budget", label: "Measuring here, after compiling" },
     ...BUDGETS.map(
       ({ id, label }): Item => ({
@@ -375,6 +377,26 @@ function settings(explorer: ExplorerState, dead: string): Item[] {
         pick: () => explorer.set(BUDGET, id),
       }),
     ),
+  ];
+}
+
+/** The sizes of what the model leaves open, and the way to others. */
+function sizing(explorer: ExplorerState, dead: string): Item[] {
+  const { sizes } = explorer.controls.value;
+  if (!sizes.length) return [];
+  return [
+    { id: "sizes", label: "Sizes of the inputs" },
+    {
+      id: "resize",
+      label: sizes.some(({ lacking }) => lacking)
+        ? "name them…"
+        : `${ending(shapesOf(sizes), LONGEST_PATTERN)}, change…`,
+      told: "Opens the model with other sizes of its inputs, and builds it.",
+      reason: dead,
+      pick: () => {
+        explorer.sizing.value = true;
+      },
+    },
   ];
 }
 

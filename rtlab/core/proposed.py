@@ -1,0 +1,52 @@
+"""Sizes to begin with for what a model leaves open: of the usual ones the first that its operators take."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Mapping
+
+from rtlab.core import given_shapes
+from rtlab.core.given_shapes import Named
+from rtlab.core.sizes import Shaped, Sizes
+
+#: Heights and widths of pictures, and lengths of anything else, such as words, frames and samples of sound.
+_PICTURES = (
+    (224, 224),
+    (320, 320),
+    (48, 320),
+    (32, 320),
+    (640, 640),
+    (256, 256),
+    (512, 512),
+    (64, 64),
+    (32, 32),
+    (28, 28),
+)
+_LENGTHS = (128, 512, 16000, 1024, 64, 256, 32, 4096)
+#: Seconds after which no further sizes are tried, of which a large model may take one.
+_SECONDS = 1.5
+
+
+def proposed(model: Shaped, named: Named) -> Mapping[str, tuple[int, ...]]:
+    """The shapes of the inputs, with something to try where a dimension is open and has no named size.
+
+    They are told from the graph alone, by the shapes of what its nodes write; nothing is run. Where no usual size fits,
+    and where there is no time to try more, they are those that fit best. An input of no known rank is left out.
+    """
+    declared = {n: model.values[n].shape for n in model.inputs}
+    candidates: list[dict[str, tuple[int, ...]]] = []
+    for picture, length in itertools.product(_PICTURES, _LENGTHS):
+        shapes = given_shapes.suggested(declared, named, picture=picture, length=length)
+        if shapes not in candidates:
+            candidates.append(shapes)
+    found, *others = candidates
+    end = time.monotonic() + _SECONDS
+    fewest = Sizes(model, found).misfits if others else 0
+    for shapes in others:
+        if not fewest or time.monotonic() > end:
+            break
+        misfits = Sizes(model, shapes).misfits
+        if misfits < fewest:
+            found, fewest = shapes, misfits
+    return found
