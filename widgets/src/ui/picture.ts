@@ -30,29 +30,26 @@ const [ROWS, ROW] = [30, 25];
 /** How long a picture waits for what is drawn anew, in milliseconds. */
 const PATIENCE = 3000;
 /** A panel beside the page, as large as what it tells: nothing scrolls, and what was one line may be several. */
-const LAID = `
-[data-pictured] { position: fixed !important; top: 0; left: -20000px; flex-direction: column !important; }
-[data-pictured] > section { flex: none !important; border-left: 0 !important; }
-[data-pictured] :is(${CONTROLS}) { display: none !important; }
-[data-pictured] :not(pre, button, button *, table, table *, svg, svg *, .rt-table, .rt-chart, .rt-chart *, .rt-cost, i) {
-  overflow: visible !important; max-height: none !important;
-  -webkit-line-clamp: none !important; white-space: normal !important;
-}
-[data-pictured] pre { overflow: visible !important; max-height: none !important; }
-[data-pictured] .rt-lead { flex-wrap: wrap !important; }
-[data-pictured] .rt-lead :is(h4, p) { display: block !important; flex: none !important; max-width: 100% !important; }
-[data-pictured] .rt-lead p { flex-basis: 100% !important; }
-[data-pictured] .rt-caption { flex-wrap: wrap !important; min-height: 26px !important; }
-[data-pictured] .rt-caption:not(:has(> :not(${CONTROLS}))) { display: none !important; }
-[data-pictured] .rt-caption > b:first-child { direction: ltr !important; }
-[data-pictured] .rt-facts-row { flex-basis: 100% !important; }
-[data-pictured] .rt-drawn { display: flex !important; flex-direction: column !important; height: auto !important; }
-[data-pictured] .rt-drawn > section { flex: none !important; width: 100% !important; height: auto !important; border-left: 0 !important; }
-[data-pictured] .rt-chart { flex: 1 1 360px !important; height: clamp(340px, var(--rt-height, 0px), 1600px) !important; min-height: 0 !important; }
-[data-pictured] section > .rt-chart:not(.rt-figures > *) { flex: none !important; }
-[data-pictured] .rt-table { flex: none !important; margin-bottom: 22px !important; }
-[data-pictured] .rt-table td { max-width: 420px !important; }
-`;
+const LAID = `[data-pictured] {
+position: fixed; top: 0; left: -20000px; flex-direction: column;
+> section { flex: none; border-left: 0; }
+:is(${CONTROLS}) { display: none; }
+:not(pre, button, button *, table, table *, svg, svg *, .rt-table, .rt-chart, .rt-chart *, .rt-cost, i) { overflow: visible; max-height: none; -webkit-line-clamp: none; white-space: normal; }
+pre { overflow: visible; max-height: none; }
+.rt-lead { flex-wrap: wrap; }
+.rt-lead :is(h4, p) { display: block; flex: none; max-width: 100%; }
+.rt-lead p { flex-basis: 100%; }
+.rt-caption { flex-wrap: wrap; min-height: 26px; }
+.rt-caption:not(:has(> :not(${CONTROLS}))) { display: none; }
+.rt-caption > b:first-child { direction: ltr; }
+.rt-facts-row { flex-basis: 100%; }
+.rt-drawn { display: flex; flex-direction: column; height: auto; }
+.rt-drawn > section { flex: none; width: 100%; height: auto; border-left: 0; }
+.rt-chart { flex: 1 1 360px; height: clamp(340px, var(--rt-height, 0px), 1600px); min-height: 0; }
+section > .rt-chart:not(.rt-figures > *) { flex: none; }
+.rt-table { flex: none; margin-bottom: 22px; }
+.rt-table td { max-width: 420px; }
+}`.replaceAll(";", "!important;");
 /** Pixels of a PNG for one of the page. */
 const SHARP = 2;
 
