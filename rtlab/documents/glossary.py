@@ -39,8 +39,8 @@ TERMS: tuple[Term, ...] = (
     ),
     Term(
         "calibrator",
-        "The rule that makes an amax of the numbers that were seen: minmax, entropy, entropy2, percentile or mse. "
-        "Auto chooses among them for each value.",
+        "The rule that makes an amax of the numbers that were seen: auto, the default, which chooses for each value "
+        "among the others, minmax, entropy, entropy2, percentile and mse.",
     ),
     Term(
         "clipping",
@@ -55,6 +55,10 @@ TERMS: tuple[Term, ...] = (
         "constant folding",
         "Nodes that depend on weights alone are computed once, while the engine is built.",
         ("folded to a constant",),
+    ),
+    Term(
+        "correlation",
+        "The compiler's word for a convolution, as the kind of a layer.",
     ),
     Term(
         "dynamic shape", "A dimension whose size is known only when the engine runs.", ("dynamic dimension",)
@@ -106,6 +110,17 @@ TERMS: tuple[Term, ...] = (
         "Python process.",
     ),
     Term(
+        "kgen",
+        "A kernel that TensorRT generates for one place in the model, as the kind of a layer: mostly what works on "
+        "each number alone, or reorders numbers.",
+    ),
+    Term(
+        "launch",
+        "To start a kernel, which takes some microseconds however little it does. A layer bound by the launch is too "
+        "small to gain from a faster kernel; to fuse it helps.",
+        ("bound by the launch",),
+    ),
+    Term(
         "layer",
         "One step of an engine's order of execution, as its inspector tells. It is usually one kernel on the GPU, "
         "and often does the work of several nodes.",
@@ -114,6 +129,12 @@ TERMS: tuple[Term, ...] = (
         "mapping",
         "Which nodes became which layers, and on what evidence: declared by the compiler, or inferred from inputs "
         "and outputs.",
+    ),
+    Term(
+        "McNemar",
+        "A test of two variants on the same samples, by those that only one of them gets right: p is the chance of so "
+        "uneven a split where both are equally good.",
+        ("McNemar's test", "McNemar's exact test"),
     ),
     Term("measured", "● Timed or counted here, or on the machine whose profile was read."),
     Term("minmax", "The calibrator that takes the largest magnitude seen as amax: nothing is clipped."),
@@ -201,16 +222,32 @@ TERMS: tuple[Term, ...] = (
         "fp32 numbers that the tensor cores multiply with ten bits of mantissa; on by default from Ampere on.",
     ),
     Term(
+        "time, scaled",
+        "Layers timed one by one may add up to more than the whole inference, for to time each costs something: they "
+        "are scaled down to it.",
+    ),
+    Term(
         "timing cache",
         "The times of tactics that a builder keeps, so that the next build need not take them again.",
     ),
     Term(
         "treatment",
-        "A change of the model before it is quantized, so that rounding costs less, such as SmoothQuant.",
+        "A change of the model before it is quantized, so that rounding costs less, such as SmoothQuant. Without one "
+        "a variant is untreated.",
+        ("untreated",),
     ),
     Term("value", "A tensor that nodes of an ONNX graph write and read."),
     Term(
         "variant", "One choice of precision, calibrator, target and compiler, with the engine built from it."
+    ),
+    Term(
+        "view",
+        "A node that only reads the same memory in another shape, such as Reshape: it needs no layer.",
+    ),
+    Term(
+        "withheld",
+        "No estimate of the whole is given where less than 95 % of the layers, or of their bytes, can be counted: what "
+        "is left out may be what costs most.",
     ),
     Term(
         "workspace",

@@ -105,10 +105,12 @@ def _missing(stage: Stage, known: Standing | None, why: Why, words: str = "") ->
     done, wanted, unit = (known.done, known.wanted, known.unit) if known else (0, 0, "")
     if known is not None and 0 < wanted <= done:
         return dataclasses.replace(known, state="done")
-    basis = f" on {done} of {wanted} {unit}" if done and wanted else ""
+    every = known.known if known else 0
+    # Of all that there are, as the standing itself tells.
+    basis = f" on {done} of {max(wanted, every)} {unit}" if done and wanted else ""
     state = "partial" if done else "missing"
     said = f"{stage}{basis}" if done else f"not {stage}"
-    text, every = f"{said}: {words or _AGAIN[why]}", known.known if known else 0
+    text = f"{said}: {words or _AGAIN[why]}"
     return Standing(stage, state, why, text, done, wanted, unit, every)  # type: ignore[arg-type]
 
 

@@ -183,7 +183,8 @@ def _errors(result: Facts, model: Model, errors: Accuracy, *, own: bool = False)
 
 def _error(value: ValueDelta) -> OverlayValue:
     # Few digits: thousands of these sentences travel, and their digits are what does not compress.
-    note = f"max |error| {value.max_abs:.3g}, RMSE {value.rmse:.3g}, cosine {value.cosine:.4f}"
+    note = f"max |error| {value.max_abs:.3g}, RMSE {value.rmse:.3g}"
+    note += f", {value.overflowed} not finite" if value.overflowed else f", cosine {value.cosine:.4f}"
     return OverlayValue(value=value.sqnr, spread=None, shared=1, note=note)
 
 

@@ -51,7 +51,7 @@ def chip(study: Snapshot, name: str, *, baseline: str, building: str = "") -> Ch
         baseline=name == baseline,
         recorded=result is not None and result.recorded,
         predicted=result is not None and result.engine.maker.predicts,
-        nodes=len(result.prepared.model.top) if result else 0,
+        nodes=_computing(result) if result else 0,
         layers=len(result.engine.layers) - result.engine.sync if result else 0,
         counted=counted(result.engine) if result else "layer",
         estimate=estimated.estimated if estimated else None,
@@ -69,6 +69,11 @@ def chip(study: Snapshot, name: str, *, baseline: str, building: str = "") -> Ch
         error=failure(error) if error else None,
         stages=list(result.stages.values()) if result and not result.recorded else [],
     )
+
+
+def _computing(result: Facts) -> int:
+    """How many nodes the compiled model has, without constants: what a graph shows as boxes, as its header counts."""
+    return sum(n.op != "Constant" for n in result.prepared.model.top)
 
 
 def _precision(result: Facts) -> str:
@@ -127,7 +132,7 @@ def _row(name: str, result: Facts, before: Facts | None, title: str) -> str:
         name,
         result.engine.place if result.recorded else str(result.variant.target),
         # An engine may be shown without its ONNX model.
-        f"{len(result.prepared.model.top) or '—'} → {many(layers, counted(result.engine))}{told}",
+        f"{_computing(result) or '—'} → {many(layers, counted(result.engine))}{told}",
         time,
         score,
         worst,

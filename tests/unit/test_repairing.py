@@ -1,5 +1,6 @@
 """A variant is repaired by the cheapest change that does, chosen on some samples and told of others."""
 
+import dataclasses
 from concurrent.futures import ProcessPoolExecutor
 
 import numpy as np
@@ -106,6 +107,13 @@ def test_nothing_is_kept_high_where_the_samples_cannot_tell_what_is_free_from_fp
     (as_it_is,) = found.points
     assert as_it_is.drop > -1
     assert (as_it_is.enough, found.kept_high, found.enough) == (True, (), True)
+    why = "the samples cannot tell; enough all the same, for a drop of more than 0 points is not for sure."
+    assert found.words.endswith(why)
+    assert "0 runs," in repr(found)
+    assert "1 run," in repr(dataclasses.replace(found, runs=1))
+    # A drop within what was asked for needs no such word, nor does one that is not enough.
+    assert "all the same" not in dataclasses.replace(found, max_drop=100.0).words
+    assert "all the same" not in dataclasses.replace(found, enough=False).words
 
 
 def _counted(monkeypatch):

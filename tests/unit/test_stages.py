@@ -126,6 +126,17 @@ def test_in_no_time_every_stage_measures_something_and_says_on_how_much(model, m
     assert result.timing.runs == result.stages[Stage.TIMED].done
 
 
+def test_what_is_missing_is_told_of_all_samples_as_the_standing_tells_it(model, monkeypatch) -> None:
+    """A first answer wants 8 of the 24 samples, and got 4: all places say of how many there are."""
+    monkeypatch.setattr("rtlab.session.measuring.batch_size", lambda *given: 4)
+    monkeypatch.setattr("rtlab.session.measuring._COMPARED", 8)
+    study = planned(model)
+    study.run(budget_s=1e-9)
+    found = study["int8"].stages[Stage.COMPARED]
+    assert (4, 8, f"4 of {SAMPLES} samples") == (found.done, found.wanted, found.basis)
+    assert f"compared on {found.basis}: the time was over" == found.text
+
+
 def test_measuring_in_instalments_gives_the_numbers_of_measuring_at_once(model, monkeypatch) -> None:
     """What was seen before is neither lost nor counted twice: the same samples, the same sums, the same score."""
     monkeypatch.setattr("rtlab.session.measuring.batch_size", lambda *given: 4)

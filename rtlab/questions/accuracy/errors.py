@@ -35,7 +35,8 @@ class ValueDelta:
     ``max_abs`` and ``rmse`` are in the value's own unit, ``cosine`` is the cosine similarity, ``sqnr`` the ratio of
     signal to quantization noise in decibel, ``10 log10(sum x^2 / sum (x - y)^2)``; infinite where both are equal.
     ``overflowed`` counts elements that are not finite in the variant, ``underflowed`` those that are zero there and
-    are not in the reference.
+    are not in the reference. Where something overflowed ``cosine`` is NaN: the finite elements alone would say that all
+    is well.
 
     ``own_sqnr``, ``own_rmse`` and ``own_max`` are of the error that the value's node *makes* of exact inputs, where the
     others are of all that has *accumulated* there; infinite and 0 where the node computes as in fp32, None where nobody
@@ -46,7 +47,7 @@ class ValueDelta:
     node: Annotated[str, Meaning("Node", links="nodes")]
     max_abs: Annotated[float, Meaning("Largest error", origin="measured", infinite=True)]
     rmse: Annotated[float, Meaning("RMSE", origin="measured", infinite=True)]
-    cosine: Annotated[float, Meaning("Cosine", origin="measured")]
+    cosine: Annotated[float, Meaning("Cosine", origin="measured", infinite=True)]
     sqnr: Annotated[float, Meaning("SQNR", "dB", "measured", infinite=True)]
     elements: Annotated[int, Meaning("Elements")]
     overflowed: Annotated[int, Meaning("Not finite", origin="measured")]
@@ -196,7 +197,7 @@ def accuracy(errors: Errors, model: Model) -> Accuracy:
                 node=producer.id if producer else name,
                 max_abs=math.inf if bad else float(top),
                 rmse=math.sqrt(ee / count) if count else math.inf,
-                cosine=float(xy / norm) if norm else 1.0 if ee == 0 else 0.0,
+                cosine=math.nan if bad else float(xy / norm) if norm else 1.0 if ee == 0 else 0.0,
                 sqnr=sqnr,
                 elements=int(count + bad),
                 overflowed=int(bad),

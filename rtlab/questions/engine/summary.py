@@ -48,12 +48,14 @@ def summary(facts: Facts, model: Model | None = None) -> Summary:
     """
     times = questions.timing.own(facts)
     home = facts.prepared.model if model is None else model
+    known = coverage(questions.fusion.mapping(facts), home, facts.engine)
     return Summary(
         kinds=questions.engine.kinds(facts),
         precisions=questions.engine.precisions(facts),
         transitions=questions.engine.transitions(facts),
         reformats=questions.reformats.of(facts),
-        coverage=coverage(questions.fusion.mapping(facts), home, facts.engine),
+        # Signals and waits compute no node and are no layers to who counts what runs.
+        coverage=dataclasses.replace(known, all_layers=known.all_layers - facts.engine.sync),
         processor=times.processor if times else "",
         source=times.origin if times else "",
         total=times.total if times else None,

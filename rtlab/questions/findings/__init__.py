@@ -5,7 +5,7 @@ from __future__ import annotations
 from rtlab.core.answers import kept
 from rtlab.core.facts import Facts
 from rtlab.core.finding import Finding
-from rtlab.questions import build, fusion, reformats, timing
+from rtlab.questions import build, fusion, reformats, roofline, timing
 from rtlab.questions.findings import rank
 
 
@@ -19,4 +19,5 @@ def of(facts: Facts) -> tuple[Finding, ...]:
         timing.own(facts),
         build.log(facts),
         flow=reformats.flow(facts.engine),
+        estimate=roofline.estimate(facts),
     )

@@ -26,6 +26,7 @@ from rtlab.core.finding import Finding
 from rtlab.core.model import Model
 from rtlab.questions.findings.rules import fusions, kernels, movement, precision, whole
 from rtlab.questions.findings.rules.reading import Reading
+from rtlab.questions.roofline.roofs import Roofline
 from rtlab.questions.timing.times import Timing
 from rtlab.relation.dataflow import Dataflow
 from rtlab.relation.mapping import Mapping
@@ -66,6 +67,7 @@ def findings(
     log: BuildLog | None = None,
     *,
     flow: Dataflow | None = None,
+    estimate: Roofline | None = None,
 ) -> tuple[Finding, ...]:
     """Judge an engine by what its files tell. Nothing is said of what they do not tell.
 
@@ -74,15 +76,16 @@ def findings(
             nothing to say of any other.
         mapping: Relates its layers to nodes, so that findings name nodes and unknown layers are known by theirs.
         model: The source model of that mapping.
-        timing: Times of this very engine; without them, costs are unknown and rules about time are silent.
+        timing: Times of this very engine; without them, rules about time are silent.
         log: The build log of this engine: sparsity, and times of tactics that lost.
         flow: Of the engine, where it is at hand.
+        estimate: What its layers take on its GPU, told as the cost where no times are; without either it is unknown.
 
     Returns:
         Findings by the measured time at stake, the longest first, then by gravity. Where the file holds names of
         layers only, first what these tell and how to get more, then what times alone tell.
     """
-    reading = Reading(engine, mapping, model, timing, log, flow=flow)
+    reading = Reading(engine, mapping, model, timing, log, flow=flow, estimate=estimate)
     if not engine.maker.tensorrt or not engine.layers:
         return ()
     bare = tuple(whole.names_only(reading))

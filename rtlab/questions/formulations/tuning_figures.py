@@ -7,13 +7,14 @@ import html
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
+from rtlab.core.phrases import many
 from rtlab.core.schema import UNSENT, Meaning
 from rtlab.documents.contract import Figure
 from rtlab.documents.figure import BETTER, FAINT, OTHER, across, axis, figure, legend, logarithmic
 from rtlab.documents.numbers import number, time_unit
 from rtlab.documents.panel import link
 from rtlab.formulations import FORMULATIONS
-from rtlab.formulations.trial import notch
+from rtlab.formulations.trial import clearly, notch
 
 if TYPE_CHECKING:
     from rtlab.formulations.trial import Trial, Tuned, TunedLayer, Whole
@@ -93,7 +94,11 @@ class OwnTuning:
 
     count: Annotated[int, Meaning("Layers tuned", note="{self.distinct} distinct")]
     faster: Annotated[
-        int, Meaning("Another way is faster", note="by more than noise, as the spread of the runs tells")
+        int,
+        Meaning(
+            "Another way is faster",
+            note="with as many threads, by more than noise, as the spread of the runs tells",
+        ),
     ]
     whole: Annotated[
         float | None, Meaning("Whole model, as it is", "ms", "measured", note="{self.how_whole}", omit=True)
@@ -133,7 +138,7 @@ def tuning(found: Tuned, titles: Mapping[str, str], mapping: NodeMapping, layer:
     both = whole is not None and best is not None
     told: dict[str, Any] = {
         "count": len(found.layers),
-        "faster": sum(y.clear and y.winner.formulation != y.default.formulation for y in found.layers),
+        "faster": sum(map(_otherwise, found.layers)),
         "whole": whole and whole.default,
         "best": best.tuned if best and both else None,
         "gain": _gain(whole, best) if whole and best else None,
@@ -152,6 +157,12 @@ def tuning(found: Tuned, titles: Mapping[str, str], mapping: NodeMapping, layer:
         )
     one = next(y for y in found.layers if y.node == layer)
     return TriedForms(**told, forms=tuple(_form(t, one, mapping) for t in _tried(one)))
+
+
+def _otherwise(layer: TunedLayer) -> bool:
+    """Whether another formulation wins clearly, even beside the model's own with the winner's number of threads."""
+    winner, own = layer.winner, layer.direct(layer.winner.threads) or layer.default
+    return winner.formulation != layer.default.formulation and layer.clear and clearly(winner, own)
 
 
 def _node(position: int, layer: TunedLayer, titles: Mapping[str, str], mapping: NodeMapping) -> TunedNode:
@@ -195,6 +206,11 @@ def _notes(found: Tuned) -> list[str]:
         "A layer is timed by itself. In the model its neighbours may be fused with it, such as an activation after a "
         "convolution, and another way to compute it can lose that: so the whole model is timed as well."
     )
+    if threads := sum(y.clear and not _otherwise(y) for y in found.layers):
+        told.append(
+            f"{many(threads, 'layer is', 'layers are')} faster with another number of threads alone, which is not "
+            "counted as another way: a model runs all of its layers with one number."
+        )
     if found.disturbed > len(found.layers) / 4:
         told.append(
             f"This machine was busy: in {found.disturbed} of {len(found.layers)} layers the slower runs took over "

@@ -12,28 +12,34 @@ from rtlab.questions import timing
 from rtlab.questions.engine.breakdown import Slice, by_tactic
 from rtlab.questions.scene import Question
 
+#: What Myelin writes where a kernel of its library, CASK, is not told by its own name.
+_STUB = "__myelin_CASK_STUB"
+_STAND_IN = f"{_STUB} is a stand-in: one kernel or several of NVIDIA's library, which the compiler does not name here."
+
 
 @dataclasses.dataclass(frozen=True)
 class KernelShare(Slice):
     """The layers that one kernel computes, with their time and its share."""
 
     name: Annotated[str, Meaning("Kernel")]
+    note: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Kernels:
     """The kernels of one engine, the one with most time first; without times, the one with most layers.
 
-    ``untold`` counts layers whose kernel the compiler does not tell; ``half`` is how many kernels take half of the
-    time together, None without times.
+    ``layers`` counts those whose kernel is told, ``untold`` the others, without signals and waits; ``half`` is how many
+    kernels take half of the time together, None without times.
     """
 
-    layers: Annotated[int, Meaning("Layers", note="Those whose kernel is told.")]
+    layers: Annotated[int, Meaning("Layers, kernel told", note="The others tell none, such as copies.")]
     untold: Annotated[int, Meaning("Kernel not told")]
     half: Annotated[
         int | None, Meaning("Half of the time", origin="measured", note="So many kernels take half of it.")
     ]
     kernels: tuple[KernelShare, ...]
+    notes: tuple[str, ...] = ()
 
 
 def of(facts: Facts) -> Kernels:
@@ -43,7 +49,7 @@ def of(facts: Facts) -> Kernels:
         ReadError: no layer tells its kernel.
     """
     found = [
-        KernelShare(s.name, s.layers, s.milliseconds, s.share)
+        KernelShare(s.name, s.layers, s.milliseconds, s.share, _STAND_IN if s.name == _STUB else "")
         for s in by_tactic(facts.engine, timing.own(facts))
     ]
     told = tuple(k for k in found if k.name)
@@ -53,7 +59,8 @@ def of(facts: Facts) -> Kernels:
             "whose layers were exported with profilingVerbosity=detailed."
         )
     layers = sum(len(k.layers) for k in told)
-    return Kernels(layers, sum(len(k.layers) for k in found) - layers, _half(told), told)
+    untold = sum(len(k.layers) for k in found) - layers - facts.engine.sync
+    return Kernels(layers, untold, _half(told), told, tuple(k.note for k in told if k.note))
 
 
 def _half(told: tuple[KernelShare, ...]) -> int | None:

@@ -121,9 +121,20 @@ def _count(given: CalibrationData | None) -> dict[str, str]:
     return {"samples": str(len(given))} if given is not None and given.source in samples.SOURCES else {}
 
 
+def _where(model: Model) -> str:
+    """The model's file as a person who works here names it, and its name alone where it is not below this folder.
+
+    No folder above it is told: what is written here is sent to others.
+    """
+    if model.path is None:
+        return f"{model.name}.onnx"
+    here = Path.cwd()
+    return model.path.relative_to(here).as_posix() if model.path.is_relative_to(here) else model.path.name
+
+
 def _loaded(study: Snapshot) -> str:
     model = study.model
-    file = model.path.name if model.path else f"{model.name}.onnx"
+    file = _where(model)
     named = {"shapes": repr(dict(model.shapes))} if model.shapes else {}
     if model.name != Path(file).stem:
         named["name"] = repr(model.name)
@@ -233,7 +244,7 @@ def _common(study: Snapshot) -> list[str] | None:
         return None
     if study.task is not None:
         return None
-    file = study.model.path.name if study.model.path else f"{study.model.name}.onnx"
+    file = _where(study.model)
     found = [file if not file.startswith("-") else f"./{file}"]
     found += [f"--shape={name}={_joined(size)}" for name, size in study.model.shapes.items()]
     if given is not None and (data := _file(given)):

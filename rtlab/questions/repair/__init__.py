@@ -12,6 +12,7 @@ from rtlab.core.schema import UNSENT, Meaning
 from rtlab.core.task import Task
 from rtlab.core.variant import Variant
 from rtlab.documents.answer import NounTable
+from rtlab.questions.score.words import CANNOT, FEW
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,20 +95,29 @@ class AccuracyRepair:
         """What was done, in a sentence."""
         if not self.changes:
             lead = "Nothing needs a repair" if self.enough else "Nothing was found that helps"
-            return f'{lead}: "{self.variant}" is {self.told}.'
+            return f'{lead}: "{self.variant}" is {self.told}{self._unsure}.'
         done = "; ".join(c.what for c in self.changes)
         kept = many(len(self.kept_high), "node is", "nodes are") if self.kept_high else "no node is"
         high = f"{kept} kept high"
-        return f"{done}: {high}, {self.told}."
+        return f"{done}: {high}, {self.told}{self._unsure}."
+
+    @property
+    def _unsure(self) -> str:
+        """Why a larger drop than was asked for is enough; empty where it is none, or not enough."""
+        behind = abs(self.baseline - self.after) > self.max_drop
+        if not (self.enough and behind and self.told.endswith((CANNOT, FEW))):
+            return ""
+        drop = f"{max(0.0, self.max_drop):g} {self.points_unit}".strip()
+        return f"; enough all the same, for a drop of more than {drop} is not for sure"
 
     def text(self) -> str:
         """For a terminal."""
         table = NounTable(RepairPoint, self.points, of=self).text()
-        runs = many(self.runs, "run", "runs")
+        runs = many(self.runs, "run")
         basis = f"chosen on {self.chosen} samples, reported on {self.reported} others, {runs}"
         tried = f"Tried, on the {self.chosen} samples that it was chosen on:"
         return f"{self.words}\n{basis}\n\n{tried}\n{table}"
 
     def __repr__(self) -> str:
         way = f"{self.before:.4g} to {self.after:.4g} {self.unit}".strip()
-        return f"<Repair {self.variant}: {way}, {self.runs} runs, {self.words}>"
+        return f"<Repair {self.variant}: {way}, {many(self.runs, 'run')}, {self.words}>"

@@ -51,4 +51,10 @@ def estimate_source(facts: Facts) -> str:
     found = estimate(facts)
     if found is None:
         return ""
-    return found.withheld or f"estimated for {found.peaks.name}; {known_error(found.peaks.name)}"
+    # What runs side by side ends sooner, which the schedule tells.
+    summed = (
+        ", the sum of the layers, one after the other"
+        if len({y.stream for y in facts.engine.layers}) > 1
+        else ""
+    )
+    return found.withheld or f"estimated for {found.peaks.name}{summed}; {known_error(found.peaks.name)}"

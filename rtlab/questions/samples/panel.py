@@ -89,6 +89,12 @@ def _timed(scene: Scene) -> tuple[Spread, Timing]:
     times = questions.timing.of(scene.result)
     found = None if times is None else spread(times.samples)
     if times is None or found is None:
+        if times is not None and times.samples.size == 1 and not scene.result.recorded:
+            raise RunError(
+                f'Cannot tell how inferences of "{scene.result.name}" scatter: it ran once, and one run is no '
+                f"distribution. Time it more often: study.measure({scene.result.name!r}), or Measure more in the "
+                "Explorer."
+            )
         advice = (
             "Read it together with the file of trtexec --exportTimes (times=)."
             if scene.result.recorded

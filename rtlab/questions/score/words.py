@@ -9,6 +9,8 @@ from rtlab.core.phrases import many
 from rtlab.core.uncertainty import FEWEST, Interval, Paired
 
 CANNOT = "the samples cannot tell"
+#: How a difference ends on so few samples that none is told.
+FEW = "too few to conclude anything"
 #: Why nothing can be repaired by trying.
 TASKLESS = (
     "The study has no task, so that nobody can say what is good enough: give Study(model, task=rtlab.Task(data)), and "
@@ -45,7 +47,7 @@ def difference_words(found: Paired, score: Score, title: str, *, tested: bool = 
     if found.sure:
         shown = Interval(-ends.high, -ends.low, ends.method) if told < 0 else ends
         return f"{text}, {interval_words(shown)}{test}"
-    few = f"{many(found.samples, 'sample is', 'samples are')} too few to conclude anything"
+    few = f"{many(found.samples, 'sample is', 'samples are')} {FEW}"
     between = f"{_minus(f'{ends.low:+.{digits}f}')} to {_minus(f'{ends.high:+.{digits}f}')}"
     return f"{text}, {between}{test}: {few if found.samples < FEWEST else CANNOT}"
 

@@ -14,7 +14,7 @@ from profiles import retimed
 from rtlab import questions
 from rtlab import samples as models
 from rtlab.backends import makers
-from rtlab.errors import ModelError, VariantError
+from rtlab.errors import ModelError, RunError, VariantError
 from rtlab.questions.panels import answer
 from rtlab.questions.scene import Scene
 
@@ -619,3 +619,29 @@ def test_an_estimate_that_is_withheld_leaves_what_was_measured(gpu, monkeypatch)
     chip = next(c for c in chrome.chips(gpu.snapshot(), baseline="fp32") if c["id"] == "int8")
     assert (None, "RTX 3090") == (chip["estimate"], chip["estimate_gpu"])
     assert chip["estimate_source"].startswith("No estimate of the whole is given")
+
+
+def test_one_run_is_no_distribution_and_it_is_told_what_helps(study) -> None:
+    """It was timed, so that "let study.run() time it" would help nobody."""
+    once = dataclasses.replace(study["fp32"].facts.profile, total=np.array([1.0]))
+    made = rtlab.Study(study.model, data=study.data)
+    made._adopt(dataclasses.replace(study["fp32"].facts, profile=once))
+    with pytest.raises(
+        RunError, match=r"it ran once, and one run is no distribution.*study\.measure\('fp32'\)"
+    ):
+        made.ask("samples", variant="fp32")
+
+
+@rtx
+def test_an_estimate_says_that_it_sums_up_what_runs_side_by_side(gpu) -> None:
+    """The tab Streams tells when the last layer ends, which is sooner."""
+    facts = gpu["fp32"].facts
+    first, *others = facts.engine.layers
+    two = dataclasses.replace(
+        facts,
+        engine=dataclasses.replace(facts.engine, layers=(dataclasses.replace(first, stream=1), *others)),
+    )
+    assert ["sum of the layers" in questions.roofline.estimate_source(f) for f in (facts, two)] == [
+        False,
+        True,
+    ]

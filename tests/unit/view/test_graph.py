@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper, numpy_helper
 
 import shelf
 from rtlab import CalibrationData, Study
@@ -22,6 +22,7 @@ from rtlab.documents.payload import decode, encode
 from rtlab.questions.accuracy.errors import Comparison
 from rtlab.questions.cards.families import family
 from rtlab.testing import tiny_model
+from rtlab.view import chrome
 from rtlab.view.contract import EngineView, Later
 from rtlab.view.graph import complete, engine_later, engine_view, source_graph
 
@@ -44,6 +45,26 @@ def test_the_source_graph_has_every_node_once_and_a_pill_at_each_end() -> None:
     boxes = source_graph(model)["boxes"]
     assert ["input", *["node"] * 10, "output"] == [b["kind"] for b in boxes]
     assert [n.id for n in model.nodes] == [b["id"] for b in boxes[1:-1]]
+
+
+def test_a_chip_counts_the_nodes_that_its_pane_draws() -> None:
+    """Constants are none: with them the model would look as if twice as much had been fused."""
+    one = numpy_helper.from_array(np.float32(1))
+    nodes = [
+        helper.make_node("Constant", [], ["one"], name="one", value=one),
+        helper.make_node("Add", ["x", "one"], ["h"], name="add"),
+        helper.make_node("Relu", ["h"], ["y"], name="relu"),
+    ]
+    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4]) for n in "xy"]
+    graph = helper.make_graph(nodes, "with_a_constant", ends[:1], ends[1:])
+    made = Study(
+        wrap(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), name="with_a_constant")
+    )
+    made.add("fp32", target="cpu", backend="onnxruntime")
+    made.run(compare=False)
+    (chip,) = chrome.chips(made.snapshot(), baseline="fp32")
+    assert (2, "2 nodes · 1 constant") == (chip["nodes"], source_graph(made.model)["subtitle"])
+    assert "<td>2 → " in made._repr_html_()
 
 
 def test_every_edge_carries_the_shape_and_type_of_its_value() -> None:

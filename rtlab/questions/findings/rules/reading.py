@@ -13,6 +13,7 @@ from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model
 from rtlab.questions.reformats.reasons import layout
+from rtlab.questions.roofline.roofs import Roofline
 from rtlab.questions.timing.times import Timing
 from rtlab.relation.dataflow import FLOATS, QUANTIZED, Dataflow, Work
 from rtlab.relation.mapping import Mapping as NodeMapping
@@ -35,7 +36,10 @@ POINTWISE = frozenset({
 
 
 class Reading:
-    """An engine, its mapping to the model, its times and its build log; each but the engine may be lacking."""
+    """An engine, its mapping to the model, its times and its build log; each but the engine may be lacking.
+
+    ``estimate`` is what stands in for measured times where there are none.
+    """
 
     def __init__(
         self,
@@ -46,11 +50,13 @@ class Reading:
         log: BuildLog | None = None,
         *,
         flow: Dataflow | None = None,
+        estimate: Roofline | None = None,
     ) -> None:
         self.engine, self.mapping, self.model, self.timing, self.log = engine, mapping, model, timing, log
         self.layers = engine.layers
         self.flow = flow or Dataflow(engine)
         self.times: Mapping[str, float] = {t.layer: t.median for t in timing.layers} if timing else {}
+        self.estimate = estimate
 
     @functools.cached_property
     def _works(self) -> Mapping[str, Work]:
@@ -168,11 +174,24 @@ class Reading:
         """What layers take, in a sentence; ``saved`` if the remedy leaves nothing of them but what changes layouts."""
         time, share = self.microseconds(layers), self.share(layers)
         if time is None or self.timing is None:
-            return "Cost unknown: no times."
+            return self._estimated(layers)
         part = f", {100 * share:.2g} % of the sum of all layers" if share is not None else ""
         subject = "This layer takes" if len(layers) == 1 else f"These {len(layers)} layers take"
         more = self._could_go(layers) if saved else ""
         return f"{subject} {microseconds(time)}{part} (measured, {self.timing.source}){more}."
+
+    def _estimated(self, layers: Sequence[Layer]) -> str:
+        """What layers without a measured time take, where each of them has an estimate."""
+        roof = self.estimate
+        if roof is None or self.timing is not None:
+            return "Cost unknown: no times."
+        known = roof.milliseconds(self.engine)
+        if not layers or any(not known.get(y.id) for y in layers):
+            return "Cost unknown: no times, and no estimate of all that is at stake."
+        time = math.fsum(known[y.id] for y in layers)
+        part = f", {100 * time / roof.estimated:.2g} % of the sum of all layers" if roof.estimated else ""
+        subject = "This layer takes" if len(layers) == 1 else f"These {len(layers)} layers take"
+        return f"{subject} {microseconds(time * 1e3)}{part} (estimated for {roof.peaks.name})."
 
     def _could_go(self, layers: Sequence[Layer]) -> str:
         """How much of what layers take a remedy saves: a step that changes a layout too may stay as a copy."""

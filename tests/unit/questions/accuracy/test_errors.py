@@ -62,6 +62,15 @@ def test_what_became_zero_is_counted_and_what_was_zero_is_not() -> None:
     assert (2, 5, 0) == (found.underflowed, found.elements, found.overflowed)
 
 
+def test_finite_elements_do_not_hide_that_others_overflowed() -> None:
+    """The two that are left are equal, and would have a cosine of 1 beside an SQNR of minus infinity."""
+    found = compare(
+        np.array([[1.0, 2.0, 7e4]], np.float32), np.array([[1.0, 2.0, np.inf]], np.float32), cuts=1
+    )
+    assert (1, -math.inf) == (found.overflowed, found.sqnr)
+    assert math.isnan(found.cosine)
+
+
 def test_only_floating_values_of_both_models_are_compared() -> None:
     """A value that exists on one side has no counterpart."""
     model = tiny_model()

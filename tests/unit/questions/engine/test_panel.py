@@ -8,6 +8,8 @@ import pytest
 
 import recorded
 from rtlab import Study
+from rtlab.core.engine import Engine, Layer
+from rtlab.core.variant import Target
 from rtlab.questions.engine.summary import summary
 from rtlab.testing import tiny_model
 
@@ -20,7 +22,7 @@ def test_what_is_shown_adds_up_to_the_engine(folder) -> None:
     count = len(result.engine.layers)
     for slices in (found.kinds, found.precisions, found.transitions):
         assert count == len({i for s in slices for i in s.layers}) == sum(len(s.layers) for s in slices)
-    assert count == found.coverage.all_layers
+    assert count - result.engine.sync == found.coverage.all_layers
     assert {r.layer for r in found.reformats} <= {y.id for y in result.engine.layers}
     if result.timing is None or not result.timing.layers:
         assert (None, None) == (found.summed, found.ratio)
@@ -35,6 +37,16 @@ def test_what_is_shown_adds_up_to_the_engine(folder) -> None:
         assert pytest.approx(found.summed) == found.total * found.ratio
         # The sum of layers overstates: 1.02 to 1.78 in engines that were looked at.
         assert 1.0 < found.ratio < 2.0
+
+
+def test_signals_and_waits_are_no_layers_to_be_explained() -> None:
+    """Four streams take as many layers as the engine has beside what orders them."""
+    layers = (Layer("a", "a", "conv", 0), Layer("s", "s", "signal", 1), Layer("w", "w", "wait", 2, stream=1))
+    engine = Engine("x", "1", Target("sm86"), layers, (), ())
+    study = Study(tiny_model())
+    study.add("fp32", backend="onnxruntime")
+    facts = study.run(compare=False)["fp32"].facts
+    assert 1 == summary(dataclasses.replace(facts, engine=engine)).coverage.all_layers
 
 
 @recorded.present

@@ -137,6 +137,21 @@ def test_each_layer_shows_its_fastest_beside_what_the_runtime_does_by_itself() -
     assert panel["links"][some[0]]["layers"]
 
 
+def test_a_layer_that_wins_by_fewer_threads_alone_is_not_won_by_another_way() -> None:
+    """Winograd takes 1 ms with one thread, direct 2 ms with two; with one thread direct takes 1 ms too."""
+    found, alone = tuned(nodes()), "faster with another number of threads alone"
+    counted, told = (
+        (lambda panel: values(panel)["Another way is faster"]),
+        (lambda panel: " ".join(panel["notes"])),
+    )
+    before = formulations(scene(found))
+    assert ("1", False) == (counted(before), alone in told(before))
+    first, *others = found.layers
+    first = dataclasses.replace(first, trials=(*first.trials, trial("direct", 1.0, 1)))
+    after = formulations(scene(dataclasses.replace(found, layers=(first, *others))))
+    assert ("0", True) == (counted(after), f"1 layer is {alone}" in told(after))
+
+
 @pytest.mark.parametrize(
     ("wholes", "said"),
     [

@@ -74,6 +74,23 @@ def test_the_lines_of_python_make_the_same_variants(tmp_path, monkeypatch) -> No
         assert {name: variant} == dict(run(lines.python(study.snapshot(), [name]), monkeypatch).variants)
 
 
+def test_a_model_below_this_folder_keeps_its_place_and_no_other_folder_is_told(tmp_path, monkeypatch) -> None:
+    """A report is sent to others: it is no place to tell how this machine's folders are called."""
+    file = file_of(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models").mkdir()
+    moved = file.rename(tmp_path / "models" / "a net.onnx")
+    for given in ("models/a net.onnx", moved):
+        snapshot = planned(rtlab.load(given, shapes={"N": 2})).snapshot()
+        assert "rtlab.load('models/a net.onnx', shapes=" in lines.python(snapshot, ["int8"])
+        assert all("'models/a net.onnx'" in c for c in lines.command(snapshot, ["int8"]))
+    monkeypatch.chdir(tmp_path / "models")
+    assert "rtlab.load('a net.onnx'" in lines.python(snapshot, ["int8"])
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert "rtlab.load('a net.onnx'" in lines.python(snapshot, ["int8"])
+
+
 def test_the_lines_take_the_same_data(tmp_path, monkeypatch) -> None:
     """Scales rest on the samples: other ones make another variant of the same name."""
     file = file_of(tmp_path)

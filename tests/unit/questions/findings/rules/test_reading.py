@@ -8,7 +8,9 @@ import pytest
 
 from judged import chain, timed
 from rtlab.core.engine import Tensor
+from rtlab.core.peaks import peaks
 from rtlab.questions.findings.rules.reading import Reading, channels
+from rtlab.questions.roofline.roofs import Point, Roofline
 
 
 def test_layers_without_a_time_cost_nothing_that_is_known() -> None:
@@ -29,6 +31,31 @@ def test_layers_without_a_time_cost_nothing_that_is_known() -> None:
         reading.share([first, second]),
     )
     assert "Cost unknown: no times." == Reading(found).cost([first])
+
+
+def test_where_nothing_was_measured_the_estimate_that_is_on_screen_is_the_cost() -> None:
+    """Of three layers that take 10, 20 and 70 microseconds by estimate, the first two take 30 %."""
+    found = chain(3)
+    first, second, third = found.layers
+
+    def point(layer: str, time: float | None) -> Point:
+        counts = (None, None) if time is None else (1, 1)
+        return Point(layer, counts[0], counts[0], counts[1], 0, "fp32", "cores", "memory", time, time)
+
+    roof = Roofline(
+        peaks("RTX 3090"), 1, (point(first.id, 0.01), point(second.id, 0.02), point(third.id, 0.07)), 0
+    )
+    told = "These 2 layers take 30 µs, 30 % of the sum of all layers (estimated for RTX 3090)."
+    reading = Reading(found, estimate=roof)
+    assert told == reading.cost([first, second])
+    # Time at stake is what was measured, and nothing was.
+    assert reading.microseconds([first, second]) is None
+    # An estimate stands in for no layer that a profile lacks, nor half of one for the whole.
+    times = timed(found, 10.0, 20.0, 30.0)
+    half = dataclasses.replace(times, layers=times.layers[:2])
+    assert "Cost unknown: no times." == Reading(found, timing=half, estimate=roof).cost([third])
+    partly = dataclasses.replace(roof, layers=(roof.layers[0], point(second.id, None)))
+    assert "no estimate of all" in Reading(found, estimate=partly).cost([first, second])
 
 
 def test_what_changes_a_layout_too_is_not_said_to_go() -> None:
