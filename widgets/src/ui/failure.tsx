@@ -22,11 +22,6 @@ export function FailureCard({ explorer }: { explorer: ExplorerState }) {
         </h3>
         <div class="rt-said">
           <p>{failure.message}</p>
-          {open && (
-            <p class="rt-quiet">
-              The sizes of the inputs may be the reason: many models take only some, such as multiples of 32.
-            </p>
-          )}
           <Elsewise explorer={explorer} message={failure.message} />
           {failure.details && (
             <details>
@@ -36,7 +31,12 @@ export function FailureCard({ explorer }: { explorer: ExplorerState }) {
           )}
         </div>
         {open ? (
-          <Sizes explorer={explorer} />
+          <>
+            <p class="rt-quiet">
+              The sizes of the inputs may be the reason: try others, such as multiples of 32.
+            </p>
+            <Sizes explorer={explorer} />
+          </>
         ) : (
           <footer>
             <Dismiss explorer={explorer} />
