@@ -33,7 +33,9 @@ def variant(result: Result, study: Study) -> None:
     # An engine from elsewhere is known by its types; its name is only what this command calls it.
     named = result.variant.name if result.recorded else titles(study.snapshot())[result.name]
     types = named if told else "types not told"
-    print(f"{study.model.name} · {types}: {len(result.prepared.model.top)} nodes → "
+    # As on its chip: constants are no boxes of a graph.
+    nodes = sum(n.op != "Constant" for n in result.prepared.model.top)
+    print(f"{study.model.name} · {types}: {nodes} nodes → "
           f"{len(engine.layers) - engine.sync} {counted(engine)}s"
           + (f" and {engine.sync} steps that order the streams" if engine.sync else ""))  # fmt: skip
     if result.recorded:
