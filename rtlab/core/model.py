@@ -29,7 +29,7 @@ from rtlab.core.outline import outlined
 from rtlab.core.outside import changed, outside, settle
 from rtlab.core.phrases import quoted
 from rtlab.core.places import Place, Scope, scopes
-from rtlab.core.proposed import proposed
+from rtlab.core.proposed import lacking, propose
 from rtlab.core.sizes import Sizes
 from rtlab.core.stamp import Stamp, stamp
 from rtlab.core.structure import structure
@@ -59,6 +59,7 @@ class Model:
     notes: tuple[str, ...] = ()
     stamp: Stamp | None = None
     beside: Mapping[str, Stamp | None] = dataclasses.field(default_factory=dict)
+    proposed = functools.cached_property(propose)
 
     def __reduce__(self) -> tuple[object, ...]:
         # The nodes of a graph refer to each other, and a pickle of them goes as deep as the graph is long.
@@ -335,17 +336,7 @@ class Model:
         Raises:
             Unsized: a dimension other than the first is dynamic and has no named size.
         """
-        return given_shapes.fixed(name, self.values[name].shape or (), self.shapes, self._lacking)
-
-    @functools.cached_property
-    def proposed(self) -> Mapping[str, tuple[int, ...]]:
-        """Shapes of the inputs, with something to try where a dimension is open and has no named size."""
-        return proposed(self, self.shapes)
-
-    def _lacking(self) -> Mapping[str, tuple[int, ...]]:
-        """What is proposed for the inputs that lack a size."""
-        lacks = (n for n in self.proposed if given_shapes.lacking(n, self.values[n].shape or (), self.shapes))
-        return {n: self.proposed[n] for n in lacks}
+        return given_shapes.fixed(name, self.values[name].shape or (), self.shapes, lambda: lacking(self))
 
     def sized(self, shapes: Mapping[str, Sequence[int] | int]) -> Model:
         """This model with sizes named for its dynamic dimensions, as ``rtlab.load(..., shapes=...)`` takes them.
@@ -397,9 +388,8 @@ class Model:
     @property
     def dynamic_batch(self) -> bool:
         """Whether the first dimension of every input is dynamic in the graph."""
-        return all(
-            bool(s) and not isinstance(s[0], int) for s in (self.values[n].shape or () for n in self.inputs)
-        )
+        shapes = (self.values[n].shape or () for n in self.inputs)
+        return all(bool(s) and not isinstance(s[0], int) for s in shapes)
 
     @property
     def _static(self) -> bool:

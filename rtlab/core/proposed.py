@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Mapping
+from typing import Protocol
 
 from rtlab.core import given_shapes
 from rtlab.core.given_shapes import Named
@@ -28,7 +29,25 @@ _LENGTHS = (128, 512, 16000, 1024, 64, 256, 32, 4096)
 _SECONDS = 1.5
 
 
-def proposed(model: Shaped, named: Named) -> Mapping[str, tuple[int, ...]]:
+class Sizable(Shaped, Protocol):
+    """What of a model is read to propose sizes."""
+
+    @property
+    def shapes(self) -> Named:
+        """Those that were named."""
+
+    @property
+    def proposed(self) -> Mapping[str, tuple[int, ...]]:
+        """What ``propose`` found."""
+
+
+def lacking(model: Sizable) -> Mapping[str, tuple[int, ...]]:
+    """What is proposed for the inputs that lack a size."""
+    declared = {n: model.values[n].shape or () for n in model.inputs}
+    return {n: s for n, s in model.proposed.items() if given_shapes.lacking(n, declared[n], model.shapes)}
+
+
+def propose(model: Sizable) -> Mapping[str, tuple[int, ...]]:
     """The shapes of the inputs, with something to try where a dimension is open and has no named size.
 
     They are told from the graph alone, by the shapes of what its nodes write; nothing is run. Where no usual size fits,
@@ -37,7 +56,7 @@ def proposed(model: Shaped, named: Named) -> Mapping[str, tuple[int, ...]]:
     declared = {n: model.values[n].shape for n in model.inputs}
     candidates: list[dict[str, tuple[int, ...]]] = []
     for picture, length in itertools.product(_PICTURES, _LENGTHS):
-        shapes = given_shapes.suggested(declared, named, picture=picture, length=length)
+        shapes = given_shapes.suggested(declared, model.shapes, picture=picture, length=length)
         if shapes not in candidates:
             candidates.append(shapes)
     found, *others = candidates
