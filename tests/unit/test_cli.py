@@ -409,7 +409,7 @@ def test_one_question_is_answered_in_words_and_as_json(capsys, engine) -> None:
     assert (10, 0, 2) == (told["layers"], told["untold"], told["half"])
     assert 0 == code
     lines = out.splitlines()
-    assert ["Kernels", f"Layers: {told['layers']}"] == lines[:2]
+    assert ["Kernels", f"Layers, kernel told: {told['layers']}"] == lines[:2]
     heads = ["kernel", "layers", "time, measured", "share, measured"]
     assert heads == re.split(r"\s{2,}", lines[lines.index("") + 1])
     assert len(told["kernels"]) == len(lines) - lines.index("") - 2
