@@ -69,6 +69,8 @@ def test_where_the_time_of_an_engine_goes(opened) -> None:
     for name, layers in kinds[:2]:
         page.click(f'{EXPLORER} [data-kind="{name}"]')
         lab.wait_python(f"set(explorer.state.layers) == {set(layers)!r}")
+    # What has no room in the line at the bottom is told on demand.
+    page.click(f'{EXPLORER} [data-control="more-known"] summary')
     text = page.inner_text(EXPLORER)
     # What the mapping explains is a number, and so is what the sum of the layers overstates.
     known = lab.python("study['engine'].coverage.nodes")

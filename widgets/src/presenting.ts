@@ -99,7 +99,7 @@ export class Presenting {
   readonly #steps: Signal<Step[] | undefined>;
   /** How large each graph was for one reader. */
   readonly #scales = new Map<Side, number>();
-  /** The step to begin with: the first, or where the presentation was left. */
+  /** The step to begin with: the first, or the one that was shown last. */
   #first = 0;
   /** What stops waiting for the picture of a step. */
   #waiting: () => void = () => {};
@@ -118,7 +118,7 @@ export class Presenting {
     presenter.end.addEventListener("abort", () => this.#waiting());
   }
 
-  /** Begins with the first step, or where it was left; or ends. */
+  /** Begins with the first step, or with the one that was shown last; or ends. */
   toggle(): void {
     const { stages } = this.#presenter.paneSet;
     this.on.value = !this.on.peek();
@@ -132,8 +132,8 @@ export class Presenting {
       if (this.on.peek()) this.#scales.set(side, scale);
       stage.zoom(wanted / scale, 0);
     }
-    if (!this.on.peek()) this.#first = Math.max(0, this.at.peek());
-    else if (this.steps.peek().length) this.play(Math.min(this.#first, this.steps.peek().length - 1));
+    if (this.on.peek() && this.steps.peek().length)
+      this.play(Math.min(this.#first, this.steps.peek().length - 1));
   }
 
   /** Adds what is on screen. */
@@ -159,7 +159,7 @@ export class Presenting {
     const { study, paneSet, send } = this.#presenter;
     const step = this.steps.peek()[at];
     if (!step) return;
-    this.at.value = at;
+    this.at.value = this.#first = at;
     study.focus.value = null;
     paneSet.morphing.value = false;
     const now = study.view.peek();

@@ -154,11 +154,18 @@ const [LETTER, ASIDE] = [7, 40];
 /** Pixels of height for which the title of an axis upwards is too long. */
 const SHORT = 75;
 
+/** A title of so many letters: its last part stays, which says what is worst, or what the numbers rest on. */
+function titleOf(title: string, letters: number): string {
+  const last = title.slice(title.lastIndexOf(" · "));
+  if (title.length <= letters || last.length > 0.75 * letters) return shorten(title, letters);
+  return shorten(title.slice(0, -last.length), letters - last.length) + last;
+}
+
 /** The figure with as much of its titles as has room; what it is called has all of it. */
 function titled(figure: Plotted, width: number, height: number): Plotted {
   const { data, layout } = figure;
   const title = layout.title as { text?: string } | undefined;
-  const text = shorten(title?.text ?? "", Math.max(12, Math.floor((width - ASIDE) / LETTER)));
+  const text = titleOf(title?.text ?? "", Math.max(12, Math.floor((width - ASIDE) / LETTER)));
   const axes = upwards(figure);
   const bare = axes.length > 1 && height < SHORT * axes.length ? axes : [];
   const untitled = bare.map((name) => [name, { ...(layout[name] as object), title: undefined }]);
