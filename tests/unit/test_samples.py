@@ -762,3 +762,13 @@ def test_a_shipped_engine_is_what_its_gpu_wrote(name: str) -> None:
 def test_the_shipped_log_is_what_its_gpu_wrote() -> None:
     there = recorded.FOLDER.parent / "build-logs" / "sparsity-trt10.16-h100.log"
     assert (SHIPPED / "engines" / "mnist-h100-log" / "build.log").read_bytes() == there.read_bytes()
+
+
+def test_means_that_only_rounding_leaves_are_zero_so_that_builds_are_found_with_any_count_of_threads():
+    """Behind a projection, which is centred, normalisation has nothing to subtract: the 16 expansions and the last."""
+    proto = rtlab.samples.load("mobilenet_v2", samples=1).model.proto()
+    held = {v.name: onnx.numpy_helper.to_array(v) for v in proto.graph.initializer}
+    norms = [n for n in proto.graph.node if n.op_type == "BatchNormalization"]
+    centred = [n.name.split("/")[1:3] for n in norms if not held[n.input[3]].any()]
+    assert [*([f"block{i}", "expand"] for i in range(2, 18)), ["last", "norm"]] == centred
+    assert 52 == len(norms)
