@@ -26,6 +26,7 @@ def variant(result: Result, study: Study) -> None:
     from rtlab.questions.cards.card import names
     from rtlab.questions.titles import titles
     from rtlab.view.chrome import random_words
+    from rtlab.view.table import computing
 
     engine = result.engine
     # A file of names only tells no types, a log that was cut off no layers.
@@ -33,9 +34,7 @@ def variant(result: Result, study: Study) -> None:
     # An engine from elsewhere is known by its types; its name is only what this command calls it.
     named = result.variant.name if result.recorded else titles(study.snapshot())[result.name]
     types = named if told else "types not told"
-    # As on its chip: constants are no boxes of a graph.
-    nodes = sum(n.op != "Constant" for n in result.prepared.model.top)
-    print(f"{study.model.name} · {types}: {nodes} nodes → "
+    print(f"{study.model.name} · {types}: {computing(result.prepared.model)} nodes → "
           f"{len(engine.layers) - engine.sync} {counted(engine)}s"
           + (f" and {engine.sync} steps that order the streams" if engine.sync else ""))  # fmt: skip
     if result.recorded:

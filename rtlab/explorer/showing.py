@@ -20,6 +20,7 @@ from rtlab.explorer.working import Working
 from rtlab.questions import panels
 from rtlab.questions.inspection.tensors import Inspection
 from rtlab.questions.scene import Scene
+from rtlab.questions.snapshot import Snapshot
 from rtlab.relation.mapping import placed
 from rtlab.session import Session
 from rtlab.view import chrome
@@ -77,6 +78,7 @@ class Showing(Working):
         self._baseline = baseline
         self._ours = {"variant": "", "baseline": "", "compared": ""}
         self._inspecting = Inspecting(self._inspect, self._publish)
+        self._told: tuple[object, ...] = ()
         super().__init__(script, self._refresh, **traits)
 
     def __repr__(self) -> str:
@@ -216,8 +218,9 @@ class Showing(Working):
                 self._follow(self._picture(study.facts[wanted]))
             elif shown and not wanted:
                 self._clear()
-            # What a cell observed is of no variant.
-            self._tell_calibration()
+            # What a cell observed is of no variant; to work out its thresholds may take a second.
+            if _observed(study) != self._told:
+                self._tell_calibration()
             self._refresh()
 
     def _clear(self) -> None:
@@ -231,7 +234,9 @@ class Showing(Working):
             setattr(self, f"{name}_answer", packed)
 
     def _tell_calibration(self) -> None:
-        self._send_answers(panels.packed(Scene(self.study.snapshot()), shared=True))
+        study = self.study.snapshot()
+        self._told = _observed(study)
+        self._send_answers(panels.packed(Scene(study), shared=True))
 
     def _is_recorded(self, name: str) -> bool:
         """Whether a variant was read from files of another machine."""
@@ -311,3 +316,10 @@ class Showing(Working):
             if self.view.get("compared") != late.compared:
                 late = late.compare(late.compared, self._mapping(late.compared))
             self.view = late.payload()
+
+
+def _observed(study: Snapshot) -> tuple[object, ...]:
+    """What the answers rest on that all variants share: other where they are."""
+    seen = study.calibration
+    told = seen and (seen.samples, seen.wanted, seen.source, seen.ranking)
+    return id(study.model), id(study.task), told, [v.calibrator for v in study.variants.values()]

@@ -18,6 +18,7 @@ from rtlab.view.contract import Chip
 
 if TYPE_CHECKING:
     from rtlab.core.facts import Facts
+    from rtlab.core.model import Model
     from rtlab.questions.snapshot import Snapshot
 
 
@@ -51,7 +52,7 @@ def chip(study: Snapshot, name: str, *, baseline: str, building: str = "") -> Ch
         baseline=name == baseline,
         recorded=result is not None and result.recorded,
         predicted=result is not None and result.engine.maker.predicts,
-        nodes=_computing(result) if result else 0,
+        nodes=computing(result.prepared.model) if result else 0,
         layers=len(result.engine.layers) - result.engine.sync if result else 0,
         counted=counted(result.engine) if result else "layer",
         estimate=estimated.estimated if estimated else None,
@@ -71,9 +72,9 @@ def chip(study: Snapshot, name: str, *, baseline: str, building: str = "") -> Ch
     )
 
 
-def _computing(result: Facts) -> int:
-    """How many nodes the compiled model has, without constants: what a graph shows as boxes, as its header counts."""
-    return sum(n.op != "Constant" for n in result.prepared.model.top)
+def computing(model: Model) -> int:
+    """How many nodes a model has, without constants: what a graph shows as boxes, as its header counts."""
+    return sum(n.op != "Constant" for n in model.top)
 
 
 def _precision(result: Facts) -> str:
@@ -132,7 +133,7 @@ def _row(name: str, result: Facts, before: Facts | None, title: str) -> str:
         name,
         result.engine.place if result.recorded else str(result.variant.target),
         # An engine may be shown without its ONNX model.
-        f"{_computing(result) or '—'} → {many(layers, counted(result.engine))}{told}",
+        f"{computing(result.prepared.model) or '—'} → {many(layers, counted(result.engine))}{told}",
         time,
         score,
         worst,

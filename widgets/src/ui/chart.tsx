@@ -58,6 +58,8 @@ export function Chart({ explorer, name, label, figure, joint, hidden = false, he
     let frame = 0;
     let gone = false;
     let drawn = "";
+    /** How high the legend was when it was last there. */
+    let legend = 0;
     const draw = (): void => {
       const { clientWidth: width, clientHeight: height } = place;
       const size = `${width} ${height}`;
@@ -66,20 +68,19 @@ export function Chart({ explorer, name, label, figure, joint, hidden = false, he
       drawn = size;
       const larger = large ? Math.max(1, growth(figure, height)) : 1;
       const { data, layout } = dressed(titled(enlarged(figure, larger), width / larger, height), theme);
+      // In a low place the points are worth more than what they are called, which the pointer tells.
+      const bare = legend > height * LEGEND;
+      const room = { ...layout, width, height, ...(bare ? { showlegend: false } : {}) };
       plotly
-        .react(place, data, { ...layout, width, height }, { displayModeBar: false })
+        .react(place, data, room, { displayModeBar: false })
         .then((plot) => {
           if (gone) return;
           joined.current ??= join(plot, rings.current!, latest);
-          const legend = place.querySelector<SVGGElement>(".legend")?.getBBox().height ?? 0;
-          // In a low place the points are worth more than what they are called, which the pointer tells.
-          if (legend > height * LEGEND)
-            plotly.react(
-              place,
-              data,
-              { ...layout, width, height, showlegend: false },
-              { displayModeBar: false },
-            );
+          if (bare) return;
+          legend = place.querySelector<SVGGElement>(".legend")?.getBBox().height ?? 0;
+          if (legend <= height * LEGEND) return;
+          drawn = "";
+          draw();
         })
         .catch((error: unknown) => setProblem(String(error)));
     };
