@@ -67,6 +67,18 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
         self.observe(lambda change: self._deliver(change["name"]), names)
         self.on_msg(self._receive)
 
+    @traitlets.observe("comm")  # type: ignore[untyped-decorator]
+    def _connected(self, change: Any) -> None:
+        """Have what a page says heard where the page sends it.
+
+        ipykernel 7.4 sends it where the message came from that the kernel answered last with this comm instead. That
+        may be the main shell, so that Cancel waits for the cell; or the subshell of a comm that is closed by now, as
+        JupyterLab opens one to find widgets, and then nobody hears it.
+        """
+        comm = change["new"]
+        if hasattr(comm, "_reply_subshell_for"):
+            comm._reply_subshell_for = lambda _data, sent_to: sent_to  # noqa: SLF001 - ipykernel has no setting
+
     def _repr_mimebundle_(self, **options: Any) -> Any:
         self._displayed = True
         threading.Thread(target=self._deliver_unasked, name="rtlab-delivery", daemon=True).start()

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import re
 import secrets
 import shutil
 import socket
@@ -43,6 +44,8 @@ WIDGET = "window.jupyterapp.shell.currentWidget"
 PATIENCE = 60_000
 VIEWPORT: ViewportSize = {"width": 1440, "height": 900}
 FAILED = pytest.StashKey[bool]()
+#: What a server and its kernels say, in the server's home; so many lines of it are shown of a failure.
+LOG, MOST_LINES = "jupyter.log", 20
 #: So many notebooks are opened in one page, one after the other.
 NOTEBOOKS = 40
 #: Milliseconds between two looks at a page. Without them Playwright looks at every frame, and has each one drawn.
@@ -65,12 +68,13 @@ get_ipython().reset(new_session=False)
 
 @dataclasses.dataclass(frozen=True)
 class Lab:
-    """A running server: its address, its token, the folder it serves, and the path under which a notebook opens."""
+    """A running server: address, token, the folder it serves, the path under which a notebook opens, and its log."""
 
     url: str
     token: str
     root: Path
     tree: str
+    log: Path
 
 
 class LabPage:
@@ -313,7 +317,7 @@ def _served(
     environment: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[None]:
     """A server while the block runs; ``ready`` is an address that it answers once it is up."""
-    log = home / "jupyter.log"
+    log = home / LOG
     with log.open("wb") as spoken:
         server = subprocess.Popen(
             command,
@@ -365,7 +369,7 @@ def _jupyter(module: str, tree: str, temporary: pytest.TempPathFactory) -> Itera
     ]
     url = f"http://127.0.0.1:{port}"
     with _served([sys.executable, "-m", module, *arguments], root, home, f"{url}/api/status?token={token}"):
-        yield Lab(url, token, root, tree)
+        yield Lab(url, token, root, tree, home / LOG)
 
 
 @pytest.fixture(scope="session")
@@ -390,7 +394,7 @@ def own_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     command = [sys.executable, "-m", "rtlab.cli", "lab", "--no-browser", "--port", str(port), str(root)]
     url = f"http://127.0.0.1:{port}"
     with _served(command, root, home, f"{url}/api/status?token={token}", {"JUPYTER_TOKEN": token}):
-        yield Lab(url, token, root, "lab/tree")
+        yield Lab(url, token, root, "lab/tree", home / LOG)
 
 
 @pytest.fixture
@@ -409,7 +413,7 @@ def voila(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     ]
     url = f"http://127.0.0.1:{port}"
     with _served(command, root, home, url):
-        yield Lab(url, "", root, "voila/render")
+        yield Lab(url, "", root, "voila/render", home / LOG)
 
 
 def _wait_for_server(server: subprocess.Popen[bytes], url: str, log: Path) -> None:
@@ -445,6 +449,9 @@ def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
         except Exception as error:  # noqa: BLE001 - the page may be what broke
             report.sections.append(("Screenshot", f"none: {error}"))
         report.sections.append(("Console errors", "\n".join(shown.console_errors) or "none"))
+        log = shown.lab.log.read_text(errors="replace").splitlines()
+        told = [line for line in log if re.search("IPKernelApp|ERROR", line) and "encryption" not in line]
+        report.sections.append(("Jupyter's log", "\n".join(told[-MOST_LINES:]) or "nothing wrong"))
     return report
 
 

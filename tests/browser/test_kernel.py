@@ -30,6 +30,11 @@ def command(page, name: str) -> None:
     page.evaluate("name => { window.jupyterapp.commands.execute(name) }", name)
 
 
+def without_subshells(page) -> None:
+    """What a page says waits for the cell that runs, as in hosts other than JupyterLab."""
+    page.evaluate(f"() => {{ {KERNEL}.commsOverSubshells = 'disabled' }}")
+
+
 def answered(page, panel: str) -> None:
     """Wait until the kernel has worked out the panel in front."""
     page.wait_for_selector(f'{EXPLORER} [data-panel="{panel}"][aria-busy="false"] h4:not(:empty)')
@@ -123,6 +128,7 @@ def test_what_is_asked_of_a_kernel_that_is_busy_or_out_of_reach_waits_and_says_s
     wait = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists():\n    time.sleep(0.05)"
     lab_page.open([STUDY, "explorer", wait])
     page = lab_page.page
+    without_subshells(page)
     command(page, "notebook:run-all-cells")
     shown = Explorer(lab_page)
     shown.ready()
@@ -188,9 +194,35 @@ def test_a_tab_opens_though_the_kernel_runs_the_next_cell(lab_page) -> None:
     lab_page.open([STUDY, "explorer", HELD], alone=True)
     lab_page.forget()
     page = lab_page.page
-    page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
+    without_subshells(page)
+    command(page, "notebook:run-all-cells")
     page.wait_for_selector(f'{EXPLORER}[data-ready="1"]')
     page.click(f'{EXPLORER} [data-tab="table"]')
     page.wait_for_selector(f"{EXPLORER} tr[data-layer]")
     assert "busy" == page.evaluate(f"() => {KERNEL}.status")
     page.evaluate(f"() => {KERNEL}.interrupt()")
+
+
+def test_jupyterlab_is_answered_while_the_next_cell_runs(lab_page) -> None:
+    """Its messages need not wait for the cell, whoever the kernel answered last."""
+    lab_page.open([STUDY, "explorer", HELD], alone=True)
+    page = lab_page.page
+    command(page, "notebook:run-all-cells")
+    shown = Explorer(lab_page)
+    shown.ready()
+    page.click(f'{EXPLORER} [data-tab="memory"]')
+    answered(page, "memory")
+    running = page.locator(".jp-InputPrompt:has-text('[*]')")
+    assert 1 == running.count()
+    go = lab_page.lab.root / "go on"
+    go.touch()
+    running.wait_for(state="detached")
+    go.unlink()
+
+    # What ipykernel remembers of a comm that JupyterLab opened to find widgets, and closed.
+    lab_page.python("setattr(explorer.comm, '_reply_subshell_id', 'gone')")
+    page.click(f'{EXPLORER} [data-tab="streams"]')
+    answered(page, "schedule")
+    shown.click("node", "stem/Relu")
+    lab_page.wait_python("explorer.state.selection == ('stem/Relu',)")
+    assert [] == lab_page.console_errors
