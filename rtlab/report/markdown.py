@@ -80,7 +80,7 @@ def _summary(chip: Chip) -> tuple[str, ...]:
 
 def _drops(study: Snapshot, chips: Sequence[Chip]) -> Iterator[str]:
     """What the samples can tell is worse, the largest first, with its causes as far as they are known."""
-    fell = sorted((c for c in chips if c["score_worse"]), key=lambda c: c["score_delta"] or 0.0)
+    fell = sorted((c for c in chips if c["score_worse"]), key=lambda c: -abs(c["score_delta"] or 0.0))
     if not fell:
         return
     yield from ("", "## What fell", "")

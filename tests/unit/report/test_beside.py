@@ -86,6 +86,22 @@ def test_markdown_has_the_numbers_with_their_origin_and_what_fell(digits, tmp_pa
     assert "calibrator='percentile(50)'" in code[1]
 
 
+def test_what_fell_most_is_first_where_less_is_better_too(tmp_path) -> None:
+    """An error that rose is a drop, and the one that rose most the largest."""
+    sample = samples.load("digits_inception", samples=32)
+    task = Task(sample.task.data.take(200), metric="nmse")
+    study = Study(sample.model, data=sample.calibration, task=task)
+    study.add("fp32", target="cpu", backend="onnxruntime")
+    cuts = {"cut": "percentile(90)", "torn": "percentile(50)"}
+    for name, calibrator in cuts.items():
+        study.add(name, precision="int8", target="cpu", backend="onnxruntime", calibrator=calibrator)
+    study.run()
+    assert study["fp32"].score.value < study["cut"].score.value < study["torn"].score.value
+    text = study.to_markdown(tmp_path / "r.md").read_text(encoding="utf-8")
+    fell = re.findall(r"^- \*\*(.*?)\*\*", text[text.index("## What fell") :], re.MULTILINE)
+    assert ["torn", "cut"] == fell
+
+
 def test_a_finding_is_one_sentence_with_its_place() -> None:
     """Its title is a sentence by itself elsewhere; here the place follows, and then the full stop."""
     reading = recorded.ENGINES[[f.name for f in recorded.ENGINES].index("written-int8")]
