@@ -81,8 +81,8 @@ export const theme: Theme = {
 interface Part {
   boxes: Box[];
   edges?: [number, number][];
-  /** What stands on all wires; each has its own text otherwise. */
-  label?: string;
+  /** What stands on all wires, or on each by its number; each has a short text of its own otherwise. */
+  label?: string | string[];
   parent?: number[];
   frames?: number[];
   foldable?: number[];
@@ -100,7 +100,7 @@ export function drawnOf({
   hidden = [],
 }: Part): Drawn {
   const wires = edges.map(
-    ([source, target], e): Edge => ({ source, target, value: `t${e}`, label: label ?? `${e}×8` }),
+    ([source, target], e): Edge => ({ source, target, value: `t${e}`, label: (Array.isArray(label) ? label[e] : label) ?? `${e}×8` }),
   );
   return {
     graph: { ...graph("g", boxes), edges: wires },

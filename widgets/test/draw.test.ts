@@ -177,6 +177,20 @@ describe("an SVG", () => {
     expect(x + width >= scene.bounds.width && y + height >= scene.bounds.height).toBe(true);
   });
 
+  it("writes no label over another one, and the one that is pointed at in any case", () => {
+    // Of two sizes in one place neither can be read.
+    const boxes = ["a", "b", "c", "d"].map((id) => box({ id }));
+    const edges = [1, 2, 3].map((to): [number, number] => [0, to]);
+    const label = ["1×64×112×112", "1×64×56×56", "1×64×28×28"];
+    const { scene, type } = sceneOf({ boxes, edges, label });
+    const written = (marks: Marks): string[] => {
+      const text = svgOf(scene, lookFor(scene), theme, type, marks);
+      return label.filter((words) => text.includes(`>${words}<`));
+    };
+    expect([label[0]]).toEqual(written(NO_MARKS));
+    expect(written({ ...NO_MARKS, wire: 2 })).toContain(label[2]);
+  });
+
   it("draws all but the clear boxes pale", () => {
     // What a filter leaves must stand out in the exported picture too.
     const { scene, type } = sceneOf({ boxes: [box({ id: "a", op: "Conv" }), box({ id: "b", op: "Relu" })] });
