@@ -139,6 +139,11 @@ class LabPage:
         """Wait until a function of the page is true."""
         self.page.wait_for_function(condition, arg=argument, timeout=timeout, polling=LOOK)
 
+    def without_subshells(self) -> None:
+        """From now on what this page says waits for the cell that runs, as in hosts other than Jupyter's own."""
+        kernel = f"{WIDGET}.sessionContext.session.kernel"
+        self.page.evaluate(f"() => {{ {kernel}.commsOverSubshells = 'disabled' }}")
+
     def end_kernels(self) -> None:
         """End every kernel of the server."""
         self._kernel = None

@@ -181,6 +181,7 @@ def test_the_view_is_there_while_the_kernel_runs_the_next_cell(host) -> None:
     go = host.lab.root / "go"
     wait = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists():\n    time.sleep(0.05)"
     host.open([*GRAPH, wait])
+    host.without_subshells()
     host.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
     host.page.wait_for_selector(f'{VIEW}[data-ready="1"]')
     busy = host.page.evaluate(

@@ -30,11 +30,6 @@ def command(page, name: str) -> None:
     page.evaluate("name => { window.jupyterapp.commands.execute(name) }", name)
 
 
-def without_subshells(page) -> None:
-    """What a page says waits for the cell that runs, as in hosts other than JupyterLab."""
-    page.evaluate(f"() => {{ {KERNEL}.commsOverSubshells = 'disabled' }}")
-
-
 def answered(page, panel: str) -> None:
     """Wait until the kernel has worked out the panel in front."""
     page.wait_for_selector(f'{EXPLORER} [data-panel="{panel}"][aria-busy="false"] h4:not(:empty)')
@@ -128,7 +123,7 @@ def test_what_is_asked_of_a_kernel_that_is_busy_or_out_of_reach_waits_and_says_s
     wait = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists():\n    time.sleep(0.05)"
     lab_page.open([STUDY, "explorer", wait])
     page = lab_page.page
-    without_subshells(page)
+    lab_page.without_subshells()
     command(page, "notebook:run-all-cells")
     shown = Explorer(lab_page)
     shown.ready()
@@ -194,7 +189,7 @@ def test_a_tab_opens_though_the_kernel_runs_the_next_cell(lab_page) -> None:
     lab_page.open([STUDY, "explorer", HELD], alone=True)
     lab_page.forget()
     page = lab_page.page
-    without_subshells(page)
+    lab_page.without_subshells()
     command(page, "notebook:run-all-cells")
     page.wait_for_selector(f'{EXPLORER}[data-ready="1"]')
     page.click(f'{EXPLORER} [data-tab="table"]')

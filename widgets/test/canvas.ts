@@ -100,7 +100,12 @@ export function drawnOf({
   hidden = [],
 }: Part): Drawn {
   const wires = edges.map(
-    ([source, target], e): Edge => ({ source, target, value: `t${e}`, label: (Array.isArray(label) ? label[e] : label) ?? `${e}×8` }),
+    ([source, target], e): Edge => ({
+      source,
+      target,
+      value: `t${e}`,
+      label: (Array.isArray(label) ? label[e] : label) ?? `${e}×8`,
+    }),
   );
   return {
     graph: { ...graph("g", boxes), edges: wires },
