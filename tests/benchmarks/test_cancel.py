@@ -109,7 +109,10 @@ def test_cancel_is_over_within_a_second(benchmark, care, call: str, model) -> No
 
 
 def test_a_brief_run_pays_little_for_it(benchmark, care) -> None:
-    """Microseconds of one inference of ten nodes in a child, beside those of a session here; timing pays nothing."""
+    """Microseconds of one inference of ten nodes in a child, beside those of a session here; timing pays nothing.
+
+    The least of many: a turn that another process has in between, which takes milliseconds, is no price of a child.
+    """
     runner, net = OnnxRuntime(threads=1), tiny_model()
     engine = runner.build(BuildRequest(net, Variant.of("fp32")), Silent())
     x = {"x": np.ones((1, 3, 8, 8), np.float32)}
@@ -126,9 +129,9 @@ def test_a_brief_run_pays_little_for_it(benchmark, care) -> None:
         session.run(None, x)
         bare.append(time.perf_counter() - started)
     benchmark.pedantic(lambda: runner.outputs(engine, x), rounds=500, warmup_rounds=20)
-    attended = benchmark.stats.stats.median
+    attended = benchmark.stats.stats.min
     timed = statistics.median(runner.profile(engine, x, Silent()).total) * 1e-3
-    micro = {"bare": statistics.median(bare) * 1e6, "attended": attended * 1e6, "profile": timed * 1e6}
+    micro = {"bare": min(bare) * 1e6, "attended": attended * 1e6, "profile": timed * 1e6}
     benchmark.extra_info |= {"microseconds": micro}
-    assert care.most(500e-6) >= attended - statistics.median(bare)
+    assert care.most(500e-6) >= attended - min(bare)
     assert care.most(2) >= timed / statistics.median(bare)
