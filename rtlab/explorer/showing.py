@@ -321,5 +321,5 @@ class Showing(Working):
 def _observed(study: Snapshot) -> tuple[object, ...]:
     """What the answers rest on that all variants share: other where they are."""
     seen = study.calibration
-    told = seen and (seen.samples, seen.wanted, seen.source, seen.ranking)
-    return id(study.model), id(study.task), told, [v.calibrator for v in study.variants.values()]
+    told = seen and (seen.samples, seen.wanted, seen.complete, seen.source, seen.ranking)
+    return study.model, study.task, told, [v.calibrator for v in study.variants.values()]

@@ -283,6 +283,23 @@ def test_the_batch_moves_the_memory(opened) -> None:
     assert [] == lab.console_errors
 
 
+def test_titles_of_two_axes_keep_apart_where_a_figure_is_low(opened) -> None:
+    """On a laptop both say their unit, and neither is written over the other."""
+    shown = opened(DIGITS)
+    page = shown.page
+    page.set_viewport_size({"width": 1280, "height": 720})
+    drawn = figure(shown, show(shown, "memory", "memory"))
+    page.wait_for_function(
+        """plot => {
+          const titles = [...document.querySelectorAll(`${plot} :is(.ytitle, .y2title)`)];
+          const [above, below] = titles.map(title => title.getBoundingClientRect());
+          const units = titles.map(title => title.textContent.split(', ').at(-1));
+          return below && above.bottom <= below.top && /^[KM]?i?B$/.test(units[0]) && units[0] === units[1];
+        }""",
+        arg=drawn,
+    )
+
+
 def test_a_bar_of_the_schedule_is_a_layer(opened) -> None:
     """Who runs beside whom in a network with branches; each bar selects its layer."""
     shown = opened(GOOGLENET)

@@ -338,6 +338,8 @@ UNDER_MAP = """map => {
 def test_the_map_lies_on_no_layer_at_first(opened, lab_page, width: int, height: int) -> None:
     """Where it stands, the graph's own canvas shows its ground, and a wire at most."""
     lab_page.page.set_viewport_size({"width": width, "height": height})
+    # A page that has shown nothing yet has no theme to change.
+    lab_page.open(["pass"])
     lab_page.theme(dark=True)
     shown = opened(CELL)
     scrolled(shown.page)

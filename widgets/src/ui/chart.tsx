@@ -153,7 +153,7 @@ const growth = (figure: Plotted, height: number): number =>
 const [LETTER, ASIDE] = [7, 40];
 
 /** Pixels of height for which the title of an axis upwards is too long. */
-const SHORT = 75;
+const SHORT = 95;
 
 /** A title of so many letters: its last part stays, which says what is worst, or what the numbers rest on. */
 function titleOf(title: string, letters: number): string {
@@ -169,7 +169,11 @@ function titled(figure: Plotted, width: number, height: number): Plotted {
   const text = titleOf(title?.text ?? "", Math.max(12, Math.floor((width - ASIDE) / LETTER)));
   const axes = upwards(figure);
   const bare = axes.length > 1 && height < SHORT * axes.length ? axes : [];
-  const untitled = bare.map((name) => [name, { ...(layout[name] as object), title: undefined }]);
+  const untitled = bare.map((name) => {
+    const axis = layout[name] as { title?: { text?: string } };
+    // What it counts the pointer tells; without its unit nobody can read it.
+    return [name, { ...axis, title: { ...axis.title, text: axis.title?.text?.split(", ").at(-1) } }];
+  });
   return { data, layout: { ...layout, ...Object.fromEntries(untitled), title: { ...title, text } } };
 }
 
