@@ -298,6 +298,31 @@ def test_titles_of_two_axes_keep_apart_where_a_figure_is_low(opened) -> None:
         }""",
         arg=drawn,
     )
+    # Nor is a number over the next one: where there is room for few, few are written.
+    page.wait_for_function(
+        """plot => ['ytick', 'y2tick'].every(ticks => {
+          const boxes = [...document.querySelectorAll(`${plot} .${ticks}`)]
+            .map(tick => tick.getBoundingClientRect()).sort((a, b) => a.top - b.top);
+          return boxes.length > 1 && boxes.every(({top}, i) => !i || top > boxes[i - 1].bottom);
+        })""",
+        arg=drawn,
+    )
+    shown.picture("panel-memory-low")
+
+
+def test_a_low_figure_gives_its_legend_up_and_takes_it_back(opened) -> None:
+    """Where a legend would take a third of a figure its points are worth more, and the pointer tells what they are."""
+    shown = opened(DIGITS)
+    page = shown.page
+    drawn = figure(shown, show(shown, "memory", "memory"))
+    page.wait_for_selector(f"{drawn} .legend")
+    place = page.locator(drawn)
+    # The room that a tab beside other panels leaves on a low screen.
+    place.evaluate("plot => { plot.style.height = '60px'; }")
+    page.wait_for_selector(f"{drawn} .legend", state="detached")
+    assert page.locator(f"{drawn} .point").count()
+    place.evaluate("plot => { plot.style.height = ''; }")
+    page.wait_for_selector(f"{drawn} .legend")
 
 
 def test_a_bar_of_the_schedule_is_a_layer(opened) -> None:

@@ -171,8 +171,11 @@ function titled(figure: Plotted, width: number, height: number): Plotted {
   const bare = axes.length > 1 && height < SHORT * axes.length ? axes : [];
   const untitled = bare.map((name) => {
     const axis = layout[name] as { title?: { text?: string } };
-    // What it counts the pointer tells; without its unit nobody can read it.
-    return [name, { ...axis, title: { ...axis.title, text: axis.title?.text?.split(", ").at(-1) } }];
+    // What it counts the pointer tells; without its unit nobody can read it, nor numbers that touch.
+    return [
+      name,
+      { ...axis, nticks: 2, title: { ...axis.title, text: axis.title?.text?.split(", ").at(-1) } },
+    ];
   });
   return { data, layout: { ...layout, ...Object.fromEntries(untitled), title: { ...title, text } } };
 }
