@@ -3,6 +3,7 @@ import type { Saved } from "./contract";
 import { render } from "./explorer";
 import type { Parts } from "./parts";
 import { fromBase64, gunzip } from "./payload";
+import { loadPlotly } from "./plotly";
 import { StaticModel } from "./static_model";
 import type { ExplorerTraits } from "./traits";
 
@@ -11,6 +12,8 @@ async function draw(el: HTMLElement, parts: Parts): Promise<void> {
   const packed = fromBase64(document.getElementById("saved")!.textContent!);
   const plotly = fromBase64(document.getElementById("figures")!.textContent!);
   const model = new StaticModel((await gunzip(packed).json()) as Saved, plotly);
+  // The library is unpacked and compiled while the graphs are laid out; a tab with figures tells of what went wrong.
+  loadPlotly(model as unknown as AnyModel<ExplorerTraits>, new AbortController().signal).catch(() => {});
   const fill = (): void => model.set("height", window.innerHeight);
   fill();
   window.addEventListener("resize", fill);
