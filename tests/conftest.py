@@ -17,6 +17,26 @@ hypothesis.settings.register_profile("explore", deadline=None, max_examples=1000
 hypothesis.settings.load_profile("fixed")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """The short tier: ``tests/run`` sets it, ``tests/run all`` does not."""
+    parser.addoption("--short", action="store_true", help="leave out the tests marked slow")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In the short tier, deselect slow tests, but for the instances that a mark names: ``slow(but="digits_vit")``."""
+    if not config.getoption("--short"):
+        return
+    slow = [i for i in items if (mark := i.get_closest_marker("slow")) and not _is_representative(i, mark)]
+    config.hook.pytest_deselected(items=slow)
+    left_out = {id(i) for i in slow}
+    items[:] = [i for i in items if id(i) not in left_out]
+
+
+def _is_representative(item: pytest.Item, mark: pytest.Mark) -> bool:
+    """Whether a parametrized test is the instance that stays in the short tier."""
+    return mark.kwargs.get("but", "-") == getattr(getattr(item, "callspec", None), "id", None)
+
+
 @pytest.fixture(autouse=True)
 def _own_records(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
