@@ -18,18 +18,19 @@ hypothesis.settings.load_profile("fixed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The short tier: ``tests/run`` sets it, ``tests/run all`` does not."""
+    """The tiers of ``tests/run``; without either option every test runs."""
     parser.addoption("--short", action="store_true", help="leave out the tests marked slow")
+    parser.addoption("--rest", action="store_true", help="run only what --short leaves out")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """In the short tier, deselect slow tests, but for the instances that a mark names: ``slow(but="digits_vit")``."""
-    if not config.getoption("--short"):
+    """Select a tier. ``slow(but="digits_vit")`` names the instance of a parametrized test that is not slow."""
+    if not (config.getoption("--short") or config.getoption("--rest")):
         return
     slow = [i for i in items if (mark := i.get_closest_marker("slow")) and not _is_representative(i, mark)]
-    config.hook.pytest_deselected(items=slow)
-    left_out = {id(i) for i in slow}
-    items[:] = [i for i in items if id(i) not in left_out]
+    fast = [i for i in items if i not in {*slow}]
+    items[:], left_out = (fast, slow) if config.getoption("--short") else (slow, fast)
+    config.hook.pytest_deselected(items=left_out)
 
 
 def _is_representative(item: pytest.Item, mark: pytest.Mark) -> bool:
