@@ -6,8 +6,6 @@ import contextlib
 import math
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from pathlib import Path
@@ -16,8 +14,6 @@ import numpy as np
 import onnx
 import pytest
 
-import rtlab
-from endless import STEPS, endless
 from rtlab import CalibrationData, Study, Task, backends
 from rtlab.backends.live.apart import _Child
 from rtlab.core.model import load
@@ -25,7 +21,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.stage import Stage
 from rtlab.core.variant import Variant
-from rtlab.errors import BuildError, Cancelled
+from rtlab.errors import BuildError
 from rtlab.testing import tiny_model
 from rtlab.view import chrome
 
@@ -168,55 +164,6 @@ def build(model=None):
     return backends.get("onnxruntime").build(BuildRequest(model or tiny_model(), Variant()), Silent())
 
 
-def test_a_process_that_dies_between_two_calls_is_replaced_without_a_word() -> None:
-    """Nobody waits for it then, and what it kept is made again."""
-    runner, engine = backends.get("onnxruntime"), build()
-    before = runner.outputs(engine, {"x": X})
-    for child in _Child._all:
-        os.kill(child.session.pid, signal.SIGKILL)
-        os.waitid(os.P_PID, child.session.pid, os.WEXITED | os.WNOWAIT)
-    after = runner.outputs(engine, {"x": X})
-    for name, value in before.items():
-        np.testing.assert_array_equal(value, after[name])
-    runner.release(engine)
-
-
-def test_sessions_are_ended_with_the_measuring_that_needs_them() -> None:
-    """They hold the weights."""
-    for child in list(_Child._all):
-        child.session.close()
-    # What other tests of this process left is theirs.
-    sessions = backends.get("onnxruntime")._sessions
-    before = set(sessions)
-    planned().run()
-    assert {0} == {len(c.kept) for c in _Child._all}
-    assert set() == set(sessions) - before
-
-
-def test_threads_that_run_at_once_have_a_process_each() -> None:
-    """Whoever looks at a node while a variant is measured need not wait for it, and is not ended by its cancel."""
-    runner, model, progress = backends.get("onnxruntime"), load(endless(constant=False)), Silent()
-    busy = build(model)
-    feed = {"x": np.zeros((1, 4), np.float32), "n": np.array(STEPS)}
-
-    def run() -> None:
-        with contextlib.suppress(Cancelled):
-            runner.outputs(busy, feed, progress=progress)
-
-    other = threading.Thread(target=run)
-    other.start()
-    try:
-        while not any(c.kept and c.session.busy for c in _Child._all):
-            time.sleep(0.001)
-        engine = build()
-        before = runner.outputs(engine, {"x": X})["y"]
-    finally:
-        progress.cancel()
-        other.join()
-    np.testing.assert_array_equal(before, runner.outputs(engine, {"x": X})["y"])
-    runner.release(engine)
-
-
 def test_a_child_sees_the_environment_that_the_notebook_has_now(monkeypatch) -> None:
     """Switches such as CUDA_LAUNCH_BLOCKING are set in a cell, after the first run."""
     build()
@@ -237,69 +184,3 @@ def test_weights_beside_a_model_are_found_by_its_relative_path(tmp_path, monkeyp
     runner, model = backends.get("onnxruntime"), load("m.onnx")
     found, expected = (runner.outputs(build(m), {"x": X})["y"] for m in (model, tiny_model()))
     np.testing.assert_array_equal(expected, found)
-
-
-#: A notebook's own process, which an executor forks.
-FORKS = """
-import multiprocessing, os
-import numpy as np
-from rtlab import backends
-from rtlab.backends.live.apart import _Child
-from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest
-from rtlab.core.variant import Variant
-from rtlab.testing import tiny_model
-
-runner, x = backends.get("onnxruntime"), np.ones((1, 3, 8, 8), np.float32)
-engine = runner.build(BuildRequest(tiny_model(), Variant()), Silent())
-
-def run(_=None):
-    found = runner.outputs(engine, {"x": x})["y"]
-    return [c.session.pid for c in _Child._all], found
-
-if __name__ == "__main__":
-    (mine,), before = run()
-    with multiprocessing.get_context("fork").Pool(1) as pool:
-        (other,), there = pool.map(run, [0])[0]
-    (again,), after = run()
-    assert mine == again != other
-    assert (before == there).all() and (before == after).all()
-    print("done")
-"""
-RESTS = """
-import os, time
-import numpy as np
-from rtlab.backends.live import apart
-apart._IDLE = 0.2
-from rtlab import backends
-from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest
-from rtlab.core.variant import Variant
-from rtlab.testing import tiny_model
-
-runner, x = backends.get("onnxruntime"), np.ones((1, 3, 8, 8), np.float32)
-engine = runner.build(BuildRequest(tiny_model(), Variant()), Silent())
-before = runner.outputs(engine, {"x": x})["y"]
-(child,) = apart._Child._all
-time.sleep(1)
-assert child.session.alive  # it holds a session that somebody wants
-runner.release(engine)
-while child.session.alive:
-    time.sleep(0.01)
-assert (before == runner.outputs(engine, {"x": x})["y"]).all()
-print("done")
-"""
-
-
-@pytest.mark.parametrize("program", [FORKS, RESTS], ids=["forked", "idle"])
-def test_processes_belong_to_the_one_that_started_them_for_as_long_as_it_wants_them(
-    tmp_path, program
-) -> None:
-    """A fork has its own; one that is not used for a while is ended, and another one started when there is work."""
-    path = tmp_path / "program.py"
-    path.write_text(program)
-    where = {**os.environ, "PYTHONPATH": str(Path(rtlab.__file__).parents[1])}
-    done = subprocess.run(
-        [sys.executable, path], capture_output=True, text=True, timeout=120, check=False, env=where
-    )
-    assert (0, "done\n", "") == (done.returncode, done.stdout, done.stderr)

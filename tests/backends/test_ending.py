@@ -17,7 +17,6 @@ from endless import STEPS, endless
 from rtlab import Study, backends
 from rtlab.backends.bench import OrtBench
 from rtlab.backends.live.apart import Errand, _Child
-from rtlab.backends.reference import evaluator
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import load
 from rtlab.core.progress import Silent
@@ -25,7 +24,6 @@ from rtlab.core.protocols import BuildRequest, Limits
 from rtlab.core.stage import Stage
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, RunError
-from rtlab.experiments import sizing
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
 from rtlab.experiments.tuning import CpuTuning
 from rtlab.testing import tiny_model
@@ -144,31 +142,6 @@ def test_a_run_ends_at_its_limit(runner, model, batch, call) -> None:
     assert isinstance(error, RunError)
 
 
-@pytest.mark.parametrize("call", ["outputs", "reading"])
-@pytest.mark.parametrize("constant", [False, True], ids=["handed on", "constants"])
-def test_cancel_ends_a_loop_that_computes_nothing(runner, call, constant) -> None:
-    """ONNX Runtime looks at no switch between the steps of such a loop, whatever it is told."""
-    proto = endless(constant=False)
-    body = next(n for n in proto.graph.node if n.op_type == "Loop").attribute[0].g
-    del body.node[:]
-    for output, given in zip(body.output, ("on", "sum"), strict=True):
-        output.name = f"known {given}" if constant else given
-    if constant:
-        del body.initializer[:]
-        values = np.array(True), np.full((1, 4), 7, np.float32)
-        body.initializer.extend(
-            numpy_helper.from_array(v, o.name) for v, o in zip(values, body.output, strict=True)
-        )
-    model = load(proto, name="idle")
-    feed = {"x": np.arange(4, dtype=np.float32)[None], "n": np.array(STEPS, np.int64)}
-    made = engine(runner, model)
-    error = ended(lambda: CALLS[call](runner, model, made, feed, Pressed(), None))
-    assert isinstance(error, Cancelled), error
-    few = {**feed, "n": np.array(3, np.int64)}
-    wanted = np.full((1, 4), 14, np.float32) if constant else 4 * feed["x"]
-    np.testing.assert_array_equal(wanted, runner.outputs(engine(runner, model), few)["z"])
-
-
 def test_a_run_ends_before_it_has_taken_all_memory(runner) -> None:
     """A loop that keeps what every step computes ends the notebook long before its time is over."""
     proto = endless(constant=False)
@@ -195,26 +168,6 @@ def test_a_run_ends_before_it_has_taken_all_memory(runner) -> None:
     )
 
 
-def test_later_runs_are_as_good_as_ever(runner, model, batch) -> None:
-    """With the same engine, whose session was ended, and with another one."""
-    one = engine(runner, model)
-    if "n" in batch:
-        for _ in range(2):
-            ended(lambda: runner.outputs(one, batch, progress=Pressed()))
-            found = runner.outputs(one, {**batch, "n": np.array(3, np.int64)})
-            np.testing.assert_array_equal(2 * (2 * batch["x"] + 3), found["z"])
-    else:
-        assert isinstance(ended(lambda: runner.outputs(one, batch, progress=Pressed())), Cancelled)
-    other = engine(runner, tiny_model())
-    x = np.ones((2, 3, 8, 8), np.float32)
-    assert (2, 4) == runner.outputs(other, {"x": x})["y"].shape
-
-
-def test_calibrating_that_would_never_end_can_be_stopped(model, batch) -> None:
-    """It runs the model on every sample."""
-    assert isinstance(ended(lambda: Study(model, data=fed(batch)).observe(progress=Pressed())), Cancelled)
-
-
 def test_measuring_that_would_never_end_can_be_stopped(model, batch) -> None:
     """The engine is there by then, and stays."""
     study = Study(model, data=fed(batch))
@@ -229,20 +182,6 @@ def test_measuring_that_would_never_end_can_be_stopped(model, batch) -> None:
 
 def fed(batch) -> CalibrationData:
     return CalibrationData({name: np.atleast_1d(array) for name, array in batch.items()})
-
-
-def test_a_formulation_that_would_never_end_can_be_stopped(batch) -> None:
-    """Tuning and the forms of a recurrence run sessions of their own."""
-    if "n" not in batch:
-        pytest.skip("one of the two is enough")
-    content = endless(constant=False).SerializeToString()
-    for call in (
-        lambda b: b.values(load(endless(constant=False), name="endless"), ["y"], batch),
-        lambda b: b.open(content, batch, 1).outputs(),
-        lambda b: b.open(content, batch, 2).time(3),
-    ):
-        error = ended(lambda call=call: call(OrtBench(Pressed())))
-        assert isinstance(error, Cancelled), error
 
 
 def test_stopping_within_a_layer_keeps_the_layers_before_it(monkeypatch) -> None:
@@ -266,17 +205,6 @@ def test_stopping_within_a_layer_keeps_the_layers_before_it(monkeypatch) -> None
     assert 1 == len(found.layers)
     assert "1 of 4 distinct layers, the costliest, were tuned before it was stopped" == found.notes[0]
     assert () == found.wholes
-
-
-def test_a_run_that_only_tells_shapes_ends_soon(monkeypatch) -> None:
-    """Nobody asked for it, so that nobody would think of cancelling it."""
-    monkeypatch.setattr(sizing, "_LEARNING", 0.3)
-    proto = endless(constant=False)
-    proto.graph.node.append(helper.make_node("NonZero", ["y"], ["where"], name="where"))
-    proto.graph.output.append(helper.make_tensor_value_info("where", TensorProto.INT64, [2, "k"]))
-    data = CalibrationData({"x": np.ones((1, 4), np.float32), "n": np.array([STEPS])})
-    sizes = sizing.sizes_of(load(proto, name="endless"), data, evaluator())
-    assert ("where",) == sizes.unknown
 
 
 #: A session is at work in a child process when Python ends, or waits for work; ``{}`` says how.
@@ -334,75 +262,3 @@ def test_python_ends_as_it_would_and_takes_its_children_along(tmp_path, way) -> 
     while psutil.pid_exists(int(done.stdout)):
         assert time.monotonic() < end, "a process runs on"
         time.sleep(0.01)
-
-
-#: A thread of ONNX Runtime's is still at work when Python ends; ``{}`` says how.
-STAYS = """
-import contextlib, sys, threading, time
-import numpy as np
-from rtlab import backends, load
-from rtlab.backends import attending
-from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest
-from rtlab.core.variant import Variant
-from rtlab.errors import Cancelled
-
-model, runner = load(sys.argv[1]), backends.get("onnxruntime")
-batch = {{"x": np.ones((1, 4), np.float32), "n": np.array(2**62, np.int64)}}
-progress, begun = Silent(), threading.Event()
-attending._GRACE = 0.0
-
-def reads(progress=None):
-    with runner.reading(model, ["r", "y"], progress=progress) as fetch:
-        fetch(batch)
-
-{}
-sys.exit(7)
-"""
-STAYING = {
-    "cancelled": """
-threading.Timer(0.2, progress.cancel).start()
-try:
-    reads(progress)
-except Cancelled:
-    pass
-""",
-    "left alone": """
-def run():
-    with contextlib.suppress(Exception):
-        reads()
-threading.Thread(target=run, daemon=True).start()
-while not attending._Pending.running:
-    time.sleep(0.01)
-""",
-    "back when Python is gone": """
-# The call is told to end when nobody waits any more, and comes back while Python takes its modules apart.
-attending._LAST = 0.0
-end, attending._Pending.end = attending._Pending.end, lambda call: None
-try:
-    threading.Timer(0.2, progress.cancel).start()
-    reads(progress)
-except Cancelled:
-    pass
-class Late:
-    calls = tuple(attending._Pending.running)
-    def __del__(self, end=end, calls=calls, sleep=time.sleep):
-        for call in calls:
-            end(call)
-        sleep(1.0)
-assert Late.calls
-late = Late()
-""",
-}
-
-
-@pytest.mark.parametrize("way", STAYING)
-def test_python_ends_as_it_would_while_a_call_of_its_own_is_at_work(tmp_path, way) -> None:
-    """Whoever cancels and closes the notebook at once is not told that the kernel died."""
-    path = tmp_path / "endless.onnx"
-    onnx.save(endless(constant=False), path)
-    program = STAYS.format(STAYING[way])
-    done = subprocess.run(
-        [sys.executable, "-c", program, path], capture_output=True, text=True, timeout=2 * GUARD, check=False
-    )
-    assert (7, "", "") == (done.returncode, done.stdout, done.stderr)

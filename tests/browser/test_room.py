@@ -123,20 +123,6 @@ def test_the_line_above_the_charts_stays_where_it_was_put(opened) -> None:
     assert before == pytest.approx(box(page, ".rt-bottom")["height"], abs=2)
 
 
-def test_a_height_that_was_chosen_is_kept(opened) -> None:
-    """Who says how high it is to be has it so in any window."""
-    shown = opened(CELL.replace("explore()", "explore(height=640)"))
-    for height in (720, 1000):
-        shown.page.set_viewport_size({"width": 1280, "height": height})
-        assert 640 == shown.page.locator(EXPLORER).bounding_box()["height"]
-
-
-def choose(page, item: str) -> None:
-    """Pick from the menu of what helps to present."""
-    page.click(f'{EXPLORER} [data-control="show"] button')
-    page.click(f'{EXPLORER} [data-item="{item}"]')
-
-
 def begin(page) -> None:
     """Start to present by the key, as a person whose pointer was last in a graph does."""
     page.focus(f'{EXPLORER} canvas[data-pane="node"]')
@@ -151,13 +137,11 @@ def size_of(page, selector: str) -> float:
     )
 
 
-@pytest.mark.parametrize("dark", [False, True])
-def test_a_room_sees_larger_type_fewer_controls_and_where_the_pointer_is(opened, dark: bool) -> None:
+def test_a_room_sees_larger_type_fewer_controls_and_where_the_pointer_is(opened) -> None:
     """Presenting leaves what is told and takes what changes the study, until Escape."""
     shown = opened(CELL)
     page, lab = shown.page, shown.lab
     page.set_viewport_size({"width": 1280, "height": 720})
-    lab.theme(dark=dark)
     scrolled(page)
     tab = '[data-tab="timing"]'
     before = size_of(page, tab)
@@ -192,132 +176,12 @@ def test_a_room_sees_larger_type_fewer_controls_and_where_the_pointer_is(opened,
     page.mouse.click(*place)
     lab.wait_python("len(explorer.state.layers) == 1")
     assert page.locator(f"{EXPLORER} .rt-spot").is_visible()
-    shown.picture(f"present-{'dark' if dark else 'light'}")
+    shown.picture("present")
 
     page.keyboard.press("Escape")
     page.wait_for_selector(f"{EXPLORER}:not(.rt-present)")
     assert before == size_of(page, tab)
     assert 1 == page.locator(f'{EXPLORER} [data-control="build"]').count()
-    assert [] == lab.console_errors
-
-
-def test_it_takes_the_whole_screen_and_gives_it_back(opened) -> None:
-    """The key and the tool ask for the screen; whatever ends it, the Explorer is as it was."""
-    shown = opened(CELL)
-    page = shown.page
-    before = page.locator(EXPLORER).bounding_box()
-    choose(page, "full")
-    page.wait_for_function("() => document.fullscreenElement?.matches('.rt-explorer')")
-    shown.lab.wait(
-        "() => Math.abs(document.querySelector('.rt-explorer').offsetHeight - window.innerHeight) < 2"
-    )
-    full = page.locator(EXPLORER).bounding_box()
-    assert (0, 0) == (full["x"], full["y"])
-    assert full["width"] == page.evaluate("window.innerWidth")
-    page.screenshot()
-    shown.picture("full")
-    page.focus(f'{EXPLORER} canvas[data-pane="node"]')
-    page.keyboard.press("Escape")
-    page.wait_for_function("() => !document.fullscreenElement")
-    shown.lab.wait(
-        "before => document.querySelector('.rt-explorer').offsetHeight === before", before["height"]
-    )
-
-
-SEEN = """side => {
-  const root = document.querySelector('.rt-explorer');
-  return root.rtlabView(side);
-}"""
-
-
-def test_steps_are_recorded_put_in_order_and_played_with_the_arrow_keys(opened) -> None:
-    """Each brings back its selection, tab, colours, variant and the part of the graph; Python has and sets them."""
-    shown = opened(CELL)
-    page, lab = shown.page, shown.lab
-    page.set_viewport_size({"width": 1280, "height": 720})
-    scrolled(page)
-
-    def record(words: str) -> None:
-        page.fill(f'{EXPLORER} [data-control="words-new"]', words)
-        page.keyboard.press("Enter")
-        lab.wait_python(f"explorer.steps and explorer.steps[-1]['words'] == {words!r}")
-
-    choose(page, "steps")
-    record("Forty-three nodes, thirty-two steps")
-
-    # A node in the middle of its pane, closer; another tab and other colours.
-    lab.python("explorer.select('/inception1/branch3x3/conv/Conv')")
-    page.click(f'{EXPLORER} [data-tab="memory"]')
-    lab.wait_python("explorer.state.tab == 'memory' and len(explorer.state.selection) == 1")
-    page.focus(f'{EXPLORER} canvas[data-pane="node"]')
-    page.keyboard.press("z")
-    chosen = lab.python("list(explorer.state.selection)")
-    layers = lab.python("list(explorer.state.layers)")
-    record("One convolution")
-    close = page.evaluate(SEEN, "node")
-
-    page.click(f'{EXPLORER} [data-chip^="int8"] button >> nth=0')
-    lab.wait_python("explorer.state.variant.startswith('int8')")
-    shown.ready()
-    page.click(f'{EXPLORER} [data-tab="table"]')
-    lab.wait_python("explorer.state.tab == 'table'")
-    record("The same in int8")
-    shown.picture("steps")
-    words = lab.python("[step['words'] for step in explorer.steps]")
-    assert ["Forty-three nodes, thirty-two steps", "One convolution", "The same in int8"] == words
-    assert chosen == lab.python("explorer.steps[1]['view']['selection']")
-    assert 0 == lab.python("len(explorer.steps[0]['view'].get('selection', []))")
-    # The notebook keeps the choices of the presenter, not the picture.
-    assert lab.python("len(__import__('json').dumps(explorer.steps))") < 1500
-
-    page.click(f'{EXPLORER} [data-control="close-steps"]')
-    begin(page)
-    page.keyboard.press("Home")
-    page.wait_for_selector(f'{EXPLORER} [data-control="words"]:has-text("Forty-three")')
-    lab.wait_python("explorer.state.variant == 'fp32' and not explorer.state.selection")
-    shown.wait_data("variant", "fp32")
-    page.keyboard.press("ArrowRight")
-    page.wait_for_selector(f'{EXPLORER} [data-control="words"]:has-text("One convolution")')
-    lab.wait_python(f"list(explorer.state.selection) == {chosen!r} and explorer.state.tab == 'memory'")
-    assert layers == lab.python("list(explorer.state.layers)")
-    # All that was in view is in view: the pane has another size now, the middle is the same.
-    lab.wait(
-        """([x, y, width, height]) => {
-          const now = document.querySelector('.rt-explorer').rtlabView('node');
-          return Math.abs(now[0] + now[2] / 2 - x - width / 2) < 3
-            && Math.abs(now[1] + now[3] / 2 - y - height / 2) < 3
-            && now[2] > width - 3 && now[3] > height - 3
-            && (now[2] < width + 3 || now[3] < height + 3);
-        }""",
-        close,
-    )
-    shown.picture("present-step")
-    page.keyboard.press("End")
-    lab.wait_python("explorer.state.variant.startswith('int8') and explorer.state.tab == 'table'")
-    # A click elsewhere does not take the keys from the presentation.
-    page.click(f'{EXPLORER} [data-tab="timing"]')
-    page.keyboard.press("ArrowLeft")
-    lab.wait_python("explorer.state.variant == 'fp32' and explorer.state.tab == 'memory'")
-    page.keyboard.press("Escape")
-
-    # Renamed, moved and removed in the list.
-    choose(page, "steps")
-    page.fill(f'{EXPLORER} [data-step="0"] input', "The whole model")
-    page.keyboard.press("Tab")
-    lab.wait_python("explorer.steps[0]['words'] == 'The whole model'")
-    page.click(f'{EXPLORER} [aria-label="Move step 3 up"]')
-    lab.wait_python("[s['words'][:3] for s in explorer.steps] == ['The', 'The', 'One']")
-    page.click(f'{EXPLORER} [aria-label="Remove step 1"]')
-    lab.wait_python("[s['words'] for s in explorer.steps] == ['The same in int8', 'One convolution']")
-
-    # From Python, as from a cell that keeps them.
-    lab.python(
-        "setattr(explorer, 'steps', explorer.steps[1:] + [{'words': 'Findings', 'view': {'tab': 'findings'}}])"
-    )
-    page.wait_for_selector(f'{EXPLORER} [data-step="1"] input')
-    assert "Findings" == page.input_value(f'{EXPLORER} [data-step="1"] input')
-    page.click(f'{EXPLORER} [data-step="1"] .rt-number')
-    lab.wait_python("explorer.state.tab == 'findings' and not explorer.state.selection")
     assert [] == lab.console_errors
 
 

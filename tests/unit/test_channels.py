@@ -12,9 +12,7 @@ import rtlab
 from rtlab import Study
 from rtlab.core.progress import Silent
 from rtlab.core.scale import Scale
-from rtlab.errors import Cancelled, VariantError
-from rtlab.questions.channels.panel import CHANNELS
-from rtlab.questions.scene import Scene
+from rtlab.errors import Cancelled
 from rtlab.samples import load
 
 
@@ -93,28 +91,6 @@ def test_what_was_measured_before_a_cancel_is_kept(study: Study, monkeypatch: py
     stopped.cancel()
     with pytest.raises(Cancelled):
         study.channels("int8", node, progress=stopped)
-
-
-def test_the_panel_offers_what_loses_most_and_shows_what_was_measured(study: Study) -> None:
-    for setting in ("no such", study.model.top[3].id):
-        scene = Scene(study.snapshot(), study["int8"].facts, settings={"value": setting})
-        (work,) = CHANNELS.show(scene)["work"]
-        assert work["work"] == "channels"
-        assert work["values"]["value"] in study.model.producers
-    assert work["values"]["value"] == study.model.top[3].outputs[0]
-    worst = study["int8"].accuracy.guilty(1)[0]
-    told = study.channels("int8", worst.value)
-    shown = CHANNELS.show(Scene(study.snapshot(), study["int8"].facts))
-    assert shown["settings"][0]["value"] == worst.value
-    assert len(shown["rows"]) == len(told.channels)
-    assert "80 samples" in shown["notes"][-1]
-
-
-def test_what_has_no_channels_to_measure_is_told(study: Study) -> None:
-    with pytest.raises(VariantError, match='the channels of "nowhere": it is no value'):
-        study.channels("int8", "nowhere")
-    with pytest.raises(VariantError):
-        study.channels("nobody", study.model.top[0].id)
 
 
 def test_of_a_sequence_the_features_are_channels() -> None:

@@ -12,7 +12,6 @@ import pytest
 import recorded
 import rtlab
 from rtlab.cli import main
-from rtlab.errors import ReadError, VariantError
 from rtlab.testing import tiny_model
 
 HERE = ("--backend", "onnxruntime")
@@ -91,21 +90,6 @@ def test_what_could_not_be_checked_is_exit_code_1_and_skipped(capsys, file, kept
     assert "different models" in error.attrib["message"]
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        ("--max-drop", "-1"),
-        ("--max-drop", "much"),
-        ("--max-latency-regression", "5x"),
-        ("--fail-on", "speed"),
-    ],
-)
-def test_a_wrong_command_line_is_exit_code_2(capsys, arguments: tuple[str, ...]) -> None:
-    with pytest.raises(SystemExit) as stopped:
-        main(["check", "digits_outlier", *arguments])
-    assert 2 == stopped.value.code
-
-
 def test_without_labels_the_answers_of_fp32_count(capsys, file) -> None:
     code, out, _ = run(
         capsys, str(file), *HERE, "--data", str(file.with_name("d.npz")), "--max-drop", "100", "--json"
@@ -176,18 +160,3 @@ def test_the_same_in_python(kept, tmp_path) -> None:
     fp32 = study.check("fp32", max_drop=0)
     assert fp32.ok
     assert "this is fp32 itself" == fp32.rows[0].found
-
-
-def test_mistakes_are_told_before_anything_is_built(tmp_path) -> None:
-    study = rtlab.Study(tiny_model())
-    study.add("int8", backend="onnxruntime")
-    for given, kind in (
-        ({"max_drop": -1}, VariantError),
-        ({"fail_on": "speed"}, VariantError),
-        ({"against": tmp_path / "nowhere.json"}, ReadError),
-    ):
-        with pytest.raises(kind):
-            study.check("int8", **given)  # type: ignore[arg-type]
-    with pytest.raises(VariantError):
-        study.check("int16")
-    assert not study.facts

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import errno
 import pickle
-import sys
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtlab.errors import BuildError, ModelError, ReadError, RtlabError, boundary
+from rtlab.errors import ModelError, ReadError, RtlabError, boundary
 
 
 def test_a_message_quotes_both_ends_of_a_long_name_and_keeps_it_in_the_details() -> None:
@@ -86,37 +85,3 @@ def test_what_is_in_words_already_and_mistakes_in_a_call_stay_what_they_are(erro
     with pytest.raises(type(error)) as found, boundary("do it"):
         raise error
     assert error is found.value
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="limits of POSIX")
-def test_under_a_limit_of_the_address_space_refused_memory_is_told_with_the_limit(monkeypatch) -> None:
-    """And as it ever was where there is none: then memory is short for another reason, or the text means another."""
-    import resource
-
-    refused = (
-        MemoryError(), ImportError("libnvinfer.so: failed to map segment from shared object"),
-        RuntimeError("can't start new thread"), BuildError("Cannot build: std::bad_alloc. Choose another precision."),
-    )  # fmt: skip
-    for error in refused:
-        monkeypatch.setattr(resource, "getrlimit", lambda _: (3 << 30, 3 << 30))
-        with (
-            pytest.raises(type(error) if isinstance(error, BuildError) else RtlabError) as caught,
-            boundary("try"),
-        ):
-            raise error
-        assert str(caught.value).startswith(
-            "Cannot try: there is not enough memory: a process may have no more than 3.00 GiB of address space here"
-        )
-        assert str(error) in caught.value.details
-        monkeypatch.setattr(resource, "getrlimit", lambda _: (resource.RLIM_INFINITY,) * 2)
-        with pytest.raises(RtlabError) as caught, boundary("try"):
-            raise error
-        assert "address space" not in str(caught.value)
-    monkeypatch.setattr(resource, "getrlimit", lambda _: (3 << 30, 3 << 30))
-    for error in (
-        ModuleNotFoundError("No module named 'netron'", name="netron"),
-        ModelError("Cannot load: no file."),
-    ):
-        with pytest.raises(RtlabError) as caught, boundary("try"):
-            raise error
-        assert "address space" not in str(caught.value)

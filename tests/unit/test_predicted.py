@@ -12,7 +12,6 @@ from rtlab import questions
 from rtlab.errors import VariantError
 from rtlab.questions import panels
 from rtlab.questions.difference.diff import Difference
-from rtlab.questions.panels import QUESTIONS
 from rtlab.questions.scene import Scene
 from rtlab.view import chrome, document
 from rtlab.view.table import study_html
@@ -46,18 +45,6 @@ def test_it_is_marked_wherever_it_stands(study: rtlab.Study) -> None:
     assert "reported" not in study.ask("engine", variant="classic")._repr_html_()
 
 
-def test_no_panel_says_that_a_compiler_reported_it(study: rtlab.Study) -> None:
-    snapshot, facts = study.snapshot(), study["classic"].facts
-    for question in QUESTIONS:
-        if question.shared or question.sent is not None:
-            continue
-        try:
-            panel = question.show(Scene(snapshot, facts))
-        except rtlab.errors.RtlabError:
-            continue
-        assert "reported" not in {p["origin"] for p in (*panel["facts"], *panel["columns"])}, question.name
-
-
 def test_json_says_so(study: rtlab.Study) -> None:
     told = document.document(study["classic"].facts, study.model)
     assert "predicted" == told["engine"]["origin"] == told["build"]["origin"]
@@ -88,32 +75,12 @@ def test_why_is_told_by_rule_with_its_source(study: rtlab.Study) -> None:
         study.advise("classic")
 
 
-def test_it_is_compared_like_any_other(study: rtlab.Study) -> None:
-    """Its layers are related to the model's nodes, and to those of another engine."""
-    assert not [m for m in study["classic"].mapping.missing if m.reason == "unknown"]
-    assert study.graph("classic", "cpu") is not None
-
-
 def test_nobody_gets_one_unasked() -> None:
     """It is no builder that is chosen for want of another."""
     from rtlab.backends import choosing
 
     assert "classic" != choosing.usual_builder()
     assert "classic" != choosing.builder_for(None, "sm86")
-
-
-def test_the_explorer_offers_it_as_a_compiler() -> None:
-    """Chosen beside the usual one, it makes a variant of its own."""
-    study = rtlab.Study(rtlab.samples.load("digits_inception").model)
-    explorer = study.explore()
-    offered = {o["id"]: o["label"] for o in explorer.controls["compilers"]}
-    assert "Predicted TensorRT" == offered["classic"]
-    explorer.choice = {**explorer.choice, "backend": "classic"}
-    name = explorer._planned()
-    assert "classic" == study.variants[name].backend
-    assert name == explorer._planned()
-    explorer.choice = {**explorer.choice, "backend": "tensorrt-rtx"}
-    assert name != explorer._planned()
 
 
 @pytest.mark.parametrize(("name", "other"), [("classic", "cpu"), ("cpu", "classic")])

@@ -1,18 +1,15 @@
 """A variant is repaired by the cheapest change that does, chosen on some samples and told of others."""
 
 import dataclasses
-from concurrent.futures import ProcessPoolExecutor
 
-import numpy as np
 import pytest
 
 import rtlab
 from rtlab.core.data import CalibrationData
 from rtlab.core.task import Task
 from rtlab.core.variant import Calibrator
-from rtlab.errors import CalibrationError
 from rtlab.experiments import repairing
-from tests.planted_faults import healthy, planted
+from tests.planted_faults import planted
 
 _PREDICTED = repairing.predicted
 
@@ -137,15 +134,6 @@ def test_a_search_goes_on_from_what_was_measured(monkeypatch):
     assert len(ran) == 14
 
 
-def test_workers_find_the_same():
-    alone = _study("fp16_overflow", "fp16").repair("fp16")
-    with ProcessPoolExecutor(2) as executor:
-        shared = _study("fp16_overflow", "fp16").repair("fp16", executor=executor, parts=3)
-    told = [(r.changes, r.before, r.after, r.baseline, r.runs, r.told) for r in (alone, shared)]
-    assert told[0] == told[1]
-    assert alone.runs
-
-
 def test_what_is_good_enough_is_left_as_it_is():
     study = _study("digits_mobilenet", "int8", calibrator="minmax")
     found = study.repair("int8", max_drop=5)
@@ -159,41 +147,3 @@ def test_what_is_good_enough_is_left_as_it_is():
         "Tried, on the 450 samples that it was chosen on:",
     ]
     assert "int8 repaired" not in study.variants
-
-
-@pytest.mark.parametrize(
-    ("samples", "labels", "told"),
-    [
-        (1, 1, r"on 1 sample: one half of them chooses.*at least two"),
-        (48, 5, r"there are 5 labels for 48 samples of fresh\. Give one for each"),
-    ],
-)
-def test_what_cannot_be_halved_is_told_before_anything_is_run(samples, labels, told):
-    model, data, fresh = healthy(3)
-    task = Task(CalibrationData({"x": fresh[:samples]}, "fresh"), np.zeros(labels, np.int64))
-    study = rtlab.Study(model, data=data, task=task)
-    study.add("int8", backend="onnxruntime", calibrator="minmax")
-    study.run(compare=False)
-    with pytest.raises(CalibrationError, match=told):
-        study.repair("int8")
-
-
-def test_few_samples_conclude_nothing():
-    model, data, fresh = healthy(3)
-    study = rtlab.Study(model, data=data, task=Task(CalibrationData({"x": fresh[:3]}, "three")))
-    study.add("int8", backend="onnxruntime", calibrator="minmax")
-    study.run(compare=False)
-    found = study.repair("int8")
-    assert found.told.endswith("1 sample is too few to conclude anything")
-    assert found.kept_high == ()
-
-
-def test_without_a_task_nobody_can_say_what_is_good_enough():
-    model, data, _ = healthy(3)
-    study = rtlab.Study(model, data=data)
-    study.add("int8", backend="onnxruntime")
-    study.run(compare=False)
-    with pytest.raises(
-        CalibrationError, match=r"has no task, so that nobody can say what is good enough\. Give one"
-    ):
-        study.repair("int8")

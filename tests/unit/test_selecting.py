@@ -85,37 +85,6 @@ def test_all_samples_come_back_as_they_were(study) -> None:
     assert () == study.chosen
 
 
-def test_a_variant_that_is_built_meanwhile_is_of_the_same_samples(study) -> None:
-    """And of all when these are back."""
-    study.only(FEW)
-    study.add("other", precision="int8", calibrator="minmax", backend="onnxruntime", target="cpu")
-    study.run(budget_s=60)
-    assert 3 == study["other"].score.samples == study["other"].accuracy.samples
-    study.only(None)
-    assert SAMPLES == study["other"].score.samples == study["other"].accuracy.samples
-    study.only(FEW).remove("other")
-    assert "other" not in study.only(None).facts
-
-
-def test_an_engine_that_was_built_again_has_no_errors_of_another(study) -> None:
-    """Nobody knows whether it computes the same."""
-    before = study.facts["int8"]
-    study.only(FEW)
-    study.run(["int8"], again=True, budget_s=60)
-    study.only(None)
-    now = study.facts["int8"]
-    assert before.engine is not now.engine
-    assert before.errors is not now.errors
-    assert SAMPLES == now.score.samples
-
-
-def test_measuring_goes_on_with_the_chosen_samples(study) -> None:
-    """What was stopped is not gone on with on others."""
-    study.only(FEW)
-    study.measure("int8", budget_s=60)
-    assert 3 == study["int8"].score.samples
-
-
 def test_samples_that_were_picked_conclude_nothing(study) -> None:
     """They were chosen because they flipped: an interval of them is one of the choice."""
     study.only(FEW)

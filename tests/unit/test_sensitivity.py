@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import pickle
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +13,6 @@ import rtlab
 from nets import graph
 from rtlab import CalibrationData, Study, Task
 from rtlab.backends.reference import evaluator
-from rtlab.cli import main
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.scale import Scale
@@ -161,28 +158,6 @@ def test_workers_of_an_executor_find_the_same_on_all_samples() -> None:
         assert row.effect == pytest.approx(entropy({row.node}) - entropy(set()), rel=1e-2, abs=1e-5)
 
 
-def test_of_workers_that_were_stopped_the_parts_that_ended_are_kept() -> None:
-    class Second(Silent):
-        def phase(self, name: str, total: int | None = None) -> None:
-            super().phase(name, total)
-            self.counted = 0
-
-        def advance(self, steps: int = 1) -> None:
-            self.counted += steps
-            if self.counted == 2:
-                self.cancel()
-
-    made = study()
-    with ThreadPoolExecutor(1) as pool:
-        with pytest.raises(CalibrationError, match="in 0 parts"):
-            made.sensitivity("int8", executor=pool, parts=0)
-        found = made.sensitivity("int8", executor=pool, parts=6, verify=None, progress=Second())
-        assert 8 == found.samples
-        after = made.sensitivity("int8", verify=None)
-        assert after.samples > 8
-        assert after.effects.measured[:, :8].tolist() == found.effects.measured.tolist()
-
-
 def test_what_was_found_before_a_cancel_is_kept() -> None:
     class Once(Silent):
         def advance(self, steps: int = 1) -> None:
@@ -196,14 +171,6 @@ def test_what_was_found_before_a_cancel_is_kept() -> None:
     stopped.cancel()
     with pytest.raises(Cancelled):
         study().sensitivity("int8", progress=stopped)
-
-
-def test_few_samples_and_random_ones_are_told() -> None:
-    few = study(data=DATA[:5]).sensitivity("int8")
-    assert "fewer than 8 samples: no ranking can be trusted" in few.notes
-    made = Study(net())
-    made.add("int8", backend="onnxruntime")
-    assert any("random" in note for note in made.sensitivity("int8").notes)
 
 
 def test_what_cannot_be_ranked_is_refused_in_words() -> None:
@@ -225,17 +192,6 @@ def test_what_cannot_be_ranked_is_refused_in_words() -> None:
     plain.add("fp32", backend="onnxruntime")
     with pytest.raises(VariantError, match="nothing of it does"):
         plain.sensitivity("fp32")
-
-
-def test_a_variant_with_nodes_in_other_forms_is_ranked_beside_these(tmp_path: Path) -> None:
-    """What is off computes the rewritten source, so that the form is no error."""
-    sample = rtlab.samples.load("digits_inception")
-    made = Study(sample.model, data=sample.calibration)
-    node = next(n.id for n in sample.model.top if n.op == "BatchNormalization")
-    made.add("int8", calibrator="minmax", rewrites=[f"fold {node}"], backend="onnxruntime")
-    found = made.sensitivity("int8", budget_s=5)
-    assert node not in {g.node for g in found.ranking}
-    assert found.total > 0
 
 
 def test_outputs_that_do_not_tell_samples_apart_run_one_sample_at_a_time() -> None:
@@ -336,37 +292,3 @@ def test_the_reliability_is_that_of_the_whole_and_not_of_its_halves() -> None:
     assert told is not None
     assert told == pytest.approx(spearman(seen.mean(axis=1), other.mean(axis=1)), abs=0.08)
     assert reliability(seen[:, :3]) is None
-
-
-def test_the_command_line_prints_the_ranking(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file, data, labels = tmp_path / "net.onnx", tmp_path / "d.npz", tmp_path / "l.npy"
-    file.write_bytes(net().bytes())
-    np.savez(data, x=DATA)
-    np.save(labels, computed(DATA, set()).argmax(axis=1))
-    given = ["sensitivity", str(file), "--data", str(data), "--calibrator", "minmax", "--target", "cpu"]
-    assert 0 == main([*given, "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert NODES == {row["node"] for row in told["ranking"]}
-    assert {"node", "quantizer", "effect", "interval", "verified", "causes"} <= told["ranking"][0].keys()
-    assert {"reliability", "cost_x_plain"} <= told.keys()
-    assert 0 == main([*given, "--labels", str(labels), "--by", "quantizer"])
-    assert "cross-entropy" in capsys.readouterr().out
-    assert 1 == main([*given, "--labels", str(data), "--json"])
-    assert "labels" in json.loads(capsys.readouterr().out)["error"]["message"]
-
-
-def test_the_panel_tells_the_ranking_and_looks_for_it() -> None:
-    made = study()
-    made.run(compare=False)
-    before = rtlab.questions.panels.answer("sensitivity", _scene(made))
-    assert [] == before["rows"]
-    assert ["Look for the guilty"] == [w["label"] for w in before["work"]]
-    made.sensitivity("int8")
-    after = rtlab.questions.panels.answer("sensitivity", _scene(made))
-    assert "three" == after["rows"][0]["cells"][1]
-    assert ["three"] == after["links"]["three"]["nodes"]
-    assert made.ask("sensitivity", variant="int8").noun.ranking[0].node == "three"
-
-
-def _scene(made: Study) -> rtlab.questions.scene.Scene:
-    return rtlab.questions.scene.Scene(made.snapshot(), made.facts_of("int8"))

@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import json
-import os
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
-import pytest
-
-import rtlab
-from rtlab.cli.notebooks import copy_notebooks
 from rtlab.core import files
-from rtlab.core.ranges import Ranges
-from rtlab.errors import RtlabError
 from rtlab.formulations.cache import timing_cache
-from rtlab.testing import tiny_model
 
 PROCESSES, TIMES = 3, 20
 
@@ -75,96 +65,6 @@ for i in range({TIMES}):
     ]
 
 
-def test_who_keeps_a_folder_to_himself_does_not_stop_a_cache_from_being_written(
-    tmp_path, monkeypatch
-) -> None:
-    """A lock helps those who ask for it; a program that holds one for hours must not hold us."""
-    fcntl = pytest.importorskip("fcntl")
-    monkeypatch.setattr(files, "_WAIT", 0.05)
-    other = os.open(tmp_path, os.O_RDONLY)
-    try:
-        fcntl.flock(other, fcntl.LOCK_EX)
-        timing_cache(tmp_path / "t.json", "cpu", "ORT 1").save()
-    finally:
-        os.close(other)
-    assert (tmp_path / "t.json").exists()
-
-
-def test_what_is_written_to_one_path_is_of_one_writer(tmp_path) -> None:
-    """A report, a prepared model, its scales, ranges: whoever reads them meanwhile reads a whole one."""
-    out = tmp_path / "out"
-    out.mkdir()
-
-    def read() -> None:
-        for name, whole in (
-            ("report.html", lambda p: p.read_text().rstrip().endswith("</html>")),
-            ("int8.onnx", lambda p: rtlab.load(p.read_bytes()).nodes),
-            ("int8.onnx.scales.json", lambda p: json.loads(p.read_text())),
-            ("ranges.npz", lambda p: Ranges.read(p).samples),
-        ):
-            if (out / name).exists():
-                assert whole(out / name), name
-
-    together(
-        tmp_path,
-        """
-study = rtlab.Study(tiny_model(), data=rtlab.CalibrationData.random(tiny_model(), samples=8))
-for name in ("fp32", "int8"):
-    study.add(name, target="cpu", backend="onnxruntime")
-study.run(budget_s=0)
-ready()
-for _ in range(5):
-    study.to_html(home / "out" / "report.html")
-    study.export("int8", home / "out" / "int8.onnx")
-    study.ranges().save(home / "out" / "ranges.npz")
-""",
-        read,
-    )
-    read()
-    assert {"report.html", "int8.onnx", "ranges.npz"} < {p.name for p in out.iterdir()}
-    assert [] == [p.name for p in out.iterdir() if p.name.startswith(".")]
-
-
-def test_temporary_folders_of_processes_that_start_together_are_their_own(tmp_path, monkeypatch) -> None:
-    """Each removes what killed ones left behind; what another one is just making must not be among it."""
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    together(
-        tmp_path,
-        f"""
-from rtlab.core import scratch
-ready()
-for i in range({TIMES}):
-    scratch._made = None
-    room = scratch.kept()
-    (room / "weights").write_text(str(who))
-    for _ in range(5):
-        scratch._sweep(home)
-        assert str(who) == (room / "weights").read_text()
-""",
-    )
-    assert {"go", *(f"ready-{i}" for i in range(PROCESSES))} == {p.name for p in tmp_path.iterdir()}
-
-
-def test_notebooks_that_two_copy_at_once_are_whole_and_a_users_own_stay(tmp_path) -> None:
-    """Two people start rtlab lab in one folder; one of them saves what he wrote."""
-    folder = tmp_path / "notebooks"
-    for _ in range(5):
-        threads = [threading.Thread(target=copy_notebooks, args=(folder,)) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        copied = sorted(folder.iterdir())
-        assert copied
-        for path in copied:
-            json.loads(path.read_text())
-            path.unlink()
-    (first := copied[0]).write_text("my own")
-    copy_notebooks(folder)
-    assert "my own" == first.read_text()
-    assert [] == [p.name for p in folder.iterdir() if p.name.startswith(".")]
-
-
 def test_a_file_that_another_process_puts_there_first_stays(tmp_path, monkeypatch) -> None:
     """Between the look whether it is there and the writing."""
     path = tmp_path / "a.ipynb"
@@ -173,9 +73,3 @@ def test_a_file_that_another_process_puts_there_first_stays(tmp_path, monkeypatc
     files.added(path, b"ours")
     assert b"my own" == path.read_bytes()
     assert [path] == list(tmp_path.iterdir())
-
-
-def test_ranges_that_cannot_be_written_are_words(tmp_path) -> None:
-    study = rtlab.Study(tiny_model(), data=rtlab.CalibrationData.random(tiny_model(), samples=4))
-    with pytest.raises(RtlabError, match=r'Cannot write the ranges to ".*": there is no folder'):
-        study.ranges().save(tmp_path / "nowhere" / "ranges.npz")

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import onnx
 import pytest
@@ -93,29 +88,6 @@ def test_what_shape_inference_cannot_tell_one_run_does() -> None:
     assert (1, 16, 40, 50) == found.get("g") == found.get("y5")
     assert found is net.sizes(), "work and memory read the same"
     assert sizing._BATCH_BYTES // (7 * 16 * 40 * 50 * 4) == batch_size(net, written(net), data)
-
-
-_PEAK = """
-import json, resource, sys
-sys.path.insert(0, sys.argv[1])
-from test_sizing import convolutions
-from rtlab import Study, load
-dims, shapes = json.loads(sys.argv[2]), json.loads(sys.argv[3])
-study = Study(load(convolutions(dims, channels=24), shapes=shapes))
-study.observe()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-"""
-
-
-def test_dynamic_sizes_take_as_much_memory_as_fixed_ones() -> None:
-    """The peak of a process of its own: 14.7 times as much before sizes were used."""
-
-    def peak(dims: list[int | str], shapes: dict[str, int]) -> int:
-        here = str(Path(__file__).parent)
-        command = [sys.executable, "-c", _PEAK, here, json.dumps(dims), json.dumps(shapes)]
-        return int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-
-    assert peak(["N", "H", "W"], {"H": 160, "W": 160}) <= 1.2 * peak([1, 160, 160], {})
 
 
 def test_values_larger_than_a_batch_may_be_run_one_sample_at_a_time() -> None:

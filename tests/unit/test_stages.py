@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import math
-import multiprocessing
-import os
-import signal
 
 import numpy as np
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from rtlab import CalibrationData, Study, Task
-from rtlab.core.prepared import Emulation
 from rtlab.core.progress import Silent
 from rtlab.core.stage import Budget, Stage, Within
-from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, VariantError
-from rtlab.quantize import prepare
 from rtlab.testing import tiny_model
-from rtlab.view import chrome
-from rtlab.view.document import document
 
 #: What the reporter is told when each stage begins.
 PHASES = {Stage.TIMED: "Timing", Stage.COMPARED: "Comparing", Stage.SCORED: "Scoring"}
@@ -98,21 +89,6 @@ def test_a_cancelled_stage_leaves_the_earlier_ones_and_goes_on_when_it_is_run_ag
     assert study["int8"].engine is engine
 
 
-@pytest.mark.parametrize("stage", list(PHASES))
-def test_what_is_missing_is_told_wherever_the_variant_is_shown(model, stage) -> None:
-    """A number that is not there looks like one that nobody offers."""
-    study = planned(model)
-    with pytest.raises(Cancelled):
-        study.run(progress=Stopping(stage))
-    text = f"not {stage}: it was cancelled"
-    assert text in [s["text"] for s in chrome.status(study.snapshot(), "int8")]
-    assert text in [s.text for s in study["int8"].facts.stages.values()]
-    found = document(study["int8"].facts, model)["stages"]
-    assert ("missing", "cancelled", text) == next(
-        (s["state"], s["why"], s["text"]) for s in found if s["stage"] == stage
-    )
-
-
 def test_in_no_time_every_stage_measures_something_and_says_on_how_much(model, monkeypatch) -> None:
     """A first answer rests on what there was time for: here on one batch of each."""
     monkeypatch.setattr("rtlab.session.measuring.batch_size", lambda *given: 4)
@@ -124,17 +100,6 @@ def test_in_no_time_every_stage_measures_something_and_says_on_how_much(model, m
     assert f"compared on 4 of {SAMPLES} samples: the time was over" == result.stages[Stage.COMPARED].text
     assert f"scored on 4 of {SAMPLES} samples: the time was over" == result.stages[Stage.SCORED].text
     assert result.timing.runs == result.stages[Stage.TIMED].done
-
-
-def test_what_is_missing_is_told_of_all_samples_as_the_standing_tells_it(model, monkeypatch) -> None:
-    """A first answer wants 8 of the 24 samples, and got 4: all places say of how many there are."""
-    monkeypatch.setattr("rtlab.session.measuring.batch_size", lambda *given: 4)
-    monkeypatch.setattr("rtlab.session.measuring._COMPARED", 8)
-    study = planned(model)
-    study.run(budget_s=1e-9)
-    found = study["int8"].stages[Stage.COMPARED]
-    assert (4, 8, f"4 of {SAMPLES} samples") == (found.done, found.wanted, found.basis)
-    assert f"compared on {found.basis}: the time was over" == found.text
 
 
 def test_measuring_in_instalments_gives_the_numbers_of_measuring_at_once(model, monkeypatch) -> None:
@@ -185,27 +150,6 @@ def test_a_first_answer_compares_some_samples_and_measuring_goes_on_to_all(model
         assert one.own_sqnr == pytest.approx(two.own_sqnr, abs=1e-3)
 
 
-def test_times_that_go_on_are_those_of_the_runs_that_were_missing(model) -> None:
-    """Thirty runs are wanted, however many of them an earlier measurement has."""
-    study = planned(model)
-    study.run(budget_s=1e-9)
-    first = study["int8"].timing.runs
-    assert 0 < first < 30
-    study.measure("int8", budget_s=math.inf)
-    assert 30 == study["int8"].timing.runs
-
-
-def test_times_of_a_precision_that_the_cpu_lacks_say_whose_they_are() -> None:
-    """FP16 kernels are not what ran; INT8 are."""
-    study = Study(tiny_model())
-    for precision in ("fp32", "fp16", "int8"):
-        study.add(precision, precision=precision, backend="onnxruntime", target="cpu")
-    study.run(budget_s=2)
-    said = {name: result.timing.note for name, result in study.results.items()}
-    assert said["fp16"].startswith("The CPU has no fp16 arithmetic: these are times of FP32 kernels")
-    assert not any("FP32 kernels" in said[name] for name in ("fp32", "int8"))
-
-
 def test_to_only_compile_measures_nothing_until_it_is_asked_for(model) -> None:
     study = planned(model)
     study.run(budget_s=0)
@@ -235,24 +179,6 @@ def test_a_stage_that_fails_leaves_the_others_and_can_be_tried_again(model) -> N
     study.measure("int8")
     assert 7.0 == study["int8"].score.value
     assert ["done"] * 4 == states(study)
-
-
-def _killing(outputs, labels):
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-@pytest.mark.skipif(os.name != "posix", reason="there is no SIGKILL")
-def test_a_worker_that_dies_while_it_measures_takes_no_engine_with_it(model) -> None:
-    study = planned(model, metric=_killing)
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        study.run(executor=pool)
-    assert ["done", "missing", "missing", "missing"] == states(study)
-    assert study["int8"].engine.layers
-    text = 'not scored: Cannot measure "int8": a worker of the executor ended in the middle of its work'
-    assert text in study["int8"].stages[Stage.SCORED].text
-    assert study["int8"].stages[Stage.SCORED].text in [
-        s["text"] for s in chrome.status(study.snapshot(), "int8")
-    ]
 
 
 def test_a_budget_is_a_number_of_seconds(model) -> None:
@@ -292,21 +218,6 @@ def test_a_deadline_counts_from_the_first_step_on_and_is_no_cancel(monkeypatch) 
     assert within.cancelled
 
 
-def test_values_are_read_in_groups_that_fit_the_largest_layers_first(model, monkeypatch) -> None:
-    """Every value once; the products before what is added to them."""
-    from rtlab.questions.accuracy.errors import comparable
-    from rtlab.session import measuring
-
-    names = comparable(model, model)
-    each = measuring.value_bytes(model, names)
-    monkeypatch.setattr(measuring, "_READ_BYTES", max(each.values()))
-    groups = measuring._groups(names, each, model)
-    assert sorted(names) == sorted(n for g in groups for n in g)
-    assert len(groups) > 1
-    assert all(len(g) == 1 or sum(each[n] for n in g) <= max(each.values()) for g in groups)
-    assert {"Conv"} == {model.producers[groups[0][0]].op}
-
-
 def test_groups_give_the_errors_of_one_pass(model, monkeypatch) -> None:
     whole, parts = planned(model), planned(model)
     whole.run()
@@ -315,31 +226,6 @@ def test_groups_give_the_errors_of_one_pass(model, monkeypatch) -> None:
     found, wanted = ([v.sqnr for v in s["int8"].accuracy.values] for s in (parts, whole))
     # What else is read decides what ONNX Runtime fuses, and so the last bits.
     assert found == pytest.approx(wanted, abs=0.01)
-
-
-def test_a_variant_that_is_only_compiled_makes_no_emulation(model, monkeypatch) -> None:
-    """Of hundreds of megabytes it takes seconds, and only whoever compares values reads it."""
-    study = Study(model)
-    study.add("fp16")
-    monkeypatch.setattr(Emulation, "model", lambda *_: pytest.fail("nobody compares"))
-    study.run(budget_s=0)
-    assert "done" == study["fp16"].stages[Stage.COMPILED].state
-
-
-def test_a_cancel_while_the_model_is_prepared_ends_it_between_two_passes(model) -> None:
-    """The passes of a large model take seconds; what is half prepared is nothing to keep."""
-
-    class Late(Silent):
-        asked = 0
-
-        def stopped(self) -> bool:
-            self.asked += 1
-            return self.asked > 2
-
-    late = Late()
-    with pytest.raises(Cancelled, match="Stopped preparing the model"):
-        prepare(model, Variant.of("fp16"), progress=late)
-    assert 3 == late.asked
 
 
 def test_an_engine_stands_where_no_sample_can_be_drawn() -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
-import dataclasses
-import inspect
 import json
 import multiprocessing
 import pickle
-import pydoc
 
 import numpy as np
 import onnx
@@ -16,17 +13,12 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from rtlab import CalibrationData, Precision, Result, Study, Task, backends, load, questions, samples
+from rtlab import CalibrationData, Precision, Study, Task, backends, load
 from rtlab.core.progress import Silent
 from rtlab.core.stage import Stage
-from rtlab.documents.payload import decode
 from rtlab.errors import (
     CalibrationError,
     Cancelled,
-    ModelError,
-    RtlabError,
-    RunError,
-    Unavailable,
     VariantError,
 )
 from rtlab.testing import tiny_model
@@ -129,11 +121,6 @@ def test_a_name_that_is_written_like_a_precision_and_is_none_is_refused(model, n
     assert Precision.FP16 == study.add(name, precision="fp16").precision
 
 
-@pytest.mark.parametrize("name", ["baseline", "pinned", "v2", "int8 with 512 samples", "int", "1"])
-def test_any_other_name_is_free(model, name) -> None:
-    assert Precision.FP32 == Study(model).add(name).precision
-
-
 def test_cancelling_keeps_what_is_finished(model) -> None:
     """Half an hour of builds must survive one click."""
     study = on_cpu(model).run(["fp32"])
@@ -159,80 +146,6 @@ def test_one_failure_leaves_the_others_standing(model) -> None:
     assert {"fp32"} == set(study.results)
     with pytest.raises(CalibrationError, match="planted"):
         study["int8"]
-
-
-@pytest.mark.parametrize("name", [None, 3, [], ["fp32"], {}, b"fp32"])
-def test_what_is_no_name_is_refused_in_words(study, name) -> None:
-    """A list of variants is what study.run takes, so it is tried elsewhere too."""
-    for ask in (
-        lambda: study[name],
-        lambda: study.difference(name, "fp32"),
-        lambda: study.sweep(name),
-        lambda: study.vary(name, "tf32"),
-        lambda: study.varied(name),
-    ):
-        with pytest.raises(VariantError, match=r"^Cannot (show|vary) variant .*study\.add"):
-            ask()
-    with pytest.raises(ModelError, match=r"it is no name\. Give one id"):
-        study.time_forms(name)
-
-
-PATHS = (None, "", "\0", 3)
-ONNX_RUNTIME = {"name": "v", "backend": "onnxruntime", "target": "cpu"}
-
-
-@pytest.mark.parametrize(
-    ("method", "asked"),
-    [
-        ("add", [{"name": []}, {"name": "v", "backend": 0}]),
-        (
-            "add",
-            [ONNX_RUNTIME | {k: v} for k, v in (("weights", []), ("sparsity", None), ("sparsity", [None]))],
-        ),
-        (
-            "add",
-            [
-                ONNX_RUNTIME | {"target": np.zeros((0, 3))},
-                ONNX_RUNTIME | {"precision": "int8", "scales": "\0"},
-            ],
-        ),
-        ("prepare", [{"name": []}]),
-        ("remove", [{"name": {}}]),
-        ("open", [{"name": "v", "plan": "nothing.plan", "backend": None}]),
-        ("run", [{"names": -1}, {"names": [[]]}]),
-        ("rank", [{"calibrators": None}, {"calibrators": [None]}]),
-        ("repaired", [{"chosen": 0}, {"chosen": [None]}]),
-        ("tune", [{"threads": np.zeros(0)}, {"budget_s": float("nan")}]),
-        ("to_html", [{"path": p} for p in PATHS]),
-        ("export", [{"name": "fp32", "path": p} for p in PATHS]),
-        ("export_layers", [{"name": "fp32", "path": p} for p in PATHS]),
-    ],
-)
-def test_what_cannot_be_is_told_in_words(study, method, asked) -> None:
-    """Of any type: what comes from a widget, from a file or by a slip ends in a choice, and changes nothing."""
-    planned = dict(study.variants)
-    for given in asked:
-        with pytest.raises(RtlabError, match=r"^(Cannot|Target|Calibrator|Precision) .*[:,] .*"):
-            getattr(study, method)(**given)
-        assert planned == study.variants
-
-
-def test_an_unbuilt_variant_says_what_to_do(model) -> None:
-    """The most usual slip."""
-    with pytest.raises(VariantError, match=r"Run study\.run\(\)"):
-        on_cpu(model)["fp32"]
-
-
-def test_bad_data_is_refused_before_any_work(model) -> None:
-    """Not after ten minutes of compiling."""
-    with pytest.raises(CalibrationError, match='it names "wrong"'):
-        Study(model, data=CalibrationData({"wrong": np.zeros((4, 3, 8, 8), np.float32)}))
-
-
-def test_an_unknown_backend_is_named_with_the_known_ones(model) -> None:
-    """A choice, not a traceback."""
-    with pytest.raises(Unavailable, match='Choose one of "tensorrt-rtx", "onnxruntime"'):
-        Study(model).add("fp32", backend="nonsense")
 
 
 def test_a_precision_that_the_target_cannot_do_is_refused_at_once(model) -> None:
@@ -275,19 +188,6 @@ def test_a_result_can_cross_processes(study) -> None:
     assert [n.id for n in result.prepared.model.nodes] == [n.id for n in copy.prepared.model.nodes]
 
 
-def test_explain_names_the_layer_its_company_and_the_evidence(study) -> None:
-    """Why is this not fused: the answer in words."""
-    told = study.explain("stem/Relu", variant="fp32")
-    assert "Conv, BatchNormalization" in told
-    assert "(inferred)" in told
-
-
-def test_the_summary_shows_every_variant_with_its_origin(study) -> None:
-    """What a notebook shows for `study` must stand alone."""
-    html = study._repr_html_()
-    assert all(word in html for word in ("fp32", "int8", "10 → ", "ONNX Runtime", "%"))
-
-
 def recorded(folder, model) -> dict[str, object]:
     """Files of an engine of the tiny model, as trtexec writes them."""
     names = [n.id for n in model.top]
@@ -321,27 +221,6 @@ def test_an_engine_from_elsewhere_is_a_variant_with_gpu_times(tmp_path, model) -
     assert read.mapping.layers(first)[:1] == read.mapping.layers(second)[:1]
 
 
-def test_the_explorer_shows_an_engine_from_elsewhere_beside_the_others(tmp_path, model) -> None:
-    """A GPU time must never stand under the word CPU, nor the reading be taken for what Build would make."""
-    study = Study(model, data=CalibrationData.random(model, samples=4))
-    study.add("fp32", target="cpu")
-    study.run()
-    study.read("a100", **recorded(tmp_path, model))
-    explorer = study.explore()
-    explorer.show("a100")
-    chips = {c["id"]: c for c in explorer.chips}
-    assert (0.625, "NVIDIA A100 80GB PCIe") == (chips["a100"]["time"], chips["a100"]["target"])
-    assert "GPU" in chips["a100"]["about"]
-    assert "CPU" in chips["fp32"]["time_source"]
-    titles = {o["id"]: o["title"] for o in decode(explorer.engine)["overlays"]}
-    assert {"time": "GPU time", "share": "Share of GPU time", "memory": "Output memory"} == titles
-    assert "CPU" not in json.dumps(explorer.charts["timing"])
-    assert "equals" not in json.dumps(explorer.charts["accuracy"])
-    assert any("trtexec on NVIDIA A100" in s["text"] for s in explorer.status)
-    assert "GPU" in study._repr_html_()
-    assert "fp32" == explorer.choice["precision"]
-
-
 def test_build_never_returns_an_engine_from_elsewhere(tmp_path, model) -> None:
     """The same precision on the same target is still another compiler on another machine."""
     study = Study(model, data=CalibrationData.random(model, samples=4))
@@ -350,12 +229,6 @@ def test_build_never_returns_an_engine_from_elsewhere(tmp_path, model) -> None:
     explorer = study.explore()
     explorer.choice = {**explorer.choice, "precision": "fp16", "target": target}
     assert "a100" != explorer._planned()
-
-
-def test_nothing_is_built_by_a_reader(model) -> None:
-    """The mistake is named at once, not after the calibration."""
-    with pytest.raises(Unavailable, match="only runs or reads"):
-        Study(model).add("fp32", backend="trtexec")
 
 
 def test_files_of_another_model_are_told(tmp_path, model) -> None:
@@ -416,30 +289,6 @@ def test_nodes_without_names_have_their_times_too() -> None:
     assert {layer.id for layer in result.engine.layers} == set(result.layer_times)
 
 
-def test_a_target_that_the_backend_does_not_compile_for_is_refused(model) -> None:
-    """A chip must not say sm86 over an engine for the CPU."""
-    with pytest.raises(VariantError, match='cannot build for target "sm86"'):
-        Study(model).add("fp32", target="sm86", backend="onnxruntime")
-
-
-def test_sessions_are_let_go_when_a_variant_is_done(model) -> None:
-    """They hold the weights once more, for as long as the notebook lives."""
-    sessions = backends.get("onnxruntime")._sessions
-    before = set(sessions)
-    on_cpu(model).run()
-    assert set() == set(sessions) - before
-
-
-def test_a_node_inside_a_body_has_weights_and_no_outputs_to_read() -> None:
-    """The message names the node to select instead."""
-    sample = samples.load("control_flow")
-    study = Study(sample.model, data=sample.calibration)
-    inner = next(n for n in study.model.nodes if n.scope and n.op == "Conv")
-    assert "weight" == study.weights(inner.id)[0].kind
-    with pytest.raises(RunError, match="Select the node that owns it"):
-        study.activations(inner.id)
-
-
 def test_observing_a_node_gives_the_numbers_of_the_model_itself() -> None:
     """ONNX's own evaluator is the oracle, on the same four samples."""
     model = tiny_model()
@@ -494,20 +343,6 @@ def test_a_given_scale_that_is_no_number_is_refused_by_name(model, given) -> Non
         Study(model).add("v", precision="int8", scales={"x": given}, target="cpu")
 
 
-@pytest.mark.parametrize(
-    ("choice", "words"),
-    [
-        ({"calibrator": 99.9}, 'Cannot choose calibrator "99.9"'),
-        ({"target": 86}, 'Cannot choose target "86"'),
-        ({"scales": [1.0]}, "Cannot use list as scales"),
-    ],
-)
-def test_a_choice_of_another_type_is_refused_in_words(model, choice, words) -> None:
-    """99.9 for the percentile and 86 for the target are what one writes first."""
-    with pytest.raises(VariantError, match=words):
-        Study(model).add("v", precision="int8", **choice)
-
-
 def test_a_metric_reads_every_output_by_name() -> None:
     """Two heads on one trunk: the score needs both, in the study and in the ranking of calibrators."""
     nodes = [
@@ -554,16 +389,6 @@ def test_a_metric_that_fails_leaves_everything_else(model) -> None:
         Task(data, np.zeros(3)).score(np.zeros((16, 4)))
 
 
-def test_scales_are_random_where_nobody_gave_samples() -> None:
-    """In FP32 nothing is scaled."""
-    study = Study(tiny_model())
-    for name in ("fp32", "int8"):
-        study.add(name, precision=name, backend="onnxruntime", target="cpu")
-    study.run(compare=False)
-    assert [False, True] == [study[name].random_scales for name in ("fp32", "int8")]
-    assert [False, False] == [study[name].recorded for name in ("fp32", "int8")]
-
-
 def test_times_of_a_processor_without_such_arithmetic_say_what_ran() -> None:
     """FP16 on a CPU is FP32 between casts; of FP32 there is nothing to say."""
     study = Study(tiny_model())
@@ -572,19 +397,3 @@ def test_times_of_a_processor_without_such_arithmetic_say_what_ran() -> None:
     study.run()
     told = "The CPU has no fp16 arithmetic: these are times of FP32 kernels"
     assert [False, True] == [told in study[name].timing.note for name in ("fp32", "fp16")]
-
-
-def test_a_result_says_of_its_questions_what_they_say(study) -> None:
-    """Help, completion and signature in a notebook; of a method without the facts, which it has."""
-    help_ = pydoc.plain(pydoc.render_doc(Result))
-    assert "Times of the layers of the engine that was measured; None where none was." in help_
-    assert questions.timing.of.__doc__ == Result.timing.__doc__
-    assert (
-        "roofline(self, gpu: 'str | Peaks | None' = None, *, batch: 'int | None' = None) -> 'Roofline'"
-        in help_
-    )
-    assert "facts:" not in (inspect.getdoc(Result.roofline) or "facts:")
-    assert ("roofline", "Result.roofline") == (Result.roofline.__name__, Result.roofline.__qualname__)
-    assert {"roofline", "timing", "engine"} <= set(dir(Result))
-    with pytest.raises(dataclasses.FrozenInstanceError, match="timing"):
-        study["fp32"].timing = None

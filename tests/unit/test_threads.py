@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import sys
 import threading
@@ -10,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 import pytest
 
-from rtlab import CalibrationData, Study, report
+from rtlab import CalibrationData, Study
 from rtlab.documents import commands
 from rtlab.errors import RtlabError, VariantError
 from rtlab.explorer.explorer import Explorer
@@ -140,97 +139,6 @@ def test_whatever_is_asked_while_variants_come_and_go_ends_in_a_result_or_in_wor
     assert {"fp32", "int8"} == {c["id"] for c in explorer.chips}
 
 
-class Vanishing(Study):
-    """A study that another thread removes ``int8`` from, just when somebody looks at it for the so-and-so-manieth time.
-
-    ``left`` counts down to that, ``by`` is the thread.
-    """
-
-    def __init__(self, study: Study) -> None:
-        self.left, self.by = [0], threading.Thread(target=self.remove, args=("int8",))
-        super().__init__(study.model, data=study.data)
-        for facts in study.facts.values():
-            self._adopt(facts)
-
-    @property
-    def _kept(self):
-        self.left[0] -= 1
-        # Who changes it looks at it too, and nobody else changes it meanwhile.
-        if self.left[0] == 0 and not self._lock.locked():
-            self.by.start()
-            while "int8" in self.home["held"].variants:
-                self.by.join(0.001)
-        return vars(self)["held"]
-
-    @_kept.setter
-    def _kept(self, kept) -> None:
-        # A snapshot, which is a copy, has the thread of the study that it is of.
-        self.home = vars(self)
-        vars(self)["held"] = kept
-
-
-READS = {
-    "html": lambda study, _: study._repr_html_(),
-    "report": lambda study, _: report.saved(study.snapshot()),
-    "compare": lambda study, _: study.difference("fp32", "int8"),
-    "explain": lambda study, _: study.explain("stem/Conv", variant="int8"),
-    "varied": lambda study, _: study.varied("int8"),
-    "graph": lambda study, _: study.graph("int8"),
-    "chips": lambda _, explorer: explorer._refresh(),
-    "shown": lambda _, explorer: explorer.show("int8"),
-    "beside": lambda _, explorer: explorer.compare("int8"),
-    "variants": lambda _, explorer: explorer.panel("variants"),
-    "difference": lambda _, explorer: explorer.panel("difference"),
-    "explorer": lambda study, _: study.explore(),
-    "run": lambda study, _: study.run(budget_s=0),
-}
-
-
-@pytest.mark.parametrize("what", READS)
-def test_at_whatever_point_of_a_reading_a_variant_goes_it_ends_in_a_result_or_in_words(study, what) -> None:
-    """Two looks at a study are two moments; whoever needs one takes a snapshot."""
-    removed = 0
-    # A report looks more often than anybody has time to follow.
-    for turn in range(1, 400, 23 if what == "report" else 3 if what == "explorer" else 1):
-        made = Vanishing(study)
-        explorer = made.explore()
-        explorer.show("int8")
-        made.left[0] = turn
-        with contextlib.suppress(RtlabError):
-            READS[what](made, explorer)
-        assert explorer.failure is None, explorer.failure
-        if made.left[0] > 0:
-            break
-        made.left[0] = 0
-        if made.by.ident is None:
-            continue
-        made.by.join(60)
-        removed += 1
-        assert ["fp32"] == list(made) == [c["id"] for c in explorer.chips]
-        assert "fp32" == explorer.state.variant
-    assert removed
-    assert turn < 390
-
-
-def test_a_variant_that_is_removed_while_it_is_built_does_not_come_back(study, monkeypatch) -> None:
-    """The chip would be back, of a variant that the study does not have; and whoever waits is told why."""
-
-    def removed(job, *given):
-        study.remove(job.name)
-        return compiled(job, *given)
-
-    monkeypatch.setattr("rtlab.session.runs.compiled", removed)
-    study.add("gone", precision="fp16", target="cpu", backend="onnxruntime")
-    with pytest.raises(VariantError) as told:
-        study.run()
-    assert (
-        'Cannot keep what was found of variant "gone": it was removed while it was built or measured. '
-        "Add it again with study.add."
-    ) == str(told.value)
-    assert {"fp32", "int8"} == set(study.variants) == set(study.results)
-    assert not study.failures
-
-
 def test_what_is_found_of_a_variant_is_not_kept_for_another_one_of_its_name(study, monkeypatch) -> None:
     """An fp16 engine under the name of an int8 variant would be believed."""
 
@@ -258,10 +166,3 @@ def test_a_snapshot_stays_what_it_was(study) -> None:
     assert ["fp32", "int8"] == list(still.variants) == list(still.facts) == list(before)
     assert "int8" == still.facts["int8"].name
     assert ["fp32", "later"] == list(study)
-
-
-def test_tables_of_a_study_are_for_reading(study) -> None:
-    """What is put into one by hand would be in no other, and whoever reads them all would fail."""
-    for table in (study.variants, study.results, study.failures, study.sweeps, study.forms):
-        with pytest.raises(TypeError):
-            table["fp32"] = None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import time
-import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 import rtlab
 from rtlab.backends.bench import Opened, OrtBench
 from rtlab.core.progress import Silent
-from rtlab.errors import BuildError, Cancelled, ModelError, ReadError, VariantError
+from rtlab.errors import BuildError, Cancelled, ReadError, VariantError
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
 from rtlab.experiments.race import FEWEST, LEAST, Race, difference
 from rtlab.experiments.tuning import CpuTuning
@@ -151,13 +149,6 @@ def test_overlapping_times_change_nothing_in_the_model() -> None:
     assert whole.default == whole.tuned
 
 
-def test_only_the_candidates_asked_for_are_tried_beside_the_direct_one() -> None:
-    found = tune(network(), BATCH, bench=Scripted(even), candidates=["im2col"], threads=(1,))
-    assert [{"direct", "im2col"}, {"direct", "im2col"}, {"direct"}, {"direct"}] == [
-        {t.formulation for t in y.trials} for y in found.layers
-    ]
-
-
 def test_the_hopeless_are_not_timed_further() -> None:
     """Nine times the fastest in three runs; the direct one is timed whatever it takes."""
     bench = Scripted(lambda name, threads: {"Winograd 2×2": 1.0, "direct": 9.0}.get(name, 9.0))
@@ -206,27 +197,6 @@ def test_a_formulation_that_does_not_open_is_shown_with_its_reason() -> None:
     assert "Winograd 2×2" == found.winner.formulation
 
 
-def test_a_layer_that_shares_times_is_checked_with_its_own_weights() -> None:
-    """Where they make a formulation wrong, it does not win there."""
-
-    class Wrong(Scripted):
-        opened = 0
-
-        def open(self, model: bytes, batch, threads: int) -> Timed:
-            made = super().open(model, batch, threads)
-            self.opened += made.names == ["Winograd 2×2"] and "x" not in batch
-            if self.opened == 1 and made.names == ["Winograd 2×2"]:
-                right = made.outputs()
-                made.outputs = lambda: {k: v * 1.1 for k, v in right.items()}
-            return made
-
-    one, two, *_ = tune(network(), BATCH, bench=Wrong(even), threads=(1,), candidates=["Winograd 2×2"]).layers
-    assert ["Winograd 2×2", "direct"] == [one.winner.formulation, two.winner.formulation]
-    refused = next(t for t in two.trials if t.formulation == "Winograd 2×2")
-    assert not refused.ok
-    assert refused.note.startswith("refused: it differs by 1.0e-01")
-
-
 class Stopping(Silent):
     """Asks to stop after so many steps."""
 
@@ -266,22 +236,6 @@ def test_no_further_layer_is_tuned_once_the_builds_are_used_up() -> None:
     assert rig.runs >= 2 * LEAST
 
 
-def test_a_stop_between_layers_of_one_shape_keeps_and_counts_the_one_that_was_tuned() -> None:
-    """Of "one" and "two", alike but for their weights, the first is timed; the second was still to be checked."""
-    progress = Silent()
-
-    class Stopped(Scripted):
-        def open(self, model: bytes, batch, threads: int) -> Timed:
-            if "x" not in batch:
-                progress.cancel()
-                raise Cancelled("Stopped tuning.")
-            return super().open(model, batch, threads)
-
-    found = tune(network(), BATCH, bench=Stopped(even), threads=(1,), progress=progress)
-    assert ["one"] == [y.node for y in found.layers]
-    assert "1 of 3 distinct layers, the costliest, were tuned before it was stopped" in found.notes
-
-
 def test_the_budget_ends_the_tuning_after_at_least_one_layer() -> None:
     """Of it the direct form is timed with all threads, and the whole model with as many as are usual."""
     found = tune(network(), BATCH, bench=Scripted(even), budget_s=1e-6)
@@ -296,100 +250,6 @@ def test_the_budget_ends_the_tuning_after_at_least_one_layer() -> None:
     other = [t for t in found.layers[0].trials if t.formulation != "direct"]
     assert [(1, LEAST), (2, LEAST)] == [(t.threads, t.runs) for t in direct]
     assert {(False, "not tried: the time was over")} == {(t.ok, t.note) for t in other}
-
-
-def test_a_layer_that_would_not_fit_is_not_begun(monkeypatch) -> None:
-    """What the one before took tells; one of a hundredth of the operations fits where a like one does not."""
-    clock = [0.0]
-    still = types.SimpleNamespace(monotonic=lambda: clock[0])
-    monkeypatch.setattr("rtlab.experiments.tuning.time", still)
-    monkeypatch.setattr("rtlab.experiments.race.time", still)
-
-    class Slow(Scripted):
-        def open(self, model: bytes, batch, threads: int) -> Timed:
-            clock[0] += 1.0
-            return super().open(model, batch, threads)
-
-    def tuned(budget: float) -> int:
-        clock[0] = time.monotonic()
-        found = tune(network(), BATCH, bench=Slow(even), threads=(1,), candidates=[], budget_s=budget)
-        return len({y.key for y in found.layers})
-
-    # Each distinct layer opens one session of a second; three quarters of the time are for layers.
-    flops = sorted({y.flops for y in tune(network(), BATCH, bench=Scripted(even), threads=(1,)).layers})
-    assert flops[-2] < flops[-1] / 2
-    assert [1, 1, 2] == [tuned(b) for b in (0.1, 4 / 3, (1 + 1.01 * flops[-2] / flops[-1]) * 4 / 3)]
-
-
-class Clocked(Scripted):
-    """Opening takes as many seconds of a clock of its own as is told by formulation, and reading ``first``."""
-
-    def __init__(self, monkeypatch, seconds: dict[str, float], first: float = 0.0) -> None:
-        super().__init__(even)
-        self.clock, self.seconds, self.first = time.monotonic(), seconds, first
-        still = types.SimpleNamespace(monotonic=lambda: self.clock)
-        for module in ("tuning", "race"):
-            monkeypatch.setattr(f"rtlab.experiments.{module}.time", still)
-
-    def values(self, model, names, batch):
-        self.clock += self.first
-        return super().values(model, names, batch)
-
-    def open(self, model: bytes, batch, threads: int) -> Timed:
-        made = super().open(model, batch, threads)
-        self.clock += self.seconds.get(made.names[0], 0.0)
-        return made
-
-
-@pytest.mark.parametrize(
-    ("latest", "wanted"),
-    [(4.9, {"direct", "Winograd 2×2"}), (5.1, {"direct", "Winograd 2×2", "Winograd 4×4"})],
-)
-def test_what_may_take_longer_to_make_ready_than_there_is_time_is_not_tried(
-    monkeypatch, latest, wanted
-) -> None:
-    """The weights of a transform of larger tiles are up to four times as many, and nothing ends their making."""
-    bench = Clocked(monkeypatch, {"Winograd 2×2": 1.0, "Winograd 4×4": 4.0})
-    first = layer(network(), tunable(network())[0], (1, 4, 8, 8))
-    tiles = [f for f in offered(first) if f.name in {"direct", "Winograd 2×2", "Winograd 4×4"}]
-    trials = Race(Rig(bench), (1, 2)).layer(first, BATCH["x"], tiles, 1.0, bench.clock + 2 * latest)
-    assert wanted == {t.formulation for t in trials if not t.note.startswith("not tried: the time was over")}
-    assert 2 * len(tiles) == len(trials)
-
-
-def test_layers_that_there_is_no_time_to_check_stay_as_they_are(monkeypatch) -> None:
-    """Other weights may make another formulation wrong, so its times alone are not enough."""
-    bench, rounds = Clocked(monkeypatch, {}), Race._rounds
-
-    def slow(*given) -> None:
-        rounds(*given)
-        bench.clock += 5.0
-
-    monkeypatch.setattr(Race, "_rounds", slow)
-
-    found = tune(network(), BATCH, bench=bench, threads=(1,), candidates=["Winograd 2×2"], budget_s=6.0)
-    assert ["one"] == [y.node for y in found.layers]
-    assert not found.complete
-    assert any(n.startswith("layers of the same shapes as a tuned one: 1 ") for n in found.notes)
-
-
-@pytest.mark.parametrize(("first", "each", "tuned"), [(1.0, 2.0, 3), (3.5, 2.0, 1), (4.0, 0.4, 2)])
-def test_a_model_that_takes_long_to_load_is_left_more_of_the_time(monkeypatch, first, each, tuned) -> None:
-    """Of ten seconds a quarter is for the whole model, or twice what loading it took, but never over a half."""
-    bench = Clocked(monkeypatch, {"direct": each}, first)
-    found = tune(network(), BATCH, bench=bench, threads=(1,), candidates=[], budget_s=10.0)
-    assert tuned == len({y.key for y in found.layers})
-
-
-def test_candidates_that_do_not_fit_are_dropped_the_slowest_first() -> None:
-    """The direct form is kept whatever it takes, and so is the fastest."""
-    first = layer(network(), tunable(network())[0], (1, 4, 8, 8))
-    seconds = {"direct": 300.0, "im2col": 200.0, "Winograd 2×2": 100.0}
-    race = Race(Rig(Scripted(lambda name, threads: seconds.get(name, 250.0))), (1,))
-    trials = race.layer(first, BATCH["x"], offered(first), 1.0, time.monotonic() + 5.0)
-    kept = {t.formulation for t in trials if not t.note}
-    assert {"direct", "Winograd 2×2"} == kept
-    assert {"not timed further: the time was over"} == {t.note for t in trials if t.ok} - {""}
 
 
 def test_a_timing_cache_saves_the_timing_and_not_the_check(tmp_path: Path) -> None:
@@ -421,28 +281,6 @@ def test_a_busy_machine_is_told() -> None:
     busy = tune(network(), BATCH, bench=Scripted(lambda n, t: even(n, t) * rng.choice([1, 5])), threads=(1,))
     assert 4 == busy.disturbed
     assert 0 == tune(network(), BATCH, bench=Scripted(even), threads=(1,)).disturbed
-
-
-def test_layers_of_another_form_are_counted() -> None:
-    graph = helper.make_graph(
-        [
-            helper.make_node("Conv", ["x", "a"], ["1"], name="one"),
-            helper.make_node("Squeeze", ["1", "axes"], ["2"]),
-            helper.make_node("Conv", ["2", "b"], ["y"]),
-        ],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 3, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, 4])],
-        [
-            numpy_helper.from_array(normal(0, 4, 2, 3, 3), "a"),
-            numpy_helper.from_array(normal(0, 4, 4, 3), "b"),
-            numpy_helper.from_array(np.array([2]), "axes"),
-        ],
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    found = tune(rtlab.load(proto), {"x": normal(1, 1, 2, 3, 8)}, bench=Scripted(even))
-    assert ["one"] == [y.node for y in found.layers]
-    assert ("1 layers have a form that is not tuned, such as 1-D or 3-D",) == found.notes
 
 
 @pytest.mark.parametrize(
@@ -487,49 +325,10 @@ def test_what_cannot_be_is_refused(asked: dict, message: str) -> None:
     assert message == str(raised.value)
 
 
-def test_an_unknown_candidate_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(
-        VariantError, match=r'formulation "winograd": there is none of this name\. Choose of "direct"'
-    ):
-        tune(network(), BATCH, bench=Scripted(even), candidates=["winograd"])
-    for wrong in (["winograd", []], "winograd", 3, [None]):
-        with pytest.raises(VariantError, match='"direct", '):
-            tune(network(), BATCH, candidates=wrong, bench=Scripted(even))
-
-
 def test_one_candidate_needs_no_list() -> None:
     """A word is not its letters."""
     found = tune(network(), BATCH, bench=Scripted(even), candidates="im2col", threads=(1,))
     assert {"direct", "im2col"} == {t.formulation for y in found.layers for t in y.trials}
-
-
-def test_weights_that_are_gone_are_told_in_words(tmp_path) -> None:
-    """Large models keep theirs in a file of their own, which may be moved while the model is open."""
-    path = tmp_path / "model.onnx"
-    proto = onnx.load_from_string(network().bytes())
-    onnx.save(proto, path, save_as_external_data=True, location="weights", size_threshold=0)
-    opened = rtlab.load(path)
-    (tmp_path / "weights").unlink()
-    with pytest.raises(
-        ModelError, match=r"the file that holds them, is missing, or is not as it was .*Put it back"
-    ):
-        tune(opened, BATCH, bench=Scripted(even))
-    with pytest.raises(ModelError, match="is not as it was"):
-        rtlab.Study(opened).weights(opened.top[0].id)
-
-
-def test_a_model_without_such_layers_says_so() -> None:
-    graph = helper.make_graph(
-        [helper.make_node("Relu", ["x"], ["y"])],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])],
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    with pytest.raises(
-        ModelError, match=r"no convolution or product .* Choose the model before quantization"
-    ):
-        tune(rtlab.load(proto), {"x": np.zeros(1, np.float32)}, bench=Scripted(even))
 
 
 def test_differences_are_relative_to_the_greatest_value() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +12,13 @@ from onnx import helper, numpy_helper
 
 import rtlab
 from rtlab.core.engine import Engine
-from rtlab.core.model import Model, wrap
+from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
-from rtlab.core.variant import Rewrite, Variant
+from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, ModelError
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
-from rtlab.experiments.why import WhyApart, WhyTogether, neighbours, oracle
+from rtlab.experiments.why import WhyApart, WhyTogether, neighbours
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.joined import Joined
 from rtlab.questions.why.missed import together
@@ -131,33 +130,6 @@ def test_a_rival_is_replaced_and_not_deleted_and_another_form_is_the_remedy() ->
     assert 'fold "bn_n" into the weights of "conv_c"' == verdict.edit
 
 
-class Taking(Ruled):
-    """A convolution takes the ReLU behind it, whoever reads that; a sum joins a ReLU that none has taken."""
-
-    def _makers(self, model, node):
-        found = model.by_id[node]
-        if found.op == "Relu":
-            return [m.id for v in found.inputs if (m := model.producers.get(v)) and m.op == "Conv"]
-        return [m for m in super()._makers(model, node) if not self._makers(model, m)]
-
-
-def test_a_reader_and_a_rival_hold_together_though_both_readers_behind_cannot_go() -> None:
-    """Neither alone does; with all that reads the sum detached there would be no sum any more."""
-    found = model(
-        conv("x", "c"),
-        node("Relu", "c", "r"),
-        conv("r", "k"),
-        node("Add", ["r", "x"], "s"),
-        conv("s", "d"),
-        conv("s", "e"),
-        outputs=("k", "d", "e"),
-    )
-    engine = Taking().build(BuildRequest(found, Variant()), Silent())
-    verdict = carry_out(WhyApart(found, engine, Variant(), "Relu_r", "Add_s"), Rig(Taking(), None))
-    assert ("blocked", ("reader", "competitor")) == (verdict.verdict, verdict.causes)
-    assert ("conv_k", "conv_c") == verdict.nodes
-
-
 def test_what_no_change_joins_is_never_joined() -> None:
     verdict, _ = asked(
         model(conv("x", "c"), node("MaxPool", "c", "y", kernel_shape=[1, 1])), "conv_c", "MaxPool_y"
@@ -232,12 +204,6 @@ def test_nodes_that_are_no_neighbours_get_the_way_between_them() -> None:
         neighbours(found, "conv_c", "conv_c")
 
 
-def test_nodes_without_a_way_between_them_are_refused_in_words() -> None:
-    found = model(conv("x", "c"), conv("x", "d"), outputs=("c", "d"))
-    with pytest.raises(ModelError, match="no way leads from one to the other"):
-        neighbours(found, "conv_c", "conv_d")
-
-
 def test_a_cast_there_and_back_is_one_obstacle_and_a_pair_of_neighbours() -> None:
     found = model(
         conv("x", "c"),
@@ -246,27 +212,6 @@ def test_a_cast_there_and_back_is_one_obstacle_and_a_pair_of_neighbours() -> Non
         node("Relu", "f", "y"),
     )
     assert ("conv_c", "Relu_y") == neighbours(found, "conv_c", "Relu_y")
-
-
-@pytest.mark.parametrize("written", ["fold", "turn /a", "", " bn"])
-def test_a_form_that_there_is_not_is_refused_in_words(written) -> None:
-    with pytest.raises(rtlab.errors.VariantError, match="a form is one of fold, pool, drop, merge"):
-        Rewrite.of(written)
-
-
-def test_what_is_not_needed_is_not_named_with_what_is() -> None:
-    """The casts are absorbed: delta debugging leaves them out, and the reader and the output in."""
-    found = model(
-        conv("x", "c"),
-        node("Cast", "c", "h", to=10),
-        node("Cast", "h", "f", to=1),
-        node("Relu", "f", "y"),
-        node("Sigmoid", "c", "z"),
-        outputs=("y", "z", "c"),
-    )
-    verdict, _ = asked(found, "conv_c", "Relu_y")
-    assert {"output", "reader"} == {*verdict.causes}
-    assert {"conv_c", "Sigmoid_z"} == {*verdict.nodes}
 
 
 def test_a_shared_label_is_no_fusion() -> None:
@@ -425,105 +370,12 @@ def test_a_step_that_was_asked_about_is_told_at_once_with_its_date_and_asked_aga
     assert not asked_step(compiler).why("stem/Relu", variant="fp32", again=True).recalled
 
 
-def test_a_step_of_another_release_is_another_question_and_what_is_not_finished_is_not_kept() -> None:
-    class Next(Ruled):
-        def build(self, request, progress):
-            return dataclasses.replace(super().build(request, progress), version="2.0")
-
-    study = asked_step(Ruled())
-    begun = study.why("stem/Relu", variant="fp32", builds=3)
-    assert (False, 3, True) == (begun.whole, begun.builds, 0 < len(begun.experiments) < 4)
-    assert not study.why("stem/Relu", variant="fp32").recalled
-    assert study.why("stem/Relu", variant="fp32").recalled
-    assert not asked_step(Next()).why("stem/Relu", variant="fp32").recalled
-
-
-def test_a_step_is_known_by_its_nodes_though_a_build_numbers_layers_anew() -> None:
-    class Numbered(Ruled):
-        """Each build gives its layers other names."""
-
-        def _layer(self, model, index, group):
-            made = super()._layer(model, index, group)
-            return dataclasses.replace(made, id=f"{len(self.built)}-{made.id}")
-
-    compiler = Numbered()
-    first = asked_step(compiler).why("stem/Relu", variant="fp32")
-    other = asked_step(compiler)
-    second = other.why("stem/Relu", variant="fp32")
-    assert second.recalled
-    assert first.layer != second.layer
-    assert second.layer in {layer.id for layer in other["fp32"].engine.layers}
-
-
-def test_a_record_of_a_step_is_replayed_and_says_what_is_not_the_same(tmp_path) -> None:
-    study = asked_step(Ruled())
-    found = study.why("stem/Relu", variant="fp32")
-    path = study.record(found, tmp_path / "step.json", variant="fp32")
-    same = study.replay(path, variant="fp32")
-    assert same.same
-    assert (found.nodes, found.nodes) == (same.nodes, same.nodes_now)
-    assert len(found.experiments) == len(same.experiments) > 0
-    assert all(e.reached for e in same.experiments)
-
-    class Loose(Ruled):
-        """Joins nothing."""
-
-        def _makers(self, model, node):
-            return []
-
-    other = asked_step(Loose()).replay(path, variant="fp32")
-    assert not other.same
-    assert ((), [False] * len(found.experiments)) == (other.nodes_now, [e.reached for e in other.experiments])
-    made = rtlab.Study(model(conv("x", "c"), node("Relu", "c", "y")))
-    made.add("fp32", backend=Ruled())
-    made.run(compare=False)
-    with pytest.raises(rtlab.errors.VariantError, match="was built from another graph"):
-        made.replay(path, variant="fp32")
-
-
-def test_what_holds_together_whatever_is_tried_is_told() -> None:
-    """A compiler that joins in spite of outputs: only the other reader parts the two."""
-
-    class Stubborn(Ruled):
-        def build(self, request, progress):
-            request.model.ir.graph.outputs[:] = [v for v in request.model.ir.graph.outputs if v.name != "c"]
-            return super().build(
-                dataclasses.replace(request, model=wrap(request.model.proto(), name="less")), progress
-            )
-
-    told = joined(model(conv("x", "c"), node("Relu", "c", "y")), 0, Stubborn())
-    assert [True, False] == [p.fused for p in told.experiments]
-    assert 'Conv and Relu are apart once you let another node read "c".' in told.text
-
-
-def test_a_part_in_which_the_step_is_another_one_is_not_asked() -> None:
-    """A compiler that joins nothing in a small graph: only the whole model shows the step, with its sixteen nodes."""
-
-    class Shy(Ruled):
-        def _makers(self, model, node):
-            return super()._makers(model, node) if len(model.top) >= 16 else []
-
-    values = ["x", *(f"{k}{i}" for i in range(8) for k in "cr")]
-    nodes = [conv(a, b) if b.startswith("c") else node("Relu", a, b) for a, b in itertools.pairwise(values)]
-    told = joined(model(*nodes, outputs=("r7",)), 4, Shy())
-    assert ("conv_c4", "Relu_r4") == told.nodes
-    # Eight steps and the one that is parted; eight, that one, and the pooling that reads beside.
-    assert [(9, False), (10, False)] == [(p.layers, p.fused) for p in told.experiments]
-    assert 4 == told.builds, "two parts that do not show it, and two changes of the whole"
-
-
 def test_a_step_of_one_node_and_a_budget_of_one_build() -> None:
     found = model(conv("x", "c"), node("Relu", "c", "y"), node("Sigmoid", "y", "z"), outputs=("z",))
     with pytest.raises(rtlab.errors.VariantError, match="does the work of no two neighbours"):
         joined(found, 1)
     told = joined(found, 0, builds=1)
     assert 1 == told.builds == len(told.experiments)
-
-
-def test_a_refusal_is_an_answer_of_its_own() -> None:
-    told = joined(model(conv("x", "c"), node("Relu", "c", "y")), 0, Ruled(refused={"MaxPool"}))
-    assert [(False, 2), (None, None)] == [(p.fused, p.layers) for p in told.experiments]
-    assert "it refuses MaxPool" in told.experiments[1].refused
 
 
 def test_a_step_is_asked_about_by_a_node_or_by_its_layer() -> None:
@@ -564,28 +416,6 @@ def test_of_an_engine_from_files_the_verdict_is_what_they_report() -> None:
         study.why("/stem/conv/Conv", variant="there")
     with pytest.raises(rtlab.errors.VariantError, match="no layer of"):
         study.why("/flatten/Flatten", variant="there")
-
-
-def test_a_graph_is_built_once_for_each_target() -> None:
-    """Whoever asks twice, or about the pair beside, waits for no build a second time."""
-    asked = []
-
-    class Counted(Ruled):
-        def build(self, request, progress):
-            asked.append((request.model.digest, request.variant))
-            return super().build(request, progress)
-
-    builder, found = Counted(), model(conv("x", "c"), node("Relu", "c", "y"))
-    first, again = joined(found, 0, builder), joined(found, 0, builder)
-    assert [(p.change, p.layers, p.fused) for p in first.experiments] == [
-        (p.change, p.layers, p.fused) for p in again.experiments
-    ]
-    assert len(first.experiments) == len(asked) == len({*asked}) > 0
-    joined(found, 0, Counted())
-    assert 2 * len({*asked}) == len(asked)
-    oracle.forget(builder)
-    joined(found, 0, builder)
-    assert 3 * len({*asked}) == len(asked)
 
 
 def test_advice_asks_about_one_of_each_that_stand_alike() -> None:

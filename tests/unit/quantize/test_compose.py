@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import concurrent.futures
-import dataclasses
 import pickle
 
 import ml_dtypes
@@ -10,16 +8,13 @@ import onnx
 import pytest
 from onnx import helper
 
-from rtlab import Study, samples
-from rtlab.core.model import Model, load
-from rtlab.core.prepared import Emulation, Prepared
-from rtlab.core.progress import Silent
+from rtlab import Study
+from rtlab.core.model import Model
+from rtlab.core.prepared import Prepared
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
-from rtlab.errors import CalibrationError, Cancelled, ModelError, VariantError
-from rtlab.quantize import half as half_module
+from rtlab.errors import CalibrationError, ModelError
 from rtlab.quantize import prepare, quantizable
-from rtlab.quantize import tf32 as tf32_module
 from rtlab.quantize.tf32 import tf32
 from rtlab.quantize.weights import ScaleLayout, store
 
@@ -98,17 +93,6 @@ def test_bf16_raises_the_opset_where_onnx_has_it_later(tiny_model: Model):
     assert ["bf16", "bf16"] == types(done.model, "stem pooled")
     assert 17 == ready(tiny_model, {"op:Gemm": "bf16"}).model.opset
     assert () == done.notes
-
-
-def test_bf16_without_a_form_in_any_opset_is_noted(make):
-    """The node stays FP32 between BF16 neighbours."""
-    net = make(
-        [node("Exp", ["x"], ["e"], name="exp"), node("Shrink", ["e"], ["s"], name="odd"),
-         node("Exp", ["s"], ["y"], name="last")], {}, {"x": [4]}, {"y": [4]},
-    )  # fmt: skip
-    done = ready(net, "bf16")
-    assert ("1 node stays fp32: no BF16 form in ONNX opset 17 (odd)",) == done.notes
-    assert {"exp": "bf16", "last": "bf16"} == done.precisions
 
 
 def test_bf16_keeps_the_range_of_fp32(make, run):
@@ -233,16 +217,6 @@ def test_what_has_no_form_falls_back_to_the_precision_of_the_rest(make):
     assert ("1 node stays fp32: its weight is no constant (qk)",) == done.notes
 
 
-def test_a_pinned_node_without_a_form_is_noted(tiny_model: Model):
-    """Who pins a node by hand wants to know that nothing came of it."""
-    done = ready(tiny_model, {"stem/Relu": "int8"})
-    assert (
-        "no node has an INT8 form here: the model is unchanged",
-        "1 node stays fp32: no INT8 form (stem/Relu)",
-    ) == done.notes
-    assert done.model is tiny_model
-
-
 def test_values_without_a_given_scale_are_counted_and_their_readers_stay(tiny_model: Model):
     """A calibration cache of another export lacks some tensors."""
     scales = {v: s for v, s in given(tiny_model).items() if v != "act"}
@@ -254,13 +228,6 @@ def test_values_without_a_given_scale_are_counted_and_their_readers_stay(tiny_mo
         prepare(tiny_model, Variant.of("int8", scales="c"), scales={**scales, "x": Scale(float("nan"))})
 
 
-def test_no_scale_at_all_leaves_the_model(tiny_model: Model):
-    """A cache of another model fits nothing; the note is the only trace."""
-    done = prepare(tiny_model, Variant.of("int8", scales="other.cache"), scales={"elsewhere": Scale(1.0)})
-    assert done.model is tiny_model
-    assert any("4 values have no scale in other.cache" in n for n in done.notes)
-
-
 def test_fp8_scales_stand_for_448(tiny_model: Model):
     """The same threshold is another scale in another type."""
     done = ready(tiny_model, "fp8")
@@ -269,15 +236,6 @@ def test_fp8_scales_stand_for_448(tiny_model: Model):
     scale = next(t for t in proto.graph.initializer if t.name == "stem/Conv/input/scale")
     assert np.float32(4.0) / np.float32(448) == onnx.numpy_helper.to_array(scale)
     assert 19 == done.model.opset
-
-
-def test_a_transposed_convolution_has_no_fp8_kernel(make):
-    """TensorRT-RTX compiles it to an FP32 kernel behind a dequantization, slower than before."""
-    net = make([node("ConvTranspose", ["x", "w"], ["y"], name="up")], {"w": weight(4, 4, 2, 2)},
-               {"x": [1, 4, 4, 4]}, {"y": [1, 4, 5, 5]})  # fmt: skip
-    done = ready(net, "fp8")
-    assert done.model is net
-    assert "1 node stays fp32: TensorRT-RTX has no FP8 kernel for ConvTranspose (up)" in done.notes
 
 
 def test_a_source_that_is_quantized_says_so(make):
@@ -324,28 +282,6 @@ def test_an_old_opset_is_raised_and_values_keep_their_names(make, run):
     np.testing.assert_array_equal(x.repeat(2, axis=3), run(done.emulation, {"x": x}, ["u"])["u"])
 
 
-def test_an_opset_that_cannot_be_raised_says_which_is_needed(make):
-    """The converter loses the value between two operators that it replaces; exporting again is the way out."""
-    net = make(
-        [
-            node("Upsample", ["x", "sizes"], ["u"], name="up", mode="nearest"),
-            node("Upsample", ["u", "sizes"], ["v"], name="more", mode="nearest"),
-            node("MatMul", ["v", "w"], ["y"], name="n"),
-        ],
-        {"sizes": np.float32([1, 1, 1, 2]), "w": weight(32, 4)}, {"x": [1, 1, 3, 8]}, {"y": [1, 1, 3, 4]}, opset=9,
-    )  # fmt: skip
-    with pytest.raises(
-        VariantError, match=r'in "fp8": it uses opset 9, .* loses node "up"\. Export .* opset 19'
-    ):
-        ready(net, "fp8")
-
-
-def test_a_model_left_alone_for_want_of_scales_is_not_said_to_have_no_form(tiny_model: Model):
-    """The nodes could be quantized; it is the cache that is of another model."""
-    done = prepare(tiny_model, Variant.of("int8", scales="other.cache"), scales={"elsewhere": Scale(1.0)})
-    assert "no node is quantized, for want of scales: the model is unchanged" == done.notes[0]
-
-
 @pytest.mark.parametrize("amax", [0.0, -1.0, 1e39, float("inf"), float("nan")])
 def test_a_scale_that_float32_cannot_hold_is_refused(tiny_model: Model, amax: float):
     """Infinity as a scale makes NaN of zero."""
@@ -354,54 +290,6 @@ def test_a_scale_that_float32_cannot_hold_is_refused(tiny_model: Model, amax: fl
         CalibrationError, match=r'Cannot quantize value "x": its threshold is .* a positive float32'
     ):
         prepare(tiny_model, Variant.of("int8", scales="c"), scales=scales)
-
-
-@pytest.mark.parametrize("precision", ["int8", "fp8", "int4"])
-def test_a_weight_that_the_graph_computes_is_told_with_the_way_to_fold_it(make, precision: str):
-    """Exports of linear layers transpose their weight in the graph, which only the note tells from an activation."""
-    nodes = [node("Transpose", ["w"], ["t"], name="turn"), node("MatMul", ["x", "t"], ["y"], name="product")]
-    net = make(nodes, {"w": weight(8, 16)}, {"x": [4, 16]}, {"y": [4, 8]})
-    told = (
-        "its weight is computed from constants; fold them with polygraphy surgeon sanitize --fold-constants"
-    )
-    assert f"1 node stays fp32: {told} (product)" in ready(net, precision).notes
-
-
-@pytest.mark.parametrize("precision", ["int8", "fp8", "int4"])
-def test_products_inside_a_body_are_noted(precision: str):
-    """Half of a network may stand in the branches of an If, and none of it becomes narrower."""
-    model = samples.load("control_flow").model
-    told = "2 nodes stay as exported: it stands in a body or a function (/dark_body/Conv, /bright_body/Conv)"
-    assert told in ready(model, precision).notes
-
-
-def test_a_convolution_on_a_quantized_input_keeps_its_weight(make):
-    """TensorRT-RTX 1.7 refuses the whole network for one INT4 convolution behind a DequantizeLinear."""
-    zero = np.array(0, np.int8)
-    nodes = [
-        node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),
-        node("DequantizeLinear", ["q", "s", "z"], ["d"], name="d"),
-        node("Conv", ["d", "w"], ["y"], name="conv"),
-    ]
-    weights = {"s": np.array(0.1, np.float32), "z": zero, "w": weight(4, 4, 1, 1)}
-    net = make(nodes, weights, {"x": [1, 4, 8, 8]}, {"y": [1, 4, 8, 8]})
-    assert any("compiles no INT4 Conv on a quantized input (conv)" in n for n in ready(net, "int4").notes)
-
-
-@pytest.mark.parametrize("precision", ["int8", "int4"])
-def test_a_product_in_fp16_is_not_said_to_stay_in_fp32(precision: str):
-    """An export in FP16 has no FP32 weight to quantize, and its nodes stay what they are."""
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [node("MatMul", ["x", "w"], ["y"], name="product")],
-        "half",
-        [info("x", onnx.TensorProto.FLOAT16, [4, 8])],
-        [info("y", onnx.TensorProto.FLOAT16, [4, 8])],
-        [onnx.numpy_helper.from_array(weight(8, 8).astype(np.float16), "w")],
-    )
-    net = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
-    notes = ready(net, precision).notes
-    assert any(n.startswith("1 node stays as exported: its weight is no FP32 tensor") for n in notes), notes
 
 
 def test_an_lstm_of_which_only_the_last_state_is_wanted_can_be_mixed(make):
@@ -435,43 +323,6 @@ def test_an_lstm_of_which_only_the_last_state_is_wanted_can_be_mixed(make):
 # --- the emulation, which waits until somebody compares ------------------------------------------------------------
 
 
-PREPARING = [
-    "fp16",
-    "bf16",
-    "tf32",
-    {"*": "int8", "block1/*": "fp16"},
-    {"*": "fp16", "block1/*": "int8"},
-    {"*": "fp16", "block1/*": "int4"},
-]
-
-
-@pytest.mark.parametrize("precision", PREPARING, ids=str)
-def test_preparing_for_a_compiler_makes_no_emulation(chain: Model, monkeypatch, precision):
-    def called(*_: object) -> None:
-        pytest.fail("nobody asked for it")
-
-    monkeypatch.setattr(half_module.Round, "__call__", called)
-    monkeypatch.setattr(tf32_module.Truncate, "__call__", called)
-    found = ready(chain, precision)
-    assert isinstance(found.emulated, Emulation)
-
-
-def test_a_model_that_nothing_changes_is_its_own_emulation_without_being_asked(chain: Model):
-    found = ready(chain, "fp32")
-    assert (chain, chain, chain) == (found.emulated, found.emulation, found.model)
-    quantized = ready(chain, "int8")
-    assert quantized.model is quantized.emulated
-
-
-@pytest.mark.parametrize("precision", PREPARING, ids=str)
-def test_every_copy_has_the_same_emulation_made_once(chain: Model, precision):
-    found = ready(chain, precision)
-    copy = dataclasses.replace(found, notes=("other",))
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        made = [*pool.map(lambda _: copy.emulation, range(8))]
-    assert {id(found.emulation)} == {id(m) for m in made}
-
-
 @pytest.mark.parametrize("asked", [False, True], ids=["before", "after"])
 def test_an_emulation_travels_to_another_process_as_it_is(chain: Model, asked: bool):
     found = ready(chain, {"*": "fp16", "block1/*": "int8"})
@@ -481,37 +332,3 @@ def test_an_emulation_travels_to_another_process_as_it_is(chain: Model, asked: b
     arrived = pickle.loads(pickle.dumps(found))
     assert expected == arrived.emulation.bytes() == found.emulation.bytes()
     assert arrived.emulation is arrived.emulation
-
-
-def test_what_is_pickled_before_carries_the_source_once(chain: Model):
-    """A worker that measures gets model and emulation of hundreds of megabytes otherwise."""
-    found = ready(chain, "fp16")
-    together = len(pickle.dumps((chain, found.emulated)))
-    assert together < len(pickle.dumps(chain)) + len(pickle.dumps(found.emulated)) * 3 / 4
-
-
-def test_what_is_pickled_after_carries_the_emulation_and_not_how_it_was_made(chain: Model):
-    found = ready(chain, "fp16")
-    made = found.emulation
-    assert len(pickle.dumps(found.emulated)) < len(pickle.dumps(made)) + 500
-
-
-def test_an_emulation_that_was_cancelled_is_made_when_it_is_asked_for_again(chain: Model):
-    found, stopped = ready(chain, "fp16"), Silent()
-    stopped.cancel()
-    with pytest.raises(Cancelled, match="Stopped preparing the model"):
-        found.emulate(stopped)
-    assert chain.outputs == found.emulate(Silent()).outputs
-
-
-def test_what_no_pass_changes_is_the_sources_own_and_no_copy(make):
-    """A copy of each weight, at each edit, took longer than to compile."""
-    nodes = [
-        node("MatMul", ["x", "w0"], ["m"], name="first"),
-        node("MatMul", ["m", "w1"], ["y"], name="last"),
-    ]
-    source = make(nodes, {"w0": weight(40, 40), "w1": weight(40, 40)}, {"x": [4, 40]}, {"y": [4, 40]})
-    found = ready(source, {"*": "fp32", "last": "fp16"})
-    for model in (found.model, found.emulation):
-        assert source.known["w0"] is model.known["w0"]
-        assert load(model.bytes()).bytes() == model.bytes()

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from rtlab import CalibrationData, Study
 from rtlab.testing import tiny_model
 
+pytestmark = pytest.mark.slow
 NARROW = {"fp16", "bf16", "int8", "fp8"}
 
 

@@ -21,6 +21,7 @@ from rtlab.core.variant import Precision, Target, Variant
 from rtlab.errors import BuildError, Unavailable, VariantError
 from rtlab.testing import tiny_model
 
+pytestmark = pytest.mark.slow
 #: Milliseconds that no clock gives.
 TIMES = np.array([1.25, 1.5, 1.75])
 
@@ -126,24 +127,6 @@ def test_a_backend_without_a_runner_says_whose_times_stand_in() -> None:
     study.run()
     assert study["theirs"].timing.source.startswith("ONNX Runtime ")
     assert study["theirs"].own_times is None
-
-
-def test_a_role_that_is_claimed_and_not_there_is_told_before_work_begins() -> None:
-    class Boaster(Abacus):
-        name = "boaster"
-
-        def __getattribute__(self, name):
-            if name == "unfused":
-                raise AttributeError(name)
-            return super().__getattribute__(name)
-
-    study = rtlab.Study(tiny_model())
-    with pytest.raises(
-        Unavailable,
-        match=r'"boaster" cannot run: it says that it does and has no "unfused"\. Complete it after '
-        r"rtlab\.core\.protocols, or leave runs=True out of its capabilities\.",
-    ):
-        study.add("theirs", precision="fp32", backend=Boaster())
 
 
 def test_an_engine_under_another_name_is_refused() -> None:
