@@ -235,8 +235,9 @@ class Study(Session[Result]):
     def save_build(self, name: str, path: str | Path) -> Path:
         """Write the build of a variant as one file of JSON, for ``read`` on a machine that has no builder.
 
-        It holds the layers, what else the compiler told, and the structure of the model, so that it opens alone. No
-        weights go along: names, shapes, single numbers, and integers that decide about shapes do.
+        It holds the layers, what else the compiler told, times that were measured of this engine, and the structure of
+        the model, so that it opens alone. No weights go along: names, shapes, single numbers, and integers that decide
+        about shapes do.
 
         Raises:
             VariantError: the variant is not built.
@@ -248,6 +249,8 @@ class Study(Session[Result]):
             words=facts.variant.id,
             source=self.model if self.model.nodes else None,
             graph=facts.prepared.model,
+            # Where the engine cannot run here, the times are another one's.
+            profile=facts.profile if facts.measured is facts.engine else None,
         )
         return write(path, content, what="the build", model=self.model)
 

@@ -148,7 +148,7 @@ class Engine(Noun):
     @property
     def title(self) -> str:
         """Compiler, version, target, and when it was recorded: what every picture of this engine must say."""
-        when = f", recorded {self.date}" if self.recorded else ""
+        when = f", recorded{f' {self.date}' * bool(self.built)}" if self.recorded else ""
         return f"{self.compiler} {self.version or '(version not told)'}{when} · {self.place}"
 
     @property
@@ -160,7 +160,10 @@ class Engine(Noun):
     def provenance(self) -> str:
         """How it was made, and all that ``title`` says: ``compiled: ...``, or ``recorded with ... on ...``."""
         if self.recorded:
-            return f"recorded with {self.compiler} {self.version} on {self.date} · {self.place}"
+            when = f" on {self.date}" if self.built else ""
+            return (
+                f"recorded with {self.compiler} {self.version or '(version not told)'}{when} · {self.place}"
+            )
         return f"{'predicted' if self.maker.predicts else 'compiled'}: {self.title}"
 
     @property

@@ -100,7 +100,7 @@ def list() -> SampleCards:  # noqa: A001 - what one types after "samples."
 
 
 def engines() -> tuple[str, ...]:
-    """What ``engine`` knows: engines that others built on their GPUs; ``sample_models/engines/NOTICE.md`` says whose.
+    """What ``engine`` knows; ``sample_models/engines/NOTICE.md`` says whose figures they are.
 
     Raises:
         ModelError: the files are not installed.
@@ -109,7 +109,7 @@ def engines() -> tuple[str, ...]:
 
 
 def engine(name: str) -> tuple[Path, ...]:
-    """The files of an engine from a real GPU, for ``rtlab.read``: layers, profile and times, or a log.
+    """The files of an engine, for ``rtlab.read``: a saved build with the figures of a real GPU, or a build's log.
 
     >>> import rtlab
     >>> rtlab.read(*engine("resnet18-a100-fp16"))["engine"].timing

@@ -1,7 +1,8 @@
 """A build as one file: what ``rtlab inspect --save`` writes where the compiler is, and anybody reads elsewhere.
 
-It is JSON: all that the compiler told of the engine, and the structure of what was built, without weights. Whoever
-sends such a file gives away names and shapes, and no numbers but single ones and integers that decide about shapes.
+It is JSON: all that the compiler told of the engine, its times where it was measured, and the structure of what was
+built, without weights. Whoever sends such a file gives away names, shapes and times, and no other numbers but single
+ones and integers that decide about shapes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -25,7 +27,7 @@ from rtlab.core.engine import Allocation, Engine, Layer, Tensor
 from rtlab.core.maker import Maker
 from rtlab.core.model import Model, load
 from rtlab.core.options import Shapes
-from rtlab.core.trace import Recording
+from rtlab.core.trace import Processor, Profile, Recording
 from rtlab.core.variant import Target
 from rtlab.errors import ModelError, VariantError
 
@@ -50,18 +52,33 @@ class RecordedGraph(msgspec.Struct, frozen=True):
     onnx: str
 
 
+class SavedTimes(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The times of an engine in milliseconds. Fields are those of ``Profile``; see there."""
+
+    source: str
+    device: str
+    processor: Processor
+    samples: dict[str, tuple[float, ...]]
+    total: tuple[float, ...] = ()
+    warmup: int = 0
+    taken: datetime.datetime | None = None
+    note: str = ""
+    runs: int | None = None
+
+
 class BuildFile(msgspec.Struct, frozen=True, omit_defaults=True):
     """The file. Fields are those of ``Engine``, whose plan does not go along; see there.
 
     ``variant`` is what was built in rtlab's words, ``structure`` that of the model that it was built from,
-    ``source`` that model, ``graph`` what the compiler was given, where it is another one.
+    ``source`` that model, ``graph`` what the compiler was given, where it is another one, ``times`` what a runner
+    measured of the engine.
     """
 
     rtlab_build: int
     backend: str
     version: str
     target: str
-    built: datetime.datetime
+    built: datetime.datetime | None
     seconds: float
     maker: Maker
     layers: tuple[Layer, ...]
@@ -79,9 +96,17 @@ class BuildFile(msgspec.Struct, frozen=True, omit_defaults=True):
     structure: str = ""
     source: RecordedGraph | None = None
     graph: RecordedGraph | None = None
+    times: SavedTimes | None = None
 
 
-def of(engine: Engine, *, words: str = "", source: Model | None = None, graph: Model | None = None) -> bytes:
+def of(
+    engine: Engine,
+    *,
+    words: str = "",
+    source: Model | None = None,
+    graph: Model | None = None,
+    profile: Profile | None = None,
+) -> bytes:
     """A build as the content of a file.
 
     Args:
@@ -89,6 +114,7 @@ def of(engine: Engine, *, words: str = "", source: Model | None = None, graph: M
         words: The variant in rtlab's own, ``Variant.id``.
         source: The model that was built, whose structure goes along.
         graph: What the compiler was given in its place, such as with pairs around its convolutions.
+        profile: The times of this engine.
     """
     other = graph if graph is not None and (source is None or graph.structure != source.structure) else None
     told = BuildFile(
@@ -96,7 +122,7 @@ def of(engine: Engine, *, words: str = "", source: Model | None = None, graph: M
         backend=engine.backend,
         version=engine.version,
         target=str(engine.target),
-        built=(engine.built or datetime.datetime.now(datetime.timezone.utc)).replace(microsecond=0),
+        built=engine.built and engine.built.replace(microsecond=0),
         seconds=round(engine.seconds, 3),
         maker=engine.maker,
         layers=engine.layers,
@@ -114,6 +140,7 @@ def of(engine: Engine, *, words: str = "", source: Model | None = None, graph: M
         structure="" if source is None else source.structure,
         source=None if source is None else _packed(source),
         graph=None if other is None else _packed(other),
+        times=None if profile is None else _pack_times(profile),
     )
     return msgspec.json.encode(told, order="deterministic")
 
@@ -191,7 +218,47 @@ def read(path: Path) -> Recording:
     graph = None if told.graph is None else _unpacked(told.graph, path.name)
     words = (f"built as {told.variant}",) if told.variant else ()
     found_engine = dataclasses.replace(found_engine, notes=(*words, *found_engine.notes))
-    return Recording(found_engine, source=source, graph=graph, structure=told.structure)
+    profile = None if told.times is None else _unpack_times(told.times, found_engine, path.name)
+    return Recording(found_engine, profile, source=source, graph=graph, structure=told.structure)
+
+
+def _pack_times(profile: Profile) -> SavedTimes:
+    """The times of an engine as a file has them."""
+    return SavedTimes(
+        source=profile.source,
+        device=profile.device,
+        processor=profile.processor,
+        samples={layer: tuple(times.tolist()) for layer, times in profile.samples.items()},
+        total=tuple(profile.total.tolist()),
+        warmup=profile.warmup,
+        taken=profile.taken,
+        note=profile.note,
+        runs=profile.runs,
+    )
+
+
+def _unpack_times(told: SavedTimes, engine: Engine, name: str) -> Profile:
+    """The times in a file.
+
+    Raises:
+        ReadError: they are no times, or those of another engine's layers.
+    """
+    if strange := told.samples.keys() - {layer.id for layer in engine.layers}:
+        found = f'it times layer "{min(strange)}", which the engine lacks'
+        raise contents.fault("build", name, found, "the times of its own layers")
+    if any(not 0 <= time < math.inf for times in (told.total, *told.samples.values()) for time in times):
+        raise contents.fault("build", name, "a time of it is negative", "milliseconds")
+    return Profile(
+        source=told.source,
+        device=told.device,
+        samples={layer: np.array(times, np.float64) for layer, times in told.samples.items()},
+        total=np.array(told.total, np.float64),
+        warmup=told.warmup,
+        taken=told.taken,
+        note=told.note,
+        processor=told.processor,
+        runs=told.runs,
+    )
 
 
 def _packed(model: Model) -> RecordedGraph:
@@ -203,11 +270,12 @@ def _packed(model: Model) -> RecordedGraph:
 
 def _without_weights(model: Model) -> onnx.ModelProto:
     """A proto whose weights lie in a file that nobody has, and without what a tool wrote down about its own files."""
-    proto, _ = model.outline()
+    # Weights that are not here have types and shapes all the same.
+    proto = ir.to_proto(model.ir) if model.weightless else model.outline()[0]
     proto.ClearField("metadata_props")
     proto.ClearField("doc_string")
     for tensor in proto.graph.initializer:
-        if _is_weight(tensor):
+        if _is_weight(tensor) or tensor.data_location == onnx.TensorProto.EXTERNAL:
             stub = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
             stub.data_location = onnx.TensorProto.EXTERNAL
             stub.external_data.add(key="location", value=_NOWHERE)

@@ -17,6 +17,7 @@ from rtlab.backends import makers
 from rtlab.backends.files import build, recognise
 from rtlab.core.engine import Allocation, Engine, Layer, Tensor
 from rtlab.core.model import load
+from rtlab.core.trace import Profile
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import ReadError
 from rtlab.quantize import prepare
@@ -69,6 +70,14 @@ def engine() -> Engine:
     )  # fmt: skip
 
 
+def profile() -> Profile:
+    """Three runs of the layer, and of the whole with less."""
+    return Profile(
+        "trtexec on a card", "a card", {"0:conv+relu": np.array([0.25, 1 / 3, 1e-9])}, np.array([0.2, 0.3, 0.1]),
+        warmup=2, taken=WHEN, note="with locked clocks", processor="GPU", runs=3,
+    )  # fmt: skip
+
+
 def saved(tmp_path, content: bytes | None = None, name: str = "build.json"):
     path = tmp_path / name
     path.write_bytes(build.of(engine(), words="fp32", source=network()) if content is None else content)
@@ -86,6 +95,37 @@ def test_what_is_read_is_what_was_written(tmp_path):
     assert expected == found
     assert "TensorRT-RTX 1.7.1.116, recorded 2026-11-25 · sm86" == found.title
     assert "recorded with TensorRT-RTX 1.7.1.116 on 2026-11-25 · sm86" == found.provenance
+
+
+def test_times_are_read_as_they_were_written(tmp_path):
+    path = saved(tmp_path, build.of(engine(), profile=profile()))
+    recording, expected = build.read(path).profile, profile()
+
+    assert recording is not None
+    for times in ("samples", "total"):
+        np.testing.assert_equal(getattr(recording, times), getattr(expected, times))
+    empty = {"samples": {}, "total": np.zeros(0)}
+    assert repr(dataclasses.replace(expected, **empty)) == repr(dataclasses.replace(recording, **empty))
+    assert (2, WHEN, "with locked clocks", "GPU", 3) == (
+        recording.warmup, recording.taken, recording.note, recording.processor, recording.runs,
+    )  # fmt: skip
+    assert build.read(saved(tmp_path)).profile is None
+
+
+def test_a_study_hands_on_times_device_and_target(tmp_path, monkeypatch):
+    """From the file alone; and only times of this very engine, not those of another one that stood in for it."""
+    there = dataclasses.replace(engine(), device="a card", target=Target("unknown"), built=None)
+    study = rtlab.read(saved(tmp_path, build.of(there, source=network(), profile=profile())))
+    again = rtlab.read(study.save_build("engine", tmp_path / "again.json"))["engine"]
+    facts = study.facts_of("engine")
+
+    assert (0.2, 3) == (again.timing.shown, again.timing.runs)
+    assert ("a card", "unknown", None) == (again.engine.device, str(again.engine.target), again.engine.built)
+    assert "TensorRT-RTX 1.7.1.116, recorded · a card" == again.engine.title
+    assert "recorded with TensorRT-RTX 1.7.1.116 · a card" == again.engine.provenance
+    other = dataclasses.replace(facts, measured=dataclasses.replace(facts.engine))
+    monkeypatch.setattr(rtlab.Study, "facts_of", lambda *_: other)
+    assert build.read(study.save_build("engine", tmp_path / "other.json")).profile is None
 
 
 def test_its_kind_is_told_by_what_is_in_it(tmp_path):
@@ -157,6 +197,10 @@ def changed(**fields) -> bytes:
     return json.dumps({**json.loads(build.of(engine(), source=network())), **fields}).encode()
 
 
+def times(**fields) -> dict:
+    return {"source": "s", "device": "", "processor": "GPU", "samples": {}} | fields
+
+
 @pytest.mark.parametrize(
     ("content", "words"),
     [
@@ -166,12 +210,29 @@ def changed(**fields) -> bytes:
         (changed(layers=json.loads(build.of(engine()))["layers"] * 2), "two of its layers have one id"),
         (changed(maker={"tunes": "never"}), "tunes"),
         (changed(built="yesterday"), "built"),
+        (changed(times=times(samples={"1:relu": [1]})), '"1:relu"'),
+        (changed(times=times(total=[-1])), "negative"),
+        (changed(times=times(processor="TPU")), "processor"),
         (changed(source={"name": "n", "shapes": {}, "onnx": "!"}), "its graph is damaged"),
         (changed(source={"name": "n", "shapes": {}, "onnx": ""}), "its graph is"),
         (b'{"rtlab_build": 1, "layers": ' + b"[" * 100_000, "build file"),
         (b'{"rtlab_build": 1}', "missing required field"),
     ],
-    ids=["schema", "target", "layer", "ids", "maker", "date", "base64", "empty graph", "depth", "no more"],
+    ids=[
+        "schema",
+        "target",
+        "layer",
+        "ids",
+        "maker",
+        "date",
+        "a stranger's time",
+        "sign",
+        "processor",
+        "base64",
+        "empty graph",
+        "depth",
+        "no more",
+    ],
 )
 def test_what_is_damaged_is_refused_in_three_parts(tmp_path, content, words):
     """What was tried, what was found, what to do next."""
