@@ -177,7 +177,9 @@ class _Names:
         """The nodes that a decision concerns; layers that it makes are known from then on."""
         found: dict[str, None] = {}
         for name in decision.names:
-            found.update(dict.fromkeys(self.nodes(name)))
+            # A region's labels are names of nodes, which layers of other nodes may bear.
+            label = decision.rule == "Myelin" and name in self.ids
+            found.update(dict.fromkeys((name,) if label else self.nodes(name)))
         nodes = tuple(found)
         if (decision.result and decision.action in {"fuse", "merge", "eliminate"}) or _renamed(decision):
             self.held[decision.result] = nodes

@@ -1,4 +1,4 @@
-"""Which file is which, by its content: every recorded file, and those that other tools write."""
+"""Which file is which, by its content: every file of the corpus, and those that other tools write."""
 
 from __future__ import annotations
 
@@ -15,36 +15,22 @@ from rtlab.backends.files import recognise
 from rtlab.errors import ReadError
 from rtlab.testing import tiny_model
 
-# Recordings live beside the checkout, not in it.
-RECORDED = Path(__file__).parents[4] / "shared" / "recorded"
 CORPUS = Path(__file__).parents[2] / "corpus"
-ABSENT = pytest.mark.skipif(not RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout")
-#: What the recordings' own README says of their names.
+#: What README.md of the corpus says of its names; all others are logs.
 NAMES = {
     "engine.graph.json": "layers",
-    "profile.json": "ort_profile",
-    "optimized.onnx": "ort_model",
-    "digits_inception-fp16-sm80.log": "layers",
-    "digits_inception-int8-sm89.log": "layers",
-    "digits_vit-fp8-sm120.log": "layers",
-    "resnet18_trt_engine_info.json": "layers",
-    "EngineInspector.log": "layers",
     "engine.profile.json": "profile",
-    "Profiler.log": "profile",
     "engine.timing.json": "times",
-    "engine.metadata.json": "metadata",
-    "engine.build.metadata.json": "metadata",
     "engine.profile.metadata.json": "metadata",
     "model.structure-only.onnx": "model",
-    "cuDLA-yolov5s-qat2ptq.TRT-8600.cache": "cache",
-    "detr-layer-info.json": "layers",
-    "detr-profile.json": "profile",
-    "i3583-inspector-text-trt91.log": "layers",
-    "i3842-profile-table-trt10.log": "profile",
-    "trtexec-profile-table-trt10.16.log": "profile",
+    "profile.json": "ort_profile",
+    "optimized.onnx": "ort_model",
     "profile-table.log": "profile",
-    "inspector-piece.log": "layers",
-}
+    **dict.fromkeys(
+        ("digits_inception-fp16-sm80.log", "digits_inception-int8-sm89.log", "digits_vit-fp8-sm120.log",
+         "inspector-piece.log"), "layers",
+    ),
+}  # fmt: skip
 
 
 def put(folder: Path, content: bytes | str | object, name: str = "file") -> Path:
@@ -55,13 +41,12 @@ def put(folder: Path, content: bytes | str | object, name: str = "file") -> Path
     return path
 
 
-@pytest.mark.parametrize("home", [CORPUS, pytest.param(RECORDED, marks=ABSENT)], ids=["corpus", "recorded"])
-def test_every_recorded_file_is_recognised_under_a_name_that_tells_nothing(home, tmp_path) -> None:
-    """People rename files; the README's table of names is the oracle."""
-    files = [p for p in home.rglob("*") if p.is_file() and p.suffix not in {".md", ".py", ".pyc"}]
-    expected = {p: NAMES.get(p.name, "log") for p in files}
+def test_every_file_of_the_corpus_is_recognised_under_a_name_that_tells_nothing(tmp_path) -> None:
+    """People rename files."""
+    files = [p for p in CORPUS.rglob("*") if p.is_file() and p.suffix not in {".md", ".py", ".pyc"}]
     for number, path in enumerate(files):
         (tmp_path / str(number)).symlink_to(path)
+    expected = {p: NAMES.get(p.name, "log") for p in files}
     assert expected == {p: recognise.kind(tmp_path / str(i)) for i, p in enumerate(files)}
 
 
@@ -126,7 +111,7 @@ def test_a_model_is_recognised_without_reading_its_weights(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "words"),
     [
         (b"", "it is empty"),
         (b"\x1f\x8b\x08", "gzip"),
@@ -135,34 +120,30 @@ def test_a_model_is_recognised_without_reading_its_weights(tmp_path) -> None:
         ("# Notes\n", r"# Notes"),
         ({"other": 1}, "tells no kind"),
         (bytes(range(256)), "tells no kind"),
+        # By its first sixteen bytes.
+        (
+            "Shall I compare thee to a summer's day?",
+            "it begins with b'Shall I compare ', which tells no kind",
+        ),
     ],
 )
-def test_what_is_none_of_them_is_refused_with_what_it_looks_like(tmp_path, content, told) -> None:
-    """And with what rtlab reads."""
+def test_what_is_none_of_them_is_refused_with_what_it_looks_like(tmp_path, content, words) -> None:
     with pytest.raises(ReadError) as refused:
         recognise.kind(put(tmp_path, content, "strange.bin"))
-    assert '"strange.bin"' in str(refused.value)
-    assert told in str(refused.value)
-    assert "byte 0" in str(refused.value)
+    assert all(w in str(refused.value) for w in ('"strange.bin"', words, "byte 0"))
 
 
-def test_folders_pipes_and_missing_files_are_refused(tmp_path) -> None:
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("", "a folder"), ("pipe", "a pipe"), ("none", "No such file"), ("p.zip", "a zip file")],
+)
+def test_folders_pipes_missing_files_and_other_zips_are_refused(tmp_path, name, words) -> None:
     """Reading a pipe would never end."""
     os.mkfifo(tmp_path / "pipe")
-    for path, told in (
-        (tmp_path, "a folder"),
-        (tmp_path / "pipe", "a pipe"),
-        (tmp_path / "none", "No such file"),
-    ):
-        with pytest.raises(ReadError, match=told):
-            recognise.kind(path)
-
-
-def test_a_zip_of_something_else_is_no_archive(tmp_path) -> None:
-    with zipfile.ZipFile(tmp_path / "photos.zip", "w") as archive:
+    with zipfile.ZipFile(tmp_path / "p.zip", "w") as archive:
         archive.writestr("photo.jpg", b"x")
-    with pytest.raises(ReadError, match="a zip file"):
-        recognise.kind(tmp_path / "photos.zip")
+    with pytest.raises(ReadError, match=words):
+        recognise.kind(tmp_path / name)
 
 
 def test_files_are_sorted_by_kind_and_profile_metadata_go_before_build_metadata(tmp_path) -> None:
@@ -180,10 +161,3 @@ def test_two_files_of_one_kind_are_refused_with_both_names(tmp_path) -> None:
     one, two = (put(tmp_path, ["a"], name) for name in ("one.json", "two.json"))
     with pytest.raises(ReadError, match=r'one\.json".*two\.json".*layers='):
         recognise.sort([one, two])
-
-
-def test_what_is_of_no_known_kind_is_quoted_by_its_first_sixteen_bytes(tmp_path) -> None:
-    path = put(tmp_path, "Shall I compare thee to a summer's day?", "sonnet.txt")
-    with pytest.raises(ReadError) as refused:
-        recognise.kind(path)
-    assert "byte 0: it begins with b'Shall I compare ', which tells no kind; " in str(refused.value)

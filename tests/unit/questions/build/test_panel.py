@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from build_logs import CONV, INCEPTION, LOGS, REGIONS, REST
 from rtlab.backends.log.verbose import parse
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.buildlog import BuildLog
@@ -16,70 +18,63 @@ from rtlab.documents.payload import PRECISION, decode, encode
 from rtlab.questions.build.story import BuildStory, story
 from rtlab.testing import tiny_model
 
-# Recordings live beside the checkout, not in it.
-LOGS = Path(__file__).parents[5] / "shared" / "recorded" / "build-logs"
-recorded = pytest.mark.skipif(not LOGS.is_dir(), reason="no ../shared/recorded beside the checkout")
 
-
-@recorded
-@pytest.mark.parametrize("path", sorted(LOGS.glob("*.log")) or [None], ids=lambda p: p.stem if p else "none")
-def test_the_story_of_a_recorded_build_survives_the_way_to_the_browser(path: Path) -> None:
-    """What crosses is what the nouns declare, to the letter; numbers keep four digits."""
+def told(path: Path) -> BuildStory:
+    """The story of a log with the engine that it lists."""
     parsed = parse(path)
     engine = Engine("trtexec", parsed.log.version, parsed.log.target, parsed.layers, maker=TENSORRT)
-    found = story(parsed.log, tiny_model(), engine)
-    told = plain(found)
-    back = decode(encode(found, BuildStory))
-    for ours, theirs in zip(told["contests"], back["contests"], strict=True):
-        times = [[c["tactic"]["milliseconds"] for c in contest["candidates"]] for contest in (ours, theirs)]
-        times[0].append(ours["margin"] or 0)
-        times[1].append(theirs["margin"] or 0)
-        assert times[0] == pytest.approx(times[1], rel=PRECISION)
-    assert {k: v for k, v in told.items() if k != "contests"} == {
-        k: v for k, v in back.items() if k != "contests"
+    return story(parsed.log, tiny_model(), engine)
+
+
+def times(sent: dict[str, Any]) -> list[float]:
+    rows = (
+        (c["margin"] or 0, *(y["tactic"]["milliseconds"] for y in c["candidates"])) for c in sent["contests"]
+    )
+    return [x for row in rows for x in row]
+
+
+@pytest.mark.parametrize("path", sorted(LOGS.iterdir()), ids=lambda p: p.stem)
+def test_the_story_of_a_build_survives_the_way_to_the_browser(path: Path) -> None:
+    """What crosses is what the nouns declare, to the letter; numbers keep four digits."""
+    found = told(path)
+    ours, theirs = plain(found), decode(encode(found, BuildStory))
+    assert times(ours) == pytest.approx(times(theirs), rel=PRECISION)
+    assert {k: v for k, v in ours.items() if k != "contests"} == {
+        k: v for k, v in theirs.items() if k != "contests"
     }
 
 
-@recorded
 def test_passes_point_at_their_steps() -> None:
-    """The slider stops at passes by position."""
-    told = story(parse(LOGS / "googlenet-caffe-trt5.1-fp32.log").log, tiny_model())
-    assert [141, 84, 66] == list(told.counts)
-    at = 0
-    for found in told.passes:
-        assert at == found.first
-        at += found.steps
-    assert at == len(told.steps)
-    fusions = next(p for p in told.passes if p.name == "vertical fusions")
-    assert (141, 84, 57) == (fusions.before, fusions.after, fusions.steps)
-    assert "TensorRT (version not told) · device not recorded" == told.title
-    assert {"key": "Activations", "value": "1.027 GiB"} in told.memory
+    """The slider stops at passes by position: ten fusions, two merges, nine steps for two concatenations."""
+    found = told(INCEPTION)
+    assert (28, 18, 15) == found.counts
+    assert [(28, 18, 0, 10), (18, 15, 10, 2), (15, 15, 12, 9)] == [
+        (p.before, p.after, p.first, p.steps) for p in found.passes if p.steps
+    ]
+    assert (21, 21) == (len(found.steps), found.passes[-1].first)
+    assert "TensorRT (version not told) · device not recorded" == found.title
+    # 3,145,728 bytes.
+    assert ({"key": "Activations", "value": "3 MiB"},) == found.memory
 
 
-@recorded
 def test_contests_and_notes_tell_of_the_attempt_that_was_taken() -> None:
     """Of three networks the second became the engine."""
-    parsed = parse(LOGS / "mnist-trt10.16-h100-level5.log")
-    engine = Engine("trtexec", "10.16.1", Target("sm90"), parsed.layers, maker=TENSORRT)
-    told = story(parsed.log, tiny_model(), engine)
-    assert "TensorRT 10.16.1 · NVIDIA H100 PCIe" == told.title
-    assert 3 == told.attempts
-    assert any("took number 2 (backend strategy 3)" in note for note in told.notes)
-    assert any("The build took 24.49 s" in note for note in told.notes)
-    ids = {layer.id for layer in parsed.layers}
-    pool = next(c for c in told.contests if c.layer == "node_max_pool2d")
-    assert pool.id in ids
-    assert pool.margin is not None
-    first, second = (c.tactic.milliseconds for c in pool.candidates[:2])
-    assert second / first == pool.margin
-    # Every engine layer that was timed has its contest.
-    assert {c.id for c in told.contests} <= ids
+    found = told(REGIONS)
+    assert ("TensorRT 10.16.1 · Invented GPU", 3) == (found.title, found.attempts)
+    assert any("number 2 (backend strategy 3)" in note for note in found.notes)
+    assert any("3.25 s" in note for note in found.notes)
+    assert [(f"0:{CONV}", 1.5), (f"0:{CONV}", 4 / 3), ("1:pool", 1.25), (f"3:{REST}", None)] == [
+        (c.id, c.margin and pytest.approx(c.margin)) for c in found.contests[:4]
+    ]
+    assert [
+        ("Activations", "40 KiB"), ("Weights", "9 KiB"), ("Largest scratch", "1.5 KiB"),
+        ("Persistent, host", "4.156 KiB"), ("Persistent, device", "64 B"), (f"Scratch of {REST}", "1.5 KiB"),
+    ] == [(m["key"], m["value"]) for m in found.memory]  # fmt: skip
 
 
 def test_a_log_that_tells_nothing_makes_an_empty_story() -> None:
     """TensorRT-RTX writes no passes and times nothing when it builds without a GPU."""
-    told = story(BuildLog(version="1.7.1", target=Target("sm86")), tiny_model())
-    assert ("TensorRT 1.7.1 · sm86", [], (), (), 0) == (
-        told.title, list(told.counts), told.passes, told.steps, told.attempts,
+    found = story(BuildLog(version="1.7.1", target=Target("sm86")), tiny_model())
+    assert ("TensorRT 1.7.1 · sm86", (), (), (), 0, (), (), ()) == (
+        found.title, found.counts, found.passes, found.steps, found.attempts, found.contests, found.memory, found.notes,
     )  # fmt: skip
-    assert ((), (), ()) == (told.contests, told.memory, told.notes)

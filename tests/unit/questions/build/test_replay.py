@@ -2,63 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
-from pathlib import Path
 
-import onnx
 import pytest
-from onnx import helper
 
-from nets import chain, wired
+from build_logs import CONV, DIGIT, INCEPTION, REGIONS, REST, inception
+from nets import chain
 from rtlab.backends.log.verbose import parse
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine, Layer
-from rtlab.core.model import Model
 from rtlab.core.variant import Target
 from rtlab.questions.build.replay import Replay, replay
-from rtlab.questions.build.tactics import contests
 from rtlab.relation.mapping import Mapping, Pair
-
-# Recordings live beside the checkout, not in it.
-LOGS = Path(__file__).parents[5] / "shared" / "recorded" / "build-logs"
-GOOGLENET = LOGS / "googlenet-caffe-trt5.1-fp32.log"
-MNIST = LOGS / "mnist-trt10.16-h100-level5.log"
-SPARSE = LOGS / "sparsity-trt10.16-h100.log"
-recorded = pytest.mark.skipif(not LOGS.is_dir(), reason="no ../shared/recorded beside the checkout")
-
-
-def inception() -> Model:
-    """The graph of GoogLeNet in the names that Caffe gave, which the recorded log uses; all operators are tame."""
-    nodes: list[onnx.NodeProto] = []
-
-    def add(op: str, name: str, *reads: str) -> str:
-        nodes.append(
-            helper.make_node(op, list(reads), [f"{name}:0"], name, **({"axis": 1} if op == "Concat" else {}))
-        )
-        return f"{name}:0"
-
-    def conv(name: str, value: str) -> str:
-        """A convolution and its activation, which stand for any operators here."""
-        scope, _, last = name.rpartition("/")
-        return add("Relu", f"{scope}/relu_{last.removesuffix('_s2')}", add("Neg", name, value))
-
-    x = add("Neg", "pool1/norm1", add("Neg", "pool1/3x3_s2", conv("conv1/7x7_s2", "x")))
-    x = conv("conv2/3x3", conv("conv2/3x3_reduce", x))
-    x = add("Neg", "pool2/3x3_s2", add("Neg", "conv2/norm2", x))
-    for block in ("3a", "3b", "4a", "4b", "4c", "4d", "4e", "5a", "5b"):
-        at = f"inception_{block}"
-        if block in {"4a", "5a"}:
-            x = add("Neg", f"pool{int(block[0]) - 1}/3x3_s2", x)
-        branches = (
-            conv(f"{at}/1x1", x),
-            conv(f"{at}/3x3", conv(f"{at}/3x3_reduce", x)),
-            conv(f"{at}/5x5", conv(f"{at}/5x5_reduce", x)),
-            conv(f"{at}/pool_proj", add("Neg", f"{at}/pool", x)),
-        )
-        x = add("Concat", f"{at}/output", *branches)
-    x = add("Softmax", "prob", add("Neg", "loss3/classifier", add("Neg", "pool5/7x7_s1", x)))
-    return wired(nodes, x)
 
 
 def played(text: str, *nodes: str, engine: Engine | None = None, mapping: Mapping | None = None) -> Replay:
@@ -71,49 +28,30 @@ def engine(*names: str) -> Engine:
     return Engine("trtexec", "8.6", Target("unknown"), layers, maker=TENSORRT)
 
 
-@recorded
-def test_every_decision_of_googlenet_finds_its_nodes() -> None:
-    """57 pairs, 9 merges of three pairs, 9 concatenations with three tensors moved and one copied."""
-    net = inception()
-    assert 141 == len(net.nodes)
-    found = replay(parse(GOOGLENET).log, net)
-    steps = 57 + 9 + 9 * 5
-    assert (steps, steps) == found.coverage
-    assert [found.count(k) for k in (0, 57, 66, steps)] == [141, 84, 66, 66]
-    by_action = {
-        a: [s for s in found.steps if s.decision.action == a] for a in ("fuse", "merge", "copy", "retarget")
-    }
-    assert [("conv1/7x7_s2", "conv1/relu_7x7"), True] == [
-        by_action["fuse"][0].nodes,
-        by_action["fuse"][0].joins,
-    ]
-    assert {6} == {len(s.nodes) for s in by_action["merge"]}
-    assert {7} == {len(s.nodes) for s in by_action["copy"]}
-    assert not any(s.joins for s in by_action["copy"] + by_action["retarget"])
-    assert ("inception_3a/3x3", "inception_3a/output") == by_action["retarget"][0].nodes
+def test_every_decision_of_an_inception_network_finds_its_nodes() -> None:
+    """10 pairs; a merge of three pairs and one of two; concatenations with three and two tensors moved, one copied."""
+    found = replay(parse(INCEPTION).log, inception())
+    assert (21, 21) == found.coverage
+    fuse, merge, copy, retarget = (
+        [s for s in found.steps if s.decision.action == a] for a in ("fuse", "merge", "copy", "retarget")
+    )
+    assert (("stem/conv", "stem/relu"), True) == (fuse[0].nodes, fuse[0].joins)
+    assert ([6, 4], [7, 5]) == ([len(s.nodes) for s in merge], [len(s.nodes) for s in copy])
+    assert not any(s.joins for s in copy + retarget)
+    assert ("mix1/b", "mix1/join") == retarget[0].nodes
+    # A concatenation goes, and comes back as a copy. The count needs no model.
+    counts = [*range(28, 17, -1), 16, 15, 14, 15, 15, 15, 15, 14, 15, 15, 15]
+    other = replay(parse(INCEPTION).log, chain("other"))
+    assert counts == [found.count(k) for k in range(22)] == [other.count(k) for k in range(22)]
+    assert ((0, 21), ()) == (other.coverage, other.groups(21))
 
 
-@recorded
-def test_groups_grow_from_pairs_to_merged_layers() -> None:
-    """A group stands for one layer, so nodes less what groups save is the number of layers."""
-    net = inception()
-    found = replay(parse(GOOGLENET).log, net)
-    assert () == found.groups(0)
-    assert [("conv1/7x7_s2", "conv1/relu_7x7")] == list(found.groups(1))
-    for k in range(67):
-        saved = sum(len(group) - 1 for group in found.groups(k))
-        assert found.count(k) == len(net.nodes) - saved
-    sizes = sorted(len(group) for group in found.groups(len(found.steps)))
-    assert [2] * 30 + [6] * 9 == sizes
-
-
-@recorded
 def test_groups_at_any_step_are_those_of_an_own_reading() -> None:
     """By the log's sentences alone: a name is the set of words between its signs, and sets that meet are one."""
-    net, found = inception(), replay(parse(GOOGLENET).log, inception())
+    net, found = inception(), replay(parse(INCEPTION).log, inception())
     ids = {n.id for n in net.nodes}
     truth: list[set[frozenset[str]]] = [set()]
-    for line in GOOGLENET.read_text().splitlines():
+    for line in INCEPTION.read_text().splitlines():
         if not re.search(r"Fusing|Merging|Eliminating|Retargeting|Generating copy", line):
             continue
         groups = truth[-1]
@@ -122,51 +60,28 @@ def test_groups_at_any_step_are_those_of_an_own_reading() -> None:
             assert words <= ids
             groups = {g for g in groups if not g & words} | {words}
         truth.append(groups)
-    assert len(truth) == len(found.steps) + 1 == 112
-    for k in (0, 1, 2, 30, 57, 58, 65, 66, 67, 90, 111):
-        assert truth[k] == {frozenset(g) for g in found.groups(k)}
+    assert truth == [{frozenset(g) for g in found.groups(k)} for k in range(len(found.steps) + 1)]
+    assert [2] * 5 + [4, 6] == sorted(len(group) for group in truth[-1])
 
 
-@recorded
-def test_counts_inside_a_pass_follow_from_its_steps() -> None:
-    """Each concatenation that goes is made up by a copy, so the pass ends where it began."""
-    found = replay(parse(GOOGLENET).log, chain("other"))
-    counts = [found.count(k) for k in range(67, 112)]
-    assert {65, 66} == set(counts)
-    assert 66 == counts[-1]
-    assert (0, 111) == found.coverage
-    assert () == found.groups(111)
-
-
-@recorded
 def test_the_parser_s_names_of_layers_lead_to_the_right_node() -> None:
-    """In this log the layer "node_linear_1" belongs to the node "node_linear", though another node bears its name."""
-    names = re.findall(r"Parsing node: (\w+) ", SPARSE.read_text())
-    log = parse(MNIST).log
-    net = chain(*names)
-    first = replay(log_of(log, 0), net)
-    fused = next(s for s in first.steps if s.decision.rule == "EltReluFusion")
-    assert ("node_linear_1", "node_relu_2") == fused.decision.names
-    assert ("node_linear", "node_relu_2") == fused.nodes
-    # A region of its own compiler tells the nodes in it.
-    chosen = replay(log, net, *_engine_of(MNIST))
-    region = next(s for s in chosen.steps if s.decision.rule == "Myelin")
-    assert (("node_conv2d", "node_relu"), True) == (region.nodes, region.joins)
-    assert "0:{ForeignNode[node_conv2d...node_relu]}" == region.layer
-    moved = next(s for s in chosen.steps if s.decision.rule == "reformat")
-    assert moved.layer.startswith("2:Reformatting CopyNode")
-    assert [24, 6] == [chosen.count(0), chosen.count(len(chosen.steps))]
-
-
-def log_of(log: BuildLog, attempt: int) -> BuildLog:
-    import dataclasses
-
-    return dataclasses.replace(log, chosen=attempt)
-
-
-def _engine_of(path: Path) -> tuple[Engine]:
-    parsed = parse(path)
-    return (Engine("trtexec", "10.16", Target("sm90"), parsed.layers, maker=TENSORRT),)
+    """The layer "fc_1" belongs to the node "fc", though another node bears its name; labels tell a region's nodes."""
+    parsed = parse(REGIONS)
+    first = replay(dataclasses.replace(parsed.log, chosen=0), chain(*DIGIT))
+    assert [("fc", "act_1")] == [s.nodes for s in first.steps if s.decision.rule == "EltReluFusion"]
+    engine = Engine("trtexec", "10.16", Target("sm90"), parsed.layers, maker=TENSORRT)
+    found = replay(parsed.log, chain(*DIGIT), engine)
+    rest = ("view", "fc", "act_1", "fc_1", "soft", "best")
+    assert [
+        ("ConstShuffleFusion", (), False, ""),
+        ("ShuffleErasure", (), False, ""),
+        ("Myelin", ("conv", "act"), True, f"0:{CONV}"),
+        ("Myelin", rest, True, f"3:{REST}"),
+        ("reformat", rest, False, f"2:Reformatting CopyNode for Input Tensor 0 to {REST}"),
+    ] == [(s.decision.rule, s.nodes, s.joins, s.layer) for s in found.steps]
+    assert (3, 5) == found.coverage
+    # What Myelin's pass did besides is not told: 15 layers before it, 3 behind it, and a copy.
+    assert [15, None, None, None, 3, 4] == [found.count(k) for k in range(6)]
 
 
 def test_counts_that_do_not_add_up_are_not_told() -> None:
@@ -242,43 +157,3 @@ def test_a_log_without_attempts_has_nothing_to_replay() -> None:
     """TensorRT-RTX tells layers, but no passes."""
     found = replay(BuildLog(), chain("a"))
     assert ((), (0, 0), None, ()) == (found.steps, found.coverage, found.count(3), found.groups(3))
-
-
-@recorded
-@pytest.mark.parametrize("path", [MNIST, SPARSE], ids=["mnist", "sparse"])
-def test_the_winner_of_a_contest_is_the_fastest_line_of_its_layer(path: Path) -> None:
-    """Times of all attempts count, for a builder does not time a layer twice."""
-    fastest: dict[str, float] = {}
-    layer = ""
-    for line in path.read_text().split("\n"):
-        if found := re.search(r"Timing Runner: (.*) \((\w+)\[", line):
-            layer = "" if found[2] == "Reformat" else found[1]
-        elif (
-            layer and "Fastest" not in line and (found := re.search(r"Tactic: 0x\w+ Time: ([\d.e-]+)$", line))
-        ):
-            fastest[layer] = min(fastest.get(layer, 1e9), float(found[1]))
-    found_ = {c.layer: c for c in contests(parse(path).log) if not c.operator}
-    assert set(found_) <= set(fastest)
-    assert {n: fastest[n] for n in found_} == {n: c.winner.tactic.milliseconds for n, c in found_.items()}
-    assert all(c.margin is None or c.margin >= 1 for c in found_.values())
-    assert all(1 <= len(c.candidates) <= min(20, c.count) for c in found_.values())
-
-
-def test_a_contest_counts_every_tactic_once_and_tells_the_margin() -> None:
-    """A second profile times the same tactics again, and a cache repeats a winner."""
-    section = (
-        "*************** Autotuning format combination: Float(1) -> Float(1) ***************\n"
-        "--------------- Timing Runner: a (R)\nTactic: 0x1 Time: 0.5\nTactic: 0x2 Time: 0.75\n"
-        "Fastest Tactic: 0x1 Time: 0.5\n"
-        "--------------- Timing Runner: a (S)\nTactic: 0x1 Time: 0.6\nFastest Tactic: 0x1 Time: 0.6\n"
-    )
-    cached = "a [Float(1) -> Float(1)] got cached result: R, tactic 0x1, 0.5 ms\n"
-    (found,) = contests(parse(f"Original: 1 layers\nAfter x: 1 layers\n{section}{section}{cached}").log)
-    assert 3 == found.count
-    assert [("R", "0x1"), ("S", "0x1"), ("R", "0x2")] == [
-        (c.runner, c.tactic.tactic) for c in found.candidates
-    ]
-    assert 1.2 == found.margin
-    assert not found.winner.cached
-    (alone,) = contests(parse(f"Original: 1 layers\nAfter x: 1 layers\n{cached}").log)
-    assert (None, 1, True) == (alone.margin, alone.count, alone.winner.cached)

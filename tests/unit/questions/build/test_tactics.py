@@ -1,20 +1,15 @@
-"""What forcing another tactic would cost, counted by hand and on recorded logs."""
+"""What forcing another tactic would cost, counted by hand."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from build_logs import CONV, REGIONS, REST
 from rtlab.backends.log.verbose import parse
 from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
 from rtlab.questions.build.tactics import Candidate, Contest, contests, prices, second_best, total
-
-# Recordings live beside the checkout, not in it.
-LOGS = Path(__file__).parents[5] / "shared" / "recorded" / "build-logs"
-recorded = pytest.mark.skipif(not LOGS.is_dir(), reason="no ../shared/recorded beside the checkout")
 
 
 def contest(layer: str, *rows: tuple[str, float]) -> Contest:
@@ -81,16 +76,41 @@ def test_prices_add_up(rows: list[list[tuple[str, float]]]) -> None:
     assert second_best(found) == pytest.approx(seconds)
 
 
-@recorded
-def test_a_recorded_build_would_pay_for_its_second_best() -> None:
-    """The first layer by the lines of the log itself."""
-    found = contests(parse(LOGS / "mnist-trt10.16-h100-level5.log").log)
-    with_choice = [c for c in found if c.runner_up is not None and not c.operator]
-    assert with_choice
-    engine = total(found)
-    assert (
-        0 < second_best(found) == pytest.approx(sum(prices(c, engine)[0].milliseconds for c in with_choice))
+def test_the_builders_contests_of_the_strategy_it_took() -> None:
+    """Two formats of one region; a pooling, whose loser another strategy timed; a region without a choice."""
+    found = [c for c in contests(parse(REGIONS).log) if not c.operator]
+    assert [(CONV, 2, 1.5), ("pool", 3, 1.25), (REST, 1, None)] == [
+        (c.layer, c.count, c.margin) for c in found
+    ]
+    assert ["invented_pool_max_f32_any", "invented_pool_max_f32_nchw", "invented_pool_max_f16_nhwc"] == [
+        c.name for c in found[1].candidates
+    ]
+    # Of 4 + 2 + 20 µs: another format costs 2, another tactic 0.5 and another format of it 1.
+    assert [(2, 0.5, 2 / 26, True), (0.5, 0.25, 0.5 / 26, False), (1, 0.5, 1 / 26, True)] == [
+        (
+            pytest.approx(1e3 * p.milliseconds),
+            pytest.approx(p.of_layer),
+            pytest.approx(p.of_engine),
+            p.reformats,
+        )
+        for c in found
+        for p in prices(c, total(found))
+    ]
+
+
+def test_a_contest_counts_every_tactic_once_and_tells_the_margin() -> None:
+    """A second profile times the same tactics again, and a cache repeats a winner."""
+    section = (
+        "*************** Autotuning format combination: Float(1) -> Float(1) ***************\n"
+        "--------------- Timing Runner: a (R)\nTactic: 0x1 Time: 0.5\nTactic: 0x2 Time: 0.75\n"
+        "Fastest Tactic: 0x1 Time: 0.5\n"
+        "--------------- Timing Runner: a (S)\nTactic: 0x1 Time: 0.6\nFastest Tactic: 0x1 Time: 0.6\n"
     )
-    for one in with_choice:
-        assert one.margin is not None
-        assert prices(one, engine)[0].of_layer == pytest.approx(one.margin - 1)
+    cached = "a [Float(1) -> Float(1)] got cached result: R, tactic 0x1, 0.5 ms\n"
+    (found,) = contests(parse(f"Original: 1 layers\nAfter x: 1 layers\n{section}{section}{cached}").log)
+    assert (3, 1.2, False) == (found.count, found.margin, found.winner.cached)
+    assert [("R", "0x1"), ("S", "0x1"), ("R", "0x2")] == [
+        (c.runner, c.tactic.tactic) for c in found.candidates
+    ]
+    (alone,) = contests(parse(f"Original: 1 layers\nAfter x: 1 layers\n{cached}").log)
+    assert (None, 1, True) == (alone.margin, alone.count, alone.winner.cached)
