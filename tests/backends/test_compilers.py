@@ -8,13 +8,9 @@ import pytest
 
 import releases
 import rtlab
-from rtlab import backends, samples
-from rtlab.backends.live import kept
-from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest
-from rtlab.core.variant import Variant
+from rtlab import samples
 from rtlab.documents.crossing import plain
-from rtlab.errors import BuildError, Cancelled, VariantError
+from rtlab.errors import BuildError, VariantError
 from rtlab.testing import tiny_model
 
 #: Layers by sample, precision and release, counted in logs of each release alone; None where it refuses.
@@ -74,39 +70,6 @@ def test_releases_stand_side_by_side_and_a_refusal_is_an_answer() -> None:
     assert set(study.failures) == {r for r in study.variants if r not in study.facts}
 
 
-def test_a_stop_keeps_what_was_built() -> None:
-    needs(releases.QUICK)
-    study = rtlab.Study(samples.load("digits_inception").model)
-    study.add("fp16", target="sm86")
-
-    class Second(Silent):
-        compiling = 0
-
-        def phase(self, name: str, total: int | None = None) -> None:
-            self.compiling += name == "Compiling"
-            if self.compiling == 2:
-                self.cancel()
-
-    with pytest.raises(Cancelled):
-        study.releases("fp16", progress=Second())
-    assert 1 == len(study.facts)
-    assert {} == dict(study.failures)
-
-
-def test_a_waiting_child_builds_for_its_own_release_alone() -> None:
-    """A search builds with the children that wait: one of another release would answer for it."""
-    needs(releases.QUICK)
-    model, variant = samples.load("digits_inception").model, Variant.of("fp32", target="sm86")
-    told = []
-    for backend in ("tensorrt-rtx", f"tensorrt-rtx:{releases.QUICK}") * 2:
-        engine = backends.get(backend).build(BuildRequest(model, variant, several=True), Silent())
-        told.append((engine.backend, engine.version))
-    own = backends.get("tensorrt-rtx").availability().version
-    mine = f"tensorrt-rtx:{releases.QUICK}"
-    assert [("tensorrt-rtx", own), (mine, releases.QUICK)] * 2 == told
-    assert {(), (str(releases.path() / releases.QUICK),)} <= {k.path for k in kept._waiting}
-
-
 def test_why_is_asked_of_the_release_that_built() -> None:
     needs(releases.QUICK)
     given = samples.load("digits_inception")
@@ -116,15 +79,6 @@ def test_why_is_asked_of_the_release_that_built() -> None:
     found = study.why("/residual/Relu", "/pool3/GlobalAveragePool", variant="fp16", seconds=5)
     assert f"TensorRT-RTX {releases.QUICK} · sm86" == found.compiler
     assert found.builds
-
-
-def test_a_release_of_another_backend_is_refused() -> None:
-    study = rtlab.Study(samples.load("digits_inception").model)
-    own = next(c for c in rtlab.compilers.known() if c.own)
-    with pytest.raises(VariantError, match=r"it is a release of another backend\. Leave the backend out"):
-        study.add("fp16", compiler=own.version, backend="onnxruntime")
-    with pytest.raises(VariantError, match='cannot build for target "cpu"'):
-        study.add("fp16", compiler=own.version, target="cpu")
 
 
 def test_what_changed_is_found_with_the_smallest_part_that_shows_it(tmp_path) -> None:

@@ -13,8 +13,7 @@ import pytest
 
 import rtlab
 from rtlab import backends
-from rtlab.core.protocols import Ruled as Explained
-from rtlab.errors import RunError, Unavailable
+from rtlab.errors import RunError
 from rtlab.testing import Check, ReferenceBackend, conformance, tiny_model
 
 ROOT = Path(__file__).parents[2]
@@ -94,11 +93,6 @@ def test_the_documented_backend_is_sixty_lines_and_its_own_times_are_shown() -> 
         backends.registry().clear()
         backends.registry().update(before)
         backends._HANDED.discard("plain")
-
-
-def test_the_examination_in_the_documentation_runs() -> None:
-    (examined,) = (text for text in LISTINGS if "conformance(Plain())" in text and "class" not in text)
-    exec(compile(examined, "CONTRIBUTING.md", "exec"), {"Plain": documented})  # noqa: S102 - our own page
 
 
 def failing(backend: Any) -> dict[str, str]:
@@ -215,21 +209,3 @@ def test_rules_that_are_not_those_of_the_engines_are_noticed(change, words) -> N
 
     check = "tells of two nodes what its engines show, with a rule and its source"
     assert words in failing(Bug())[check]
-
-
-def test_rules_of_what_cannot_be_built_are_noticed() -> None:
-    class Bug(type(backends.get("classic"))):  # type: ignore[misc]
-        def explain(self, model: Any, *asked: str) -> Any:
-            return Explained(None, "", "nowhere", "Nobody knows.")
-
-    found = failing(Bug())
-    assert (
-        "it explains an operator that nobody knows"
-        in found["refuses to tell of a model that it cannot compile, in words"]
-    )
-
-
-def test_what_is_not_available_is_asked_for_words_only() -> None:
-    assert 2 == len(conformance(backends.get("onnxruntime:cuda")))
-    with pytest.raises(Unavailable):
-        rtlab.Study(tiny_model()).add("fp32", backend="onnxruntime:cuda")

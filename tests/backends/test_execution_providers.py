@@ -15,12 +15,11 @@ from rtlab import backends, samples
 from rtlab.backends import placement, providers
 from rtlab.backends.live.inference import PLACED
 from rtlab.backends.onnxruntime import OnnxRuntime
-from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Target, Variant
-from rtlab.errors import BuildError, Cancelled, RtlabError, Unavailable
+from rtlab.errors import BuildError, Unavailable
 from rtlab.quantize import int8, quantizable
 from rtlab.questions.timing.times import timing
 from rtlab.relation.relate import relate
@@ -105,25 +104,6 @@ def test_values_of_a_quantized_network_are_read_only_where_reading_changes_nothi
     beside = runner.outputs(built, x, names)
     for name, value in alone.items():
         np.testing.assert_allclose(value, beside[name], atol=1e-2 * np.abs(value).max(), rtol=0)
-
-
-def test_an_option_that_it_does_not_know_is_an_error(runner, sample, variant) -> None:
-    """ONNX Runtime would print a line and go on with the CPU."""
-    if runner.provider == STAND_IN:
-        pytest.skip("the CPU's provider takes no options and reads none")
-    options = dataclasses.replace(variant, options=BuildOptions.of(no_such_option=1))
-    with pytest.raises(RtlabError, match="no_such_option"):
-        runner.build(BuildRequest(sample.model, options), Silent())
-
-
-def test_a_build_and_a_profile_stop_when_asked(runner, sample, engine, batch, variant) -> None:
-    """Cancel must work in every phase."""
-    progress = Silent()
-    progress.cancel()
-    with pytest.raises(Cancelled):
-        runner.build(BuildRequest(sample.model, variant), progress)
-    with pytest.raises(Cancelled):
-        runner.profile(engine, batch, progress)
 
 
 def test_a_provider_that_takes_no_node_is_refused(sample) -> None:

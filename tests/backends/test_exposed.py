@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import pickle
-import threading
 from pathlib import Path
 
 import numpy as np
@@ -97,42 +96,6 @@ def test_a_large_model_is_built_timed_and_read_from_one_file_of_weights(
         runner.outputs(engine, batch, ["nothing"])
 
 
-def test_what_was_written_goes_with_the_model(everything_large, monkeypatch) -> None:
-    """A study of many variants must not fill the disk for longer than it lives."""
-    made: list[Path] = []
-    real = exposed._apart
-    monkeypatch.setattr(exposed, "_apart", lambda m, f: made.append(f) or real(m, f))
-    model = load(layers(), name="layers")
-    with exposed.opened(model) as path:
-        assert Path(path).parent == made[0]
-    assert ["weights"] == [p.name for p in made[0].iterdir()]
-    del model
-    gc.collect()
-    assert not made[0].exists()
-
-
-def test_threads_that_ask_at_once_write_once(everything_large, monkeypatch) -> None:
-    """A run that was cancelled may still be writing when the next one begins."""
-    model, gate, calls = load(layers(), name="layers"), threading.Barrier(4), []
-    real = exposed._apart
-    monkeypatch.setattr(exposed, "_apart", lambda m, f: calls.append(f) or real(m, f))
-    paths: list[str] = []
-
-    def ask() -> None:
-        gate.wait()
-        with exposed.opened(model) as path:
-            onnx.load(path)
-            paths.append(path)
-
-    threads = [threading.Thread(target=ask) for _ in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert 1 == len(calls)
-    assert 4 == len(set(paths))
-
-
 def test_an_engine_runs_where_its_files_are_not(everything_large) -> None:
     """Executors send engines to other processes and machines: the model goes along."""
     model, runner = load(layers(), name="layers"), backends.get("onnxruntime")
@@ -144,15 +107,3 @@ def test_an_engine_runs_where_its_files_are_not(everything_large) -> None:
     np.testing.assert_allclose(
         expected(layers(), batch)["y"], runner.outputs(sent, batch)["y"], rtol=1e-4, atol=1e-5
     )
-
-
-def test_a_small_model_is_handed_over_as_bytes_that_are_made_once(opened, monkeypatch) -> None:
-    """Files would cost it more than they spare."""
-    model, runner = load(layers(), name="layers"), backends.get("onnxruntime")
-    calls, real = [], Model.bytes
-    monkeypatch.setattr(Model, "bytes", lambda self: calls.append(self) or real(self))
-    engine = runner.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
-    runner.profile(engine, feed(model), Silent(), runs=1, warmup=0)
-    runner.outputs(engine, feed(model), ["r"])
-    assert [bytes] * 4 == [type(o.data) for o in opened]
-    assert 1 == len(calls)

@@ -8,12 +8,11 @@ from __future__ import annotations
 import dataclasses
 
 import pytest
-from onnx import TensorProto, helper
 
 from qdq import FAULTS, Net, quantize_static, two_convolutions
 from rtlab import backends, quantize, samples
 from rtlab.core.engine import Engine
-from rtlab.core.model import Model, load
+from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Limits
 from rtlab.core.scale import Scale
@@ -120,49 +119,6 @@ def test_the_fault_keeps_the_model_from_building_and_its_repair_builds(fault: st
     with pytest.raises(BuildError, match="its parser refuses 1 node"):
         build(model)
     assert 1 == steps(repair(model)).int8
-
-
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        (
-            "INT32 bias",
-            "DequantizeLinear: input has type Int32 but must have type FP8, FP4, Int4, Int8, or UInt8",
-        ),
-        ("INT8 with zero point", "QuantizeLinear: Non-zero zero point is not supported."),
-    ],
-)
-def test_the_refusal_opens_with_the_cause_and_names_the_repair(fault: str, said: str) -> None:
-    """Nobody asked for a GPU, so nothing is said of its driver, also not in the details."""
-    with pytest.raises(BuildError) as caught:
-        build(FAULTS[fault][0]())
-    words = str(caught.value)
-    assert words.startswith(
-        'Backend "tensorrt-rtx" cannot build "fp32" for sm86: its parser refuses 1 node: '
-    )
-    assert f"({said}" in words
-    assert "study.repaired() gives it in the form that TensorRT takes" in words
-    assert "cuda" not in f"{words} {caught.value.details}".lower()
-
-
-def test_a_refusal_that_names_no_node_names_its_reason() -> None:
-    """Not "0 nodes"."""
-    x, y = (helper.make_tensor_value_info(name, TensorProto.STRING, [4]) for name in "xy")
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g", [x], [y])
-    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
-    with pytest.raises(BuildError) as caught:
-        build(model)
-    assert (
-        'Backend "tensorrt-rtx" cannot build "fp32" for sm86: its parser refuses the model. Failed to convert ONNX '
-        'date type to TensorRT data type. Replace the operators, or choose backend="onnxruntime".'
-    ) == str(caught.value)
-
-
-@pytest.mark.parametrize("fault", ["scale 0", "scale NaN", "scale below 0"])
-def test_a_scale_that_is_none_is_refused(fault: str) -> None:
-    """The finding names the tensor before the parser names a node."""
-    with pytest.raises(BuildError, match="Scale coefficients must all be positive"):
-        build(FAULTS[fault][0]())
 
 
 def test_an_infinite_scale_and_a_uint8_activation_build_without_a_word() -> None:

@@ -18,7 +18,6 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Target, Variant
-from rtlab.errors import VariantError
 from rtlab.quantize import prepare, quantizable
 
 BACKEND = backends.get("tensorrt-rtx")
@@ -158,16 +157,3 @@ def test_flags_of_the_builder_follow_the_variant(on: bool):
         config.get_flag(trt.BuilderFlag.SPARSE_WEIGHTS),
     )
     assert trt.ComputeCapability.SM86 == config.get_compute_capability(0)
-
-
-def test_a_precision_that_the_target_lacks_is_refused_in_words():
-    """Before anything is built; the message names the first target that has it."""
-    with pytest.raises(
-        VariantError, match=r'Target "sm86" has no "fp8" arithmetic.*a target from "sm89" upward'
-    ):
-        Variant.of({"*": "fp16", "op:Conv": "fp8"}, target="sm86")
-
-
-def test_the_backend_offers_every_precision():
-    """The switch of the Explorer shows what this tuple holds."""
-    assert set(Precision) == set(BACKEND.capabilities().precisions)

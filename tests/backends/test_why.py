@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import threading
-
 import numpy as np
 import onnx
 import pytest
@@ -13,17 +9,10 @@ from onnx import helper
 
 import rtlab
 import shelf
-from planted_misses import Edge, edges, planted, random_network
-from rtlab import backends, cli
-from rtlab.backends.live import kept
-from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest, Limits
-from rtlab.core.variant import Variant
-from rtlab.errors import VariantError
-from rtlab.questions.why.missed import missed, together
+from planted_misses import Edge, edges, planted
+from rtlab import backends
+from rtlab.questions.why.missed import together
 from rtlab.relation.relate import relate
-from rtlab.session import records
-from rtlab.testing import tiny_model
 
 RTX = backends.get("tensorrt-rtx")
 pytestmark = pytest.mark.skipif(not RTX.availability().ok, reason=RTX.availability().reason)
@@ -142,15 +131,6 @@ def test_in_int8_a_convolution_keeps_to_itself_whatever_is_changed_around_it() -
     assert "That is another arithmetic, and no remedy." in verdict.text
 
 
-def test_what_was_found_is_kept_until_another_engine_is_built(inception) -> None:
-    verdict = inception.why("/residual/Relu", "/pool3/GlobalAveragePool", variant="fp32")
-    key = (verdict.first, verdict.second)
-    assert verdict is inception._kept.verdicts["fp32"][key]
-    inception.add("fp32", precision="fp32", target="sm89", backend="tensorrt-rtx")
-    inception.run(["fp32"], compare=False)
-    assert {} == dict(inception._kept.verdicts)
-
-
 def test_a_rewritten_variant_is_built_and_computes_the_same(inception, folded) -> None:
     """One click makes a remedy a variant: its nodes are mapped to layers, its outputs are those of the source."""
     result = inception[folded]
@@ -180,131 +160,3 @@ def test_a_step_is_asked_why_it_is_one(inception) -> None:
         (p.first, p.second, p.fused) for p in told.experiments
     }
     assert "BatchNormalization and Relu hold together whatever was tried." in told.text
-
-
-def test_builds_of_a_search_share_a_child_and_a_crash_takes_none_along() -> None:
-    request = BuildRequest(random_network(3), Variant.of("fp32", target="sm86"), several=True)
-    RTX.build(request, Silent())
-    with kept.lent(Limits()) as child:
-        first = child.pid
-    RTX.build(request, Silent())
-    with kept.lent(Limits()) as child:
-        assert first == child.pid
-        child.close()
-    RTX.build(request, Silent())
-    with kept.lent(Limits()) as child:
-        assert first != child.pid
-
-
-def test_one_thread_looks_after_the_children_that_wait() -> None:
-    """A build takes a child out and puts it back: each time a thread of its own would be two hundred in a search."""
-    request = BuildRequest(random_network(4), Variant.of("fp32", target="sm86"), several=True)
-    for _ in range(4):
-        RTX.build(request, Silent())
-    assert 1 == sum(t.name == "rtlab-kept" for t in threading.enumerate())
-
-
-def test_the_command_line_tells_verdict_cause_edit_and_experiments(tmp_path, capsys) -> None:
-    graph = helper.make_graph(
-        [
-            helper.make_node("Softmax", ["x"], ["s"], name="soft"),
-            helper.make_node("MaxPool", ["s"], ["y"], name="pool", kernel_shape=[2, 2]),
-        ],
-        "two",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 4, 8, 8])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 4, 7, 7])],
-    )
-    path = tmp_path / "two.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-    given = ["why", str(path), "soft", "pool", "--target", "sm86", "--backend", "tensorrt-rtx"]
-    assert 0 == cli.main([*given, "--json"])
-    told = json.loads(capsys.readouterr().out)
-    keys = {"verdict", "cause", "nodes", "edit", "remedy", "experiments", "builds", "seconds"}
-    assert keys <= {*told}
-    assert ("never", False, len(told["experiments"])) == (told["verdict"], told["remedy"], told["builds"])
-    assert {"change", "layers", "fused", "seconds"} <= {*told["experiments"][0]}
-    assert 0 == cli.main(given)
-    words = capsys.readouterr().out
-    assert words.startswith("never: This compiler never makes one step of Softmax and MaxPool like these")
-    assert "the two alone" in words
-    assert 1 == cli.main(["why", str(path), "soft", "nothing", "--json"])
-    assert "no node has this id" in json.loads(capsys.readouterr().out)["error"]["message"]
-
-
-def test_what_was_asked_before_is_told_at_once_with_its_date_and_asked_again_when_wanted(tmp_path) -> None:
-    """Another study of the same model, as another session has one; another target is another question."""
-    model = rtlab.samples.load("digits_inception").model
-    pair = ("/stem/relu/Relu", "/pool1/MaxPool")
-    first = study(model).why(*pair, variant="fp32")
-    assert (False, True) == (first.recalled, first.builds > 0)
-    made = study(rtlab.samples.load("digits_inception").model)
-    second = made.why(*reversed(pair), variant="fp32")
-    assert second.recalled
-    assert dataclasses.replace(first, recalled=True) == second
-    assert second is made.snapshot().verdicts["fp32"][pair]
-    assert second.dated == f"asked on {first.asked[:16].replace('T', ' ')} UTC, 0 builds now"
-    anew = made.why(*pair, variant="fp32", again=True)
-    assert not anew.recalled
-    assert [(t.change, t.where, t.layers, t.fused) for t in first.experiments] == [
-        (t.change, t.where, t.layers, t.fused) for t in anew.experiments
-    ]
-    made.add("sm89", precision="fp32", target="sm89", backend="tensorrt-rtx")
-    made.run(["sm89"], compare=False)
-    assert not made.why(*pair, variant="sm89").recalled
-
-    # A record is replayed, and refused for another model.
-    path = made.record(anew, tmp_path / "why.json", variant="fp32")
-    replay = made.replay(path, variant="fp32")
-    assert replay.same
-    assert len(anew.experiments) == len(replay.experiments)
-    assert all(e.reached for e in made.replay(path, variant="sm89").experiments)
-    with pytest.raises(
-        VariantError, match='it is of "digits_inception" as fp32, and "fp32" was built from another'
-    ):
-        study(tiny_model()).replay(path, variant="fp32")
-
-
-def test_a_record_that_was_damaged_is_no_answer() -> None:
-    made = study(tiny_model())
-    pair = next((m.first, m.second) for m in missed(made["fp32"].facts))
-    asked = made.why(*pair, variant="fp32")
-    assert "unknown" != asked.verdict
-    (file,) = records.folder().iterdir()
-    file.write_text(file.read_text("utf-8")[:-9], "utf-8")
-    assert not made.why(*pair, variant="fp32").recalled
-
-
-def test_advice_takes_what_is_known_of_a_pair(inception) -> None:
-    first = inception.advise("fp32")
-    second = inception.advise("fp32")
-    assert [v.verdict for v in first.verdicts] == [v.verdict for v in second.verdicts]
-    assert all(v.recalled for v in second.verdicts if v.verdict != "unknown")
-    assert second.builds < first.builds
-
-
-def test_the_command_line_advises_and_keeps_records(tmp_path, capsys) -> None:
-    path = tmp_path / "net.onnx"
-    path.write_bytes(tiny_model().bytes())
-    how = ["--target", "sm86", "--backend", "tensorrt-rtx"]
-    assert 0 == cli.main(["advise", str(path), *how, "--json"])
-    told = json.loads(capsys.readouterr().out)
-    assert told["missed"] == sum(c["count"] for c in told["causes"]) > 0
-    first, second = told["causes"][0]["pairs"][0]
-    record = tmp_path / "why.json"
-    assert 0 == cli.main(["why", str(path), first, second, *how, "-o", str(record)])
-    assert "0 builds now; --again asks anew" in capsys.readouterr().out
-    assert 0 == cli.main(["why", str(path), "--replay", str(record), *how])
-    assert capsys.readouterr().out.splitlines()[0].endswith(": the same")
-    # A step too.
-    step = tmp_path / "step.json"
-    assert 0 == cli.main(["why", str(path), "stem/Relu", *how, "-o", str(step)])
-    assert "0 builds now" not in capsys.readouterr().out
-    assert 0 == cli.main(["why", str(path), "stem/Relu", *how])
-    assert "0 builds now; --again asks anew" in capsys.readouterr().out
-    assert 0 == cli.main(["why", str(path), "--replay", str(step), *how])
-    assert "nodes in one step" in (first := capsys.readouterr().out.splitlines()[0])
-    assert first.endswith(": the same")
-    assert 0 == cli.main(["advise", str(path), *how])
-    assert "missed fusions" in capsys.readouterr().out
-    assert 1 == cli.main(["why", str(path), *how])
-    assert "no node is named" in capsys.readouterr().err

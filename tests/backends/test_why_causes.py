@@ -13,7 +13,6 @@ from rtlab import backends
 from rtlab.core.model import Model
 from rtlab.experiments.rules import FusionCase, cases
 from rtlab.questions.why import Verdict
-from rtlab.testing import tiny_model
 
 RTX = backends.get("tensorrt-rtx")
 pytestmark = pytest.mark.skipif(not RTX.availability().ok, reason=RTX.availability().reason)
@@ -79,13 +78,6 @@ def test_a_part_of_a_model_with_profiles_leaves_the_same_sizes_open() -> None:
     assert any(t.where.startswith("the neighbourhood") and t.fused for t in found.experiments)
 
 
-def test_a_step_with_profiles_is_asked_why_it_is_one() -> None:
-    made = study(tiny_model(), ("x", ((1, 3, 8, 8), (2, 3, 8, 8), (4, 3, 8, 8))))
-    found = made.why("stem/Relu", variant="asked")
-    assert any(p.fused is False for p in found.experiments)
-    assert not any(p.refused for p in found.experiments)
-
-
 @pytest.mark.parametrize(
     ("name", "cause", "node", "edit"),
     [
@@ -141,20 +133,6 @@ def test_a_transposition_between_is_a_layout_with_a_remedy_that_keeps_the_output
     made.run([better])
     assert "fused" == made.why("c", "y", variant=better).verdict
     assert made[better].accuracy.values[-1].sqnr > 100
-
-
-def test_channels_that_are_no_multiple_of_anything_keep_nothing_apart() -> None:
-    """Of the cases with 30, 31, 33 and 36 channels, and 127 numbers, none is apart on release 1.7."""
-    odd = [
-        c
-        for c in CASES
-        if c.endswith(("-30", "-33-fp16", "-36-fp16", "-odd", "-odd-fp16")) and "int8" not in c
-    ]
-    assert 6 == len(odd)
-    for name in odd:
-        case = CASES[name]
-        (first, *_), (second, *_) = case.pair
-        assert "fused" == asked(case, first, second).verdict
 
 
 def planted_case(text: str, inputs: str, **weights: tuple[int, ...]) -> FusionCase:

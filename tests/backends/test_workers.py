@@ -16,11 +16,9 @@ import numpy as np
 import pytest
 
 from rtlab import CalibrationData, Study, Task
-from rtlab.core.stage import Stage
 from rtlab.errors import RtlabError
 from rtlab.session.job import compiled
 from rtlab.session.measuring import last
-from rtlab.session.observer import observe_part
 from rtlab.testing import tiny_model
 
 pytestmark = [
@@ -117,20 +115,6 @@ def test_a_cluster_gives_the_task_of_a_worker_that_died_to_another(patient, work
     assert ["done"] * 4 == states(study, "int8")
 
 
-def test_an_engine_whose_measuring_kills_its_worker_stands_and_the_cluster_goes_on(hasty, tmp_path) -> None:
-    """The scheduler gives it up, and so does the study, in words."""
-    study = planned()
-    study.run(["int8"], executor=Deadly(hasty.get_executor(), last, tmp_path, 99))
-    assert ["done", "missing", "missing", "missing"] == states(study, "int8")
-    assert study["int8"].engine.layers
-    assert f'not timed: Cannot measure "int8": {WORDS}' == study["int8"].stages[Stage.TIMED].text
-    study.run(executor=hasty.get_executor())
-    assert ["done", "done", "none", "done"] == states(study, "fp32")
-    # What failed is tried again when somebody asks for it.
-    study.measure("int8")
-    assert ["done"] * 4 == states(study, "int8")
-
-
 def test_a_variant_whose_build_kills_its_worker_is_a_failure_and_can_be_built_again(hasty, tmp_path) -> None:
     study, executor = planned(), hasty.get_executor()
     study.run(["fp32"], executor=executor)
@@ -159,29 +143,3 @@ def test_a_pool_whose_worker_dies_is_words_and_what_was_built_before_stays(tmp_p
     with pool() as executor:
         study.run(executor=executor)
     assert ["done"] * 4 == states(study, "int8")
-
-
-def test_a_pool_that_breaks_between_two_stages_leaves_no_stage_under_way(tmp_path) -> None:
-    """Two are compiled, the first dies while it is measured, and with it the pool for the second one."""
-    study = planned()
-    with pool() as executor:
-        study.run(executor=Deadly(executor, last, tmp_path, 1))
-    for name in ("fp32", "int8"):
-        found = study[name].stages.values()
-        assert "waiting" not in [s.state for s in found]
-        assert any(WORDS in s.text for s in found), [s.text for s in found]
-    study.measure("int8")
-    assert ["done"] * 4 == states(study, "int8")
-
-
-@pytest.mark.parametrize("kind", ["dask", "pool"])
-def test_calibration_whose_worker_dies_keeps_the_parts_that_were_seen(kind, request, tmp_path) -> None:
-    study = planned()
-    if kind == "dask":
-        executor = request.getfixturevalue("patient").get_executor()
-        assert 8 == study.observe(executor=Deadly(executor, observe_part, tmp_path, 1), parts=2).samples
-        return
-    with pool() as executor, pytest.raises(RtlabError, match=f"Cannot observe the samples: {WORDS}"):
-        study.observe(executor=Deadly(executor, observe_part, tmp_path, 1), parts=2)
-    with pool() as executor:
-        assert 8 == study.observe(executor=executor, parts=2).samples

@@ -64,24 +64,6 @@ def test_two_clicks_lead_from_a_drop_to_a_repaired_variant(opened, cell, worse, 
     assert [] == lab.console_errors
 
 
-def test_repair_all_makes_a_variant_and_shows_what_was_tried(opened) -> None:
-    """One click more than Why?, where nobody wants to choose among the causes."""
-    shown: Explorer = opened(OVERFLOW)
-    page, lab = shown.page, shown.lab
-    page.click(f'{EXPLORER} [data-chip="fp16"] [data-control="why-accuracy"]')
-    page.wait_for_selector(f"{PANEL} [data-row]", timeout=60_000)
-    page.click(f'{PANEL} [data-work="repair"]')
-    lab.wait_python("explorer.failure or explorer.state.variant not in ('fp32', 'fp16')")
-    assert lab.python("explorer.failure") is None
-    lab.wait_python("explorer.state.variant == 'fp16 repaired' and not explorer.build['running']")
-    lab.wait_python("(s := study[explorer.state.variant].score) is not None and s.value > 98.1")
-    page.click(f'{EXPLORER} [data-chip="fp16"] >> nth=0')
-    tried = show(shown, "accuracy", "repair")
-    assert page.locator(f"{tried} [data-row]").count() == lab.python("len(study.repair('fp16').points)")
-    shown.picture("accuracy-repaired")
-    assert [] == lab.console_errors
-
-
 def test_flipped_samples_are_shown_alone_until_all_are_wanted_again(opened) -> None:
     """In every panel; a mark beside the variants says so, and leads back."""
     shown: Explorer = opened(OUTLIER)
@@ -101,31 +83,6 @@ def test_flipped_samples_are_shown_alone_until_all_are_wanted_again(opened) -> N
     page.click(f'{mark} [data-control="all-samples"]')
     page.wait_for_selector(mark, state="detached")
     lab.wait_python(f"study['int8'].score.samples == {whole} and not study.chosen")
-    assert [] == lab.console_errors
-
-
-def test_channels_of_a_value_are_measured_on_demand(opened) -> None:
-    """Of that which makes most error; and values are compared on all samples when that is asked for."""
-    shown: Explorer = opened(OUTLIER)
-    page, lab = shown.page, shown.lab
-    lab.python("explorer.show('int8')")
-    where = show(shown, "accuracy", "channels")
-    page.click(f'{where} [data-work="channels"]')
-    page.wait_for_selector(f"{where} [data-row]", timeout=60_000)
-    (value,) = lab.python("[*study.snapshot().channels['int8']]")
-    assert value == lab.python("study['int8'].accuracy.guilty(1)[0].value")
-    channels = lab.python(f"len(study.snapshot().channels['int8'][{value!r}].channels)")
-    assert page.locator(f"{where} .rt-table table").get_attribute("aria-rowcount") == str(channels)
-    page.wait_for_selector(f"{where} .js-plotly-plot .bars")
-    assert page.locator(f"{where} .js-plotly-plot .bars").count() == 2
-    shown.picture("accuracy-channels")
-    samples = lab.python("len(study.task.data)")
-    page.wait_for_selector(
-        f'{EXPLORER} [data-stage="compared"]:has-text("Compared on 32 of {samples} samples")'
-    )
-    page.click(f'{EXPLORER} [data-control="measure"]')
-    lab.wait_python(f"study['int8'].accuracy.samples == {samples}")
-    page.wait_for_selector(f'{EXPLORER} [data-stage="compared"]', state="detached")
     assert [] == lab.console_errors
 
 

@@ -190,25 +190,6 @@ def rtlab_array(tensor) -> np.ndarray:
     return numpy_helper.to_array(tensor).astype(np.float64)
 
 
-def test_the_selection_is_saved_as_an_onnx_model(shown, tmp_path) -> None:
-    """What was selected, as a file that every tool opens."""
-    lab = shown.lab
-    lab.python("explorer.show('fp32')")
-    layer = lab.python(
-        "max(study['fp32'].engine.layers, key=lambda l: len(study['fp32'].mapping.nodes(l.id))).id"
-    )
-    shown.click("layer", layer)
-    nodes = shown.listed("selection")
-    with shown.page.expect_download() as saved:
-        shown.pick("more-node", "extract")
-    file = tmp_path / saved.value.suggested_filename
-    saved.value.save_as(file)
-    assert ".onnx" == file.suffix
-    piece = rtlab.load(file)
-    whole = rtlab.samples.load("digits_inception").model
-    assert sorted(whole.node(n).op for n in nodes) == sorted(n.op for n in piece.top)
-
-
 @pytest.mark.parametrize("side", ["node", "layer"])
 def test_netron_opens_the_model_and_the_engine(shown, chromium, side: str) -> None:
     """The real Netron, on loopback, shows what the pane shows."""
@@ -229,28 +210,3 @@ def test_netron_opens_the_model_and_the_engine(shown, chromium, side: str) -> No
     viewer.wait_for_timeout(500)
     assert [] == [url for url in asked if not url.startswith((address, "data:", "blob:"))]
     context.close()
-
-
-def test_the_selection_stays_in_view_when_its_pane_shrinks(shown) -> None:
-    """Who opens a third pane or stacks them does not lose what was just looked at."""
-    lab, page = shown.lab, shown.page
-    node = lab.python("next(n.id for n in sample.model.top if n.op == 'Concat')")
-    shown.click("node", node)
-    lab.wait_python(f"explorer.state.selection == ({node!r},)")
-    chosen = page.locator(f'{EXPLORER} [data-seen="node"] [aria-pressed="true"]')
-    chosen.wait_for(state="attached")
-    before = page.locator(f'{EXPLORER} [data-seen="node"] li').count()
-    lab.python("explorer.arrange(stacked=True) and None")
-    page.wait_for_function(
-        """() => {
-          const [a, b] = [...document.querySelectorAll('.rt-explorer canvas[data-pane]')];
-          return b.getBoundingClientRect().top > a.getBoundingClientRect().top;
-        }"""
-    )
-    shown.ready()
-    # The list of boxes in view is renewed when the picture rests.
-    page.wait_for_function(
-        "count => document.querySelectorAll('.rt-explorer [data-seen=\"node\"] li').length < count",
-        arg=before,
-    )
-    assert 1 == chosen.count()

@@ -174,20 +174,3 @@ def test_the_graph_view_does_its_work_in_every_notebook(host, tmp_path) -> None:
     host.theme(dark=False)
     assert [] == host.left_machine
     assert set(host.console_errors) <= said
-
-
-def test_the_view_is_there_while_the_kernel_runs_the_next_cell(host) -> None:
-    """Run All shows the picture at once, although the kernel hears no question before it is free."""
-    go = host.lab.root / "go"
-    wait = f"import pathlib, time\nwhile not pathlib.Path({str(go)!r}).exists():\n    time.sleep(0.05)"
-    host.open([*GRAPH, wait])
-    host.without_subshells()
-    host.page.evaluate("() => { window.jupyterapp.commands.execute('notebook:run-all-cells') }")
-    host.page.wait_for_selector(f'{VIEW}[data-ready="1"]')
-    busy = host.page.evaluate(
-        "() => window.jupyterapp.shell.currentWidget.sessionContext.session.kernel.status"
-    )
-    go.touch()
-    host.wait_idle()
-    go.unlink()
-    assert "busy" == busy

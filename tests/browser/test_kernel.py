@@ -153,14 +153,6 @@ def test_what_is_asked_of_a_kernel_that_is_busy_or_out_of_reach_waits_and_says_s
     assert [] == lab_page.console_errors
 
 
-HELD = """
-import time, pathlib
-started = time.monotonic()
-while time.monotonic() - started < 120 and not pathlib.Path("go on").exists():
-    time.sleep(0.05)
-"""
-
-
 def test_the_code_of_tabs_follows_the_picture_and_is_there_when_the_kernel_is_not(lab_page) -> None:
     """It is no part of what the picture waits for; a tab that is first opened later needs no kernel for its code."""
     lab_page.open([STUDY, "explorer"], alone=True)
@@ -182,42 +174,3 @@ def test_the_code_of_tabs_follows_the_picture_and_is_there_when_the_kernel_is_no
     }.items():
         page.click(f'{EXPLORER} [data-tab="{tab}"]')
         page.wait_for_selector(f"{EXPLORER} .rt-bottom {content}")
-
-
-def test_a_tab_opens_though_the_kernel_runs_the_next_cell(lab_page) -> None:
-    """Run All goes on after the Explorer is shown, and a busy kernel hears nobody who asks for code."""
-    lab_page.open([STUDY, "explorer", HELD], alone=True)
-    lab_page.forget()
-    page = lab_page.page
-    lab_page.without_subshells()
-    command(page, "notebook:run-all-cells")
-    page.wait_for_selector(f'{EXPLORER}[data-ready="1"]')
-    page.click(f'{EXPLORER} [data-tab="table"]')
-    page.wait_for_selector(f"{EXPLORER} tr[data-layer]")
-    assert "busy" == page.evaluate(f"() => {KERNEL}.status")
-    page.evaluate(f"() => {KERNEL}.interrupt()")
-
-
-def test_jupyterlab_is_answered_while_the_next_cell_runs(lab_page) -> None:
-    """Its messages need not wait for the cell, whoever the kernel answered last."""
-    lab_page.open([STUDY, "explorer", HELD], alone=True)
-    page = lab_page.page
-    command(page, "notebook:run-all-cells")
-    shown = Explorer(lab_page)
-    shown.ready()
-    page.click(f'{EXPLORER} [data-tab="memory"]')
-    answered(page, "memory")
-    running = page.locator(".jp-InputPrompt:has-text('[*]')")
-    assert 1 == running.count()
-    go = lab_page.lab.root / "go on"
-    go.touch()
-    running.wait_for(state="detached")
-    go.unlink()
-
-    # What ipykernel remembers of a comm that JupyterLab opened to find widgets, and closed.
-    lab_page.python("setattr(explorer.comm, '_reply_subshell_id', 'gone')")
-    page.click(f'{EXPLORER} [data-tab="streams"]')
-    answered(page, "schedule")
-    shown.click("node", "stem/Relu")
-    lab_page.wait_python("explorer.state.selection == ('stem/Relu',)")
-    assert [] == lab_page.console_errors

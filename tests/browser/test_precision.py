@@ -20,22 +20,6 @@ explorer"""
 
 MISPLACED = OUTLIER.replace("digits_outlier", "digits_qat_misplaced")
 
-#: Data that stop before their third batch until the gate is opened.
-GATED = OUTLIER.replace("data=sample.calibration", "data=data").replace(
-    "study = ",
-    """import dataclasses, threading
-gate = threading.Event()
-gate.set()
-class Gated(rtlab.CalibrationData):
-    def batches(self, *given, **named):
-        for k, batch in enumerate(super().batches(*given, **named)):
-            if k == 2:
-                gate.wait()
-            yield batch
-data = Gated(**{f.name: getattr(sample.calibration, f.name) for f in dataclasses.fields(sample.calibration)})
-study = """,
-)
-
 
 @pytest.fixture
 def opened(lab_page):
@@ -110,36 +94,6 @@ def test_from_nothing_observed_to_the_calibrator_that_the_task_wants(opened) -> 
     lab.theme(dark=False)
 
 
-def test_a_cancelled_observation_keeps_what_was_seen_and_goes_on(opened) -> None:
-    """A long pass may be stopped at any time: nothing of it is lost, and nothing on screen moves."""
-    shown = opened(GATED)
-    page, lab = shown.page, shown.lab
-    page.click(f'{EXPLORER} [data-tab="calibration"]')
-    tall = page.locator(f"{EXPLORER} .rt-top").bounding_box()["height"]
-    lab.python("gate.clear()")
-    page.click(f'{EXPLORER} [data-control="observe"]')
-    page.wait_for_selector(f'{EXPLORER} [data-control="progress"] >> text=Calibrating')
-    lab.wait_python("study.calibration is not None")
-    assert tall == page.locator(f"{EXPLORER} .rt-top").bounding_box()["height"]
-    # The kernel opens no other model meanwhile, and the list says so instead of doing nothing.
-    model = page.locator(f'{EXPLORER} [data-control="model"] button')
-    assert "true" == model.get_attribute("aria-disabled")
-    assert "running" in model.get_attribute("title")
-    page.click(f'{EXPLORER} [data-control="cancel"]')
-    lab.python("gate.set()")
-    idle(shown)
-    page.wait_for_selector(f"{EXPLORER} [data-row]")
-    seen = lab.python("study.calibration.ranges.samples")
-    assert 0 < seen < 898
-    assert f"{seen} of 898 samples" in page.inner_text(f"{EXPLORER} .rt-calibration")
-    page.click(f'{EXPLORER} [data-control="observe"]')
-    lab.wait_python("study.calibration.ranges.samples == 898")
-    page.wait_for_selector(f"{EXPLORER} .rt-calibration >> text=/● 898 samples/")
-    # To the last bit as if it had never been stopped.
-    alike = "rtlab.Study(sample.model, data=sample.calibration).observe().frame()"
-    assert lab.python(f"bool(study.calibration.frame().equals({alike}))")
-
-
 def test_a_selected_node_shows_what_its_calibrator_clips(opened) -> None:
     """The panel's histogram follows the selection, and its numbers are those of the variant on screen."""
     study = OUTLIER.replace('"fp32", target', '"int8", calibrator="mse", target')
@@ -158,114 +112,6 @@ def test_a_selected_node_shows_what_its_calibrator_clips(opened) -> None:
         assert f"{digits(known[value]['sqnr'])} dB" in text
         marked = page.locator(f"{EXPLORER} .rt-panel text.rt-chosen").text_content()
         assert f"mse {digits(known[value]['amax'])}" in marked
-
-
-def test_without_a_task_the_output_noise_ranks(opened) -> None:
-    """Many models come without labels; a table of dashes would help nobody."""
-    shown = opened(OUTLIER.replace(", task=sample.task", ""))
-    page, lab = shown.page, shown.lab
-    page.click(f'{EXPLORER} [data-tab="calibration"]')
-    page.click(f'{EXPLORER} [data-control="observe"]')
-    idle(shown)
-    page.click(f'{EXPLORER} [data-control="rank"]')
-    lab.wait_python("bool(study.calibration.ranking)")
-    idle(shown)
-    best = lab.python("[str(study.calibration.ranking[0].calibrator), study.calibration.ranking[0].sqnr]")
-    row = page.locator(f'{EXPLORER} [data-rank="{best[0]}"]')
-    row.locator("text=dB").wait_for()
-    assert f"● {digits(best[1])} dB" in row.inner_text()
-
-
-def test_calibration_works_in_notebook_7_and_by_keyboard(notebook_page) -> None:
-    """Not everybody has JupyterLab, nor a mouse: a calibrator is observed, measured by eye and typed."""
-    notebook_page.open([OUTLIER])
-    notebook_page.run_all()
-    shown = Explorer(notebook_page)
-    shown.shown("fp32")
-    page, lab = shown.page, shown.lab
-    page.focus(f'{EXPLORER} [data-tab="timing"]')
-    for tab in (
-        "compare",
-        "fusion",
-        "memory",
-        "streams",
-        "tuning",
-        "accuracy",
-        "engine",
-        "build",
-        "calibration",
-    ):
-        page.keyboard.press("ArrowRight")
-        page.wait_for_selector(f'{EXPLORER} [data-tab="{tab}"][aria-selected="true"]')
-    page.wait_for_selector(f'{EXPLORER} [data-control="observe"]')
-    # Behind the tabs stands what saves a picture, and terms may be asked on the way.
-    for _ in range(20):
-        page.keyboard.press("Tab")
-        if page.evaluate("() => document.activeElement.closest('[data-control=\"observe\"]') !== null"):
-            break
-    page.keyboard.press("Enter")
-    page.wait_for_selector(f"{EXPLORER} [data-row]")
-    idle(shown)
-    # The arrows go through the table as through a list.
-    page.focus(f'{EXPLORER} .rt-table:has([aria-label="Calibrated tensors"])')
-    values = lab.python("list(study.calibration.ranges.values)")
-    for _ in range(2):
-        page.keyboard.press("ArrowDown")
-    page.wait_for_selector(f'{EXPLORER} [data-row="{values[2]}"].rt-shown')
-    page.focus(f'{EXPLORER} [data-control="precision"] [data-value="fp32"]')
-    for _ in range(4):
-        page.keyboard.press("ArrowRight")
-    lab.wait_python("explorer.choice['precision'] == 'int8'")
-    page.wait_for_selector(f'{EXPLORER} [data-control="calibrator"] [aria-disabled="false"]')
-    page.focus(f'{EXPLORER} [data-control="calibrator"] button')
-    page.keyboard.press("Enter")
-    page.focus(f'{EXPLORER} input[aria-label="Calibrator with its parameters"]')
-    # What no calibrator can be is told, and the choice stays.
-    page.keyboard.type("percentile(150)")
-    page.keyboard.press("Enter")
-    assert "50 to 100" in page.inner_text(f"{EXPLORER} [role=alertdialog], {EXPLORER} .rt-card")
-    assert lab.python("explorer.choice['calibrator']") != "percentile(150)"
-    assert [] == notebook_page.left_machine
-
-
-def test_the_report_has_the_calibration(chromium, tmp_path) -> None:
-    """What was found goes to a colleague without a kernel."""
-    sample = rtlab.samples.load("digits_outlier")
-    study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
-    study.add("fp32", target="sm86")
-    study.run()
-    rows = list(study.observe().ranges.values)
-    path = study.to_html(tmp_path / "report.html")
-    context = chromium.new_context(viewport={"width": 1100, "height": 900}, offline=True)
-    page = context.new_page()
-    page.goto(path.as_uri())
-    page.click(f'{EXPLORER} [data-tab="calibration"]')
-    page.click(f'{EXPLORER} [data-row="{rows[1]}"]')
-    page.wait_for_selector(f'{EXPLORER}:not([data-selection="[]"])')
-    told = page.inner_text(f"{EXPLORER} .rt-calibration")
-    assert "898 samples" in told
-    assert (
-        0
-        == page.locator(
-            f"{EXPLORER} :is([data-control=observe], [data-control=rank], [data-control=use])"
-        ).count()
-    )
-    context.close()
-
-
-def test_a_calibrator_with_a_parameter_is_typed(opened) -> None:
-    """Any percentile, not only those of a list."""
-    shown = opened(OUTLIER)
-    shown.choose("precision", "int8")
-    ready = '[data-control="calibrator"][data-value="auto"] button[aria-disabled="false"]'
-    shown.page.wait_for_selector(f"{EXPLORER} {ready}")
-    shown.page.click(f'{EXPLORER} [data-control="calibrator"]')
-    field = f'{EXPLORER} input[aria-label="Calibrator with its parameters"]'
-    shown.page.fill(field, "percentile(99.5)")
-    shown.page.press(field, "Enter")
-    shown.lab.wait_python("explorer.choice['calibrator'] == 'percentile(99.5)'")
-    shown.build()
-    shown.shown("int8·percentile(99.5)")
 
 
 def test_a_model_is_treated_built_and_taken_back(opened) -> None:

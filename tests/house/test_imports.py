@@ -13,7 +13,6 @@ import grimp
 import importlinter.api
 import networkx
 import pytest
-from PIL import Image
 
 import rtlab
 
@@ -183,26 +182,6 @@ print(study.export("elsewhere", {str(tmp_path / "out.onnx")!r}).model)
 """
 
     assert str(tmp_path / "out.onnx") == python(code).strip()
-
-
-def test_pictures_are_read_in_a_fresh_interpreter(tmp_path):
-    """``import PIL`` brings no ``PIL.Image``; in a test or a notebook something else has imported it already."""
-    Image.new("L", (8, 8)).save(tmp_path / "a.png")
-    code = f"""
-import rtlab
-settings = rtlab.Preprocessing(size=(8, 8))
-data = rtlab.CalibrationData.of({str(tmp_path)!r}, model=rtlab.testing.tiny_model(), preprocessing=settings)
-print(len(data), next(data.batches(rtlab.testing.tiny_model()))["x"].shape)
-"""
-
-    assert "1 (1, 3, 8, 8)" == python(code).strip()
-
-
-def test_no_module_is_a_drawer():
-    """A module named utils has no noun, so everything ends up in it."""
-    drawers = {"utils", "util", "helpers", "misc", "common", "tools"}
-
-    assert [] == [str(p.relative_to(ROOT)) for p in SOURCES if drawers & {p.stem.strip("_"), p.parent.name}]
 
 
 def test_installed_rtlab_is_this_checkout():

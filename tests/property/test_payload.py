@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import enum
 import gzip
 import math
@@ -13,15 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtlab.core.facts import Ranked
 from rtlab.core.schema import fields, is_noun
-from rtlab.documents.crossing import is_object, members, plain
 from rtlab.documents.payload import PRECISION, decode, encode
-from rtlab.quantize.thresholds import Threshold
-from rtlab.questions.build.story import BuildStory
-from rtlab.questions.build.tactics import Contest
-from rtlab.questions.calibration.calibrated import Calibrated, CalibratedValue
-from rtlab.view import contract
 
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.from_regex(
     r"\A/layer[0-9]{1,12}(/[a-z][0-9]{0,3}){0,3}\Z"
@@ -88,38 +80,6 @@ def near(sent: Any, got: Any) -> bool:
 def test_what_is_decoded_is_what_was_encoded(payload):
     """Whatever the names in a model are; only floats may lose digits, and no more than they say."""
     assert near(payload, decode(encode(payload, list[Everything])))
-
-
-@given(
-    st.lists(values(Everything), min_size=1, max_size=4),
-    st.lists(st.lists(st.integers(0, 3), max_size=4), max_size=4),
-)
-def test_one_object_in_several_places_crosses_as_its_copies_do(objects, places):
-    """A tensor is one object at its writer and at all its readers; that this saves work, nobody sees."""
-    payload = [[objects[i % len(objects)] for i in row] for row in places]
-    copies = [[copy.deepcopy(item) for item in row] for row in payload]
-    assert near(payload, decode(encode(payload, list[list[Everything]])))
-    assert encode(copies, list[list[Everything]]) == encode(payload, list[list[Everything]])
-
-
-def held(kind: Any) -> list[Any]:
-    """The types of the contract in a type, itself included."""
-    inside = [m.type for m in members(kind).values()] if is_object(kind) else typing.get_args(kind)
-    return [*([kind] if is_object(kind) else []), *(t for i in inside for t in held(i))]
-
-
-#: What crosses as bytes, and all that is in it; panels and figures cross as JSON.
-PACKED = [contract.Graph, contract.EngineView, contract.Later, Calibrated, BuildStory]
-#: A calibrator of random letters is none, and the tactics of a layer are never without one.
-REAL = {Ranked, Threshold, CalibratedValue, Calibrated, Contest, BuildStory}
-CROSSING = [t for t in dict.fromkeys(t for kind in PACKED for t in held(kind)) if t not in REAL]
-
-
-@given(st.data(), st.sampled_from(CROSSING))
-def test_every_type_that_is_packed_can_cross(data, kind):
-    """A new field needs no code of its own."""
-    payload = data.draw(values(kind))
-    assert near(plain(payload), decode(encode(payload, kind)))
 
 
 @given(st.lists(values(Everything), max_size=6), st.data())

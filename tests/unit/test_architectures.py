@@ -17,7 +17,6 @@ from rtlab.core.progress import Silent
 from rtlab.core.ranges import Ranges
 from rtlab.core.variant import Calibrator, Variant
 from rtlab.quantize import Collector, prepare, quantizable
-from rtlab.samples.transformers import sentences
 
 #: Operators, and parameters without the running statistics of normalisation, as the papers and torchvision count.
 EXPECTED = {
@@ -108,15 +107,3 @@ def test_ranges_of_a_large_model_depend_on_neither_batch_size_nor_threads(name: 
         a, b = one.values[value], eight.values[value]
         assert (a.min, a.max, a.count, a.zeros, a.small) == (b.min, b.max, b.count, b.zeros, b.small)
         np.testing.assert_array_equal(a.counts, b.counts)
-
-
-def test_sentences_use_few_words_often():
-    """Words follow Zipf's law; evenly drawn ids would hide what rare rows of an embedding do."""
-    drawn = sentences(400)
-    assert (400, 128) == drawn.shape
-    assert 0 <= drawn.min()
-    assert drawn.max() < 8192
-    share = np.bincount(drawn.reshape(-1), minlength=8192) / drawn.size
-    expected = 1 / np.sum(1 / np.arange(1, 8193))
-    assert expected == pytest.approx(share[0], rel=0.05)
-    assert expected / 10 == pytest.approx(share[9], rel=0.1)

@@ -10,12 +10,12 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from rtlab import CalibrationCache, CalibrationData, Calibrator, Study, Task, load, samples
+from rtlab import CalibrationData, Calibrator, Study, Task, load, samples
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import CALIBRATORS, Variant
-from rtlab.errors import CalibrationError, Cancelled, VariantError
+from rtlab.errors import CalibrationError, Cancelled
 from rtlab.quantize import findings
 from rtlab.questions.calibration.calibrated import calibration
 from rtlab.testing import tiny_model
@@ -57,22 +57,6 @@ def test_any_number_of_workers_sees_the_same(model, data, whole, kind, parts) ->
     """Scales must not depend on who counted: not nearly the same, the same."""
     with pools()[kind]() as pool:
         found = Study(model, data=data).observe(executor=pool, parts=parts)
-    assert whole.samples == found.samples
-    assert whole.frame().equals(found.frame())
-
-
-# Dask warns of slow disks and of large graphs, which is no matter of this test.
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_dask_cluster_sees_the_same(model, data, whole) -> None:
-    """A cluster's workers are processes on other machines; its executor is all that is asked for."""
-    distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None, host="127.0.0.1", silence_logs=50
-        ) as cluster,
-        distributed.Client(cluster) as client,
-    ):
-        found = Study(model, data=data).observe(executor=client.get_executor(), parts=4)
     assert whole.samples == found.samples
     assert whole.frame().equals(found.frame())
 
@@ -138,17 +122,6 @@ def test_a_variant_that_saw_a_part_of_the_data_says_how_to_calibrate_it_on_the_r
     assert found is study.calibrate("int8"), "nothing more was observed"
 
 
-def test_a_cancel_while_a_variant_is_calibrated_further_keeps_it_and_what_was_seen(data) -> None:
-    """The engine on screen stands until there is a better one."""
-    study = hurried(data)
-    before = study["int8"]
-    with pytest.raises(Cancelled):
-        study.calibrate("int8", progress=Stops(3))
-    assert before is study["int8"]
-    assert 4 < study.calibration.samples < 40
-    assert 40 == study.calibrate("int8", budget_s=0).ranges.samples
-
-
 def test_samples_that_come_later_are_in_the_scales_of_a_variant_that_is_calibrated_again(model, data) -> None:
     """Variants keep their scales until they are asked for others."""
     study = Study(model, data=data)
@@ -158,36 +131,6 @@ def test_samples_that_come_later_are_in_the_scales_of_a_variant_that_is_calibrat
     study.observe(CalibrationData({name: 10 * data.arrays[name]}))
     assert before is study.run(compare=False)["int8"].prepared.scales
     assert 10 * before[name].amax == pytest.approx(study.calibrate("int8").prepared.scales[name].amax)
-
-
-def test_what_takes_no_scales_from_data_is_not_calibrated_further(model, data) -> None:
-    """An unknown name, a precision without scales, scales that somebody gave."""
-    study = Study(model, data=data)
-    study.add("fp32", target="cpu")
-    study.add("given", precision="int8", target="cpu", scales=dict.fromkeys(study.observe().values, 1.0))
-    study.run(compare=False)
-    says = 'Cannot calibrate "{}": {}. Add a variant with precision="int8" and a calibrator.'
-    for name, why in (
-        ("fp32", "its precision needs no scales of activations"),
-        ("given", "its scales were given"),
-    ):
-        with pytest.raises(VariantError) as error:
-            study.calibrate(name)
-        assert says.format(name, why) == str(error.value)
-    with pytest.raises(VariantError, match='Cannot show variant "int4"'):
-        study.calibrate("int4")
-
-
-def test_stopped_workers_keep_their_parts_and_the_others_follow(model, data, whole) -> None:
-    """The same promise for a cluster."""
-    study = Study(model, data=data)
-    with pools()["threads"]() as pool:
-        with pytest.raises(Cancelled):
-            study.observe(executor=pool, parts=4, progress=Stops(2))
-        assert 20 == study.calibration.samples
-        again = study.observe(executor=pool, parts=4)
-    assert 40 == again.samples
-    assert whole.frame().equals(again.frame())
 
 
 def test_more_samples_count_as_if_they_had_been_there_at_first(model, data, whole) -> None:
@@ -304,31 +247,6 @@ def test_values_without_a_scale_stay_fp32_and_are_counted(model, data) -> None:
     assert any("scale" in note for note in part.notes)
 
 
-def test_a_cache_of_another_algorithm_compares_tensor_by_tensor(model, data, tmp_path) -> None:
-    """Which tensors do two calibrators disagree on, and by how much?"""
-    study = Study(model, data=data)
-    for name in ("minmax", "percentile(90)"):
-        study.prepare(name, precision="int8", calibrator=name)
-        study.export(name, tmp_path / f"{name}.onnx", cache=tmp_path / f"{name}.cache")
-    one, two = (CalibrationCache.read(tmp_path / f"{n}.cache") for n in ("minmax", "percentile(90)"))
-    found = one.compare(two)
-    assert one.scales().keys() == {d.tensor for d in found}
-    assert any(d.ratio != 1 for d in found)
-
-
-def test_pruning_shows_in_the_numbers_and_in_the_command(model, data, tmp_path) -> None:
-    """Accuracy before and after, and a compiler that is told to look for the zeros."""
-    study = Study(model, data=data)
-    study.add("dense", precision="fp32", target="cpu")
-    study.add("pruned", precision="fp32", sparsity=True, target="cpu")
-    study.run()
-    assert min(v.sqnr for v in study["pruned"].accuracy.values) < 40
-    assert any(w.eligible for w in study.sparse_weights())
-    commands = study.export("pruned", tmp_path / "pruned.onnx").commands
-    assert "--sparsity=enable" in commands[0]
-    onnx.checker.check_model(onnx.load(tmp_path / "pruned.onnx"), full_check=True)
-
-
 def test_pruned_weights_are_calibrated_on_what_they_compute(model, data) -> None:
     """Scales of the dense model would be those of other activations."""
     study = Study(model, data=data)
@@ -336,12 +254,6 @@ def test_pruned_weights_are_calibrated_on_what_they_compute(model, data) -> None
     pruned = study.prepare("pruned", precision="int8", calibrator="minmax", sparsity=True).scales
     assert dense.keys() == pruned.keys()
     assert any(dense[v].amax != pruned[v].amax for v in dense)
-
-
-def test_exporting_what_was_never_planned_says_so(model, data, tmp_path) -> None:
-    """A wrong name is the likeliest mistake."""
-    with pytest.raises(VariantError, match=r'^Cannot export variant "int9": there is none of this name'):
-        Study(model, data=data).export("int9", tmp_path / "x.onnx")
 
 
 def test_the_file_that_was_read_stays_as_it_was(model, data, tmp_path) -> None:
@@ -424,29 +336,6 @@ def test_int8_of_a_model_with_nothing_left_to_quantize_leaves_it_and_says_so(nam
     assert 0 == len(study.observe().values)
 
 
-def test_a_study_that_several_threads_observe_counts_each_sample_once(model, data, whole) -> None:
-    """A widget and a cell may both ask; counted twice, samples would weigh twice once more are added."""
-    study = Study(model, data=data)
-    with concurrent.futures.ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda _: study.observe(), range(4)))
-    assert whole.samples == study.calibration.samples
-    assert whole.frame().equals(study.calibration.frame())
-
-
-def test_more_samples_than_the_data_has_are_not_a_part_of_it(model, data) -> None:
-    """A share above one would say that something is still to come."""
-    study = Study(model, data=data)
-    study.observe()
-    found = study.observe(CalibrationData.random(model, samples=8, seed=5))
-    assert repr(found).endswith("on 48 samples>")
-
-
-def test_calibrators_are_ranked_only_where_they_matter(model, data) -> None:
-    """Five equal rows with a best one among them would be a lie."""
-    with pytest.raises(VariantError, match=r'for "fp16": it scales no activations. Choose "int8" or "fp8"'):
-        Study(model, data=data).rank(precision="fp16")
-
-
 def test_calibrators_are_ranked_on_samples_of_different_lengths() -> None:
     """A language model's samples are as long as their sentences, and so are its outputs."""
     rng = np.random.default_rng(0)
@@ -464,20 +353,3 @@ def test_shares_of_a_map_that_was_counted_in_part_are_estimates() -> None:
         told = calibration(study.model, None, study.observe())
         assert origins == {v.origin for v in told.values}
         assert ("in part" in told.source) == (stride > 1)
-
-
-def test_a_ranking_is_as_many_steps_as_it_says(model, data) -> None:
-    """The model as it is, and once with each calibrator: three steps for two."""
-    told: list[list[int]] = []
-
-    class Counting(Silent):
-        def phase(self, name: str, total: int | None = None) -> None:
-            if name.startswith("Ranking"):
-                told.append([total or 0, 0])
-
-        def advance(self, steps: int = 1) -> None:
-            if told:
-                told[-1][1] += steps
-
-    Study(model, data=data.take(4)).rank(["minmax", "mse"], progress=Counting())
-    assert [[3, 3]] == told

@@ -5,7 +5,6 @@ import pytest
 import rtlab
 from rtlab.core.data import CalibrationData
 from rtlab.core.task import Task
-from rtlab.errors import VariantError
 from tests.planted_faults import KINDS, Fault, healthy, planted
 
 
@@ -74,19 +73,3 @@ def test_a_region_that_leaves_fp16_is_pinned_as_a_whole():
     study.run([name])
     assert study["fp16"].score.value < 20
     assert study[name].score.value == pytest.approx(98.22, abs=0.12)
-
-
-def test_what_cannot_be_treated_says_what_to_do():
-    model, data, _ = healthy(3)
-    study = rtlab.Study(model, data=data)
-    study.add("int8", backend="onnxruntime")
-    study.run(compare=False)
-    with pytest.raises(
-        VariantError, match=r'Cannot treat "int8": nobody looked for causes\. Run study\.diagnose'
-    ):
-        study.treat("int8")
-    study.diagnose("int8")
-    with pytest.raises(VariantError, match="its diagnosis has no such finding"):
-        study.treat("int8", "clipping somewhere")
-    with pytest.raises(VariantError, match=r"none helps here\. Nothing unusual was found\."):
-        study.treat("int8")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-import pytest
-
 from recurrent import Session, recurrent_model
 from rtlab.core.progress import Silent
-from rtlab.errors import Cancelled
 from rtlab.experiments.experiment import Rig, carry_out
 from rtlab.experiments.forms import RecurrentForms
 from rtlab.formulations.recurrent import FORMS, recurrent
@@ -54,22 +51,6 @@ def test_cancelling_keeps_the_rounds_that_were_timed():
     found = timed(layer, Session, progress=told)
     assert {2} == {t.runs for t in found}
     assert [len(FORMS), 40] == [n for n in told.phases.values() if n]
-
-
-@pytest.mark.parametrize("steps", [0, 2, len(FORMS)])
-def test_cancelling_before_the_first_round_says_that_nothing_is_known(steps):
-    """Some forms without times could not be compared."""
-    opened = []
-    told = Counting(steps)
-    if not steps:
-        told.cancel()
-    with pytest.raises(Cancelled, match="Stopped timing the forms of the recurrence"):
-        timed(
-            recurrent(recurrent_model("LSTM", 4), "/rnn0"),
-            lambda m, b: opened.append(m) or Session(m, b),
-            progress=told,
-        )
-    assert steps == len(opened)
 
 
 def test_a_form_that_computes_something_else_shows_its_error():

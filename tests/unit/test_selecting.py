@@ -9,10 +9,9 @@ import pytest
 
 import rtlab
 from rtlab.core.data import CalibrationData
-from rtlab.core.progress import Reporting
 from rtlab.core.stage import Stage
 from rtlab.core.task import Task
-from rtlab.errors import CalibrationError, Cancelled
+from rtlab.errors import CalibrationError
 from rtlab.testing import tiny_model
 
 SAMPLES = 24
@@ -104,18 +103,6 @@ def test_without_a_task_errors_are_of_the_chosen_samples() -> None:
     assert SAMPLES == study["int8"].accuracy.samples
 
 
-def test_who_stops_finds_the_choice_and_goes_on(study) -> None:
-    """What is not measured yet says so, and run measures it."""
-    progress = Reporting(lambda *_: progress.cancel())
-    with pytest.raises(Cancelled):
-        study.only(FEW, progress=progress)
-    assert FEW == study.chosen
-    standing = study["int8"].stages[Stage.COMPARED]
-    assert ("missing", "not compared: it was cancelled") == (standing.state, standing.text)
-    study.run(budget_s=60)
-    assert 3 == study["int8"].accuracy.samples
-
-
 @pytest.mark.parametrize(
     ("samples", "words"),
     [
@@ -134,13 +121,3 @@ def test_what_is_no_choice_is_told_in_words(samples, words) -> None:
         study.only(samples)
     assert str(caught.value).startswith("Cannot choose samples: ")
     assert () == study.chosen
-
-
-def test_a_stream_has_no_samples_to_choose() -> None:
-    """It is read from front to back."""
-    model = tiny_model()
-    (name,) = model.inputs
-    rows = CalibrationData.random(model, samples=8).arrays[name]
-    study = rtlab.Study(model, data=[{name: rows[i : i + 1]} for i in range(8)])
-    with pytest.raises(CalibrationError, match=r"it is read from front to back\. Give arrays"):
-        study.only([1])

@@ -70,18 +70,6 @@ def test_what_rests_on_random_input_says_so(model) -> None:
     assert found["own"].accuracy.origin.endswith("photographs, 8 samples")
 
 
-def test_scales_that_saw_random_input_beside_real_samples_still_say_so(model) -> None:
-    """One observation of both is no observation of real input."""
-    real = CalibrationData(CalibrationData.random(model, samples=8).arrays, source="photographs")
-    study = Study(model, data=real)
-    study.observe()
-    study.observe(CalibrationData.random(model, samples=8, seed=1))
-    study.add("int8", calibrator="minmax", target="cpu")
-
-    assert study.run()["int8"].random_scales
-    assert not study["int8"].accuracy.synthetic
-
-
 def test_the_task_is_scored_on_every_held_out_sample(study) -> None:
     """A score without its sample count says nothing."""
     score = study["fp32"].score
@@ -221,16 +209,6 @@ def test_an_engine_from_elsewhere_is_a_variant_with_gpu_times(tmp_path, model) -
     assert read.mapping.layers(first)[:1] == read.mapping.layers(second)[:1]
 
 
-def test_build_never_returns_an_engine_from_elsewhere(tmp_path, model) -> None:
-    """The same precision on the same target is still another compiler on another machine."""
-    study = Study(model, data=CalibrationData.random(model, samples=4))
-    study.read("a100", **recorded(tmp_path, model))
-    target = str(study.variants["a100"].target)
-    explorer = study.explore()
-    explorer.choice = {**explorer.choice, "precision": "fp16", "target": target}
-    assert "a100" != explorer._planned()
-
-
 def test_files_of_another_model_are_told(tmp_path, model) -> None:
     """Every node would look lost without a word."""
     path = tmp_path / "layers.json"
@@ -336,13 +314,6 @@ def test_a_variant_that_nobody_added_cannot_run(model) -> None:
     assert {"fp32"} == set(study.run("fp32").results)
 
 
-@pytest.mark.parametrize("given", ["wide", None])
-def test_a_given_scale_that_is_no_number_is_refused_by_name(model, given) -> None:
-    """Scales come from files and tables of all kinds."""
-    with pytest.raises(VariantError, match=r'as the scale of value "x": it is no number. Give its amax'):
-        Study(model).add("v", precision="int8", scales={"x": given}, target="cpu")
-
-
 def test_a_metric_reads_every_output_by_name() -> None:
     """Two heads on one trunk: the score needs both, in the study and in the ranking of calibrators."""
     nodes = [
@@ -371,29 +342,3 @@ def test_a_metric_reads_every_output_by_name() -> None:
     study.add("fp32", target="cpu")
     assert study.run()["fp32"].score.value == pytest.approx(2 * float(relu.sum()) + 16, rel=1e-6)
     assert 16 == study["fp32"].score.samples
-
-
-def test_a_metric_that_fails_leaves_everything_else(model) -> None:
-    """The user's own function is named as the place, and the compiled variant stays."""
-    data = CalibrationData.random(model, samples=16)
-
-    def metric(outputs, labels):
-        raise KeyError("classes")
-
-    study = Study(model, data=data, task=Task(data, np.zeros(16), metric=metric))
-    study.add("fp32", target="cpu")
-    result = study.run()["fp32"]
-    assert "its metric raised KeyError" in result.stages[Stage.SCORED].text
-    assert result.timing is not None
-    with pytest.raises(CalibrationError, match="there are 3 labels for 16 samples"):
-        Task(data, np.zeros(3)).score(np.zeros((16, 4)))
-
-
-def test_times_of_a_processor_without_such_arithmetic_say_what_ran() -> None:
-    """FP16 on a CPU is FP32 between casts; of FP32 there is nothing to say."""
-    study = Study(tiny_model())
-    for name in ("fp32", "fp16"):
-        study.add(name, precision=name, backend="onnxruntime", target="cpu")
-    study.run()
-    told = "The CPU has no fp16 arithmetic: these are times of FP32 kernels"
-    assert [False, True] == [told in study[name].timing.note for name in ("fp32", "fp16")]

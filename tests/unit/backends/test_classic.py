@@ -13,14 +13,13 @@ from onnx import TensorProto, helper, numpy_helper
 import rtlab
 import scenes
 from rtlab import backends
-from rtlab.backends.classic import passes, rules
+from rtlab.backends.classic import passes
 from rtlab.backends.classic.network import Network
 from rtlab.backends.log import verbose
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest, Limits
+from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
-from rtlab.errors import BuildError, VariantError
 from rtlab.questions.build.replay import replay
 
 Nodes = list[tuple[str, str, list[str]]]
@@ -183,39 +182,9 @@ def test_layers_run_in_their_order() -> None:
             assert all(written.get(t.name, -1) < i for t in layer.inputs), layer.name
 
 
-def test_rules_name_their_sources() -> None:
-    """Each rule is documented, or a log shows it."""
-    for rule in (*rules.SCALES, *rules.VERTICAL, *rules.POINTWISE, *rules.VIEWS):
-        assert rule.source == rules.source(rule.name)
-        assert "documentation" in rule.source or "log" in rule.source
-    model = graph(conv("c", "x", "a"), ("Relu", "r", ["a"], ["y"]))
-    told = backends.get("classic").explain(model, "c", "r")
-    assert (True, "ConvReluFusion") == (told.fused, told.rule)
-    assert "Layer Fusion Catalog" in told.source
-
-
-def test_what_no_rule_joins_is_said() -> None:
-    model = graph(conv("c", "x", "a"), ("LRN", "n", ["a"], ["y"], {"size": 3}))
-    told = backends.get("classic").explain(model, "c", "n")
-    assert (False, "No documented rule makes Conv and LRN one layer.") == (told.fused, told.text)
-    other = graph(conv("c", "x", "a"), ("Relu", "r", ["a"], ["y"]), outputs=("y", "a"))
-    assert (
-        '"a" between them is an output of the model' in backends.get("classic").explain(other, "c", "r").text
-    )
-
-
 def test_bodies_keep_what_they_read_alive() -> None:
     """A value that only the body of an If reads is needed."""
     model = rtlab.samples.load("control_flow").model
     network = passes.run(Network(model))
     read = {v for n in model.nodes if n.scope for v in n.inputs if v in model.producers}
     assert all(v in network.writer for v in read)
-
-
-def test_what_it_cannot_do_is_refused_in_words() -> None:
-    model = graph(conv("c", "x", "y"))
-    with pytest.raises(VariantError, match='for target "cpu"'):
-        backends.get("classic").build(BuildRequest(model, Variant.of("fp32")), Silent())
-    request = BuildRequest(model, Variant.of("fp32", target="sm86"), Limits(seconds=0))
-    with pytest.raises(BuildError, match="are over"):
-        backends.get("classic").build(request, Silent())

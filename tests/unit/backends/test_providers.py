@@ -23,7 +23,7 @@ from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Availability, BuildRequest
 from rtlab.core.variant import Target, Variant
-from rtlab.errors import Cancelled, Unavailable, VariantError
+from rtlab.errors import Unavailable, VariantError
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 
@@ -51,19 +51,6 @@ def test_a_provider_answers_to_its_name_in_any_case_with_or_without_its_ending(p
     bare = provider.name.removesuffix("ExecutionProvider")
     spelled = [provider.name, provider.name.lower(), bare, bare.upper(), provider.title, provider.short]
     assert [provider] * len(spelled) == [providers.named(s) for s in spelled]
-
-
-def test_no_two_providers_answer_to_one_name() -> None:
-    """Else the order of a table would choose."""
-    for one, other in itertools.combinations(providers.KNOWN, 2):
-        assert not one.spellings & other.spellings
-
-
-def test_one_backend_answers_to_every_spelling_and_the_cpu_is_the_usual_one() -> None:
-    """Sessions are kept in the backend, so there must be one."""
-    assert backends.get("onnxruntime:OpenVINO") is backends.get("onnxruntime:openvinoexecutionprovider")
-    assert "onnxruntime:nvtensorrtrtx" == backends.get("onnxruntime:nv-tensorrt-rtx").name
-    assert backends.get("onnxruntime") is backends.get("onnxruntime:cpu")
 
 
 def test_an_unknown_provider_is_refused_with_those_that_are_here(build) -> None:
@@ -98,26 +85,6 @@ def test_a_provider_that_the_build_lacks_is_refused_with_the_command_that_brings
     )
     other = providers.missing(providers.named("coreml"))
     assert other.endswith('has it on darwin, or choose one that is here: "onnxruntime:openvino".')
-
-
-def test_a_plug_in_without_a_device_tells_so(build) -> None:
-    """To install it once more would not help."""
-    build(plug_ins={"OpenVINOExecutionProvider": 'plug-in "p" finds no device that it supports'})
-    assert (
-        'plug-in "p" finds no device that it supports. Check the driver of the device, or choose '
-        'backend="onnxruntime".' == providers.missing(OPENVINO)
-    )
-    assert OPENVINO not in providers.here()
-    build(plug_ins={"OpenVINOExecutionProvider": ""})
-    assert "" == providers.missing(OPENVINO)
-    assert (OPENVINO,) == providers.here()
-
-
-def test_a_release_that_does_not_tell_whose_nodes_are_whose_is_refused(build, monkeypatch) -> None:
-    """Layers without their processor would be shown as the provider's."""
-    build("OpenVINOExecutionProvider")
-    monkeypatch.setattr(providers, "version", lambda: "1.23.2")
-    assert providers.missing(OPENVINO).endswith("Install release 1.24 or later.")
 
 
 def test_running_on_the_cpu_instead_is_refused(build, monkeypatch) -> None:
@@ -155,40 +122,12 @@ def test_every_provider_is_listed_with_the_reason_where_it_is_missing(build, mon
     assert not {"onnxruntime:coreml", "onnxruntime:dml", "onnxruntime:azure"} & set(table)
 
 
-def test_the_version_is_that_of_the_import_whatever_package_brought_it() -> None:
-    """Builds are packages of many names with one module."""
-    assert onnxruntime.__version__ == providers.version()
-
-
 def test_the_target_chooses_the_device() -> None:
     """One way to say it for all providers."""
     assert [Target("cpu"), Target("gpu"), Target("npu")] == [*OPENVINO.targets]
     assert {"device_type": "NPU"} == providers.options(OPENVINO, Target("npu"), None)
     assert "GPU" == providers.options(OPENVINO, Target("gpu"), None)["device_type"]
     assert {} == providers.options(providers.named("rocm"), Target("gpu"), None)
-
-
-@pytest.mark.parametrize(
-    ("target", "given", "says"),
-    [
-        ("sm86", {}, 'cannot build for target "sm86": OpenVINO does not run there. Choose one of "cpu", "gpu", "npu"'),
-        ("cpu", {"device_type": "GPU"}, 'cannot take device_type="GPU" for target "cpu": that is another device'),
-        ("cpu", {"flags": ["FP16"]}, r'cannot take options "\+FP16": flags, pools, profiles and timing caches are'),
-        ("cpu", {"cache_dir": ["a"]}, "takes numbers and texts only. Write the value as one text"),
-    ],
-)  # fmt: skip
-def test_options_that_a_provider_cannot_take_are_refused(target, given, says) -> None:
-    """What ONNX Runtime ignores or takes for something else must not stand in a variant's name."""
-    with pytest.raises(VariantError, match=says):
-        providers.options(OPENVINO, Target(target), BuildOptions.of(**given))
-
-
-def test_options_reach_the_provider_as_texts() -> None:
-    """ONNX Runtime takes no numbers; a finer choice of the same device is one's own."""
-    given = BuildOptions.of(num_of_threads=2, device_type="GPU.1")
-    found = providers.options(OPENVINO, Target("npu"), BuildOptions.of(num_of_threads=2))
-    assert {"num_of_threads": "2", "device_type": "NPU"} == found
-    assert "GPU.1" == providers.options(OPENVINO, Target("gpu"), given)["device_type"]
 
 
 def test_fp32_is_fp32_and_tf32_is_tf32_on_cuda() -> None:
@@ -243,31 +182,6 @@ def test_a_provider_whose_default_is_less_than_fp32_is_told_to_keep_the_types(na
     assert [
         f"numbers keep the model's types ({key})", f"what FP32 is computed in is up to the {key} that was given",
     ] == said  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("name", "target", "tf32", "override", "says"),
-    [
-        ("cuda", "gpu", False, "", "FP32 is computed as FP32 (use_tf32=0)"),
-        ("cuda", "gpu", True, "1", "products of FP32 are computed as TF32 (use_tf32=1)"),
-        ("cuda", "gpu", True, "0", "FP32 is computed as FP32, since NVIDIA_TF32_OVERRIDE=0 is set"),
-        (
-            "tensorrt", "gpu", False, "",
-            (
-                "products of FP32 are computed as TF32 where that is faster: TensorrtExecutionProvider has no option "
-                "for it. For FP32, set NVIDIA_TF32_OVERRIDE=0 before Python starts"
-            ),
-        ),
-        ("nvtensorrtrtx", "gpu", False, "0", "FP32 is computed as FP32, since NVIDIA_TF32_OVERRIDE=0 is set"),
-        ("openvino", "npu", False, "", "FP32 is computed in FP16 on this device"),
-        ("openvino", "gpu", True, "", "OpenVINO has no TF32: it computes what fp32 does"),
-        ("rocm", "gpu", False, "", ""),
-    ],
-)  # fmt: skip
-def test_an_engine_says_what_fp32_is_computed_in(monkeypatch, name, target, tf32, override, says) -> None:
-    """Where no option helps, at least words do."""
-    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", override)
-    assert says == providers.arithmetic(providers.named(name), Target(target), {}, tf32=tf32)
 
 
 @pytest.mark.skipif(
@@ -342,15 +256,6 @@ def test_compiled_subgraphs_are_layers_between_the_nodes_that_are_left() -> None
     assert () == relate(model, model, Engine("b", "", Target("cpu"), layers)).missing
 
 
-def test_what_is_left_to_the_cpu_is_told() -> None:
-    """A slow inference often has its reason there."""
-    assert (
-        "OpenVINO runs 7 of 11 nodes, compiled to 3 subgraphs; 4 are left to the CPU: Unique, Size, MatMul, Det"
-        == placement.note(P, "OpenVINO", PLACED)
-    )
-    assert "OpenVINO runs 2 of 2 nodes, compiled to 1 subgraph" == placement.note(P, "OpenVINO", PLACED[:1])
-
-
 @pytest.mark.parametrize("seed", range(12))
 def test_layers_of_any_placement_hold_every_node_once_and_can_run_in_their_order(seed) -> None:
     """Whatever a provider takes, in whichever order it tells."""
@@ -375,15 +280,6 @@ def test_layers_of_any_placement_hold_every_node_once_and_can_run_in_their_order
         assert {t.name for t in layer.inputs} <= have
         have |= {t.name for t in layer.outputs}
     assert set(model.outputs) <= have
-
-
-def test_a_placement_in_circles_is_still_listed() -> None:
-    """A removed node may be given to the wrong part; that must not end a build."""
-    model = tiny_model()
-    first, last = model.top[0], model.top[-1]
-    rest = tuple((n.id, n.op) for n in model.top[1:-1])
-    given = [placement.Partition(P, ((first.id, first.op), (last.id, last.op))), placement.Partition(P, rest)]
-    assert 2 == len(placement.regions(model, given, P, "OpenVINO"))
 
 
 def event(name: str, dur: float, provider: str, index: int) -> dict[str, object]:
@@ -471,93 +367,6 @@ def test_brief_inferences_are_timed_more_often_and_long_ones_less(monkeypatch, s
     assert sum(counts) + sum(warmups) == len(clock.ran)
 
 
-@pytest.mark.parametrize(
-    ("seconds", "counts", "warmups"),
-    [
-        (0.0001, (300, 30), (5, 5)),  # a budget is no wish
-        (0.01, (50, 30), (5, 5)),
-        (0.125, (17, 17), (3, 3)),  # a tenth of 2.5 s to warm up, and the other 4.25 s in halves
-        (0.5, (4, 4), (1, 1)),
-        (2.0, (1, 1), (1, 1)),
-        (60.0, (1, 1), (1, 0)),  # one of each, whatever it costs, and nothing beyond
-    ],
-)
-def test_a_budget_of_time_is_kept_down_to_one_run_of_each(monkeypatch, seconds, counts, warmups) -> None:
-    """Whoever gives five seconds to a transformer of half a second wants some numbers in five seconds."""
-    clock = Clock()
-    monkeypatch.setattr("time.perf_counter", clock)
-    works = [clock.work(seconds), clock.work(seconds)]
-    found = watch.alternate(works, Silent(), 30, 5, seconds=5.0)
-    assert counts == tuple(len(f) for f in found.taken)
-    assert warmups == found.warmups
-    least = 3 * seconds
-    assert clock.now <= max(5.0 + 1e-9, least + seconds)
-
-
-def test_both_are_timed_in_turns(monkeypatch) -> None:
-    """Else a load that comes and goes would be taken for the cost of the profiler."""
-    clock = Clock()
-    monkeypatch.setattr("time.perf_counter", clock)
-    watch.alternate([clock.work(1.0), clock.work(2.0)], Silent(), 6, 0)
-    assert [1.0, 1.0, 2.0, 2.0] * 3 == clock.ran
-
-
-def test_what_is_made_for_a_run_is_time_spent_and_no_time_of_it(monkeypatch) -> None:
-    """Sessions that are made anew in between must not lengthen a budget, nor look like slow runs."""
-    clock = Clock()
-    monkeypatch.setattr("time.perf_counter", clock)
-    made = []
-
-    def ready(number: int) -> None:
-        made.append(number)
-        clock.now += 0.4 if number else 0.0
-
-    works = [clock.work(0.1), clock.work(0.1)]
-    found = watch.alternate(works, Silent(), 30, 0, seconds=5.0, ready=ready)
-    # 2.5 s of each: 25 runs of 0.1 s, and five of 0.5 s.
-    assert (25, 5) == tuple(len(f) for f in found.taken)
-    np.testing.assert_allclose(np.concatenate(found.taken), 100.0)
-    assert (25, 5) == (made.count(0), made.count(1))
-
-
-def test_timing_stops_when_asked() -> None:
-    """Cancel must work in every phase."""
-    progress = Silent()
-
-    def work() -> None:
-        progress.cancel()
-
-    with pytest.raises(Cancelled):
-        watch.alternate([work], progress, 30, 0)
-
-
-def test_layers_that_sum_to_the_latency_need_no_words() -> None:
-    """A note that always stands there is not read."""
-    layers = {"a": np.full(5, 6.0), "b": np.full(5, 3.5)}
-    assert [] == watch.differences(np.full(9, 10.0), np.full(5, 10.5), layers)
-    assert [] == watch.differences(np.full(9, 10.0), np.full(5, 99.0), {})
-
-
-@pytest.mark.parametrize(
-    ("latency", "slowed", "layers", "said"),
-    [
-        (5.0, 10.0, [[6.0] * 3, [3.5] * 3], "An inference took 10 ms with the profiler, 5 ms without"),
-        (10.0, 10.0, [[5.0] * 3, [1.0] * 3], "Of a profiled inference, 4 ms passed between the layers"),
-        (
-            12.0, 12.0, [[1.0, 1.0, 10.0], [1.0, 10.0, 1.0], [10.0, 1.0, 1.0]],
-            (
-                "Times are uneven, as where other work takes the processor: layers of one inference took 12 ms "
-                "together, their medians 3 ms"
-            ),
-        ),
-    ],
-)  # fmt: skip
-def test_each_reason_for_a_difference_is_told_alone(latency, slowed, layers, said) -> None:
-    """The profiler's cost, time between layers and an uneven load are different remedies."""
-    samples = {str(i): np.asarray(row) for i, row in enumerate(layers)}
-    assert [said] == watch.differences(np.full(3, latency), np.full(3, slowed), samples)
-
-
 def test_times_of_handing_work_over_are_not_shown_as_times_of_layers(monkeypatch) -> None:
     """CUDA's kernels run on after the profiler has stopped its watch, unless each launch waits."""
     monkeypatch.delenv("CUDA_LAUNCH_BLOCKING", raising=False)
@@ -571,11 +380,3 @@ def test_times_of_handing_work_over_are_not_shown_as_times_of_layers(monkeypatch
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     found, _ = runner._samples(engine, optimized.kernels(events))
     assert [0.005] == found["0:det"].tolist()
-
-
-def test_a_provider_nobody_knows_is_still_offered(build) -> None:
-    """New ones come with every release."""
-    build("FutureExecutionProvider")
-    found = providers.named("future")
-    assert ("FutureExecutionProvider", (Target("gpu"),)) == (found.name, found.targets)
-    assert found in providers.here()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rtlab.backends.live.refusals import cause, without_driver
+from rtlab.backends.live.refusals import cause
 
 DRIVER = (
     "[checkMacros.cpp::catchCudaError::250] Error Code 1: Cuda Runtime (In catchCudaError at "
@@ -56,8 +56,3 @@ def test_where_a_gpu_was_asked_for_the_driver_is_a_cause() -> None:
     """There it is why the engine cannot be built."""
     assert "CUDA driver version is insufficient" in cause(DRIVER, gpu=True)
     assert not cause(DRIVER, gpu=False)
-
-
-def test_a_log_keeps_every_other_line() -> None:
-    """Only the lines about the driver go."""
-    assert "first\nsecond" == without_driver(f"first\n{DRIVER}\nsecond")

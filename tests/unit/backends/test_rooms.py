@@ -72,27 +72,3 @@ def test_a_room_is_lent_again_only_when_nobody_has_an_array_in_it(rooms) -> None
     equal(answer(5), rooms.arrays(room, leave(room, answer(5))))
     for one, other in zip(expected, held, strict=False):
         np.testing.assert_array_equal(one, other)
-
-
-def test_what_is_cleared_can_be_used_again(rooms) -> None:
-    for seed in range(2 * len(rooms.numbers)):
-        room = rooms.take()
-        equal(answer(seed), rooms.arrays(room, leave(room, answer(seed))))
-        rooms.clear()
-
-
-def test_a_small_answer_needs_no_room(rooms) -> None:
-    """Which would be taken for as long as somebody keeps a score."""
-    room, small = rooms.take(), [np.arange(10)]
-    found = rooms.arrays(room, leave(room, small))
-    assert found[0] is small[0]
-    assert len(rooms.numbers) == len({rooms.take() for _ in rooms.numbers} - {None})
-
-
-def test_arrays_outlive_their_rooms() -> None:
-    """A child may be gone while its last answer is still looked at."""
-    rooms = Rooms()
-    room = rooms.take()
-    found = rooms.arrays(room, leave(room, answer(1)))
-    del rooms
-    equal(answer(1), found)

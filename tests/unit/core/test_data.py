@@ -3,12 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import pickle
-import subprocess
-import sys
-import textwrap
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -50,14 +45,6 @@ def test_a_wrong_name_lists_what_is_there_and_what_is_wanted():
     assert "it names nothing." in refusal(DYNAMIC)
 
 
-def test_a_wrong_type_says_how_to_convert():
-    """NumPy's default is float64; nothing is converted behind the user's back."""
-    assert (
-        'Cannot use arrays as data for model "net": array "x" is float64, the input is float32. '
-        'Convert it, for example data["x"].astype("float32").'
-    ) == refusal(DYNAMIC, x=floats(2, 3, 4).astype(np.float64))
-
-
 def test_a_wrong_shape_shows_both_and_where_samples_go():
     """Channels last is the usual slip."""
     assert (
@@ -66,20 +53,6 @@ def test_a_wrong_shape_shows_both_and_where_samples_go():
     ) == refusal(DYNAMIC, x=floats(2, 4, 3))
     for shape in [(3, 4), (2, 3, 4, 1), (2, 1, 4, 3), (12,)]:
         assert "Put samples along the first axis" in refusal(DYNAMIC, x=floats(*shape))
-
-
-def test_whole_inputs_must_have_the_batch_that_the_graph_fixes():
-    """An array with a dimension more holds a whole input per sample."""
-    CalibrationData({"x": floats(5, 2, 3)}).check(FIXED)
-
-    assert "the input takes 2×3" in refusal(FIXED, x=floats(5, 4, 3))
-
-
-@pytest.mark.parametrize("empty", [floats(0, 3, 4), np.float32(1)], ids=["no samples", "no axis"])
-def test_no_samples_are_refused(empty):
-    """A calibration over nothing would give scales of nothing."""
-    assert 'array "x" has no samples. Give at least one.' in refusal(DYNAMIC, x=empty)
-    assert "<CalibrationData 0 samples" in repr(CalibrationData({"x": empty}))
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
@@ -100,30 +73,12 @@ def test_different_numbers_of_samples_are_refused():
     assert 'its arrays "ids" 4×5, "mask" 3×5 hold different numbers of samples. Give as many of each.' in said
 
 
-def test_lists_are_arrays_too():
-    """In a notebook one types a list."""
-    data = CalibrationData({"ids": [[1, 2, 3, 4, 5]], "mask": [[1, 1, 1, 1, 0]]})
-    data.check(TEXT)
-
-    assert 1 == len(data)
-
-
 def test_a_fixed_batch_cuts_and_leaves_out_the_incomplete_rest():
     """The graph takes two at a time; a third alone cannot run."""
     batches = list(CalibrationData({"x": floats(5, 3)}).batches(FIXED))
 
     np.testing.assert_array_equal(floats(5, 3)[:4], np.concatenate([b["x"] for b in batches]))
     assert [(2, 3), (2, 3)] == [b["x"].shape for b in batches]
-
-
-def test_fewer_samples_than_a_batch_are_refused():
-    """Nothing would run, and nothing would be said."""
-    with pytest.raises(CalibrationError) as caught:
-        list(CalibrationData({"x": floats(1, 3)}).batches(FIXED))
-    assert (
-        'Cannot cut arrays into batches for model "net": 1 samples are fewer than one batch of 2. '
-        "Give at least 2 samples."
-    ) == str(caught.value)
 
 
 def test_a_dynamic_batch_takes_any_size_and_loses_no_sample():
@@ -133,25 +88,6 @@ def test_a_dynamic_batch_takes_any_size_and_loses_no_sample():
     assert [2, 2, 1] == [len(b["x"]) for b in data.batches(DYNAMIC, 2)]
     assert [5] == [len(b["x"]) for b in data.batches(DYNAMIC, 100)]
     assert [1] * 5 == [len(b["x"]) for b in data.batches(DYNAMIC)]
-
-
-def test_a_scalar_beside_a_batch_gets_one_value_per_sample():
-    """A threshold or a timestep is an input without a batch dimension."""
-    data = CalibrationData({"x": floats(3, 2), "scale": floats(3)})
-    data.check(SCALAR)
-
-    assert [([[0, 1]], 0), ([[2, 3]], 1), ([[4, 5]], 2)] == [
-        (b["x"].tolist(), b["scale"].tolist()) for b in data.batches(SCALAR)
-    ]
-
-
-def test_a_model_without_inputs_has_one_batch():
-    """A graph of constants runs, once."""
-    constant = helper.make_node("Constant", [], ["y"], value_float=1.0)
-    graph = helper.make_graph([constant], "net", [], [helper.make_tensor_value_info("y", FLOAT, [])])
-    net = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
-
-    assert [{}] == list(CalibrationData({}).batches(net))
 
 
 @pytest.mark.parametrize("net", [DYNAMIC, FIXED, SCALAR, TEXT], ids=["dynamic", "fixed", "scalar", "text"])
@@ -178,11 +114,6 @@ def test_random_data_says_so_and_keeps_saying_it():
     assert not CalibrationData(data.arrays, source="random noise, seed 0").synthetic
 
 
-def test_random_data_rounds_up_to_whole_batches():
-    """Asking for three samples of a graph that takes two at a time gives four, not two."""
-    assert (4, 3) == CalibrationData.random(FIXED, samples=3).arrays["x"].shape
-
-
 def sized(*shape: int | str) -> Model:
     """A model that reads one input of this shape."""
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, shape) for n in "xy"]
@@ -203,27 +134,6 @@ def test_random_samples_that_take_gigabytes_are_fewer_and_none_is_drawn_before_i
     assert 0 == data.arrays["x"].drawn
 
 
-def test_random_samples_larger_than_the_bound_are_refused_before_any_memory_is_asked_for():
-    """2 x 2^31 numbers of four bytes: 16 GiB."""
-    with pytest.raises(CalibrationError) as refused:
-        CalibrationData.random(sized(2, 1 << 31))
-    assert (
-        'Cannot draw random samples for model "large": an inference reads 16 GiB, the most of it by the input "x" '
-        '(2×2147483648), and at most 4 GiB are drawn. Name smaller sizes, rtlab.load(..., shapes={"x": (...)}), or '
-        "give data of your own."
-    ) == str(refused.value)
-
-
-@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes of POSIX")
-@pytest.mark.parametrize("name", ["pipe.npz", "pipe.npy"])
-def test_a_pipe_or_a_device_is_no_data(tmp_path, name):
-    """To open it waited for ever for somebody to write."""
-    os.mkfifo(tmp_path / name)
-    for path in (tmp_path / name, Path("/dev/zero")):
-        with pytest.raises(CalibrationError, match="it is a device or a pipe"):
-            CalibrationData.of(path, model=sized(1, 2))
-
-
 def test_a_file_comes_back_as_it_was_saved(tmp_path):
     """``rtlab inspect --data`` reads what numpy.savez wrote."""
     np.savez(tmp_path / "d.npz", x=floats(5, 3, 4))
@@ -233,27 +143,6 @@ def test_a_file_comes_back_as_it_was_saved(tmp_path):
     np.testing.assert_array_equal(floats(5, 3, 4), data.arrays["x"])
     assert "<CalibrationData 5 samples from d.npz: x 5×3×4>" == repr(data)
     np.testing.assert_array_equal(floats(5, 3, 4)[:2], data.take(2).arrays["x"])
-
-
-@pytest.mark.parametrize("content", ["missing", "text", "truncated", "pickled", "single array"])
-def test_a_file_that_is_no_data_says_how_to_save_it(content, tmp_path):
-    """Pickles are refused as well: a data file must not run code."""
-    path = tmp_path / "d.npz"
-    np.savez(path, x=np.array([{}], object) if content == "pickled" else floats(50, 3, 4))
-    if content == "missing":
-        path.unlink()
-    elif content == "text":
-        path.write_text("not an archive")
-    elif content == "truncated":
-        path.write_bytes(path.read_bytes()[:-300])
-    elif content == "single array":
-        with path.open("wb") as file:
-            np.save(file, floats(3, 4))
-    with pytest.raises(CalibrationError) as caught:
-        CalibrationData.read(path)
-
-    assert str(caught.value).startswith(f'Cannot read calibration data "{path}": ')
-    assert str(caught.value).endswith("numpy.savez(path, input_name=array), samples along the first axis.")
 
 
 def test_a_task_counts_hits_in_percent_or_by_its_own_metric():
@@ -279,30 +168,6 @@ def test_a_metric_is_given_all_outputs_by_name():
     assert ("boxes",) == Task(data, labels).wanted(dataclasses.replace(DYNAMIC, outputs=("boxes", "scores")))
 
 
-def test_a_metric_of_arrays_goes_on_working():
-    """With one output it is given that; with several the first, and a word that there are more."""
-    labels = np.array([0, 1, 1, 0])
-    outputs = np.array([[2, 1], [0, 9], [5, 4], [1, 0]], np.float32)
-    data = CalibrationData({"x": floats(4, 3, 4)})
-    task = Task(data, labels, metric=lambda y, t: float((y.argmax(axis=1) == t).sum()))
-
-    assert 3.0 == task.score(outputs) == task.score({"logits": outputs})
-    with pytest.warns(FutureWarning, match=r'the outputs "logits", "aux": .* outputs\["logits"\]'):
-        assert 3.0 == task.score({"logits": outputs, "aux": outputs})
-
-
-def test_a_metric_that_fails_names_what_it_was_given():
-    """Its first reason counts, not that of a second try."""
-    data = CalibrationData({"x": floats(2, 3, 4)})
-    task = Task(data, np.zeros(2), metric=lambda y, _: y["classes"].sum())
-    with pytest.raises(CalibrationError) as caught:
-        task.score({"boxes": floats(2, 3), "scores": [1, 2, 3]})
-    assert (
-        "Cannot score \"metric\": its metric raised KeyError: 'classes'. Call it with "
-        'a mapping of "boxes" 2×3, "scores" list of 3 and the labels to see where.'
-    ) == str(caught.value)
-
-
 def test_outputs_without_a_row_per_sample_stay_apart():
     """Seven boxes of the first picture, none of the second: joined, nobody could tell whose they are."""
     held = Predictions()
@@ -320,16 +185,6 @@ def test_outputs_without_a_row_per_sample_stay_apart():
         task.score(joined, held.samples)
     counting = Task(task.data, np.zeros(2), metric=lambda y, t: sum(map(len, y["boxes"])) + len(t))
     assert 9.0 == counting.score(joined, held.samples)
-
-
-def test_polygraphy_draws_its_samples():
-    """Its data loader makes up numbers from the types and shapes of the inputs."""
-    comparator = pytest.importorskip("polygraphy.comparator")
-    data = CalibrationData.of(comparator.DataLoader(iterations=3), model=FIXED)
-
-    assert data.synthetic
-    assert data.take(2).synthetic
-    assert pickle.loads(pickle.dumps(data)).synthetic
 
 
 def test_arrays_are_taken_as_they_are():
@@ -418,77 +273,6 @@ def test_a_file_that_is_read_piece_by_piece_is_the_array_that_it_holds(tmp_path)
         rows[9]
 
 
-@pytest.mark.parametrize("held", [np.asfortranarray(floats(5, 3, 4)), np.zeros((0, 3, 4), np.float32)])
-def test_a_file_that_cannot_be_read_piece_by_piece_is_read_as_a_whole(held, tmp_path):
-    np.save(tmp_path / "d.npy", held)
-    np.testing.assert_array_equal(held, CalibrationData.of(tmp_path / "d.npy", model=DYNAMIC).arrays["x"])
-
-
-@pytest.mark.parametrize("end", ["cut", "gone", "longer", "other"])
-def test_samples_whose_file_changes_after_it_was_opened_are_words(end, tmp_path):
-    """Mapped into memory, a file that somebody cuts ends the process that reads it: here, the notebook's kernel."""
-    path = tmp_path / "d.npy"
-    np.save(path, floats(64, 3, 4))
-    os.utime(path, ns=(0, 0))
-    program = textwrap.dedent(f"""
-        import pathlib, sys
-        sys.path[:0] = {[*sys.path]!r}
-        from rtlab.core.data import CalibrationData
-        from rtlab.core.model import load
-        from rtlab.errors import CalibrationError
-        path = pathlib.Path({str(path)!r})
-        model = load({DYNAMIC.bytes()!r})
-        data = CalibrationData.of(path, model=model)
-        data.check(model)
-        content = path.read_bytes()
-        for name, end in dict(
-            cut=lambda: path.write_bytes(content[:130]), gone=path.unlink,
-            longer=lambda: path.write_bytes(content * 2), other=lambda: path.write_bytes(content[:-4] + b"1234"),
-        ).items():
-            if name == {end!r}:
-                end()
-        try:
-            print(len(list(data.batches(model, 8))))
-        except CalibrationError as error:
-            print(error)
-    """)
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert (0, "") == (done.returncode, done.stderr)
-    assert done.stdout.startswith(f'Cannot read samples from "{path}": ')
-    assert done.stdout.strip().endswith("to the study again, study.use(path).")
-
-
-def test_an_archive_is_read_by_either_way(tmp_path):
-    """``of`` is the one word for everything that holds samples."""
-    np.savez(tmp_path / "d.npz", x=floats(5, 3, 4))
-
-    np.testing.assert_array_equal(floats(5, 3, 4), CalibrationData.of(str(tmp_path / "d.npz")).arrays["x"])
-
-
-@pytest.mark.parametrize("content", ["missing", "text", "pickled"])
-def test_a_file_that_is_no_array_says_how_to_save_it(content, tmp_path):
-    """Pickles are refused as well: a data file must not run code."""
-    path = tmp_path / "d.npy"
-    if content == "text":
-        path.write_text("not an array")
-    elif content == "pickled":
-        np.save(path, np.array([{}], object), allow_pickle=True)
-    with pytest.raises(CalibrationError) as caught:
-        CalibrationData.of(path, model=DYNAMIC)
-
-    assert str(caught.value).startswith(f'Cannot read calibration data "{path}": ')
-    assert str(caught.value).endswith("Save it with numpy.save(path, array), samples along the first axis.")
-
-
-@pytest.mark.parametrize("source", [3, None, object()], ids=["number", "none", "object"])
-def test_what_holds_no_samples_is_refused(source):
-    """The message lists what can be given."""
-    with pytest.raises(
-        CalibrationError, match=r"as data: it holds no samples. Give arrays by input name, an array"
-    ):
-        CalibrationData.of(source, model=DYNAMIC)
-
-
 def test_a_value_that_is_no_number_is_found_beyond_the_first_piece():
     """Large arrays are looked at piece by piece; the number of the sample must not start anew."""
     large = np.zeros((20, 512, 512), np.float32)
@@ -519,14 +303,6 @@ def test_no_part_ends_within_a_batch(samples, count):
     )
 
 
-def test_a_part_that_is_none_is_refused():
-    """Counting from one is the usual slip."""
-    with pytest.raises(
-        CalibrationError, match=r"Cannot take part 4 of 4 of arrays: .* Number the parts from 0 to 3"
-    ):
-        CalibrationData({"x": floats(8, 3, 4)}).part(4, 4)
-
-
 @given(st.integers(1, 30), st.integers(1, 7), st.integers(0, 40))
 def test_skipping_leaves_out_the_first_samples(samples, size, skip):
     """Calibration that was stopped goes on with the next sample."""
@@ -534,11 +310,3 @@ def test_skipping_leaves_out_the_first_samples(samples, size, skip):
     batches = [b["x"] for b in CalibrationData({"x": array}).batches(DYNAMIC, size, skip=skip)]
 
     np.testing.assert_array_equal(array[skip:], np.concatenate([array[:0], *batches]))
-
-
-def test_skipping_counts_samples_in_fixed_batches_too():
-    """The count is that of ``samples_in``, whatever the graph fixes."""
-    for data in (CalibrationData({"x": floats(8, 3)}), CalibrationData({"x": floats(8, 2, 3)})):
-        first, *rest = data.batches(FIXED)
-        again = list(data.batches(FIXED, skip=data.samples_in(FIXED, first)))
-        np.testing.assert_array_equal([b["x"] for b in rest], [b["x"] for b in again])

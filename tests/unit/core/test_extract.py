@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import strategies
 from rtlab import load, samples
 from rtlab.core.model import wrap
-from rtlab.errors import ModelError
 from rtlab.testing import tiny_model
 
 node = helper.make_node
@@ -29,14 +27,6 @@ def test_the_cut_has_the_types_and_shapes_of_the_values_it_goes_through() -> Non
     value = part.values["act"]
     assert ("fp32", ("N", 8, 8, 8)) == (value.dtype, value.shape)
     assert {"left_w", "right_w"} == {v.name for v in part.values.values() if v.kind == "constant"}
-
-
-def test_named_sizes_go_with_the_part() -> None:
-    """Only those of dimensions that it still has."""
-    model = load(tiny_model(batch="N").proto(), shapes={"N": 4})
-    assert {"N": 4} == checked(model, "stem/Conv").shapes
-    model = load(tiny_model().proto(), shapes={"x": (2, 3, 8, 8)})
-    assert {} == checked(model, "head/Gemm").shapes
 
 
 def test_a_node_in_a_branch_stands_for_the_if_with_all_it_reads() -> None:
@@ -101,11 +91,3 @@ def test_external_weights_are_inside_the_part(tmp_path) -> None:
     (kept,) = part.proto().graph.initializer
     assert TensorProto.DEFAULT == kept.data_location
     np.testing.assert_array_equal(numpy_helper.to_array(weight), numpy_helper.to_array(kept))
-
-
-def test_nothing_chosen_is_refused_in_words() -> None:
-    """An empty file would be a riddle."""
-    with pytest.raises(ModelError, match="no node is chosen"):
-        tiny_model().extract([])
-    with pytest.raises(ModelError, match="no node has this id"):
-        tiny_model().extract(["nonsense"])

@@ -13,7 +13,6 @@ from rtlab import CalibrationData, Study, load
 from rtlab.core import mend
 from rtlab.core.task import Task
 from rtlab.errors import ModelError
-from rtlab.view.chrome import status
 
 FLOAT = TensorProto.FLOAT
 
@@ -78,14 +77,6 @@ def test_an_input_size_that_is_none_is_dynamic(size, tmp_path) -> None:
     assert before == path.read_bytes()
 
 
-def test_a_dynamic_size_is_asked_for_in_one_message() -> None:
-    """It was refused as a wrong size by one message, and the next refused to give it another."""
-    with pytest.raises(
-        ModelError, match=r"dimensions 2 and 3 of \?×3×\?×\? are dynamic\. Name sizes, for example"
-    ):
-        load(paddle()).input_shape("x")
-
-
 def test_a_batch_below_one_is_dynamic_and_runs() -> None:
     """With the batch alone unknown nothing needs to be named."""
     net = load(paddle(size=8))
@@ -104,20 +95,6 @@ def test_sizes_below_zero_inside_are_inferred() -> None:
     net = load(proto)
     assert (2, 4, 8, 8) == net.values["h"].shape == net.values["y"].shape
     assert ("Sizes below 0 of 2 values are taken as unknown",) == net.notes
-
-
-def test_an_empty_tensor_inside_stays_empty() -> None:
-    """Resize of opset 11 has an empty second input, which older files also list as an input of the graph."""
-    empty = numpy_helper.from_array(np.zeros(0, np.float32), "roi")
-    scales = numpy_helper.from_array(np.float32([1, 1, 2, 2]), "scales")
-    nodes = [helper.make_node("Resize", ["x", "roi", "scales"], ["y"], "resize", mode="nearest")]
-    inputs = [info("x", [1, 3, 4, 4]), info("roi", [0])]
-    inner = [helper.make_tensor_value_info("scales", FLOAT, [4])]
-    net = load(model(nodes, inputs, [info("y", [1, 3, 8, 8])], [empty, scales], inner))
-    assert () == net.notes
-    assert (0,) == net.values["roi"].shape
-    inputs[0] = info("x", [-1, 3, 0, 0])
-    assert (0,) == load(model(nodes, inputs, [info("y", [0, 3, 0, 0])], [empty, scales])).values["roi"].shape
 
 
 def test_sizes_below_zero_inside_sequences_and_bodies_are_unknown() -> None:
@@ -150,23 +127,6 @@ def test_sizes_below_zero_inside_sequences_and_bodies_are_unknown() -> None:
     assert (
         'Sizes of 0 or below are taken as dynamic: input "s" -1×2 is ?×2, "o" 0 is ?; so are those of 2 other values'
     ) == note
-
-
-def test_a_rank_of_zero_is_no_size_of_zero() -> None:
-    """A number has no dimension at all."""
-    net = load(model([helper.make_node("Neg", ["x"], ["y"], "n")], [info("x", [])], [info("y", [])]))
-    assert () == net.values["x"].shape == net.notes
-
-
-def test_many_inputs_are_not_all_listed() -> None:
-    """A decoder has a hundred of them."""
-    names = [f"x{i}" for i in range(40)]
-    nodes = [helper.make_node("Sum", names, ["y"], "sum")]
-    (note,) = load(model(nodes, [info(n, [-1]) for n in names], [info("y", ["N"])])).notes
-    assert (
-        'Sizes of 0 or below are taken as dynamic: input "x0" -1 is ?, "x1" -1 is ?, "x2" -1 is ?, and 37 more'
-        == note
-    )
 
 
 def test_nodes_out_of_order_are_sorted_and_those_in_order_stay() -> None:
@@ -217,22 +177,6 @@ def test_nodes_of_functions_are_sorted() -> None:
     assert ["call", "early", "late"] == [n.id for n in net.nodes]
 
 
-def test_weights_beside_the_model_survive_sorting(tmp_path) -> None:
-    """The checker sees the sorted graph, and not the file that is as it was."""
-    weight = numpy_helper.from_array(np.arange(4, dtype=np.float32), "w")
-    nodes = [
-        helper.make_node("Neg", ["a"], ["y"], "late"),
-        helper.make_node("Add", ["x", "w"], ["a"], "early"),
-    ]
-    onnx.save_model(
-        model(nodes, [info("x", [-1, 4])], [info("y", [-1, 4])], [weight]), tmp_path / "m.onnx",
-        save_as_external_data=True, location="w.bin", size_threshold=0,
-    )  # fmt: skip
-    net = load(tmp_path / "m.onnx")
-    assert ["early", "late"] == [n.id for n in net.top]
-    np.testing.assert_array_equal(np.arange(4), numpy_helper.to_array(net.proto().graph.initializer[0]))
-
-
 def test_a_circle_names_its_nodes() -> None:
     """Where to look is what a user needs to know of it."""
     nodes = [
@@ -252,16 +196,6 @@ def test_a_circle_names_its_nodes() -> None:
     )
 
 
-def test_a_circle_of_many_nodes_or_of_one_is_told_in_short() -> None:
-    """Ten thousand names are no message."""
-    nodes = [helper.make_node("Neg", [f"v{(i - 1) % 500}"], [f"v{i}"], f"n{i}") for i in range(500)]
-    with pytest.raises(ModelError, match=r'circle: ("n\d+" → ){8}492 more → "n\d+"\. A graph'):
-        load(model(nodes, [info("x", [2])], [info("v7", [2])]))
-    alone = helper.make_node("Add", ["x", "y"], ["y"], "self")
-    with pytest.raises(ModelError, match='circle: "self" → "self"'):
-        load(model([alone], [info("x", [2])], [info("y", [2])]))
-
-
 def test_a_circle_through_a_body_is_found() -> None:
     """The branch reads what the main graph makes of the branch."""
     branches = {
@@ -274,24 +208,6 @@ def test_a_circle_through_a_body_is_found() -> None:
     ]
     with pytest.raises(ModelError, match=r'"(if|abs)" → "(if|abs)" → "(if|abs)"'):
         load(model(nodes, [helper.make_tensor_value_info("c", TensorProto.BOOL, [])], [info("y", [2])]))
-
-
-def test_a_name_written_twice_is_the_checkers_to_tell() -> None:
-    """Which of two writers is meant, no order can say."""
-    nodes = [helper.make_node("Neg", ["x"], ["y"], "one"), helper.make_node("Abs", ["y"], ["x"], "two")]
-    with pytest.raises(ModelError, match="SSA"):
-        load(model(nodes, [info("x", [2])], [info("y", [2])]))
-
-
-def test_what_was_put_right_stands_in_the_status_line_and_in_the_results_notes() -> None:
-    """Before anything is built, and after."""
-    net = load(paddle(size=8))
-    study = Study(net, data=CalibrationData.random(net, samples=2))
-    study.add("int8", target="cpu")
-    assert list(net.notes) == [s["text"] for s in status(study.snapshot(), "int8")]
-    study.run()
-    assert net.notes[0] in study["int8"].prepared.notes
-    assert 1 == sum(s["text"] == net.notes[0] for s in status(study.snapshot(), "int8"))
 
 
 def test_what_breaks_a_promise_is_named() -> None:

@@ -190,15 +190,6 @@ def test_bad_input_is_told_in_words(metric, outputs, labels, words):
     assert str(caught.value).startswith("Cannot score ")
 
 
-def test_rows_of_other_shapes_are_no_classes():
-    """Nobody knows which class an element of a larger picture is."""
-    held = Predictions()
-    held.add({"map": np.zeros((1, 4))}, 1)
-    held.add({"map": np.zeros((1, 6))}, 1)
-    with pytest.raises(CalibrationError, match="no row of one shape for each of 2 samples"):
-        task("top-1", np.zeros(2)).score(held.joined(), 2)
-
-
 def test_why_there_is_no_interval():
     """A metric that refuses draws, and outputs that have no rows to draw."""
     whole = Task(DATA, np.arange(9), metric=lambda y, t: {9: 1.0}[len({*t.tolist()})])

@@ -5,20 +5,11 @@ from __future__ import annotations
 import importlib.metadata
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from rtlab.core import optional
-from rtlab.core.optional import PACKAGES, Optional, require
+from rtlab.core.optional import PACKAGES, Optional
 from rtlab.errors import Unavailable
-
-
-def test_a_package_that_is_there_is_imported():
-    """The gate returns what was asked for."""
-    pytest.importorskip("PIL", reason="the gate is tried on Pillow")
-
-    assert "PIL" == require("pillow", why="read pictures").__name__
-    assert np is Optional("numpy", "numpy", "1.26", "numpy").load(why="count")
 
 
 def test_a_package_that_is_missing_says_what_to_install():
@@ -48,14 +39,6 @@ def test_versions_are_compared_as_numbers():
     assert optional._numbers("9.5.0") < optional._numbers("10.0") < optional._numbers("10.2.1")
     assert (11, 0, 1) == optional._numbers("11.0.1+cu129")
     assert (2024, 1) == optional._numbers("2024.1")
-
-
-def test_a_package_that_fails_to_import_keeps_its_own_words(tmp_path, monkeypatch):
-    """A driver library is missing, say: reinstalling alone may not help, so the reason is there."""
-    (tmp_path / "rtlab_broken.py").write_text("raise ImportError('libfoo.so: cannot open')")
-    monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(Unavailable, match=r'package "broken" cannot be imported \(libfoo\.so: cannot open\)'):
-        Optional("broken", "rtlab_broken", "1.0", "broken").load(why="run")
 
 
 def test_minimum_versions_are_those_of_the_extras():

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
-from recurrent import recurrent_model
-from rtlab import Model, Study, backends, load
-from rtlab.backends.live import building
+from rtlab import Model, Study, load
 from rtlab.core.outside import Outside
-from rtlab.core.stage import Stage
-from rtlab.errors import BuildError, ModelError
+from rtlab.errors import ModelError
 from rtlab.testing import tiny_model
 
 
@@ -122,48 +118,6 @@ def test_damage_to_the_file_is_told_in_words(tmp_path, asked, damage) -> None:
         ASKED[asked](study)
 
 
-def test_a_recurrence_without_its_weights_is_not_timed(tmp_path) -> None:
-    study = Study(beside(tmp_path, recurrent_model("LSTM", 4)))
-    gone(tmp_path / "weights")
-    with pytest.raises(ModelError, match="is not as it was when the model was loaded"):
-        study.time_forms("/rnn0")
-
-
-def test_a_file_that_is_cut_after_it_was_read_ends_no_process(tmp_path) -> None:
-    """The last pages of a mapped file that is cut cannot be read: the system ends who tries."""
-    model = beside(tmp_path, tiny_model())
-    tensors = [
-        t for n in model.top for t in model.constants(n.id).values() if isinstance(t, ir.ExternalTensor)
-    ]
-    held = [t.numpy() for t in tensors]
-    before = [a.copy() for a in held]
-    empty(tmp_path / "weights")
-    assert held
-    for a, b in zip(before, held, strict=True):
-        np.testing.assert_array_equal(a, b)
-    with pytest.raises(ModelError, match="is not as it was"):
-        tensors[0].numpy()
-
-
-def test_a_file_that_is_put_back_serves_again(tmp_path) -> None:
-    """That is what the message says to do."""
-    model = beside(tmp_path, tiny_model())
-    wanted, file = model.digest, tmp_path / "weights"
-    content = file.read_bytes()
-    gone(file)
-    with pytest.raises(ModelError):
-        Study(model).sparse_weights()
-    file.write_bytes(content)
-    assert wanted == load(tmp_path / "model.onnx").digest
-    # One that was only moved away for a while is the file that it was.
-    model = load(tmp_path / "model.onnx")
-    file.rename(tmp_path / "away")
-    with pytest.raises(ModelError):
-        Study(model).sparse_weights()
-    (tmp_path / "away").rename(file)
-    assert Study(tiny_model()).sparse_weights() == Study(model).sparse_weights()
-
-
 def other(file: Path) -> None:
     """As long as it was, with other numbers in it."""
     numbers = np.frombuffer(file.read_bytes(), np.float32)
@@ -180,77 +134,6 @@ def test_numbers_of_a_file_that_was_written_anew_are_not_given(tmp_path, asked) 
         ModelError, match=r"was written since the model was loaded, .* Load the model again\.$"
     ):
         ASKED[asked](study)
-
-
-def test_a_worker_does_not_take_other_weights_than_its_study(tmp_path) -> None:
-    """A pickled model goes to a process that opens the files when it gets there."""
-    content = pickle.dumps(beside(tmp_path, tiny_model()))
-    assert load(tmp_path / "model.onnx").digest == pickle.loads(content).digest
-    other(tmp_path / "weights")
-    there = pickle.loads(content)
-    for ask in (lambda: there.digest, lambda: [Study(there).weights(n.id) for n in there.top]):
-        with pytest.raises(ModelError, match="was written since the model was loaded"):
-            ask()
-
-
-def test_what_was_measured_rests_on_the_weights_that_were_loaded(tmp_path) -> None:
-    """Compiled before, measured after the file was written: one study, one set of weights, or words."""
-    kept = Study(beside(tmp_path, tiny_model()))
-    kept.add("fp32", target="cpu", backend="onnxruntime")
-    kept.run(budget_s=0)
-    digest = kept.model.digest
-    other(tmp_path / "weights")
-    kept.measure("fp32")
-    assert "done" == kept["fp32"].stages[Stage.TIMED].state
-    assert digest == kept.model.digest
-    assert kept.model.origin is None
-    with pytest.raises(ModelError, match="Load the model again"):
-        kept.explore().open_in_netron()
-
-
-def replaced(path: Path, model: Model) -> None:
-    onnx.save(model.proto(), path)
-
-
-@pytest.mark.parametrize("end", ["replaced", "cut", "gone", "folder"])
-def test_a_model_whose_own_file_changes_is_the_one_that_was_loaded(tmp_path, end) -> None:
-    """It is held; neither a compiler nor Netron is sent to the file any more."""
-    path = tmp_path / "model.onnx"
-    onnx.save(tiny_model().proto(), path)
-    model = load(path)
-    wanted = model.digest
-    if end == "replaced":
-        os.utime(path, ns=(0, 0))
-        replaced(path, recurrent_model("LSTM", 4))
-    else:
-        {"cut": cut, "gone": gone, "folder": folder}[end](path)
-    assert (None, None) == (model.file, model.origin)
-    study = Study(model)
-    study.add("fp32")
-    study.add("int8", target="cpu", backend="onnxruntime")
-    study.run(budget_s=0)
-    assert {"fp32", "int8"} == set(study.results)
-    assert wanted == load(model.bytes()).digest
-    assert {n.id for n in tiny_model().nodes} >= {p.node for p in study["fp32"].mapping.pairs}
-
-
-def test_an_engine_of_a_file_that_is_written_while_it_is_compiled_is_not_kept(tmp_path, monkeypatch) -> None:
-    """The compiler maps the file: of which weights its engine is, nobody could tell."""
-    found = Study(beside(tmp_path, tiny_model().static()))
-    call = building.child.call
-
-    def written(*given, **more):
-        made = call(*given, **more)
-        other(tmp_path / "weights")
-        return made
-
-    assert tmp_path / "model.onnx" == found.model.file
-    if not backends.get("tensorrt-rtx").availability().ok:
-        pytest.skip("TensorRT-RTX is not installed")
-    monkeypatch.setattr(building.child, "call", written)
-    found.add("fp32", backend="tensorrt-rtx")
-    with pytest.raises(BuildError, match=r"was written while it was compiled, .* Load the model again\.$"):
-        found.run(budget_s=0)
 
 
 KINDS = [k for k in ir.DataType if k.name not in {"UNDEFINED", "STRING", "FLOAT6E2M3", "FLOAT6E3M2"}]

@@ -8,9 +8,7 @@ import pytest
 import rtlab
 from rtlab.core.data import CalibrationData
 from rtlab.core.metrics import Metric, named
-from rtlab.core.progress import Silent
 from rtlab.core.task import Task
-from rtlab.errors import CalibrationError
 from rtlab.testing import tiny_model
 
 
@@ -41,38 +39,6 @@ def test_fp32_agrees_with_itself_and_others_as_often_as_their_largest_is_the_sam
     assert 100.0 == scored["fp32"].score.value
     assert 100 * (answers["int8"] == answers["fp32"]).mean() == scored["int8"].score.value
     assert "top-1 against fp32" == scored["int8"].score.name
-
-
-def test_what_is_shown_says_that_nobody_gave_labels(scored) -> None:
-    """In the panel and in text; a task with labels says nothing of it."""
-    told = scored.ask("score", variant="int8", baseline="fp32")
-    assert any("the model's own answers in fp32" in n for n in told.noun.notes)
-    given = study(Task(data(), scored.task.labels)).run(["fp32"], budget_s=60)
-    assert not any("own answers" in n for n in given.ask("score", variant="fp32").noun.notes)
-    assert "top-1 accuracy" == given["fp32"].score.name
-
-
-def test_the_answers_are_asked_for_once(scored) -> None:
-    """And not by whoever plans, shows or asks a question."""
-    before = scored.task
-    assert before is scored._answered(Silent())
-    planned = study(Task(data()))
-    planned.snapshot()
-    assert planned.task.unanswered
-    # Whoever chooses samples needs their labels.
-    planned.only([1, 5])
-    assert not planned.task.unanswered
-    assert (planned.task.labels[[1, 5]] == planned.snapshot().task.labels).all()
-
-
-def test_a_repair_needs_no_labels() -> None:
-    """What is near enough to fp32 needs none, and says how near."""
-    made = study(Task(data(24), metric="nmse")).run(budget_s=60)
-    found = made.repair("int8", max_drop=100.0)
-    assert ("normalized squared error against fp32", "%") == (found.metric, found.unit)
-    # Its graph is optimized more than that of what gave the answers.
-    assert found.baseline == pytest.approx(0, abs=1e-6)
-    assert 0 < found.before < 100
 
 
 @pytest.mark.parametrize(
@@ -108,16 +74,6 @@ def test_a_function_and_a_metric_of_ones_own_get_the_answers_themselves() -> Non
     own = Metric("nearness", lambda y, t: -np.abs(y - t).sum(axis=1))
     assert -2.0 == Task(data(6), metric=own).answered({"y": outputs}).score(outputs + 1)
     assert "mine" == Task(data(6), metric=own, name="mine").answered({"y": outputs}).name
-
-
-def test_what_cannot_be_is_told() -> None:
-    """Rows of other shapes have no labels; a task that no study asked for has none yet."""
-    with pytest.raises(
-        CalibrationError, match=r'first output, "y", has no row of one shape per sample\. Give labels'
-    ):
-        Task(data(6)).answered({"y": [np.zeros((1, 2)), np.zeros((1, 3))]})
-    with pytest.raises(CalibrationError, match="nobody asked the model for its own"):
-        Task(data(6)).score(np.zeros((6, 4)))
 
 
 def test_the_normalized_squared_error_is_the_share_of_energy() -> None:

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import io
 import threading
 
 import pytest
 
-from rtlab.core.progress import Reporting, Silent, Terminal, check
+from rtlab.core.progress import Reporting, Silent, check
 from rtlab.errors import Cancelled
-
-
-class Screen(io.StringIO):
-    """A terminal that remembers what was written."""
-
-    def isatty(self) -> bool:
-        """Whether it is one."""
-        return True
 
 
 def test_cancel_from_another_thread_ends_the_work():
@@ -45,22 +36,3 @@ def test_phases_are_always_shown_and_steps_at_most_ten_times_a_second():
     assert ("Calibrating", 0, 10_000) == shown[0]
     assert ("Compiling", 0, None) == shown[-1]
     assert len(shown) <= 2 + 10 * elapsed + 1
-
-
-def test_a_terminal_shows_phase_and_count():
-    """One line that changes in place."""
-    screen = Screen()
-    progress = Terminal(screen)
-    progress.phase("Calibrating", 8)
-
-    assert screen.getvalue().startswith("\r\x1b[KCalibrating 0/8 · ")
-
-
-def test_a_pipe_stays_clean():
-    """``rtlab inspect --json 2>&1 | jq`` must read JSON only."""
-    pipe = io.StringIO()
-    progress = Terminal(pipe)
-    progress.phase("Calibrating", 8)
-    progress.advance()
-
-    assert "" == pipe.getvalue()

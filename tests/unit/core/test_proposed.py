@@ -9,7 +9,6 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from rtlab.core.model import Model, load
-from rtlab.errors import Unsized
 
 FLOAT = TensorProto.FLOAT
 
@@ -95,25 +94,6 @@ def test_a_symbol_has_one_size_and_a_question_mark_is_none() -> None:
     assert {"a": (1, 128, 8), "b": (1, 128, 1)} == told
     wide = net([add], {"a": ["?", 3, "?", "?"], "b": ["?", 1, 1, 1]}, 4)
     assert {"a": (1, 3, 224, 224), "b": (1, 1, 1, 1)} == wide.proposed
-
-
-def test_an_error_names_all_dimensions_and_all_inputs() -> None:
-    add = helper.make_node("Add", ["a", "b"], ["y"])
-    model = net([add], {"a": ["N", 3, "h", None], "b": ["N", 1, "h", 1], "c": ["N", 2]}, 4)
-    with pytest.raises(Unsized) as caught:
-        model.input_shape("a")
-    assert (
-        'Cannot fix the shape of input "a": dimensions 2 and 3 of N×3×h×? are dynamic. Name sizes, for example '
-        'rtlab.load(..., shapes={"a": (1, 3, 224, 224), "b": (1, 1, 224, 1)}).'
-    ) == str(caught.value)
-    assert (1, 2) == model.input_shape("c")
-
-
-def test_nothing_is_evaluated_where_nothing_is_open(monkeypatch) -> None:
-    """A large model takes a second for it."""
-    monkeypatch.setattr("rtlab.core.proposed.Sizes", None)
-    model = net([helper.make_node("Relu", ["x"], ["y"])], {"x": ["N", 3, "h", "w"]}, 4)
-    assert {"x": (1, 3, 8, 9)} == model.sized({"h": 8, "w": 9}).proposed
 
 
 def test_what_is_proposed_runs_where_a_shape_is_not_known() -> None:

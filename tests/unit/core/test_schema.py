@@ -5,17 +5,14 @@ from __future__ import annotations
 import dataclasses
 import enum
 import math
-import pathlib
 from collections.abc import Mapping
 from typing import Annotated, NamedTuple
 
 import pytest
 
-import rtlab
-from rtlab.core import schema
 from rtlab.core.schema import UNSENT, Meaning, fields, is_noun
 from rtlab.core.variant import Calibrator, Precision
-from rtlab.documents.crossing import members, plain
+from rtlab.documents.crossing import plain
 from rtlab.documents.payload import decode, encode
 from rtlab.documents.typescript import typescript
 
@@ -111,24 +108,3 @@ def test_types_of_the_page_follow_from_those_of_python() -> None:
         assert line in written.splitlines()
     assert "secret" not in written
     assert "last" not in written
-
-
-def test_two_types_of_one_name_are_refused() -> None:
-    other = dataclasses.make_dataclass("Ends", [("first", str)])
-    with pytest.raises(TypeError, match='Cannot write two types of the name "Ends": rename one of them'):
-        typescript([Everything, other], {}, {}, head="")
-
-
-def test_a_field_that_nothing_plain_stands_for_is_refused() -> None:
-    kind = dataclasses.make_dataclass("Path", [("path", pathlib.PurePath.__class__)])
-    with pytest.raises(TypeError, match=r"nothing plain stands for it\. Declare a noun, or keep the field"):
-        members(kind)
-
-
-@pytest.mark.parametrize("name", ["Finding", "Node", "Value"])
-def test_the_fields_of_a_class_can_be_read_once_it_was_asked_for_by_its_public_name(name: str) -> None:
-    """From then on it says that it is of ``rtlab``, where the names of its types mean nothing."""
-    kind = getattr(rtlab, name)
-    assert "rtlab" == kind.__module__
-    declared = set(kind.__dataclass_fields__)
-    assert {f.name for f in schema._declared.__wrapped__(kind)} & declared

@@ -8,12 +8,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import rtlab
 from rtlab.core.data import CalibrationData
-from rtlab.core.metrics import Metric, named
+from rtlab.core.metrics import named
 from rtlab.core.model import Model, load
 from rtlab.core.stage import Stage
 from rtlab.core.task import Task
 from rtlab.core.uncertainty import paired
-from rtlab.errors import CalibrationError
 
 SAMPLES, WIDTH = 48, 8
 
@@ -111,23 +110,6 @@ def test_such_a_model_goes_the_whole_way_without_labels() -> None:
     assert left[0] < left[1] < study["int8"].score.value
 
 
-def test_sizes_that_nobody_named_are_told_from_the_data() -> None:
-    """The remedy can be pasted: it has the sizes of the samples, and those that the model fixes."""
-    node = helper.make_node("Relu", ["x"], ["y"])
-    ends = [
-        helper.make_tensor_value_info(n, TensorProto.FLOAT, ["n", 3, "height", "width"]) for n in ("x", "y")
-    ]
-    made = helper.make_model(
-        helper.make_graph([node], "g", ends[:1], ends[1:]),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=9,
-    )
-    pictures = np.zeros((6, 3, 20, 24), np.float32)
-    with pytest.raises(CalibrationError, match=r'shapes=\{"x": \(1, 3, 20, 24\)\}'):
-        rtlab.Study(load(made.SerializeToString()), data={"x": pictures})
-    rtlab.Study(load(made.SerializeToString(), shapes={"x": (1, 3, 20, 24)}), data={"x": pictures})
-
-
 def test_a_mistake_in_a_long_label_is_no_miss() -> None:
     """One of six characters is wrong in one of two samples: one twelfth, and the difference is as much."""
     labels = np.arange(12).reshape(2, 6)
@@ -141,12 +123,3 @@ def test_a_mistake_in_a_long_label_is_no_miss() -> None:
     assert found is not None
     assert 100 / 12 == pytest.approx(found.difference)
     assert found.lost is None
-
-
-def test_mistakes_are_no_hits_even_where_a_label_is_one_word() -> None:
-    """Else those that got worse would count as won."""
-    labels = np.arange(8).reshape(8, 1)
-    assert not named("wer").tally(labels, labels).hits
-    assert named("top-1").tally(np.eye(8), np.arange(8)).hits
-    own = Metric("found", lambda y, t: (y[:, 0] == t[:, 0]).astype(float), "%", link="share")
-    assert own.tally(labels, labels).hits

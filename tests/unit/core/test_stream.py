@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
+from onnx import TensorProto
 
 from nets import passing
 from rtlab.core.data import CalibrationData, SampleStream
-from rtlab.core.model import Model, load
+from rtlab.core.model import Model
 from rtlab.core.stream import KEPT
 from rtlab.errors import CalibrationError
 
@@ -86,17 +86,6 @@ def test_a_dataloader_is_read_without_its_package():
     assert "<CalibrationData stream of 10 samples from Loader>" == repr(data)
 
 
-def test_a_pass_over_a_dataloader_opens_it_once():
-    """Opening starts worker processes and reads the first batch: checking must not double that."""
-    loader = Loader(300, 4)
-    data = of(loader)
-    data.check(NET)
-    numbers(data.take(8))
-    assert list(range(300)) == numbers(data)
-
-    assert 1 == loader.opened
-
-
 ITEMS = {
     "arrays": lambda: [rows(0, 2), rows(2, 1)],
     "mappings": lambda: [{"x": rows(0, 2)}, {"x": rows(2, 1), "labels": np.zeros(1)}],
@@ -166,18 +155,6 @@ def test_inputs_without_a_common_batch_are_whole_inferences():
     assert 2 == len(list(data.take(2).batches(WHOLE)))
 
 
-def test_a_polygraphy_data_loader_is_read():
-    """Its random feeds need metadata, which Polygraphy's own runners set."""
-    from polygraphy.comparator import DataLoader
-
-    loader = DataLoader(seed=1, iterations=3)
-    data = of(loader)
-    data.check(NET)
-
-    assert [(2, 2), (1, 2)] == [b["x"].shape for b in data.batches(NET, 2)]
-    assert loader.input_metadata is None, "the user's loader is left alone"
-
-
 def test_a_generator_is_read_once_and_its_start_again():
     """Calibration takes all of it; the comparison that follows reads the samples that were kept."""
     data = of(rows(i, 1) for i in range(200))
@@ -196,45 +173,6 @@ def test_a_generator_is_read_once_and_its_start_again():
         r"samples were kept\. Give a list, a DataLoader, or a function that returns a new generator\.",
     ):
         numbers(data)
-
-
-def test_more_samples_are_kept_when_they_are_asked_for_in_time():
-    """A score over many samples needs the same ones for every variant."""
-    data = of(rows(i, 1) for i in range(300))
-    many = data.take(100)
-    assert list(range(300)) == numbers(data)
-
-    assert list(range(100)) == numbers(many) == numbers(many)
-    assert 100 == many.count
-
-
-def test_samples_are_not_all_held():
-    """ImageNet does not fit into memory."""
-    alive = []
-
-    class Watched(np.ndarray):
-        def __del__(self) -> None:
-            alive.remove(1)
-
-    def samples():
-        for i in range(500):
-            alive.append(1)
-            yield rows(i, 1).view(Watched)
-
-    most = 0
-    for _ in of(samples).batches(NET, 4):
-        most = max(most, len(alive))
-
-    assert most <= 8
-
-
-def test_only_the_first_samples_are_kept():
-    """The same, for what rtlab itself holds."""
-    data = of(Loader(1000, 10))
-    numbers(data)
-    _, kept, sizes, total = data._feed.parcel()
-
-    assert (1000, 70, 7) == (total, sum(sizes), len(kept))
 
 
 def test_a_buffer_that_is_used_again_does_no_harm():
@@ -318,22 +256,6 @@ def test_positions_stand_for_the_inputs_in_their_order():
         of([short], TEXT).check(TEXT)
 
 
-@pytest.mark.parametrize("empty", [[], (), lambda: iter(())], ids=["list", "tuple", "function"])
-def test_no_samples_are_refused(empty):
-    """A calibration over nothing would give scales of nothing."""
-    data = of(empty)
-    with pytest.raises(CalibrationError, match="it has no samples"):
-        data.check(NET)
-    with pytest.raises(CalibrationError, match="0 samples are fewer than one batch of 1"):
-        numbers(data)
-
-
-def test_fewer_samples_than_a_fixed_batch_are_refused():
-    """The graph takes four at a time."""
-    with pytest.raises(CalibrationError, match="3 samples are fewer than one batch of 4"):
-        numbers(of([rows(0, 3)]), FIXED)
-
-
 def test_a_fixed_batch_is_not_filled_from_two_shapes():
     """Samples would be dropped in silence otherwise."""
     net = passing(x=(FLOAT, [2, "L"]))
@@ -342,17 +264,6 @@ def test_a_fixed_batch_is_not_filled_from_two_shapes():
         CalibrationError, match="Cannot fill a batch of 2 from list: sample 5 has another shape"
     ):
         list(data.batches(net))
-
-
-def test_a_model_without_inputs_has_one_empty_batch():
-    """As with arrays."""
-    node = helper.make_node("Constant", [], ["c"], value_float=1.0)
-    graph = helper.make_graph([node], "g", [], [helper.make_tensor_value_info("c", FLOAT, [])])
-    net = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
-    data = of([rows(0, 1)], net)
-    data.check(net)
-
-    assert [{}] == list(data.batches(net))
 
 
 def test_what_crosses_to_another_process_is_what_was_kept():
@@ -369,36 +280,6 @@ def test_what_crosses_to_another_process_is_what_was_kept():
     few = pickle.loads(pickle.dumps(of([rows(0, 3)])))
     assert [0, 1, 2] == numbers(few)
     assert 3 == few.count
-
-
-def test_a_stream_has_no_parts():
-    """It is read from front to back; the message says what to do instead."""
-    with pytest.raises(
-        CalibrationError, match="Cannot take part 0 of 2 of list: it is read from front to back"
-    ):
-        of([rows(0, 1)]).part(0, 2)
-
-
-def test_a_stream_that_is_still_empty_counts_as_data():
-    """``data or random`` must not replace a generator by noise."""
-    assert bool(of(iter([rows(0, 1)])))
-    assert 0 == len(of(iter([rows(0, 1)])))
-
-
-def test_a_loader_that_shuffles_is_compared_on_one_choice():
-    """Two variants must be compared on the same samples, whatever order the next pass has."""
-    rng = np.random.default_rng(0)
-
-    class Shuffled(Loader):
-        def __iter__(self):
-            return iter([rows(int(i), 1) for i in rng.permutation(100)])
-
-    data = of(Shuffled(100, 1))
-    first = numbers(data.take(8))
-    assert list(range(100)) == sorted(numbers(data))
-    assert list(range(100)) == sorted(numbers(data)), "a pass never mixes two orders"
-
-    assert first == numbers(data.take(8))
 
 
 @given(
@@ -422,13 +303,3 @@ def test_a_pass_that_was_stopped_goes_on(counts, size, taken, ahead, once):
 
     assert list(range(sum(counts))) == used + rest
     assert sum(counts) == data.count
-
-
-def test_whole_inferences_go_on_as_well():
-    """Feed dictionaries are counted one by one."""
-    feeds = ({"x": np.full((1, 3), i, np.float32), "size": np.ones(2, np.float32)} for i in range(200))
-    data = of(feeds, WHOLE)
-    seen = [int(b["x"][0, 0]) for b in itertools.islice(data.batches(WHOLE), 100)]
-    seen += [int(b["x"][0, 0]) for b in data.batches(WHOLE, skip=99)][1:]
-
-    assert list(range(200)) == seen

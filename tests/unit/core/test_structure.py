@@ -97,14 +97,6 @@ def test_a_type_counts():
     assert structure() != load(other).structure
 
 
-def test_a_name_and_a_file_of_the_model_do_not_count(tmp_path):
-    """Whoever saved a sample as a file of their own finds its builds."""
-    sample = samples.load("digits_qat").model
-    (tmp_path / "mine.onnx").write_bytes(sample.bytes())
-
-    assert sample.structure == load(tmp_path / "mine.onnx").structure
-
-
 def test_the_nodes_of_a_body_count():
     def loop(op: str) -> onnx.ModelProto:
         body = helper.make_graph(

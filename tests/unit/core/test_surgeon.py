@@ -12,7 +12,6 @@ from onnx import helper, numpy_helper
 
 import rtlab
 from rtlab.core.model import Model, load
-from rtlab.errors import ModelError
 from rtlab.quantize import placement
 
 node = helper.make_node
@@ -49,16 +48,6 @@ def test_a_weight_that_is_computed_is_folded_and_can_be_quantized() -> None:
     assert ["turn", "product", "relu"] == [n.id for n in net.nodes]
 
 
-def test_weights_that_nobody_touches_are_the_same_bytes() -> None:
-    def change(graph: Any) -> None:
-        graph.outputs = [graph.tensors()["p"]]
-
-    found = turned().edit(change)
-    assert ("p",) == found.outputs
-    assert ["turn", "product"] == [n.id for n in found.nodes]
-    assert WEIGHT.tobytes() == found.known["w"].tobytes()
-
-
 def test_numbers_that_are_changed_are_the_new_ones() -> None:
     """And those of the model stay: weights are shared, not lent."""
 
@@ -93,20 +82,3 @@ def test_a_model_that_is_not_changed_computes_the_same(name: str) -> None:
     for key, tensor in found.known.items():
         np.testing.assert_array_equal(source.known[key].numpy(), tensor.numpy())
     onnx.checker.check_model(found.proto(), full_check=True)
-
-
-def test_what_is_no_graph_is_refused() -> None:
-    with pytest.raises(
-        ModelError, match=r'Cannot edit model "net": the function returned int\. Return the graph, or nothing'
-    ):
-        turned().edit(lambda _: 3)
-
-
-def test_what_is_no_valid_model_is_refused() -> None:
-    """As a file with such an operator would be."""
-
-    def change(graph: Any) -> None:
-        graph.nodes[-1].op = "Rleu"
-
-    with pytest.raises(ModelError, match=r'"Rleu"'):
-        turned().edit(change)

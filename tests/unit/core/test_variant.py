@@ -100,12 +100,6 @@ def test_an_arithmetic_is_refused_before_its_first_processor_and_not_after():
     assert [] == [p for p in Precision if Target("cpu").refusal(p)]
 
 
-def test_a_target_says_which_cards_have_it():
-    """People know their card, not its compute capability."""
-    assert "sm89 · RTX 40, L4, L40" == Target("sm89").title
-    assert "sm103" == Target("sm103").title
-
-
 def test_a_calibrator_is_its_text_and_its_text_is_the_calibrator():
     """The text travels through the browser, the command line and the names of variants."""
     for text in (
@@ -132,9 +126,3 @@ def test_a_mix_needs_a_calibrator_when_any_of_it_does():
     assert "fp16·auto · 1 pinned" == mixed.name
     assert {Precision.FP16, Precision.INT8} == mixed.precisions
     assert Calibrator.MINMAX == Variant.of("fp8", target="sm89").calibrator
-
-
-def test_a_pin_that_the_target_cannot_do_is_refused():
-    """The pin is looked at like the precision of the whole."""
-    with pytest.raises(VariantError, match=r'^Target "sm86" has no "fp8" arithmetic'):
-        Variant.of({"*": "fp16", "/head/*": "fp8"}, target="sm86")

@@ -57,11 +57,6 @@ def test_a_row_leads_to_its_own_nodes_else_to_those_of_its_layer() -> None:
     } == TABLE.links()
 
 
-def test_rows_of_one_layer_have_keys_of_their_own() -> None:
-    twice = NounTable(Move, (MOVES[0], MOVES[0]))
-    assert ["row 0", "row 1"] == twice.keys() == list(twice.links())
-
-
 def test_text_has_units_and_nothing_that_steers_a_terminal() -> None:
     head, rows = TABLE.cells()
     assert ["layer", "nodes", "time, reported", "share, estimated", "sqnr", "last", "why"] == head
@@ -154,18 +149,6 @@ def test_a_column_of_two_origins_says_in_each_cell_which() -> None:
     assert ["", ""] == [c["origin"] for c in table.columns()]
     assert (["Ann lap", "extra Ann"], [["3 ms (measured)", "5"], ["4 ms (estimated)", "—"]]) == table.cells()
     assert {"length": "estimated, measured"} == table.frame().attrs["origins"]
-
-
-@pytest.mark.parametrize(("rows", "shown"), [(25, 25), (26, 15), (242, 15)])
-def test_a_long_table_leaves_the_next_cell_in_reach(rows: int, shown: int) -> None:
-    """It says how many rows there are and where; a terminal, a frame and a panel have them all."""
-    laps = tuple(Lap(float(i), i, "measured") for i in range(rows))
-    told = Answer("Race", Race(2.0, "Ann", "ms", "", laps))
-    page = told._repr_html_()
-    assert shown == page.count("<tr><td>")
-    assert f"<td>{shown - 1} ms</td>" in page
-    assert (f"The first {shown} of {rows} rows; print the answer for all." in page) == (shown < rows)
-    assert rows == len(told.frame()) == len(told.parts()["rows"]) == repr(told).count(" ms  ")
 
 
 def test_an_answer_without_rows_is_facts() -> None:

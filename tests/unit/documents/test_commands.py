@@ -67,23 +67,12 @@ def test_a_command_without_one_of_its_fields_is_refused_in_words(kind, field: st
     assert f"missing required field `{field}`" in raised.value.details
 
 
-@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
-def test_a_command_with_a_field_of_another_version_is_refused_in_words(kind) -> None:
-    with pytest.raises(RtlabError, match="restart the kernel, reload the page, and run the cell again"):
-        commands.read({**told(kind), "later": True})
-
-
 def test_a_choice_is_read_to_its_last_field() -> None:
     """A pin without a pattern would be a traceback where the model is prepared."""
     sent = {"type": "build", "choice": {**CHOICE, "pins": [{"precision": "fp32"}]}}
     with pytest.raises(RtlabError, match=r"^Cannot build the variant: ") as raised:
         commands.read(sent)
     assert "missing required field `pattern` - at `$.choice.pins[0]`" in raised.value.details
-
-
-@pytest.mark.parametrize("message", [{"type": "paint"}, {"type": ["show"]}, {}, [], "show", None])
-def test_what_no_command_is_called_is_none(message: object) -> None:
-    assert commands.read(message) is None
 
 
 def test_every_command_and_reply_stands_in_the_union_of_the_page() -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from rtlab.documents.tabs import FIRST, TABS
+from rtlab.documents.tabs import TABS
 from rtlab.questions import panels
 from rtlab.view.bundle import parts
 from rtlab.view.contract import typescript
-from rtlab.view.state import ViewState
 
 
 def test_every_panel_stands_in_one_tab() -> None:
@@ -22,11 +21,3 @@ def test_every_panel_stands_in_one_tab() -> None:
 def test_the_code_of_every_tab_is_delivered() -> None:
     wanted = {f"tab-{tab.part}.js" for tab in TABS if tab.part}
     assert wanted == {name for name in parts() if name.startswith("tab-")}
-
-
-def test_every_tab_has_a_name_and_a_label_of_its_own() -> None:
-    """The name comes back as the view's, and the label is read aloud."""
-    assert len(TABS) == len({tab.name for tab in TABS}) == len({tab.label for tab in TABS})
-    for tab in TABS:
-        assert tab.name == ViewState().arrange(tab=tab.name).tab
-    assert FIRST == ViewState().tab

@@ -15,7 +15,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rtlab import load
 from rtlab.core.model import wrap
-from rtlab.errors import ModelError
 from rtlab.experiments.race import difference
 from rtlab.formulations import DIRECT, FORMULATIONS, WeightedNode, alone, composed, layer, offered, tunable
 from rtlab.formulations.tiles import winograd
@@ -234,17 +233,3 @@ def test_a_composed_model_keeps_what_is_not_chosen_and_drops_weights_that_nobody
         assert ("w" in {t.name for t in made.graph.initializer}) == (len(names) < 2)
         assert {"one", "two"} - set(names) == {n.name for n in made.graph.node} & {"one", "two"}
         assert difference(run(made, {"x": data})[0], wanted) <= tiles.tolerance
-
-
-def test_an_old_operator_set_is_refused_with_the_way_out() -> None:
-    """Before version 11 nodes have other inputs."""
-    proto = model_of(
-        helper.make_node("MatMul", ["x", "w"], ["y"], name="n"), (2, 3), {"w": normal(0, 3, 3)}, opset=9
-    )
-    model, data = wrap(proto, name="m"), normal(0, 2, 3)
-    found = layer_of(proto, (2, 3))
-    with pytest.raises(
-        ModelError, match=r"it is of operator set 9, .* Convert it with onnx\.version_converter"
-    ):
-        composed(model, {"x": data}, {"n": (found, offered(found)[1])})
-    assert 1 == len(composed(model, {"x": data}, {}).graph.node)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import numpy as np
 import onnxruntime
 import pytest
@@ -103,17 +101,3 @@ def test_a_node_that_is_no_recurrence_or_has_states_of_its_own_is_refused():
     proto.graph.initializer.append(numpy_helper.from_array(zeros, "first"))
     with pytest.raises(ModelError, match="first states or peepholes of its own"):
         recurrent(wrap(proto, name="first"), "/rnn0")
-
-
-def test_long_sequences_are_refused_with_the_number():
-    """Graphs of thousands of steps load for minutes."""
-    with pytest.raises(ModelError, match="its 300 steps are more than 256"):
-        recurrent(recurrent_model("RNN", 300), "/rnn0")
-
-
-def test_another_batch_is_a_field():
-    """The model says one; a lesson may want sixteen."""
-    layer = dataclasses.replace(recurrent(recurrent_model("LSTM", 3), "/rnn0"), batch=16)
-    assert (3, 16, 8) == layer.batch_of()["x"].shape
-    made = Session(forms(layer)["naive"].model.SerializeToString(), layer.batch_of()).outputs()["Y"]
-    assert (3, 1, 16, 16) == made.shape

@@ -9,9 +9,7 @@ import pytest
 from onnx import helper
 
 import rtlab
-from rtlab.core.treatment import Treatment
 from rtlab.core.variant import Variant
-from rtlab.errors import VariantError
 from rtlab.quantize import equalize, prepare, treating
 from rtlab.quantize.calibrators import percentile
 from rtlab.quantize.links import Constants, links
@@ -128,12 +126,6 @@ def test_a_chain_ends_with_equal_ranges(make) -> None:
     np.testing.assert_allclose(point.max((0, 2, 3)), depth.max((1, 2, 3)), rtol=1e-2)
 
 
-@pytest.mark.parametrize("op", ["Sigmoid", "Clip", "Abs"])
-def test_scale_stays_before_what_changes_with_it(op, make) -> None:
-    """Abs keeps multiples too, but is not known to; a scale that stays is no error."""
-    assert ["depth"] == [link.first for link in links(chain(make, [node(op, ["a"], ["b"], name="m")], {}))]
-
-
 def test_a_value_that_somebody_else_reads_keeps_its_scale(make) -> None:
     held = {"w": rng.normal(0, 1, (4, 4)).astype(np.float32)}
     nodes = [node("MatMul", ["x", "w"], ["a"], name="one"), node("MatMul", ["a", "w"], ["y"], name="two")]
@@ -217,43 +209,6 @@ def test_the_scale_of_a_link_is_the_published_one(make) -> None:
     np.testing.assert_allclose(equalize.factors(Constants(made), first), np.sqrt(r1 * r2) / r2)
 
 
-def test_a_treatment_reads_as_it_is_written() -> None:
-    for text in (
-        "equalize",
-        "smooth",
-        "smooth(0.7)",
-        "reconstruct /head/*",
-        "reconstruct(0.05) op:Conv",
-        "correct",
-    ):
-        assert text == str(Treatment.of(text))
-    assert Treatment("smooth", "/a b", 0.25) == Treatment.of("smooth( alpha = 0.25 )  /a b")
-    for wrong in ("equalise", "smooth(2)", "smooth(x)", "equalize(0.5)", "", "reconstruct(0)"):
-        with pytest.raises(VariantError, match="Cannot treat a model"):
-            Treatment.of(wrong)
-
-
-def test_a_variant_is_named_by_its_treatments() -> None:
-    one = Variant.of(
-        "int8", calibrators={"/a/*": "percentile(99.9)"}, treatments=["correct", "equalize", "equalize"]
-    )
-    assert "int8·auto /a/*=percentile(99.9) equalize correct@cpu" == one.id
-    assert "int8·auto · 1 calibrated apart · equalized · corrected" == one.name
-    plain = Variant.of("fp32", calibrators={"/a/*": "mse"}, treatments=["equalize", "correct"])
-    assert Variant.of("fp32") == plain, "what does nothing is no other variant"
-    assert ("equalize",) == tuple(map(str, Variant.of("fp16", treatments=["equalize", "correct"]).treatments))
-    with pytest.raises(VariantError, match="no mapping"):
-        Variant.of("int8", calibrators=["mse"])  # type: ignore[arg-type]
-
-
-def test_a_pattern_of_no_node_is_refused() -> None:
-    study = rtlab.Study(rtlab.samples.load("digits_outlier").model)
-    with pytest.raises(VariantError, match='Cannot equalize "/nowhere/'):
-        study.add("a", precision="int8", treatments=["equalize /nowhere/*"], target="cpu")
-    with pytest.raises(VariantError, match='Cannot calibrate "/nowhere/'):
-        study.add("a", precision="int8", calibrators={"/nowhere/*": "mse"}, target="cpu")
-
-
 def test_single_values_have_their_own_calibrator() -> None:
     """Scales by hand from the ranges: a value by its name, and what a node reads."""
     sample = rtlab.samples.load("digits_outlier")
@@ -275,17 +230,3 @@ def test_single_values_have_their_own_calibrator() -> None:
     # Of two that fit, the last counts.
     both = Variant.of("int8", calibrator="minmax", calibrators={stem: "percentile(97)", "*": "minmax"})
     assert usual[stem].amax == prepare(sample.model, both, ranges).scales[stem].amax
-
-
-def test_an_equalized_variant_is_calibrated_on_its_own_activations() -> None:
-    """And compared with the model whose channels have its scale: the error is that of rounding."""
-    sample = rtlab.samples.load("digits_outlier")
-    study = rtlab.Study(sample.model, data=sample.calibration.take(64))
-    study.add("int8", precision="int8", calibrator="minmax", treatments=["equalize"], target="cpu")
-    study.run()
-    facts = study.facts["int8"]
-    inner = sample.model.by_id["/blocks/0/pointwise/Conv"].inputs[0]
-    assert facts.ranges.values[inner].amax != study.ranges().values[inner].amax
-    assert facts.prepared.scales[inner].amax == facts.ranges.values[inner].amax
-    assert any("13 products equalized" in n for n in facts.prepared.notes)
-    assert facts.prepared.reference is not None

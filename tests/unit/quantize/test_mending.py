@@ -17,7 +17,6 @@ from rtlab.core.variant import Precision, Variant
 from rtlab.quantize import prepare, reconstruct
 from rtlab.quantize.inputs import InputCollector, WantedInput
 from rtlab.quantize.windows import ProductForm, product
-from rtlab.session.observer import Observer
 
 node = helper.make_node
 WHOLE = reconstruct.grid(Precision.INT4)
@@ -151,18 +150,6 @@ def test_scales_that_are_sought_by_the_output_keep_more_of_it(size, blocks, leas
     assert min(won) > least, won
 
 
-def test_a_weight_that_has_room_for_few_rows_at_once_is_the_same(monkeypatch) -> None:
-    rng = np.random.default_rng(13)
-    x = correlated(rng, 300, 12)
-    second, weight = x.T @ x / 300, rng.normal(0, 1, (7, 12))
-    largest = np.abs(weight).max(1, keepdims=True) / 7
-    whole = reconstruct.scaled(weight, largest, second, WHOLE, store=lambda s: s, damping=0.01)
-    monkeypatch.setattr(reconstruct, "_AT_ONCE", 2 * 12 * 15)
-    parts = reconstruct.scaled(weight, largest, second, WHOLE, store=lambda s: s, damping=0.01)
-    for one, other in zip(whole, parts, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-9)
-
-
 def test_the_codebook_of_fp4_is_its_own() -> None:
     every = reconstruct.grid(Precision.FP4)(np.linspace(-9, 9, 2001))
     assert [0, 0.5, 1, 1.5, 2, 3, 4, 6] == sorted({abs(v) for v in every})
@@ -288,13 +275,6 @@ def test_a_planted_bias_is_taken_off_exactly(op, make, run) -> None:
     assert any("taken off 1 bias" in n for n in mended.notes)
 
 
-def test_without_data_the_treatments_are_left_out_with_a_note(make) -> None:
-    model = conv(np.random.default_rng(7), make)
-    variant = Variant.of("int8", treatments=["correct", "reconstruct"])
-    ready = prepare(model, variant, scales={"x": Scale(1.0)})
-    assert any("neither reconstructed nor corrected" in n for n in ready.notes)
-
-
 @pytest.mark.parametrize("precision", ["int4", "fp4", "int8"])
 def test_what_is_reconstructed_is_what_is_stored(precision, make, run) -> None:
     """The typed graph's own numbers give a smaller error of the output than those to nearest, on ONNX Runtime."""
@@ -331,31 +311,6 @@ def test_a_study_observes_what_treatments_need() -> None:
     notes = study.facts["mended"].prepared.notes
     assert any("14 nodes reconstructed on 128 samples" in n for n in notes)
     assert any("taken off 14 biases" in n for n in notes)
-
-
-def test_what_is_too_large_is_left_out_and_told(monkeypatch) -> None:
-    from rtlab.quantize import inputs
-
-    sample = rtlab.samples.load("digits_vit")
-    variant = Variant.of("int4", treatments=["reconstruct"])
-    ready = prepare(sample.model, variant)
-    found, skipped = inputs.wanted(sample.model, variant, ready)
-    assert all(w.second for w in found)
-    monkeypatch.setattr(inputs, "_ROOM", 64 * 64 * 8 * 3)
-    fewer, skipped = inputs.wanted(sample.model, variant, ready)
-    assert {w.product.node for w in fewer if not w.second} == set(next(iter(skipped.values())))
-    seen = Observer(sample.model).inputs(variant, ready, sample.calibration.take(8), Silent())
-    assert isinstance(seen, LayerInputs)
-    assert {True, False} == {isinstance(r, LayerInput) and r.second is None for r in seen.nodes.values()}
-
-
-@pytest.mark.parametrize("name", ["digits_inception", "dynamic_shapes"])
-def test_a_concat_and_a_sum_of_quantized_values_have_no_weights(name) -> None:
-    """Their second input is dequantized too, and is no constant."""
-    sample = rtlab.samples.load(name)
-    study = rtlab.Study(sample.model, data=sample.calibration.take(8))
-    ready = study.prepare("int8", precision="int8", treatments=["correct", "reconstruct"], target="cpu")
-    assert any("reconstructed on 8 samples" in n for n in ready.notes)
 
 
 def test_columns_of_one_block_hear_of_those_before_it() -> None:

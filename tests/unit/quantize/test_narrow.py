@@ -62,28 +62,6 @@ def test_a_scalar_stays_a_scalar() -> None:
     assert () == Narrowing({}).half(ir.Tensor(np.array(2.5, np.float32)), HALVES[Precision.BF16]).shape
 
 
-def test_a_constant_is_read_once_in_each_type_however_many_ask() -> None:
-    class Counted(ir.Tensor):
-        reads = 0
-
-        def numpy(self) -> np.ndarray:
-            self.reads += 1
-            return super().numpy()
-
-    seen, tensor = Narrowing({}), Counted(np.ones(3, np.float32))
-    for half in HALVES.values():
-        for _ in range(3):
-            seen.overflows(tensor, half), seen.lost(tensor, half), seen.half(tensor, half)
-    assert len(HALVES) == tensor.reads
-
-
-def test_whoever_waits_is_asked_between_pieces_of_a_weight(monkeypatch) -> None:
-    monkeypatch.setattr(narrow, "PIECE", 4)
-    asked: list[None] = []
-    Narrowing({}, lambda: asked.append(None)).lost(ir.Tensor(np.ones(10, np.float32)), HALVES[Precision.FP16])
-    assert 3 == len(asked)
-
-
 def test_every_number_near_those_of_fp16_is_rounded_as_numpy_rounds_it() -> None:
     """All of FP16, all halfway between two neighbours, what lies one bit beside each, and a million bits by chance."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
@@ -101,10 +79,3 @@ def test_every_number_near_those_of_fp16_is_rounded_as_numpy_rounds_it() -> None
     np.testing.assert_array_equal(np.signbit(expected), np.signbit(found))
     normal = np.isfinite(found) & (np.abs(values) >= 2.0**-14)
     np.testing.assert_array_equal(np.flatnonzero(~normal), other)
-
-
-def test_whatever_is_in_the_room_does_not_matter() -> None:
-    values, room = np.float32([1.5, -2e-6, 0.0, 3.0]), np.full((2, 9), 0xABCDEF01, np.uint32)
-    found = np.empty(4, np.float16)
-    to_fp16(values, found, room)
-    assert [1.5, np.float16(-2e-6), 0.0, 3.0] == found.tolist()

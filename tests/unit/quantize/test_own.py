@@ -12,10 +12,8 @@ from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantTy
 
 import rtlab
 from rtlab.backends.reference import evaluator
-from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Precision
-from rtlab.errors import VariantError
 from rtlab.quantize import own
 from rtlab.quantize.switched import INPUT, switched
 from tests.planted_faults import quantized
@@ -64,10 +62,6 @@ def test_switches_give_the_model_and_the_model_without_pairs(name: str) -> None:
     _switches(rtlab.samples.load(name).model)
 
 
-def test_switches_of_an_exported_model_give_both(exported: Model) -> None:
-    _switches(exported)
-
-
 def _switches(model: Model) -> None:
     source, emulation = own.apart(model, model)
     made = switched(source, emulation)
@@ -114,13 +108,6 @@ def test_an_exported_model_is_compared_explained_and_repaired(exported: Model) -
     assert repair.runs == 3
     assert any("of Q/DQ put right" in p.what for p in repair.points)
     assert any("Quantized anew" in p.what for p in repair.points)
-
-
-def test_a_model_without_pairs_is_left_alone() -> None:
-    model = rtlab.samples.load("digits_inception").model
-    assert own.apart(model, model) == (model, model)
-    assert not own.rounds(model)
-    assert own.quantized(model) == ()
 
 
 def test_pairs_tell_where_they_cut_off() -> None:
@@ -200,15 +187,6 @@ def test_a_misplaced_pair_is_put_right_as_a_choice() -> None:
     ]
 
 
-def test_what_is_not_quantized_cannot_be_released_or_mended() -> None:
-    sample = rtlab.samples.load("digits_inception")
-    study = rtlab.Study(sample.model, data=sample.calibration)
-    node = next(n.id for n in sample.model.top if n.op == "Conv")
-    for kind, why in (("release", "nothing that the model itself has quantized"), ("mend", "no finding")):
-        with pytest.raises(VariantError, match=why):
-            study.add(kind, rewrites=[f"{kind} {node}"])
-
-
 def test_labels_of_a_quantized_model_are_those_without_its_pairs() -> None:
     sample, stranger = _outlier()
     study = rtlab.Study(stranger, data=sample.calibration, task=rtlab.Task(sample.task.data))
@@ -234,11 +212,3 @@ def test_own_errors_of_a_quantized_model_are_those_of_its_pairs() -> None:
     assert delta.sqnr == pytest.approx(
         10 * np.log10((exact**2).sum() / ((exact - rounded) ** 2).sum()), abs=1e-3
     )
-
-
-def test_data_of_one_sample_is_enough_to_tell_places() -> None:
-    sample, stranger = _outlier()
-    few = CalibrationData({k: v[:1] for k, v in sample.calibration.arrays.items()}, "one")
-    study = rtlab.Study(stranger, data=few)
-    study.add("theirs", precision="int8", backend="onnxruntime")
-    assert study.sensitivity("theirs").ranking

@@ -9,15 +9,14 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnx_ir
 import pytest
 from onnx import helper
 
 import rtlab
 from rtlab.core.model import Model
 from rtlab.core.scale import Scale
-from rtlab.core.variant import Precision, Variant
-from rtlab.errors import ModelError, VariantError
+from rtlab.core.variant import Precision
+from rtlab.errors import VariantError
 from rtlab.quantize import (
     correct,
     equalize,
@@ -27,7 +26,6 @@ from rtlab.quantize import (
     integers,
     passes,
     placement,
-    prepare,
     rewrite,
     rule,
     smooth,
@@ -312,68 +310,3 @@ def test_what_breaks_a_promise_is_found(make) -> None:
     (ends, lost) = broken((passes.INTERFACE, passes.ORIGINS), net, more)
     assert "outputs were [('y', 'fp32', (2,))] and are [('z', 'fp32', (2,))]" == ends
     assert 'node "abs" serves no node of the source' == lost
-
-
-def test_nodes_out_of_order_break_a_promise(make) -> None:
-    """An engine's parser reads from the first node to the last."""
-    net = small(make)
-    edit = Edit(net)
-    edit.insert("Abs", "abs", [edit.values["y"]], origin="neg", before="relu")
-    assert 'node "abs" stands before what writes "y"' == passes.ORDER.broken(net, edit.finish())
-
-
-def test_a_value_without_a_type_breaks_a_promise(make) -> None:
-    net = small(make)
-    edit = Edit(net)
-    edit.insert("Abs", "abs", [edit.values["r"]], origin="neg", before="neg")
-    edit.values["abs/output"].type = None
-    assert 'the type of value "abs/output" is not known' == passes.TYPES.broken(net, edit.finish())
-
-
-def test_a_pass_is_asked_to_stop_before_it_runs(make) -> None:
-    """Weights of hundreds of megabytes take seconds a pass."""
-    ran: list[str] = []
-
-    class Slow:
-        name, needs, promises, changes, notes = "slow", (), (), "", ()
-
-        def __call__(self, edit: Edit) -> None:
-            ran.append("slow")
-
-    def stop() -> None:
-        if ran:
-            raise ModelError("stopped")
-
-    with pytest.raises(ModelError, match="stopped"):
-        passes.run(small(make), [Slow(), Slow()], check=stop)
-    assert ["slow"] == ran
-
-
-def test_weights_are_shared_and_never_copied(make) -> None:
-    """A model of hundreds of megabytes is edited several times for one variant."""
-    w = np.ones((64, 64), np.float32)
-    net = make([node("MatMul", ["x", "w"], ["y"], name="n")], {"w": w}, {"x": [2, 64]}, {"y": [2, 64]})
-    edit = Edit(net)
-    edit.insert("Relu", "relu", [edit.values["x"]], origin="n", before="n")
-    assert edit.finish().known["w"] is net.known["w"]
-
-
-@pytest.mark.parametrize(
-    "precision", ["int8", "fp16", "bf16", "tf32", {"*": "fp16", "op:Conv": "int8", "op:Gemm": "fp8"}]
-)
-def test_nothing_is_converted_between_passes(precision: Any, monkeypatch) -> None:
-    """Half of the time of preparing a mix went from one form of the graph to another and back, three times."""
-    source = raised(sample("digits_inception")[0], 22)
-
-    def refuse(*_: object, **__: object) -> None:
-        pytest.fail("the graph went through a proto")
-
-    for name in ("from_proto", "to_proto"):
-        monkeypatch.setattr(onnx_ir, name, refuse)
-    for name in ("serialize_model", "deserialize_model", "serialize_graph", "deserialize_graph"):
-        monkeypatch.setattr(onnx_ir.serde, name, refuse)
-    monkeypatch.setattr(onnx.shape_inference, "infer_shapes", refuse)
-    scales = {v: Scale(8.0) for v in placement.quantizable(source)}
-    calibrated = precision == "int8" or isinstance(precision, dict)
-    found = prepare(source, Variant.of(precision, calibrator="minmax" if calibrated else None), scales=scales)
-    assert len(found.emulation.nodes) > len(source.nodes)

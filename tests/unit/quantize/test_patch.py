@@ -77,22 +77,6 @@ def test_the_script_of_an_export_does_what_the_variant_does(tmp_path) -> None:
         np.testing.assert_allclose(want, computed(file, x), atol=1e-5)
 
 
-def test_the_script_of_a_sample_keeps_its_outputs(tmp_path) -> None:
-    model = rtlab.samples.load("digits_inception").model
-    chosen = [Rewrite.of(r) for r in ("fold /stem/norm/BatchNormalization", "pool /pool3/GlobalAveragePool")]
-    script = tmp_path / "patch.py"
-    script.write_text(rewrites.patch(model, chosen), "utf-8")
-    path = tmp_path / "sample.onnx"
-    path.write_bytes(model.bytes())
-    ran = run(script, path, tmp_path / "patched.onnx")
-    assert 0 == ran.returncode, ran.stderr
-    patched = rtlab.load(tmp_path / "patched.onnx")
-    assert "BatchNormalization" not in {n.op for n in patched.top if n.id.startswith("/stem")}
-    assert {*rewrites.rewritten(model, chosen).known} >= {*patched.known} - {
-        v for v in patched.known if "folded" in v
-    }
-
-
 def test_a_script_on_another_model_says_so_and_writes_nothing(tmp_path) -> None:
     path = network(tmp_path / "net.onnx")
     script = tmp_path / "patch.py"
@@ -113,14 +97,6 @@ def test_a_script_tells_outputs_that_differ(tmp_path) -> None:
     script = tmp_path / "patch.py"
     script.write_text(text.replace("+ epsilon)", "+ 7)"), "utf-8")
     assert 1 == run(script, path, tmp_path / "out.onnx").returncode
-
-
-@pytest.mark.parametrize("rewritten", [True, False])
-def test_only_a_variant_with_other_forms_has_a_script(tmp_path, rewritten) -> None:
-    study = rtlab.Study(rtlab.load(network(tmp_path / "net.onnx")))
-    study.add("v", rewrites=FORMS if rewritten else (), backend="onnxruntime")
-    done = study.export("v", tmp_path / "out.onnx")
-    assert rewritten == (done.patch is not None) == (tmp_path / "out.patch.py").exists()
 
 
 def siblings(path: Path, opset: int) -> Path:

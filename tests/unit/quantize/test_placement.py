@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from rtlab.core.variant import Precision
 from rtlab.quantize.placement import plan, quantizable
@@ -251,25 +251,6 @@ def test_a_sum_after_a_concat_of_convolutions_reads_the_other_side_in_int8(make)
     assert (("a", 0), ("b", 0), ("add", 1)) == plan(net).activations["r"]
 
 
-@pytest.mark.parametrize("how", ["initializer", "Constant", "Identity"])
-def test_weights_are_found_however_they_are_fed(make, how: str):
-    """Exporters wrap weights in Constant nodes and in Identity."""
-    w = weight(4, 3, 1, 1)
-    before, weights = [], {"w": w}
-    if how == "Constant":
-        before, weights = [node("Constant", [], ["w"], name="const", value=numpy_helper.from_array(w))], {}
-    if how == "Identity":
-        before, weights = [node("Identity", ["v"], ["w"], name="same")], {"v": w}
-    net = make([*before, conv("c", "x", "y", "w")], weights, {"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]})
-    assert {("w", 0): (("c", 1),)} == plan(net).weights
-
-
-def test_a_weight_computed_at_run_time_is_left(make):
-    """There is nothing to quantize beforehand."""
-    net = make([conv("c", "x", "y", "v")], {}, {"x": [1, 3, 8, 8], "v": [4, 3, 1, 1]}, {"y": [1, 4, 8, 8]})
-    assert () == quantizable(net)
-
-
 def test_what_is_quantized_already_is_left(make):
     """A second pair on the same tensor rounds twice."""
     net = make(
@@ -283,24 +264,6 @@ def test_what_is_quantized_already_is_left(make):
         {"y": [1, 4, 8, 8]},
     )
     assert () == quantizable(net)
-
-
-def test_nodes_in_bodies_are_left(make):
-    """A body runs under conditions that calibration may never have met."""
-    body = helper.make_graph(
-        [conv("inner", "x", "o", "w")], "b", [], [helper.make_tensor_value_info("o", 1, [1, 4, 8, 8])]
-    )
-    net = make(
-        [
-            node("If", ["flag"], ["i"], name="if", then_branch=body, else_branch=body),
-            conv("outer", "i", "y", "v"),
-        ],
-        {"flag": np.array(True), "w": weight(4, 3, 1, 1), "v": weight(4, 4, 1, 1)},
-        {"x": [1, 3, 8, 8]},
-        {"y": [1, 4, 8, 8]},
-    )
-    assert ("i",) == quantizable(net)
-    assert {("v", 0)} == set(plan(net).weights)
 
 
 def test_a_part_of_the_model_needs_no_value_that_the_whole_does_not(make):

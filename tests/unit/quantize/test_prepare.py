@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pickle
-
 import numpy as np
 import pytest
 from onnx import helper
@@ -11,7 +9,6 @@ from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.ranges import Ranges
 from rtlab.core.variant import CALIBRATORS, Calibrator, Variant
-from rtlab.errors import CalibrationError
 from rtlab.quantize import Collector, prepare, quantizable
 
 
@@ -97,58 +94,9 @@ def test_int8_of_tiny_inputs_and_dead_channels_is_what_arithmetic_gives(
     assert decibel(got["y"]) > 30
 
 
-def test_int8_needs_ranges_and_says_so(tiny_model: Model):
-    """The usual first mistake is a study without data."""
-    with pytest.raises(
-        CalibrationError, match=r'in "int8": the scales of 4 activations need observed ranges\. Give'
-    ):
-        prepare(tiny_model, Variant.of("int8"))
-
-
-def test_int8_with_ranges_of_another_model_names_the_first_gap(tiny_model: Model, observed: Ranges):
-    """Ranges kept from an older version of the model must not be used in silence."""
-    other = Ranges({k: v for k, v in observed.values.items() if k != "act"})
-    with pytest.raises(CalibrationError, match=r'value "act" and 0 more were not observed'):
-        prepare(tiny_model, Variant.of("int8"), other)
-
-
-def test_ranges_of_more_values_than_needed_are_fine(tiny_model: Model, observed: Ranges):
-    """One pass may serve several models or variants."""
-    more = Ranges({**observed.values, "extra": observed.values["x"]})
-    assert set(quantizable(tiny_model)) == set(prepare(tiny_model, Variant.of("int8"), more).scales)
-
-
 def test_a_model_with_nothing_to_quantize_is_unchanged_and_says_so(make):
     """A purely elementwise model in INT8 is FP32; the view must not claim otherwise."""
     net = make([helper.make_node("Relu", ["x"], ["y"], name="r")], {}, {"x": [1]}, {"y": [1]})
     ready = prepare(net, Variant.of("int8"))
     assert ready.model is net
     assert ("no node has an INT8 form here: the model is unchanged",) == ready.notes
-
-
-def test_a_dead_activation_is_noted(make, run):
-    """Its scale is a guess; who reads the scales must know."""
-    node = helper.make_node
-    net = make(
-        [
-            node("Conv", ["x", "w"], ["c"], name="a"),
-            node("Relu", ["c"], ["r"], name="relu"),
-            node("Conv", ["r", "w"], ["y"], name="b"),
-        ],
-        {"w": -np.ones((1, 1, 1, 1), np.float32)},
-        {"x": [1, 1, 2, 2]},
-        {"y": [1, 1, 2, 2]},
-    )
-    names = quantizable(net)
-    feed = {"x": np.ones((1, 1, 2, 2), np.float32)}
-    seen = collect(names, [feed], lambda b: run(net, b, names))
-    ready = prepare(net, Variant.of("int8"), seen)
-    assert ('value "r" was zero in all 4 elements: any scale represents it',) == ready.notes
-    assert np.isfinite(run(ready.model, feed)["y"]).all()
-
-
-def test_ranges_and_scales_cross_processes(observed: Ranges, tiny_model: Model):
-    """Tasks and results are picklable nouns."""
-    back = pickle.loads(pickle.dumps(observed))
-    one, two = (prepare(tiny_model, Variant.of("int8"), r).scales for r in (observed, back))
-    assert one == two

@@ -10,7 +10,7 @@ from onnx import helper, numpy_helper
 
 import rtlab
 from rtlab.core.model import Model
-from rtlab.core.variant import Rewrite, Variant
+from rtlab.core.variant import Rewrite
 from rtlab.errors import VariantError
 from rtlab.quantize import rewrites
 
@@ -91,13 +91,6 @@ def test_all_of_them_together_and_in_any_order() -> None:
     np.testing.assert_allclose(outputs(one), outputs(model), rtol=2e-5, atol=2e-6)
 
 
-def test_the_model_itself_stays_as_it_is() -> None:
-    model = network(bias=True)
-    before = model.digest
-    rewrites.rewritten(model, [Rewrite("fold", "normal")])
-    assert before == model.digest
-
-
 @pytest.mark.parametrize(
     ("rewrite", "why"),
     [
@@ -120,12 +113,6 @@ def test_a_convolution_that_somebody_else_reads_is_not_folded_into() -> None:
     assert "fold normal" not in {*map(str, rewrites.possible(other, ["normal"]))}
     with pytest.raises(VariantError, match="somebody else reads what it normalizes"):
         rewrites.check(other, [Rewrite("fold", "normal")])
-
-
-def test_a_variant_says_what_is_rewritten_in_its_name_and_its_id() -> None:
-    variant = Variant.of("fp16", rewrites=["pool p", "fold a", "fold a"])
-    assert (Rewrite("fold", "a"), Rewrite("pool", "p")) == variant.rewrites
-    assert ("fp16 · 2 rewritten", "fp16 fold a pool p@cpu") == (variant.name, variant.id)
 
 
 def block(*, opset: int = 17, biases: tuple[bool, ...] = (True, True, True), stride: int = 1) -> Model:
@@ -230,10 +217,3 @@ def test_a_node_that_reads_a_tensor_beside_the_transposed_one_has_that_transpose
         twice.producers[twice.by_id["last"].inputs[0]].id,
     )
     np.testing.assert_array_equal(ran(twice), ran(model))
-
-
-def test_what_is_no_pointwise_node_on_a_transposition_is_not_lifted() -> None:
-    model = transposed("Mul", constant=(4,))
-    assert ["lift second"] == [str(r) for r in rewrites.possible(model, [n.id for n in model.top])]
-    with pytest.raises(VariantError, match="it is no pointwise operator on what a Transpose writes"):
-        rewrites.check(network(bias=True), [Rewrite("lift", "relu")])

@@ -103,21 +103,3 @@ def test_a_value_that_no_product_reads_alone_keeps_its_scale(make) -> None:
         node("Add", ["n", "y"], ["z"], name="sum"),
     ]
     assert () == smooth.plan(make(nodes, held, {"x": [4, 8]}, {"z": [4, 8]}))
-
-
-def test_without_data_nothing_is_smoothed_and_told(make) -> None:
-    model = attention(make, "layer", np.random.default_rng(4))
-    made, notes = treating.treated(model, Variant.of("int8", treatments=["smooth"]))
-    assert made is model
-    assert ("not smoothed: channels of activations were not observed",) == notes
-
-
-def test_a_study_smooths_a_trained_transformer() -> None:
-    """Outputs are those of the source but for rounding, and what is calibrated is what was smoothed."""
-    sample = rtlab.samples.load("digits_vit")
-    study = rtlab.Study(sample.model, data=sample.calibration.take(64))
-    study.add("smooth", precision="int8", treatments=["smooth"], target="cpu")
-    study.run(compare=False)
-    facts = study.facts["smooth"]
-    assert any("smoothed with alpha 0.5" in n for n in facts.prepared.notes)
-    assert facts.prepared.reference is not None

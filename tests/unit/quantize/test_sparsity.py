@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper, numpy_helper
 
 from rtlab.core.model import Model, load
-from rtlab.errors import ModelError, VariantError
+from rtlab.errors import VariantError
 from rtlab.quantize.sparsity import find, mask, matching, prune
 
 RNG = np.random.default_rng(0)
@@ -191,29 +191,6 @@ def test_a_weight_that_has_the_pattern_stays_bit_for_bit():
     assert model is prune(model, ["sparse"])
 
 
-def test_nodes_values_and_origins_keep_their_names(tiny_model):
-    """Accuracy before and after is compared value by value."""
-    pruned = prune(tiny_model)
-
-    assert any(w.eligible and w.share < 1 for w in find(tiny_model))
-    assert [(n.id, n.name, n.origin, n.inputs, n.outputs) for n in tiny_model.nodes] == [
-        (n.id, n.name, n.origin, n.inputs, n.outputs) for n in pruned.nodes
-    ]
-    assert set(tiny_model.values) == set(pruned.values)
-    onnx.checker.check_model(pruned.proto(), full_check=True)
-    assert tiny_model.digest != pruned.digest
-
-
-def test_the_source_is_left_alone():
-    """Data moves one way: the study still holds the dense model as its reference."""
-    model = one("Gemm", weight(16, 10), [2, 16])
-    before = model.bytes()
-    prune(model)
-
-    assert before == model.bytes()
-    assert not find(model)[0].is_sparse
-
-
 def shared(*, last: str = "Gemm") -> Model:
     w = weight(8, 8)
     second = {
@@ -251,66 +228,6 @@ def test_two_readers_along_two_axes_get_two_copies():
     pruned = prune(shared(last="transB"))
 
     assert [("w/2:4", True), ("w", True)] == [(w.value, w.is_sparse) for w in find(pruned)]
-
-
-def test_a_weight_that_is_an_output_or_stands_in_a_constant_is_handled():
-    """Exporters leave weights in Constant nodes; a graph may hand a weight out."""
-    w = weight(8, 8)
-    model = net(
-        helper.make_node("Constant", [], ["w"], "c", value=numpy_helper.from_array(w, "inside")),
-        helper.make_node("MatMul", ["x", "w"], ["y"], "n"),
-        helper.make_node("MatMul", ["y", "v"], ["z"], "m"),
-        inputs={"x": [1, 8]},
-        outputs=["z", "v"],
-        v=weight(8, 8),
-    )
-    pruned = prune(model)
-    assert [("n", "w", True), ("m", "v/2:4", True)] == [(s.node, s.value, s.is_sparse) for s in find(pruned)]
-    onnx.checker.check_model(pruned.proto(), full_check=True)
-    np.testing.assert_array_equal(held(model, "m"), pruned.ir.graph.initializers["v"].const_value.numpy())
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_a_weight_that_is_no_number_is_named(bad):
-    """NaN has no magnitude, so there is no right answer to prune to."""
-    w = weight(8, 8)
-    w[3, 3] = bad
-    with pytest.raises(ModelError, match='Cannot prune weight "w" of node "n": it holds NaN or infinity'):
-        prune(one("Gemm", w, [1, 8]))
-
-
-def test_a_weight_stored_as_integers_is_reported_and_left():
-    """After INT8 the order of magnitudes is no longer that of the source; pruning comes first."""
-    q = RNG.integers(-127, 127, (8, 8)).astype(np.int8)
-    q[1::2], q[2::4] = 0, 5
-    model = net(
-        helper.make_node("DequantizeLinear", ["q", "s"], ["w"], "dq"),
-        helper.make_node("MatMul", ["x", "w"], ["y"], "n"),
-        inputs={"x": [1, 8]},
-        outputs=["y"],
-        q=q,
-        s=np.float32(0.1),
-    )
-    (found,) = find(model)
-    assert ("n", "q", False, 1.0) == (found.node, found.value, found.eligible, found.share)
-    assert "the weight is stored as int8: prune the model before it is quantized" == found.why
-
-
-def test_patterns_mean_ids_names_and_operators():
-    """The same words pin a precision."""
-    model = shared()
-    assert ("first", "second") == matching(model, ["*"])
-    assert ("first",) == matching(model, ["fir*"])
-    assert ("first", "second") == matching(model, ["second", "op:Gemm"])
-    with pytest.raises(
-        VariantError, match=r'Cannot prune "third" in model "net": no node of the main graph has'
-    ):
-        matching(model, ["third"])
-    with pytest.raises(VariantError, match='"second" has no constant weight'):
-        matching(
-            net(helper.make_node("Relu", ["x"], ["y"], "second"), inputs={"x": [1]}, outputs=["y"]),
-            ["second"],
-        )
 
 
 def test_polygraphy_finds_the_same_pattern():

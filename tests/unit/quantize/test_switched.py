@@ -106,18 +106,6 @@ def test_a_node_stands_for_all_of_its_switches_and_unknown_ones_are_refused(mode
         one.vector(["three"])
 
 
-def test_a_variant_that_rounds_nothing_is_refused(model: Model) -> None:
-    with pytest.raises(VariantError, match="nothing of it does"):
-        switched(model, model)
-
-
-def test_both_models_stay_as_they_were(model: Model) -> None:
-    emulation = prepare(model, Variant.of("fp16")).emulation
-    before = model.bytes(), emulation.bytes()
-    switched(model, emulation)
-    assert before == (model.bytes(), emulation.bytes())
-
-
 def test_what_one_node_rounds_after_another_has_a_switch_of_its_own(model: Model) -> None:
     """The first product writes BF16, the second reads it in FP16: two places, one behind the other."""
     ready = prepare(model, Variant.of({"*": "bf16", "two": "fp16"}, target="sm89"))

@@ -55,10 +55,3 @@ def test_an_engine_that_has_fp16_was_allowed_to_use_it() -> None:
 )
 def test_more_kernels_are_asked_for_in_the_words_of_the_release(version, expected) -> None:
     assert expected == flags.more_kernels(engine(version))
-
-
-def test_rtx_is_told_by_its_api() -> None:
-    """It has no trtexec."""
-    rtx = engine("1.7.1", TENSORRT_RTX)
-    assert "--" not in flags.more_kernels(rtx) + flags.io_format(rtx, "input", "fp16", "hwc8")
-    assert "build with --outputIOFormats=fp16:chw" == flags.io_format(engine("8.6"), "output", "fp16", "chw")

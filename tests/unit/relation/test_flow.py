@@ -41,26 +41,6 @@ def test_values_of_functions_are_not_those_of_the_graph_around_them() -> None:
     assert {"f": [], "g": ["f"], "F0": [], "F1": ["F0"], "G0": [], "G1": ["G0"]} == written
 
 
-def test_who_reads_a_value_twice_is_one_reader() -> None:
-    built = model(
-        helper.make_node("Relu", ["x"], ["t"], name="a"),
-        helper.make_node("Mul", ["t", "t"], ["y"], name="square"),
-    )
-    flow = Flow(built)
-    assert ["square"] == [n.id for n in flow.reading("t")]
-    assert ["t", "t"] == list(flow.inputs(built.node("square")))
-
-
-def test_an_input_that_is_left_out_is_no_value() -> None:
-    built = model(
-        helper.make_node("Relu", ["x"], ["low"], name="a"),
-        helper.make_node("Clip", ["x", "", "low"], ["y"], name="clip"),
-    )
-    flow = Flow(built)
-    assert ["x", "low"] == list(flow.inputs(built.node("clip")))
-    assert [] == flow.reading("")
-
-
 def test_what_feeds_sizes_and_data_too_is_no_shape_arithmetic() -> None:
     """Two constants are shapes of a Reshape; one is added to data as well."""
     built = model(

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from onnx import TensorProto, helper
 
-import nets
-from rtlab import CalibrationData, Study
+from rtlab import Study
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, wrap
-from rtlab.core.node import Node
 from rtlab.core.variant import Target
 from rtlab.relation.kernel import kernel, operations
 from rtlab.relation.relate import relate
-from rtlab.relation.roles import Roles, words
 from rtlab.samples import load
 from rtlab.view.document import document
-from rtlab.view.graph import engine_view
 
 
 def layer(
@@ -124,16 +118,6 @@ def test_a_product_that_only_a_quantizing_kernel_declares_is_done_nowhere() -> N
     assert "first" not in mapping.run("0")
 
 
-@pytest.mark.parametrize(
-    ("role", "op", "expected"),
-    [("work", "Conv", "Conv"), ("Q", "Conv", "Q for Conv"), ("bias", "Gemm", "bias of Gemm"),
-     ("layout", "MatMul", "layout for MatMul"), ("control", "If", "control of If")],
-)  # fmt: skip
-def test_a_role_is_said_with_the_operator_that_it_serves(role, op, expected) -> None:
-    """As cards, tables and explanations say it."""
-    assert expected == words(role, op)
-
-
 @pytest.fixture(scope="module")
 def study() -> Study:
     """The first sample in INT8."""
@@ -141,15 +125,6 @@ def study() -> Study:
     made = Study(sample.model, data=sample.calibration)
     made.add("int8", calibrator="minmax", target="sm86", backend="tensorrt-rtx")
     return made.run(compare=False)
-
-
-def test_the_first_card_of_an_int8_engine_quantizes_and_the_second_convolves(study: Study) -> None:
-    """A room saw image -> Conv -> Conv."""
-    first, second = [
-        b for b in engine_view(study["int8"].facts, study.model)["graph"]["boxes"] if b["kind"] == "layer"
-    ][:2]
-    assert ("Q for Conv", True, []) == (first["title"], first["slim"], first["chips"])
-    assert (False, ["Conv"]) == (second["slim"], [c["title"] for c in second["chips"]])
 
 
 def test_an_explanation_names_what_is_fused_and_what_is_only_served(study: Study) -> None:
@@ -180,48 +155,3 @@ def test_layers_that_only_quantize_are_counted_with_those_that_move_data(study: 
     """They explain no node."""
     found = study["int8"].coverage
     assert (24, 1, 25) == (found.layers, found.moves, found.all_layers)
-
-
-def test_data_of_a_model_with_pairs_of_its_own_makes_a_lone_quantization_visible() -> None:
-    """The kernel before the first convolution bears its label and absorbs nothing; it is a step of its own."""
-    sample = load("digits_qat")
-    made = Study(sample.model, data=CalibrationData.random(sample.model, samples=2))
-    made.add("fp32", target="sm86", backend="tensorrt-rtx")
-    made.run(compare=False)
-    first = next(
-        b for b in engine_view(made["fp32"].facts, made.model)["graph"]["boxes"] if b["kind"] == "layer"
-    )
-    assert ("Q for Conv", True) == (first["title"], first["slim"])
-
-
-class Asked(dict[str, Node]):
-    """Nodes by id that are counted as they are asked for."""
-
-    count = 0
-
-    def get(self, *key):
-        self.count += 1
-        return super().get(*key)
-
-
-def test_the_nodes_of_a_layer_are_looked_up_once_and_not_for_each_of_them() -> None:
-    """A kernel of 2,000 pointwise nodes looked up four million."""
-    model = nets.chain(*(f"n{i}" for i in range(500)))
-    asked = Asked(model.by_id)
-    vars(model)["by_id"] = asked
-    roles = Roles(model, model)
-    one = layer("__myl_Neg_myl0_0", "kgen", "fp32", "fp32", origins=tuple(asked))
-    assert {"work"} == {roles.of(node, [one])["0"] for node in asked}
-    assert 500 == asked.count
-
-
-def test_two_layers_of_one_id_are_not_taken_for_each_other() -> None:
-    """What a layer declares is kept by its id, which is its own in one engine only."""
-    model = nets.chain("a")
-    cast = dataclasses.replace(model.nodes[0], id="a/cast", op="Cast", origin="a")
-    built = dataclasses.replace(model, nodes=(cast,))
-    roles = Roles(model, built)
-    one = layer("__myl_Cast_myl0_0", "kgen", "fp32", "fp16", origins=("a/cast",))
-    other = layer("__myl_Neg_myl0_0", "kgen", "fp16", "fp16", origins=("a",))
-    assert {"0": "cast"} == roles.of("a", [one])
-    assert {"0": "work"} == roles.of("a", [other])

@@ -11,7 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 import shelf
 from rtlab.core.model import Model, load, wrap
-from rtlab.errors import ModelError
 from rtlab.relation.work import NodeWork, parameters, works
 
 SAMPLES = ("resnet50", "mobilenet_v2", "bert")
@@ -234,30 +233,6 @@ def test_an_unknown_shape_is_said_to_be_unknown() -> None:
     assert found.flops is None
     assert found.written is None
     assert found.note
-
-
-def test_work_grows_with_the_batch_and_weights_do_not() -> None:
-    model = sample("resnet50")
-    first, eighth = works(model), works(model, batch=8)
-    assert {8 * (w.macs or 0) for w in first.values()} == {w.macs or 0 for w in eighth.values()}
-    assert [w.parameters for w in first.values()] == [w.parameters for w in eighth.values()]
-
-
-def test_a_shape_may_be_given_for_an_input() -> None:
-    model = one("Relu", {"x": ("N", "length")})
-    assert 6 * 5 == works(model, shapes={"x": (6, 5)})["n"].flops
-
-
-def test_an_unresolved_dimension_is_asked_for() -> None:
-    with pytest.raises(ModelError, match=r"shapes="):
-        works(one("Relu", {"x": ("N", "length")}))
-
-
-def test_a_fixed_batch_is_not_changed() -> None:
-    with pytest.raises(ModelError, match="batch 8"):
-        works(one("Relu", {"x": (2, 3)}), batch=8)
-    with pytest.raises(ModelError, match="at least 1"):
-        works(one("Relu", {"x": ("N", 3)}), batch=0)
 
 
 def test_bodies_are_counted_at_their_own_places() -> None:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 
 import pytest
 
 import rtlab
 from rtlab.core.data import CalibrationData
-from rtlab.documents.payload import decode
 from rtlab.questions.sensitivity import Guilty, Sensitivity
 from rtlab.relation.roles import SERVING
 from rtlab.testing import tiny_model
-from rtlab.view.effects import effects, ranking_of
+from rtlab.view.effects import effects
 
 
 @pytest.fixture(scope="module")
@@ -69,28 +67,3 @@ def test_a_layer_has_the_worst_of_the_nodes_that_it_runs(study) -> None:
         own = [found["nodes"][p.node]["value"] for p in mapping.of(layer.id) if p.role not in SERVING]
         assert found["layers"].get(layer.id, {}).get("value") == max(own, default=None)
     assert found["layers"]
-
-
-def test_harm_of_nodes_is_told_before_any_other_ranking(study) -> None:
-    """Whatever was asked last."""
-    kinds = [(a, b, "outputs") for a in ("released", "only") for b in ("quantizer", "node")]
-    known = {key: told(asks=key[0], by=key[1]) for key in kinds}
-    snapshot = dataclasses.replace(study.snapshot(), sensitivities={"int8": known})
-    assert known["only", "node", "outputs"] is ranking_of(snapshot, "int8")
-    del known["only", "node", "outputs"]
-    assert known["only", "quantizer", "outputs"] is ranking_of(snapshot, "int8")
-    assert ranking_of(snapshot, "fp32") is None
-
-
-def test_an_explorer_colours_by_a_ranking_that_came_after_its_picture(study) -> None:
-    """The picture stays; the numbers come as whatever follows it does."""
-    shown = study.explore()
-    assert "effect" not in {o["id"] for o in decode(shown.engine)["overlays"]}
-    picture = shown.engine
-    found = study.sensitivity("int8", by="quantizer", verify=2)
-    later = {o["id"]: o for o in decode(shown.engine_later)["overlays"]}
-    assert {g.node for g in found.ranking} == set(later["effect"]["nodes"])
-    assert 0 < len(later["effect_verified"]["nodes"]) <= 2
-    assert picture is shown.engine
-    # One that is opened now has them at once.
-    assert "effect" in {o["id"] for o in decode(study.explore().engine)["overlays"]}

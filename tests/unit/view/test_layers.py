@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import onnx
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies
 from rtlab import Study
-from rtlab.backends.makers import TENSORRT
-from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.engine import Engine
 from rtlab.core.facts import Facts
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
-from rtlab.core.variant import Target, Variant
+from rtlab.core.variant import Variant
 from rtlab.testing import tiny_model
 from rtlab.view.layers import layers_model
 
@@ -56,12 +54,3 @@ def test_any_engine_is_a_valid_file(model, data) -> None:
         assert len(made) == len(set(made))
         assert [layer.kind for layer in engine.layers] == [n.op_type for n in proto.graph.node]
     assert proto == onnx.load_from_string(proto.SerializeToString())
-
-
-@pytest.mark.parametrize("dtype", ["tf32", "fp8", "int4", "", "unheard of"])
-def test_any_type_of_tensor_can_be_written(dtype) -> None:
-    """A type that ONNX lacks is left open."""
-    model = tiny_model()
-    layer = Layer("l", "l", "", 0, inputs=(Tensor("a", dtype, (1, -1)),), outputs=(Tensor("b", dtype, None),))
-    engine = Engine("tensorrt", "11", Target("sm86"), (layer,), maker=TENSORRT)
-    assert ["a"] == [i.name for i in layers_model(built(model, engine)).graph.input]

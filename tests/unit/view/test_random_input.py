@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import zipfile
 
 import numpy as np
 import pytest
 
-from rtlab import CalibrationData, Study, cli, read
+from rtlab import CalibrationData, Study
 from rtlab.backends.files.recognise import holds_arrays
-from rtlab.documents.commands import OpenNamed, ReadDropped
+from rtlab.documents.commands import ReadDropped
 from rtlab.documents.payload import decode
-from rtlab.errors import CalibrationError
 from rtlab.report import saved
 from rtlab.testing import tiny_model
 from rtlab.view import charts, chrome
@@ -74,10 +72,6 @@ def test_wherever_errors_on_noise_are_shown_it_is_said(noise) -> None:
     assert [] == silent
 
 
-def test_errors_on_data_of_ones_own_bear_no_mark(real) -> None:
-    assert [] == [k for k, text in words_of(real).items() if "random" in text or "noise" in text]
-
-
 def test_on_noise_no_value_is_called_the_worst(noise, real) -> None:
     """A number in the title stands there like a finding."""
     titles = [
@@ -92,24 +86,6 @@ def test_the_document_tells_what_rests_on_noise(noise, real) -> None:
     told = [document(s["int8"].facts, s.model)["random_input"] for s in (noise, real)]
     assert [{"accuracy": True, "scales": True}, {"accuracy": False, "scales": False}] == told
     assert None is document(noise["fp32"].facts, noise.model)["random_input"]["scales"]
-
-
-def test_the_command_line_says_it_above_its_table(capsys, tmp_path, model) -> None:
-    """And not when the same arrays come from a file."""
-    path, data = tmp_path / "m.onnx", tmp_path / "d.npz"
-    path.write_bytes(model.bytes())
-    np.savez(data, **own(model))
-    command = ["inspect", str(path), "--precision", "int8", "--target", "cpu", "--backend", "onnxruntime"]
-
-    assert 0 == cli.main(command)
-    noisy = capsys.readouterr().out
-    assert 0 == cli.main([*command, "--data", str(data)])
-    clean = capsys.readouterr().out
-
-    assert "note: random input: errors and scales rest on noise; no finding about the task" in noisy
-    assert "with --data D.npz" in noisy
-    assert "SQNR, random input" in noisy
-    assert "random input" not in clean
 
 
 def test_data_that_comes_later_is_used_for_what_rested_on_noise(model) -> None:
@@ -128,15 +104,6 @@ def test_data_that_comes_later_is_used_for_what_rested_on_noise(model) -> None:
     assert not study.outdated("int8")
 
 
-def test_data_that_does_not_fit_changes_nothing(model) -> None:
-    study = built(model, None)
-    data = study.data
-    with pytest.raises(CalibrationError, match='Cannot use arrays as data for model "tiny"'):
-        study.use({"other": np.zeros((2, 3), np.float32)})
-
-    assert data is study.data
-
-
 @pytest.mark.parametrize(
     ("name", "how"), [("d.npz", np.savez), ("d.npz", np.savez_compressed), ("d.npy", np.save)]
 )
@@ -146,15 +113,6 @@ def test_arrays_are_known_by_what_is_in_the_file(tmp_path, name: str, how) -> No
     other = path.rename(tmp_path / "no suffix")
 
     assert holds_arrays(other)
-
-
-def test_other_archives_hold_no_arrays(tmp_path) -> None:
-    """An engine archive is a zip file too."""
-    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-        archive.writestr("engine.trt", b"x")
-    (tmp_path / "b.npz").write_bytes(b"PK\\x03\\x04 not a zip file")
-
-    assert [False, False, False] == [holds_arrays(tmp_path / n) for n in ("a.zip", "b.npz", "missing")]
 
 
 def drop(explorer, *files) -> None:
@@ -188,64 +146,3 @@ def test_dropping_samples_builds_the_variant_on_screen_on_them(tmp_path, model, 
     (error,) = [o for o in decode(explorer.engine_later)["overlays"] if o["id"] == "error"]
     assert "SQNR" == error["title"]
     assert "⚠" not in explorer.charts["accuracy"]["layout"]["title"]["text"]
-
-
-def test_a_model_and_samples_dropped_together_are_one_study(tmp_path, model) -> None:
-    explorer = built(model, None).explore()
-    path, data = tmp_path / "other.onnx", tmp_path / "d.npz"
-    path.write_bytes(model.bytes())
-    np.savez(data, **own(model))
-    drop(explorer, path, data)
-
-    assert [None, "other", "d.npz", False] == [
-        explorer.failure, explorer.study.model.name, explorer.data["source"], explorer.data["random"],
-    ]  # fmt: skip
-
-
-def test_samples_that_do_not_fit_are_told_and_nothing_is_lost(tmp_path, model) -> None:
-    explorer = built(model, None).explore()
-    explorer.show("int8")
-    before = explorer.study["int8"]
-    np.savez(tmp_path / "d.npz", x=np.zeros((4, 5), np.float32))
-    drop(explorer, tmp_path / "d.npz")
-
-    assert "Put samples along the first axis: N×3×8×8" in explorer.failure["message"]
-    assert explorer.study["int8"] is before
-    assert explorer.data["random"]
-
-
-def test_two_files_of_samples_are_refused_in_words(tmp_path, model) -> None:
-    explorer = built(model, None).explore()
-    for name in ("a.npy", "b.npy"):
-        np.save(tmp_path / name, np.zeros((2, 3, 8, 8), np.float32))
-    drop(explorer, tmp_path / "a.npy", tmp_path / "b.npy")
-
-    assert (
-        'Cannot use "a.npy" and "b.npy" as data: samples come in one file. Save all inputs together with '
-        "numpy.savez(path, input_name=array, ...)."
-    ) == explorer.failure["message"]
-
-
-def test_samples_need_a_model_to_run_on(tmp_path) -> None:
-    """An engine that came without its ONNX model has no inputs to fill."""
-    layers = tmp_path / "layers.json"
-    layers.write_text(
-        '{"Layers": [{"Name": "conv", "LayerType": "Convolution", "Inputs": [], "Outputs": []}]}'
-    )
-    explorer = read(layers).explore()
-    np.save(tmp_path / "a.npy", np.zeros((2, 3), np.float32))
-    drop(explorer, tmp_path / "a.npy")
-
-    assert explorer.failure["message"].startswith(
-        'Cannot use "a.npy" as data: no ONNX model is open to run on it.'
-    )
-
-
-def test_the_path_of_samples_opens_them_as_that_of_a_model_does(tmp_path, model) -> None:
-    """A browser hands over nine megabytes at most."""
-    explorer = built(model, None).explore()
-    np.savez(tmp_path / "d.npz", **own(model))
-    explorer._receive(explorer, OpenNamed(str(tmp_path / "d.npz")).crossing(), [])
-    explorer.wait(60)
-
-    assert [None, "d.npz"] == [explorer.failure, explorer.data["source"]]

@@ -9,15 +9,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 import strategies
 from rtlab import Study, load
-from rtlab.backends.makers import TENSORRT_RTX
-from rtlab.core import places
-from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model, wrap
-from rtlab.core.variant import Target
 from rtlab.documents.payload import decode, encode
-from rtlab.questions.cards.picture import NONE, Graph, drawn
+from rtlab.questions.cards.picture import Graph
 from rtlab.relation.mapping import Mapping, Pair, placed
-from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 from rtlab.view.graph import engine_view, source_graph, source_later
 
@@ -156,41 +151,6 @@ def test_a_carried_name_that_equals_an_outer_one_is_the_inner_value_inside() -> 
     assert ("outer", "loop", "h") in wires(graph)
 
 
-def test_scan_and_sequence_map_bodies_are_drawn() -> None:
-    """Two more operators own a body under the name body."""
-    one = helper.make_graph(
-        [node("Add", ["s", "r"], ["s2"], name="sum"), node("Identity", ["s2"], ["o"], name="copy")],
-        "scan", [info("s", FLOAT, [4]), info("r", FLOAT, [4])], [info("s2", FLOAT, [4]), info("o", FLOAT, [4])],
-    )  # fmt: skip
-    zero = numpy_helper.from_array(np.zeros(4, np.float32), "zero")
-    scan = strategies.of_nodes(
-        [node("Scan", ["zero", "x"], ["last", "y"], name="scan", body=one, num_scan_inputs=1)], weights=[zero]
-    )
-    expected = [
-        "scan/body/input s",
-        "scan/body/input r",
-        "sum",
-        "copy",
-        "scan/body/output s2",
-        "scan/body/output o",
-    ]
-    assert expected == inside(graph_of(load(scan)), "scan", "body")
-    item = helper.make_graph(
-        [node("Relu", ["e"], ["f"], name="relu")],
-        "map",
-        [info("e", FLOAT, [1, 4])],
-        [info("f", FLOAT, [1, 4])],
-    )
-    nodes = [
-        node("SequenceConstruct", ["x", "x"], ["list"], name="make"),
-        node("SequenceMap", ["list"], ["mapped"], name="map", body=item),
-        node("SequenceAt", ["mapped", "zero"], ["y"], name="at"),
-    ]
-    proto = strategies.of_nodes(nodes, weights=[numpy_helper.from_array(np.array(0), "zero")])
-    graph = graph_of(load(proto))
-    assert ["map/body/input e", "relu", "map/body/output f"] == inside(graph, "map", "body")
-
-
 def test_bodies_in_bodies_name_their_own_owner() -> None:
     """Folding the outer one must fold the inner one with it."""
     inner = node("If", ["flag"], ["a"], name="inner", then_branch=branch("yes", "Relu", "x", "p"),
@@ -245,45 +205,6 @@ def test_every_link_of_an_engine_ends_at_boxes(make) -> None:
         assert set(overlay["nodes"]) <= nodes | constants
 
 
-def test_a_graph_without_inputs_or_without_nodes_is_drawn() -> None:
-    """Netron shows them; so do we."""
-    weight = numpy_helper.from_array(np.ones((1, 4), np.float32), "w")
-    proto = strategies.of_nodes([node("Relu", ["w"], ["y"], name="r")], weights=[weight])
-    del proto.graph.input[:]
-    assert ["node", "output"] == [b["kind"] for b in graph_of(load(proto))["boxes"]]
-    del proto.graph.node[:], proto.graph.output[:]
-    assert [] == graph_of(wrap(proto, name="empty"))["boxes"]
-
-
-def test_a_cycle_is_drawn_as_it_is() -> None:
-    """No checker lets it pass, but a picture is how one finds it."""
-    proto = strategies.of_nodes(
-        [node("Add", ["x", "b"], ["a"], name="one"), node("Add", ["a", "x"], ["y"], name="two")],
-        weights=[numpy_helper.from_array(np.ones((1, 4), np.float32), "b")],
-    )
-    model = wrap(proto, name="cyclic")
-    first, second = model.ir.graph
-    first.replace_input_with(1, second.outputs[0])
-    assert {("one", "two", "a"), ("two", "one", "y")} <= wires(graph_of(model))
-
-
-def test_five_thousand_parallel_edges_are_five_thousand_edges() -> None:
-    """One value each: none may hide another."""
-    names = [f"p{i}" for i in range(5000)]
-    nodes = [node("Split", ["x"], names, name="split", axis=1, num_outputs=5000),
-             node("Concat", names, ["y"], name="join", axis=1)]  # fmt: skip
-    graph = graph_of(load(strategies.of_nodes(nodes, shape=(1, 5000), opset=18)))
-    assert 5000 == sum((s, t) == ("split", "join") for s, t, _ in wires(graph))
-
-
-def test_a_node_of_two_thousand_inputs_keeps_them_all() -> None:
-    """Its ports are listed in the panel."""
-    nodes = [node("Relu", ["x"], [f"r{i}"], name=f"n{i}") for i in range(2000)]
-    nodes.append(node("Sum", [f"r{i}" for i in range(2000)], ["y"], name="sum"))
-    box = graph_of(load(strategies.of_nodes(nodes)))["boxes"][-2]
-    assert ("sum", 2000) == (box["id"], len(box["inputs"]))
-
-
 @pytest.mark.parametrize(
     "name",
     [
@@ -304,37 +225,3 @@ def test_any_name_reaches_the_box_as_it_was_written(name) -> None:
     box = next(b for b in graph["boxes"] if b["op"] == "Relu")
     assert (name, f"{name}_h") == (box["title"], box["outputs"][0]["name"])
     assert {(box["id"], "b", f"{name}_h")} <= wires(graph)
-
-
-def test_a_function_that_multiplies_is_cut_before_it_fills_the_memory(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Seventeen functions that each call the next one twice would be 131,072 copies."""
-    # A tenth of what is drawn of a model, because ONNX's own checker follows every call.
-    assert 100_000 == places._MOST
-    monkeypatch.setattr(places, "_MOST", 10_000)
-    opset = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
-    proto = strategies.of_nodes([node("f0", ["x"], ["y"], name="start", domain="local")])
-    proto.opset_import.append(helper.make_opsetid("local", 1))
-    for i in range(17):
-        op, domain = (f"f{i + 1}", "local") if i < 16 else ("Relu", "")
-        inner = [
-            node(op, ["u"], ["t"], name=f"p{i}", domain=domain),
-            node(op, ["t"], ["v"], name=f"q{i}", domain=domain),
-        ]
-        proto.functions.append(helper.make_function("local", f"f{i}", ["u"], ["v"], inner, opset))
-    model = load(proto)
-    assert 1000 < len(model.places) <= 10_000
-    layer = Layer(id="l", name="l", kind="kgen", index=0, origins=("start",))
-    engine = Engine("tensorrt-rtx", "1", Target("sm86"), (layer,), maker=TENSORRT_RTX)
-    assert "start" in {p.node for p in placed(relate(model, model, engine), model).pairs}
-
-
-def test_boxes_with_nothing_to_tell_share_one_empty_list_that_nobody_fills() -> None:
-    """Thousands of empty lists are thousands of objects that Python looks through for garbage."""
-    graph = graph_of(tiny_model())
-    first, second = (drawn(title, "node", "Relu", "other", title) for title in "ab")
-
-    assert [first[k] is second[k] for k in ("lines", "chips", "inputs", "outputs", "details")] == [True] * 5
-    assert all(box["details"] for box in graph["boxes"] if box["kind"] == "node")
-    assert [] == NONE

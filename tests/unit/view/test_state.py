@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtlab.errors import RtlabError
 from rtlab.relation.mapping import Mapping, Pair
 from rtlab.view.state import ViewState
 
@@ -37,12 +35,6 @@ def test_a_state_survives_the_way_to_the_browser(nodes: list[str], tab: str, var
     assert state == ViewState.of(state.payload())
 
 
-def test_an_unknown_key_of_a_newer_browser_is_ignored() -> None:
-    """A saved notebook may hold the state of another version."""
-    payload = {**ViewState().payload(), "something_new": 1}
-    assert ViewState() == ViewState.of(payload)
-
-
 def test_a_selection_lights_up_in_the_compared_engine_too() -> None:
     """Three panes, one selection; closing the third leaves the two others as they are."""
     other = Mapping((Pair("conv", "X", "declared"),), ())
@@ -65,27 +57,3 @@ def test_arranging_changes_what_was_named_and_nothing_else() -> None:
         }
         == arranged.payload()
     )
-
-
-@pytest.mark.parametrize(
-    ("changes", "words"),
-    [
-        (
-            {"zoom": 2},
-            'Cannot arrange the view by "zoom": it has no such choice. Choose among grouping_nodes',
-        ),
-        (
-            {"grouping": "scopes"},
-            (
-                "Cannot arrange the view by grouping='scopes': this choice has other values. "
-                "Choose among 'none', 'repeats'."
-            ),
-        ),
-        ({"panes": []}, "Choose among 'node', 'layer', 'other'."),
-    ],
-)
-def test_an_arrangement_that_does_not_exist_is_refused_with_those_that_do(changes, words: str) -> None:
-    """A typing error must not give a picture that looks as if it had worked."""
-    with pytest.raises(RtlabError) as caught:
-        ViewState().arrange(**changes)
-    assert words in str(caught.value)

@@ -15,11 +15,13 @@ import rtlab
 import wheels
 from rtlab import backends
 from rtlab.backends import compilers
-from rtlab.backends.live import child, compiler, kept
+from rtlab.backends.live import compiler, kept
 from rtlab.cli import main
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits
-from rtlab.errors import Cancelled, Unavailable, VariantError
+from rtlab.errors import Unavailable, VariantError
+
+pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(autouse=True)
@@ -111,27 +113,6 @@ def test_what_is_not_whole_or_does_not_work_leaves_nothing_behind(
     assert [] == [*place.iterdir()] == added()
 
 
-@pytest.mark.parametrize("phase", ["Installing", "Trying"])
-def test_a_stop_leaves_nothing_behind(source, place, phase) -> None:
-    class Stopping(Silent):
-        def phase(self, name: str, total: int | None = None) -> None:
-            if name.startswith(phase):
-                self.cancel()
-
-    with pytest.raises(Cancelled):
-        compilers.add("0.2", source=source, progress=Stopping())
-    assert [] == [*place.iterdir()]
-
-
-def test_what_a_killed_installation_left_is_removed_by_the_next(source, place) -> None:
-    left = place / ".adding-999999999-ab"
-    left.mkdir(parents=True)
-
-    assert [] == added()
-    compilers.add("0.2", source=source)
-    assert not left.exists()
-
-
 def test_each_thing_that_is_missing_is_told_with_what_to_bring(source, tmp_path, monkeypatch) -> None:
     for given in ("newest", "1", "1.5.0.114.2", "../1.5", None):
         with pytest.raises(VariantError, match=r"Cannot add compiler .*Write for example 1\.5"):
@@ -163,37 +144,6 @@ def test_each_thing_that_is_missing_is_told_with_what_to_bring(source, tmp_path,
     monkeypatch.setenv("RTLAB_COMPILERS", str(tmp_path / "file"))
     with pytest.raises(Unavailable, match=r"cannot be written .*RTLAB_COMPILERS"):
         compilers.add("0.2", source=source)
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (
-            "ERROR: Could not find a version that satisfies x (from versions: 1.4.0.76, 1.5.0.114)",
-            "there are 1.4.0.76, 1.5.0.114. Choose one",
-        ),
-        ("ERROR: Could not find a version that satisfies x (from versions: none)", "no release has a wheel for Py"),
-        ("ERROR: Could not install: [Errno 28] No space left on device", "the disk is full. Free"),
-        ("something else", "pip failed. Its words are in the details"),
-    ],
-)  # fmt: skip
-def test_what_pip_says_is_told_in_words(monkeypatch, words, told) -> None:
-    """Sentences of pip 23 to 26."""
-    from rtlab.backends.live.installing import PipSaid
-
-    monkeypatch.setattr(child, "call", lambda *_, **__: PipSaid(1, words))
-    with pytest.raises(Unavailable, match=told) as caught:
-        compilers.add("0.2")
-    assert words == caught.value.details
-
-
-def test_the_environments_own_stays(capsys) -> None:
-    own = [c for c in compilers.known() if c.own]
-    for one in own:
-        with pytest.raises(VariantError, match="the environment's own, which pip installed"):
-            compilers.remove(one.version)
-        assert one == compilers.add(one.version)
-        assert backends.get(f"tensorrt-rtx:{one.version}") is backends.get("tensorrt-rtx")
 
 
 def test_the_command_adds_lists_and_removes(capsys, source) -> None:
