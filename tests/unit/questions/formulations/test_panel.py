@@ -6,21 +6,18 @@ import dataclasses
 import datetime
 import functools
 import json
-import math
-import re
 import types
-from pathlib import Path
 from typing import Any
 
 import plotly.graph_objects
 import pytest
 
+from build_logs import CONV, REGIONS, REST
 from rtlab import Study
 from rtlab.backends.log.verbose import parse
 from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
 from rtlab.core.model import absent
 from rtlab.documents import contract
-from rtlab.documents.numbers import number
 from rtlab.errors import ReadError, RunError, VariantError
 from rtlab.formulations.trial import Trial, Tuned, TunedLayer, Whole
 from rtlab.questions.formulations.panel import FORMULATIONS, formulations
@@ -28,9 +25,6 @@ from rtlab.questions.scene import Scene
 from rtlab.testing import tiny_model
 
 WHEN = datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
-# Recordings live beside the checkout, not in it.
-LOGS = Path(__file__).parents[5] / "shared" / "recorded" / "build-logs"
-recorded = pytest.mark.skipif(not LOGS.is_dir(), reason="no ../shared/recorded beside the checkout")
 
 
 def trial(name: str, median: float | None, threads: int = 2, **more: Any) -> Trial:
@@ -274,16 +268,6 @@ def test_an_engine_without_model_and_log_says_what_would_help() -> None:
     assert formulations(scene(model=absent(), log=log({"one": [("a", 1.0)]})))["rows"]
 
 
-@recorded
-@pytest.mark.parametrize("path", sorted(LOGS.glob("*.log")) or [None], ids=lambda p: p.stem if p else "none")
-def test_recorded_logs_make_panels(path: Path) -> None:
-    """Each layer of the table can be looked into."""
-    parsed = parse(path)
-    panel = checked(formulations(scene(log=parsed.log)))
-    for row in panel["rows"][:3]:
-        checked(formulations(scene(log=parsed.log, tuned="builder", contest=row["cells"][1])))
-
-
 def test_every_number_of_threads_is_a_point_that_selects_its_layer() -> None:
     """One formulation has one trace for all numbers of threads."""
     found = tuned(nodes()[:1])
@@ -319,94 +303,34 @@ def test_a_time_between_those_of_the_slider_is_one_of_its_stops() -> None:
     )  # fmt: skip
 
 
-def test_five_thousand_layers_are_one_trace_for_each_formulation() -> None:
-    """A trace for each layer would freeze the page."""
-    some = [f"layer {i}" for i in range(5000)]
-    panel = formulations(scene(tuned(some)))
-    assert ["scattergl"] * 3 == [t["type"] for t in panel["figures"][0]["data"]]
-    told = log({name: [("a", 1.0), ("b", 2.0), ("c", 3.0)] for name in some})
-    assert ["scattergl"] * 2 == [t["type"] for t in formulations(scene(log=told))["figures"][0]["data"]]
+@pytest.mark.parametrize(("layers", "kind"), [(1000, "scatter"), (1001, "scattergl")])
+def test_many_layers_are_one_trace_for_each_formulation(layers: int, kind: str) -> None:
+    """A trace for each layer would freeze the page, and so would more than 2,000 points that are no pixels."""
+    told = log({f"layer {i}": [("a", 1.0), ("b", 2.0), ("c", 3.0)] for i in range(layers)})
+    assert [kind] * 2 == [t["type"] for t in formulations(scene(log=told))["figures"][0]["data"]]
+    panel = formulations(scene(tuned([f"layer {i}" for i in range(layers)])))
+    assert [kind] * 3 == [t["type"] for t in panel["figures"][0]["data"]]
 
 
-def by_hand(text: str, strategy: int) -> dict[str, list[tuple[float, str, str, str]]]:
-    """By layer that a backend strategy tunes: milliseconds, runner, formats and tactic of all that any strategy timed.
-
-    A plain reading of TensorRT 10's log, line by line; of what a timing cache answered, only what was not timed.
-    """
-    timed, cached, wanted = {}, {}, {}
-    layer = runner = formats = now = None
-    for line in text.splitlines():
-        if found := re.search(r"Building graph using backend strategy (\d+)", line):
-            now = int(found[1])
-        elif found := re.search(r"Autotuning (?:format combination|Reformat): (.*?) \*+$", line):
-            formats = found[1]
-        elif found := re.search(r"Timing Runner: (.*) \((\w+)\[", line):
-            layer, runner = found.groups()
-        elif "Fastest Tactic" not in line and (
-            found := re.search(r"Tactic: (0x\w+) Time: ([\d.e-]+)$", line)
-        ):
-            key = layer, runner, formats, found[1]
-            timed[key] = min(float(found[2]), timed.get(key, math.inf))
-        elif found := re.search(
-            r"\[TRT\] (.+?) \[(.*)\] got cached result: (\w+), tactic (0x\w+), (\S+) ms", line
-        ):
-            layer, formats, runner = found[1], found[2], found[3]
-            cached[layer, runner, formats, found[4]] = float(found[5])
-        else:
-            continue
-        if layer is not None and now == strategy and runner != "Reformat":
-            wanted[layer] = None
-    told = {**cached, **timed}
-    return {
-        name: sorted((t, r, f, tactic) for (y, r, f, tactic), t in told.items() if y == name)
-        for name in wanted
-    }
-
-
-@recorded
-def test_the_numbers_of_a_recorded_build_are_those_of_its_text() -> None:
-    """Winner, margin, runner-up and what forcing it costs, against a second reading of the log."""
-    path = LOGS / "mnist-trt10.16-h100-level5.log"
-    text = path.read_text()
-    # Of three networks that it tried, it took the last that was faster.
-    chosen = int(re.findall(r"Chose this engine with backend strategy (\d+)", text)[-1])
-    table = by_hand(text, chosen)
-    panel = checked(formulations(scene(log=parse(path).log)))
-    assert list(table) == [r["cells"][1] for r in panel["rows"]]
-    assert {"µs"} == {c["unit"] for c in panel["columns"] if c["title"] in {"Time", "Forcing it costs"}}
-    engine = sum(rows[0][0] for rows in table.values())
-    assert 0.03986911 == pytest.approx(engine)
-    more = 0.0
-    figure = panel["figures"][0]
-    for row, rows in zip(panel["rows"], table.values(), strict=True):
-        cell = dict(zip((c["title"] for c in panel["columns"]), row["cells"], strict=True))
-        assert rows[0][0] * 1e3 == pytest.approx(cell["Time"])
-        drawn = [
-            y
-            for t in figure["data"]
-            for y, i in zip(t["y"], t["ids"], strict=True)
-            if i.rpartition("|")[0] == cell["Layer"]
-        ]
-        # One dot for each but the fastest, of those that are kept.
-        assert pytest.approx([t / rows[0][0] for t, *_ in rows[1:20]]) == sorted(drawn)
-        if len(rows) == 1:
-            assert ("", None, None, None) == (
-                cell["Runner-up"], cell["Margin"], cell["Forcing it costs"], cell["Of the engine"],
-            )  # fmt: skip
-            continue
-        extra = rows[1][0] - rows[0][0]
-        more += extra
-        shown = [cell[k] for k in ("Margin", "Forcing it costs", "Of the layer", "Of the engine")]
-        assert (
-            pytest.approx(
-                [rows[1][0] / rows[0][0], extra * 1e3, 100 * extra / rows[0][0], 100 * extra / engine]
-            )
-            == shown
-        )
-        assert ("yes" if rows[0][2] == rows[1][2] else "no") == cell["Same formats"]
-        assert len(rows) == cell["Timed"]
-        ids = {tactic: name for name, tactic in re.findall(r"Tactic Name: (\S+) Tactic: (0x\w+)", text)}
-        for (_, runner, _, tactic), name in zip(rows, (cell["Winner"], cell["Runner-up"]), strict=False):
-            assert name in {ids.get(tactic), f"{runner} {tactic}"} or runner == "CaskPooling"
-    assert 0.00370211 == pytest.approx(more)
-    assert f"+{number(more, 'ms')} ({more / engine:.0%})" == values(panel)["All runners-up instead"]
+def test_the_numbers_of_a_build_are_those_of_its_text() -> None:
+    """Of 4 + 2 + 20 µs, by hand: forcing the second of the region costs 2, and of the pooling 0.5."""
+    told = parse(REGIONS).log
+    panel = checked(formulations(scene(log=told)))
+    titles = ("Layer", "Winner", "Time", "Runner-up", "Margin", "Forcing it costs", "Of the layer", "Of the engine",
+              "Same formats", "Timed")  # fmt: skip
+    columns = [c["title"] for c in panel["columns"]]
+    myelin, pool = "Myelin 0x0000000000000000", ("invented_pool_max_f32_any", "invented_pool_max_f32_nchw")
+    assert [
+        (CONV, myelin, 4, myelin, 1.5, 2, 50, 200 / 26, "no", 2),
+        ("pool", pool[0], 2, pool[1], 1.25, 0.5, 25, 50 / 26, "yes", 3),
+        (REST, myelin, 20, "", None, None, None, None, "", 1),
+    ] == [
+        tuple(pytest.approx(c) if isinstance(c, float) else c for c in cells)
+        for cells in ([r["cells"][columns.index(t)] for t in titles] for r in panel["rows"])
+    ]
+    assert "+2.5 µs (10%)" == values(panel)["All runners-up instead"]
+    # One dot for each but the fastest; each layer of the table can be looked into.
+    dots = sorted(y for t in panel["figures"][0]["data"] for y in t["y"])
+    assert pytest.approx([1.25, 1.5, 1.5]) == dots
+    for row in panel["rows"]:
+        checked(formulations(scene(log=told, contest=row["cells"][1])))
