@@ -1,4 +1,6 @@
-"""Does a verdict of TensorRT-RTX hold for TensorRT? ``python tests/agreement.py`` writes what rtlab ships and its page.
+"""Does a verdict of TensorRT-RTX hold for TensorRT?
+
+``RTLAB_RECORDED=FOLDER python tests/agreement.py`` writes what rtlab ships and its page.
 
 Of the recorded engines those count whose ONNX graph was recorded with them, or whose layers tell enough to remake it
 (``remade.py``). The graph gets random weights, is built with TensorRT-RTX for the GPU that the engine is for or the
@@ -11,6 +13,7 @@ import collections
 import dataclasses
 import datetime
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
@@ -18,8 +21,8 @@ import numpy as np
 import onnx
 from onnx import numpy_helper
 
+import engines
 import pages
-import recorded
 import remade
 import rtlab
 from rtlab.core.model import Model
@@ -78,11 +81,11 @@ def weighed(path: Path) -> Model:
     return rtlab.load(proto)
 
 
-def asked(folders: Iterable[Path] = recorded.REAL) -> Iterator[Asked]:
-    """The recorded engines whose graph is known or can be remade."""
+def asked(folders: Iterable[Path]) -> Iterator[Asked]:
+    """Those of these engines whose graph is known or can be remade."""
     for folder in folders:
-        layers = recorded.files(folder).get("layers")
-        if layers is None or folder.name in recorded.NAMES_ONLY or folder.name.startswith("cookbook"):
+        layers = engines.files(folder).get("layers")
+        if layers is None or folder.name in engines.NAMES_ONLY or folder.name.startswith("cookbook"):
             continue
         theirs = rtlab.read(layers=layers).results
         (result,) = theirs.values()
@@ -145,8 +148,8 @@ def count(engine: Asked, mine: rtlab.Result) -> dict[str, collections.Counter[st
 def table() -> dict[str, object]:
     """What is shipped."""
     total: dict[tuple[str, str], collections.Counter[str]] = collections.defaultdict(collections.Counter)
-    engines, compilers = [], set()
-    for engine in asked():
+    rows_of_engines, compilers = [], set()
+    for engine in asked(sorted((Path(os.environ["RTLAB_RECORDED"]) / "engines").iterdir())):
         mine = engine.engine()
         compilers.add(mine.engine.title)
         name = engine.folder.name
@@ -154,7 +157,7 @@ def table() -> dict[str, object]:
         for kind, counts in found.items():
             total[kind, engine.precision].update(counts)
             total[kind, engine.precision]["remade"] += 0 if engine.own else counts.total()
-        engines.append({
+        rows_of_engines.append({
             "name": name,
             "network": next(n for part, n in NETWORKS.items() if part in name),
             "compiler": next(r for p, r in RELEASES.items() if name.startswith(p)),
@@ -173,7 +176,7 @@ def table() -> dict[str, object]:
     return {
         "date": datetime.date.today().isoformat(),  # noqa: DTZ011 - the day where it was made
         "compilers": sorted(compilers),
-        "engines": engines,
+        "engines": rows_of_engines,
         "pairs": rows,
     }
 

@@ -1,6 +1,6 @@
-"""Engines of thousands of layers, as files: a recorded one many times in a row, and the model of its labels.
+"""The engines of the corpus as files, and one of them many times in a row: an engine of thousands of layers.
 
-Tensors lead from copy to copy; labels and times name the nodes and layers of their own copy.
+Of what is repeated, tensors lead from copy to copy; labels and times name the nodes and layers of their own copy.
 """
 
 from __future__ import annotations
@@ -11,24 +11,67 @@ from pathlib import Path
 from typing import Any
 
 import onnx
+import pytest
 
-from rtlab.core.model import Model, wrap
+from rtlab.backends.trtexec import Trtexec
+from rtlab.core.engine import Engine
+from rtlab.core.model import Model, absent, load, wrap
+from rtlab.questions.timing.times import Timing, timing
 
-# Recordings live beside the checkout, not in it.
-RECORDED = (
-    Path(__file__).parents[2] / "shared" / "recorded" / "engines" / "fuzzy-mobilenet_v2-rtx3060laptop-fp16"
-)
+FOLDER = Path(__file__).parent / "corpus" / "engines"
+ENGINES = sorted(FOLDER.iterdir())
+#: Engines whose layer file holds names and nothing else: built without detailed verbosity.
+NAMES_ONLY = frozenset({"detr-names-only", "written-names-only"})
+#: What is repeated.
+MOBILE = FOLDER / "written-mobile-fp16"
+RESIDUAL = FOLDER / "written-residual-int8"
+
+
+def of(folders: list[Path]) -> pytest.MarkDecorator:
+    """A test of each of these engines, as ``folder``."""
+    return pytest.mark.parametrize("folder", folders, ids=lambda f: f.name)
+
+
+#: A test of every engine of the corpus.
+each = of(ENGINES)
+#: A test of every engine whose layers tell kinds, types and tensors.
+detailed = of([f for f in ENGINES if f.name not in NAMES_ONLY])
+
+
+def files(folder: Path | str) -> dict[str, Path]:
+    """The files of an engine by kind: of the corpus by its name, or of a folder."""
+    names = {
+        "layers": ("engine.graph.json", "resnet18_trt_engine_info.json", "detr-layer-info.json"),
+        "profile": ("engine.profile.json", "detr-profile.json"),
+        "times": ("engine.timing.json",),
+        "metadata": ("engine.profile.metadata.json", "engine.metadata.json"),
+    }
+    paths = {k: next((p for n in v if (p := FOLDER / folder / n).exists()), None) for k, v in names.items()}
+    return {k: p for k, p in paths.items() if p is not None}
+
+
+def read(folder: Path | str) -> tuple[Engine, Timing | None]:
+    """An engine and its times, where the folder has a profile."""
+    recording = Trtexec().read(files(folder))
+    engine, profile = recording.engine, recording.profile
+    return engine, timing(profile, engine) if profile else None
+
+
+def structure(folder: Path | str) -> Model:
+    """The ONNX model beside an engine, or one without nodes."""
+    path = FOLDER / folder / "model.structure-only.onnx"
+    return load(path, name=path.parent.name, weights=False) if path.exists() else absent()
 
 
 def model(folder: Path) -> Model:
-    """The model that was written there; not ``rtlab.load``, because logits are no image, and no weights are there."""
+    """The repeated model; not ``rtlab.load``, because scores are no image, and no weights are there."""
     return wrap(onnx.load(folder / "model.onnx", load_external_data=False), name="repeated")
 
 
 def proto(copies: int) -> onnx.ModelProto:
-    """The recorded engine's model, so many times in a row on the same weights."""
-    recorded = _recorded()
-    graph = recorded.graph
+    """The mobile network so many times in a row on the same weights."""
+    source = _source()
+    graph = source.graph
     weights = {t.name for t in graph.initializer}
     made = onnx.GraphProto(name="repeated")
     made.initializer.extend(graph.initializer)
@@ -44,30 +87,25 @@ def proto(copies: int) -> onnx.ModelProto:
         (graph.output, made.output, _value("output", copies - 1)),
     ):
         info = new.add()
-        info.CopyFrom(next(v for v in infos if v.name not in weights))
+        info.CopyFrom(infos[0])
         info.name = name
-    return onnx.helper.make_model(made, opset_imports=recorded.opset_import, ir_version=8)
+    return onnx.helper.make_model(made, opset_imports=source.opset_import, ir_version=8)
 
 
 def write(folder: Path, layers: int) -> int:
     """Write ``layers.json``, ``profile.json`` and ``model.onnx``, of at least so many layers; of how many copies."""
-    document, profile = _json("engine.graph.json"), _json("engine.profile.json")
+    document, profile = (json.loads(files(MOBILE)[kind].read_text()) for kind in ("layers", "profile"))
     copies = -(-layers // len(document["Layers"]))
-    ends = [_value("input", 0), _value("output", copies - 1)]
-    known = _known()
-    content = {"Layers": _copied(document["Layers"], known, copies), "Bindings": ends}
+    ends, names = [_value("input", 0), _value("output", copies - 1)], _names()
+    content = {"Layers": _copied(document["Layers"], names, copies), "Bindings": ends}
     (folder / "layers.json").write_text(json.dumps(content))
-    (folder / "profile.json").write_text(json.dumps([profile[0], *_copied(profile[1:], known, copies)]))
+    (folder / "profile.json").write_text(json.dumps([profile[0], *_copied(profile[1:], names, copies)]))
     onnx.save(proto(copies), folder / "model.onnx")
     return copies
 
 
-def _recorded() -> onnx.ModelProto:
-    return onnx.load(RECORDED / "model.structure-only.onnx", load_external_data=False)
-
-
-def _json(name: str) -> Any:
-    return json.loads((RECORDED / name).read_text(), strict=False)
+def _source() -> onnx.ModelProto:
+    return onnx.load(MOBILE / "model.structure-only.onnx", load_external_data=False)
 
 
 def _value(name: str, copy: int) -> str:
@@ -75,17 +113,16 @@ def _value(name: str, copy: int) -> str:
     return f"c{copy + 1}input" if name == "output" else f"c{copy}{name}"
 
 
-def _known() -> re.Pattern[str]:
+def _names() -> re.Pattern[str]:
     """Names of nodes and of values in text, also as Myelin spells them."""
-    graph = _recorded().graph
-    names = {n for node in graph.node for n in (node.name, *node.output)} - {"output"}
+    names = {n for node in _source().graph.node for n in (node.name, *node.output)} - {"output"}
     names |= {n.replace(".", "_") for n in names}
     return re.compile("|".join(re.escape(n) for n in sorted(names, key=len, reverse=True)))
 
 
-def _copied(found: list[Any], known: re.Pattern[str], copies: int) -> list[Any]:
+def _copied(rows: list[Any], names: re.Pattern[str], copies: int) -> list[Any]:
     """Objects of JSON so many times in a row, under the names of each copy."""
-    marked = [_each(y, lambda text: known.sub(lambda m: f"\0{m[0]}", text)) for y in found]
+    marked = [_each(y, lambda text: names.sub(lambda m: f"\0{m[0]}", text)) for y in rows]
 
     def named(text: str, i: int) -> str:
         return _value(text, i) if text in {"input", "output"} else text.replace("\0", f"c{i}")
@@ -93,10 +130,10 @@ def _copied(found: list[Any], known: re.Pattern[str], copies: int) -> list[Any]:
     return [_each(y, lambda text, i=i: named(text, i)) for i in range(copies) for y in marked]  # type: ignore[misc]
 
 
-def _each(found: Any, change: Any) -> Any:
+def _each(value: Any, change: Any) -> Any:
     """JSON with every text changed, keys apart."""
-    if isinstance(found, dict):
-        return {k: _each(v, change) for k, v in found.items()}
-    if isinstance(found, list):
-        return [_each(v, change) for v in found]
-    return change(found) if isinstance(found, str) else found
+    if isinstance(value, dict):
+        return {k: _each(v, change) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_each(v, change) for v in value]
+    return change(value) if isinstance(value, str) else value

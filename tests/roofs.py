@@ -1,32 +1,79 @@
-"""Recorded engines with the time of each layer, and what their layers do."""
+"""How near the estimates of ``roofline`` come to engines with the time of each layer.
+
+``RTLAB_RECORDED=FOLDER python tests/roofs.py`` fits what kernels reach to the recorded engines, and to those of all
+GPUs but one: it prints the constants that ``Efficiency`` and ``estimate_error.WITHOUT`` hold.
+"""
 
 from __future__ import annotations
 
+import dataclasses
+import os
+import sys
+from collections import defaultdict
 from pathlib import Path
 
-from recorded import NAMES_ONLY, REAL, files, read
-from rtlab.core.model import Model, absent, load
+import numpy as np
+from scipy.optimize import minimize
+from scipy.stats import spearmanr
+
+import engines
 from rtlab.core.peaks import Peaks, peaks
+from rtlab.questions.roofline.roofs import GPU_EFFICIENCY, Efficiency, estimate
 from rtlab.relation.layerwork import LayerWork, layer_works
 from rtlab.relation.relate import relate
 
-
-def profiled() -> list[Path]:
-    """The recordings that hold the time of each layer, and tell what it does and on which GPU."""
-    return [f for f in REAL if "profile" in files(f) and f.name not in NAMES_ONLY]
+Rows = list[tuple[LayerWork, Peaks, float]]
 
 
-def structure(folder: Path) -> Model:
-    """The ONNX model beside an engine, or one without nodes."""
-    path = folder / "model.structure-only.onnx"
-    return load(path, name=folder.name, weights=False) if path.exists() else absent()
+def profiled(home: Path) -> list[Path]:
+    """The engines of a folder that hold the time of each layer, and tell what it does and on which GPU."""
+    folders = sorted(home.iterdir())
+    return [f for f in folders if "profile" in engines.files(f) and f.name not in engines.NAMES_ONLY]
 
 
 def judged_layers(folder: Path) -> tuple[dict[str, LayerWork], Peaks, dict[str, float]]:
     """What the layers of an engine do, the GPU, and the milliseconds of those that took any."""
-    engine, times = read(folder)
+    engine, times = engines.read(folder)
     assert times is not None
-    model = structure(folder)
+    model = engines.structure(folder)
     works = layer_works(engine, relate(model, model, engine), model)
     measured = {t.layer: t.median for t in times.layers if t.median > 0 and not works[t.layer].still}
     return works, peaks(engine.device), measured
+
+
+def distance(efficiency: Efficiency, rows: Rows) -> float:
+    """Of the logarithms, with what the ranks and the sum are off."""
+    estimated = np.array([estimate(w, g, efficiency) for w, g, _ in rows])
+    measured = np.array([t for _, _, t in rows])
+    ranks = max(0.0, 0.84 - spearmanr(estimated, measured).statistic)
+    total = abs(np.log(estimated.sum() / measured.sum()))
+    return float(np.abs(np.log(estimated / measured)).mean() + ranks + 0.3 * total)
+
+
+def fitted(groups: list[Rows], steps: int = 180) -> Efficiency:
+    """What kernels reach on some engines; shares stay below 0.95."""
+
+    def loss(logs: np.ndarray) -> float:
+        reached = np.exp(logs)
+        if reached[2:6].max() > 0.95:
+            return 1e3
+        return float(np.mean([distance(Efficiency(*reached), rows) for rows in groups]))
+
+    start = np.log(dataclasses.astuple(GPU_EFFICIENCY))
+    best = minimize(loss, start, method="Nelder-Mead", options={"maxiter": steps})
+    return Efficiency(*(float(f"{v:.2g}") for v in np.exp(best.x)))
+
+
+def main(home: Path) -> None:
+    """Print the constants, those of all engines first."""
+    groups: defaultdict[str, list[Rows]] = defaultdict(list)
+    for folder in profiled(home):
+        works, gpu, measured = judged_layers(folder)
+        groups[gpu.name].append([(works[i], gpu, 1e3 * t) for i, t in measured.items()])
+    for name in ("", *groups):
+        others = [rows for other, group in groups.items() if other != name for rows in group]
+        sys.stdout.write(f"{f'without {name}' if name else 'all'}: {fitted(others)!r}\n")
+
+
+if __name__ == "__main__":
+    main(Path(os.environ["RTLAB_RECORDED"]) / "engines")

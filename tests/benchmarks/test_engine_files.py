@@ -28,10 +28,6 @@ from rtlab.questions.cards.picture import Graph
 from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view, source_graph
 
-pytestmark = pytest.mark.skipif(
-    not engines.RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout"
-)
-
 LAYERS, SMALL = 5_000, 1_000
 #: How many times as long as a bare reading of the JSON all pieces may take together; 21 to 41 were seen, on a machine
 #: whose speed is not its own. It is there for what grows with the square of the layers.

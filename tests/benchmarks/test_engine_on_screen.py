@@ -11,13 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import engines
-
-pytestmark = pytest.mark.skipif(
-    not engines.RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout"
-)
 
 LAYERS, SMALL = 5_000, 1_000
 ROUNDS = 3

@@ -7,17 +7,11 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
-
 import engines
 from rtlab.backends.trtexec import Trtexec
 from rtlab.core.model import absent
 from rtlab.questions.memory.plan import plan
 from rtlab.relation.footprint import nbytes
-
-pytestmark = pytest.mark.skipif(
-    not engines.RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout"
-)
 
 LAYERS = 5_000
 #: How many times as long as to go over all tensors once and count their bytes.

@@ -7,18 +7,12 @@ import json
 import time
 from pathlib import Path
 
-import pytest
-
 import engines
 from rtlab import Study
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.facts import Facts
 from rtlab.questions.scene import Scene
 from rtlab.questions.schedule.panel import schedule
-
-pytestmark = pytest.mark.skipif(
-    not engines.RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout"
-)
 
 
 def spread(engine: Engine, streams: int = 4, run: int = 3) -> Engine:

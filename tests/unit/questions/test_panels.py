@@ -7,7 +7,7 @@ import json
 import plotly.graph_objects as go
 import pytest
 
-import recorded
+import engines
 import rtlab
 from rtlab import samples
 from rtlab.questions.panels import PANELS, answer, offered
@@ -26,10 +26,8 @@ def studies() -> dict[str, tuple]:
     study.add("int8", precision="int8", backend="onnxruntime", target="cpu")
     study.run()
     found["run here"] = (study, "int8", "fp32")
-    if recorded.REAL:
-        for name in ("trex-resnet18-pytorch-a100-int8-qat", "cookbook-mnist-h100-trt10.16"):
-            read = rtlab.read(**recorded.files(recorded.FOLDER / name))
-            found[name] = (read, "engine", None)
+    for folder in (engines.RESIDUAL, engines.MOBILE):
+        found[folder.name] = (rtlab.read(**engines.files(folder)), "engine", None)
     return found
 
 

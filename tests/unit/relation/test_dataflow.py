@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import recorded
+import engines
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
@@ -68,9 +68,9 @@ def test_a_scale_between_float_and_int8_is_a_quantization() -> None:
     assert "scale" == work(Layer("0", "s", "Scale", 0, (Tensor("a", "int8"),), (Tensor("b", "int8"),)))
 
 
-@recorded.detailed
-def test_every_recorded_layer_that_is_detailed_is_understood(folder) -> None:
-    found, _ = recorded.read(folder)
+@engines.detailed
+def test_every_layer_that_is_detailed_is_understood(folder) -> None:
+    found, _ = engines.read(folder)
     assert [] == [y.kind for y in found.layers if work(y) == "other"]
 
 

@@ -11,7 +11,7 @@ import mistune
 import numpy as np
 import pytest
 
-import recorded
+import engines
 import rtlab
 from hostile_study import HOSTILE, hostile_model, planned
 from rtlab import CalibrationData, Study, Task, load, samples
@@ -104,8 +104,7 @@ def test_what_fell_most_is_first_where_less_is_better_too(tmp_path) -> None:
 
 def test_a_finding_is_one_sentence_with_its_place() -> None:
     """Its title is a sentence by itself elsewhere; here the place follows, and then the full stop."""
-    reading = recorded.ENGINES[[f.name for f in recorded.ENGINES].index("written-int8")]
-    for finding in rtlab.read(**recorded.files(reading))["engine"].findings:
+    for finding in rtlab.read(**engines.files("written-int8"))["engine"].findings:
         said = _found(finding)
         assert f"**{escaped(finding.title.rstrip('.'))}**" in said
         assert not re.search(r"\.\*\*|\.\.", said)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-import recorded
+import engines
 import rtlab
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Facts, Score
@@ -264,8 +264,8 @@ def test_another_model_is_refused() -> None:
 
 def test_nodes_that_an_exporter_named_anew_are_of_the_same_model() -> None:
     """By kernels and shapes the layers of both stand side by side all the same."""
-    folder = next(f for f in recorded.ENGINES if f.name == "written-fp16")
-    facts = rtlab.read(**recorded.files(folder), model=folder / "model.structure-only.onnx")["engine"].facts
+    folder = engines.FOLDER / "written-fp16"
+    facts = rtlab.read(**engines.files(folder), model=folder / "model.structure-only.onnx")["engine"].facts
     now = check.recorded(facts, (), (), {})
     anew = tuple(p._replace(node=f"node_{p.node}") for p in now.engine.pairs)
     then = dataclasses.replace(now, digest="", engine=dataclasses.replace(now.engine, pairs=anew))
@@ -295,8 +295,8 @@ def test_a_record_is_read_as_it_was_written(now) -> None:
 
 def test_a_record_tells_as_much_of_a_kernel_as_the_engine() -> None:
     """By it layers of two engines stand side by side where their names do not tell."""
-    folder = next(f for f in recorded.ENGINES if f.name == "written-fp16")
-    engine = recorded.read(folder)[0]
+    folder = engines.FOLDER / "written-fp16"
+    engine = engines.read(folder)[0]
     held = record.RecordedEngine.of(engine, Mapping((), ()))
     own, kept = signatures((engine, dataclasses.replace(engine, layers=held.layers)))
     assert own == kept

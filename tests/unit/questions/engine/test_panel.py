@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-import recorded
+import engines
 from rtlab import Study
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.variant import Target
@@ -14,10 +14,10 @@ from rtlab.questions.engine.summary import summary
 from rtlab.testing import tiny_model
 
 
-@recorded.each
+@engines.each
 def test_what_is_shown_adds_up_to_the_engine(folder) -> None:
     model = tiny_model()
-    result = Study(model).read("elsewhere", **recorded.files(folder))
+    result = Study(model).read("elsewhere", **engines.files(folder))
     found = summary(result.facts, model)
     count = len(result.engine.layers)
     for slices in (found.kinds, found.precisions, found.transitions):
@@ -49,11 +49,9 @@ def test_signals_and_waits_are_no_layers_to_be_explained() -> None:
     assert 1 == summary(dataclasses.replace(facts, engine=engine)).coverage.all_layers
 
 
-@recorded.present
 def test_times_of_another_engine_are_left_out() -> None:
     """Where a CPU engine ran in place of the one that is shown, its layers are not these layers."""
-    folder = recorded.FOLDER / "trex-resnet18-pytorch-a100-fp16"
-    result = Study(tiny_model()).read("elsewhere", **recorded.files(folder))
+    result = Study(tiny_model()).read("elsewhere", **engines.files(engines.RESIDUAL))
     assert summary(result.facts).ratio is not None
     other = dataclasses.replace(result.facts, measured=dataclasses.replace(result.engine))
     found = summary(other)

@@ -1,4 +1,4 @@
-"""Findings as a whole: their parts, their order, and what real GPUs wrote."""
+"""Findings as a whole: their parts, their order, and what is in the engines of the corpus."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import recorded
+import engines
 from judged import (
     CHW32,
     FFMA,
@@ -63,52 +63,32 @@ def test_the_longest_comes_first_and_costs_are_those_of_the_layers() -> None:
     assert ["off-tensor-cores", "unaligned"] == [f.rule for f in findings(found)]
 
 
-# What people can read off the recorded engines by hand.
+#: What was written into the engines of the corpus.
 EXPECTED = {
-    "trex-resnet18-pytorch-a100-fp16": {"reformat:input"},
-    "trex-mobilenetv2-titanrtx-int8-qat-residuals": {
-        "unaligned:int8", "float-output:int8-fp16", "off-tensor-cores:int8/image", "reformat:input",
-        "lone-pair:quantize", "reformat:layout",
+    "written-fp32": set(),
+    "written-fp16": {"reformat:input", "reformat:output"},
+    "written-int8": {
+        "back-and-forth", "unaligned:int8", "wide-layer:softmax", "reformat:input", "wide-layer:convolution",
     },
-    "trex-mobilenet-qat-2022-04": {
-        "lone-pair:branch", "off-tensor-cores:int8", "reformat:layout/quantization", "lone-pair:shortcut",
-        "unaligned:int8", "reformat:input", "float-output:int8-fp32", "lone-pair:quantize",
+    "written-mobile-fp16": {"tiny-layers", "reformat:input"},
+    "written-names-only": {"names-only"},
+    "written-residual-int8": {
+        "unaligned:int8", "off-tensor-cores:int8/image", "float-output:int8-fp16", "float-output:int8-fp32",
+        "lone-pair:branch", "lone-pair:quantize", "wide-layer:pooling", "reformat:layout", "reformat:input",
     },
-    "trex-mobilenetv2-titanrtx-int8-qat": {
-        "tiny-layers", "unaligned:int8", "lone-pair:branch", "lone-pair:shortcut", "float-output:int8-fp16",
-        "off-tensor-cores:int8/image", "lone-pair:quantize",
-    },
-    "trex-resnet50-tf-rtx3090-fp32": {"reformat:layout", "move:slice"},
-    "trex-resnet18-pytorch-a100-fp32": {"off-tensor-cores:fp32/image", "reformat:layout"},
-    "trex-resnet18-pytorch-a100-int8-qat": {
-        "float-output:int8-fp16", "float-output:int8-fp32", "off-tensor-cores:int8/image", "lone-pair:branch",
-        "lone-pair:shortcut", "lone-pair:quantize", "wide-layer:pooling", "reformat:input", "reformat:type",
-    },
-    "trex-resnet18-pytorch-a100-int8-qat-residual": {
-        "reformat:input", "float-output:int8-fp32", "back-and-forth", "wide-layer:pooling",
-    },
-    "trex-resnet50-tf-rtx3090-int8-qat": {
-        "off-tensor-cores:int8/image", "move:slice", "move:shuffle", "lone-pair:quantize",
-    },
-    "fuzzy-alexnet-rtx3060laptop-fp16": {"few-rows"},
-    "fuzzy-mobilenet_v2-rtx3060laptop-fp16": {"idle:overstated"},
-    # A copy into a layout that no input can have, and one of a single number: nothing that one could do.
-    "fuzzy-jetson-orin-torchtrt-resnet18": set(),
-    "cookbook-mnist-h100-trt10.16": set(),
 }  # fmt: skip
 
 
-@recorded.present
 @pytest.mark.parametrize("name", sorted(EXPECTED))
-def test_recorded_engines_show_what_is_in_them_and_no_more(name) -> None:
-    found, times = recorded.read(name)
+def test_engines_show_what_is_in_them_and_no_more(name) -> None:
+    found, times = engines.read(name)
     assert EXPECTED[name] == {f.id for f in findings(found, timing=times)}
 
 
-@recorded.each
+@engines.each
 def test_every_finding_has_its_parts_and_the_time_of_its_layers(folder) -> None:
     """Title, evidence, cost and remedy, a sentence each, and numbers that can be added up again."""
-    found, times = recorded.read(folder)
+    found, times = engines.read(folder)
     known = {t.layer: t.median for t in times.layers} if times else {}
     judged = findings(found, timing=times)
     assert len({f.id for f in judged}) == len(judged)
@@ -124,7 +104,7 @@ def test_every_finding_has_its_parts_and_the_time_of_its_layers(folder) -> None:
         assert ("measured" in f.cost) == (f.microseconds is not None) or f.rule == "idle"
 
 
-@recorded.each
+@engines.each
 @pytest.mark.parametrize(
     ("maker", "version", "gone"),
     [
@@ -144,16 +124,16 @@ def test_every_finding_has_its_parts_and_the_time_of_its_layers(folder) -> None:
 )
 def test_no_remedy_names_a_flag_that_the_release_lacks(folder, maker, version, gone) -> None:
     """TensorRT 11 and RTX take types from the model alone; the same engine, as if of each of them."""
-    engine_, times = recorded.read(folder)
+    engine_, times = engines.read(folder)
     found = dataclasses.replace(engine_, maker=maker, version=version)
     said = [f.fix for f in findings(found, timing=times)] + [r.fix for r in reformats(found)]
     assert [] == [s for s in said if re.search(gone, s)]
 
 
-@recorded.each
+@engines.each
 def test_times_change_the_order_of_findings_and_not_their_ids(folder) -> None:
     """An id is how a finding is found again after the next measurement."""
-    engine_, times = recorded.read(folder)
+    engine_, times = engines.read(folder)
     if times is None:
         return
     other = tuple(dataclasses.replace(t, median=t.median * (1 + i % 3)) for i, t in enumerate(times.layers))
@@ -166,10 +146,10 @@ def test_times_change_the_order_of_findings_and_not_their_ids(folder) -> None:
     assert len(layers) - 2 <= len(shared)
 
 
-@recorded.each
+@engines.each
 def test_the_same_remedy_is_not_given_twice_for_a_layer(folder) -> None:
     """A lone quantization is told as such, and not also as the floating output of the layer before it."""
-    engine_, times = recorded.read(folder)
+    engine_, times = engines.read(folder)
     judged = {f.id: f for f in findings(engine_, timing=times)}
     told: dict[str, set[str]] = {}
     for f in judged.values():
@@ -179,15 +159,14 @@ def test_the_same_remedy_is_not_given_twice_for_a_layer(folder) -> None:
     assert [] == [ids for ids in told.values() if len(ids) > 1]
 
 
-@recorded.present
 def test_the_order_of_a_profile_changes_nothing(tmp_path) -> None:
     """A fault of trex, which joined rows to layers by position."""
-    paths = recorded.files(recorded.FOLDER / "trex-resnet18-pytorch-a100-int8-qat")
+    paths = engines.files(engines.RESIDUAL)
     rows = json.loads(paths["profile"].read_text())
     (tmp_path / "profile.json").write_text(json.dumps(rows[::-1]))
     mixed_up = Trtexec().read(paths | {"profile": tmp_path / "profile.json"})
     assert mixed_up.profile is not None
-    engine_, times = recorded.read("trex-resnet18-pytorch-a100-int8-qat")
+    engine_, times = engines.read(engines.RESIDUAL)
     again = findings(mixed_up.engine, timing=timing(mixed_up.profile, mixed_up.engine))
     assert {(f.id, f.layers) for f in findings(engine_, timing=times)} == {(f.id, f.layers) for f in again}
     assert [pytest.approx(f.microseconds) for f in findings(engine_, timing=times)] == [

@@ -1,4 +1,4 @@
-"""Which kernels take the time: by hand, and of every recorded engine."""
+"""Which kernels take the time: by hand, and of every engine of the corpus."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections import Counter
 
 import pytest
 
-import recorded
+import engines
 from rtlab import Study
 from rtlab.errors import ReadError
 from rtlab.questions import kernels
 from rtlab.testing import tiny_model
 
 
-@recorded.each
-def test_every_layer_of_a_recorded_engine_is_counted_once(folder) -> None:
-    result = Study(tiny_model()).read("elsewhere", **recorded.files(folder))
+@engines.each
+def test_every_layer_of_an_engine_is_counted_once(folder) -> None:
+    result = Study(tiny_model()).read("elsewhere", **engines.files(folder))
     tactics = Counter(y.tactic for y in result.engine.layers)
     if set(tactics) == {""}:
         with pytest.raises(ReadError, match=r"no layer of .* names one"):
@@ -33,12 +33,9 @@ def test_every_layer_of_a_recorded_engine_is_counted_once(folder) -> None:
     assert sum(times[: found.half]) >= sum(times) / 2 > sum(times[: (found.half or 0) - 1])
 
 
-@recorded.present
 def test_a_name_that_stands_in_for_a_kernel_says_so() -> None:
     """What heads the list is worth another tactic, unless nobody knows which it is; signals have no kernel."""
-    result = Study(tiny_model()).read(
-        "x", **recorded.files(recorded.FOLDER / "trex-resnet18-pytorch-a100-fp16")
-    )
+    result = Study(tiny_model()).read("x", **engines.files(engines.RESIDUAL))
     first, second, third, *_ = result.engine.layers
     layers = (
         dataclasses.replace(first, tactic="__myelin_CASK_STUB"),

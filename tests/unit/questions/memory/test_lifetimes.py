@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-import recorded
+import engines
 from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
@@ -162,10 +162,10 @@ def test_streams_without_events_are_ordered_by_what_they_read() -> None:
     assert found["a"].frees(found["y"])
 
 
-@recorded.each
-def test_every_tensor_of_a_recorded_engine_is_written_before_it_is_read(folder) -> None:
+@engines.each
+def test_every_tensor_of_an_engine_is_written_before_it_is_read(folder) -> None:
     """All that a layer names has a life, and no reading comes before the first writing."""
-    given, _ = recorded.read(folder)
+    given, _ = engines.read(folder)
     found = lifetimes(given)
     named = {t.name for layer in given.layers for t in (*layer.inputs, *layer.outputs)}
     assert {t.name for life in found for t in life.mentions} >= named

@@ -1,4 +1,4 @@
-"""The memory panel, on recorded engines and on small ones written for it."""
+"""The memory panel, on engines of the corpus and on small ones written for it."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ from pathlib import Path
 import plotly.graph_objects as go
 import pytest
 
-import recorded
+import engines
 import rtlab
 from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.documents.contract import Panel
 from rtlab.errors import VariantError
 from rtlab.questions.memory.panel import memory
 from rtlab.questions.scene import Scene
-
-ALEXNET = "fuzzy-alexnet-rtx3060laptop-fp16"
 
 
 def scene(**files) -> Scene:
@@ -29,8 +27,8 @@ def asked(given: Scene, **settings: str) -> Panel:
     return memory(Scene(given.study, given.result, settings=settings))
 
 
-def of(name: str) -> Scene:
-    return scene(layers=recorded.files(recorded.FOLDER / name)["layers"])
+def of(folder: Path | str) -> Scene:
+    return scene(layers=engines.files(folder)["layers"])
 
 
 def written(folder: Path, *layers: dict[str, object], ends=("x", "y")) -> Scene:
@@ -104,10 +102,10 @@ def test_another_batch_moves_every_number_and_says_so(tmp_path: Path) -> None:
     assert not any("as if it were built" in note for note in own["notes"])
 
 
-@recorded.detailed
-def test_figures_of_recorded_engines_are_plotlys_and_linked(folder: Path) -> None:
+@engines.detailed
+def test_figures_of_engines_are_plotlys_and_linked(folder: Path) -> None:
     """Plotly's own classes check them; every point that can be clicked leads somewhere; boxes are the table."""
-    shown = memory(scene(layers=recorded.files(folder)["layers"]))
+    shown = memory(of(folder))
     assert not shown["problem"]
     (drawn,) = shown["figures"]
     go.Figure(drawn["data"], drawn["layout"])
@@ -123,10 +121,9 @@ def test_figures_of_recorded_engines_are_plotlys_and_linked(folder: Path) -> Non
     assert all(column["origin"] == "estimated" for column in shown["columns"] if column["unit"])
 
 
-@recorded.present
 def test_boxes_do_not_overlap_in_the_picture() -> None:
     """Read back from the bars that Plotly draws."""
-    (drawn,) = memory(of("fuzzy-mobilenet_v2-rtx3060laptop-fp16"))["figures"]
+    (drawn,) = memory(of(engines.MOBILE))["figures"]
     boxes = [
         (x - w / 2, x + w / 2, base, base + y)
         for t in drawn["data"]
@@ -138,7 +135,6 @@ def test_boxes_do_not_overlap_in_the_picture() -> None:
             assert min(right, end) <= max(left, begin) or min(high, top) <= max(low, bottom) + 1e-9
 
 
-@recorded.present
 def test_names_are_text_in_the_hover(tmp_path: Path) -> None:
     """A tensor's name may look like markup."""
     (drawn,) = memory(small(tmp_path))["figures"]
@@ -147,11 +143,10 @@ def test_names_are_text_in_the_hover(tmp_path: Path) -> None:
     assert not any("a <b>" in t for t in told)
 
 
-@recorded.present
 def test_weights_are_shown_where_every_layer_counts_its_own() -> None:
-    """ResNet18 has 11.7 million parameters; AlexNet's matrix products do not say how many they have."""
-    assert facts(memory(of("trex-resnet18-pytorch-a100-fp32")))["Weights"] == ("44.6 MiB", "estimated")
-    assert "Weights" not in facts(memory(of(ALEXNET)))
+    """21,032 bytes by hand; Myelin's product does not say how many numbers it has."""
+    assert facts(memory(of("written-fp32")))["Weights"] == ("20.5 KiB", "estimated")
+    assert "Weights" not in facts(memory(of(engines.MOBILE)))
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 import pytest
 
-import recorded
+import engines
 import rtlab
 from rtlab import CalibrationData, Study, samples
 from rtlab.cli import opening
@@ -216,8 +216,7 @@ def test_versions_name_all_that_had_a_part_and_nobody(tmp_path) -> None:
 
 def test_an_engine_of_another_machine_says_where_it_is_from() -> None:
     """Nothing here can build it; the line says what it was read from."""
-    folder = next(f for f in recorded.ENGINES if f.name == "written-fp16")
-    study = rtlab.read(**recorded.files(folder))
+    study = rtlab.read(**engines.files("written-fp16"))
     found = study.ask("recipe", variant="engine").noun
     assert "# 'engine' was read from files of another machine: " in found.python
     assert "rtlab.read(...); study.read('engine', layers=..., profile=...)" in found.python

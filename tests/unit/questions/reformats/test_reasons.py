@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-import recorded
+import engines
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
@@ -43,12 +43,12 @@ def test_a_layout_has_one_word_in_every_release(phrase, word, unit) -> None:
     assert (word, unit) == (layout(phrase), packed(Tensor("t", "int8", (1, 3, 2, 2), phrase)))
 
 
-@recorded.each
+@engines.each
 def test_every_reformat_of_the_file_is_there_with_its_time(folder) -> None:
     """An independent reading of the raw JSON: layers of kind Reformat, none lost."""
-    raw = json.loads(recorded.files(folder)["layers"].read_text(), strict=False)["Layers"]
+    raw = json.loads(engines.files(folder)["layers"].read_text(), strict=False)["Layers"]
     expected = {y["Name"] for y in raw if isinstance(y, dict) and y["LayerType"] == "Reformat"}
-    engine, times = recorded.read(folder)
+    engine, times = engines.read(folder)
     found = reformats(engine, times)
     names = {y.id: y.name for y in engine.layers}
     assert expected <= {names[r.layer] for r in found}
@@ -226,16 +226,19 @@ def test_a_lone_quantization_names_what_stands_in_its_way(found, reason) -> None
     assert reason in only.cause
 
 
-@recorded.present
-def test_a_quantized_shortcut_frees_the_quantizations_of_resnet18() -> None:
-    """The first engine keeps shortcuts in FP16: its advice is what the second engine did, which has 11 steps fewer."""
-    before, _ = recorded.read("trex-resnet18-pytorch-a100-int8-qat")
-    after, _ = recorded.read("trex-resnet18-pytorch-a100-int8-qat-residual")
-    advised = [r for r in reformats(before) if r.source == "quantization" and "shortcut" in r.fix]
-    assert 8 == len(advised)
-    kept = [r for r in reformats(after) if r.source == "quantization" and "shortcut" in r.fix]
-    assert [] == kept
-    assert len(after.layers) < len(before.layers)
+def test_every_copy_of_a_residual_network_has_its_cause() -> None:
+    """By hand: the quantized image, a pooling without a pair, a layout, and a shortcut that a block needs in FP16."""
+    causes = reformats(*engines.read(engines.RESIDUAL))
+    names = [r.layer.partition(":")[2].partition(" to ")[0] for r in causes]
+    assert [
+        "image_quantize",
+        "pooled_quantize",
+        "Reformatting CopyNode for Input Tensor 0",
+        "two_quantize",
+    ] == names
+    assert ["quantization", "quantization", "layout", "quantization"] == [r.source for r in causes]
+    assert [True, True, False, True] == [r.avoidable for r in causes]
+    assert [False, False, False, True] == ["shortcut" in r.fix for r in causes]
 
 
 def test_a_copy_between_layouts_can_be_avoided_where_channels_do_not_fill_them() -> None:

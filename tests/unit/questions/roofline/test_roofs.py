@@ -1,4 +1,4 @@
-"""What layers compute and move, which roof bounds them, and how near estimates come to recorded engines."""
+"""What layers compute and move, which roof bounds them, and how near estimates come to measured times."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+import engines as corpus
 import nets
-from recorded import ENGINES, FOLDER, present, read
-from roofs import judged_layers, profiled, structure
+from roofs import judged_layers
 from rtlab import Study, backends, samples
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -35,7 +35,7 @@ from rtlab.questions.roofline.estimate_error import (
 )
 from rtlab.questions.roofline.roofs import GPU_EFFICIENCY, estimate, estimates, point, roofline
 from rtlab.questions.scene import Scene
-from rtlab.relation.layerwork import LayerWork, Product, batch_of, layer_works
+from rtlab.relation.layerwork import LayerWork, Product, layer_works
 from rtlab.relation.mapping import Mapping, Pair
 from rtlab.relation.relate import relate
 from rtlab.relation.work import works
@@ -67,34 +67,29 @@ def of(one: Layer, **more) -> LayerWork:
     return layer_works(engine(one), NOTHING, absent(), **more)[one.id]
 
 
-@present
-@pytest.mark.parametrize("folder", profiled(), ids=lambda f: f.name)
-def test_the_recorded_errors_are_those_that_are_told(folder) -> None:
-    """Recomputed from the recordings, with SciPy's rank correlation."""
-    found, gpu, measured = judged_layers(folder)
-    for table, reached in ((RECORDED, GPU_EFFICIENCY), (HELD_OUT, WITHOUT[gpu.name])):
-        told = next(j for j in table if j.engine == folder.name)
-        made = {i: estimate(found[i], gpu, reached) / 1e3 for i in measured}
-        seen = judge(folder.name, gpu.name, made, measured)
-        assert dataclasses.astuple(told)[:3] == dataclasses.astuple(seen)[:3]
-        assert dataclasses.astuple(told)[3:] == pytest.approx(dataclasses.astuple(seen)[3:], abs=0.0051)
-        ranks = spearmanr([made[i] for i in measured], list(measured.values())).statistic
-        assert ranks == pytest.approx(seen.rank)
-
-
 def test_estimates_are_within_a_factor_of_two_and_in_the_right_order() -> None:
-    """Of every recorded engine, also when all engines of its GPU are left out of the fit."""
+    """Of every engine that was judged, also when all engines of its GPU are left out of the fit."""
     for told in (*RECORDED, *HELD_OUT):
         assert told.factor < 2
         assert told.rank > 0.8
-    assert {j.engine for j in RECORDED} == {j.engine for j in HELD_OUT}
-    if ENGINES:
-        assert {j.engine for j in RECORDED} == {f.name for f in profiled()}
+    assert [(j.engine, j.gpu, j.layers) for j in RECORDED] == [(j.engine, j.gpu, j.layers) for j in HELD_OUT]
+    assert {j.gpu for j in RECORDED} == set(WITHOUT)
 
 
-def test_the_error_of_a_gpu_is_told_or_that_of_those_left_out() -> None:
-    assert "2 recorded engines of RTX 3090" in known_error("RTX 3090")
-    assert "11 recorded engines on GPUs that were left out" in known_error("H100 SXM")
+def test_an_engine_is_judged_by_the_order_the_ratio_and_the_sum_of_its_layers(monkeypatch) -> None:
+    """Against SciPy's rank correlation and NumPy's median, on an engine of the corpus as if an RTX 3090 had run it."""
+    monkeypatch.setattr("roofs.peaks", lambda device: peaks("RTX 3090"))
+    found, gpu, measured = judged_layers(corpus.MOBILE)
+    # Of 59 layers, a view and a call of shapes launch nothing or tell nothing.
+    assert 57 == len(measured)
+    made = {i: estimate(found[i], gpu, GPU_EFFICIENCY) / 1e3 for i in measured}
+    judged = judge("mobile", gpu.name, made, measured)
+    one, two = np.array([[made[i], t] for i, t in measured.items() if made[i] > 0]).T
+    assert judged.layers == len(one)
+    assert judged.rank == pytest.approx(spearmanr(one, two).statistic)
+    assert judged.factor == pytest.approx(np.median(np.exp(np.abs(np.log(one / two)))))
+    assert judged.total == pytest.approx(one.sum() / two.sum())
+    assert judged.within == np.mean(np.abs(np.log2(one / two)) <= 1)
 
 
 @pytest.mark.parametrize(
@@ -127,33 +122,23 @@ def test_the_usual_gpu_is_the_engines_own_or_a_recorded_one_of_its_target(
     assert name == usual(dataclasses.replace(engine(CONV), target=Target(target), device=device)).name
 
 
-@present
-def test_the_layers_own_words_count_what_the_nodes_count() -> None:
-    """Two ways to the same number: the inspector's parameters, and the ONNX nodes mapped to a layer."""
-    for name in ("fuzzy-alexnet-rtx3060laptop-fp16", "fuzzy-mobilenet_v2-rtx3060laptop-fp16"):
-        found, _ = read(name)
-        model = structure(FOLDER / name)
-        assert model.nodes
-        nodes = layer_works(found, relate(model, model, found), model)
-        words = layer_works(found, NOTHING, absent())
-        assert {i: w.macs for i, w in words.items()} == {i: w.macs for i, w in nodes.items()}
-        assert sum(w.macs or 0 for w in works(model).values()) == sum(w.macs or 0 for w in nodes.values())
-
-
-@present
 @pytest.mark.parametrize(
-    ("name", "macs"),
+    ("folder", "macs"),
     [
-        # Published: MobileNetV2 0.30, ResNet18 1.81, ResNet50 of TensorFlow (version 1) 3.86 billion.
-        ("trex-mobilenetv2-titanrtx-int8-qat", 300_774_272),
-        ("trex-resnet18-pytorch-a100-int8-qat-residual", 1_814_073_344),
-        ("trex-resnet50-tf-rtx3090-int8-qat", 3_857_973_248),
+        (corpus.RESIDUAL, 8 * (1024 * 32 * 27 + 2 * 256 * 32 * 288 + 64 * 48 * (288 + 32 + 3 * 432) + 480)),
+        (corpus.MOBILE, None),
     ],
-)
-def test_engines_without_an_onnx_model_have_the_published_counts(name: str, macs: int) -> None:
-    found, _ = read(name)
-    works_ = layer_works(found, NOTHING, absent())
-    assert macs * batch_of(found, absent()) == sum(w.macs or 0 for w in works_.values())
+    ids=lambda v: getattr(v, "name", ""),
+)  # fmt: skip
+def test_the_layers_own_words_count_what_the_nodes_count(folder, macs: int | None) -> None:
+    """Three ways to one number: the inspector's parameters, the nodes mapped to a layer, and shapes by hand."""
+    found, _ = corpus.read(folder)
+    model = corpus.structure(folder)
+    nodes = layer_works(found, relate(model, model, found), model)
+    words = layer_works(found, NOTHING, absent())
+    assert {i: w.macs or 0 for i, w in words.items()} == {i: w.macs or 0 for i, w in nodes.items()}
+    total = sum(w.macs or 0 for w in nodes.values())
+    assert total == sum(w.macs or 0 for w in works(model).values()) == (macs or total)
 
 
 def test_a_convolution_reads_its_input_and_its_weights_once() -> None:

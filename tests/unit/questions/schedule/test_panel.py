@@ -13,7 +13,7 @@ import onnx
 import plotly.graph_objects as go
 import pytest
 
-import recorded
+import engines
 import strategies
 from rtlab import BuildOptions, Study
 from rtlab.backends.makers import ONNX_RUNTIME, TENSORRT_RTX
@@ -347,9 +347,8 @@ def test_an_engine_without_layers_is_a_problem(model) -> None:
     assert "no layer that takes time" in schedule(scene(result(model, steps=())))["problem"]
 
 
-@recorded.present
-def test_a_recorded_engine_is_drawn_with_its_own_times(model) -> None:
-    found = Study(model).read("r", **recorded.files(recorded.FOLDER / "trex-resnet50-tf-rtx3090-fp32")).facts
+def test_an_engine_from_files_is_drawn_with_its_own_times(model) -> None:
+    found = Study(model).read("r", **engines.files(engines.RESIDUAL)).facts
     engine = found.engine
     panel = schedule(scene(found))
     checked(panel)

@@ -1,4 +1,4 @@
-"""Schedules of engines small enough to work out by hand, and of recorded ones."""
+"""Schedules of engines small enough to work out by hand, and of those of the corpus."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-import recorded
+import engines
 from rtlab.backends.log import verbose
 from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -188,12 +188,12 @@ def test_branches_of_a_program_are_said_to_be_counted_once() -> None:
     assert plan.makespan == plan.serial
 
 
-@recorded.each
-def test_recorded_engines_run_on_one_stream_as_long_as_their_layers_take(folder: Path) -> None:
-    found, times = recorded.read(folder)
-    if times is None:
-        pytest.skip("no times were recorded")
+@engines.each
+def test_an_engine_takes_as_long_as_its_layers_but_for_what_a_second_stream_takes(folder: Path) -> None:
+    """By hand: the projection of the residual network, 11 µs, runs beside a copy and a convolution that take 18."""
+    found, times = engines.read(folder)
     plan = schedule(found, {t.layer: t.median for t in times.layers}, origin="measured")
-    assert 1 == len(plan.streams)
-    assert math.isclose(times.summed, plan.makespan, rel_tol=1e-9)
-    assert 0.0 == plan.bought
+    bought = 0.011 if folder == engines.RESIDUAL else 0.0
+    assert (2 if bought else 1) == len(plan.streams)
+    assert math.isclose(times.summed - bought, plan.makespan, rel_tol=1e-9)
+    assert math.isclose(bought, plan.bought, abs_tol=1e-12)
