@@ -1,0 +1,352 @@
+"""Keys of what is kept: whatever decides an answer is in its key, so that none is given for another question.
+
+Each test changes one thing after the other and asks for a key of its own; what decides nothing shares one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper
+
+from nets import graph, passing
+from rtlab.adjoint import Tape
+from rtlab.backends import recorded
+from rtlab.core.answers import Noun, kept
+from rtlab.core.engine import Engine
+from rtlab.core.facts import Facts
+from rtlab.core.model import Model
+from rtlab.core.options import BuildOptions
+from rtlab.core.prepared import Prepared
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.ranges import BINS, Range
+from rtlab.core.variant import Calibrator, Precision, Rewrite, Target, Treatment, Variant
+from rtlab.experiments.bisecting import BisectionSide
+from rtlab.experiments.why.oracle import built, forget
+from rtlab.formulations.cache import timing_cache
+from rtlab.formulations.layer import WeightedNode
+from rtlab.formulations.trial import Trial
+from rtlab.quantize import treating
+from rtlab.quantize.calibrators import Search
+from rtlab.quantize.narrow import HALVES, Narrowing
+from rtlab.questions.bisection import Bisection
+from rtlab.questions.why import Verdict
+from rtlab.questions.why.joined import Joined
+from rtlab.session import records
+
+FLOAT = TensorProto.FLOAT
+
+
+def changed(base: Any, others: Mapping[str, Any]) -> Iterable[Any]:
+    """The thing itself, and with one field after the other changed: every field that it has must be there."""
+    assert {f.name for f in dataclasses.fields(base)} == others.keys()
+    return (base, *(dataclasses.replace(base, **{k: v}) for k, v in others.items()))
+
+
+def apart(keys: Iterable[Any]) -> bool:
+    """Whether no two are equal."""
+    listed = list(keys)
+    return len(set(map(repr, listed))) == len(listed)
+
+
+PROFILE = (("x", ((1, 3), (2, 3), (4, 3))),)
+OPTIONS = {
+    "config": (("builder_optimization_level", 5),),
+    "flags": ("FP16",),
+    "cleared": ("TF32",),
+    "pools": (("WORKSPACE", 1 << 20),),
+    "profiles": (PROFILE,),
+    "timing_cache": Path("a.cache"),
+    "implicit": True,
+}
+VARIANT = {
+    "precision": Precision.FP16,
+    "calibrator": Calibrator.MSE,
+    "target": Target("sm89"),
+    "backend": "classic",
+    "pins": (("a", Precision.FP32),),
+    "weights": "tensor",
+    "sparsity": ("*",),
+    "scales": "a.cache",
+    "options": BuildOptions(flags=("FP16",)),
+    "rewrites": (Rewrite.of("fold a"),),
+    "calibrators": (("a", Calibrator.MSE),),
+    "treatments": (Treatment.of("equalize"),),
+}
+
+
+def test_a_builders_options_are_spelled_with_each_of_them() -> None:
+    every = [*changed(BuildOptions(), OPTIONS)]
+    assert apart(map(str, every))
+    assert [o.count for o in every] == [0, *[1] * len(OPTIONS)]
+    for other in (
+        {"config": (("builder_optimization_level", 4),)}, {"pools": (("WORKSPACE", 1 << 21),)},
+        {"profiles": (PROFILE, PROFILE)}, {"profiles": ((("x", ((1, 3), (2, 3), (5, 3))),),)},
+        {"timing_cache": Path("b.cache")},
+    ):  # fmt: skip
+        assert apart(map(str, (*every, BuildOptions(**other))))
+    assert BuildOptions(**OPTIONS).count == len(OPTIONS)
+
+
+def test_a_variants_id_tells_each_of_its_fields() -> None:
+    base = Variant(Precision.INT8, Calibrator.MINMAX)
+    single = [
+        dataclasses.replace(base, **{"calibrator": None, k: v} if k == "scales" else {k: v})
+        for k, v in VARIANT.items()
+    ]
+    assert VARIANT.keys() == {f.name for f in dataclasses.fields(base)}
+    assert apart(v.id for v in (base, *single))
+    for one, other in (
+        ({"pins": (("a", Precision.FP32),)}, {"pins": (("a", Precision.FP16),)}),
+        ({"sparsity": ("*",)}, {"sparsity": ("a",)}),
+        ({"calibrators": (("a", Calibrator.MSE),)}, {"calibrators": (("b", Calibrator.MSE),)}),
+        ({"treatments": (Treatment.of("smooth(0.7)"),)}, {"treatments": (Treatment.of("smooth(0.6)"),)}),
+        ({"treatments": (Treatment.of("correct a"),)}, {"treatments": (Treatment.of("correct b"),)}),
+        ({"rewrites": (Rewrite.of("fold a"),)}, {"rewrites": (Rewrite.of("drop a"),)}),
+        ({"calibrator": Calibrator.of("percentile(99)")}, {"calibrator": Calibrator.of("percentile(99.5)")}),
+    ):
+        assert dataclasses.replace(base, **one).id != dataclasses.replace(base, **other).id
+
+
+def product(value: float = 1.0, width: int = 2, op: str = "Relu") -> Model:
+    weight = value * np.arange(1, 2 * width + 1, dtype=np.float32).reshape(2, width)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["h"], "a"), helper.make_node(op, ["h"], ["y"], "b")]
+    return graph(nodes, [("x", FLOAT, ["N", 2])], [("y", FLOAT, ["N", width])], {"w": weight})
+
+
+def test_a_recorded_build_is_told_by_all_that_decides_its_layers_and_by_no_weight() -> None:
+    def key(model: Model | None = None, release: str = "10.0", **choice: Any) -> str:
+        return recorded.key(BuildRequest(model or product(), Variant.of(**choice)), release)
+
+    others = [
+        key(product(width=3)), key(product(op="Tanh")), key(release="10.1"), key(target="sm89"),
+        key(options=BuildOptions(flags=("FP16",))), key(options=BuildOptions(implicit=True)),
+        key(precision="tf32"), key(sparsity=True),
+    ]  # fmt: skip
+    assert apart([key(), *others])
+    assert key() == key(product(7.0)) == key(backend="classic")
+
+
+class Fake:
+    """A compiler that makes an engine without layers, and counts."""
+
+    def __init__(self) -> None:
+        self.built = 0
+
+    def build(self, request: BuildRequest, progress: object) -> Engine:
+        self.built += 1
+        return Engine("fake", str(self.built), request.variant.target, (), log="long")
+
+
+def test_what_a_compiler_made_is_told_by_the_numbers_and_the_variant_that_it_was_given() -> None:
+    builder, usual = Fake(), Variant.of()
+    requests = [
+        BuildRequest(product(), usual), BuildRequest(product(2.0), usual), BuildRequest(product(), Variant.of("fp16")),
+        BuildRequest(product(), Variant.of(options=BuildOptions(flags=("FP16",)))),
+        BuildRequest(product(), Variant.of(sparsity=True)),
+    ]  # fmt: skip
+    for _ in range(2):
+        made = [built(builder, r, Silent()) for r in requests]
+        assert [e.version for e in made] == ["1", "2", "3", "4", "5"]
+        assert {(e.log, e.plan) for e in made} == {("", None)}
+    assert built(Fake(), requests[0], Silent()).version == "1"
+    forget(builder)
+    assert built(builder, requests[0], Silent()).version == "6"
+
+
+NODE = {
+    "op": "MatMul",
+    "shape": (1, 3, 8, 9),
+    "weight": np.ones((4, 3, 3, 5), np.float32),
+    "bias": np.ones(4, np.float32),
+    "attributes": {"strides": [2, 1], "pads": [0, 0, 0, 0], "dilations": [1, 1], "group": 1},
+}
+
+
+def test_the_time_of_a_layer_is_told_by_its_sizes_and_attributes_and_by_none_of_its_numbers() -> None:
+    usual = {"strides": [1, 1], "pads": [0, 0, 0, 0], "dilations": [1, 1], "group": 1}
+    base = WeightedNode("n", "Conv", "x", "y", (1, 3, 8, 8), np.ones((4, 3, 3, 3), np.float32), None, usual)
+    other = [{"strides": [1, 2]}, {"pads": [0, 1, 0, 0]}, {"dilations": [2, 1]}, {"group": 3}]
+    attributes = [dataclasses.replace(base, attributes={**usual, **o}) for o in other]
+    keys = [base.key, *(dataclasses.replace(base, **{k: v}).key for k, v in NODE.items())]
+    assert apart([*keys, *(n.key for n in attributes[1:])])
+    assert base.key != attributes[0].key
+    same = dataclasses.replace(base, node="m", data="a", output="b", weight=2 * base.weight)
+    assert base.key == same.key
+
+
+def test_a_timing_cache_tells_layers_formulations_and_threads_apart(tmp_path: Path) -> None:
+    import datetime
+
+    taken = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
+    cache = timing_cache(tmp_path / "a", "cpu", "ort")
+    for i, (key, name, threads) in enumerate(itertools.product("ab", "cd", (1, 2)), 1):
+        cache.keep(
+            key, Trial(name, threads, float(i), (i - 0.5, i + 1.5), 10 * i, 0.0, 0.1, ok=True, taken=taken)
+        )
+    cache.save()
+    read = timing_cache(tmp_path / "a", "cpu", "ort")
+    for i, (key, name, threads) in enumerate(itertools.product("ab", "cd", (1, 2)), 1):
+        found = read.recall(key, Trial(name, threads, None, None, 0, None, 0.1, ok=False))
+        assert (found.median, found.quartiles, found.runs) == (i, (i - 0.5, i + 1.5), 10 * i)
+        assert (found.ok, found.cached, found.taken) == (True, True, taken)
+    unknown = Trial("c", 4, None, None, 0, None, 0.1, ok=False)
+    assert read.recall("a", unknown) is unknown
+    # What another process has kept since stays, and what was kept here is newer.
+    mine, other = (timing_cache(tmp_path / "a", "cpu", "ort") for _ in range(2))
+    for held, median, threads in ((mine, 50.0, 1), (other, 60.0, 1), (mine, 70.0, 8)):
+        held.keep("a", Trial("c", threads, median, (median, median), 1, 0.0, 0.1, ok=True, taken=taken))
+    other.save()
+    mine.save()
+    entries = timing_cache(tmp_path / "a", "cpu", "ort").entries["a"]
+    assert [entries[f"c, {n} threads"]["median"] for n in (1, 2, 8)] == [50.0, 2.0, 70.0]
+
+
+def test_activations_are_observed_anew_where_a_variant_moves_them_and_only_there() -> None:
+    def key(**choice: Any) -> tuple[object, ...]:
+        return treating.moved(Variant.of("int8", **choice))
+
+    keys = [
+        key(), key(sparsity=True), key(sparsity="a"), key(treatments=["equalize"]), key(treatments=["equalize a"]),
+        key(treatments=["smooth"]), key(treatments=["smooth(0.7)"]), key(treatments=["smooth", "equalize"]),
+        key(treatments=["smooth"], rewrites=["fold a"]), key(rewrites=["release a"]),
+    ]  # fmt: skip
+    assert apart(keys)
+    assert (
+        key() == key(calibrator="mse") == key(treatments=["correct", "reconstruct"]) == key(weights="tensor")
+    )
+
+
+class Counted(Noun):
+    """What questions are asked of."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+
+@kept
+def first(noun: Counted, *others: object) -> tuple[object, ...]:
+    noun.asked += 1
+    return ("first", *others)
+
+
+@kept
+def second(noun: Counted, *others: object) -> tuple[object, ...]:
+    noun.asked += 1
+    return ("second", *others)
+
+
+def test_an_answer_stays_with_its_question_its_noun_and_all_that_it_was_asked_with() -> None:
+    noun, one, two = Counted(), Counted(), Counted()
+    asked = [(), (one,), (two,), (one, two), (two, one), (None,)]
+    for _ in range(2):
+        for others in asked:
+            assert first(noun, *others) == ("first", *others)
+            assert second(noun, *others) == ("second", *others)
+    assert noun.asked == 2 * len(asked)
+    first(one)
+    assert (one.asked, noun.asked) == (1, 2 * len(asked))
+    assert "_answers" not in noun.__getstate__()
+
+
+def test_a_node_of_the_tape_is_told_by_operator_reads_and_attributes() -> None:
+    tape = Tape(ir.Graph([], [], nodes=[], opset_imports={"": 17}), 17, {})
+    x, y = (ir.Value(name=n, type=ir.TensorType(ir.DataType.FLOAT)) for n in "xy")
+    made = [
+        tape.op("Concat", x, y, axis=0), tape.op("Concat", y, x, axis=0), tape.op("Concat", x, y, axis=1),
+        tape.op("Concat", x, axis=0), tape.op("Sum", x, y), tape.ops("Split", x, count=2)[0],
+        tape.ops("Split", x, count=3)[0],
+    ]  # fmt: skip
+    assert len({id(v) for v in made}) == len(made)
+    assert tape.op("Concat", x, y, axis=0) is made[0]
+    numbers = [
+        np.zeros(2),
+        np.zeros((2, 1)),
+        np.zeros((1, 2)),
+        np.zeros(2, np.int64),
+        np.ones(2),
+        np.zeros(1),
+    ]
+    constants = [tape.constant(n) for n in numbers]
+    assert len({id(v) for v in constants}) == len(numbers)
+    assert tape.constant(np.zeros(2)) is constants[0]
+
+
+def test_a_constant_is_narrowed_for_each_type_of_16_bits_by_itself() -> None:
+    values = np.array([1.0, 1e5, 1e-9, 1 + 2.0**-9], np.float32)
+    known = {n: ir.Tensor(v, name=n) for n, v in (("a", values), ("b", 2 * values))}
+    seen = Narrowing(known)
+    fp16, bf16 = HALVES[Precision.FP16], HALVES[Precision.BF16]
+    for _ in range(2):
+        assert (seen.overflows(known["a"], fp16), seen.overflows(known["a"], bf16)) == (True, False)
+        assert (seen.lost(known["a"], fp16), seen.lost(known["a"], bf16)) == (1, 0)
+        assert seen.half(known["a"], fp16).astype(np.float64).tolist() == [1.0, 65504.0, 0.0, 1 + 2.0**-9]
+        assert seen.half(known["b"], bf16).astype(np.float64)[[0, 3]].tolist() == [2.0, 2.0]
+
+
+def test_a_calibrator_with_another_parameter_is_another_one() -> None:
+    counts = np.zeros(BINS, np.int64)
+    counts[-1000:] = 10
+    seen = Range(-1.0, 1.99, 10_000, 0, 0, 127, counts)
+    search = Search(seen)
+    found = [search.amax(Calibrator.of(f"percentile({p})")) for p in (50, 90, 50)]
+    ends = [float(seen.edges[BINS - 1000 + n]) for n in (500, 900, 500)]
+    assert found == pytest.approx(ends)
+
+
+def test_records_are_told_by_all_that_an_answer_holds_for() -> None:
+    def facts(model: Model | None = None, options: BuildOptions | None = None, **engine: Any) -> Facts:
+        held = model or product()
+        told = {"backend": "fake", "version": "1", "target": Target("sm86"), "layers": ()} | engine
+        variant = Variant.of(options=options)
+        return Facts("v", variant, product(), Prepared(held, held), Engine(**told))
+
+    others = [
+        facts(), facts(product(2.0)), facts(options=BuildOptions(flags=("FP16",))), facts(backend="other"),
+        facts(version="2"), facts(target=Target("sm89")),
+    ]  # fmt: skip
+    abouts = [
+        Verdict("a", "b", "blocked"), Verdict("b", "a", "blocked"), Verdict("a", "c", "blocked"),
+        Joined("a", ("a", "b"), None, ""), Joined("a", ("b",), None, ""),
+    ]  # fmt: skip
+    paths = [records._path(records.recorded(f, a)) for f in others for a in abouts]
+    assert apart(paths)
+    # Layers are numbered anew by each build, and what was found is no part of the question.
+    assert records._path(records.recorded(others[0], Joined("z", ("a", "b"), None, ""))) == paths[3]
+    assert records._path(records.recorded(others[0], Verdict("a", "b", "alone"))) == paths[0]
+
+
+def test_what_changed_is_told_by_both_sides() -> None:
+    def side(
+        model: Model | None = None, release: str = "1", title: str = "t", **choice: Any
+    ) -> BisectionSide:
+        return BisectionSide(title, model or product(), Variant.of(**choice), None, None, release=release)
+
+    others = [
+        side(), side(product(2.0)), side(release="2"), side(target="sm89"), side(precision="fp16"), side(backend="b"),
+        side(options=BuildOptions(flags=("FP16",))), side(title="u"),
+    ]  # fmt: skip
+
+    def path(one: BisectionSide, two: BisectionSide) -> Path:
+        return records._beside(records.bisection("m", one, two, Bisection(one.title, two.title, (), "")))
+
+    assert apart([path(a, b) for a, b in itertools.product(others, repeat=2)])
+
+
+def test_a_models_digest_is_of_its_numbers_and_sizes_and_its_structure_of_its_sizes_alone() -> None:
+    import rtlab
+
+    sized = [rtlab.load(product().proto(), shapes={"x": (n, 2)}) for n in (1, 4)]
+    models = [product(), product(2.0), product(width=3), *sized]
+    assert apart(m.digest for m in models)
+    assert models[0].structure == models[1].structure
+    assert apart(m.structure for m in (models[0], *models[2:]))
+    assert passing(x=(FLOAT, [1, 2])).structure != passing(x=(TensorProto.FLOAT16, [1, 2])).structure

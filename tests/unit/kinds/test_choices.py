@@ -1,0 +1,397 @@
+"""Choices between two that are both good, both bad, or equal: which sign, which end, which of two sides."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import math
+import types
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+import rtlab
+from nets import graph
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.facts import Score
+from rtlab.core.finding import Finding
+from rtlab.core.metrics import Tally
+from rtlab.core.model import Model, absent
+from rtlab.core.trace import Profile
+from rtlab.core.uncertainty import Interval
+from rtlab.core.variant import Calibrator, Target, Variant
+from rtlab.experiments.race import _Pair, difference
+from rtlab.experiments.ranking import _sqnr
+from rtlab.experiments.repairing import _Candidate, _Repairing
+from rtlab.formulations.trial import Trial, TunedLayer, clearly, notch
+from rtlab.questions.accuracy.errors import Accuracy, ValueDelta
+from rtlab.questions.batches.sweeps import BatchTime, Sweep
+from rtlab.questions.channels import ChannelDelta, ChannelErrors
+from rtlab.questions.check import layers
+from rtlab.questions.check.record import CheckRecord, RecordedEngine, RecordedScore
+from rtlab.questions.check.scores import since
+from rtlab.questions.diagnosis.cures import scales_apart
+from rtlab.questions.difference import diff
+from rtlab.questions.difference.diff import Side
+from rtlab.questions.samples.spread import Spread
+from rtlab.questions.score.flips import flipped
+from rtlab.questions.timing.times import Timing, timing
+from rtlab.relation.mapping import Mapping, Pair
+
+FLOAT = TensorProto.FLOAT
+
+
+def score(value: float, *, higher: bool = True) -> Score:
+    return Score("s", value, "%", 100, "", higher)
+
+
+def repairing(
+    before: float, plain: float, tried: list[tuple[str, float, int]], *, higher: bool = True
+) -> _Repairing:
+    """A search that has tried variants, each told by a name, its score, and how many nodes it keeps high."""
+    made = _Repairing.__new__(_Repairing)
+    facts = types.SimpleNamespace(variant=Variant.of("int8", scales="own"))
+    made.asked = types.SimpleNamespace(facts=facts, max_drop=1.0)  # type: ignore[assignment]
+    made.plain, made.before = [score(plain, higher=higher)] * 2, score(before, higher=higher)
+    made.tried = [
+        (_Candidate(Variant.of("int8", scales=name), (), tuple("abc"[:high])), score(value, higher=higher))
+        for name, value, high in tried
+    ]
+    return made
+
+
+@pytest.mark.parametrize(
+    ("tried", "best"),
+    [
+        ([("a", 89.5, 0), ("b", 89.9, 0), ("c", 89.2, 0)], "b"),  # all good: the best score
+        ([("a", 89.9, 2), ("b", 89.1, 1)], "b"),  # both good: fewer nodes kept high
+        ([("a", 89.1, 1), ("b", 89.9, 2), ("c", 80.0, 0)], "a"),  # cheaper and not good enough does not count
+        ([("a", 80.0, 0), ("b", 85.0, 2)], "b"),  # none good: the best score, whatever it costs
+        ([("a", 85.0, 2), ("b", 85.0, 1)], "b"),
+        ([("a", 60.0, 0)], "own"),
+        ([("a", 89.0, 0), ("b", 89.0 - 1e-6, 0)], "a"),  # a drop of exactly what is allowed is good
+    ],
+)
+@pytest.mark.parametrize("higher", [True, False])
+def test_of_several_repairs_the_cheapest_good_one_is_taken_and_of_these_the_best(
+    tried: list[tuple[str, float, int]], best: str, higher: bool
+) -> None:
+    sign = 1 if higher else -1
+    found = repairing(sign * 70, sign * 90, [(n, sign * v, h) for n, v, h in tried], higher=higher)
+    assert found._best()[0].variant.scales == best
+    free = [(n, v) for n, v, h in tried if not h and v > 70]
+    expected = max(free, key=lambda t: t[1])[0] if free else "own"
+    assert found._base()[0].scales == expected
+
+
+def finding(rule: str, value: str) -> Finding:
+    return Finding(f"{rule} {value}", rule, "", ("n",), "", "", "", fixable=False, value=value)
+
+
+@pytest.mark.parametrize(
+    ("rule", "now", "other"),
+    [
+        ("long-tail", "minmax", "percentile"), ("long-tail", "percentile", "mse"), ("clipping", "minmax", "mse"),
+        ("outlier-channels", "mse", "percentile"), ("clipping", "mse", "minmax"), ("two-scales", "minmax", None),
+        ("threshold-far-off", "percentile", "mse"),
+    ],
+)  # fmt: skip
+def test_a_cause_asks_for_a_calibrator_that_the_variant_does_not_have(
+    rule: str, now: str, other: str | None
+) -> None:
+    found = scales_apart([finding(rule, "v"), finding("clipping", "v")], Variant.of("int8", calibrator=now))
+    first = other or {"minmax": "mse"}[now]
+    assert found == {"v": Calibrator.of(first)}
+
+
+def delta(name: Any, sqnr: float, own: float | None = None) -> Any:
+    if isinstance(name, int):
+        return ChannelDelta(name, 1.0, 0.0, 0.0, sqnr, own, None, 0, 0)
+    return ValueDelta(name, name, 0.0, 0.0, 1.0, sqnr, 1, 0, own_sqnr=own)
+
+
+def test_the_worst_values_and_channels_have_the_lowest_ratio() -> None:
+    values = tuple(
+        delta(n, s, o) for n, s, o in (("a", 30, 9), ("b", -5, None), ("c", math.inf, math.inf), ("d", 12, 3))
+    )
+    found = Accuracy("", 1, values)
+    assert [v.value for v in found.worst(3)] == ["b", "d", "a"]
+    assert [v.value for v in found.guilty(3)] == ["d", "a"]
+    channels = tuple(delta(i, s) for i, s in enumerate((30.0, -math.inf, 12.0)))
+    assert [c.channel for c in ChannelErrors("", "v", "n", 1, None, 1, "", channels).worst(2)] == [1, 2]
+
+
+def test_the_ratio_of_two_batches_is_that_of_all_their_elements() -> None:
+    rng = np.random.default_rng(1)
+    x, y = (rng.normal(size=(5, 3)) for _ in range(2))
+    whole = 10 * np.log10((x**2).sum() / ((x - y) ** 2).sum())
+    assert _sqnr([x[:2], x[2:]], [y[:2], y[2:]]) == pytest.approx(whole)
+    assert (_sqnr([x], [x]), _sqnr([0 * x], [y]), _sqnr([x], [y * np.nan])) == (
+        math.inf,
+        -math.inf,
+        -math.inf,
+    )
+
+
+class Ready:
+    """A model that gives these outputs."""
+
+    def __init__(self, **outputs: list[float]) -> None:
+        self._outputs = {k: np.array(v) for k, v in outputs.items()}
+
+    def outputs(self) -> dict[str, np.ndarray]:
+        return self._outputs
+
+    def time(self, repeats: int = 1) -> float:
+        return 1.0
+
+
+@pytest.mark.parametrize("far", ["y", "z"])
+def test_a_tuned_model_is_judged_by_the_output_that_differs_most(far: str) -> None:
+    plain, other = {"y": [1.0, -4.0], "z": [2.0, 0.0]}, {"y": [1.0, -4.0], "z": [2.0, 0.0]}
+    other[far] = [other[far][0] - 0.1, other[far][1]]
+    made = _Pair.of(
+        lambda content, *_: Ready(**(plain if content == b"p" else other)), {}, 1, b"p", tuned=(("n",), b"t")
+    )
+    assert made.error == pytest.approx(0.1 / {"y": 4, "z": 2}[far])
+    made.plain.times, made.tuned.times = [4.0, 1.0, 10.0, 2.0], [1.0, 1.0]
+    found = made.whole()
+    assert (found.default, found.default_quartiles, found.tuned, found.runs, found.ok) == (
+        3.0,
+        (1.75, 5.5),
+        1.0,
+        4,
+        False,
+    )
+
+
+def test_a_difference_is_relative_to_the_largest_magnitude_of_what_is_wanted() -> None:
+    wanted = np.array([1.0, -8.0])
+    assert (
+        difference(wanted - np.array([0, 2]), wanted) == difference(wanted + np.array([2, 0]), wanted) == 0.25
+    )
+    assert difference(np.array([0.5]), np.zeros(1)) == 0.5
+    for made in (np.array([[1.0, -8.0]]), np.array([1.0, np.nan])):
+        assert difference(made, wanted) == math.inf
+    assert (difference(np.array([2]), np.array([2])), difference(np.array([2]), np.array([3]))) == (
+        0,
+        math.inf,
+    )
+
+
+def trial(
+    name: str, median: float, threads: int = 1, half: float = 0.1, *, ok: bool = True, runs: int = 16
+) -> Trial:
+    quartiles = (median - half, median + half)
+    return Trial(
+        name,
+        threads,
+        median,
+        quartiles,
+        runs,
+        0.0,
+        0.1,
+        ok,
+        taken=datetime.datetime.now(datetime.timezone.utc),
+    )
+
+
+def test_the_fastest_sound_formulation_wins_and_is_clear_where_notches_do_not_meet() -> None:
+    trials = (
+        trial("direct", 4.0, 2),
+        trial("a", 3.0, 2),
+        trial("a", 2.0),
+        trial("b", 1.0, ok=False),
+        trial("b", 2.5),
+    )
+    layer = TunedLayer("n", "", "", 1, trials, trials[0])
+    assert (layer.winner, layer.gain, layer.margin, layer.clear) == (trials[2], 2.0, 1.25, True)
+    assert (layer.best(2), layer.best(4), layer.direct(2), layer.direct(1)) == (
+        trials[1],
+        None,
+        trials[0],
+        None,
+    )
+    # 1.57 times 0.2 by the root of 16 on both sides.
+    assert notch(2.0, (1.9, 2.1), 16) == pytest.approx((2 - 1.57 * 0.05, 2 + 1.57 * 0.05))
+    assert clearly(trial("a", 2.0), trial("b", 2.16))
+    assert not clearly(trial("a", 2.0), trial("b", 2.156))
+    assert not clearly(trial("b", 2.16), trial("a", 2.0))
+
+
+def test_a_sweep_tells_rates_by_the_second_and_the_smallest_batch_that_reaches_nine_tenths() -> None:
+    rows = tuple(
+        BatchTime(b, Spread(9, t, t - 0.5, t, t + 0.5, t, (), 0.0))
+        for b, t in ((1, 2.0), (2, 2.2), (4, 4.1), (8, 16.0))
+    )
+    found = Sweep("v", "", "", "CPU", datetime.datetime.now(datetime.timezone.utc), rows)
+    assert [r.rate for r in rows] == pytest.approx([500, 2000 / 2.2, 4000 / 4.1, 500])
+    assert (found.best.batch, found.knee.batch, rows[2].each, found.first) == (4, 2, 4.1 / 4, 2.0)
+    assert (rows[0].lower, rows[0].median, rows[0].upper, rows[0].runs) == (1.5, 2.0, 2.5, 9)
+
+
+# --- one side and the other -------------------------------------------------------------------------------------------
+
+
+def layer(name: str, kind: str = "Convolution", dtype: str = "fp32", **more: Any) -> Layer:
+    ends = ((Tensor(f"{name}.{end}", dtype, (1, 8, 4, 4)),) for end in ("in", "out"))
+    given = {"attributes": {"Kernel": [3, 3]} if kind == "Convolution" else {}} | more
+    return Layer(name, name, kind, 0, *ends, **given)
+
+
+def engine(*made: Layer) -> Engine:
+    numbered = tuple(dataclasses.replace(y, index=i) for i, y in enumerate(made))
+    return Engine("tensorrt", "10", Target("sm86"), numbered)
+
+
+def convs(count: int) -> Model:
+    nodes = [helper.make_node("Relu", [f"v{i}"], [f"v{i + 1}"], f"n{i}") for i in range(count)]
+    return graph(nodes, [("v0", FLOAT, [1, 4])], [(f"v{count}", FLOAT, [1, 4])], {})
+
+
+def compared(first: Engine, second: Engine) -> diff.Difference:
+    """By nodes of a model: each layer runs the node that it is named for."""
+    sides = []
+    for built in (first, second):
+        pairs = tuple(Pair(y.name, y.id, "declared") for y in built.layers if y.name.startswith("n"))
+        sides.append(Side("s", built, Mapping(pairs, ())))
+    return diff.difference(*sides, convs(3))
+
+
+def test_a_region_in_one_engine_forbids_missing_the_others_layers_and_not_its_own() -> None:
+    """The first has three convolutions, of which the second runs two in layers and hides what it likes in a region."""
+    three, region = [layer(f"n{i}") for i in range(3)], layer("r", "Myelin")
+    one_sided = compared(engine(*three), engine(*three[:2], region))
+    assert (one_sided.overlap.paired, one_sided.overlap.of) == ((2, 2), (3, 2))
+    assert (one_sided.overlap.told, one_sided.overlap.share) == ((False, True), 1.0)
+    turned = compared(engine(*three[:2], region), engine(*three))
+    assert (turned.overlap.told, turned.overlap.of, turned.overlap.share) == ((True, False), (2, 3), 1.0)
+    plain = compared(engine(*three), engine(*three[:2]))
+    assert (plain.overlap.told, plain.overlap.share) == ((True, True), 2 / 3)
+    both = compared(engine(*three, region), engine(*three[:2], layer("s", "Myelin")))
+    assert (both.overlap.told, both.overlap.share, both.overlap.enough) == ((False, False), None, True)
+    lowest = diff.Overlap((3, 1), (4, 4))
+    assert (lowest.share, lowest.enough, str(lowest)) == (0.25, False, "3 of 4 and 1 of 4")
+
+
+def test_what_one_engine_has_more_of_is_on_its_own_side() -> None:
+    found = compared(
+        engine(layer("n0"), layer("n1", tactic="t")),
+        engine(layer("n0"), layer("n1", tactic="u"), layer("n2")),
+    )
+    halves = [(g.first.layers, g.second.layers, g.cause) for g in found.groups]
+    assert halves == [
+        (("n0",), ("n0",), "the same layers"), (("n1",), ("n1",), "another tactic"),
+        ((), ("n2",), "only in the second engine"),
+    ]  # fmt: skip
+
+
+def test_times_of_a_difference_are_the_second_less_the_first_and_the_largest_come_first() -> None:
+    model, mapping = convs(3), Mapping(tuple(Pair(f"n{i}", f"n{i}", "declared") for i in range(3)), ())
+    sides = [
+        Side(
+            n,
+            engine(*(layer(f"n{i}") for i in range(3))),
+            mapping,
+            dict(zip(("n0", "n1", "n2"), t, strict=True)),
+            whole,
+        )
+        for n, t, whole in (("a", (1.0, 5.0, 2.0), 10.0), ("b", (1.5, 2.0, 4.0), 9.0))
+    ]
+    found = diff.difference(*sides, model)
+    assert [g.delta for g in found.groups] == [0.5, -3.0, 2.0]
+    assert [g.title for g in found.largest(2)] == ["n1", "n2"]
+    assert (found.totals, found.delta, found.rest, found.unexplained) == ((10, 9), -1.0, -0.5, False)
+    bare = dataclasses.replace(found, first=dataclasses.replace(sides[0], whole=None))
+    assert (bare.totals, bare.delta, bare.rest) == ((8.0, 7.5), -0.5, 0.0)
+
+
+def record(findings: dict[str, str], made: Engine, pairs: tuple[Pair, ...]) -> CheckRecord:
+    held = RecordedEngine.of(made, Mapping(pairs, ()))
+    day = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
+    return CheckRecord("m", "", "v", "", held, None, None, None, findings, {}, day)
+
+
+def test_two_new_findings_and_one_gone_are_not_one_new_and_two_gone() -> None:
+    then = record({"a": "A.", "b": "B."}, engine(), ())
+    now = record({"a": "A.", "c": "C.", "d": "D."}, engine(), ())
+    row, back = layers.findings(then, now, ("findings",)), layers.findings(now, then, ())
+    assert (row.changes, row.value, row.verdict) == (("C.", "D."), 2.0, "broken")
+    assert "3 findings, 2 new, 1 gone" == row.found
+    assert (back.changes, back.verdict, back.found) == (("B.",), "told", "2 findings, 1 new, 2 gone")
+
+
+def test_what_split_and_what_is_wider_is_told_of_then_to_now() -> None:
+    """Two groups split into two and three layers and one is joined; two are wider and one is narrower."""
+
+    def built(parts: tuple[int, ...], types: tuple[str, ...]) -> tuple[Engine, tuple[Pair, ...]]:
+        made = [layer(f"n{n}.{k}", dtype=types[n]) for n, count in enumerate(parts) for k in range(count)]
+        return engine(*made), tuple(Pair(y.name[:2], y.id, "declared") for y in made)
+
+    then = record({}, *built((1, 1, 2), ("int8", "fp16", "fp32")))
+    now = record({}, *built((2, 3, 1), ("fp32", "bf16", "int8")))
+    found = diff.difference(then.side("then"), now.side("now"), convs(3))
+    split, wider = (
+        layers.fusion(then, now, found, ("fusion",)),
+        layers.precision(then, now, found, ("precision",)),
+    )
+    assert split.changes == ("n0: 1 layer became 2", "n1: 1 layer became 3")
+    assert (split.value, split.bound, split.verdict, wider.value) == (2.0, 0.0, "broken", 2.0)
+    assert split.found.startswith("4 → 6 ")
+    assert "2 groups" in split.found
+    assert wider.changes == ("n0: int8 became fp32", "n1: fp16 became bf16")
+    turned = diff.difference(now.side("then"), then.side("now"), convs(3))
+    assert layers.fusion(now, then, turned, ()).changes == ("n2: 1 layer became 2",)
+    assert layers.precision(now, then, turned, ()).changes == ("n2: int8 became fp32",)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "overlap"),
+    [(1, 3, True), (2, 3, True), (2.1, 3, False), (-1, 0, True), (-1, -0.1, False)],
+)
+def test_intervals_of_two_scores_overlap_where_neither_ends_before_the_other_begins(
+    low: float, high: float, overlap: bool
+) -> None:
+    then = RecordedScore("s", 1.0, "%", True, 4, Interval(low, high, ""), "")
+    now = Score("s", 3.0, "%", 4, "", tally=Tally(3.0))
+    object.__setattr__(now, "interval", Interval(0.0, 2.0, ""))
+    row = since(then, now)
+    assert (row.value, bool(row.reason), row.unit) == (2.0, overlap, "points")
+
+
+def test_samples_that_became_worse_come_first_and_of_these_the_most() -> None:
+    def facts(values: list[float]) -> Any:
+        amounts = np.array(values)
+        held = rtlab.core.task.Predictions()
+        held.add({"y": amounts[:, None]}, len(amounts))
+        tally = Tally(0.0, amounts, np.ones(len(amounts)), higher=False)
+        return rtlab.core.facts.Facts(
+            "v",
+            Variant.of(),
+            absent(),
+            None,
+            engine(),
+            score=Score("mse", 0.0, "", 4, "", False, held, tally),
+        )
+
+    data = rtlab.CalibrationData({"x": np.zeros((4, 1), np.float32)}, "d")
+    task = rtlab.Task(data, np.zeros((4, 1), np.float32), "mse")
+    found = flipped(facts([1.0, 3.0, 2.0, 0.5]), facts([2.0, 2.5, 0.0, 0.5]), task)
+    assert [(f.sample, f.flip, f.change) for f in found] == [
+        (2, "worse", 2.0),
+        (1, "worse", 0.5),
+        (0, "better", -1.0),
+    ]
+
+
+def test_layers_are_scaled_to_the_inference_by_its_ratio_and_the_slowest_come_first() -> None:
+    made = engine(layer("n0"), layer("n1"), layer("n2"))
+    samples = {"n0": np.array([1.0, 3.0]), "n1": np.array([6.0, 6.0]), "n2": np.array([4.0, 4.0])}
+    profile = Profile("s", "d", samples, np.array([6.0, 6.0, 9.0]), 0, None)
+    found: Timing = timing(profile, made)
+    assert ([t.layer for t in found.worst(2)], found.summed, found.total) == (["n1", "n2"], 12.0, 6.0)
+    assert ([t.share for t in found.layers], found.ratio, found.scale) == ([2 / 12, 6 / 12, 4 / 12], 2.0, 0.5)
+    assert [t.spread for t in found.layers] == [0.5, 0.0, 0.0]
+    assert dataclasses.replace(found, processor="GPU").scale == 1.0

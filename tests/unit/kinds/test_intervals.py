@@ -1,0 +1,250 @@
+"""Every interval and quartile: formulas written out, and SciPy and NumPy for the quantiles."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import onnx
+import pytest
+from scipy import stats
+
+from rtlab.core.metrics import Tally
+from rtlab.core.uncertainty import FEWEST, Interval, Paired, interval, mcnemar, paired, paired_shares, wilson
+from rtlab.experiments.forms import _timed
+from rtlab.experiments.race import _quartiles
+from rtlab.formulations.recurrent import Form
+from rtlab.questions.check.scores import _harm
+from rtlab.questions.check.times import _median_interval
+from rtlab.questions.samples.spread import spread
+from rtlab.questions.score.words import interval_words
+from rtlab.questions.sensitivity import Effects, ranked, reliability, spearman
+from rtlab.questions.timing.times import LayerTime, _reduced, _spread, _sum
+
+#: The normal quantile of 95 %, two-sided.
+Z = stats.norm.ppf(0.975)
+RNG = np.random.default_rng(8)
+
+
+def effects(measured: list[list[float]], estimated: list[list[float]] | None = None) -> Effects:
+    true = np.array(measured, float)
+    guess = np.zeros((len(true), 0)) if estimated is None else np.array(estimated, float)
+    places = tuple(f"p{i}" for i in range(len(true)))
+    return Effects(places, guess, true, np.zeros(true.shape[1]), 1 if estimated else 0)
+
+
+def test_the_interval_of_three_effects_has_two_degrees_of_freedom() -> None:
+    """Of 1, 2 and 6 the mean is 3 and the variance (4 + 1 + 9) / 2 = 7, so that the standard error is root of 7 / 3."""
+    (row,) = ranked(effects([[1, 2, 6]]), "node", {"p0": "n"})
+    assert (row.effect, row.verified, row.origin) == (3.0, 3.0, "measured")
+    assert (row.low, row.high) == pytest.approx((3 - Z * (7 / 3) ** 0.5, 3 + Z * (7 / 3) ** 0.5), abs=2e-4)
+    assert row.interval == (row.low, row.high)
+
+
+def test_one_effect_alone_has_no_interval_and_missing_samples_do_not_count() -> None:
+    one, two = ranked(effects([[1, np.nan, np.nan], [5, 7, np.nan]]), "quantizer", {"p0": "n", "p1": "m"})[
+        ::-1
+    ]
+    assert math.isnan(one.low)
+    assert math.isnan(one.high)
+    assert (two.effect, two.quantizer, two.node) == (6.0, "p1", "m")
+    assert two.high - two.low == pytest.approx(2 * Z * stats.sem([5, 7]), rel=1e-4)
+
+
+def test_places_are_ranked_by_what_was_measured_where_it_was() -> None:
+    """Estimates are 9, 2 and 3; runs say 1 of the first."""
+    found = effects([[1, 1], [np.nan] * 2, [np.nan] * 2], [[9, 9], [2, 2], [3, 3]])
+    rows = ranked(found, "node", {f"p{i}": f"n{i}" for i in range(3)})
+    assert [(r.rank, r.node, r.known, r.origin) for r in rows] == [
+        (1, "n2", 3.0, "estimated"), (2, "n1", 2.0, "estimated"), (3, "n0", 1.0, "estimated")
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_spearman_is_scipys(ties: bool) -> None:
+    one, other = RNG.normal(size=(2, 12))
+    if ties:
+        one, other = np.round(one), np.round(other)
+    assert spearman(one, other) == pytest.approx(stats.spearmanr(one, other).statistic)
+    assert math.isnan(spearman(one[:2], other[:2]))
+
+
+def test_reliability_is_the_mean_of_halves_after_spearman_and_brown() -> None:
+    table = np.arange(5)[:, None] + RNG.normal(size=(5, 9))
+    draws, found = np.random.default_rng(0), []
+    for _ in range(16):
+        order = draws.permutation(9)
+        halves = [table[:, part].mean(axis=1) for part in (order[:4], order[4:])]
+        found.append(stats.spearmanr(*halves).statistic)
+    mean = np.mean(found)
+    assert reliability(table) == pytest.approx(2 * mean / (1 + mean))
+    assert reliability(table[:, :3]) is None
+    assert reliability(table[:2]) is None
+
+
+@pytest.mark.parametrize(("hits", "samples"), [(0, 3), (2, 3), (7, 10), (10, 10)])
+def test_wilson_by_its_formula(hits: int, samples: int) -> None:
+    p, n = hits / samples, samples
+    middle = (p + Z * Z / (2 * n)) / (1 + Z * Z / n)
+    half = Z / (1 + Z * Z / n) * math.sqrt(p * (1 - p) / n + Z * Z / (4 * n * n))
+    found = wilson(hits, samples)
+    assert (found.low, found.high) == pytest.approx((100 * (middle - half), 100 * (middle + half)), abs=1e-9)
+
+
+@pytest.mark.parametrize(("lost", "won", "samples"), [(0, 3, 3), (5, 1, 40), (1, 5, 40)])
+def test_paired_shares_by_their_formula(lost: int, won: int, samples: int) -> None:
+    p, q, n = (won + 1) / (samples + 2), (lost + 1) / (samples + 2), samples + 2
+    half = Z * math.sqrt((p + q - (p - q) ** 2) / n)
+    found = paired_shares(lost, won, samples)
+    ends = (100 * max(-1, p - q - half), 100 * min(1, p - q + half))
+    assert (found.low, found.high) == pytest.approx(ends)
+
+
+@pytest.mark.parametrize(("lost", "won"), [(3, 1), (1, 3), (9, 2), (4, 4)])
+def test_mcnemar_adds_up_what_is_no_likelier(lost: int, won: int) -> None:
+    chances = stats.binom.pmf(np.arange(lost + won + 1), lost + won, 0.5)
+    assert mcnemar(lost, won) == pytest.approx(chances[chances <= chances[lost] * (1 + 1e-9)].sum())
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "samples", "sure"),
+    [(0.5, 2, 9, True), (-2, -0.5, 9, True), (-1, 1, 9, False), (0, 1, 9, False), (0.1, 1, FEWEST - 1, False)],
+)  # fmt: skip
+def test_a_difference_is_sure_where_its_interval_is_on_one_side_of_zero(
+    low: float, high: float, samples: int, sure: bool
+) -> None:
+    assert Paired(1.0, Interval(low, high, ""), samples).sure is sure
+    assert not Paired(1.0, None, samples).sure
+
+
+def tally(
+    amounts: list[float], weights: list[float] | None = None, link: str = "mean", **more: object
+) -> Tally:
+    given = np.array(amounts, float)
+    w = np.ones(len(given)) if weights is None else np.array(weights, float)
+    return Tally(0.0, given, w, link, **more)
+
+
+def test_a_tally_without_single_samples_takes_percentiles_of_its_draws() -> None:
+    one, two = RNG.normal(size=300), RNG.normal(3, 2, size=400)
+    first, second = Tally(1.0, resampled=one), Tally(4.0, resampled=two)
+    found = interval(first)
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(one, (0.025, 0.975))))
+    both = paired(first, second)
+    assert both is not None
+    assert (both.difference, both.samples) == (3.0, 300)
+    assert both.interval is not None
+    ends = np.quantile(two[:300] - one, (0.025, 0.975))
+    assert (both.interval.low, both.interval.high) == pytest.approx(tuple(ends))
+    assert paired(first, tally([1, 2])) is None
+
+
+def test_hits_have_wilsons_interval_and_picked_samples_none() -> None:
+    assert interval(tally([1, 0, 1], link="share")) == wilson(2, 3)
+    assert interval(tally([1, 0, 1], link="share", picked=True)) is None
+
+
+@pytest.mark.parametrize(
+    ("link", "score"),
+    [
+        ("mean", lambda r: r), ("share", lambda r: 100 * r), ("exp", math.exp),
+        ("decibel", lambda r: -10 * math.log10(r)),
+    ],
+)  # fmt: skip
+def test_a_paired_difference_is_the_second_less_the_first_of_the_same_link(link: str, score: object) -> None:
+    """Sums of amounts over sums of weights: 9 / 6 and 6 / 5."""
+    first, second = tally([2, 3, 4], [1, 2, 3], link), tally([1, 2, 3], [1, 1, 3], link)
+    found = paired(first, second)
+    assert found is not None
+    assert found.difference == pytest.approx(score(6 / 5) - score(9 / 6))  # type: ignore[operator]
+    assert found.lost is found.won is found.p is None
+    assert paired(first, tally([1], [0], link)) is None
+    picked = paired(first, tally([1, 2, 3], [1, 1, 3], link, picked=True))
+    assert picked is not None
+    assert picked.interval is None
+
+
+def test_the_bootstrap_of_many_values_is_that_of_their_mean() -> None:
+    """Of 400 normal values BCa and Student's interval hardly differ."""
+    values = RNG.normal(5, 2, size=400)
+    found = interval(tally(list(values)))
+    assert found is not None
+    ends = stats.t.interval(0.95, 399, values.mean(), stats.sem(values))
+    assert (found.low, found.high) == pytest.approx(ends, abs=0.03)
+    both = paired(tally(list(values)), tally(list(values - 1 + 0.1 * RNG.normal(size=400))))
+    assert both is not None
+    assert both.interval is not None
+    assert both.interval.low < -1 < both.interval.high
+    assert both.interval.high - both.interval.low == pytest.approx(2 * Z * 0.1 / 20, rel=0.15)
+
+
+@pytest.mark.parametrize(("higher", "low", "high", "drop"), [(True, -1, 3, 2), (False, -3, 1, -2)])
+def test_harm_turns_an_interval_with_its_sign(higher: bool, low: float, high: float, drop: float) -> None:
+    """A difference of -2, from -3 to 1."""
+    from rtlab.core.facts import Score
+
+    scores = [Score("s", v, "", 9, "", higher=higher) for v in (1.0, 3.0)]
+    found, ends = _harm(*scores, Paired(-2.0, Interval(-3, 1, "m"), 9))
+    assert ends is not None
+    assert (found, ends.low, ends.high) == (drop, low, high)
+    assert _harm(*scores, None) == (drop, None)
+
+
+def test_rounds_of_nine_leave_out_the_fastest_and_the_slowest() -> None:
+    """Of nine values the second to the eighth hold the median with 1 - 2 (1 + 9) / 512 = 96 %, of eight with 93 %."""
+    covered = {n: 1 - 2 * stats.binom.cdf(1, n, 0.5) for n in (8, 9)}
+    assert covered[8] < 0.95 < covered[9]
+    times = [5.0, 1.0, 9.0, 3.0, 7.0, 2.0, 8.0, 4.0, 6.0]
+    assert _median_interval(times) == (2.0, 8.0)
+    assert _median_interval(times[:8]) == (1.0, 9.0)
+
+
+def test_quartiles_are_numpys_and_their_order_is_low_median_high() -> None:
+    times = [4.0, 1.0, 10.0, 2.0]
+    low, median, high = 1.75, 3.0, 5.5
+    assert _quartiles(times) == (low, median, high)
+    made = _timed(Form("operator", onnx.ModelProto(), 1), times, 0.5)
+    assert (made.low, made.median, made.high, made.runs) == (low, median, high, 4)
+    assert _reduced({"a": np.array(times), "b": np.array([2.0])}) == {
+        "a": (median, (low, high)),
+        "b": (2.0, None),
+    }
+    assert _spread(np.array(times)) == (high - low) / 2
+    assert _spread(np.array([2.0])) is None
+    found = spread(np.array(times))
+    assert found is not None
+    assert (found.least, found.lower, found.median, found.upper, found.most) == (1, low, median, high, 10)
+    assert found.quartiles == high - low
+
+
+def test_spreads_of_layers_add_in_squares_and_their_shares_and_medians_by_themselves() -> None:
+    both = _sum([LayerTime("a", 2.0, 3.0, 0.25), LayerTime("b", 5.0, 4.0, 0.5)], 7)
+    assert (both.median, both.spread, both.share, both.shared, both.layers) == (7.0, 5.0, 0.75, 7, ("a", "b"))
+    assert _sum([LayerTime("a", 2.0, 3.0, 0.25), LayerTime("b", 5.0, None, 0.5)], 2).spread is None
+
+
+def test_a_sample_stands_apart_beyond_one_and_a_half_quartile_ranges() -> None:
+    """Quartiles 2 and 4 of the nine: fences at -1 and 7."""
+    found = spread(np.array([1.0, 2.0, 3.0, 4.0, 3.0, 7.01, 2.0, 4.0, 3.0]))
+    assert found is not None
+    assert (found.lower, found.upper) == (2.0, 4.0)
+    assert [(o.index, o.number, o.took, o.reason) for o in found.outliers] == [(5, 6, 7.01, "single")]
+    calm = spread(np.array([1.0, 2.0, 3.0, 4.0, 3.0, 7.0, 2.0, 4.0, -1.0]))
+    assert calm is not None
+    assert calm.outliers == ()
+
+
+def test_a_drift_is_theil_and_sens_slope_over_the_whole_as_part_of_the_median() -> None:
+    times = 10 + 0.1 * np.arange(20) + 0.001 * np.cos(np.arange(20))
+    found, back = spread(times), spread(times[::-1])
+    assert found is not None
+    assert back is not None
+    expected = stats.theilslopes(times).slope * 20 / np.median(times)
+    assert (found.drift, back.drift) == pytest.approx((expected, -expected))
+
+
+def test_an_interval_is_told_with_two_digits_of_its_width() -> None:
+    assert interval_words(Interval(69.21, 75.04, "")) == "69.2 to 75.0"
+    assert interval_words(Interval(-0.01234, 0.00123, "")) == "−0.012 to 0.001"
+    assert interval_words(Interval(100.0, 345.0, "")) == "100 to 345"

@@ -1,0 +1,207 @@
+"""Losses of two outputs, and effects that are joined or gone on with: by hand, and by SciPy."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from scipy import special
+
+import rtlab
+from nets import graph
+from rtlab import CalibrationData, Study
+from rtlab.core.scale import Scale
+from rtlab.errors import CalibrationError, RunError
+from rtlab.experiments.sensitivity.loss import MOST, SampleLoss
+from rtlab.questions.sensitivity import Effects
+
+RNG = np.random.default_rng(3)
+#: Two outputs of unlike lengths, of three samples each.
+EXACT = {"y": np.array([[3.0, 4.0], [0.0, 2.0], [1.0, 0.0]]), "z": np.array([[1.0], [2.0], [-2.0]])}
+MADE = {"y": np.array([[3.0, 5.0], [1.0, 2.0], [1.0, 2.0]]), "z": np.array([[0.0], [2.0], [-1.0]])}
+
+
+def test_each_output_is_divided_by_its_own_energy_and_by_the_number_of_outputs() -> None:
+    loss = SampleLoss.of(EXACT, ("y", "z"), 3, None, 0)
+    assert loss.scales("y") == pytest.approx([2 * 25, 2 * 4, 2 * 1])
+    assert loss.scales("z") == pytest.approx([2 * 1, 2 * 4, 2 * 4])
+    # Halves of 1/25 + 1/1, of 1/4 + 0/4 and of 4/1 + 1/4.
+    assert loss.each(MADE) == pytest.approx([0.52, 0.125, 2.125])
+
+
+def test_an_output_without_energy_is_divided_by_the_mean_energy_of_the_samples() -> None:
+    loss = SampleLoss.of({"y": np.array([[0.0, 0.0], [2.0, 2.0]])}, ("y",), 2, None, 0)
+    assert loss.scales("y") == pytest.approx([4.0, 8.0])
+    assert SampleLoss.of({"y": np.zeros((2, 2))}, ("y",), 2, None, 0).scales("y") == pytest.approx([1.0, 1.0])
+
+
+def test_outputs_that_do_not_tell_samples_apart_share_one_loss() -> None:
+    loss = SampleLoss.of({"y": EXACT["y"], "z": np.array([1.0, 2.0])}, ("y", "z"), 3, None, 0)
+    assert loss.rows == 1
+    # (1 + 1 + 4) / 30 of the first and (0 + 1) / 5 of the second, halved, for each of the three samples.
+    assert loss.each({"y": MADE["y"], "z": np.array([1.0, 3.0])}) == pytest.approx([0.2] * 3)
+
+
+def test_what_is_not_finite_or_far_off_loses_the_most() -> None:
+    loss = SampleLoss.of({"y": np.ones((4, 1))}, ("y",), 4, None, 0)
+    made = loss.each({"y": np.array([[np.nan], [np.inf], [1e9], [2.0]])})
+    assert made == pytest.approx([MOST, MOST, MOST, 1.0])
+
+
+@pytest.mark.parametrize("probabilities", [False, True])
+def test_cross_entropy_takes_the_class_of_each_label_from_the_first_of_the_batch_on(
+    probabilities: bool,
+) -> None:
+    before, after = RNG.normal(size=(2, 3, 4)) * 3
+    labels = np.array([9, 9, 3, 0, 1])
+    if probabilities:
+        before, after = special.softmax(before, axis=1), special.softmax(after, axis=1)
+    loss = SampleLoss.of({"y": before}, ("y",), 3, labels, 2)
+    logs = [np.log(z) if probabilities else special.log_softmax(z, axis=1) for z in (before, after)]
+    expected = [logs[0][i, c] - logs[1][i, c] for i, c in enumerate((3, 0, 1))]
+    assert loss.each({"y": after}) == pytest.approx(expected, rel=1e-6)
+
+
+def test_rows_of_positive_logits_are_no_probabilities() -> None:
+    before = np.array([[2.0, 1.0], [0.5, 4.0]])
+    loss = SampleLoss.of({"y": before}, ("y",), 2, np.array([0, 1]), 0)
+    after = before[:, ::-1]
+    expected = special.log_softmax(before, axis=1) - special.log_softmax(after, axis=1)
+    assert loss.each({"y": after}) == pytest.approx([expected[0, 0], expected[1, 1]])
+
+
+@pytest.mark.parametrize(
+    ("labels", "shape"),
+    [
+        ([0, 1, 3], (3, 3)),
+        ([0, -1, 1], (3, 3)),
+        ([0, 1, 2], (3, 3, 1)),
+        ([0, 1, 2], (2, 3)),
+        ([0.0, 1.0, 2.0], (3, 3)),
+    ],
+)
+def test_labels_are_classes_of_each_row_of_the_first_output(labels: list, shape: tuple[int, ...]) -> None:
+    with pytest.raises(CalibrationError):
+        SampleLoss.of({"y": np.ones(shape)}, ("y",), 3, np.array(labels), 0)
+
+
+def test_a_model_that_gives_nan_itself_and_an_output_of_another_shape_are_refused() -> None:
+    with pytest.raises(RunError):
+        SampleLoss.of({"y": np.ones((2, 1)), "z": np.array([[1.0], [np.nan]])}, ("y", "z"), 2, None, 0)
+    with pytest.raises(RunError):
+        SampleLoss.of(EXACT, ("y", "z"), 3, None, 0).each({**MADE, "z": np.zeros((3, 2))})
+
+
+def effects(
+    measured: np.ndarray, estimated: np.ndarray | None = None, probes: int = 0, **more: object
+) -> Effects:
+    places = tuple(f"p{i}" for i in range(len(measured)))
+    guess = np.zeros((len(places), 0)) if estimated is None else estimated
+    return Effects(places, guess, measured, np.arange(measured.shape[1], dtype=float), probes, **more)
+
+
+def test_effects_of_parts_stand_one_behind_the_other_and_their_work_adds_up() -> None:
+    one = effects(np.array([[1.0, 2.0], [3.0, 4.0]]), work=(1.0, 2.0, 3.0))
+    two = dataclasses.replace(
+        effects(np.array([[5.0], [6.0]])), losses=np.array([7.0]), work=(0.5, 0.25, 0.125)
+    )
+    both = Effects.joined((one, two), None)
+    assert both.measured.tolist() == [[1, 2, 5], [3, 4, 6]]
+    assert both.losses.tolist() == [0, 1, 7]
+    assert both.work == (1.5, 2.25, 3.125)
+    assert both.samples == 3
+
+
+def test_what_was_measured_stands_where_a_place_has_no_estimate() -> None:
+    guess = np.array([[1.0, 2.0, 3.0], [np.nan] * 3])
+    true = np.array([[9.0, 9.0], [4.0, 5.0]])
+    known = effects(true, guess, probes=1).known
+    assert known[0].tolist() == [1, 2, 3]
+    assert known[1, :2].tolist() == [4, 5]
+    assert np.isnan(known[1, 2])
+    assert effects(true, probes=0).known is not None
+    assert effects(true, probes=0).known.tolist() == true.tolist()
+
+
+SIZE, SAMPLES = 6, 20
+WEIGHTS = {k: RNG.standard_normal((SIZE, n)).astype(np.float32) for k, n in (("p", SIZE), ("q", 2), ("r", 3))}
+SCALES = {"x": 3.0, "a": 5.0}
+DATA = RNG.standard_normal((SAMPLES, SIZE)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def study() -> Study:
+    """One product, and two behind it that each write an output; the second is ten times the first."""
+    weights = {**WEIGHTS, "r": 10 * WEIGHTS["r"]}
+    nodes = [
+        helper.make_node("MatMul", [x, w], [y], name)
+        for x, w, y, name in (("x", "p", "a", "one"), ("a", "q", "y", "two"), ("a", "r", "z", "three"))
+    ]
+    ends = [("y", TensorProto.FLOAT, ["N", 2]), ("z", TensorProto.FLOAT, ["N", 3])]
+    model = graph(nodes, [("x", TensorProto.FLOAT, ["N", SIZE])], ends, weights)
+    made = rtlab.Study(model, data=CalibrationData({"x": DATA}, "samples of a test"))
+    made.add("int8", scales={k: Scale(v) for k, v in SCALES.items()}, backend="onnxruntime")
+    return made
+
+
+def rounded(x: np.ndarray, amax: float | np.ndarray) -> np.ndarray:
+    step = np.asarray(amax, np.float32) / np.float32(127)
+    return np.clip(np.rint(x / step), -128, 127) * step
+
+
+def lost(on: set[str]) -> np.ndarray:
+    """What each sample loses with these products in INT8: the mean over both outputs."""
+
+    def run(chosen: set[str]) -> list[np.ndarray]:
+        def product(name: str, x: np.ndarray, w: np.ndarray, amax: float) -> np.ndarray:
+            return rounded(x, amax) @ rounded(w, np.abs(w).max(axis=0)) if name in chosen else x @ w
+
+        a = product("one", DATA, WEIGHTS["p"], SCALES["x"])
+        return [
+            product("two", a, WEIGHTS["q"], SCALES["a"]), product("three", a, 10 * WEIGHTS["r"], SCALES["a"])
+        ]  # fmt: skip
+
+    pairs = zip(run(on), run(set()), strict=True)
+    return np.mean([((a - b) ** 2).sum(axis=1) / (b**2).sum(axis=1) for a, b in pairs], axis=0)
+
+
+@pytest.mark.parametrize("asks", ["only", "released"])
+def test_a_ranking_over_two_outputs_takes_each_alike(study: Study, asks: str) -> None:
+    found = study.sensitivity("int8", asks=asks, verify=None, again=True)
+    every = {"one", "two", "three"}
+    first = slice(0, found.samples)
+    for row in found.ranking:
+        alone = lost({row.node}) if asks == "only" else lost(every) - lost(every - {row.node})
+        assert row.verified == pytest.approx(alone[first].mean(), rel=2e-3, abs=1e-7)
+    assert found.total == pytest.approx(lost(every)[first].mean(), rel=1e-3)
+
+
+def test_estimates_over_two_outputs_follow_what_runs_measure(study: Study) -> None:
+    """The graph is linear, so that the mean of an estimate over probes and samples is the measured effect."""
+    from rtlab.backends.reference import evaluator
+    from rtlab.experiments.experiment import Allowance, Rig, carry_out
+    from rtlab.experiments.sensitivity import SensitivitySearch
+    from rtlab.quantize import own
+
+    ready = study.prepare("int8")
+    source, emulation = own.apart(study.model, ready.emulate())
+    for asks in ("only", "released"):
+        search = SensitivitySearch("int8", source, emulation, study.data, asks, probes=16, verify=3)
+        found = carry_out(search, Rig(evaluator(), allowance=Allowance(60.0)))
+        assert found.probes == 16
+        for row in found.ranking:
+            assert row.origin == "estimated"
+            assert row.effect == pytest.approx(row.verified, rel=0.3)
+
+
+def test_a_ranking_that_goes_on_counts_each_sample_once(study: Study) -> None:
+    first = study.sensitivity("int8", verify=None, budget_s=0.0, again=True)
+    again = study.sensitivity("int8", verify=None)
+    assert first.effects is not None
+    assert again.effects is not None
+    known = first.effects.samples
+    assert again.effects.measured.shape[1] == len(again.effects.losses) == again.samples <= SAMPLES
+    assert again.samples >= known
+    assert again.effects.losses == pytest.approx(lost({"one", "two", "three"})[: again.samples], rel=1e-3)

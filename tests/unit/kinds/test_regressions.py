@@ -1,0 +1,430 @@
+"""Sums, least squares and gradients beside NumPy's: what is added, what is taken off, and with which sign."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper
+from onnx.reference import ReferenceEvaluator
+from onnx.reference.op_run import OpRun
+
+from nets import graph
+from rtlab.adjoint import Tape, differentiate
+from rtlab.core.layer_inputs import LayerInput, LayerInputs
+from rtlab.core.progress import Silent
+from rtlab.core.ranges import BINS, LOWEST_TOP, Range
+from rtlab.core.scale import Scale
+from rtlab.core.variant import Precision, Variant
+from rtlab.quantize import calibrators, equalize, reconstruct, smooth
+from rtlab.quantize.correct import Correct, bias, shift
+from rtlab.quantize.edit import Edit
+from rtlab.quantize.inputs import InputCollector, WantedInput
+from rtlab.quantize.links import Constants, links, written
+from rtlab.quantize.mending import Mending
+from rtlab.quantize.noise import Moments, grid
+from rtlab.quantize.ranges import Collector
+from rtlab.quantize.windows import product
+from rtlab.questions.accuracy.errors import Comparison
+
+FLOAT = TensorProto.FLOAT
+RNG = np.random.default_rng(5)
+node = helper.make_node
+
+
+def f32(*shape: int) -> np.ndarray:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+@pytest.mark.parametrize("blocks", [1, 2, 4])
+def test_scales_of_blocks_are_those_of_least_squares_block_after_block(blocks: int) -> None:
+    """Gauss and Seidel: each block's scale is fitted by NumPy to what the others leave; the others stay or are new."""
+    size, width = 8, 8 // blocks
+    x, weight = RNG.normal(size=(50, size)) @ RNG.normal(size=(size, size)), RNG.normal(size=(3, size))
+    scale = RNG.uniform(0.2, 0.4, (3, blocks))
+    steps = np.rint(weight / np.repeat(scale, width, axis=1))
+    found = reconstruct._least_squares(weight, scale, steps, x.T @ x / 50)
+    for row in range(3):
+        now = scale[row].copy()
+        for b in range(blocks):
+            here = slice(b * width, (b + 1) * width)
+            others = np.repeat(now, width) * steps[row]
+            others[here] = 0
+            column = (x[:, here] @ steps[row, here])[:, None]
+            (best,), *_ = np.linalg.lstsq(column, x @ (weight[row] - others), rcond=None)
+            now[b] = best if best > 0 else now[b]
+        assert found[row] == pytest.approx(now, rel=1e-9)
+
+
+def test_a_least_squares_scale_that_would_not_be_positive_stays() -> None:
+    weight, steps = np.array([[-1.0, -2.0]]), np.array([[1.0, 2.0]])
+    assert reconstruct._least_squares(weight, np.array([[0.5]]), steps, np.eye(2)) == pytest.approx(
+        np.array([[0.5]])
+    )
+    idle = reconstruct._least_squares(weight, np.array([[0.5]]), 0 * steps, np.eye(2))
+    assert idle == pytest.approx(np.array([[0.5]]))
+
+
+def test_the_inverse_is_of_the_damped_moments_in_the_order_of_their_size() -> None:
+    x = RNG.normal(size=(30, 5)) * [1, 3, 2, 5, 4]
+    second = x.T @ x / 30
+    order, upper = reconstruct._factor(second, 0.2)
+    assert order.tolist() == np.argsort(-np.diagonal(second)).tolist()
+    damped = (second + 0.2 * np.trace(second) / 5 * np.eye(5))[np.ix_(order, order)]
+    assert upper.T @ upper == pytest.approx(np.linalg.inv(damped))
+    assert np.tril(upper, -1) == pytest.approx(0)
+    rows = reconstruct._errors(np.ones((2, 5)), np.zeros((2, 5)), second)
+    assert rows == pytest.approx([second.sum()] * 2)
+    assert reconstruct.error(np.ones((2, 5)), np.zeros((2, 5)), second) == pytest.approx(2 * second.sum())
+
+
+def linear(op: str, groups: int = 1, bias_sign: float = 1.0, **names: object):
+    """A product with a bias between "x" and "y"."""
+    weights = {"b": bias_sign * np.abs(f32(4)) - bias_sign * 0.1}
+    if op == "Conv":
+        weights["w"] = f32(4, 6 // groups, 2, 2)
+        nodes, size = [node("Conv", ["x", "w", "b"], ["y"], "n", group=groups)], ["N", 6, 5, 5]
+    elif op == "Gemm":
+        weights["w"] = f32(4, 6) if names.get("transB") else f32(6, 4)
+        nodes, size = [node("Gemm", ["x", "w", "b"], ["y"], "n", **names)], ["N", 6]
+    else:
+        weights["w"] = f32(6, 4)
+        nodes, size = (
+            [node("MatMul", ["x", "w"], ["h"], "n"), node("Add", ["b", "h"], ["y"], "add")],
+            ["N", 6],
+        )
+    shape = ["N", 4, 4, 4] if op == "Conv" else ["N", 4]
+    return graph(nodes, [("x", FLOAT, size)], [("y", FLOAT, shape)], weights), weights["w"]
+
+
+def run(model, x: np.ndarray) -> np.ndarray:
+    return ReferenceEvaluator(model.proto()).run(None, {"x": x})[0]
+
+
+@pytest.mark.parametrize(
+    ("op", "names"),
+    [("Conv", {}), ("Conv", {"groups": 2}), ("Gemm", {"transB": 1}), ("Gemm", {"beta": 0.5}), ("MatMul", {})],
+)  # fmt: skip
+def test_a_bias_is_what_leaves_no_mean_error_to_a_rounded_weight(op: str, names: dict) -> None:
+    """The regression of the outputs on a constant: with the shift taken off, the mean error of each channel is zero."""
+    model, weight = linear(op, **names)
+    one = product(model, model.by_id["n"])
+    rounded = np.round(2 * weight) / 2
+    x = f32(16, *([6, 5, 5] if op == "Conv" else [6])) + 0.5
+    total, places = one.mean(x)
+    mean = total / places
+    added = shift(one, LayerInput(mean, mean), weight, rounded)
+    edit = Edit(model)
+    edit.feed("n", 1, edit.constant("rounded", rounded))
+    off = edit.finish()
+    axes = (0, 2, 3) if op == "Conv" else 0
+    assert (run(off, x) - run(model, x)).mean(axis=axes) == pytest.approx(added, abs=1e-5)
+    edit = Edit(off)
+    Correct({"n": added})(edit)
+    assert (run(edit.finish(), x) - run(model, x)).mean(axis=axes) == pytest.approx(0, abs=1e-5)
+
+
+def test_what_is_rounded_of_the_input_counts_with_the_rounded_weight() -> None:
+    model, weight = linear("Gemm")
+    mean, near = RNG.normal(size=(2, 1, 6))
+    added = shift(product(model, model.by_id["n"]), LayerInput(mean, near), weight, 2 * weight)
+    assert added == pytest.approx((near @ (2 * weight.astype(float)) - mean @ weight.astype(float))[0])
+
+
+def test_an_offset_stands_in_a_bias_or_in_a_sum_that_alone_reads_a_product() -> None:
+    assert bias(linear("Conv")[0], "n") == ("n", 2, 1.0)
+    assert bias(linear("Gemm", beta=0.5)[0], "n") == ("n", 2, 0.5)
+    assert bias(linear("Gemm", beta=0.0)[0], "n") is None
+    assert bias(linear("MatMul")[0], "n") == ("add", 0, 1.0)
+    weights = {"w": f32(6, 4), "b": f32(3, 1)}
+    nodes = [node("MatMul", ["x", "w"], ["h"], "n"), node("Add", ["h", "b"], ["y"], "add")]
+    ends = [("x", FLOAT, [3, 6])], [("y", FLOAT, [3, 4])]
+    assert bias(graph(nodes, *ends, weights), "n") is None
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_second_moments_of_batches_are_those_of_all_rows(turned: bool) -> None:
+    model, _ = linear("Gemm", transB=int(turned))
+    want = WantedInput(product(model, model.by_id["n"]), Scale(2.0), second=True)
+    x = 3 * f32(10, 6)
+    collector = InputCollector([want])
+    collector.run(({"x": x[i : i + 4]} for i in (0, 4, 8)), lambda _: {}, Silent(), lambda b: len(b["x"]))
+    seen = collector.result({}).nodes["n"]
+    step = 2 / 127
+    rounded = np.clip(np.rint(x / step), -128, 127) * step
+    assert seen.mean[0] == pytest.approx(x.mean(axis=0), abs=1e-6)
+    assert seen.rounded[0] == pytest.approx(rounded.mean(axis=0), abs=1e-5)
+    assert seen.second[0] == pytest.approx(rounded.T @ rounded / 10, rel=1e-5)
+    assert (seen.rows, collector.samples) == (10, 10)
+
+
+def test_moments_of_several_readers_weigh_by_their_rows() -> None:
+    """A weight that two products share is fitted to what both read: three rows of one, one of the other."""
+    weights = {"w": f32(2, 2)}
+    nodes = [node("MatMul", ["x", "w"], ["h"], "a"), node("MatMul", ["h", "w"], ["y"], "b")]
+    model = graph(nodes, [("x", FLOAT, ["N", 2])], [("y", FLOAT, ["N", 2])], weights)
+    x, y = f32(3, 2).astype(float), f32(1, 2).astype(float)
+    seen = {
+        n: LayerInput(np.zeros((1, 2)), np.zeros((1, 2)), (r.T @ r / len(r))[None], len(r))
+        for n, r in (("a", x), ("b", y))
+    }
+    mending = Mending(model, Variant.of("int4", treatments=["reconstruct"]), LayerInputs(seen), lambda: None)
+    _, second = mending._seconds(["a", "b"])
+    rows = np.concatenate([x, y])
+    assert second[0] == pytest.approx(rows.T @ rows / 4)
+    assert mending._seconds(["a"])[1][0] == pytest.approx(x.T @ x / 3)
+
+
+def conv_pair(second_op: str = "Conv", sign: float = -1.0):
+    """Two layers with a Relu between; biases and weights are negative where the sign is."""
+    weights = {"v": sign * np.abs(f32(3, 2, 1, 1)), "b": np.float32([-4.0, -0.5, 0.25])}
+    nodes = [node("Conv", ["x", "v", "b"], ["h"], "one"), node("Relu", ["h"], ["r"], "relu")]
+    if second_op == "Conv":
+        weights["w"] = sign * np.abs(f32(2, 3, 1, 1))
+        nodes.append(node("Conv", ["r", "w"], ["y"], "two"))
+        shape = [1, 2, 2, 2]
+    elif second_op == "Grouped":
+        weights["w"] = sign * np.abs(f32(3, 1, 1, 1))
+        nodes.append(node("Conv", ["r", "w"], ["y"], "two", group=3))
+        shape = [1, 3, 2, 2]
+    else:
+        rows = 12
+        turned = second_op == "GemmB"
+        weights["w"] = sign * np.abs(f32(5, rows) if turned else f32(rows, 5))
+        nodes += [
+            node("Flatten", ["r"], ["f"], "flat"),
+            node("Gemm", ["f", "w"], ["y"], "two", transB=int(turned)),
+        ]
+        shape = [1, 5]
+    return graph(nodes, [("x", FLOAT, [1, 2, 2, 2])], [("y", FLOAT, shape)], weights), weights
+
+
+@pytest.mark.parametrize("second", ["Conv", "Grouped", "Gemm", "GemmB"])
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_equalizing_takes_magnitudes_of_weights_and_of_negative_biases(second: str, sign: float) -> None:
+    model, weights = conv_pair(second, sign)
+    (link,) = links(model)
+    before = np.abs(weights["v"]).reshape(3, -1).max(axis=1)
+    w = np.abs(weights["w"])
+    after = {
+        "Conv": lambda: w.max(axis=(0, 2, 3)), "Grouped": lambda: w.reshape(-1),
+        "Gemm": lambda: w.reshape(3, 4, 5).max(axis=(1, 2)), "GemmB": lambda: w.reshape(5, 3, 4).max(axis=(0, 2)),
+    }[second]()  # fmt: skip
+    start = np.abs(weights["b"])
+    scale = np.maximum(np.sqrt(before / after), np.minimum(1, start / max(start.max(), before.max())))
+    constants = Constants(model)
+    assert equalize.factors(constants, link) == pytest.approx(scale)
+    peak, offset = written(constants, link)
+    assert peak == pytest.approx(before)
+    assert offset == pytest.approx(weights["b"])
+    edit = Edit(model)
+    equalize.Equalize((link,))(edit)
+    made, x = edit.finish(), f32(1, 2, 2, 2)
+    assert run(made, x) == pytest.approx(run(model, x), rel=1e-4, abs=1e-5)
+    held = [made.known[made.by_id["one"].inputs[i]].numpy() for i in (1, 2)]
+    assert np.abs(held[0]).reshape(3, -1).max(axis=1) == pytest.approx(before / scale, rel=1e-3)
+    assert held[1] == pytest.approx(weights["b"] / scale, rel=1e-3)
+
+
+def test_what_a_link_writes_goes_through_normalizations_sums_and_products_in_their_order() -> None:
+    """Negative gains turn an offset and leave a magnitude positive."""
+    weights = {
+        "v": f32(3, 2, 1, 1), "b": f32(3), "g": np.float32([-2, 1, 3]), "s": f32(3), "m": f32(3),
+        "var": np.float32([1, 4, 0.25]), "f": np.float32([[[2]], [[-3]], [[0.5]]]), "o": f32(3, 1, 1),
+        "w": f32(2, 3, 1, 1),
+    }  # fmt: skip
+    nodes = [
+        node("Conv", ["x", "v", "b"], ["h"], "one"),
+        node("BatchNormalization", ["h", "g", "s", "m", "var"], ["i"], "bn", epsilon=0.0),
+        node("Mul", ["i", "f"], ["j"], "mul"), node("Add", ["j", "o"], ["k"], "add"),
+        node("Relu", ["k"], ["r"], "relu"),
+        node("Conv", ["r", "w"], ["y"], "two"),
+    ]  # fmt: skip
+    model = graph(nodes, [("x", FLOAT, [1, 2, 2, 2])], [("y", FLOAT, [1, 2, 2, 2])], weights)
+    (link,) = links(model)
+    peak, start = written(Constants(model), link)
+    gain = weights["g"] / np.sqrt(weights["var"])
+    factor = weights["f"].reshape(-1)
+    expected = ((weights["b"] - weights["m"]) * gain + weights["s"]) * factor + weights["o"].reshape(-1)
+    assert start == pytest.approx(expected, rel=1e-5)
+    assert peak == pytest.approx(np.abs(weights["v"]).max(axis=(1, 2, 3)) * np.abs(gain * factor), rel=1e-5)
+
+
+def test_smoothing_factors_are_the_published_ones() -> None:
+    seen, weights = np.array([4.0, 9.0, 0.0, 1e12]), np.array([1.0, 4.0, 5.0, 1e-12])
+    found = smooth.factors(seen, weights, 0.25)
+    assert found == pytest.approx([4**0.25, 9**0.25 / 4**0.75, 1.0, 1e4])
+
+
+# --- histograms and noise -------------------------------------------------------------------------------------------
+
+
+def observed(values: np.ndarray) -> Range:
+    collector = Collector(["v"], stride=1)
+    collector.run([{"v": values}], lambda _: {}, Silent(), len)
+    return collector.ranges.values["v"]
+
+
+def quantized(x: np.ndarray, amax: float, precision: Precision) -> np.ndarray:
+    levels = grid(precision) * amax / grid(precision)[-1]
+    return np.sign(x) * levels[np.abs(np.abs(x)[:, None] - levels).argmin(axis=1)]
+
+
+@pytest.mark.parametrize("precision", [Precision.INT8, Precision.FP8])
+def test_noise_and_clipped_shares_are_those_of_every_element(precision: Precision) -> None:
+    """Negative values outnumber and exceed the positive ones."""
+    x = np.concatenate([-np.abs(2 * f32(3000)), np.abs(f32(1000)), np.zeros(500, np.float32)])
+    seen = observed(x)
+    amax = np.array([0.5, 1.5, 3.0]) * 1.0001
+    moments = Moments.of(seen)
+    for at, noise, clipped, sqnr in zip(
+        amax,
+        moments.noise(amax, precision),
+        moments.clipped(amax),
+        moments.sqnr(amax, precision),
+        strict=True,
+    ):
+        error = ((x - quantized(x, at, precision)) ** 2).sum()
+        assert noise == pytest.approx(error, rel=0.02)
+        assert clipped == pytest.approx((np.abs(x) > at).mean(), abs=1e-3)
+        assert sqnr == pytest.approx(10 * np.log10((x.astype(float) ** 2).sum() / error), abs=0.1)
+    assert (seen.count, seen.zeros, seen.amax) == (4500, 500, np.abs(x).max())
+
+
+@pytest.mark.parametrize("precision", [Precision.INT8, Precision.FP8])
+def test_the_threshold_of_least_error_is_found_by_trying_all(precision: Precision) -> None:
+    x = np.concatenate([f32(4000), 3 * f32(40)])
+    found = calibrators.mse(observed(x), candidates=40, precision=precision)
+    tried = np.abs(x).max() * np.arange(1, 41) / 40
+    errors = [((x - quantized(x, a, precision)) ** 2).sum() for a in tried]
+    at = int(np.abs(tried - found).argmin())
+    assert tried[at] == pytest.approx(found)
+    assert errors[at] == pytest.approx(min(errors), rel=0.01)
+
+
+@pytest.mark.parametrize("p", [50.0, 90.0, 99.0])
+def test_a_percentile_is_of_all_magnitudes_zeros_included(p: float) -> None:
+    x = np.concatenate([-np.abs(f32(3000)), np.zeros(1000, np.float32)])
+    found = calibrators.percentile(observed(x), p=p)
+    assert found == pytest.approx(np.percentile(np.abs(x), p), rel=5e-3)
+
+
+def test_histograms_of_two_parts_add_up_to_that_of_the_whole() -> None:
+    small, large = f32(500) * 1e-3, f32(300) * 50
+    both, apart = observed(np.concatenate([small, large])), observed(small).merge(observed(large))
+    for other in (apart, observed(large).merge(observed(small))):
+        assert (other.count, other.zeros, other.small, other.top) == (
+            both.count,
+            both.zeros,
+            both.small,
+            both.top,
+        )
+        assert (other.min, other.max) == (both.min, both.max)
+        assert other.counts.tolist() == both.counts.tolist()
+    far = Range(-1e-30, 2e-30, 7, 3, 1, LOWEST_TOP, np.eye(1, BINS, BINS - 1, dtype=np.int64)[0] * 3)
+    assert far.merge(both).small == both.small + 4
+
+
+def test_sums_of_errors_add_up_over_batches() -> None:
+    nodes = [node("Relu", ["x"], ["h"], "a"), node("Neg", ["h"], ["y"], "b")]
+    model = graph(nodes, [("x", FLOAT, ["N", 3])], [("y", FLOAT, ["N", 3])], {})
+    comparison = Comparison(model, ("h", "y"), None, {})
+    x, off = f32(6, 3), 0.1 * f32(6, 3)
+    off[4, 1] = np.inf
+    for part in (slice(0, 2), slice(2, 6)):
+        comparison.add(
+            {"h": x[part], "y": -x[part]}, {"h": (x + off)[part], "y": -x[part]}, part.stop - part.start
+        )
+    found = comparison.errors("here")
+    fine = np.isfinite(off)
+    a, b = x.astype(float)[fine], (x + off)[fine].astype(float)
+    sums = found.sums["h"]
+    assert sums[:4] == pytest.approx(
+        [(a * a).sum(), ((a - b) ** 2).sum(), (a * b).sum(), (b * b).sum()], rel=1e-5
+    )
+    assert sums[4:7] == pytest.approx([np.abs(a - b).max(), fine.sum(), 1], rel=1e-5)
+    assert found.counted["h"] == 6
+    assert found.sums["y"][1] == 0
+
+
+# --- gradients ------------------------------------------------------------------------------------------------------
+
+
+def gradient(made, x: np.ndarray, u: np.ndarray, opset: int = 17) -> np.ndarray:
+    """Of the sum of a node's output with ``u``, by the graph that rtlab writes."""
+    model = graph([made], [("x", FLOAT, list(x.shape))], [("y", FLOAT, list(u.shape))], {})
+    edit = Edit(model, later=True)
+    tape = Tape(edit.graph, opset, model.known)
+    seed = ir.Value(name="u", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(u.shape))
+    edit.graph.inputs.append(seed)
+    found = differentiate(tape, list(edit.graph), {edit.graph.outputs[0]: seed}, beyond=lambda _: False)
+    assert not found.stopped
+    edit.graph.outputs[:] = [found.values[edit.graph.inputs[0]]]
+    edit.settle()
+    feed = {"x": x.astype(np.float32), "u": u.astype(np.float32)}
+    return ReferenceEvaluator(edit.finish().proto(), new_ops=[LRN]).run(None, feed)[0]
+
+
+def responded(x: np.ndarray, size: int, alpha: float, beta: float, bias: float) -> np.ndarray:
+    """LRN by the text of ONNX: from c - floor((size - 1) / 2) to c + ceil((size - 1) / 2)."""
+    made = np.empty_like(x)
+    for c in range(x.shape[1]):
+        near = x[:, max(0, c - (size - 1) // 2) : c + -(-(size - 1) // 2) + 1]
+        made[:, c] = x[:, c] / (bias + alpha / size * (near**2).sum(axis=1)) ** beta
+    return made
+
+
+class LRN(OpRun):
+    """In place of ONNX's own, which adds up other neighbours than its text says; ONNX Runtime refuses even sizes."""
+
+    op_domain = ""
+
+    def _run(self, x: np.ndarray, alpha: float, beta: float, bias: float, size: int) -> tuple:
+        return (responded(x, size, alpha, beta, bias),)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6])
+def test_the_gradient_of_a_local_response_of_any_size_is_that_of_differences(size: int) -> None:
+    """Of an even size a channel has one neighbour more behind than before."""
+    names = {"alpha": 0.8, "beta": 0.6, "bias": 1.5}
+    x, u = RNG.normal(size=(2, 1, 5, 1, 2))
+    expected = np.empty_like(x)
+    for at in np.ndindex(x.shape):
+        step = np.zeros_like(x)
+        step[at] = 1e-6
+        ends = [responded(x + s * step, size, **names) for s in (1, -1)]
+        expected[at] = ((ends[0] - ends[1]) * u).sum() / 2e-6
+    found = gradient(node("LRN", ["x"], ["y"], "n", size=size, **names), x, u)
+    assert found == pytest.approx(expected, abs=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("op", "names", "shape", "made"),
+    [
+        ("AveragePool", {"kernel_shape": [2], "strides": [1]}, (1, 2, 5), (1, 2, 4)),
+        ("AveragePool", {"kernel_shape": [2], "strides": [2]}, (1, 2, 5), (1, 2, 2)),
+        ("AveragePool", {"kernel_shape": [3], "strides": [2], "pads": [1, 1]}, (1, 2, 5), (1, 2, 3)),
+        ("AveragePool", {"kernel_shape": [2], "strides": [2], "pads": [1, 0]}, (1, 2, 5), (1, 2, 3)),
+        ("AveragePool", {"kernel_shape": [2], "pads": [1, 0], "count_include_pad": 1}, (1, 2, 5), (1, 2, 5)),
+        ("Softmax", {"axis": 1}, (2, 3, 2), (2, 3, 2)), ("LogSoftmax", {"axis": 0}, (3, 2), (3, 2)),
+        ("LpNormalization", {"axis": 0, "p": 2}, (3, 2), (3, 2)), ("GlobalAveragePool", {}, (2, 2, 3, 2), (2, 2, 1, 1)),
+        ("ReduceMean", {"axes": [1], "keepdims": 0}, (2, 3, 2), (2, 2)),
+    ],
+    ids=lambda v: str(v).replace(" ", ""),
+)  # fmt: skip
+def test_gradients_along_an_axis_are_those_of_differences(
+    op: str, names: dict, shape: tuple, made: tuple
+) -> None:
+    one = node(op, ["x"], ["y"], "n", **names)
+    x, u = RNG.normal(size=shape) + 0.3, RNG.normal(size=made)
+    model = graph([one], [("x", FLOAT, list(shape))], [("y", FLOAT, list(made))], {})
+    reference = ReferenceEvaluator(model.proto())
+    expected = np.empty_like(x)
+    for at in np.ndindex(x.shape):
+        ends = []
+        for s in (1, -1):
+            moved = x.copy()
+            moved[at] += s * 1e-2
+            ends.append(reference.run(None, {"x": moved.astype(np.float32)})[0].astype(float))
+        expected[at] = ((ends[0] - ends[1]) * u).sum() / 2e-2
+    assert gradient(one, x, u) == pytest.approx(expected, abs=2e-3)
