@@ -110,15 +110,9 @@ def test_a_provider_that_takes_no_node_is_refused(sample) -> None:
     """All would run on the CPU under another name."""
     if "AzureExecutionProvider" not in providers.built_in():
         pytest.skip("this build has no provider that takes no nodes")
-    with pytest.raises(BuildError) as caught:
-        backends.get("onnxruntime:azure").build(
-            BuildRequest(sample.model, Variant.of(target="gpu")), Silent()
-        )
-    assert (
-        f'Backend "onnxruntime:azure" cannot build "fp32": AzureExecutionProvider takes none of the model\'s '
-        f"{len(sample.model.top)} nodes, so that all would run on the CPU. Choose another precision, or "
-        'backend="onnxruntime".' == str(caught.value)
-    )
+    request = BuildRequest(sample.model, Variant.of(target="gpu"))
+    with pytest.raises(BuildError, match=f" {len(sample.model.top)} nodes"):
+        backends.get("onnxruntime:azure").build(request, Silent())
 
 
 def test_a_plug_in_is_opened_by_its_device(sample, monkeypatch) -> None:
@@ -129,7 +123,5 @@ def test_a_plug_in_is_opened_by_its_device(sample, monkeypatch) -> None:
     options.add_session_config_entry(*PLACED)
     session = providers.session(data, options, STAND_IN, {}, Target("cpu"))
     assert {STAND_IN.name} == {part.provider for part in placement.parts(session)}
-    with pytest.raises(
-        Unavailable, match=r"no such device here \(it finds: cpu\)\. Choose one of these as target="
-    ):
+    with pytest.raises(Unavailable, match="no such device here"):
         providers.session(data, onnxruntime.SessionOptions(), STAND_IN, {}, Target("npu"))

@@ -140,7 +140,7 @@ def test_an_engine_under_another_name_is_refused() -> None:
 
     study = rtlab.Study(tiny_model())
     study.add("theirs", precision="fp32", backend=Liar())
-    with pytest.raises(BuildError, match='its engine says that backend "onnxruntime" made it'):
+    with pytest.raises(BuildError, match='says that backend "onnxruntime"'):
         study.run()
 
 
@@ -149,7 +149,7 @@ def test_a_name_that_is_taken_is_refused_and_ones_own_may_come_again() -> None:
         name = "onnxruntime"
 
     study = rtlab.Study(tiny_model())
-    with pytest.raises(VariantError, match='as backend "onnxruntime": another backend has this name'):
+    with pytest.raises(VariantError, match='as backend "onnxruntime": another'):
         study.add("theirs", precision="fp32", backend=Other())
     with pytest.raises(VariantError, match="object has no name, availability, capabilities"):
         study.add("theirs", precision="fp32", backend=object())

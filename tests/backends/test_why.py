@@ -128,7 +128,7 @@ def test_in_int8_a_convolution_keeps_to_itself_whatever_is_changed_around_it() -
     assert verdict.text.startswith(
         "In INT8 this compiler never makes one step of Conv and BatchNormalization"
     )
-    assert "That is another arithmetic, and no remedy." in verdict.text
+    assert "That is another arithmetic" in verdict.text
 
 
 def test_a_rewritten_variant_is_built_and_computes_the_same(inception, folded) -> None:
@@ -159,4 +159,4 @@ def test_a_step_is_asked_why_it_is_one(inception) -> None:
     assert {(*names[:2], False), (*names[1:], True)} == {
         (p.first, p.second, p.fused) for p in told.experiments
     }
-    assert "BatchNormalization and Relu hold together whatever was tried." in told.text
+    assert "BatchNormalization and Relu hold" in told.text

@@ -47,23 +47,14 @@ def test_no_message_has_a_longer_name_and_it_survives_pickling(text: str) -> Non
 @pytest.mark.parametrize(
     ("error", "words"),
     [
-        (
-            OSError(errno.ENOSPC, "No space left on device"),
-            "the disk is full. Free some space, or name a folder",
-        ),
-        (
-            PermissionError(errno.EACCES, "Permission denied", "/there"),
-            'it "/there": Permission denied. Check the path',
-        ),
-        (MemoryError(), "there is not enough memory. Close other programs"),
-        (RecursionError("maximum recursion depth exceeded"), "it is nested too deeply for Python"),
+        (OSError(errno.ENOSPC, "No space left on device"), "the disk is full"),
+        (PermissionError(errno.EACCES, "Permission denied", "/there"), '"/there": Permission denied'),
+        (MemoryError(), "not enough memory"),
+        (RecursionError("maximum recursion depth exceeded"), "nested too deeply"),
         (ModuleNotFoundError("No module named 'x'", name="x"), 'the package of "x" is not installed'),
-        (
-            BrokenProcessPool("A process was terminated abruptly"),
-            "a worker of the executor ended in the middle",
-        ),
-        (KeyError("a"), "KeyError: 'a'. Nobody foresaw this: please report it"),
-        (ValueError("not\n  so"), "ValueError: not so. Nobody foresaw"),
+        (BrokenProcessPool("A process was terminated abruptly"), "a worker"),
+        (KeyError("a"), "KeyError: 'a'"),
+        (ValueError("not\n  so"), "ValueError: not so"),
     ],
 )
 def test_what_nobody_raised_on_purpose_is_told_in_words_with_pythons_own_beside(

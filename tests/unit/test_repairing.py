@@ -104,8 +104,7 @@ def test_nothing_is_kept_high_where_the_samples_cannot_tell_what_is_free_from_fp
     (as_it_is,) = found.points
     assert as_it_is.drop > -1
     assert (as_it_is.enough, found.kept_high, found.enough) == (True, (), True)
-    why = "the samples cannot tell; enough all the same, for a drop of more than 0 points is not for sure."
-    assert found.words.endswith(why)
+    assert "all the same" in found.words
     assert "0 runs," in repr(found)
     assert "1 run," in repr(dataclasses.replace(found, runs=1))
     # A drop within what was asked for needs no such word, nor does one that is not enough.
@@ -138,12 +137,6 @@ def test_what_is_good_enough_is_left_as_it_is():
     study = _study("digits_mobilenet", "int8", calibrator="minmax")
     found = study.repair("int8", max_drop=5)
     assert (found.changes, found.runs, found.before) == ((), 0, found.after)
-    assert found.words.startswith("Nothing needs a repair")
-    lines = str(found.text()).splitlines()
     # Halves of the 899 held-out digits.
-    assert lines[1:4] == [
-        "chosen on 450 samples, reported on 449 others, 0 runs",
-        "",
-        "Tried, on the 450 samples that it was chosen on:",
-    ]
+    assert (found.chosen, found.reported) == (450, 449)
     assert "int8 repaired" not in study.variants

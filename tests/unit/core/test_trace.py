@@ -47,22 +47,13 @@ def test_two_profiles_of_one_engine_are_as_good_as_one_long() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (
-            {"source": "ONNX Runtime 1.31.1 CPU, 1 thread"},
-            (
-                'Cannot merge two profiles: one has source "ONNX Runtime 1.31.1 CPU, 2 threads", the other '
-                '"ONNX Runtime 1.31.1 CPU, 1 thread". Merge those of one engine, device and number of threads.'
-            ),
-        ),
+        ({"source": "ONNX Runtime 1.31.1 CPU, 1 thread"}, "1.31.1 CPU, 1 thread"),
         ({"device": "another"}, 'one has device "this CPU", the other "another"'),
         ({"processor": "GPU"}, 'one has processor "CPU", the other "GPU"'),
-        (
-            {"samples": {"a": np.ones(1)}},
-            'only one of them times layer "b". Merge those of one engine.',
-        ),
-        ({"total": np.empty(0)}, "one of them holds no times of single inferences. Merge those"),
-        ({"runs": None}, "one of them holds no times of single inferences"),
-        ({"runs": 30}, "one of them holds no times of single inferences"),
+        ({"samples": {"a": np.ones(1)}}, 'layer "b"'),
+        ({"total": np.empty(0)}, "single inferences"),
+        ({"runs": None}, "single inferences"),
+        ({"runs": 30}, "single inferences"),
     ],
 )
 def test_profiles_that_do_not_belong_together_are_refused(change, words) -> None:

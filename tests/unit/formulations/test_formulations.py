@@ -142,18 +142,18 @@ def conv(shape=(1, 4, 12, 12), weight=(4, 4, 3, 3), **attributes) -> WeightedNod
 @pytest.mark.parametrize(
     ("given_layer", "name", "reason"),
     [
-        (conv(strides=[2, 2]), "Winograd 2×2", "the stride is not 1"),
-        (conv(dilations=[2, 2]), "Winograd 4×4", "the kernel is dilated"),
-        (conv(weight=(4, 2, 3, 3), group=2), "Winograd 2×2", "the channels are in groups"),
-        (conv(weight=(4, 4, 5, 5)), "Winograd 2×2", "the kernel is not 3×3"),
-        (conv(), "GEMM", "the kernel is not 1×1"),
-        (conv(weight=(4, 4, 1, 1)), "GEMM, channels last", "the map is padded"),
+        (conv(strides=[2, 2]), "Winograd 2×2", "stride"),
+        (conv(dilations=[2, 2]), "Winograd 4×4", "dilated"),
+        (conv(weight=(4, 2, 3, 3), group=2), "Winograd 2×2", "groups"),
+        (conv(weight=(4, 4, 5, 5)), "Winograd 2×2", "3×3"),
+        (conv(), "GEMM", "1×1"),
+        (conv(weight=(4, 4, 1, 1)), "GEMM, channels last", "padded"),
     ],
 )
 def test_what_does_not_fit_is_not_offered(given_layer: WeightedNode, name: str, reason: str) -> None:
     """And says why."""
     formulation = next(f for f in FORMULATIONS["Conv"] if f.name == name)
-    assert reason == formulation.fits(given_layer)
+    assert reason in formulation.fits(given_layer)
     assert name not in {f.name for f in offered(given_layer)}
 
 

@@ -79,5 +79,5 @@ def test_only_int8_has_a_cache(source):
     """A cache of a variant without scales would make TensorRT 10 run everything in higher precision."""
     variant = Variant.of("fp16", target="sm86")
 
-    with pytest.raises(VariantError, match=r'^Cannot write a calibration cache of variant "fp16"'):
+    with pytest.raises(VariantError, match='cache of variant "fp16"'):
         cache_of(variant, prepare(source, variant))

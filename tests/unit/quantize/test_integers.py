@@ -197,7 +197,7 @@ def test_a_bias_that_is_computed_keeps_its_operator_and_says_so() -> None:
     assert ["QuantizeLinear", "ConstantOfShape", "Cast", "QLinearConv", "DequantizeLinear"] == [
         n.op for n in repair(model).top
     ]
-    with pytest.raises(VariantError, match="rtlab cannot know the fix"):
+    with pytest.raises(VariantError, match="rtlab cannot know the"):
         repair(model, [finding])
 
 
@@ -234,7 +234,7 @@ def test_dynamic_quantization_leaves_its_weights_and_takes_activations_as_they_a
     )
     model = load(target)
     (finding,) = (f for f in check(model) if f.rule == "dynamic-integers")
-    assert "Activations are quantized anew at every inference for " in finding.title
+    assert "Activations are quantized anew" in finding.title
     mended = repair(model)
     assert not {n.op for n in mended.nodes} & {"DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"}
     data = {"image": sample.task.data.arrays["image"]}

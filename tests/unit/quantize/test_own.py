@@ -106,7 +106,7 @@ def test_an_exported_model_is_compared_explained_and_repaired(exported: Model) -
     # Asked for more than it can be, so that all that costs nothing is tried: pairs put right, then scales anew.
     repair = study.repair("theirs", max_drop=-2, runs=3)
     assert repair.runs == 3
-    assert any("of Q/DQ put right" in p.what for p in repair.points)
+    assert any("of Q/DQ put" in p.what for p in repair.points)
     assert any("Quantized anew" in p.what for p in repair.points)
 
 

@@ -111,7 +111,7 @@ def test_a_convolution_that_somebody_else_reads_is_not_folded_into() -> None:
     proto.graph.output.append(helper.make_tensor_value_info("conv", onnx.TensorProto.FLOAT, [2, 6, 7, 5]))
     other = rtlab.load(proto, name="other")
     assert "fold normal" not in {*map(str, rewrites.possible(other, ["normal"]))}
-    with pytest.raises(VariantError, match="somebody else reads what it normalizes"):
+    with pytest.raises(VariantError, match="somebody else reads what"):
         rewrites.check(other, [Rewrite("fold", "normal")])
 
 
@@ -160,7 +160,7 @@ def test_only_siblings_of_one_window_are_merged() -> None:
     ]
     made = rewrites.rewritten(block(stride=2), [Rewrite("merge", "conv0")])
     assert ["conv1"] == [n.id for n in made.top if n.id.startswith("conv") and "/" not in n.id]
-    with pytest.raises(VariantError, match="not the first of several convolutions"):
+    with pytest.raises(VariantError, match="not the first of"):
         rewrites.rewritten(block(), [Rewrite("merge", "conv1")])
 
 

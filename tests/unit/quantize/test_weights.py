@@ -143,9 +143,9 @@ def test_blocks_are_at_most_128_and_at_least_two_of_them(size: int, block: int):
 @pytest.mark.parametrize(
     ("op", "attributes", "shape", "precision", "reason"),
     [
-        ("MatMul", {}, (7, 5), INT4, "TensorRT-RTX takes no odd number of 4-bit weights"),
-        ("MatMul", {}, (40, 4), FP4, "its weight does not divide into blocks of 16"),
-        ("Gemm", {"transB": 1}, (4, 40), FP4, "its weight does not divide into blocks of 16"),
+        ("MatMul", {}, (7, 5), INT4, "odd number"),
+        ("MatMul", {}, (40, 4), FP4, "blocks of 16"),
+        ("Gemm", {"transB": 1}, (4, 40), FP4, "blocks of 16"),
     ],
 )
 def test_a_weight_that_the_compiler_refuses_is_kept_with_the_reason(
@@ -153,7 +153,9 @@ def test_a_weight_that_the_compiler_refuses_is_kept_with_the_reason(
 ):
     """A whole build would fail for one odd layer."""
     decided = plan(product(make, weight(*shape), op, **attributes), {"n"}, precision)
-    assert {reason: ("n",)} == decided.kept
+    ((why, nodes),) = decided.kept.items()
+    assert reason in why
+    assert ("n",) == nodes
     assert {} == decided.weights
 
 
