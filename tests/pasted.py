@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import random
 import re
 import statistics
@@ -15,7 +16,9 @@ from rtlab.backends.files import reading, recognise
 from rtlab.core.trace import Recording
 from rtlab.errors import ReadError
 
-SHARED = Path(__file__).parents[2] / "shared" / "recorded"
+#: Texts of real GPUs, where somebody has them; else no folder.
+RECORDED = Path(os.environ.get("RTLAB_RECORDED", os.devnull))
+SHARED = RECORDED
 CORPUS = Path(__file__).parent / "corpus"
 #: Kinds of files whose pieces tell of an engine.
 _NAMES = (

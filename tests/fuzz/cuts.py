@@ -22,7 +22,7 @@ def main() -> int:
     """Print a line for each file; 1 where a piece told what is not true or lost what is."""
     total: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
-        for path in [*pasted.fragments(pasted.CORPUS), *pasted.fragments(pasted.SHARED)]:
+        for path in [*pasted.fragments(pasted.CORPUS), *pasted.fragments(pasted.RECORDED)]:
             try:
                 found = pasted.outcomes(path, Path(folder), CUTS, LONGEST)
             except AssertionError as error:

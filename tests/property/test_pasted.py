@@ -17,7 +17,7 @@ import pasted
 CUTS = 12
 #: A longer file is taken up to here: more of it is more of the same.
 LONGEST = 200_000
-FILES = [*pasted.fragments(pasted.CORPUS), *pasted.fragments(pasted.SHARED)]
+FILES = pasted.fragments(pasted.CORPUS)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.name}")
