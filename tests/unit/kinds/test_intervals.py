@@ -10,14 +10,13 @@ import pytest
 from scipy import stats
 
 from rtlab.core.metrics import Tally
-from rtlab.core.uncertainty import FEWEST, Interval, Paired, interval, mcnemar, paired, paired_shares, wilson
+from rtlab.core.uncertainty import FEWEST, Interval, Paired, interval, paired, wilson
 from rtlab.experiments.forms import _timed
 from rtlab.experiments.race import _quartiles
 from rtlab.formulations.recurrent import Form
 from rtlab.questions.check.scores import _harm
 from rtlab.questions.check.times import _median_interval
 from rtlab.questions.samples.spread import spread
-from rtlab.questions.score.words import interval_words
 from rtlab.questions.sensitivity import Effects, ranked, reliability, spearman
 from rtlab.questions.timing.times import LayerTime, _reduced, _spread, _sum
 
@@ -80,30 +79,6 @@ def test_reliability_is_the_mean_of_halves_after_spearman_and_brown() -> None:
     assert reliability(table) == pytest.approx(2 * mean / (1 + mean))
     assert reliability(table[:, :3]) is None
     assert reliability(table[:2]) is None
-
-
-@pytest.mark.parametrize(("hits", "samples"), [(0, 3), (2, 3), (7, 10), (10, 10)])
-def test_wilson_by_its_formula(hits: int, samples: int) -> None:
-    p, n = hits / samples, samples
-    middle = (p + Z * Z / (2 * n)) / (1 + Z * Z / n)
-    half = Z / (1 + Z * Z / n) * math.sqrt(p * (1 - p) / n + Z * Z / (4 * n * n))
-    found = wilson(hits, samples)
-    assert (found.low, found.high) == pytest.approx((100 * (middle - half), 100 * (middle + half)), abs=1e-9)
-
-
-@pytest.mark.parametrize(("lost", "won", "samples"), [(0, 3, 3), (5, 1, 40), (1, 5, 40)])
-def test_paired_shares_by_their_formula(lost: int, won: int, samples: int) -> None:
-    p, q, n = (won + 1) / (samples + 2), (lost + 1) / (samples + 2), samples + 2
-    half = Z * math.sqrt((p + q - (p - q) ** 2) / n)
-    found = paired_shares(lost, won, samples)
-    ends = (100 * max(-1, p - q - half), 100 * min(1, p - q + half))
-    assert (found.low, found.high) == pytest.approx(ends)
-
-
-@pytest.mark.parametrize(("lost", "won"), [(3, 1), (1, 3), (9, 2), (4, 4)])
-def test_mcnemar_adds_up_what_is_no_likelier(lost: int, won: int) -> None:
-    chances = stats.binom.pmf(np.arange(lost + won + 1), lost + won, 0.5)
-    assert mcnemar(lost, won) == pytest.approx(chances[chances <= chances[lost] * (1 + 1e-9)].sum())
 
 
 @pytest.mark.parametrize(
@@ -242,9 +217,3 @@ def test_a_drift_is_theil_and_sens_slope_over_the_whole_as_part_of_the_median() 
     assert back is not None
     expected = stats.theilslopes(times).slope * 20 / np.median(times)
     assert (found.drift, back.drift) == pytest.approx((expected, -expected))
-
-
-def test_an_interval_is_told_with_two_digits_of_its_width() -> None:
-    assert interval_words(Interval(69.21, 75.04, "")) == "69.2 to 75.0"
-    assert interval_words(Interval(-0.01234, 0.00123, "")) == "−0.012 to 0.001"
-    assert interval_words(Interval(100.0, 345.0, "")) == "100 to 345"

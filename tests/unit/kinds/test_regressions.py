@@ -13,10 +13,10 @@ from nets import graph
 from rtlab.adjoint import Tape, differentiate
 from rtlab.core.layer_inputs import LayerInput, LayerInputs
 from rtlab.core.progress import Silent
-from rtlab.core.ranges import BINS, LOWEST_TOP, Range
+from rtlab.core.ranges import Range
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
-from rtlab.quantize import calibrators, equalize, reconstruct, smooth
+from rtlab.quantize import equalize, reconstruct
 from rtlab.quantize.correct import Correct, bias, shift
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.inputs import InputCollector, WantedInput
@@ -250,12 +250,6 @@ def test_what_a_link_writes_goes_through_normalizations_sums_and_products_in_the
     assert peak == pytest.approx(np.abs(weights["v"]).max(axis=(1, 2, 3)) * np.abs(gain * factor), rel=1e-5)
 
 
-def test_smoothing_factors_are_the_published_ones() -> None:
-    seen, weights = np.array([4.0, 9.0, 0.0, 1e12]), np.array([1.0, 4.0, 5.0, 1e-12])
-    found = smooth.factors(seen, weights, 0.25)
-    assert found == pytest.approx([4**0.25, 9**0.25 / 4**0.75, 1.0, 1e4])
-
-
 # --- histograms and noise -------------------------------------------------------------------------------------------
 
 
@@ -289,40 +283,6 @@ def test_noise_and_clipped_shares_are_those_of_every_element(precision: Precisio
         assert clipped == pytest.approx((np.abs(x) > at).mean(), abs=1e-3)
         assert sqnr == pytest.approx(10 * np.log10((x.astype(float) ** 2).sum() / error), abs=0.1)
     assert (seen.count, seen.zeros, seen.amax) == (4500, 500, np.abs(x).max())
-
-
-@pytest.mark.parametrize("precision", [Precision.INT8, Precision.FP8])
-def test_the_threshold_of_least_error_is_found_by_trying_all(precision: Precision) -> None:
-    x = np.concatenate([f32(4000), 3 * f32(40)])
-    found = calibrators.mse(observed(x), candidates=40, precision=precision)
-    tried = np.abs(x).max() * np.arange(1, 41) / 40
-    errors = [((x - quantized(x, a, precision)) ** 2).sum() for a in tried]
-    at = int(np.abs(tried - found).argmin())
-    assert tried[at] == pytest.approx(found)
-    assert errors[at] == pytest.approx(min(errors), rel=0.01)
-
-
-@pytest.mark.parametrize("p", [50.0, 90.0, 99.0])
-def test_a_percentile_is_of_all_magnitudes_zeros_included(p: float) -> None:
-    x = np.concatenate([-np.abs(f32(3000)), np.zeros(1000, np.float32)])
-    found = calibrators.percentile(observed(x), p=p)
-    assert found == pytest.approx(np.percentile(np.abs(x), p), rel=5e-3)
-
-
-def test_histograms_of_two_parts_add_up_to_that_of_the_whole() -> None:
-    small, large = f32(500) * 1e-3, f32(300) * 50
-    both, apart = observed(np.concatenate([small, large])), observed(small).merge(observed(large))
-    for other in (apart, observed(large).merge(observed(small))):
-        assert (other.count, other.zeros, other.small, other.top) == (
-            both.count,
-            both.zeros,
-            both.small,
-            both.top,
-        )
-        assert (other.min, other.max) == (both.min, both.max)
-        assert other.counts.tolist() == both.counts.tolist()
-    far = Range(-1e-30, 2e-30, 7, 3, 1, LOWEST_TOP, np.eye(1, BINS, BINS - 1, dtype=np.int64)[0] * 3)
-    assert far.merge(both).small == both.small + 4
 
 
 def test_sums_of_errors_add_up_over_batches() -> None:

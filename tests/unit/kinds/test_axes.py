@@ -1,0 +1,256 @@
+"""Which axis: of labels, of channels, of what a weight writes; and which samples go with which labels."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+from scipy import special
+
+from nets import graph
+from rtlab import CalibrationData, Study, Task
+from rtlab.core.metrics import named
+from rtlab.core.model import Model
+from rtlab.core.quantizer import Quantizer
+from rtlab.core.task import Predictions
+from rtlab.core.variant import Precision
+from rtlab.experiments import watching
+from rtlab.experiments.diagnosing import _weight
+from rtlab.experiments.repairing import _halves
+from rtlab.experiments.sweep import _filled
+from rtlab.formulations.layer import layer
+from rtlab.quantize.mending import _eight
+from rtlab.quantize.windows import product
+from rtlab.questions.channels import ChannelSums
+from rtlab.questions.diagnosis.causes import unequal_weights
+from rtlab.questions.diagnosis.suspect import Suspect
+
+FLOAT = TensorProto.FLOAT
+RNG = np.random.default_rng(11)
+#: By operator: attributes, the shape of the weight, and its axis of output channels; five are written, three read.
+WEIGHTS = {
+    "Gemm": ("Gemm", {}, (3, 5), 1), "Gemm, transB": ("Gemm", {"transB": 1}, (5, 3), 0),
+    "MatMul": ("MatMul", {}, (3, 5), 1), "Conv": ("Conv", {}, (5, 3, 1, 2), 0),
+    "ConvTranspose": ("ConvTranspose", {}, (3, 5, 1, 2), 1),
+}  # fmt: skip
+
+
+def single(kind: str, weight: np.ndarray | None = None) -> tuple[Model, np.ndarray, int]:
+    op, names, shape, axis = WEIGHTS[kind]
+    held = RNG.standard_normal(shape).astype(np.float32) if weight is None else weight
+    size = ["N", 3] if len(shape) == 2 else ["N", 3, 4, 4]
+    ends = [("y", FLOAT, ["N", 5] if len(shape) == 2 else ["N", 5, None, None])]
+    model = graph(
+        [helper.make_node(op, ["x", "w"], ["y"], "n", **names)], [("x", FLOAT, size)], ends, {"w": held}
+    )
+    return model, held, axis
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+def test_a_diagnosis_looks_at_weights_by_what_they_write(kind: str) -> None:
+    model, weight, axis = single(kind)
+    found = _weight(model, model.by_id["n"], Quantizer("n", "weight", 1, "w"))
+    assert found.shape[:2] == (5, 3)
+    assert np.abs(found).reshape(5, -1).max(axis=1) == pytest.approx(
+        np.abs(np.moveaxis(weight, axis, 0)).reshape(5, -1).max(axis=1)
+    )
+
+
+@pytest.mark.parametrize("kind", WEIGHTS)
+@pytest.mark.parametrize("scaled", ["tensor", "channel"])
+def test_small_channels_of_a_weight_are_named_on_the_side_where_they_are_small(
+    kind: str, scaled: str
+) -> None:
+    """Output channel 3 is a hundredth: without steps under one scale for all. Negative weights count as large."""
+    rows = -RNG.uniform(0.5, 1, (5, 4))
+    rows[3] *= 0.01
+    columns = -RNG.uniform(0.5, 1, (5, 4))
+    columns[:, 2] *= 0.01
+    _, names, _, axis = WEIGHTS[kind]
+    for written, which, side in ((rows, 3, "output"), (columns, 2, "input")):
+        weight = (written if axis == 0 else written.T).astype(np.float32)
+        weight = weight if "Conv" not in kind else weight[..., None, None]
+        shape = [("x", FLOAT, ["N", 4] if "Conv" not in kind else ["N", 4, 2, 2])]
+        op = helper.make_node(WEIGHTS[kind][0], ["x", "w"], ["y"], "n", **names)
+        model = graph(
+            [op], shape, [("y", FLOAT, ["N", 5] if "Conv" not in kind else ["N", 5, 2, 2])], {"w": weight}
+        )
+        place = Quantizer("n", "weight", 1, "w")
+        suspect = Suspect(
+            model.by_id["n"], place, Precision.INT8, weight=_weight(model, model.by_id["n"], place), scaled=scaled,
+        )  # type: ignore[arg-type]  # fmt: skip
+        found = list(unequal_weights(suspect))
+        told = side == "input" or scaled == "tensor"
+        assert [f.channels for f in found] == ([(which,)] if told else [])
+        assert all(side in f.title for f in found)
+
+
+@pytest.mark.parametrize("kind", ["Gemm", "Gemm, transB", "MatMul", "Conv"])
+def test_a_weight_as_rows_is_what_multiplies_rows_of_the_input(kind: str) -> None:
+    model, weight, axis = single(kind)
+    one = product(model, model.by_id["n"])
+    assert one.rows(weight)[0] == pytest.approx(np.moveaxis(weight, axis, 0).reshape(5, -1))
+    assert one.tensor(one.rows(weight)) == pytest.approx(weight)
+    assert (one.size, one.outputs) == (weight.size // 5, 5)
+    found = layer(model, model.by_id["n"], (2, 3) if weight.ndim == 2 else (2, 3, 4, 4))
+    if weight.ndim == 2:
+        assert found.matrix == pytest.approx(weight if axis else weight.T)
+    # Twice the multiplications: of two rows, or of two pictures with 4 x 3 places each.
+    assert found.flops == 2 * 15 * 2 if weight.ndim == 2 else 2 * 30 * 2 * 12
+
+
+@pytest.mark.parametrize("axis", [0, 1, None])
+def test_weights_in_eight_bits_are_multiplied_by_the_scales_of_their_axis(axis: int | None) -> None:
+    values = RNG.integers(-9, 9, (3, 3)).astype(np.int8)
+    scale = np.float32([0.5, 2, 4]) if axis is not None else np.float32(0.5)
+    names = {} if axis is None else {"axis": axis}
+    nodes = [
+        helper.make_node("DequantizeLinear", ["q", "s", "z"], ["w"], "dq", **names),
+        helper.make_node("MatMul", ["x", "w"], ["y"], "n"),
+    ]
+    held = {"q": values, "s": scale, "z": np.zeros(scale.shape, np.int8)}
+    model = graph(nodes, [("x", FLOAT, ["N", 3])], [("y", FLOAT, ["N", 3])], held)
+    node = model.by_id["dq"]
+    object.__setattr__(node, "origin", "n")
+    expected = values * (scale[:, None] if axis == 0 else scale)
+    assert _eight(model, ["n"])["n"] == pytest.approx(expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("axis", [1, -1, 0, None, 5])
+def test_errors_of_channels_are_numpys_over_all_other_axes(axis: int | None) -> None:
+    x, off, own = (RNG.standard_normal((4, 3, 2)).astype(np.float32) for _ in range(3))
+    y = x + 0.1 * off
+    y[1, 2, 0], y[0, 0, 0], x[0, 1, 1] = np.inf, 0.0, 0.0
+    halves = [ChannelSums.of(x[h], y[h], own[h], axis, 0.5) for h in (slice(0, 1), slice(1, 4))]
+    if axis == 0:
+        halves = [ChannelSums.of(x, y, own, axis, 0.5)]
+    sums = halves[0]
+    for other in halves[1:]:
+        sums.add(other)
+    along = axis if axis in {0, 1, -1} else None
+    rows = [a[None] if along is None else np.moveaxis(a, along, 0) for a in (x, y, own)]
+    for one, a, b, e in zip(sums.rows(quantized=True), *(r.astype(float) for r in rows), strict=True):
+        error = (a - b)[np.isfinite(b)]
+        bad = int((~np.isfinite(b)).sum())
+        assert one.amax == pytest.approx(np.abs(a).max())
+        assert one.saturated == pytest.approx((np.abs(a) > 0.5).mean())
+        assert (one.overflowed, one.underflowed) == (bad, int(((b == 0) & (a != 0)).sum()))
+        signal = (a[np.isfinite(b)] ** 2).sum()
+        assert one.own_sqnr == pytest.approx(10 * np.log10(signal / (e**2).sum()))
+        if bad:
+            assert (one.rmse, one.sqnr, one.max_abs) == (math.inf, -math.inf, math.inf)
+        else:
+            assert one.rmse == pytest.approx(np.sqrt((error**2).mean()))
+            assert one.sqnr == pytest.approx(10 * np.log10(signal / (error**2).sum()))
+            assert one.max_abs == pytest.approx(np.abs(error).max())
+
+
+def test_peaks_by_sample_and_channel_take_magnitudes_and_means_weigh_batches_by_their_size() -> None:
+    parts = [-np.abs(RNG.standard_normal((n, 3, 4))).astype(np.float32) for n in (2, 5)]
+    for axis, along in ((1, (0, 2)), (-1, (0, 1)), (None, (0, 1, 2)), (0, (0, 1, 2))):
+        found = [watching._by_channel(p, axis, len(p)) for p in parts]
+        whole = np.concatenate(parts).astype(float)
+        peaks = np.abs(whole).max(axis=tuple(a for a in along if a))
+        assert watching._stacked([p for p, _ in found]) == pytest.approx(peaks.reshape(7, -1))
+        mean = watching._mean(
+            [e for _, e in found], [p.size // len(e) for p, (_, e) in zip(parts, found, strict=True)]
+        )
+        assert mean == pytest.approx((whole**2).mean(axis=along).reshape(-1))
+    # Of unlike numbers of channels, one stands for all; samples that lie in another way share a row.
+    ragged = [watching._by_channel(p, -1, len(p)) for p in (parts[0], parts[1][..., :2])]
+    assert watching._stacked([p for p, _ in ragged]).shape == (7, 1)
+    every = np.concatenate([parts[0].ravel(), parts[1][..., :2].ravel()]).astype(float)
+    assert watching._mean([e for _, e in ragged], [6, 15]) == pytest.approx([(every**2).mean()])
+    assert watching._by_channel(parts[0], 1, 9)[0] == pytest.approx(np.abs(parts[0]).max().reshape(1, 1))
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "position", "axis"),
+    [
+        ("MatMul", [(2, 3, 4), (2, 4, 5)], 0, -1), ("MatMul", [(2, 3, 4), (2, 4, 5)], 1, -2), ("Relu", [(2,)], 0, None),
+        ("Relu", [(2, 3, 4, 5)], 0, 1), ("Relu", [(2, 3, 4)], 0, -1), ("GlobalAveragePool", [(2, 3, 4)], 0, 1),
+    ],
+)  # fmt: skip
+def test_channels_lie_where_their_reader_takes_them(
+    op: str, shapes: list, position: int, axis: int | None
+) -> None:
+    names = "ab"[: len(shapes)]
+    made = {"MatMul": (2, 3, 5), "GlobalAveragePool": (2, 3, 1)}.get(op, shapes[0])
+    ends = [(n, FLOAT, list(s)) for n, s in zip(names, shapes, strict=True)]
+    model = graph([helper.make_node(op, list(names), ["y"], "n")], ends, [("y", FLOAT, list(made))], {})
+    assert watching.channel_axis(model.by_id["n"], names[position], model) == axis
+
+
+# --- labels -----------------------------------------------------------------------------------------------------------
+
+
+def test_metrics_read_labels_along_the_first_axis_and_classes_along_the_last() -> None:
+    y, t = RNG.normal(size=(6, 4)), RNG.integers(0, 4, 6)
+    order = np.argsort(-y, axis=1)
+    for k in (1, 2):
+        hits = [t[i] in order[i, :k] for i in range(6)]
+        assert named(f"top-{k}").tally(y, t).value == pytest.approx(100 * np.mean(hits))
+    assert named("top-1").answers(y).tolist() == y.argmax(axis=1).tolist()
+    tokens, wanted = RNG.normal(size=(2, 3, 5)), np.array([[1, 4, -1], [0, 2, 3]])
+    assert named("wer").answers(tokens).tolist() == tokens.argmax(axis=2).tolist()
+    logs = special.log_softmax(tokens, axis=2)
+    lost = [-logs[i, j, wanted[i, j]] for i in range(2) for j in range(3) if wanted[i, j] >= 0]
+    assert named("perplexity").tally(tokens, wanted).value == pytest.approx(math.exp(np.mean(lost)))
+    a, b = RNG.normal(size=(2, 3, 2, 2))
+    flat = [(p.ravel(), q.ravel()) for p, q in zip(a, b, strict=True)]
+    values = {
+        "mse": np.mean((a - b) ** 2), "nmse": 100 * ((a - b) ** 2).sum() / (b**2).sum(),
+        "psnr": -10 * np.log10(np.mean((a - b) ** 2)),
+        "cosine": np.mean([p @ q / np.linalg.norm(p) / np.linalg.norm(q) for p, q in flat]),
+    }  # fmt: skip
+    for name, value in values.items():
+        assert named(name).tally(a, b).value == pytest.approx(value)
+    bytes_ = (255 * np.abs(b)).clip(0, 255).astype(np.uint8)
+    assert named("psnr").tally(a, bytes_).value == pytest.approx(
+        10 * np.log10(255**2 / np.mean((a - bytes_) ** 2))
+    )
+
+
+@pytest.mark.parametrize("count", [5, 6])
+def test_halves_of_a_task_keep_each_samples_label(count: int) -> None:
+    x = np.arange(count * 3, dtype=np.float32).reshape(count, 3)
+    halves = _halves(Task(CalibrationData({"x": x}, "d"), np.arange(count)), single("MatMul")[0])
+    assert [h.data.arrays["x"][:, 0].tolist() for h in halves] == [(3.0 * h.labels).tolist() for h in halves]
+    assert sorted(np.concatenate([h.labels for h in halves])) == list(range(count))
+
+
+def test_a_batch_of_more_samples_than_there_are_has_them_again_in_turn() -> None:
+    model, *_ = single("MatMul")
+    data = CalibrationData({"x": np.arange(6, dtype=np.float32).reshape(2, 3)}, "d")
+    assert _filled(data, model, 5)["x"][:, 0].tolist() == [0, 3, 0, 3, 0]
+
+
+def test_outputs_of_parts_stand_in_the_order_of_their_samples_and_a_copy_is_its_own() -> None:
+    first, second = Predictions(), Predictions()
+    first.add({"y": np.array([[1.0], [2.0]]), "z": np.ones(3)}, 2)
+    second.add({"y": np.array([[3.0]]), "z": np.ones(3)}, 1)
+    kept = first.copy()
+    first.extend(second)
+    assert (first.samples, kept.samples, first.nbytes) == (3, 2, 3 * 8 + 6 * 8)
+    assert first.joined()["y"].tolist() == [[1], [2], [3]]
+    assert [len(p) for p in first.joined()["z"]] == [3, 3]
+    kept.add({"y": np.array([[9.0]]), "z": np.ones(3)}, 1)
+    assert (first.joined()["y"].tolist(), kept.joined()["y"].tolist()) == ([[1], [2], [3]], [[1], [2], [9]])
+
+
+def test_a_score_that_goes_on_counts_each_sample_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of seven samples five are right; after three, the first two of them were."""
+    monkeypatch.setattr("rtlab.session.measuring.batch_size", lambda *_: 3)
+    model, *_ = single("MatMul", np.eye(3, 5, dtype=np.float32))
+    x = np.eye(3, dtype=np.float32)[[0, 1, 2, 0, 1, 2, 0]]
+    data = CalibrationData({"x": x}, "d")
+    study = Study(model, data=data, task=Task(data, np.array([0, 1, 0, 0, 1, 2, 1])))
+    study.add("v", backend="onnxruntime")
+    shares = []
+    for _ in range(4):
+        study.run(["v"], budget_s=1e-9) if not shares else study.measure("v", budget_s=1e-9)
+        score = study["v"].score
+        shares.append((score.samples, round(score.value, 4), len(score.tally.amounts)))
+    assert shares == [(3, 66.6667, 3), (6, 83.3333, 6), (7, 71.4286, 7), (7, 71.4286, 7)]
