@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import pytest
+
+import tensorrt_api
 from rtlab.backends.live import driver
 from rtlab.backends.tensorrt import TensorRT
 from rtlab.core.protocols import Availability
 
 DEVICE = driver.Device("Fake GPU", 86, "12.9")
-#: Releases that the lists of the real bindings are of.
-VERSIONS = {"trt10": "10.16.1.11", "trt11": "11.4.0.106"}
+VERSIONS = tensorrt_api.VERSIONS
+#: The stand-ins have the names of the bindings, which are read off the one that is installed.
+needs_api = pytest.mark.skipif(
+    not tensorrt_api.AVAILABLE, reason="tensorrt_rtx, whose API the stand-ins have, is not installed"
+)
 
 
 class Here(TensorRT):

@@ -1,6 +1,6 @@
 """A stand-in for TensorRT on a machine without a GPU: ``fake_trt.trt10``, ``fake_trt.trt11`` and ``fake_trt.rtx``.
 
-The names are generated from the lists of the three real bindings: whatever is not listed does not exist, and calls are
+The names are those of the three real bindings (``tensorrt_api``): whatever is not listed does not exist, and calls are
 checked against the listed signatures. Behind the names that the runtime needs stands a small real implementation: plans
 hold an ONNX model that the reference evaluator computes, device memory is its own address space, streams do their work
 when they are waited for, and so a forgotten wait shows garbage. Polygraphy's CUDA wrapper is the real one over a fake
@@ -19,7 +19,6 @@ import re
 import sys
 import types
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -27,15 +26,16 @@ import onnx
 from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
-LISTS = Path(__file__).resolve().parents[2] / "shared" / "reference" / "api"
-BINDINGS = {
-    "fake_trt.trt10": "tensorrt-10.16.1",
-    "fake_trt.trt11": "tensorrt-11.4.0",
-    "fake_trt.rtx": "tensorrt-rtx-1.7.1",
-}
+import tensorrt_api
+
+BINDINGS = ("fake_trt.trt10", "fake_trt.trt11", "fake_trt.rtx")
 MAGIC = b"fake plan\n"
 #: Compute capability of the GPU that is "here".
 HERE = "8.6"
+_PLAIN_TYPES: dict[str, Any] = {
+    "str": str, "bool": bool, "tuple": tuple, "list": list, "bytes": bytes, "typing.SupportsFloat": (int, float),
+    "typing_extensions.Buffer": (bytes, bytearray, memoryview),
+}  # fmt: skip
 _SEVERITIES = ("INTERNAL_ERROR", "ERROR", "WARNING", "INFO", "VERBOSE")
 _ONNX_TYPES = {
     TensorProto.FLOAT: "FLOAT",
@@ -292,36 +292,29 @@ def layers_of(model: onnx.ModelProto, groups: list[list[str]], *, era: int = 10)
     return json.dumps(top, indent=1).replace("\\u001e", "\x1e")
 
 
-# ---------------------------------------------------------------- names from the lists
+# ---------------------------------------------------------------- names from the listings
 
 
 class Api:
-    """One binding: its classes and enums, generated from the list."""
+    """One binding: classes and enums with the names of its listing."""
 
-    def __init__(self, name: str, told: dict[str, Any]) -> None:
-        self.name, self.version = name, told["version"]
+    def __init__(self, name: str, listing: dict[str, Any]) -> None:
+        self.name, self.version = name, listing["version"]
         self.rtx = "rtx" in name
-        self.product = "TensorRT-RTX" if self.rtx else "TensorRT"
         self.severity = enum.IntEnum("Severity", _SEVERITIES, start=0)
-        self.classes: dict[str, Any] = {}
-        for cls, members in told["classes"].items():
-            self.classes[cls] = self._class(cls, members)
-        self.functions = {f: self._function(f, signatures) for f, signatures in told["functions"].items()}
+        self.classes = {cls: self._class(cls, members) for cls, members in listing["classes"].items()}
+        self.functions = {f: self._function(f, signatures) for f, signatures in listing["functions"].items()}
 
     def module(self) -> types.ModuleType:
         """What ``import`` gives."""
         made = types.ModuleType(self.name)
-        made.__version__ = self.version
-        for name, thing in (*self.classes.items(), *self.functions.items()):
-            setattr(made, name, thing)
+        vars(made).update({"__version__": self.version, **self.classes, **self.functions})
         return made
 
     def wrap(self, cls: str, driver: Any) -> Any:
         """An object of a class, with what the driver does behind it."""
         made = object.__new__(self.classes[cls])
-        object.__setattr__(made, "_driver", driver)
-        object.__setattr__(made, "_ready", True)
-        driver.outside = made
+        vars(made).update(_driver=driver, _ready=True)
         return made
 
     def dims(self, values: Any) -> Any:
@@ -332,20 +325,19 @@ class Api:
             return enum.IntEnum(name, members["enum"], start=0)
         if name.startswith("Dims"):
             return type(name, (tuple,), {"MAX_DIMS": 8})
-        body = {m: self._member(name, m, kind) for m, kind in members.items() if m != "__init__"}
-        body = {m: thing for m, thing in body.items() if thing is not None}
-        made: Any = type(name, (), body)
-        signatures = members.get("__init__")
+        made: Any = type(
+            name, (), {m: self._member(name, m, k) for m, k in members.items() if m != "__init__"}
+        )
+        signatures = members["__init__"]
         properties = {m for m, kind in members.items() if kind == "property"}
 
         def __init__(this, *given, **named):  # noqa: N807 - it becomes one
             if not isinstance(signatures, list):
                 raise TypeError(f"{name}: No constructor defined!")
             bound = self.bind(f"{name}.__init__", signatures, (this, *given), named)
-            object.__setattr__(this, "_ready", True)
-            driver = _DRIVERS.get(name)
-            if driver is not None:
-                object.__setattr__(this, "_driver", driver(self, **bound))
+            vars(this)["_ready"] = True
+            if name in _DRIVERS:
+                vars(this)["_driver"] = _DRIVERS[name](self, **bound)
 
         def __setattr__(this, attribute, value):  # noqa: N807
             if type(this) is made and attribute not in properties:
@@ -358,27 +350,18 @@ class Api:
     def _member(self, cls: str, name: str, kind: Any) -> Any:
         if kind == "property":
             return property(functools.partial(_get, name), functools.partial(_set, name))
-        if isinstance(kind, list):
-            bound = _parameters(kind[0])
-            static = bound is not None and [p[0] for p in bound[:1]] != ["self"]
-            return self._static(cls, name, kind) if static else self._method(cls, name, kind)
-        if kind == "Severity":
-            return self.severity[name]
-        return self.severity if name == "Severity" else None
+        if not isinstance(kind, list):
+            return self.severity if name == "Severity" else getattr(self.severity, name, None)
+        first = tensorrt_api.parameters(kind[0])
+        if first is not None and [p[0] for p in first[:1]] != ["self"]:
+            return staticmethod(
+                lambda *given, **named: _STATIC[f"{cls}.{name}"](self, **self.bind(name, kind, given, named))
+            )
 
-    def _method(self, cls: str, name: str, signatures: list[str]) -> Callable[..., Any]:
         def method(this, *given, **named):
-            bound = self.bind(f"{cls}.{name}", signatures, (this, *given), named)
-            return getattr(_driver_of(this, name), name)(**bound)
+            return _get(name, this)(**self.bind(f"{cls}.{name}", kind, (this, *given), named))
 
         return method
-
-    def _static(self, cls: str, name: str, signatures: list[str]) -> Any:
-        def function(*given, **named):
-            bound = self.bind(f"{cls}.{name}", signatures, given, named)
-            return _STATIC[f"{cls}.{name}"](self, **bound)
-
-        return staticmethod(function)
 
     def _function(self, name: str, signatures: list[str]) -> Callable[..., Any]:
         def function(*given, **named):
@@ -394,97 +377,57 @@ class Api:
     ) -> dict[str, Any]:
         """Arguments by name, as the first fitting signature has them; a TypeError like pybind's where none fits."""
         for signature in signatures:
-            parameters = _parameters(signature)
+            parameters = tensorrt_api.parameters(signature)
             if parameters is None:
                 return named
-            bound = self._fit(parameters, given, named)
-            if bound is not None:
+            names = [p[0] for p in parameters]
+            bound = dict(zip(names, given, strict=False)) | named
+            if len(bound) < len(given) + len(named) or not bound.keys() <= set(names):
+                continue
+            if all(self._fits(bound, *parameter) for parameter in parameters):
                 bound.pop("self", None)
                 return bound
         raise TypeError(
             f"{what}(): incompatible function arguments. Supported: {signatures}; invoked with {given[1:]} {named}"
         )
 
-    def _fit(self, parameters, given, named):
-        names = [p[0] for p in parameters]
-        if len(given) > len(names) or any(n not in names for n in named):
-            return None
-        bound = dict(zip(names, given, strict=False))
-        if bound.keys() & named.keys():
-            return None
-        bound |= named
-        for name, type_, default in parameters:
-            if name not in bound:
-                if default is None:
-                    return None
-            elif name != "self" and not self._is(bound[name], type_):
-                return None
-        return bound
+    def _fits(self, bound: dict[str, Any], name: str, type_: str, default: str | None) -> bool:
+        if name not in bound:
+            return default is not None
+        return name == "self" or self._is(bound[name], type_)
 
     def _is(self, value: Any, type_: str) -> bool:
-        if type_ in {"str", "bool", "tuple", "list", "bytes"}:
-            return isinstance(
-                value, {"str": str, "bool": bool, "tuple": tuple, "list": list, "bytes": bytes}[type_]
-            )
+        if type_ in _PLAIN_TYPES:
+            return isinstance(value, _PLAIN_TYPES[type_])
         if type_ == "typing.SupportsInt":
             return isinstance(value, (int, np.integer)) and not isinstance(value, (bool, enum.Enum))
-        if type_ == "typing.SupportsFloat":
-            return isinstance(value, (int, float, np.floating))
-        if type_ == "typing_extensions.Buffer":
-            return isinstance(value, (bytes, bytearray, memoryview))
         last = type_.rsplit(".", 1)[-1]
         cls = self.severity if last == "Severity" else self.classes.get(last)
         if cls is None or "[" in type_:
             return True
         if value is None:
             return not issubclass(cls, enum.Enum)
+        if last == "Dims":
+            # The real bindings make dimensions of any sequence of integers.
+            return isinstance(value, (tuple, list))
         # An object whose base was never initialized is refused, as pybind does.
-        return isinstance(value, cls) and (
-            issubclass(cls, (enum.Enum, tuple)) or getattr(value, "_ready", False)
-        )
+        return isinstance(value, cls) and (issubclass(cls, enum.Enum) or vars(value).get("_ready", False))
 
 
-def _driver_of(this: Any, name: str) -> Any:
-    driver = this.__dict__.get("_driver")
+def _get(name: str, this: Any) -> Any:
+    driver = vars(this).get("_driver")
     if driver is None or not hasattr(driver, name):
         raise NotImplementedError(
             f"{type(this).__name__}.{name} is listed, but nothing stands behind it here"
         )
-    return driver
-
-
-def _get(name: str, this: Any) -> Any:
-    return getattr(_driver_of(this, name), name)
+    return getattr(driver, name)
 
 
 def _set(name: str, this: Any, value: Any) -> None:
-    setter = getattr(this.__dict__.get("_driver"), f"set_{name}", None)
+    setter = getattr(vars(this).get("_driver"), f"set_{name}", None)
     if setter is None:
         raise AttributeError(f"can't set attribute '{name}'")
     setter(value)
-
-
-@functools.cache
-def _parameters(signature: str) -> tuple[tuple[str, str, str | None], ...] | None:
-    """Name, type and default of each parameter; None where the text is none that pybind writes of a function."""
-    found = re.match(r"(?:\d+\. )?\w+\((.*)\) -> ", signature)
-    if found is None:
-        return None
-    parts, depth, start = [], 0, 0
-    text = found[1]
-    for i, character in enumerate(text + ","):
-        depth += character in "[(<"
-        depth -= character in "])>"
-        if character == "," and depth == 0:
-            parts.append(text[start:i].strip())
-            start = i + 1
-    parameters = []
-    for part in filter(None, parts):
-        match = re.fullmatch(r"(\w+): (.*?)(?: = (.*))?", part)
-        if match is None:
-            return None
-        parameters.append((match[1], match[2], match[3]))
-    return tuple(parameters)
 
 
 # ---------------------------------------------------------------- the driver's side
@@ -648,6 +591,8 @@ class _Context:
         self.states: dict[str, bool] = {}
         self.unfused_tensors_debug_state = False
         self.runs, self.unreported = 0, False
+        #: Inputs and all values of the last inference: the evaluator is slow.
+        self.computed: tuple[Any, dict[str, np.ndarray]] | None = None
         self.stream = 0
 
     def set_input_shape(self, name: str, shape: Any) -> bool:
@@ -750,8 +695,10 @@ class _Context:
 
     def _values(self) -> dict[str, np.ndarray]:
         feed = {n: self._read(n) for n in self.engine.inputs}
-        found: dict[str, np.ndarray] = self.engine.evaluator.run(None, feed, intermediate=True)
-        return found
+        key = [(value.shape, value.tobytes()) for value in feed.values()]
+        if self.computed is None or self.computed[0] != key:
+            self.computed = key, self.engine.evaluator.run(None, feed, intermediate=True)
+        return self.computed[1]
 
     def _work(self) -> None:
         gpu.done += 1
@@ -832,9 +779,9 @@ _STATIC: dict[str, Callable[..., Any]] = {}
 @functools.cache
 def api(binding: str) -> Api:
     """The binding of that name, such as ``fake_trt.trt10``."""
-    return Api(binding, json.loads((LISTS / f"{BINDINGS[binding]}.json").read_text(encoding="utf-8")))
+    return Api(binding, tensorrt_api.listing(binding.partition(".")[2]))
 
 
-if LISTS.is_dir():
+if tensorrt_api.AVAILABLE:
     for _name in BINDINGS:
         sys.modules[_name] = api(_name).module()

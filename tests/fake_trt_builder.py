@@ -11,13 +11,13 @@ import hashlib
 import json
 import re
 import sys
-import types
 from typing import Any
 
 import numpy as np
 import onnx
 
 import fake_trt
+import tensorrt_api
 from fake_trt import Api, Spec, layers_of, plan
 
 #: Timing caches are ``TC:<version>:<gpu>:<builds>``, and after a further colon the entries of one that can be edited,
@@ -364,20 +364,10 @@ def _memory(api: Api, content: bytes) -> Any:
     return api.wrap("IHostMemory", _Bytes(content))
 
 
-_strict = Api._is
-
-
-def _is(self: Api, value: Any, type_: str) -> bool:
-    """The real bindings make dimensions of any sequence of integers."""
-    return (type_.endswith(".Dims") and isinstance(value, (tuple, list))) or _strict(self, value, type_)
-
-
-Api._is = _is
 fake_trt._DRIVERS |= {"Builder": _Builder, "OnnxParser": _Parser, "TimingCacheValue": _Value}
 fake_trt._STATIC |= {"TimingCacheKey.parse": _parse}
-for _binding in fake_trt.BINDINGS:
-    _module: types.ModuleType = fake_trt.api(_binding).module()
-    sys.modules[_binding.replace("fake_trt", __name__)] = _module
+for _binding in fake_trt.BINDINGS if tensorrt_api.AVAILABLE else ():
+    sys.modules[_binding.replace("fake_trt", __name__)] = fake_trt.api(_binding).module()
 if "pytest" not in sys.modules:
     sys.modules["tensorrt"] = sys.modules[f"{__name__}.trt10"]
     fake_trt.wrapper()

@@ -21,12 +21,12 @@ def pytest_collection_finish() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _lent_children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children of the stand-ins serve one test after the other; see ``lent``."""
-    if "fake_trt" in vars(request.module) and not request.node.get_closest_marker("own_child"):
-        import lent
+def _no_children(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stand-ins of a GPU are called in this process; see ``in_process``."""
+    if "needs_api" in vars(request.module) and not request.node.get_closest_marker("own_child"):
+        import in_process
 
-        monkeypatch.setattr(child, "ChildProcess", lent.Lent)
+        monkeypatch.setattr(child, "ChildProcess", in_process.Session)
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,7 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
-import fake_trt
-from fake_gpu import VERSIONS, Here
+from fake_gpu import VERSIONS, Here, needs_api
 from rtlab import backends
 from rtlab.backends.live import building, child, driver
 from rtlab.backends.tensorrt import TensorRT
@@ -26,10 +25,6 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import Availability, BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, CalibrationError, Unavailable, VariantError
-
-needs_lists = pytest.mark.skipif(
-    not fake_trt.LISTS.is_dir(), reason="no ../shared/reference beside the checkout"
-)
 
 
 def model(batch: int | str = "n"):
@@ -67,7 +62,7 @@ def configured(engine: Engine) -> dict[str, Any]:
     return found
 
 
-@needs_lists
+@needs_api
 @pytest.mark.parametrize("release", VERSIONS)
 def test_an_engine_tells_layers_nodes_device_and_totals(release: str):
     """Layers come from the inspector, totals also from the log; nodes bear the model's own names."""
@@ -92,7 +87,7 @@ def test_an_engine_tells_layers_nodes_device_and_totals(release: str):
     assert [] == told["flags"]
 
 
-@needs_lists
+@needs_api
 def test_a_built_engine_runs():
     """What was built is what runs; the process that holds it ends with release."""
     backend = Here("trt10")
@@ -104,7 +99,7 @@ def test_a_built_engine_runs():
         backend.release(engine)
 
 
-@needs_lists
+@needs_api
 def test_options_arrive_by_tensorrts_own_names():
     """Attributes, enums by member, flags on and off, pools, tactic sources, preview features."""
     told = configured(
@@ -128,14 +123,14 @@ def test_options_arrive_by_tensorrts_own_names():
     assert ["ALIASED_PLUGIN_IO_10_03"] == told["preview"]
 
 
-@needs_lists
+@needs_api
 def test_flags_of_the_variant_can_be_cleared():
     """What the user says of a flag counts after what the precision says."""
     assert ["TF32"] == configured(build(precision="tf32"))["flags"]
     assert [] == configured(build(precision="tf32", cleared=["TF32"]))["flags"]
 
 
-@needs_lists
+@needs_api
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -167,7 +162,7 @@ def test_an_option_that_does_not_exist_or_fit_is_refused_with_what_does(
         build(**options)
 
 
-@needs_lists
+@needs_api
 def test_what_exists_depends_on_the_release():
     """CUDNN is a tactic source of 10 and not of 11."""
     assert 4 == configured(build("trt10", tactic_sources=["CUDNN"]))["tactics"]
@@ -175,7 +170,7 @@ def test_what_exists_depends_on_the_release():
         build("trt11", tactic_sources=["CUDNN"])
 
 
-@needs_lists
+@needs_api
 def test_profiles_are_added_in_order_and_completed():
     """An input that a profile leaves out has its one shape in it."""
     wide = [{"x": ((1, 4), (2, 4), (4, 4))}, {}]
@@ -185,7 +180,7 @@ def test_profiles_are_added_in_order_and_completed():
     assert [] == configured(build())["profiles"]
 
 
-@needs_lists
+@needs_api
 def test_a_shape_tensor_gets_values_or_is_named():
     """Its own shape is fixed, but what it holds decides other shapes."""
     graph = helper.make_graph(
@@ -213,7 +208,7 @@ def test_a_shape_tensor_gets_values_or_is_named():
     assert ['"to": ["values", [1, 1], [2, 4], [8, 8]]'] == re.findall(r'"to": \["values".*?\]\]', plan.log)
 
 
-@needs_lists
+@needs_api
 def test_a_timing_cache_is_written_read_and_replaced(tmp_path: Path):
     """It goes on from the builds before; what does not fit is reported and replaced, and nothing fails."""
     file = tmp_path / "timing"
@@ -230,7 +225,7 @@ def test_a_timing_cache_is_written_read_and_replaced(tmp_path: Path):
     assert [file] == list(tmp_path.iterdir())
 
 
-@needs_lists
+@needs_api
 def test_a_timing_cache_that_cannot_be_kept_is_a_note(tmp_path: Path):
     """The engine is worth more than its cache."""
     lost = build(timing_cache=tmp_path / "missing" / "timing")
@@ -254,7 +249,7 @@ def implicit(
     return build(release, precision, of=of, request=request or {"data": DATA}, implicit=True, **options)
 
 
-@needs_lists
+@needs_api
 @pytest.mark.parametrize(
     ("how", "name", "header"),
     [
@@ -279,14 +274,14 @@ def test_tensorrts_own_calibrator_reads_the_samples(how: str, name: str, header:
     assert "\ninner}, Datatype: Half: 3c010204\n" in engine.calibration
 
 
-@needs_lists
+@needs_api
 def test_calibration_of_dynamic_inputs_has_a_profile_of_its_own():
     """Its shape is that of the batches; a last part of a batch is left out."""
     told = configured(implicit(profiles=[{"x": ((1, 4), (2, 4), (4, 4))}]))["calibration"]
     assert (1, {"x": [[2, 4]] * 3}) == (told["batches"], told["profile"])
 
 
-@needs_lists
+@needs_api
 def test_a_calibration_cache_is_used_without_samples():
     """Names go both ways; one of another version is passed on with a note, since TensorRT would ignore it."""
     made = implicit().calibration
@@ -300,13 +295,13 @@ def test_a_calibration_cache_is_used_without_samples():
     assert "\nvalue_" not in old.calibration
 
 
-@needs_lists
+@needs_api
 def test_weak_flags_go_with_implicit_quantization_only():
     """FP16 lets what has no INT8 kernel run in half precision."""
     assert ["FP16", "INT8"] == configured(implicit(flags=["FP16"]))["flags"]
 
 
-@needs_lists
+@needs_api
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [
@@ -332,7 +327,7 @@ def test_what_implicit_quantization_cannot_do_is_refused(
         implicit(**change)
 
 
-@needs_lists
+@needs_api
 def test_another_target_than_the_gpu_is_refused():
     """TensorRT times kernels on the GPU that it builds for."""
     with pytest.raises(
