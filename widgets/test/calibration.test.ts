@@ -148,28 +148,22 @@ describe("the ranking", () => {
 });
 
 describe("labels of marks", () => {
-  const mark = fc.record({
-    x: fc.double({ min: -10, max: 400, noNaN: true }),
-    wide: fc.double({ min: 10, max: 110, noNaN: true }),
-  });
+  // Doubles would be drawn by their bits, and nearly all lie next to zero.
+  const mark = fc.record({ x: fc.integer({ min: -10, max: 400 }), wide: fc.integer({ min: 10, max: 110 }) });
 
   it("never cover each other or leave the histogram", () => {
     // Five thresholds are often close together: each must still be read.
     fc.assert(
-      fc.property(
-        fc.array(mark, { maxLength: 8 }),
-        fc.double({ min: 120, max: 380, noNaN: true }),
-        (marks, width) => {
-          const labels = labelled(marks, width);
-          expect(marks.length).toBe(labels.length);
-          labels.forEach((label, k) => {
-            expect(label.from).toBeGreaterThanOrEqual(0);
-            expect(label.to).toBeLessThanOrEqual(width);
-            for (const other of labels.slice(0, k))
-              expect(other.row !== label.row || other.from >= label.to || label.from >= other.to).toBe(true);
-          });
-        },
-      ),
+      fc.property(fc.array(mark, { maxLength: 8 }), fc.integer({ min: 120, max: 380 }), (marks, width) => {
+        const labels = labelled(marks, width);
+        expect(marks.length).toBe(labels.length);
+        labels.forEach((label, k) => {
+          expect(label.from).toBeGreaterThanOrEqual(0);
+          expect(label.to).toBeLessThanOrEqual(width);
+          for (const other of labels.slice(0, k))
+            expect(other.row !== label.row || other.from >= label.to || label.from >= other.to).toBe(true);
+        });
+      }),
       { seed: 1 },
     );
   });

@@ -60,6 +60,47 @@ describe("glide", () => {
   });
 });
 
+describe("what is brought into view", () => {
+  const KEPT = { left: 10, top: 20, right: 30, bottom: 40 };
+  // 400 by 400 with those edges free: what is seen in part moves to the nearest of them, and no further.
+  it.each([
+    ["left", { x: -50, y: 100 }, { x: 10, y: 100 }],
+    ["right", { x: 350, y: 100 }, { x: 400 - 30 - 100, y: 100 }],
+    ["top", { x: 100, y: -50 }, { x: 100, y: 20 }],
+    ["bottom", { x: 100, y: 350 }, { x: 100, y: 400 - 40 - 100 }],
+    ["no side", { x: 100, y: 100 }, { x: 100, y: 100 }],
+    ["every side", { x: 900, y: 100 }, { x: 140, y: 140 }],
+  ])("at the %s", (_, at, shown) => {
+    const pane = camera();
+    pane.reveal({ ...at, width: 100, height: 100 }, KEPT, false);
+    expect(pane.toScreen({ ...at, width: 100, height: 100 })).toMatchObject(shown);
+  });
+
+  it("is made smaller only where it would not fit", () => {
+    const pane = camera();
+    pane.reveal({ x: 0, y: 0, width: 720, height: 100 }, KEPT, false);
+    expect(0.5).toBe(pane.scale);
+    expect(10).toBe(pane.toScreen({ x: 0, y: 0, width: 720, height: 100 }).x);
+  });
+
+  it("stays under the pointer while the scale changes, within what both ends allow", () => {
+    const pane = camera();
+    pane.pan(30, 50);
+    const under = pane.toWorld(100, 200);
+    pane.zoomAt(100, 200, 2);
+    expect([under, 2]).toEqual([pane.toWorld(100, 200), pane.scale]);
+    pane.zoomAt(0, 0, 1e6);
+    expect(4).toBe(pane.scale);
+    pane.zoomAt(0, 0, 1e-9);
+    expect(pane.least).toBe(pane.scale);
+    pane.centreOn(7, 9);
+    [200, 200].forEach((middle, axis) => {
+      expect(pane.toWorld(200, 200)[axis]).toBeCloseTo([7, 9][axis]!);
+      expect(middle).toBe([pane.width, pane.height][axis]! / 2);
+    });
+  });
+});
+
 describe("camera", () => {
   it("brings a graph back that lies outside the pane", () => {
     // An empty pane does not tell which way the graph is.

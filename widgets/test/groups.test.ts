@@ -122,6 +122,31 @@ describe("folding", () => {
   });
 });
 
+describe("a folded group", () => {
+  it("has the family of most of its boxes, and a precision and a stream only where all agree", () => {
+    const inside = [
+      { family: "pool", precision: "fp16", stream: 1 },
+      { family: "matmul", precision: "fp16", stream: 2 },
+      { family: "matmul", precision: "fp16", stream: 1 },
+    ] as const;
+    const whole = graph("g", [
+      ...inside.map((part, k) => box({ id: `net/${k}`, ...part })),
+      box({ id: "other/1", precision: "int8" }),
+      box({ id: "other/2", precision: "fp16", stream: 3 }),
+    ]);
+    const groups = draw(whole, "scopes").graph.boxes.map(({ family, precision, stream, lines }) => ({
+      family,
+      precision,
+      stream,
+      lines,
+    }));
+    expect(groups).toEqual([
+      { family: "matmul", precision: "fp16", stream: 0, lines: ["3 nodes"] },
+      { family: "convolution", precision: "", stream: 0, lines: ["2 nodes"] },
+    ]);
+  });
+});
+
 describe("repeated blocks", () => {
   it("become one box that says how many", () => {
     // "x 24" is what a reader wants of an encoder, between what comes before and after it.

@@ -38,6 +38,11 @@ describe("roles", () => {
     expect(["B", "A", "C"]).toEqual(served.layersOf(["conv"]));
   });
 
+  it("are no home for a node whose first layer only serves it", () => {
+    const first = new Links(engineView({ pairs: [pair("conv", "A", "Q"), pair("conv", "B", "work")] }));
+    expect([[], []]).toEqual(["A", "B"].map((layer) => first.homeOf(layer)));
+  });
+
   it("count no fusion and give no colour: a card of Q, Conv and bias runs one node", () => {
     const chips = (["Q", "work", "bias"] as const).map((role, k) => ({
       op: `${k}`,

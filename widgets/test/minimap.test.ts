@@ -1,5 +1,8 @@
-import { describe, expect, it } from "vitest";
-import { freeCorner } from "../src/draw/minimap";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { Camera } from "../src/draw/camera";
+import { freeCorner, Minimap } from "../src/draw/minimap";
+import { lookFor, Recorder, sceneOf, stubCanvas, theme } from "./canvas";
+import { box } from "./payloads";
 
 describe("the corner of the map", () => {
   const pane = { width: 400, height: 300 };
@@ -19,5 +22,42 @@ describe("the corner of the map", () => {
 
   it("is none where boxes are everywhere", () => {
     expect(null).toBe(freeCorner(pane, map, [{ x: 0, y: 0, width: 400, height: 300 }]));
+  });
+});
+
+describe("the map of a graph that is wider than high", () => {
+  beforeEach(stubCanvas);
+  afterEach(() => void vi.unstubAllGlobals());
+
+  it("leads from its corners to those of the graph, each axis by its own scale", () => {
+    const { scene } = sceneOf(
+      { boxes: ["a", "b", "c", "d"].map((id) => box({ id })), edges: [0, 1, 2].map((v) => [v, v + 1]) },
+      true,
+    );
+    const pen = new Recorder();
+    const style: Record<string, string> = {};
+    vi.stubGlobal("devicePixelRatio", 1);
+    const map = new Minimap({ style, getContext: () => pen } as unknown as HTMLCanvasElement);
+    const camera = new Camera(() => {});
+    camera.resize(400, 300);
+    map.redraw(scene, camera, theme, lookFor(scene), new Set([1]));
+    const [width, height] = [map.widthIn(camera), map.heightIn(camera)];
+    const { bounds } = scene;
+    expect(bounds.width).toBeGreaterThan(2 * bounds.height);
+    expect([0, 0]).toEqual(map.toWorld(4, 4));
+    const [x, y] = map.toWorld(width - 4, height - 4);
+    expect(bounds.width).toBeCloseTo(x);
+    expect(bounds.height).toBeCloseTo(y);
+    // All is in view from afar, and a part from near by.
+    camera.zoomAt(0, 0, 0.1);
+    expect(map.frame(camera, scene, theme)).toBe(false);
+    camera.zoomAt(0, 0, 20);
+    expect(map.frame(camera, scene, theme)).toBe(true);
+    camera.resize(299, 300);
+    expect([false, 0, 0]).toEqual([
+      map.frame(camera, scene, theme),
+      map.widthIn(camera),
+      map.heightIn(camera),
+    ]);
   });
 });

@@ -94,4 +94,24 @@ describe("a morph", () => {
     expect(400).toBeCloseTo(after.scene.x[0]! * scale + x, 3);
     expect(300).toBeCloseTo(after.scene.y[0]! * scale + y, 3);
   });
+
+  it("begins at the first of layers that are higher than the pane, and centres them across it", () => {
+    const before = sceneOf({ boxes: [box({ id: "a" }), box({ id: "b" })] });
+    const many = Array.from({ length: 30 }, (_, k) => k);
+    const after = sceneOf({
+      boxes: many.map((k) => box({ id: `L${k}`, kind: "layer", chips: [chip("a", "a")] })),
+      edges: many.slice(1).map((k) => [k - 1, k]),
+    });
+    const looks = [lookFor(before.scene), lookFor(after.scene)] as const;
+    const morph = new Morph(before.scene, after.scene, ...looks, theme, [
+      [0, 0],
+      [0, 29],
+    ]);
+    const from = new Camera(() => {});
+    from.resize(800, 600);
+    const { scale, x, y } = morph.target(from);
+    const top = after.scene.y[0]! - after.scene.figures[0]!.height / 2;
+    expect(36).toBeCloseTo(top * scale + y, 3);
+    expect(400).toBeCloseTo(after.scene.x[0]! * scale + x, 3);
+  });
 });

@@ -124,7 +124,8 @@ function placeOf({ stages }: PaneSet, side: Side, ids: string[]): Rect | null {
   return { x: stage.corner.x + left, y: stage.corner.y + top, width: right - left, height: bottom - top };
 }
 
-function thread(from: Rect, to: Rect, stacked: boolean, evidence: Joined["evidence"]): SVGElement[] {
+/** The line from one box to another: between facing edges, with its word where it is inferred. */
+export function thread(from: Rect, to: Rect, stacked: boolean, evidence: Joined["evidence"]): SVGElement[] {
   const [x0, y0] = stacked
     ? [from.x + from.width / 2, from.y + from.height]
     : [from.x + from.width, from.y + from.height / 2];
