@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 from onnx import helper, numpy_helper
 
 import strategies
-from rtlab.backends.trtexec import Trtexec
 from rtlab.core.engine import Layer
 from rtlab.core.model import Model, load
 from rtlab.relation.flow import Flow
 from rtlab.relation.names import Names, operator, words
-
-# Recordings live beside the checkout, not in it.
-RECORDED = Path(__file__).parents[4] / "shared" / "recorded" / "engines"
 
 
 def chain(*nodes: tuple[str, str], values: dict[str, str] | None = None) -> Model:
@@ -33,7 +27,7 @@ def chain(*nodes: tuple[str, str], values: dict[str, str] | None = None) -> Mode
     return load(strategies.of_nodes(made, result=["N", 4]), name="m")
 
 
-def told(model: Model, name: str, *, others: tuple[str, ...] = ()) -> list[str]:
+def named(model: Model, name: str, *, others: tuple[str, ...] = ()) -> list[str]:
     """Ids of the nodes that a layer's name tells, regions included, candidates left out."""
     layers = [Layer(n, n, "", i) for i, n in enumerate((name, *others))]
     names = Names(model, Flow(model), layers)
@@ -95,23 +89,23 @@ def test_a_known_name_stays_whole_even_where_it_contains_what_joins_names() -> N
 def test_each_era_writes_its_own_form_of_a_node_s_name(name: str, expected: list[str]) -> None:
     """What TensorRT adds to names, or makes up itself, is not a node's."""
     model = chain(("conv", "Neg"), ("relu", "Relu"), ("/m.10/attn/MatMul", "Exp"))
-    assert expected == told(model, name)
+    assert expected == named(model, name)
 
 
 def test_a_name_with_a_number_is_not_taken_for_another_without() -> None:
     """The parser numbers what it makes of one node, and exporters number nodes."""
     model = chain(("relu", "Relu"), ("relu_2", "Relu"))
-    assert ["relu_2"] == told(model, "PWN(relu_2)")
+    assert ["relu_2"] == named(model, "PWN(relu_2)")
 
 
 def test_a_region_holds_the_nodes_on_the_way_between_its_ends() -> None:
     """TensorRT names only the first and the last node of what it gives to Myelin or to a DLA."""
     model = chain(*((n, "Relu") for n in ("a", "b.", ".c", "d", "e")))
-    assert ["b.", "d", ".c"] == told(model, "{ForeignNode[b....d]}")
-    assert ["a", ".c", "b."] == told(model, "{ForeignNode[a....c]}")
-    assert ["d"] == told(model, "{ForeignNode[d]}")
+    assert ["b.", "d", ".c"] == named(model, "{ForeignNode[b....d]}")
+    assert ["a", ".c", "b."] == named(model, "{ForeignNode[a....c]}")
+    assert ["d"] == named(model, "{ForeignNode[d]}")
     # What helps TensorRT is no end, so that only one is known.
-    assert ["b."] == told(model, "{ForeignNode[b....ONNXTRT_castHelper_9]}")
+    assert ["b."] == named(model, "{ForeignNode[b....ONNXTRT_castHelper_9]}")
 
 
 def test_a_region_does_not_lead_through_what_another_layer_names() -> None:
@@ -131,21 +125,21 @@ def test_a_region_that_begins_with_a_weight_begins_with_its_reader() -> None:
     ]
     weights = [numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")]
     model = load(strategies.of_nodes(nodes, weights=weights), name="m")
-    assert ["mul", "last", "between"] == told(model, "{ForeignNode[w...last]}")
+    assert ["mul", "last", "between"] == named(model, "{ForeignNode[w...last]}")
 
 
 def test_a_copy_is_part_of_the_concatenation_that_it_prepares() -> None:
     """An eliminated concatenation leaves copies of what could not be written in place."""
     model = chain(("a", "Relu"), ("join", "Concat"), ("b", "Relu"), values={"a": "269"})
-    assert ["join"] == told(model, "269 copy")
-    assert ["join"] == told(model, "a_copy")
-    assert [] == told(model, "join copy")
+    assert ["join"] == named(model, "269 copy")
+    assert ["join"] == named(model, "a_copy")
+    assert [] == named(model, "join copy")
 
 
 def test_a_node_without_a_name_is_found_under_the_name_that_the_parser_gives_it() -> None:
     """The parser calls it by its first output."""
     model = chain(("", "Relu"), ("b", "Neg"), values={"": "v7"})
-    assert [model.nodes[0].id, "b"] == told(model, "node_of_v7 + b")
+    assert [model.nodes[0].id, "b"] == named(model, "node_of_v7 + b")
 
 
 def test_two_nodes_of_one_name_are_only_candidates() -> None:
@@ -167,35 +161,35 @@ def test_torch_tensorrt_s_paths_find_the_nodes_of_an_exported_model() -> None:
     first, second = relu.format(1), relu.format(12)
     conv = "[CONVOLUTION]-[aten_ops.convolution.default]-[/conv1/convolution]"
     add = "[ELEMENTWISE]-[aten_ops.add.Tensor]-[/layer1/1/add_3]"
-    assert ["/conv1/Conv", "/layer1/layer1.0/relu/Relu"] == told(model, f"{conv} + {first}", others=(second,))
-    assert ["/layer1/layer1.0/relu/Relu_1"] == told(model, second, others=(first,))
-    assert ["/layer1/layer1.1/Add"] == told(model, add)
-    assert ["/conv1/Conv"] == told(chain(("/conv1/Conv", "Neg")), conv)
-    assert [] == told(chain(("/conv2/Conv", "Neg")), conv)
+    assert ["/conv1/Conv", "/layer1/layer1.0/relu/Relu"] == named(
+        model, f"{conv} + {first}", others=(second,)
+    )
+    assert ["/layer1/layer1.0/relu/Relu_1"] == named(model, second, others=(first,))
+    assert ["/layer1/layer1.1/Add"] == named(model, add)
+    assert ["/conv1/Conv"] == named(chain(("/conv1/Conv", "Neg")), conv)
+    assert [] == named(chain(("/conv2/Conv", "Neg")), conv)
 
 
-def test_words_tell_operators_without_a_model() -> None:
-    """For an engine whose model nobody has."""
-    expected = ["Conv", "Relu", "CONVOLUTION", "Gemm", "", ""]
-    names = (
-        "Conv_9", "/layer1/relu/Relu_1", "[CONVOLUTION]-[aten_ops.convolution.default]-[/conv1/convolution]",
-        "/classifier/classifier_1/Gemm_myl9_2", "(Unnamed Layer* 3) [Shuffle]", "__myl_MulSum_myl4_1",
-    )  # fmt: skip
-    assert expected == [operator(n) for n in names]
-
-
-@pytest.mark.skipif(not RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout")
-def test_every_word_of_a_recorded_torch_tensorrt_engine_has_its_form() -> None:
-    """Each fused layer of the engine falls into kind, operation and path."""
-    path = RECORDED / "fuzzy-jetson-orin-torchtrt-resnet18" / "resnet18_trt_engine_info.json"
-    engine = Trtexec().read({"layers": path}).engine
-    kinds = [[operator(w) for w in words(y.name)] for y in engine.layers if y.kind == "CaskConvolution"]
-    assert 20 == len(kinds)
-    assert {
-        ("CONVOLUTION", "SCALE"),
-        ("CONVOLUTION", "SCALE", "RELU"),
-        ("CONVOLUTION", "SCALE", "ELEMENTWISE", "RELU"),
-    } == {tuple(k) for k in kinds}
+@pytest.mark.parametrize(
+    ("name", "operators"),
+    [
+        ("Conv_9 + /layer1/relu/Relu_1", ["Conv", "Relu"]),
+        ("/classifier/classifier_1/Gemm_myl9_2", ["Gemm"]),
+        ("(Unnamed Layer* 3) [Shuffle]", [""]),
+        ("__myl_MulSum_myl4_1", [""]),
+        (
+            "[CONVOLUTION]-[aten_ops.convolution.default]-[/a/conv] + [SCALE]-[aten_ops.norm.default]-[/a/norm/scale]",
+            ["CONVOLUTION", "SCALE"],
+        ),
+        (
+            "[ELEMENTWISE]-[aten_ops.add.Tensor]-[/a/add] + [RELU]-[aten_ops.relu.default]-[/a/relu_2]",
+            ["ELEMENTWISE", "RELU"],
+        ),
+    ],
+)
+def test_words_tell_operators_without_a_model(name: str, operators: list[str]) -> None:
+    """For an engine whose model nobody has; Torch-TensorRT writes kind, operation and path of each."""
+    assert operators == [operator(w) for w in words(name)]
 
 
 @pytest.mark.parametrize(
