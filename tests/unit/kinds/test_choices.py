@@ -22,8 +22,9 @@ from rtlab.core.model import Model, absent
 from rtlab.core.trace import Profile
 from rtlab.core.uncertainty import Interval
 from rtlab.core.variant import Calibrator, Target, Variant
+from rtlab.experiments.experiment import Rig
 from rtlab.experiments.race import _Pair, difference
-from rtlab.experiments.ranking import _sqnr
+from rtlab.experiments.ranking import CalibratorRanking, _sqnr
 from rtlab.experiments.repairing import _Candidate, _Repairing
 from rtlab.formulations.trial import Trial, TunedLayer, clearly, notch
 from rtlab.questions.accuracy.errors import Accuracy, ValueDelta
@@ -88,6 +89,31 @@ def test_of_several_repairs_the_cheapest_good_one_is_taken_and_of_these_the_best
 
 def finding(rule: str, value: str) -> Finding:
     return Finding(f"{rule} {value}", rule, "", ("n",), "", "", "", fixable=False, value=value)
+
+
+@pytest.mark.parametrize("higher", [True, False])
+def test_calibrators_are_ranked_by_their_score_then_by_their_ratio(
+    higher: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Noise of 0.1, 0.2 and 0.05 beside ones; two calibrators have the same score."""
+    sign = 1 if higher else -1
+    told = {"minmax": (80.0, 0.1), "mse": (85.0, 0.2), "entropy": (85.0, 0.05), None: (90.0, 0.0)}
+    made = lambda _, v, __: types.SimpleNamespace(emulation=v.calibrator.method.value)  # noqa: E731
+    monkeypatch.setattr("rtlab.experiments.ranking.prepare", made)
+
+    def run(self: object, rig: object, samples: object, model: Any) -> tuple[list[np.ndarray], Any]:
+        return [np.ones(2) + told[model][1]], types.SimpleNamespace(samples=7, name=model)
+
+    monkeypatch.setattr(CalibratorRanking, "_run", run)
+    monkeypatch.setattr(CalibratorRanking, "_samples", None)
+    scored = lambda _, held, __: score(sign * told[held.name][0], higher=higher)  # noqa: E731
+    monkeypatch.setattr(CalibratorRanking, "_score", scored)
+    chosen = [Calibrator.of(c) for c in told if c]
+    asked = CalibratorRanking(None, None, None, calibrators=chosen)  # type: ignore[arg-type]
+    *_, found = asked.steps(Rig(types.SimpleNamespace(source="here")))
+    assert [str(r.calibrator) for r in found] == ["entropy", "mse", "minmax"]
+    assert [r.delta for r in found] == [-5 * sign, -5 * sign, -10 * sign]
+    assert [r.sqnr for r in found] == pytest.approx([-20 * math.log10(n) for n in (0.05, 0.2, 0.1)])
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,21 @@ from scipy import special
 import rtlab
 from nets import graph
 from rtlab import CalibrationData, Study
+from rtlab.backends.reference import evaluator
 from rtlab.core.scale import Scale
 from rtlab.errors import CalibrationError, RunError
+from rtlab.experiments.experiment import Allowance, Rig, carry_out
+from rtlab.experiments.sensitivity import SensitivitySearch, _told
 from rtlab.experiments.sensitivity.loss import MOST, SampleLoss
-from rtlab.questions.sensitivity import Effects
+from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
+from rtlab.quantize import own
+from rtlab.questions.sensitivity import Effects, reliability
 
 RNG = np.random.default_rng(3)
+SIZE, SAMPLES = 6, 20
+WEIGHTS = {k: RNG.standard_normal((SIZE, n)).astype(np.float32) for k, n in (("p", SIZE), ("q", 2), ("r", 3))}
+SCALES = {"x": 3.0, "a": 5.0}
+DATA = RNG.standard_normal((SAMPLES, SIZE)).astype(np.float32)
 #: Two outputs of unlike lengths, of three samples each.
 EXACT = {"y": np.array([[3.0, 4.0], [0.0, 2.0], [1.0, 0.0]]), "z": np.array([[1.0], [2.0], [-2.0]])}
 MADE = {"y": np.array([[3.0, 5.0], [1.0, 2.0], [1.0, 2.0]]), "z": np.array([[0.0], [2.0], [-1.0]])}
@@ -125,10 +134,34 @@ def test_what_was_measured_stands_where_a_place_has_no_estimate() -> None:
     assert effects(true, probes=0).known.tolist() == true.tolist()
 
 
-SIZE, SAMPLES = 6, 20
-WEIGHTS = {k: RNG.standard_normal((SIZE, n)).astype(np.float32) for k, n in (("p", SIZE), ("q", 2), ("r", 3))}
-SCALES = {"x": 3.0, "a": 5.0}
-DATA = RNG.standard_normal((SAMPLES, SIZE)).astype(np.float32)
+def test_a_ranking_costs_what_estimates_or_runs_took_and_is_as_reliable_as_its_whole_rows() -> None:
+    table = RNG.normal(size=(5, 8)) + np.arange(5)[:, None]
+    partial = table.copy()
+    partial[4, 3:] = np.nan
+    asked = SensitivitySearch("v", None, None, CalibrationData({"x": DATA}, "d"))  # type: ignore[arg-type]
+    nodes = {f"p{i}": f"n{i}" for i in range(5)}
+    run = _told(asked, effects(partial, work=(6.0, 3.0, 2.0)), nodes, ran="r", seconds=1.0)
+    estimated = dataclasses.replace(
+        effects(table, work=(6.0, 3.0, 2.0)), estimated=table, measured=table[:, :0], probes=4
+    )
+    guess = _told(asked, estimated, nodes, ran="r", seconds=1.0)
+    assert (run.cost_x_plain, guess.cost_x_plain) == (1.5, 3.0)
+    assert run.reliability == pytest.approx(reliability(table[:4]))
+    assert guess.reliability == pytest.approx(reliability(table))
+    assert [g.effect for g in run.ranking if g.node == "n4"] == pytest.approx([table[4, :3].mean()])
+
+
+@pytest.mark.parametrize(("width", "size"), [(1 << 17, 8), (1 << 10, 64), (1 << 22, 1)])
+def test_a_batch_holds_as_many_samples_as_fit_into_eight_mebibytes(width: int, size: int) -> None:
+    """Two values of FP32: of 2^17 numbers each a sample takes a mebibyte."""
+    nodes = [helper.make_node("Relu", ["x"], ["h"], "a"), helper.make_node("Neg", ["h"], ["y"], "b")]
+    for batch, most in (("N", size), (2, 1)):
+        ends = [[(n, TensorProto.FLOAT, [batch, width])] for n in "xy"]
+        model = graph(nodes, *ends, {})
+        assert batch_size(model, ("h", "y", "h")) == most
+        every = 4 * width * (batch if batch == 2 else 1)
+        assert value_bytes(model, ("h", "x")) == {"h": every, "x": every}
+        assert fixed_batch(model) == (batch if batch == 2 else 1)
 
 
 @pytest.fixture(scope="module")
@@ -180,15 +213,10 @@ def test_a_ranking_over_two_outputs_takes_each_alike(study: Study, asks: str) ->
 
 def test_estimates_over_two_outputs_follow_what_runs_measure(study: Study) -> None:
     """The graph is linear, so that the mean of an estimate over probes and samples is the measured effect."""
-    from rtlab.backends.reference import evaluator
-    from rtlab.experiments.experiment import Allowance, Rig, carry_out
-    from rtlab.experiments.sensitivity import SensitivitySearch
-    from rtlab.quantize import own
-
     ready = study.prepare("int8")
     source, emulation = own.apart(study.model, ready.emulate())
-    for asks in ("only", "released"):
-        search = SensitivitySearch("int8", source, emulation, study.data, asks, probes=16, verify=3)
+    for asks, by in (("only", "quantizer"), ("released", "node")):
+        search = SensitivitySearch("int8", source, emulation, study.data, asks, by, probes=16, verify=6)
         found = carry_out(search, Rig(evaluator(), allowance=Allowance(60.0)))
         assert found.probes == 16
         for row in found.ranking:

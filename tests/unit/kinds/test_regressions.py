@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -24,6 +26,7 @@ from rtlab.quantize.links import Constants, links, written
 from rtlab.quantize.mending import Mending
 from rtlab.quantize.noise import Moments, grid
 from rtlab.quantize.ranges import Collector
+from rtlab.quantize.weights import ScaleLayout
 from rtlab.quantize.windows import product
 from rtlab.questions.accuracy.errors import Comparison
 
@@ -136,6 +139,16 @@ def test_an_offset_stands_in_a_bias_or_in_a_sum_that_alone_reads_a_product() -> 
     assert bias(linear("Gemm", beta=0.5)[0], "n") == ("n", 2, 0.5)
     assert bias(linear("Gemm", beta=0.0)[0], "n") is None
     assert bias(linear("MatMul")[0], "n") == ("add", 0, 1.0)
+    ends = [("x", FLOAT, ["N", 6])], [("y", FLOAT, ["N", 4])]
+    product_, add = node("MatMul", ["x", "w"], ["h"], "n"), node("Add", ["h", "b"], ["y"], "add")
+    weights = {"w": f32(6, 4), "b": f32(4)}
+    assert bias(graph([product_, add], *ends, weights), "n") == ("add", 1, 1.0)
+    shown = (ends[0], [*ends[1], ("h", FLOAT, ["N", 4])])
+    assert bias(graph([product_, add], *shown, weights), "n") is None
+    twice = [product_, add, node("Neg", ["h"], ["z"], "neg")]
+    assert bias(graph(twice, ends[0], [*ends[1], ("z", FLOAT, ["N", 4])], weights), "n") is None
+    subtracted = [product_, node("Sub", ["h", "b"], ["y"], "sub")]
+    assert bias(graph(subtracted, *ends, weights), "n") is None
     weights = {"w": f32(6, 4), "b": f32(3, 1)}
     nodes = [node("MatMul", ["x", "w"], ["h"], "n"), node("Add", ["h", "b"], ["y"], "add")]
     ends = [("x", FLOAT, [3, 6])], [("y", FLOAT, [3, 4])]
@@ -224,6 +237,37 @@ def test_equalizing_takes_magnitudes_of_weights_and_of_negative_biases(second: s
     held = [made.known[made.by_id["one"].inputs[i]].numpy() for i in (1, 2)]
     assert np.abs(held[0]).reshape(3, -1).max(axis=1) == pytest.approx(before / scale, rel=1e-3)
     assert held[1] == pytest.approx(weights["b"] / scale, rel=1e-3)
+
+
+def test_a_channel_that_nobody_writes_or_reads_keeps_its_scale() -> None:
+    weights = {"v": f32(4, 2, 1, 1), "w": f32(2, 4, 1, 1)}
+    weights["v"][1], weights["w"][:, 2] = 0, 0
+    nodes = [node("Conv", ["x", "v"], ["h"], "one"), node("Conv", ["h", "w"], ["y"], "two")]
+    model = graph(nodes, [("x", FLOAT, [1, 2, 2, 2])], [("y", FLOAT, [1, 2, 2, 2])], weights)
+    (link,) = links(model)
+    found = equalize.factors(Constants(model), link)
+    ratio = (
+        np.abs(weights["v"]).max(axis=(1, 2, 3))[[0, 3]] / np.abs(weights["w"]).max(axis=(0, 2, 3))[[0, 3]]
+    )
+    assert found == pytest.approx([ratio[0] ** 0.5, 1, 1, ratio[1] ** 0.5])
+
+
+@pytest.mark.parametrize("turned", [True, False])
+@pytest.mark.parametrize("block", [0, 2])
+def test_four_bits_have_a_scale_for_each_channel_or_block_and_one_for_zeros(block: int, turned: bool) -> None:
+    """Of independent inputs whatever is on the grid is stored as it is; what is zero throughout stays zero."""
+    rows = np.float32([[7, -3, 1, 7], [0, 0, 0, 0], [-14, 7, 14, 2]]) / 7
+    model, _ = linear("MatMul" if turned else "Gemm", **({} if turned else {"transB": 1}))
+    one = dataclasses.replace(product(model, model.by_id["n"]), shape=rows.T.shape if turned else rows.shape)
+    layout = ScaleLayout(int(turned) if not block else 1 - int(turned), block)
+    mending = Mending(model, Variant.of("int4"), None, lambda: None)
+    made = mending._four((one, np.eye(4)[None]), rows.T if turned else rows, layout, Precision.INT4, 0.01)
+    found = made.dequantized().T if turned else made.dequantized()
+    assert found == pytest.approx(rows, abs=0.15)
+    assert (found[1] == 0).all()
+    sizes = made.scale if not block else made.scale.T if turned else made.scale
+    assert sizes.shape == ((3,) if not block else (3, 2))
+    assert (made.scale > 0).all()
 
 
 def test_what_a_link_writes_goes_through_normalizations_sums_and_products_in_their_order() -> None:
