@@ -1,144 +1,72 @@
-"""Runs of ONNX Runtime that would never end: Cancel ends them, and so does their limit, and nothing else suffers."""
+"""Runs of ONNX Runtime that do not end by themselves: Cancel and the limit end them, and no process is left."""
 
 from __future__ import annotations
 
 import threading
-import time
 
 import numpy as np
 import psutil
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
-from endless import STEPS, endless
-from rtlab import Study, backends
+from rtlab import backends
 from rtlab.backends.live.apart import _Child
-from rtlab.core.data import CalibrationData
-from rtlab.core.model import load
+from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
-from rtlab.core.stage import Stage
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, RunError
 
-#: Seconds after which a test that hangs says so; nothing is timed here.
-GUARD = 30.0
+pytestmark = pytest.mark.slow
+BATCH = {"x": np.arange(4, dtype=np.float32)[None], "n": np.array(2**62, np.int64)}
 
 
-@pytest.fixture(params=[False, True], ids=["steps from an input", "constant steps"])
-def model(request):
-    return load(endless(constant=request.param), name="endless")
+@pytest.fixture(scope="module")
+def model() -> Model:
+    """A loop that adds 1 to ``x``, ``n`` times."""
+    value = helper.make_tensor_value_info
+    step = [
+        helper.make_node("Identity", ["on"], ["go"]),
+        helper.make_node("Add", ["sum", "one"], ["more"]),
+    ]
+    inputs = [("i", TensorProto.INT64, []), ("on", TensorProto.BOOL, []), ("sum", TensorProto.FLOAT, [1, 4])]
+    outputs = [("go", TensorProto.BOOL, []), ("more", TensorProto.FLOAT, [1, 4])]
+    one = numpy_helper.from_array(np.ones(4, np.float32), "one")
+    body = helper.make_graph(step, "body", [value(*i) for i in inputs], [value(*o) for o in outputs], [one])
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)],
+        "endless",
+        [value("x", TensorProto.FLOAT, [1, 4]), value("n", TensorProto.INT64, [])],
+        [value("y", TensorProto.FLOAT, [1, 4])],
+    )
+    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), name="m")
 
 
-@pytest.fixture
-def batch(model):
-    feed = {"x": np.arange(4, dtype=np.float32)[None], "n": np.array(STEPS, np.int64)}
-    return {name: feed[name] for name in model.inputs}
-
-
-@pytest.fixture
-def runner():
-    return backends.get("onnxruntime")
-
-
-@pytest.fixture(autouse=True)
-def nothing_is_left():
-    """Whatever a run began is over with it, and what is left of it waits for work."""
-    before = {p.pid for p in psutil.Process().children(recursive=True)}
-    yield
-    end = time.monotonic() + GUARD
-    while any(t.name == "rtlab-run" for t in threading.enumerate()):
-        assert time.monotonic() < end, "a thread runs on"
-        time.sleep(0.01)
-    assert not [c for c in _Child._all if c.session.busy]
-    after = {p.pid for p in psutil.Process().children(recursive=True)}
-    assert after <= before | {c.session.pid for c in _Child._all}
-
-
-def engine(runner, model):
-    return runner.build(BuildRequest(model, Variant.of("fp32")), Silent())
-
-
-class Pressed(Silent):
-    """Somebody who waits until something runs, and then presses Cancel in another thread."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._timer = threading.Timer(0.2, self.cancel)
-        self._timer.start()
-
-
-class PressedThen(Silent):
-    """Somebody who presses Cancel soon after a phase begins."""
-
-    def __init__(self, phase: str) -> None:
-        super().__init__()
-        self._awaited = phase
-
-    def phase(self, name: str, total: int | None = None) -> None:
-        if name == self._awaited:
-            threading.Timer(0.2, self.cancel).start()
-
-
-def ended(call):
-    """The error that a call ends with, or fails the test where it does not end."""
-    caught: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            call()
-        except BaseException as error:  # noqa: BLE001 - whatever it is, the test must hear of it
-            caught.append(error)
-
-    thread = threading.Thread(target=run, daemon=True)
-    thread.start()
-    thread.join(GUARD)
-    assert not thread.is_alive(), "it runs on"
-    (error,) = caught
-    return error
-
-
-def reads(runner, model, batch, **options) -> None:
-    with runner.reading(model, ["r", "y"], **options) as fetch:
+def read(runner, model, batch, **options) -> None:
+    with runner.reading(model, ["y"], **options) as fetch:
         fetch(batch)
 
 
 CALLS = {
-    "outputs": lambda r, m, e, b, p, s: r.outputs(e, b, progress=p, limit_s=s),
-    "inner values": lambda r, m, e, b, p, s: r.outputs(e, b, ["r"], progress=p, limit_s=s),
-    "profile": lambda r, m, e, b, p, s: r.profile(e, b, p, limit_s=s),
-    "a short profile": lambda r, m, e, b, p, s: r.profile(e, b, p, seconds=0.01, limit_s=s),
-    "unfused": lambda r, m, e, b, p, s: r.unfused(e, b, p, limit_s=s),
-    "reading": lambda r, m, e, b, p, s: reads(r, m, b, progress=p, limit_s=s),
+    "outputs": lambda r, e, m, **options: r.outputs(e, BATCH, **options),
+    "profile": lambda r, e, m, progress, limit_s: r.profile(e, BATCH, progress, limit_s=limit_s),
+    "reading": lambda r, e, m, **options: read(r, m, BATCH, **options),
 }
 
 
+@pytest.mark.timeout(60)
 @pytest.mark.parametrize("call", CALLS)
-def test_cancel_ends_a_loop_of_2_to_the_62_steps(runner, model, batch, call) -> None:
-    """A stranger's model may run until the end of the world; the notebook must not."""
-    made = engine(runner, model)
-    error = ended(lambda: CALLS[call](runner, model, made, batch, Pressed(), None))
-    assert isinstance(error, Cancelled)
-
-
-@pytest.mark.parametrize("call", CALLS)
-def test_a_run_ends_at_its_limit(runner, model, batch, call) -> None:
-    """Whoever left the room comes back to words."""
-    made = engine(runner, model)
-    error = ended(lambda: CALLS[call](runner, model, made, batch, Silent(), 0.5))
-    assert "0.5 s" in str(error)
-    assert isinstance(error, RunError)
-
-
-def test_measuring_that_would_never_end_can_be_stopped(model, batch) -> None:
-    """The engine is there by then, and stays."""
-    study = Study(model, data=fed(batch))
-    study.add("fp32", backend="onnxruntime")
-    error = ended(lambda: study.run(progress=PressedThen("Timing on the CPU")))
-    assert isinstance(error, Cancelled)
-    assert ("done", "missing") == tuple(
-        study["fp32"].stages[stage].state for stage in (Stage.COMPILED, Stage.TIMED)
-    )
-
-
-def fed(batch) -> CalibrationData:
-    return CalibrationData({name: np.atleast_1d(array) for name, array in batch.items()})
+@pytest.mark.parametrize(("limit_s", "error"), [(None, Cancelled), (0.5, RunError)], ids=["cancel", "limit"])
+def test_an_endless_loop_is_ended_by_cancel_and_by_its_limit(model, call, limit_s, error) -> None:
+    before = {p.pid for p in psutil.Process().children(recursive=True)}
+    runner, progress = backends.get("onnxruntime"), Silent()
+    engine = runner.build(BuildRequest(model, Variant.of("fp32")), Silent())
+    if limit_s is None:
+        threading.Timer(0.2, progress.cancel).start()
+    with pytest.raises(error):
+        CALLS[call](runner, engine, model, progress=progress, limit_s=limit_s)
+    few = runner.outputs(engine, {**BATCH, "n": np.array(3, np.int64)})["y"]
+    np.testing.assert_array_equal(BATCH["x"] + 3, few)
+    assert not [c for c in _Child._all if c.session.busy]
+    after = {p.pid for p in psutil.Process().children(recursive=True)}
+    assert after <= before | {c.session.pid for c in _Child._all}

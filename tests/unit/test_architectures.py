@@ -14,7 +14,6 @@ import shelf
 from rtlab import samples
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.progress import Silent
-from rtlab.core.ranges import Ranges
 from rtlab.core.variant import Calibrator, Variant
 from rtlab.quantize import Collector, prepare, quantizable
 
@@ -87,23 +86,3 @@ def test_int8_leaves_most_of_the_signal(name: str, least: float):
         got = fetch(fresh)[out]
     want = values(name, [out], slice(8, 12))[out].astype(np.float64)
     assert 10 * np.log10(np.square(want).sum() / np.square(want - got).sum()) > least
-
-
-@pytest.mark.parametrize("name", EXPECTED)
-def test_ranges_of_a_large_model_depend_on_neither_batch_size_nor_threads(name: str):
-    """A peer's scales change 1.74x with the batch size; here a histogram is equal to the last count."""
-    sample = load(name)
-    names = quantizable(sample.model)
-
-    def observed(size: int, threads: int) -> Ranges:
-        collector = Collector(names)
-        with OnnxRuntime(threads=threads).reading(sample.model, names) as fetch:
-            collector.run(sample.calibration.take(8).batches(sample.model, size), fetch, Silent())
-        return collector.ranges
-
-    one, eight = observed(1, 1), observed(8, 2)
-    assert 8 == one.samples == eight.samples
-    for value in names:
-        a, b = one.values[value], eight.values[value]
-        assert (a.min, a.max, a.count, a.zeros, a.small) == (b.min, b.max, b.count, b.zeros, b.small)
-        np.testing.assert_array_equal(a.counts, b.counts)

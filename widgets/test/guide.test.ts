@@ -130,12 +130,6 @@ describe("the example of a fusion", () => {
   it("is a layer that runs three nodes and does nothing else", () => {
     expect("three").toBe(example(toured().study)?.id);
   });
-
-  it("is a layer of one node where none is fused, and nothing without an engine", () => {
-    const plain = engineView({ graph: graph("e", [layer("x"), layer("one")]), pairs: [pair("a", "one")] });
-    expect("one").toBe(example(toured({ engine: plain }).study)?.id);
-    expect(example(toured({ engine: null }).study)).toBe(null);
-  });
 });
 
 describe("stops of the tour", () => {
@@ -150,20 +144,6 @@ describe("stops of the tour", () => {
     expect(["graphs", "choice", "why"]).toEqual(names({ engine: null, model: false }));
     const [, , choice] = stopsOf(toured({ saved: true }).it);
     expect([".rt-chips"]).toEqual(choice!.spots);
-  });
-
-  it("speak of scores, findings and fusions only where there are some", () => {
-    const words = (open: Open): string =>
-      stopsOf(toured(open).it)
-        .map((stop) => stop.words)
-        .join(" ");
-    expect(words({})).not.toMatch(/score|Findings/);
-    expect(words({ scored: true, found: 2 })).toMatch(/score.*Findings/);
-    expect(words({})).toContain("Opb, Opc and Opd of the model run as one layer");
-    expect(words({})).toContain("7 nodes became 4 layers");
-    expect(words({ nodes: [] })).not.toContain("Select two nodes");
-    const bare = { ...engine, overlays: [] };
-    expect(words({ engine: bare })).toContain("Each row is a layer");
   });
 });
 
@@ -199,72 +179,12 @@ describe("a tour", () => {
     study.change({ settings: { ...study.view.value.settings, "page.split": "50.00" } });
     expect(guide.key("Escape")).toBe(true);
     expect({ ...before, settings: { "page.split": "50.00" } }).toEqual(study.view.value);
-    await new Promise((then) => setTimeout(then, 20));
+    await vi.waitFor(() => expect(fitted.length).toBe(2));
     expect([
       { x: 1, y: 2, width: 30, height: 40 },
       { x: 1, y: 2, width: 30, height: 40 },
     ]).toEqual(fitted);
     expect(guide.stop.value).toBe(null);
     expect(guide.key("Escape")).toBe(false);
-  });
-
-  it("stays at the last stop on an arrow, and ends with Done", () => {
-    const guide = new Guide(toured().it);
-    guide.begin();
-    guide.key("End");
-    guide.key("ArrowRight");
-    expect("why").toBe(guide.stop.value?.name);
-    guide.go(5);
-    expect(guide.stop.value).toBe(null);
-  });
-
-  it("keeps the variant that somebody chose meanwhile, with its layers of the nodes", () => {
-    const { it: explorer, study } = toured({ view: { selection: ["a"], layers: ["one"] } });
-    const guide = new Guide(explorer);
-    guide.begin();
-    study.engine.value = engineView({
-      variant: "int8",
-      graph: graph("e", [layer("A")]),
-      pairs: [pair("a", "A")],
-    });
-    study.change({ variant: "int8" });
-    guide.leave();
-    const { variant, selection, layers } = study.view.value;
-    expect(["int8", ["a"], ["A"]]).toEqual([variant, selection, layers]);
-  });
-
-  it("ends where a presentation begins or another model comes", () => {
-    const { it: explorer, study, presenting } = toured();
-    const guide = new Guide(explorer);
-    guide.begin();
-    presenting.on.value = true;
-    expect(guide.stop.value).toBe(null);
-    presenting.on.value = false;
-    guide.begin();
-    study.source.value = graph("other", [box({ id: "z" })]);
-    expect(guide.stop.value).toBe(null);
-  });
-
-  it("is offered until somebody answers", async () => {
-    vi.resetModules();
-    const fresh = await import("../src/guide");
-    const offered = async (open: Open): Promise<boolean> => {
-      const { it: explorer, sent } = toured(open);
-      await sent();
-      return new fresh.Guide(explorer).offered.value;
-    };
-    expect([true, false, false]).toEqual([
-      await offered({}),
-      await offered({ saved: true }),
-      await offered({ engine: null }),
-    ]);
-    const { it: explorer, sent } = toured();
-    await sent();
-    const one = new fresh.Guide(explorer);
-    one.decline();
-    expect(one.offered.value).toBe(false);
-    vi.resetModules();
-    const later = await import("../src/guide");
-    expect(new later.Guide(explorer).offered.value).toBe(false);
   });
 });

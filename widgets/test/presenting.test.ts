@@ -2,7 +2,7 @@ import { signal } from "@preact/signals";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Command, Step, ViewState } from "../src/contract";
 import type { PaneSet } from "../src/paneset";
-import { moved, Presenting, python, recorded, replayed } from "../src/presenting";
+import { Presenting, python, recorded, replayed } from "../src/presenting";
 import { START, Study } from "../src/state";
 import { box, engineView, graph } from "./payloads";
 
@@ -83,14 +83,6 @@ describe("what a step keeps", () => {
     );
   });
 
-  it("is nothing of a new view", () => {
-    expect({}).toEqual(recorded(START));
-  });
-
-  it("is the layers too where they were clicked", () => {
-    expect(["B"]).toEqual(recorded({ ...START, anchor: "layer", layers: ["B"] }).layers);
-  });
-
   it("comes back whole, with the page's own choices as they are now", () => {
     const now = { ...START, tab: "table" as const, selection: ["y"], settings: { "page.split": "30.00" } };
     const then = replayed(step({ tab: "memory", settings: { "memory.batch": "4" } }), now);
@@ -103,47 +95,6 @@ describe("what a step keeps", () => {
 });
 
 describe("a presentation", () => {
-  it("records what is on screen at the end of its list, and leaves it in the notebook", () => {
-    const { presenting, study, kept } = presentation([step({}, "first")]);
-    study.change({ tab: "memory" });
-    presenting.record("second");
-    const made = {
-      words: "second",
-      view: { variant: "fp32", tab: "memory" },
-      places: { node: [1, 2, 30, 40] },
-    };
-    expect(made).toEqual(kept.at(-1)![1]);
-    expect([1, "second"]).toEqual([presenting.at.value, presenting.words.value]);
-  });
-
-  it("begins with the first step, whatever was recorded last, and goes on where it was left", () => {
-    const { presenting } = presentation([step({})]);
-    presenting.record("second");
-    presenting.record("third");
-    presenting.toggle();
-    expect(0).toBe(presenting.at.value);
-    presenting.key("ArrowRight");
-    presenting.toggle();
-    presenting.toggle();
-    expect(1).toBe(presenting.at.value);
-  });
-
-  it("leaves graphs as large as they were, however large its steps showed them", () => {
-    const camera = { scale: 0.8 };
-    const stage = {
-      camera,
-      zoom: (factor: number) => {
-        camera.scale *= factor;
-      },
-    };
-    const { presenting } = presentation([], {}, false, { node: stage });
-    presenting.toggle();
-    expect(camera.scale).toBeCloseTo(0.8 * 1.3);
-    camera.scale = 0.2;
-    presenting.toggle();
-    expect(camera.scale).toBeCloseTo(0.8);
-  });
-
   it("goes through its steps by keys and a presenter's remote, and stays at its ends", () => {
     const { presenting } = presentation([step({}), step({}), step({})]);
     const after = (key: string): number => {
@@ -166,17 +117,6 @@ describe("a presentation", () => {
     expect(false).toBe(presenting.key("ArrowUp"));
   });
 
-  it("takes no keys without steps", () => {
-    expect(false).toBe(presentation().presenting.key("ArrowRight"));
-  });
-
-  it("selects the nodes of a step and the layers that they are in", () => {
-    const { presenting, study } = presentation([step({ selection: ["y"], tab: "table" })]);
-    presenting.play(0);
-    const { selection, layers, tab } = study.view.value;
-    expect([["y"], ["B"], "table"]).toEqual([selection, layers, tab]);
-  });
-
   it("asks the kernel for the variants of a step, and only for others than those on screen", () => {
     const { presenting, asked } = presentation([
       step({ variant: "fp32" }),
@@ -189,12 +129,6 @@ describe("a presentation", () => {
       { type: "show", variant: "int8" },
       { type: "compare", variant: "fp32" },
     ]).toEqual(asked);
-  });
-
-  it("says so where a variant is not built, and asks for nothing", () => {
-    const { presenting, asked } = presentation([step({ variant: "int4" }, "Four bits")]);
-    presenting.play(0);
-    expect(["Four bits (int4 is not built here)", 0]).toEqual([presenting.words.value, asked.length]);
   });
 
   it("names what a report lacks, and shows a step as far as it goes", () => {
@@ -215,21 +149,9 @@ describe("a presentation", () => {
     presenting.play(2);
     expect(["All", 0]).toEqual([presenting.words.value, asked.length]);
   });
-
-  it("keeps its place within the list when steps are removed", () => {
-    const { presenting } = presentation([step({}, "a"), step({}, "b")]);
-    presenting.play(1);
-    presenting.change([step({}, "a")]);
-    expect([0, "a"]).toEqual([presenting.at.value, presenting.words.value]);
-  });
 });
 
 describe("the list", () => {
-  it("has each step once when one is moved", () => {
-    expect(["b", "c", "a"]).toEqual(moved(["a", "b", "c"], 0, 2));
-    expect(["c", "a", "b"]).toEqual(moved(["a", "b", "c"], 2, 0));
-  });
-
   it("is written as Python reads it", () => {
     const given = [
       { words: 'a "b"', view: { stacked: true, follow: false, tab: null }, places: { node: [1, -2.5] } },

@@ -114,7 +114,7 @@ def test_damage_to_the_file_is_told_in_words(tmp_path, asked, damage) -> None:
     """It happens between two cells of a notebook; which of them reads weights nobody should have to know."""
     study = Study(beside(tmp_path, tiny_model()))
     damage(tmp_path / "weights")
-    with pytest.raises(ModelError, match="^Cannot (read|serialize) .*Put"):
+    with pytest.raises(ModelError, match=r"^Cannot (read|serialize) .*Put"):
         ASKED[asked](study)
 
 

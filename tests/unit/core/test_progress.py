@@ -19,7 +19,7 @@ def test_cancel_from_another_thread_ends_the_work():
     thread.join()
 
     assert progress.stopped()
-    with pytest.raises(Cancelled, match="^Stopped the build: cancelled"):
+    with pytest.raises(Cancelled, match=r"^Stopped the build: cancelled"):
         check(progress, "the build")
 
 

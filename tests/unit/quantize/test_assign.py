@@ -89,5 +89,5 @@ def test_of_a_node_in_a_body_of_a_body_the_owner_in_the_main_graph_can_be_pinned
     model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
     product = next(n for n in model.nodes if n.op == "Mul")
     assert ("outer", 2) == (product.scope[0], len([s for s in product.scope if s in model.by_id]))
-    with pytest.raises(VariantError, match='function.* Pin node "outer"'):
+    with pytest.raises(VariantError, match=r'function.* Pin node "outer"'):
         assign(model, Variant.of({product.id: "fp16"}))
