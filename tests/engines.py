@@ -13,9 +13,14 @@ from typing import Any
 import onnx
 import pytest
 
+import shelf
+from rtlab import backends
 from rtlab.backends.trtexec import Trtexec
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, absent, load, wrap
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.variant import Variant
 from rtlab.questions.timing.times import Timing, timing
 
 FOLDER = Path(__file__).parent / "corpus" / "engines"
@@ -102,6 +107,14 @@ def write(folder: Path, layers: int) -> int:
     (folder / "profile.json").write_text(json.dumps([profile[0], *_copied(profile[1:], names, copies)]))
     onnx.save(proto(copies), folder / "model.onnx")
     return copies
+
+
+def googlenet_log(folder: Path) -> Path:
+    """A log without layers: the decisions on GoogLeNet that the documented rules predict, 141, 84 and 66 layers."""
+    request = BuildRequest(shelf.load("googlenet").model, Variant.of("fp32", target="sm86"))
+    path = folder / "googlenet.log"
+    path.write_text(backends.get("classic").build(request, Silent()).log, encoding="utf-8")
+    return path
 
 
 def _source() -> onnx.ModelProto:

@@ -1,49 +1,18 @@
-"""What is said of TensorRT beside a verdict of TensorRT-RTX is counted anew, where recordings and builder are."""
+"""What is said of TensorRT beside a verdict of TensorRT-RTX: its table, and how it is counted."""
 
 from __future__ import annotations
 
-import json
+import collections
 from pathlib import Path
 
 import onnx
-import pytest
 
 import agreement
-import recorded
+import engines
 import remade
 import rtlab
-from rtlab import backends
 from rtlab.questions.why import agreement as shipped
-
-here = backends.get("tensorrt-rtx").availability()
-
-
-#: Engines that are counted anew: one of each precision, one with its own graph, and one of which a pair is one layer
-#: in TensorRT-RTX alone and another in TensorRT alone. All of them take a minute.
-SAMPLE = (
-    "fuzzy-jetson-orin-torchtrt-resnet18",
-    "fuzzy-mobilenet_v2-rtx3060laptop-fp16",
-    "trex-resnet18-pytorch-a100-fp32",
-    "trex-resnet18-pytorch-a100-int8-qat-residual",
-)
-
-
-@recorded.present
-@pytest.mark.skipif(not here.ok, reason=here.reason)
-@pytest.mark.parametrize("name", SAMPLE)
-def test_the_table_that_is_shipped_is_what_is_counted(name: str) -> None:
-    known = shipped.known()
-    if not known.compilers[0].startswith(f"TensorRT-RTX {here.version} "):
-        pytest.skip(f"the table is of {known.compilers[0]}, and here is {here.version}")
-    (engine,) = agreement.asked([recorded.FOLDER / name])
-    found = agreement.count(engine, engine.engine())
-    (told,) = (e for e in known.engines if e.name == name)
-    alike = sum(c["both"] + c["neither"] for c in found.values())
-    assert (told.pairs, told.alike) == (sum(c.total() for c in found.values()), alike)
-    assert (told.precision, told.target, told.remade) == (engine.precision, engine.target, not engine.own)
-    rows = {p.kind: p for p in known.pairs if p.precision == engine.precision}
-    for kind, counts in found.items():
-        assert all(n <= getattr(rows[kind], where) for where, n in counts.items()), kind
+from rtlab.relation.relate import relate
 
 
 def test_the_engines_of_a_precision_have_its_pairs() -> None:
@@ -92,54 +61,40 @@ def test_what_is_counted_is_what_the_architectures_have() -> None:
     )
 
 
-SIZED = [f for f in recorded.REAL if f.name not in recorded.NAMES_ONLY and not any(f.glob("*.onnx"))]
-SIZED = [f for f in SIZED if "layers" in recorded.files(f) and not f.name.startswith("cookbook")]
-
-
-@recorded.present
-@pytest.mark.parametrize("folder", SIZED, ids=lambda f: f.name)
-def test_a_remade_graph_has_the_shapes_that_its_engine_tells(folder: Path) -> None:
-    """Inferred by ONNX from windows, strides and weights, which the shapes were not used for."""
-    file = recorded.files(folder)["layers"]
-    made = remade.Remade(file, sized=True)
-    proto = onnx.shape_inference.infer_shapes(made.model.proto(), strict_mode=True)
-    model = rtlab.load(proto)
-    compared = 0
-    for layer in json.loads(file.read_text(errors="replace"))["Layers"]:
-        for tensor in layer["Outputs"] if isinstance(layer, dict) else ():
-            shape, wanted = model.values[made.source(tensor["Name"])].shape, tensor["Dimensions"]
-            if len(wanted) == 4 and not layer["Name"].startswith("Reformatting"):
-                assert list(shape or ()) == wanted, layer["Name"]
-                compared += 1
-    assert compared >= 20
-    # Of windows in groups the shapes tell nothing: each of a group reads its part of the channels.
-    convs = [n for n in model.top if n.op == "Conv"]
-    for node in convs:
-        data, weight = (model.values[v].shape or () for v in node.inputs[:2])
-        assert data[1] == weight[1] * node.attributes.get("group", 1), node.id
-    depthwise = sum(node.attributes.get("group", 1) > 1 for node in convs)
-    assert (17 if "mobilenet" in folder.name else 0) == depthwise
-
-
-@recorded.present
-def test_a_remade_graph_knows_which_layers_do_a_node() -> None:
-    """ResNet18 with pairs and quantized residuals: the layer of its first convolution pools too, and writes INT8."""
-    made = remade.Remade(
-        recorded.files(recorded.FOLDER / "trex-resnet18-pytorch-a100-int8-qat-residual")["layers"]
+def test_a_remade_graph_is_the_one_that_was_fused() -> None:
+    """The mobile network of the corpus: its own graph tells nodes, shapes and groups, and its labels the layers."""
+    made, source = (
+        remade.Remade(engines.files(engines.MOBILE)["layers"], sized=True),
+        engines.structure(engines.MOBILE),
     )
-    homes = made.homes
-    assert homes["Conv_9"] == homes["MaxPool_12"] == homes["DQ QuantizeLinear_7"]
-    assert homes["DQ of QuantizeLinear_2.out"] == homes["Conv_9"] != homes["QuantizeLinear_2"]
-    read = {o for n in made.model.top if n.name == "MaxPool_12" for o in n.outputs}
-    (quantized,) = (n.name for n in made.model.top if n.op == "QuantizeLinear" and read & {*n.inputs})
-    assert homes[quantized] == homes["MaxPool_12"]
-    # Two layers read what it writes: the first convolution of the block, and the sum at its end.
-    (dequantized,) = (
-        n for n in made.model.top if n.name.startswith("DQ of ") and f"{quantized}.out" in n.inputs
-    )
-    readers = {n.name for n in made.model.consumers[dequantized.outputs[0]]}
-    assert 2 == len(readers)
-    assert homes[dequantized.name] == {place for n in readers for place in homes[n]}
+    model = rtlab.load(onnx.shape_inference.infer_shapes(made.model.proto(), strict_mode=True))
+    kept = [n for n in source.top if n.op in {"Conv", "Clip", "Add", "GlobalAveragePool"}]
+    assert 99 == len(kept)
+    assert {(n.id, n.op) for n in kept} == {(n.id, n.op) for n in model.top}
+    for node in kept:
+        ours, theirs = model.by_id[node.id], source.by_id[node.id]
+        assert source.values[theirs.outputs[0]].shape == model.values[ours.outputs[0]].shape, node.id
+        assert theirs.attributes.get("group", 1) == ours.attributes.get("group", 1), node.id
+    engine, _ = engines.read(engines.MOBILE)
+    mapping = relate(source, source, engine)
+    places = {y.id: i for i, y in enumerate(engine.layers)}
+    assert {n.id: {places[i] for i in mapping.layers(n.id)} for n in kept} == {
+        n.id: made.homes[n.id] for n in kept
+    }
+
+
+def test_neighbours_of_an_engine_with_its_graph_are_counted_by_hand() -> None:
+    """Each of 35 Clips is one layer with its convolution; of 11 sums, one of two convolutions has each."""
+    (engine,) = agreement.asked([engines.MOBILE])
+    assert (True, "fp16", "sm86") == (engine.own, engine.precision, engine.target)
+    counts: collections.Counter[tuple[str, bool | None]] = collections.Counter()
+    for pair in agreement.neighbours(engine.model):
+        counts[" | ".join(engine.model.by_id[n].op for n in pair), engine.one(*pair)] += 1
+    expected = {
+        ("Conv | Clip", True): 35, ("Conv | Add", True): 11, ("Conv | Add", False): 5, ("Clip | Add", False): 1,
+        ("Add | Add", False): 5, ("Conv | Conv", False): 6, ("Add | Conv", False): 11, ("Clip | Conv", False): 34,
+    }  # fmt: skip
+    assert expected == {k: n for k, n in counts.items() if k in expected}
 
 
 def test_pairs_of_weights_are_no_neighbours() -> None:

@@ -1,7 +1,7 @@
-"""Fuzzing the readers with damaged copies of recorded files: an engine comes out, or an error that says where and why.
+"""Fuzzing the readers with damaged copies of files: an engine comes out, or an error that says where and why.
 
-The files are excerpts of the corpus and, where there are some beside the checkout, of recordings, one of each kind and
-era, so that ten thousand of them take less than a minute. Chunks are seeded: what one run finds, the next one finds.
+The files are excerpts of the corpus, one of each kind and era, so that ten thousand of them take less than a minute.
+Chunks are seeded: what one run finds, the next one finds.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ import numpy as np
 import onnx
 import pytest
 
-import recorded
+import engines
 from rtlab.backends.files import reading, recognise
 from rtlab.core.trace import Recording
 from rtlab.errors import ReadError
 
-RECORDED = Path(__file__).parents[3] / "shared" / "recorded"
 CHUNKS, EACH = 8, 1250
 #: Line and column, index of a layer or row, key, byte or member of an archive.
 PLACE = re.compile(
@@ -45,7 +44,7 @@ def loaded(path: Path) -> Any:
 
 def excerpt(folder: Path) -> dict[str, bytes]:
     """The first layers of an engine and what was measured of them."""
-    given = recorded.files(folder)
+    given = engines.files(folder)
     document = loaded(given["layers"])
     document["Layers"] = document["Layers"][:4]
     names = {y if isinstance(y, str) else y["Name"] for y in document["Layers"]}
@@ -113,44 +112,29 @@ def printed(log: Path) -> bytes:
     return b"\n".join([*raw[:listed].split(b"\n")[:20], raw[listed:]])
 
 
-def real() -> list[dict[str, bytes]]:
-    """What TensorRT of many releases printed on real GPUs."""
-    found: list[dict[str, bytes]] = []
-    cookbook = RECORDED / "engines" / "cookbook-mnist-h100-trt10.16"
-    listing = (cookbook / "EngineInspector.log").read_bytes().split(b"\n")
-    found.append({"layers": b"\n".join([*listing[4:12], *listing[22:26], b"", b"Bindings:", b"x", b"y"])})
-    found.append(
-        {"layers": json.dumps(["a + b", "c"]).encode(), "profile": b"Timing: 3us -> a + b\nTiming: 4us -> c"}
-    )
-    log = (RECORDED / "build-logs" / "googlenet-caffe-trt5.1-fp32.log").read_bytes()
-    found.append({"log": b"\n".join(log.split(b"\n")[:60])})
-    long = (RECORDED / "build-logs" / "sparsity-trt10.16-h100.log").read_bytes().split(b"\n")
-    found.append({"log": b"\n".join([*long[:30], *long[-60:]])})
-    pasted = RECORDED / "pasted"
-    table = (pasted / "i3842-profile-table-trt10.log").read_bytes()
-    names = json.dumps([row.split(b"   ")[-1].decode() for row in table.splitlines()[2:]]).encode()
-    found.append({"layers": names, "profile": table})
-    run = (pasted / "trtexec-load-engine-verbose-trt10.16.log").read_bytes().split(b"\n")
-    found.append({"layers": names, "log": b"\n".join([*run[:2], *run[50:67], *run[543:552]])})
-    found += [
-        {kind: (pasted / name).read_bytes()}
-        for kind, name in (
-            ("layers", "i3583-inspector-text-trt91.log"),
-            ("log", "i1090-trt7.log"),
-            ("log", "i993-layer-lines-trt8.log"),
-        )
+def pasted() -> list[dict[str, bytes]]:
+    """What people paste, and logs whose listings and tables stand by themselves."""
+    texts = {p.stem: p.read_bytes() for p in sorted((CORPUS / "pasted").iterdir())}
+    table = texts["profile-table"]
+    names = json.dumps([row.split(b"   ")[-1].decode() for row in table.splitlines()[2:-2]]).encode()
+    timings = b"Timing: 3us -> a + b\nTiming: 4us -> c"
+    return [
+        {"layers": names, "profile": table},
+        {"layers": names, "log": texts["load-engine"]},
+        {"layers": json.dumps(["a + b", "c"]).encode(), "profile": timings},
+        {"layers": texts["inspector-piece"]},
+        {"log": texts["python-build-trt7"]},
+        {"log": texts["layer-lines"]},
     ]
-    return found
 
 
 @pytest.fixture(scope="session")
 def sets() -> list[dict[str, bytes]]:
     """Files that belong together, by kind; each of them is damaged in turn."""
-    found = [excerpt(f) for f in recorded.ENGINES]
+    found = [excerpt(f) for f in engines.ENGINES]
     found.append({"log": printed(CORPUS / "builds" / "control_flow-fp16-sm86.log")})
     found.append({"layers": printed(CORPUS / "builds" / "digits_inception-fp16-sm80.log")})
-    if RECORDED.is_dir():
-        found += real()
+    found += pasted()
     io_tensors = [
         {
             "Name": "x", "IOMode": "Input", "DataType": "Float", "Dimensions": [-1, 4],

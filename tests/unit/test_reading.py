@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 import pytest
 
-import recorded as recordings
+import engines
 import rtlab
 from rtlab import Study
 from rtlab.backends.reference import runner_of
@@ -25,14 +24,7 @@ from rtlab.view.graph import engine_view
 from rtlab.view.layers import layers_json
 from shelf import load
 
-# Recordings live beside the checkout, not in it.
-RECORDED = Path(__file__).parents[3] / "shared" / "recorded"
-ENGINES = RECORDED / "engines"
-recorded = pytest.mark.skipif(not RECORDED.is_dir(), reason="no ../shared/recorded beside the checkout")
-MOBILENET = ENGINES / "fuzzy-mobilenet_v2-rtx3060laptop-fp16"
-RESNET = ENGINES / "trex-resnet18-pytorch-a100-fp16"
-QAT = ENGINES / "trex-resnet18-pytorch-a100-int8-qat"
-GOOGLENET = RECORDED / "build-logs" / "googlenet-caffe-trt5.1-fp32.log"
+CORPUS = Path(__file__).parents[1] / "corpus"
 
 
 @pytest.fixture(scope="module")
@@ -111,64 +103,56 @@ def test_a_table_has_a_row_for_each_layer(files) -> None:
     )
 
 
-@recorded
 def test_a_model_whose_weights_stayed_at_home_is_enough(tmp_path) -> None:
     """The structure tells which node a layer is; the weights are what may not leave the house."""
-    study = rtlab.read(MOBILENET / "engine.graph.json", MOBILENET / "model.structure-only.onnx")
+    paths = [engines.MOBILE / n for n in ("engine.graph.json", "model.structure-only.onnx")]
+    study = rtlab.read(*paths)
     result = study["engine"]
-    assert (99, 71) == (len({p.node for p in result.mapping.pairs}), len(result.mapping.missing))
-    assert any("weights is not here" in note for note in result.engine.notes)
+    # Each node but the two constants of each of 35 Clips, and the flattening, which is a view.
+    assert (101, 71) == (len({p.node for p in result.mapping.pairs}), len(result.mapping.missing))
     assert result.roofline("A100").estimated > 0
     assert study.to_html(tmp_path / "report.html").is_file()
-    # What needs a number says which file to bring; a look at one node is a note, as for every node without one.
+    # What needs a number says which file to bring.
     node = next(n for n in study.model.nodes if n.op == "Conv")
-    with pytest.raises(ModelError, match=r"mobilenet_v2\.weights.*Put it back beside the model"):
-        study.weights(node.id)
     study.add("fp32", backend="onnxruntime", target="cpu")
-    with pytest.raises(ModelError, match=r"mobilenet_v2\.weights|data file"):
-        study.run()
-    with pytest.raises(ModelError, match=r"mobilenet_v2\.weights.*is missing"):
-        rtlab.load(MOBILENET / "model.structure-only.onnx")
+    for refused in (lambda: study.weights(node.id), study.run, lambda: rtlab.load(paths[1])):
+        with pytest.raises(ModelError, match=r"model\.weights|data file"):
+            refused()
     # From a browser only its bytes come.
     explorer = study.explore()
-    names = ["engine.graph.json", "model.structure-only.onnx"]
-    asked = ReadDropped(names).crossing()
-    explorer._receive(explorer, asked, [(MOBILENET / n).read_bytes() for n in names])
+    asked = ReadDropped([p.name for p in paths]).crossing()
+    explorer._receive(explorer, asked, [p.read_bytes() for p in paths])
     explorer.wait()
     assert explorer.failure is None
     assert result.mapping.pairs == explorer.study[explorer.state.variant].mapping.pairs
 
 
-@recorded
-def test_a_recorded_engine_tells_its_document(tmp_path) -> None:
-    """What rtlab read --json prints is JSON, and has what the issue of an engineer is about."""
-    study = rtlab.read(
-        MOBILENET / "engine.graph.json", MOBILENET / "engine.profile.json", MOBILENET / "engine.timing.json",
-        model=MOBILENET / "model.structure-only.onnx",
-    )  # fmt: skip
+def test_an_engine_tells_its_document() -> None:
+    """What rtlab read --json prints is JSON: 160 µs by layers, four fifths of it as a whole."""
+    study = rtlab.read(**engines.files(engines.MOBILE), model=engines.MOBILE / "model.structure-only.onnx")
     result = study["engine"]
     told = json.loads(json.dumps(document(result.facts, study.model), allow_nan=False))
-    rows = json.loads((MOBILENET / "engine.profile.json").read_text(encoding="utf-8"))[1:]
-    assert len(rows) == len(told["timing"]["layers"])
-    assert pytest.approx(sum(r["medianMs"] for r in rows)) == told["timing"]["sum_of_layers_ms"]
+    assert 59 == len(told["timing"]["layers"])
+    assert pytest.approx(0.160) == told["timing"]["sum_of_layers_ms"]
     assert len(told["findings"]) == len(result.findings) > 0
     assert told["summary"]["coverage"]["all_layers"] == len(told["engine"]["layers"])
-    assert 1 < told["summary"]["ratio"] < 2
+    assert 1.25 == pytest.approx(told["summary"]["ratio"])
 
 
-@recorded
-def test_the_recorded_googlenet_log_replays_on_the_sample() -> None:
-    """141 layers, 84 after vertical fusions, 66 after merging: on the graph that one can look at."""
-    study = rtlab.read(log=GOOGLENET, model=load("googlenet").model)
+def test_a_log_of_decisions_replays_on_the_sample(tmp_path) -> None:
+    """141 layers, 84 after vertical fusions, 66 after merging; the decisions are told, the layers inferred."""
+    study = rtlab.read(log=engines.googlenet_log(tmp_path), model=load("googlenet").model)
     result = study["engine"]
-    log = result.log
-    assert (141, 84, 66) == log.attempts[log.chosen].counts
+    assert (141, 84, 66) == result.log.attempts[result.log.chosen].counts
     # The log lists no layers; its decisions leave as many as it counts.
     assert 66 == len(result.engine.layers)
-    assert any("inference" in note and "66" in note for note in result.engine.notes)
+    assert any("66" in note for note in result.engine.notes)
+    assert ({"inferred"}, 0) == ({p.evidence for p in result.mapping.pairs}, result.coverage.declared)
+    # What lists no layers is not exported: it could not be read again.
+    with pytest.raises(VariantError, match="list none"):
+        rtlab.read(log=tmp_path / "googlenet.log").export_layers("engine", tmp_path / "layers.json")
 
 
-@recorded
 def test_outputs_are_compared_with_what_onnx_runtime_computes(tmp_path) -> None:
     """An error of the real engine, told from trtexec's own output file."""
     sample = load("digits_inception")
@@ -199,26 +183,24 @@ def lines(study: Study) -> str:
     return "\n".join(s["text"] for s in chrome.status(study.snapshot(), "engine"))
 
 
-@recorded
-def test_the_status_line_counts_the_runs_of_the_layers_and_not_of_the_inferences() -> None:
-    """One profiled run stands beside thousands of inferences; to give one number for both would be wrong."""
-    study = rtlab.read(*(RESNET / f"engine.{kind}.json" for kind in ("graph", "profile", "timing")))
-    assert "layers sum to 1.02 ms over 1 run, the whole takes 862 µs (p95 " in lines(study)
-    times = json.loads((RESNET / "engine.timing.json").read_text(encoding="utf-8"))
-    tail = np.percentile([row["computeMs"] for row in times], 95)
-    assert f"(p95 {1e3 * tail:.3g} µs)" in lines(study)
-    alone = rtlab.read(log=GOOGLENET, times=RESNET / "engine.timing.json")
-    assert re.search(r"the whole takes 862 µs \(p95 \d+ µs\), layers were not timed", lines(alone))
-    assert "0 ms" not in lines(alone)
-
-
-@recorded
-def test_a_profile_that_tells_no_count_is_of_no_number_of_runs(tmp_path) -> None:
-    """Nobody measured in zero runs."""
-    rows = json.loads((RESNET / "engine.profile.json").read_text(encoding="utf-8"))
+def test_the_status_line_counts_the_runs_of_the_layers_and_not_of_the_inferences(tmp_path) -> None:
+    """A hundred profiled runs stand beside other inferences; to give one number for both would be wrong."""
+    files = engines.files("written-fp16")
+    # 101 inferences from 50 to 60 µs.
+    times = tmp_path / "times.json"
+    times.write_text(
+        json.dumps([{"computeMs": 0.05 + i * 1e-4, "latencyMs": 0.05 + i * 1e-4} for i in range(101)])
+    )
+    told = lines(rtlab.read(files["layers"], files["profile"], times))
+    assert "layers sum to 72 µs over 100 runs, the whole takes 55 µs (p95 59.5 µs)" in told
+    alone = lines(rtlab.read(log=engines.googlenet_log(tmp_path), times=times))
+    assert "the whole takes 55 µs (p95 59.5 µs), layers were not timed" in alone
+    # Nobody measured in zero runs.
+    rows = json.loads(files["profile"].read_text(encoding="utf-8"))
     (tmp_path / "p.json").write_text(json.dumps(rows[1:]), encoding="utf-8")
-    told = lines(rtlab.read(RESNET / "engine.graph.json", tmp_path / "p.json"))
-    assert "layers sum to 1.02 ms, the whole was not timed" in told
+    assert "layers sum to 72 µs, the whole was not timed" in lines(
+        rtlab.read(files["layers"], tmp_path / "p.json")
+    )
 
 
 def test_an_engine_without_layers_has_no_coverage(tmp_path) -> None:
@@ -247,29 +229,27 @@ def test_an_engine_of_the_cpu_is_never_called_one_of_a_gpu(tmp_path) -> None:
         assert "GPU" not in json.dumps([chip, lines(study), study._repr_html_()], ensure_ascii=False)
 
 
-@recorded
 def test_the_document_has_shares_of_one_kind_and_null_for_what_nobody_told() -> None:
     """A program must not have to know which share is in percent, nor take 0 s for a measured build."""
-    study = rtlab.read(QAT / "engine.graph.json", QAT / "engine.profile.json", QAT / "engine.metadata.json")
+    files = engines.files(engines.RESIDUAL)
+    study = rtlab.read(**files)
     told = document(study["engine"].facts, study.model)
     for rows in (told["summary"]["kinds"], told["summary"]["precisions"], told["timing"]["layers"]):
         assert pytest.approx(1.0) == sum(r["share"] for r in rows)
     assert {"name": None, "opset": None, "nodes": []} == told["model"]
-    assert (None, "NVIDIA A100 80GB PCIe") == (told["engine"]["seconds"], told["engine"]["device"])
-    assert [("input.1", [32, 3, 224, 224])] == [(t["name"], t["shape"]) for t in told["engine"]["inputs"]]
+    assert (None, "Invented GPU") == (told["engine"]["seconds"], told["engine"]["device"])
+    assert [("image", [8, 3, 32, 32])] == [(t["name"], t["shape"]) for t in told["engine"]["inputs"]]
     assert {"measured"} == {f["origin"] for f in told["findings"]}
-    int8 = next(y for y in told["engine"]["layers"] if y["name"].startswith("conv1.weight"))
+    int8 = next(y for y in told["engine"]["layers"] if y["name"].startswith("stem.weight"))
     assert ("int8", "fp32") == (int8["reads"], int8["writes"])
-    silent = rtlab.read(QAT / "engine.graph.json")
+    silent = rtlab.read(files["layers"])
     told = document(silent["engine"].facts, silent.model)
     assert {None} == {s["share"] for s in told["summary"]["kinds"]} == {f["origin"] for f in told["findings"]}
     assert told["summary"]["origin"] is None
 
 
-@pytest.mark.parametrize(
-    "folder", [f for f in recordings.ENGINES if (f / "engine.graph.json").exists()], ids=lambda f: f.name
-)
-def test_exported_layers_of_a_recorded_engine_come_back_as_they_were(folder, tmp_path) -> None:
+@engines.each
+def test_exported_layers_of_an_engine_come_back_as_they_were(folder, tmp_path) -> None:
     """A colleague reads what one exports; and the files that one was given stay as they are."""
     source = folder / "engine.graph.json"
     before = source.read_bytes(), source.stat().st_mtime_ns
@@ -313,10 +293,10 @@ def test_what_is_no_path_is_refused_in_words(wrong) -> None:
 
 def test_the_device_that_the_log_names_is_the_device_of_the_times() -> None:
     """A time without its GPU is worth little."""
-    if not RECORDED.is_dir():
-        pytest.skip("no ../shared/recorded beside the checkout")
-    log = RECORDED / "build-logs" / "mnist-trt10.16-h100-level5.log"
-    assert "H100" in rtlab.read(log=log)["engine"].engine.place
+    read = rtlab.read(
+        layers=engines.files("written-fp16")["layers"], log=CORPUS / "pasted" / "load-engine.log"
+    )
+    assert "Invented GPU" in read["engine"].engine.place
 
 
 def test_times_that_the_layers_cannot_explain_are_doubted(files, tmp_path) -> None:
@@ -342,20 +322,3 @@ def test_options_of_a_builder_are_refused_by_a_backend_that_has_none() -> None:
         study.add("fp32", backend="onnxruntime", options={"builder_optimization_level": 5})
     with pytest.raises(VariantError, match="they are no mapping"):
         study.add("fp32", target="sm86", options=5)
-
-
-def test_an_engine_without_layers_is_not_exported(tmp_path) -> None:
-    """The file could not be read again."""
-    if not RECORDED.is_dir():
-        pytest.skip("no ../shared/recorded beside the checkout")
-    study = rtlab.read(log=GOOGLENET)
-    with pytest.raises(VariantError, match="list none"):
-        study.export_layers("engine", tmp_path / "layers.json")
-
-
-@recorded
-def test_layers_that_follow_from_decisions_are_marked_as_inferred() -> None:
-    """The log's decisions are the compiler's word, the layers are ours."""
-    result = rtlab.read(log=GOOGLENET, model=load("googlenet").model)["engine"]
-    assert {"inferred"} == {p.evidence for p in result.mapping.pairs}
-    assert 0 == result.coverage.declared
