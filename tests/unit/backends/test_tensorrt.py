@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 from fake_gpu import VERSIONS, Here, needs_api
 from rtlab import backends
-from rtlab.backends.live import building, child, driver
+from rtlab.backends.live import building, driver
 from rtlab.backends.tensorrt import TensorRT
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
@@ -44,16 +44,10 @@ def model(batch: int | str = "n"):
 def build(
     release: str = "trt10", precision: Any = "fp32", *, of: Any = None, request: Any = None, **options: Any
 ) -> Engine:
-    variant = {"target": "sm86", **(of or {}), "options": BuildOptions.of(**options)}
-    wanted = BuildRequest(
-        **{"model": model(), **(request or {}), "variant": Variant.of(precision, **variant)}
+    variant = Variant.of(precision, **{"target": "sm86", **(of or {}), "options": BuildOptions.of(**options)})
+    return Here(release).build(
+        BuildRequest(**{"model": model(), **(request or {}), "variant": variant}), Silent()
     )
-    return Here(release).build(wanted, Silent())
-
-
-def in_this_process(function: Any, payload: Any, **_: Any) -> Any:
-    """What the child does, without waiting for one."""
-    return function(payload, Silent())
 
 
 def configured(engine: Engine) -> dict[str, Any]:
@@ -64,10 +58,10 @@ def configured(engine: Engine) -> dict[str, Any]:
 
 @needs_api
 @pytest.mark.parametrize("release", VERSIONS)
-def test_an_engine_tells_layers_nodes_device_and_totals(release: str):
+def test_an_engine_tells_layers_nodes_device_and_totals_and_runs(release: str):
     """Layers come from the inspector, totals also from the log; nodes bear the model's own names."""
-    source = model()
-    engine = build(release, request={"model": source})
+    source, backend = model(), Here(release)
+    engine = backend.build(BuildRequest(source, Variant.of("fp32", target="sm86")), Silent())
     assert [n.id for n in source.nodes] == [o for layer in engine.layers for o in layer.origins]
     assert ("tensorrt", VERSIONS[release], "sm86", "Fake GPU") == (
         engine.backend,
@@ -76,56 +70,36 @@ def test_an_engine_tells_layers_nodes_device_and_totals(release: str):
         engine.device,
     )
     assert {"activation", "weights"} <= engine.totals.keys()
-    assert engine.plan is not None
-    assert engine.built is not None
+    assert None not in {engine.plan, engine.built}
     assert (["x"], ["y"]) == ([t.name for t in engine.inputs], [t.name for t in engine.outputs])
     told = configured(engine)
-    assert told["strong"]
-    assert told["debug"]
-    assert "DETAILED" == told["state"]["profiling_verbosity"]
+    assert (True, True, "DETAILED") == (told["strong"], told["debug"], told["state"]["profiling_verbosity"])
     # FP32 means FP32: the flag is set by default.
-    assert [] == told["flags"]
-
-
-@needs_api
-def test_a_built_engine_runs():
-    """What was built is what runs; the process that holds it ends with release."""
-    backend = Here("trt10")
-    engine = backend.build(BuildRequest(model(), Variant.of("fp32", target="sm86")), Silent())
-    try:
-        x = np.array([[1, -2, 3, -4]], np.float32)
-        np.testing.assert_array_equal(np.maximum(2 * x, 0), backend.outputs(engine, {"x": x})["y"])
-    finally:
-        backend.release(engine)
+    assert ([], []) == (told["flags"], told["profiles"])
+    x = np.array([[1, -2, 3, -4]], np.float32)
+    np.testing.assert_array_equal(np.maximum(2 * x, 0), backend.outputs(engine, {"x": x})["y"])
+    backend.release(engine)
 
 
 @needs_api
 def test_options_arrive_by_tensorrts_own_names():
     """Attributes, enums by member, flags on and off, pools, tactic sources, preview features."""
+    attributes = {"builder_optimization_level": 5, "max_aux_streams": 0, "tiling_optimization_level": "FULL"}
     told = configured(
         build(
-            builder_optimization_level=5,
-            max_aux_streams=0,
-            tiling_optimization_level="FULL",
+            **attributes,
             flags=["STRICT_NANS", "TF32"],
             pools={"WORKSPACE": 1 << 30},
             tactic_sources=["JIT_CONVOLUTIONS", "EDGE_MASK_CONVOLUTIONS"],
             preview_features=["ALIASED_PLUGIN_IO_10_03"],
         )
     )
-    assert (5, 0, "FULL") == tuple(
-        told["state"][k]
-        for k in ("builder_optimization_level", "max_aux_streams", "tiling_optimization_level")
-    )
+    assert attributes == {k: told["state"][k] for k in attributes}
     assert ["STRICT_NANS", "TF32"] == told["flags"]
     assert {"WORKSPACE": 1 << 30} == told["pools"]
     assert 0b11000 == told["tactics"]
     assert ["ALIASED_PLUGIN_IO_10_03"] == told["preview"]
-
-
-@needs_api
-def test_flags_of_the_variant_can_be_cleared():
-    """What the user says of a flag counts after what the precision says."""
+    # What the user says of a flag counts after what the precision says.
     assert ["TF32"] == configured(build(precision="tf32"))["flags"]
     assert [] == configured(build(precision="tf32", cleared=["TF32"]))["flags"]
 
@@ -136,28 +110,25 @@ def test_flags_of_the_variant_can_be_cleared():
     [
         (
             {"builder_optimisation_level": 5},
-            "TensorRT 10.16.1.11 has no attribute of IBuilderConfig.*Did you mean builder_opt",
+            "TensorRT 10.16.1.11 has no attribute .*Did you mean builder_opt",
         ),
-        ({"builder_optimization_level": 9}, "does not take builder_optimization_level=9: it keeps 5"),
-        ({"builder_optimization_level": "high"}, "which is a str. Give a value like the default, 3"),
+        ({"builder_optimization_level": 9}, "it keeps 5"),
+        ({"builder_optimization_level": "high"}, "is a str. Give a value like the default, 3"),
         ({"tiling_optimization_level": "FULLL"}, "Did you mean FULL?.*NONE, FAST, MODERATE, FULL"),
-        ({"flags": ["STRICT_NAN"]}, 'no builder flag "STRICT_NAN". Did you mean STRICT_NANS'),
+        ({"flags": ["STRICT_NAN"]}, "Did you mean STRICT_NANS"),
         ({"cleared": ["TF31"]}, "Did you mean TF32"),
-        ({"flags": ["FP16"]}, 'Choose the precision instead, such as precision="fp16"'),
-        ({"pools": {"WORK": 1}}, 'no memory pool "WORK". Did you mean WORKSPACE'),
+        ({"flags": ["FP16"]}, 'precision="fp16"'),
+        ({"pools": {"WORK": 1}}, "Did you mean WORKSPACE"),
         ({"pools": {"DLA_LOCAL_DRAM": 1}}, "there is no DLA"),
         ({"tactic_sources": ["CUDN"]}, "Did you mean CUDNN"),
         ({"profiling_verbosity": "NONE"}, "rtlab needs DETAILED"),
         ({"int8_calibrator": 1}, "Give implicit=True"),
-        ({"profiles": [{"z": ([1], [1], [1])}]}, 'names input "z", and the model has none.*"x"'),
+        ({"profiles": [{"z": ([1], [1], [1])}]}, '"z", and the model has none.*"x"'),
         ({"profiles": [{"x": ([1, 4], [2, 4], [4, 5])}]}, "1x4, 2x4, 4x5, and the model declares nx4"),
     ],
 )
-def test_an_option_that_does_not_exist_or_fit_is_refused_with_what_does(
-    options: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
-):
+def test_an_option_that_does_not_exist_or_fit_is_refused_with_what_does(options: dict[str, Any], said: str):
     """The binding is asked what it has; a misspelt name must not be ignored."""
-    monkeypatch.setattr(child, "call", in_this_process)
     with pytest.raises(VariantError, match=said):
         build(**options)
 
@@ -173,11 +144,9 @@ def test_what_exists_depends_on_the_release():
 @needs_api
 def test_profiles_are_added_in_order_and_completed():
     """An input that a profile leaves out has its one shape in it."""
-    wide = [{"x": ((1, 4), (2, 4), (4, 4))}, {}]
-    engine = build(profiles=wide, request={"model": model()})
+    engine = build(profiles=[{"x": ((1, 4), (2, 4), (4, 4))}, {}])
     assert [{"x": [[1, 4], [2, 4], [4, 4]]}, {"x": [[1, 4]] * 3}] == configured(engine)["profiles"]
     assert ((("x", ((1, 4), (2, 4), (4, 4))),), (("x", ((1, 4),) * 3),)) == engine.profiles
-    assert [] == configured(build())["profiles"]
 
 
 @needs_api
@@ -193,7 +162,7 @@ def test_a_shape_tensor_gets_values_or_is_named():
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b"])],
     )
     shaped = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10))
-    with pytest.raises(BuildError, match=r'lacks input "to".*a shape tensor has its values there'):
+    with pytest.raises(BuildError, match='lacks input "to"'):
         build(request={"model": shaped})
     # The stand-in cannot run it; that the values arrived is in the log.
     options = BuildOptions.of(profiles=[{"to": ((1, 1), (2, 4), (8, 8))}])
@@ -214,24 +183,16 @@ def test_a_timing_cache_is_written_read_and_replaced(tmp_path: Path):
     file = tmp_path / "timing"
     build(timing_cache=file)
     assert b"TC:10.16.1.11:here:1" == file.read_bytes()
-    fresh = build(timing_cache=file)
-    assert not [n for n in fresh.notes if "timing" in n]
+    assert not [n for n in build(timing_cache=file).notes if "timing" in n]
     assert b"TC:10.16.1.11:here:2" == file.read_bytes()
     for wrong in (b"\xff\x00garbage", b"TC:10.16.1.11:there:7", b"TC:8.6.1:here:7", b"none"):
         file.write_bytes(wrong)
-        noted = [n for n in build(timing_cache=file).notes if "timing cache replaced" in n]
-        assert 1 == len(noted)
+        assert 1 == sum("timing cache replaced" in n for n in build(timing_cache=file).notes)
         assert b"TC:10.16.1.11:here:1" == file.read_bytes()
     assert [file] == list(tmp_path.iterdir())
-
-
-@needs_api
-def test_a_timing_cache_that_cannot_be_kept_is_a_note(tmp_path: Path):
-    """The engine is worth more than its cache."""
-    lost = build(timing_cache=tmp_path / "missing" / "timing")
-    assert [n for n in lost.notes if n.startswith("timing cache not kept") and "missing" in n]
-    folder = build(timing_cache=tmp_path)
-    assert [n for n in folder.notes if "not read" in n]
+    # The engine is worth more than its cache.
+    for lost, said in ((tmp_path / "missing" / "timing", "not kept"), (tmp_path, "not read")):
+        assert [n for n in build(timing_cache=lost).notes if said in n]
 
 
 DATA = CalibrationData({"x": np.array([[1, 2, 3, 4], [-9, 0, 0, 0], [5, 5, 5, 5]], np.float64)})
@@ -250,10 +211,11 @@ def implicit(
 
 
 @needs_api
+@pytest.mark.slow(but="entropy2")
 @pytest.mark.parametrize(
     ("how", "name", "header"),
     [
-        ("entropy2", "IInt8EntropyCalibrator2", "EntropyCalibration2"),
+        pytest.param("entropy2", "IInt8EntropyCalibrator2", "EntropyCalibration2", id="entropy2"),
         ("entropy", "IInt8EntropyCalibrator", "EntropyCalibration"),
         ("minmax", "IInt8MinMaxCalibrator", "MinMaxCalibration"),
         ("percentile(99.9)", "IInt8LegacyCalibrator", "LegacyCalibration"),
@@ -263,24 +225,25 @@ def test_tensorrts_own_calibrator_reads_the_samples(how: str, name: str, header:
     """Each sample reaches the device once; the cache comes back with the model's names."""
     engine = implicit(how=how)
     told = configured(engine)
-    assert name == told["calibration"]["class"]
-    assert 3 == told["calibration"]["batches"]
-    assert {"x": 9.0} == told["calibration"]["greatest"]
-    assert not told["strong"]
-    assert ["INT8"] == told["flags"]
+    seen = told["calibration"]
+    assert (name, 3, {"x": 9.0}) == (seen["class"], seen["batches"], seen["greatest"])
+    assert (False, ["INT8"]) == (told["strong"], told["flags"])
     if "percentile" in how:
-        assert (pytest.approx(0.999), 1.0) == (told["calibration"]["quantile"], told["calibration"]["cutoff"])
+        assert (pytest.approx(0.999), 1.0) == (seen["quantile"], seen["cutoff"])
     assert engine.calibration.startswith(f"TRT-101601-{header}\n")
     assert "\ninner}, Datatype: Half: 3c010204\n" in engine.calibration
 
 
+@pytest.mark.slow
 @needs_api
 def test_calibration_of_dynamic_inputs_has_a_profile_of_its_own():
-    """Its shape is that of the batches; a last part of a batch is left out."""
-    told = configured(implicit(profiles=[{"x": ((1, 4), (2, 4), (4, 4))}]))["calibration"]
-    assert (1, {"x": [[2, 4]] * 3}) == (told["batches"], told["profile"])
+    """Its shape is that of the batches; a last part of a batch is left out. FP16 is for what has no INT8 kernel."""
+    told = configured(implicit(profiles=[{"x": ((1, 4), (2, 4), (4, 4))}], flags=["FP16"]))
+    assert (1, {"x": [[2, 4]] * 3}) == (told["calibration"]["batches"], told["calibration"]["profile"])
+    assert ["FP16", "INT8"] == told["flags"]
 
 
+@pytest.mark.slow
 @needs_api
 def test_a_calibration_cache_is_used_without_samples():
     """Names go both ways; one of another version is passed on with a note, since TensorRT would ignore it."""
@@ -296,27 +259,17 @@ def test_a_calibration_cache_is_used_without_samples():
 
 
 @needs_api
-def test_weak_flags_go_with_implicit_quantization_only():
-    """FP16 lets what has no INT8 kernel run in half precision."""
-    assert ["FP16", "INT8"] == configured(implicit(flags=["FP16"]))["flags"]
-
-
-@needs_api
 @pytest.mark.parametrize(
     ("change", "error", "said"),
     [
-        ({"release": "trt11"}, VariantError, r"TensorRT 11\.4\.0\.106 has no calibrators.*explicit Q/DQ"),
-        ({"precision": "fp16"}, VariantError, 'Choose precision="int8" without pins'),
+        ({"release": "trt11"}, VariantError, r"TensorRT 11\.4\.0\.106 has no calibrators"),
+        ({"precision": "fp16"}, VariantError, 'precision="int8" without pins'),
         ({"precision": {"*": "int8", "relu": "fp16"}}, VariantError, "without pins"),
-        (
-            {"how": "auto"},
-            VariantError,
-            'no calibrator that chooses.*usual one, "entropy2".*calibration cache',
-        ),
-        ({"how": "mse"}, VariantError, 'no calibrator of its own like "mse".*"entropy2"'),
+        ({"how": "auto"}, VariantError, '"entropy2".*calibration cache'),
+        ({"how": "mse"}, VariantError, '"mse".*"entropy2"'),
         ({"how": "entropy2(4096)"}, VariantError, 'takes no settings.*calibrator="entropy2"'),
-        ({"request": {"data": None}}, CalibrationError, "neither. Give the study data"),
-        ({"request": {"cache": "{}"}}, CalibrationError, "first line is such as TRT-100300"),
+        ({"request": {"data": None}}, CalibrationError, "Give the study data"),
+        ({"request": {"cache": "{}"}}, CalibrationError, "TRT-100300"),
     ],
 )
 def test_what_implicit_quantization_cannot_do_is_refused(
@@ -330,9 +283,7 @@ def test_what_implicit_quantization_cannot_do_is_refused(
 @needs_api
 def test_another_target_than_the_gpu_is_refused():
     """TensorRT times kernels on the GPU that it builds for."""
-    with pytest.raises(
-        VariantError, match=r'here is Fake GPU\. Choose target="sm86", or backend="tensorrt-rtx"'
-    ):
+    with pytest.raises(VariantError, match=r'Fake GPU\. Choose target="sm86"'):
         build(of={"target": "sm89"})
 
 
@@ -341,15 +292,15 @@ def test_without_a_gpu_or_package_the_reason_tells_both(monkeypatch: pytest.Monk
     monkeypatch.setattr(
         driver, "_look", lambda: "no NVIDIA driver is installed. Install the driver of the GPU"
     )
-    known = importlib.util.find_spec
+    found = importlib.util.find_spec
     monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == "tensorrt" else known(name, *rest)
+        importlib.util, "find_spec", lambda name, *rest: None if name == "tensorrt" else found(name, *rest)
     )
     backend = TensorRT()
     reason = backend.availability().reason
     assert "no NVIDIA driver is installed" in reason
-    assert 'choose backend="tensorrt-rtx", which builds without a GPU' in reason
-    assert 'package "tensorrt>=10.3" is not installed. Run pip install --upgrade "rtlab[tensorrt]".' in reason
+    assert 'backend="tensorrt-rtx"' in reason
+    assert '"tensorrt>=10.3" is not installed' in reason
     assert () == backend.capabilities().targets
     with pytest.raises(Unavailable, match="no NVIDIA driver"):
         backend.build(BuildRequest(model(), Variant.of("fp32", target="sm86")), Silent())
@@ -360,5 +311,5 @@ def test_the_registry_offers_it_first_where_it_can_be_used(usable: bool, monkeyp
     """A GPU's own compiler is the best builder where one is; elsewhere nothing changes by it."""
     monkeypatch.setattr(TensorRT, "availability", lambda _: Availability(ok=usable))
     names = list(backends.registry.__wrapped__())
-    assert usable == (names[0] == "tensorrt")
     assert "tensorrt" in names
+    assert usable == (names[0] == "tensorrt")
