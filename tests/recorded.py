@@ -1,4 +1,4 @@
-"""Engines that real GPUs wrote, in the folder that ``RTLAB_RECORDED`` names; tests of them lie in ``tests/recorded``."""
+"""Engines that real GPUs wrote, of the folder that ``RTLAB_RECORDED`` names; their tests lie in ``tests/recorded``."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from engines import (
-    ENGINES as ENGINES,
-    NAMES_ONLY as NAMES_ONLY,
-    detailed as detailed,
-    each as each,
-    files as files,
-    read as read,
-)
+import engines
+from rtlab.core.engine import Engine
+from rtlab.questions.timing.times import Timing
 
 FOLDER = Path(os.environ.get("RTLAB_RECORDED") or "/nowhere") / "engines"
 REAL = sorted(FOLDER.iterdir()) if FOLDER.is_dir() else []
+ENGINES, NAMES_ONLY, files = engines.ENGINES, engines.NAMES_ONLY, engines.files
 present = pytest.mark.skipif(not REAL, reason="RTLAB_RECORDED names no folder")
+
+
+def read(folder: Path | str) -> tuple[Engine, Timing | None]:
+    """An engine of the folder and its times, where it has a profile."""
+    return engines.read(FOLDER / folder)

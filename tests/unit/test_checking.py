@@ -9,7 +9,7 @@ from xml.etree import ElementTree as Tree
 import numpy as np
 import pytest
 
-import recorded
+import engines
 import rtlab
 from rtlab.cli import main
 from rtlab.testing import tiny_model
@@ -118,9 +118,9 @@ def test_labels_of_a_file_count(capsys, file, tmp_path) -> None:
 
 def test_an_engine_from_files_is_checked_by_its_times_and_layers(capsys, tmp_path) -> None:
     """Its answers to samples are not known, and a CPU's would be those of another engine."""
-    folder = next(f for f in recorded.ENGINES if f.name == "written-fp16")
-    files = [str(p) for p in recorded.files(folder).values()]
-    base, given = tmp_path / "b.json", (str(folder / "model.structure-only.onnx"), "--engine", *files)
+    files = [str(p) for p in engines.files("written-fp16").values()]
+    model = engines.FOLDER / "written-fp16" / "model.structure-only.onnx"
+    base, given = tmp_path / "b.json", (str(model), "--engine", *files)
     assert 0 == run(capsys, *given, "--save", str(base))[0]
     code, out, _ = run(
         capsys, *given, "--against", str(base), "--max-latency-regression", "5%", "--fail-on", "fusion", "--fail-on",
@@ -130,8 +130,7 @@ def test_an_engine_from_files_is_checked_by_its_times_and_layers(capsys, tmp_pat
     assert (0, "measured", 0.0) == (code, rows["latency"]["origin"], rows["latency"]["value"])
     assert "trtexec" in rows["latency"]["detail"]
     # FP32 in its place is slower, and computes in a wider type.
-    other = next(f for f in recorded.ENGINES if f.name == "written-fp32")
-    files = [str(p) for p in recorded.files(other).values()]
+    files = [str(p) for p in engines.files("written-fp32").values()]
     code, out, _ = run(
         capsys, given[0], "--engine", *files, "--against", str(base), "--fail-on", "precision", "--json"
     )
