@@ -128,42 +128,28 @@ def test_a_study_hands_on_times_device_and_target(tmp_path, monkeypatch):
     assert build.read(study.save_build("engine", tmp_path / "other.json")).profile is None
 
 
-def test_its_kind_is_told_by_what_is_in_it(tmp_path):
-    assert "build" == recognise.kind(saved(tmp_path, name="whatever.txt"))
-
-
 def test_no_weight_and_no_path_leaves_the_house(tmp_path):
     """Names and shapes are what a graph is drawn from."""
-    told = json.loads(saved(tmp_path).read_text("utf-8"))
-    graph = lzma.decompress(base64.b64decode(told["source"]["onnx"]))
+    path = saved(tmp_path, name="whatever.txt")
+    graph = lzma.decompress(base64.b64decode(json.loads(path.read_text("utf-8"))["source"]["onnx"]))
 
-    assert np.float32(1001).tobytes() not in graph
-    assert b"someone" not in graph
-    assert "tmp" not in json.dumps(told)
-    assert b"conv" in graph
+    assert "build" == recognise.kind(path)
+    assert [False, False, True] == [x in graph for x in (np.float32(1001).tobytes(), b"someone", b"conv")]
+    assert "tmp" not in path.read_text("utf-8")
 
 
-def test_it_opens_alone_and_is_linked(tmp_path):
-    """The structure in it is enough to relate layers and nodes."""
-    study = rtlab.read(saved(tmp_path))
+@pytest.mark.parametrize("beside", [False, True])
+def test_it_opens_alone_or_with_the_model_beside_it_and_is_linked(tmp_path, beside):
+    """The structure in it is enough to relate layers and nodes; beside the model there are weights too."""
+    (tmp_path / "net.onnx").write_bytes(network().bytes())
+    study = rtlab.read(saved(tmp_path), *[tmp_path / "net.onnx"] * beside)
     result = study["engine"]
 
     assert ["Conv", "Relu"] == [n.op for n in study.model.top]
-    assert {"conv": ("0:conv+relu",), "relu": ("0:conv+relu",)} == {
-        n.id: result.mapping.layers(n.id) for n in study.model.top
-    }
-    assert result.recorded
-    assert any("weights is not here" in note for note in result.engine.notes)
-
-
-def test_it_is_linked_to_the_model_beside_it(tmp_path):
-    """Then there are weights too."""
-    (tmp_path / "net.onnx").write_bytes(network().bytes())
-    study = rtlab.read(saved(tmp_path), tmp_path / "net.onnx")
-
-    assert not study.model.weightless
-    assert not any("not the one" in n or "not here" in n for n in study["engine"].engine.notes)
-    assert ("0:conv+relu",) == study["engine"].mapping.layers("relu")
+    assert [("0:conv+relu",)] * 2 == [result.mapping.layers(n) for n in ("conv", "relu")]
+    assert (True, not beside) == (result.recorded, study.model.weightless)
+    assert beside != any("weights is not here" in note for note in result.engine.notes)
+    assert not any("not the one" in note for note in result.engine.notes)
 
 
 def test_a_prepared_graph_goes_along_and_leads_back_to_the_source(tmp_path):
@@ -171,16 +157,14 @@ def test_a_prepared_graph_goes_along_and_leads_back_to_the_source(tmp_path):
     source = network()
     ready = prepare(source, Variant.of("fp16"), None, None)
     path = saved(tmp_path, build.of(engine(), source=source, graph=ready.model))
-    study = rtlab.Study(source)
-    result = study.read("theirs", path)
+    result = rtlab.Study(source).read("theirs", path)
 
     assert len(ready.model.top) == len(result.prepared.model.top) > len(source.top)
     assert {"conv", "relu"} <= {p.node for p in result.mapping.pairs}
 
 
 def test_another_model_beside_it_is_doubted(tmp_path):
-    other = rtlab.testing.tiny_model()
-    notes = rtlab.Study(other).read("theirs", saved(tmp_path)).engine.notes
+    notes = rtlab.Study(rtlab.testing.tiny_model()).read("theirs", saved(tmp_path)).engine.notes
 
     assert any("not the one that was recorded" in note for note in notes)
 
@@ -188,9 +172,8 @@ def test_another_model_beside_it_is_doubted(tmp_path):
 def test_a_file_that_is_cut_anywhere_is_refused_in_words(tmp_path):
     whole = saved(tmp_path).read_bytes()
     for end in range(1, len(whole) - 1, 97):
-        with pytest.raises(ReadError) as caught:
+        with pytest.raises(ReadError, match=r"cut\.json"):
             rtlab.read(saved(tmp_path, whole[:end], "cut.json"))
-        assert "cut.json" in str(caught.value)
 
 
 def changed(**fields) -> bytes:
@@ -218,30 +201,14 @@ def times(**fields) -> dict:
         (b'{"rtlab_build": 1, "layers": ' + b"[" * 100_000, "build file"),
         (b'{"rtlab_build": 1}', "missing required field"),
     ],
-    ids=[
-        "schema",
-        "target",
-        "layer",
-        "ids",
-        "maker",
-        "date",
-        "a stranger's time",
-        "sign",
-        "processor",
-        "base64",
-        "empty graph",
-        "depth",
-        "no more",
-    ],
+    ids=lambda v: v if isinstance(v, str) else "",
 )
-def test_what_is_damaged_is_refused_in_three_parts(tmp_path, content, words):
-    """What was tried, what was found, what to do next."""
+def test_what_is_damaged_is_refused_with_what_is_wrong(tmp_path, content, words):
     with pytest.raises(ReadError) as caught:
         rtlab.read(saved(tmp_path, content))
 
-    assert str(caught.value).startswith('Cannot read build file "build.json": ')
+    assert 'build file "build.json": ' in str(caught.value)
     assert words in str(caught.value)
-    assert "rtlab inspect MODEL --save" in str(caught.value)
 
 
 def test_a_graph_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
@@ -272,8 +239,7 @@ def test_a_study_saves_what_it_read(tmp_path):
     before = path.read_bytes()
     study = rtlab.Study(network())
     study.read("theirs", path)
-    again = study.save_build("theirs", tmp_path / "again.json")
+    first, again = build.read(path), build.read(study.save_build("theirs", tmp_path / "again.json"))
 
     assert before == path.read_bytes()
-    assert build.read(path).engine.layers == build.read(again).engine.layers
-    assert build.read(path).structure == build.read(again).structure
+    assert (first.engine.layers, first.structure) == (again.engine.layers, again.structure)
