@@ -23,7 +23,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import TensorProto
 from onnx.reference import ReferenceEvaluator
 
 import tensorrt_api
@@ -37,19 +36,6 @@ _PLAIN_TYPES: dict[str, Any] = {
     "typing_extensions.Buffer": (bytes, bytearray, memoryview),
 }  # fmt: skip
 _SEVERITIES = ("INTERNAL_ERROR", "ERROR", "WARNING", "INFO", "VERBOSE")
-_ONNX_TYPES = {
-    TensorProto.FLOAT: "FLOAT",
-    TensorProto.FLOAT16: "HALF",
-    TensorProto.BFLOAT16: "BF16",
-    TensorProto.INT8: "INT8",
-    TensorProto.UINT8: "UINT8",
-    TensorProto.INT32: "INT32",
-    TensorProto.INT64: "INT64",
-    TensorProto.BOOL: "BOOL",
-    TensorProto.FLOAT8E4M3FN: "FP8",
-    TensorProto.INT4: "INT4",
-    TensorProto.FLOAT4E2M1: "FP4",
-}
 _BY_NUMPY = {
     "float32": "FLOAT", "float16": "HALF", "bfloat16": "BF16", "int8": "INT8", "uint8": "UINT8", "int32": "INT32",
     "int64": "INT64", "bool": "BOOL", "float8_e4m3fn": "FP8", "int4": "INT4", "float4_e2m1fn": "FP4",
@@ -138,24 +124,18 @@ class Cudart:
         if stream is not None and stream not in self.gpu.streams:
             return 400
         try:
-            if kind == 1:
-                # The source of pageable memory is read at once, whenever the copy arrives.
-                data, device = (
-                    np.frombuffer(ctypes.string_at(source, nbytes), np.uint8),
-                    self.gpu.view(to, nbytes),
-                )
+            device = self.gpu.view({1: to, 2: source}[kind], nbytes)
+        except (KeyError, MemoryError) as error:
+            return 21 if isinstance(error, KeyError) else 1
+        # The source of pageable memory is read at once, whenever the copy arrives.
+        data = np.frombuffer(ctypes.string_at(source, nbytes), np.uint8) if kind == 1 else None
 
-                def step():
-                    device[:] = data
-            elif kind == 2:
-                device = self.gpu.view(source, nbytes)
-
-                def step():
-                    ctypes.memmove(to, device.tobytes(), nbytes)
+        def step():
+            if data is None:
+                ctypes.memmove(to, device.tobytes(), nbytes)
             else:
-                return 21
-        except MemoryError:
-            return 1
+                device[:] = data
+
         if stream is None:
             step()
         else:
@@ -424,10 +404,8 @@ def _get(name: str, this: Any) -> Any:
 
 
 def _set(name: str, this: Any, value: Any) -> None:
-    setter = getattr(vars(this).get("_driver"), f"set_{name}", None)
-    if setter is None:
-        raise AttributeError(f"can't set attribute '{name}'")
-    setter(value)
+    _get(name, this)
+    setattr(vars(this)["_driver"], name, value)
 
 
 # ---------------------------------------------------------------- the driver's side
@@ -442,60 +420,50 @@ class _Runtime:
 
     def deserialize_cuda_engine(self, serialized_engine: bytes) -> Any:
         data = bytes(serialized_engine)
-        where = "IRuntime::deserializeCudaEngine: Error Code"
-        if not data.startswith(MAGIC):
-            self.log(
-                "ERROR",
-                f"{where} 1: Serialization (Serialization assertion header.magicTag == kEXPECTED_MAGIC_TAG failed."
-                "Trying to load an engine created with incompatible serialization version (1 != 2).",
-            )
-            return None
-        if not data.endswith(b"end"):
-            self.log(
-                "ERROR",
-                f"{where} 1: Serialization (Serialization assertion plan.header.size == blobSize failed.)",
-            )
-            return None
-        spec = json.loads(data[len(MAGIC) : -3])
-        fault = spec["faults"].get("deserialize")
-        if fault:
-            self.log("ERROR", fault)
-            return None
-        if spec["version"] != self.api.version or spec["binding"] != self.api.name:
-            for severity, line in self._other_version(spec, where):
-                self.log(severity, line)
-            return None
-        if spec["sm"] != HERE:
-            self.log(
-                "ERROR",
-                f"{where} 6: API Usage Error (The engine plan file is generated on an incompatible device, expecting "
-                f"compute {HERE} got compute {spec['sm']}, please rebuild.)",
-            )
+        spec = json.loads(data[len(MAGIC) : -3]) if data.startswith(MAGIC) and data.endswith(b"end") else None
+        refused = self._refusal(data, spec)
+        if refused:
+            self.log("ERROR", refused)
             return None
         return self.api.wrap("ICudaEngine", _Engine(self, spec))
 
-    def _other_version(self, spec, where):
-        here, there = self.api.version, spec["version"]
-        if self.api.rtx:
-            said = (
-                f"The engine has been created with TensorRT-RTX version {there}, but the current runtime is "
-                f"TensorRT-RTX version {here}. Rebuild the engine."
+    def _refusal(self, data: bytes, spec: Any) -> str:
+        where = "IRuntime::deserializeCudaEngine: Error Code"
+        if not data.startswith(MAGIC):
+            return (
+                f"{where} 1: Serialization (Serialization assertion header.magicTag == kEXPECTED_MAGIC_TAG failed."
+                "Trying to load an engine created with incompatible serialization version (1 != 2)."
             )
-            old = (
+        if spec is None:
+            return f"{where} 1: Serialization (Serialization assertion plan.header.size == blobSize failed.)"
+        here, there = self.api.version, spec["version"]
+        if "deserialize" in spec["faults"]:
+            return str(spec["faults"]["deserialize"])
+        if (there, spec["binding"]) == (here, self.api.name):
+            if spec["sm"] == HERE:
+                return ""
+            return (
+                f"{where} 6: API Usage Error (The engine plan file is generated on an incompatible device, expecting "
+                f"compute {HERE} got compute {spec['sm']}, please rebuild.)"
+            )
+        if self.api.rtx:
+            self.log(
+                "INFO",
+                f"The engine has been created with TensorRT-RTX version {there}, but the current runtime is "
+                f"TensorRT-RTX version {here}. Rebuild the engine.",
+            )
+            return (
                 f"{where} 1: Internal Error (Failed due to an old deserialization call on a newer plan file.)"
             )
-            return [("INFO", said), ("ERROR", old)]
         if here.startswith("11"):
-            said = (
+            return (
                 f"{where} 6: The engine plan file is not compatible with this version of TensorRT, expecting library "
                 f"version {here} got {there}, please rebuild."
             )
-            return [("ERROR", said)]
-        said = (
+        return (
             f"{where} 1: Serialization (Serialization assertion stdVersionRead == kSERIALIZATION_VERSION failed."
             "Version tag does not match. Note: Current Version: 239, Serialized Engine Version: 236)"
         )
-        return [("ERROR", said)]
 
 
 class _Engine:
@@ -541,7 +509,10 @@ class _Engine:
         return places.HOST if name in self.spec["host"] else places.DEVICE
 
     def get_tensor_dtype(self, name: str) -> Any:
-        return self.api.classes["DataType"][_ONNX_TYPES[self.io[name].type.tensor_type.elem_type]]
+        return self.api.classes["DataType"][_BY_NUMPY[self.numpy(name).name]]
+
+    def numpy(self, name: str) -> np.dtype:
+        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(self.io[name].type.tensor_type.elem_type))
 
     def get_tensor_format(self, name: str) -> Any:
         return self.api.classes["TensorFormat"][self.spec["formats"].get(name, "LINEAR")]
@@ -565,9 +536,6 @@ class _Engine:
 class _Inspector:
     def __init__(self, engine: _Engine) -> None:
         self.engine, self.execution_context = engine, None
-
-    def set_execution_context(self, context: Any) -> None:
-        self.execution_context = context
 
     def get_engine_information(self, format: Any) -> str:  # noqa: A002 - the binding's name
         text = self.engine.spec["layers"]
@@ -632,19 +600,10 @@ class _Context:
             return self.api.dims([-1])
         if name in self.engine.inputs:
             return self.api.dims(self.shapes.get(name, self.engine.get_tensor_shape(name)))
-        zeros = {n: np.zeros(self.get_tensor_shape(n), self._numpy(n)) for n in self.engine.inputs}
+        zeros = {n: np.zeros(self.get_tensor_shape(n), self.engine.numpy(n)) for n in self.engine.inputs}
         if self.engine.spec["host"]:
             zeros |= {n: self._read(n) for n in self.engine.spec["host"] if n in self.engine.inputs}
         return self.api.dims(self.engine.evaluator.run([name], zeros)[0].shape)
-
-    def set_profiler(self, profiler: Any) -> None:
-        self.profiler = profiler
-
-    def set_enqueue_emits_profile(self, flag: bool) -> None:
-        self.enqueue_emits_profile = flag
-
-    def set_unfused_tensors_debug_state(self, flag: bool) -> None:
-        self.unfused_tensors_debug_state = flag
 
     def set_debug_listener(self, listener: Any) -> bool:
         self.listener = listener
@@ -747,11 +706,8 @@ class _Context:
             del gpu.memory[address]
             gpu.streams[stream] = [s for s in gpu.streams[stream] if s is not arrive]
 
-    def _numpy(self, name: str) -> Any:
-        return onnx.helper.tensor_dtype_to_np_dtype(self.engine.io[name].type.tensor_type.elem_type)
-
     def _read(self, name: str) -> np.ndarray:
-        shape, dtype = tuple(self.get_tensor_shape(name)), np.dtype(self._numpy(name))
+        shape, dtype = tuple(self.get_tensor_shape(name)), self.engine.numpy(name)
         nbytes = int(np.prod(shape)) * dtype.itemsize
         address = self.addresses[name]
         if name in self.engine.spec["host"]:

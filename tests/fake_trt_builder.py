@@ -48,51 +48,46 @@ class _Builder:
 
     def build_serialized_network(self, network: Any, config: Any) -> Any:
         net, conf = network._driver, config._driver
+        nodes = net.model.graph.node
         flags = self.api.classes["NetworkDefinitionCreationFlag"]
         strong = bool(net.flags & (1 << int(flags.STRONGLY_TYPED)))
-        told: dict[str, Any] = {
-            "strong": strong,
-            "debug": net.debug,
-            "flags": sorted(f.name for f in conf.on),
-            "pools": conf.pools,
-            "state": {k: getattr(v, "name", v) for k, v in conf.state.items() if k != "progress_monitor"},
-            "profiles": [p.bounds for p in conf.profiles],
-            "tactics": conf.tactics,
-            "preview": conf.preview,
-        }
-        if strong and conf.on & {f for f in self.api.classes["BuilderFlag"] if f.name in {"FP16", "INT8"}}:
+        on = sorted(f.name for f in conf.on)
+        if strong and {"FP16", "INT8"} & set(on):
             self.log(
                 "ERROR",
                 "IBuilder::buildSerializedNetwork: Error Code 4: flags of a weakly typed network are set",
             )
             return None
-        monitor = conf.state["progress_monitor"]
-        monitor.phase_start("Building", None, 2)
-        if not monitor.step_complete("Building", 0):
+        conf.progress_monitor.phase_start("Building", None, 2)
+        if not conf.progress_monitor.step_complete("Building", 0):
             return None
-        calibrator = conf.state.get("int8_calibrator")
-        if calibrator is not None:
-            told["calibration"] = self._calibrate(calibrator, net, conf)
-            told["state"]["int8_calibrator"] = "set"
+        calibration = conf.int8_calibrator and self._calibrate(conf.int8_calibrator, net, conf)
         conf.timing["builds"] += 1
-        costs: dict[str, float] = {}
-        if any(f.name == "EDITABLE_TIMING_CACHE" for f in conf.on):
-            taken = {
-                n.name: self._tuned(i, n, conf.timing["entries"]) for i, n in enumerate(net.model.graph.node)
-            }
-            told["tactics taken"] = {name: tactic for name, (tactic, _) in taken.items()}
-            costs = {name: cost for name, (_, cost) in taken.items()}
-        monitor.phase_finish("Building")
-        self.log("VERBOSE", "CONFIGURED " + json.dumps(told))
+        taken: dict[str, tuple[int, float]] = {}
+        if "EDITABLE_TIMING_CACHE" in on:
+            taken = {n.name: self._tuned(i, n, conf.timing["entries"]) for i, n in enumerate(nodes)}
+        conf.progress_monitor.phase_finish("Building")
+        configured = {
+            "strong": strong,
+            "debug": net.debug,
+            "flags": on,
+            "pools": conf.pools,
+            "state": {k: getattr(v := getattr(conf, k), "name", v) for k in _Config.ATTRIBUTES},
+            "profiles": [p.bounds for p in conf.profiles],
+            "tactics": conf.tactics,
+            "preview": conf.preview,
+            "calibration": calibration,
+            "tactics taken": {name: tactic for name, (tactic, _) in taken.items()},
+        }
+        self.log("VERBOSE", "CONFIGURED " + json.dumps(configured))
         self.log("VERBOSE", "Total Activation Memory: 4242")
-        groups = [[n.name] for n in net.model.graph.node]
         spec = Spec(
             self.api.name,
             net.model.SerializeToString(),
-            layers_of(net.model, groups, era=11 if "11" in self.api.name else 10),
-            rows=tuple((g[0], costs.get(g[0], 0.5)) for g in groups),
+            layers_of(net.model, [[n.name] for n in nodes], era=11 if "11" in self.api.name else 10),
+            rows=tuple((n.name, taken.get(n.name, (0, 0.5))[1]) for n in nodes),
             profiles=tuple(p.bounds for p in conf.profiles),
-            inner=tuple(o for n in net.model.graph.node for o in n.output) if net.debug else None,
+            inner=tuple(o for n in nodes for o in n.output) if net.debug else None,
         )
         return _memory(self.api, plan(spec))
 
@@ -104,60 +99,52 @@ class _Builder:
         The words are those of TensorRT 10.8 and later, whose graph compiler logs so.
         """
         key = f"0x{hashlib.md5(f'{node.op_type}{position}'.encode()).hexdigest()}"  # noqa: S324 - a name, no secret
-        tactics = {FIRST + 16 * position + rank: 0.25 * (1 + rank / 4) for rank in range(3)}
+        fastest = FIRST + 16 * position
+        tactics = {fastest + rank: 0.25 * (1 + rank / 4) for rank in range(3)}
         if key not in entries:
-            self.log(
-                "VERBOSE",
-                f" (foreignNode) Autotuning op {node.name}(key: {key}): [ONNX Layer: {node.name}]",
-            )
-            self.log("VERBOSE", " (foreignNode) Sorted table of all evaluated tactics:")
-            self.log("VERBOSE", f" (foreignNode) {_COLUMNS}")
-            for rank, (tactic, cost) in enumerate(tactics.items()):
-                row = f"{rank:4}, {cost:.7f}, {cost / 0.25:.5f}, 0.9, kernel_{rank}, {tactic:#x},"
-                self.log("VERBOSE", f" (foreignNode) {row}")
-            self.log(
-                "VERBOSE",
-                f" (foreignNode) The selected tactic is (tactic hash, cost(in ms)):{FIRST + 16 * position:#x}, 0.25",
-            )
-            entries[key] = (FIRST + 16 * position, 0.25)
+            for line in (
+                f"Autotuning op {node.name}(key: {key}): [ONNX Layer: {node.name}]",
+                "Sorted table of all evaluated tactics:",
+                _COLUMNS,
+                *(
+                    f"{rank:4}, {cost:.7f}, {cost / 0.25:.5f}, 0.9, kernel_{rank}, {tactic:#x},"
+                    for rank, (tactic, cost) in enumerate(tactics.items())
+                ),
+                f"The selected tactic is (tactic hash, cost(in ms)):{fastest:#x}, 0.25",
+            ):
+                self.log("VERBOSE", f" (foreignNode) {line}")
+            entries[key] = (fastest, 0.25)
         tactic = entries[key][0]
         return tactic, tactics.get(tactic, 1.0)
 
     def _calibrate(self, calibrator: Any, net: Any, conf: Any) -> dict[str, Any]:
         base = next(c.__name__ for c in type(calibrator).__mro__ if c.__name__.startswith("IInt8"))
-        told: dict[str, Any] = {"class": base, "batches": 0, "profile": None}
+        seen: dict[str, Any] = {
+            "class": base,
+            "batches": 0,
+            "profile": conf.calibration and conf.calibration.bounds,
+        }
         if base == "IInt8LegacyCalibrator":
-            told |= {"quantile": calibrator.get_quantile(), "cutoff": calibrator.get_regression_cutoff()}
-        if conf.calibration is not None:
-            told["profile"] = conf.calibration.bounds
-        algorithm = (
-            base.removeprefix("IInt8").removesuffix("Calibrator").replace("Calibrator2", "Calibration2")
-        )
-        algorithm = algorithm if algorithm.endswith("2") else f"{algorithm}Calibration"
+            seen |= {"quantile": calibrator.get_quantile(), "cutoff": calibrator.get_regression_cutoff()}
+        algorithm = base.removeprefix("IInt8").replace("Calibrator", "Calibration")
         version = "".join(f"{int(n):02}" for n in self.api.version.split(".")[:3]).lstrip("0")
         header = f"TRT-{version}-{algorithm}"
         cache = calibrator.read_calibration_cache()
         if cache is not None:
-            told["cache"] = bytes(cache).decode()
-            told["taken"] = bytes(cache).decode().startswith(header)
-            return told
-        names, sizes = list(net.inputs), {}
-        for name, dims in net.inputs.items():
-            fixed = conf.calibration.bounds[name][1] if conf.calibration else dims
-            sizes[name] = int(np.prod(fixed))
-        greatest = dict.fromkeys(names, 0.0)
-        while pointers := calibrator.get_batch(names):
-            told["batches"] += 1
-            for name, pointer in zip(names, pointers, strict=True):
-                values = fake_trt.gpu.view(pointer, 4 * sizes[name]).copy().view(np.float32)
+            return seen | {"taken": bytes(cache).decode().startswith(header)}
+        shapes = {n: conf.calibration.bounds[n][1] if conf.calibration else d for n, d in net.inputs.items()}
+        greatest = dict.fromkeys(shapes, 0.0)
+        while pointers := calibrator.get_batch(list(shapes)):
+            seen["batches"] += 1
+            for (name, shape), pointer in zip(shapes.items(), pointers, strict=True):
+                values = fake_trt.gpu.view(pointer, 4 * int(np.prod(shape))).copy().view(np.float32)
                 greatest[name] = max(greatest[name], float(np.abs(values).max()))
-        told["greatest"] = greatest
         scales = {n: np.float32(v / 127).tobytes()[::-1].hex() for n, v in greatest.items()}
         # Names inside the graph as the builder knows them.
         scales |= {o: "3c010204" for node in net.model.graph.node for o in node.output}
         text = "\n".join([header, *(f"{n}: {s}" for n, s in scales.items()), ""])
         calibrator.write_calibration_cache(memoryview(text.encode()))
-        return told
+        return seen | {"greatest": greatest}
 
 
 class _Network:
@@ -219,34 +206,35 @@ class _Profile:
 
 
 class _Config:
+    ATTRIBUTES = (
+        "builder_optimization_level",
+        "max_aux_streams",
+        "profiling_verbosity",
+        "tiling_optimization_level",
+    )
+
     def __init__(self, builder: _Builder) -> None:
-        self.__dict__["builder"] = builder
-        api = builder.api
-        enums = api.classes
-        self.__dict__["state"] = {
-            "builder_optimization_level": 3,
-            "max_aux_streams": -1,
-            "tiling_optimization_level": enums["TilingOptimizationLevel"].NONE,
-            "profiling_verbosity": enums["ProfilingVerbosity"].LAYER_NAMES_ONLY,
-            "progress_monitor": None,
-            "int8_calibrator": None,
-        }
-        self.__dict__.update(
-            on={enums["BuilderFlag"].TF32}, pools={}, profiles=[], tactics=0, preview=[], calibration=None
-        )
-        self.__dict__["timing"] = {"gpu": GPU, "builds": 0, "entries": {}}
+        enums = builder.api.classes
+        self.builder, self.level, self.max_aux_streams = builder, 3, -1
+        self.tiling_optimization_level = enums["TilingOptimizationLevel"].NONE
+        self.profiling_verbosity = enums["ProfilingVerbosity"].LAYER_NAMES_ONLY
+        self.progress_monitor = self.int8_calibrator = self.calibration = None
+        self.on = {enums["BuilderFlag"].TF32}
+        self.pools: dict[str, int] = {}
+        self.profiles: list[_Profile] = []
+        self.preview: list[str] = []
+        self.tactics = 0
+        self.timing: dict[str, Any] = {"gpu": GPU, "builds": 0, "entries": {}}
 
-    def __getattr__(self, name: str) -> Any:
-        if name in self.state:
-            return self.state[name]
-        if name.startswith("set_") and name[4:] in self.state:
-            return lambda value: self.state.__setitem__(name[4:], value)
-        raise AttributeError(name)
+    @property
+    def builder_optimization_level(self) -> int:
+        return self.level
 
-    def set_builder_optimization_level(self, value: int) -> None:
+    @builder_optimization_level.setter
+    def builder_optimization_level(self, value: int) -> None:
         if not isinstance(value, int):
             raise TypeError(f"incompatible function arguments: {value!r}")
-        self.state["builder_optimization_level"] = min(5, value)
+        self.level = min(5, value)
 
     def set_flag(self, flag: Any) -> None:
         self.on.add(flag)
@@ -270,9 +258,6 @@ class _Config:
         self.preview.append(feature.name)
 
     def add_optimization_profile(self, profile: Any) -> int:
-        bounds = profile._driver.bounds
-        if any(least == "odd" for least in bounds):
-            return -1
         self.profiles.append(profile._driver)
         return len(self.profiles) - 1
 
