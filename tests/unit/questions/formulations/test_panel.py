@@ -120,10 +120,8 @@ def test_each_layer_shows_its_fastest_beside_what_the_runtime_does_by_itself() -
     assert [0.5, *[2.0] * (len(some) - 1)] == by_name["Winograd 2×2"]["y"]
     assert [0.5, *[1.0] * (len(some) - 1)] == by_name["fastest"]["y"]
     # One thread is told by the shape.
-    assert (
-        by_name["direct"]["marker"]["symbol"][0] + "-open" != by_name["Winograd 2×2"]["marker"]["symbol"][0]
-    )
-    assert by_name["Winograd 2×2"]["marker"]["symbol"][0].endswith("-open")
+    two, one = (by_name[n]["marker"]["symbol"][0] for n in ("direct", "Winograd 2×2"))
+    assert (f"{two}-open" != one, one.endswith("-open")) == (True, True)
     assert ["10 ms", "8 ms", "1.25×", "a CPU"] == [
         values(panel)[k] for k in ("Whole model, as it is", "Whole model, tuned", "Gain", "Device")
     ]
@@ -133,56 +131,45 @@ def test_each_layer_shows_its_fastest_beside_what_the_runtime_does_by_itself() -
 
 def test_a_layer_that_wins_by_fewer_threads_alone_is_not_won_by_another_way() -> None:
     """Winograd takes 1 ms with one thread, direct 2 ms with two; with one thread direct takes 1 ms too."""
-    found, alone = tuned(nodes()), "faster with another number of threads alone"
-    counted, told = (
-        (lambda panel: values(panel)["Another way is faster"]),
-        (lambda panel: " ".join(panel["notes"])),
-    )
-    before = formulations(scene(found))
-    assert ("1", False) == (counted(before), alone in told(before))
+    found = tuned(nodes())
     first, *others = found.layers
     first = dataclasses.replace(first, trials=(*first.trials, trial("direct", 1.0, 1)))
-    after = formulations(scene(dataclasses.replace(found, layers=(first, *others))))
-    assert ("0", True) == (counted(after), f"1 layer is {alone}" in told(after))
+    for this, count in ((found, "1"), (dataclasses.replace(found, layers=(first, *others)), "0")):
+        panel = formulations(scene(this))
+        assert count == values(panel)["Another way is faster"]
+        assert (count == "0") == (
+            "1 layer is faster with another number of threads" in " ".join(panel["notes"])
+        )
 
 
 @pytest.mark.parametrize(
     ("wholes", "said"),
     [
-        (
-            {"tuned": 8.0, "tuned_quartiles": (7.5, 8.5)},
-            "The tuned model is faster than ONNX Runtime's own choice",
-        ),
-        ({"tuned": 12.0, "tuned_quartiles": (11.5, 12.5)}, "The tuned model is slower as a whole"),
+        ({"tuned": 8.0, "tuned_quartiles": (7.5, 8.5)}, "is faster than"),
+        ({"tuned": 12.0, "tuned_quartiles": (11.5, 12.5)}, "is slower as a whole"),
         ({"tuned": 9.9, "tuned_quartiles": (9.4, 10.4)}, "within noise"),
-        ({"changed": ()}, "For no layer another way was faster by more than noise"),
-        (
-            {"ok": False, "error": 0.5},
-            "With its winners the whole model differs by 5.0e-01: it is not offered.",
-        ),
+        ({"changed": ()}, "For no layer"),
+        ({"ok": False, "error": 0.5}, "differs by 5.0e-01"),
     ],
 )
 def test_it_is_told_whether_tuning_paid(wholes: dict[str, Any], said: str) -> None:
     whole = dataclasses.replace(tuned(nodes()).wholes[0], **wholes)
     assert said in formulations(scene(tuned(nodes(), wholes=(whole,))))["notes"][0]
     stopped = formulations(scene(tuned(nodes(), wholes=(), complete=False, notes=("cut short",))))
-    assert "The whole model was not compared" in stopped["notes"][0]
-    assert "cut short" in stopped["notes"]
+    assert ("not compared" in stopped["notes"][0], "cut short" in stopped["notes"]) == (True, True)
 
 
 def test_one_layer_shows_all_its_candidates_with_the_reasons_of_those_that_failed() -> None:
     node = nodes()[0]
     panel = checked(formulations(scene(tuned(nodes()), layer=node)))
-    assert ["fastest: Winograd 2×2, 1 thread", "default: direct, 2 threads"] == panel["figures"][0]["data"][
-        0
-    ]["y"][::-1]
+    (bars,) = panel["figures"][0]["data"]
+    assert ["default: direct, 2 threads", "fastest: Winograd 2×2, 1 thread"] == bars["y"]
     assert [
         ["Winograd 2×2", 1, 1.0, 0.9, 1.1, 0.5, 1e-6, 2e-5, 10, ""],
         ["direct", 2, 2.0, 1.8, 2.2, 1.0, 1e-6, 2e-5, 10, ""],
         ["im2col", 2, None, None, None, None, 0.5, 2e-5, 10, "refused: it differs"],
     ] == [r["cells"] for r in panel["rows"]]
     assert all([node] == link["nodes"] for link in panel["links"].values())
-    (bars,) = panel["figures"][0]["data"]
     rows = {r["key"]: r["cells"][2] for r in panel["rows"] if r["cells"][2] is not None}
     assert dict(zip(bars["ids"], bars["x"], strict=True)) == rows
     # A layer that is gone, as after another model was tuned, shows all.
@@ -228,20 +215,17 @@ def test_tuning_answers_in_words_with_its_own_origins() -> None:
     assert [1.0, *[2.0] * (len(nodes()) - 1)] == mine.frame()["time"].tolist()
     assert {"measured"} == {*mine.frame().attrs["origins"].values()}
     assert "Whole model, tuned: 8 ms (measured)" in repr(mine).splitlines()
-    assert "The tuned model is faster" in repr(mine)
     one = FORMULATIONS.ask(scene(found, layer=nodes()[0])).frame()
-    assert [("Winograd 2×2", 1.0), ("direct", 2.0)] == list(zip(one.formulation, one["median"], strict=True))[
-        :2
-    ]
+    assert (["Winograd 2×2", "direct"], [1.0, 2.0]) == ([*one.formulation[:2]], [*one["median"][:2]])
     theirs = FORMULATIONS.ask(scene(found, told, tuned="builder"))
     assert [(1.0, 0.5, 0.1), (4.0, None, None)] == [
         (y["time"], y["costs"], y["of_engine"]) for y in theirs.plain()["layers"]
     ]
     assert {"reported"} == {*theirs.frame().attrs["origins"].values()}
     assert [1.0, 1.5] == FORMULATIONS.ask(scene(log=told, contest="one")).frame()["time"].tolist()
-    with pytest.raises(RunError, match=r"nothing was tuned yet\. Run study\.tune\(\) first"):
+    with pytest.raises(RunError, match="nothing was tuned yet"):
         FORMULATIONS.ask(scene())
-    with pytest.raises(ReadError, match="its files hold no verbose build log"):
+    with pytest.raises(ReadError, match="no verbose build log"):
         FORMULATIONS.ask(scene(model=absent()))
 
 
@@ -252,18 +236,14 @@ def test_both_can_be_seen_one_after_the_other() -> None:
     assert ("here", "builder") == (mine["settings"][0]["value"], theirs["settings"][0]["value"])
     assert "Winograd 2×2, 1 thread" in mine["rows"][0]["cells"]
     assert "tactic 0" in theirs["rows"][0]["cells"]
-    with pytest.raises(
-        VariantError, match=r'tuning "gpu" of variant "fp32": there is none\. Choose one of "here", "b'
-    ):
+    with pytest.raises(VariantError, match=r'tuning "gpu" of variant "fp32".* "here", "builder"'):
         formulations(scene(tuned(nodes()), told, tuned="gpu"))
 
 
 def test_an_engine_without_model_and_log_says_what_would_help() -> None:
     panel = checked(formulations(scene(model=absent())))
-    assert "its files hold no verbose build log, and no ONNX model is there" in panel["problem"]
-    assert "Give the log of trtexec --verbose as log=..., or the model as model=..." in panel["problem"]
-    assert panel["work"][0]["reason"]
-    assert "No ONNX model was given" in panel["work"][0]["reason"]
+    assert all(word in panel["problem"] for word in ("log=", "model="))
+    assert "No ONNX model" in panel["work"][0]["reason"]
     # With a log there is something to see all the same.
     assert formulations(scene(model=absent(), log=log({"one": [("a", 1.0)]})))["rows"]
 
@@ -316,18 +296,14 @@ def test_the_numbers_of_a_build_are_those_of_its_text() -> None:
     """Of 4 + 2 + 20 µs, by hand: forcing the second of the region costs 2, and of the pooling 0.5."""
     told = parse(REGIONS).log
     panel = checked(formulations(scene(log=told)))
-    titles = ("Layer", "Winner", "Time", "Runner-up", "Margin", "Forcing it costs", "Of the layer", "Of the engine",
-              "Same formats", "Timed")  # fmt: skip
-    columns = [c["title"] for c in panel["columns"]]
     myelin, pool = "Myelin 0x0000000000000000", ("invented_pool_max_f32_any", "invented_pool_max_f32_nchw")
-    assert [
-        (CONV, myelin, 4, myelin, 1.5, 2, 50, 200 / 26, "no", 2),
-        ("pool", pool[0], 2, pool[1], 1.25, 0.5, 25, 50 / 26, "yes", 3),
-        (REST, myelin, 20, "", None, None, None, None, "", 1),
-    ] == [
-        tuple(pytest.approx(c) if isinstance(c, float) else c for c in cells)
-        for cells in ([r["cells"][columns.index(t)] for t in titles] for r in panel["rows"])
+    expected = [
+        [1, CONV, myelin, 4, myelin, 1.5, 2, 50, 200 / 26, "no", 2],
+        [2, "pool", pool[0], 2, pool[1], 1.25, 0.5, 25, 50 / 26, "yes", 3],
+        [3, REST, myelin, 20, "", None, None, None, None, "", 1],
     ]
+    for cells, row in zip(expected, panel["rows"], strict=True):
+        assert cells == [pytest.approx(c) if isinstance(c, float) else c for c in row["cells"]]
     assert "+2.5 µs (10%)" == values(panel)["All runners-up instead"]
     # One dot for each but the fastest; each layer of the table can be looked into.
     dots = sorted(y for t in panel["figures"][0]["data"] for y in t["y"])
