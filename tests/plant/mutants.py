@@ -131,13 +131,8 @@ def mutate(place: Place, operator: str, occurrence: int) -> Mutant | None:
 
 
 def _changed_lines(source: str, code: str) -> tuple[str, str]:
-    old, new = source.splitlines(), code.splitlines()
-    removed, added = [], []
-    for tag, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
-        if tag != "equal":
-            removed += old[a:b]
-            added += new[c:d]
-    before, after = (" ".join(" ".join(lines).split()) for lines in (removed, added))
+    changes = [*difflib.unified_diff(source.splitlines(), code.splitlines(), n=0, lineterm="")][2:]
+    before, after = (" ".join(" ".join(x[1:] for x in changes if x[0] == sign).split()) for sign in "-+")
     return before, after
 
 
