@@ -59,62 +59,50 @@ JOIN = {"join/Concat", "join/Add"}
 BOTH = {"left/Conv", "right/Conv"}
 
 
-@pytest.mark.parametrize(
-    ("layers", "expected", "evidence"),
-    [
-        pytest.param([layer(0, tuple(STEM))], [STEM], {"declared"}, id="a label of the compiler is declared"),
-        # Its factors are folded into the weights of the convolution, so that is where it runs.
-        pytest.param(
-            [layer(0, ("stem/Conv", "stem/Relu")), layer(1, ("left/Conv",))],
-            [STEM, {"left/Conv"}],
-            {"declared", "inferred"},
-            id="a batch normalization without a label follows its convolution",
-        ),
-        # A compiler without labels still tells by its tensors what it replaced.
-        pytest.param(
-            [layer(0, reads=["x"], writes=["act"]), layer(1, reads=["act"], writes=["sum"])],
-            [STEM, BOTH | JOIN],
-            {"inferred"},
-            id="layers between two values hold the nodes between them",
-        ),
-        # An optimizer that splits a value renames it; the node that writes it stays a layer of its own.
-        pytest.param(
-            [layer(0, name="stem/Conv", kind="Conv", reads=["x"], writes=["new"]),
-             layer(1, name="rest", reads=["new"], writes=["act"])],
-            [{"stem/Conv"}, STEM - {"stem/Conv"}],
-            {"inferred"},
-            id="a node whose output was renamed is not taken into its reader",
-        ),
-        # The normalization between two listed nodes of one layer cannot be anywhere else.
-        pytest.param(
-            [layer(0, name="stem/Conv + stem/Relu", kind=""), layer(1, name="left/Conv || right/Conv", kind=""),
-             layer(2, name="PWN(join/Add)", kind=""), layer(3, name="head/Gemm", kind="")],
-            [STEM, BOTH, {"join/Add"}, {"head/Gemm"}],
-            {"inferred"},
-            id="names alone give the nodes that they list",
-        ),
-        # Tensors are renamed more freely than layers: the way back may lead through other layers.
-        pytest.param(
-            [layer(0, name="stem/Conv + stem/Relu", reads=["x"], writes=["made up"]),
-             layer(1, name="left/Conv || right/Conv", reads=["made up"], writes=["l", "r"]),
-             layer(2, name="__myl_Kernel_myl0_2", reads=["l", "r"], writes=["sum"])],
-            [STEM, BOTH, JOIN],
-            {"inferred"},
-            id="the subgraph between values does not take what another layer names",
-        ),
-        # Inputs and outputs have the same names in many models: between them lies the whole of this one.
-        pytest.param(
-            [layer(0, name="conv1", kind="CaskConvolution", reads=TINY.inputs, writes=["conv1_out"]),
-             layer(1, name="prob", kind="CaskSoftMaxV2", reads=["conv1_out"], writes=TINY.outputs)],
-            [set(), set()],
-            set(),
-            id="an engine of another model does not claim this one",
-        ),
-    ],
-)  # fmt: skip
-def test_layers_hold_what_their_labels_names_and_tensors_tell(
-    layers: list[Layer], expected: list[set[str]], evidence: set[str]
-) -> None:
+#: Layers of the tiny model, the nodes that each holds, and the evidence of all.
+LAYERS: dict[str, tuple[list[Layer], list[set[str]], set[str]]] = {
+    "a label of the compiler is declared": ([layer(0, tuple(STEM))], [STEM], {"declared"}),
+    # Its factors are folded into the weights of the convolution, so that is where it runs.
+    "a batch normalization without a label follows its convolution": (
+        [layer(0, ("stem/Conv", "stem/Relu")), layer(1, ("left/Conv",))],
+        [STEM, {"left/Conv"}], {"declared", "inferred"},
+    ),
+    # A compiler without labels still tells by its tensors what it replaced.
+    "layers between two values hold the nodes between them": (
+        [layer(0, reads=["x"], writes=["act"]), layer(1, reads=["act"], writes=["sum"])],
+        [STEM, BOTH | JOIN], {"inferred"},
+    ),
+    # An optimizer that splits a value renames it; the node that writes it stays a layer of its own.
+    "a node whose output was renamed is not taken into its reader": (
+        [layer(0, name="stem/Conv", kind="Conv", reads=["x"], writes=["new"]),
+         layer(1, name="rest", reads=["new"], writes=["act"])],
+        [{"stem/Conv"}, STEM - {"stem/Conv"}], {"inferred"},
+    ),
+    # The normalization between two listed nodes of one layer cannot be anywhere else.
+    "names alone give the nodes that they list": (
+        [layer(0, name="stem/Conv + stem/Relu", kind=""), layer(1, name="left/Conv || right/Conv", kind=""),
+         layer(2, name="PWN(join/Add)", kind=""), layer(3, name="head/Gemm", kind="")],
+        [STEM, BOTH, {"join/Add"}, {"head/Gemm"}], {"inferred"},
+    ),
+    # Tensors are renamed more freely than layers: the way back may lead through other layers.
+    "the subgraph between values does not take what another layer names": (
+        [layer(0, name="stem/Conv + stem/Relu", reads=["x"], writes=["made up"]),
+         layer(1, name="left/Conv || right/Conv", reads=["made up"], writes=["l", "r"]),
+         layer(2, name="__myl_Kernel_myl0_2", reads=["l", "r"], writes=["sum"])],
+        [STEM, BOTH, JOIN], {"inferred"},
+    ),
+    # Inputs and outputs have the same names in many models: between them lies the whole of this one.
+    "an engine of another model does not claim this one": (
+        [layer(0, name="conv1", kind="CaskConvolution", reads=TINY.inputs, writes=["conv1_out"]),
+         layer(1, name="prob", kind="CaskSoftMaxV2", reads=["conv1_out"], writes=TINY.outputs)],
+        [set(), set()], set(),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", LAYERS)
+def test_layers_hold_what_their_labels_names_and_tensors_tell(case: str) -> None:
+    layers, expected, evidence = LAYERS[case]
     mapping = relate(TINY, TINY, engine(*layers))
     assert (expected, evidence) == (held(mapping, engine(*layers)), {p.evidence for p in mapping.pairs})
 
@@ -297,66 +285,56 @@ def test_a_jump_belongs_to_the_node_whose_steps_it_repeats() -> None:
     assert [("c", "L6", "inferred", "control")] == [(p.node, p.layer, p.evidence, p.role) for p in found]
 
 
+SOFTMAX = chain("Softmax")
 FORK = model(
     [node("Softmax", ["x"], ["s"], name="a"), node("Erf", ["x"], ["y"], name="b")],
     [("x", F, [4, 4])], [("s", F, [4, 4]), ("y", F, [4, 4])],
 )  # fmt: skip
+#: Of steps without a label: the model, its layers, and the nodes that each holds.
+STEPS: dict[str, tuple[Model, list[Layer], list[set[str]]]] = {
+    # The products of a recurrence bear no label, nor do the first steps of a softmax.
+    "one node alone reads it": (
+        chain("Softmax", "Relu"),
+        [layer(0, reads=["v0"], writes=["max"], kind="gemm"), layer(1, reads=["v0", "max"], writes=["exp"]),
+         layer(2, ("a",), reads=["exp"], writes=["t"]), layer(3, ("b",), reads=["t"], writes=["v2"])],
+        [{"a"}, {"a"}, {"a"}, {"b"}],
+    ),
+    # A guess would be as often wrong as right.
+    "two nodes read it": (
+        FORK,
+        [layer(0, reads=["x"], writes=["t"]), layer(1, ("a",), reads=["t"], writes=["s"]),
+         layer(2, ("b",), reads=["t"], writes=["y"])],
+        [set(), {"a"}, {"b"}],
+    ),
+    # The last step of a recurrence is fused with what follows it, and still reads its products.
+    "its readers have one in common": (
+        chain("Softmax", "Erf"),
+        [layer(0, reads=["v0"], writes=["t"]), layer(1, ("a",), reads=["t"], writes=["u"]),
+         layer(2, ("a", "b"), reads=["t", "u"], writes=["v2"])],
+        [{"a"}, {"a"}, {"a", "b"}],
+    ),
+    "it reads one node alone": (
+        SOFTMAX, [layer(0, ("a",), reads=["v0"], writes=["t"]), layer(1, reads=["t"], writes=["u"])], [{"a"}, {"a"}],
+    ),
+    # Unrolled steps of a recurrence lose their labels, except at the ends.
+    "it stands within one node": (
+        SOFTMAX,
+        [layer(0, ("a",), reads=["v0"], writes=["t"]), layer(1, reads=["t"], writes=["u"]),
+         layer(2, ("a",), reads=["u"], writes=["v1"])],
+        [{"a"}, {"a"}, {"a"}],
+    ),
+    # Reformatting is the compiler's own overhead and must stand out as such.
+    "it moves a layout": (
+        SOFTMAX,
+        [layer(0, name="__myl_Move_myl0_0", reads=["v0"], writes=["t"]), layer(1, ("a",), reads=["t"], writes=["v1"])],
+        [set(), {"a"}],
+    ),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("m", "layers", "expected"),
-    [
-        # The products of a recurrence bear no label, nor do the first steps of a softmax.
-        pytest.param(
-            chain("Softmax", "Relu"),
-            [layer(0, reads=["v0"], writes=["max"], kind="gemm"), layer(1, reads=["v0", "max"], writes=["exp"]),
-             layer(2, ("a",), reads=["exp"], writes=["t"]), layer(3, ("b",), reads=["t"], writes=["v2"])],
-            [{"a"}, {"a"}, {"a"}, {"b"}],
-            id="one node alone reads it",
-        ),
-        # A guess would be as often wrong as right.
-        pytest.param(
-            FORK,
-            [layer(0, reads=["x"], writes=["t"]), layer(1, ("a",), reads=["t"], writes=["s"]),
-             layer(2, ("b",), reads=["t"], writes=["y"])],
-            [set(), {"a"}, {"b"}],
-            id="two nodes read it",
-        ),
-        # The last step of a recurrence is fused with what follows it, and still reads its products.
-        pytest.param(
-            chain("Softmax", "Erf"),
-            [layer(0, reads=["v0"], writes=["t"]), layer(1, ("a",), reads=["t"], writes=["u"]),
-             layer(2, ("a", "b"), reads=["t", "u"], writes=["v2"])],
-            [{"a"}, {"a"}, {"a", "b"}],
-            id="its readers have one in common",
-        ),
-        pytest.param(
-            chain("Softmax"),
-            [layer(0, ("a",), reads=["v0"], writes=["t"]), layer(1, reads=["t"], writes=["u"])],
-            [{"a"}, {"a"}],
-            id="it reads one node alone",
-        ),
-        # Unrolled steps of a recurrence lose their labels, except at the ends.
-        pytest.param(
-            chain("Softmax"),
-            [layer(0, ("a",), reads=["v0"], writes=["t"]), layer(1, reads=["t"], writes=["u"]),
-             layer(2, ("a",), reads=["u"], writes=["v1"])],
-            [{"a"}, {"a"}, {"a"}],
-            id="it stands within one node",
-        ),
-        # Reformatting is the compiler's own overhead and must stand out as such.
-        pytest.param(
-            chain("Softmax"),
-            [layer(0, name="__myl_Move_myl0_0", reads=["v0"], writes=["t"]),
-             layer(1, ("a",), reads=["t"], writes=["v1"])],
-            [set(), {"a"}],
-            id="it moves a layout, and belongs to none",
-        ),
-    ],
-)  # fmt: skip
-def test_a_step_without_a_label_belongs_to_the_node_around_it(
-    m: Model, layers: list[Layer], expected: list[set[str]]
-) -> None:
+@pytest.mark.parametrize("case", STEPS)
+def test_a_step_without_a_label_belongs_to_the_node_around_it(case: str) -> None:
+    m, layers, expected = STEPS[case]
     mapping = relate(m, m, engine(*layers))
     assert expected == held(mapping, engine(*layers))
     assert {"inferred"} >= {p.evidence for p in mapping.pairs if not layers[int(p.layer[1:])].origins}
