@@ -261,3 +261,13 @@ def test_a_precision_that_changes_nothing_says_so_and_is_not_called_the_one_othe
     assert ["none", "none"] == [standing.state for standing in told]
     assert told[0].text != told[1].text
     assert "int8" in told[1].text
+
+
+def test_times_that_go_on_are_those_of_the_runs_that_were_missing(model) -> None:
+    """Thirty runs are wanted, however many of them an earlier measurement has."""
+    study = planned(model)
+    study.run(budget_s=1e-9)
+    first = study["int8"].timing.runs
+    assert 0 < first < 30
+    study.measure("int8", budget_s=math.inf)
+    assert 30 == study["int8"].timing.runs

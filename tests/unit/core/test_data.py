@@ -303,3 +303,11 @@ def test_skipping_leaves_out_the_first_samples(samples, size, skip):
     batches = [b["x"] for b in CalibrationData({"x": array}).batches(DYNAMIC, size, skip=skip)]
 
     np.testing.assert_array_equal(array[skip:], np.concatenate([array[:0], *batches]))
+
+
+def test_skipping_counts_samples_in_fixed_batches_too():
+    """The count is that of ``samples_in``, whatever the graph fixes."""
+    for data in (CalibrationData({"x": floats(8, 3)}), CalibrationData({"x": floats(8, 2, 3)})):
+        first, *rest = data.batches(FIXED)
+        again = list(data.batches(FIXED, skip=data.samples_in(FIXED, first)))
+        np.testing.assert_array_equal([b["x"] for b in rest], [b["x"] for b in again])

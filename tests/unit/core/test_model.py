@@ -372,3 +372,17 @@ def test_a_size_that_does_not_fit_says_what_would(shapes, words, detector):
     with pytest.raises(ModelError) as caught:
         load(detector, shapes=shapes)
     assert words in str(caught.value)
+
+
+def test_named_sizes_are_part_of_the_digest(detector):
+    """The same file at two sizes is two engines."""
+    digests = {load(detector, shapes={"image": (1, 3, size, size)}).digest for size in (32, 64)}
+
+    assert 2 == len(digests)
+
+
+def test_dynamic_batch_is_of_all_inputs(detector):
+    """The batch may be chosen only where every input follows."""
+    assert not load(detector).dynamic_batch
+    assert load(of_nodes([helper.make_node("Relu", ["x"], ["y"])], shape=["N", 4])).dynamic_batch
+    assert not load(chain(1)).dynamic_batch

@@ -166,3 +166,10 @@ def test_a_precision_of_the_cores_is_not_given_to_wider_matrix_units() -> None:
     rate, precision = peaks("V100").rate("int8", matrix=True)
     assert "int8" == precision
     assert 62.8e12 == pytest.approx(rate)
+
+
+def test_a_row_of_the_table_is_in_bytes_hertz_and_operations() -> None:
+    found = peaks("NVIDIA GeForce RTX 3090")
+    assert (936e9, 6 * 1024**2, 1.695e9) == (found.bandwidth, found.cache, found.clock)
+    assert 35.6e12 == pytest.approx(found.cores["fp32"])
+    assert 142.4e12 == pytest.approx(found.tensor["fp16"])

@@ -79,5 +79,5 @@ def test_damaged_files_are_refused(tmp_path: Path, content: bytes) -> None:
     """Anything but a whole cache raises ReadError, and says what to do."""
     path = tmp_path / "t.json"
     path.write_bytes(content)
-    with pytest.raises(ReadError, match=r"Name another file, or delete this one\.|name another file"):
+    with pytest.raises(ReadError, match="another file"):
         timing_cache(path, "cpu", "ORT 1")

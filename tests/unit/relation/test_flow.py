@@ -82,3 +82,23 @@ def test_a_constant_is_a_shape_where_an_operator_reads_sizes(op, sizes, data) ->
         return Flow(built).reasons()["constant"]
 
     assert ("shape", "folded") == (feeding(sizes), feeding(data))
+
+
+def test_who_reads_a_value_twice_is_one_reader() -> None:
+    built = model(
+        helper.make_node("Relu", ["x"], ["t"], name="a"),
+        helper.make_node("Mul", ["t", "t"], ["y"], name="square"),
+    )
+    flow = Flow(built)
+    assert ["square"] == [n.id for n in flow.reading("t")]
+    assert ["t", "t"] == list(flow.inputs(built.node("square")))
+
+
+def test_an_input_that_is_left_out_is_no_value() -> None:
+    built = model(
+        helper.make_node("Relu", ["x"], ["low"], name="a"),
+        helper.make_node("Clip", ["x", "", "low"], ["y"], name="clip"),
+    )
+    flow = Flow(built)
+    assert ["x", "low"] == list(flow.inputs(built.node("clip")))
+    assert [] == flow.reading("")

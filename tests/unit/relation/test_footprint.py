@@ -68,3 +68,11 @@ def test_a_dimension_that_the_engine_leaves_open_is_that_of_the_model() -> None:
     """In the engine's own type; a tensor that the model does not know is left out."""
     engine = engine_of(Tensor("stem", "fp16", (-1, 8, 8, 8)), Tensor("own", "fp16", (-1, 2)))
     assert {"stem": 8 * 8 * 8 * 2} == {k: f.nbytes for k, f in of_layers(engine, tiny_model()).items()}
+
+
+def test_a_node_of_unknown_size_is_left_out() -> None:
+    """Half a sum would look like a whole one."""
+    node = helper.make_node("NonZero", ["x"], ["y"], name="found")
+    proto = strategies.of_nodes([node], result=(2, "found"))
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    assert {} == of_nodes(load(proto))

@@ -302,3 +302,10 @@ def test_attention_takes_six_steps_a_pair_beside_its_products_and_a_mask_one_mor
     found = done("Attention", inputs, outputs=((1, 2, 3, 6),), opset=23)
     pairs = 2 * 3 * 5
     assert (pairs * (4 + 6), 2 * pairs * (4 + 6) + steps * pairs) == (found.macs, found.flops)
+
+
+def test_work_grows_with_the_batch_and_weights_do_not() -> None:
+    model = sample("resnet50")
+    first, eighth = works(model), works(model, batch=8)
+    assert {8 * (w.macs or 0) for w in first.values()} == {w.macs or 0 for w in eighth.values()}
+    assert [w.parameters for w in first.values()] == [w.parameters for w in eighth.values()]

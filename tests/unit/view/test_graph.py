@@ -273,3 +273,8 @@ def test_a_layer_that_reads_under_another_name_is_joined_through_the_model() -> 
     layers = tuple(dataclasses.replace(y, index=i) for i, y in enumerate(reversed(result.engine.layers)))
     turned = dataclasses.replace(result, engine=dataclasses.replace(result.engine, layers=layers))
     assert ("stem/Conv + stem/Relu", "left/Conv") not in joined(turned, model)
+
+
+def test_shares_of_all_measured_layers_add_up(view, study) -> None:
+    """Of an engine that is shown and measured at once, where nothing is shared or lost."""
+    assert pytest.approx(1.0) == sum(t.share for t in study["fp32"].timing.layers)
