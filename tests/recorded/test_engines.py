@@ -96,7 +96,7 @@ def test_every_layer_and_time_is_read_and_drawn(folder: Path) -> None:
     assert [y.id for y in engine.layers] == [b["id"] for b in boxes if b["kind"] == "layer"]
 
 
-@pytest.mark.parametrize(("one", "two"), itertools.product(PROFILED, PROFILED), ids=lambda f: f.name)
+@pytest.mark.parametrize(("one", "two"), [*itertools.product(PROFILED, PROFILED)], ids=lambda f: f.name)
 def test_a_profile_joins_its_own_engine_and_no_other(one: Path, two: Path) -> None:
     layers, profile = one / "engine.graph.json", two / "engine.profile.json"
     mine = {r["name"] for r in loaded(profile) if "name" in r}
