@@ -603,8 +603,11 @@ def test_a_damaged_row_of_a_listing_is_named_by_its_line() -> None:
 def test_a_row_that_ends_behind_its_tensors_is_a_layer_without_the_rest(end: str) -> None:
     """Found by damaging logs: a row that is cut off there ended the reading with a ValueError of Python's."""
     tensors = "Inputs: [], Outputs: [ { Name: t, Dimensions: [1,3], Format/Datatype: Half }]"
-    found = printed.entry(f"Name: a, LayerType: gemm, {tensors}{end}")
+    row = f"Name: a, LayerType: gemm, {tensors}{end}"
+    found = printed.entry(row)
     assert found is not None
+    # One of which a tensor is damaged is none.
+    assert printed.entry(row.replace("Dimensions", "Dim")) is None
     keys = ("Name", "LayerType", "Metadata", "TacticName")
     assert ("a", "gemm", "", "sm80" if end else None) == tuple(found.get(k) for k in keys)
 
