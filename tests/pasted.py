@@ -82,7 +82,6 @@ def read(path: Path) -> Recording:
 
 
 _AFTER = re.compile(r"After (.+?): (\d+) layers\s*$")
-_FUSING = re.compile(r"(?:\w+: )?Fusing .+ with .+$")
 _ROW = re.compile(r"\s(\d+\.\d\d)\s+(\d+\.\d{4})\s+(\d+\.\d{4})\s+\d+\.\d\s+(\S.*)$")
 _LINE = re.compile(r"^Name: (.*?), LayerType: (\w+), Inputs: \[.*\], Outputs: \[.*\]")
 
@@ -100,60 +99,49 @@ def told_by_eye(text: str, begins: bool, ends: bool) -> Iterator[Fact]:
             yield "time", found[4].strip(), float(found[3])
 
 
+#: A tactic and its time, in the one order or in the other, as lines of a log say them.
+_TIMED = (
+    r"Tactic:? (?P<tactic>\S+) [Tt]ime:? (?P<time>\S+)$",
+    r"got cached result: .*, tactic (?P<tactic>\S+), (?P<time>\S+) ms",
+    r"\(foreignNode\)\s+\d+, (?P<time>[\d.]+), .*, (?P<tactic>0x[0-9a-f]+),",
+)
+#: A layer that was tuned.
+_TUNED = (
+    r"Timing Runner: (.*) \([^()]*\)",
+    r"-+ Timing (.*)\(\d+\)",
+    r"^(.*) \([^()]*\) profiling comp",
+    r"^(.*) \[[^\[\]]*\] got cached",
+)
+
+
 def truths(path: Path, text: str) -> set[Fact]:
     """What is true of a file: all that it tells as a whole, and what single lines of it say of other builds."""
-    told: set[Fact] = set()
+    true: set[Fact] = set()
     for select in (None, 0, 1):
         with contextlib.suppress(ReadError):
-            told |= facts(reading.read({recognise.kind(path): path}, select=select))
+            true |= facts(reading.read({recognise.kind(path): path}, select=select))
     for line in text.split("\n") if path.suffix == ".log" else ():
         message = re.sub(r"^(?:\[[^\]]*\] ?)*(?:VERBOSE: )?", "", line)
-        told.add(("decision", message))
-        if found := re.search(r"Tactic:? (\S+) [Tt]ime:? (\S+)$", line) or re.search(
-            r"got cached result: .*, tactic (\S+), (\S+) ms", line
-        ):
-            told.add(("timed", found[1].rstrip(","), float(found[2])))
-        if found := re.search(r"\(foreignNode\)\s+\d+, ([\d.]+), .*, (0x[0-9a-f]+),", line):
-            told.add(("timed", found[2], float(found[1])))
-        if found := re.search(r"Tactic Name: (\S+) Tactic: (\S+) Time: (\S+)$", line):
-            told.add(("timed", found[2], float(found[3])))
-        for rule in (
-            r"Timing Runner: (.*) \([^()]*\)",
-            r"-+ Timing (.*)\(\d+\)",
-            r"^(.*) \([^()]*\) profiling comp",
-            r"^(.*) \[[^\[\]]*\] got cached",
-        ):
-            if found := re.search(rule, message):
-                told.add(("tuned", found[1]))
+        true.add(("decision", message))
+        timed = (found for rule in _TIMED if (found := re.search(rule, line)))
+        true |= {("timed", found["tactic"].rstrip(","), float(found["time"])) for found in timed}
+        true |= {("tuned", found[1]) for rule in _TUNED if (found := re.search(rule, message))}
         if found := re.search(r"libnvinfer_builder_resource\w*\.so\.([\d.]+\d)", line):
             # It may be newer than what trtexec calls itself.
-            told.add(("version", found[1]))
+            true.add(("version", found[1]))
         if found := _AFTER.search(line):
-            told.add(("pass", found[1], int(found[2])))
-            told.add(("pass", found[1], None))
-    return told
+            true |= {("pass", found[1], int(found[2])), ("pass", found[1], None)}
+    return true
 
 
 def spans(text: str) -> Iterator[tuple[int, int, dict[str, object]]]:
-    """The entries of a JSON file with their places, found by counting brackets."""
-    top = text.lstrip()[:1]
-    wanted = 2 if top == "{" else 1
-    depth, inside, escaped, start = 0, False, False, 0
-    for at, char in enumerate(text):
-        if inside:
-            escaped = char == "\\" and not escaped
-            inside = char != '"' or (escaped is False and text[at - 1] == "\\" and text[at - 2] != "\\")
-            continue
-        if char == '"':
-            inside = True
-        elif char in "[{":
-            if char == "{" and depth == wanted:
-                start = at
-            depth += 1
-        elif char in "]}":
-            depth -= 1
-            if char == "}" and depth == wanted:
-                yield start, at + 1, json.loads(text[start : at + 1], strict=False)
+    """The entries of a JSON file with their places."""
+    decoder, at = json.JSONDecoder(strict=False), text.find("{", text.find("["))
+    with contextlib.suppress(json.JSONDecodeError):
+        while at >= 0:
+            entry, end = decoder.raw_decode(text, at)
+            yield at, end, entry
+            at = text.find("{", end)
 
 
 def cut(rng: random.Random, text: str) -> tuple[int, int]:
@@ -180,16 +168,9 @@ def checked(
     # The last line within fences has no end of its own.
     must = set(told_by_eye(text[a:b], begins, ends and look != "fenced"))
     if path.suffix == ".json":
-        must = {
-            ("layer", str(entry["Name"] if "Name" in entry else entry["name"]))
-            for start, end, entry in entries
-            if a <= start and end <= b and ("Name" in entry or "name" in entry)
-        }
-        must |= {
-            ("inference", float(entry["computeMs"]))
-            for start, end, entry in entries
-            if a <= start and end <= b and "computeMs" in entry
-        }
+        inside = [entry for start, end, entry in entries if a <= start and end <= b]
+        must = {("layer", str(e.get("Name", e.get("name")))) for e in inside if {"Name", "name"} & e.keys()}
+        must |= {("inference", float(e["computeMs"])) for e in inside if "computeMs" in e}
     try:
         found = read(piece)
     except ReadError as error:
@@ -208,11 +189,10 @@ def checked(
         wrong = {f for f in wrong if f[0] != "inference"}
     if text[a:b].count("\n") < 2:
         # One line without the marks of a logger may lack its start: the name of the rule, and never those of layers.
-        wrong = {
-            f
-            for f in wrong
-            if not (f[0] == "decision" and any(str(w[-1]).endswith(str(f[1])) for w in whole))
-        }
+        ends_of = [
+            f for f in wrong if f[0] == "decision" and any(str(w[-1]).endswith(str(f[1])) for w in whole)
+        ]
+        wrong -= {*ends_of}
     if any("what it tells last may be cut off" in n for n in found.engine.notes):
         # One line without its end: a name may lack its end too, which is said.
         wrong = {
