@@ -10,15 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fake_gpu import DEVICE, needs_api
-from fake_trt import Spec, layers_of, plan
+from fake_gpu import Here, needs_api
 from rtlab import backends
-from rtlab.backends.live.running import EngineRunner
 from rtlab.backends.reference import evaluator
 from rtlab.core.progress import Progress, Silent
-from rtlab.core.protocols import Availability, Capabilities
+from rtlab.core.protocols import Capabilities
 from rtlab.core.variant import Precision, Target
-from rtlab.errors import BuildError, Cancelled, Unavailable
+from rtlab.errors import BuildError, Cancelled, RunError, Unavailable
 from rtlab.experiments import trials
 from rtlab.experiments.doctor import Examination, Probe, Report, clean
 from rtlab.experiments.experiment import Rig, carry_out
@@ -32,44 +30,6 @@ def examine(table, progress: Progress) -> Report:
     return carry_out(Examination(table), Rig(evaluator, progress))
 
 
-class Fake(EngineRunner):
-    """TensorRT on a GPU that does not exist: builds are stand-ins, all that comes after is rtlab's own."""
-
-    name, binding, product = "tensorrt", "fake_trt.trt10", "TensorRT"
-    cuda = libraries = "fake_trt"
-    device = DEVICE
-
-    def __init__(self, **spoiled: object) -> None:
-        super().__init__()
-        self.spoiled = spoiled
-
-    def availability(self) -> Availability:
-        return Availability(ok=True, version="10.16.1")
-
-    def capabilities(self) -> Capabilities:
-        return Capabilities(
-            targets=(Target("sm86"),), precisions=tuple(Precision), builds=True, runs=True, local=self.local,
-            device=self.device_words, maker=self.maker,
-        )  # fmt: skip
-
-    def build(self, request, progress):
-        progress.phase("Compiling")
-        if progress.stopped():
-            raise Cancelled("Stopped the build.")
-        if request.variant.options is not None and request.variant.options.timing_cache is not None:
-            request.variant.options.timing_cache.write_bytes(b"times")
-        proto = request.model.proto(static=True)
-        nodes = [n.name for n in proto.graph.node if n.op_type != "Constant"]
-        inner = [o for n in proto.graph.node for o in n.output]
-        told = {
-            "layers": layers_of(proto, [[n] for n in nodes]),
-            "rows": tuple((n, 0.01) for n in nodes),
-            "inner": tuple(inner),
-        }
-        data = plan(Spec(self.binding, proto.SerializeToString(), **told | self.spoiled))
-        return self.open_plan(data, progress)
-
-
 def statuses(report: Report) -> dict[str, str]:
     return {c.name.partition(": ")[2] or c.name: c.status for c in report.checks}
 
@@ -77,7 +37,7 @@ def statuses(report: Report) -> dict[str, str]:
 @pytest.mark.slow
 @needs_api
 def test_every_step_on_a_gpu_is_tried_and_told():
-    backend = Fake()
+    backend = Here("trt10")
     report = examine({"tensorrt": backend}, Silent())
     assert [] == [c for c in report.checks if c.status == "failed"]
     assert {"ok"} == set(statuses(report).values())
@@ -94,11 +54,14 @@ def test_every_step_on_a_gpu_is_tried_and_told():
 def test_failing_steps_do_not_take_the_others_along():
     """Neither words of the vendor nor wrong numbers; a network that computes something else must not pass."""
 
-    class Wrong(Fake):
+    class Wrong(Here):
         def outputs(self, engine, inputs, names=()):
             return {n: v * 1.01 for n, v in super().outputs(engine, inputs, names).items()}
 
-    report = examine({"tensorrt": Wrong(faults={"report": "Error Code 7: the profiler is broken"})}, Silent())
+        def profile(self, *_, **__):
+            raise RunError("Error Code 7: the profiler is broken")
+
+    report = examine({"tensorrt": Wrong("trt10")}, Silent())
     assert [
         "tensorrt: outputs against ONNX Runtime",
         "tensorrt: inner tensors against ONNX Runtime",
@@ -110,11 +73,11 @@ def test_failing_steps_do_not_take_the_others_along():
 
 
 def test_a_backend_that_cannot_build_skips_what_follows():
-    class Broken(Fake):
+    class Broken(Here):
         def build(self, request, progress):
             raise BuildError('Backend "tensorrt" cannot build: no.', details="the vendor's last words")
 
-    found = statuses(examine({"tensorrt": Broken()}, Silent()))
+    found = statuses(examine({"tensorrt": Broken("trt10")}, Silent()))
     assert "failed" == found["build and inspect on the GPU"] == found["a build stops when asked"]
     assert {"skipped"} == {
         found[n] for n in ("outputs against ONNX Runtime", "throughput", "save and open again")

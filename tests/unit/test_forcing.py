@@ -288,9 +288,9 @@ class Trusting(Here):
 @pytest.mark.parametrize(
     ("backend", "said"),
     [
-        (Scribbling, "it writes a timing cache that it was given to read"),
+        (Scribbling, "it writes a timing cache"),
         (Stubborn, r"told to force tactic 0x\w+, its copy holds 0x\w+"),
-        (Trusting, "it tells what a file holds that is not there"),
+        (Trusting, "a file holds that is not there"),
     ],
 )
 def test_the_examination_notices_what_a_tuner_does_wrong(backend: type[Here], said: str) -> None:
@@ -300,6 +300,6 @@ def test_the_examination_notices_what_a_tuner_does_wrong(backend: type[Here], sa
             check()
             continue
         wrong.append(check)
-    assert 1 == len(wrong)
+    (check,) = wrong
     with pytest.raises(AssertionError, match=said):
-        wrong[0]()
+        check()
