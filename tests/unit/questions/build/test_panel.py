@@ -10,7 +10,7 @@ import pytest
 from build_logs import CONV, INCEPTION, LOGS, REGIONS, REST
 from rtlab.backends.log.verbose import parse
 from rtlab.backends.makers import TENSORRT
-from rtlab.core.buildlog import BuildLog
+from rtlab.core.buildlog import BuildLog, LayerMemory
 from rtlab.core.engine import Engine
 from rtlab.core.variant import Target
 from rtlab.documents.crossing import plain
@@ -70,6 +70,15 @@ def test_contests_and_notes_tell_of_the_attempt_that_was_taken() -> None:
         ("Activations", "40 KiB"), ("Weights", "9 KiB"), ("Largest scratch", "1.5 KiB"),
         ("Persistent, host", "4.156 KiB"), ("Persistent, device", "64 B"), (f"Scratch of {REST}", "1.5 KiB"),
     ] == [(m["key"], m["value"]) for m in found.memory]  # fmt: skip
+
+
+def test_the_five_layers_that_ask_for_most_scratch_are_listed() -> None:
+    """The most first; of seven, one asks for none."""
+    memory = tuple(LayerMemory(f"layer {i}", 0, 0, 1024 * (i * 3 % 7)) for i in range(7))
+    found = story(BuildLog(memory=memory), tiny_model()).memory
+    assert [(f"layer {i}", f"{size} KiB") for i, size in ((2, 6), (4, 5), (6, 4), (1, 3), (3, 2))] == [
+        (m["key"].removeprefix("Scratch of "), m["value"]) for m in found
+    ]
 
 
 def test_a_log_that_tells_nothing_makes_an_empty_story() -> None:
