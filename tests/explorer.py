@@ -6,6 +6,15 @@ import json
 import os
 from pathlib import Path
 
+#: A study of two variants on the CPU, compared and scored, and its Explorer.
+DIGITS = """import rtlab
+sample = rtlab.samples.load("digits_inception")
+study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
+study.add("fp32", target="cpu")
+study.add("int8", precision="int8", target="cpu", calibrator="minmax")
+study.run()
+explorer = study.explore()
+explorer"""
 EXPLORER = ".rt-explorer"
 READY = f'{EXPLORER}[data-ready="1"]'
 

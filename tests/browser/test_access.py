@@ -6,18 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from explorer import EXPLORER
+from explorer import DIGITS, EXPLORER
 
 AXE = Path(__file__).parents[2] / "widgets" / "node_modules" / "axe-core" / "axe.min.js"
-CELL = """import rtlab
-sample = rtlab.samples.load("digits_inception")
-study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
-study.add("fp32", target="cpu")
-study.add("int8", precision="int8", target="cpu", calibrator="minmax")
-study.run()
-explorer = study.explore()
-explorer.steps = [{"words": "The whole model"}, {"words": "Memory", "view": {"tab": "memory"}}]
-explorer"""
+CELL = DIGITS.removesuffix("explorer") + (
+    'explorer.steps = [{"words": "The whole model"}, {"words": "Memory", "view": {"tab": "memory"}}]\nexplorer'
+)
 FOUND = """async () => {
   const {violations} = await axe.run('.rt-explorer', {resultTypes: ['violations']});
   return violations

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-from explorer import EXPLORER
-
-CELL = """import rtlab
-sample = rtlab.samples.load("digits_inception")
-study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
-study.add("fp32", target="cpu")
-study.add("int8", precision="int8", target="cpu", calibrator="minmax")
-study.run()
-explorer = study.explore()
-explorer"""
-
+from explorer import DIGITS, EXPLORER
 
 #: What can be pressed, chosen, moved or written in, and is seen. Names of nodes and layers in lists are no controls,
 #: and lines of menus bear their sentences.
@@ -49,7 +39,7 @@ def silent(page, asked: set[str]) -> list[str]:
 
 def test_every_control_says_in_a_sentence_what_it_does(opened) -> None:
     """In every tab and part of one, with a node selected, in the search, the morph, the third pane and the help."""
-    shown = opened(CELL)
+    shown = opened(DIGITS)
     page, lab = shown.page, shown.lab
     lab.python("explorer.select('/inception1/branch3x3/conv/Conv')")
     quiet: dict[str, list[str]] = {}
@@ -98,7 +88,7 @@ def test_a_tour_points_at_what_is_there_and_puts_all_back(opened, lab_page) -> N
     if "127.0.0.1" in page.url:
         page.evaluate("() => localStorage.removeItem('rtlab.tour')")
     lab.forget()
-    shown = opened(CELL)
+    shown = opened(DIGITS)
     offer = page.locator(f'{EXPLORER} [data-control="offer"]')
     offer.wait_for()
     lab.python("explorer.select('/inception1/branch3x3/conv/Conv')")

@@ -4,16 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from explorer import EXPLORER, READY, Explorer
+from explorer import DIGITS, EXPLORER, READY, Explorer
 
-CELL = """import rtlab
-sample = rtlab.samples.load("digits_inception")
-study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
-study.add("fp32", target="cpu")
-study.add("int8", precision="int8", target="cpu", calibrator="minmax")
-study.run()
-explorer = study.explore()
-explorer"""
 #: Those that one sees: the boxes in view have buttons that only screen readers find.
 BUTTONS = f"{EXPLORER} button:visible:not([data-seen] button)"
 TABS = "all => all.map(tab => tab.dataset.tab)"
@@ -62,7 +54,7 @@ def test_all_of_it_is_in_the_notebook_s_view_with_graphs_of_240_pixels_in_every_
     opened, width: int, height: int
 ) -> None:
     """From the row of the choice to the status line nothing lies below the fold, whichever tab is in front."""
-    shown = opened(CELL)
+    shown = opened(DIGITS)
     page = shown.page
     sized(shown, width, height)
     scrolled(page)
@@ -84,7 +76,7 @@ def test_all_of_it_is_in_the_notebook_s_view_with_graphs_of_240_pixels_in_every_
 
 def test_the_line_above_the_charts_stays_where_it_was_put(opened) -> None:
     """By the pointer and by keys, in all tabs, when the page is loaded again, and until it is put back."""
-    shown = opened(CELL)
+    shown = opened(DIGITS)
     page, lab = shown.page, shown.lab
     sized(shown, 1280, 720)
     scrolled(page)
@@ -139,7 +131,7 @@ def size_of(page, selector: str) -> float:
 
 def test_a_room_sees_larger_type_fewer_controls_and_where_the_pointer_is(opened) -> None:
     """Presenting leaves what is told and takes what changes the study, until Escape."""
-    shown = opened(CELL)
+    shown = opened(DIGITS)
     page, lab = shown.page, shown.lab
     page.set_viewport_size({"width": 1280, "height": 720})
     scrolled(page)
@@ -205,7 +197,7 @@ def test_the_map_lies_on_no_layer_at_first(opened, lab_page, width: int, height:
     # A page that has shown nothing yet has no theme to change.
     lab_page.open(["pass"])
     lab_page.theme(dark=True)
-    shown = opened(CELL)
+    shown = opened(DIGITS)
     scrolled(shown.page)
     maps = shown.page.locator(f"{EXPLORER} .rt-map:visible")
     # A map that has gone elsewhere is no map: at least one graph is larger than its pane.

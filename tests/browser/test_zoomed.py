@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from explorer import EXPLORER
+from explorer import DIGITS, EXPLORER
 
-CELL = """import rtlab
-sample = rtlab.samples.load("digits_inception")
-study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
-study.add("fp32", target="cpu")
-study.add("int8", precision="int8", target="cpu", calibrator="minmax")
-study.run()
-explorer = study.explore()
-explorer"""
 #: What stands outside the Explorer's edges, or is cut off by an element that does not scroll.
 CUT = """() => {
   const root = document.querySelector('.rt-explorer');
@@ -52,7 +44,7 @@ def test_at_200_percent_all_can_be_reached(opened, lab_page) -> None:
     """What 1280x720 and 1500x1000 give: graphs of some height, each tab and menu, and no page wider than a window."""
     page, lab = lab_page.page, lab_page
     page.set_viewport_size({"width": 640, "height": 360})
-    shown = opened(CELL)
+    shown = opened(DIGITS)
     # Whoever reads at such a size has no room for JupyterLab's list of files.
     page.evaluate("() => window.jupyterapp.shell.collapseLeft()")
     lab.wait(f"() => ({SIZE})()[0] > 500 && ({SIZE})()[1] >= 850")

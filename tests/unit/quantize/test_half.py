@@ -196,15 +196,6 @@ def _masks() -> dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], str
             zero | {"low": LOWEST},
             "mask",
         ),
-        "a constant node": (
-            [
-                hidden,
-                node("Constant", [], ["low"], name="low", value_float=float(LOWEST)),
-                node("Where", ["hide", "low", "x"], ["m"], name="mask"),
-            ],
-            zero,
-            "mask",
-        ),
         "product": (
             [
                 turned,
@@ -258,15 +249,6 @@ def _masks() -> dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], str
             [node("Sub", ["x", "table"], ["m"], name="mask")],
             {"table": np.float32([[0, 0, 1e9, 1e9], [0, 0, 0, 0], [1e9, 1e9, 1e9, 1e9]])},
             "mask",
-        ),
-        "selected, then added": (
-            [
-                hidden,
-                node("Where", ["hide", "low", "zero"], ["added"], name="select"),
-                node("Add", ["x", "added"], ["m"], name="mask"),
-            ],
-            zero | {"low": LOWEST},
-            "select",
         ),
         "added twice": (
             [
