@@ -1,105 +1,222 @@
-"""What the tables of ``tests/golden`` are of: every sample in every precision, and every recorded engine."""
+"""What ``tests/golden`` asks about: six samples in three precisions, two small models of its own, and six engines.
+
+Times that a machine would measure are invented here, so that all that follows from them can be compared.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import datetime
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
+import numpy as np
+import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
+import engines
 import rtlab
-from recorded import ENGINES
-from rtlab.core.model import absent, load
-from rtlab.errors import RtlabError
+from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.backends.tensorrt_rtx import TensorRTRTX
+from rtlab.core.engine import Engine
+from rtlab.core.model import absent
+from rtlab.core.stage import Stage
+from rtlab.core.trace import Profile
+from rtlab.session import measuring
 
-#: What TensorRT-RTX 1.7.1 printed of samples: the name of the sample is the first word of the file's.
-BUILDS = sorted((Path(__file__).parent / "corpus" / "builds").glob("*.log"))
-#: Samples that are large and made on demand repeat what the small ones have.
-LARGE = {"googlenet", "resnet50", "mobilenet_v2", "bert", "csp_detector"}
-SMALL = sorted(set(rtlab.samples.names()) - LARGE)
-#: Hundreds of names without kinds: checked, and not worth a table.
-UNKEPT = {"detr-names-only"}
-
-#: A test of every sample as ``name``; those of one sample stand behind each other (``tests/golden/conftest.py``), and
-#: run in one process but where two workers share the rest, so that its engines are built once.
-samples = pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.xdist_group(n)) for n in SMALL])
-#: A test of every recorded engine as ``folder``.
-recorded = pytest.mark.parametrize(
-    "folder", [pytest.param(f, marks=pytest.mark.xdist_group(f.name)) for f in ENGINES], ids=lambda f: f.name
+CORPUS = Path(__file__).parent / "corpus"
+#: Inception blocks with a residual, a recurrence, a transformer, Q/DQ of its own, outliers, control flow.
+SAMPLES = ("control_flow", "digits_gru", "digits_inception", "digits_outlier", "digits_qat", "sentences")
+#: Written by hand, one study of each network; and what TensorRT-RTX 1.7.1 printed of samples.
+ENGINES = (
+    "written",
+    "written-mobile-fp16",
+    "written-residual-int8",
+    "written-names-only",
+    "control_flow-fp16-sm86",
+    "digits_vit-fp8-sm120",
 )
-#: A test of every listing of a build that is kept, as ``path``: the same whatever compiler is installed.
-built = pytest.mark.parametrize("path", BUILDS, ids=lambda p: p.stem)
+SUBJECTS = (*SAMPLES, "cpu", "two_outputs", *ENGINES)
+#: Samples that are made on demand and take long.
+LARGE = {"googlenet", "resnet50", "mobilenet_v2", "bert", "csp_detector"}
+#: When everything is built.
+DAY = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.timezone.utc)
+#: Samples of data to calibrate and compare on.
+COUNT = 16
+
+#: A test of every subject as ``subject``; those of one stand behind each other (``tests/golden/conftest.py``).
+subjects = pytest.mark.parametrize(
+    "subject", [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in SUBJECTS]
+)
+#: A test of every sample that is built.
+samples = pytest.mark.parametrize(
+    "subject", [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in SAMPLES]
+)
+
+
+def invented(engine: Engine, batch: int = 1, runs: int = 5) -> Profile:
+    """Times of an engine's layers, microseconds by their position, and whole inferences of four fifths of them."""
+    turns = 1 + 0.02 * np.arange(runs) * (-1.0) ** np.arange(runs)
+    layers = {y.id: 1e-3 * (3 + 7 * y.index % 11) * (batch + 1) / 2 * turns for y in engine.layers}
+    total = 0.8 * sum(layers.values(), np.zeros(runs))
+    return Profile("invented", "invented", layers, total, 1, None, runs=runs)
+
+
+def _time(self: Any, _within: Any) -> None:
+    engine = self.result.engine
+    self.result = dataclasses.replace(self.result, measured=engine, profile=invented(engine, runs=30))
+    self._stand(Stage.TIMED, 30, 30, "runs")
+    self._settle(Stage.TIMED)
+
+
+def _profile(_self: Any, engine: Engine, inputs: Any, *_: Any, runs: int = 30, **__: Any) -> Profile:
+    return invented(engine, len(next(iter(inputs.values()))), runs)
+
+
+def _dated(build: Callable[..., Engine]) -> Callable[..., Engine]:
+    def dated(*given: Any, **named: Any) -> Engine:
+        return dataclasses.replace(build(*given, **named), seconds=0.5, built=DAY)
+
+    return dated
+
+
+@contextlib.contextmanager
+def timeless() -> Iterator[None]:
+    """What would be timed has invented times meanwhile, and every build takes half a second on one day."""
+    with contextlib.ExitStack() as stack:
+        for home, name, made in (
+            (measuring._Measuring, "_time", _time),
+            (OnnxRuntime, "profile", _profile),
+            (OnnxRuntime, "build", _dated(OnnxRuntime.build)),
+            (TensorRTRTX, "build", _dated(TensorRTRTX.build)),
+        ):
+            stack.enter_context(mock.patch.object(home, name, made))
+        yield
 
 
 @functools.cache
-def study(name: str) -> Any:
-    """A sample with one variant for each precision, and INT8 as ONNX Runtime runs it; what can be built is built."""
-    sample = rtlab.samples.load(name)
-    made = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
-    for precision in ("fp32", "fp16", "int8", "fp8"):
-        calibrator = "minmax" if precision in {"int8", "fp8"} else None
-        made.add(precision, precision=precision, calibrator=calibrator, target="sm89", backend="tensorrt-rtx")
-    made.add("int8 onnxruntime", precision="int8", calibrator="minmax", target="cpu", backend="onnxruntime")
-    # All samples, however long that takes: the budget of a first answer is another test's.
-    made.ranges()
-    for variant in made.variants:
-        with contextlib.suppress(RtlabError):
-            made.run([variant], compare=False)
-    return made
+def sample(name: str) -> rtlab.Study:
+    """A study of a sample, with the first of its samples and nothing planned."""
+    if name == "two_outputs":
+        model = rtlab.load(two_outputs())
+        return rtlab.Study(model, data=rtlab.CalibrationData.random(model, samples=COUNT, seed=3), stride=1)
+    found = rtlab.samples.load(name)
+    task = found.task and rtlab.Task(found.task.data.take(4 * COUNT), found.task.labels[: 4 * COUNT])
+    data = found.calibration or rtlab.CalibrationData.random(found.model, samples=COUNT)
+    return rtlab.Study(found.model, data=data.take(COUNT), task=task, stride=1)
 
 
-def results(name: str) -> Iterator[tuple[str, Any]]:
-    """The head of the section of each variant, and its result; None where it was refused."""
-    made = study(name)
-    for variant in made.variants:
-        found = made.results.get(variant)
-        compiler = found.engine.title.partition(" · ")[0] if found else "refused"
-        # On the CPU what is made depends on the processor too, as on another release of the compiler.
-        where = f", {blocks()}" if found and found.engine.target.name == "cpu" else ""
-        yield f"# {variant} · {compiler}{where}", found
+def two_outputs() -> onnx.ModelProto:
+    """A convolution with a residual, and two heads: a map of half the size with negative biases, and six classes."""
+    rng = np.random.default_rng(0)
 
+    def weight(name: str, *shape: int) -> onnx.TensorProto:
+        return numpy_helper.from_array((rng.standard_normal(shape) / 3).astype(np.float32), name)
 
-@functools.cache
-def blocks() -> str:
-    """In how many channels ONNX Runtime blocks pictures here: 16 on processors with AVX-512, 8 on others.
-
-    A pooling of 8 channels tells: only whole blocks are pooled, where a convolution of 8 would be padded to 16.
-    """
-    pooling = helper.make_node("MaxPool", ["x"], ["y"], kernel_shape=[3, 3])
+    weights = [
+        weight("w1", 8, 3, 3, 3),
+        weight("w2", 8, 8, 1, 1),
+        weight("w3", 4, 8, 3, 3),
+        weight("w4", 8, 6),
+    ]
+    weights.append(numpy_helper.from_array(-np.linspace(0.5, 2, 8, dtype=np.float32), "b1"))
+    node = helper.make_node
+    nodes = [
+        node("Conv", ["image", "w1", "b1"], ["c1"], name="stem", pads=[1, 1, 1, 1]),
+        node("Relu", ["c1"], ["r1"], name="relu"),
+        node("Conv", ["r1", "w2"], ["c2"], name="mix"),
+        node("Add", ["c2", "r1"], ["a1"], name="add"),
+        node("LRN", ["a1"], ["n1"], name="norm", size=3),
+        node("Conv", ["n1", "w3"], ["map"], name="head", strides=[2, 2], pads=[1, 1, 1, 1]),
+        node("GlobalAveragePool", ["a1"], ["g1"], name="mean"),
+        node("Flatten", ["g1"], ["f1"], name="flat"),
+        node("MatMul", ["f1", "w4"], ["m1"], name="classes"),
+        node("Softmax", ["m1"], ["share"], name="softmax", axis=-1),
+    ]
+    info = helper.make_tensor_value_info
     graph = helper.make_graph(
-        [pooling],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 8, 8, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 6, 6])],
+        nodes,
+        "two_outputs",
+        [info("image", TensorProto.FLOAT, ["N", 3, 8, 8])],
+        [info("map", TensorProto.FLOAT, ["N", 4, 4, 4]), info("share", TensorProto.FLOAT, ["N", 6])],
+        weights,
     )
-    made = rtlab.Study(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
-    made.add("fp32", backend="onnxruntime", target="cpu")
-    made.run(compare=False)
-    layers = made["fp32"].engine.layers
-    return f"blocks of {8 if any(x.kind == 'ReorderOutput' for x in layers) else 16}"
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 @functools.cache
-def engine(folder: Path) -> tuple[Any, Any]:
-    """A recorded engine as it is read, and its model where that was recorded."""
-    files = [p for pattern in ("engine.graph.json", "*info.json") for p in folder.glob(pattern)]
+def study(subject: str) -> rtlab.Study:
+    """A subject with all of its variants, built or read, compared and scored."""
+    if subject in SAMPLES:
+        made = fresh(subject)
+        for precision in ("fp32", "fp16", "int8"):
+            calibrator = "minmax" if precision == "int8" else None
+            made.add(
+                precision, precision=precision, calibrator=calibrator, target="sm89", backend="tensorrt-rtx"
+            )
+    elif subject in {"cpu", "two_outputs"}:
+        # Without convolutions of pictures, whose blocks depend on the processor.
+        made = fresh("digits_gru" if subject == "cpu" else subject)
+        made.add("fp32", target="cpu", backend="onnxruntime")
+        for precision in ("fp16", "int8"):
+            made.add(precision, precision=precision, target="cpu", backend="onnxruntime")
+    elif subject == "written":
+        folders = sorted(CORPUS.glob("engines/written-*p*[0-9]"))
+        made = rtlab.Study(rtlab.load(folders[0] / "model.structure-only.onnx", weights=False))
+        for precision in ("fp32", "fp16", "int8"):
+            made.read(precision, **engines.files(f"written-{precision}"))
+    elif subject.startswith("written"):
+        made = engine(CORPUS / "engines" / subject)
+    else:
+        made = rtlab.Study(rtlab.samples.load(subject.partition("-")[0], samples=1).model)
+        made.read("engine", CORPUS / "builds" / f"{subject}.log")
+    with timeless():
+        return made.run(budget_s=120) if not made.facts else made
+
+
+@functools.cache
+def on_cpu(name: str) -> rtlab.Study:
+    """A sample on the CPU for searches, in FP32 and in INT8 by the largest value."""
+    known = sample(name)
+    # The largest values of outliers are rare.
+    data = rtlab.samples.load(name).calibration.take(256) if name == "digits_outlier" else known.data
+    made = rtlab.Study(known.model, data=data, task=known.task, stride=1)
+    made.add("fp32", target="cpu", backend="onnxruntime")
+    made.add("int8", precision="int8", calibrator="minmax", target="cpu", backend="onnxruntime")
+    with timeless():
+        return made.run(budget_s=120)
+
+
+def fresh(name: str) -> rtlab.Study:
+    """A study of its own on the model and the data of ``sample``."""
+    known = sample(name)
+    return rtlab.Study(known.model, data=known.data, task=known.task, stride=1)
+
+
+def head(facts: Any) -> str:
+    """The variant and the compiler that a section is of."""
+    return f"{facts.name} · {facts.engine.title.partition(' · ')[0] or 'no compiler'}"
+
+
+def sections(subject: str, question: Callable[[rtlab.Study, str], Any]) -> dict[str, Any]:
+    """The answer for each variant of a subject, by its head."""
+    made = study(subject)
+    return {head(made[name].facts): question(made, name) for name in made.results}
+
+
+@functools.cache
+def engine(folder: Path) -> rtlab.Study:
+    """An engine from files, with its model where that is there."""
     known = next(iter(folder.glob("*.onnx")), None)
-    model = load(known, weights=False) if known else absent()
-    profiles = [p for pattern in ("engine.profile.json", "*-profile.json") for p in folder.glob(pattern)]
-    given = {"profile": profiles[0]} if profiles else {}
-    return rtlab.Study(model).read("engine", layers=files[0], **given), model
-
-
-@functools.cache
-def listing(path: Path) -> tuple[Any, Any]:
-    """A build as its print is read, and the sample that was built."""
-    model = rtlab.samples.load(path.name.partition("-")[0], samples=1).model
-    return rtlab.Study(model).read("engine", path), model
+    made = rtlab.Study(rtlab.load(known, weights=False) if known else absent())
+    made.read("engine", **engines.files(folder))
+    return made
 
 
 def steps(layer: Any) -> list[str]:
@@ -119,9 +236,3 @@ def multiplies(layer: Any) -> bool | None:
     if re.search("foreignnode|myelin|_mha|_gemm", f"{layer.kind} {layer.name}", re.IGNORECASE):
         return None
     return layer.kind in {"If", "Loop", "Scan"} and None
-
-
-def spoken(layer: Any) -> str:
-    """A layer in a line: its number, and what its kernel is called."""
-    name = ".".join(steps(layer)) or re.sub(r"\s+", " ", layer.name)
-    return name if len(name) <= 70 else f"{name[:67]}..."

@@ -26,7 +26,8 @@ CONV1, CONV2, FC = 4 * 16 * 16 * 16 * 27, 4 * 16 * 8 * 8 * 144, 4 * 16 * 10
 
 
 def engine(precision: str) -> tuple[Any, Any]:
-    return scenes.engine(CORPUS / "engines" / f"written-{precision}")
+    study = scenes.engine(CORPUS / "engines" / f"written-{precision}")
+    return study["engine"], study.model
 
 
 def nodes(result: Any, layer: Any) -> str:

@@ -1,0 +1,233 @@
+"""What searches find that build and run: small models, a small budget, and times that are invented."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+from unittest import mock
+
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+import rtlab
+import scenes
+from answers import refusable, without
+from rtlab.backends.bench import OrtBench
+from rtlab.core.engine import Engine
+from rtlab.core.protocols import BuildRequest, Progress
+from rtlab.questions import panels
+from rtlab.questions.scene import Scene
+from rtlab.testing import tiny_model
+from ruled import Ruled
+from snapshots import plain
+
+#: Fields that say when and how long, and how often somebody had the time to look.
+WHEN = frozenset({"seconds", "asked", "taken", "recalled", "date", "versions"})
+#: A search of a study, and the study that it is of.
+Search = Callable[[rtlab.Study], Any]
+
+
+@functools.cache
+def study(name: str) -> rtlab.Study:
+    """On the CPU, in INT8 by the largest value; or with two compilers whose rules are known."""
+    if name == "ruled":
+        made = rtlab.Study(chain())
+        for backend in (Older(), Newer()):
+            made.add(backend.name, backend=backend)
+        return made.run(compare=False)
+    if name == "rtx":
+        made = rtlab.Study(tiny_model(batch=1))
+        for precision in ("fp32", "fp16"):
+            made.add(precision, precision=precision, target="sm89", backend="tensorrt-rtx")
+        return made.run(compare=False)
+    return scenes.on_cpu(name)
+
+
+def chain() -> rtlab.Model:
+    """Nodes in a row on 1x4x8x8: one value in between is an output, another one has a second reader."""
+    ops = ("Sigmoid", "Relu", "Exp", "Add", "Relu", "Tanh", "Add", "Relu")
+    nodes = [
+        helper.make_node(op, [f"v{i}", *(["v0"] if op == "Add" else [])], [f"v{i + 1}"], name=f"{op}{i}")
+        for i, op in enumerate(ops)
+    ]
+    nodes.append(helper.make_node("Neg", ["v4"], ["aside"], name="Neg"))
+    edge = [
+        helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4, 8, 8]) for n in ("v0", "v3", "v8", "aside")
+    ]
+    graph = helper.make_graph(nodes, "chain", edge[:1], edge[1:])
+    return rtlab.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+class Newer(Ruled):
+    """As ``Ruled``, under a name of its own."""
+
+    name = "newer"
+
+    def build(self, request: BuildRequest, progress: Progress) -> Engine:
+        """With a name of its own."""
+        return dataclasses.replace(super().build(request, progress), backend=self.name)
+
+
+class Older(Newer):
+    """A sum starts a step of its own, and so does a normalization."""
+
+    name = "older"
+
+    def _makers(self, model: Any, node: str) -> list[str]:
+        alone = model.by_id[node].op in {"Add", "BatchNormalization"}
+        return [] if alone else super()._makers(model, node)
+
+
+class Timed:
+    """A session whose runs take as long as its operators have letters, and less with more threads."""
+
+    def __init__(self, real: Any, model: bytes, threads: int) -> None:
+        self.real, self.outputs = real, real.outputs
+        graph = onnx.load_from_string(model).graph
+        self.milliseconds = 0.01 * sum(len(n.op_type) for n in graph.node) / (1 + 0.5 * (threads - 1))
+
+    def time(self, repeats: int = 1) -> float:
+        """Always the same."""
+        return self.milliseconds
+
+
+@contextlib.contextmanager
+def timeless() -> Iterator[None]:
+    """Invented times, of formulations too, on a processor of two threads."""
+    real = OrtBench.open
+
+    def opened(self: OrtBench, model: bytes, batch: Any, threads: int) -> Timed:
+        return Timed(real(self, model, batch, threads), model, threads)
+
+    with scenes.timeless(), mock.patch.object(OrtBench, "open", opened):
+        yield
+
+
+def sensitivity(**how: Any) -> Search:
+    """Who is guilty, by runs of the model or by estimates."""
+    return lambda made: made.sensitivity("int8", budget_s=600, **how)
+
+
+def channels(value: str) -> Search:
+    """The errors of the channels of a value."""
+    return lambda made: made.channels("int8", value)
+
+
+def ask(search: Search, question: str, variant: str = "int8", baseline: str = "fp32") -> Search:
+    """A search, and what the page says of it then where that is another noun."""
+
+    def both(made: rtlab.Study) -> Any:
+        found, answer = search(made), made.ask(question, variant=variant, baseline=baseline).noun
+        scene = Scene(made.snapshot(), made.facts_of(variant), made.facts_of(baseline), {})
+        told = {"answer": answer, "panel": panels.answer(question, scene)}
+        return told if found is answer else {"made": found, **told}
+
+    return both
+
+
+def checked(made: rtlab.Study) -> Any:
+    """A check of fp32, and one of int8 with limits that is held against it."""
+    first = made.check("fp32")
+    every = ("fusion", "precision", "findings")
+    limits = {"max_drop": 0.1, "max_latency_regression": 5.0, "fail_on": every}
+    return {
+        "first": first,
+        "record": json.loads(first.record.text()),
+        "same": made.check("fp32", against=first.record, **limits),
+        "other": made.check("int8", against=first.record, **limits, sure=True),
+    }
+
+
+def why(*nodes: str, variant: str = "newer") -> Search:
+    """Why two nodes are not one step, or why those of a step are."""
+    return lambda made: made.why(*nodes, variant=variant, seconds=600, builds=30, again=True)
+
+
+def bisect(made: rtlab.Study) -> Any:
+    """What changed."""
+    return made.bisect("older", "newer", seconds=600, again=True)
+
+
+def varied(made: rtlab.Study) -> Any:
+    """What can be varied."""
+    return {name: made.varied(name) for name in made.variants}
+
+
+def repair(made: rtlab.Study) -> Any:
+    """The cheapest change that is good enough, once for a small and once for a large drop."""
+    return {f"{drop}": made.repair("int8", drop, runs=12, budget_s=600, again=True) for drop in (0.5, 40.0)}
+
+
+def treated(made: rtlab.Study) -> Any:
+    """What a diagnosis offers to do."""
+    made.diagnose("int8")
+    name = made.treat("int8", as_="treated")
+    return {"name": name, "variant": str(made.variants[name])}
+
+
+SEARCHES: Mapping[str, tuple[str, Search]] = {
+    f"{name} {what}": (name, search)
+    for name, searches in {
+        "two_outputs": {
+            "only node": ask(sensitivity(), "sensitivity"),
+            "only quantizer": sensitivity(by="quantizer", verify=None),
+            "released node": sensitivity(asks="released", verify=0),
+            "released quantizer": sensitivity(asks="released", by="quantizer"),
+            "diagnosis": ask(lambda made: made.diagnose("int8"), "diagnosis"),
+            "channels": ask(channels("relu"), "channels"),
+            "rank": lambda made: made.rank(("minmax", "entropy", "percentile(99)")),
+            "sweep": ask(lambda made: made.sweep("int8", (1, 2, 8)), "batches"),
+            "tune": lambda made: made.tune(budget_s=60, threads=(1, 2)),
+            "varied": varied,
+            "check": checked,
+        },
+        "digits_outlier": {
+            "labels": sensitivity(loss="labels"),
+            "diagnosis": ask(lambda made: made.diagnose("int8"), "diagnosis"),
+            "channels": ask(channels("/blocks/3/pointwise/Relu"), "channels"),
+            "repair": ask(repair, "repair"),
+            "treated": treated,
+            "rank": lambda made: made.rank(("minmax", "percentile", "mse")),
+        },
+        "digits_gru": {
+            "only quantizer": sensitivity(by="quantizer"),
+            "check": checked,
+            "forms": ask(lambda made: made.time_forms("/rnn/GRU"), "recurrence"),
+            "sweep": ask(lambda made: made.sweep("fp32", (1, 4)), "batches", "fp32"),
+        },
+        "rtx": {
+            "why apart": why("right/Conv", "join/Concat", variant="fp32"),
+            "why step": why("stem/Conv", variant="fp16"),
+        },
+        "ruled": {
+            "why output": why("Exp2", "Add3"),
+            "why reader": why("Add3", "Relu4"),
+            "why never": why("Relu1", "Exp2"),
+            "why step": why("Relu7"),
+            "advise": ask(lambda made: made.advise("newer", seconds=600), "why", "newer", "older"),
+            "bisect": ask(bisect, "bisection", "newer", "older"),
+        },
+    }.items()
+    for what, search in searches.items()
+}
+
+
+@pytest.mark.parametrize(
+    "search", [pytest.param(k, marks=pytest.mark.xdist_group(name)) for k, (name, _) in SEARCHES.items()]
+)
+def test_searches_find_what_the_file_says(search: str, golden: Any) -> None:
+    name, look = SEARCHES[search]
+    made = study(name)
+    with timeless():
+        found = refusable(lambda: look(made))
+    golden(
+        f"searches/{search.replace(' ', '-')}.json",
+        {"found": without(plain(found), WHEN)},
+        rel=1e-2,
+        least=1e-7,
+    )
