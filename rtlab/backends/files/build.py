@@ -27,6 +27,7 @@ from rtlab.core.engine import Allocation, Engine, Layer, Tensor
 from rtlab.core.maker import Maker
 from rtlab.core.model import Model, load
 from rtlab.core.options import Shapes
+from rtlab.core.outline import outlined
 from rtlab.core.trace import Processor, Profile, Recording
 from rtlab.core.variant import Target
 from rtlab.errors import ModelError, VariantError
@@ -271,7 +272,7 @@ def _packed(model: Model) -> RecordedGraph:
 def _without_weights(model: Model) -> onnx.ModelProto:
     """A proto whose weights lie in a file that nobody has, and without what a tool wrote down about its own files."""
     # Weights that are not here have types and shapes all the same.
-    proto = ir.to_proto(model.ir) if model.weightless else model.outline()[0]
+    proto, _ = outlined(model.ir) if model.weightless else model.outline()
     proto.ClearField("metadata_props")
     proto.ClearField("doc_string")
     for tensor in proto.graph.initializer:
