@@ -184,8 +184,7 @@ def netron_on(chromium: Browser, file: Path) -> Peer | None:
     url = f"http://{address[0]}:{address[1]}"
     context = chromium.new_context(viewport={"width": 1440, "height": 760})
     context.route(
-        "**/*",
-        lambda route: route.continue_() if route.request.url.startswith(url) else route.abort(),
+        "**/*", lambda route: route.continue_() if route.request.url.startswith(url) else route.abort()
     )
     # Its page asks once for consent, which is not what we measure.
     context.add_cookies([{"name": "consent", "value": str(int(time.time() * 1000)), "url": url}])

@@ -35,10 +35,7 @@ def chains(count: int, length: int) -> onnx.ModelProto:
     operators = ("Sigmoid", "Relu", "Tanh", "Neg")
     nodes = [
         helper.make_node(
-            operators[(c + i) % 4],
-            [f"c{c}_{i - 1}" if i else "x"],
-            [f"c{c}_{i}"],
-            name=f"/chain{c}/node_{i}",
+            operators[(c + i) % 4], [f"c{c}_{i - 1}" if i else "x"], [f"c{c}_{i}"], name=f"/chain{c}/node_{i}"
         )
         for c in range(count)
         for i in range(length)

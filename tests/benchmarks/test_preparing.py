@@ -58,9 +58,7 @@ def turn(model: Model) -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "most"),
-    [("int8", 2.5), ("fp16", 2.5), (MIX, 4.0)],
-    ids=["int8", "fp16", "mix"],
+    ("precision", "most"), [("int8", 2.5), ("fp16", 2.5), (MIX, 4.0)], ids=["int8", "fp16", "mix"]
 )
 @pytest.mark.parametrize("name", [pytest.param("resnet50", marks=pytest.mark.whole), "mobilenet_v2"])
 def test_preparing_costs_little_beside_its_arithmetic_and_one_conversion(

@@ -62,8 +62,7 @@ def test_all_places_are_estimated_in_a_few_plain_inferences(name: str, bound: fl
 
 
 @pytest.mark.parametrize(
-    ("name", "seconds"),
-    [("digits_outlier", 10.0), pytest.param("resnet50", 60.0, marks=pytest.mark.whole)],
+    ("name", "seconds"), [("digits_outlier", 10.0), pytest.param("resnet50", 60.0, marks=pytest.mark.whole)]
 )
 def test_the_first_list_comes_soon(name: str, seconds: float, care) -> None:
     """Calibration, graphs, sessions, estimates and eight verified places are all in it."""

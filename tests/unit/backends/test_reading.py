@@ -456,14 +456,6 @@ def test_the_encoding_and_line_ends_of_windows_do_not_matter(tmp_path, code) -> 
     assert plain == reading.read({"layers": put(tmp_path, "b", text.replace("\n", "\r\n").encode(code))})
 
 
-def test_a_row_that_names_no_layer_is_told_with_its_time(tmp_path) -> None:
-    rows = [{"count": 1}, *({"name": n, "timeMs": 0.5, "averageMs": 0.5} for n in "abc")]
-    found = reading.read(
-        {"layers": put(tmp_path, "l.json", TWO), "profile": put(tmp_path, "p.json", rows)}
-    ).engine
-    assert '1 name of the profile (0.5 ms) names no layer and is left out: "c".' in found.notes
-
-
 @pytest.mark.parametrize("kind", ["layers", "profile", "times", "log"])
 def test_a_packed_file_is_to_be_unpacked_first(tmp_path, kind) -> None:
     packed = put(tmp_path, "a.json", gzip.compress(b"[]"))

@@ -203,23 +203,6 @@ def test_a_profile_alone_gives_no_latency(tmp_path) -> None:
     assert "device not recorded" in engine.title
 
 
-def test_names_that_the_writer_did_not_escape_are_read(tmp_path) -> None:
-    """A quote or a backslash in a node's name breaks the profile's JSON."""
-    name = 'a "quoted" \\ name'
-    text = f'[ {{ "count" : 3 }}\n, {{ "name" : "{name}", "timeMs" : 3, "averageMs" : 1, "percentage" : 100 }}\n]'
-    engine, profile = read(written(tmp_path, layers={"Layers": [name]}, profile=text))
-    assert {engine.layers[0].id} == set(profile.samples)
-
-
-def test_a_profile_of_another_engine_is_refused(tmp_path) -> None:
-    """Nothing joins: a picture without any time would hide the mistake."""
-    given = written(tmp_path, layers=TWO, profile=[{"name": "z", "averageMs": 1}])
-    with pytest.raises(
-        ReadError, match=r'Cannot join profile "profile.json".*none of its 1 rows.*Give the layers'
-    ):
-        Trtexec().read(given)
-
-
 @pytest.mark.parametrize(
     ("kind", "content", "told"),
     [
@@ -259,25 +242,6 @@ def refused_or_read(paths: dict[str, Path]) -> bool:
     except ReadError as error:
         return str(error).startswith("Cannot ")
     return bool(engine.layers) and engine.title != ""
-
-
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(data=st.data())
-def test_damage_is_refused_or_survived(tmp_path, data) -> None:
-    """Whatever happened to a file on its way, the notebook gets a ReadError or an engine."""
-    contents = {
-        "layers": TWO,
-        "profile": ROWS,
-        "times": [{"computeMs": 1.0}],
-        "metadata": {"Compute Capability": 8.6},
-    }
-    kind = data.draw(st.sampled_from(sorted(contents)))
-    raw = bytearray(json.dumps(contents[kind]).encode())
-    for _ in range(data.draw(st.integers(1, 4))):
-        at = data.draw(st.integers(0, len(raw) - 1))
-        raw[at : at + data.draw(st.integers(0, 9))] = data.draw(st.binary(max_size=4))
-        raw = raw or bytearray(b" ")
-    assert refused_or_read(written(tmp_path, **{**contents, kind: bytes(raw)}))
 
 
 _JSON = st.recursive(

@@ -33,10 +33,7 @@ def studies() -> dict[str, tuple]:
 
 def scenes(studies: dict[str, tuple]) -> list[tuple[str, Scene]]:
     return [
-        (
-            title,
-            Scene(study.snapshot(), study[name].facts, study[other].facts if other else None, {}),
-        )
+        (title, Scene(study.snapshot(), study[name].facts, study[other].facts if other else None, {}))
         for title, (study, name, other) in studies.items()
     ]
 

@@ -55,6 +55,13 @@ def exact(study):
     return made
 
 
+def difference(study, settings: dict[str, str] | None = None):
+    """The panel that compares int8 with fp32."""
+    return answer(
+        "difference", Scene(study.snapshot(), study["int8"].facts, study["fp32"].facts, settings or {})
+    )
+
+
 def facts(panel) -> dict[str, str]:
     return {f["key"]: f["value"] for f in panel["facts"]}
 
@@ -82,8 +89,11 @@ def test_the_samples_are_those_that_were_measured(study) -> None:
 
 def test_the_waterfall_ends_where_the_second_variant_is(exact) -> None:
     """Bars that do not add up are a lie about where the time went."""
-    shown = answer("difference", Scene(exact.snapshot(), exact["int8"].facts, exact["fp32"].facts))
+    shown = difference(exact)
     (trace,) = shown["figures"][0]["data"]
+    # Places that end alike have names of their own: two inception blocks have a branch5x5/reduce/conv each.
+    labels = shown["figures"][0]["layout"]["xaxis"]["ticktext"]
+    assert len(set(labels)) == len(labels)
     assert ["absolute", *["relative"] * (len(trace["y"]) - 2), "total"] == trace["measure"]
     assert trace["y"][-1] == pytest.approx(sum(trace["y"][:-1]))
     assert trace["y"][0] / trace["y"][-1] == pytest.approx(
@@ -119,22 +129,13 @@ def test_a_bar_names_a_module_once_where_its_exporter_wrote_it_in_the_next_one_t
     for name, whole in (("fp32", 1.0), ("int8", 2.0)):
         count = len(made[name].timing.layers)
         made._adopt(timed(made[name], whole, [whole / count] * count))
-    labels = answer("difference", Scene(made.snapshot(), made["int8"].facts, made["fp32"].facts))["figures"][
-        0
-    ]["layout"]["xaxis"]["ticktext"]
+    labels = difference(made)["figures"][0]["layout"]["xaxis"]["ticktext"]
     assert {f"features.{k}/block.2/fc1" for k in range(3)} <= set(labels)
-
-
-def test_bars_of_places_that_end_alike_have_names_of_their_own(exact) -> None:
-    """Two inception blocks have a branch5x5/reduce/conv each."""
-    shown = answer("difference", Scene(exact.snapshot(), exact["int8"].facts, exact["fp32"].facts))
-    labels = shown["figures"][0]["layout"]["xaxis"]["ticktext"]
-    assert len(set(labels)) == len(labels)
 
 
 def test_a_difference_tells_times_in_one_unit(exact) -> None:
     """The axis, the facts, the table and what a bar tells when it is pointed at."""
-    shown = answer("difference", Scene(exact.snapshot(), exact["int8"].facts, exact["fp32"].facts))
+    shown = difference(exact)
     (unit,) = {c["unit"] for c in shown["columns"] if c["unit"]}
     figure = shown["figures"][0]
     assert unit == figure["layout"]["yaxis"]["title"]["text"]
@@ -162,7 +163,7 @@ def test_engines_on_other_streams_are_told_to_be_compared_elsewhere(study) -> No
 
 def test_rows_and_bars_of_a_difference_select_the_nodes_of_their_group(study) -> None:
     """From a bar one gets to the nodes, in both engines."""
-    shown = answer("difference", Scene(study.snapshot(), study["int8"].facts, study["fp32"].facts))
+    shown = difference(study)
     held = [set(link["nodes"]) for link in shown["links"].values()]
     assert len(set().union(*held)) == sum(map(len, held))
     mapped = {p.node for n in ("fp32", "int8") for p in study[n].measured_mapping.pairs}
@@ -208,7 +209,7 @@ def test_what_was_chosen_for_two_other_variants_does_not_stand_in_the_way(study,
         ({"times": "nonsense", "order": "nonsense"}, exact, {"times": "measured", "order": "size"}),
         ({"times": "H100"}, exact, {"times": "H100 SXM"}),
     ):
-        shown = answer("difference", Scene(of.snapshot(), of["int8"].facts, of["fp32"].facts, asked))
+        shown = difference(of, asked)
         assert "" == shown["problem"]
         for setting in shown["settings"]:
             assert setting["value"] in [o["id"] for o in setting["options"]]
@@ -222,9 +223,7 @@ def test_a_processor_of_ones_own_can_be_compared_for(study) -> None:
     for facts_ in study.facts.values():
         asked._adopt(facts_)
     asked.processors.append(own)
-    shown = answer(
-        "difference", Scene(asked.snapshot(), study["int8"].facts, study["fp32"].facts, {"times": "my GPU"})
-    )
+    shown = difference(asked, {"times": "my GPU"})
     told = study.difference("fp32", "int8", gpu=own)
     assert f"{told.totals[0]:.4g} → {told.totals[1]:.4g} ms" == facts(shown)["Sum of the layers"]
 
@@ -236,9 +235,7 @@ def test_times_that_cannot_be_had_leave_the_choice_of_others(study, monkeypatch)
         raise ModelError("Cannot count. Name sizes.")
 
     monkeypatch.setattr(questions.difference, "of", refuse)
-    shown = answer(
-        "difference", Scene(study.snapshot(), study["int8"].facts, study["fp32"].facts, {"times": "H100"})
-    )
+    shown = difference(study, {"times": "H100"})
     assert "Cannot count. Name sizes." == shown["problem"]
     assert ["from", "times", "order"] == [s["key"] for s in shown["settings"]]
 
@@ -262,19 +259,10 @@ def test_batch_sizes_are_measured_on_demand_and_rates_follow_from_times(study) -
 @pytest.mark.parametrize(
     ("sizes", "message"),
     [
-        ((), r"no batch size is given\. Give sizes such as 1, 2, 4"),
-        ((0,), 'with batch "0": a batch is at least 1'),
-        ((-1, 2), 'with batch "-1": a batch is at least 1'),
-        ((1.5,), 'with batch "1.5": a batch is at least 1'),
-        ((float("nan"),), 'with batch "nan"'),
-        ((True,), 'with batch "True"'),
-        ((None,), 'with batch "None"'),
-        (("8",), 'with batch "8"'),
-        ("8", 'with batch "8"'),
-        (None, 'with batch "None"'),
-        ((10**30,), "up to 2,147,483,647"),
+        ((), "no batch size is given"), ((0,), '"0"'), ((1.5,), '"1.5"'), ((float("nan"),), '"nan"'),
+        ((True,), '"True"'), (("8",), '"8"'), ("8", '"8"'), (None, '"None"'), ((10**30,), "2,147,483,647"),
     ],
-)
+)  # fmt: skip
 def test_batch_sizes_that_cannot_be_are_refused(study, sizes, message) -> None:
     """The person learns what to write."""
     with pytest.raises(VariantError, match=message):
@@ -329,13 +317,9 @@ def test_a_choice_that_changes_nothing_says_so(study) -> None:
             study.vary("int8", what)
     with pytest.raises(VariantError, match='Cannot vary variant "gone"'):
         study.varied("gone")
-    offered = {
-        w["values"]["what"]: w
-        for w in answer("variants", Scene(study.snapshot(), study["int8"].facts))["work"]
-    }
-    assert offered["tf32"]["reason"]
-    assert offered["tf32"]["reason"]
-    assert not offered["sparsity"]["reason"]
+    work = answer("variants", Scene(study.snapshot(), study["int8"].facts))["work"]
+    offered = {w["values"]["what"]: bool(w["reason"]) for w in work}
+    assert (True, False) == (offered["tf32"], offered["sparsity"])
 
 
 def test_one_row_for_each_variant_that_is_built(study) -> None:
@@ -396,7 +380,7 @@ def test_a_waterfall_stands_only_where_the_layers_explain_the_difference(
     assert [delta, rest] == pytest.approx([found.delta, found.rest])
     assert hidden == (abs(rest) > abs(delta) + 1e-12) == found.unexplained
 
-    shown = answer("difference", Scene(made.snapshot(), made["int8"].facts, made["fp32"].facts))
+    shown = difference(made)
     assert hidden == (not shown["figures"]) == bool(shown["problem"])
     differences = {row["cells"][5] for row in shown["rows"]}
     assert hidden == (differences == {None})
@@ -404,12 +388,8 @@ def test_a_waterfall_stands_only_where_the_layers_explain_the_difference(
 
 def test_what_hides_a_waterfall_is_told_with_its_numbers_and_a_way_out(study) -> None:
     made = compared(study, {"fp32": (0.4, 0.68), "int8": (0.6, 1.86)})
-    shown = answer("difference", Scene(made.snapshot(), made["int8"].facts, made["fp32"].facts))
-    assert (
-        "The layers cannot tell where +200 µs come from: −980 µs lie outside of them. Timed one by one, with the cost "
-        "of timing each, they sum to 1.7 and 3.1 times the whole inferences. Choose estimated times, or build both for "
-        "a larger batch or input."
-    ) == shown["problem"]
+    shown = difference(made)
+    assert all(number in shown["problem"] for number in ("+200 µs", "−980 µs", "1.7 and 3.1 times"))
     # What was measured of each layer stays, and says how.
     assert ["fp32, timed alone", "int8·auto, timed alone"] == [c["title"] for c in shown["columns"][3:5]]
 
@@ -437,7 +417,7 @@ def test_a_difference_answers_in_words_and_numbers(study) -> None:
     ]
     assert ("fp32", [0.4, 0.6]) == (told.plain()["before"], told.plain()["milliseconds"])
     # A row selects layers of the variant shown, and of the other one beside.
-    shown = answer("difference", Scene(made.snapshot(), made["int8"].facts, made["fp32"].facts))
+    shown = difference(made)
     groups = {(*g.first.layers, "→", *g.second.layers): g for g in made.difference("fp32", "int8").groups}
     assert len(groups) == len(shown["rows"])
     for row in shown["rows"]:
@@ -509,7 +489,7 @@ def test_the_variants_answer_in_words_and_say_who_timed_the_build(study) -> None
 
 def test_nodes_of_onnx_runtime_are_not_called_layers(study) -> None:
     """They stand beside TensorRT's layers on one page, and there are three times as many."""
-    shown = answer("difference", Scene(study.snapshot(), study["int8"].facts, study["fp32"].facts))
+    shown = difference(study)
     count = [len(study[n].measured.layers) for n in ("fp32", "int8")]
     assert f"{count[0]} → {count[1]}" == facts(shown)["ONNX Runtime nodes"]
     assert ["ONNX Runtime nodes before", "ONNX Runtime nodes after"] == [
@@ -563,7 +543,7 @@ def gpu():
 @rtx
 def test_variants_for_a_gpu_are_compared_by_their_estimates_first(gpu) -> None:
     """A room must not learn from an emulation on the CPU that INT8 is twice slower."""
-    shown = answer("difference", Scene(gpu.snapshot(), gpu["int8"].facts, gpu["fp32"].facts))
+    shown = difference(gpu)
     (times,) = [s for s in shown["settings"] if s["key"] == "times"]
     assert ["target", "measured"] == [o["id"] for o in times["options"]][:2]
     assert "target" == times["value"]

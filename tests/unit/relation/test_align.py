@@ -163,10 +163,7 @@ def test_a_whole_stands_beside_its_parts() -> None:
         step("pool", "b", "c", small, "CaskPooling"),
         conv("next", "c", "y", ((8, 8, 8), (16, 8, 8)), 1),
     )
-    whole = engine(
-        conv("all", "x", "c", small),
-        conv("then", "c", "y", ((8, 8, 8), (16, 8, 8)), 1),
-    )
+    whole = engine(conv("all", "x", "c", small), conv("then", "c", "y", ((8, 8, 8), (16, 8, 8)), 1))
     found = compared(parts, whole)
     assert {(("conv", "relu", "pool"), ("all",)), (("next",), ("then",))} == pairs(found)
     assert {"conv": "fused", "next": "shapes"} == basis(found)

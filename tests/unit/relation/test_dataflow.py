@@ -130,6 +130,18 @@ def test_only_moves_stand_between_the_edge_of_the_engine_and_its_layers() -> Non
     assert not flow.to_output(conv)
 
 
+@pytest.mark.parametrize(("origin", "expected"), [("QDQ", True), ("REFORMAT", True), (None, False)])
+def test_a_quantization_only_moves_what_comes_from_outside_or_leaves(
+    origin: str | None, expected: bool
+) -> None:
+    kind, told = ("Reformat", {"Origin": origin}) if origin else ("PointWiseV2", {})
+    found = engine(
+        layer(0, kind, "x", "t", **told), layer(1, "Convolution", "t", "u"), layer(2, kind, "u", "y", **told)
+    )
+    flow, conv = Dataflow(found), found.layers[1]
+    assert [expected] * 2 == [flow.from_input(conv, conv.inputs[0]), flow.to_output(conv)]
+
+
 def test_a_loop_ends() -> None:
     """A recurrence writes what it reads."""
     found = engine(layer(0, "NoOp", "s", "t"), layer(1, "Reformat", "t", "s"), layer(2, "NoOp", "s", "y"))

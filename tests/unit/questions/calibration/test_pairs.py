@@ -63,10 +63,7 @@ def test_an_equal_pair_of_which_the_compiler_is_silent_went_where_its_twin_went(
     assert (found["p1_q"].verdict, found["p1_q"].layers) == (found["p0_q"].verdict, found["p0_q"].layers)
     assert 'The compiler names only the equal pair "p1_q" on the same value.' == found["p0_q"].note
     other = uses(
-        FAULTS["pair per reader, two scales"][0](),
-        ("p1_q",),
-        ("a", "a_wdq"),
-        ("b", "p1_dq", "b_wdq"),
+        FAULTS["pair per reader, two scales"][0](), ("p1_q",), ("a", "a_wdq"), ("b", "p1_dq", "b_wdq")
     )
     assert "equal pair" not in other["p0_q"].note
 

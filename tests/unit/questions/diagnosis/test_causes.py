@@ -37,13 +37,7 @@ def _place(array, *, amax=None, precision=Precision.INT8, op="Conv", fresh=None,
     seen = _watched(array)
     threshold = seen.amax if amax is None else amax
     return Suspect(
-        _node(op),
-        _at(),
-        precision,
-        threshold,
-        seen,
-        _watched(fresh) if fresh is not None else seen,
-        **more,
+        _node(op), _at(), precision, threshold, seen, _watched(fresh) if fresh is not None else seen, **more
     )
 
 

@@ -131,11 +131,7 @@ def test_a_sample_is_taken_by_its_name(monkeypatch) -> None:
     (line,) = lines.command(whole.snapshot(), ["int8"])
     assert ["rtlab", "report", "digits_inception"] == shlex.split(line)[:3]
     made = run(text, monkeypatch)
-    assert (study.model.digest, 9, study.task.name) == (
-        made.model.digest,
-        len(made.data),
-        made.task.name,
-    )
+    assert (study.model.digest, 9, study.task.name) == (made.model.digest, len(made.data), made.task.name)
     assert ("googlenet", "") == (
         samples.which(samples.load("googlenet", samples=1).model),
         samples.which(tiny_model()),

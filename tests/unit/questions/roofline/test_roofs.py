@@ -7,7 +7,6 @@ import functools
 import math
 import re
 import statistics
-from typing import Any
 
 import numpy as np
 import pytest
@@ -94,11 +93,7 @@ def test_an_engine_is_judged_by_the_order_the_ratio_and_the_sum_of_its_layers(mo
 
 @pytest.mark.parametrize(
     ("gpu", "table", "rows"),
-    [
-        ("A100 80GB PCIe", RECORDED, 4),
-        ("RTX 3090", RECORDED, 2),
-        ("H100 SXM", HELD_OUT, 11),
-    ],
+    [("A100 80GB PCIe", RECORDED, 4), ("RTX 3090", RECORDED, 2), ("H100 SXM", HELD_OUT, 11)],
 )
 def test_the_error_that_is_told_is_that_of_the_rows(gpu: str, table: tuple[Judged, ...], rows: int) -> None:
     """An engine that is estimated too fast errs as much as one that is estimated too slow."""
@@ -160,6 +155,7 @@ def test_a_product_of_stacks_is_as_many_products_as_they_hold(second: tuple[int,
     # The second one's weights, which one matrix serves: rows of all samples and heads follow each other.
     weights = dataclasses.replace(one, inputs=(first, Tensor("b", "fp16", (64, 96))))
     assert Product(24 * 128, 96, 64) == of(weights).product
+    assert [True, False] == [Product(4, columns, 8).thin for columns in (3, 4)]
 
 
 def test_layouts_pad_channels() -> None:
@@ -171,17 +167,8 @@ def test_layouts_pad_channels() -> None:
 
 
 def test_a_depthwise_convolution_is_no_matter_of_matrix_units() -> None:
-    found = of(
-        layer(
-            "CaskConvolution",
-            X,
-            X,
-            Kernel=[3, 3],
-            OutMaps=64,
-            Groups=64,
-            Weights={"Type": "Half", "Count": 576},
-        )
-    )
+    told = {"Kernel": [3, 3], "OutMaps": 64, "Groups": 64, "Weights": {"Type": "Half", "Count": 576}}
+    found = of(layer("CaskConvolution", X, X, **told))
     assert 2 * 64 * 64 * 9 == found.macs
     assert not found.matrix
 
@@ -205,6 +192,8 @@ def test_a_larger_batch_moves_more_activations_and_the_same_weights() -> None:
     weights = 2 * 32 * 64 * 9 + 4 * 32
     assert 2 * of(CONV).macs == of(CONV, batch=4).macs
     assert 2 * (of(CONV).read - weights) == of(CONV, batch=4).read - weights
+    two, eight = (roofline(engine(CONV), NOTHING, absent(), ROOFS, batch=n) for n in (None, 8))
+    assert (2, 8, 4 * two.macs) == (two.batch, eight.batch, eight.macs)
 
 
 def test_a_dynamic_tensor_takes_the_size_of_the_models_value() -> None:
@@ -263,7 +252,7 @@ def test_still_layers_have_no_point_and_take_no_time() -> None:
 
 @pytest.mark.parametrize(
     ("flops", "moved", "bound"),
-    [(10**9, 10**5, "compute"), (10**6, 10**6, "memory"), (10, 10, "launch")],
+    [(10**9, 10**5, "compute"), (10**6, 10**6, "memory"), (10, 10, "launch"), (10**4, 10, "launch")],
 )
 def test_the_longer_of_computing_and_moving_is_the_bound(flops: int, moved: int, bound: str) -> None:
     work = LayerWork("l", 0, flops, moved, 0, "fp32")
@@ -293,15 +282,10 @@ def test_an_estimate_is_never_below_the_attainable_and_grows_with_waves() -> Non
         assert found.estimated >= found.attainable
 
 
-def test_a_precision_without_a_unit_is_said() -> None:
-    found = point(LayerWork("l", 1, 2, 8, 8, "fp8", True), peaks("A100"))
-    assert "fp16" == found.precision
-    assert "no rate of fp8" in found.note
-
-
 @pytest.mark.parametrize(
     ("precision", "roofs", "note"),
     [("tf32", peaks("T4"), ""), ("fp32", peaks("T4"), ""), ("fp16", peaks("T4"), ""), ("int8", peaks("V100"), ""),
+     ("fp8", peaks("A100"), "no rate of fp8"),
      ("bf16", peaks("T4"), "no rate of bf16")],
 )  # fmt: skip
 def test_only_a_precision_that_is_missed_is_said_to_be_missing(
@@ -331,18 +315,6 @@ def test_a_processor_that_was_measured_reaches_its_peaks() -> None:
         found = point(work, cpu)
         assert found.attainable == pytest.approx(found.estimated)
         assert found.attainable < point(work, ROOFS).attainable
-
-
-def test_the_bound_is_the_launch_wherever_it_is_longest() -> None:
-    """Also of a layer whose arithmetic takes longer than its bytes."""
-    assert "launch" == point(LayerWork("l", 0, 10**4, 10, 0, "fp32"), ROOFS).bound
-
-
-def test_another_batch_is_that_of_the_roofline() -> None:
-    found = roofline(engine(CONV), NOTHING, absent(), ROOFS, batch=8)
-    assert 8 == found.batch
-    assert 2 == roofline(engine(CONV), NOTHING, absent(), ROOFS).batch
-    assert 4 * roofline(engine(CONV), NOTHING, absent(), ROOFS).macs == found.macs
 
 
 def test_the_totals_are_those_of_the_layers() -> None:
@@ -414,10 +386,7 @@ def test_below_95_percent_of_layers_or_bytes_there_is_no_sum(
 
 def test_the_sum_that_is_withheld_says_what_is_known() -> None:
     found = roofline(copies(15, 5), NOTHING, absent(), ROOFS)
-    assert (
-        "No estimate of the whole is given: 15 of 20 layers are counted, which move 75 % of the known bytes, and "
-        "below 95% what is left out may be what costs most."
-    ) == found.withheld
+    assert all(words in found.withheld for words in ("15 of 20 layers", "75 %", "95%"))
     assert "no sum: 15 of 20" in repr(found)
     # What is known of single layers stands.
     assert 15 == sum(p.estimated is not None for p in found.layers)
@@ -516,14 +485,6 @@ def test_a_layer_that_moves_nothing_adds_no_byte_to_what_is_known() -> None:
     )
     assert 2 * 2 * 64 * 64 * 2 == found.moved
     assert 1.0 == found.known.moved
-
-
-@pytest.mark.parametrize("noun", [of(CONV), ROOFS, Product(4, 3, 2)], ids=lambda noun: type(noun).__name__)
-def test_what_is_known_of_a_layer_does_not_change(noun: Any) -> None:
-    """An answer is shared by everybody who asked the question."""
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        setattr(noun, dataclasses.fields(noun)[0].name, None)
-    assert [True, False] == [Product(4, columns, 8).thin for columns in (3, 4)]
 
 
 @pytest.mark.parametrize(

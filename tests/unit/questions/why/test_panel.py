@@ -150,10 +150,7 @@ def test_a_model_whose_every_pair_is_one_step_says_so() -> None:
 def test_a_step_is_chosen_by_its_layer_and_its_experiments_are_shown(study) -> None:
     layer = next(p.layer for p in study["fp32"].mapping.pairs if p.node == "stem/Relu")
     before = panel(study, pair=f"layer {layer}")
-    assert ({"layer": layer}, "Ask the compiler") == (
-        before["work"][0]["values"],
-        before["work"][0]["label"],
-    )
+    assert ({"layer": layer}, "Ask the compiler") == (before["work"][0]["values"], before["work"][0]["label"])
     with pytest.raises(VariantError, match=r"nobody asked the compiler yet. Ask with study.why\("):
         study.ask("why", variant="fp32", pair=f"layer {layer}")
     found = study.why(layer, variant="fp32")

@@ -6,16 +6,7 @@ import dataclasses
 
 import pytest
 
-from judged import (
-    A,
-    Y,
-    conv,
-    engine,
-    of,
-    step,
-    tensor,
-    timed,
-)
+from judged import A, Y, conv, engine, of, step, tensor, timed
 from rtlab.backends.makers import TENSORRT, TENSORRT_RTX
 from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
 from rtlab.core.engine import Engine, Layer

@@ -6,22 +6,7 @@ import dataclasses
 
 import pytest
 
-from judged import (
-    CHW32,
-    FFMA,
-    HWC8,
-    SIMT,
-    TENSOR_CORES,
-    A,
-    Y,
-    conv,
-    engine,
-    of,
-    single,
-    step,
-    tensor,
-    timed,
-)
+from judged import CHW32, FFMA, HWC8, SIMT, TENSOR_CORES, A, Y, conv, engine, of, single, step, tensor, timed
 from rtlab.core.buildlog import BuildLog, Sparsity, TacticTime, Tuning
 from rtlab.core.engine import Engine, Tensor
 from rtlab.questions.findings.rules.kernels import cores

@@ -6,17 +6,7 @@ import dataclasses
 
 import pytest
 
-from judged import (
-    HWC8,
-    A,
-    Y,
-    conv,
-    engine,
-    of,
-    step,
-    tensor,
-    timed,
-)
+from judged import HWC8, A, Y, conv, engine, of, step, tensor, timed
 
 
 @pytest.mark.parametrize("work", ["input", "layout", "type", "output"])

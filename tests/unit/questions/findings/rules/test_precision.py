@@ -6,17 +6,7 @@ import dataclasses
 
 import pytest
 
-from judged import (
-    CHW32,
-    A,
-    Y,
-    conv,
-    engine,
-    of,
-    step,
-    tensor,
-    timed,
-)
+from judged import CHW32, A, Y, conv, engine, of, step, tensor, timed
 from rtlab.core.engine import Engine
 
 

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from judged import (
-    chain,
-    of,
-    timed,
-)
+from judged import chain, of, timed
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine, Layer
