@@ -70,13 +70,12 @@ def test_small_channels_of_a_weight_are_named_on_the_side_where_they_are_small(
     columns[:, 2] *= 0.01
     _, names, _, axis = WEIGHTS[kind]
     for written, which, side in ((rows, 3, "output"), (columns, 2, "input")):
-        weight = (written if axis == 0 else written.T).astype(np.float32)
-        weight = weight if "Conv" not in kind else weight[..., None, None]
-        shape = [("x", FLOAT, ["N", 4] if "Conv" not in kind else ["N", 4, 2, 2])]
+        weight, more = (written if axis == 0 else written.T).astype(np.float32), []
+        if "Conv" in kind:
+            weight, more = weight[..., None, None], [2, 2]
         op = helper.make_node(WEIGHTS[kind][0], ["x", "w"], ["y"], "n", **names)
-        model = graph(
-            [op], shape, [("y", FLOAT, ["N", 5] if "Conv" not in kind else ["N", 5, 2, 2])], {"w": weight}
-        )
+        ends = [("x", FLOAT, ["N", 4, *more])], [("y", FLOAT, ["N", 5, *more])]
+        model = graph([op], *ends, {"w": weight})
         place = Quantizer("n", "weight", 1, "w")
         suspect = Suspect(
             model.by_id["n"], place, Precision.INT8, weight=_weight(model, model.by_id["n"], place), scaled=scaled,
@@ -98,7 +97,7 @@ def test_a_weight_as_rows_is_what_multiplies_rows_of_the_input(kind: str) -> Non
     if weight.ndim == 2:
         assert found.matrix == pytest.approx(weight if axis else weight.T)
     # Twice the multiplications: of two rows, or of two pictures with 4 x 3 places each.
-    assert found.flops == 2 * 15 * 2 if weight.ndim == 2 else 2 * 30 * 2 * 12
+    assert found.flops == (2 * 15 * 2 if weight.ndim == 2 else 2 * 30 * 2 * 12)
 
 
 @pytest.mark.parametrize("axis", [0, 1, None])

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-import pytest
 from onnx import TensorProto, helper
 
 from nets import graph, passing
@@ -28,7 +27,6 @@ from rtlab.core.options import BuildOptions
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
-from rtlab.core.ranges import BINS, Range
 from rtlab.core.variant import Calibrator, Precision, Rewrite, Target, Treatment, Variant
 from rtlab.experiments.bisecting import BisectionSide
 from rtlab.experiments.why.oracle import built, forget
@@ -36,8 +34,6 @@ from rtlab.formulations.cache import timing_cache
 from rtlab.formulations.layer import WeightedNode
 from rtlab.formulations.trial import Trial
 from rtlab.quantize import treating
-from rtlab.quantize.calibrators import Search
-from rtlab.quantize.narrow import HALVES, Narrowing
 from rtlab.questions.bisection import Bisection
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.joined import Joined
@@ -240,28 +236,6 @@ def test_a_node_of_the_tape_is_told_by_operator_reads_and_attributes() -> None:
     constants = [tape.constant(n) for n in numbers]
     assert len({id(v) for v in constants}) == len(numbers)
     assert tape.constant(np.zeros(2)) is constants[0]
-
-
-def test_a_constant_is_narrowed_for_each_type_of_16_bits_by_itself() -> None:
-    values = np.array([1.0, 1e5, 1e-9, 1 + 2.0**-9], np.float32)
-    known = {n: ir.Tensor(v, name=n) for n, v in (("a", values), ("b", 2 * values))}
-    seen = Narrowing(known)
-    fp16, bf16 = HALVES[Precision.FP16], HALVES[Precision.BF16]
-    for _ in range(2):
-        assert (seen.overflows(known["a"], fp16), seen.overflows(known["a"], bf16)) == (True, False)
-        assert (seen.lost(known["a"], fp16), seen.lost(known["a"], bf16)) == (1, 0)
-        assert seen.half(known["a"], fp16).astype(np.float64).tolist() == [1.0, 65504.0, 0.0, 1 + 2.0**-9]
-        assert seen.half(known["b"], bf16).astype(np.float64)[[0, 3]].tolist() == [2.0, 2.0]
-
-
-def test_a_calibrator_with_another_parameter_is_another_one() -> None:
-    counts = np.zeros(BINS, np.int64)
-    counts[-1000:] = 10
-    seen = Range(-1.0, 1.99, 10_000, 0, 0, 127, counts)
-    search = Search(seen)
-    found = [search.amax(Calibrator.of(f"percentile({p})")) for p in (50, 90, 50)]
-    ends = [float(seen.edges[BINS - 1000 + n]) for n in (500, 900, 500)]
-    assert found == pytest.approx(ends)
 
 
 def test_records_are_told_by_all_that_an_answer_holds_for() -> None:

@@ -21,7 +21,6 @@ from rtlab.core.finding import Finding
 from rtlab.core.metrics import Tally
 from rtlab.core.model import Model, absent
 from rtlab.core.task import Predictions
-from rtlab.core.trace import Profile
 from rtlab.core.uncertainty import Interval
 from rtlab.core.variant import Calibrator, Target, Variant
 from rtlab.experiments.experiment import Rig
@@ -40,7 +39,6 @@ from rtlab.questions.difference import diff
 from rtlab.questions.difference.diff import Side
 from rtlab.questions.samples.spread import Spread
 from rtlab.questions.score.flips import flipped
-from rtlab.questions.timing.times import Timing, timing
 from rtlab.relation.mapping import Mapping, Pair
 
 FLOAT = TensorProto.FLOAT
@@ -280,28 +278,6 @@ def test_a_region_in_one_engine_forbids_missing_the_others_layers_and_not_its_ow
     assert (lowest.share, lowest.enough, str(lowest)) == (0.25, False, "3 of 4 and 1 of 4")
 
 
-def test_what_one_engine_has_more_of_is_on_its_own_side() -> None:
-    found = compared(
-        engine(layer("n0"), layer("n1", tactic="t")),
-        engine(layer("n0"), layer("n1", tactic="u"), layer("n2")),
-    )
-    halves = [(g.first.layers, g.second.layers, g.basis) for g in found.groups]
-    assert halves == [(("n0",), ("n0",), "nodes"), (("n1",), ("n1",), "nodes"), ((), ("n2",), "alone")]
-
-
-def test_times_of_a_difference_are_the_second_less_the_first_and_the_largest_come_first() -> None:
-    model, mapping = convs(3), Mapping(tuple(Pair(f"n{i}", f"n{i}", "declared") for i in range(3)), ())
-    made = engine(*(layer(f"n{i}") for i in range(3)))
-    times = ({"n0": 1.0, "n1": 5.0, "n2": 2.0}, {"n0": 1.5, "n1": 2.0, "n2": 4.0})
-    sides = [Side("s", made, mapping, t, whole) for t, whole in zip(times, (10.0, 9.0), strict=True)]
-    found = diff.difference(*sides, model)
-    assert [g.delta for g in found.groups] == [0.5, -3.0, 2.0]
-    assert [g.title for g in found.largest(2)] == ["n1", "n2"]
-    assert (found.totals, found.delta, found.rest, found.unexplained) == ((10, 9), -1.0, -0.5, False)
-    bare = dataclasses.replace(found, first=dataclasses.replace(sides[0], whole=None))
-    assert (bare.totals, bare.delta, bare.rest) == ((8.0, 7.5), -0.5, 0.0)
-
-
 def record(findings: dict[str, str], made: Engine, pairs: tuple[Pair, ...]) -> CheckRecord:
     held = RecordedEngine.of(made, Mapping(pairs, ()))
     day = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
@@ -368,14 +344,3 @@ def test_samples_that_became_worse_come_first_and_of_these_the_most() -> None:
     found = flipped(facts([1.0, 3.0, 2.0, 0.5]), facts([2.0, 2.5, 0.0, 0.5]), task)
     assert [(f.sample, f.change) for f in found] == [(2, 2.0), (1, 0.5), (0, -1.0)]
     assert [f.flip for f in found] == ["worse", "worse", "better"]
-
-
-def test_layers_are_scaled_to_the_inference_by_its_ratio_and_the_slowest_come_first() -> None:
-    made = engine(layer("n0"), layer("n1"), layer("n2"))
-    samples = {"n0": np.array([1.0, 3.0]), "n1": np.array([6.0, 6.0]), "n2": np.array([4.0, 4.0])}
-    profile = Profile("s", "d", samples, np.array([6.0, 6.0, 9.0]), 0, None)
-    found: Timing = timing(profile, made)
-    assert ([t.layer for t in found.worst(2)], found.summed, found.total) == (["n1", "n2"], 12.0, 6.0)
-    assert ([t.share for t in found.layers], found.ratio, found.scale) == ([2 / 12, 6 / 12, 4 / 12], 2.0, 0.5)
-    assert [t.spread for t in found.layers] == [0.5, 0.0, 0.0]
-    assert dataclasses.replace(found, processor="GPU").scale == 1.0

@@ -17,8 +17,8 @@ from rtlab.formulations.recurrent import Form
 from rtlab.questions.check.scores import _harm
 from rtlab.questions.check.times import _median_interval
 from rtlab.questions.samples.spread import spread
-from rtlab.questions.sensitivity import Effects, ranked, reliability, spearman
-from rtlab.questions.timing.times import LayerTime, _reduced, _spread, _sum
+from rtlab.questions.sensitivity import Effects, ranked
+from rtlab.questions.timing.times import _reduced, _spread
 
 #: The normal quantile of 95 %, two-sided.
 Z = stats.norm.ppf(0.975)
@@ -57,28 +57,6 @@ def test_places_are_ranked_by_what_was_measured_where_it_was() -> None:
     assert [(r.rank, r.node, r.known, r.origin) for r in rows] == [
         (1, "n2", 3.0, "estimated"), (2, "n1", 2.0, "estimated"), (3, "n0", 1.0, "estimated")
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize("ties", [False, True])
-def test_spearman_is_scipys(ties: bool) -> None:
-    one, other = RNG.normal(size=(2, 12))
-    if ties:
-        one, other = np.round(one), np.round(other)
-    assert spearman(one, other) == pytest.approx(stats.spearmanr(one, other).statistic)
-    assert math.isnan(spearman(one[:2], other[:2]))
-
-
-def test_reliability_is_the_mean_of_halves_after_spearman_and_brown() -> None:
-    table = np.arange(5)[:, None] + RNG.normal(size=(5, 9))
-    draws, found = np.random.default_rng(0), []
-    for _ in range(16):
-        order = draws.permutation(9)
-        halves = [table[:, part].mean(axis=1) for part in (order[:4], order[4:])]
-        found.append(stats.spearmanr(*halves).statistic)
-    mean = np.mean(found)
-    assert reliability(table) == pytest.approx(2 * mean / (1 + mean))
-    assert reliability(table[:, :3]) is None
-    assert reliability(table[:2]) is None
 
 
 @pytest.mark.parametrize(
@@ -198,12 +176,6 @@ def test_quartiles_are_numpys_and_their_order_is_low_median_high() -> None:
     assert found.quartiles == high - low
 
 
-def test_spreads_of_layers_add_in_squares_and_their_shares_and_medians_by_themselves() -> None:
-    both = _sum([LayerTime("a", 2.0, 3.0, 0.25), LayerTime("b", 5.0, 4.0, 0.5)], 7)
-    assert (both.median, both.spread, both.share, both.shared, both.layers) == (7.0, 5.0, 0.75, 7, ("a", "b"))
-    assert _sum([LayerTime("a", 2.0, 3.0, 0.25), LayerTime("b", 5.0, None, 0.5)], 2).spread is None
-
-
 def test_a_sample_stands_apart_beyond_one_and_a_half_quartile_ranges() -> None:
     """Quartiles 2 and 4 of the nine: fences at -1 and 7."""
     found = spread(np.array([1.0, 2.0, 3.0, 4.0, 3.0, 7.01, 2.0, 4.0, 3.0]))
@@ -213,12 +185,3 @@ def test_a_sample_stands_apart_beyond_one_and_a_half_quartile_ranges() -> None:
     calm = spread(np.array([1.0, 2.0, 3.0, 4.0, 3.0, 7.0, 2.0, 4.0, -1.0]))
     assert calm is not None
     assert calm.outliers == ()
-
-
-def test_a_drift_is_theil_and_sens_slope_over_the_whole_as_part_of_the_median() -> None:
-    times = 10 + 0.1 * np.arange(20) + 0.001 * np.cos(np.arange(20))
-    found, back = spread(times), spread(times[::-1])
-    assert found is not None
-    assert back is not None
-    expected = stats.theilslopes(times).slope * 20 / np.median(times)
-    assert (found.drift, back.drift) == pytest.approx((expected, -expected))

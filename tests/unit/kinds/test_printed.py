@@ -12,10 +12,9 @@ from rtlab.core.engine import Engine, Layer
 from rtlab.core.schema import Meaning
 from rtlab.core.variant import Target
 from rtlab.documents.answer import NounTable
-from rtlab.documents.numbers import number, storage, time_unit
+from rtlab.documents.numbers import number, time_unit
 from rtlab.questions.engine.breakdown import by_kind
 from rtlab.questions.findings.rules.reading import Reading
-from rtlab.questions.roofline.answer import scaled
 from rtlab.questions.samples.spread import spread
 from rtlab.questions.timing.times import LayerTime, Shared, Timing
 from rtlab.view.overlays import _times
@@ -33,19 +32,6 @@ def test_times_below_a_millisecond_are_printed_in_microseconds(
 ) -> None:
     assert number(value, unit) == text
     assert (time_unit(0.999), time_unit(1.0)) == (("µs", 1000.0), ("ms", 1.0))
-
-
-def test_sizes_and_large_numbers_have_the_largest_unit_that_they_reach() -> None:
-    assert [storage(n) for n in (1023, 1536, 3 << 20, 5 << 29)] == [
-        "1023 bytes",
-        "1.5 KiB",
-        "3 MiB",
-        "2.5 GiB",
-    ]
-    assert storage(-2048, signed=True) == "−2 KiB"
-    assert [scaled(v, "FLOP") for v in (999, 2500, 3e6, 1.82e9, 4e12)] == [
-        "999 FLOP", "2.5 kFLOP", "3 MFLOP", "1.82 GFLOP", "4 TFLOP",
-    ]  # fmt: skip
 
 
 @dataclasses.dataclass(frozen=True)
