@@ -83,6 +83,8 @@ interface Part {
   edges?: [number, number][];
   /** What stands on all wires, or on each by its number; each has a short text of its own otherwise. */
   label?: string | string[];
+  /** The tensors on the wires; each has one of its own otherwise. */
+  value?: string[];
   parent?: number[];
   frames?: number[];
   foldable?: number[];
@@ -94,6 +96,7 @@ export function drawnOf({
   boxes,
   edges = [],
   label,
+  value,
   parent,
   frames = [],
   foldable = frames,
@@ -103,7 +106,7 @@ export function drawnOf({
     ([source, target], e): Edge => ({
       source,
       target,
-      value: `t${e}`,
+      value: value?.[e] ?? `t${e}`,
       label: (Array.isArray(label) ? label[e] : label) ?? `${e}×8`,
     }),
   );

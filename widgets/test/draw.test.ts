@@ -59,6 +59,22 @@ describe("the display list", () => {
     expect(-1).toBe(boxAt(scene, x - 500, y));
   });
 
+  it("labels one wire of each tensor, and none that says what the wire above said", () => {
+    const { scene } = sceneOf({
+      boxes: ["a", "b", "c", "d", "e"].map((id) => box({ id })),
+      edges: [
+        [0, 1],
+        [0, 2],
+        [0, 3],
+        [1, 4],
+        [2, 4],
+      ],
+      value: ["x", "x", "y", "z", "w"],
+      label: ["8", "8", "8", "8", "4"],
+    });
+    expect([true, false, true, false, true]).toEqual(scene.wires.map(({ telling }) => telling));
+  });
+
   it("points hidden boxes to the group that shows them", () => {
     // A selection of a folded node must light its group.
     expect(4).toBe(sceneOf(FRAMED).scene.index.get("a"));

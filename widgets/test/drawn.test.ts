@@ -1,5 +1,6 @@
 import { describe, expect, it } from "vitest";
-import { syncSteps, withoutSync } from "../src/drawn";
+import { arrange, syncSteps, withoutSync } from "../src/drawn";
+import { Links } from "../src/links";
 import { box, graph } from "./payloads";
 
 const layer = (id: string, node = "") =>
@@ -35,5 +36,30 @@ describe("sync steps", () => {
     // Names alone are still worth a picture.
     const names = { ...engine, edges: [] };
     expect(names).toBe(withoutSync(names));
+  });
+});
+
+describe("an open node with a body", () => {
+  it("has no edge to what stands in it, in either direction, and keeps those to what stands beside it", () => {
+    const nested = {
+      ...graph("g", [
+        box({ id: "before" }),
+        box({ id: "loop" }),
+        box({ id: "inner", parent: 1 }),
+        box({ id: "after" }),
+      ]),
+      edges: [edge(0, 1), edge(1, 2), edge(2, 1), edge(1, 3)],
+    };
+    const ends = (folds: string[]): string[] => {
+      const { boxes, edges } = arrange(
+        nested,
+        { grouping: "none", folds: new Set(folds), only: null },
+        null,
+        new Links(null),
+      ).graph;
+      return edges.map(({ source, target }) => `${boxes[source]!.id} → ${boxes[target]!.id}`);
+    };
+    expect(ends(["loop"])).toEqual(["before → loop", "loop → after"]);
+    expect(ends([])).toEqual(["before → loop", "loop → after"]);
   });
 });

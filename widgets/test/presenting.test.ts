@@ -85,7 +85,10 @@ describe("what a step keeps", () => {
 
   it("comes back whole, with the page's own choices as they are now", () => {
     const now = { ...START, tab: "table" as const, selection: ["y"], settings: { "page.split": "30.00" } };
-    const then = replayed(step({ tab: "memory", settings: { "memory.batch": "4" } }), now);
+    const then = replayed(
+      step({ tab: "memory", settings: { "memory.batch": "4", "page.split": "70.00" } }),
+      now,
+    );
     expect([[], "memory", { "memory.batch": "4", "page.split": "30.00" }]).toEqual([
       then.selection,
       then.tab,

@@ -1,0 +1,154 @@
+import { signal } from "@preact/signals";
+import { describe, expect, it } from "vitest";
+import type { Standing, Status } from "../src/contract";
+import type { ExplorerState } from "../src/explorerstate";
+import type { Legend } from "../src/overlay";
+import type { PaneSet } from "../src/paneset";
+import { LegendView } from "../src/ui/legend";
+import { Overview } from "../src/ui/overview";
+import { shapesOf } from "../src/ui/sizes";
+import { Standings } from "../src/ui/standing";
+import { StatusLine } from "../src/ui/statusline";
+import { elements, textOf } from "./elements";
+import { box, engineView, overlay, reading } from "./payloads";
+
+describe("a legend", () => {
+  const legend = (kind: Legend | null, mode = "time", reasons: string[] = []) =>
+    LegendView({
+      side: "node",
+      paneSet: {
+        study: { links: signal({ reasons: reasons.map((reason) => ({ reason })) }) },
+        colours: { node: { look: signal({ legend: kind }), mode: signal(mode) } },
+      } as unknown as PaneSet,
+    });
+  const classes = (...labels: [string, string][]): Legend => ({
+    kind: "classes",
+    title: "",
+    classes: labels.map(([label, badge]) => ({ label, badge, colour: "#000000" })),
+  });
+
+  it("has a class by its sign and its name, once where the sign ends with the name", () => {
+    const shown = legend(classes(["fp16", "fp16"], ["2", "S2"], ["view", "↷"]));
+    const spans = elements(shown).flatMap(({ tag, props }) => (tag === "span" ? textOf(props.children) : []));
+    expect(spans).toEqual(["fp16", "S2", "↷ view"]);
+  });
+
+  it("leads from the low end to the high one", () => {
+    const [low, high] = elements(
+      legend({ kind: "scale", title: "time", low: "1 ms", high: "9 ms", origin: "", stops: ["red", "blue"] }),
+    ).flatMap(({ tag, props }) => (tag === "span" ? textOf(props.children) : []));
+    expect([low, high]).toEqual(["1 ms", "9 ms"]);
+  });
+
+  it("names each reason for having no layer once, and none where colours do", () => {
+    const text = textOf(legend(null, "time", ["view", "dead", "view"]));
+    expect(text.match(/↷ view/g)).toHaveLength(1);
+    expect(text).toContain("✕ dead");
+    expect(legend(null, "reason", ["view"])).toBeNull();
+    expect(legend(null)).toBeNull();
+  });
+});
+
+describe("the status line", () => {
+  const status = (text: string, warning = false): Status => ({ origin: "measured", text, warning }) as Status;
+  const line = (width: number, sentence = "") =>
+    StatusLine({
+      explorer: {
+        sentence: signal(sentence),
+        width: signal(width),
+        status: signal([status("a compiler; of a release"), status("a device", true), status("a runner")]),
+      } as unknown as ExplorerState,
+    });
+  const spans = (width: number) =>
+    elements(line(width)).flatMap(({ tag, props }) =>
+      tag === "span" && props.class !== "rt-sentence" ? textOf(props.children) : [],
+    );
+
+  it("begins with what warns", () => {
+    expect(spans(2000)).toEqual(["⚠ a device", "● a compiler; of a release", "● a runner"]);
+  });
+
+  it("counts what has no room, and tells all of it on demand", () => {
+    expect(spans(200)).toEqual(["⚠ a device"]);
+    const rest = elements(line(200));
+    expect(rest.filter(({ tag }) => tag === "summary").map(({ props }) => textOf(props.children))).toEqual([
+      "2 more",
+    ]);
+    expect(rest.filter(({ tag }) => tag === "li")).toHaveLength(3);
+  });
+});
+
+describe("what to look at first", () => {
+  const jumped: unknown[][] = [];
+  const shown = (...overlays: ReturnType<typeof overlay>[]) => {
+    const boxes = ["A", "B", "C", "D"].map((id) => box({ id, kind: "layer" }));
+    const study = {
+      engine: signal(engineView({ overlays })),
+      modelless: signal(false),
+      view: signal({}),
+      called: (name: string) => name,
+      box: (_: string, id: string) => boxes.find((one) => one.id === id),
+      follows: () => false,
+      whole: () => null,
+      engineOf: () => null,
+    };
+    const explorer = { study, missingWords: () => [], jump: (...at: unknown[]) => jumped.push(at) };
+    return elements(Overview({ explorer: explorer as unknown as ExplorerState }));
+  };
+  const layers = { A: reading(1), B: reading(9), C: reading(5), D: reading(7) };
+
+  it.each([
+    ["low", "Highest", ["B", "D", "C"]],
+    ["high", "Lowest", ["A", "C", "D"]],
+  ] as const)("are the three worst layers where %s is best", (best, word, ids) => {
+    const all = shown(overlay({ best, layers }));
+    const heads = all.flatMap(({ tag, props }) => (tag === "h4" ? textOf(props.children) : []));
+    expect(heads[0]).toMatch(new RegExp(`^${word}`));
+    jumped.length = 0;
+    for (const { tag, props } of all)
+      if (tag === "button" && props.class === "rt-link") (props.onClick as () => void)();
+    expect(jumped).toEqual(ids.map((id) => ["layer", id]));
+  });
+
+  it("are not the same layers again by their share", () => {
+    const share = overlay({ id: "share", unit: "%", layers });
+    const heads = (...list: ReturnType<typeof overlay>[]) => shown(...list).filter(({ tag }) => tag === "h4");
+    expect(heads(overlay({ layers }), share)).toHaveLength(1);
+    expect(heads(share)).toHaveLength(1);
+  });
+});
+
+describe("how far stages came", () => {
+  const standing = (state: Standing["state"], more: boolean, text = ""): Standing =>
+    ({ stage: "timed", state, more, text, basis: "2 samples" }) as Standing;
+  const shown = (list: Standing[], part: object = {}) =>
+    Standings({
+      stages: ["timed"],
+      explorer: {
+        standings: () => list,
+        saved: false,
+        busy: () => "",
+        study: { reach: signal("free") },
+        ...part,
+      } as unknown as ExplorerState,
+    });
+  const buttons = (list: Standing[], part?: object) =>
+    elements(shown(list, part)).filter(({ tag }) => tag === "button").length;
+
+  it("is left out where all is done, and offers to go on where more can be measured", () => {
+    expect(shown([standing("done", false)])).toBeNull();
+    expect(shown([{ ...standing("waiting", true), stage: "scored" }])).toBeNull();
+    expect(buttons([standing("done", true)])).toBe(1);
+    expect(buttons([standing("partial", false, "stopped")])).toBe(0);
+    expect(buttons([standing("done", true)], { saved: true })).toBe(0);
+  });
+});
+
+it("shapes of inputs are told as they are written", () => {
+  const sizes = (...list: number[]) => list.map((size) => ({ size, open: true, symbol: "" }));
+  const inputs = [
+    { name: "image", lacking: true, dimensions: sizes(1, 3, 224) },
+    { name: "mask", lacking: true, dimensions: sizes(1) },
+  ];
+  expect(shapesOf(inputs)).toBe("image 1×3×224, mask 1");
+});
