@@ -238,36 +238,33 @@ def layers_of(model: onnx.ModelProto, groups: list[list[str]], *, era: int = 10)
     nodes = {n.name: n for n in graph.node}
     weights = {w.name for w in graph.initializer}
 
-    def tensor(name: str) -> dict[str, Any]:
-        kind = (
-            {"Format/Datatype": "Row major linear FP32"}
-            if era < 11
-            else {"Format": "Row major linear", "Datatype": "Float"}
-        )
-        return {"Name": name, "Dimensions": [1, 4], **kind}
+    kind = (
+        {"Format": "Row major linear", "Datatype": "Float"}
+        if era >= 11
+        else {"Format/Datatype": "Row major linear FP32"}
+    )
+
+    def tensor(name: str, **more: str) -> dict[str, Any]:
+        return {"Name": name, "Dimensions": [1, 4], **kind, **more}
 
     layers = []
     for group in groups:
         inside = {o for n in group for o in nodes[n].output}
-        reads = [i for n in group for i in nodes[n].input if i not in weights and i not in inside]
-        metadata = "\x1e".join(f"[ONNX Layer: {n}]" for n in group)
         layers.append({
             "Name": " + ".join(group),
             "LayerType": "kgen",
-            "Inputs": [tensor(i) for i in reads],
+            "Inputs": [tensor(i) for n in group for i in nodes[n].input if i not in weights | inside],
             "Outputs": [tensor(o) for o in nodes[group[-1]].output],
             "TacticName": "fake",
             "StreamId": 0,
-            "Metadata": metadata,
+            "Metadata": "\x1e".join(f"[ONNX Layer: {n}]" for n in group),
         })  # fmt: skip
-    edges = [i.name for i in graph.input] + [o.name for o in graph.output]
-    top: dict[str, Any] = {"Layers": layers, "Bindings": edges}
+    edges = [(i.name, "Input") for i in graph.input] + [(o.name, "Output") for o in graph.output]
+    top: dict[str, Any] = {"Layers": layers}
     if era >= 11:
-        del top["Bindings"]
-        top["I/O Tensors"] = [
-            {**tensor(e), "IOMode": "Input" if i < len(graph.input) else "Output"}
-            for i, e in enumerate(edges)
-        ]
+        top["I/O Tensors"] = [tensor(name, IOMode=mode) for name, mode in edges]
+    else:
+        top["Bindings"] = [name for name, _ in edges]
     # The real writer leaves control characters as they are.
     return json.dumps(top, indent=1).replace("\\u001e", "\x1e")
 
