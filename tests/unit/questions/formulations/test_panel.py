@@ -12,6 +12,8 @@ from typing import Any
 import plotly.graph_objects
 import pytest
 
+import pasted
+import rtlab
 from build_logs import CONV, REGIONS, REST
 from rtlab import Study
 from rtlab.backends.log.verbose import parse
@@ -22,7 +24,6 @@ from rtlab.errors import ReadError, RunError, VariantError
 from rtlab.formulations.trial import Trial, Tuned, TunedLayer, Whole
 from rtlab.questions.formulations.panel import FORMULATIONS, formulations
 from rtlab.questions.scene import Scene
-from rtlab.testing import tiny_model
 
 WHEN = datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
 
@@ -56,17 +57,16 @@ def tuned(nodes: list[str], **more: Any) -> Tuned:
 
 @functools.cache
 def study() -> Study:
-    made = Study(tiny_model())
-    made.add("fp32")
-    made.run()
-    return made
+    """Twelve nodes with an engine that was written by hand, called "engine"."""
+    folder = pasted.CORPUS / "engines" / "written-fp16"
+    return rtlab.read(folder / "engine.graph.json", folder / "model.structure-only.onnx")
 
 
 def scene(found: Tuned | None = None, log: BuildLog | None = None, model=None, **settings: str) -> Scene:
-    """What the page asks, of a study that has been run once for all tests."""
-    run = study()
-    result = dataclasses.replace(run["fp32"].facts, told=log)
-    asked = types.SimpleNamespace(model=model or run.model, tuned=found, facts={"fp32": result})
+    """What the page asks."""
+    there = study()
+    result = dataclasses.replace(there["engine"].facts, told=log)
+    asked = types.SimpleNamespace(model=model or there.model, tuned=found, facts={"engine": result})
     return Scene(asked, result, settings=settings)
 
 
@@ -236,7 +236,7 @@ def test_both_can_be_seen_one_after_the_other() -> None:
     assert ("here", "builder") == (mine["settings"][0]["value"], theirs["settings"][0]["value"])
     assert "Winograd 2×2, 1 thread" in mine["rows"][0]["cells"]
     assert "tactic 0" in theirs["rows"][0]["cells"]
-    with pytest.raises(VariantError, match=r'tuning "gpu" of variant "fp32".* "here", "builder"'):
+    with pytest.raises(VariantError, match=r'tuning "gpu" of variant "engine".* "here", "builder"'):
         formulations(scene(tuned(nodes()), told, tuned="gpu"))
 
 
