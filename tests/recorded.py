@@ -13,7 +13,7 @@ from rtlab.questions.timing.times import Timing
 
 FOLDER = Path(os.environ.get("RTLAB_RECORDED") or "/nowhere") / "engines"
 REAL = sorted(FOLDER.iterdir()) if FOLDER.is_dir() else []
-ENGINES, NAMES_ONLY, files = engines.ENGINES, engines.NAMES_ONLY, engines.files
+NAMES_ONLY, files = engines.NAMES_ONLY, engines.files
 present = pytest.mark.skipif(not REAL, reason="RTLAB_RECORDED names no folder")
 
 
