@@ -98,7 +98,9 @@ def keep(facts: Facts, found: Verdict | Joined) -> None:
 
 
 def _key(record: VerdictRecord | StepRecord) -> tuple[str, ...]:
-    return (record.digest, record.options, record.backend, record.version, record.target, *record.about)
+    # TF32 and 2:4 are flags of the builder: the same graph is built with them and without.
+    told = (record.digest, record.variant, record.options, record.backend, record.version, record.target)
+    return (*told, *record.about)
 
 
 def _path(record: VerdictRecord | StepRecord) -> Path:

@@ -239,14 +239,14 @@ def test_a_node_of_the_tape_is_told_by_operator_reads_and_attributes() -> None:
 
 
 def test_records_are_told_by_all_that_an_answer_holds_for() -> None:
-    def facts(model: Model | None = None, options: BuildOptions | None = None, **engine: Any) -> Facts:
+    def facts(model: Model | None = None, variant: Variant | None = None, **engine: Any) -> Facts:
         held = model or product()
         told = {"backend": "fake", "version": "1", "target": Target("sm86"), "layers": ()} | engine
-        variant = Variant.of(options=options)
-        return Facts("v", variant, product(), Prepared(held, held), Engine(**told))
+        return Facts("v", variant or Variant.of(), product(), Prepared(held, held), Engine(**told))
 
     others = [
-        facts(), facts(product(2.0)), facts(options=BuildOptions(flags=("FP16",))), facts(backend="other"),
+        facts(), facts(product(2.0)), facts(variant=Variant.of(options=BuildOptions(flags=("FP16",)))),
+        facts(variant=Variant.of("tf32")), facts(variant=Variant.of(sparsity=True)), facts(backend="other"),
         facts(version="2"), facts(target=Target("sm89")),
     ]  # fmt: skip
     abouts = [
