@@ -18,7 +18,6 @@ from rtlab.errors import ReadError
 
 #: Texts of real GPUs, where somebody has them; else no folder.
 RECORDED = Path(os.environ.get("RTLAB_RECORDED", os.devnull))
-SHARED = RECORDED
 CORPUS = Path(__file__).parent / "corpus"
 #: Kinds of files whose pieces tell of an engine.
 _NAMES = (

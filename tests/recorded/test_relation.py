@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections import Counter
 from pathlib import Path
@@ -20,8 +19,10 @@ ENGINES = Path(os.environ["RTLAB_RECORDED"]) / "engines"
 
 
 @pytest.mark.parametrize(("name", "nodes", "of"), [("alexnet", 19, 20), ("mobilenet_v2", 99, 170)])
-def test_every_label_is_resolved_and_names_alone_say_nearly_as_much(name: str, nodes: int, of: int) -> None:
-    """TensorRT 10.4 with the graph that it was built from; all but a Flatten."""
+def test_every_label_is_resolved_and_every_node_has_a_place_or_a_reason(
+    name: str, nodes: int, of: int
+) -> None:
+    """TensorRT 10.4 with the graph that it was built from."""
     folder = ENGINES / f"fuzzy-{name}-rtx3060laptop-fp16"
     m = wrap(onnx.load(folder / "model.structure-only.onnx", load_external_data=False), name=name)
     e = Trtexec().read({"layers": folder / "engine.graph.json"}).engine
@@ -31,9 +32,6 @@ def test_every_label_is_resolved_and_names_alone_say_nearly_as_much(name: str, n
     assert labels == {(p.node, p.layer) for p in mapping.pairs if p.evidence == "declared"}
     found = coverage(mapping, m, e)
     assert (nodes, of, of - nodes) == (found.nodes, found.all_nodes, found.explained)
-    silent = dataclasses.replace(e, layers=tuple(dataclasses.replace(y, origins=()) for y in e.layers))
-    inferred = {(p.node, p.layer) for p in relate(m, m, silent).pairs}
-    assert {"/Flatten"} >= {node for node, _ in labels ^ inferred}
 
 
 def test_every_word_of_a_torch_tensorrt_engine_has_its_form() -> None:
