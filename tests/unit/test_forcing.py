@@ -54,6 +54,7 @@ def taken(study: Study, name: str) -> dict[str, int]:
 
 
 @needs_api
+@pytest.mark.slow(but="trt10")
 @every_release
 def test_a_forced_variant_is_built_with_the_tactic_and_compared(tmp_path: Path, release: str) -> None:
     """The whole way: build, list, force, build again, see where the time went; the first cache keeps its bytes."""

@@ -15,6 +15,7 @@ from rtlab.experiments.experiment import Rig, carry_out
 from rtlab.experiments.peaks import CpuPeaks
 
 
+@pytest.mark.slow
 def test_the_cpu_has_roofs_that_are_measured() -> None:
     """Small products, so that the test is quick; they are not the peak."""
     found = carry_out(CpuPeaks(128, 1 << 16), Rig(evaluator()))
