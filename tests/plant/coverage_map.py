@@ -201,7 +201,7 @@ def copy_tree(name: str) -> Path:
         shutil.copy2(ROOT / path, tree / path)
     if (ROOT / "widgets/node_modules").exists():
         (tree / "widgets/node_modules").symlink_to(ROOT / "widgets/node_modules")
-    (home / "tmp").mkdir()
+    (home / "tmp").mkdir(exist_ok=True)
     return tree
 
 

@@ -8,6 +8,7 @@ child alone, since it is what changes.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib
 import json
@@ -28,6 +29,10 @@ PRELOADED = (
     "anywidget", "ipywidgets", "IPython.display", "psutil", "PIL.Image", "sklearn.linear_model", "pytest", "pytest_cov",
     "pytest_timeout", "xdist.plugin", "asyncio", "concurrent.futures.process", "omnimalloc",
 )  # fmt: skip
+#: Who started this process; another one when it has ended.
+PARENT = os.getppid()
+#: The option of Linux by which a process is killed when its parent ends.
+PR_SET_PDEATHSIG = 1
 #: The exit status of a child in which pytest raised.
 BROKEN = 70
 #: Plugins of pytest were loaded before it rewrites their assertions.
@@ -51,6 +56,8 @@ def run_tests(request: dict[str, Any], home: Path) -> dict[str, Any]:
         status = BROKEN
         try:
             os.setsid()
+            # Nothing goes on testing when this process is killed.
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
             with out.open("wb") as to, Path(os.devnull).open("rb") as nothing:
                 os.dup2(nothing.fileno(), 0)
                 os.dup2(to.fileno(), 1)
@@ -77,7 +84,7 @@ def _wait(child: int, until: float) -> int | str:
         pid, status = os.waitpid(child, os.WNOHANG)
         if pid:
             return os.waitstatus_to_exitcode(status)
-        if time.monotonic() > until:
+        if time.monotonic() > until or os.getppid() != PARENT:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child, signal.SIGKILL)
             os.waitpid(child, 0)

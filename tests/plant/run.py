@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import concurrent.futures
 import datetime
+import fcntl
 import json
 import os
 import queue
@@ -260,6 +261,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", choices=[*list_files()], help="trial: plant in one package, ask all")
     parser.add_argument("--tests", nargs="+", help="trial: ask these files or folders only")
     options = parser.parse_args(arguments)
+    HOME.mkdir(exist_ok=True)
+    with (HOME / "lock").open("w", encoding="utf-8") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise SystemExit("Another run plants bugs in this checkout.") from None
+        return plant(options)
+
+
+def plant(options: argparse.Namespace) -> int:
+    """Draw, try and score."""
     commit, parts = read_commit(), [tuple(options.tests)] if options.tests else PARTS
     places = [p for p in list_places(HOME / "places") if options.only in {None, p.package}]
     mutants = draw(places, sample=options.sample, seed=options.seed)
