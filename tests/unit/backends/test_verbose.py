@@ -13,7 +13,7 @@ from build_logs import CONV, INCEPTION, REGIONS, REST, SPARSE
 from rtlab.backends.files import printed, recognise
 from rtlab.backends.log import listing
 from rtlab.backends.log.lines import LogLines
-from rtlab.backends.log.verbose import Parsed, parse
+from rtlab.backends.log.verbose import parse
 from rtlab.core.buildlog import BuildLog, Decision, LayerMemory, Tuning
 from rtlab.errors import ReadError
 
@@ -556,15 +556,6 @@ def test_a_file_without_a_build_is_refused(tmp_path: Path, content: bytes | None
     with pytest.raises(ReadError, match=re.escape(words)) as refused:
         parse(path)
     assert str(path) in str(refused.value)
-
-
-def test_parsing_in_pieces_of_any_size_gives_the_same() -> None:
-    """Chunks end anywhere, also within a line."""
-    data = logged("[V] [TRT] ").encode()
-    whole = parse([data])
-    for size in (1, 7, 100):
-        assert whole == parse(data[i : i + size] for i in range(0, len(data), size))
-    assert isinstance(whole, Parsed)
 
 
 def test_a_log_that_comes_in_pieces_is_read_as_it_comes() -> None:

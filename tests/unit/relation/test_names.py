@@ -102,20 +102,32 @@ def test_each_era_writes_its_own_form_of_a_node_s_name(name: str, expected: list
     assert expected == named(model, name)
 
 
-def test_a_name_with_a_number_is_not_taken_for_another_without() -> None:
-    """The parser numbers what it makes of one node, and exporters number nodes."""
-    model = chain(("relu", "Relu"), ("relu_2", "Relu"))
-    assert ["relu_2"] == named(model, "PWN(relu_2)")
+REGION = chain(*((n, "Relu") for n in ("a", "b.", ".c", "d", "e")))
+COPIED = chain(("a", "Relu"), ("join", "Concat"), ("b", "Relu"), values={"a": "269"})
+UNNAMED = chain(("", "Relu"), ("b", "Neg"), values={"": "v7"})
 
 
-def test_a_region_holds_the_nodes_on_the_way_between_its_ends() -> None:
-    """TensorRT names only the first and the last node of what it gives to Myelin or to a DLA."""
-    model = chain(*((n, "Relu") for n in ("a", "b.", ".c", "d", "e")))
-    assert ["b.", "d", ".c"] == named(model, "{ForeignNode[b....d]}")
-    assert ["a", ".c", "b."] == named(model, "{ForeignNode[a....c]}")
-    assert ["d"] == named(model, "{ForeignNode[d]}")
-    # What helps TensorRT is no end, so that only one is known.
-    assert ["b."] == named(model, "{ForeignNode[b....ONNXTRT_castHelper_9]}")
+@pytest.mark.parametrize(
+    ("model", "name", "expected"),
+    [
+        # The parser numbers what it makes of one node, and exporters number nodes.
+        (chain(("relu", "Relu"), ("relu_2", "Relu")), "PWN(relu_2)", ["relu_2"]),
+        # Of a region the first and the last node are named; what helps TensorRT is no end.
+        (REGION, "{ForeignNode[b....d]}", ["b.", "d", ".c"]),
+        (REGION, "{ForeignNode[a....c]}", ["a", ".c", "b."]),
+        (REGION, "{ForeignNode[d]}", ["d"]),
+        (REGION, "{ForeignNode[b....ONNXTRT_castHelper_9]}", ["b."]),
+        # An eliminated concatenation leaves copies of what could not be written in place.
+        (COPIED, "269 copy", ["join"]),
+        (COPIED, "a_copy", ["join"]),
+        (COPIED, "join copy", []),
+        # The parser calls a node without a name by its first output.
+        (UNNAMED, "node_of_v7 + b", [UNNAMED.nodes[0].id, "b"]),
+    ],
+    ids=lambda v: v if isinstance(v, str) else "",
+)
+def test_numbers_regions_copies_and_nodes_without_names(model: Model, name: str, expected: list[str]) -> None:
+    assert expected == named(model, name)
 
 
 def test_a_region_does_not_lead_through_what_another_layer_names() -> None:
@@ -136,20 +148,6 @@ def test_a_region_that_begins_with_a_weight_begins_with_its_reader() -> None:
     weights = [numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")]
     model = load(strategies.of_nodes(nodes, weights=weights), name="m")
     assert ["mul", "last", "between"] == named(model, "{ForeignNode[w...last]}")
-
-
-def test_a_copy_is_part_of_the_concatenation_that_it_prepares() -> None:
-    """An eliminated concatenation leaves copies of what could not be written in place."""
-    model = chain(("a", "Relu"), ("join", "Concat"), ("b", "Relu"), values={"a": "269"})
-    assert ["join"] == named(model, "269 copy")
-    assert ["join"] == named(model, "a_copy")
-    assert [] == named(model, "join copy")
-
-
-def test_a_node_without_a_name_is_found_under_the_name_that_the_parser_gives_it() -> None:
-    """The parser calls it by its first output."""
-    model = chain(("", "Relu"), ("b", "Neg"), values={"": "v7"})
-    assert [model.nodes[0].id, "b"] == named(model, "node_of_v7 + b")
 
 
 def test_two_nodes_of_one_name_are_only_candidates() -> None:
