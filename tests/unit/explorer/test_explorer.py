@@ -694,6 +694,7 @@ def test_a_model_without_pairs_says_where_findings_come_from(shown) -> None:
     assert "no Q/DQ pairs of its own" in told["note"]
 
 
+@pytest.mark.slow
 def test_of_a_large_engine_the_model_is_there_first(tmp_path) -> None:
     """The page draws thousands of nodes while the kernel prepares thousands of layers, so both take half as long."""
     engines.write(tmp_path, 1_200)
