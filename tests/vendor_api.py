@@ -154,7 +154,9 @@ class Check:
         if owner is None or name in _ALWAYS:
             return
         self.used.add(name if owner == MODULE else f"{owner}.{name}")
-        if lacking := sorted(r for r in on if name not in self.members(owner, r)):
+        there = {r for r in self.apis if name in self.members(owner, r)}
+        # A branch for releases before these may use what they have at least.
+        if lacking := sorted(on - there if there else self.apis):
             self.problem(node, f"{owner}.{name} is not in {', '.join(lacking)}")
 
     def call(self, node: ast.Call, owner: str, name: str, on: _Releases) -> None:

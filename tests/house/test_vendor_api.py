@@ -108,6 +108,10 @@ def test_code_that_fits_all_releases_passes(code: str) -> None:
         ("if hasattr(config, 'int8_calibrator'): config.all_build_routes", "is not in trt10"),
         ("if hasattr(config, 'int8_calibratr'): config.set_flag", "is in no listing"),
         ("if hasattr(config, 'int8_calibrator'): pass\nconfig.int8_calibrator", "is not in rtx, trt11"),
+        (
+            "if not hasattr(config, 'set_flag'): config.set_flg()",
+            "IBuilderConfig.set_flg is not in rtx, trt10",
+        ),
         ("getattr(config, 'lvel')", "IBuilderConfig.lvel is not in"),
         ("config.set_flag(flags=1)", "does not fit set_flag"),
         ("config.set_flag()", "does not fit set_flag"),

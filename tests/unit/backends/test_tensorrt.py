@@ -6,7 +6,9 @@ import importlib
 import importlib.util
 import json
 import re
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from onnx import TensorProto, helper
 
 from fake_gpu import VERSIONS, Here, needs_api
 from rtlab import backends
-from rtlab.backends.live import building, driver
+from rtlab.backends.live import building, calibrator, driver
 from rtlab.backends.tensorrt import TensorRT
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
@@ -211,14 +213,14 @@ def implicit(
 
 
 @needs_api
-@pytest.mark.slow(but="entropy2")
+@pytest.mark.slow(but="percentile")
 @pytest.mark.parametrize(
     ("how", "name", "header"),
     [
-        pytest.param("entropy2", "IInt8EntropyCalibrator2", "EntropyCalibration2", id="entropy2"),
+        ("entropy2", "IInt8EntropyCalibrator2", "EntropyCalibration2"),
         ("entropy", "IInt8EntropyCalibrator", "EntropyCalibration"),
         ("minmax", "IInt8MinMaxCalibrator", "MinMaxCalibration"),
-        ("percentile(99.9)", "IInt8LegacyCalibrator", "LegacyCalibration"),
+        pytest.param("percentile(99.9)", "IInt8LegacyCalibrator", "LegacyCalibration", id="percentile"),
     ],
 )
 def test_tensorrts_own_calibrator_reads_the_samples(how: str, name: str, header: str):
@@ -278,6 +280,15 @@ def test_what_implicit_quantization_cannot_do_is_refused(
     """Before the compiler starts."""
     with pytest.raises(error, match=said):
         implicit(**change)
+
+
+@pytest.mark.parametrize(("batches", "done", "lost"), [(2, True, True), (2, False, True), (0, False, False)])
+def test_samples_that_the_calibrator_did_not_take_are_an_error(batches: int, done: bool, lost: bool):
+    """A refusal of the network before calibration has another reason."""
+    order: Any = SimpleNamespace(label="X", calibration=SimpleNamespace(count=3, cache=b""))
+    made = SimpleNamespace(cache_contents=b"TRT-1-A", num_batches=batches)
+    with pytest.raises(CalibrationError, match="2 of 3 batches") if lost else nullcontext():
+        assert ("TRT-1-A", ()) == calibrator.outcome(made, order, done=done)
 
 
 @needs_api
