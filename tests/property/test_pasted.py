@@ -44,6 +44,8 @@ def test_nothing_around_the_lines_is_taken_for_something() -> None:
 
     for text in (">>>>>>>>>>>>>>> Chose Runner Type: A Tactic: 1\n", '{"Name": "a -> b"}', "a\n> b\nc\n", ""):
         assert text == unwrapped(text)
+    # What stands deeper than the others stays so.
+    assert "a\n  b\nc\n" == unwrapped("    a\n      b\n    c\n")
     rng = random.Random(1)  # noqa: S311
     lines = "\n".join("x" * rng.randrange(1, 9) for _ in range(40))
     for made in pasted.LOOKS.values():

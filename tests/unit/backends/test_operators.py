@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from build_logs import CONV, REGIONS, REST
+from rtlab.backends.log.operators import operators
 from rtlab.backends.log.verbose import parse
 from rtlab.questions.build.tactics import contests, second_best, total
 
@@ -24,6 +25,19 @@ def test_tables_inside_a_region_are_tactics_of_its_operators() -> None:
     assert "Half(16,1:8,4,1) -> Float(10,1), Int64(1,1)" == inside[4].formats
     assert {("Myelin", False)} == {(t.runner, t.won) for t in inside}
     assert "invented_gemm_f16_nn_tile32x32" == inside[4].timed[1].name
+
+
+def test_a_row_without_a_time_is_none() -> None:
+    """Zero is one; the table without a row tells no operator."""
+    rows = [
+        f"    {i}, {t}, 1.0, 0.9, gemm, 0x{i}," for i, t in enumerate(("0.5", "0.0", "inf", "-1", "nan", "x"))
+    ]
+    (found,) = operators(
+        "\n".join(["Autotuning op fc: [ONNX Layer: fc]", *rows, "Autotuning op none:", rows[2]])
+    )
+    assert ("fc", "", ("fc",), [("0x1", 0.0), ("0x0", 0.5)]) == (
+        found.name, found.key, found.nodes, [(t.tactic, t.milliseconds) for t in found.timed],
+    )  # fmt: skip
 
 
 def test_an_operator_has_a_contest_beside_that_of_its_region() -> None:
