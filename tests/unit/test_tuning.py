@@ -306,6 +306,7 @@ def test_differences_are_relative_to_the_greatest_value() -> None:
     assert [0.0, float("inf")] == [difference(np.array([1, k]), np.array([1, 2])) for k in (2, 3)]
 
 
+@pytest.mark.slow
 def test_a_real_model_is_tuned_on_this_processor() -> None:
     """No times are asserted, only that there are some, and that the whole computes the same."""
     sample = rtlab.samples.load("digits_inception", samples=2)
@@ -314,9 +315,9 @@ def test_a_real_model_is_tuned_on_this_processor() -> None:
         sample.model,
         batch,
         bench=OrtBench(),
-        budget_s=3.0,
+        budget_s=60.0,
         threads=(1,),
-        candidates=["im2col", "Winograd 4×4", "GEMM"],
+        candidates=["Winograd 4×4", "GEMM"],
     )
     assert {"Conv", "Gemm"} == {y.title.split()[0] for y in found.layers}
     assert all(t.ok for y in found.layers for t in y.trials)
