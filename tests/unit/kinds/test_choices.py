@@ -34,11 +34,12 @@ from rtlab.questions.channels import ChannelDelta, ChannelErrors
 from rtlab.questions.check import layers
 from rtlab.questions.check.record import CheckRecord, RecordedEngine, RecordedScore
 from rtlab.questions.check.scores import since
-from rtlab.questions.diagnosis.cures import scales_apart
+from rtlab.questions.diagnosis.cures import cure, scales_apart
 from rtlab.questions.difference import diff
 from rtlab.questions.difference.diff import Side
 from rtlab.questions.samples.spread import Spread
 from rtlab.questions.score.flips import flipped
+from rtlab.questions.variants.variations import given
 from rtlab.relation.mapping import Mapping, Pair
 
 FLOAT = TensorProto.FLOAT
@@ -128,6 +129,36 @@ def test_a_cause_asks_for_a_calibrator_that_the_variant_does_not_have(
     found = scales_apart([finding(rule, "v"), finding("clipping", "v")], Variant.of("int8", calibrator=now))
     first = other or {"minmax": "mse"}[now]
     assert found == {"v": Calibrator.of(first)}
+
+
+@pytest.mark.parametrize(
+    ("rule", "choice", "own", "expected"),
+    [
+        ("long-tail", {}, (), {"calibrator": "percentile"}),
+        ("clipping", {"calibrator": "mse"}, (), {"calibrator": "minmax"}),
+        ("clipping", {"precision": "fp32"}, ("n",),
+         {"calibrator": "mse", "rewrites": ["release n"], "precision": {"n": "int8"}}),
+        ("unequal-channels", {"weights": "tensor"}, (), {"weights": "channel"}),
+        ("unequal-channels", {}, (), {"treatments": ["equalize"]}), ("unequal-channels", {}, ("n",), None),
+        ("unequal-channels", {"treatments": ["smooth"]}, (), None), ("something-else", {}, (), None),
+        ("fp16-overflow", {"precision": "fp16"}, (), {"precision": {"n": "fp32", "m": "fp32"}}),
+        ("delicate-operator", {}, ("m",), {"precision": {"n": "fp32", "m": "fp32"}, "rewrites": ["release m"]}),
+        ("coarse-weights", {"precision": "int4"}, (), {"precision": {"n": "int8"}}),
+    ],
+)  # fmt: skip
+def test_a_cause_changes_what_helps_against_it_and_nothing_else(
+    rule: str, choice: dict[str, Any], own: tuple[str, ...], expected: dict[str, Any] | None
+) -> None:
+    variant = Variant.of(**{"precision": "int8", "calibrator": "minmax"} | choice)
+    cause = dataclasses.replace(finding(rule, "v"), nodes=("n", "m"))
+    found, before = cure(cause, "v", variant, own), given(variant)
+    if expected is None:
+        assert found is None
+        return
+    precision = {**before["precision"], **expected.pop("precision", {})}
+    assert found.choice.keys() == before.keys()
+    for key, value in ({**before, "precision": precision} | expected).items():
+        assert str(found.choice[key]) == str(value) if key == "calibrator" else found.choice[key] == value
 
 
 def delta(name: Any, sqnr: float, own: float | None = None) -> Any:
