@@ -73,20 +73,9 @@ def results() -> dict[str, Any]:
     np.save(file, np.arange(4, dtype=np.float32))
     array = {"array": base64.b64encode(file.getvalue()).decode(), "polygraphy_class": "ndarray"}
     outputs = {"y": {"values": array, "polygraphy_class": "LazyArray"}}
-    runs = [
-        [
-            name,
-            [
-                {
-                    "outputs": outputs,
-                    "runtime": 0.1,
-                    "runner_name": name,
-                    "polygraphy_class": "IterationResult",
-                }
-            ],
-        ]
-        for name in ("trt-runner", "onnxrt-runner")
-    ]
+    kind = {"polygraphy_class": "IterationResult"}
+    names = ("trt-runner", "onnxrt-runner")
+    runs = [[n, [{"outputs": outputs, "runtime": 0.1, "runner_name": n, **kind}]] for n in names]
     return {"lst": runs, "polygraphy_class": "RunResults"}
 
 

@@ -654,21 +654,6 @@ def test_of_a_strange_archive_only_what_is_read_is_written(tmp_path) -> None:
     assert ("Members of the archive that are not read: 0.txt, 1.txt, 2.txt.",) == unpacked.notes
 
 
-def test_a_member_without_a_name_is_passed_over(tmp_path) -> None:
-    """Found by damaging archives: Python's own look at such a name was an IndexError."""
-    rows = [{"name": "a", "averageMs": 1.0}]
-    path = archived(tmp_path / "e.tea", {"x": b"gone", "m.profile.json": rows})["archive"]
-    # The name's length in the directory, and the name itself.
-    data = path.read_bytes()
-    at = data.rindex(b"PK\1\2", 0, data.rindex(b"PK\1\2"))
-    found = data[: at + 28] + b"\0\0" + data[at + 30 : at + 46] + data[at + 47 :]
-    end = found.rindex(b"PK\5\6")
-    size = int.from_bytes(found[end + 12 : end + 16], "little") - 1
-    path.write_bytes(found[: end + 12] + size.to_bytes(4, "little") + found[end + 16 :])
-    (tmp_path / "unpacked").mkdir()
-    assert ["profile"] == list(archive.unpack(path, tmp_path / "unpacked").files)
-
-
 def test_an_archive_of_many_engines_is_refused_before_it_is_unpacked(tmp_path) -> None:
     rows = [{"name": "a", "averageMs": 1.0}]
     path = archived(tmp_path / "e.tea", {f"{i}.profile.json": rows for i in range(3000)})["archive"]

@@ -193,6 +193,14 @@ def test_means_are_said_to_be_means(tmp_path) -> None:
     assert "means" in timing(profile, engine).origin
 
 
+def test_the_latency_of_metadata_is_the_median_and_the_target_that_of_its_device(tmp_path) -> None:
+    """The summary holds least, greatest, mean, median, then percentiles."""
+    device = {"Selected Device": "Invented GPU", "Compute Capability": 8.9}
+    told = {"performance_summary": {"GPU Compute Time": [1, 9, 4, 3, 8]}, "device_information": device}
+    engine, profile = read(written(tmp_path, layers=TWO, metadata=told))
+    assert ([3.0], "Invented GPU", "sm89") == ([*profile.total], engine.device, str(engine.target))
+
+
 def test_a_profile_alone_gives_no_latency(tmp_path) -> None:
     """The sum of the layers overstates it, so it must not pass for it."""
     engine, profile = read(written(tmp_path, layers=TWO, profile=ROWS))

@@ -271,13 +271,6 @@ def test_a_precision_that_needs_scales_brings_a_calibrator_along(shown) -> None:
     assert {"fp16 needs no calibrator"} == {o["reason"] for o in shown.controls["calibrators"]}
 
 
-def test_an_unknown_choice_is_a_card_not_a_traceback(shown) -> None:
-    """A saved notebook may ask for something that is gone."""
-    shown.choice = {**shown.choice, "precision": "fp7"}
-    ask(shown, commands.BuildChoice(shown.choice))
-    assert "no such precision exists" in shown.failure["message"]
-
-
 def test_the_status_line_names_compiler_runner_and_device(shown) -> None:
     """Whoever sees a screenshot must know what made it."""
     text = " ".join(s["text"] for s in shown.status)
@@ -391,11 +384,6 @@ def test_what_only_a_newer_page_knows_is_ignored(shown, monkeypatch, message: ob
     assert ([], None) == (sent, shown.failure)
 
 
-def test_files_of_which_only_some_arrive_are_words(shown) -> None:
-    ask(shown, commands.ReadDropped(["a.json", "b.json"]), [b"{}"])
-    assert "Cannot read what was dropped: 1 of 2 files arrived." in shown.failure["message"]
-
-
 @pytest.mark.parametrize("how", ["cancelled", "refused"])
 def test_the_engine_that_is_there_stands_until_a_new_one_is(shown, monkeypatch, how: str) -> None:
     """To build again, cancelled or failed, loses nothing of what was built and measured before."""
@@ -418,14 +406,6 @@ def test_the_engine_that_is_there_stands_until_a_new_one_is(shown, monkeypatch, 
     shown.wait(300)
     assert before is not shown.study["fp32"]
     assert shown.study["fp32"].timing is not None
-
-
-def test_an_engine_from_files_is_not_built_again(shown) -> None:
-    """It was built on another machine, and only its files are here."""
-    shown.study.read("gpu", *engines.files("written-fp16").values())
-    ask(shown, commands.BuildAgain("gpu"))
-    shown.wait(300)
-    assert 'Cannot build "gpu" again: it was read from files of another machine.' in shown.failure["message"]
 
 
 def sent(widget: Explorer, monkeypatch) -> list[tuple[dict, list[bytes] | None]]:
@@ -610,11 +590,26 @@ def test_a_pin_is_built_and_taken_back(shown) -> None:
     assert "int8" == decode(shown.engine)["precisions"]["stem/Conv"]
 
 
-def test_a_pin_that_fits_nothing_is_a_card(shown) -> None:
-    """A pattern with a typing error would otherwise build the variant without it, and nobody would notice."""
-    shown.run(precision={"*": "fp32", "/haed/*": "fp16"}, target="cpu")
-    assert "VariantError" == shown.failure["kind"]
-    assert "/haed/*" in shown.failure["message"]
+@pytest.mark.parametrize(
+    ("asked", "kind", "words"),
+    [
+        (lambda shown: commands.BuildChoice({**shown.choice, "precision": "fp7"}), "VariantError", "fp7"),
+        (
+            lambda shown: commands.BuildChoice({**shown.choice, "pins": [{"pattern": "/haed/*", "precision": "fp16"}]}),
+            "VariantError", "/haed/*",
+        ),
+        (lambda shown: commands.SaveFile("fp32", "cache"), "VariantError", "INT8"),
+        (lambda shown: commands.ReadDropped(["a.json", "b.json"]), "ReadError", "1 of 2"),
+        (lambda shown: commands.BuildAgain("gpu"), "VariantError", "another machine"),
+    ],
+    ids=["precision", "pin", "scales", "files", "from files"],
+)  # fmt: skip
+def test_what_cannot_be_done_is_a_card_not_a_traceback(shown, asked, kind: str, words: str) -> None:
+    """A saved notebook may ask for what is gone; nothing is built or saved that misleads."""
+    shown.study.read("gpu", *engines.files("written-fp16").values())
+    ask(shown, asked(shown), [b"{}"])
+    shown.wait(300)
+    assert (kind, True) == (shown.failure["kind"], words in shown.failure["message"]), shown.failure
 
 
 def test_a_calibrator_that_was_mistyped_says_so_and_is_put_right(shown) -> None:
@@ -681,12 +676,6 @@ def test_a_variant_is_saved_for_another_machine(shown, what: str, ending: str) -
     assert len(buffers[0]) > 50
 
 
-def test_a_cache_of_a_variant_without_scales_is_a_card(shown) -> None:
-    """Nothing is saved that would mislead TensorRT."""
-    ask(shown, commands.SaveFile("fp32", "cache"))
-    assert "it has no INT8 activations" in shown.failure["message"]
-
-
 def test_a_model_without_pairs_says_where_findings_come_from(shown) -> None:
     """An empty tab would look broken."""
     told = decode(shown.findings_answer)
@@ -731,12 +720,6 @@ def test_of_a_large_engine_the_model_is_there_first(tmp_path) -> None:
     assert (explorer.engine, explorer.engine_later) == (explorer.other, explorer.other_later)
     explorer.compare(None)
     assert (b"", b"") == (explorer.other, explorer.other_later)
-
-
-def test_of_a_small_engine_nothing_follows(shown) -> None:
-    """What is there at once is drawn at once, with its colours."""
-    assert (b"", b"") == (shown.source_later, shown.engine_later)
-    assert (False, False) == (decode(shown.source)["later"], decode(shown.engine)["graph"]["later"])
 
 
 def test_a_large_engine_whose_view_fails_says_so(tmp_path, monkeypatch) -> None:
