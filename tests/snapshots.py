@@ -84,7 +84,7 @@ class Golden:
         """Compare sections, by heads such as ``int8 · TensorRT-RTX 1.7.1.116``; numbers by ``rel`` of themselves."""
         path, first = self.folder / name, next(iter(sections))
         now = {k: plain(v) for k, v in sections.items()}
-        now = {k: f"as {first}" if k != first and v == now[first] else v for k, v in now.items()}
+        now = {k: f"as {_variant(first)}" if k != first and v == now[first] else v for k, v in now.items()}
         kept = read(path.read_text(encoding="utf-8")) if path.exists() else {}
         heads = {was: head for was, head in zip(kept, now, strict=False) if was == head}
         found = [
