@@ -245,10 +245,11 @@ def test_records_are_told_by_all_that_an_answer_holds_for() -> None:
         return Facts("v", variant or Variant.of(), product(), Prepared(held, held), Engine(**told))
 
     others = [
-        facts(), facts(product(2.0)), facts(variant=Variant.of(options=BuildOptions(flags=("FP16",)))),
+        *(facts(variant=Variant.of(options=BuildOptions(flags=(f,)))) for f in ("FP16", "INT8")),
         facts(variant=Variant.of("tf32")), facts(variant=Variant.of(sparsity=True)), facts(backend="other"),
         facts(version="2"), facts(target=Target("sm89")),
     ]  # fmt: skip
+    others = [facts(), facts(product(2.0)), *others]
     abouts = [
         Verdict("a", "b", "blocked"), Verdict("b", "a", "blocked"), Verdict("a", "c", "blocked"),
         Joined("a", ("a", "b"), None, ""), Joined("a", ("b",), None, ""),
