@@ -136,6 +136,7 @@ def test_an_engine_tells_its_document() -> None:
     assert pytest.approx(0.160) == told["timing"]["sum_of_layers_ms"]
     assert len(told["findings"]) == len(result.findings) > 0
     assert told["summary"]["coverage"]["all_layers"] == len(told["engine"]["layers"])
+    assert len(result.mapping.pairs) == result.coverage.declared
     assert 1.25 == pytest.approx(told["summary"]["ratio"])
 
 

@@ -293,10 +293,11 @@ def test_a_table_that_trtexec_prints_is_a_profile(tmp_path) -> None:
     *rows, (total, last) = columns(PRINTED)
     assert (4, "Total") == (len(rows), last)
     layers = put(tmp_path, "l.json", [name for _, name in rows])
-    for profile, cut in (
-        (PRINTED, False),
-        (put(tmp_path, "cut.log", PRINTED.read_text().partition("   Total")[0]), True),
-    ):
+    text = PRINTED.read_text(encoding="utf-8")
+    # Of two tables in one log the last counts.
+    twice = text.replace("500 iterations", "9 iterations").replace("0.0", "0.1") + text
+    for content, cut in ((text, False), (twice, False), (text.partition("   Total")[0], True)):
+        profile = put(tmp_path, "table.log", content)
         found = reading.read({"layers": layers, "profile": profile})
         assert [[numbers[2]] for numbers, _ in rows] == [list(v) for v in found.profile.samples.values()]
         assert (500, total[2]) == (

@@ -173,6 +173,13 @@ def test_a_depthwise_convolution_is_no_matter_of_matrix_units() -> None:
     assert not found.matrix
 
 
+def test_a_deconvolution_computes_at_each_position_that_it_reads() -> None:
+    """4×4 positions of 8 channels, each into 16 maps of 2×2."""
+    small, wide = Tensor("x", "fp16", (1, 8, 4, 4)), Tensor("y", "fp16", (1, 16, 8, 8))
+    found = of(layer("CaskDeconvolutionV2", small, wide, Kernel=[2, 2], OutMaps=16, Groups=1))
+    assert 4 * 4 * 8 * 16 * 2 * 2 == found.macs
+
+
 def test_a_kernels_name_tells_its_units_and_its_tile() -> None:
     tiled = dataclasses.replace(CONV, tactic="sm80_xmma_fprop_implicit_gemm_f16f16_tilesize96x128x64_stage3")
     assert (96, 128) == of(tiled).product.tile
@@ -318,7 +325,10 @@ def test_a_processor_that_was_measured_reaches_its_peaks() -> None:
 
 
 def test_the_totals_are_those_of_the_layers() -> None:
-    found = roofline(engine(CONV, layer("Reformat", Y, Y, 1)), NOTHING, absent(), ROOFS, {"L0": 0.5})
+    tiny = Tensor("t", "fp16", (1, 1))
+    steps = engine(CONV, layer("Reformat", Y, Y, 1), layer("Reformat", tiny, tiny, 2))
+    found = roofline(steps, NOTHING, absent(), ROOFS, {"L0": 0.5})
+    assert ["memory", "memory", "launch"] == [p.bound for p in found.layers]
     assert sum(p.flops for p in found.layers) == found.flops
     assert sum(p.estimated for p in found.layers) == found.estimated
     assert sum(p.attainable for p in found.layers) == found.attainable
@@ -330,9 +340,7 @@ def test_the_totals_are_those_of_the_layers() -> None:
     assert 1 == pytest.approx(sum(found.share(b) for b in ("compute", "memory", "launch", "unknown")))
     assert 0.5 == found.by_layer["L0"].measured
     assert found.flops / 0.5 * 1e3 == found.by_layer["L0"].rate
-    assert {p.layer: p.estimated for p in found.layers} == estimates(
-        engine(CONV, layer("Reformat", Y, Y, 1)), NOTHING, absent(), ROOFS
-    )
+    assert {p.layer: p.estimated for p in found.layers} == estimates(steps, NOTHING, absent(), ROOFS)
 
 
 def test_an_unknown_gpu_and_a_bad_batch_are_refused() -> None:
