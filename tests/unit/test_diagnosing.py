@@ -1,5 +1,7 @@
 """Planted faults are found where they are, with their cause; what is treated is as good as it was before."""
 
+import math
+
 import pytest
 
 import rtlab
@@ -48,12 +50,12 @@ def test_another_scale_gives_back_what_outlier_channels_took():
     sample = rtlab.samples.load("digits_outlier")
     study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
     study.add("int8", calibrator="minmax", backend="onnxruntime")
-    study.run()
+    study.run(budget_s=math.inf)
     found = study.diagnose("int8")
     assert {f.rule for f in found.findings} == {"outlier-channels"}
     assert found.findings[0].nodes[0].endswith("/depthwise/Conv")
     name = study.treat("int8")
-    study.run([name])
+    study.run([name], budget_s=math.inf)
     assert study["int8"].score.value < 75
     assert study[name].score.value == pytest.approx(99.11, abs=0.2)
     assert not study.variants[name].pins
@@ -63,13 +65,13 @@ def test_a_region_that_leaves_fp16_is_pinned_as_a_whole():
     sample = rtlab.samples.load("fp16_overflow")
     study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
     study.add("fp16", backend="onnxruntime")
-    study.run()
+    study.run(budget_s=math.inf)
     found = study.diagnose("fp16").findings[0]
     assert (found.rule, found.nodes) == (
         "fp16-overflow",
         ("/contrast/ReduceSum", "/contrast/Add", "/contrast/Sqrt"),
     )
     name = study.treat("fp16", found.id)
-    study.run([name])
+    study.run([name], budget_s=math.inf)
     assert study["fp16"].score.value < 20
     assert study[name].score.value == pytest.approx(98.22, abs=0.12)

@@ -1,6 +1,7 @@
 """A variant is repaired by the cheapest change that does, chosen on some samples and told of others."""
 
 import dataclasses
+import math
 
 import pytest
 
@@ -23,11 +24,11 @@ def _study(name, variant, **choice):
 
 def test_another_scale_repairs_what_outliers_spoilt_and_nothing_is_kept_high():
     study = _study("digits_outlier", "int8", calibrator="minmax")
-    found = study.repair("int8")
+    found = study.repair("int8", budget_s=math.inf)
     assert [c.what for c in found.changes] == ["Another scale: percentile"]
     assert (found.kept_high, found.enough, found.runs) == ((), True, 1)
     assert (found.chosen, found.reported) == (450, 449)
-    study.run(["int8 repaired"])
+    study.run(["int8 repaired"], budget_s=math.inf)
     # 899 held-out digits; the halves of the answer are a part of them each.
     assert study["int8 repaired"].score.value == pytest.approx(99.11, abs=0.12)
     assert found.before < 75
@@ -36,14 +37,14 @@ def test_another_scale_repairs_what_outliers_spoilt_and_nothing_is_kept_high():
 
 def test_the_scores_that_are_told_are_those_of_samples_that_had_no_part_in_the_choice():
     study = _study("digits_outlier", "int8", calibrator="minmax")
-    found, task = study.repair("int8"), study.task
+    found, task = study.repair("int8", budget_s=math.inf), study.task
     other = {k: a[1::2] for k, a in task.data.arrays.items()}
     half = rtlab.CalibrationData.of(other, model=study.model)
     again = rtlab.Study(study.model, data=study.data, task=Task(half, task.labels[1::2]))
     again.add("int8", calibrator="minmax", backend="onnxruntime")
     again.add("repaired", calibrator="percentile", precision="int8", backend="onnxruntime")
     again.add("fp32", backend="onnxruntime")
-    again.run()
+    again.run(budget_s=math.inf)
     assert found.before == pytest.approx(again["int8"].score.value)
     assert found.after == pytest.approx(again["repaired"].score.value)
     assert found.baseline == pytest.approx(again["fp32"].score.value)
@@ -51,7 +52,7 @@ def test_the_scores_that_are_told_are_those_of_samples_that_had_no_part_in_the_c
 
 def test_a_region_beyond_fp16_is_kept_high_and_no_more():
     study = _study("fp16_overflow", "fp16")
-    found = study.repair("fp16")
+    found = study.repair("fp16", budget_s=math.inf)
     assert found.kept_high == ("/contrast/ReduceSum", "/contrast/Add", "/contrast/Sqrt")
     assert found.before < 20
     assert found.after == found.baseline
@@ -63,7 +64,7 @@ def test_where_scales_do_not_help_the_fewest_of_the_guilty_are_kept_high(monkeyp
     monkeypatch.setattr("rtlab.experiments.repairing.cure", lambda *_: None)
     monkeypatch.setattr("rtlab.experiments.repairing.scales_apart", lambda *_: {})
     monkeypatch.setattr("rtlab.experiments.repairing._TREATMENTS", {})
-    found = study.repair("int8")
+    found = study.repair("int8", budget_s=math.inf)
     high = [p.kept_high for p in found.points]
     # Twice as many each time, until it is enough; then halves of the last step.
     assert high[:4] == [0, 1, 2, 4]
@@ -82,7 +83,7 @@ def test_values_are_scaled_apart_where_only_their_scales_are_wrong(monkeypatch):
     monkeypatch.setattr("rtlab.experiments.repairing.CALIBRATORS", ())
     monkeypatch.setattr("rtlab.experiments.repairing.cure", lambda *_: None)
     monkeypatch.setattr("rtlab.experiments.repairing._TREATMENTS", {})
-    found = study.repair("v", max_drop=0, runs=1)
+    found = study.repair("v", budget_s=math.inf, max_drop=0, runs=1)
     wide = {f.value for f in study.diagnose("v").findings if f.rule == "one-sample-range"}
     assert dict(study.variants["v repaired"].calibrators) == dict.fromkeys(wide, Calibrator.PERCENTILE)
     assert [c.what for c in found.changes] == [f"Another scale for {len(wide)} values: percentile"]
@@ -100,7 +101,7 @@ def test_nothing_is_kept_high_where_the_samples_cannot_tell_what_is_free_from_fp
     study = _study("digits_mobilenet", "int8", calibrator="minmax")
     monkeypatch.setattr("rtlab.experiments.repairing._Repairing._scales", lambda _: iter(()))
     monkeypatch.setattr("rtlab.experiments.repairing._TREATMENTS", {})
-    found = study.repair("int8", max_drop=-1)
+    found = study.repair("int8", budget_s=math.inf, max_drop=-1)
     (as_it_is,) = found.points
     assert as_it_is.drop > -1
     assert (as_it_is.enough, found.kept_high, found.enough) == (True, (), True)
@@ -121,21 +122,21 @@ def _counted(monkeypatch):
 def test_a_search_goes_on_from_what_was_measured(monkeypatch):
     study = _study("digits_outlier", "int8", calibrator="minmax")
     ran = _counted(monkeypatch)
-    first = study.repair("int8", runs=1)
+    first = study.repair("int8", budget_s=math.inf, runs=1)
     # Both halves of fp32, the variant and the repaired one.
     assert len(ran) == 6
-    again = study.repair("int8")
+    again = study.repair("int8", budget_s=math.inf)
     assert (len(ran), again.points, again.after) == (6, first.points, first.after)
     # A tighter wish goes on, and runs what is new alone.
-    study.repair("int8", max_drop=-5, runs=3)
+    study.repair("int8", budget_s=math.inf, max_drop=-5, runs=3)
     assert len(ran) == 8
-    study.repair("int8", runs=1, again=True)
+    study.repair("int8", budget_s=math.inf, runs=1, again=True)
     assert len(ran) == 14
 
 
 def test_what_is_good_enough_is_left_as_it_is():
     study = _study("digits_mobilenet", "int8", calibrator="minmax")
-    found = study.repair("int8", max_drop=5)
+    found = study.repair("int8", budget_s=math.inf, max_drop=5)
     assert (found.changes, found.runs, found.before) == ((), 0, found.after)
     # Halves of the 899 held-out digits.
     assert (found.chosen, found.reported) == (450, 449)

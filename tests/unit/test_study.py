@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
+import math
 import multiprocessing
 import pickle
 
@@ -39,7 +40,9 @@ def on_cpu(model, **kwargs) -> Study:
 @pytest.fixture(scope="module")
 def study(model):
     labels = np.arange(16) % 4
-    return on_cpu(model, task=Task(CalibrationData.random(model, samples=16, seed=1), labels)).run()
+    return on_cpu(model, task=Task(CalibrationData.random(model, samples=16, seed=1), labels)).run(
+        budget_s=math.inf
+    )
 
 
 def test_the_reference_is_not_compared_with_itself(study) -> None:
@@ -161,7 +164,7 @@ def test_any_executor_runs_a_study(model, study, kind: str) -> None:
     }
     other = on_cpu(model, task=study.task)
     with pools[kind]() as pool:
-        other.run(executor=pool)
+        other.run(executor=pool, budget_s=math.inf)
     assert {"fp32", "int8"} == set(other.results)
     assert study["int8"].score == other["int8"].score
     assert study["int8"].accuracy.values == other["int8"].accuracy.values
@@ -251,7 +254,7 @@ def test_a_graph_with_a_fixed_batch_is_compared_and_scored_on_whole_batches() ->
     data = CalibrationData.random(model, samples=80)
     study = Study(model, data=data, task=Task(data, np.arange(len(data)) % 4))
     study.add("int8", calibrator="minmax", target="cpu")
-    result = study.run()["int8"]
+    result = study.run(budget_s=math.inf)["int8"]
     assert (40, len(data)) == (result.accuracy.samples, result.score.samples)
 
 
@@ -340,5 +343,7 @@ def test_a_metric_reads_every_output_by_name() -> None:
 
     study = Study(net, data=data, task=Task(data, np.zeros(16), metric=metric))
     study.add("fp32", target="cpu")
-    assert study.run()["fp32"].score.value == pytest.approx(2 * float(relu.sum()) + 16, rel=1e-6)
+    assert study.run(budget_s=math.inf)["fp32"].score.value == pytest.approx(
+        2 * float(relu.sum()) + 16, rel=1e-6
+    )
     assert 16 == study["fp32"].score.samples

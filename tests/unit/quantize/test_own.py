@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 
 import numpy as np
 import onnx
@@ -93,7 +94,7 @@ def test_an_exported_model_is_compared_explained_and_repaired(exported: Model) -
     sample = rtlab.samples.load("digits_inception")
     study = rtlab.Study(exported, data=sample.calibration, task=sample.task)
     study.add("theirs", precision="int8", backend="onnxruntime")
-    study.run()
+    study.run(budget_s=math.inf)
     compared = study["theirs"].accuracy
     assert compared is not None
     assert {v.value for v in compared.values} >= {
@@ -104,7 +105,7 @@ def test_an_exported_model_is_compared_explained_and_repaired(exported: Model) -
     assert {"before-activation"} <= {f.rule for f in told.findings}
     assert all(set(f.nodes) & {*pairs} for f in told.findings if f.rule == "before-activation")
     # Asked for more than it can be, so that all that costs nothing is tried: pairs put right, then scales anew.
-    repair = study.repair("theirs", max_drop=-2, runs=3)
+    repair = study.repair("theirs", budget_s=math.inf, max_drop=-2, runs=3)
     assert repair.runs == 3
     assert any("of Q/DQ put" in p.what for p in repair.points)
     assert any("Quantized anew" in p.what for p in repair.points)
@@ -151,21 +152,21 @@ def test_a_strangers_quantized_model_is_explained_and_repaired() -> None:
     sample, stranger = _outlier()
     study = rtlab.Study(stranger, data=sample.calibration, task=sample.task)
     study.add("theirs", precision="int8", backend="onnxruntime")
-    study.run()
+    study.run(budget_s=math.inf)
     right = _run(stranger, dict(sample.task.data.arrays)).argmax(axis=1) == sample.task.labels
     assert study["theirs"].score.value == pytest.approx(100 * right.mean())
     told = study.diagnose("theirs")
     assert {"outlier-channels"} == {f.rule for f in told.findings}
     assert {f"/blocks/{i}/depthwise/Conv" for i in range(1, 6)} == {f.nodes[0] for f in told.findings}
-    repair = study.repair("theirs")
+    repair = study.repair("theirs", budget_s=math.inf)
     assert repair.enough
     assert not repair.kept_high
     assert repair.runs <= 12
-    study.run()
+    study.run(budget_s=math.inf)
     assert study["theirs repaired"].score.value > 97
     # The reference of what it lost is the network before, which nobody gave.
     (bare,) = study.vary("theirs", "pairs")
-    study.run()
+    study.run(budget_s=math.inf)
     plain = _run(sample.model, dict(sample.task.data.arrays)).argmax(axis=1) == sample.task.labels
     assert study[bare].score.value == pytest.approx(100 * plain.mean(), abs=0.5)
 
@@ -191,7 +192,7 @@ def test_labels_of_a_quantized_model_are_those_without_its_pairs() -> None:
     sample, stranger = _outlier()
     study = rtlab.Study(stranger, data=sample.calibration, task=rtlab.Task(sample.task.data))
     study.add("theirs", precision="int8", backend="onnxruntime")
-    study.run()
+    study.run(budget_s=math.inf)
     feed = dict(sample.task.data.arrays)
     source, _ = own.apart(stranger, stranger)
     agree = _run(stranger, feed).argmax(axis=1) == _run(source, feed).argmax(axis=1)
@@ -204,7 +205,7 @@ def test_own_errors_of_a_quantized_model_are_those_of_its_pairs() -> None:
     sample, stranger = _outlier()
     study = rtlab.Study(stranger, data=sample.calibration, task=sample.task)
     study.add("theirs", backend="onnxruntime")
-    study.run()
+    study.run(budget_s=math.inf)
     found = study["theirs"].accuracy
     feed = {k: v[:32] for k, v in sample.task.data.arrays.items()}
     exact, rounded = (_run(m, feed).astype(np.float64) for m in (own.apart(stranger, stranger)[0], stranger))
