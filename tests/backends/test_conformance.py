@@ -209,3 +209,8 @@ def test_rules_that_are_not_those_of_the_engines_are_noticed(change, words) -> N
 
     check = "tells of two nodes what its engines show, with a rule and its source"
     assert words in failing(Bug())[check]
+
+
+def test_the_examination_in_the_documentation_runs() -> None:
+    (examined,) = (text for text in LISTINGS if "conformance(Plain())" in text and "class" not in text)
+    exec(compile(examined, "CONTRIBUTING.md", "exec"), {"Plain": documented})  # noqa: S102 - our own page

@@ -228,3 +228,10 @@ def test_what_rtlab_quantizes_itself_is_absorbed() -> None:
     idle = [p.dq for p in found if p.verdict in {"unknown", "round trip"}]
     # TensorRT-RTX 1.7 averages in FP32, so a pool's pair only rounds there.
     assert {"GlobalAveragePool"} >= {n.op for i in idle for n in model.consumers[model.by_id[i].outputs[0]]}
+
+
+@pytest.mark.parametrize("fault", ["scale 0", "scale NaN", "scale below 0"])
+def test_a_scale_that_is_none_is_refused(fault: str) -> None:
+    """The finding names the tensor before the parser names a node."""
+    with pytest.raises(BuildError, match="Scale coefficients must all be positive"):
+        build(FAULTS[fault][0]())

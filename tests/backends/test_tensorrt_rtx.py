@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 import numpy as np
+import onnx
 import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper
@@ -276,3 +277,26 @@ def test_a_build_past_its_memory_is_ended() -> None:
     """Otherwise the machine's own killer would choose the kernel."""
     with pytest.raises(BuildError, match="GiB of memory, and"):
         build(chain(3000), limits=Limits(memory=40 << 20))
+
+
+def test_the_model_given_is_not_changed_by_a_build() -> None:
+    """Safe names are used underneath, on a copy."""
+    model = tiny_model()
+    before = model.bytes()
+    build(model)
+    assert onnx.load_from_string(before) == onnx.load_from_string(model.bytes())
+
+
+def test_an_empty_profile_has_the_shapes_of_the_model() -> None:
+    """It is dynamic in type and fixed in size."""
+    one = (1, 3, 8, 8)
+    assert ((("x", (one, one, one)),),) == build(tiny_model(), profiles=[{}]).profiles
+
+
+def test_every_setting_that_is_offered_exists() -> None:
+    """The message names what one may choose; each of these is an attribute that can be set to what it is."""
+    with pytest.raises(VariantError) as caught:
+        build(tiny_model(), no_such=1)
+    offered = str(caught.value).partition("Choose one of ")[2].rstrip(".").split(", ")
+    assert {"max_aux_streams", "l2_limit_for_tiling", "tactic_sources"} <= set(offered)
+    assert "progress_monitor" not in offered

@@ -11,8 +11,10 @@ import rtlab
 import shelf
 from planted_misses import Edge, edges, planted
 from rtlab import backends
-from rtlab.questions.why.missed import together
+from rtlab.questions.why.missed import missed, together
 from rtlab.relation.relate import relate
+from rtlab.session import records
+from rtlab.testing import tiny_model
 
 RTX = backends.get("tensorrt-rtx")
 pytestmark = pytest.mark.skipif(not RTX.availability().ok, reason=RTX.availability().reason)
@@ -160,3 +162,30 @@ def test_a_step_is_asked_why_it_is_one(inception) -> None:
         (p.first, p.second, p.fused) for p in told.experiments
     }
     assert "BatchNormalization and Relu hold" in told.text
+
+
+def test_what_was_found_is_kept_until_another_engine_is_built(inception) -> None:
+    verdict = inception.why("/residual/Relu", "/pool3/GlobalAveragePool", variant="fp32")
+    key = (verdict.first, verdict.second)
+    assert verdict is inception._kept.verdicts["fp32"][key]
+    inception.add("fp32", precision="fp32", target="sm89", backend="tensorrt-rtx")
+    inception.run(["fp32"], compare=False)
+    assert {} == dict(inception._kept.verdicts)
+
+
+def test_a_record_that_was_damaged_is_no_answer() -> None:
+    made = study(tiny_model())
+    pair = next((m.first, m.second) for m in missed(made["fp32"].facts))
+    asked = made.why(*pair, variant="fp32")
+    assert "unknown" != asked.verdict
+    (file,) = records.folder().iterdir()
+    file.write_text(file.read_text("utf-8")[:-9], "utf-8")
+    assert not made.why(*pair, variant="fp32").recalled
+
+
+def test_advice_takes_what_is_known_of_a_pair(inception) -> None:
+    first = inception.advise("fp32")
+    second = inception.advise("fp32")
+    assert [v.verdict for v in first.verdicts] == [v.verdict for v in second.verdicts]
+    assert all(v.recalled for v in second.verdicts if v.verdict != "unknown")
+    assert second.builds < first.builds

@@ -162,3 +162,17 @@ def test_products_of_one_tensor_become_one_and_leave_their_sums_behind() -> None
     assert ("blocked", ("competitor",)) == (found.verdict, found.causes)
     assert {"k", "v"} <= {*found.nodes}
     assert '"t", which "k", "v"' in found.edit
+
+
+def test_channels_that_are_no_multiple_of_anything_keep_nothing_apart() -> None:
+    """Of the cases with 30, 31, 33 and 36 channels, and 127 numbers, none is apart on release 1.7."""
+    odd = [
+        c
+        for c in CASES
+        if c.endswith(("-30", "-33-fp16", "-36-fp16", "-odd", "-odd-fp16")) and "int8" not in c
+    ]
+    assert 6 == len(odd)
+    for name in odd:
+        case = CASES[name]
+        (first, *_), (second, *_) = case.pair
+        assert "fused" == asked(case, first, second).verdict

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from rtlab import CalibrationData, Study, Task
+from rtlab.core.stage import Stage
 from rtlab.errors import RtlabError
 from rtlab.session.job import compiled
 from rtlab.session.measuring import last
@@ -142,4 +143,18 @@ def test_a_pool_whose_worker_dies_is_words_and_what_was_built_before_stays(tmp_p
     assert ["fp32"] == list(study.results)
     with pool() as executor:
         study.run(executor=executor)
+    assert ["done"] * 4 == states(study, "int8")
+
+
+def test_an_engine_whose_measuring_kills_its_worker_stands_and_the_cluster_goes_on(hasty, tmp_path) -> None:
+    """The scheduler gives it up, and so does the study, in words."""
+    study = planned()
+    study.run(["int8"], executor=Deadly(hasty.get_executor(), last, tmp_path, 99))
+    assert ["done", "missing", "missing", "missing"] == states(study, "int8")
+    assert study["int8"].engine.layers
+    assert f'not timed: Cannot measure "int8": {WORDS}' == study["int8"].stages[Stage.TIMED].text
+    study.run(executor=hasty.get_executor())
+    assert ["done", "done", "none", "done"] == states(study, "fp32")
+    # What failed is tried again when somebody asks for it.
+    study.measure("int8")
     assert ["done"] * 4 == states(study, "int8")

@@ -48,3 +48,13 @@ def test_any_names_can_be_cut(model, data):
     """Names that break tools must not break this one."""
     ids = data.draw(st.lists(st.sampled_from([n.id for n in model.nodes]), min_size=1, unique=True))
     onnx.checker.check_model(model.extract(ids).proto(), full_check=True)
+
+
+@given(strategies.models(hostile=False, dynamic=True))
+def test_all_nodes_make_the_model_again(model):
+    """With the outputs that nobody reads besides."""
+    part = model.extract(n.id for n in model.nodes)
+    assert model.nodes == part.nodes
+    assert set(model.inputs) == set(part.inputs)
+    assert set(model.outputs) <= set(part.outputs)
+    assert {v: model.values[v].shape for v in model.inputs} == {v: part.values[v].shape for v in model.inputs}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -185,3 +186,27 @@ def test_names_of_every_era_map_back_to_the_nodes_that_they_were_written_from(ca
 
     assert {n: (layer,) for n, layer in truth.items()} == {n: mapping.layers(n) for n in truth}
     assert "declared" not in {p.evidence for p in mapping.pairs}
+
+
+@given(written(), st.randoms(use_true_random=False))
+def test_labels_outrank_the_names_of_layers(case, chance):
+    """Metadata is exact; a name beside it says nothing more."""
+    model, engine, _ = case
+    truth = {y.id: chance.choice(model.top).id for y in engine.layers}
+    layers = tuple(dataclasses.replace(y, origins=(truth[y.id],)) for y in engine.layers)
+    mapping = relate(model, model, dataclasses.replace(engine, layers=layers))
+
+    assert set(truth.items()) == {(p.layer, p.node) for p in mapping.pairs if p.evidence == "declared"}
+
+
+@given(
+    strategies.models(), st.lists(st.text(st.sampled_from("PWN(),+| {}[].F_yml0aé"), max_size=30), max_size=6)
+)
+def test_any_name_is_read_without_an_error(model, texts):
+    """Names come from files, and files from anywhere."""
+    forms = ("{}", "PWN({})", "{{ForeignNode[{}]}}", "{{ForeignNode[{0}...{0}]}}", "{} copy", "[A]-[b]-[{}]")
+    names = [f.format(t) for t in texts for f in forms]
+    layers = tuple(Layer(f"L{i}", n, "kgen", i) for i, n in enumerate(names))
+    engine = Engine("trtexec", "8.4", Target("unknown"), layers, maker=TENSORRT)
+
+    check_partition(model, engine, relate(model, model, engine))

@@ -172,3 +172,22 @@ def test_batches_in_order_give_back_the_data(model, samples, size):
     most = size if model.dynamic_batch else 1
     assert {most} >= {len(b["image"]) for b in batches[:-1]}
     assert most >= len(batches[-1]["image"])
+
+
+@given(strategies.protos(hostile=False), st.data())
+def test_a_cut_file_is_refused_or_loads(proto, data):
+    """A download that broke off ends in a ModelError, never in another exception."""
+    whole = proto.SerializeToString()
+    cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
+    said = refusal(cut)
+
+    assert said is None or said.startswith("Cannot load")
+
+
+@given(st.binary(max_size=400))
+def test_arbitrary_bytes_are_refused(data):
+    """Whatever is dropped on the page, the answer is a message."""
+    said = refusal(data)
+
+    assert said is not None
+    assert said.startswith("Cannot load")

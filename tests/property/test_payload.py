@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import enum
 import gzip
 import math
@@ -96,3 +97,15 @@ def test_numbers_that_are_none_are_refused(bad):
     """The browser would draw a NaN as a blank box; a missing number is None."""
     with pytest.raises(ValueError, match="NaN or infinity"):
         encode([1.0, bad], list[float])
+
+
+@given(
+    st.lists(values(Everything), min_size=1, max_size=4),
+    st.lists(st.lists(st.integers(0, 3), max_size=4), max_size=4),
+)
+def test_one_object_in_several_places_crosses_as_its_copies_do(objects, places):
+    """A tensor is one object at its writer and at all its readers; that this saves work, nobody sees."""
+    payload = [[objects[i % len(objects)] for i in row] for row in places]
+    copies = [[copy.deepcopy(item) for item in row] for row in payload]
+    assert near(payload, decode(encode(payload, list[list[Everything]])))
+    assert encode(copies, list[list[Everything]]) == encode(payload, list[list[Everything]])

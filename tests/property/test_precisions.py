@@ -170,3 +170,20 @@ def test_four_bit_weights_are_the_nearest_of_their_block(weight, precision):
     least = np.abs(every - weight).min(axis=0)
     error = np.abs(stored.dequantized().astype(np.float64) - weight)
     np.testing.assert_allclose(error, least, rtol=1e-5, atol=1e-6 * float(np.abs(weight).max(initial=0)))
+
+
+@given(strategies.mixes(hostile=False))
+def test_preparing_again_after_saving_gives_the_same_graphs(case):
+    """A cached variant and a fresh one must be one."""
+    model, variant = case
+    one, two = (prepared(m, variant) for m in (model, load(model.bytes(), name=model.name)))
+    assert [one.model.digest, one.emulation.digest] == [two.model.digest, two.emulation.digest]
+    assert (one.precisions, one.notes) == (two.precisions, two.notes)
+
+
+@given(st.integers(1, 5000))
+def test_int4_blocks_divide_the_axis(size):
+    """A remainder would be a block that ONNX does not allow."""
+    block = int4_block(size)
+    assert 0 == size % block
+    assert block <= 128 or block == size

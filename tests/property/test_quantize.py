@@ -3,22 +3,45 @@
 from __future__ import annotations
 
 import functools
+import pickle
+import tempfile
+from pathlib import Path
 
 import numpy as np
+import onnx
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+import strategies
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.data import CalibrationData
+from rtlab.core.model import Model
+from rtlab.core.node import ORIGIN
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.ranges import Ranges
+from rtlab.core.scale import Scale
 from rtlab.core.variant import CALIBRATORS, Calibrator, Variant
-from rtlab.quantize import Collector, quantizable, scales
+from rtlab.quantize import Collector, fp16, int8, prepare, quantizable, scales
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32, allow_subnormal=True)
 ARRAYS = hnp.arrays(np.float32, st.integers(1, 200), elements=FLOATS)
+
+
+def execute(model: Model, feed: dict[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:
+    backend = OnnxRuntime(threads=1)
+    engine = backend.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
+    return dict(backend.outputs(engine, feed, names))
+
+
+def prepared(model: Model) -> list[Model]:
+    halves = fp16(model)
+    return [int8(model, {v: Scale(3.0) for v in quantizable(model)}), halves.typed, halves.emulation]
+
+
+def image(model: Model) -> dict[str, np.ndarray]:
+    return {"image": np.random.default_rng(0).standard_normal(model.input_shape("image")).astype(np.float32)}
 
 
 def collect(values, batches, fetch) -> Ranges:
@@ -144,3 +167,66 @@ def runner():
 def fetch():
     backend, engine = runner()
     return lambda batch: backend.outputs(engine, batch, quantizable(tiny()[0]))
+
+
+@given(ARRAYS, ARRAYS, ARRAYS)
+def test_saving_and_pickling_keep_every_number(a, b, c):
+    """Parts observed elsewhere arrive as files or as pickles, and merge as if they had been observed here."""
+    seen = observe(a, b).merge(observe(c))
+    with tempfile.TemporaryDirectory() as folder:
+        seen.save(Path(folder) / "ranges.npz")
+        assert same(seen, Ranges.read(Path(folder) / "ranges.npz"))
+    assert same(seen, pickle.loads(pickle.dumps(seen)))
+
+
+@given(strategies.models(bodies=True))
+def test_every_node_of_a_prepared_model_leads_back_to_the_source(model):
+    """Times, accuracy and layers of a variant are joined to the source through origins alone."""
+    before = model.bytes()
+    for ready in prepared(model):
+        onnx.checker.check_model(ready.proto(), full_check=True)
+        assert {n.origin for n in ready.nodes} == {n.id for n in model.nodes}
+        assert [(n.id, n.name, n.op) for n in model.nodes] == [
+            (n.id, n.name, n.op) for n in ready.nodes if n.id in model.by_id
+        ]
+        assert all(ORIGIN in n.metadata_props for n in ready.ir.graph)
+        assert (model.inputs, model.outputs) == (ready.inputs, ready.outputs)
+    assert before == model.bytes()
+
+
+@given(strategies.models(bodies=True))
+def test_every_value_of_the_source_is_in_the_prepared_models(model):
+    """Accuracy compares by value name; a renamed value would be a layer without a number."""
+    quantized, typed, emulation = prepared(model)
+    made = [v for n in model.top for v in n.outputs]
+    for ready in (quantized, emulation):
+        written = {v: n.origin for n in ready.top for v in n.outputs}
+        assert {v: n.id for n in model.top for v in n.outputs} == {v: written[v] for v in made}
+        assert all(model.values[v].dtype == ready.values[v].dtype for v in made)
+    assert set(made) <= set(typed.values)
+
+
+@given(strategies.models(bodies=True, hostile=False))
+def test_what_is_fp16_in_the_typed_model_is_an_fp16_number_in_the_emulation(model):
+    """The two graphs round at the same places, and ONNX Runtime removes none of the casts that do it."""
+    halves = fp16(model)
+    names = [v for n in model.top for v in n.outputs if halves.typed.values[v].dtype == "fp16"]
+    for name, array in execute(halves.emulation, image(model), names).items() if names else ():
+        np.testing.assert_array_equal(array.astype(np.float16).astype(np.float32), array, err_msg=name)
+
+
+@given(strategies.models(bodies=True, hostile=False))
+def test_prepared_models_run_and_come_close(model):
+    """What the CPU computes as the variant is the source with small errors, never something else."""
+    feed, output = image(model), model.outputs[0]
+    values = [v for n in model.top for v in n.outputs if model.values[v].dtype == "fp32"]
+    source = execute(model, feed, values)
+    want, largest = source[output], max(float(np.abs(a).max(initial=0)) for a in source.values())
+    names = list(quantizable(model))
+    seen = collect(names, [feed], lambda b: execute(model, b, names)) if names else None
+    ready = prepare(model, Variant.of("int8", calibrator="minmax"), seen)
+    halves = fp16(model)
+    for other, tolerance in ((halves.typed, 0.02), (halves.emulation, 0.02), (ready.emulation, 0.5)):
+        got = execute(other, feed, [output])[output]
+        assert want.shape == got.shape
+        assert float(np.abs(want - got).max()) <= tolerance * (1 + largest)

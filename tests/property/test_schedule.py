@@ -8,12 +8,13 @@ import itertools
 import math
 
 import hypothesis.strategies as st
+import pytest
 from hypothesis import given
 
 from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
-from rtlab.questions.schedule.streams import schedule
+from rtlab.questions.schedule.streams import Schedule, schedule, unit_durations
 
 EXACT = 1 / 64  # durations are multiples of it, so that sums of floats are exact in any order
 
@@ -215,3 +216,23 @@ def test_an_event_that_is_missing_is_told_unless_others_order_the_streams(drawn,
     told = [n for n in plan.notes if "orders" in n]
     assert bool(loose) == bool(told)
     assert all(f"orders {loose} reading" in n for n in told)
+
+
+@given(engines(), st.floats(0.001, 1000))
+def test_other_units_of_time_change_nothing_but_the_numbers(drawn, factor) -> None:
+    engine, times = drawn
+    plan = schedule(engine, times, origin="measured")
+    scaled = schedule(engine, {i: t * factor for i, t in times.items()}, origin="measured")
+
+    def numbers(found: Schedule, by: float) -> list[float]:
+        return [by * t for s in found.steps for t in (s.start, s.end)] + [by * found.bought, by * found.chain]
+
+    assert numbers(plan, factor) == pytest.approx(numbers(scaled, 1), rel=1e-9, abs=1e-9 * factor)
+
+
+@given(engines())
+def test_unit_lengths_count_layers(drawn) -> None:
+    engine, _ = drawn
+    plan = schedule(engine, unit_durations(engine), origin="")
+    assert sum(y.kind == "kgen" for y in engine.layers) == plan.serial
+    assert "steps" == plan.unit

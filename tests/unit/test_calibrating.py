@@ -350,3 +350,49 @@ def test_shares_of_a_map_that_was_counted_in_part_are_estimates() -> None:
         told = calibration(study.model, None, study.observe())
         assert origins == {v.origin for v in told.values}
         assert ("in part" in told.source) == (stride > 1)
+
+
+def test_stopped_workers_keep_their_parts_and_the_others_follow(model, data, whole) -> None:
+    """The same promise for a cluster."""
+    study = Study(model, data=data)
+    with pools()["threads"]() as pool:
+        with pytest.raises(Cancelled):
+            study.observe(executor=pool, parts=4, progress=Stops(2))
+        assert 20 == study.calibration.samples
+        again = study.observe(executor=pool, parts=4)
+    assert 40 == again.samples
+    assert whole.frame().equals(again.frame())
+
+
+def test_a_study_that_several_threads_observe_counts_each_sample_once(model, data, whole) -> None:
+    """A widget and a cell may both ask; counted twice, samples would weigh twice once more are added."""
+    study = Study(model, data=data)
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda _: study.observe(), range(4)))
+    assert whole.samples == study.calibration.samples
+    assert whole.frame().equals(study.calibration.frame())
+
+
+def test_more_samples_than_the_data_has_are_not_a_part_of_it(model, data) -> None:
+    """A share above one would say that something is still to come."""
+    study = Study(model, data=data)
+    study.observe()
+    found = study.observe(CalibrationData.random(model, samples=8, seed=5))
+    assert repr(found).endswith("on 48 samples>")
+
+
+def test_a_ranking_is_as_many_steps_as_it_says(model, data) -> None:
+    """The model as it is, and once with each calibrator: three steps for two."""
+    told: list[list[int]] = []
+
+    class Counting(Silent):
+        def phase(self, name: str, total: int | None = None) -> None:
+            if name.startswith("Ranking"):
+                told.append([total or 0, 0])
+
+        def advance(self, steps: int = 1) -> None:
+            if told:
+                told[-1][1] += steps
+
+    Study(model, data=data.take(4)).rank(["minmax", "mse"], progress=Counting())
+    assert [[3, 3]] == told

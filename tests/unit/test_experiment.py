@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator
 from typing import ClassVar
 
@@ -141,3 +142,24 @@ def test_a_ranking_keeps_to_its_builds_and_gives_those_that_were_tried(allowed, 
     assert set(wanted[:tried]) == {r.calibrator for r in found}
     assert sorted((r.sqnr for r in found), reverse=True) == [r.sqnr for r in found]
     assert tried + 1 == rig.builds
+
+
+def test_a_cancel_before_anything_was_found_is_a_cancel() -> None:
+    progress = Silent()
+    progress.cancel()
+    for kind in (Squares, Partial):
+        with pytest.raises(Cancelled, match="Stopped squaring"):
+            carry_out(kind((0, 1)), Rig([], progress))
+
+
+def test_a_run_that_ends_since_the_budget_is_over_leaves_what_was_found_as_the_answer() -> None:
+    """A runner hears of the budget as of a cancel, and ends in the middle of a step."""
+
+    class Slow(Squares):
+        def steps(self, rig: Rig[list[int]]) -> Iterator[tuple[int, ...]]:
+            yield (0,)
+            while not rig.stopped():
+                time.sleep(0.001)
+            raise Cancelled("Stopped within a run.")
+
+    assert (0,) == carry_out(Slow(()), Rig([], allowance=Allowance(seconds=0.01)))

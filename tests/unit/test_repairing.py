@@ -10,7 +10,7 @@ from rtlab.core.data import CalibrationData
 from rtlab.core.task import Task
 from rtlab.core.variant import Calibrator
 from rtlab.experiments import repairing
-from tests.planted_faults import planted
+from tests.planted_faults import healthy, planted
 
 _PREDICTED = repairing.predicted
 
@@ -141,3 +141,13 @@ def test_what_is_good_enough_is_left_as_it_is():
     # Halves of the 899 held-out digits.
     assert (found.chosen, found.reported) == (450, 449)
     assert "int8 repaired" not in study.variants
+
+
+def test_few_samples_conclude_nothing():
+    model, data, fresh = healthy(3)
+    study = rtlab.Study(model, data=data, task=Task(CalibrationData({"x": fresh[:3]}, "three")))
+    study.add("int8", backend="onnxruntime", calibrator="minmax")
+    study.run(compare=False)
+    found = study.repair("int8")
+    assert found.told.endswith("1 sample is too few to conclude anything")
+    assert found.kept_high == ()

@@ -120,3 +120,22 @@ def test_what_is_no_choice_is_told_in_words(samples, words) -> None:
     with pytest.raises(CalibrationError, match=words):
         study.only(samples)
     assert () == study.chosen
+
+
+def test_an_engine_that_was_built_again_has_no_errors_of_another(study) -> None:
+    """Nobody knows whether it computes the same."""
+    before = study.facts["int8"]
+    study.only(FEW)
+    study.run(["int8"], again=True, budget_s=60)
+    study.only(None)
+    now = study.facts["int8"]
+    assert before.engine is not now.engine
+    assert before.errors is not now.errors
+    assert SAMPLES == now.score.samples
+
+
+def test_measuring_goes_on_with_the_chosen_samples(study) -> None:
+    """What was stopped is not gone on with on others."""
+    study.only(FEW)
+    study.measure("int8", budget_s=60)
+    assert 3 == study["int8"].score.samples

@@ -292,3 +292,25 @@ def test_the_reliability_is_that_of_the_whole_and_not_of_its_halves() -> None:
     assert told is not None
     assert told == pytest.approx(spearman(seen.mean(axis=1), other.mean(axis=1)), abs=0.08)
     assert reliability(seen[:, :3]) is None
+
+
+def test_of_workers_that_were_stopped_the_parts_that_ended_are_kept() -> None:
+    class Second(Silent):
+        def phase(self, name: str, total: int | None = None) -> None:
+            super().phase(name, total)
+            self.counted = 0
+
+        def advance(self, steps: int = 1) -> None:
+            self.counted += steps
+            if self.counted == 2:
+                self.cancel()
+
+    made = study()
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(CalibrationError, match="in 0 parts"):
+            made.sensitivity("int8", executor=pool, parts=0)
+        found = made.sensitivity("int8", executor=pool, parts=6, verify=None, progress=Second())
+        assert 8 == found.samples
+        after = made.sensitivity("int8", verify=None)
+        assert after.samples > 8
+        assert after.effects.measured[:, :8].tolist() == found.effects.measured.tolist()

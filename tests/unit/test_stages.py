@@ -9,6 +9,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from rtlab import CalibrationData, Study, Task
+from rtlab.core.prepared import Emulation
 from rtlab.core.progress import Silent
 from rtlab.core.stage import Budget, Stage, Within
 from rtlab.errors import Cancelled, VariantError
@@ -271,3 +272,27 @@ def test_times_that_go_on_are_those_of_the_runs_that_were_missing(model) -> None
     assert 0 < first < 30
     study.measure("int8", budget_s=math.inf)
     assert 30 == study["int8"].timing.runs
+
+
+def test_values_are_read_in_groups_that_fit_the_largest_layers_first(model, monkeypatch) -> None:
+    """Every value once; the products before what is added to them."""
+    from rtlab.questions.accuracy.errors import comparable
+    from rtlab.session import measuring
+
+    names = comparable(model, model)
+    each = measuring.value_bytes(model, names)
+    monkeypatch.setattr(measuring, "_READ_BYTES", max(each.values()))
+    groups = measuring._groups(names, each, model)
+    assert sorted(names) == sorted(n for g in groups for n in g)
+    assert len(groups) > 1
+    assert all(len(g) == 1 or sum(each[n] for n in g) <= max(each.values()) for g in groups)
+    assert {"Conv"} == {model.producers[groups[0][0]].op}
+
+
+def test_a_variant_that_is_only_compiled_makes_no_emulation(model, monkeypatch) -> None:
+    """Of hundreds of megabytes it takes seconds, and only whoever compares values reads it."""
+    study = Study(model)
+    study.add("fp16")
+    monkeypatch.setattr(Emulation, "model", lambda *_: pytest.fail("nobody compares"))
+    study.run(budget_s=0)
+    assert "done" == study["fp16"].stages[Stage.COMPILED].state

@@ -14,12 +14,14 @@ import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 
-from rtlab import CalibrationData, Precision, Study, Task, backends, load
+from rtlab import CalibrationData, Precision, Study, Task, backends, load, samples
 from rtlab.core.progress import Silent
 from rtlab.core.stage import Stage
 from rtlab.errors import (
     CalibrationError,
     Cancelled,
+    RunError,
+    Unavailable,
     VariantError,
 )
 from rtlab.testing import tiny_model
@@ -347,3 +349,73 @@ def test_a_metric_reads_every_output_by_name() -> None:
         2 * float(relu.sum()) + 16, rel=1e-6
     )
     assert 16 == study["fp32"].score.samples
+
+
+def test_scales_that_saw_random_input_beside_real_samples_still_say_so(model) -> None:
+    """One observation of both is no observation of real input."""
+    real = CalibrationData(CalibrationData.random(model, samples=8).arrays, source="photographs")
+    study = Study(model, data=real)
+    study.observe()
+    study.observe(CalibrationData.random(model, samples=8, seed=1))
+    study.add("int8", calibrator="minmax", target="cpu")
+
+    assert study.run()["int8"].random_scales
+    assert not study["int8"].accuracy.synthetic
+
+
+def test_bad_data_is_refused_before_any_work(model) -> None:
+    """Not after ten minutes of compiling."""
+    with pytest.raises(CalibrationError, match='it names "wrong"'):
+        Study(model, data=CalibrationData({"wrong": np.zeros((4, 3, 8, 8), np.float32)}))
+
+
+def test_an_unknown_backend_is_named_with_the_known_ones(model) -> None:
+    """A choice, not a traceback."""
+    with pytest.raises(Unavailable, match='Choose one of "tensorrt-rtx", "onnxruntime"'):
+        Study(model).add("fp32", backend="nonsense")
+
+
+def test_build_never_returns_an_engine_from_elsewhere(tmp_path, model) -> None:
+    """The same precision on the same target is still another compiler on another machine."""
+    study = Study(model, data=CalibrationData.random(model, samples=4))
+    study.read("a100", **recorded(tmp_path, model))
+    target = str(study.variants["a100"].target)
+    explorer = study.explore()
+    explorer.choice = {**explorer.choice, "precision": "fp16", "target": target}
+    assert "a100" != explorer._planned()
+
+
+def test_a_node_inside_a_body_has_weights_and_no_outputs_to_read() -> None:
+    """The message names the node to select instead."""
+    sample = samples.load("control_flow")
+    study = Study(sample.model, data=sample.calibration)
+    inner = next(n for n in study.model.nodes if n.scope and n.op == "Conv")
+    assert "weight" == study.weights(inner.id)[0].kind
+    with pytest.raises(RunError, match="Select the node that owns it"):
+        study.activations(inner.id)
+
+
+def test_a_metric_that_fails_leaves_everything_else(model) -> None:
+    """The user's own function is named as the place, and the compiled variant stays."""
+    data = CalibrationData.random(model, samples=16)
+
+    def metric(outputs, labels):
+        raise KeyError("classes")
+
+    study = Study(model, data=data, task=Task(data, np.zeros(16), metric=metric))
+    study.add("fp32", target="cpu")
+    result = study.run()["fp32"]
+    assert "its metric raised KeyError" in result.stages[Stage.SCORED].text
+    assert result.timing is not None
+    with pytest.raises(CalibrationError, match="there are 3 labels for 16 samples"):
+        Task(data, np.zeros(3)).score(np.zeros((16, 4)))
+
+
+def test_scales_are_random_where_nobody_gave_samples() -> None:
+    """In FP32 nothing is scaled."""
+    study = Study(tiny_model())
+    for name in ("fp32", "int8"):
+        study.add(name, precision=name, backend="onnxruntime", target="cpu")
+    study.run(compare=False)
+    assert [False, True] == [study[name].random_scales for name in ("fp32", "int8")]
+    assert [False, False] == [study[name].recorded for name in ("fp32", "int8")]

@@ -164,3 +164,22 @@ def test_a_snapshot_stays_what_it_was(study) -> None:
     assert ["fp32", "int8"] == list(still.variants) == list(still.facts) == list(before)
     assert "int8" == still.facts["int8"].name
     assert ["fp32", "later"] == list(study)
+
+
+def test_a_variant_that_is_removed_while_it_is_built_does_not_come_back(study, monkeypatch) -> None:
+    """The chip would be back, of a variant that the study does not have; and whoever waits is told why."""
+
+    def removed(job, *given):
+        study.remove(job.name)
+        return compiled(job, *given)
+
+    monkeypatch.setattr("rtlab.session.runs.compiled", removed)
+    study.add("gone", precision="fp16", target="cpu", backend="onnxruntime")
+    with pytest.raises(VariantError) as told:
+        study.run()
+    assert (
+        'Cannot keep what was found of variant "gone": it was removed while it was built or measured. '
+        "Add it again with study.add."
+    ) == str(told.value)
+    assert {"fp32", "int8"} == set(study.variants) == set(study.results)
+    assert not study.failures

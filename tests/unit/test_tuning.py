@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import time
+import types
 from collections.abc import Callable
 from pathlib import Path
 
@@ -55,6 +57,26 @@ class Timed(Opened):
     def time(self, repeats: int = 1) -> float:
         self.bench.asked.append((*self.names, self.threads))
         return sum(self.bench.times(n, self.threads) for n in self.names)
+
+
+class Clocked(Scripted):
+    """Opening takes as many seconds of a clock of its own as is told by formulation, and reading ``first``."""
+
+    def __init__(self, monkeypatch, seconds: dict[str, float], first: float = 0.0) -> None:
+        super().__init__(even)
+        self.clock, self.seconds, self.first = time.monotonic(), seconds, first
+        still = types.SimpleNamespace(monotonic=lambda: self.clock)
+        for module in ("tuning", "race"):
+            monkeypatch.setattr(f"rtlab.experiments.{module}.time", still)
+
+    def values(self, model, names, batch):
+        self.clock += self.first
+        return super().values(model, names, batch)
+
+    def open(self, model: bytes, batch, threads: int) -> Timed:
+        made = super().open(model, batch, threads)
+        self.clock += self.seconds.get(made.names[0], 0.0)
+        return made
 
 
 def normal(seed: int, *shape: int) -> np.ndarray:
@@ -326,3 +348,96 @@ def test_a_real_model_is_tuned_on_this_processor() -> None:
     assert 0 < whole.tuned
     assert found.device
     assert "ONNX Runtime" in found.source
+
+
+def test_only_the_candidates_asked_for_are_tried_beside_the_direct_one() -> None:
+    found = tune(network(), BATCH, bench=Scripted(even), candidates=["im2col"], threads=(1,))
+    assert [{"direct", "im2col"}, {"direct", "im2col"}, {"direct"}, {"direct"}] == [
+        {t.formulation for t in y.trials} for y in found.layers
+    ]
+
+
+def test_a_layer_that_shares_times_is_checked_with_its_own_weights() -> None:
+    """Where they make a formulation wrong, it does not win there."""
+
+    class Wrong(Scripted):
+        opened = 0
+
+        def open(self, model: bytes, batch, threads: int) -> Timed:
+            made = super().open(model, batch, threads)
+            self.opened += made.names == ["Winograd 2×2"] and "x" not in batch
+            if self.opened == 1 and made.names == ["Winograd 2×2"]:
+                right = made.outputs()
+                made.outputs = lambda: {k: v * 1.1 for k, v in right.items()}
+            return made
+
+    one, two, *_ = tune(network(), BATCH, bench=Wrong(even), threads=(1,), candidates=["Winograd 2×2"]).layers
+    assert ["Winograd 2×2", "direct"] == [one.winner.formulation, two.winner.formulation]
+    refused = next(t for t in two.trials if t.formulation == "Winograd 2×2")
+    assert not refused.ok
+    assert refused.note.startswith("refused: it differs by 1.0e-01")
+
+
+def test_a_stop_between_layers_of_one_shape_keeps_and_counts_the_one_that_was_tuned() -> None:
+    """Of "one" and "two", alike but for their weights, the first is timed; the second was still to be checked."""
+    progress = Silent()
+
+    class Stopped(Scripted):
+        def open(self, model: bytes, batch, threads: int) -> Timed:
+            if "x" not in batch:
+                progress.cancel()
+                raise Cancelled("Stopped tuning.")
+            return super().open(model, batch, threads)
+
+    found = tune(network(), BATCH, bench=Stopped(even), threads=(1,), progress=progress)
+    assert ["one"] == [y.node for y in found.layers]
+    assert "1 of 3 distinct layers, the costliest, were tuned before it was stopped" in found.notes
+
+
+def test_layers_that_there_is_no_time_to_check_stay_as_they_are(monkeypatch) -> None:
+    """Other weights may make another formulation wrong, so its times alone are not enough."""
+    bench, rounds = Clocked(monkeypatch, {}), Race._rounds
+
+    def slow(*given) -> None:
+        rounds(*given)
+        bench.clock += 5.0
+
+    monkeypatch.setattr(Race, "_rounds", slow)
+
+    found = tune(network(), BATCH, bench=bench, threads=(1,), candidates=["Winograd 2×2"], budget_s=6.0)
+    assert ["one"] == [y.node for y in found.layers]
+    assert not found.complete
+    assert any(n.startswith("layers of the same shapes as a tuned one: 1 ") for n in found.notes)
+
+
+def test_candidates_that_do_not_fit_are_dropped_the_slowest_first() -> None:
+    """The direct form is kept whatever it takes, and so is the fastest."""
+    first = layer(network(), tunable(network())[0], (1, 4, 8, 8))
+    seconds = {"direct": 300.0, "im2col": 200.0, "Winograd 2×2": 100.0}
+    race = Race(Rig(Scripted(lambda name, threads: seconds.get(name, 250.0))), (1,))
+    trials = race.layer(first, BATCH["x"], offered(first), 1.0, time.monotonic() + 5.0)
+    kept = {t.formulation for t in trials if not t.note}
+    assert {"direct", "Winograd 2×2"} == kept
+    assert {"not timed further: the time was over"} == {t.note for t in trials if t.ok} - {""}
+
+
+def test_layers_of_another_form_are_counted() -> None:
+    graph = helper.make_graph(
+        [
+            helper.make_node("Conv", ["x", "a"], ["1"], name="one"),
+            helper.make_node("Squeeze", ["1", "axes"], ["2"]),
+            helper.make_node("Conv", ["2", "b"], ["y"]),
+        ],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 3, 8])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 4, 4])],
+        [
+            numpy_helper.from_array(normal(0, 4, 2, 3, 3), "a"),
+            numpy_helper.from_array(normal(0, 4, 4, 3), "b"),
+            numpy_helper.from_array(np.array([2]), "axes"),
+        ],
+    )
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    found = tune(rtlab.load(proto), {"x": normal(1, 1, 2, 3, 8)}, bench=Scripted(even))
+    assert ["one"] == [y.node for y in found.layers]
+    assert ("1 layers have a form that is not tuned, such as 1-D or 3-D",) == found.notes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -12,13 +13,13 @@ from onnx import helper, numpy_helper
 
 import rtlab
 from rtlab.core.engine import Engine
-from rtlab.core.model import Model
+from rtlab.core.model import Model, wrap
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, ModelError
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
-from rtlab.experiments.why import WhyApart, WhyTogether, neighbours
+from rtlab.experiments.why import WhyApart, WhyTogether, neighbours, oracle
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.joined import Joined
 from rtlab.questions.why.missed import together
@@ -26,6 +27,16 @@ from rtlab.relation.mapping import Mapping, Pair
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 from ruled import Ruled
+
+
+class Taking(Ruled):
+    """A convolution takes the ReLU behind it, whoever reads that; a sum joins a ReLU that none has taken."""
+
+    def _makers(self, model, node):
+        found = model.by_id[node]
+        if found.op == "Relu":
+            return [m.id for v in found.inputs if (m := model.producers.get(v)) and m.op == "Conv"]
+        return [m for m in super()._makers(model, node) if not self._makers(model, m)]
 
 
 def model(*nodes: onnx.NodeProto, outputs: tuple[str, ...] = ("y",)) -> Model:
@@ -435,3 +446,107 @@ def test_advice_asks_about_one_of_each_that_stand_alike() -> None:
     causes = {("blocked", "another reader", 4), ("never", "the compiler", 4), ("never", "the compiler", 3)}
     assert causes == {(c.verdict, c.cause, c.count) for c in found.causes}
     assert len(found.verdicts) == found.asked
+
+
+def test_a_reader_and_a_rival_hold_together_though_both_readers_behind_cannot_go() -> None:
+    """Neither alone does; with all that reads the sum detached there would be no sum any more."""
+    found = model(
+        conv("x", "c"),
+        node("Relu", "c", "r"),
+        conv("r", "k"),
+        node("Add", ["r", "x"], "s"),
+        conv("s", "d"),
+        conv("s", "e"),
+        outputs=("k", "d", "e"),
+    )
+    engine = Taking().build(BuildRequest(found, Variant()), Silent())
+    verdict = carry_out(WhyApart(found, engine, Variant(), "Relu_r", "Add_s"), Rig(Taking(), None))
+    assert ("blocked", ("reader", "competitor")) == (verdict.verdict, verdict.causes)
+    assert ("conv_k", "conv_c") == verdict.nodes
+
+
+def test_what_is_not_needed_is_not_named_with_what_is() -> None:
+    """The casts are absorbed: delta debugging leaves them out, and the reader and the output in."""
+    found = model(
+        conv("x", "c"),
+        node("Cast", "c", "h", to=10),
+        node("Cast", "h", "f", to=1),
+        node("Relu", "f", "y"),
+        node("Sigmoid", "c", "z"),
+        outputs=("y", "z", "c"),
+    )
+    verdict, _ = asked(found, "conv_c", "Relu_y")
+    assert {"output", "reader"} == {*verdict.causes}
+    assert {"conv_c", "Sigmoid_z"} == {*verdict.nodes}
+
+
+def test_a_step_of_another_release_is_another_question_and_what_is_not_finished_is_not_kept() -> None:
+    class Next(Ruled):
+        def build(self, request, progress):
+            return dataclasses.replace(super().build(request, progress), version="2.0")
+
+    study = asked_step(Ruled())
+    begun = study.why("stem/Relu", variant="fp32", builds=3)
+    assert (False, 3, True) == (begun.whole, begun.builds, 0 < len(begun.experiments) < 4)
+    assert not study.why("stem/Relu", variant="fp32").recalled
+    assert study.why("stem/Relu", variant="fp32").recalled
+    assert not asked_step(Next()).why("stem/Relu", variant="fp32").recalled
+
+
+def test_what_holds_together_whatever_is_tried_is_told() -> None:
+    """A compiler that joins in spite of outputs: only the other reader parts the two."""
+
+    class Stubborn(Ruled):
+        def build(self, request, progress):
+            request.model.ir.graph.outputs[:] = [v for v in request.model.ir.graph.outputs if v.name != "c"]
+            return super().build(
+                dataclasses.replace(request, model=wrap(request.model.proto(), name="less")), progress
+            )
+
+    told = joined(model(conv("x", "c"), node("Relu", "c", "y")), 0, Stubborn())
+    assert [True, False] == [p.fused for p in told.experiments]
+    assert 'Conv and Relu are apart once you let another node read "c".' in told.text
+
+
+def test_a_part_in_which_the_step_is_another_one_is_not_asked() -> None:
+    """A compiler that joins nothing in a small graph: only the whole model shows the step, with its sixteen nodes."""
+
+    class Shy(Ruled):
+        def _makers(self, model, node):
+            return super()._makers(model, node) if len(model.top) >= 16 else []
+
+    values = ["x", *(f"{k}{i}" for i in range(8) for k in "cr")]
+    nodes = [conv(a, b) if b.startswith("c") else node("Relu", a, b) for a, b in itertools.pairwise(values)]
+    told = joined(model(*nodes, outputs=("r7",)), 4, Shy())
+    assert ("conv_c4", "Relu_r4") == told.nodes
+    # Eight steps and the one that is parted; eight, that one, and the pooling that reads beside.
+    assert [(9, False), (10, False)] == [(p.layers, p.fused) for p in told.experiments]
+    assert 4 == told.builds, "two parts that do not show it, and two changes of the whole"
+
+
+def test_a_refusal_is_an_answer_of_its_own() -> None:
+    told = joined(model(conv("x", "c"), node("Relu", "c", "y")), 0, Ruled(refused={"MaxPool"}))
+    assert [(False, 2), (None, None)] == [(p.fused, p.layers) for p in told.experiments]
+    assert "it refuses MaxPool" in told.experiments[1].refused
+
+
+def test_a_graph_is_built_once_for_each_target() -> None:
+    """Whoever asks twice, or about the pair beside, waits for no build a second time."""
+    asked = []
+
+    class Counted(Ruled):
+        def build(self, request, progress):
+            asked.append((request.model.digest, request.variant))
+            return super().build(request, progress)
+
+    builder, found = Counted(), model(conv("x", "c"), node("Relu", "c", "y"))
+    first, again = joined(found, 0, builder), joined(found, 0, builder)
+    assert [(p.change, p.layers, p.fused) for p in first.experiments] == [
+        (p.change, p.layers, p.fused) for p in again.experiments
+    ]
+    assert len(first.experiments) == len(asked) == len({*asked}) > 0
+    joined(found, 0, Counted())
+    assert 2 * len({*asked}) == len(asked)
+    oracle.forget(builder)
+    joined(found, 0, builder)
+    assert 3 * len({*asked}) == len(asked)

@@ -182,3 +182,66 @@ def test_a_cast_that_nobody_takes_back_is_not_just_taken_away() -> None:
     """Its reader would read two types; it is the reader, or the writer, that gets another one."""
     found = list(changes.between(typed(), "first", "second", ("narrow",), ()))
     assert ["reader"] == [c.cause for c in found]
+
+
+def test_each_profile_tells_sizes_of_its_own() -> None:
+    shapes = [((1, 2, 6, 4), (1, 2, 8, 4), (1, 2, 10, 4)), ((4, 2, 20, 4), (4, 2, 20, 4), (4, 2, 40, 4))]
+    options = BuildOptions.of(profiles=[{"x": s} for s in shapes])
+    found = opened(strided(), options)
+    part = cutting.cut(found.model, {"second": None}, still_open=True)
+    variant = found.variant(part, Variant.of("fp32", options=options))
+    assert variant.options is not None
+    assert [((1, 3, 3, 4), (1, 3, 4, 4), (1, 3, 5, 4)), ((4, 3, 10, 4), (4, 3, 10, 4), (4, 3, 20, 4))] == [
+        dict(p)["c"] for p in variant.options.profiles
+    ]
+
+
+def test_without_profiles_nothing_is_open() -> None:
+    assert open_sizes(strided(), None) is None
+    assert open_sizes(strided(), BuildOptions.of(flags=["TF32"])) is None
+
+
+def test_what_leads_from_one_to_the_other_comes_along_where_no_product_is_among_it() -> None:
+    """SiLU's Sigmoid does; the convolution of a residual block stays."""
+    size = [1, 2, 8, 8]
+    nodes = [
+        helper.make_node("Relu", ["x"], ["c"], name="relu"),
+        helper.make_node("Sigmoid", ["c"], ["s"], name="gate"),
+        helper.make_node("Mul", ["c", "s"], ["m"], name="mul"),
+        helper.make_node("Conv", ["m", "w"], ["d"], name="conv", pads=[1] * 4),
+        helper.make_node("Add", ["d", "m"], ["y"], name="sum"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, size)],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, size)],
+        [numpy_helper.from_array(np.ones((2, 2, 3, 3), np.float32), "w")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = rtlab.load(made, name="net")
+    known = set(model.by_id)
+    assert {"relu", "gate", "mul"} == known & set(cutting.alone(model, ("relu", "mul")).by_id)
+    assert {"mul", "sum"} == known & set(cutting.alone(model, ("mul", "sum")).by_id)
+
+
+def test_what_is_no_number_of_the_type_keeps_its_own() -> None:
+    """The indices of a Gather stay integers, in whichever type the table is read."""
+    nodes = [
+        helper.make_node("Gather", ["w", "i"], ["c"], name="first"),
+        helper.make_node("Cast", ["c"], ["h"], name="narrow", to=10),
+        helper.make_node("Relu", ["h"], ["y"], name="second"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("i", onnx.TensorProto.INT64, [3])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT16, [3, 5])],
+        [numpy_helper.from_array(np.ones((6, 5), np.float32), "w")],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = rtlab.load(made, name="net")
+    for change in retyped(model, "first", "second", ("narrow",)):
+        changed = changes.applied(model, [change])
+        onnx.checker.check_model(changed.proto(), full_check=True)
+        assert "int64" == changed.values[changed.by_id["first"].inputs[1]].dtype

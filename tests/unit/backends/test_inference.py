@@ -14,7 +14,11 @@ import nets
 from rtlab.backends import exposed
 from rtlab.backends.live import inference
 from rtlab.backends.live.inference import SessionOrder
+from rtlab.backends.makers import ONNX_RUNTIME
+from rtlab.backends.onnxruntime import OnnxRuntime
+from rtlab.core.engine import Engine, Layer
 from rtlab.core.progress import Silent
+from rtlab.core.variant import Target
 
 NAMES = ("first", "second", "third")
 BATCH = {"x": np.zeros((1, 4), np.float32)}
@@ -103,3 +107,21 @@ def test_the_run_before_timing_is_left_out_of_every_session(monkeypatch, tmp_pat
     monkeypatch.setattr(inference, "_profiled", marked)
     _, told = inference.time((*orders(tmp_path), BATCH, 7, 5, None, 3), Silent())
     assert all(7 == len(kernel.taken) and min(kernel.taken) >= 0 for kernel in told.values())
+
+
+@pytest.mark.parametrize(
+    ("layers", "kept"),
+    [
+        (100, None),  # 35 runs of 300 kB
+        (319, None),  # 32 MiB hold 35.06 runs of 957 kB
+        (320, 34),  # and 34.95 of 960 kB
+        (1_000, 11),
+        (5_000, 3),  # two would be 30 MB, but one that is not timed and two that are is the least
+        (20_000, 3),
+    ],
+)
+def test_what_the_profiler_keeps_is_bounded_by_bytes(layers: int, kept: int | None) -> None:
+    """3,000 bytes of each kernel that ran, 32 MiB at a time."""
+    listed = tuple(Layer(f"{i}:n", "n", "Neg", i) for i in range(layers))
+    engine = Engine("onnxruntime", "", Target("cpu"), listed, runnable=nets.chain("a"), maker=ONNX_RUNTIME)
+    assert kept == OnnxRuntime()._kept(engine, 35)

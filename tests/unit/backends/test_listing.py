@@ -103,3 +103,21 @@ def test_what_stands_behind_a_tactic_is_no_part_of_it() -> None:
     assert ("5:c", "cjmp", "", 2, 7) == (found.id, found.kind, found.tactic, found.stream, found.event)
     assert {"JumpTargetThen": "__myl_Add_1", "JumpTargetElse": "__myl_Mul_2"} == found.attributes
     assert ("/loop",) == found.origins
+
+
+def test_a_line_of_a_listing_that_no_rule_reads_is_counted() -> None:
+    """Else a layer would be missing, and nobody told."""
+    before, mark, listed = DIGITS.rpartition("Layers:\n")
+    damaged = parse(before + mark + listed.replace("LayerType: ", "Layer: ", 1))
+    assert (1, len(parse(DIGITS).layers) - 1) == (damaged.unread, len(damaged.layers))
+
+
+def test_a_type_that_a_later_release_adds_is_shown_as_it_is_told() -> None:
+    """An empty type would look like a tensor of which nothing is known."""
+    found = parse(
+        DIGITS.replace("Datatype: Float,", "Datatype: FP3,").replace("DataType: Float", "DataType: FP3")
+    )
+    tensors = [t for layer in found.layers for t in (*layer.inputs, *layer.outputs)]
+    assert {"fp3"} == {t.dtype for t in (*found.inputs, *found.outputs)}
+    assert "fp3" in {t.dtype for t in tensors}
+    assert "fp32" not in {t.dtype for t in tensors}

@@ -184,3 +184,13 @@ def test_names_are_read_as_each_release_writes_them(tmp_path: Path, escaped: boo
 
     assert NAMES == list(found)
     assert {("CPU", 3, (1.0,))} == {(k.provider, k.index, tuple(k.taken)) for k in found.values()}
+
+
+def test_an_event_that_cannot_be_read_costs_its_own_time_alone(tmp_path: Path):
+    """A name may hold what begins the next event."""
+    path = tmp_path / "profile.json"
+    event = '{{"cat" : "Node","dur" :2000,"name" :"{}_kernel_time","args" : {{}}}}'
+    names = ["before", 'a\n{"cat" : "Node"', "behind"]
+    path.write_text("[\n" + ",\n".join(map(event.format, names)) + "\n]\n", encoding="utf-8", newline="\n")
+
+    assert ["before", "behind"] == list(optimized.kernels(optimized.written(path, escaped=False)))

@@ -363,3 +363,119 @@ def test_times_of_handing_work_over_are_not_shown_as_times_of_layers(monkeypatch
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
     found, _ = runner._samples(engine, optimized.kernels(events))
     assert [0.005] == found["0:det"].tolist()
+
+
+def test_one_backend_answers_to_every_spelling_and_the_cpu_is_the_usual_one() -> None:
+    """Sessions are kept in the backend, so there must be one."""
+    assert backends.get("onnxruntime:OpenVINO") is backends.get("onnxruntime:openvinoexecutionprovider")
+    assert "onnxruntime:nvtensorrtrtx" == backends.get("onnxruntime:nv-tensorrt-rtx").name
+    assert backends.get("onnxruntime") is backends.get("onnxruntime:cpu")
+
+
+def test_options_reach_the_provider_as_texts() -> None:
+    """ONNX Runtime takes no numbers; a finer choice of the same device is one's own."""
+    given = BuildOptions.of(num_of_threads=2, device_type="GPU.1")
+    found = providers.options(OPENVINO, Target("npu"), BuildOptions.of(num_of_threads=2))
+    assert {"num_of_threads": "2", "device_type": "NPU"} == found
+    assert "GPU.1" == providers.options(OPENVINO, Target("gpu"), given)["device_type"]
+
+
+@pytest.mark.parametrize(
+    ("name", "target", "tf32", "override", "says"),
+    [
+        ("cuda", "gpu", False, "", "FP32 is computed as FP32 (use_tf32=0)"),
+        ("cuda", "gpu", True, "1", "products of FP32 are computed as TF32 (use_tf32=1)"),
+        ("cuda", "gpu", True, "0", "FP32 is computed as FP32, since NVIDIA_TF32_OVERRIDE=0 is set"),
+        (
+            "tensorrt", "gpu", False, "",
+            (
+                "products of FP32 are computed as TF32 where that is faster: TensorrtExecutionProvider has no option "
+                "for it. For FP32, set NVIDIA_TF32_OVERRIDE=0 before Python starts"
+            ),
+        ),
+        ("nvtensorrtrtx", "gpu", False, "0", "FP32 is computed as FP32, since NVIDIA_TF32_OVERRIDE=0 is set"),
+        ("openvino", "npu", False, "", "FP32 is computed in FP16 on this device"),
+        ("openvino", "gpu", True, "", "OpenVINO has no TF32: it computes what fp32 does"),
+        ("rocm", "gpu", False, "", ""),
+    ],
+)  # fmt: skip
+def test_an_engine_says_what_fp32_is_computed_in(monkeypatch, name, target, tf32, override, says) -> None:
+    """Where no option helps, at least words do."""
+    monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", override)
+    assert says == providers.arithmetic(providers.named(name), Target(target), {}, tf32=tf32)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "counts", "warmups"),
+    [
+        (0.0001, (300, 30), (5, 5)),  # a budget is no wish
+        (0.01, (50, 30), (5, 5)),
+        (0.125, (17, 17), (3, 3)),  # a tenth of 2.5 s to warm up, and the other 4.25 s in halves
+        (0.5, (4, 4), (1, 1)),
+        (2.0, (1, 1), (1, 1)),
+        (60.0, (1, 1), (1, 0)),  # one of each, whatever it costs, and nothing beyond
+    ],
+)
+def test_a_budget_of_time_is_kept_down_to_one_run_of_each(monkeypatch, seconds, counts, warmups) -> None:
+    """Whoever gives five seconds to a transformer of half a second wants some numbers in five seconds."""
+    clock = Clock()
+    monkeypatch.setattr("time.perf_counter", clock)
+    works = [clock.work(seconds), clock.work(seconds)]
+    found = watch.alternate(works, Silent(), 30, 5, seconds=5.0)
+    assert counts == tuple(len(f) for f in found.taken)
+    assert warmups == found.warmups
+    least = 3 * seconds
+    assert clock.now <= max(5.0 + 1e-9, least + seconds)
+
+
+def test_both_are_timed_in_turns(monkeypatch) -> None:
+    """Else a load that comes and goes would be taken for the cost of the profiler."""
+    clock = Clock()
+    monkeypatch.setattr("time.perf_counter", clock)
+    watch.alternate([clock.work(1.0), clock.work(2.0)], Silent(), 6, 0)
+    assert [1.0, 1.0, 2.0, 2.0] * 3 == clock.ran
+
+
+def test_what_is_made_for_a_run_is_time_spent_and_no_time_of_it(monkeypatch) -> None:
+    """Sessions that are made anew in between must not lengthen a budget, nor look like slow runs."""
+    clock = Clock()
+    monkeypatch.setattr("time.perf_counter", clock)
+    made = []
+
+    def ready(number: int) -> None:
+        made.append(number)
+        clock.now += 0.4 if number else 0.0
+
+    works = [clock.work(0.1), clock.work(0.1)]
+    found = watch.alternate(works, Silent(), 30, 0, seconds=5.0, ready=ready)
+    # 2.5 s of each: 25 runs of 0.1 s, and five of 0.5 s.
+    assert (25, 5) == tuple(len(f) for f in found.taken)
+    np.testing.assert_allclose(np.concatenate(found.taken), 100.0)
+    assert (25, 5) == (made.count(0), made.count(1))
+
+
+def test_layers_that_sum_to_the_latency_need_no_words() -> None:
+    """A note that always stands there is not read."""
+    layers = {"a": np.full(5, 6.0), "b": np.full(5, 3.5)}
+    assert [] == watch.differences(np.full(9, 10.0), np.full(5, 10.5), layers)
+    assert [] == watch.differences(np.full(9, 10.0), np.full(5, 99.0), {})
+
+
+@pytest.mark.parametrize(
+    ("latency", "slowed", "layers", "said"),
+    [
+        (5.0, 10.0, [[6.0] * 3, [3.5] * 3], "An inference took 10 ms with the profiler, 5 ms without"),
+        (10.0, 10.0, [[5.0] * 3, [1.0] * 3], "Of a profiled inference, 4 ms passed between the layers"),
+        (
+            12.0, 12.0, [[1.0, 1.0, 10.0], [1.0, 10.0, 1.0], [10.0, 1.0, 1.0]],
+            (
+                "Times are uneven, as where other work takes the processor: layers of one inference took 12 ms "
+                "together, their medians 3 ms"
+            ),
+        ),
+    ],
+)  # fmt: skip
+def test_each_reason_for_a_difference_is_told_alone(latency, slowed, layers, said) -> None:
+    """The profiler's cost, time between layers and an uneven load are different remedies."""
+    samples = {str(i): np.asarray(row) for i, row in enumerate(layers)}
+    assert [said] == watch.differences(np.full(3, latency), np.full(3, slowed), samples)

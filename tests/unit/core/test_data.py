@@ -311,3 +311,59 @@ def test_skipping_counts_samples_in_fixed_batches_too():
         first, *rest = data.batches(FIXED)
         again = list(data.batches(FIXED, skip=data.samples_in(FIXED, first)))
         np.testing.assert_array_equal([b["x"] for b in rest], [b["x"] for b in again])
+
+
+def test_whole_inputs_must_have_the_batch_that_the_graph_fixes():
+    """An array with a dimension more holds a whole input per sample."""
+    CalibrationData({"x": floats(5, 2, 3)}).check(FIXED)
+
+    assert "the input takes 2×3" in refusal(FIXED, x=floats(5, 4, 3))
+
+
+def test_lists_are_arrays_too():
+    """In a notebook one types a list."""
+    data = CalibrationData({"ids": [[1, 2, 3, 4, 5]], "mask": [[1, 1, 1, 1, 0]]})
+    data.check(TEXT)
+
+    assert 1 == len(data)
+
+
+def test_fewer_samples_than_a_batch_are_refused():
+    """Nothing would run, and nothing would be said."""
+    with pytest.raises(CalibrationError) as caught:
+        list(CalibrationData({"x": floats(1, 3)}).batches(FIXED))
+    assert (
+        'Cannot cut arrays into batches for model "net": 1 samples are fewer than one batch of 2. '
+        "Give at least 2 samples."
+    ) == str(caught.value)
+
+
+def test_a_scalar_beside_a_batch_gets_one_value_per_sample():
+    """A threshold or a timestep is an input without a batch dimension."""
+    data = CalibrationData({"x": floats(3, 2), "scale": floats(3)})
+    data.check(SCALAR)
+
+    assert [([[0, 1]], 0), ([[2, 3]], 1), ([[4, 5]], 2)] == [
+        (b["x"].tolist(), b["scale"].tolist()) for b in data.batches(SCALAR)
+    ]
+
+
+def test_a_model_without_inputs_has_one_batch():
+    """A graph of constants runs, once."""
+    constant = helper.make_node("Constant", [], ["y"], value_float=1.0)
+    graph = helper.make_graph([constant], "net", [], [helper.make_tensor_value_info("y", FLOAT, [])])
+    net = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+
+    assert [{}] == list(CalibrationData({}).batches(net))
+
+
+def test_random_data_rounds_up_to_whole_batches():
+    """Asking for three samples of a graph that takes two at a time gives four, not two."""
+    assert (4, 3) == CalibrationData.random(FIXED, samples=3).arrays["x"].shape
+
+
+def test_an_archive_is_read_by_either_way(tmp_path):
+    """``of`` is the one word for everything that holds samples."""
+    np.savez(tmp_path / "d.npz", x=floats(5, 3, 4))
+
+    np.testing.assert_array_equal(floats(5, 3, 4), CalibrationData.of(str(tmp_path / "d.npz")).arrays["x"])

@@ -91,3 +91,11 @@ def test_external_weights_are_inside_the_part(tmp_path) -> None:
     (kept,) = part.proto().graph.initializer
     assert TensorProto.DEFAULT == kept.data_location
     np.testing.assert_array_equal(numpy_helper.to_array(weight), numpy_helper.to_array(kept))
+
+
+def test_named_sizes_go_with_the_part() -> None:
+    """Only those of dimensions that it still has."""
+    model = load(tiny_model(batch="N").proto(), shapes={"N": 4})
+    assert {"N": 4} == checked(model, "stem/Conv").shapes
+    model = load(tiny_model().proto(), shapes={"x": (2, 3, 8, 8)})
+    assert {} == checked(model, "head/Gemm").shapes

@@ -204,3 +204,13 @@ def test_a_preprocessing_that_cannot_be_is_refused(settings, said):
         Preprocessing(**settings)
 
     assert said in str(caught.value)
+
+
+def test_without_resize_the_whole_picture_is_scaled():
+    """Detectors are often fed so."""
+    wide = np.zeros((10, 40, 3), np.uint8)
+    wide[:, 20:] = 255
+    made = Preprocessing(size=(4, 8), scale=1).apply(Image.fromarray(wide))
+
+    assert (3, 4, 8) == made.shape
+    assert [0, 255] == [made[0, 0, 0], made[0, 0, -1]]

@@ -225,3 +225,39 @@ def test_what_breaks_a_promise_is_named() -> None:
     assert "" == same.broken(good, swapped)
     assert "1 node stood before what it reads: sorted" == ordered.broken(good, swapped)
     assert 'input "x" -1 is ?' in possible.broken(good, below)
+
+
+def test_an_empty_tensor_inside_stays_empty() -> None:
+    """Resize of opset 11 has an empty second input, which older files also list as an input of the graph."""
+    empty = numpy_helper.from_array(np.zeros(0, np.float32), "roi")
+    scales = numpy_helper.from_array(np.float32([1, 1, 2, 2]), "scales")
+    nodes = [helper.make_node("Resize", ["x", "roi", "scales"], ["y"], "resize", mode="nearest")]
+    inputs = [info("x", [1, 3, 4, 4]), info("roi", [0])]
+    inner = [helper.make_tensor_value_info("scales", FLOAT, [4])]
+    net = load(model(nodes, inputs, [info("y", [1, 3, 8, 8])], [empty, scales], inner))
+    assert () == net.notes
+    assert (0,) == net.values["roi"].shape
+    inputs[0] = info("x", [-1, 3, 0, 0])
+    assert (0,) == load(model(nodes, inputs, [info("y", [0, 3, 0, 0])], [empty, scales])).values["roi"].shape
+
+
+def test_a_rank_of_zero_is_no_size_of_zero() -> None:
+    """A number has no dimension at all."""
+    net = load(model([helper.make_node("Neg", ["x"], ["y"], "n")], [info("x", [])], [info("y", [])]))
+    assert () == net.values["x"].shape == net.notes
+
+
+def test_weights_beside_the_model_survive_sorting(tmp_path) -> None:
+    """The checker sees the sorted graph, and not the file that is as it was."""
+    weight = numpy_helper.from_array(np.arange(4, dtype=np.float32), "w")
+    nodes = [
+        helper.make_node("Neg", ["a"], ["y"], "late"),
+        helper.make_node("Add", ["x", "w"], ["a"], "early"),
+    ]
+    onnx.save_model(
+        model(nodes, [info("x", [-1, 4])], [info("y", [-1, 4])], [weight]), tmp_path / "m.onnx",
+        save_as_external_data=True, location="w.bin", size_threshold=0,
+    )  # fmt: skip
+    net = load(tmp_path / "m.onnx")
+    assert ["early", "late"] == [n.id for n in net.top]
+    np.testing.assert_array_equal(np.arange(4), numpy_helper.to_array(net.proto().graph.initializer[0]))

@@ -11,11 +11,26 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hostile
+from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model, load, wrap
+from rtlab.core.value import shape_text
 from rtlab.errors import ModelError
 from strategies import HOSTILE_NAMES, chain, of_nodes
 
 CORPUS = sorted(Path(onnx.backend.test.__file__).with_name("data").rglob("*.onnx"))
+
+
+def _saved(path, *names: str, batch: int | str = 1):
+    """A chain of activations of these names, written to a file."""
+    values = [f"v{i}" for i in range(len(names) + 1)]
+    graph = helper.make_graph(
+        [helper.make_node("Relu", [values[i]], [values[i + 1]], name=n) for i, n in enumerate(names)],
+        "chain",
+        [helper.make_tensor_value_info(values[0], TensorProto.FLOAT, [batch, 4])],
+        [helper.make_tensor_value_info(values[-1], TensorProto.FLOAT, [batch, 4])],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
 
 
 def names(model: Model) -> list[tuple[str, str]]:
@@ -386,3 +401,47 @@ def test_dynamic_batch_is_of_all_inputs(detector):
     assert not load(detector).dynamic_batch
     assert load(of_nodes([helper.make_node("Relu", ["x"], ["y"])], shape=["N", 4])).dynamic_batch
     assert not load(chain(1)).dynamic_batch
+
+
+def test_a_unique_plain_name_is_the_id():
+    """A user who knows the node's name need not look for its id."""
+    model = load(chain(3))
+
+    assert [("n0", "n0"), ("n1", "n1"), ("n2", "n2")] == names(model)
+    assert "n1" == model.node("n1").title
+
+
+def test_data_can_be_drawn_for_every_loadable_shape(detector):
+    """The first view of a model of one's own needs no data."""
+    model = load(detector, shapes={"image": (1, 3, 8, 8)})
+    data = CalibrationData.random(model, samples=3)
+    data.check(model)
+
+    assert [((1, 3, 8, 8), ())] * 3 == [(b["image"].shape, b["threshold"].shape) for b in data.batches(model)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "text"),
+    [((1, 3, "N", None), "1×3×N×?"), ((), "scalar"), (None, "?"), ((-1, 2), "?×2")],
+    ids=["mixed", "scalar", "unknown", "dynamic"],
+)
+def test_shapes_are_written_one_way(shape, text):
+    """Edges, tables and messages agree."""
+    assert text == shape_text(shape)
+
+
+@pytest.mark.parametrize(
+    ("names", "batch"), [(("same", "same"), 1), (("", "two"), 1), (("one", "two"), "batch")]
+)
+def test_a_file_with_other_names_or_open_sizes_is_not_what_is_built(tmp_path, names, batch) -> None:
+    assert load(_saved(tmp_path / "a.onnx", *names, batch=batch)).file is None
+
+
+def test_a_file_that_changed_since_it_was_loaded_is_not_what_is_built(tmp_path) -> None:
+    """What is on screen and what is compiled would be two models."""
+    path = _saved(tmp_path / "a.onnx", "one", "two")
+    model = load(path)
+    _saved(path, "one", "two", "three")
+    assert model.file is None
+    path.unlink()
+    assert model.file is None

@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rtlab import Model, Study, load
 from rtlab.core.outside import Outside
+from rtlab.core.stage import Stage
 from rtlab.errors import ModelError
 from rtlab.testing import tiny_model
 
@@ -193,3 +194,37 @@ def test_weights_of_bodies_and_of_constants_are_found_from_any_folder(tmp_path, 
         if isinstance(tensor, ir.ExternalTensor):
             with pytest.raises(ModelError):
                 tensor.numpy()
+
+
+def test_a_file_that_is_put_back_serves_again(tmp_path) -> None:
+    """That is what the message says to do."""
+    model = beside(tmp_path, tiny_model())
+    wanted, file = model.digest, tmp_path / "weights"
+    content = file.read_bytes()
+    gone(file)
+    with pytest.raises(ModelError):
+        Study(model).sparse_weights()
+    file.write_bytes(content)
+    assert wanted == load(tmp_path / "model.onnx").digest
+    # One that was only moved away for a while is the file that it was.
+    model = load(tmp_path / "model.onnx")
+    file.rename(tmp_path / "away")
+    with pytest.raises(ModelError):
+        Study(model).sparse_weights()
+    (tmp_path / "away").rename(file)
+    assert Study(tiny_model()).sparse_weights() == Study(model).sparse_weights()
+
+
+def test_what_was_measured_rests_on_the_weights_that_were_loaded(tmp_path) -> None:
+    """Compiled before, measured after the file was written: one study, one set of weights, or words."""
+    kept = Study(beside(tmp_path, tiny_model()))
+    kept.add("fp32", target="cpu", backend="onnxruntime")
+    kept.run(budget_s=0)
+    digest = kept.model.digest
+    other(tmp_path / "weights")
+    kept.measure("fp32")
+    assert "done" == kept["fp32"].stages[Stage.TIMED].state
+    assert digest == kept.model.digest
+    assert kept.model.origin is None
+    with pytest.raises(ModelError, match="Load the model again"):
+        kept.explore().open_in_netron()

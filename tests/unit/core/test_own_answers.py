@@ -83,3 +83,13 @@ def test_the_normalized_squared_error_is_the_share_of_energy() -> None:
     assert 100 * 5 / 14 == pytest.approx(found.value)
     assert [1, 4] == [pytest.approx(v / 100) for v in found.amounts]
     assert not named("nmse").higher
+
+
+def test_a_repair_needs_no_labels() -> None:
+    """What is near enough to fp32 needs none, and says how near."""
+    made = study(Task(data(24), metric="nmse")).run(budget_s=60)
+    found = made.repair("int8", max_drop=100.0)
+    assert ("normalized squared error against fp32", "%") == (found.metric, found.unit)
+    # Its graph is optimized more than that of what gave the answers.
+    assert found.baseline == pytest.approx(0, abs=1e-6)
+    assert 0 < found.before < 100

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -13,6 +15,39 @@ import strategies
 from rtlab.core.model import Model, load
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
+
+
+def _odd() -> dict[str, tuple[Callable[[], Model], dict[str, tuple[int, ...]]]]:
+    return {
+        "a rank of zero": (
+            lambda: model([helper.make_node("Neg", ["x"], ["y"], "n")], [info("x", [])], [info("y", [])]),
+            {"y": ()},
+        ),
+        "an empty tensor": (
+            lambda: model(
+                [helper.make_node("Concat", ["x", "e"], ["y"], "c", axis=0)],
+                [info("x", ["N"])], [info("y", ["M"])], {"e": np.zeros(0, np.float32)},
+            ),
+            {"y": (1,)},
+        ),
+        "a huge size": (
+            lambda: model(
+                [helper.make_node("Relu", ["x"], ["y"], "r"), helper.make_node("Shape", ["y"], ["s"], "s")],
+                [info("x", ["N", 2**40])], [info("y", ["N", 2**40]), info("s", [2], INT64)],
+            ),
+            {"y": (1, 2**40), "s": (2,)},
+        ),
+        "a tensor that nobody can hold": (
+            lambda: model(
+                [
+                    helper.make_node("ConstantOfShape", ["n"], ["y"], "fill"),
+                    helper.make_node("Add", ["y", "x"], ["z"], "add"),
+                ],
+                [info("x", ["N"])], [info("z", ["M"])], {"n": np.array([2**50], np.int64)},
+            ),
+            {"y": (2**50,)},
+        ),
+    }  # fmt: skip
 
 
 def info(name: str, shape: list[int | str | None] | None, kind: int = FLOAT) -> onnx.ValueInfoProto:
@@ -237,3 +272,37 @@ def test_operators_that_onnx_does_not_know_leave_the_rest_known() -> None:
     assert (2, 4) == sizes.get("m")
     sizes.learn({n: s for n, s in real(net, x=np.zeros((2, 3), np.float32)).items() if n in sizes.unknown})
     assert () == sizes.unknown
+
+
+@pytest.mark.parametrize("case", list(_odd()))
+def test_odd_sizes_are_told_as_they_are(case) -> None:
+    """Nothing of such a size is ever made to learn its shape."""
+    make, shapes = _odd()[case]
+    net = make()
+    assert shapes == known(net, shapes)
+
+
+def test_sequences_and_optionals_pass_on_what_they_hold() -> None:
+    """They have no shape of their own, and nobody asks a run for one."""
+    nodes = [
+        helper.make_node("SequenceConstruct", ["x", "x"], ["q"], "sequence"),
+        helper.make_node("SequenceAt", ["q", "zero"], ["y"], "at"),
+        helper.make_node("Relu", ["y"], ["z"], "relu"),
+    ]
+    net = model(nodes, [info("x", ["N", 3])], [info("z", ["N", 3])], {"zero": np.array(0, np.int64)})
+    sizes = net.sizes(batch=2)
+    assert (2, 3) == sizes.get("z")
+    assert sizes.get("q") is None
+    assert () == sizes.unknown
+
+
+def test_types_are_known_inside_functions() -> None:
+    """ONNX infers nothing there when a model is loaded."""
+    inside = [helper.make_node("Cast", ["a"], ["b"], "cast", to=TensorProto.FLOAT16)]
+    function = helper.make_function("local", "Half", ["a"], ["b"], inside, [helper.make_opsetid("", 17)])
+    nodes = [helper.make_node("Half", ["x"], ["y"], "one", domain="local")]
+    net = model(
+        nodes, [info("x", ["N", 3])], [info("y", ["N", 3], TensorProto.FLOAT16)], functions=[function]
+    )
+    (scope,) = net.scopes[1:]
+    assert "fp16" == net.sizes().dtype(scope.nodes[0].outputs[0], scope.space)

@@ -300,3 +300,59 @@ def test_a_pass_that_was_stopped_goes_on(counts, size, taken, ahead, once):
 
     assert list(range(sum(counts))) == used + rest
     assert sum(counts) == data.count
+
+
+def test_a_pass_over_a_dataloader_opens_it_once():
+    """Opening starts worker processes and reads the first batch: checking must not double that."""
+    loader = Loader(300, 4)
+    data = of(loader)
+    data.check(NET)
+    numbers(data.take(8))
+    assert list(range(300)) == numbers(data)
+
+    assert 1 == loader.opened
+
+
+def test_samples_are_not_all_held():
+    """ImageNet does not fit into memory."""
+    alive = []
+
+    class Watched(np.ndarray):
+        def __del__(self) -> None:
+            alive.remove(1)
+
+    def samples():
+        for i in range(500):
+            alive.append(1)
+            yield rows(i, 1).view(Watched)
+
+    most = 0
+    for _ in of(samples).batches(NET, 4):
+        most = max(most, len(alive))
+
+    assert most <= 8
+
+
+def test_only_the_first_samples_are_kept():
+    """The same, for what rtlab itself holds."""
+    data = of(Loader(1000, 10))
+    numbers(data)
+    _, kept, sizes, total = data._feed.parcel()
+
+    assert (1000, 70, 7) == (total, sum(sizes), len(kept))
+
+
+def test_fewer_samples_than_a_fixed_batch_are_refused():
+    """The graph takes four at a time."""
+    with pytest.raises(CalibrationError, match="3 samples are fewer than one batch of 4"):
+        numbers(of([rows(0, 3)]), FIXED)
+
+
+def test_whole_inferences_go_on_as_well():
+    """Feed dictionaries are counted one by one."""
+    feeds = ({"x": np.full((1, 3), i, np.float32), "size": np.ones(2, np.float32)} for i in range(200))
+    data = of(feeds, WHOLE)
+    seen = [int(b["x"][0, 0]) for b in itertools.islice(data.batches(WHOLE), 100)]
+    seen += [int(b["x"][0, 0]) for b in data.batches(WHOLE, skip=99)][1:]
+
+    assert list(range(200)) == seen

@@ -136,3 +136,11 @@ def test_a_size_that_the_user_named_counts():
 
     assert dynamic.structure == load(dynamic.bytes(), shapes=dynamic.shapes).structure
     assert dynamic.structure != other.structure
+
+
+def test_a_name_and_a_file_of_the_model_do_not_count(tmp_path):
+    """Whoever saved a sample as a file of their own finds its builds."""
+    sample = samples.load("digits_qat").model
+    (tmp_path / "mine.onnx").write_bytes(sample.bytes())
+
+    assert sample.structure == load(tmp_path / "mine.onnx").structure

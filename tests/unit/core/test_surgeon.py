@@ -82,3 +82,13 @@ def test_a_model_that_is_not_changed_computes_the_same(name: str) -> None:
     for key, tensor in found.known.items():
         np.testing.assert_array_equal(source.known[key].numpy(), tensor.numpy())
     onnx.checker.check_model(found.proto(), full_check=True)
+
+
+def test_weights_that_nobody_touches_are_the_same_bytes() -> None:
+    def change(graph: Any) -> None:
+        graph.outputs = [graph.tensors()["p"]]
+
+    found = turned().edit(change)
+    assert ("p",) == found.outputs
+    assert ["turn", "product"] == [n.id for n in found.nodes]
+    assert WEIGHT.tobytes() == found.known["w"].tobytes()

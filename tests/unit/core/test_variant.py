@@ -105,3 +105,9 @@ def test_a_mix_needs_a_calibrator_when_any_of_it_does():
     assert "fp16·auto · 1 pinned" == mixed.name
     assert {Precision.FP16, Precision.INT8} == mixed.precisions
     assert Calibrator.MINMAX == Variant.of("fp8", target="sm89").calibrator
+
+
+def test_a_pin_that_the_target_cannot_do_is_refused():
+    """The pin is looked at like the precision of the whole."""
+    with pytest.raises(VariantError, match=r'^Target "sm86" has no "fp8" arithmetic'):
+        Variant.of({"*": "fp16", "/head/*": "fp8"}, target="sm86")

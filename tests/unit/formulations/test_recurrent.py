@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import onnxruntime
 import pytest
@@ -101,3 +103,11 @@ def test_a_node_that_is_no_recurrence_or_has_states_of_its_own_is_refused():
     proto.graph.initializer.append(numpy_helper.from_array(zeros, "first"))
     with pytest.raises(ModelError, match="first states or peepholes"):
         recurrent(wrap(proto, name="first"), "/rnn0")
+
+
+def test_another_batch_is_a_field():
+    """The model says one; a lesson may want sixteen."""
+    layer = dataclasses.replace(recurrent(recurrent_model("LSTM", 3), "/rnn0"), batch=16)
+    assert (3, 16, 8) == layer.batch_of()["x"].shape
+    made = Session(forms(layer)["naive"].model.SerializeToString(), layer.batch_of()).outputs()["Y"]
+    assert (3, 1, 16, 16) == made.shape

@@ -91,3 +91,39 @@ def test_of_a_node_in_a_body_of_a_body_the_owner_in_the_main_graph_can_be_pinned
     assert ("outer", 2) == (product.scope[0], len([s for s in product.scope if s in model.by_id]))
     with pytest.raises(VariantError, match=r'function.* Pin node "outer"'):
         assign(model, Variant.of({product.id: "fp16"}))
+
+
+def test_operators_are_pinned_by_their_name(tiny_model: Model):
+    """Names of nodes differ from exporter to exporter; names of operators do not."""
+    got = assign(tiny_model, Variant.of({"*": "fp16", "op:*Pool": "fp32", "op:Conv": "int8"}))
+    assert {"head/GlobalAveragePool": "fp32", "left/Conv": "int8", "stem/Relu": "fp16"} == {
+        n: got[n] for n in ("head/GlobalAveragePool", "left/Conv", "stem/Relu")
+    }
+
+
+def test_without_a_star_the_other_nodes_are_fp32(tiny_model: Model):
+    """One layer can be tried alone."""
+    got = assign(tiny_model, Variant.of({"left/Conv": "int8"}))
+    assert {"left/Conv"} == {n for n, p in got.items() if p != "fp32"}
+
+
+def test_a_node_in_a_body_cannot_be_pinned(make):
+    """Bodies are carried over as they are; the message says what can be pinned."""
+    out = helper.make_tensor_value_info("o", onnx.TensorProto.FLOAT, [2])
+    then = helper.make_graph([node("Neg", ["x"], ["o"], name="inner")], "then", [], [out])
+    other = helper.make_graph([node("Abs", ["x"], ["o"], name="other")], "else", [], [out])
+    net = make(
+        [
+            node("ReduceMax", ["x"], ["top"], name="max", keepdims=0),
+            node("Cast", ["top"], ["flag"], name="cast", to=9),
+            node("If", ["flag"], ["y"], name="choose", then_branch=then, else_branch=other),
+        ],
+        {},
+        {"x": [2]},
+        {"y": [2]},
+    )
+    with pytest.raises(
+        VariantError,
+        match=r'node "inner" stands in a body or a function.*Pin node "choose", or nodes of the main',
+    ):
+        assign(net, Variant.of({"inner": "fp16"}))

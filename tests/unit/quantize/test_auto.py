@@ -151,3 +151,25 @@ def test_a_threshold_that_clips_few_is_doubted_from_8_db_on(rare: int):
     assert (rare >= 4) == bool(doubt)
     if doubt:
         assert doubt.endswith(f"loses {lost:.1f} dB against minmax")
+
+
+@pytest.mark.parametrize(
+    "family", ["constant", "mask", "one-hot", "integers 0..16", "sixteen levels", "padded"]
+)
+def test_auto_is_one_of_the_five_thresholds_and_names_it(family: str):
+    """What is on screen is what is used."""
+    seen = seen_of(drawn(family, 2))
+    one, *fixed = thresholds(seen)
+    assert one.choice is not None
+    assert {str(t.calibrator): t.amax for t in fixed}[str(one.choice.calibrator)] == one.amax
+    assert all(t.choice is None for t in fixed)
+
+
+@pytest.mark.parametrize(
+    "x", [[3.0], [-3.0, 3.0], [0.0, 1e-40], [1e-45], [3e38, 1.0], [1.0] * 5000, [1e-30, 1e30]]
+)
+def test_auto_of_degenerate_values_keeps_the_maximum(x: list[float]):
+    """Single elements and extreme units occur in real models."""
+    found = auto(np.array(x))
+    assert float(np.abs(np.float32(x)).max()) == found.amax
+    assert "minmax" == str(found.choice.calibrator)

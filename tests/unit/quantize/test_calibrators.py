@@ -203,3 +203,22 @@ def test_display_spreads_magnitudes_over_equal_bins():
     np.testing.assert_allclose(np.linspace(0, 4, 9), edges)
     assert 810 == counts.sum()
     assert [110] + [100] * 7 == pytest.approx(list(counts), abs=2)
+
+
+def test_entropy2_of_a_uniform_value_keeps_all_of_it():
+    """Nothing is rare there, so nothing may be clipped."""
+    _, seen = drawn("uniform")
+    assert seen.amax == calibrators.entropy2(seen)
+
+
+def test_scale_is_never_zero():
+    """Division by a zero scale is NaN everywhere."""
+    assert Scale(1e-45).scale > 0
+
+
+@pytest.mark.parametrize("method", CALIBRATORS)
+def test_a_value_of_zeros_has_a_sane_scale_and_a_note(method: Calibrator):
+    """A dead branch must neither stop the calibration nor divide by zero."""
+    scale = scales(observed(np.zeros(50)), method)["x"]
+    assert 1 / 127 == pytest.approx(scale.scale)
+    assert 'value "x" was zero in all 50 elements: any scale represents it' == scale.note

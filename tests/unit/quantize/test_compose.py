@@ -8,8 +8,8 @@ import onnx
 import pytest
 from onnx import helper
 
-from rtlab import Study
-from rtlab.core.model import Model
+from rtlab import Study, samples
+from rtlab.core.model import Model, load
 from rtlab.core.prepared import Prepared
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
@@ -333,3 +333,72 @@ def test_an_emulation_travels_to_another_process_as_it_is(chain: Model, asked: b
     arrived = pickle.loads(pickle.dumps(found))
     assert expected == arrived.emulation.bytes() == found.emulation.bytes()
     assert arrived.emulation is arrived.emulation
+
+
+def test_a_pinned_node_without_a_form_is_noted(tiny_model: Model):
+    """Who pins a node by hand wants to know that nothing came of it."""
+    done = ready(tiny_model, {"stem/Relu": "int8"})
+    assert (
+        "no node has an INT8 form here: the model is unchanged",
+        "1 node stays fp32: no INT8 form (stem/Relu)",
+    ) == done.notes
+    assert done.model is tiny_model
+
+
+def test_a_transposed_convolution_has_no_fp8_kernel(make):
+    """TensorRT-RTX compiles it to an FP32 kernel behind a dequantization, slower than before."""
+    net = make([node("ConvTranspose", ["x", "w"], ["y"], name="up")], {"w": weight(4, 4, 2, 2)},
+               {"x": [1, 4, 4, 4]}, {"y": [1, 4, 5, 5]})  # fmt: skip
+    done = ready(net, "fp8")
+    assert done.model is net
+    assert "1 node stays fp32: TensorRT-RTX has no FP8 kernel for ConvTranspose (up)" in done.notes
+
+
+@pytest.mark.parametrize("precision", ["int8", "fp8", "int4"])
+def test_products_inside_a_body_are_noted(precision: str):
+    """Half of a network may stand in the branches of an If, and none of it becomes narrower."""
+    model = samples.load("control_flow").model
+    told = "2 nodes stay as exported: it stands in a body or a function (/dark_body/Conv, /bright_body/Conv)"
+    assert told in ready(model, precision).notes
+
+
+def test_a_convolution_on_a_quantized_input_keeps_its_weight(make):
+    """TensorRT-RTX 1.7 refuses the whole network for one INT4 convolution behind a DequantizeLinear."""
+    zero = np.array(0, np.int8)
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),
+        node("DequantizeLinear", ["q", "s", "z"], ["d"], name="d"),
+        node("Conv", ["d", "w"], ["y"], name="conv"),
+    ]
+    weights = {"s": np.array(0.1, np.float32), "z": zero, "w": weight(4, 4, 1, 1)}
+    net = make(nodes, weights, {"x": [1, 4, 8, 8]}, {"y": [1, 4, 8, 8]})
+    assert any("compiles no INT4 Conv on a quantized input (conv)" in n for n in ready(net, "int4").notes)
+
+
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_a_product_in_fp16_is_not_said_to_stay_in_fp32(precision: str):
+    """An export in FP16 has no FP32 weight to quantize, and its nodes stay what they are."""
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [node("MatMul", ["x", "w"], ["y"], name="product")],
+        "half",
+        [info("x", onnx.TensorProto.FLOAT16, [4, 8])],
+        [info("y", onnx.TensorProto.FLOAT16, [4, 8])],
+        [onnx.numpy_helper.from_array(weight(8, 8).astype(np.float16), "w")],
+    )
+    net = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    notes = ready(net, precision).notes
+    assert any(n.startswith("1 node stays as exported: its weight is no FP32 tensor") for n in notes), notes
+
+
+def test_what_no_pass_changes_is_the_sources_own_and_no_copy(make):
+    """A copy of each weight, at each edit, took longer than to compile."""
+    nodes = [
+        node("MatMul", ["x", "w0"], ["m"], name="first"),
+        node("MatMul", ["m", "w1"], ["y"], name="last"),
+    ]
+    source = make(nodes, {"w0": weight(40, 40), "w1": weight(40, 40)}, {"x": [4, 40]}, {"y": [4, 40]})
+    found = ready(source, {"*": "fp32", "last": "fp16"})
+    for model in (found.model, found.emulation):
+        assert source.known["w0"] is model.known["w0"]
+        assert load(model.bytes()).bytes() == model.bytes()

@@ -217,3 +217,106 @@ def test_a_later_edit_keeps_the_origins_of_an_earlier_one(make):
     }
     # A prepared model that was saved and loaded is a source of its own.
     assert {"relu": "relu", "relu/first": "relu/first"} == {n.id: n.origin for n in Edit(once).finish().top}
+
+
+def test_bodies_are_raised_to_the_new_opset_too(make, run):
+    """A body with the attributes of opset 11 is no valid model at opset 13, and its nodes have ids as well."""
+
+    def body(name: str) -> onnx.GraphProto:
+        squeeze = node("Squeeze", ["c"], ["o"], name=name, axes=[0])
+        return helper.make_graph([squeeze], "body", [], [INFO("o", 1, [4, 6, 6])])
+
+    net = make(
+        [
+            node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4),
+            node("If", ["flag"], ["y"], name="if", then_branch=body("a"), else_branch=body("b")),
+        ],
+        {"w": conv_weights()["w"], "flag": np.array(True)},
+        {"x": [1, 3, 6, 6]},
+        {"y": [4, 6, 6]},
+        opset=11,
+    )
+    agree(run, net, PIXELS)
+    assert {"conv", "if", "a", "b"} == {n.origin for n in all_int8(net).nodes}
+
+
+def test_the_source_is_never_changed(make):
+    """Data moves one way: a later stage reads an earlier one and never alters it."""
+    net = make(
+        [node("Conv", ["x", "w"], ["c"], name="a"), node("Conv", ["c", "v"], ["y"], name="b")],
+        conv_weights(), {"x": ["N", 3, 6, 6]}, {"y": ["N", 2, 4, 4]}, opset=11,
+    )  # fmt: skip
+    before, nodes = net.bytes(), net.nodes
+    prepared(net)
+    assert before == net.bytes()
+    assert nodes is net.nodes
+
+
+def test_weights_in_an_external_file_are_read_and_the_files_left_alone(tmp_path, make, run):
+    """A peer rewrote its input file in one run."""
+    net = make(
+        [node("Conv", ["x", "w"], ["c"], name="a", pads=[1] * 4), node("Conv", ["c", "v"], ["y"], name="b")],
+        conv_weights(), {"x": [1, 3, 6, 6]}, {"y": [1, 2, 6, 6]},
+    )  # fmt: skip
+    path = tmp_path / "big.onnx"
+    onnx.save(net.proto(), path, save_as_external_data=True, location="big.bin", size_threshold=0)
+    before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+    agree(run, load(path), PIXELS)
+    assert before == {p.name: p.read_bytes() for p in tmp_path.iterdir()}
+
+
+def test_a_loop_keeps_its_state(make, run):
+    """Loop bodies have inputs of their own, which shadow nothing outside."""
+    body = helper.make_graph(
+        [node("Add", ["h", "c"], ["h2"], name="step"), node("Identity", ["go"], ["go2"], name="go")],
+        "body",
+        [INFO("i", 7, []), INFO("go", 9, []), INFO("h", 1, [1, 4, 6, 6])],
+        [INFO("go2", 9, []), INFO("h2", 1, [1, 4, 6, 6])],
+    )
+    net = make(
+        [
+            node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4),
+            node("Loop", ["n", "", "c"], ["h_end"], name="loop", body=body),
+            node("Conv", ["h_end", "v"], ["y"], name="last"),
+        ],
+        {**conv_weights(), "n": np.int64(3)}, {"x": [1, 3, 6, 6]}, {"y": [1, 2, 6, 6]},
+    )  # fmt: skip
+    agree(run, net, PIXELS)
+
+
+def test_dynamic_sizes_and_their_names_are_kept(make):
+    """A prepared model takes the batches that its source takes."""
+    net = make(
+        [node("Conv", ["x", "w"], ["y"], name="a")], {"w": conv_weights()["w"]},
+        {"x": ["N", 3, "height", 6]}, {"y": ["N", 4, "h2", 4]}, shapes={"height": 6},
+    )  # fmt: skip
+    for model in prepared(net):
+        assert net.values["x"].shape == model.values["x"].shape
+        assert (1, 3, 6, 6) == model.input_shape("x")
+
+
+def test_model_metadata_is_kept(make):
+    """Class names and licences live there."""
+    proto = make(
+        [node("Conv", ["x", "w"], ["y"], name="a")], {"w": conv_weights()["w"]},
+        {"x": [1, 3, 6, 6]}, {"y": [1, 4, 4, 4]},
+    ).proto()  # fmt: skip
+    proto.metadata_props.add(key="classes", value="cat,dog")
+    proto.graph.node[0].metadata_props.add(key="from", value="torch")
+    proto.graph.node[0].doc_string = "first"
+    for model in prepared(load(proto)):
+        got = model.proto()
+        conv = next(n for n in got.graph.node if n.op_type == "Conv")
+        assert ("classes", "cat,dog") == (got.metadata_props[0].key, got.metadata_props[0].value)
+        assert "torch" == {p.key: p.value for p in conv.metadata_props}["from"]
+        assert "first" == conv.doc_string
+
+
+def test_names_stay_unique_however_many_are_asked_for(make):
+    """Two constants of one name would be one constant."""
+    net = make([node("Relu", ["x"], ["y"], name="r")], {}, {"x": [1]}, {"y": [1]})
+    edit = Edit(net)
+    names = [edit.constant(name, np.zeros(1)).name for name in ["a", "a", "b" * 500, "b" * 500 + "c", "x"]]
+    assert len(names) == len(set(names))
+    assert "x" not in names
+    assert all(len(n) <= 200 for n in names)

@@ -230,3 +230,23 @@ def test_single_values_have_their_own_calibrator() -> None:
     # Of two that fit, the last counts.
     both = Variant.of("int8", calibrator="minmax", calibrators={stem: "percentile(97)", "*": "minmax"})
     assert usual[stem].amax == prepare(sample.model, both, ranges).scales[stem].amax
+
+
+@pytest.mark.parametrize("op", ["Sigmoid", "Clip", "Abs"])
+def test_scale_stays_before_what_changes_with_it(op, make) -> None:
+    """Abs keeps multiples too, but is not known to; a scale that stays is no error."""
+    assert ["depth"] == [link.first for link in links(chain(make, [node(op, ["a"], ["b"], name="m")], {}))]
+
+
+def test_an_equalized_variant_is_calibrated_on_its_own_activations() -> None:
+    """And compared with the model whose channels have its scale: the error is that of rounding."""
+    sample = rtlab.samples.load("digits_outlier")
+    study = rtlab.Study(sample.model, data=sample.calibration.take(64))
+    study.add("int8", precision="int8", calibrator="minmax", treatments=["equalize"], target="cpu")
+    study.run()
+    facts = study.facts["int8"]
+    inner = sample.model.by_id["/blocks/0/pointwise/Conv"].inputs[0]
+    assert facts.ranges.values[inner].amax != study.ranges().values[inner].amax
+    assert facts.prepared.scales[inner].amax == facts.ranges.values[inner].amax
+    assert any("13 products equalized" in n for n in facts.prepared.notes)
+    assert facts.prepared.reference is not None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -284,3 +286,65 @@ def test_a_bias_is_told_from_another_parameter_by_its_type(dtype) -> None:
     assert [f'"held" of "mul" is a {word} stored as {np.dtype(dtype).name.upper()}.'] == [
         f.title for f in found
     ]
+
+
+def test_odd_quantization_is_reported_or_left_and_never_raises() -> None:
+    """A check that falls over on the file it is meant for helps no one."""
+    n = Net(opset=10)
+    v = n.op("Conv", [n.pair("x", "p0"), n.weight("c0", (16, 16, 3, 3), axis=None)], "c0", pads=[1] * 4)
+    old = n.model(v)
+    assert () == check(old)
+
+    n = Net(opset=10)
+    fp32 = n.weight("c0", (16, 16, 3, 3), quantized=False)
+    (finding,) = check(n.model(n.op("Conv", [n.pair("x", "p0"), fp32], "c0", pads=[1] * 4)))
+    assert ("weight-missing", False) == (finding.rule, finding.fixable)
+    assert "opset 13" in finding.fix
+
+    n = Net()
+    z = n.constant("z", 0, np.int8)
+    q = n.op("QuantizeLinear", ["x", n.constant("s", 0.05), z], "q")
+    uneven = n.model(n.conv(n.op("DequantizeLinear", [q, n.constant("t", 0.1), z], "dq"), "c0"))
+    assert () == check(uneven)
+    assert [m.id for m in uneven.nodes] == [m.id for m in repair(uneven).nodes]
+
+    n = Net()
+    q = n.op("QuantizeLinear", ["x", n.constant("s", 0.05), n.constant("z", 0, np.int8)], "q")
+    q = n.op("MaxPool", [q], "mp", kernel_shape=[2, 2], strides=[2, 2])
+    assert () == check(n.model(n.conv(n.op("DequantizeLinear", [q, "s", "z"], "dq"), "c0")))
+
+    n = Net()
+    n.op("QuantizeLinear", ["x", n.constant("s", 0.05), n.constant("z", 0, np.int8)], "alone")
+    assert () == check(n.model(n.conv("x", "c0", quantized=False)))
+
+    n = Net()
+    s = n.op("Abs", [n.constant("s", 0.05)], "abs")
+    q = n.op("QuantizeLinear", ["x", s, n.constant("z", 0, np.int8)], "q")
+    assert () == check(n.model(n.conv(n.op("DequantizeLinear", [q, s, "z"], "dq"), "c0")))
+
+
+def test_a_missing_scale_is_no_reason_to_fall_over() -> None:
+    """The checker passes an empty input name in places, and so must this."""
+    proto = two_convolutions().proto()
+    node = next(n for n in proto.graph.node if n.name == "p1_dq")
+    node.input[1] = ""
+    from rtlab.core.model import wrap
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = wrap(proto, name="broken")
+    assert isinstance(check(model), tuple)
+    repair(model)
+
+
+def test_blocked_int4_weights_alone_are_no_fault() -> None:
+    """Weight-only quantization is a choice: the activation is meant to stay as it is."""
+    n = Net(opset=21)
+    n.shape = [1, 8, 16]
+    packed = onnx.helper.make_tensor(
+        "w", onnx.TensorProto.INT4, [16, 32], np.zeros(256, np.uint8).tobytes(), raw=True
+    )
+    n.weights.append(packed)
+    w = n.op("DequantizeLinear", ["w", n.constant("s", np.full((2, 32), 0.1))], "wdq", axis=0, block_size=8)
+    model = n.model(n.op("MatMul", ["x", w], "m0"))
+    assert () == check(model)

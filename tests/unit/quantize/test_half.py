@@ -440,3 +440,145 @@ def test_quantized_nodes_of_the_source_stay_single(make):
     halves = fp16(net)
     onnx.checker.check_model(halves.typed.proto(), full_check=True)
     assert ("3 nodes stay fp32: quantized already (q, dq, exp)",) == halves.notes
+
+
+def test_an_input_beyond_half_precision_overflows_where_it_is_read(make, run):
+    """Raw pixel sums and timestamps do not fit; the graph input itself stays what the user gave."""
+    net = make([node("Relu", ["x"], ["y"], name="relu")], {}, {"x": [2]}, {"y": [2]})
+    got = run(fp16(net).emulation, {"x": np.float32([70000, 1 / 3])}, ["x", "y"])
+    assert [70000, np.float32(1 / 3)] == list(got["x"])
+    assert [np.inf, np.float32(np.float16(1 / 3))] == list(got["y"])
+
+
+def test_moving_values_rounds_nothing_again(make):
+    """A value that was rounded stays rounded; casts there would only cost time."""
+    net = make(
+        [
+            node("Exp", ["x"], ["e"], name="exp"),
+            node("Relu", ["e"], ["r"], name="relu"),
+            node("Transpose", ["r"], ["t"], name="turn", perm=[1, 0]),
+            node("Concat", ["t", "t"], ["y"], name="cat", axis=0),
+        ],
+        {},
+        {"x": [3, 2]},
+        {"y": [4, 3]},
+    )
+    added = [n.id for n in fp16(net).emulation.nodes if n.id not in net.by_id]
+    assert [
+        "exp/input/fp16/Cast",
+        "exp/input/fp32/Cast",
+        "exp/output/fp16/Cast",
+        "exp/output/fp32/Cast",
+    ] == added
+
+
+def test_what_is_taken_away_from_a_huge_number_stays_single(make):
+    """1e6 - x is a number of its own, x + 1e6 as well; neither hides anything."""
+    for nodes in (["big", "x"], ["x", "low"]):
+        net = make(
+            [node("Sub", nodes, ["y"], name="sub")],
+            {"big": np.float32([1e6]), "low": np.float32([-1e6])},
+            {"x": [2]},
+            {"y": [2]},
+        )
+        assert ("1 node stays fp32: a constant beyond 65,504 (sub)",) == fp16(net).notes
+
+
+def test_a_mask_hides_and_bounds_with_one_constant(make, run):
+    """Whoever reads it as a bound gets the largest number; no score is cut by what hides others."""
+    net = make(
+        [
+            node("Max", ["x", "low"], ["b"], name="bound"),
+            node("Greater", ["x", "zero"], ["hide"], name="hide"),
+            node("Where", ["hide", "low", "b"], ["y"], name="mask"),
+        ],
+        {"low": LOWEST, "zero": np.float32(0)},
+        {"x": [2]},
+        {"y": [2]},
+    )
+    halves = fp16(net)
+    assert (
+        "1 constant beyond 65,504 becomes the largest number of FP16 (bound)",
+        "1 mask beyond 65,504 becomes a quarter of the largest number of FP16 (mask)",
+    ) == halves.notes
+    for form in (halves.emulation, halves.typed):
+        assert [-60000, -16376] == list(run(form, {"x": np.float32([-60000, 1])})["y"])
+
+
+@pytest.mark.parametrize("opset", [10, 17])
+def test_a_filler_of_padding_saturates_wherever_it_stands(make, run, opset):
+    """An attribute before opset 11, an input from then on."""
+    old = opset < 11
+    pad = (
+        node("Pad", ["x"], ["y"], name="pad", pads=[1, 1], value=float(LOWEST))
+        if old
+        else node("Pad", ["x", "pads", "low"], ["y"], name="pad")
+    )
+    weights = {} if old else {"pads": np.array([1, 1]), "low": LOWEST}
+    net = make([pad], weights, {"x": [2]}, {"y": [4]}, opset=opset)
+    halves = fp16(net)
+    assert ("1 constant beyond 65,504 becomes the largest number of FP16 (pad)",) == halves.notes
+    feed = {"x": np.float32([1, 2])}
+    assert [-65504, 1, 2, -65504] == list(run(halves.emulation, feed)["y"])
+    assert [-65504, 1, 2, -65504] == list(run(halves.typed, feed)["y"])
+
+
+def test_a_fill_that_is_read_in_single_precision_too_stays_as_it_is(make, run):
+    """Whatever reads it in FP32 gets the author's number."""
+    fill = numpy_helper.from_array(np.array([LOWEST], np.float32))
+    net = make(
+        [
+            node("Shape", ["x"], ["s"], name="shape"),
+            node("ConstantOfShape", ["s"], ["low"], name="fill", value=fill),
+            node("Max", ["low", "x"], ["m"], name="max"),
+            node("Add", ["low", "m"], ["y"], name="add"),
+        ],
+        {},
+        {"x": [2]},
+        {"low": [2], "y": [2]},
+    )
+    assert [LOWEST] * 2 == list(run(fp16(net).emulation, {"x": np.float32([1, 2])})["low"])
+
+
+def test_constants_fed_by_nodes_are_rounded(make, run):
+    """Exporters write weights as Constant nodes; those are FP16 weights like any other."""
+    value = np.float32([1 / 3, 70000])
+    net = make(
+        [
+            node("Constant", [], ["c"], name="const", value=numpy_helper.from_array(np.float32([1 / 3]))),
+            node("Identity", ["c"], ["d"], name="same"),
+            node("Mul", ["x", "d"], ["y"], name="mul"),
+        ],
+        {},
+        {"x": [2]},
+        {"y": [2]},
+    )
+    halves = fp16(net)
+    onnx.checker.check_model(halves.typed.proto(), full_check=True)
+    got = run(halves.emulation, {"x": np.float32([1, 2])})["y"]
+    np.testing.assert_array_equal(as_half(np.float32([1, 2]) * as_half(value)[0]), got)
+
+
+def test_whole_numbers_are_not_touched(make, run):
+    """Indices are not weights: int64 stays int64."""
+    net = make(
+        [node("Gather", ["table", "rows"], ["g"], name="gather"), node("Mul", ["g", "x"], ["y"], name="mul")],
+        {"table": np.float32([[0.1], [0.2], [0.3]]), "rows": np.int64([2, 0])},
+        {"x": [1]},
+        {"y": [2, 1]},
+    )
+    halves = fp16(net)
+    onnx.checker.check_model(halves.typed.proto(), full_check=True)
+    got = run(halves.emulation, {"x": np.float32([1])})["y"]
+    np.testing.assert_array_equal(as_half(np.float32([[0.3], [0.1]])), got)
+
+
+def test_an_input_that_is_an_output_survives(make, run):
+    """Recurrent exports hand states straight through."""
+    net = make(
+        [node("Relu", ["x"], ["y"], name="relu")], {}, {"x": [1], "h": [1]}, {"y": [1], "h": [1]}
+    )  # fmt: skip
+    halves = fp16(net)
+    for model in (halves.typed, halves.emulation):
+        got = run(model, {"x": np.float32([1]), "h": np.float32([1 / 3])}, ["h", "y"])
+        assert [np.float32(1 / 3)] == list(got["h"])

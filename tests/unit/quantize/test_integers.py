@@ -300,3 +300,77 @@ def test_a_pair_on_what_is_computed_from_constants_has_zero_point_0_once_repaire
     inputs = {"x": np.ones((3, 6), np.float32)}
     # 0.05 times 155 over 127: the wider side covers the range.
     assert np.abs(run(mended, inputs) - constants["table"][:3]).max() <= 0.05 * 155 / 127 / 2 + 1e-6
+
+
+@pytest.mark.parametrize("kind", [np.float32, np.float16])
+def test_parts_that_are_dequantized_early_have_the_type_of_their_scale(kind: type) -> None:
+    """From opset 19 on that may be FP16, and what takes the part has to say so."""
+    table = RNG.integers(0, 256, (16, 8)).astype(np.uint8)
+    constants = {"table": table, "scale": kind(0.5), "zero": np.uint8(100)}
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"], name="take"),
+        helper.make_node("DequantizeLinear", ["rows", "scale", "zero"], ["h"], name="late"),
+        helper.make_node("Neg", ["h"], ["y"], name="neg"),
+    ]
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [3])
+    y = helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(np.dtype(kind)), [3, 8])
+    weights = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
+    graph = helper.make_graph(nodes, "net", [ids], [y], weights)
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9))
+    mended = repair(model, [f for f in check(model) if f.rule == "late-dequantization"])
+    taken = mended.by_id["take"].outputs[0]
+    assert {np.float32: "fp32", np.float16: "fp16"}[kind] == mended.values[taken].dtype
+    got = run(mended, {"ids": np.array([3, 0, 15])})
+    np.testing.assert_array_equal((100 - table[[3, 0, 15]].astype(kind)) * kind(0.5), got)
+
+
+def test_rows_of_an_integer_table_that_an_operator_reads_are_repaired_too() -> None:
+    """What is unfolded first leaves a table of INT8 that a Gather reads, which TensorRT refuses as well."""
+    net = Net("int8")
+    table = net.constant("table", RNG.integers(-100, 100, (9, 6)).astype(np.int8))
+    net.nodes.append(
+        helper.make_node("Gather", [table, net.constant("at", np.arange(3))], ["rows"], name="take")
+    )
+    inputs = [*X, "rows", *net.scale("rows", 0.01), *net.scale("y", 0.05)]
+    model = net.model("QLinearAdd", inputs, [3, 6], MS)
+    mended = repair(model)
+    assert () == check(mended)
+    assert {"DequantizeLinear"} == {
+        n.op for n in mended.nodes if "table" in n.inputs or "int8" in str(n.inputs)
+    }
+    x = {"x": RNG.normal(0, 1, (3, 6)).astype(np.float32)}
+    # Both zero points of the rows and of the sum move to 0, in coarser steps.
+    assert np.abs(run(model, x) - run(mended, x)).max() < 0.1
+
+
+def test_a_part_of_stored_integers_with_several_scales_is_left_where_it_is() -> None:
+    """Rows taken along the axis of the scales would meet the scales of other rows."""
+    table = RNG.integers(0, 256, (16, 8)).astype(np.uint8)
+    constants = {"table": table, "scale": np.float32([0.1, 0.2, 0.3]), "zero": np.uint8([1, 2, 3])}
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["rows"], name="take"),
+        helper.make_node("DequantizeLinear", ["rows", "scale", "zero"], ["y"], name="late", axis=0),
+    ]
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, [3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3, 8])
+    weights = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
+    graph = helper.make_graph(nodes, "net", [ids], [y], weights)
+    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    assert [] == [f for f in check(model) if f.rule == "late-dequantization"]
+    inputs = {"ids": np.array([3, 0, 15])}
+    expected = (table[[3, 0, 15]].astype(np.float32) - np.float32([[1], [2], [3]])) * np.float32(
+        [[0.1], [0.2], [0.3]]
+    )
+    np.testing.assert_allclose(expected, run(repair(model), inputs), rtol=1e-6)
+
+
+def test_a_model_of_an_old_opset_is_rewritten_where_each_tensor_has_one_scale() -> None:
+    """Scales of channels came with opset 13."""
+
+    def old(channels: int) -> Model:
+        proto = conv(Net("uint8"), channels).proto()
+        proto.opset_import[0].version = 10
+        return load(proto)
+
+    assert [True] == [f.fixable for f in check(old(0)) if "QLinearConv" in f.title]
+    assert [False] == [f.fixable for f in check(old(8)) if "QLinearConv" in f.title]

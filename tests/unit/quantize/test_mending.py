@@ -377,3 +377,24 @@ def test_a_shared_weight_is_rounded_for_all_that_its_readers_read() -> None:
     found = mending._seconds([one, two])
     assert found is not None
     np.testing.assert_allclose(found[1][0], together.T @ together / len(together), rtol=1e-9)
+
+
+def test_a_weight_that_has_room_for_few_rows_at_once_is_the_same(monkeypatch) -> None:
+    rng = np.random.default_rng(13)
+    x = correlated(rng, 300, 12)
+    second, weight = x.T @ x / 300, rng.normal(0, 1, (7, 12))
+    largest = np.abs(weight).max(1, keepdims=True) / 7
+    whole = reconstruct.scaled(weight, largest, second, WHOLE, store=lambda s: s, damping=0.01)
+    monkeypatch.setattr(reconstruct, "_AT_ONCE", 2 * 12 * 15)
+    parts = reconstruct.scaled(weight, largest, second, WHOLE, store=lambda s: s, damping=0.01)
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["digits_inception", "dynamic_shapes"])
+def test_a_concat_and_a_sum_of_quantized_values_have_no_weights(name) -> None:
+    """Their second input is dequantized too, and is no constant."""
+    sample = rtlab.samples.load(name)
+    study = rtlab.Study(sample.model, data=sample.calibration.take(8))
+    ready = study.prepare("int8", precision="int8", treatments=["correct", "reconstruct"], target="cpu")
+    assert any("reconstructed on 8 samples" in n for n in ready.notes)

@@ -213,3 +213,7 @@ def test_own_errors_of_a_quantized_model_are_those_of_its_pairs() -> None:
     assert delta.sqnr == pytest.approx(
         10 * np.log10((exact**2).sum() / ((exact - rounded) ** 2).sum()), abs=1e-3
     )
+
+
+def test_switches_of_an_exported_model_give_both(exported: Model) -> None:
+    _switches(exported)

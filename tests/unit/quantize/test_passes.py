@@ -310,3 +310,19 @@ def test_what_breaks_a_promise_is_found(make) -> None:
     (ends, lost) = broken((passes.INTERFACE, passes.ORIGINS), net, more)
     assert "outputs were [('y', 'fp32', (2,))] and are [('z', 'fp32', (2,))]" == ends
     assert 'node "abs" serves no node of the source' == lost
+
+
+def test_nodes_out_of_order_break_a_promise(make) -> None:
+    """An engine's parser reads from the first node to the last."""
+    net = small(make)
+    edit = Edit(net)
+    edit.insert("Abs", "abs", [edit.values["y"]], origin="neg", before="relu")
+    assert 'node "abs" stands before what writes "y"' == passes.ORDER.broken(net, edit.finish())
+
+
+def test_a_value_without_a_type_breaks_a_promise(make) -> None:
+    net = small(make)
+    edit = Edit(net)
+    edit.insert("Abs", "abs", [edit.values["r"]], origin="neg", before="neg")
+    edit.values["abs/output"].type = None
+    assert 'the type of value "abs/output" is not known' == passes.TYPES.broken(net, edit.finish())

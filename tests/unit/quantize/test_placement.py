@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from rtlab.core.variant import Precision
 from rtlab.quantize.placement import plan, quantizable
@@ -303,3 +303,40 @@ def test_fp8_quantizes_products_alone(make):
     )
     assert {"a", "b", "add", "pool"} == plan(net).nodes
     assert {"a", "b"} == plan(net, {n.id for n in net.top}, Precision.FP8).nodes
+
+
+@pytest.mark.parametrize("how", ["initializer", "Constant", "Identity"])
+def test_weights_are_found_however_they_are_fed(make, how: str):
+    """Exporters wrap weights in Constant nodes and in Identity."""
+    w = weight(4, 3, 1, 1)
+    before, weights = [], {"w": w}
+    if how == "Constant":
+        before, weights = [node("Constant", [], ["w"], name="const", value=numpy_helper.from_array(w))], {}
+    if how == "Identity":
+        before, weights = [node("Identity", ["v"], ["w"], name="same")], {"v": w}
+    net = make([*before, conv("c", "x", "y", "w")], weights, {"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]})
+    assert {("w", 0): (("c", 1),)} == plan(net).weights
+
+
+def test_a_weight_computed_at_run_time_is_left(make):
+    """There is nothing to quantize beforehand."""
+    net = make([conv("c", "x", "y", "v")], {}, {"x": [1, 3, 8, 8], "v": [4, 3, 1, 1]}, {"y": [1, 4, 8, 8]})
+    assert () == quantizable(net)
+
+
+def test_nodes_in_bodies_are_left(make):
+    """A body runs under conditions that calibration may never have met."""
+    body = helper.make_graph(
+        [conv("inner", "x", "o", "w")], "b", [], [helper.make_tensor_value_info("o", 1, [1, 4, 8, 8])]
+    )
+    net = make(
+        [
+            node("If", ["flag"], ["i"], name="if", then_branch=body, else_branch=body),
+            conv("outer", "i", "y", "v"),
+        ],
+        {"flag": np.array(True), "w": weight(4, 3, 1, 1), "v": weight(4, 4, 1, 1)},
+        {"x": [1, 3, 8, 8]},
+        {"y": [1, 4, 8, 8]},
+    )
+    assert ("i",) == quantizable(net)
+    assert {("v", 0)} == set(plan(net).weights)

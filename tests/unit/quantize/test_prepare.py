@@ -9,6 +9,7 @@ from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.ranges import Ranges
 from rtlab.core.variant import CALIBRATORS, Calibrator, Variant
+from rtlab.errors import CalibrationError
 from rtlab.quantize import Collector, prepare, quantizable
 
 
@@ -100,3 +101,32 @@ def test_a_model_with_nothing_to_quantize_is_unchanged_and_says_so(make):
     ready = prepare(net, Variant.of("int8"))
     assert ready.model is net
     assert ("no node has an INT8 form here: the model is unchanged",) == ready.notes
+
+
+def test_int8_needs_ranges_and_says_so(tiny_model: Model):
+    """The usual first mistake is a study without data."""
+    with pytest.raises(
+        CalibrationError, match=r'in "int8": the scales of 4 activations need observed ranges\. Give'
+    ):
+        prepare(tiny_model, Variant.of("int8"))
+
+
+def test_a_dead_activation_is_noted(make, run):
+    """Its scale is a guess; who reads the scales must know."""
+    node = helper.make_node
+    net = make(
+        [
+            node("Conv", ["x", "w"], ["c"], name="a"),
+            node("Relu", ["c"], ["r"], name="relu"),
+            node("Conv", ["r", "w"], ["y"], name="b"),
+        ],
+        {"w": -np.ones((1, 1, 1, 1), np.float32)},
+        {"x": [1, 1, 2, 2]},
+        {"y": [1, 1, 2, 2]},
+    )
+    names = quantizable(net)
+    feed = {"x": np.ones((1, 1, 2, 2), np.float32)}
+    seen = collect(names, [feed], lambda b: run(net, b, names))
+    ready = prepare(net, Variant.of("int8"), seen)
+    assert ('value "r" was zero in all 4 elements: any scale represents it',) == ready.notes
+    assert np.isfinite(run(ready.model, feed)["y"]).all()

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import concurrent.futures
+import functools
+import multiprocessing
 import pickle
 import re
 from collections.abc import Iterable
@@ -11,6 +14,10 @@ from rtlab.core.progress import Silent
 from rtlab.core.ranges import Range, Ranges
 from rtlab.errors import CalibrationError, Cancelled
 from rtlab.quantize.ranges import Collector
+
+
+def observe_part(arrays: list[np.ndarray]) -> Ranges:
+    return collect(["x"], [{"x": a} for a in arrays], dict)
 
 
 def collect(values, batches, fetch, progress=None) -> Ranges:
@@ -263,3 +270,66 @@ def test_a_damaged_file_is_refused_in_words(tmp_path):
         assert_same(known, read)  # a byte that means nothing, such as a date
     with pytest.raises(CalibrationError, match="Cannot read ranges"):
         Ranges.read(tmp_path / "missing.npz")
+
+
+def test_an_empty_tensor_counts_nothing():
+    """A detector that finds nothing in a picture returns zero rows."""
+    seen = observe(np.zeros((0, 4)), [1.0])
+    assert (1, 1.0) == (seen.count, seen.amax)
+
+
+def test_shapes_may_change_between_batches():
+    """Peers' histograms break on pictures of several sizes (onnxruntime issue 18792)."""
+    parts = [drawn(0, 40), drawn(1, 17)[:, :5], np.float32(3.5), np.zeros((0, 7), np.float32)]
+    collector = Collector(["x"])
+    collector.run([{"x": np.asarray(p)} for p in parts], dict, Silent())
+    flat = np.concatenate([np.ravel(p) for p in parts])
+    whole, got = observe(flat), collector.ranges.values["x"]
+    assert (whole.min, whole.max, whole.count) == (got.min, got.max, got.count)
+    np.testing.assert_array_equal(whole.counts, got.counts)
+
+
+def test_worker_processes_add_up_to_one_pass():
+    """Parts of a data set are observed by several processes; the sum must be the same to the last bit."""
+    batches = [drawn(i, 60) * np.float32(10.0 ** (i - 3)) for i in range(6)]
+    with concurrent.futures.ProcessPoolExecutor(
+        2, mp_context=multiprocessing.get_context("spawn")
+    ) as executor:
+        parts = list(executor.map(observe_part, [batches[:1], batches[1:4], batches[4:]]))
+    merged = functools.reduce(Ranges.merge, reversed(parts))
+    assert_same(collect(["x"], [{"x": b} for b in batches], dict), merged)
+
+
+def test_stride_one_counts_every_element():
+    """Who wants the whole truth can have it."""
+    x = np.random.default_rng(0).standard_normal((2, 16, 64, 64)).astype(np.float32)
+    collector = Collector(["x"], stride=1)
+    collector.run([{"x": x}], dict, Silent())
+    assert 1 == collector.ranges.stride
+    flat = observe(x.reshape(-1))
+    got = collector.ranges.values["x"]
+    assert flat.count == got.count
+    np.testing.assert_array_equal(flat.counts, got.counts)
+
+
+def test_numbers_that_contradict_each_other_are_refused(tmp_path):
+    """Written by hand or by another tool; a negative count would make a threshold of anything."""
+    file = tmp_path / "seen.npz"
+    collect(["x"], [{"x": drawn(0, 30)}], dict).save(file)
+    with np.load(file) as archive:
+        good = dict(archive)
+    for key, change in {
+        "counts": lambda a: a[:, :7],
+        "whole": lambda a: a + 1,
+        "extremes": lambda a: a[:, ::-1],
+        "stride": lambda a: a * 0,
+        "names": lambda a: np.frombuffer(b'["x", "x"]', np.uint8),
+    }.items():
+        np.savez(file, **(good | {key: change(good[key])}))
+        with pytest.raises(CalibrationError, match="Cannot read ranges"):
+            Ranges.read(file)
+    np.savez(file, **(good | {"schema": np.int64(99)}))
+    with pytest.raises(
+        CalibrationError, match=r"they have schema 99, this rtlab reads 1\. Observe the data again"
+    ):
+        Ranges.read(file)

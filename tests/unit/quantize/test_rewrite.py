@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
-from onnx import helper
+from onnx import helper, numpy_helper
 
 from rtlab.core.model import Model
 from rtlab.core.node import ORIGIN
@@ -280,3 +280,42 @@ def test_one_scale_per_weight_tensor_is_a_scalar(make, precision: Precision):
     q, s = quantize_weight(np.float32([[1, -2], [4, 0.5]]), None, precision)
     assert np.float32(4) / np.float32(127 if precision is Precision.INT8 else 448) == s
     assert (127 if precision is Precision.INT8 else 448) == q[1, 0]
+
+
+def test_a_channel_of_zeros_has_a_scale():
+    """Pruned channels exist; 0/0 must not reach the graph."""
+    q, scale = quantize_weight(np.float32([[0, 0], [1, -2], [1e-45, 0]]), 0)
+    assert np.isfinite(scale).all()
+    assert (scale > 0).all()
+    assert [0, 0] == list(q[0])
+
+
+def test_values_keep_their_names_and_float_type(make, run):
+    """Accuracy compares values by name between the source and the prepared model."""
+    net = small(make)
+    ready = int8(net, {"x": Scale(4.0), "a": Scale(4.0)})
+    x = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32)
+    want, got = run(net, {"x": x}, ["a", "b", "y"]), run(ready, {"x": x}, ["a", "b", "y"])
+    for name, array in want.items():
+        assert (np.float32, array.shape) == (got[name].dtype, got[name].shape)
+        assert np.abs(array - got[name]).max() < 0.2
+
+
+@pytest.mark.parametrize("how", ["Constant", "Identity"])
+def test_weights_behind_constant_and_identity_are_int8(make, run, how: str):
+    """The node that fed them stays, unread, so that it can be shown as removed."""
+    w = np.random.default_rng(0).standard_normal((3, 3, 1, 1)).astype(np.float32)
+    first = (
+        node("Constant", [], ["w"], name="feed", value=numpy_helper.from_array(w))
+        if how == "Constant"
+        else node("Identity", ["v"], ["w"], name="feed")
+    )
+    net = make(
+        [first, node("Conv", ["x", "w"], ["y"], name="c")], {} if how == "Constant" else {"v": w},
+        {"x": [1, 3, 2, 2]}, {"y": [1, 3, 2, 2]},
+    )  # fmt: skip
+    ready = int8(net, {"x": Scale(1.0)})
+    assert "feed" in ready.by_id
+    assert ready.by_id["c"].inputs[1] == ready.by_id["c/weight/DequantizeLinear"].outputs[0]
+    x = np.ones((1, 3, 2, 2), np.float32)
+    assert np.abs(run(net, {"x": x})["y"] - run(ready, {"x": x})["y"]).max() < 0.05

@@ -217,3 +217,10 @@ def test_a_node_that_reads_a_tensor_beside_the_transposed_one_has_that_transpose
         twice.producers[twice.by_id["last"].inputs[0]].id,
     )
     np.testing.assert_array_equal(ran(twice), ran(model))
+
+
+def test_what_is_no_pointwise_node_on_a_transposition_is_not_lifted() -> None:
+    model = transposed("Mul", constant=(4,))
+    assert ["lift second"] == [str(r) for r in rewrites.possible(model, [n.id for n in model.top])]
+    with pytest.raises(VariantError, match="it is no pointwise operator on what a Transpose writes"):
+        rewrites.check(network(bias=True), [Rewrite("lift", "relu")])

@@ -255,3 +255,50 @@ def test_polygraphy_finds_the_same_pattern():
         numpy_helper.to_array(next(t for t in theirs.graph.initializer if t.name == "a")),
         held(prune(model), "conv"),
     )
+
+
+def test_nodes_values_and_origins_keep_their_names(tiny_model):
+    """Accuracy before and after is compared value by value."""
+    pruned = prune(tiny_model)
+
+    assert any(w.eligible and w.share < 1 for w in find(tiny_model))
+    assert [(n.id, n.name, n.origin, n.inputs, n.outputs) for n in tiny_model.nodes] == [
+        (n.id, n.name, n.origin, n.inputs, n.outputs) for n in pruned.nodes
+    ]
+    assert set(tiny_model.values) == set(pruned.values)
+    onnx.checker.check_model(pruned.proto(), full_check=True)
+    assert tiny_model.digest != pruned.digest
+
+
+def test_a_weight_that_is_an_output_or_stands_in_a_constant_is_handled():
+    """Exporters leave weights in Constant nodes; a graph may hand a weight out."""
+    w = weight(8, 8)
+    model = net(
+        helper.make_node("Constant", [], ["w"], "c", value=numpy_helper.from_array(w, "inside")),
+        helper.make_node("MatMul", ["x", "w"], ["y"], "n"),
+        helper.make_node("MatMul", ["y", "v"], ["z"], "m"),
+        inputs={"x": [1, 8]},
+        outputs=["z", "v"],
+        v=weight(8, 8),
+    )
+    pruned = prune(model)
+    assert [("n", "w", True), ("m", "v/2:4", True)] == [(s.node, s.value, s.is_sparse) for s in find(pruned)]
+    onnx.checker.check_model(pruned.proto(), full_check=True)
+    np.testing.assert_array_equal(held(model, "m"), pruned.ir.graph.initializers["v"].const_value.numpy())
+
+
+def test_patterns_mean_ids_names_and_operators():
+    """The same words pin a precision."""
+    model = shared()
+    assert ("first", "second") == matching(model, ["*"])
+    assert ("first",) == matching(model, ["fir*"])
+    assert ("first", "second") == matching(model, ["second", "op:Gemm"])
+    with pytest.raises(
+        VariantError, match=r'Cannot prune "third" in model "net": no node of the main graph has'
+    ):
+        matching(model, ["third"])
+    with pytest.raises(VariantError, match='"second" has no constant weight'):
+        matching(
+            net(helper.make_node("Relu", ["x"], ["y"], "second"), inputs={"x": [1]}, outputs=["y"]),
+            ["second"],
+        )

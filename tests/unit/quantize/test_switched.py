@@ -111,3 +111,10 @@ def test_what_one_node_rounds_after_another_has_a_switch_of_its_own(model: Model
     ready = prepare(model, Variant.of({"*": "bf16", "two": "fp16"}, target="sm89"))
     ids = {q.id for q in switched(model, ready.emulation).quantizers}
     assert {"one/output0", "two/input0"} <= ids
+
+
+def test_both_models_stay_as_they_were(model: Model) -> None:
+    emulation = prepare(model, Variant.of("fp16")).emulation
+    before = model.bytes(), emulation.bytes()
+    switched(model, emulation)
+    assert before == (model.bytes(), emulation.bytes())

@@ -143,3 +143,28 @@ def test_the_magnitudes_of_fp8_are_those_of_the_format() -> None:
     codes = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e4m3fn).astype(np.float64)
     assert np.unique(np.abs(codes[np.isfinite(codes)])).tolist() == grid(Precision.FP8).tolist()
     assert [float(i) for i in range(128)] == grid(Precision.INT8).tolist()
+
+
+def test_fp8_divides_by_448():
+    """E4M3 reaches 448; a scale for 127 would leave two of its octaves unused."""
+    seen = observed(np.array([3.5, -7.0]))
+    found = scales(seen, Calibrator.MINMAX, precision=Precision.FP8)["x"]
+    assert (7.0, 448.0, float(np.float32(7) / np.float32(448))) == (found.amax, found.largest, found.scale)
+
+
+@pytest.mark.parametrize("precision", GRIDS)
+@pytest.mark.parametrize(
+    "x", [[0.0] * 9, [3.0], [-3.0] * 50, [1e-45, 0.0], [1e-40, -3e-39], [3e38, 1.0], [1e-30, 1e30]]
+)
+def test_degenerate_values_have_thresholds(x: list[float], precision: Precision):
+    """Constants, single elements and extreme units occur in real models and must neither fail nor warn."""
+    for found in thresholds(seen_of(np.array(x)), precision=precision):
+        assert np.isfinite(found.amax)
+        assert found.amax > 0
+        assert 0 <= found.clipped <= 1
+        assert not np.isnan(found.sqnr)
+
+
+def test_zeros_lose_nothing():
+    """Zero is exact at any scale: nothing is clipped and there is no noise."""
+    assert all((0.0, np.inf) == (t.clipped, t.sqnr) for t in thresholds(seen_of(np.zeros(9))))

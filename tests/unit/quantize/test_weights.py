@@ -163,3 +163,26 @@ def test_the_summed_axis_of_a_transposed_gemm_is_the_second(make):
     """Blocks along the other axis would mix what belongs to several outputs."""
     decided = plan(product(make, weight(8, 64), "Gemm", transB=1), {"n"}, FP4)
     assert [("w", ScaleLayout(1, 16))] == list(decided.weights)
+
+
+def test_zero_and_tiny_weights_have_finite_numbers():
+    """Pruned blocks exist; 0/0 must not reach the graph."""
+    w = np.zeros((32, 2), np.float32)
+    w[16:, 1] = 1e-45
+    w[0, 0] = 3
+    for form, precision in ((ScaleLayout(0, 16), INT4), (ScaleLayout(0, 16), FP4)):
+        for array in (w, np.zeros((32, 2), np.float32)):
+            assert np.isfinite(store(array, form, precision).dequantized()).all()
+
+
+def test_local_functions_survive_a_raised_opset(make):
+    """The ONNX converter drops them; a model without its function would not load."""
+    own = helper.make_function(
+        "own", "Up", ["a"], ["b"], [node("Neg", ["a"], ["b"])], [helper.make_opsetid("", 13)]
+    )
+    net = make(
+        [node("Up", ["x"], ["u"], name="u", domain="own"), node("MatMul", ["u", "w"], ["y"], name="n")],
+        {"w": weight(32, 2)}, {"x": [3, 32]}, {"y": [3, 2]}, opset=13, functions=[own],
+    )  # fmt: skip
+    graph = typed(net, plan(net, {"n"}, INT4))
+    assert (21, ["Up"]) == (graph.opset, [f.name for f in graph.proto().functions])

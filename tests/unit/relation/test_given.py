@@ -188,3 +188,29 @@ def test_steps_that_prepare_the_mask_of_two_attentions_belong_to_what_both_share
     assert "All that reads the unlabelled step runs this node." in {
         p.note for p in mapping.pairs if p.node == "and"
     }
+
+
+def test_sizes_that_are_not_those_of_the_engine_tell_nothing() -> None:
+    """The model's batch is open; an engine for eight says nothing of sizes at a batch of one."""
+    m = padded(batch="n")
+    small = before((1, 3, 8, 8))
+    eight = Tensor("x", "fp32", (8, 3, 8, 8))
+    assert () == relate(m, m, built([eight], *small)).layers("pad")
+    assert ("L1",) == relate(m, m, built([X], *small)).layers("pad")
+
+
+def test_a_mask_that_is_read_as_numbers_may_have_been_made_before() -> None:
+    """Numbers of the size of the mask may be the mask."""
+    m = masked()
+    mapping = relate(m, m, attention(Tensor("t", "fp32", (1, 1, 6, 6))))
+    assert {"and", "where"} == {x.node for x in mapping.missing if x.reason == "unknown"}
+
+
+def test_a_layer_behind_a_node_gives_nothing_that_the_node_writes() -> None:
+    """The second sum adds the first one too, which has the mask's size but comes after it."""
+    m = masked()
+    plan = attention(Tensor("t", "bool", (1, 1, 1, 6)))
+    first, second = plan.layers[1:]
+    chained = step(2, ("add1",), [*second.inputs, first.outputs[0]], list(second.outputs))
+    mapping = relate(m, m, built(list(plan.inputs), plan.layers[0], first, chained))
+    assert ("L1", "L2") == mapping.layers("where")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from onnx import TensorProto, helper
 
+import nets
 from rtlab import Study
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Target
 from rtlab.relation.kernel import kernel, operations
 from rtlab.relation.relate import relate
+from rtlab.relation.roles import Roles, words
 from rtlab.samples import load
 from rtlab.view.document import document
 
@@ -155,3 +159,25 @@ def test_layers_that_only_quantize_are_counted_with_those_that_move_data(study: 
     """They explain no node."""
     found = study["int8"].coverage
     assert (24, 1, 25) == (found.layers, found.moves, found.all_layers)
+
+
+@pytest.mark.parametrize(
+    ("role", "op", "expected"),
+    [("work", "Conv", "Conv"), ("Q", "Conv", "Q for Conv"), ("bias", "Gemm", "bias of Gemm"),
+     ("layout", "MatMul", "layout for MatMul"), ("control", "If", "control of If")],
+)  # fmt: skip
+def test_a_role_is_said_with_the_operator_that_it_serves(role, op, expected) -> None:
+    """As cards, tables and explanations say it."""
+    assert expected == words(role, op)
+
+
+def test_two_layers_of_one_id_are_not_taken_for_each_other() -> None:
+    """What a layer declares is kept by its id, which is its own in one engine only."""
+    model = nets.chain("a")
+    cast = dataclasses.replace(model.nodes[0], id="a/cast", op="Cast", origin="a")
+    built = dataclasses.replace(model, nodes=(cast,))
+    roles = Roles(model, built)
+    one = layer("__myl_Cast_myl0_0", "kgen", "fp32", "fp16", origins=("a/cast",))
+    other = layer("__myl_Neg_myl0_0", "kgen", "fp16", "fp16", origins=("a",))
+    assert {"0": "cast"} == roles.of("a", [one])
+    assert {"0": "work"} == roles.of("a", [other])

@@ -11,6 +11,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import shelf
 from rtlab.core.model import Model, load, wrap
+from rtlab.errors import ModelError
 from rtlab.relation.work import NodeWork, parameters, works
 
 SAMPLES = ("resnet50", "mobilenet_v2", "bert")
@@ -309,3 +310,15 @@ def test_work_grows_with_the_batch_and_weights_do_not() -> None:
     first, eighth = works(model), works(model, batch=8)
     assert {8 * (w.macs or 0) for w in first.values()} == {w.macs or 0 for w in eighth.values()}
     assert [w.parameters for w in first.values()] == [w.parameters for w in eighth.values()]
+
+
+def test_a_shape_may_be_given_for_an_input() -> None:
+    model = one("Relu", {"x": ("N", "length")})
+    assert 6 * 5 == works(model, shapes={"x": (6, 5)})["n"].flops
+
+
+def test_a_fixed_batch_is_not_changed() -> None:
+    with pytest.raises(ModelError, match="batch 8"):
+        works(one("Relu", {"x": (2, 3)}), batch=8)
+    with pytest.raises(ModelError, match="at least 1"):
+        works(one("Relu", {"x": ("N", 3)}), batch=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import pytest
@@ -11,7 +12,7 @@ from rtlab.core.data import CalibrationData
 from rtlab.questions.sensitivity import Guilty, Sensitivity
 from rtlab.relation.roles import SERVING
 from rtlab.testing import tiny_model
-from rtlab.view.effects import effects
+from rtlab.view.effects import effects, ranking_of
 
 
 @pytest.fixture(scope="module")
@@ -67,3 +68,14 @@ def test_a_layer_has_the_worst_of_the_nodes_that_it_runs(study) -> None:
         own = [found["nodes"][p.node]["value"] for p in mapping.of(layer.id) if p.role not in SERVING]
         assert found["layers"].get(layer.id, {}).get("value") == max(own, default=None)
     assert found["layers"]
+
+
+def test_harm_of_nodes_is_told_before_any_other_ranking(study) -> None:
+    """Whatever was asked last."""
+    kinds = [(a, b, "outputs") for a in ("released", "only") for b in ("quantizer", "node")]
+    known = {key: told(asks=key[0], by=key[1]) for key in kinds}
+    snapshot = dataclasses.replace(study.snapshot(), sensitivities={"int8": known})
+    assert known["only", "node", "outputs"] is ranking_of(snapshot, "int8")
+    del known["only", "node", "outputs"]
+    assert known["only", "quantizer", "outputs"] is ranking_of(snapshot, "int8")
+    assert ranking_of(snapshot, "fp32") is None

@@ -278,3 +278,13 @@ def test_a_layer_that_reads_under_another_name_is_joined_through_the_model() -> 
 def test_shares_of_all_measured_layers_add_up(view, study) -> None:
     """Of an engine that is shown and measured at once, where nothing is shared or lost."""
     assert pytest.approx(1.0) == sum(t.share for t in study["fp32"].timing.layers)
+
+
+def test_what_no_layer_writes_is_said_on_the_layer_that_reads_it() -> None:
+    """No edge is invented for it."""
+    result = read(("a", "conv", "x w", "t"), ("b", "conv", "t w", "y"), inputs="x")
+    boxes = engine_view(result, NOTHING)["graph"]["boxes"]
+    told = [{d["key"]: d["value"] for d in b["details"]} for b in boxes if b["kind"] == "layer"]
+    assert ["w", "w"] == [d.get("written by no layer") for d in told]
+    assert [("input x", "a"), ("a", "b")] == joined(result)
+    assert "written by no layer" not in str(engine_view(read(("a", "conv", "x", "t"), inputs="x"), NOTHING))

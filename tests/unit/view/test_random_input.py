@@ -11,6 +11,7 @@ from rtlab import CalibrationData, Study
 from rtlab.backends.files.recognise import holds_arrays
 from rtlab.documents.commands import ReadDropped
 from rtlab.documents.payload import decode
+from rtlab.errors import CalibrationError
 from rtlab.report import saved
 from rtlab.testing import tiny_model
 from rtlab.view import charts, chrome
@@ -146,3 +147,16 @@ def test_dropping_samples_builds_the_variant_on_screen_on_them(tmp_path, model, 
     (error,) = [o for o in decode(explorer.engine_later)["overlays"] if o["id"] == "error"]
     assert "SQNR" == error["title"]
     assert "⚠" not in explorer.charts["accuracy"]["layout"]["title"]["text"]
+
+
+def test_errors_on_data_of_ones_own_bear_no_mark(real) -> None:
+    assert [] == [k for k, text in words_of(real).items() if "random" in text or "noise" in text]
+
+
+def test_data_that_does_not_fit_changes_nothing(model) -> None:
+    study = built(model, None)
+    data = study.data
+    with pytest.raises(CalibrationError, match='Cannot use arrays as data for model "tiny"'):
+        study.use({"other": np.zeros((2, 3), np.float32)})
+
+    assert data is study.data

@@ -225,3 +225,58 @@ def test_any_name_reaches_the_box_as_it_was_written(name) -> None:
     box = next(b for b in graph["boxes"] if b["op"] == "Relu")
     assert (name, f"{name}_h") == (box["title"], box["outputs"][0]["name"])
     assert {(box["id"], "b", f"{name}_h")} <= wires(graph)
+
+
+def test_scan_and_sequence_map_bodies_are_drawn() -> None:
+    """Two more operators own a body under the name body."""
+    one = helper.make_graph(
+        [node("Add", ["s", "r"], ["s2"], name="sum"), node("Identity", ["s2"], ["o"], name="copy")],
+        "scan", [info("s", FLOAT, [4]), info("r", FLOAT, [4])], [info("s2", FLOAT, [4]), info("o", FLOAT, [4])],
+    )  # fmt: skip
+    zero = numpy_helper.from_array(np.zeros(4, np.float32), "zero")
+    scan = strategies.of_nodes(
+        [node("Scan", ["zero", "x"], ["last", "y"], name="scan", body=one, num_scan_inputs=1)], weights=[zero]
+    )
+    expected = [
+        "scan/body/input s",
+        "scan/body/input r",
+        "sum",
+        "copy",
+        "scan/body/output s2",
+        "scan/body/output o",
+    ]
+    assert expected == inside(graph_of(load(scan)), "scan", "body")
+    item = helper.make_graph(
+        [node("Relu", ["e"], ["f"], name="relu")],
+        "map",
+        [info("e", FLOAT, [1, 4])],
+        [info("f", FLOAT, [1, 4])],
+    )
+    nodes = [
+        node("SequenceConstruct", ["x", "x"], ["list"], name="make"),
+        node("SequenceMap", ["list"], ["mapped"], name="map", body=item),
+        node("SequenceAt", ["mapped", "zero"], ["y"], name="at"),
+    ]
+    proto = strategies.of_nodes(nodes, weights=[numpy_helper.from_array(np.array(0), "zero")])
+    graph = graph_of(load(proto))
+    assert ["map/body/input e", "relu", "map/body/output f"] == inside(graph, "map", "body")
+
+
+def test_a_cycle_is_drawn_as_it_is() -> None:
+    """No checker lets it pass, but a picture is how one finds it."""
+    proto = strategies.of_nodes(
+        [node("Add", ["x", "b"], ["a"], name="one"), node("Add", ["a", "x"], ["y"], name="two")],
+        weights=[numpy_helper.from_array(np.ones((1, 4), np.float32), "b")],
+    )
+    model = wrap(proto, name="cyclic")
+    first, second = model.ir.graph
+    first.replace_input_with(1, second.outputs[0])
+    assert {("one", "two", "a"), ("two", "one", "y")} <= wires(graph_of(model))
+
+
+def test_a_node_of_two_thousand_inputs_keeps_them_all() -> None:
+    """Its ports are listed in the panel."""
+    nodes = [node("Relu", ["x"], [f"r{i}"], name=f"n{i}") for i in range(2000)]
+    nodes.append(node("Sum", [f"r{i}" for i in range(2000)], ["y"], name="sum"))
+    box = graph_of(load(strategies.of_nodes(nodes)))["boxes"][-2]
+    assert ("sum", 2000) == (box["id"], len(box["inputs"]))

@@ -20,3 +20,10 @@ def test_a_step_of_a_cell_is_complete_and_plain() -> None:
     } == made
     assert made == json.loads(json.dumps(made))
     assert ("a", "b") == ViewState.of(made["view"]).selection
+
+
+def test_steps_that_were_read_are_set_again_as_they_are() -> None:
+    """A list that was copied into a cell is the same list."""
+    once = steps_of([{"words": "x", "view": {"tab": "memory"}, "places": {"node": [0, -1.5, 30, 40]}}, {}])
+    assert once == steps_of(once)
+    assert [0.0, -1.5, 30.0, 40.0] == once[0]["places"]["node"]
