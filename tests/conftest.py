@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 
 import hypothesis
 import pytest
@@ -25,7 +26,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Select a tier. ``slow(but="digits_vit")`` names the instance of a parametrized test that is not slow."""
+    """Select a tier. ``slow(but="digits_vit")`` is a regular expression of the instances that are not slow."""
     if not (config.getoption("--short") or config.getoption("--rest")):
         return
     slow = [i for i in items if (mark := i.get_closest_marker("slow")) and not _is_representative(i, mark)]
@@ -35,8 +36,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_representative(item: pytest.Item, mark: pytest.Mark) -> bool:
-    """Whether a parametrized test is the instance that stays in the short tier."""
-    return mark.kwargs.get("but", "-") == getattr(getattr(item, "callspec", None), "id", None)
+    """Whether a parametrized test is an instance that stays in the short tier."""
+    return "but" in mark.kwargs and bool(re.search(mark.kwargs["but"], item.callspec.id))
 
 
 @pytest.fixture(autouse=True)

@@ -71,7 +71,7 @@ def pytest_fixture_setup(fixturedef: Any, request: Any) -> Iterator[None]:
         if mine > 0.05:
             _write(
                 fixture=fixturedef.argname,
-                file=str(request.fspath),
+                file=fixturedef.baseid,
                 scope=fixturedef.scope,
                 seconds=round(mine, 3),
             )

@@ -81,6 +81,7 @@ def qualities(
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, NETS, EACH))
 def test_the_default_is_within_6_db_of_the_best_calibrator(first: int):
     """Two hundred random nets; the published entropy search alone loses more on every other of them."""
@@ -89,6 +90,7 @@ def test_the_default_is_within_6_db_of_the_best_calibrator(first: int):
         assert found["auto"] >= max(found.values()) - 6, (seed, found)
 
 
+@pytest.mark.slow
 def test_none_that_the_default_chooses_from_comes_nearer_where_heavy_tails_meet_functions_that_saturate():
     """A tail is dear to a product and nothing to the Tanh behind it, so what a tensor loses tells less here.
 

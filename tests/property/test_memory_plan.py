@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 
 import networkx as nx
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -135,6 +136,7 @@ def intervals(draw: st.DrawFn) -> tuple[list[Life], list[int]]:
     return lives, sizes
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(intervals(), st.sampled_from([1, 64, 256]), st.booleans())
 def test_every_step_and_byte_has_one_owner(

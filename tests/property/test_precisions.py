@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import onnx
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -85,6 +86,7 @@ def test_the_emulation_runs_and_stays_near_the_source(case):
     assert float(np.abs(source[output] - got[output]).max()) <= 2 * (1 + largest)
 
 
+@pytest.mark.slow
 @given(strategies.mixes(hostile=False))
 def test_what_the_typed_graph_holds_in_16_bits_is_rounded_in_the_emulation(case):
     """The two graphs round at the same places, and rounding again changes nothing."""
@@ -138,6 +140,7 @@ def test_tf32_keeps_ten_bits_and_is_nearest(array):
 NORMAL = st.floats(2.0**-100, 2.0**113, width=32) | st.floats(-(2.0**113), -(2.0**-100), width=32)
 
 
+@pytest.mark.slow
 @given(hnp.arrays(np.float32, 64, elements=NORMAL | st.integers(-5000, 5000).map(float)))
 def test_the_graph_rounds_activations_to_tf32_like_the_bits(array):
     """ONNX has no TF32; the splitting in the graph must be it, but for which way a tie goes."""

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -134,6 +135,7 @@ def test_scales_follow_the_unit_of_the_value(array, exponent):
             assert one.amax * float(factor) == two.amax
 
 
+@pytest.mark.slow
 @given(st.integers(1, 7), st.permutations(range(12)))
 def test_scales_of_a_model_depend_on_neither_batch_size_nor_order(size, order):
     """The whole path, with a real runner: the same scales to the last bit."""
@@ -206,6 +208,7 @@ def test_every_value_of_the_source_is_in_the_prepared_models(model):
     assert set(made) <= set(typed.values)
 
 
+@pytest.mark.slow
 @given(strategies.models(bodies=True, hostile=False))
 def test_what_is_fp16_in_the_typed_model_is_an_fp16_number_in_the_emulation(model):
     """The two graphs round at the same places, and ONNX Runtime removes none of the casts that do it."""

@@ -266,6 +266,7 @@ def kind_of(path: Path) -> str:
         return "unknown" if path.name in str(error) else "unnamed"
 
 
+@pytest.mark.slow(but="^0$")
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_a_damaged_file_is_read_or_refused_with_its_place(chunk, sets, tmp_path, record_property) -> None:
     """The user has the file, not the reader's source: an error that names no place cannot be acted on."""

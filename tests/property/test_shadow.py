@@ -35,6 +35,7 @@ def values(model: Model, feed: dict[str, np.ndarray], names: list[str]) -> dict[
     return dict(zip(names, session.run(names, feed), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", PRECISIONS)
 @pytest.mark.parametrize("name", NAMES)
 def test_own_errors_are_those_of_the_model_in_which_one_node_alone_is_rounded(
@@ -68,6 +69,7 @@ def test_own_errors_are_those_of_the_model_in_which_one_node_alone_is_rounded(
             assert sums[shadow.own[value].least] == pytest.approx(error.min(), rel=1e-5, nan_ok=True)
 
 
+@pytest.mark.slow
 def test_elements_beyond_the_threshold_are_counted() -> None:
     sample = samples.load("digits_outlier")
     made = rtlab.Study(sample.model, data=sample.calibration.take(40))

@@ -71,6 +71,7 @@ def test_activations_stay_standardised_on_samples_that_weights_were_not_fitted_t
             assert 0.3 < held[node.outputs[0]].std() < 1.3, node.id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "least"), [("mobilenet_v2", 12), ("bert", 15)])
 def test_int8_leaves_most_of_the_signal(name: str, least: float):
     """Random weights usually amplify rounding from layer to layer until nothing is left to compare."""

@@ -52,6 +52,7 @@ def pools():
     }
 
 
+@pytest.mark.slow(but="3-threads")
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 @pytest.mark.parametrize("parts", [1, 3, 7])
 def test_any_number_of_workers_sees_the_same(model, data, whole, kind, parts) -> None:
@@ -253,6 +254,7 @@ def test_pruned_weights_are_calibrated_on_what_they_compute(model, data) -> None
     assert any(dense[v].amax != pruned[v].amax for v in dense)
 
 
+@pytest.mark.slow
 def test_the_file_that_was_read_stays_as_it_was(model, data, tmp_path) -> None:
     """A peer rewrote its input file in one run; here nothing that a study does writes to it."""
     path = tmp_path / "net.onnx"
@@ -270,6 +272,7 @@ def test_the_file_that_was_read_stays_as_it_was(model, data, tmp_path) -> None:
     assert before == (path.read_bytes(), path.stat().st_mtime_ns)
 
 
+@pytest.mark.slow
 def test_a_missing_pair_is_put_in_with_the_scale_that_calibration_finds() -> None:
     """Saying that a pair is missing helps half; the study has the data that tells its scale."""
     sample = samples.load("digits_qat_misplaced")
@@ -318,6 +321,7 @@ def test_a_model_of_which_only_the_input_is_quantized_is_calibrated() -> None:
     assert len(CALIBRATORS) == len(study.rank().ranking)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["digits_qat", "no product"])
 def test_int8_of_a_model_with_nothing_left_to_quantize_leaves_it_and_says_so(name) -> None:
     """Nothing to observe is no failure: a network from quantization-aware training is built as it is."""
@@ -342,6 +346,7 @@ def test_calibrators_are_ranked_on_samples_of_different_lengths() -> None:
     assert all(20 < r.sqnr < 60 for r in study.calibration.ranking)
 
 
+@pytest.mark.slow
 def test_shares_of_a_map_that_was_counted_in_part_are_estimates() -> None:
     """A number from every k-th element must not pass for one from all of them."""
     sample = samples.load("mobilenet_v2", samples=1)

@@ -40,6 +40,7 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_a_drop_over_the_limit_is_exit_code_3_and_saves_nothing(capsys, tmp_path) -> None:
     """Of 899 samples fp32 has 891 right and minmax 649: (891 - 649) / 899 is 26.9 points."""
     made = {k: tmp_path / f"out.{k}" for k in ("xml", "md", "json")}
@@ -56,6 +57,7 @@ def test_a_drop_over_the_limit_is_exit_code_3_and_saves_nothing(capsys, tmp_path
     assert "| **broken** |" in made["md"].read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_check_is_held_against_an_earlier_one(capsys, kept, tmp_path) -> None:
     code, out, _ = run(
         capsys, "digits_outlier", "--calibrator", "percentile", "--max-drop", "0.5", *HERE, "--against", str(kept),
@@ -74,6 +76,7 @@ def test_a_check_is_held_against_an_earlier_one(capsys, kept, tmp_path) -> None:
     assert ["holds", "told", "holds"] == [rows[k]["verdict"] for k in ("fusion", "precision", "findings")]
 
 
+@pytest.mark.slow
 def test_what_could_not_be_checked_is_exit_code_1_and_skipped(capsys, file, kept, tmp_path) -> None:
     """Neither samples nor an earlier check: that nobody looked is not that it holds, and not that it is worse."""
     xml = tmp_path / "out.xml"
@@ -145,6 +148,7 @@ def test_an_engine_from_files_is_checked_by_its_times_and_layers(capsys, tmp_pat
     assert (1, True) == (code, "files of another machine" in accuracy["reason"])
 
 
+@pytest.mark.slow
 def test_the_same_in_python(kept, tmp_path) -> None:
     sample = rtlab.samples.load("digits_outlier")
     study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)

@@ -95,6 +95,7 @@ def test_inspect_prints_a_table_for_people(capsys, file) -> None:
     assert "Conv · BN · ReLU" in out
 
 
+@pytest.mark.slow
 def test_inspect_scores_by_labels_and_a_metric_beside_fp32(capsys, file, tmp_path) -> None:
     """The score, its interval, and the paired difference; what does not fit is told before anything is built."""
     data, labels = tmp_path / "d.npz", tmp_path / "l.npy"
@@ -216,6 +217,7 @@ def test_lab_says_in_words_that_it_cannot_write_or_lacks_jupyterlab(capsys, tmp_
     assert 'package "jupyterlab" is not installed. Run pip install jupyterlab' in said
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="the command is replaced by the server's")
 def test_lab_starts_the_jupyterlab_of_its_own_environment(tmp_path, monkeypatch) -> None:
     """Another one that stands first in PATH has kernels without rtlab, or with another version of it."""
@@ -340,6 +342,7 @@ def test_prepare_says_what_the_scales_come_from(capsys, file, tmp_path) -> None:
     assert "calibrated" not in run(capsys, "prepare", str(file), "-o", str(out), "--precision", "fp16")[1]
 
 
+@pytest.mark.slow
 def test_inspect_tells_what_overflows_and_what_stays(capsys) -> None:
     """An accuracy of 9 % needs its reason beside it."""
     code, out, _ = run(capsys, "inspect", "fp16_overflow", "--precision", "fp16", "--target", "cpu")
@@ -427,6 +430,7 @@ def test_read_claims_no_types_where_the_file_tells_none(capsys, tmp_path) -> Non
     assert "--profilingVerbosity=detailed" in out
 
 
+@pytest.mark.slow
 def test_compare_tells_where_the_time_went_and_the_parts_add_up(capsys, file) -> None:
     """A program that reads this must be able to draw the same waterfall."""
     code, out, _ = run(

@@ -34,6 +34,7 @@ def test_a_budget_is_used_by_the_time_that_passes() -> None:
     assert 4.0 < budget.left < 5.0
 
 
+@pytest.mark.slow
 def test_nothing_of_rtlab_asks_the_clock_on_the_wall_for_a_duration() -> None:
     """``time.time`` tells when, and ``datetime.now`` stands beside what was built or measured, as its date."""
     home = Path(rtlab.__file__).parent

@@ -29,6 +29,7 @@ def _study(fault: Fault):
     return study, {"precision": "int8", "scales": scales}
 
 
+@pytest.mark.slow(but="^(sample|overflow)$")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_planted_fault_is_the_first_finding_in_its_place_with_its_cause(kind):
     faults = [f for seed in range(3) if (f := planted(kind, seed)) is not None][:2]
@@ -40,12 +41,14 @@ def test_a_planted_fault_is_the_first_finding_in_its_place_with_its_cause(kind):
         assert not fault.which or fault.which[0] in (*found.samples, *found.channels)
 
 
+@pytest.mark.slow
 def test_nothing_is_blamed_in_a_healthy_network():
     model, data, fresh = healthy(3)
     fault = Fault("none", model, data, fresh, (), (), choice={"precision": "int8", "calibrator": "minmax"})
     assert diagnosed(fault).findings == ()
 
 
+@pytest.mark.slow
 def test_another_scale_gives_back_what_outlier_channels_took():
     sample = rtlab.samples.load("digits_outlier")
     study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
@@ -61,6 +64,7 @@ def test_another_scale_gives_back_what_outlier_channels_took():
     assert not study.variants[name].pins
 
 
+@pytest.mark.slow
 def test_a_region_that_leaves_fp16_is_pinned_as_a_whole():
     sample = rtlab.samples.load("fp16_overflow")
     study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)

@@ -22,6 +22,7 @@ def _study(name, variant, **choice):
     return study.run([variant], compare=False)
 
 
+@pytest.mark.slow
 def test_another_scale_repairs_what_outliers_spoilt_and_nothing_is_kept_high():
     study = _study("digits_outlier", "int8", calibrator="minmax")
     found = study.repair("int8", budget_s=math.inf)
@@ -35,6 +36,7 @@ def test_another_scale_repairs_what_outliers_spoilt_and_nothing_is_kept_high():
     assert found.after > 98
 
 
+@pytest.mark.slow
 def test_the_scores_that_are_told_are_those_of_samples_that_had_no_part_in_the_choice():
     study = _study("digits_outlier", "int8", calibrator="minmax")
     found, task = study.repair("int8", budget_s=math.inf), study.task
@@ -50,6 +52,7 @@ def test_the_scores_that_are_told_are_those_of_samples_that_had_no_part_in_the_c
     assert found.baseline == pytest.approx(again["fp32"].score.value)
 
 
+@pytest.mark.slow
 def test_a_region_beyond_fp16_is_kept_high_and_no_more():
     study = _study("fp16_overflow", "fp16")
     found = study.repair("fp16", budget_s=math.inf)
@@ -58,6 +61,7 @@ def test_a_region_beyond_fp16_is_kept_high_and_no_more():
     assert found.after == found.baseline
 
 
+@pytest.mark.slow
 def test_where_scales_do_not_help_the_fewest_of_the_guilty_are_kept_high(monkeypatch):
     study = _study("digits_outlier", "int8", calibrator="minmax")
     monkeypatch.setattr("rtlab.experiments.repairing.CALIBRATORS", ())
@@ -96,6 +100,7 @@ def test_values_are_scaled_apart_where_only_their_scales_are_wrong(monkeypatch):
     assert found.points[1].score > found.points[0].score
 
 
+@pytest.mark.slow
 def test_nothing_is_kept_high_where_the_samples_cannot_tell_what_is_free_from_fp32(monkeypatch):
     """A hit in a hundred more than fp32 is out of reach, and a node in FP32 costs time for sure."""
     study = _study("digits_mobilenet", "int8", calibrator="minmax")
@@ -119,6 +124,7 @@ def _counted(monkeypatch):
     return ran
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_from_what_was_measured(monkeypatch):
     study = _study("digits_outlier", "int8", calibrator="minmax")
     ran = _counted(monkeypatch)
@@ -134,6 +140,7 @@ def test_a_search_goes_on_from_what_was_measured(monkeypatch):
     assert len(ran) == 14
 
 
+@pytest.mark.slow
 def test_what_is_good_enough_is_left_as_it_is():
     study = _study("digits_mobilenet", "int8", calibrator="minmax")
     found = study.repair("int8", budget_s=math.inf, max_drop=5)

@@ -46,6 +46,7 @@ def planned(*, task: bool = True) -> rtlab.Study:
     return made
 
 
+@pytest.mark.slow
 def test_errors_and_score_are_of_the_chosen_samples(study) -> None:
     """As those of a study which has no others: its sums, its hits."""
     whole = study["int8"].facts

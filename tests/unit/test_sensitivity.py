@@ -140,6 +140,7 @@ class Pickling(ThreadPoolExecutor):
         return super().submit(lambda: pickle.loads(pickle.dumps(do(*given, **named))))
 
 
+@pytest.mark.slow
 def test_workers_of_an_executor_find_the_same_on_all_samples() -> None:
     """A part of the samples each, with their labels, measured; what is estimated is verified on all."""
     with Pickling(2) as pool:
@@ -250,6 +251,7 @@ def test_places_behind_an_operator_without_a_rule_are_run() -> None:
     assert all(g.verified is not None for g in found.ranking)
 
 
+@pytest.mark.slow(but="mobilenet")
 @pytest.mark.parametrize(
     ("name", "precision"), [("digits_mobilenet", "int8"), ("digits_vit", "fp16"), ("sentences", "bf16")]
 )

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from rtlab.core import files
 from rtlab.formulations.cache import timing_cache
 
@@ -39,6 +41,7 @@ def together(home: Path, program: str, watch=None) -> None:
     assert [0] * PROCESSES == [c.returncode for c in children], said
 
 
+@pytest.mark.slow
 def test_times_that_several_processes_measure_are_all_in_the_cache(tmp_path) -> None:
     """Each reads it, tunes for a minute and writes it: the last one would write what it had read before."""
     path = tmp_path / "times.json"

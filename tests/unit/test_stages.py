@@ -103,6 +103,7 @@ def test_in_no_time_every_stage_measures_something_and_says_on_how_much(model, m
     assert result.timing.runs == result.stages[Stage.TIMED].done
 
 
+@pytest.mark.slow
 def test_measuring_in_instalments_gives_the_numbers_of_measuring_at_once(model, monkeypatch) -> None:
     """What was seen before is neither lost nor counted twice: the same samples, the same sums, the same score."""
     monkeypatch.setattr("rtlab.session.measuring.batch_size", lambda *given: 4)
@@ -120,6 +121,7 @@ def test_measuring_in_instalments_gives_the_numbers_of_measuring_at_once(model, 
     assert parts["int8"].timing.runs >= measured
 
 
+@pytest.mark.slow
 def test_a_first_answer_compares_some_samples_and_measuring_goes_on_to_all(model, monkeypatch) -> None:
     monkeypatch.setattr("rtlab.session.measuring.batch_size", lambda *_: 8)
     data = CalibrationData.random(model, samples=70, seed=1)
@@ -218,6 +220,7 @@ def test_a_deadline_counts_from_the_first_step_on_and_is_no_cancel(monkeypatch) 
     assert within.cancelled
 
 
+@pytest.mark.slow
 def test_groups_give_the_errors_of_one_pass(model, monkeypatch) -> None:
     whole, parts = planned(model), planned(model)
     whole.run()

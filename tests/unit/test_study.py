@@ -155,6 +155,7 @@ def test_a_pattern_that_fits_no_node_is_refused_at_once(model) -> None:
         Study(model).add("sparse", sparsity="/stme/*", target="cpu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_any_executor_runs_a_study(model, study, kind: str) -> None:
     """Threads and processes here; a cluster follows the same interface. The numbers do not depend on the place."""
@@ -351,6 +352,7 @@ def test_a_metric_reads_every_output_by_name() -> None:
     assert 16 == study["fp32"].score.samples
 
 
+@pytest.mark.slow
 def test_scales_that_saw_random_input_beside_real_samples_still_say_so(model) -> None:
     """One observation of both is no observation of real input."""
     real = CalibrationData(CalibrationData.random(model, samples=8).arrays, source="photographs")

@@ -119,6 +119,7 @@ class Asking:
         self.over.set()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("hurried")
 def test_whatever_is_asked_while_variants_come_and_go_ends_in_a_result_or_in_words(study, tmp_path) -> None:
     """Of 409 operations 14 ended in a KeyError: somebody had removed what another thread was reading."""

@@ -66,6 +66,7 @@ def test_a_label_inside_a_body_names_the_inner_node_and_its_owners() -> None:
     assert ("n3", "n1", "plain") == origins(metadata)
 
 
+@pytest.mark.slow
 @given(st.integers(0, len(CONTROL)), st.integers(0, 400), st.text(max_size=20))
 def test_a_damaged_log_is_read_or_refused_and_never_crashes(start: int, length: int, junk: str) -> None:
     """A truncated file or a control character must not end in a traceback."""

@@ -167,6 +167,7 @@ def test_a_provider_whose_default_is_less_than_fp32_is_told_to_keep_the_types(na
     assert all(key in providers.arithmetic(provider, Target(target), told) for told in (options, own))
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     providers.release() < (1, 24), reason="before 1.24, ONNX Runtime tells of no node who runs it"
 )

@@ -750,6 +750,7 @@ def profiled(tmp_path_factory) -> tuple[Path, Path]:
     return Path(session.end_profiling()), folder / "optimized.onnx"
 
 
+@pytest.mark.slow
 def test_files_of_onnx_runtime_give_the_layers_that_its_backend_gives(profiled) -> None:
     """The backend builds the same model here: it is the oracle."""
     profile, model = profiled

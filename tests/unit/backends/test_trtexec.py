@@ -268,6 +268,7 @@ _JSON = st.recursive(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(layers=_JSON, profile=_JSON, times=_JSON, metadata=_JSON)
 def test_documents_of_any_shape_are_refused_or_survived(tmp_path, layers, profile, times, metadata) -> None:

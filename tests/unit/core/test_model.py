@@ -326,6 +326,7 @@ def test_nodes_of_local_functions_come_last_under_the_functions_name():
     assert model.nodes == load(model.bytes()).nodes
 
 
+@pytest.mark.slow
 def test_a_chain_of_ten_thousand_nodes_loads():
     """Nothing here may recurse over the graph."""
     assert 10_000 == len(load(chain(10_000)).nodes)

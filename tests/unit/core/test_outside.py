@@ -215,6 +215,7 @@ def test_a_file_that_is_put_back_serves_again(tmp_path) -> None:
     assert Study(tiny_model()).sparse_weights() == Study(model).sparse_weights()
 
 
+@pytest.mark.slow
 def test_what_was_measured_rests_on_the_weights_that_were_loaded(tmp_path) -> None:
     """Compiled before, measured after the file was written: one study, one set of weights, or words."""
     kept = Study(beside(tmp_path, tiny_model()))

@@ -85,6 +85,7 @@ def test_the_normalized_squared_error_is_the_share_of_energy() -> None:
     assert not named("nmse").higher
 
 
+@pytest.mark.slow
 def test_a_repair_needs_no_labels() -> None:
     """What is near enough to fp32 needs none, and says how near."""
     made = study(Task(data(24), metric="nmse")).run(budget_s=60)

@@ -25,6 +25,7 @@ def leave(payload: object, report: object) -> str:
     return path
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("how", ["close", "die"])
 def test_what_a_child_leaves_in_the_temporary_folder_goes_with_it(

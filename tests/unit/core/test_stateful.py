@@ -83,6 +83,7 @@ def test_the_first_samples_have_all_rows_of_their_states(first) -> None:
     assert (last["sound"] == given.arrays["sound"][4:5]).all()
 
 
+@pytest.mark.slow
 def test_such_a_model_goes_the_whole_way_without_labels() -> None:
     """All samples are compared: the time was not over when the states were."""
     given = data()

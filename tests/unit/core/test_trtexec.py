@@ -39,6 +39,7 @@ def texts() -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_flag_in_a_text_is_one_of_trtexec_or_of_another_program() -> None:
     """In Python, in the page, in README and CHANGELOG; values that follow are what the flag takes."""
     wrong, seen = {}, set()

@@ -23,6 +23,7 @@ def release(tmp_path, monkeypatch) -> compilers.Compiler:
     return compilers.add("0.2", source=tmp_path / "wheels")
 
 
+@pytest.mark.slow
 def test_a_release_is_offered_chosen_and_part_of_the_variant(release) -> None:
     study = rtlab.Study(tiny_model(batch=1))
     study.add("fp32", target="sm86")
@@ -47,6 +48,7 @@ def test_a_release_is_offered_chosen_and_part_of_the_variant(release) -> None:
         shown.choose(compiler="0.9")
 
 
+@pytest.mark.slow
 def test_releases_are_varied_and_told_apart_by_their_titles(release) -> None:
     study = rtlab.Study(tiny_model(batch=1))
     study.add("fp16", target="sm86")

@@ -238,6 +238,7 @@ def test_scale_stays_before_what_changes_with_it(op, make) -> None:
     assert ["depth"] == [link.first for link in links(chain(make, [node(op, ["a"], ["b"], name="m")], {}))]
 
 
+@pytest.mark.slow
 def test_an_equalized_variant_is_calibrated_on_its_own_activations() -> None:
     """And compared with the model whose channels have its scale: the error is that of rounding."""
     sample = rtlab.samples.load("digits_outlier")

@@ -192,6 +192,7 @@ def test_the_output_keeps_its_name_when_its_pair_goes() -> None:
     assert draw(mended)["x"].tolist() == run(mended, draw(mended))[0].tolist()
 
 
+@pytest.mark.slow
 def test_onnx_runtimes_own_output_is_repaired_to_what_tensorrt_takes(tmp_path) -> None:
     """The commonest source of quantized models: its biases and zero points do not even build with TensorRT."""
     sample = samples.load("digits_inception")

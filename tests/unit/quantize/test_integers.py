@@ -201,6 +201,7 @@ def test_a_bias_that_is_computed_keeps_its_operator_and_says_so() -> None:
         repair(model, [finding])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", [False, True])
 def test_a_model_of_such_operators_is_repaired_to_pairs_alone(tmp_path: Path, channel: bool) -> None:
     """The whole way, with pools, views and joins between, which handle the integers as they are."""
@@ -218,6 +219,7 @@ def test_a_model_of_such_operators_is_repaired_to_pairs_alone(tmp_path: Path, ch
     assert after >= before - 0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", [False, True])
 def test_dynamic_quantization_leaves_its_weights_and_takes_activations_as_they_are(
     tmp_path: Path, channel: bool

@@ -300,6 +300,7 @@ def test_what_is_reconstructed_is_what_is_stored(precision, make, run) -> None:
     assert len(stored) == len([n for n in plain.model.top if n.op == "DequantizeLinear"])
 
 
+@pytest.mark.slow
 def test_a_study_observes_what_treatments_need() -> None:
     """On a trained net: INT8's mean errors shrink, and what was observed is told."""
     sample = rtlab.samples.load("digits_outlier")

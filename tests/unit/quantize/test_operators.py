@@ -50,6 +50,7 @@ def _models() -> list[onnx.ModelProto]:
     return list(distinct.values())
 
 
+@pytest.mark.slow
 def test_every_operator_can_be_prepared():
     """A rule that is wrong for one operator makes an invalid model, which a compiler refuses in its own words."""
     prepared, problems = 0, []

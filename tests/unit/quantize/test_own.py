@@ -88,6 +88,7 @@ def test_a_relu_that_was_left_to_a_pair_is_there_without_the_pair(exported: Mode
     assert np.linalg.norm(bare - exact) < 0.1 * np.linalg.norm(exact)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("exported", ["INT8 by channel"], indirect=True)
 def test_an_exported_model_is_compared_explained_and_repaired(exported: Model) -> None:
     """What ONNX Runtime quantizes by default stands between convolutions and what they could take in."""
@@ -134,6 +135,7 @@ def test_pairs_tell_where_they_cut_off() -> None:
         assert found == ("product/input0", own.OwnPair("Q", Precision.INT8, amax, channels=False))
 
 
+@pytest.mark.slow
 def test_scales_found_anew_are_those_of_the_model_before_it_was_quantized() -> None:
     sample, stranger = _outlier()
     before = rtlab.Study(sample.model, data=sample.calibration).prepare(
@@ -147,6 +149,7 @@ def test_scales_found_anew_are_those_of_the_model_before_it_was_quantized() -> N
     )
 
 
+@pytest.mark.slow
 def test_a_strangers_quantized_model_is_explained_and_repaired() -> None:
     """digits_outlier by minmax loses 27 points; its depthwise convolutions do, and another scale is the cure."""
     sample, stranger = _outlier()
@@ -171,6 +174,7 @@ def test_a_strangers_quantized_model_is_explained_and_repaired() -> None:
     assert study[bare].score.value == pytest.approx(100 * plain.mean(), abs=0.5)
 
 
+@pytest.mark.slow
 def test_a_misplaced_pair_is_put_right_as_a_choice() -> None:
     sample = rtlab.samples.load("digits_qat_misplaced")
     study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
@@ -188,6 +192,7 @@ def test_a_misplaced_pair_is_put_right_as_a_choice() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_labels_of_a_quantized_model_are_those_without_its_pairs() -> None:
     sample, stranger = _outlier()
     study = rtlab.Study(stranger, data=sample.calibration, task=rtlab.Task(sample.task.data))

@@ -141,6 +141,7 @@ def sample(name: str) -> tuple[Model, dict[str, np.ndarray]]:
     return found.model, next(found.calibration.batches(found.model, 1))
 
 
+@pytest.mark.slow(but="inception|outlier|control_flow|misplaced")
 @pytest.mark.parametrize("model", SAMPLES)
 @pytest.mark.parametrize("which", PASSES)
 def test_a_pass_keeps_what_it_promises(which: str, model: str, run) -> None:
@@ -184,6 +185,7 @@ def test_every_pass_has_a_sample_that_it_changes(which: str) -> None:
     assert tried
 
 
+@pytest.mark.slow
 def test_every_pass_of_the_package_is_here() -> None:
     """A new pass is tried like the others."""
     kinds = {

@@ -289,6 +289,7 @@ def test_shapes_may_change_between_batches():
     np.testing.assert_array_equal(whole.counts, got.counts)
 
 
+@pytest.mark.slow
 def test_worker_processes_add_up_to_one_pass():
     """Parts of a data set are observed by several processes; the sum must be the same to the last bit."""
     batches = [drawn(i, 60) * np.float32(10.0 ** (i - 3)) for i in range(6)]

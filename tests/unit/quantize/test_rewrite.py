@@ -41,6 +41,7 @@ def conv(x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return np.einsum("nchwij,ocij->nohw", windows, w)
 
 
+@pytest.mark.slow
 def test_int8_arithmetic_is_exactly_that_of_integers(make, run):
     """The emulation on the CPU is the reference for accuracy: it must be INT8 arithmetic to the last bit."""
     rng = np.random.default_rng(7)
@@ -80,6 +81,7 @@ def test_int8_arithmetic_is_exactly_that_of_integers(make, run):
     np.testing.assert_array_equal(y.astype(np.float32), got["y"])
 
 
+@pytest.mark.slow
 def test_pairs_round_half_to_even_and_saturate(make, run):
     """The rule of ONNX and of TensorRT; rounding away from zero would shift every half step."""
     net = make(
@@ -200,6 +202,7 @@ def test_gemm_keeps_its_alpha_beta_and_transpositions(make, run):
     assert not np.array_equal(want, got)
 
 
+@pytest.mark.slow
 def test_weights_that_are_read_elsewhere_too_stay_as_they_are(make, run):
     """A weight that is also a graph output, or added somewhere, must not change there."""
     w = np.random.default_rng(0).standard_normal((3, 3, 1, 1)).astype(np.float32)
@@ -254,6 +257,7 @@ def test_fp8_arithmetic_is_exactly_that_of_e4m3_numbers(make, run):
     np.testing.assert_array_equal(y.astype(np.float32), got["y"])
 
 
+@pytest.mark.slow
 def test_fp8_rounds_every_kind_of_number_as_ml_dtypes_does(make, run):
     """Ties, subnormal numbers, saturation: two hundred thousand numbers over the whole range of the type."""
     rng = np.random.default_rng(0)

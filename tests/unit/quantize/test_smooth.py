@@ -50,6 +50,7 @@ def attention(make: Any, how: str, rng: np.random.Generator, wild: float = 30.0)
 WAYS = ("layer", "layer without offset", "factor and offset", "view")
 
 
+@pytest.mark.slow(but=r"0\.5")
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 0.8, 1.0])
 @pytest.mark.parametrize("how", WAYS)
 def test_outputs_stay_and_channels_become_even(how, alpha, make, run) -> None:
@@ -75,6 +76,7 @@ def test_outputs_stay_and_channels_become_even(how, alpha, make, run) -> None:
     np.testing.assert_allclose(np.abs(after["n"]).reshape(-1, 8).max(0), seen / scale, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_int8_keeps_more_of_the_output_when_smoothed(make, run) -> None:
     """One wild channel takes the whole range of the value; evened out, it does not."""
     rng = np.random.default_rng(2)

@@ -58,6 +58,7 @@ def by_hand(on: set[str]) -> np.ndarray:
 IDS = ("one/input0", "one/weight1", "two/input0", "two/weight1", "sum/input1")
 
 
+@pytest.mark.slow(but="on0|on3|on8")
 @pytest.mark.parametrize("on", [(), *((i,) for i in IDS), IDS[:2], IDS[2:], IDS])
 def test_a_switch_rounds_its_own_edge_and_no_other(model: Model, on: tuple[str, ...], run) -> None:
     """Two readers of one value have a switch each, although one pair rounds it for both."""
@@ -70,6 +71,7 @@ def test_a_switch_rounds_its_own_edge_and_no_other(model: Model, on: tuple[str, 
     np.testing.assert_allclose(got, by_hand({*on}), rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_of_16_bits_what_a_node_writes_has_a_switch(model: Model, run) -> None:
     one = made(model, "bf16")
     assert {"one/output0", "two/output0", "sum/output0"} < {q.id for q in one.quantizers}
@@ -80,6 +82,7 @@ def test_of_16_bits_what_a_node_writes_has_a_switch(model: Model, run) -> None:
         np.testing.assert_allclose(got, short + (0 if value is plain else X @ W), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_bound_of_a_clip_that_16_bits_cannot_hold_is_the_source_s_without_its_switch(run) -> None:
     """Beyond the type, a bound in an attribute is another number in the variant."""
     ends = [("x", TensorProto.FLOAT, [3])], [("y", TensorProto.FLOAT, [3])]

@@ -37,6 +37,7 @@ def test_infinity_and_nan_stay():
     assert np.isnan(tf32(nan)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["MatMul", "Gemm"])
 def test_a_product_of_the_emulation_is_that_of_rounded_factors(make, run, op: str):
     """Both factors are rounded, sums are not: that is what a tensor core does."""
@@ -49,6 +50,7 @@ def test_a_product_of_the_emulation_is_that_of_rounded_factors(make, run, op: st
     assert np.abs(got - x.astype(np.float64) @ w.astype(np.float64)).max() > 1e-5
 
 
+@pytest.mark.slow
 def test_activations_beyond_any_product_pass(make, run):
     """The splitting must not make infinity or NaN of what is finite."""
     net = make([node("MatMul", ["x", "w"], ["y"], name="n")], {"w": np.ones((1, 1), np.float32)},

@@ -92,6 +92,7 @@ def typed(net: Model, decided: FourBitPlan) -> Model:
     return passes.run(net, [passes.Raise(OPSETS[INT4], "for a test"), Store(decided, INT4)])
 
 
+@pytest.mark.slow
 def test_cpu_and_emulation_agree_on_int4_to_the_bit(make, run):
     """The constants of the emulation are what a real DequantizeLinear of packed INT4 yields."""
     net = product(make, weight(48, 10))

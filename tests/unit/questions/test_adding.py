@@ -135,6 +135,7 @@ def test_what_the_page_draws_by_itself_answers_in_words_too(study) -> None:
     assert "Samples: 1" in repr(seen)
 
 
+@pytest.mark.slow
 def test_errors_are_told_from_the_worst_on(study) -> None:
     made = Study(study.model, data=study.data)
     made.add("half", precision="fp16", target="cpu", backend="onnxruntime")
@@ -183,6 +184,7 @@ def test_what_nobody_told_says_what_to_do(study) -> None:
     assert {"calibration": b""} == panels.packed(Scene(fresh.snapshot()), shared=True)
 
 
+@pytest.mark.slow
 def test_questions_with_a_figure_answer_in_words_what_their_panel_tells(study) -> None:
     """The numbers of facts and table, in the units that the noun declares."""
     roofs = study.ask("roofline", variant="fp32", gpu="H100 SXM")

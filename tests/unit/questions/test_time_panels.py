@@ -112,6 +112,7 @@ def test_where_nothing_differs_no_bars_are_drawn(study) -> None:
     assert facts(shown)["Difference"].startswith("0 ")
 
 
+@pytest.mark.slow
 def test_a_bar_names_a_module_once_where_its_exporter_wrote_it_in_the_next_one_too() -> None:
     """PyTorch's names took half of the figure: features/features.10/block/block.2/fc1."""
     rng = np.random.default_rng(0)
@@ -171,6 +172,7 @@ def test_rows_and_bars_of_a_difference_select_the_nodes_of_their_group(study) ->
     assert {r["key"] for r in shown["rows"]} == set(shown["links"])
 
 
+@pytest.mark.slow
 def test_a_layer_that_quantizes_for_the_next_node_does_not_join_the_two() -> None:
     """In INT8 every layer ends with the Q of the next; all of ResNet would be one group, and nothing compared."""
     built = rtlab.Study(models.load("digits_inception").model)
@@ -240,6 +242,7 @@ def test_times_that_cannot_be_had_leave_the_choice_of_others(study, monkeypatch)
     assert ["from", "times", "order"] == [s["key"] for s in shown["settings"]]
 
 
+@pytest.mark.slow
 def test_batch_sizes_are_measured_on_demand_and_rates_follow_from_times(study) -> None:
     """Samples per second are the batch divided by its median, whatever is shown."""
     before = answer("batches", Scene(study.snapshot(), study["fp32"].facts))
@@ -269,6 +272,7 @@ def test_batch_sizes_that_cannot_be_are_refused(study, sizes, message) -> None:
         study.sweep("fp32", sizes)
 
 
+@pytest.mark.slow
 def test_a_fixed_batch_cannot_be_swept_and_says_how_to_export() -> None:
     """A model with one batch size is the most common export there is."""
     model = rtlab.load(models.load("digits_inception").model.static().bytes(), name="fixed")
@@ -330,6 +334,7 @@ def test_one_row_for_each_variant_that_is_built(study) -> None:
     study.remove("fp16")
 
 
+@pytest.mark.slow
 def test_layers_of_a_compiler_and_nodes_of_onnx_runtime_are_counted_apart() -> None:
     """85 nodes of ONNX Runtime stood in one column with 25 layers of TensorRT, and a bar above them."""
     made = rtlab.Study(models.load("digits_inception").model)

@@ -60,6 +60,7 @@ def test_no_two_variants_have_one_title() -> None:
     assert {first.id: first.id, second.id: second.id} == told
 
 
+@pytest.mark.slow
 def test_chips_tables_panels_and_figures_use_one_title() -> None:
     study = Study(tiny_model())
     for variant in (Variant.of("fp32"), of()):
@@ -78,6 +79,7 @@ def test_chips_tables_panels_and_figures_use_one_title() -> None:
     assert [wanted[0], f"▸ {wanted[1]}"] == list(beside["figures"][0]["data"][0]["y"])
 
 
+@pytest.mark.slow
 def test_the_command_line_and_its_json_use_the_titles_of_the_screen(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -98,6 +100,7 @@ def test_the_command_line_and_its_json_use_the_titles_of_the_screen(
     assert capsys.readouterr().out.startswith("digits_gru · int8·auto: ")
 
 
+@pytest.mark.slow
 def test_the_report_and_the_graphs_alone_use_the_titles_of_the_screen() -> None:
     study = Study(tiny_model())
     for name in ("fp32", "int8"):

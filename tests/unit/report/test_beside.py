@@ -86,6 +86,7 @@ def test_markdown_has_the_numbers_with_their_origin_and_what_fell(digits, tmp_pa
     assert "calibrator='percentile(50)'" in code[1]
 
 
+@pytest.mark.slow
 def test_what_fell_most_is_first_where_less_is_better_too(tmp_path) -> None:
     """An error that rose is a drop, and the one that rose most the largest."""
     sample = samples.load("digits_inception", samples=32)
@@ -168,6 +169,7 @@ def test_without_a_built_variant_nothing_is_written(tmp_path) -> None:
     assert [] == list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_a_model_without_numbers_is_told_all_the_same(tmp_path) -> None:
     """Only built: no time, no score, and no empty table."""
     model = load(tiny_model().bytes(), name="tiny")

@@ -164,6 +164,7 @@ def test_a_report_compares_with_the_chosen_baseline(study, tmp_path) -> None:
         study.to_html(tmp_path / "report.html", steps=[{"text": "x"}])
 
 
+@pytest.mark.slow
 def test_a_name_that_no_encoding_has_is_written_all_the_same(study, tmp_path) -> None:
     """A file name on Linux may hold bytes that are no text."""
     model = load(tiny_model().bytes(), name="a\udcffb")
@@ -203,6 +204,7 @@ def test_a_place_that_cannot_be_written_is_named(study, tmp_path) -> None:
     assert [] == [p for p in tmp_path.parent.iterdir() if p.name.startswith(f".{tmp_path.name}")]
 
 
+@pytest.mark.slow
 def test_the_model_is_never_overwritten(tmp_path) -> None:
     """Input files are never written to, whatever the user types."""
     file = tmp_path / "model.onnx"

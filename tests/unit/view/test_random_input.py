@@ -122,6 +122,7 @@ def drop(explorer, *files) -> None:
     explorer.wait(120)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["samples.npz", "samples.npy"])
 def test_dropping_samples_builds_the_variant_on_screen_on_them(tmp_path, model, name: str) -> None:
     """The others stay, and say that they rest on noise, until somebody builds them."""

@@ -18,6 +18,7 @@ def _run(samples, budget=60.0):
     return study.run(budget_s=budget)["int8"].accuracy
 
 
+@pytest.mark.slow
 def test_the_convolutions_behind_the_outliers_are_where_error_is_made():
     """Their inputs alone have a channel of 8 to 128 times the others; all that follows only carries the error on."""
     found = _run(32)
@@ -88,6 +89,7 @@ def test_of_an_engine_that_runs_itself_nothing_is_known_of_what_nodes_make():
     assert found.guilty() == ()
 
 
+@pytest.mark.slow
 def test_of_nodes_in_another_form_what_they_make_is_known_too():
     sample = rtlab.samples.load("digits_outlier")
     study = rtlab.Study(sample.model, data=sample.calibration.take(8))

@@ -75,6 +75,7 @@ def test_an_explanation_calls_a_layer_as_its_card_does(study: Study) -> None:
             assert f'in layer {one.index + 1}, "{called[id_]}" ("{one.name}")' in told
 
 
+@pytest.mark.slow
 def test_the_command_line_calls_a_layer_as_its_card_does(capsys: pytest.CaptureFixture[str]) -> None:
     arguments = "inspect digits_inception --precision int8 --calibrator minmax --target sm86"
     assert 0 == main([*arguments.split(), "--backend", "tensorrt-rtx", "--no-run"])

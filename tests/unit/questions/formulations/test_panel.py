@@ -97,6 +97,7 @@ def values(panel: Any) -> dict[str, str]:
     return {f["key"]: f["value"] for f in panel["facts"]}
 
 
+@pytest.mark.slow
 def test_before_tuning_there_is_a_button_and_an_explanation() -> None:
     panel = checked(formulations(scene(budget="30")))
     assert ("", [], []) == (panel["problem"], panel["rows"], panel["figures"])

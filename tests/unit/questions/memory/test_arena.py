@@ -42,6 +42,7 @@ def alone(monkeypatch) -> None:
     monkeypatch.setitem(arena.PACKAGES, "omnimalloc", absent)
 
 
+@pytest.mark.slow(but="digits_gru|digits_outlier")
 @pytest.mark.parametrize("name", rtlab.samples.names())
 def test_on_every_sample_our_own_planner_is_within_five_percent_of_the_bound(name: str, alone: None) -> None:
     """Of ONNX Runtime's layers, every tensor of which is told; the bound is the fullest step, summed here."""

@@ -106,6 +106,7 @@ def check(one, engine, steps: int) -> None:
     assert not [y.id for y in between if y.id not in ids and not y.origins]
 
 
+@pytest.mark.slow
 @needs_rtx
 @settings(max_examples=14, deadline=None)
 @given(
@@ -171,6 +172,7 @@ def test_steps_agree_with_the_numbers_in_the_compilers_names():
             assert [(named[piece.layer],)] == [q.steps for q in piece.parts]
 
 
+@pytest.mark.slow
 @needs_rtx
 def test_merged_gates_are_told_by_the_width_of_the_weights():
     """An RNN has one gate, so there is nothing to merge."""
@@ -263,6 +265,7 @@ def test_what_is_not_understood_is_unknown():
     assert roles(one)["unknown"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("op", ["LSTM", "GRU"])
 def test_onnx_runtime_keeps_one_layer_and_does_not_tell(op):
     """Its kernel may do all of it inside; nobody can see."""

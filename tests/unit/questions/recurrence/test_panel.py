@@ -58,6 +58,7 @@ def check(panel, made) -> None:
         assert len(panel["columns"]) == len(row["cells"])
 
 
+@pytest.mark.slow
 @needs_rtx
 def test_unrolled_steps_stand_below_the_products_of_the_definition():
     """Nine rows of eight steps above; below one product of the input and of the state for each step."""
@@ -83,6 +84,7 @@ def test_unrolled_steps_stand_below_the_products_of_the_definition():
     assert texts["pointwise", 2] == texts["state product · i o f c", 3] != ""
 
 
+@pytest.mark.slow
 @needs_rtx
 def test_a_loop_shows_its_layers_once_in_every_turn_and_its_input_product_across_all_steps():
     """Sixteen steps are two turns of eight; the product of all inputs is one long bar."""
@@ -110,6 +112,7 @@ def test_what_is_inferred_says_so():
             assert fact["origin"] == "estimated"
 
 
+@pytest.mark.slow
 @needs_rtx
 def test_recurrence_and_direction_can_be_chosen():
     """Two nodes of two directions would not fit into one picture."""
@@ -153,6 +156,7 @@ def test_times_of_forms_are_a_figure_once_they_are_known():
     assert "again" in panel["work"][0]["label"]
 
 
+@pytest.mark.slow
 def test_many_steps_are_drawn_in_few_traces_without_points_above():
     """A long sequence must not freeze the page."""
     made = study("RNN", 200, backend="onnxruntime")
@@ -162,6 +166,7 @@ def test_many_steps_are_drawn_in_few_traces_without_points_above():
     assert "ids" not in panel["figures"][0]["data"][0]
 
 
+@pytest.mark.slow
 def test_a_model_without_a_recurrence_names_the_samples_that_have_one():
     """The panel is offered for every model."""
     sample = samples.load("digits_sparse24", samples=4)

@@ -422,6 +422,7 @@ def test_a_generated_kernel_without_a_node_of_its_own_is_counted_by_its_name(
     assert (None if each is None else each * size) == found.flops
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not backends.get("tensorrt-rtx").availability().ok, reason="tensorrt-rtx is not installed"
 )
@@ -438,6 +439,7 @@ def test_every_layer_of_a_detector_in_int8_is_counted() -> None:
         assert found.macs >= sum(works(study.model)[i].macs for i in convolutions)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     not backends.get("tensorrt-rtx").availability().ok, reason="tensorrt-rtx is not installed"
 )
@@ -463,6 +465,7 @@ def test_estimates_that_lack_their_inputs_are_not_compared() -> None:
     assert None is document(study["fp32"].facts, study.model)["estimate"]["sum_of_layers_ms"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_tensors_that_onnx_runtime_names_anew_have_the_size_of_what_they_hold(precision: str) -> None:
     """It keeps pictures in blocks of channels under names of its own; a sum over the other layers says nothing."""

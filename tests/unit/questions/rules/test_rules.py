@@ -81,6 +81,7 @@ def test_each_case_is_a_sound_model_with_the_nodes_that_it_asks_about() -> None:
         assert not (ends & asked) or case.outputs or case.name == "softmax-topk", case.name
 
 
+@pytest.mark.slow
 def test_a_case_computes_numbers() -> None:
     """A case whose numbers are all zero might be folded away."""
     for case in cases():
@@ -153,6 +154,7 @@ def test_the_command_line_shows_the_table_that_is_brought_along(capsys, tmp_path
         assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_study_is_asked_what_its_compiler_fuses() -> None:
     study = rtlab.Study(rtlab.samples.load("digits_inception").model)
     study.add("here", backend="onnxruntime")

@@ -214,6 +214,7 @@ def test_a_metric_of_all_samples_has_an_interval_and_no_flips(built) -> None:
     assert any("one number for all samples" in n for n in found.notes)
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_told(built) -> None:
     """Without a task, and before it was scored."""
     with pytest.raises(
@@ -238,6 +239,7 @@ def test_the_first_other_variant_in_fp32_is_compared_with_when_nobody_chose(buil
     assert "Show another variant" in alone.notes[-1]
 
 
+@pytest.mark.slow
 def test_a_study_scores_with_its_interval() -> None:
     """From the data to the words, with a metric by its name, in one run."""
     model = tiny_model()
