@@ -8,6 +8,8 @@ import pytest
 
 from explorer import DIGITS, EXPLORER
 
+pytestmark = pytest.mark.slow
+
 AXE = Path(__file__).parents[2] / "widgets" / "node_modules" / "axe-core" / "axe.min.js"
 CELL = DIGITS.removesuffix("explorer") + (
     'explorer.steps = [{"words": "The whole model"}, {"words": "Memory", "view": {"tab": "memory"}}]\nexplorer'

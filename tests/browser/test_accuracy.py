@@ -8,6 +8,8 @@ import pytest
 
 from explorer import EXPLORER, Explorer, show
 
+pytestmark = pytest.mark.slow
+
 #: A network whose INT8 is bad for one reason, which another scale takes away.
 OUTLIER = """import rtlab
 sample = rtlab.samples.load("digits_outlier")

@@ -22,6 +22,8 @@ from rtlab.documents.payload import encode
 from rtlab.questions.cards.picture import Graph
 from rtlab.view.graph import source_graph
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 PICTURES = ROOT / "tests" / "data" / "pictures"
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"

@@ -6,9 +6,13 @@ import json
 import re
 from pathlib import Path
 
+import pytest
+
 import engines
 import rtlab
 from explorer import EXPLORER, Explorer
+
+pytestmark = pytest.mark.slow
 
 CORPUS = Path(__file__).parents[1] / "corpus"
 

@@ -116,6 +116,7 @@ def test_cancel_ends_a_build_and_keeps_the_picture(explorer, lab_page) -> None:
     assert [] == lab_page.console_errors
 
 
+@pytest.mark.slow
 def test_bad_input_is_a_card_and_the_notebook_lives_on(explorer, lab_page, tmp_path) -> None:
     """Whatever is opened, the last good result stays behind the card."""
     bad = tmp_path / "bad.onnx"
@@ -134,6 +135,7 @@ def test_bad_input_is_a_card_and_the_notebook_lives_on(explorer, lab_page, tmp_p
     assert card.is_visible()
 
 
+@pytest.mark.slow
 def test_the_graphs_alone_link_both_ways(lab_page) -> None:
     """`study.graph` is the picture without the rest."""
     lab_page.open(
@@ -157,6 +159,7 @@ def test_the_graphs_alone_link_both_ways(lab_page) -> None:
     assert [] == lab_page.console_errors
 
 
+@pytest.mark.slow
 def test_sizes_that_a_model_leaves_open_are_named_on_the_card(explorer, lab_page, tmp_path) -> None:
     """Exporters of detectors and readers leave height and width open: no cell is needed to go on."""
     open_sizes = tmp_path / "reader.onnx"

@@ -11,6 +11,8 @@ from PIL import Image
 
 import rtlab
 
+pytestmark = pytest.mark.slow
+
 EXPLORER = ".rt-explorer"
 STUDY = [
     (

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from explorer import DIGITS, EXPLORER
+
+pytestmark = pytest.mark.slow
 
 #: What can be pressed, chosen, moved or written in, and is seen. Names of nodes and layers in lists are no controls,
 #: and lines of menus bear their sentences.

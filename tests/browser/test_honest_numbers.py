@@ -6,6 +6,8 @@ import pytest
 
 from explorer import EXPLORER
 
+pytestmark = pytest.mark.slow
+
 TINY = """import rtlab
 from rtlab.testing import tiny_model
 study = rtlab.Study(tiny_model())

@@ -9,6 +9,8 @@ import pytest
 
 from explorer import EXPLORER, GATED, Explorer, allow
 
+pytestmark = pytest.mark.slow
+
 SESSION = "window.jupyterapp.shell.currentWidget.sessionContext"
 KERNEL = f"{SESSION}.session.kernel"
 TOLD = '[data-control="kernel"]'

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 import engines
 from explorer import EXPLORER, Explorer, show
 from rtlab.documents.tabs import TABS
@@ -205,6 +207,7 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
     assert [] == lab.console_errors
 
 
+@pytest.mark.slow
 def test_a_bar_of_the_waterfall_is_a_group_of_nodes(opened) -> None:
     """A click selects the group in both graphs; what is selected in a graph is outlined in the figure."""
     shown = opened(DIGITS)
@@ -237,6 +240,7 @@ def test_a_bar_of_the_waterfall_is_a_group_of_nodes(opened) -> None:
     assert [] == lab.console_errors
 
 
+@pytest.mark.slow
 def test_the_batch_moves_the_memory(opened) -> None:
     """The slider is felt at once, and Python sees what was chosen; a box of the arena is a tensor."""
     shown = opened(DIGITS)
@@ -275,6 +279,7 @@ def test_the_batch_moves_the_memory(opened) -> None:
     assert [] == lab.console_errors
 
 
+@pytest.mark.slow
 def test_titles_of_two_axes_keep_apart_where_a_figure_is_low(opened) -> None:
     """On a laptop both say their unit, and neither is written over the other."""
     shown = opened(DIGITS)
@@ -302,6 +307,7 @@ def test_titles_of_two_axes_keep_apart_where_a_figure_is_low(opened) -> None:
     shown.picture("panel-memory-low")
 
 
+@pytest.mark.slow
 def test_a_low_figure_gives_its_legend_up_and_takes_it_back(opened) -> None:
     """Where a legend would take a third of a figure its points are worth more, and the pointer tells what they are."""
     shown = opened(DIGITS)
@@ -317,6 +323,7 @@ def test_a_low_figure_gives_its_legend_up_and_takes_it_back(opened) -> None:
     page.wait_for_selector(f"{drawn} .legend")
 
 
+@pytest.mark.slow
 def test_a_bar_of_the_schedule_is_a_layer(opened) -> None:
     """Who runs beside whom in a network with branches; each bar selects its layer."""
     shown = opened(GOOGLENET)
@@ -332,6 +339,7 @@ def test_a_bar_of_the_schedule_is_a_layer(opened) -> None:
     assert [] == lab.console_errors
 
 
+@pytest.mark.slow
 def test_a_recurrence_has_a_tab_of_its_own(opened) -> None:
     """What became of the steps of an LSTM; a network without one has no such tab, as the first test tells."""
     shown = opened(LSTM)
@@ -342,6 +350,7 @@ def test_a_recurrence_has_a_tab_of_its_own(opened) -> None:
     assert [] == shown.lab.console_errors
 
 
+@pytest.mark.slow
 def test_engines_from_files_are_compared_without_their_model(opened) -> None:
     """Two engines of one network: fp32 against int8, without an ONNX file."""
     shown = opened(WRITTEN)

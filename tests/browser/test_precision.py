@@ -10,6 +10,8 @@ import pytest
 import rtlab
 from explorer import EXPLORER, Explorer
 
+pytestmark = pytest.mark.slow
+
 OUTLIER = """import rtlab
 sample = rtlab.samples.load("digits_outlier")
 study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)

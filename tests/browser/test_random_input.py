@@ -5,8 +5,11 @@ from __future__ import annotations
 import io
 
 import numpy as np
+import pytest
 
 from explorer import EXPLORER, Explorer
+
+pytestmark = pytest.mark.slow
 
 TINY = """import rtlab
 study = rtlab.Study(rtlab.testing.tiny_model())

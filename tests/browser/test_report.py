@@ -123,6 +123,7 @@ def test_a_report_is_explored_without_kernel_and_network(report, study) -> None:
     assert [] == opened.errors
 
 
+@pytest.mark.slow
 def test_a_report_has_the_errors_of_each_value_and_what_the_other_tabs_tell(report, study) -> None:
     """As a chart, and as a table."""
     opened, scheme = report
@@ -142,6 +143,7 @@ def test_a_report_has_the_errors_of_each_value_and_what_the_other_tabs_tell(repo
     assert [] == opened.errors
 
 
+@pytest.mark.slow
 def test_what_needs_a_kernel_is_not_offered(report) -> None:
     """A button that does nothing is a lie; a sentence says where the rest is."""
     opened, _ = report
@@ -160,6 +162,7 @@ def test_what_needs_a_kernel_is_not_offered(report) -> None:
     assert "Saved report" in page.inner_text(f"{REPORT} .rt-top")
 
 
+@pytest.mark.slow
 def test_figures_are_drawn_from_the_file(report, study) -> None:
     """Bars as high as the numbers, clicked as in a notebook; a waterfall that ends where the other engine is."""
     opened, scheme = report
@@ -200,6 +203,7 @@ def saved_picture(page, kind: str, folder: Path) -> bytes:
     return path.read_bytes()
 
 
+@pytest.mark.slow
 def test_what_a_tab_shows_is_saved_as_a_picture(report, study, tmp_path) -> None:
     """Bars as high as the numbers, names as text, whose they are and where they are from."""
     opened, _ = report
@@ -243,6 +247,7 @@ def test_what_a_tab_shows_is_saved_as_a_picture(report, study, tmp_path) -> None
     assert [] == opened.errors
 
 
+@pytest.mark.slow
 def test_a_picture_has_room_for_what_the_page_has_not(chromium, path, study, tmp_path) -> None:
     """From a laptop's page: figures end above the sources, tables and sentences are whole."""
     context = chromium.new_context(viewport={"width": 1280, "height": 620}, offline=True)
@@ -283,6 +288,7 @@ def test_a_picture_has_room_for_what_the_page_has_not(chromium, path, study, tmp
     context.close()
 
 
+@pytest.mark.slow
 def test_a_picture_says_which_rows_of_a_long_table_it_has(chromium, tmp_path) -> None:
     """Thirty of them; from where the table was scrolled to on the page they would be others, and it says so."""
     count = 40
@@ -319,6 +325,7 @@ STEPS = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_presentation_is_played_from_the_file(chromium, study, tmp_path) -> None:
     """Full screen, the arrow keys, the sentence of each step; no kernel and no network."""
     written = study.to_html(tmp_path / "report.html", steps=STEPS)
@@ -359,6 +366,7 @@ def test_a_presentation_is_played_from_the_file(chromium, study, tmp_path) -> No
     context.close()
 
 
+@pytest.mark.slow
 def test_without_a_presentation_there_is_no_control_for_one(report) -> None:
     """A button that shows nothing would be looked for in vain."""
     page = report[0].page
@@ -366,6 +374,7 @@ def test_without_a_presentation_there_is_no_control_for_one(report) -> None:
         assert 0 == page.locator(f'{REPORT} [data-control="{gone}"]').count()
 
 
+@pytest.mark.slow
 def test_it_fills_the_window(report) -> None:
     """A report is a page of its own."""
     opened, _ = report
@@ -373,6 +382,7 @@ def test_it_fills_the_window(report) -> None:
     opened.page.wait_for_function("() => document.querySelector('.rt-explorer').clientHeight === 600")
 
 
+@pytest.mark.slow
 def test_half_a_report_says_so(chromium, path, tmp_path) -> None:
     """Files are cut by mail and by full disks."""
     text = path.read_text(encoding="utf-8")
@@ -400,6 +410,7 @@ window.Worker = class extends Browsers {
 """
 
 
+@pytest.mark.slow
 def test_a_layout_that_stops_is_begun_again_and_it_is_said(chromium, path) -> None:
     """The picture comes all the same, and whoever waited longer for it knows why."""
     context = chromium.new_context(viewport={"width": 1280, "height": 720}, offline=True)

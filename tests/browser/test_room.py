@@ -6,6 +6,8 @@ import pytest
 
 from explorer import DIGITS, EXPLORER, READY, Explorer
 
+pytestmark = pytest.mark.slow
+
 #: Those that one sees: the boxes in view have buttons that only screen readers find.
 BUTTONS = f"{EXPLORER} button:visible:not([data-seen] button)"
 TABS = "all => all.map(tab => tab.dataset.tab)"

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from explorer import EXPLORER, show
+
+pytestmark = pytest.mark.slow
 
 OUTLIER = """import rtlab
 sample = rtlab.samples.load("digits_outlier")

@@ -6,6 +6,8 @@ import pytest
 
 from explorer import EXPLORER, GATED, allow
 
+pytestmark = pytest.mark.slow
+
 #: Stages by the method that measures them, and what the page says meanwhile.
 STAGES = {"_time": "timed", "_compare": "compared", "_score": "scored"}
 WAITING = {"timed": "Timing …", "compared": "Comparing values …", "scored": "Scoring the task …"}

@@ -7,9 +7,12 @@ import pytest
 from explorer import EXPLORER, Explorer, show
 from rtlab import backends
 
-pytestmark = pytest.mark.skipif(
-    not backends.get("tensorrt-rtx").availability().ok, reason="TensorRT-RTX is not installed"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not backends.get("tensorrt-rtx").availability().ok, reason="TensorRT-RTX is not installed"
+    ),
+]
 
 #: Three blocks whose last one stands before the output, which is written in a layout of its own.
 BLOCKS = """import numpy as np

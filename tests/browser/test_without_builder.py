@@ -10,6 +10,8 @@ import rtlab
 from explorer import EXPLORER, Explorer
 from rtlab import backends
 
+pytestmark = pytest.mark.slow
+
 #: The kernel's interpreter finds no such package, as on a Mac; tests/run bare has an environment without it.
 HIDDEN = """import importlib.util
 found = importlib.util.find_spec

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from explorer import DIGITS, EXPLORER
+
+pytestmark = pytest.mark.slow
 
 #: What stands outside the Explorer's edges, or is cut off by an element that does not scroll.
 CUT = """() => {

@@ -105,7 +105,6 @@ COMMANDS: dict[str, list[str]] = {
     "check-json": ["check", _MODEL, "--engine", *_FILES["fp16"], "--json"],
     "prepare": ["prepare", "MODEL", "-o", "FOLDER/out.onnx", "--precision", "int8", "--calibrator", "minmax"],
     "sensitivity": ["sensitivity", "MODEL", "--measure", "--calibrator", "minmax", "--target", "cpu"],
-    "rules": ["rules", "--case", "*add*", "--target", "sm89"],
     "wrong": ["read", *_FILES["fp16"], _MODEL, "--ask", "sensitivity"],
     "missing": ["inspect", "nothing.onnx"],
 }
