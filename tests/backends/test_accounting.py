@@ -16,6 +16,7 @@ def sample(request):
     return shelf.load(request.param)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", TARGETS)
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "int8"])
 def test_every_node_is_in_a_layer_or_has_a_reason(sample, backend: str, precision: str) -> None:
@@ -38,6 +39,7 @@ def test_every_node_is_in_a_layer_or_has_a_reason(sample, backend: str, precisio
         assert precision in {layer.precision for layer in study["it"].engine.layers}
 
 
+@pytest.mark.slow
 def test_fusion_is_really_seen(sample) -> None:
     """A convolution with its normalization and activation in one layer: the picture that people come for."""
     here = backends.get("tensorrt-rtx").availability()
@@ -55,6 +57,7 @@ def test_fusion_is_really_seen(sample) -> None:
     assert len(alone) <= len(relus) / 10
 
 
+@pytest.mark.slow
 def test_steps_that_only_order_streams_are_not_counted_as_layers() -> None:
     """GoogLeNet runs on several streams; signals and waits between them would outnumber its layers."""
     here = backends.get("tensorrt-rtx").availability()

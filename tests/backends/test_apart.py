@@ -105,6 +105,7 @@ def states(study: Study) -> list[str]:
     return [s.state for s in study["int8"].stages.values()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("stage", "name"),
     [*((s, "SIGSEGV") for s in PHASES), (Stage.COMPARED, "SIGABRT"), (Stage.SCORED, "SIGKILL")],
@@ -132,6 +133,7 @@ def test_a_crash_in_a_stage_costs_that_stage_alone(undisturbed, stage, name) -> 
     assert undisturbed.score == study["int8"].score
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stage", [Stage.COMPARED, Stage.SCORED])
 def test_batches_before_a_crash_are_kept_and_measuring_goes_on_behind_them(undisturbed, stage) -> None:
     """No sample is lost, none is counted twice."""
@@ -164,6 +166,7 @@ def build(model=None):
     return backends.get("onnxruntime").build(BuildRequest(model or tiny_model(), Variant()), Silent())
 
 
+@pytest.mark.slow
 def test_a_child_sees_the_environment_that_the_notebook_has_now(monkeypatch) -> None:
     """Switches such as CUDA_LAUNCH_BLOCKING are set in a cell, after the first run."""
     build()
@@ -175,6 +178,7 @@ def test_a_child_sees_the_environment_that_the_notebook_has_now(monkeypatch) -> 
     assert not told.exists() or b"RTLAB_TEST_SWITCH=1" in told.read_bytes().split(b"\0")
 
 
+@pytest.mark.slow
 def test_weights_beside_a_model_are_found_by_its_relative_path(tmp_path, monkeypatch) -> None:
     """The child may have started in another folder."""
     build()

@@ -15,6 +15,7 @@ RTX = backends.get("tensorrt-rtx")
 pytestmark = pytest.mark.skipif(not RTX.availability().ok, reason=RTX.availability().reason)
 
 
+@pytest.mark.slow
 def test_int8_parts_every_convolution_of_an_inception_net_from_what_follows_it_in_three_ways(
     tmp_path,
 ) -> None:

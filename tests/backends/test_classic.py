@@ -15,6 +15,7 @@ from rtlab.quantize import rewrites
 HERE = backends.get("tensorrt-rtx").availability().ok
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not HERE, reason="TensorRT-RTX is not installed")
 def test_merged_siblings_build_and_compute_the_same() -> None:
     """As many convolutions fewer in the engine as were merged in two blocks, and the outputs stay."""
@@ -48,6 +49,7 @@ def test_merged_siblings_build_and_compute_the_same() -> None:
     assert 2 == sum(" || " in y.name and y.kind == "Conv" for y in study["classic"].engine.layers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("release", published_counts.RELEASES)
 def test_the_page_of_published_counts_tells_what_a_release_builds(release: str) -> None:
     if why := releases.missing(release):

@@ -27,6 +27,7 @@ def needs(version: str) -> None:
         pytest.skip(why)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", ["1.4.0.76", "1.5.0.114", "1.6.1.120", "1.7.1.116"])
 @pytest.mark.parametrize(("sample", "precision"), list(TRUTH))
 def test_each_release_makes_what_it_makes_alone(sample: str, precision: str, version: str) -> None:
@@ -49,6 +50,7 @@ def test_each_release_makes_what_it_makes_alone(sample: str, precision: str, ver
     assert f"TensorRT-RTX {version} · sm86" == engine.title
 
 
+@pytest.mark.slow
 def test_releases_stand_side_by_side_and_a_refusal_is_an_answer() -> None:
     needs(releases.QUICK)
     given = samples.load("digits_inception")
@@ -70,6 +72,7 @@ def test_releases_stand_side_by_side_and_a_refusal_is_an_answer() -> None:
     assert set(study.failures) == {r for r in study.variants if r not in study.facts}
 
 
+@pytest.mark.slow
 def test_why_is_asked_of_the_release_that_built() -> None:
     needs(releases.QUICK)
     given = samples.load("digits_inception")
@@ -81,6 +84,7 @@ def test_why_is_asked_of_the_release_that_built() -> None:
     assert found.builds
 
 
+@pytest.mark.slow
 def test_what_changed_is_found_with_the_smallest_part_that_shows_it(tmp_path) -> None:
     """RTX 1.7 averages where it brings the tensor into order, which took 1.6 two steps: 21 layers against 20."""
     needs(releases.QUICK)
@@ -107,6 +111,7 @@ def test_what_changed_is_found_with_the_smallest_part_that_shows_it(tmp_path) ->
     assert "__myl_TranMean" in kernels[own] - kernels[releases.QUICK]
 
 
+@pytest.mark.slow
 def test_what_an_earlier_release_refuses_is_one_convolution(tmp_path) -> None:
     needs(releases.QUICK)
     given = samples.load("digits_inception")
@@ -126,6 +131,7 @@ def test_what_an_earlier_release_refuses_is_one_convolution(tmp_path) -> None:
     assert ["new"] == [*again.facts]
 
 
+@pytest.mark.slow
 def test_a_build_route_is_chosen_where_a_release_offers_it_and_else_refused_in_words() -> None:
     """TensorRT-RTX 1.7.1 has the choice and offers none; the reference of its API says so too."""
     own = next(c for c in rtlab.compilers.known() if c.own)

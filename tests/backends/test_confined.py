@@ -39,6 +39,7 @@ def words(gib: float) -> str:
     return f"a process may have no more than {int(gib * 2**20) / 2**20:.2f} GiB of address space here (ulimit -v)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "gib"),
     [("compiler", 0.3), ("compiler", 0.7), ("compiler", 1.3), ("compiler", 2.0), ("cpu", 0.7), ("cpu", 2.0)],
@@ -57,6 +58,7 @@ def test_the_command_line_gives_a_result_or_names_the_limit(how: str, gib: float
     assert (gib < 1) <= (ran.returncode == 1), said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gib", [0.3, 1.3])
 def test_a_study_gives_a_result_or_an_error_of_rtlab_that_names_the_limit(gib: float) -> None:
     ran = confined(gib, "-c", STUDY)

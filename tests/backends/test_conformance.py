@@ -70,6 +70,7 @@ def test_the_reader_of_files_keeps_the_protocol(tmp_path: Path) -> None:
         check()
 
 
+@pytest.mark.slow
 def test_the_documented_backend_is_sixty_lines_and_its_own_times_are_shown() -> None:
     backend = documented()
     (listing,) = (text for text in LISTINGS if "class Plain" in text)

@@ -67,6 +67,7 @@ def test_every_node_is_in_a_layer_with_its_provider(runner, sample, engine) -> N
     assert any(note.startswith(f"{runner.provider.title} runs ") for note in engine.notes)
 
 
+@pytest.mark.slow
 def test_times_say_where_they_were_measured(runner, engine, batch) -> None:
     """A time without its place is worth nothing."""
     profile = runner.profile(engine, batch, Silent(), runs=4, warmup=1)
@@ -81,6 +82,7 @@ def test_times_say_where_they_were_measured(runner, engine, batch) -> None:
     assert runner.provider.name in timing(profile, engine).origin
 
 
+@pytest.mark.slow
 def test_values_are_those_of_the_cpu(runner, sample, engine, batch) -> None:
     """The same network, computed elsewhere."""
     usual = backends.get("onnxruntime")
@@ -94,6 +96,7 @@ def test_values_are_those_of_the_cpu(runner, sample, engine, batch) -> None:
     runner.release(engine)
 
 
+@pytest.mark.slow
 def test_values_of_a_quantized_network_are_read_only_where_reading_changes_nothing(runner, variant) -> None:
     """Outputs beside all inner values must be those without them; else only what is written anyway is offered."""
     model = tiny_model()

@@ -66,6 +66,7 @@ def expected(proto: onnx.ModelProto, batch) -> dict[str, np.ndarray]:
     return dict(zip(names, ReferenceEvaluator(wide).run(None, batch), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("beside", [False, True], ids=["in one file", "weights beside it"])
 @pytest.mark.parametrize("constant", [False, True], ids=["initializers", "a constant node"])
 def test_a_large_model_is_built_timed_and_read_from_one_file_of_weights(
@@ -96,6 +97,7 @@ def test_a_large_model_is_built_timed_and_read_from_one_file_of_weights(
         runner.outputs(engine, batch, ["nothing"])
 
 
+@pytest.mark.slow
 def test_an_engine_runs_where_its_files_are_not(everything_large) -> None:
     """Executors send engines to other processes and machines: the model goes along."""
     model, runner = load(layers(), name="layers"), backends.get("onnxruntime")

@@ -82,6 +82,7 @@ REFUSED = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", COSTS)
 def test_the_fault_costs_steps_or_an_int8_kernel(fault: str) -> None:
     """The claim of a lost kernel, counted."""
@@ -92,6 +93,7 @@ def test_the_fault_costs_steps_or_an_int8_kernel(fault: str) -> None:
     assert "FP32" in finding.cost
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ROUNDINGS)
 def test_the_fault_costs_arithmetic_inside_a_step(fault: str) -> None:
     """No step more, so the sentence must not promise one less."""
@@ -101,6 +103,7 @@ def test_the_fault_costs_arithmetic_inside_a_step(fault: str) -> None:
     assert broken.constants > mended.constants
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FREE)
 def test_where_the_compiler_shows_no_difference_the_finding_says_so(fault: str) -> None:
     """A documented rule without a cost here is said to be that."""
@@ -111,6 +114,7 @@ def test_where_the_compiler_shows_no_difference_the_finding_says_so(fault: str) 
     assert any(words in cost for words in ("showed no difference", "as many steps"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", REFUSED)
 def test_the_fault_keeps_the_model_from_building_and_its_repair_builds(fault: str) -> None:
     """Nothing is gained by a sentence about speed when the parser says no."""
@@ -121,6 +125,7 @@ def test_the_fault_keeps_the_model_from_building_and_its_repair_builds(fault: st
     assert 1 == steps(repair(model)).int8
 
 
+@pytest.mark.slow
 def test_an_infinite_scale_and_a_uint8_activation_build_without_a_word() -> None:
     """The two faults that no build tells of: here the check is all there is."""
     for fault in ("scale infinite", "UINT8 from 0"):
@@ -129,6 +134,7 @@ def test_an_infinite_scale_and_a_uint8_activation_build_without_a_word() -> None
         assert "without a word" in check(model)[0].cost
 
 
+@pytest.mark.slow
 def test_a_residual_in_fp32_is_read_as_int8_once_repaired() -> None:
     """Four bytes per number or one: that is the cost which the sentence names."""
     model = FAULTS["residual in FP32, scale known"][0]()
@@ -140,6 +146,7 @@ def test_a_residual_in_fp32_is_read_as_int8_once_repaired() -> None:
     assert ({"fp32"}, {"fp32", "int8"}) == (read(model), read(repair(model)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("residual", [False, True])
 def test_a_pair_before_an_activation_loses_a_fusion_where_the_weight_has_one_scale(residual: bool) -> None:
     """The claim that gives the rule its name: without the pair the activation joins the INT8 kernel."""
@@ -160,6 +167,7 @@ def test_a_pair_before_an_activation_loses_a_fusion_where_the_weight_has_one_sca
     assert joined <= set(kernel(wrong=False))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", [False, True])
 def test_onnx_runtimes_output_builds_once_repaired_with_more_fused(channel: bool, tmp_path) -> None:
     """As it comes, TensorRT refuses it; beside a repair of only that, the whole repair saves arithmetic.
@@ -186,6 +194,7 @@ def test_onnx_runtimes_output_builds_once_repaired_with_more_fused(channel: bool
     assert (False, not channel) == (joined(barely), joined(mended))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("channel", [False, True])
 def test_operators_on_integers_are_refused_with_their_repair_and_build_once_repaired(
     channel, tmp_path
@@ -199,6 +208,7 @@ def test_operators_on_integers_are_refused_with_their_repair_and_build_once_repa
     assert sum(n.op == "Conv" for n in mended.nodes) <= steps(mended).int8
 
 
+@pytest.mark.slow
 def test_pairs_tell_what_the_compiler_absorbed() -> None:
     """Verdicts of real builds: a good pair, one that only rounds, and one in a step of its own."""
 

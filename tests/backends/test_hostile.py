@@ -16,6 +16,7 @@ from rtlab.core.variant import Variant
 here = backends.get("tensorrt-rtx").availability()
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not here.ok, reason=here.reason)
 @pytest.mark.parametrize("case", hostile.BUILDABLE, ids=str)
 def test_a_hostile_model_ends_in_words_or_in_an_engine(case: hostile.Case, tmp_path: Path) -> None:

@@ -33,6 +33,7 @@ def planned(name: str, backend: str, batch: int | None = None) -> MemoryPlan:
     return plan(result.engine, result.prepared.model, batch=batch)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", [None, 8])
 @pytest.mark.parametrize("backend", TARGETS)
 @pytest.mark.parametrize("name", [*SAMPLES, *LARGE])
@@ -64,6 +65,7 @@ def test_small_engines_are_planned_to_the_byte_as_the_builder_did(name: str) -> 
     assert found.peak == (found.reported or 0) - RESERVATION
 
 
+@pytest.mark.slow
 def test_streams_that_run_side_by_side_never_need_less() -> None:
     """GoogLeNet's branches run on several streams."""
     found = built("googlenet", "tensorrt-rtx")

@@ -194,6 +194,7 @@ def test_what_was_read_stays_after_the_session_is_gone(model) -> None:
     np.testing.assert_array_equal(kept, first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("without", [None, ()], ids=["folded", "as it is"])
 def test_a_transformer_is_read_folded_and_else_as_it_is(monkeypatch, without) -> None:
     """ONNX Runtime 1.31 refuses some of the files that it wrote itself: two constants of one name."""

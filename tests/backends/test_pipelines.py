@@ -44,6 +44,7 @@ def shell(script: str, folder: Path, **more: str) -> int:
     return done.returncode
 
 
+@pytest.mark.slow
 def test_both_workflows_run_as_they_are_written(folder: Path) -> None:
     github, gitlab = (yaml.safe_load(block) for block in BLOCKS["yaml"])
     steps = [s for s in github["jobs"]["check"]["steps"] if "run" in s and "pip" not in s["run"]]
@@ -65,6 +66,7 @@ def test_both_workflows_run_as_they_are_written(folder: Path) -> None:
     assert 1 == shell(f"{worse} || [ $? -eq 1 ]", folder)
 
 
+@pytest.mark.slow
 def test_times_of_one_job_are_compared(folder: Path) -> None:
     (block,) = (b for b in BLOCKS["bash"] if "git show" in b)
     assert 0 == shell(block.replace("10%", "900%"), folder)

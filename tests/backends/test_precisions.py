@@ -72,6 +72,7 @@ def computes(engine: Engine, node: str) -> set[str]:
     return {t.dtype for s in steps for t in (*s.inputs, *s.constants)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("precision", "target"),
     [(p, t) for p in Precision for t in TARGETS if Target(t).refusal(p) is None],
@@ -89,6 +90,7 @@ def test_every_precision_compiles_for_every_target_that_has_it(net: Model, preci
         assert wanted in computes(engine, name), name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     "mix",
@@ -109,6 +111,7 @@ def test_mixes_compile_and_each_node_is_in_its_own_type(net: Model, mix: dict[st
     assert ("fp32", "fp32") == (engine.inputs[0].dtype, engine.outputs[0].dtype)
 
 
+@pytest.mark.slow
 @hypothesis.given(strategies.mixes())
 def test_every_mix_of_every_model_compiles(case: tuple[Model, Variant]):
     """Drawn graphs with bodies, hostile names and any pins: what can be asked for can be built."""

@@ -49,6 +49,7 @@ def told(layer: rtlab.Layer) -> tuple[object, ...]:
     return layer.kind, layer.name, layer.origins, layer.tactic, layer.stream, layer.precision
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "precision", "target"), CASES, ids=str)
 def test_a_recorded_build_is_the_one_that_is_made_here(name, precision, target):
     """Layers, their kernels, and the nodes that each declares."""
@@ -66,6 +67,7 @@ def test_a_recorded_build_is_the_one_that_is_made_here(name, precision, target):
     assert kept.log.count("\n") == pytest.approx(fresh.log.count("\n"), rel=0.05)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "precision", "target"), CASES[:4], ids=str)
 def test_a_saved_build_answers_as_the_one_that_was_made(name, precision, target, tmp_path):
     """Mapping, findings, memory, kernels and the story of the build, on another machine with the model beside it."""
@@ -86,6 +88,7 @@ def test_a_saved_build_answers_as_the_one_that_was_made(name, precision, target,
     assert fresh.log.attempts == read.log.attempts
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "precision"),
     [("digits_inception", "int8"), ("digits_mobilenet", "int8"), ("digits_qat", "fp32")],
@@ -111,6 +114,7 @@ def test_layers_follow_from_no_weight_and_no_scale(name, precision):
     assert list(map(told, engines[0].layers)) == list(map(told, engines[1].layers))
 
 
+@pytest.mark.slow
 def test_pruning_decides_about_no_layer_but_is_a_request_of_its_own():
     """The flag that asks for sparse kernels is a part of the key; whether weights are sparse is decided at load."""
     _, dense = requested("digits_sparse24", "fp16", "sm86")
@@ -122,6 +126,7 @@ def test_pruning_decides_about_no_layer_but_is_a_request_of_its_own():
     assert [y.name for y in engines[0].layers] == [y.name for y in engines[1].layers]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", samples.names())
 def test_every_precision_of_every_sample_is_there(name):
     """For each card that has it: the build, or the compiler's own refusal."""
@@ -137,6 +142,7 @@ def test_every_precision_of_every_sample_is_there(name):
             assert key in recorded.index().builds, f"{precision} {target}"
 
 
+@pytest.mark.slow
 def test_what_is_brought_along_is_small_and_whole():
     """Each listed build can be read; all of it is a small part of the samples."""
     files = {*recorded.index().builds.values()}

@@ -41,6 +41,7 @@ def test_what_was_found_by_hand_stands_in_the_table() -> None:
     assert BY_HAND == {name: found[name] for name in BY_HAND}
 
 
+@pytest.mark.slow
 @needs_rtx
 def test_the_compiler_answers_the_whole_catalogue_as_the_table_says() -> None:
     if RTX.availability().version != SHIPPED.version:

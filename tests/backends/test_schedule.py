@@ -16,6 +16,7 @@ here = backends.get("tensorrt-rtx").availability()
 pytestmark = pytest.mark.skipif(not here.ok, reason=here.reason)
 
 
+@pytest.mark.slow
 def test_branches_of_googlenet_run_side_by_side_and_events_order_all_that_is_read() -> None:
     """Vector clocks find no reading that the builder's own signals and waits leave to chance."""
     model = shelf.load("googlenet").model

@@ -31,6 +31,7 @@ def test_a_pruned_model_builds_with_sparse_weights(precision) -> None:
     assert all(mapping.layers(w.node) for w in find(source))
 
 
+@pytest.mark.slow
 def test_pruning_costs_accuracy_that_is_seen() -> None:
     """The promise is a look before and after: a network that was not trained for it loses, but is not destroyed."""
     sample = samples.load("digits_inception")

@@ -126,6 +126,7 @@ def test_names_that_would_break_the_listing_come_back_as_they_were() -> None:
     assert {n.id for n in model.nodes} == {i for layer in engine.layers for i in layer.origins}
 
 
+@pytest.mark.slow
 def test_a_chain_of_thousands_of_nodes_needs_the_large_stack() -> None:
     """On the usual 8 MiB the compiler overflows; here it must come back with an engine."""
     engine = build(chain(3000))
@@ -179,12 +180,14 @@ def test_all_unsupported_operators_are_listed_with_their_nodes() -> None:
     assert "fine" not in str(caught.value)
 
 
+@pytest.mark.slow
 def test_a_build_past_its_time_is_ended_with_the_limit_in_the_message() -> None:
     """A compiler that never comes back must not hold the notebook."""
     with pytest.raises(BuildError, match=r"finished after 0\.5"):
         build(chain(3000), limits=Limits(seconds=0.5))
 
 
+@pytest.mark.slow
 def test_cancelling_ends_the_compiler_at_once() -> None:
     """The button must work in the longest phase too."""
 
@@ -199,6 +202,7 @@ def test_cancelling_ends_the_compiler_at_once() -> None:
     assert len(caught.value.details.splitlines()) > 100
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_a_build_ends_with_the_process_that_asked_for_it() -> None:
     """A kernel that is restarted must not leave compilers behind."""
@@ -222,6 +226,7 @@ def test_a_build_ends_with_the_process_that_asked_for_it() -> None:
     assert [] == psutil.wait_procs(gone, timeout=30)[1]
 
 
+@pytest.mark.slow
 def test_one_stream_when_no_others_are_allowed() -> None:
     """Branches of Inception run side by side by default, for more memory."""
     model = shelf.load("googlenet").model
@@ -231,6 +236,7 @@ def test_one_stream_when_no_others_are_allowed() -> None:
     assert one.totals["activation"] < free.totals["activation"]
 
 
+@pytest.mark.slow
 def test_two_profiles_are_two_programs_and_the_first_is_shown() -> None:
     """Each profile is compiled by itself; a layer in both would count twice."""
     model = tiny_model()
@@ -255,6 +261,7 @@ def test_options_reach_the_builder() -> None:
     assert build(tiny_model(), builder_optimization_level=0, tiling_optimization_level="FAST").layers
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(driver.device() is not None, reason="the engine can be loaded here")
 def test_an_engine_that_cannot_be_loaded_is_shown_as_the_log_lists_it() -> None:
     """As with a driver too old; that inner values can be read later leaves the program as it was."""
@@ -273,12 +280,14 @@ def test_an_engine_that_cannot_be_loaded_is_shown_as_the_log_lists_it() -> None:
     assert 'not loaded: Backend "tensorrt-rtx" cannot load "fp32": no NVIDIA driver' in engine.notes[0]
 
 
+@pytest.mark.slow
 def test_a_build_past_its_memory_is_ended() -> None:
     """Otherwise the machine's own killer would choose the kernel."""
     with pytest.raises(BuildError, match="GiB of memory, and"):
         build(chain(3000), limits=Limits(memory=40 << 20))
 
 
+@pytest.mark.slow
 def test_the_model_given_is_not_changed_by_a_build() -> None:
     """Safe names are used underneath, on a copy."""
     model = tiny_model()

@@ -42,6 +42,7 @@ def folded(inception: rtlab.Study) -> str:
     return "folded"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["output", "reader", "quantization"])
 def test_what_was_planted_between_a_convolution_and_its_normalization_is_named(kind) -> None:
     """Found by hand: in three builds each (``fusion-by-experiment``). Which edges fuse, the compiler says first."""
@@ -59,6 +60,7 @@ def test_what_was_planted_between_a_convolution_and_its_normalization_is_named(k
     assert "sm86" in verdict.compiler
 
 
+@pytest.mark.slow
 def test_a_global_average_takes_the_sum_of_the_last_block_and_folding_gives_it_back() -> None:
     """The only Conv and BatchNormalization of ResNet-50's 53 that are two steps; deleting nodes never finds it."""
     model = shelf.load("resnet50").model
@@ -110,6 +112,7 @@ def test_an_output_takes_the_epilogue_before_it_for_its_layout() -> None:
     assert ("fold bn2",) == verdict.rewrites
 
 
+@pytest.mark.slow
 def test_an_activation_and_a_pooling_are_never_one_step(inception) -> None:
     verdict = inception.why("/stem/relu/Relu", "/pool1/MaxPool", variant="fp32")
     assert ("never", (), "") == (verdict.verdict, verdict.causes, verdict.edit)
@@ -121,6 +124,7 @@ def test_two_that_are_one_step_are_so_without_a_build(inception) -> None:
     assert "/stem/conv/Conv" == verdict.first, "the one that writes comes first, however they were given"
 
 
+@pytest.mark.slow
 def test_in_int8_a_convolution_keeps_to_itself_whatever_is_changed_around_it() -> None:
     """20 builds by hand said so of release 1.7: with and without bias, at every size and target."""
     sample = rtlab.samples.load("digits_inception")
@@ -141,6 +145,7 @@ def test_a_rewritten_variant_is_built_and_computes_the_same(inception, folded) -
     assert "with Conv" in inception.explain("/stem/norm/BatchNormalization", variant=folded)
 
 
+@pytest.mark.slow
 def test_advice_gathers_what_has_one_cause_and_tries_remedies_on_the_whole_model(inception, folded) -> None:
     found = inception.advise(folded)
     counted = sum(c.count for c in found.causes)
@@ -153,6 +158,7 @@ def test_advice_gathers_what_has_one_cause_and_tries_remedies_on_the_whole_model
     )
 
 
+@pytest.mark.slow
 def test_a_step_is_asked_why_it_is_one(inception) -> None:
     """Found by hand: a convolution whose value is an output is a step of its own, its bias and ReLU stay together."""
     told = inception.why("/stem/relu/Relu", variant="fp32")
@@ -164,15 +170,7 @@ def test_a_step_is_asked_why_it_is_one(inception) -> None:
     assert "BatchNormalization and Relu hold" in told.text
 
 
-def test_what_was_found_is_kept_until_another_engine_is_built(inception) -> None:
-    verdict = inception.why("/residual/Relu", "/pool3/GlobalAveragePool", variant="fp32")
-    key = (verdict.first, verdict.second)
-    assert verdict is inception._kept.verdicts["fp32"][key]
-    inception.add("fp32", precision="fp32", target="sm89", backend="tensorrt-rtx")
-    inception.run(["fp32"], compare=False)
-    assert {} == dict(inception._kept.verdicts)
-
-
+@pytest.mark.slow
 def test_a_record_that_was_damaged_is_no_answer() -> None:
     made = study(tiny_model())
     pair = next((m.first, m.second) for m in missed(made["fp32"].facts))
@@ -183,6 +181,7 @@ def test_a_record_that_was_damaged_is_no_answer() -> None:
     assert not made.why(*pair, variant="fp32").recalled
 
 
+@pytest.mark.slow
 def test_advice_takes_what_is_known_of_a_pair(inception) -> None:
     first = inception.advise("fp32")
     second = inception.advise("fp32")

@@ -35,6 +35,7 @@ def told(found: Verdict) -> tuple[str, tuple[str, ...], tuple[str, ...], bool]:
     return found.verdict, found.causes, found.nodes, found.remedy
 
 
+@pytest.mark.slow
 def test_an_open_size_keeps_a_padding_out_of_a_convolution_and_both_its_sizes_have_to_be_fixed() -> None:
     found = asked(CASES["pad-conv-dynamic"], "p", "y")
     assert ("blocked", ("size",), (), False) == told(found)
@@ -45,12 +46,14 @@ def test_an_open_size_keeps_a_padding_out_of_a_convolution_and_both_its_sizes_ha
     }
 
 
+@pytest.mark.slow
 def test_an_open_batch_keeps_an_average_out_of_an_activation() -> None:
     found = asked(CASES["leakyrelu-average-dynamic"], "l", "y")
     assert ("blocked", ("size",), (), False) == told(found)
     assert 'fix the size "N" (1 to 16) to 1' == found.edit
 
 
+@pytest.mark.slow
 def test_a_size_that_is_open_and_does_not_matter_is_not_named() -> None:
     """What is planted beside it is; and where nothing is, the two are one step as the engine tells."""
     case = CASES["conv-relu-dynamic"]
@@ -63,6 +66,7 @@ def test_a_size_that_is_open_and_does_not_matter_is_not_named() -> None:
         assert {*miss.nodes} <= {*found.nodes}
 
 
+@pytest.mark.slow
 def test_a_part_of_a_model_with_profiles_leaves_the_same_sizes_open() -> None:
     """A large model is cut: what the miss follows from is found in a neighbourhood, whose inputs have profiles too."""
     case = CASES["pad-conv-dynamic"]
@@ -78,6 +82,7 @@ def test_a_part_of_a_model_with_profiles_leaves_the_same_sizes_open() -> None:
     assert any(t.where.startswith("the neighbourhood") and t.fused for t in found.experiments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "cause", "node", "edit"),
     [
@@ -105,6 +110,7 @@ def test_what_is_pinned_to_another_precision_is_named() -> None:
     assert 'compute "y" in FP16, as "c" does' == found.edit
 
 
+@pytest.mark.slow
 def test_attention_in_fp32_is_one_step_in_fp16() -> None:
     """The type alone: the same part in FP32 shows the miss, and an activation and a pooling stay two in both."""
     found = asked(CASES["attention"], "c", "p")
@@ -122,6 +128,7 @@ def _ends(name: str) -> tuple[str, str]:
     return model.producers[pool.inputs[0]].id, pool.id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["conv-transpose-relu", "conv-transpose-add"])
 def test_a_transposition_between_is_a_layout_with_a_remedy_that_keeps_the_outputs(name) -> None:
     model = CASES[name].model
@@ -141,6 +148,7 @@ def planted_case(text: str, inputs: str, **weights: tuple[int, ...]) -> FusionCa
     )
 
 
+@pytest.mark.slow
 def test_a_convolution_takes_the_last_node_of_silu_before_a_concatenation_does() -> None:
     """By the kernels' names (CorrSilu, Conc): with poolings in the place of the convolution both are one, MulConc.
 
@@ -151,6 +159,7 @@ def test_a_convolution_takes_the_last_node_of_silu_before_a_concatenation_does()
     assert ("blocked", ("competitor",), ("c", "s"), False) == told(found)
 
 
+@pytest.mark.slow
 def test_products_of_one_tensor_become_one_and_leave_their_sums_behind() -> None:
     """Query, key and value of an attention: one product of three. Alone, each is one step with its sum."""
     text = "; ".join(
@@ -164,6 +173,7 @@ def test_products_of_one_tensor_become_one_and_leave_their_sums_behind() -> None
     assert '"t", which "k", "v"' in found.edit
 
 
+@pytest.mark.slow
 def test_channels_that_are_no_multiple_of_anything_keep_nothing_apart() -> None:
     """Of the cases with 30, 31, 33 and 36 channels, and 127 numbers, none is apart on release 1.7."""
     odd = [

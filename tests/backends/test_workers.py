@@ -106,6 +106,7 @@ def states(study: Study, name: str) -> list[str]:
     return [s.state for s in study[name].stages.values()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("work", [compiled, last], ids=["compile", "measure"])
 def test_a_cluster_gives_the_task_of_a_worker_that_died_to_another(patient, work, tmp_path) -> None:
     """Nobody notices but by the time that it takes."""
@@ -116,6 +117,7 @@ def test_a_cluster_gives_the_task_of_a_worker_that_died_to_another(patient, work
     assert ["done"] * 4 == states(study, "int8")
 
 
+@pytest.mark.slow
 def test_a_variant_whose_build_kills_its_worker_is_a_failure_and_can_be_built_again(hasty, tmp_path) -> None:
     study, executor = planned(), hasty.get_executor()
     study.run(["fp32"], executor=executor)
@@ -129,6 +131,7 @@ def test_a_variant_whose_build_kills_its_worker_is_a_failure_and_can_be_built_ag
     assert ["done"] * 4 == states(study, "int8")
 
 
+@pytest.mark.slow
 def test_a_pool_whose_worker_dies_is_words_and_what_was_built_before_stays(tmp_path) -> None:
     """Python's own pool is done for by one worker that dies; another pool, or none, goes on."""
     study = planned()
@@ -146,6 +149,7 @@ def test_a_pool_whose_worker_dies_is_words_and_what_was_built_before_stays(tmp_p
     assert ["done"] * 4 == states(study, "int8")
 
 
+@pytest.mark.slow
 def test_an_engine_whose_measuring_kills_its_worker_stands_and_the_cluster_goes_on(hasty, tmp_path) -> None:
     """The scheduler gives it up, and so does the study, in words."""
     study = planned()
