@@ -189,8 +189,9 @@ def _budget(scene: Scene) -> int:
 
 def _nothing(scene: Scene) -> str:
     return (
-        f'Cannot show how variant "{scene.result.name}" was tuned: its files hold no build log that times tactics, and no ONNX '
-        "model is there to be tuned here. Give the log of trtexec --verbose as log=..., or the model as model=..."
+        f'Cannot show how variant "{scene.result.name}" was tuned: its files hold no build log that times tactics, '
+        "and no ONNX model is there to be tuned here. Give the log of trtexec --verbose as log=..., "
+        "or the model as model=..."
     )
 
 

@@ -226,7 +226,7 @@ def test_tuning_answers_in_words_with_its_own_origins() -> None:
     assert [1.0, 1.5] == FORMULATIONS.ask(scene(log=told, contest="one")).frame()["time"].tolist()
     with pytest.raises(RunError, match="nothing was tuned yet"):
         FORMULATIONS.ask(scene())
-    with pytest.raises(ReadError, match="no verbose build log"):
+    with pytest.raises(ReadError, match="times tactics"):
         FORMULATIONS.ask(scene(model=absent()))
 
 
