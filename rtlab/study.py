@@ -40,10 +40,10 @@ from rtlab.view.table import study_html
 
 if TYPE_CHECKING:
     import onnx
+    import plotly.graph_objects as go
     from pandas import DataFrame
 
     from rtlab.documents.answer import Answer
-    from rtlab.documents.drawing.sheet import Picture
     from rtlab.explorer.explorer import Explorer
     from rtlab.explorer.graph import LinkedGraphs
 
@@ -328,43 +328,30 @@ class Study(Session[Result]):
         return Explorer(self, baseline=baseline, height=height)
 
     @boundary("draw the panel")
-    def picture(
-        self,
-        question: str,
-        *,
-        variant: str,
-        baseline: str | None = None,
-        path: str | Path | None = None,
-        dark: bool = False,
-        width: float = 960,
-        **settings: str,
-    ) -> Picture:
-        """A picture of what a panel shows of a variant, as SVG: ``study.picture("memory", variant="int8")``.
+    def figure(
+        self, question: str, *, variant: str, baseline: str | None = None, index: int = 0, **settings: str
+    ) -> go.Figure:
+        """A chart of a panel as a ``plotly.graph_objects.Figure``: ``study.figure("memory", variant="int8")``.
 
-        In a notebook it shows itself; ``save("memory.svg")`` or ``save("memory.png")`` writes it, as ``path`` does.
+        It has the data of the page, and is restyled and written as any of Plotly's: ``figure.update_layout(...)``,
+        ``figure.write_html("memory.html")``; ``figure.write_image("memory.svg")`` takes Kaleido and Chromium.
 
         Args:
             question: One of ``rtlab.questions.panels``, or ``layers`` or ``errors``, the charts of the page.
             variant: Its name.
-            baseline: The variant that it is compared with, where that is asked.
-            path: Where it is written, too, as SVG or PNG by its ending.
-            dark: For a dark ground.
-            width: In pixels.
+            baseline: The variant that it is compared with, for a panel that compares.
+            index: Which chart, of a panel that has several.
             settings: Those of the question, as its panel has them; ``order="time"`` for ``layers``.
 
         Raises:
-            VariantError: there is no such variant or question.
-            RtlabError: the file cannot be written there.
-            Unavailable: for PNG, the package that draws pixels is not installed.
+            VariantError: there is no such variant, question or chart.
         """
-        from rtlab.report.picture import drawn
+        from rtlab.report.figure import plotly_figure
 
         other = None if baseline is None else self.facts_of(baseline)
-        scene = Scene(self.snapshot(), self.facts_of(variant), other, settings)
-        found = drawn(question, scene, width=width, dark=dark)
-        if path is not None:
-            found.save(path, model=self.model)
-        return found
+        return plotly_figure(
+            question, Scene(self.snapshot(), self.facts_of(variant), other, settings), index=index
+        )
 
     @boundary("write the report")
     def to_html(

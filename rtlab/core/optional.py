@@ -54,7 +54,6 @@ PACKAGES = {
         Optional("tensorrt", "tensorrt", "10.3", '"rtlab[tensorrt]"'),
         Optional("distributed", "distributed", "2024.1", '"rtlab[dask]"'),
         Optional("omnimalloc", "omnimalloc", "1.0", '"rtlab[omnimalloc]"'),
-        Optional("resvg-py", "resvg_py", "0.2", '"rtlab[png]"'),
         Optional("pillow", "PIL", "10", '"pillow>=10"'),
     )
 }

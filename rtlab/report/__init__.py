@@ -21,7 +21,6 @@ from rtlab.core.phrases import quoted
 from rtlab.documents import glossary
 from rtlab.documents.contract import Figure, Panel
 from rtlab.documents.crossing import plain
-from rtlab.documents.drawing.plot import simple
 from rtlab.documents.payload import encode
 from rtlab.documents.tabs import Tab
 from rtlab.errors import VariantError
@@ -224,8 +223,27 @@ def _variant(study: Snapshot, name: str, baseline: str) -> SavedVariant:
 
 def _plain(panel: Panel) -> Panel:
     """A panel whose figures the smaller library draws, too."""
-    drawn = [Figure({**f, "data": [simple(t) for t in f["data"]]}) for f in panel["figures"]]
-    return Panel({**panel, "figures": drawn})
+    figures = [Figure({**f, "data": [_simplify(t) for t in f["data"]]}) for f in panel["figures"]]
+    return Panel({**panel, "figures": figures})
+
+
+def _simplify(trace: Mapping[str, Any]) -> dict[str, Any]:
+    """A trace without what is for graphics cards; a waterfall becomes bars, each on the level before it."""
+    kind = trace.get("type")
+    if kind == "scattergl":
+        return {**trace, "type": "scatter"}
+    if kind != "waterfall":
+        return dict(trace)
+    level, base, colours = 0.0, [], []
+    for value, measure in zip(trace["y"], trace["measure"], strict=True):
+        total = measure != "relative"
+        base.append(0.0 if total else level)
+        level = value if total else level + value
+        style = "totals" if total else "increasing" if value > 0 else "decreasing"
+        colours.append(trace[style]["marker"]["color"])
+    replaced = {"measure", "decreasing", "increasing", "totals", "connector"}
+    rest = {k: v for k, v in trace.items() if k not in replaced}
+    return {**rest, "type": "bar", "y": list(trace["y"]), "base": base, "marker": {"color": colours}}
 
 
 def _answers(scene: Scene, *, shared: bool) -> dict[str, str]:
