@@ -29,7 +29,7 @@ CONFINED = {
     # The bar that long work shows below a cell.
     "ipywidgets": ({"explorer", "session"}, False),
     "anywidget": ({"explorer"}, False),
-    "plotly": ({"view", "report", "study.py"}, True),
+    "plotly": ({"view", "report", "study.py"}, False),
     "dask": (set(), True),
     "distributed": (set(), True),
 }
