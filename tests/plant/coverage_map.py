@@ -28,10 +28,12 @@ PARTS: tuple[tuple[str, ...], ...] = (
     ("tests/property", "tests/house"),
     ("tests/backends",),
 )
-#: Options of pytest that make a suite of these.
-SUITES: Mapping[str, tuple[str, ...]] = {"short": ("--short",), "all": ()}
-#: Seconds of tests, as long as they took for the map, that one mutant may have.
-BUDGET: Mapping[str, float] = {"short": 120.0, "all": 300.0}
+#: The tiers of a suite, of which each is an option of pytest.
+SUITES: Mapping[str, tuple[str, ...]] = {"short": ("short",), "all": ("short", "rest")}
+#: Seconds of tests of a tier, as long as they took for the map, that one mutant may have.
+BUDGET: Mapping[str, float] = {"short": 120.0, "rest": 180.0}
+#: What pytest's exit statuses say: all passed, some failed, none was there.
+PASSED, FAILED, NO_TESTS = 0, 1, 5
 #: How many files of tests, and how many seconds, are tried before the others that cover a mutant are collected.
 NEAR_FILES, NEAR_SECONDS = 3, 30.0
 
@@ -212,16 +214,16 @@ def environment(tree: Path, *path: Path, **more: str) -> dict[str, str]:
     return inherited | {"PYTHONPATH": search, "TMPDIR": str(tree.parent / "tmp")} | more
 
 
-def coverage_map(suite: str, parts: Sequence[Sequence[str]], workers: int) -> CoverageMap:
-    """The map of a suite: from its files, or by running its tests once."""
+def coverage_map(tier: str, parts: Sequence[Sequence[str]], workers: int) -> CoverageMap:
+    """The map of a tier: from its files, or by running its tests once."""
     tests: dict[str, Test] = {}
     lines: dict[str, dict[int, frozenset[str]]] = defaultdict(dict)
     minutes = 0.0
     for part in parts:
-        file = HOME / "maps" / f"{digest(tree_digest(part), SUITES[suite], part)[:16]}.json"
+        file = HOME / "maps" / f"{digest(tree_digest(part), tier, part)[:16]}.json"
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
-            data = _measure([*part, *SUITES[suite]], workers)
+            data = _measure([*part, f"--{tier}"], workers)
             file.write_text(json.dumps(data), encoding="utf-8")
         data = json.loads(file.read_text(encoding="utf-8"))
         minutes += data["minutes"]
@@ -256,7 +258,9 @@ def _measure(arguments: Sequence[str], workers: int) -> dict[str, Any]:
         # The faster core of Python 3.14 knows no contexts.
         env=environment(tree, tree / "tests/plant/child", RTLAB_PLANT_MEASURE=str(home), COVERAGE_CORE="ctrace"),
     ).returncode  # fmt: skip
-    if status not in {0, 1}:
+    if status == NO_TESTS:
+        return {"tests": {}, "lines": {}, "minutes": 0.0}
+    if status not in {PASSED, FAILED}:
         raise SystemExit(f"The tests did not run to their end without a bug (exit status {status}).")
     return read_measurements(home) | {"minutes": (time.monotonic() - started) / 60}
 

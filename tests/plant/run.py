@@ -22,8 +22,11 @@ from typing import Any
 
 from coverage_map import (
     BUDGET,
+    FAILED,
     HOME,
+    NO_TESTS,
     PARTS,
+    PASSED,
     SUITES,
     CoverageMap,
     Test,
@@ -39,8 +42,8 @@ HERE = Path(__file__).parent
 README, SCORES = HERE / "README.md", HERE / "scores"
 #: The share that each suite is asked to notice.
 REQUIRED: Mapping[str, float] = {"short": 0.80, "all": 0.90}
-#: What pytest's exit statuses say: all passed, some failed, none was there.
-PASSED, FAILED, NO_TESTS = 0, 1, 5
+#: What noticed a bug that no test did, and mypy.
+TYPES = "types"
 #: A test fails after this many times what it took for the map, and so many seconds more.
 SLOWER, PATIENCE = 6.0, 60.0
 
@@ -59,13 +62,17 @@ class Worker:
         self._clock = int(time.time()) - 10**6
         self._process: subprocess.Popen[str] | None = None
 
-    def try_mutant(self, mutant: Mutant, portions: Sequence[Sequence[Test]]) -> dict[str, Any]:
-        """Plant a bug and run tests until one fails: ``killer`` names it, and is empty where none does."""
+    def try_mutant(
+        self, mutant: Mutant, portions: Sequence[Sequence[Test]], *, types: bool
+    ) -> dict[str, Any]:
+        """Plant a bug and run tests until one fails, then mypy: ``killer`` names it, and is empty where none does."""
         path, started = self.tree / mutant.place.path, time.monotonic()
         original = path.read_text(encoding="utf-8")
         self._write(path, mutant.code)
         try:
             killer = next((k for tests in portions if (k := self.first_failure(tests))), "")
+            if not killer and types and not self.types_hold():
+                killer = TYPES
         finally:
             self._write(path, original)
         return {
@@ -99,6 +106,16 @@ class Worker:
             raise SystemExit("The process that runs the tests is broken:\n" + answer["out"])
         return answer["failed"] or (answer["last"] if answer["status"] != FAILED else "") or "import"
 
+    def types_hold(self) -> bool:
+        """Whether mypy passes, as the stage ``style`` asks it."""
+        command = [sys.executable, "-m", "mypy", f"--cache-dir={self.tree.parent / 'mypy'}"]
+        done = subprocess.run(
+            command, cwd=self.tree, env=environment(self.tree), check=False, capture_output=True, text=True
+        )
+        if done.returncode not in {0, 1}:
+            raise SystemExit(f"mypy could not be asked:\n{done.stdout}{done.stderr}")
+        return done.returncode == 0
+
     def close(self) -> None:
         """End the process."""
         if self._process is not None:
@@ -129,7 +146,7 @@ class Results:
 
 
 def try_mutants(
-    mutants: Sequence[Mutant], results: Results, covering: CoverageMap, budget: float, workers: int
+    mutants: Sequence[Mutant], results: Results, covering: CoverageMap, tier: str, workers: int
 ) -> None:
     """Try what has no result. A test that fails without a bug too does not count: its mutants are tried again."""
     staff = [Worker(str(i)) for i in range(workers)]
@@ -139,10 +156,10 @@ def try_mutants(
     unstable: set[str] = set()
 
     def try_one(mutant: Mutant) -> tuple[Mutant, dict[str, Any]]:
-        portions = covering.select(mutant.place, budget, unstable)
+        portions = covering.select(mutant.place, BUDGET[tier], unstable)
         worker = idle.get()
         try:
-            return mutant, worker.try_mutant(mutant, portions)
+            return mutant, worker.try_mutant(mutant, portions, types=tier == "short")
         finally:
             idle.put(worker)
 
@@ -185,26 +202,26 @@ def describe(mutant: Mutant, result: Mapping[str, Any]) -> str:
 
 def write_scores(
     mutants: Sequence[Mutant],
-    results: Results,
-    covering: CoverageMap,
+    results: Mapping[str, Mapping[str, Any]],
+    map_minutes: float,
     options: argparse.Namespace,
     commit: str,
 ) -> float:
     """Write the score of a seed as JSON and as Markdown, and its row of the README; return it."""
     by_package: dict[str, list[bool]] = {}
     for m in mutants:
-        by_package.setdefault(m.place.package, []).append(bool(results.by_id[m.id]["killer"]))
+        by_package.setdefault(m.place.package, []).append(bool(results[m.id]["killer"]))
     noticed = sum(map(sum, by_package.values()))
     score = noticed / max(1, len(mutants))
-    seconds = sum(results.by_id[m.id]["seconds"] for m in mutants)
+    seconds = sum(results[m.id]["seconds"] for m in mutants)
     summary = {
         "seed": options.seed, "suite": options.suite, "commit": commit, "planted": len(mutants), "noticed": noticed,
         "score": round(score, 3),
-        "minutes": round(seconds / 60 / options.workers), "map_minutes": round(covering.minutes),
+        "minutes": round(seconds / 60 / options.workers), "map_minutes": round(map_minutes),
         "packages": {p: {"planted": len(s), "noticed": sum(s)} for p, s in sorted(by_package.items())},
         "mutants": [
             {"place": f"{m.place.path}:{m.place.line}", "before": m.before, "after": m.after}
-            | {k: results.by_id[m.id][k] for k in ("killer", "tests")}
+            | {k: results[m.id][k] for k in ("killer", "tests")}
             for m in mutants
         ],
     }  # fmt: skip
@@ -216,9 +233,9 @@ def write_scores(
         f"| all | {len(mutants)} | {noticed} | {score:.1%} |", "",
         "Not noticed:", "",
         *(
-            f"- `{m.place.path}:{m.place.line}` ({results.by_id[m.id]['tests']} tests): `{m.before}` → `{m.after}`"
+            f"- `{m.place.path}:{m.place.line}` ({results[m.id]['tests']} tests): `{m.before}` → `{m.after}`"
             for m in mutants
-            if not results.by_id[m.id]["killer"]
+            if not results[m.id]["killer"]
         ),
     ]  # fmt: skip
     trial = bool(options.tests or options.only)
@@ -271,15 +288,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def plant(options: argparse.Namespace) -> int:
-    """Draw, try and score."""
+    """Draw, try and score. ``all`` tries with slow tests what the short tier did not notice."""
     commit, parts = read_commit(), [tuple(options.tests)] if options.tests else PARTS
     places = [p for p in list_places(HOME / "places") if options.only in {None, p.package}]
     mutants = draw(places, sample=options.sample, seed=options.seed)
     say(f"{len(places)} places, {len(mutants)} bugs drawn by seed {options.seed}.")
-    covering = coverage_map(options.suite, parts, options.workers)
-    results = Results(HOME / "results" / f"{digest(tree_digest(), options.suite, parts)[:16]}.jsonl")
-    try_mutants(mutants, results, covering, BUDGET[options.suite], options.workers)
-    score = write_scores(mutants, results, covering, options, commit)
+    by_id: dict[str, Mapping[str, Any]] = {}
+    minutes = 0.0
+    for tier in SUITES[options.suite]:
+        left = [m for m in mutants if not by_id.get(m.id, {}).get("killer")]
+        covering = coverage_map(tier, parts, options.workers)
+        minutes += covering.minutes
+        results = Results(HOME / "results" / f"{digest(tree_digest(), tier, parts)[:16]}.jsonl")
+        try_mutants(left, results, covering, tier, options.workers)
+        for m in left:
+            result, before = results.by_id[m.id], by_id.get(m.id, {"tests": 0, "seconds": 0.0})
+            by_id[m.id] = result | {k: result[k] + before[k] for k in ("tests", "seconds")}
+    score = write_scores(mutants, by_id, minutes, options, commit)
     return int(score < REQUIRED[options.suite])
 
 
