@@ -181,11 +181,6 @@ def _tell(given: argparse.Namespace, found: T, words: Callable[[T], None]) -> in
 
 def _why(given: argparse.Namespace) -> int:
     study = opening.built(given, [given.precision])
-    if given.replay is not None:
-        replay = study.replay(given.replay, variant=given.precision)
-        return _tell(given, replay, printing.replay)
-    if given.node is None:
-        raise RtlabError("Cannot ask why: no node is named. Give one or two, or --replay with a record.")
     found = study.why(
         given.node,
         given.other,

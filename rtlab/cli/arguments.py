@@ -183,15 +183,7 @@ def _why_arguments(commands: Any) -> None:
     asked.add_argument(
         "-o", "--output", default=None, metavar="R.json", help="also write the verdict as a record"
     )
-    asked.add_argument(
-        "--replay", default=None, metavar="R.json", help="make the experiments of a record again, and compare"
-    )
-    asked.add_argument(
-        "node",
-        nargs="?",
-        default=None,
-        help="one of two neighbours, by its id; alone, why it is one step with others",
-    )
+    asked.add_argument("node", help="one of two neighbours, by its id; alone, why it is one step with others")
     asked.add_argument("other", nargs="?", default=None, help="the other one")
     asked.add_argument(
         "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"

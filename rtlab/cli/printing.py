@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from rtlab.questions.why import Verdict
     from rtlab.questions.why.advice import Advice
     from rtlab.questions.why.joined import Joined
-    from rtlab.questions.why.record import StepReplay, VerdictReplay
     from rtlab.study import Result, Study
 
 
@@ -172,24 +171,6 @@ def fusion(found: Verdict | Joined) -> None:
         print(found.elsewhere)
     if found.recalled:
         print(f"{found.dated}; --again asks anew")
-
-
-def replay(found: VerdictReplay | StepReplay) -> None:
-    """A record beside the same question asked again."""
-    from rtlab.core.phrases import many
-    from rtlab.documents.answer import NounTable
-    from rtlab.questions.why.record import StepReplay, TrialReplay
-
-    if isinstance(found, StepReplay):
-        then, now = f"{many(len(found.nodes), 'node')} in one step", f"{len(found.nodes_now) or 'not so'}"
-    else:
-        then, now = found.before, found.after
-    print(
-        f"then {then} ({found.compiler}, {found.asked[:10]}), now {now} ({found.compiler_now}): "
-        f"{'the same' if found.same else 'not the same'}"
-    )
-    if found.experiments:
-        print(f"\n{NounTable(TrialReplay, found.experiments).text()}")
 
 
 def advice(found: Advice) -> None:
