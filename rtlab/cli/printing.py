@@ -10,7 +10,6 @@ from rtlab.cli.opening import spoken
 if TYPE_CHECKING:
     from rtlab.questions.difference.diff import Difference
     from rtlab.questions.roofline.roofs import Point
-    from rtlab.questions.rules import FusionRules
     from rtlab.questions.why import Verdict
     from rtlab.questions.why.advice import Advice
     from rtlab.questions.why.joined import Joined
@@ -190,19 +189,6 @@ def advice(found: Advice) -> None:
         print(f"\nremedies on the whole model\n{NounTable(Remedy, remedies).text()}")
     if found.every is not None:
         print(f"\ntogether: {', '.join(found.every.rewrites)}")
-
-
-def rules(found: FusionRules) -> None:
-    """What a compiler fuses, beside what is documented."""
-    from rtlab.documents.answer import aligned
-
-    rows = [
-        (r.case, r.pair, r.documented or "no rule", r.found or "refused", r.agreement) for r in found.rules
-    ]
-    print(aligned(("case", "pair", "documented", "found (reported)", ""), rows))
-    print(
-        f"\n{found.title}: {found.agrees} as documented, {found.differs} not, {found.rest} without a rule or an answer"
-    )
 
 
 def difference(found: Difference, study: Study, how: str = "") -> None:
