@@ -1,6 +1,6 @@
 """Small graphs of a few nodes, each with the documented fusion that it asks about.
 
-Cases stand in the ``.ini`` files of ``tests/corpus/fusions``, a section each. Their keys:
+Cases stand in the ``.ini`` files beside this one, a section each. Their keys:
 
 ``title``
     What is asked, in words.
@@ -41,7 +41,6 @@ from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Precision
 from rtlab.experiments.why.neutral import rimmed
 
-_FOLDER = Path(__file__).parent / "corpus" / "fusions"
 #: The files, by what the cases are about.
 _PARTS = ("convolutions", "products", "pointwise", "movement", "quantized")
 _PICTURE = "float[1,32,16,16] x"
@@ -172,7 +171,7 @@ def cases() -> tuple[FusionCase, ...]:
     made = []
     for part in _PARTS:
         read = configparser.RawConfigParser()
-        read.read_string((_FOLDER / f"{part}.ini").read_text("utf-8"))
+        read.read_string(Path(__file__).with_name(f"{part}.ini").read_text("utf-8"))
         made += [_case(section, read[section]) for section in read.sections()]
     return tuple(made)
 
