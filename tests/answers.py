@@ -18,8 +18,8 @@ from rtlab.view.graph import engine_view
 from snapshots import array, plain
 
 Ask = Callable[[Any, str], Any]
-#: Of these only the head and every so many rows are compared: they are a catalogue.
-_THINNED = {"rules": 25, "table": 4, "recurrence": 4}
+#: Of these only the head and every so many rows are compared.
+_THINNED = {"table": 4, "recurrence": 4}
 
 
 def asked(name: str) -> Ask:

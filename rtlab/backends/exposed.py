@@ -17,7 +17,6 @@ from pathlib import Path
 import onnx
 import onnx_ir as ir
 
-from rtlab.backends.heeding import amend, heeding
 from rtlab.core import scratch
 from rtlab.core.model import Model
 from rtlab.core.outside import gather
@@ -92,7 +91,7 @@ class _Written:
     def bytes(self, model: Model) -> bytes:
         with self._lock:
             if self._bytes is None:
-                self._bytes = heeding(model, model.bytes())
+                self._bytes = model.bytes()
             return self._bytes
 
     @contextlib.contextmanager
@@ -156,9 +155,7 @@ def _apart(model: Model, folder: Path) -> onnx.ModelProto:
     )
     for value, tensor in zip(large, written, strict=True):
         value.const_value = tensor
-    proto = ir.to_proto(copy)
-    amend(proto.graph)
-    return proto
+    return ir.to_proto(copy)
 
 
 def _inside(data: bytes, names: Sequence[str]) -> bytes:

@@ -21,7 +21,6 @@ from rtlab.backends import cpu, exposed, makers, placement, providers, streamed,
 from rtlab.backends.attending import Attendant
 from rtlab.backends.files import optimized
 from rtlab.backends.files.optimized import NodeRuns
-from rtlab.backends.heeding import heeding
 from rtlab.backends.live import apart
 from rtlab.backends.live.apart import Errand, KeptSession
 from rtlab.backends.live.inference import IN_TURN, PLACED, SessionOrder
@@ -134,7 +133,7 @@ class OnnxRuntime:
             here = self.availability()
             if not here.ok:
                 raise Unavailable(f"{doing}: {here.reason}")
-            runnable, started = heeding(model, _named(model)), time.perf_counter()
+            runnable, started = _named(model), time.perf_counter()
             layers, level, notes = self._placed(request, runnable, level, errand)
         check(progress, "the build")
         return Engine(

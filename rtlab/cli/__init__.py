@@ -36,7 +36,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "why": _why,
             "bisect": _bisect,
             "advise": _advise,
-            "rules": _rules,
             "sensitivity": _sensitivity,
             "repair": _repair,
             "prepare": _prepare,
@@ -181,11 +180,6 @@ def _tell(given: argparse.Namespace, found: T, words: Callable[[T], None]) -> in
 
 def _why(given: argparse.Namespace) -> int:
     study = opening.built(given, [given.precision])
-    if given.replay is not None:
-        replay = study.replay(given.replay, variant=given.precision)
-        return _tell(given, replay, printing.replay)
-    if given.node is None:
-        raise RtlabError("Cannot ask why: no node is named. Give one or two, or --replay with a record.")
     found = study.why(
         given.node,
         given.other,
@@ -243,23 +237,6 @@ def _repair(given: argparse.Namespace) -> int:
     print(found.text())
     if written is not None:
         print(f"wrote {written.model}")
-    return 0
-
-
-def _rules(given: argparse.Namespace) -> int:
-    from rtlab.questions import rules
-    from rtlab.session.cataloguing import ask_rules
-
-    if given.build:
-        found = ask_rules(given.backend, given.target, compiler=given.compiler, pattern=given.case)
-    else:
-        found = rules.shipped(given.backend, given.target, given.compiler).only(given.case)
-    if given.output:
-        rules.save(found, Path(given.output))
-    if given.json:
-        print(rules.written(found), end="")
-    else:
-        printing.rules(found)
     return 0
 
 

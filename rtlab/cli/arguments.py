@@ -96,7 +96,6 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
     _advise_arguments(commands)
     for accuracy in (_sensitivity_arguments, _repair_arguments, _check_arguments):
         accuracy(commands)
-    _rules_arguments(commands)
 
     ready = commands.add_parser(
         "prepare", help="write the ONNX model that expresses a precision in its graph, to build it elsewhere"
@@ -183,15 +182,7 @@ def _why_arguments(commands: Any) -> None:
     asked.add_argument(
         "-o", "--output", default=None, metavar="R.json", help="also write the verdict as a record"
     )
-    asked.add_argument(
-        "--replay", default=None, metavar="R.json", help="make the experiments of a record again, and compare"
-    )
-    asked.add_argument(
-        "node",
-        nargs="?",
-        default=None,
-        help="one of two neighbours, by its id; alone, why it is one step with others",
-    )
+    asked.add_argument("node", help="one of two neighbours, by its id; alone, why it is one step with others")
     asked.add_argument("other", nargs="?", default=None, help="the other one")
     asked.add_argument(
         "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"
@@ -296,31 +287,6 @@ def _check_arguments(commands: Any) -> None:
     _model_arguments(held)
     _build_arguments(held)
     checking.arguments(held)
-
-
-def _rules_arguments(commands: Any) -> None:
-    asked = commands.add_parser(
-        "rules", help="what a compiler fuses, by small planted cases, beside what is documented"
-    )
-    asked.add_argument(
-        "--build", action="store_true", help="ask a compiler that is here now, rather than show what is known"
-    )
-    asked.add_argument(
-        "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"
-    )
-    _release_argument(asked)
-    asked.add_argument("--target", default=None, help="what is built for (default: the backend's)")
-    asked.add_argument(
-        "--case", default="*", metavar="PATTERN", help="only cases of such names, with * and ? (default: all)"
-    )
-    asked.add_argument(
-        "-o",
-        "--output",
-        default=None,
-        metavar="FILE",
-        help="also write the table: .json to read again, or .md",
-    )
-    asked.add_argument("--json", action="store_true", help="print one JSON object")
 
 
 def _bisect_arguments(commands: Any) -> None:

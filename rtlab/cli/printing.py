@@ -10,11 +10,9 @@ from rtlab.cli.opening import spoken
 if TYPE_CHECKING:
     from rtlab.questions.difference.diff import Difference
     from rtlab.questions.roofline.roofs import Point
-    from rtlab.questions.rules import FusionRules
     from rtlab.questions.why import Verdict
     from rtlab.questions.why.advice import Advice
     from rtlab.questions.why.joined import Joined
-    from rtlab.questions.why.record import StepReplay, VerdictReplay
     from rtlab.study import Result, Study
 
 
@@ -174,24 +172,6 @@ def fusion(found: Verdict | Joined) -> None:
         print(f"{found.dated}; --again asks anew")
 
 
-def replay(found: VerdictReplay | StepReplay) -> None:
-    """A record beside the same question asked again."""
-    from rtlab.core.phrases import many
-    from rtlab.documents.answer import NounTable
-    from rtlab.questions.why.record import StepReplay, TrialReplay
-
-    if isinstance(found, StepReplay):
-        then, now = f"{many(len(found.nodes), 'node')} in one step", f"{len(found.nodes_now) or 'not so'}"
-    else:
-        then, now = found.before, found.after
-    print(
-        f"then {then} ({found.compiler}, {found.asked[:10]}), now {now} ({found.compiler_now}): "
-        f"{'the same' if found.same else 'not the same'}"
-    )
-    if found.experiments:
-        print(f"\n{NounTable(TrialReplay, found.experiments).text()}")
-
-
 def advice(found: Advice) -> None:
     """Why fusions do not happen, cause by cause, and what remedies come to on the whole model."""
     from rtlab.documents.answer import NounTable
@@ -209,19 +189,6 @@ def advice(found: Advice) -> None:
         print(f"\nremedies on the whole model\n{NounTable(Remedy, remedies).text()}")
     if found.every is not None:
         print(f"\ntogether: {', '.join(found.every.rewrites)}")
-
-
-def rules(found: FusionRules) -> None:
-    """What a compiler fuses, beside what is documented."""
-    from rtlab.documents.answer import aligned
-
-    rows = [
-        (r.case, r.pair, r.documented or "no rule", r.found or "refused", r.agreement) for r in found.rules
-    ]
-    print(aligned(("case", "pair", "documented", "found (reported)", ""), rows))
-    print(
-        f"\n{found.title}: {found.agrees} as documented, {found.differs} not, {found.rest} without a rule or an answer"
-    )
 
 
 def difference(found: Difference, study: Study, how: str = "") -> None:

@@ -43,7 +43,7 @@ TABS = (
     PageTab(
         Tab("fusion"),
         "Fusion",
-        "Why neighbours are not one step, and which fusions this compiler knows.",
+        "Why neighbours are not one step.",
         "analysis",
     ),
     PageTab(

@@ -30,7 +30,6 @@ from rtlab.questions.recipe.panel import RECIPE
 from rtlab.questions.recurrence.panel import RECURRENCE
 from rtlab.questions.repair.panel import REPAIR
 from rtlab.questions.roofline.panel import ROOFLINE
-from rtlab.questions.rules.panel import RULES
 from rtlab.questions.samples.panel import SAMPLES
 from rtlab.questions.scene import Question, Scene
 from rtlab.questions.schedule.panel import SCHEDULE
@@ -53,7 +52,6 @@ QUESTIONS: tuple[Question, ...] = (
     BISECTION,
     VARIANTS,
     WHY,
-    RULES,
     MEMORY,
     SCHEDULE,
     FORMULATIONS,

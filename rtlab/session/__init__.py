@@ -7,15 +7,17 @@ ONNX node, never by layer, and every number keeps the name of the engine and dev
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from rtlab import questions
 from rtlab.backends import compilers
+from rtlab.core import files
 from rtlab.core.facts import Facts
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model
+from rtlab.core.phrases import many
 from rtlab.core.protocols import Progress
 from rtlab.core.variant import Calibrator
 from rtlab.errors import BackendError, VariantError, boundary
@@ -23,22 +25,26 @@ from rtlab.quantize import export, findings, scales
 from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.export import Exported
 from rtlab.quantize.sparsity import SparseWeight
+from rtlab.questions.bisection import Bisection
 from rtlab.questions.findings.listed import beside
 from rtlab.questions.releases import Releases
 from rtlab.questions.snapshot import Snapshot
 from rtlab.questions.titles import titles
+from rtlab.questions.why import Verdict
+from rtlab.questions.why.joined import Joined
+from rtlab.session import records
+from rtlab.session.bisecting import Bisections
 from rtlab.session.checking import Checks
 from rtlab.session.diagnosing import Diagnoses
 from rtlab.session.observer import observe_values
 from rtlab.session.recordings import Recordings
-from rtlab.session.replaying import Replays
 from rtlab.session.selecting import Selecting
 from rtlab.session.watching import watching
 
 R = TypeVar("R")
 
 
-class Session(Replays[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R]):
+class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R]):
     """One model, several variants. ``R`` is how it hands out what is known of one: ``rtlab.Result`` in a notebook.
 
     Args:
@@ -96,6 +102,36 @@ class Session(Replays[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R]):
                 with contextlib.suppress(BackendError, VariantError):
                     self.run([one], progress=watched, compare=False)
         return questions.releases.of(self.snapshot(), planned)
+
+    @boundary("write a record")
+    def record(
+        self, found: Verdict | Joined | Bisection, path: str | Path, *, variant: str | Sequence[str]
+    ) -> Path:
+        """Write a verdict, why a step is one, or what changed between two variants, as JSON; gives the path.
+
+        With it goes all that it holds for.
+
+        Args:
+            found: What ``why`` or ``bisect`` gave.
+            path: Where the record goes.
+            variant: The variant that was asked about, or both of them.
+
+        Raises:
+            VariantError: the variant is not built, or there are not as many as the answer is about.
+            RtlabError: the file cannot be written there.
+        """
+        names = (variant,) if isinstance(variant, str) else tuple(variant)
+        count = 2 if isinstance(found, Bisection) else 1
+        if len(names) != count:
+            raise VariantError(
+                f"Cannot write a record: the answer is about {many(count, 'variant')}, and {len(names)} were named. "
+                f"Name {'it' if count == 1 else 'both, as variant=(first, second)'}."
+            )
+        if isinstance(found, Bisection):
+            text = self.bisected(names[0], names[1], found).text()
+        else:
+            text = records.recorded(self.facts_of(names[0]), found).text()
+        return files.write(path, text.encode(), what="the record", model=self.model)
 
     @boundary("export the variant")
     def export(

@@ -14,7 +14,7 @@ from typing import overload
 
 from rtlab.core.facts import Facts
 from rtlab.core.files import write
-from rtlab.errors import ReadError, RtlabError
+from rtlab.errors import RtlabError
 from rtlab.experiments.bisecting import BisectionSide
 from rtlab.questions.bisection import Bisection
 from rtlab.questions.bisection import record as changes
@@ -164,18 +164,3 @@ def _beside(record: BisectionRecord) -> Path:
     told = (*told, record.bisection.first, record.bisection.second)
     name = hashlib.sha256("\0".join(told).encode()).hexdigest()
     return folder() / f"changes-{name[:32]}.json"
-
-
-def opened(path: str | Path) -> VerdictRecord | StepRecord | BisectionRecord:
-    """A record that somebody names.
-
-    Raises:
-        ReadError: there is no such file, or it is no record.
-    """
-    try:
-        text = Path(path).read_text("utf-8")
-        return changes.read(text) if '"bisection"' in text else read(text)
-    except (OSError, UnicodeDecodeError) as error:
-        raise ReadError(
-            f'Cannot read the record "{path}": {error}. Give a file that rtlab why -o wrote.'
-        ) from error

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import rtlab
+from fusion_cases import FusionCase, cases
 from planted_misses import Edge, planted
 from rtlab import backends
 from rtlab.core.model import Model
-from rtlab.experiments.rules import FusionCase, cases
 from rtlab.questions.why import Verdict
 
 RTX = backends.get("tensorrt-rtx")

@@ -149,7 +149,7 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
         elif panel == "score":
             # The baseline is on screen, beside which no sample flipped.
             assert "Show another variant" in page.inner_text(f"{where} .rt-told")
-        elif panel in {"kernels", "rules", "why", "recipe"}:
+        elif panel in {"kernels", "why", "recipe"}:
             # All that there is follows from the fields of a noun: facts and a table.
             assert page.locator(f"{where} [data-fact]").count()
             page.wait_for_selector(f"{where} tbody td >> nth=0")

@@ -99,11 +99,10 @@ def test_rows_count_what_is_imported_for_types_alone() -> None:
 
 
 #: Files that import a package by a name which is their datum: the binding of a backend, a plug-in of ONNX Runtime's;
-#: SymPy, which comes later; and ``core.optional``, which says in words which package is missing.
+#: and ``core.optional``, which says in words which package is missing.
 NAMED = {
     "backends/live/sensors.py",
     "backends/vendor.py",
-    "core/later.py",
     "core/optional.py",
 }
 IMPORTING = {"importlib.import_module", "import_module", "__import__"}

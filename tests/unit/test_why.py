@@ -17,12 +17,13 @@ from rtlab.core.model import Model, wrap
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
-from rtlab.errors import Cancelled, ModelError
+from rtlab.errors import Cancelled, ModelError, VariantError
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
 from rtlab.experiments.why import WhyApart, WhyTogether, neighbours, oracle
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.joined import Joined
 from rtlab.questions.why.missed import together
+from rtlab.questions.why.record import read
 from rtlab.relation.mapping import Mapping, Pair
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
@@ -237,11 +238,15 @@ def test_a_shared_label_is_no_fusion() -> None:
     )
 
 
-def test_a_verdict_holds_for_the_engine_that_was_asked_about() -> None:
+def test_a_verdict_holds_for_the_engine_that_was_asked_about(tmp_path) -> None:
     study = rtlab.Study(tiny_model(batch=1))
     study.add("fp32", backend=Ruled())
     facts = study.run(compare=False)["fp32"].facts
     verdict = study.why("stem/Relu", "left/Conv", variant="fp32")
+    written = study.record(verdict, tmp_path / "why.json", variant="fp32")
+    assert dataclasses.replace(verdict, recalled=False) == read(written.read_text("utf-8")).verdict
+    with pytest.raises(VariantError, match="1 variant, and 2 were named"):
+        study.record(verdict, written, variant=("fp32", "fp16"))
     kept = study._kept
     assert {("stem/Relu", "left/Conv"): verdict} == dict(kept.verdicts["fp32"])
     later = kept.built(dataclasses.replace(facts, profile=None))

@@ -1,14 +1,12 @@
-"""What changed between two engines as a dated record with the parts that show it, to be read and replayed elsewhere."""
+"""What changed between two engines as a dated record with the parts that show it."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Annotated
 
 import msgspec
 
 from rtlab.core.model import load
-from rtlab.core.schema import Meaning
 from rtlab.errors import ReadError
 from rtlab.questions.bisection import Bisection, Reproduction
 
@@ -95,55 +93,7 @@ def read(text: str) -> BisectionRecord:
     try:
         found = msgspec.json.decode(text, type=BisectionRecord)
     except (msgspec.DecodeError, ValueError) as error:
-        raise ReadError(f"{doing} {error}. Give a file that study.record(...) wrote.") from error
+        raise ReadError(f"{doing} {error}. Ask again.") from error
     if found.schema != _SCHEMA:
         raise ReadError(f"{doing} its schema is {found.schema}, and this rtlab reads {_SCHEMA}. Ask again.")
     return found
-
-
-@dataclasses.dataclass(frozen=True)
-class ChangeReplay:
-    """A group of a record, and what was found of the same nodes when it was asked again; empty where nothing was."""
-
-    nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")]
-    title: Annotated[str, Meaning("First node")]
-    cause: Annotated[str, Meaning("What differed then")]
-    cause_now: Annotated[str, Meaning("What differs now")]
-    part: Annotated[int | None, Meaning("Part then")]
-    part_now: Annotated[int | None, Meaning("Part now")]
-
-    @property
-    def same(self) -> Annotated[bool, Meaning("Same")]:
-        """Whether it is the same change, shown by as many nodes."""
-        return (self.cause, self.part) == (self.cause_now, self.part_now)
-
-
-@dataclasses.dataclass(frozen=True)
-class BisectionReplay:
-    """A record and the same question asked again, group by group."""
-
-    before: Annotated[str, Meaning("Answer then")]
-    after: Annotated[str, Meaning("Answer now")]
-    asked: Annotated[str, Meaning("Asked on")]
-    bisection: Annotated[Bisection, Meaning(unsent=True)]
-    changes: tuple[ChangeReplay, ...]
-
-    @property
-    def same(self) -> Annotated[bool, Meaning("Same")]:
-        """Whether the same nodes changed in the same way."""
-        return all(c.same for c in self.changes)
-
-
-def replayed(record: BisectionRecord, now: Bisection) -> BisectionReplay:
-    """Lay the groups of a record beside those of the same question, asked again."""
-    then = {c.nodes: c for c in record.bisection.changes}
-    found = {c.nodes: c for c in now.changes}
-    rows = []
-    for nodes in dict.fromkeys((*then, *found)):
-        one, two = then.get(nodes), found.get(nodes)
-        told = one or two
-        assert told is not None  # noqa: S101 - the nodes are of one of them
-        causes = (one.cause if one else "", two.cause if two else "")
-        parts = (one.part if one else None, two.part if two else None)
-        rows.append(ChangeReplay(nodes, told.title, *causes, *parts))
-    return BisectionReplay(record.bisection.text, now.text, record.bisection.asked, now, tuple(rows))

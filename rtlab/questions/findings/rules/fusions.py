@@ -6,7 +6,6 @@ scale; quantize and dequantize into the layers around them.
 
 from __future__ import annotations
 
-import fnmatch
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
@@ -16,7 +15,6 @@ from rtlab.core.phrases import many
 from rtlab.questions.findings.rules.precision import undone
 from rtlab.questions.findings.rules.reading import PRODUCTS, Reading, data
 from rtlab.questions.reformats.reasons import Alone, shown, why_alone
-from rtlab.questions.rules import tables
 from rtlab.relation import flags
 from rtlab.relation.dataflow import QUANTIZED
 from rtlab.relation.kernel import kernel
@@ -134,7 +132,7 @@ def requantized_outside(reading: Reading) -> Iterator[Finding]:
     """Convolutions on eight bits none of which requantizes its sums: generated steps behind them do.
 
     TensorRT documents a convolution between DQ and Q as one layer. A compiler that never builds one so has no
-    remedy in the model, and what it never does is told by the catalogue of planted cases, where that was asked.
+    remedy in the model; of some releases it is known that they never do.
     """
     products = [y for y in reading.of("convolution") if (d := data(y)) is not None and d.dtype in QUANTIZED]
     if not products or any(t.dtype in QUANTIZED for y in products for t in y.outputs):
@@ -169,8 +167,8 @@ def requantized_outside(reading: Reading) -> Iterator[Finding]:
 
 #: The rule of convolutions that do not requantize.
 REQUANTIZED = "requantized-outside"
-#: The cases of the catalogue that ask for it, behind the type.
-_ASKED = "-conv*requantize"
+#: By release, in how many small graphs such a convolution was built, by type: it requantizes in none of them.
+_NEVER = {"TensorRT-RTX 1.7.1.116": {"INT8": 3, "FP8": 2}}
 
 
 def _types(layers: Iterable[Layer]) -> str:
@@ -179,18 +177,16 @@ def _types(layers: Iterable[Layer]) -> str:
 
 
 def _never(reading: Reading, narrow: str) -> str:
-    """Whether this release of the compiler ever does, by the catalogue of planted cases."""
+    """Whether it is known that this release of the compiler never does."""
     engine = reading.engine
-    for table in tables():
-        if (table.compiler, table.version) == (engine.maker.title, engine.version):
-            found = [r for r in table.rules if fnmatch.fnmatchcase(r.case, f"{narrow.lower()}{_ASKED}")]
-            if found and all(r.found == "apart" for r in found):
-                return (
-                    f"That is the compiler's limit: in no planted case ({len(found)}) does {table.compiler} "
-                    f"{table.version} make one step of the two (asked on {table.date})."
-                )
-    called = engine.maker.title or engine.backend
-    return f"Whether {called} {engine.version} ever does was not asked: rtlab rules --build does."
+    called = f"{engine.maker.title or engine.backend} {engine.version}"
+    count = _NEVER.get(called, {}).get(narrow)
+    if count is None:
+        return f"Whether {called} ever does is not known."
+    return (
+        f"That is the compiler's limit: in none of {count} small graphs with such a convolution does {called} make one "
+        "step of the two."
+    )
 
 
 def opaque_regions(reading: Reading) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""The catalogue of planted cases: graphs of a few nodes, each with the documented rule that it asks about.
+"""Small graphs of a few nodes, each with the documented fusion that it asks about.
 
 Cases stand in the ``.ini`` files beside this one, a section each. Their keys:
 
@@ -13,7 +13,10 @@ Cases stand in the ``.ini`` files beside this one, a section each. Their keys:
 ``documented``
     What TensorRT's documentation says: ``fused``, ``apart``, ``gone``; left out where no rule says anything.
 ``source``
-    Where it says so: a page of ``PAGES``, a colon, and the rule.
+    Where it says so: a page and its rule. ``types``, ``reductions`` and ``pointwise`` are sections of the "Layer Fusion
+    Catalog" of the TensorRT documentation, ``explicit`` and ``placement`` of its "Explicit Quantization" (Q/DQ fusions,
+    recommended places of Q/DQ), ``attention`` is its "Fused Attention", ``build`` the build phase in the developer
+    guide of releases 5 to 7, ``log`` a verbose build log.
 ``precision``, ``target``, ``inputs``, ``weights``, ``outputs``, ``profile``
     What differs from FP32 at any target, and one picture of 32 channels called ``x``; shapes of further constants
     (``W: 33 31 3 3``); values that are outputs beside those that nobody reads; and where a size is open, the least,
@@ -26,7 +29,7 @@ import configparser
 import dataclasses
 import functools
 import math
-from importlib import resources
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -36,9 +39,7 @@ from onnx import helper, numpy_helper, parser, shape_inference
 
 from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Precision
-from rtlab.errors import ModelError
 from rtlab.experiments.why.neutral import rimmed
-from rtlab.questions.rules import Fate
 
 #: The files, by what the cases are about.
 _PARTS = ("convolutions", "products", "pointwise", "movement", "quantized")
@@ -85,18 +86,6 @@ _QUANTIZED: dict[str, tuple[tuple[int, ...], Any]] = {
     "W8": ((32, 32, 3, 3), np.int8), "D8": ((32, 1, 3, 3), np.int8), "P8": ((32, 32, 1, 1), np.int8),
     "A8": ((128, 128), np.int8), "WF": ((32, 32, 3, 3), _F8), "AF": ((128, 128), _F8), "A4": ((128, 128), _I4),
 }  # fmt: skip
-#: By the first word of a case's ``source``, the page of NVIDIA's documentation.
-_CATALOG = '"Layer Fusion Catalog" of the TensorRT documentation'
-PAGES = {
-    "types": f"{_CATALOG}, types of fusions",
-    "reductions": f"{_CATALOG}, reduction operations",
-    "pointwise": f"{_CATALOG}, pointwise fusion",
-    "attention": '"Fused Attention" of the TensorRT documentation',
-    "build": "TensorRT developer guide of releases 5 to 7, build phase",
-    "log": "verbose build logs of TensorRT",
-    "explicit": '"Explicit Quantization" of the TensorRT documentation, Q/DQ fusions',
-    "placement": '"Explicit Quantization" of the TensorRT documentation, recommended places of Q/DQ',
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,9 +94,7 @@ class FusionCase:
 
     Attributes:
         name: What it is called.
-        title: What is asked.
         documented: ``fused``, ``apart`` or ``gone``; empty where no rule says anything.
-        source: The page and its rule, or why there is none.
         precision: What the graph expresses.
         target: What it needs at least, such as ``sm89``; empty for any.
         pair: The two nodes; each may be several, of which one will do.
@@ -119,9 +106,7 @@ class FusionCase:
     """
 
     name: str
-    title: str
-    documented: Fate
-    source: str
+    documented: str
     precision: Precision
     target: str
     pair: tuple[tuple[str, ...], tuple[str, ...]]
@@ -172,12 +157,9 @@ class FusionCase:
 
 
 def _parsed(name: str, inputs: str, text: str) -> onnx.GraphProto:
-    try:
-        graph = parser.parse_graph(
-            f"{name.replace('-', '_')} ({inputs}) => () {{ {text.replace(';', chr(10))} }}"
-        )
-    except parser.ParseError as error:
-        raise ModelError(f'Cannot read case "{name}": {error}. Correct it.') from error
+    graph = parser.parse_graph(
+        f"{name.replace('-', '_')} ({inputs}) => () {{ {text.replace(';', chr(10))} }}"
+    )
     for node in graph.node:
         node.name = node.output[0]
     return graph
@@ -189,7 +171,7 @@ def cases() -> tuple[FusionCase, ...]:
     made = []
     for part in _PARTS:
         read = configparser.RawConfigParser()
-        read.read_string((resources.files(__package__) / f"{part}.ini").read_text("utf-8"))
+        read.read_string(Path(__file__).with_name(f"{part}.ini").read_text("utf-8"))
         made += [_case(section, read[section]) for section in read.sections()]
     return tuple(made)
 
@@ -198,14 +180,10 @@ def _case(name: str, told: configparser.SectionProxy) -> FusionCase:
     graph = told["graph"]
     first = graph.split("=", 1)[0].split(",")[0].strip()
     one, other = told.get("pair", f"{first} y").split()
-    page, _, rule = told["source"].partition(":")
-    source = f"{PAGES[page]}{f': {rule.strip()}' if rule else ''}" if page in PAGES else told["source"]
     weights = [w.split(":") for w in told.get("weights", "").split(",") if w]
     return FusionCase(
         name,
-        told["title"],
-        told.get("documented", ""),  # type: ignore[arg-type]
-        source,
+        told.get("documented", ""),
         Precision(told.get("precision", "fp32")),
         told.get("target", ""),
         (tuple(one.split("|")), tuple(other.split("|"))),
