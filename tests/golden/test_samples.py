@@ -1,0 +1,179 @@
+"""The samples beside files: operators, shapes, and the spread of each weight; as made of few small pictures too."""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rtlab.testing
+import shelf
+from rtlab import samples
+from rtlab.core.model import Model
+from rtlab.core.task import Task
+from rtlab.samples import architectures, transformers
+from snapshots import Golden
+
+#: Sums of fitted weights differ from processor to processor in their fifth digit.
+TOLERANCE = {"rel": 1e-3, "least": 1e-4}
+CONVOLUTIONAL = ("googlenet", "resnet50", "mobilenet_v2", "csp_detector")
+LARGE = (*CONVOLUTIONAL, "bert")
+
+
+def spread(array: np.ndarray) -> list[Any]:
+    """Shape, deviation and relative mean; small ones number by number."""
+    if array.size <= 4 or not np.issubdtype(array.dtype, np.floating):
+        return [array.tolist() if array.size <= 40 else [*array.shape, int(array.sum(dtype=np.int64))]]
+    rows = array.reshape(len(array), -1)
+    deviation = float(array.std())
+    unit = deviation if deviation > 1e-6 else 1.0
+    means = [float(x.mean()) / unit for x in (array, rows[0], rows[-1])]
+    return [[*array.shape], round(deviation, 6), *(round(m, 6) for m in means)]
+
+
+def facts(model: Model) -> dict[str, Any]:
+    """What a sample is made of; identical weights of several layers stand in one row."""
+    weights = {n: v.const_value.numpy() for n, v in model.ir.graph.initializers.items()}
+    rows: dict[str, list[Any]] = {}
+    for name, array in weights.items():
+        found = spread(array)
+        again = next((k for k, v in rows.items() if v[0] == found[0] and v == found), None)
+        rows[name] = found if again is None else [f"as {again}"]
+    attributes: Counter[str] = Counter()
+    for node in model.nodes:
+        told = {k: v for k, v in node.attributes.items() if isinstance(v, (int, float, str, list, tuple))}
+        attributes[f"{node.op} {told}"] += 1
+    return {
+        "opset": [model.opset, model.ir.ir_version],
+        "inputs": {n: [model.values[n].dtype, *map(str, model.values[n].shape)] for n in model.inputs},
+        "outputs": {n: [model.values[n].dtype, *map(str, model.values[n].shape)] for n in model.outputs},
+        "parameters": sum(a.size for a in weights.values()),
+        "nodes": dict(sorted(attributes.items())),
+        "edges": sum(len(n.inputs) for n in model.nodes),
+        "weights": rows,
+    }
+
+
+def small(name: str, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """An architecture whose weights are fitted to two pictures of 64x64, and the pictures that it asks for."""
+    if name == "bert":
+        for constant, value in {"_SENTENCES": 1, "_TOKENS": 16, "_WORDS": 128, "_LAYERS": 1}.items():
+            monkeypatch.setattr(transformers, constant, value)
+        return facts(transformers.bert())
+    asked: list[int] = []
+    make = architectures.pictures
+    monkeypatch.setattr(architectures, "_MIXED", 32)
+    if name == "resnet50":
+        # Its 25 million weights would take more than a second.
+        monkeypatch.setattr(
+            architectures._Network,
+            "_filters",
+            lambda self, x, n: self.rng.random((n, x.shape[1]), np.float32) - 0.5,
+        )
+    monkeypatch.setattr(
+        architectures, "pictures", lambda count, size: (asked.extend([count, size]), make(2, 64))[1]
+    )
+    return {**facts(getattr(architectures, name)()), "pictures": asked}
+
+
+@pytest.mark.parametrize("name", [n for n in samples.names() if n not in LARGE])
+def test_a_shipped_sample_and_its_data_are_those_of_the_file(golden: Golden, name: str) -> None:
+    sample = shelf.load(name)
+    data = {"calibration": sample.calibration} | ({"task": sample.task.data} if sample.task else {})
+    arrays = {f"{k} {n}": spread(a) for k, d in data.items() for n, a in d.arrays.items()}
+    if isinstance(sample.task, Task):
+        arrays["labels"] = np.bincount(sample.task.labels).tolist()
+    sources = {k: [len(d), d.source, d.synthetic] for k, d in data.items()}
+    found = {"data": {"sources": sources, "arrays": arrays}, "model": facts(sample.model)}
+    golden(f"samples/{name}.json", found, **TOLERANCE)
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_small_architecture_is_that_of_the_file(
+    golden: Golden, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    golden(f"samples/{name}_small.json", {"model": small(name, monkeypatch)}, **TOLERANCE)
+
+
+@pytest.mark.slow(but="csp_detector")
+@pytest.mark.parametrize("name", LARGE)
+def test_an_architecture_is_that_of_the_file(golden: Golden, name: str) -> None:
+    golden(f"samples/{name}.json", {"model": facts(shelf.load(name).model)}, **TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        samples.inception_chain,
+        samples.transformer_stack,
+        functools.partial(samples.inception_chain, nodes=1),
+        functools.partial(samples.inception_chain, nodes=46),
+        functools.partial(samples.transformer_stack, nodes=1),
+        functools.partial(samples.transformer_stack, nodes=67),
+    ],
+    ids=["chain", "stack", "chain_of_1", "chain_of_2", "stack_of_1", "stack_of_2"],
+)
+def test_chains_are_those_of_the_file(
+    golden: Golden, make: Callable[[], Model], request: pytest.FixtureRequest
+) -> None:
+    name, found = request.node.callspec.id, facts(make())
+    if "_of_" not in name:
+        # More of the same.
+        del found["weights"]
+    golden(f"samples/{name}.json", {"model": found}, **TOLERANCE)
+
+
+def test_random_inputs_are_those_of_the_file(golden: Golden) -> None:
+    """Later ones do not depend on how many are asked for."""
+    drawn = {"pictures": architectures.pictures(3, 32), "words": transformers.sentences(3)}
+    np.testing.assert_array_equal(drawn["pictures"][:2], architectures.pictures(2, 32))
+    np.testing.assert_array_equal(drawn["words"][:2], transformers.sentences(2))
+    assert (drawn["pictures"].std(axis=(2, 3)) > 0.2).all()
+    # Zipf's law: of 8,192 words the first is every 9.6th.
+    assert (transformers.sentences(64) == 0).mean() == pytest.approx(1 / (np.log(8192) + 0.5772), rel=0.05)
+    every = {f"{k} {i}": row for k, v in drawn.items() for i, row in enumerate(v)}
+    golden("samples/drawn.json", {"drawn": every}, rel=1e-4, least=1e-3)
+
+
+@pytest.mark.parametrize(("asked", "count"), [(None, 16), (3, 3)])
+def test_what_is_not_trained_has_sixteen_samples(
+    monkeypatch: pytest.MonkeyPatch, asked: int | None, count: int
+) -> None:
+    tiny = rtlab.testing.tiny_model()
+    monkeypatch.setattr(samples, "bert", lambda: tiny)
+    found = samples._imagenet_like(asked, name="a", title="b", make=lambda: tiny, description="c", size=8)
+    words = samples._bert(asked)
+    assert [count, 3, 8, 8] == [*found.calibration.arrays["image"].shape]
+    assert (count, 128) == words.calibration.arrays["input_ids"].shape
+    for one in (found, words):
+        assert (True, None, tiny) == (one.calibration.synthetic, one.task, one.model)
+        assert one.calibration.source in samples.SOURCES
+
+
+#: Parameters without running statistics, and multiplications: torchvision's pages of ResNet-50 (25,557,032 and
+#: 4.09 G), MobileNetV2 (3,504,872 and 0.301 G) and, without its normalizations, GoogLeNet (6.62 M and 1.50 G; the
+#: network of Caffe has 5x5 filters where torchvision's has 3x3, and 6,998,552 and 1.58 G).
+@pytest.mark.slow(but="mobilenet_v2")
+@pytest.mark.parametrize(
+    ("name", "parameters", "multiplications"),
+    [
+        ("googlenet", 6_998_552, 1.58e9),
+        ("resnet50", 25_557_032, 4.09e9),
+        ("mobilenet_v2", 3_504_872, 0.301e9),
+    ],
+)
+def test_an_architecture_has_the_published_size(name: str, parameters: int, multiplications: float) -> None:
+    model = shelf.load(name).model
+    weights = {n: [*v.shape.numpy()] for n, v in model.ir.graph.initializers.items()}
+    trained = {n: s for n, s in weights.items() if s and not n.endswith((".mean", ".var"))}
+    assert parameters == sum(int(np.prod(s)) for s in trained.values())
+    total = 0
+    for node in model.nodes:
+        if node.op in {"Conv", "Gemm"}:
+            places = np.prod([s for s in model.values[node.outputs[0]].shape[2:]], dtype=int)
+            total += int(np.prod(weights[node.inputs[1]])) * int(places)
+    assert total == pytest.approx(multiplications, rel=0.01)
