@@ -174,6 +174,6 @@ def test_an_architecture_has_the_published_size(name: str, parameters: int, mult
     total = 0
     for node in model.nodes:
         if node.op in {"Conv", "Gemm"}:
-            places = np.prod([s for s in model.values[node.outputs[0]].shape[2:]], dtype=int)
+            places = np.prod(list(model.values[node.outputs[0]].shape[2:]), dtype=int)
             total += int(np.prod(weights[node.inputs[1]])) * int(places)
     assert total == pytest.approx(multiplications, rel=0.01)
