@@ -17,6 +17,7 @@ import pytest
 
 from rtlab.core.buildlog import Entry
 from rtlab.core.engine import Engine, Maker
+from rtlab.core.progress import Silent
 from rtlab.core.protocols import Availability, Capabilities
 from rtlab.core.trace import Profile, Throughput
 from rtlab.core.variant import Precision, Target
@@ -113,7 +114,7 @@ def said(backend: Any, check: str, folder: Path) -> str:
 def turned(method: str, change: Callable[[Any], Any]) -> Any:
     """A backend one of whose methods gives something else."""
 
-    def instead(self: Any, *args: Any, **more: Any) -> Any:
+    def instead(self, *args, **more):
         return change(getattr(Sound, method)(self, *args, **more))
 
     return type("Bug", (Sound,), {method: instead})()
@@ -140,6 +141,8 @@ def test_a_backend_that_keeps_every_promise_passes(tmp_path: Path) -> None:
         assert repr(check) == f"Check(name='{check}')"
 
 
+DEAF = type("Bug", (Sound,), {"profile": lambda s, e, i, p, **m: Sound.profile(s, e, i, Silent(), **m)})()
+SCRIBBLING = type("Bug", (Sound,), {"profile": lambda s, e, i, p, **m: i["x"].fill(0)})()
 HERE, CLAIMS = "says in words whether it works here", "says what it can do, and has the methods for it"
 BUILT, BUDGET = "builds for its default target", "keeps to a budget of time"
 TIMES, COMPUTES = "times as many runs as it says", "computes what the model says"
@@ -203,6 +206,10 @@ LIMIT, STOPS = "keeps runs within their limit of time", "stops a build when it i
         (turned("profile", other(samples={"q": np.ones(300)})), TIMES, "['q']"),
         (turned("profile", lambda p: other(samples={k: v[1:] for k, v in p.samples.items()})(p)), TIMES, "299 times"),
         (turned("profile", lambda p: other(samples={k: -v for k, v in p.samples.items()})(p)), TIMES, "less than"),
+        (raising("outputs", RunError(WORDS)), "stops runs when it is asked to", "in place of Cancelled"),
+        (DEAF, "stops runs when it is asked to", "profile() goes on"),
+        (SCRIBBLING, "leaves its inputs as they are", 'it writes into input "x"'),
+        (raising("outputs", KeyError("a")), "refuses values and inputs that there are not, in words", "KeyError"),
         (turned("profile", other(runs=1_000_000)), BUDGET, "1000000 runs"),
         (turned("profile", other(runs=0)), BUDGET, "0 runs"),
         (turned("outputs", lambda o: {}), COMPUTES, "it gives []"),

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ml_dtypes
 import numpy as np
-import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
-from rtlab.core.model import Model, load
+import nets
+from nets import graph
+from rtlab.core.model import Model
 from rtlab.core.variant import Precision
 from rtlab.quantize import own
 from rtlab.quantize.findings import check, repair
@@ -21,22 +21,13 @@ W = np.arange(-6, 6, dtype=np.int8).reshape(4, 3)
 node = helper.make_node
 
 
-def model(
-    nodes: Sequence[Any], held: Mapping[str, Any], shape: Sequence[int], *, opset: int = 17, rank: int = 2
-) -> Model:
-    value, names = helper.make_tensor_value_info, [f"d{i}" for i in range(rank)]
-    stored = [numpy_helper.from_array(np.asarray(v), k) for k, v in held.items()]
-    ends = [value("x", TensorProto.FLOAT, [*shape])], [value("y", TensorProto.FLOAT, names)]
-    graph = helper.make_graph(nodes, "g", *ends, stored)
-    imports = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    return load(helper.make_model(graph, opset_imports=imports, ir_version=9))
+def model(nodes, held, shape, *, opset: int = 17, rank: int = 2) -> Model:
+    ends = [("x", TensorProto.FLOAT, shape)], [("y", TensorProto.FLOAT, [f"d{i}" for i in range(rank)])]
+    return graph(nodes, *ends, held, opset)
 
 
 def run(source: Model, x: np.ndarray) -> np.ndarray:
-    options, level = onnxruntime.SessionOptions(), onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(source.bytes(), options, providers=["CPUExecutionProvider"])
-    return session.run(["y"], {"x": x})[0]
+    return nets.run(source.bytes(), {"x": x})[0]
 
 
 def dynamic(op: str, *, zero: bool = True, scales: str = "xs ws") -> list[Any]:
