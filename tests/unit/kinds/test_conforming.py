@@ -46,8 +46,7 @@ class Sound(ReferenceBackend):
         made = super().build(request, progress)
         if (options := request.variant.options) is not None and options.timing_cache:
             Path(options.timing_cache).write_text(json.dumps({k: int(t[0], 0) for k, t in TACTICS.items()}))
-        target, seconds = request.variant.target, 0.0
-        return dataclasses.replace(made, target=target, maker=self.maker, seconds=seconds, log="a log")
+        return dataclasses.replace(made, target=request.variant.target, maker=self.maker, log="a log")
 
     def profile(self, engine: Engine, inputs: Any, progress: Any, **more: Any) -> Profile:
         assert (more.get("seconds") or more.get("limit_s")) in {None, 0.5}
@@ -63,14 +62,9 @@ class Sound(ReferenceBackend):
         path.write_bytes(pickle.dumps(engine))
 
     def open_plan(self, plan: Path) -> Engine:
-        try:
-            return pickle.loads(plan.read_bytes())
-        except Exception as error:
-            raise ReadError(WORDS) from error
+        return self._read(plan, pickle.loads)
 
-    def throughput(
-        self, engine: Engine, inputs: Any, progress: Any, *, streams: int, seconds: float = 1
-    ) -> Throughput:
+    def throughput(self, engine, inputs, progress, *, streams: int, seconds: float = 1) -> Throughput:
         if streams < 1:
             raise RunError(WORDS)
         return Throughput("a clock", "a device", streams, 1, 10, seconds, NOW)
@@ -93,9 +87,9 @@ class Sound(ReferenceBackend):
         profile = types.SimpleNamespace(samples={"a": [1.0]}, source="a clock")
         return types.SimpleNamespace(engine=types.SimpleNamespace(layers=layers), profile=profile)
 
-    def _read(self, path: Path) -> dict[str, int]:
+    def _read(self, path: Path, of: Callable[[bytes], Any] = json.loads) -> Any:
         try:
-            return json.loads(path.read_text())
+            return of(path.read_bytes())
         except Exception as error:
             raise ReadError(WORDS) from error
 
