@@ -104,7 +104,8 @@ def test_the_work_of_a_node_is_counted_by_hand(op, shapes, attributes, y, flops:
 
 def test_a_calibration_shows_its_ranking_and_a_row_for_each_value_and_calibrator() -> None:
     seen = Collector(["a", "b"])
-    arrays = {"a": RNG.standard_normal((8, 50)).astype(np.float32), "b": np.ones((8, 50), np.float32)}
+    noise = np.random.default_rng(0).standard_normal((8, 50)).astype(np.float32)
+    arrays = {"a": noise, "b": np.ones((8, 50), np.float32)}
     seen.run(iter([arrays]), lambda batch: batch, Silent())
     score = Score("Top-1", 97.5, "%", 8, "somebody")
     ranking = (
@@ -126,7 +127,7 @@ def test_a_calibration_shows_its_ranking_and_a_row_for_each_value_and_calibrator
         assert text in html
     assert 2 == html.count("—")
     bold = {v: int((d["sqnr"] == d["sqnr"].max()).sum()) for v, d in frame.groupby("value")}
-    assert sum(bold.values()) == html.count("<b>")
+    assert sum(bold.values()) == html.count("<b>") < 2 * len(CALIBRATORS)
     assert "Top-1" not in Calibration(seen.ranges, 8, "noise")._repr_html_()
 
 
