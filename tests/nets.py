@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+import onnx
+import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 from rtlab.core.model import Model, load, wrap
-
-if TYPE_CHECKING:
-    import onnx
 
 
 def passing(**inputs: tuple[int, list[int | str]]) -> Model:
@@ -22,8 +19,22 @@ def passing(**inputs: tuple[int, list[int | str]]) -> Model:
     return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
 
 
-def graph(nodes: list, inputs: list, outputs: list, weights: dict) -> Model:
+def run(content: bytes, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """What ONNX Runtime computes without its optimizer."""
+    options, level = onnxruntime.SessionOptions(), onnxruntime.GraphOptimizationLevel
+    options.log_severity_level, options.intra_op_num_threads = 4, 1
+    options.graph_optimization_level = level.ORT_DISABLE_ALL
+    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    return session.run(None, {i.name: feed[i.name] for i in session.get_inputs()})
+
+
+def graph(nodes: list, inputs: list, outputs: list, weights: dict, opset: int = 17) -> Model:
     """A model named "m"; inputs and outputs as name, ONNX type and shape, weights as arrays by name."""
+    return load(graph_proto(nodes, inputs, outputs, weights, opset), name="m")
+
+
+def graph_proto(nodes: list, inputs: list, outputs: list, weights: dict, opset: int = 17) -> onnx.ModelProto:
+    """The same, unchecked: the shape of an output may be None."""
     made = helper.make_graph(
         nodes,
         "g",
@@ -31,7 +42,9 @@ def graph(nodes: list, inputs: list, outputs: list, weights: dict) -> Model:
         [helper.make_tensor_value_info(*o) for o in outputs],
         [numpy_helper.from_array(np.asarray(v), k) for k, v in weights.items()],
     )
-    return load(helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), name="m")
+    others = sorted({n.domain for n in nodes} - {""})
+    imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(d, 1) for d in others)]
+    return helper.make_model(made, opset_imports=imports, ir_version=9)
 
 
 def chain(*names: str) -> Model:

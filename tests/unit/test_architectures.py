@@ -1,13 +1,11 @@
-"""The generated architectures: that they are what their names say, and that their numbers behave."""
+"""The numbers of the generated architectures behave; their sizes are in golden/test_samples.py."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-from collections import Counter
 
 import numpy as np
-import onnx
 import pytest
 
 import shelf
@@ -17,17 +15,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.variant import Calibrator, Variant
 from rtlab.quantize import Collector, prepare, quantizable
 
-#: Operators, and parameters without the running statistics of normalisation, as the papers and torchvision count.
-EXPECTED = {
-    "mobilenet_v2": ({"Conv": 52, "Clip": 35, "Add": 10, "Gemm": 1}, 3_504_872),
-    # YOLOv5n of Ultralytics' release 6 for 80 classes, before its normalizations are folded.
-    "csp_detector": (
-        {"Conv": 60, "Sigmoid": 57, "Mul": 57, "MaxPool": 3, "Resize": 2, "Concat": 14},
-        1_872_157,
-    ),
-    # 7,087,872 in each encoder layer of BERT-base, and its embeddings for fewer words.
-    "bert": ({"MatMul": 32, "LayerNormalization": 9, "Softmax": 4, "Gather": 1}, 4 * 7_087_872 + 8_322 * 768),
-}
+NAMES = ("mobilenet_v2", "csp_detector", "bert")
 
 
 @functools.cache
@@ -43,22 +31,7 @@ def values(name: str, names: list[str], part: slice) -> dict[str, np.ndarray]:
         return dict(fetch({key: sample.calibration.arrays[key][part]}))
 
 
-@pytest.mark.parametrize("name", EXPECTED)
-def test_an_architecture_has_its_papers_nodes_and_parameters(name: str):
-    """Times and memory of a look-alike would not be those of the network that it is named after."""
-    operators, parameters = EXPECTED[name]
-    model = load(name).model
-    counts = Counter(n.op for n in model.nodes)
-    assert operators == {op: counts[op] for op in operators}
-    held = [
-        t
-        for t in onnx.load_from_string(model.bytes()).graph.initializer
-        if not t.name.endswith((".mean", ".var")) and int(np.prod(t.dims)) > 4
-    ]
-    assert parameters == sum(int(np.prod(t.dims)) for t in held)
-
-
-@pytest.mark.parametrize("name", EXPECTED)
+@pytest.mark.parametrize("name", NAMES)
 def test_activations_stay_standardised_on_samples_that_weights_were_not_fitted_to(name: str):
     """Activations that explode or die with depth would make every precision look broken, or none."""
     model = load(name).model

@@ -95,28 +95,6 @@ def test_trained_samples_are_small():
     assert (SHIPPED / "digits.npz").stat().st_size < 100_000
 
 
-@pytest.mark.parametrize(
-    ("name", "operators"),
-    [
-        (
-            "digits_inception",
-            {"Conv": 12, "BatchNormalization": 11, "Relu": 12, "Concat": 2, "Add": 1, "MaxPool": 2},
-        ),
-        ("digits_mobilenet", {"Conv": 17, "BatchNormalization": 17, "Clip": 12, "Add": 3, "depthwise": 5}),
-        ("digits_dark", {"Mul": 3, "Sigmoid": 3, "GlobalAveragePool": 4}),
-        ("digits_vit", {"LayerNormalization": 5, "Softmax": 2, "Erf": 2}),
-    ],
-)
-def test_a_network_has_the_operators_of_its_kind(name, operators):
-    """As an exporter writes them, unfused."""
-    model = load(name).model
-    counts = Counter(n.op for n in model.nodes)
-    wide = [n.attributes.get("group", 1) for n in model.nodes if n.op == "Conv"]
-    counts["depthwise"] = sum(g > 1 for g in wide)
-    assert operators == {op: counts[op] for op in operators}
-    assert (17, ("N", 1, 32, 32)) == (model.opset, model.values["image"].shape)
-
-
 def test_outliers_are_rare_large_and_in_one_channel_of_each_tensor():
     """What the description says of them; were they common, no calibrator could clip them."""
     sample = load("digits_outlier")

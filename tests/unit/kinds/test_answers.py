@@ -1,0 +1,175 @@
+"""Answers, formulations and counts of work on small cases, by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+import nets
+from nets import graph
+from recurrent import recurrent_model
+from rtlab.core.facts import Ranked, Score
+from rtlab.core.model import wrap
+from rtlab.core.progress import Silent
+from rtlab.core.variant import CALIBRATORS, Calibrator, Precision
+from rtlab.errors import ReadError
+from rtlab.formulations import alone, layer, offered, tunable
+from rtlab.formulations.recurrent import forms, recurrent
+from rtlab.quantize import Collector
+from rtlab.questions.bisection import Bisection, Changed, Reproduction, record
+from rtlab.questions.calibration.seen import Calibration
+from rtlab.relation.work import works
+from rtlab.testing import tiny_model
+
+FLOAT = TensorProto.FLOAT
+RNG = np.random.default_rng(0)
+
+
+def run(content: bytes, feed: dict[str, np.ndarray]) -> np.ndarray:
+    return nets.run(content, feed)[0]
+
+
+@pytest.mark.parametrize(
+    ("weight", "attributes", "y"),
+    [
+        ((3, 4, 1, 1), {"strides": [2, 3]}, [1, 3, 4, 3]),
+        ((4, 1, 3, 2), {"group": 4, "pads": [1, 0, 1, 1]}, [1, 4, 7, 9]),
+        ((4, 1, 3, 3), {"group": 4, "strides": [2, 1], "dilations": [1, 2]}, [1, 4, 3, 5]),
+    ],
+)
+@pytest.mark.parametrize("bias", [True, False])
+def test_every_form_of_an_unusual_convolution_computes_it(weight, attributes, y, bias: bool) -> None:
+    held = {"w": RNG.standard_normal(weight).astype(np.float32)}
+    held |= {"b": RNG.standard_normal(weight[0]).astype(np.float32)} if bias else {}
+    shape = (1, 4, 7, 9)
+    conv = helper.make_node("Conv", ["x", *held], ["y"], "n", **attributes)
+    model = graph([conv], [("x", FLOAT, shape)], [("y", FLOAT, y)], held)
+    (node,) = tunable(model)
+    found = layer(model, node, shape)
+    x = RNG.standard_normal(shape).astype(np.float32)
+    true, names = run(model.bytes(), {"x": x}), [f.name for f in offered(found)]
+    assert len(names) > 1
+    for one in offered(found):
+        made = alone(found, one)
+        content = made.SerializeToString() if hasattr(made, "SerializeToString") else made.bytes()
+        feed = {onnxruntime.InferenceSession(content).get_inputs()[0].name: x}
+        np.testing.assert_allclose(run(content, feed), true, atol=1e-4, err_msg=one.name)
+
+
+@pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
+def test_forms_of_a_recurrence_without_a_bias_compute_it(op: str) -> None:
+    proto = recurrent_model(op, 3, inputs=4, hidden=5, batch=2, head=False).proto()
+    (node,) = [n for n in proto.graph.node if n.op_type == op]
+    del node.input[3:]
+    one = recurrent(wrap(proto, name="bare"), node.name)
+    assert ((1, 2 * one.w.shape[1]), False) == (one.b.shape, one.b.any())
+    batch = dict(one.batch_of(1))
+    made = {n: run(f.model.SerializeToString(), batch) for n, f in forms(one).items()}
+    for name, value in made.items():
+        np.testing.assert_allclose(value, made["operator"], atol=1e-5, err_msg=name)
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attributes", "y", "flops"),
+    [
+        ("Sum", [(2, 3)] * 3, {}, (2, 3), 12),
+        ("Mean", [(2, 3)] * 3, {}, (2, 3), 18),
+        ("Max", [(2, 3)], {}, (2, 3), 0),
+        # Two taps along each of two axes, multiplied and added; four of a cubic one.
+        ("Resize", [(1, 1, 2, 3)], {"mode": "linear"}, (1, 1, 4, 6), 24 * 8),
+        ("Resize", [(1, 1, 2, 3)], {"mode": "cubic"}, (1, 1, 4, 6), 24 * 32),
+        ("Resize", [(1, 1, 2, 3)], {"mode": "cubic"}, (1, 1, 2, 6), 12 * 8),
+        ("Resize", [(1, 1, 2, 3)], {"mode": "nearest"}, (1, 1, 4, 6), 0),
+        ("LRN", [(1, 2, 3, 1)], {"size": 3}, (1, 2, 3, 1), 6 * 8),
+    ],
+)
+def test_the_work_of_a_node_is_counted_by_hand(op, shapes, attributes, y, flops: int) -> None:
+    names = [f"x{i}" for i in range(len(shapes))]
+    sizes = (
+        {"f": np.array([b / a for a, b in zip(shapes[0], y, strict=True)], np.float32)}
+        if op == "Resize"
+        else {}
+    )
+    reads = [*names, *(["", "f"] if sizes else [])]
+    values = [(n, FLOAT, s) for n, s in zip(names, shapes, strict=True)]
+    model = graph([helper.make_node(op, reads, ["y"], "n", **attributes)], values, [("y", FLOAT, y)], sizes)
+    found = works(model)["n"]
+    assert (0, flops) == (found.macs, found.flops)
+    assert 4 * int(np.prod(y)) == found.written
+
+
+def test_a_calibration_shows_its_ranking_and_a_row_for_each_value_and_calibrator() -> None:
+    seen = Collector(["a", "b"])
+    noise = np.random.default_rng(0).standard_normal((8, 50)).astype(np.float32)
+    arrays = {"a": noise, "b": np.ones((8, 50), np.float32)}
+    seen.run(iter([arrays]), lambda batch: batch, Silent())
+    score = Score("Top-1", 97.5, "%", 8, "somebody")
+    ranking = (
+        Ranked(Calibrator.MSE, Precision.INT8, score, -0.5, 31.25, 8, "somebody"),
+        Ranked(Calibrator.MINMAX, Precision.INT8, None, None, 20.0, 8, "somebody"),
+    )
+    found = Calibration(seen.ranges, 16, "noise", ranking, complete=False)
+    assert repr(found) == "<Calibration of 2 values on 8 of 16 samples, best mse>"
+    assert "on 8 samples>" in repr(Calibration(seen.ranges, 8, "noise"))
+    frame = found.frame()
+    assert [*frame["value"]] == ["a"] * len(CALIBRATORS) + ["b"] * len(CALIBRATORS)
+    assert [*frame["calibrator"][: len(CALIBRATORS)]] == [str(c) for c in CALIBRATORS]
+    minmax = frame[(frame["value"] == "a") & (frame["calibrator"] == "minmax")]
+    assert np.abs(arrays["a"]).max() == pytest.approx(minmax["amax"].item(), rel=1e-6)
+    assert 0 == minmax["clipped"].item()
+    assert ["auto"] * 2 == [*frame["calibrator"][frame["chosen"] != ""]]
+    html = found._repr_html_()
+    for text in ("● 97.50 %", "−0.50", "● 31.2", "Top-1", "somebody, 8 samples"):
+        assert text in html
+    assert 2 == html.count("—")
+    bold = {v: int((d["sqnr"] == d["sqnr"].max()).sum()) for v, d in frame.groupby("value")}
+    assert sum(bold.values()) == html.count("<b>") < 2 * len(CALIBRATORS)
+    assert "Top-1" not in Calibration(seen.ranges, 8, "noise")._repr_html_()
+
+
+def changed(
+    *nodes: str, part: int | None, cause: str = "kernels", shown: Reproduction | None = None
+) -> Changed:
+    return Changed(nodes, nodes[0], 1, "a", "b", 0.5, cause, part, shown)
+
+
+def test_a_record_of_what_changed_is_read_back_and_asked_again() -> None:
+    one, two = tiny_model(), tiny_model(seed=1)
+    rows = (
+        changed("a", part=3, shown=Reproduction((one, two), ("log 1", "log 2"))),
+        changed("b", "c", part=None),
+        changed("d", part=2, shown=Reproduction((one, one), ("log 3", "log 4"))),
+    )
+    sides = [record.RecordedSide("int8", "", m.digest, "trt", "10", "sm86") for m in (one, two)]
+    now = Bisection("x", "y", rows, "Three changed.", builds=4, asked="2024-01-02T03:04:05", recalled=True)
+    kept = record.BisectionRecord.of("net", *sides, now)
+    assert [2, None, 1] == [None if p is None else len(p.models) for p in kept.parts]
+    assert not kept.bisection.recalled
+    again = record.read(kept.text())
+    assert again == kept
+    found = again.found
+    assert found.recalled
+    assert [3, None, 2] == [c.part for c in found.changes]
+    digests = [[m.digest for m in c.shown.models] for c in found.changes if c.shown]
+    assert [[one.digest, two.digest], [one.digest] * 2] == digests
+    assert [("log 1", "log 2"), ("log 3", "log 4")] == [c.shown.logs for c in found.changes if c.shown]
+    assert "4 builds" in found.told()
+    assert "2024-01-02 03:04 UTC, 0 builds now" in found.dated
+    assert record.replayed(again, now).same
+    later = dataclasses.replace(
+        now, changes=(changed("a", part=4), rows[1], changed("e", part=1, cause="types"))
+    )
+    other = record.replayed(again, later)
+    told = [(r.nodes, r.cause, r.cause_now, r.part, r.part_now, r.same) for r in other.changes]
+    assert told == [
+        (("a",), "kernels", "kernels", 3, 4, False), (("b", "c"), "kernels", "kernels", None, None, True),
+        (("d",), "kernels", "", 2, None, False), (("e",), "", "types", None, 1, False),
+    ]  # fmt: skip
+    assert not other.same
+    for text in ("{", kept.text().replace('"schema": 1', '"schema": 2')):
+        with pytest.raises(ReadError):
+            record.read(text)

@@ -1,0 +1,151 @@
+"""Parts of experiments by hand: remedies that pay, changes that part two nodes, peaks of channels."""
+
+from __future__ import annotations
+
+import types
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from nets import graph
+from rtlab.experiments import watching
+from rtlab.experiments.why import advising, changes
+from rtlab.questions.why.advice import Remedy
+
+FLOAT, node = TensorProto.FLOAT, helper.make_node
+
+
+@pytest.mark.parametrize(
+    ("layers", "milliseconds", "largest", "gain", "keeps", "pays"),
+    [
+        ((10, 8), (1.0, 0.75), 1e-4, 0.25, True, True),
+        ((10, 8), (1.0, 1.5), 1e-4, -0.5, True, False),
+        ((10, 12), (1.0, 0.75), 1e-3, 0.25, False, True),
+        # Less than a thousandth of the time is none: fewer layers count.
+        ((10, 8), (1000.0, 1000.9), None, -0.9, False, True),
+        ((10, 10), (1000.0, 999.1), 0.0, 0.9, True, False),
+        ((10, 9), None, 9e-4, None, True, True),
+        ((9, 9), None, 1.0, None, False, False),
+    ],
+)
+def test_a_remedy_pays_by_its_time_or_else_by_its_layers(
+    layers, milliseconds, largest, gain, keeps, pays
+) -> None:
+    found = Remedy(("a",), layers, milliseconds, largest)
+    assert (pytest.approx(gain) if gain is not None else None, keeps, pays) == (
+        found.gain,
+        found.keeps,
+        found.pays,
+    )
+    assert f"{layers[0]} → {layers[1]} layers" in found.words
+    assert ("does not pay" in found.words, "less" in found.words) == (not pays, gain is not None)
+    assert ("the same but for" in found.words, "outputs" in found.words) == (keeps, largest is not None)
+
+
+def remedy(after: float, largest: float = 0.0, layers: int = 8) -> Remedy:
+    return Remedy(("r",), (10, layers), (1.0, after), largest)
+
+
+def test_only_remedies_that_keep_the_outputs_and_pay_are_taken_together() -> None:
+    """Alone b wins most; with a it wins less, so that b stays alone; c spoils the outputs, and d wins nothing."""
+    told = {("a",): remedy(0.9), ("b",): remedy(0.5), ("c",): remedy(0.1, 1.0), ("d",): remedy(1.2)}
+    tried = {**told, ("a", "b"): remedy(0.6)}
+    asked: list[tuple[str, ...]] = []
+    rig = types.SimpleNamespace(over=False, each=lambda items, _: iter(items))
+    self = types.SimpleNamespace(tried=tried, every=None, rig=rig, _try=asked.append, _advice=lambda: None)
+    for name in ("_better", "_gain"):
+        setattr(self, name, getattr(advising._Advising, name).__get__(self))
+    for one in "abcd":
+        self.every = self._better((one,))
+    assert tried["b",] is self.every
+    assert 2 == len([*advising._Advising._all(self, "dcba")])
+    assert [("a", "b"), ("b",), ("a", "b")] == asked
+    assert tried["b",] is self.every
+    tried["a", "b"] = remedy(0.4)
+    assert 1 == len([*advising._Advising._all(self, "abcd")])
+    assert tried["a", "b"] is self.every
+
+
+def net(nodes, held, y=(2, 3)):
+    return graph(nodes, [("x", FLOAT, [2, 3])], [("y", FLOAT, [*y])], held)
+
+
+def test_a_pair_between_two_nodes_is_taken_away_as_one() -> None:
+    nodes = [
+        node("Relu", ["x"], ["a"], "first"), node("QuantizeLinear", ["a", "s"], ["q"], "Q"),
+        node("DequantizeLinear", ["q", "s"], ["d"], "DQ"), node("Sigmoid", ["d"], ["y"], "second"),
+    ]  # fmt: skip
+    model = net(nodes, {"s": np.float32(0.1)})
+    (found,) = changes._removed(model, ["Q", "DQ"])
+    assert ("quantization", ("Q", "DQ"), False) == (found.cause, found.nodes, found.keeps)
+    after = changes.applied(model, [found])
+    assert [("Relu", ("x",)), ("Sigmoid", ("a",))] == [(n.op, tuple(n.inputs)) for n in after.nodes]
+
+
+def test_what_is_broadcast_is_written_out() -> None:
+    nodes = [node("Relu", ["x"], ["a"], "first"), node("Add", ["a", "row"], ["y"], "second")]
+    row = np.array([1, 2, 3], np.float32)
+    model = net(nodes, {"row": row})
+    (found,) = changes._broadcasts(model, model.by_id["second"], "first")
+    assert ("broadcast", ("second",)) == (found.cause, found.nodes)
+    after = changes.applied(model, [found])
+    np.testing.assert_array_equal(after.known[after.by_id["second"].inputs[1]].numpy(), [row, row])
+    assert [] == [*changes._broadcasts(after, after.by_id["second"], "first")]
+
+
+def test_a_weight_that_is_computed_or_stored_becomes_a_constant() -> None:
+    nodes = [
+        node("DequantizeLinear", ["w", "s"], ["d"], "DQ"), node("Relu", ["x"], ["a"], "first"),
+        node("MatMul", ["a", "d"], ["b"], "second"), node("Sigmoid", ["x"], ["g"], "gate"),
+        node("Transpose", ["g"], ["t"], "turn"), node("MatMul", ["b", "t"], ["y"], "third"),
+    ]  # fmt: skip
+    held = {"w": np.ones((3, 3), np.int8), "s": np.float32(0.5)}
+    model = net(nodes, held, (2, 2))
+    (stored,) = changes._weights(model, model.by_id["second"], "d", "first")
+    assert ("quantization", ("DQ",), True) == (stored.cause, stored.nodes, stored.retypes)
+    (computed,) = changes._weights(model, model.by_id["third"], "t", "second")
+    assert ("weight", ("turn",), False) == (computed.cause, computed.nodes, computed.retypes)
+    # What comes from the first of the two is no weight.
+    assert [] == [*changes._weights(model, model.by_id["second"], "a", "first")]
+    after = changes.applied(model, [stored, computed])
+    assert ["first", "second", "third"] == [n.id for n in after.nodes]
+    shapes = [after.known[after.by_id[n].inputs[1]].numpy() for n in ("second", "third")]
+    assert [((3, 3), np.float32), ((3, 2), np.float32)] == [(a.shape, a.dtype) for a in shapes]
+    assert 0.02 < np.concatenate([a.ravel() for a in shapes]).std() < 0.3
+
+
+VALUES = np.array([[[1, -5], [2, 0]], [[3, 1], [-4, np.nan]]], np.float32)
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@pytest.mark.parametrize(
+    ("axis", "samples", "peaks", "energy"),
+    [
+        (1, 2, [[5, 2], [3, np.inf]], [1 + 25 + 9 + 1, 4 + 16 + LARGEST**2]),
+        (-2, 2, [[5, 2], [3, np.inf]], [36, 20 + LARGEST**2]),
+        (2, 2, [[2, 5], [4, np.inf]], [1 + 4 + 9 + 16, 25 + 1 + LARGEST**2]),
+        (0, 2, [[5], [np.inf]], [56 + LARGEST**2]),
+        (-3, 2, [[5], [np.inf]], [56 + LARGEST**2]),
+        (3, 2, [[5], [np.inf]], [56 + LARGEST**2]),
+        (-4, 2, [[5], [np.inf]], [56 + LARGEST**2]),
+        (None, 2, [[5], [np.inf]], [56 + LARGEST**2]),
+        (1, 4, [[np.inf]], [56 + LARGEST**2]),
+    ],
+)
+def test_peaks_are_of_samples_and_channels_and_energy_is_of_channels(axis, samples, peaks, energy) -> None:
+    """What is no number counts as infinite, and in the energy as the largest number."""
+    found = watching._by_channel(VALUES, axis, samples)
+    np.testing.assert_array_equal(found[0], peaks)
+    np.testing.assert_allclose(found[1], energy)
+
+
+def test_batches_with_other_numbers_of_channels_are_joined_without_them() -> None:
+    one, two = np.array([[1.0, 4.0], [3.0, 2.0]]), np.array([[5.0, 6.0, 7.0]])
+    np.testing.assert_array_equal(watching._stacked([one, one]), [[1, 4], [3, 2]] * 2)
+    np.testing.assert_array_equal(watching._stacked([one, two]), [[4], [3], [7]])
+    np.testing.assert_array_equal(watching._mean([one[0], one[1]], [2, 3]), [4 / 5, 6 / 5])
+    # 1 + 4 over two of 3 elements, 5 + 6 + 7 over three of 2.
+    np.testing.assert_array_equal(watching._mean([one[0], two[0]], [3, 2]), [23 / 12])
+    np.testing.assert_array_equal(watching._mean([one[0]], [0]), one[0])
+    np.testing.assert_array_equal(watching._mean([one[0]], [1]), one[0])
