@@ -1,13 +1,17 @@
-"""What commands print: stories of several commands on one folder, and the arguments that they take."""
+"""What commands print: stories of several commands on one folder; and what they and the code take by default."""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib
+import inspect
 import json
 import os
+import pkgutil
 import re
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -228,6 +232,76 @@ def test_arguments_are_those_of_the_file(golden: Any) -> None:
 
     list_arguments(arguments.parser({}), "rtlab")
     golden("commands/arguments.json", found)
+
+
+def test_defaults_and_kinds_of_classes_and_functions_are_those_of_the_file(golden: Any) -> None:
+    """Of all of rtlab: what a public name, a default or a decorator sets.
+
+    Defaults are those other than None, False, 0 and what is empty; flags say which classes are not frozen or compared,
+    and which fields stay out of a comparison or a ``repr``.
+    """
+    found: dict[str, dict[str, Any]] = {
+        k: {} for k in ("defaults", "flags", "caches", "boundaries", "figures")
+    }
+    for info in sorted(pkgutil.walk_packages(rtlab.__path__, "rtlab."), key=lambda i: i.name):
+        if not info.name.endswith("__main__"):
+            module = importlib.import_module(info.name)
+            for section, name, value in list_module(module):
+                found[section][f"{info.name.removeprefix('rtlab.')}.{name}"] = value
+    golden("defaults.json", found)
+
+
+def list_module(module: Any) -> Iterator[tuple[str, str, Any]]:
+    """What a module's own names set, by section."""
+    source = inspect.getsource(module)
+    for name, value in [*vars(module).items()]:
+        if name.isupper() and name[0] != "_" and is_figure(value):
+            if re.search(rf"^(\w[^\n]*\W)?{name}\b[^\n]*=", source, re.MULTILINE):
+                yield "figures", name, value
+        elif getattr(value, "__module__", None) not in {module.__name__, "rtlab"}:
+            continue
+        elif inspect.isclass(value):
+            for key, member in vars(value).items():
+                if key != "__init__" or "__dataclass_params__" not in vars(value):
+                    yield from list_function(
+                        getattr(member, "__func__", getattr(member, "func", member)), f"{name}.{key}"
+                    )
+            if "__dataclass_params__" in vars(value):
+                yield from list_dataclass(value, name)
+        else:
+            yield from list_function(value, name)
+
+
+def list_function(function: Any, name: str) -> Iterator[tuple[str, str, Any]]:
+    """Defaults of its parameters, how many answers it keeps, and what its error boundary says was done."""
+    if hasattr(function, "cache_parameters"):
+        yield "caches", name, function.cache_parameters()["maxsize"]
+    closure = inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}
+    if getattr(getattr(closure.get("self"), "func", None), "__name__", "") == "boundary":
+        yield "boundaries", name, closure["self"].args[0]
+    inner = getattr(function, "__wrapped__", function)
+    if inspect.isfunction(inner):
+        for key, parameter in inspect.signature(inner).parameters.items():
+            if parameter.default and is_figure(parameter.default):
+                yield "defaults", f"{name}({key})", parameter.default
+
+
+def list_dataclass(found: Any, name: str) -> Iterator[tuple[str, str, Any]]:
+    """Defaults of its fields, and what is unusual about it."""
+    odd = [n for n in ("frozen", "eq", "repr") if not getattr(found.__dataclass_params__, n)]
+    for field in dataclasses.fields(found):
+        odd += [f"{field.name} {n}" for n in ("repr", "compare", "init") if not getattr(field, n)]
+        if field.default and is_figure(field.default):
+            yield "defaults", f"{name}.{field.name}", field.default
+    if odd:
+        yield "flags", name, odd
+
+
+def is_figure(value: Any) -> bool:
+    """Whether a value is a number, or a table of numbers."""
+    if isinstance(value, (Mapping, tuple, list)):
+        return bool(value) and all(map(is_figure, value.values() if isinstance(value, Mapping) else value))
+    return type(value) in {bool, int, float}
 
 
 @pytest.mark.parametrize(
