@@ -21,7 +21,7 @@ from rtlab.report.picture import _panel
 from rtlab.testing import tiny_model
 
 GIB = 1 << 30
-markdown = importlib.import_module("rtlab.report.markdown")
+markdown, whole = (importlib.import_module(f"rtlab.report.{n}") for n in ("markdown", "whole"))
 
 
 def confine(monkeypatch: Any, soft: int) -> None:
@@ -70,13 +70,14 @@ def test_memory_is_confined_by_the_soft_limit_of_the_address_space(monkeypatch: 
 @pytest.mark.parametrize(
     ("quote", "count", "cut"), [('"', 200, False), ('"', 201, True), ("", 200, False), ("", 201, True)]
 )
+@pytest.mark.parametrize("letter", "a世")
 def test_the_two_hundred_and_first_letter_of_a_name_cuts_it_to_both_ends(
-    quote: str, count: int, cut: bool
+    quote: str, count: int, cut: bool, letter: str
 ) -> None:
     """99 letters of each end and a mark between; the whole stands in the details, behind the vendor's words."""
-    name = "a" * 100 + "b" * (count - 200) + "c" * 100
+    name = letter * 100 + "b" * (count - 200) + "c" * 100
     error = errors.ModelError(f"Cannot load {quote}{name}{quote} gone.", details="words")
-    shown = f"{'a' * 99}…{'c' * 99}" if cut else name
+    shown = f"{letter * 99}…{'c' * 99}" if cut else name
     assert str(error) == f"Cannot load {quote}{shown}{quote} gone."
     assert error.details == (f"words\nCannot load {quote}{name}{quote} gone." if cut else "words")
     again = pickle.loads(pickle.dumps(error))
@@ -195,11 +196,11 @@ def test_a_report_tells_of_what_is_built_and_why_others_failed(failed: rtlab.Stu
     assert "Cannot build it" in rows["fp16"]
     assert rows["fp16"].count("—") == 3
     assert "## fp16" not in text
-    whole = json.loads(failed.to_json(tmp_path / "r.json").read_text())
-    assert (list(whole["variants"]), list(whole["failures"])) == (["fp32"], ["fp16"])
-    assert whole["failures"]["fp16"]["details"] == "words"
-    assert whole["recipe"]["dates"]["fp32"]["timed"] is None
-    assert (whole["schema"], whole["baseline"]) == (1, "fp32")
+    told = json.loads(failed.to_json(tmp_path / "r.json").read_text())
+    assert (list(told["variants"]), list(told["failures"])) == (["fp32"], ["fp16"])
+    assert told["failures"]["fp16"]["details"] == "words"
+    assert told["recipe"]["dates"]["fp32"]["timed"] is None
+    assert (told["schema"], told["baseline"]) == (1, "fp32")
     for name in ("fp16", "int8", "none"):
         with pytest.raises(errors.VariantError):
             failed.to_html(tmp_path / "r.html", baseline=name)
@@ -211,15 +212,12 @@ def test_a_report_tells_of_what_is_built_and_why_others_failed(failed: rtlab.Stu
 
 
 def test_json_compares_each_variant_with_the_baseline_and_not_the_baseline_with_itself(
-    tmp_path: Path,
+    monkeypatch: Any,
 ) -> None:
-    study = scenes.study("two_outputs")
-    whole = json.loads(study.to_json(tmp_path / "r.json", baseline="fp16").read_text())
-    by_name = {n: v.get("score") for n, v in whole["variants"].items()}
-    assert whole["baseline"] == "fp16"
-    assert {n: (s or {}).get("compared") is not None for n, s in by_name.items()} == {
-        n: s is not None and n != "fp16" for n, s in by_name.items()
-    }
+    monkeypatch.setattr(whole, "document", lambda *_, baseline: baseline and baseline.name)
+    found = whole.whole(written().snapshot(), ["fp32", "int8"], "fp32")
+    assert found["variants"] == {"fp32": None, "int8": "fp32"}
+    assert whole.whole(written().snapshot(), ["int8"], "")["baseline"] is None
 
 
 def test_methods_of_a_result_have_its_names_and_a_study_says_how_far_it_is(failed: rtlab.Study) -> None:
@@ -251,8 +249,11 @@ def test_what_cannot_be_saved_or_read_is_refused(failed: rtlab.Study, tmp_path: 
     for given in ({}, {"model": tmp_path / "m.onnx"}, {"model": tiny_model()}):
         found = rtlab.read(layers, **given, name="other")
         assert ([*found], len(found.model.nodes) > 0) == (["other"], bool(given))
-    both = rtlab.read(layers, tmp_path / "m.onnx")
-    assert len(both.model.nodes) == 10
+    assert len(rtlab.read(layers, tmp_path / "m.onnx").model.nodes) == 10
+    # The engine was built from the file, and the study is of the model.
+    model = tiny_model(batch=2)
+    both = rtlab.read(layers, tmp_path / "m.onnx", model=model)
+    assert (both.model, both["engine"].prepared.model.digest) == (model, tiny_model().digest)
     build = failed.save_build("fp32", tmp_path / "b.json")
     assert len(rtlab.read(build).model.nodes) == 10
     with pytest.raises(errors.ReadError):
