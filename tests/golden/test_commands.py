@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import ast
+import contextlib
 import dataclasses
 import importlib
 import inspect
@@ -25,6 +27,7 @@ from golden.test_page import _FILES, _MODEL, WRITTEN, anonymous
 from rtlab.backends import compilers
 from rtlab.cli import arguments, main, opening
 from rtlab.cli.notebooks import lab
+from rtlab.core.peaks import TABLE
 from rtlab.core.protocols import Availability
 from rtlab.experiments.doctor import Probe, Report
 from rtlab.testing import tiny_model
@@ -42,15 +45,8 @@ _WORDS = {
     **{f"ENGINE-{name}": " ".join(files) for name, files in _FILES.items()},
 }
 #: Commands of one folder, one after the other, by the name of their file.
-STORIES = {
-    title: commands
-    for title, *commands in (
-        story.splitlines()
-        for story in (Path(__file__).parent / "commands/stories.txt")
-        .read_text(encoding="utf-8")
-        .split("\n\n")
-    )
-}
+_TEXT = (Path(__file__).parent / "commands/stories.txt").read_text(encoding="utf-8")
+STORIES = {title: commands for title, *commands in map(str.splitlines, _TEXT.split("\n\n"))}
 #: What a compiler is asked for, with compilers of the tests.
 COMPILED = ("# why", "# advise", "# bisect")
 #: Of what a run takes and when it is, in the column of a table too.
@@ -73,7 +69,7 @@ def folder(tmp_path: Path, monkeypatch: Any) -> Path:
 
 def printed(commands: Iterable[str], folder: Path, capsys: Any) -> dict[str, Any]:
     """The exit code of each command, and what it prints and writes."""
-    found: dict[str, Any] = {}
+    sections: dict[str, Any] = {}
     for command in commands:
         before = {*folder.iterdir()}
         code = main([w for word in shlex.split(command) for w in _WORDS.get(word, word).split(" ")])
@@ -81,13 +77,9 @@ def printed(commands: Iterable[str], folder: Path, capsys: Any) -> dict[str, Any
         for pattern, instead in _WHEN:
             texts = [pattern.sub(instead, text) for text in texts]
         files = sorted(p.name for p in {*folder.iterdir()} - before)
-        found[command] = {
-            "code": code,
-            "out": texts[0].splitlines(),
-            "err": texts[1].splitlines(),
-            "files": files,
-        }
-    return found
+        out, err = map(str.splitlines, texts)
+        sections[command] = {"code": code, "out": out, "err": err, "files": files}
+    return sections
 
 
 @pytest.mark.parametrize("story", STORIES)
@@ -97,8 +89,8 @@ def test_commands_print_and_write_what_the_file_says(
     if story in COMPILED:
         monkeypatch.setattr(opening, "opened", lambda _: Released(tiny_model(batch=1)))
     with scenes.timeless():
-        found = printed(STORIES[story], folder, capsys)
-    golden(f"commands/story-{story.removeprefix('# ')}.json", found, rel=1e-2, least=1e-6)
+        sections = printed(STORIES[story], folder, capsys)
+    golden(f"commands/story-{story.removeprefix('# ')}.json", sections, rel=1e-2, least=1e-6)
 
 
 class Other(Ruled):
@@ -134,14 +126,9 @@ def test_what_is_here_is_listed_as_the_file_says(
     added.mkdir()
     (added / "library.so").write_bytes(bytes(3 << 20))
     one = compilers.Compiler("1.5.0.114", "tensorrt-rtx:1.5.0.114", added)
-    known = [
-        one,
-        compilers.Compiler("1.6.1.120", "tensorrt-rtx:1.6.1.120", recorded=True),
-    ]
-    started = iter(
-        [compilers.Started(routes=("a", "b")), compilers.Started(routes=()), compilers.Started()] * 2
-    )
-    monkeypatch.setattr(compilers, "known", lambda: tuple(known))
+    releases = [one, compilers.Compiler("1.6.1.120", "tensorrt-rtx:1.6.1.120", recorded=True)]
+    started = iter([compilers.Started(routes=routes) for routes in (("a", "b"), (), None, ())])
+    monkeypatch.setattr(compilers, "known", lambda: tuple(releases))
     monkeypatch.setattr(compilers.Compiler, "tried", lambda *_: next(started))
     monkeypatch.setattr(compilers, "add", lambda *_, **__: one)
     monkeypatch.setattr(compilers, "remove", lambda _: one)
@@ -151,16 +138,14 @@ def test_what_is_here_is_listed_as_the_file_says(
         ("backends", "backends --json", "compilers", "compilers list --json", "compilers add 1.5",
          "compilers remove 1.5 --json", "doctor", "doctor --json"), tmp_path, capsys,
     )  # fmt: skip
-    known.clear()
-    sections |= {
-        f"none: {k}": v for k, v in printed(["compilers", "compilers add 1.5"], tmp_path, capsys).items()
-    }
+    releases.clear()
     golden("commands/story-here.json", sections)
+    golden("commands/story-none.json", printed(["compilers", "compilers add 1.5"], tmp_path, capsys))
 
 
 def test_arguments_are_those_of_the_file(golden: Any) -> None:
     """Of every command: how an argument is written, how often, what it may be, and what it is by default."""
-    found: dict[str, Any] = {}
+    commands: dict[str, Any] = {}
 
     def list_arguments(parser: argparse.ArgumentParser, name: str) -> None:
         rows = {}
@@ -175,10 +160,10 @@ def test_arguments_are_those_of_the_file(golden: Any) -> None:
                     list(action.choices or ()), action.required,
                 ]  # fmt: skip
         defaults = {k: v for k, v in parser._defaults.items() if not callable(v)}
-        found[name] = {"arguments": rows, "defaults": defaults, "abbreviations": parser.allow_abbrev}
+        commands[name] = {"arguments": rows, "defaults": defaults, "abbreviations": parser.allow_abbrev}
 
     list_arguments(arguments.parser({}), "rtlab")
-    golden("commands/arguments.json", found)
+    golden("commands/arguments.json", commands)
 
 
 def test_defaults_and_kinds_of_classes_and_functions_are_those_of_the_file(golden: Any) -> None:
@@ -187,36 +172,39 @@ def test_defaults_and_kinds_of_classes_and_functions_are_those_of_the_file(golde
     Defaults are those other than None, False, 0 and what is empty; flags say which classes are not frozen or compared,
     and which fields stay out of a comparison or a ``repr``.
     """
-    found: dict[str, dict[str, Any]] = {
-        k: {} for k in ("defaults", "flags", "caches", "boundaries", "figures")
-    }
+    sections: dict[str, Any] = {k: {} for k in ("defaults", "flags", "caches", "boundaries", "figures")}
     for info in sorted(pkgutil.walk_packages(rtlab.__path__, "rtlab."), key=lambda i: i.name):
         if not info.name.endswith("__main__"):
             module = importlib.import_module(info.name)
             for section, name, value in list_module(module):
-                found[section][f"{info.name.removeprefix('rtlab.')}.{name}"] = value
-    golden("defaults.json", found)
+                sections[section][f"{info.name.removeprefix('rtlab.')}.{name}"] = value
+    golden("defaults.json", {**sections, "peaks": TABLE})
 
 
 def list_module(module: Any) -> Iterator[tuple[str, str, Any]]:
     """What a module's own names set, by section."""
-    source = inspect.getsource(module)
-    for name, value in [*vars(module).items()]:
-        if name.isupper() and name[0] != "_" and is_figure(value):
-            if re.search(rf"^(\w[^\n]*\W)?{name}\b[^\n]*=", source, re.MULTILINE):
+    for node in ast.parse(inspect.getsource(module)).body:
+        for name in [
+            getattr(node, "name", ""),
+            *(getattr(n, "id", "") for n in ast.walk(node) if isinstance(getattr(n, "ctx", None), ast.Store)),
+        ]:
+            value = vars(module).get(name)
+            if (
+                isinstance(node, (ast.Assign, ast.AnnAssign))
+                and name.isupper()
+                and name[0] != "_"
+                and is_figure(value)
+            ):
                 yield "figures", name, value
-        elif getattr(value, "__module__", None) not in {module.__name__, "rtlab"}:
-            continue
-        elif inspect.isclass(value):
-            for key, member in vars(value).items():
-                if key != "__init__" or "__dataclass_params__" not in vars(value):
-                    yield from list_function(
-                        getattr(member, "__func__", getattr(member, "func", member)), f"{name}.{key}"
-                    )
-            if "__dataclass_params__" in vars(value):
-                yield from list_dataclass(value, name)
-        else:
-            yield from list_function(value, name)
+            elif inspect.isclass(value) and isinstance(node, ast.ClassDef) and name == node.name:
+                made = "__dataclass_params__" in vars(value)
+                for key, member in vars(value).items():
+                    if not (made and key == "__init__"):
+                        inner = getattr(member, "__func__", getattr(member, "func", member))
+                        yield from list_function(inner, f"{name}.{key}")
+                yield from list_dataclass(value, name) if made else ()
+            elif isinstance(node, ast.FunctionDef) and name == node.name:
+                yield from list_function(value, name)
 
 
 def list_function(function: Any, name: str) -> Iterator[tuple[str, str, Any]]:
@@ -233,10 +221,10 @@ def list_function(function: Any, name: str) -> Iterator[tuple[str, str, Any]]:
                 yield "defaults", f"{name}({key})", parameter.default
 
 
-def list_dataclass(found: Any, name: str) -> Iterator[tuple[str, str, Any]]:
+def list_dataclass(kind: Any, name: str) -> Iterator[tuple[str, str, Any]]:
     """Defaults of its fields, and what is unusual about it."""
-    odd = [n for n in ("frozen", "eq", "repr") if not getattr(found.__dataclass_params__, n)]
-    for field in dataclasses.fields(found):
+    odd = [n for n in ("frozen", "eq", "repr") if not getattr(kind.__dataclass_params__, n)]
+    for field in dataclasses.fields(kind):
         odd += [f"{field.name} {n}" for n in ("repr", "compare", "init") if not getattr(field, n)]
         if field.default and is_figure(field.default):
             yield "defaults", f"{name}.{field.name}", field.default
@@ -251,31 +239,26 @@ def is_figure(value: Any) -> bool:
     return type(value) in {bool, int, float}
 
 
-@pytest.mark.parametrize(
-    ("error", "code", "words"),
-    [
-        (KeyboardInterrupt(), 130, "stopped"),
-        (rtlab.errors.RunError("Cannot. No."), 1, "No."),
-        (ValueError("odd"), 1, "odd"),
-    ],
-)
-def test_a_command_that_is_ended_has_an_exit_code_of_its_own(
-    error: BaseException, code: int, words: str, capsys: Any, monkeypatch: Any
-) -> None:
-    monkeypatch.setattr("rtlab.study.available", mock.Mock(side_effect=error))
-    assert main(["backends"]) == code
-    assert words in capsys.readouterr().err
+def test_a_command_that_is_ended_has_an_exit_code_of_its_own(capsys: Any, monkeypatch: Any) -> None:
+    for error, code in (
+        (KeyboardInterrupt(), 130),
+        (rtlab.errors.RunError("odd"), 1),
+        (ValueError("odd"), 1),
+    ):
+        monkeypatch.setattr("rtlab.study.available", mock.Mock(side_effect=error))
+        assert main(["backends"]) == code
+        assert ("stopped" if code == 130 else "odd") in capsys.readouterr().err
 
 
 def test_a_reader_who_has_seen_enough_is_no_failure(monkeypatch: Any, capfd: Any) -> None:
     """What goes to the closed pipe afterwards goes nowhere."""
     monkeypatch.setattr("rtlab.study.available", mock.Mock(side_effect=BrokenPipeError()))
-    kept = os.dup(1)
+    saved = os.dup(1)
     with capfd.disabled(), mock.patch.object(sys, "stdout", os.fdopen(os.dup(1), "w")) as out:
         assert main(["backends"]) == 0
         assert os.fstat(out.fileno()).st_rdev == Path(os.devnull).stat().st_rdev
         out.close()
-    os.close(kept)
+    os.close(saved)
 
 
 def test_no_command_prints_the_help_and_is_a_wrong_command_line(capsys: Any) -> None:
@@ -288,39 +271,32 @@ def test_no_command_prints_the_help_and_is_a_wrong_command_line(capsys: Any) -> 
         assert end.value.code == 2
 
 
-@pytest.mark.parametrize(
-    ("system", "user", "more", "expected"),
-    [
-        ("posix", 0, ["--port", "9", "--no-browser"], ["--ServerApp.port=9", "--no-browser", "--allow-root"]),
-        ("posix", 1, [], []),
-        ("other", 1, [], []),
-    ],
-)
-def test_the_server_of_notebooks_takes_the_place_of_the_command(
-    system: str, user: int, more: list[str], expected: list[str], tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_the_server_of_notebooks_takes_the_place_of_the_command(tmp_path: Path, monkeypatch: Any) -> None:
     """As root, Jupyter needs a permission; where a process cannot be replaced, the server is a child."""
     child, replaced = mock.Mock(return_value=5), mock.Mock(side_effect=SystemExit)
     monkeypatch.setattr("importlib.util.find_spec", lambda _: True)
     monkeypatch.setattr("os.execv", replaced)
     monkeypatch.setattr("rtlab.cli.notebooks.subprocess.call", child)
-    monkeypatch.setattr("os.geteuid", lambda: user)
-    monkeypatch.setenv("JUPYTER_CONFIG_PATH", "mine")
     monkeypatch.setenv("NPM_CONFIG_UPDATE_NOTIFIER", "mine")
-    given = arguments.parser({"lab": lab}).parse_args(["lab", str(tmp_path), *more])
-    with mock.patch("rtlab.cli.notebooks.os.name", system):
-        if system == "posix":
-            with pytest.raises(SystemExit):
-                lab(given)
-        else:
-            assert lab(given) == 5
-    (call,) = (child if system == "other" else replaced).call_args_list
-    assert call.args[-1] == [
+    for system, user, more in (
+        ("posix", 0, ["--port", "9", "--no-browser"]),
+        ("posix", 1, []),
+        ("other", 1, []),
+    ):
+        monkeypatch.setattr("os.geteuid", lambda user=user: user)
+        monkeypatch.setenv("JUPYTER_CONFIG_PATH", "mine")
+        parsed = arguments.parser({"lab": lab}).parse_args(["lab", str(tmp_path), *more])
+        with mock.patch("rtlab.cli.notebooks.os.name", system), contextlib.suppress(SystemExit):
+            assert lab(parsed) == 5
+        assert os.environ["JUPYTER_CONFIG_PATH"].endswith(f"static{os.pathsep}mine")
+        assert os.environ["NPM_CONFIG_UPDATE_NOTIFIER"] == "mine"
+    command = [
         sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1", f"--ServerApp.root_dir={tmp_path}",
-        "--LabApp.default_url=/lab/tree/01_first_look.ipynb", "--LabApp.extension_manager=readonly", *expected,
+        "--LabApp.default_url=/lab/tree/01_first_look.ipynb", "--LabApp.extension_manager=readonly",
     ]  # fmt: skip
-    assert os.environ["JUPYTER_CONFIG_PATH"].endswith(f"static{os.pathsep}mine")
-    assert os.environ["NPM_CONFIG_UPDATE_NOTIFIER"] == "mine"
+    for_root = [*command, "--ServerApp.port=9", "--no-browser", "--allow-root"]
+    assert replaced.mock_calls == [mock.call(sys.executable, c) for c in (for_root, command)]
+    assert child.mock_calls == [mock.call(command)]
 
 
 @pytest.mark.parametrize("changes", [(), ("one",)])
