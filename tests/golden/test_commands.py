@@ -50,10 +50,7 @@ STORIES = {title: commands for title, *commands in map(str.splitlines, _TEXT.spl
 #: What a compiler is asked for, with compilers of the tests.
 COMPILED = ("# why", "# advise", "# bisect")
 #: Of what a run takes and when it is, in the column of a table too.
-_WHEN = [
-    (re.compile(r"\b\d[\d.e−-]* s\b *"), "... s "),
-    (re.compile(r"\b20\d\d-\d\d-\d\d([ T]\d\d:\d\d[\d:.+Z]*)?"), "<date>"),
-]
+_WHEN = {r"\b\d[\d.e−-]* s\b *": "... s ", r"\b20\d\d-\d\d-\d\d([ T]\d\d:\d\d[\d:.+Z]*)?": "<date>"}
 
 
 @pytest.fixture
@@ -74,8 +71,8 @@ def printed(commands: Iterable[str], folder: Path, capsys: Any) -> dict[str, Any
         before = {*folder.iterdir()}
         code = main([w for word in shlex.split(command) for w in _WORDS.get(word, word).split(" ")])
         texts = [anonymous(text, folder) for text in capsys.readouterr()]
-        for pattern, instead in _WHEN:
-            texts = [pattern.sub(instead, text) for text in texts]
+        for pattern, instead in _WHEN.items():
+            texts = [re.sub(pattern, instead, text) for text in texts]
         files = sorted(p.name for p in {*folder.iterdir()} - before)
         out, err = map(str.splitlines, texts)
         sections[command] = {"code": code, "out": out, "err": err, "files": files}
@@ -83,9 +80,7 @@ def printed(commands: Iterable[str], folder: Path, capsys: Any) -> dict[str, Any
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_commands_print_and_write_what_the_file_says(
-    story: str, folder: Path, golden: Any, capsys: Any, monkeypatch: Any
-) -> None:
+def test_stories_are_printed(story: str, folder: Path, golden: Any, capsys: Any, monkeypatch: Any) -> None:
     if story in COMPILED:
         monkeypatch.setattr(opening, "opened", lambda _: Released(tiny_model(batch=1)))
     with scenes.timeless():
@@ -115,9 +110,7 @@ class Released(rtlab.Study):
         return super().add(name, precision="fp32", backend=backend)
 
 
-def test_what_is_here_is_listed_as_the_file_says(
-    tmp_path: Path, golden: Any, capsys: Any, monkeypatch: Any
-) -> None:
+def test_what_is_here_is_listed(tmp_path: Path, golden: Any, capsys: Any, monkeypatch: Any) -> None:
     """Backends, releases and a check of the machine, all invented; what is added is told with its size."""
     monkeypatch.setenv("RTLAB_COMPILERS", str(tmp_path / "compilers"))
     table = {"one": Availability(ok=True, version="1.2"), "another": Availability(ok=False, reason="No.")}
@@ -134,10 +127,9 @@ def test_what_is_here_is_listed_as_the_file_says(
     monkeypatch.setattr(compilers, "remove", lambda _: one)
     report = Report({"rtlab": "1"}, (Probe("a", "ok", "seen", 1.0), Probe("b", "failed", "not seen", 0.5)))
     monkeypatch.setattr("rtlab.session.selftest.doctor", lambda *_, **__: report)
-    sections = printed(
-        ("backends", "backends --json", "compilers", "compilers list --json", "compilers add 1.5",
-         "compilers remove 1.5 --json", "doctor", "doctor --json"), tmp_path, capsys,
-    )  # fmt: skip
+    commands = "backends,backends --json,compilers,compilers list --json,compilers add 1.5"
+    commands = f"{commands},compilers remove 1.5 --json,doctor,doctor --json".split(",")
+    sections = printed(commands, tmp_path, capsys)
     releases.clear()
     golden("commands/story-here.json", sections)
     golden("commands/story-none.json", printed(["compilers", "compilers add 1.5"], tmp_path, capsys))
@@ -301,9 +293,8 @@ def test_the_server_of_notebooks_takes_the_place_of_the_command(tmp_path: Path, 
 
 @pytest.mark.parametrize("changes", [(), ("one",)])
 @pytest.mark.parametrize("labels", [[], ["--labels", "l.npy"]])
-def test_a_repair_is_scored_on_the_data_and_written(
-    changes: tuple[str, ...], labels: list[str], folder: Path, capsys: Any, monkeypatch: Any
-) -> None:
+@pytest.mark.usefixtures("folder")
+def test_a_repair_is_scored_on_data(changes: Any, labels: Any, capsys: Any, monkeypatch: Any) -> None:
     """Without labels the answers of fp32 count; what needs no repair is written as it is."""
     study = mock.Mock(data=rtlab.CalibrationData.of({"x": np.zeros((6, 3), np.float32)}))
     study.repair.return_value = mock.Mock(changes=changes, repaired="int8 repaired", text=lambda: "all of it")
