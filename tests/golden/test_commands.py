@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import contextlib
 import dataclasses
 import importlib
@@ -79,7 +78,7 @@ def printed(commands: Iterable[str], folder: Path, capsys: Any) -> dict[str, Any
     return sections
 
 
-@pytest.mark.parametrize("story", STORIES)
+@pytest.mark.parametrize("story", sorted(STORIES.keys() - {"# here"}))
 def test_stories_are_printed(story: str, folder: Path, golden: Any, capsys: Any, monkeypatch: Any) -> None:
     if story in COMPILED:
         monkeypatch.setattr(opening, "opened", lambda _: Released(tiny_model(batch=1)))
@@ -127,9 +126,7 @@ def test_what_is_here_is_listed(tmp_path: Path, golden: Any, capsys: Any, monkey
     monkeypatch.setattr(compilers, "remove", lambda _: one)
     report = Report({"rtlab": "1"}, (Probe("a", "ok", "seen", 1.0), Probe("b", "failed", "not seen", 0.5)))
     monkeypatch.setattr("rtlab.session.selftest.doctor", lambda *_, **__: report)
-    commands = "backends,backends --json,compilers,compilers list --json,compilers add 1.5"
-    commands = f"{commands},compilers remove 1.5 --json,doctor,doctor --json".split(",")
-    sections = printed(commands, tmp_path, capsys)
+    sections = printed(STORIES["# here"], tmp_path, capsys)
     releases.clear()
     golden("commands/story-here.json", sections)
     golden("commands/story-none.json", printed(["compilers", "compilers add 1.5"], tmp_path, capsys))
@@ -175,28 +172,19 @@ def test_defaults_and_kinds_of_classes_and_functions_are_those_of_the_file(golde
 
 def list_module(module: Any) -> Iterator[tuple[str, str, Any]]:
     """What a module's own names set, by section."""
-    for node in ast.parse(inspect.getsource(module)).body:
-        for name in [
-            getattr(node, "name", ""),
-            *(getattr(n, "id", "") for n in ast.walk(node) if isinstance(getattr(n, "ctx", None), ast.Store)),
-        ]:
-            value = vars(module).get(name)
-            if (
-                isinstance(node, (ast.Assign, ast.AnnAssign))
-                and name.isupper()
-                and name[0] != "_"
-                and is_figure(value)
-            ):
-                yield "figures", name, value
-            elif inspect.isclass(value) and isinstance(node, ast.ClassDef) and name == node.name:
-                made = "__dataclass_params__" in vars(value)
-                for key, member in vars(value).items():
-                    if not (made and key == "__init__"):
-                        inner = getattr(member, "__func__", getattr(member, "func", member))
-                        yield from list_function(inner, f"{name}.{key}")
-                yield from list_dataclass(value, name) if made else ()
-            elif isinstance(node, ast.FunctionDef) and name == node.name:
-                yield from list_function(value, name)
+    source = Path(module.__file__).read_text(encoding="utf-8")
+    for name in re.findall(r"^(?:def|class) (\w+)", source, re.MULTILINE):
+        value = vars(module).get(name)
+        made = "__dataclass_params__" in getattr(value, "__dict__", {})
+        for key, member in vars(value).items() if inspect.isclass(value) else ():
+            if not (made and key == "__init__"):
+                inner = getattr(member, "__func__", getattr(member, "func", member))
+                yield from list_function(inner, f"{name}.{key}")
+        yield from list_dataclass(value, name) if made else list_function(value, name)
+    for targets in re.findall(r"^([A-Z_][\w, ]*)[:=]", source, re.MULTILINE):
+        for name in targets.strip().split(", "):
+            if name[0] != "_" and is_figure(vars(module).get(name)):
+                yield "figures", name, vars(module)[name]
 
 
 def list_function(function: Any, name: str) -> Iterator[tuple[str, str, Any]]:

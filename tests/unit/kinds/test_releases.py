@@ -145,10 +145,6 @@ def test_a_recorded_release_is_refused_where_it_would_have_to_be_here(place: Pat
         compilers.remove("1.6")
     with pytest.raises(Unavailable, match=r"1\.6\.1\.120"):
         compilers.named("1.7")
-    own = compilers.Compiler("1.7.1.116", "tensorrt-rtx")
-    assert (own.own, own.words, own.where, own.nbytes) == (True, "the environment's own", "", 0)
-    with mock.patch.object(compilers, "known", return_value=(own,)), pytest.raises(VariantError, match="own"):
-        compilers.remove("1.7")
     for path, ok in ((place, True), (place / "none", False)):
         place.mkdir(parents=True, exist_ok=True)
         backend = TensorRTRTX(compilers.Compiler("1.5", "tensorrt-rtx:1.5", path))
