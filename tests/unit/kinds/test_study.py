@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import inspect
 import json
 import math
 import pickle
@@ -25,6 +26,7 @@ from rtlab.documents.commands import StartWork
 from rtlab.errors import CalibrationError, RtlabError, VariantError
 from rtlab.explorer import delivering, opening
 from rtlab.explorer.explorer import Explorer
+from rtlab.questions import roofline
 from rtlab.questions.scene import Scene
 from rtlab.report.picture import _panel
 from rtlab.session import measuring
@@ -182,7 +184,7 @@ def test_json_compares_every_other_variant_with_the_baseline(monkeypatch: Any) -
 def test_methods_of_a_result_have_its_names_and_a_study_says_how_far_it_is(failed: rtlab.Study) -> None:
     method = rtlab.Result.roofline
     assert [method.__qualname__, method.__name__] == ["Result.roofline", "roofline"]
-    assert method.__module__ == "rtlab.study"
+    assert (method.__module__, inspect.unwrap(method)) == ("rtlab.study", roofline.of)
     assert repr(failed) == "<Study tiny: 1 of 3 variants built>"
     assert (len(failed), [*failed], [*failed.results]) == (3, ["fp32", "fp16", "int8"], ["fp32"])
     assert repr(failed["fp32"]).startswith("<Result ")
