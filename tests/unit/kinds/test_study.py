@@ -1,0 +1,407 @@
+"""Studies, reports and the Explorer: limits, lists, refusals and calls by hand."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import json
+import math
+import pickle
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import rtlab
+import scenes
+from rtlab import errors
+from rtlab.core import stage
+from rtlab.core.stage import Budget, Stage, Standing
+from rtlab.documents.commands import StartWork
+from rtlab.errors import CalibrationError, RtlabError, VariantError
+from rtlab.explorer import delivering, opening
+from rtlab.explorer.explorer import Explorer
+from rtlab.questions import roofline
+from rtlab.questions.scene import Scene
+from rtlab.report.picture import _panel
+from rtlab.session import measuring
+from rtlab.session.bar import ProgressBar
+from rtlab.testing import tiny_model
+
+GIB = 1 << 30
+markdown, whole = (importlib.import_module(f"rtlab.report.{n}") for n in ("markdown", "whole"))
+
+
+def confine(monkeypatch: Any, soft: int) -> None:
+    """As if the address space of this process were limited: softly to this, and never by the hard limit."""
+    limits = {"RLIMIT_AS": 9, "RLIM_INFINITY": -1, "getrlimit": {9: (soft, -1)}.__getitem__}
+    monkeypatch.setattr(errors, "resource", SimpleNamespace(**limits))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows has no such limit")
+def test_memory_is_confined_by_the_soft_limit_of_the_address_space(monkeypatch: Any) -> None:
+    """A GiB and a half is told; under half a GiB nothing is started, from there on it is."""
+    confine(monkeypatch, 3 * GIB // 2)
+    assert "1.50 GiB" in errors.confined()
+    errors.see_room("load it")
+    cases = RuntimeError("std::bad_alloc"), ImportError("x"), ModuleNotFoundError("x"), RuntimeError("other")
+    assert [*map(errors.starved, cases)] == [True, True, False, False]
+    for error, kind in ((MemoryError(), RtlabError), (errors.BuildError("bad_alloc"), errors.BuildError)):
+        assert isinstance(errors.told(error, "build", errors.RunError), errors.RunError)
+        with pytest.raises(kind, match=r"1\.50"), errors.boundary("build"):
+            raise error
+    confine(monkeypatch, GIB // 2)
+    errors.see_room("load it")
+    confine(monkeypatch, GIB // 2 - 1)
+    with pytest.raises(RtlabError, match=r"Cannot load it: .*0\.50 GiB"):
+        errors.see_room("load it")
+    confine(monkeypatch, -1)
+    assert errors.confined() == ""
+    errors.see_room("load it")
+    assert not errors.starved(RuntimeError("std::bad_alloc"))
+    monkeypatch.setattr(errors.sys, "platform", "win32")
+    confine(monkeypatch, 1)
+    assert errors.confined() == ""
+
+
+@pytest.mark.parametrize(("count", "cut"), [(200, False), (201, True)])
+@pytest.mark.parametrize("quote", ['"', ""])
+@pytest.mark.parametrize("letter", "a世")
+def test_letter_201_of_a_name_cuts_it_to_both_ends(quote: str, count: int, cut: bool, letter: str) -> None:
+    """99 letters of each end and a mark between; the whole stands in the details, behind the vendor's words."""
+    name = letter * 100 + "b" * (count - 200) + "c" * 100
+    error = errors.ModelError(f"Cannot load {quote}{name}{quote} gone.", details="words")
+    shown = f"{letter * 99}…{'c' * 99}" if cut else name
+    assert str(error) == f"Cannot load {quote}{shown}{quote} gone."
+    assert error.details == (f"words\nCannot load {quote}{name}{quote} gone." if cut else "words")
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.details) == (errors.ModelError, str(error), error.details)
+
+
+def written() -> rtlab.Study:
+    return scenes.study("written")
+
+
+def test_a_picture_is_of_a_panel_of_a_chart_or_of_the_first_of_a_tab() -> None:
+    study = written()
+    scene = Scene(study.snapshot(), study.facts_of("int8"), study.facts_of("fp32"), {})
+    pairs = ("timing", "layers"), ("tuning", "formulations"), ("compare", "difference"), ("fusion", "why")
+    for tab, first in pairs:
+        assert _panel(tab, scene)["title"] == _panel(first, scene)["title"]
+
+
+def test_a_picture_tells_whose_it_is_and_is_written(tmp_path: Path) -> None:
+    """As wide as asked for; with the longest layer first where that is asked for."""
+    study = written()
+    drawn = study.picture("layers", variant="int8", width=700, path=tmp_path / "a.svg")
+    assert (tmp_path / "a.svg").read_text(encoding="utf-8") == drawn.svg == drawn._repr_svg_()
+    assert 'width="700' in drawn.svg
+    assert ("beside" in drawn.svg, "read:" in drawn.svg) == (False, True)
+    beside = study.picture("layers", variant="int8", baseline="fp32")
+    assert ("beside" in beside.svg, 'width="960' in beside.svg) == (True, True)
+    assert study.picture("layers", variant="int8", baseline="fp32", dark=True).svg != beside.svg
+    scene = Scene(study.snapshot(), study.facts_of("int8"), None, {"order": "time"})
+    sizes = _panel("layers", scene)["figures"][0]["data"][0]["y"]
+    assert sorted(sizes, key=abs) in (list(sizes), list(sizes)[::-1])
+    for name, variant, baseline in (("no", "int8", None), ("memory", "no", None), ("memory", "int8", "no")):
+        with pytest.raises(VariantError):
+            study.picture(name, variant=variant, baseline=baseline)
+    with pytest.raises(RtlabError, match="SVG"):
+        study.picture("memory", variant="int8", path=tmp_path / "a.txt")
+
+
+def test_an_answer_is_compared_with_the_variant_that_is_named() -> None:
+    """80 or 57.6 microseconds became 70.4."""
+    study = written()
+    for baseline, before in (("fp32", 80.0), ("fp16", 57.6)):
+        noun = study.ask("difference", variant="int8", baseline=baseline).noun
+        assert noun.milliseconds == pytest.approx((before / 1e3, 70.4 / 1e3))
+        assert (noun.before, noun.after) == (baseline, "int8")
+    with pytest.raises(VariantError):
+        study.ask("difference", variant="int8", baseline="nothing")
+
+
+def test_markdown_lists_eight_findings_five_layers_and_how_many_there_are_more(tmp_path: Path) -> None:
+    study = written()
+    facts = study.facts_of("int8")
+    one = study.findings("int8")[0]
+    many = [dataclasses.replace(one, title=f"Finding {i}.") for i in range(11)]
+    for count, more in ((8, ""), (9, "- and 1 more"), (11, "- and 3 more")):
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(markdown.questions.findings, "of", lambda _, count=count: tuple(many[:count]))
+            lines = [*markdown._variant(study.snapshot(), facts, "int8")]
+        assert sum("**Finding" in line for line in lines) == 8
+        assert (lines[-1] if more else "") == more
+        assert f"### {count} findings" in lines
+    rows = [line for line in lines[lines.index("### Slow layers") + 2 :] if line.startswith("| ")]
+    assert len(rows) == 7
+    times = [t.median for t in sorted(study["int8"].timing.layers, key=lambda t: -t.median)]
+    assert f"{1e3 * times[0]:.3g} µs" in rows[2]
+    assert [markdown._several(n) for n in (["a"], ["a", "b", "c"])] == ["a", "a and 2 more"]
+
+
+@pytest.fixture
+def failed() -> rtlab.Study:
+    """One variant that is built, one that failed, and one that is only planned."""
+    study = rtlab.Study(tiny_model(batch=1))
+    for name in ("fp32", "fp16", "int8"):
+        study.add(name, target="sm86", backend="classic" if name == "fp32" else "tensorrt-rtx")
+    study.run(["fp32"], compare=False)
+    study._kept = study._kept.failed("fp16", errors.BuildError("Cannot build it: no. Go.", details="words"))
+    return study
+
+
+def test_a_report_tells_of_what_is_built_and_why_others_failed(failed: rtlab.Study, tmp_path: Path) -> None:
+    text = failed.to_markdown(tmp_path / "r.md").read_text(encoding="utf-8")
+    rows = {r.split(" | ")[0].strip("| "): r for r in text.splitlines() if r.startswith("| ")}
+    assert "Cannot build it" in rows["fp16"]
+    assert rows["fp16"].count("—") == 3
+    assert "## fp16" not in text
+    content = json.loads(failed.to_json(tmp_path / "r.json").read_text())
+    assert (list(content["variants"]), list(content["failures"])) == (["fp32"], ["fp16"])
+    assert content["failures"]["fp16"]["details"] == "words"
+    assert content["recipe"]["dates"]["fp32"]["timed"] is None
+    assert (content["schema"], content["baseline"]) == (1, "fp32")
+    for name in ("fp16", "int8", "none"):
+        with pytest.raises(VariantError):
+            failed.to_html(tmp_path / "r.html", baseline=name)
+    with pytest.raises(VariantError):
+        rtlab.Study(tiny_model()).to_markdown(tmp_path / "no.md")
+
+
+def test_json_compares_every_other_variant_with_the_baseline(monkeypatch: Any) -> None:
+    monkeypatch.setattr(whole, "document", lambda *_, baseline: baseline and baseline.name)
+    answer = whole.whole(written().snapshot(), ["fp32", "int8"], "fp32")
+    assert answer["variants"] == {"fp32": None, "int8": "fp32"}
+    assert whole.whole(written().snapshot(), ["int8"], "")["baseline"] is None
+
+
+def test_methods_of_a_result_have_its_names_and_a_study_says_how_far_it_is(failed: rtlab.Study) -> None:
+    method = rtlab.Result.roofline
+    assert [method.__qualname__, method.__name__] == ["Result.roofline", "roofline"]
+    assert (method.__module__, inspect.unwrap(method)) == ("rtlab.study", roofline.of)
+    assert repr(failed) == "<Study tiny: 1 of 3 variants built>"
+    assert (len(failed), [*failed], [*failed.results]) == (3, ["fp32", "fp16", "int8"], ["fp32"])
+    assert repr(failed["fp32"]).startswith("<Result ")
+    with pytest.raises(errors.BuildError):
+        failed["fp16"]
+    with pytest.raises(VariantError):
+        failed["int8"]
+
+
+def test_what_cannot_be_saved_or_read_is_refused(failed: rtlab.Study, tmp_path: Path) -> None:
+    with pytest.raises(errors.RunError):
+        failed.save_engine("fp32", tmp_path / "e.plan")
+    with pytest.raises(errors.ReadError):
+        rtlab.read(tmp_path / "none.json")
+    (tmp_path / "m.onnx").write_bytes(tiny_model().bytes())
+    with pytest.raises(errors.ReadError, match=r"m\.onnx"):
+        rtlab.read(tmp_path / "m.onnx")
+    layers = failed.export_layers("fp32", tmp_path / "layers.json")
+    for options in ({}, {"model": tmp_path / "m.onnx"}, {"model": tiny_model()}):
+        other = rtlab.read(layers, **options, name="other")
+        assert ([*other], len(other.model.nodes) > 0) == (["other"], bool(options))
+    assert len(rtlab.read(layers, tmp_path / "m.onnx").model.nodes) == 10
+    # The engine was built from the file, and the study is of the model.
+    model = tiny_model(batch=2)
+    both = rtlab.read(layers, tmp_path / "m.onnx", model=model)
+    assert (both.model, both["engine"].prepared.model.digest) == (model, tiny_model().digest)
+    build = failed.save_build("fp32", tmp_path / "b.json")
+    assert len(rtlab.read(build).model.nodes) == 10
+    with pytest.raises(errors.ReadError):
+        rtlab.explore(build, data={"x": 1})
+
+
+HOW = {"progress": "P"}
+
+
+@pytest.fixture
+def shown(monkeypatch: Any) -> Explorer:
+    """The Explorer whose work is done at once, of a study that notes what it is asked for."""
+    made = scenes.study("written").explore(baseline="fp32")
+    study = mock.Mock(variants={"int8": "known"})
+    study.snapshot.return_value = mock.Mock(diagnoses={}, verdicts={}, joined={}, bisections={})
+    monkeypatch.setattr(Explorer, "_work", lambda self, work, _: work("P"))
+    made.study = study
+    return made
+
+
+@pytest.mark.parametrize(
+    ("work", "values", "call"),
+    [
+        ("sweep", {}, mock.call.sweep("int8", **HOW)),
+        ("tune", {}, mock.call.tune(**HOW)),
+        ("tune", {"budget_s": "7"}, mock.call.tune(budget_s=7.0, **HOW)),
+        ("tune", {"recurrence": "/rnn"}, mock.call.time_forms("/rnn", **HOW)),
+        ("peaks", {}, mock.call.measure_peaks(**HOW)),
+        ("why", {"first": "a", "second": "b"}, mock.call.why("a", "b", variant="int8", again=False, **HOW)),
+        ("why", {"first": "k", "second": "n"}, mock.call.why("k", "n", variant="int8", again=True, **HOW)),
+        ("why", {"first": "k", "second": "n", "unless": "known"}, None),
+        ("why", {"layer": "y"}, mock.call.why("y", variant="int8", **HOW)),
+        ("why", {"layer": "known", "unless": "known"}, None),
+        ("advise", {}, mock.call.advise("int8", **HOW)),
+        ("sensitivity", {"asks": "only", "x": "1"}, mock.call.sensitivity("int8", asks="only", **HOW)),
+        ("bisect", {"from": "fp32"}, mock.call.bisect("fp32", "int8", seconds=15.0, again=False, **HOW)),
+        ("bisect", {"from": "a", "seconds": "3", "again": "1"},
+         mock.call.bisect("a", "int8", seconds=3.0, again=True, **HOW)),
+        ("only", {"samples": "1, 3"}, mock.call.only((1, 3), budget_s=15.0, **HOW)),
+        ("only", {}, mock.call.only(None, budget_s=15.0, **HOW)),
+        ("channels", {"value": "v"}, mock.call.channels("int8", "v", **HOW)),
+        ("diagnose", {}, mock.call.diagnose("int8", **HOW)),
+        ("diagnose", {"unless": "known"}, mock.call.diagnose("int8", **HOW)),
+        ("repair", {}, mock.call.repair("int8", **HOW)),
+    ],
+)  # fmt: skip
+def test_a_button_asks_the_study_for_its_work(shown: Explorer, work: Any, values: Any, call: Any) -> None:
+    shown.study.repair.return_value = mock.Mock(changes=())
+    snapshot = shown.study.snapshot.return_value
+    snapshot.verdicts, snapshot.joined = {"int8": {("k", "n"): None}}, {"int8": {"known": None}}
+    shown._worked(StartWork(work, "int8", values))
+    assert [c for c in shown.study.mock_calls if c[0] != "snapshot"] == ([] if call is None else [call])
+
+
+def test_what_is_known_is_not_looked_for_again_and_what_is_not_is_refused(shown: Explorer) -> None:
+    shown.study.snapshot.return_value.diagnoses = {"int8": None}
+    shown._worked(StartWork("diagnose", "int8", {"unless": "known"}))
+    shown.study.diagnose.assert_not_called()
+    for wrong in (StartWork("bugreport", "int8", {"from": "fp32"}), StartWork("sweep", "none", {})):
+        with pytest.raises(VariantError):
+            shown._worked(wrong)
+
+
+def test_a_repair_shows_the_variant_that_it_leads_to(shown: Explorer, monkeypatch: Any) -> None:
+    derived = mock.Mock()
+    monkeypatch.setattr(Explorer, "_derived", derived)
+    shown.study.repair.return_value = mock.Mock(changes=("one",), repaired="int8 repaired")
+    shown.study.treat.return_value, shown.study.remedy.return_value = "treated", "remedied"
+    shown.study.vary.return_value = ("a", "b")
+    for work, values in (("repair", {}), ("treat", {"cause": "c"}), ("remedy", {"rewrites": "x\ny"}),
+                         ("rebuild", {"tf32": "on"}), ("rebuild", {"what": "compilers"})):  # fmt: skip
+        shown._worked(StartWork(work, "int8", values))
+    assert [(c.args[0], c.kwargs) for c in derived.call_args_list] == [
+        (["int8 repaired"], {"compare": True}), (["treated"], {"compare": True}), (["remedied"], {"compare": True}),
+        (("a", "b"), {"compare": False, "refusals": False}), (("a", "b"), {"compare": False, "refusals": True}),
+    ]  # fmt: skip
+    shown.study.remedy.assert_called_once_with("int8", ["x", "y"])
+    assert [c.args for c in shown.study.vary.call_args_list] == [("int8", "tf32=on"), ("int8", "compilers")]
+
+
+def test_samples_come_in_one_file_and_with_a_model(tmp_path: Path) -> None:
+    explorer = scenes.study("written").explore()
+    for name in ("a.npz", "b.npz"):
+        np.savez(tmp_path / name, x=np.zeros(3))
+    with pytest.raises(CalibrationError, match=r"b\.npz"):
+        explorer._read([tmp_path / "a.npz", tmp_path / "b.npz"], None, {}, mock.Mock())
+    assert opening._title({"layers": Path("my_engine.graph.json"), "log": Path("b.log")}) == "my"
+    assert opening._title({"log": Path("fast.build.log")}) == "fast"
+    assert opening._title({"profile": Path("x.json")}) == opening._title({}) == "engine"
+    assert [opening._unused("a", taken) for taken in ((), ("a",), ("a", "a 2"))] == ["a", "a 2", "a 3"]
+
+
+@pytest.mark.parametrize(("heard_after", "rounds"), [(0, 0), (1, 1), (9, 4)])
+def test_a_widget_is_sent_until_a_page_is_heard(heard_after: int, rounds: int, monkeypatch: Any) -> None:
+    """After 0.3, 0.7, 2 and 7 seconds, and whatever no page has asked for at the end."""
+    explorer = scenes.study("written").explore()
+    waited: list[float] = []
+    explorer._heard = SimpleNamespace(wait=lambda s: waited.append(s) or len(waited) > heard_after)
+    sent: list[str] = []
+    monkeypatch.setattr(explorer, "_hand_over", lambda name, _: sent.append(name), raising=False)
+    monkeypatch.setattr(delivering.time, "sleep", waited.append)
+    explorer._deliver_unasked()
+    assert waited == ([0.3, 0.7, 2.0, 7.0][: rounds + (heard_after < 4)] + [1.0] * (heard_after < 4))
+    assert (sent.count("engine"), sent.count("other")) == (rounds, 0)
+    assert sum(name.startswith("tab-") for name in sent) >= max(1, rounds)
+
+
+def test_a_bar_is_as_long_as_the_part_that_is_done() -> None:
+    with mock.patch("rtlab.session.bar.display") as shown:
+        bar = ProgressBar()
+    shown.assert_called_once_with(bar._box)
+    for done, total, value, words in (
+        (1, 4, 0.25, "a 1 of 4 · 2.0"),
+        (9, 4, 1, "a 9"),
+        (3, None, 0, "a · 2"),
+    ):
+        bar._show("a", done, total, 2.0)
+        assert (bar._bar.value, bar._text.value[: len(words)]) == (value, words)
+    bar.close()
+    assert (bar._bar.max, bar._box.comm) == (1.0, None)
+
+
+def test_a_budget_is_shared_by_parts_of_what_is_left(monkeypatch: Any) -> None:
+    """A third of 15 is 5 seconds; 6 went by, so that two thirds of 9 are left for the next."""
+    now = [100.0]
+    monkeypatch.setattr(stage.time, "monotonic", lambda: now[0])
+    budget = Budget(15.0)
+    assert (budget.bounded, Budget(math.inf).bounded) == (True, False)
+    with budget.share(mock.Mock(stopped=lambda: False), measuring._PARTS[Stage.TIMED]) as within:
+        assert (within.left, within.over) == (5.0, False)
+        now[0] += 6
+        assert (within.left, within.over) == (0.0, False)
+        within.advance()
+        assert within.stopped()
+        assert not within.cancelled
+    assert budget.left == 9.0
+    with budget.share(mock.Mock(), measuring._PARTS[Stage.COMPARED]) as within:
+        assert within.left == 6.0
+        now[0] += 60
+    assert budget.left == 0.0
+    assert [stage.budget_of(x) for x in (0, "2.5", math.inf)] == [0.0, 2.5, math.inf]
+    for wrong in (-1, math.nan, "x", None):
+        with pytest.raises(VariantError):
+            stage.budget_of(wrong)
+
+
+@pytest.mark.parametrize(
+    ("done", "wanted", "known", "state", "part"),
+    [(0, 0, 0, "missing", "not timed: "), (3, 30, 0, "partial", "timed on 3 of 30 runs: "), (30, 30, 40, "done", ""),
+     (3, 30, 40, "partial", "timed on 3 of 40 runs: "), (0, 30, 40, "missing", "not timed: ")],
+)  # fmt: skip
+def test_a_stage_that_ended_early_says_on_how_much_it_rests(done, wanted, known, state, part) -> None:
+    before = Standing(Stage.TIMED, "waiting", done=done, wanted=wanted, unit="runs", known=known)
+    standing = measuring._missing(Stage.TIMED, before, "budget")
+    assert (standing.state, standing.done, standing.wanted, standing.known) == (state, done, wanted, known)
+    assert standing.text.startswith(part)
+    assert standing.why == ("" if state == "done" else "budget")
+
+
+def test_values_are_read_in_groups_of_a_quarter_of_a_gibibyte(monkeypatch: Any) -> None:
+    """The largest layers first; a value that is larger than a group is one of its own."""
+    model = tiny_model(batch=1)
+    names = ["stem", "normal", "left", "right"]
+    assert measuring._groups(names, dict.fromkeys(names, 64 << 20), model) == [tuple(names)]
+    producers = {n: SimpleNamespace(id=n) for n in names}
+    monkeypatch.setattr(measuring, "_operations", lambda _: {"stem": 1, "normal": 4, "left": 3, "right": 2})
+    sizes = {"stem": 1 << 20, "normal": 300 << 20, "left": 200 << 20, "right": 56 << 20}
+    groups = measuring._groups(names, sizes, SimpleNamespace(producers=producers))
+    assert groups == [("normal",), ("left", "right"), ("stem",)]
+    assert {*measuring._operations(model)} >= {"stem"}
+
+
+def test_what_a_study_keeps_is_of_its_model_and_variants(tmp_path: Path) -> None:
+    study = rtlab.Study(tiny_model(batch=1))
+    study.add("fp16", target="sm86", backend="classic")
+    for call, kind in (
+        (lambda: study.calibrate("fp16"), VariantError), (lambda: study.measure("none"), VariantError),
+        (lambda: study.run(["none"]), VariantError), (lambda: study.run(budget_s=-1), VariantError),
+        (lambda: study.throughput("fp16"), RtlabError), (lambda: study.only([]), CalibrationError),
+        (lambda: study.only([64]), CalibrationError), (lambda: study.only([-1]), CalibrationError),
+        (lambda: study.only([True]), CalibrationError), (lambda: study.only([1.5]), CalibrationError),
+    ):  # fmt: skip
+        study.run(compare=False)
+        with pytest.raises(kind):
+            call()
+    assert study.only([63, 3, 3]).chosen == (3, 63)
+    assert study.only(None).chosen == ()
+    first = study["fp16"]
+    assert study.run(compare=False)["fp16"] is first
+    assert study.run(compare=False, again=True)["fp16"] is not first
+    study.read("read", study.export_layers("fp16", tmp_path / "layers.json"))
+    for method, options in ((study.run, {"again": True}), (study.measure, {}), (study.calibrate, {})):
+        with pytest.raises(VariantError):
+            method("read", **options)
