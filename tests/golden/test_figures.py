@@ -26,6 +26,8 @@ def test_every_chart_of_a_panel_is_a_plotly_figure_with_the_data_of_the_page(sub
             drawn = study.figure(name, variant=last, baseline=first if others else None, index=i)
             assert drawn.data == go.Figure(data=figure["data"]).data
             assert drawn.layout.title.text.startswith(panels.answer(name, scene)["title"])
+            assert (", beside " in drawn.layout.title.text) == bool(others)
+            assert study.model.name in drawn.layout.title.text
             assert drawn.layout.height == (figure["height"] or None)
         for index in (-1, len(figures)):
             with pytest.raises(VariantError, match=f"chart {index} of"):

@@ -27,8 +27,6 @@ from rtlab.errors import CalibrationError, RtlabError, VariantError
 from rtlab.explorer import delivering, opening
 from rtlab.explorer.explorer import Explorer
 from rtlab.questions import roofline
-from rtlab.questions.scene import Scene
-from rtlab.report.picture import _panel
 from rtlab.session import measuring
 from rtlab.session.bar import ProgressBar
 from rtlab.testing import tiny_model
@@ -85,34 +83,6 @@ def test_letter_201_of_a_name_cuts_it_to_both_ends(quote: str, count: int, cut: 
 
 def written() -> rtlab.Study:
     return scenes.study("written")
-
-
-def test_a_picture_is_of_a_panel_of_a_chart_or_of_the_first_of_a_tab() -> None:
-    study = written()
-    scene = Scene(study.snapshot(), study.facts_of("int8"), study.facts_of("fp32"), {})
-    pairs = ("timing", "layers"), ("tuning", "formulations"), ("compare", "difference"), ("fusion", "why")
-    for tab, first in pairs:
-        assert _panel(tab, scene)["title"] == _panel(first, scene)["title"]
-
-
-def test_a_picture_tells_whose_it_is_and_is_written(tmp_path: Path) -> None:
-    """As wide as asked for; with the longest layer first where that is asked for."""
-    study = written()
-    drawn = study.picture("layers", variant="int8", width=700, path=tmp_path / "a.svg")
-    assert (tmp_path / "a.svg").read_text(encoding="utf-8") == drawn.svg == drawn._repr_svg_()
-    assert 'width="700' in drawn.svg
-    assert ("beside" in drawn.svg, "read:" in drawn.svg) == (False, True)
-    beside = study.picture("layers", variant="int8", baseline="fp32")
-    assert ("beside" in beside.svg, 'width="960' in beside.svg) == (True, True)
-    assert study.picture("layers", variant="int8", baseline="fp32", dark=True).svg != beside.svg
-    scene = Scene(study.snapshot(), study.facts_of("int8"), None, {"order": "time"})
-    sizes = _panel("layers", scene)["figures"][0]["data"][0]["y"]
-    assert sorted(sizes, key=abs) in (list(sizes), list(sizes)[::-1])
-    for name, variant, baseline in (("no", "int8", None), ("memory", "no", None), ("memory", "int8", "no")):
-        with pytest.raises(VariantError):
-            study.picture(name, variant=variant, baseline=baseline)
-    with pytest.raises(RtlabError, match="SVG"):
-        study.picture("memory", variant="int8", path=tmp_path / "a.txt")
 
 
 def test_an_answer_is_compared_with_the_variant_that_is_named() -> None:
