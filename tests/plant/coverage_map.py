@@ -32,6 +32,14 @@ PARTS: tuple[tuple[str, ...], ...] = (
 SUITES: Mapping[str, tuple[str, ...]] = {"short": ("short",), "all": ("short", "rest")}
 #: Seconds of tests of a tier, as long as they took for the map, that one mutant may have.
 BUDGET: Mapping[str, float] = {"short": 120.0, "rest": 180.0}
+#: Tests that look at all functions, classes and figures of rtlab, and run none of their lines.
+INSPECTING = tuple(
+    f"tests/golden/test_commands.py::{name}"
+    for name in (
+        "test_defaults_and_kinds_of_classes_and_functions_are_those_of_the_file",
+        "test_arguments_are_those_of_the_file",
+    )
+)
 #: What pytest's exit statuses say: all passed, some failed, none was there.
 PASSED, FAILED, NO_TESTS = 0, 1, 5
 #: How many files of tests, and how many seconds, are tried before the others that cover a mutant are collected.
@@ -91,6 +99,7 @@ class CoverageMap:
         lines, on_import = executed_lines(source, place.line)
         covering = [self._running(place.path, lines)]
         if on_import:
+            covering.append([self.tests[name] for name in INSPECTING if name in self.tests])
             covering.append(self._running(place.path))
             if not any(covering):
                 covering.append([t for path in importers(place.path) for t in self._running(path)])
