@@ -99,10 +99,10 @@ class CoverageMap:
         lines, on_import = executed_lines(source, place.line)
         covering = [self._running(place.path, lines)]
         if on_import:
-            covering.append([self.tests[name] for name in INSPECTING if name in self.tests])
             covering.append(self._running(place.path))
             if not any(covering):
                 covering.append([t for path in importers(place.path) for t in self._running(path)])
+            covering.insert(1, [self.tests[name] for name in INSPECTING if name in self.tests])
         return covering
 
     def _running(self, path: str, lines: set[int] | None = None) -> list[Test]:
