@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rtlab.core.files import open_arrays, read_input
 from rtlab.errors import CalibrationError, ModelError, ReadError, VariantError
 
 if TYPE_CHECKING:
@@ -189,7 +190,8 @@ def labels(path: str) -> NDArray[Any]:
     import numpy as np
 
     try:
-        return np.asarray(np.load(path, allow_pickle=False))
+        with open_arrays(path) as array:
+            return np.asarray(array)
     except (OSError, ValueError) as error:
         raise CalibrationError(
             f'Cannot read labels from "{path}": {error}. Give an .npy with one label for each sample.'
@@ -206,7 +208,7 @@ def steps(path: str) -> list[Step]:
     from rtlab.view.steps import steps_of
 
     try:
-        found = json.loads(Path(path).read_bytes())
+        found = json.loads(read_input(path))
     except (OSError, ValueError) as error:
         raise ReadError(
             f'Cannot read a presentation from "{path}": {error}. Write one with json.dump(explorer.steps, file).'

@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from rtlab.core import mend
+from rtlab.core.files import read_input
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.errors import ModelError
 
@@ -47,16 +48,16 @@ def read(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto,
     try:
         if path.is_dir():
             raise ModelError(f'Cannot load "{path}": this is a folder. Name the .onnx file in it.')
-        if path.exists() and not path.is_file():
-            raise ModelError(f'Cannot load "{path}": this is a device or a pipe. Name an .onnx file.')
-        return _parse(path.read_bytes(), f'"{path}"'), path.absolute()
+        return _parse(read_input(path), f'"{path}"'), path.absolute()
     except FileNotFoundError:
         raise ModelError(
             f'Cannot load "{path}": no such file. Check the path, or see rtlab.samples.names().'
         ) from None
     except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise ModelError(
-            f'Cannot load "{path}": {error}. Check the path and the right to read it.', details=repr(error)
+            f'Cannot load "{path}": {reason}. Name an .onnx file that is yours to read.',
+            details=repr(error),
         ) from error
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import overload
 
 from rtlab.core.facts import Facts
-from rtlab.core.files import write
+from rtlab.core.files import read_input, write
 from rtlab.errors import ReadError, RtlabError
 from rtlab.experiments.bisecting import BisectionSide
 from rtlab.questions.bisection import Bisection
@@ -173,7 +173,7 @@ def opened(path: str | Path) -> VerdictRecord | StepRecord | BisectionRecord:
         ReadError: there is no such file, or it is no record.
     """
     try:
-        text = Path(path).read_text("utf-8")
+        text = read_input(path).decode("utf-8")
         return changes.read(text) if '"bisection"' in text else read(text)
     except (OSError, UnicodeDecodeError) as error:
         raise ReadError(

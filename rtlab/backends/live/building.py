@@ -349,7 +349,7 @@ def _timing(options: BuildOptions, notes: list[str]) -> bytes | None:
     if options.timing_cache is None:
         return None
     try:
-        return options.timing_cache.read_bytes()
+        return files.read_input(options.timing_cache)
     except FileNotFoundError:
         return b""
     except OSError as error:
