@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +22,9 @@ if TYPE_CHECKING:
     from rtlab.study import Study
     from rtlab.view.steps import Step
 
-#: What a message says in Python of sizes that lack, with the shapes by input.
-_SIZES = re.compile(r"rtlab\.load\(\.\.\., shapes=(\{[^{}]*\})\)")
+#: What a message says in Python of sizes that lack: the shapes by input, and one of them.
+_SHAPE = r'"([^"\n]+)": \((\d+(?:, \d+)*),?\)'
+_SIZES = re.compile(rf"rtlab\.load\(\.\.\., shapes=\{{({_SHAPE}(?:, {_SHAPE})*)\}}\)")
 
 
 def built(given: argparse.Namespace, precisions: Sequence[str]) -> Study:
@@ -223,12 +223,14 @@ def steps(path: str) -> list[Step]:
 
 def spoken(message: str) -> str:
     """A message with the command line's own words for sizes in the place of Python's."""
-    return _SIZES.sub(lambda found: " ".join(_options(ast.literal_eval(found[1]))), message)
 
+    def options(match: re.Match[str]) -> str:
+        shapes = re.findall(_SHAPE, match[1])
+        return " ".join(
+            "--shape " + shlex.quote(f"{name}={sizes.replace(', ', 'x')}") for name, sizes in shapes
+        )
 
-def _options(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
-    for name, shape in shapes.items():
-        yield "--shape " + shlex.quote(f"{name}={'x'.join(map(str, shape))}")
+    return _SIZES.sub(options, message)
 
 
 def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
