@@ -205,6 +205,11 @@ def _found(error: Exception) -> tuple[str, str]:
         return f"there is not enough memory: {confined()}", UNCONFINE
     if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return "the disk is full", "Free some space, or name a folder with more of it in TMPDIR."
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        return (
+            "a file would grow beyond what this process may write (ulimit -f)",
+            "Raise it in the shell that starts this: ulimit -f unlimited.",
+        )
     if isinstance(error, MemoryError):
         return "there is not enough memory", "Close other programs, or take a smaller model, batch or sample."
     if isinstance(error, RecursionError):
