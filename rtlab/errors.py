@@ -23,6 +23,7 @@ import contextlib
 import errno
 import re
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if sys.platform != "win32":
@@ -118,11 +119,29 @@ def told(error: Exception, doing: str, kind: type[RtlabError] = RtlabError) -> R
     """
     if isinstance(error, RtlabError) and not starved(error):
         return error
+    found, next_ = _found(error)
+    details = format_traceback(error)
+    return kind(f"Cannot {doing}: {found}. {next_}", details=details)
+
+
+def format_traceback(error: BaseException) -> str:
+    """The traceback of an error with files named from where they are imported: reports go to others."""
     import traceback
 
-    found, next_ = _found(error)
-    details = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-    return kind(f"Cannot {doing}: {found}. {next_}", details=details)
+    known = sorted({str(Path(p).resolve()) for p in sys.path}, key=len, reverse=True)
+    whole = traceback.TracebackException.from_exception(error)
+    waiting: list[traceback.TracebackException | None] = [whole]
+    while waiting:
+        part = waiting.pop()
+        if part is None:
+            continue
+        waiting += [part.__cause__, part.__context__]
+        for frame in part.stack:
+            _ = frame.line  # read while its file has its name
+            path = Path(frame.filename)
+            home = next((p for p in known if path.is_relative_to(p)), str(path.parent))
+            frame.filename = path.relative_to(home).as_posix()
+    return "".join(whole.format())
 
 
 @contextlib.contextmanager
@@ -205,6 +224,11 @@ def _found(error: Exception) -> tuple[str, str]:
         return f"there is not enough memory: {confined()}", UNCONFINE
     if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return "the disk is full", "Free some space, or name a folder with more of it in TMPDIR."
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        return (
+            "a file would grow beyond what this process may write (ulimit -f)",
+            "Raise it in the shell that starts this: ulimit -f unlimited.",
+        )
     if isinstance(error, MemoryError):
         return "there is not enough memory", "Close other programs, or take a smaller model, batch or sample."
     if isinstance(error, RecursionError):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from rtlab.cli import checking, compilers, opening, printing, reporting
+from rtlab.cli import checking, compilers, opening, printing, reporting, terminal
 from rtlab.cli.arguments import FILES, parser
 from rtlab.cli.notebooks import lab
 from rtlab.errors import RtlabError, VariantError, boundary, see_room
@@ -54,6 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Names from files hold what a terminal's encoding may not; a table with question marks is still a table.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
+    with terminal.clean_output():
+        return _work(given)
+
+
+def _work(given: argparse.Namespace) -> int:
     try:
         with boundary(f'do "rtlab {given.command}"'):
             if hasattr(given, "model"):

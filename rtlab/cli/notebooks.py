@@ -12,6 +12,12 @@ from pathlib import Path
 from rtlab.core import files
 from rtlab.errors import ModelError, RtlabError, Unavailable
 
+#: As ``python -m jupyterlab``, which would look for modules in the current folder first.
+_START = (
+    "import sys; del sys.path[0]; import runpy; "
+    "runpy.run_module('jupyterlab', run_name='__main__', alter_sys=True)"
+)
+
 
 def lab(given: argparse.Namespace) -> int:
     """Open JupyterLab on a folder of notebooks, in place of this process where the system can.
@@ -29,7 +35,7 @@ def lab(given: argparse.Namespace) -> int:
     # Not "jupyter lab", which runs the first jupyter-lab of PATH: that of another environment where this one is not
     # activated, whose kernels then lack rtlab or have another version of it.
     command = [
-        sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1", f"--ServerApp.root_dir={folder}",
+        sys.executable, "-c", _START, "--ip=127.0.0.1", f"--ServerApp.root_dir={folder}",
         f"--LabApp.default_url=/lab/tree/{first}",
         # The other manager asks PyPI as soon as it is looked at.
         "--LabApp.extension_manager=readonly",

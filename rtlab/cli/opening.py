@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import ast
 import json
 import re
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rtlab.core.files import open_arrays, read_input
 from rtlab.errors import CalibrationError, ModelError, ReadError, VariantError
 
 if TYPE_CHECKING:
@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     from rtlab.study import Study
     from rtlab.view.steps import Step
 
-#: What a message says in Python of sizes that lack, with the shapes by input.
-_SIZES = re.compile(r"rtlab\.load\(\.\.\., shapes=(\{[^{}]*\})\)")
+#: What a message says in Python of sizes that lack: the shapes by input, and one of them.
+_SHAPE = r'"([^"\n]+)": \((\d+(?:, \d+)*),?\)'
+_SIZES = re.compile(rf"rtlab\.load\(\.\.\., shapes=\{{({_SHAPE}(?:, {_SHAPE})*)\}}\)")
 
 
 def built(given: argparse.Namespace, precisions: Sequence[str]) -> Study:
@@ -189,7 +190,8 @@ def labels(path: str) -> NDArray[Any]:
     import numpy as np
 
     try:
-        return np.asarray(np.load(path, allow_pickle=False))
+        with open_arrays(path) as array:
+            return np.asarray(array)
     except (OSError, ValueError) as error:
         raise CalibrationError(
             f'Cannot read labels from "{path}": {error}. Give an .npy with one label for each sample.'
@@ -206,7 +208,7 @@ def steps(path: str) -> list[Step]:
     from rtlab.view.steps import steps_of
 
     try:
-        found = json.loads(Path(path).read_bytes())
+        found = json.loads(read_input(path))
     except (OSError, ValueError) as error:
         raise ReadError(
             f'Cannot read a presentation from "{path}": {error}. Write one with json.dump(explorer.steps, file).'
@@ -221,12 +223,14 @@ def steps(path: str) -> list[Step]:
 
 def spoken(message: str) -> str:
     """A message with the command line's own words for sizes in the place of Python's."""
-    return _SIZES.sub(lambda found: " ".join(_options(ast.literal_eval(found[1]))), message)
 
+    def options(match: re.Match[str]) -> str:
+        shapes = re.findall(_SHAPE, match[1])
+        return " ".join(
+            "--shape " + shlex.quote(f"{name}={sizes.replace(', ', 'x')}") for name, sizes in shapes
+        )
 
-def _options(shapes: Mapping[str, tuple[int, ...]]) -> Iterator[str]:
-    for name, shape in shapes.items():
-        yield "--shape " + shlex.quote(f"{name}={'x'.join(map(str, shape))}")
+    return _SIZES.sub(options, message)
 
 
 def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...] | int]:

@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from rtlab.core import mend
+from rtlab.core.files import read_input
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.errors import ModelError
 
@@ -47,16 +48,16 @@ def read(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto,
     try:
         if path.is_dir():
             raise ModelError(f'Cannot load "{path}": this is a folder. Name the .onnx file in it.')
-        if path.exists() and not path.is_file():
-            raise ModelError(f'Cannot load "{path}": this is a device or a pipe. Name an .onnx file.')
-        return _parse(path.read_bytes(), f'"{path}"'), path.absolute()
+        return _parse(read_input(path), f'"{path}"'), path.absolute()
     except FileNotFoundError:
         raise ModelError(
             f'Cannot load "{path}": no such file. Check the path, or see rtlab.samples.names().'
         ) from None
     except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
         raise ModelError(
-            f'Cannot load "{path}": {error}. Check the path and the right to read it.', details=repr(error)
+            f'Cannot load "{path}": {reason}. Name an .onnx file that is yours to read.',
+            details=repr(error),
         ) from error
 
 
@@ -98,7 +99,7 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: boo
             "Convert it with onnx.version_converter to opset 13 or later."
         )
     _check_calls(proto, doing)
-    _escape(proto)
+    _check_maps(proto, path, doing)
     _check_raw(proto, doing)
     whole = _check_external(proto, path, doing, weights=weights)
     _check_operators(proto, doing)
@@ -401,22 +402,65 @@ def _has_operator(domain: str, op: str, version: int) -> bool:
     return True
 
 
-def _escape(proto: onnx.ModelProto) -> None:
-    """Protobuf hands out text that is not UTF-8 as bytes, which no tool downstream expects."""
-    if any(isinstance(text, bytes) for graph in mend.graphs(proto) for text in _texts(graph)):
+def escape(proto: onnx.ModelProto) -> None:
+    """Replace text that is not UTF-8: protobuf hands it out as bytes, which no tool downstream expects."""
+    texts = itertools.chain(_model_texts(proto), *map(_texts, mend.graphs(proto)))
+    if any(isinstance(text, bytes) for text in texts):
         stack: list[object] = [proto]
         while stack:
             stack.extend(_escape_one(stack.pop()))
 
 
+def _model_texts(proto: onnx.ModelProto) -> Iterator[object]:
+    yield from (proto.producer_name, proto.producer_version, proto.domain, proto.doc_string)
+    yield from (o.domain for o in proto.opset_import)
+    for entry in proto.metadata_props:
+        yield from (entry.key, entry.value)
+
+
 def _texts(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[object]:
+    yield from (graph.name, graph.doc_string)
     for node in graph.node:
-        yield node.name
-        yield node.op_type
+        yield from (node.name, node.op_type, node.domain, node.doc_string)
         yield from node.input
         yield from node.output
-    for item in (graph.input, graph.output):
-        yield from (v if isinstance(graph, onnx.FunctionProto) else v.name for v in item)
+        yield from (a.name for a in node.attribute)
+    if isinstance(graph, onnx.FunctionProto):
+        yield from (*graph.input, *graph.output, *graph.attribute, graph.domain)
+        values = [*graph.value_info]
+    else:
+        values = [*graph.input, *graph.output, *graph.value_info]
+        for tensor in graph.initializer:
+            yield from (tensor.name, tensor.doc_string)
+            yield from (text for entry in tensor.external_data for text in (entry.key, entry.value))
+    for value in values:
+        yield from (value.name, value.doc_string)
+        yield from (d.dim_param for d in value.type.tensor_type.shape.dim)
+
+
+def _check_maps(proto: onnx.ModelProto, path: Path | None, doing: str) -> None:
+    """Raise ``ModelError`` for a value that is a map, as scikit-learn's converters put at the end of a classifier."""
+    graph = proto.graph
+    for value in (*graph.input, *graph.output, *graph.value_info):
+        kind = value.type
+        while kind.WhichOneof("value") in {"sequence_type", "optional_type"}:
+            kind = getattr(kind, kind.WhichOneof("value")).elem_type
+        if not kind.HasField("map_type"):
+            continue
+        maker = next((n for n in graph.node if value.name in n.output), None)
+        remedy = "Export the model without it."
+        if maker is not None:
+            others = [o.name for o in graph.output if o.name not in maker.output]
+            ends = [*others, *filter(None, maker.input)]
+            inputs = [v.name for v in graph.input if v.name not in {t.name for t in graph.initializer}]
+            file = str(path) if path else "model.onnx"
+            remedy = (
+                f'Cut the model before node "{maker.name or maker.op_type}", which makes it: '
+                f'onnx.utils.extract_model("{file}", "cut.onnx", {inputs}, {ends}).'
+            )
+        raise ModelError(
+            f'{doing} value "{value.name}" is a map, and no compiler of tensors takes one. {remedy}'
+        )
 
 
 def _escape_one(message: object) -> Iterator[object]:

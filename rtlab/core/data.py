@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from rtlab.core.arrays import NUMPY, Batch, not_finite, to_numpy
+from rtlab.core.files import open_arrays
 from rtlab.core.images import Images, Preprocessing
 from rtlab.core.lazy import LazyArray
 from rtlab.core.model import Model
@@ -82,7 +83,7 @@ class CalibrationData:
         """
         try:
             # numpy leaves a damaged file open that it opened itself.
-            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            with open_arrays(path) as archive:
                 return cls({k: archive[k] for k in archive.files}, source=Path(path).name)
         except Exception as error:
             raise CalibrationError(
@@ -146,12 +147,6 @@ class CalibrationData:
             name = _only_input(model, f'the pictures in "{path}"')
             pictures: Any = Images.of(path, preprocessing)
             return cls({name: pictures}, source=f'pictures in "{path.name}"')
-        if path.exists() and not path.is_file():
-            # To open a pipe waits for whoever writes into it.
-            raise CalibrationError(
-                f'Cannot read calibration data "{path}": it is a device or a pipe. Name a file, .npz or .npy, or a '
-                "folder of pictures."
-            )
         if path.suffix.lower() != ".npy":
             return cls.read(path)
         name = _only_input(model, f'"{path}"')

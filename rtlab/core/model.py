@@ -444,6 +444,7 @@ def load(
     """
     before = stamp(Path(source)) if isinstance(source, (str, Path)) else None
     proto, path = check.read(source)
+    check.escape(proto)
     beside = {name: stamp(path.parent / name) if path else None for name in check.beside(proto)}
     title = name or (path.stem if path else "") or proto.graph.name or "model"
     notes = check.check(proto, path, title, weights=weights)

@@ -34,6 +34,25 @@ class BuildOptions:
     timing_cache: Path | None = None
     implicit: bool = False
 
+    def __post_init__(self) -> None:
+        """Resolve what is written as in ``of``: lists of flags, limits by pool, the path of a file as text."""
+        for name in ("flags", "cleared"):
+            object.__setattr__(self, name, _names(getattr(self, name), name))
+        if both := sorted({*self.flags} & {*self.cleared}):
+            raise VariantError(
+                f'Cannot set and clear builder flag "{both[0]}" at once: it stands in flags and in cleared. '
+                "Leave out one."
+            )
+        if not isinstance(self.pools, tuple):
+            object.__setattr__(self, "pools", _pools(self.pools))
+        if not isinstance(self.profiles, tuple):
+            profiles = tuple(
+                _profile(number, profile) for number, profile in enumerate(_listed(self.profiles))
+            )
+            object.__setattr__(self, "profiles", profiles)
+        if self.timing_cache is not None:
+            object.__setattr__(self, "timing_cache", _file(self.timing_cache))
+
     def __str__(self) -> str:
         """All of it on one line, as it is spelled in a variant's id."""
         spelled = [f"{name}={value}" for name, value in self.config]
@@ -74,19 +93,13 @@ class BuildOptions:
             VariantError: a profile is not three shapes of one rank in rising order, a limit is no number of bytes, or
                 a value is of no kind that a builder takes.
         """
-        on, off = _names(flags, "flags"), _names(cleared, "cleared")
-        if both := sorted({*on} & {*off}):
-            raise VariantError(
-                f'Cannot set and clear builder flag "{both[0]}" at once: it stands in flags and in cleared. '
-                "Leave out one."
-            )
         return cls(
             config=tuple((name, _value(name, value)) for name, value in sorted(config.items())),
-            flags=on,
-            cleared=off,
-            pools=_pools({} if pools is None else pools),
-            profiles=tuple(_profile(number, given) for number, given in enumerate(_listed(profiles))),
-            timing_cache=None if timing_cache is None else _file(timing_cache),
+            flags=flags,  # type: ignore[arg-type] - resolved when it is made, as all that follow
+            cleared=cleared,  # type: ignore[arg-type]
+            pools={} if pools is None else pools,  # type: ignore[arg-type]
+            profiles=tuple(_profile(number, profile) for number, profile in enumerate(_listed(profiles))),
+            timing_cache=timing_cache,  # type: ignore[arg-type]
             implicit=bool(implicit),
         )
 

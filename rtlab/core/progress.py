@@ -83,10 +83,11 @@ class Terminal(Reporting):
     """One line per phase on a terminal's standard error; nothing in a pipe."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
-        out = stream or sys.stderr
+        # The process's own, since a command cleans what it prints of control characters; none where it was closed.
+        out = stream or sys.__stderr__
 
         def show(name: str, done: int, total: int | None, elapsed: float) -> None:
-            if out.isatty():
+            if out is not None and out.isatty():
                 part = f" {done}/{total}" if total else ""
                 out.write(f"\r\x1b[K{name}{part} · {elapsed:.1f} s{self.pace}")
                 out.flush()
@@ -96,7 +97,7 @@ class Terminal(Reporting):
 
     def close(self) -> None:
         """Clear the line."""
-        if self._out.isatty():
+        if self._out is not None and self._out.isatty():
             self._out.write("\r\x1b[K")
             self._out.flush()
 

@@ -142,7 +142,7 @@ class Ranges:
             CalibrationError: the file is missing, damaged, or of another schema.
         """
         try:
-            with Path(path).open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            with files.open_arrays(path) as archive:
                 schema = int(archive["schema"])
                 found = {k: archive[k] for k in _FIELDS} if schema == _SCHEMA else {}
                 result = cls._checked(found) if found else None

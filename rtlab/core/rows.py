@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rtlab.core.files import open_arrays, open_input
 from rtlab.core.lazy import LazyArray
 from rtlab.core.stamp import stamp
 from rtlab.errors import CalibrationError
@@ -32,6 +33,7 @@ class Rows(LazyArray):
     def __init__(self, path: Path) -> None:
         self._path, self._loaded = path, stamp(path)
         # Its head alone is read through this map, and what it says is held against the size of the file.
+        open_input(path).close()
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
         if not mapped.flags.c_contiguous or not mapped.ndim:
             raise ValueError("its samples do not lie one after the other")
@@ -103,5 +105,5 @@ def array_of(path: Path) -> Any:
     try:
         return Rows(path)
     except ValueError:
-        with path.open("rb") as file:
-            return np.load(file, allow_pickle=False)
+        with open_arrays(path) as array:
+            return array

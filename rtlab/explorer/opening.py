@@ -15,6 +15,7 @@ from rtlab.backends.files import build, recognise
 from rtlab.core import model as _model
 from rtlab.core import scratch
 from rtlab.core.data import samples_of
+from rtlab.core.files import read_input
 from rtlab.core.progress import Reporting
 from rtlab.documents import glossary
 from rtlab.documents.commands import ReadDropped
@@ -152,7 +153,7 @@ class Opening(Choosing):
             self._use(arrays[0], progress)
             return
         if source is not None:
-            content: Path | bytes = source if lasting else source.read_bytes()
+            content: Path | bytes = source if lasting else read_input(source)
             if not found and not given:
                 self._load(content, source.stem, progress, data=next(iter(arrays), None))
                 return

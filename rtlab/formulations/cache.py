@@ -83,7 +83,7 @@ def timing_cache(path: str | Path, device: str, source: str) -> TimingCache:
     path = Path(path)
     doing = f'Cannot use timing cache "{path}"'
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(files.read_input(path))
     except FileNotFoundError:
         return TimingCache(path, device, source)
     except (OSError, ValueError, RecursionError) as error:

@@ -105,7 +105,7 @@ class CalibrationCache:
             ReadError: it is missing or damaged; the message names the line and what belongs there.
         """
         try:
-            content = Path(path).read_bytes()
+            content = files.read_input(path)
         except (OSError, ValueError) as error:
             found = (error.strerror if isinstance(error, OSError) else "") or error
             raise ReadError(

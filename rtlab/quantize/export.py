@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rtlab.core.files import named, write
+from rtlab.core.files import is_stream, named, write
 from rtlab.core.trtexec import command, flag
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import RtlabError, VariantError
@@ -148,13 +148,17 @@ def export(
     path = named(path, "the prepared model")
     table = named(cache, "the calibration cache") if cache is not None else None
     files: list[tuple[Path, bytes, str]] = [(path, prepared.model.bytes(), "the prepared model")]
-    scales = path.with_name(f"{path.stem}.scales.json") if prepared.scales else None
+    # Beside a device or a pipe nothing is written.
+    alone = is_stream(path)
+    scales = path.with_name(f"{path.stem}.scales.json") if prepared.scales and not alone else None
     if scales is not None:
         files.append((scales, scales_json(model, variant, prepared).encode("utf-8"), "the scales"))
     if table is not None:
         made = cache_of(variant, prepared, version)
         files.append((table, made.encode(), "the calibration cache"))
-    patch = path.with_name(f"{path.stem}.patch.py") if rewrites.scripted(variant.rewrites) else None
+    patch = (
+        path.with_name(f"{path.stem}.patch.py") if rewrites.scripted(variant.rewrites) and not alone else None
+    )
     if patch is not None:
         files.append((patch, rewrites.patch(model, variant.rewrites).encode("utf-8"), "the patch script"))
     if len({p.resolve() for p, *_ in files}) < len(files):

@@ -131,7 +131,7 @@ class Checks(Runs[R]):
 
 def _opened(path: str | Path) -> CheckRecord:
     try:
-        text = Path(path).read_bytes()
+        text = files.read_input(path)
     except OSError as error:
         raise ReadError(
             f'Cannot check against "{path}": {error.strerror or error}. Give a file that rtlab check --save wrote.'

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import pickle
+import re
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
@@ -76,3 +78,22 @@ def test_what_is_in_words_already_and_mistakes_in_a_call_stay_what_they_are(erro
     with pytest.raises(type(error)) as found, boundary("do it"):
         raise error
     assert error is found.value
+
+
+def test_a_traceback_names_files_from_where_they_are_imported() -> None:
+    """Reports that hold it go to others, whom the folders of this machine do not concern."""
+
+    def fail() -> None:
+        try:
+            json.loads("{")
+        except ValueError as error:
+            raise KeyError("x") from error
+
+    with pytest.raises(RtlabError) as raised, boundary("try"):
+        fail()
+    details = raised.value.details
+    assert 'File "json/decoder.py", line' in details
+    assert 'test_errors.py", line' in details
+    assert "obj, end = self.raw_decode" in details
+    assert "KeyError: 'x'" in details
+    assert not re.search(r'File "(/|\w:)', details)

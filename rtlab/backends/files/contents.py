@@ -8,7 +8,6 @@ import dataclasses
 import functools
 import json
 import re
-import stat
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -16,6 +15,7 @@ from typing import Any, BinaryIO
 from rtlab.backends.files import fragments
 from rtlab.backends.files.wrapping import unwrapped
 from rtlab.backends.log.lines import GZIP
+from rtlab.core.files import open_input
 from rtlab.core.phrases import many, quoted
 from rtlab.errors import ReadError
 
@@ -69,11 +69,7 @@ def opened(path: Path, doing: str) -> Iterator[BinaryIO]:
         ReadError: there is none, or it cannot be read.
     """
     try:
-        mode = path.stat().st_mode
-        if not stat.S_ISREG(mode):
-            what = "a folder" if stat.S_ISDIR(mode) else "a device or a pipe"
-            raise ReadError(f"{doing}: it is {what}. Name the file itself.")
-        with path.open("rb") as file:
+        with open_input(path) as file:
             yield file
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rtlab.backends.files import contents, printed, wrapping
+from rtlab.core.files import open_input
 from rtlab.errors import ReadError
 
 #: Every kind of file, and what it is in words. ``reading.read`` takes them by these names.
@@ -146,7 +147,7 @@ def _unknown(path: Path, head: bytes) -> ReadError:
 def holds_arrays(path: Path) -> bool:
     """Whether a file holds NumPy's arrays, as ``numpy.save`` or ``numpy.savez`` writes them."""
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             head = file.read(6)
         if head == b"\x93NUMPY":
             return True
@@ -162,7 +163,7 @@ def holds_arrays(path: Path) -> bool:
 def holds_engine(path: Path) -> bool:
     """Whether a file tells of an engine: it is of one of ``KINDS``, and no ONNX model."""
     try:
-        with path.open("rb") as file:
+        with open_input(path) as file:
             return held(file, path.name) not in {None, "model"}
     except (OSError, ReadError):
         return False
@@ -201,7 +202,7 @@ def _rank(is_: str, path: Path) -> int:
         return int("build" in path.name)
     if is_ != "metadata":
         return 0
-    with path.open("rb") as file:
+    with open_input(path) as file:
         head = file.read(_HEAD)
     keys = _keys(head.decode(contents.encoding(head[:4]), "replace"))
     return 2 * ("performance_summary" in keys) + bool(keys & {"device_information", "ComputeCapability"})
@@ -209,7 +210,7 @@ def _rank(is_: str, path: Path) -> int:
 
 def logged(path: Path) -> bool:
     """Whether a profile is a table in a log of trtexec, which also tells machine and version."""
-    with path.open("rb") as file:
+    with open_input(path) as file:
         head = file.read(_HEAD)
     text = wrapping.unwrapped(head.decode(contents.encoding(head[:4]), "replace"))
     return printed.TABLE.search(text) is not None and _LOG.search(text) is not None

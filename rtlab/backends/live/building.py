@@ -174,7 +174,8 @@ def _beside(tensor: onnx.TensorProto, held: Any, file: BinaryIO) -> None:
     """Write the numbers of a tensor at the end of a file, and where they are to its proto."""
     file.write(bytes(-file.tell() % _ALIGNED))
     start = file.tell()
-    held.tofile(file)
+    # NumPy's own way of writing does not say why the system refuses.
+    file.write(held.tobytes())
     place = {"location": Path(file.name).name, "offset": str(start), "length": str(file.tell() - start)}
     tensor.data_location = onnx.TensorProto.EXTERNAL
     for key, value in place.items():
@@ -349,7 +350,7 @@ def _timing(options: BuildOptions, notes: list[str]) -> bytes | None:
     if options.timing_cache is None:
         return None
     try:
-        return options.timing_cache.read_bytes()
+        return files.read_input(options.timing_cache)
     except FileNotFoundError:
         return b""
     except OSError as error:

@@ -15,6 +15,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import tempfile
 import threading
 import time
@@ -31,8 +32,9 @@ from rtlab.errors import UNCONFINE, BackendError, BuildError, RunError, Unavaila
 P = TypeVar("P")
 R = TypeVar("R")
 
+#: Python looks for modules in the current folder first, where ``-c`` is given: nothing is imported before that is gone.
 _START = (
-    "import sys, pickle; sys.path[:] = pickle.load(sys.stdin.buffer); "
+    "import sys; sys.path[:], sys.argv[1:] = sys.argv[1:], []; "
     "from rtlab.backends.live.serve import serve; serve()"
 )
 _TICK = 0.05
@@ -154,6 +156,23 @@ def call(
         return session.call(function, payload, progress=progress, doing=doing)
 
 
+def import_path() -> list[str]:
+    """Where a child looks for modules: as this process does, but for the current folder and that of its script.
+
+    A model may lie there beside a ``pickle.py`` that its author put there. rtlab itself is imported from where it was.
+    """
+    unsafe = {os.path.realpath(os.curdir)}
+    script = getattr(sys.modules.get("__main__"), "__file__", None)
+    if script is not None:
+        unsafe.add(str(Path(script).resolve().parent))
+    # What runs with -m may lie among the installed packages, as a kernel's launcher does.
+    unsafe -= {os.path.realpath(p) for p in sysconfig.get_paths().values()}
+    home = str(Path(__file__).parents[3])
+    folders = [p for p in sys.path if p and os.path.realpath(p) not in unsafe]
+    # Last, where it is one of those: nothing in it is taken for a module of another's.
+    return folders if home in folders else [*folders, home]
+
+
 class ChildProcess:
     """A child process that answers calls one after the other, and keeps in its modules what they leave there.
 
@@ -179,7 +198,7 @@ class ChildProcess:
         # What a vendor leaves in the folder for temporary files goes with the child, however that ends.
         room = scratch.kept()
         self._child = subprocess.Popen(
-            [sys.executable, "-X", "utf8", "-c", _START],
+            [sys.executable, "-X", "utf8", "-c", _START, *path, *import_path()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._spoken,
@@ -193,7 +212,7 @@ class ChildProcess:
         self._process = running(self._child.pid)
         threading.Thread(target=_receive, args=(self._child, self._messages), daemon=True).start()
         # So little goes into the pipe whether or not anybody reads it yet.
-        _send(self._child, ([*path, *sys.path], limits.stack, pickle.dumps(first)))
+        _send(self._child, (limits.stack, pickle.dumps(first)))
 
     @property
     def alive(self) -> bool:

@@ -22,6 +22,7 @@ from rtlab.backends.live.lane import EnginePort
 from rtlab.backends.live.order import OpenOrder
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.files import read_input, write
 from rtlab.core.options import Shapes
 from rtlab.core.phrases import quoted
 from rtlab.core.progress import Silent
@@ -134,7 +135,7 @@ class EngineRunner:
         doing = f'Backend "{self.name}" cannot open {where}'
         if not isinstance(plan, bytes):
             try:
-                plan = Path(plan).read_bytes()
+                plan = read_input(plan)
             except OSError as error:
                 raise ReadError(f"{doing}: {error.strerror or error}. Check the path.") from error
         return self.engine(plan, self.describe(plan, progress or Silent(), doing=doing), doing=doing)
@@ -175,14 +176,10 @@ class EngineRunner:
         """Write an engine's plan to a file, which ``open_plan`` reads again.
 
         Raises:
-            RunError: the engine has no plan, or the file cannot be written.
+            RunError: the engine has no plan.
+            RtlabError: the file cannot be written.
         """
-        try:
-            Path(path).write_bytes(_plan(engine, f'Backend "{self.name}" cannot save'))
-        except OSError as error:
-            raise RunError(
-                f'Cannot save the engine to "{path}": {error.strerror or error}. Choose another path.'
-            ) from error
+        write(path, _plan(engine, f'Backend "{self.name}" cannot save'), what="the engine")
 
     def profile(
         self,

@@ -113,7 +113,7 @@ def _edited(
             'backend="tensorrt".'
         )
     try:
-        content = path.read_bytes()
+        content = files.read_input(path)
     except OSError as error:
         raise ReadError(
             f"{doing}: {error.strerror or error}. Name a file that a build has written."

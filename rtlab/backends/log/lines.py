@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rtlab.backends.files.wrapping import Wrapping, wrapping
+from rtlab.core.files import open_input
 
 _AGAIN = (
     "Make a verbose log with trtexec --verbose, with polygraphy convert -vv, or with a logger that receives VERBOSE "
@@ -126,7 +127,7 @@ class LogLines:
 
     def _chunks(self) -> Iterator[bytes]:
         if isinstance(self.source, Path):
-            with self.source.open("rb") as file:
+            with open_input(self.source) as file:
                 while chunk := file.read(_CHUNK):
                     yield chunk
         elif isinstance(self.source, str):

@@ -29,6 +29,16 @@ EACH: dict[str, Any] = {
 }
 
 
+def test_the_constructor_takes_what_of_takes() -> None:
+    """As the README writes it."""
+    profiles = [{"x": [[1, 3], [2, 3], [4, 3]]}]
+    named = {"flags": ["EDITABLE_TIMING_CACHE"], "timing_cache": "my.cache", "profiles": profiles}
+    made = BuildOptions(pools={"WORKSPACE": 1 << 30}, **named)
+    assert made == BuildOptions.of(pools={"WORKSPACE": 1 << 30}, **named)
+    assert hash(made) == hash(BuildOptions.of(pools={"WORKSPACE": 1 << 30}, **named))
+    assert made.timing_cache == Path("my.cache")
+
+
 def test_options_are_written_by_tensorrts_names():
     """Members of an enum may be given as they are, and numbers as NumPy has them."""
     made = BuildOptions.of(
