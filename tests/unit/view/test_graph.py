@@ -38,14 +38,6 @@ def view(study):
     return engine_view(study["fp32"].facts, study.model)
 
 
-def test_the_source_graph_has_every_node_once_and_a_pill_at_each_end() -> None:
-    """Netron's picture: constants live inside their consumers."""
-    model = tiny_model()
-    boxes = source_graph(model)["boxes"]
-    assert ["input", *["node"] * 10, "output"] == [b["kind"] for b in boxes]
-    assert [n.id for n in model.nodes] == [b["id"] for b in boxes[1:-1]]
-
-
 def test_a_chip_counts_the_nodes_that_its_pane_draws() -> None:
     """Constants are none: with them the model would look as if twice as much had been fused."""
     one = numpy_helper.from_array(np.float32(1))

@@ -314,16 +314,6 @@ def test_layers_without_shapes_stand_in_the_table(study: Study) -> None:
     assert "whole regions" in " ".join(roofline(Scene(study.snapshot(), region))["notes"])
 
 
-def test_a_gpu_that_is_not_in_the_table_is_told_with_how_to_add_it(study: Study) -> None:
-    """Another GPU must not stand in its place without a word."""
-    result = study["fp32"]
-    strange = dataclasses.replace(result.facts, engine=dataclasses.replace(result.engine, device="Voodoo 5"))
-    notes = " ".join(roofline(Scene(study.snapshot(), strange))["notes"])
-    assert "not in the table, so another stands here" in notes
-    assert "Voodoo 5" in notes
-    assert "rtlab.Peaks(" in notes
-
-
 def test_an_engine_without_shapes_asks_for_them(study: Study) -> None:
     """Nothing counted is not nothing done."""
     result = study["fp32"]
