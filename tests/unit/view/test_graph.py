@@ -107,16 +107,6 @@ def test_every_node_is_linked_or_has_its_reason_on_screen(view) -> None:
     assert {n.id for n in tiny_model().nodes} == placed
 
 
-def test_every_overlay_says_where_its_numbers_come_from(view) -> None:
-    """A number without an origin is a rumour."""
-    times = {o["id"]: o for o in view["overlays"]}
-    assert {"time", "share"} <= set(times)
-    assert {"measured", "estimated"} >= {times["time"]["origin"], times["share"]["origin"]}
-    assert "measured" in times["time"]["source"]
-    assert "ONNX Runtime" in times["time"]["source"]
-    assert "CPU" in times["time"]["title"]
-
-
 def test_a_box_tells_its_weight_and_what_is_not_as_usual() -> None:
     """A stride changes the picture's shapes: it should be read without a click. A stride of one says nothing."""
     lines = {b["title"]: b["lines"] for b in source_graph(shelf.load("resnet50").model)["boxes"]}

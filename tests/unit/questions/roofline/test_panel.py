@@ -224,13 +224,6 @@ def test_small_layers_are_said_to_need_no_faster_units(study: Study) -> None:
     assert "far below the line" in asked(study, processors=(slow,), gpu="slow")["lead"]
 
 
-def test_the_attainable_time_says_what_it_holds_beside_the_roofs(study: Study) -> None:
-    shown = asked(study, gpu="L4")
-    told = next(f for f in shown["facts"] if f["key"] == "Attainable time")
-    assert "4.5 µs to start" in told["note"]
-    assert "as if no cache" in next(f["note"] for f in shown["facts"] if f["key"] == "Moved")
-
-
 def test_layers_that_beat_their_roof_are_explained(tmp_path: Path) -> None:
     shown = asked(on_v100(tmp_path, slower=0.5), "engine")
     ratio = [c["title"] for c in shown["columns"]].index("Measured by attainable")
