@@ -1,6 +1,6 @@
 """Does a verdict of TensorRT-RTX hold for TensorRT?
 
-``RTLAB_RECORDED=FOLDER python tests/agreement.py`` writes what rtlab ships and its page.
+``RTLAB_RECORDED=FOLDER python tests/agreement.py`` writes what rtlab ships.
 
 Of the recorded engines those count whose ONNX graph was recorded with them, or whose layers tell enough to remake it
 (``remade.py``). The graph gets random weights, is built with TensorRT-RTX for the GPU that the engine is for or the
@@ -22,7 +22,6 @@ import onnx
 from onnx import numpy_helper
 
 import engines
-import pages
 import remade
 import rtlab
 from rtlab.core.model import Model
@@ -31,7 +30,6 @@ from rtlab.questions.why import agreement
 from rtlab.questions.why.missed import readers, together
 
 WHERE = Path(agreement.__file__).with_name("agreement.json")
-PAGE = Path(__file__).parents[1] / "docs" / "agreement.md"
 #: Of engines whose files do not tell it: which release, by those who published them; which network; for which GPU.
 RELEASES = {
     "fuzzy-jetson": "TensorRT 10.1",
@@ -181,48 +179,5 @@ def table() -> dict[str, object]:
     }
 
 
-def lines() -> list[str]:
-    """The page of the documentation, as it has to be."""
-    known = agreement.known()
-    graphs = {True: "remade", False: "recorded"}
-    remade_ones = sum(e.remade for e in known.engines)
-    return [
-        "# Does a verdict of TensorRT-RTX hold for TensorRT?",
-        "",
-        *pages.flow(f"""
-            Counted on {known.date} on {len(known.engines)} recorded engines of {len(known.networks)} networks (TensorRT
-            {known.releases}) against {" and ".join(known.compilers)}: pairs of neighbouring nodes that one layer does
-            in both compilers, in one alone, or in neither (reported). A shared label does not count; one layer has to
-            do the work of both. `python tests/agreement.py` counts anew.
-
-            Of {len(known.engines) - remade_ones} engines the ONNX graph was recorded. Of {remade_ones} it is **remade**
-            from the names and tensors of their own layers, and that is a circle to know of: a node stands in such a
-            graph because a layer named it. What TensorRT took away, and readers that no name tells, cannot be seen
-            there, and where nodes share a layer in TensorRT is what the graph was made from. What can be seen is
-            whether TensorRT-RTX joins or parts the nodes that these layers name. Numbers of weights are random, a
-            scale is one for each tensor, and a Q or DQ that no name tells stands where a tensor turns INT8, and counts
-            to the layer that writes or reads it so.
-        """),
-        *(f"- {said}" for said in known.summary),
-        "",
-        *pages.rows(
-            ("engine", "network", "compiler", "precision", "graph", "built for", "pairs", "alike"),
-            (
-                (e.name, e.network, e.compiler, e.precision, graphs[e.remade], e.target, e.pairs, e.alike)
-                for e in known.engines
-            ),
-        ),
-        *pages.rows(
-            ("pair", "precision", "in both", "only TensorRT-RTX", "only TensorRT", "in neither", "in remade graphs"),
-            (
-                (p.kind.replace(" | ", ", "), p.precision, p.both, p.rtx, p.tensorrt, p.neither, p.remade)
-                for p in known.pairs
-            ),
-        ),
-    ]  # fmt: skip
-
-
 if __name__ == "__main__":
     WHERE.write_text(json.dumps(table(), indent=1) + "\n", encoding="utf-8")
-    agreement.known.cache_clear()
-    PAGE.write_text("\n".join(lines()), encoding="utf-8")

@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
 
 import rtlab
@@ -25,23 +23,7 @@ SHIPPED = Path(rtlab.__file__).parents[1] / "sample_models"
 #: Networks with pairs of their own.
 PAIRED = ("digits_qat", "digits_qat_misplaced")
 
-load = shelf.load
-
-
-def expose(model: rtlab.Model, values: list[str]) -> onnxruntime.InferenceSession:
-    """A session that gives values of a graph."""
-    proto = onnx.load_from_string(model.bytes())
-    proto.graph.output.extend(onnx.ValueInfoProto(name=v) for v in values if v not in model.outputs)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    return onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-
-
-def run(model: rtlab.Model, **inputs: np.ndarray) -> np.ndarray:
-    return expose(model, []).run(None, inputs)[0]
+load, expose, run = shelf.load, shelf.expose, shelf.run
 
 
 def score(sample: samples.Sample, model: rtlab.Model | None = None) -> float:

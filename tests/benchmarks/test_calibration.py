@@ -17,14 +17,12 @@ import pytest
 from onnxruntime.quantization import CalibrationMethod, create_calibrator
 from onnxruntime.quantization.calibrate import CalibrationDataReader
 
-import rtlab
 from rtlab import samples
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.progress import Silent
 from rtlab.core.ranges import Ranges
 from rtlab.core.variant import CALIBRATORS, Calibrator
-from rtlab.quantize import Collector, int8, quantizable, scales, thresholds
-from rtlab.quantize.findings import check
+from rtlab.quantize import Collector, quantizable, scales, thresholds
 
 #: Calibrates a model file on as many images as the second argument says, made one at a time; prints the peak of
 #: the process from its start, interpreter, packages and the reading of the model included, in MiB.
@@ -173,46 +171,6 @@ def test_calibration_is_faster_than_onnxruntime_quantization(
     benchmark.extra_info |= {f"{k}_times_plain": t / once for k, t in peers.items()}
     benchmark.extra_info |= {"all_five_times_plain": min(own) / once}
     assert min(own) <= care.most(peers["Entropy"] / 2)
-
-
-@pytest.mark.whole
-def test_calibration_is_faster_than_modelopt(benchmark, tmp_path: Path) -> None:
-    """ModelOpt observes, sets scales and writes the model; so do we. It is no dependency, and skipped without it."""
-    modelopt = pytest.importorskip("modelopt.onnx.quantization")
-    model, data = sample("resnet50").model, sample("resnet50").calibration.take(4)
-    names, entropy = quantizable(model), Calibrator.of("entropy")
-    file = tmp_path / "model.onnx"
-    file.write_bytes(model.bytes())
-    images = {name: np.concatenate([b[name] for b in data.batches(model, 1)]) for name in model.inputs}
-
-    def peer() -> None:
-        modelopt.quantize(
-            str(file),
-            quantize_mode="int8",
-            calibration_method="entropy",
-            calibration_data=images,
-            calibration_eps=["cpu"],
-            high_precision_dtype="fp32",
-            output_path=str(tmp_path / "peer.onnx"),
-            log_level="ERROR",
-        )
-
-    theirs = _busy(peer)
-    own: list[float] = []
-
-    def prepare() -> None:
-        collector = Collector(names)
-        with OnnxRuntime(threads=1).reading(model, names) as fetch:
-            collector.run(data.batches(model, 1), fetch, Silent())
-        quantized = int8(model, scales(collector.ranges, entropy))
-        (tmp_path / "own.onnx").write_bytes(quantized.bytes())
-
-    benchmark.pedantic(lambda: own.append(_busy(prepare)), rounds=3, warmup_rounds=1)
-    once = plain("resnet50") * len(data)
-    benchmark.extra_info |= {"modelopt_times_plain": theirs / once, "own_times_plain": min(own) / once}
-    assert min(own) <= theirs
-    # What it wrote is read like any other model with pairs: it misplaces none.
-    assert () == check(rtlab.load(tmp_path / "peer.onnx"))
 
 
 def test_memory_is_bounded_and_the_same_for_16_and_256_images(benchmark, care, tmp_path: Path) -> None:

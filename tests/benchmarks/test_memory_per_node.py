@@ -32,20 +32,6 @@ options = onnxruntime.SessionOptions()
 session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
 session.run(None, {"v0": numpy.zeros((1, 8), numpy.float32)})
 """
-#: What its profiler keeps of runs.
-PROFILED = """
-import sys
-import numpy, onnxruntime, psutil
-options = onnxruntime.SessionOptions()
-options.enable_profiling, options.profile_file_prefix = True, sys.argv[2]
-session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
-feed = {"v0": numpy.zeros((1, 8), numpy.float32)}
-session.run(None, feed)
-before = psutil.Process().memory_info().rss
-for _ in range(10):
-    session.run(None, feed)
-print((psutil.Process().memory_info().rss - before) / 10)
-"""
 
 
 def chain(nodes: int, path: Path) -> Path:
@@ -103,14 +89,3 @@ def test_a_node_takes_little_more_memory_in_a_study_than_in_a_session(benchmark,
     took = benchmark.pedantic(a_node, (STUDY,), rounds=1)
     benchmark.extra_info |= {"bytes": took, "bare_bytes": bare}
     assert took - bare <= 20_000
-
-
-def test_what_the_profiler_keeps_is_what_is_counted_on(chains, large, tmp_path) -> None:
-    """Else a few runs would be more than they are taken for."""
-    from rtlab.backends.onnxruntime import _PROFILED_KERNEL
-
-    out = subprocess.run(
-        [sys.executable, "-c", PROFILED, str(chains[1]), str(tmp_path / "profile")],
-        check=True, capture_output=True, text=True,
-    )  # fmt: skip
-    assert float(out.stdout) / large == pytest.approx(_PROFILED_KERNEL, rel=0.5)

@@ -17,7 +17,6 @@ from pathlib import Path
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
@@ -38,24 +37,7 @@ DIGITS = tuple(NETWORKS)
 LARGE = ("googlenet", "resnet50", "mobilenet_v2", "csp_detector", "bert")
 EVERY = [pytest.param(n, marks=pytest.mark.slow) if n in LARGE else n for n in samples.names()]
 
-load = shelf.load
-
-
-def expose(model: rtlab.Model, values: list[str]) -> onnxruntime.InferenceSession:
-    """A session that gives values of a graph."""
-    proto = onnx.load_from_string(model.bytes())
-    proto.graph.output.extend(onnx.ValueInfoProto(name=v) for v in values if v not in model.outputs)
-    options = onnxruntime.SessionOptions()
-    # Threads that wait for each other would take the processor from the other worker.
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    return onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-
-
-def run(model: rtlab.Model, **inputs: np.ndarray) -> np.ndarray:
-    return expose(model, []).run(None, inputs)[0]
+load, expose, run = shelf.load, shelf.expose, shelf.run
 
 
 @pytest.mark.slow

@@ -101,11 +101,3 @@ def test_a_long_name_is_cut(view) -> None:
     """Angled names must leave room for bars."""
     names = charts.timing(given([1.0], ops=5))["layout"]["xaxis"]["ticktext"]
     assert ["Op0·Op1·Op2·…"] == names
-
-
-def test_each_bar_is_a_layer_in_its_order(view) -> None:
-    """Ids join the chart with the other panes."""
-    (trace,) = charts.timing(view)["data"]
-    layers = [b["id"] for b in view["graph"]["boxes"] if b["kind"] == "layer"]
-    assert [i for i in layers if i in set(trace["ids"])] == list(trace["ids"])
-    assert list(trace["x"]) == sorted(trace["x"])

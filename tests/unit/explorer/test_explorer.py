@@ -96,14 +96,6 @@ def test_a_late_view_from_the_browser_does_not_bring_back_the_last_variant(shown
     assert (now, ("stem/Conv",)) == (shown.state.variant, shown.state.selection)
 
 
-def test_charts_name_their_layers_so_that_the_browser_can_link_them(shown) -> None:
-    """A click on a bar selects the layer whose id the point carries."""
-    layers = {layer.id for layer in shown.study["fp32"].engine.layers}
-    found = shown.charts["timing"]["data"][0]["ids"]
-    assert found
-    assert set(found) <= layers
-
-
 def test_build_makes_the_chosen_variant_and_shows_it(shown) -> None:
     """The path of the Build button, with a compiler where one is installed."""
     # Jupyter may deliver the press of the button before the choices that were made ahead of it.
@@ -269,15 +261,6 @@ def test_a_precision_that_needs_scales_brings_a_calibrator_along(shown) -> None:
     shown.choice = {**shown.choice, "precision": "fp16"}
     assert "" == shown.choice["calibrator"]
     assert {"fp16 needs no calibrator"} == {o["reason"] for o in shown.controls["calibrators"]}
-
-
-def test_the_status_line_names_compiler_runner_and_device(shown) -> None:
-    """Whoever sees a screenshot must know what made it."""
-    text = " ".join(s["text"] for s in shown.status)
-    assert all(
-        word in text for word in ("compiled: ONNX Runtime", "cpu", "measured: ONNX Runtime", "threads")
-    )
-    assert {"reported", "measured"} == {s["origin"] for s in shown.status}
 
 
 def test_a_notice_stands_in_where_no_compiler_is_installed(shown, monkeypatch) -> None:
@@ -674,13 +657,6 @@ def test_a_variant_is_saved_for_another_machine(shown, what: str, ending: str) -
     assert content["name"].endswith(ending)
     assert "int8-minmax-cpu" in content["name"].replace("·", "-").replace("@", "-")
     assert len(buffers[0]) > 50
-
-
-def test_a_model_without_pairs_says_where_findings_come_from(shown) -> None:
-    """An empty tab would look broken."""
-    told = decode(shown.findings_answer)
-    assert [] == told["items"]
-    assert "no Q/DQ pairs of its own" in told["note"]
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import html.parser
 import json
 import re
@@ -11,13 +10,11 @@ import mistune
 import numpy as np
 import pytest
 
-import engines
-import rtlab
 from hostile_study import HOSTILE, hostile_model, planned
 from rtlab import CalibrationData, Study, Task, load, samples
 from rtlab.documents.numbers import number
 from rtlab.errors import VariantError
-from rtlab.report.markdown import _found, escaped
+from rtlab.report.markdown import escaped
 from rtlab.testing import tiny_model
 
 
@@ -101,17 +98,6 @@ def test_what_fell_most_is_first_where_less_is_better_too(tmp_path) -> None:
     text = study.to_markdown(tmp_path / "r.md").read_text(encoding="utf-8")
     fell = re.findall(r"^- \*\*(.*?)\*\*", text[text.index("## What fell") :], re.MULTILINE)
     assert ["torn", "cut"] == fell
-
-
-def test_a_finding_is_one_sentence_with_its_place() -> None:
-    """Its title is a sentence by itself elsewhere; here the place follows, and then the full stop."""
-    for finding in rtlab.read(**engines.files("written-int8"))["engine"].findings:
-        said = _found(finding)
-        assert f"**{escaped(finding.title.rstrip('.'))}**" in said
-        assert not re.search(r"\.\*\*|\.\.", said)
-    one = dataclasses.replace(finding, title="It moves data.", nodes=("a", "b"), microseconds=2.0, cost="C.")
-    assert _found(one).startswith("**It moves data**" + " at a and 1 more (● 2 µs). C. Evidence:")
-    assert _found(dataclasses.replace(one, nodes=(), microseconds=None)).startswith("**It moves data**. C.")
 
 
 def test_hostile_names_are_text_in_markdown(hostile, tmp_path) -> None:

@@ -241,14 +241,6 @@ def test_both_can_be_seen_one_after_the_other() -> None:
         formulations(scene(tuned(nodes()), told, tuned="gpu"))
 
 
-def test_an_engine_without_model_and_log_says_what_would_help() -> None:
-    panel = checked(formulations(scene(model=absent())))
-    assert all(word in panel["problem"] for word in ("log=", "model="))
-    assert "No ONNX model" in panel["work"][0]["reason"]
-    # With a log there is something to see all the same.
-    assert formulations(scene(model=absent(), log=log({"one": [("a", 1.0)]})))["rows"]
-
-
 def test_every_number_of_threads_is_a_point_that_selects_its_layer() -> None:
     """One formulation has one trace for all numbers of threads."""
     found = tuned(nodes()[:1])

@@ -77,17 +77,6 @@ def step(index: int, kind: str, read: Tensor | tuple[Tensor, ...], write: Tensor
 X, Y = tensor("x", "fp32"), tensor("y", "fp32")
 
 
-def test_an_input_is_advised_to_come_in_the_format_that_is_read() -> None:
-    t = tensor("t", "int8", CHW32)
-    found = reformats(
-        engine(step(0, "Reformat", X, t), step(1, "Convolution", t, Y), inputs=(X,), outputs=(Y,))
-    )
-    assert [("input", "", "1")] == [(r.source, r.producer, r.consumer) for r in found]
-    assert "--inputIOFormats=int8:chw32" in found[0].fix
-    assert "fp32 · row major" == found[0].before
-    assert "int8 · chw32" == found[0].after
-
-
 def test_a_layout_that_no_io_format_has_is_not_advised() -> None:
     """TensorFormat has HWC8 but no HWC4."""
     t = tensor("t", "fp16", "Channel major FP16 format where channel % 4 == 0", 3)
@@ -153,19 +142,6 @@ def test_inner_steps_are_told_apart_by_type_and_layout() -> None:
     )
     assert ["layout", "type"] == [r.source for r in found]
     assert ("0", "2") == (found[0].producer, found[0].consumer)
-
-
-def test_channels_that_do_not_fill_the_packing_are_named() -> None:
-    a, b = tensor("a", "int8", LINEAR, 24), tensor("b", "int8", CHW32, 24)
-    (found,) = reformats(
-        engine(
-            step(0, "Convolution", X, a),
-            step(1, "Reformat", a, b),
-            step(2, "Convolution", b, Y),
-            outputs=(Y,),
-        )
-    )
-    assert "24 channels a multiple of 32" in found.fix
 
 
 def test_the_name_tells_which_layer_a_copy_serves() -> None:

@@ -224,13 +224,6 @@ def test_small_layers_are_said_to_need_no_faster_units(study: Study) -> None:
     assert "far below the line" in asked(study, processors=(slow,), gpu="slow")["lead"]
 
 
-def test_the_attainable_time_says_what_it_holds_beside_the_roofs(study: Study) -> None:
-    shown = asked(study, gpu="L4")
-    told = next(f for f in shown["facts"] if f["key"] == "Attainable time")
-    assert "4.5 µs to start" in told["note"]
-    assert "as if no cache" in next(f["note"] for f in shown["facts"] if f["key"] == "Moved")
-
-
 def test_layers_that_beat_their_roof_are_explained(tmp_path: Path) -> None:
     shown = asked(on_v100(tmp_path, slower=0.5), "engine")
     ratio = [c["title"] for c in shown["columns"]].index("Measured by attainable")
@@ -312,16 +305,6 @@ def test_layers_without_shapes_stand_in_the_table(study: Study) -> None:
     assert "whole regions" not in told
     region = dataclasses.replace(blind, engine=dataclasses.replace(blind.engine, detail="region"))
     assert "whole regions" in " ".join(roofline(Scene(study.snapshot(), region))["notes"])
-
-
-def test_a_gpu_that_is_not_in_the_table_is_told_with_how_to_add_it(study: Study) -> None:
-    """Another GPU must not stand in its place without a word."""
-    result = study["fp32"]
-    strange = dataclasses.replace(result.facts, engine=dataclasses.replace(result.engine, device="Voodoo 5"))
-    notes = " ".join(roofline(Scene(study.snapshot(), strange))["notes"])
-    assert "not in the table, so another stands here" in notes
-    assert "Voodoo 5" in notes
-    assert "rtlab.Peaks(" in notes
 
 
 def test_an_engine_without_shapes_asks_for_them(study: Study) -> None:
