@@ -23,7 +23,6 @@ import contextlib
 import errno
 import re
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 if sys.platform != "win32":
@@ -127,6 +126,7 @@ def told(error: Exception, doing: str, kind: type[RtlabError] = RtlabError) -> R
 def format_traceback(error: BaseException) -> str:
     """The traceback of an error with files named from where they are imported: reports go to others."""
     import traceback
+    from pathlib import Path
 
     known = sorted({str(Path(p).resolve()) for p in sys.path}, key=len, reverse=True)
     whole = traceback.TracebackException.from_exception(error)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rtlab.core.files import open_arrays, read_input
+from rtlab.core.inputs import open_arrays, read_input
 from rtlab.errors import CalibrationError, ModelError, ReadError, VariantError
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from rtlab.core import mend
-from rtlab.core.files import read_input
+from rtlab.core.inputs import read_input
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.errors import ModelError
 

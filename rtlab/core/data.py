@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from rtlab.core.arrays import NUMPY, Batch, not_finite, to_numpy
-from rtlab.core.files import open_arrays
 from rtlab.core.images import Images, Preprocessing
+from rtlab.core.inputs import open_arrays
 from rtlab.core.lazy import LazyArray
 from rtlab.core.model import Model
 from rtlab.core.noise import Noise, samples_for

@@ -12,8 +12,9 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING
 
+from rtlab.core.inputs import SYSTEM
 from rtlab.errors import RtlabError
 
 if TYPE_CHECKING:
@@ -22,10 +23,6 @@ if TYPE_CHECKING:
 
 #: Seconds that a process waits for others that change a file; what they do takes milliseconds.
 _WAIT = 5.0
-#: Bytes that a file may unpack to, and the ratio up to which more is allowed: what is not packed has no limit.
-_MOST_UNPACKED, _PACKED = 1 << 30, 2
-#: Folders whose files the system makes up.
-_SYSTEM = {("dev",), ("proc",), ("sys",)}
 
 
 @contextlib.contextmanager
@@ -120,63 +117,14 @@ def write(path: str | Path, content: bytes, *, what: str, model: Model | None = 
         if error.errno == errno.ENXIO:
             reason, remedy = "it is a pipe that nobody reads", "Start its reader, or name a file."
         else:
-            reason = error.strerror if path.parent.is_dir() else f'there is no folder "{path.parent}"'
+            reason = (
+                error.strerror or f"{error}"
+                if path.parent.is_dir()
+                else f'there is no folder "{path.parent}"'
+            )
             remedy = "Name a file in a folder that exists and is yours to write to."
         raise RtlabError(f'Cannot write {what} to "{path}": {reason}. {remedy}') from error
     return path
-
-
-class NoFileError(OSError):
-    """A path is that of no regular file; its text is the reason alone, as a message quotes it."""
-
-    def __str__(self) -> str:
-        return self.strerror or ""
-
-
-def open_input(path: str | Path) -> BinaryIO:
-    """Open a file that a user named, for reading.
-
-    Raises:
-        OSError: it cannot be opened.
-        NoFileError: it is no regular file: to open a pipe may take for ever, and to read a device or
-            one of the system's own files may, too.
-    """
-    path = Path(path)
-    if not stat.S_ISREG(path.stat().st_mode) or path.resolve().parts[1:2] in _SYSTEM:
-        what = "a folder" if path.is_dir() else "a device, a pipe or a file of the system's own"
-        raise NoFileError(errno.EINVAL, f"it is {what}, and no file", str(path))
-    return path.open("rb")
-
-
-def read_input(path: str | Path) -> bytes:
-    """All bytes of a file that a user named; errors are those of ``open_input``."""
-    with open_input(path) as file:
-        return file.read()
-
-
-@contextlib.contextmanager
-def open_arrays(path: str | Path) -> Iterator[Any]:
-    """The arrays of an ``.npz`` or the one of an ``.npy``, as ``numpy.load`` gives them; pickles are refused.
-
-    Raises:
-        OSError: as of ``open_input``.
-        ValueError: it holds no arrays, or a small file would unpack to more than ``_MOST_UNPACKED`` bytes.
-    """
-    import numpy as np
-
-    with open_input(path) as file:
-        arrays = np.load(file, allow_pickle=False)
-        if not isinstance(arrays, np.lib.npyio.NpzFile):
-            yield arrays
-            return
-        with arrays:
-            size = sum(member.file_size for member in arrays.zip.infolist()) if arrays.zip else 0
-            if size > max(_MOST_UNPACKED, _PACKED * os.fstat(file.fileno()).st_size):
-                raise ValueError(
-                    f"it unpacks to {size / 2**30:.3g} GiB, and {_MOST_UNPACKED / 2**30:.3g} GiB is the limit of a "
-                    "file that is packed so tightly; numpy.savez writes one that is not packed"
-                )
-            yield arrays
 
 
 def is_stream(path: Path) -> bool:
@@ -185,7 +133,7 @@ def is_stream(path: Path) -> bool:
         mode = path.stat().st_mode
     except OSError:
         return False
-    opened = path.parent.resolve().parts[1:2] in _SYSTEM
+    opened = path.parent.resolve().parts[1:2] in SYSTEM
     return not stat.S_ISDIR(mode) and (opened or not stat.S_ISREG(mode))
 
 

@@ -43,13 +43,13 @@ class BuildOptions:
                 f'Cannot set and clear builder flag "{both[0]}" at once: it stands in flags and in cleared. '
                 "Leave out one."
             )
-        if not isinstance(self.pools, tuple):
-            object.__setattr__(self, "pools", _pools(self.pools))
-        if not isinstance(self.profiles, tuple):
-            profiles = tuple(
-                _profile(number, profile) for number, profile in enumerate(_listed(self.profiles))
-            )
-            object.__setattr__(self, "profiles", profiles)
+        pools: Any = self.pools
+        profiles: Any = self.profiles
+        if not isinstance(pools, tuple):
+            object.__setattr__(self, "pools", _pools(pools))
+        if not isinstance(profiles, tuple):
+            resolved = tuple(_profile(number, profile) for number, profile in enumerate(_listed(profiles)))
+            object.__setattr__(self, "profiles", resolved)
         if self.timing_cache is not None:
             object.__setattr__(self, "timing_cache", _file(self.timing_cache))
 
@@ -93,15 +93,13 @@ class BuildOptions:
             VariantError: a profile is not three shapes of one rank in rising order, a limit is no number of bytes, or
                 a value is of no kind that a builder takes.
         """
-        return cls(
-            config=tuple((name, _value(name, value)) for name, value in sorted(config.items())),
-            flags=flags,  # type: ignore[arg-type] - resolved when it is made, as all that follow
-            cleared=cleared,  # type: ignore[arg-type]
-            pools={} if pools is None else pools,  # type: ignore[arg-type]
-            profiles=tuple(_profile(number, profile) for number, profile in enumerate(_listed(profiles))),
-            timing_cache=timing_cache,  # type: ignore[arg-type]
-            implicit=bool(implicit),
-        )
+        options: dict[str, Any] = {
+            "config": tuple((name, _value(name, value)) for name, value in sorted(config.items())),
+            "flags": flags, "cleared": cleared, "pools": {} if pools is None else pools,
+            "profiles": tuple(_profile(number, profile) for number, profile in enumerate(_listed(profiles))),
+            "timing_cache": timing_cache, "implicit": bool(implicit),
+        }  # fmt: skip
+        return cls(**options)
 
 
 def _name(given: Any) -> str:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlab.core import files
+from rtlab.core.inputs import open_arrays
 from rtlab.errors import CalibrationError
 
 if TYPE_CHECKING:
@@ -142,7 +143,7 @@ class Ranges:
             CalibrationError: the file is missing, damaged, or of another schema.
         """
         try:
-            with files.open_arrays(path) as archive:
+            with open_arrays(path) as archive:
                 schema = int(archive["schema"])
                 found = {k: archive[k] for k in _FIELDS} if schema == _SCHEMA else {}
                 result = cls._checked(found) if found else None

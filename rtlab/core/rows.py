@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtlab.core.files import open_arrays, open_input
+from rtlab.core.inputs import open_arrays, open_input
 from rtlab.core.lazy import LazyArray
 from rtlab.core.stamp import stamp
 from rtlab.errors import CalibrationError

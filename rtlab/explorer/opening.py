@@ -15,7 +15,7 @@ from rtlab.backends.files import build, recognise
 from rtlab.core import model as _model
 from rtlab.core import scratch
 from rtlab.core.data import samples_of
-from rtlab.core.files import read_input
+from rtlab.core.inputs import read_input
 from rtlab.core.progress import Reporting
 from rtlab.documents import glossary
 from rtlab.documents.commands import ReadDropped

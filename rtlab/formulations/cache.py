@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rtlab.core import files
+from rtlab.core.inputs import read_input
 from rtlab.errors import ReadError
 from rtlab.formulations.trial import Trial
 
@@ -83,7 +84,7 @@ def timing_cache(path: str | Path, device: str, source: str) -> TimingCache:
     path = Path(path)
     doing = f'Cannot use timing cache "{path}"'
     try:
-        content = json.loads(files.read_input(path))
+        content = json.loads(read_input(path))
     except FileNotFoundError:
         return TimingCache(path, device, source)
     except (OSError, ValueError, RecursionError) as error:

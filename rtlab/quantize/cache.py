@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from rtlab.core import files
+from rtlab.core.inputs import read_input
 from rtlab.core.scale import Scale
 from rtlab.errors import CalibrationError, ReadError
 
@@ -105,7 +106,7 @@ class CalibrationCache:
             ReadError: it is missing or damaged; the message names the line and what belongs there.
         """
         try:
-            content = files.read_input(path)
+            content = read_input(path)
         except (OSError, ValueError) as error:
             found = (error.strerror if isinstance(error, OSError) else "") or error
             raise ReadError(

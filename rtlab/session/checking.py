@@ -13,6 +13,7 @@ import numpy as np
 from rtlab.backends.reference import runner_of
 from rtlab.core import files
 from rtlab.core.facts import Facts
+from rtlab.core.inputs import read_input
 from rtlab.core.protocols import Progress
 from rtlab.core.stage import BUDGET_S, budget_of
 from rtlab.core.variant import Precision
@@ -131,7 +132,7 @@ class Checks(Runs[R]):
 
 def _opened(path: str | Path) -> CheckRecord:
     try:
-        text = files.read_input(path)
+        text = read_input(path)
     except OSError as error:
         raise ReadError(
             f'Cannot check against "{path}": {error.strerror or error}. Give a file that rtlab check --save wrote.'

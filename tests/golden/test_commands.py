@@ -24,7 +24,7 @@ import rtlab
 import scenes
 from golden.test_page import _FILES, _MODEL, WRITTEN, anonymous
 from rtlab.backends import compilers
-from rtlab.cli import arguments, main, opening
+from rtlab.cli import arguments, main, notebooks, opening
 from rtlab.cli.notebooks import lab
 from rtlab.core.peaks import TABLE
 from rtlab.core.protocols import Availability
@@ -271,7 +271,7 @@ def test_the_server_of_notebooks_takes_the_place_of_the_command(tmp_path: Path, 
         assert os.environ["JUPYTER_CONFIG_PATH"].endswith(f"static{os.pathsep}mine")
         assert os.environ["NPM_CONFIG_UPDATE_NOTIFIER"] == "mine"
     command = [
-        sys.executable, "-m", "jupyterlab", "--ip=127.0.0.1", f"--ServerApp.root_dir={tmp_path}",
+        sys.executable, "-c", notebooks._START, "--ip=127.0.0.1", f"--ServerApp.root_dir={tmp_path}",
         "--LabApp.default_url=/lab/tree/01_first_look.ipynb", "--LabApp.extension_manager=readonly",
     ]  # fmt: skip
     for_root = [*command, "--ServerApp.port=9", "--no-browser", "--allow-root"]

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO
 from rtlab.backends.files import fragments
 from rtlab.backends.files.wrapping import unwrapped
 from rtlab.backends.log.lines import GZIP
-from rtlab.core.files import open_input
+from rtlab.core.inputs import open_input
 from rtlab.core.phrases import many, quoted
 from rtlab.errors import ReadError
 

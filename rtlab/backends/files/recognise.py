@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from rtlab.backends.files import contents, printed, wrapping
-from rtlab.core.files import open_input
+from rtlab.core.inputs import open_input
 from rtlab.errors import ReadError
 
 #: Every kind of file, and what it is in words. ``reading.read`` takes them by these names.

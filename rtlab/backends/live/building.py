@@ -21,6 +21,7 @@ from rtlab.backends.live.running import EngineRunner
 from rtlab.backends.log import listing
 from rtlab.core import files, scratch
 from rtlab.core.engine import Engine, Layer
+from rtlab.core.inputs import read_input
 from rtlab.core.model import Model
 from rtlab.core.options import BuildOptions, Shapes
 from rtlab.core.phrases import quoted
@@ -350,7 +351,7 @@ def _timing(options: BuildOptions, notes: list[str]) -> bytes | None:
     if options.timing_cache is None:
         return None
     try:
-        return files.read_input(options.timing_cache)
+        return read_input(options.timing_cache)
     except FileNotFoundError:
         return b""
     except OSError as error:

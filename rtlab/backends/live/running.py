@@ -22,7 +22,8 @@ from rtlab.backends.live.lane import EnginePort
 from rtlab.backends.live.order import OpenOrder
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.files import read_input, write
+from rtlab.core.files import write
+from rtlab.core.inputs import read_input
 from rtlab.core.options import Shapes
 from rtlab.core.phrases import quoted
 from rtlab.core.progress import Silent

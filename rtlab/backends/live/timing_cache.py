@@ -17,6 +17,7 @@ from rtlab.backends.live import child, listening
 from rtlab.backends.live.running import EngineRunner
 from rtlab.core import files
 from rtlab.core.buildlog import Entry
+from rtlab.core.inputs import read_input
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits, Progress
 from rtlab.errors import ReadError, VariantError
@@ -113,7 +114,7 @@ def _edited(
             'backend="tensorrt".'
         )
     try:
-        content = files.read_input(path)
+        content = read_input(path)
     except OSError as error:
         raise ReadError(
             f"{doing}: {error.strerror or error}. Name a file that a build has written."

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rtlab.backends.files.wrapping import Wrapping, wrapping
-from rtlab.core.files import open_input
+from rtlab.core.inputs import open_input
 
 _AGAIN = (
     "Make a verbose log with trtexec --verbose, with polygraphy convert -vv, or with a logger that receives VERBOSE "

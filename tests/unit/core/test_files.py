@@ -14,7 +14,7 @@ import pytest
 
 import rtlab
 from rtlab.cli import opening
-from rtlab.core import files
+from rtlab.core import files, inputs
 from rtlab.core.ranges import Ranges
 from rtlab.errors import CalibrationError, RtlabError
 from rtlab.quantize.cache import CalibrationCache
@@ -124,7 +124,7 @@ def test_pipes_devices_and_files_of_the_system_are_refused_at_once(tmp_path, doo
 def test_a_small_file_that_unpacks_to_gigabytes_is_refused_before_it_is_read(tmp_path, monkeypatch) -> None:
     bomb = tmp_path / "bomb.npz"
     np.savez_compressed(bomb, x=np.zeros(1 << 20, np.float32))
-    monkeypatch.setattr(files, "_MOST_UNPACKED", 1 << 20)
+    monkeypatch.setattr(inputs, "_MOST_UNPACKED", 1 << 20)
     with pytest.raises(CalibrationError, match=r"unpacks to 0\.0039\d* GiB"):
         rtlab.CalibrationData.read(bomb)
     # What is not packed has no limit, and what is below it none either.
