@@ -1,0 +1,250 @@
+import type { AnyModel } from "@anywidget/types";
+import { vi } from "vitest";
+import type { Command, Saved, ViewState } from "../src/contract";
+import { layout } from "../src/layout/layout";
+import type { LayoutRequest } from "../src/layout/types";
+import { fromBase64, gunzip } from "../src/payload";
+import { StaticModel } from "../src/static_model";
+import type { ExplorerTraits, Plotted } from "../src/traits";
+import { Recorder } from "./canvas";
+import control_flow from "./data/control_flow.json.gz?inline";
+import two_outputs from "./data/two_outputs.json.gz?inline";
+import written from "./data/written.json.gz?inline";
+
+/** A saved report of a study, and what the Explorer of the same study has besides; `data/make.py` writes the files. */
+interface Recorded {
+  saved: Saved;
+  traits: Partial<ExplorerTraits>;
+}
+
+const FILES = { control_flow, two_outputs, written };
+export type Name = keyof typeof FILES;
+
+export const recorded = async (name: Name): Promise<Recorded> =>
+  (await gunzip(fromBase64(FILES[name].split(",")[1]!)).json()) as Recorded;
+
+/** Pixels of what has a size that counts; everything else is a line of text. */
+const SIZES: [string, number, number][] = [
+  [".rtlab", 1280, 760],
+  ["canvas[data-pane]", 500, 300],
+  [".rt-panes", 1010, 330],
+  [".rt-work", 1280, 400],
+  [".rt-bottom", 1280, 240],
+  [".rt-plot", 600, 160],
+];
+const sizeOf = (el: Element): [number, number] => {
+  const [, width, height] = SIZES.find(([selector]) => el.matches(selector)) ?? ["", 120, 20];
+  return [width, height];
+};
+/** So many times faster the page's clock goes. */
+const PACE = 20;
+/** Where the second pane begins. */
+const SECOND = 510;
+
+/** Gives happy-dom what a browser has beside: sizes, canvases that write down what is drawn, a worker. */
+export function stubBrowser(): void {
+  for (const [kind, at] of [
+    ["Width", 0],
+    ["Height", 1],
+  ] as const)
+    for (const which of ["client", "offset", "scroll"])
+      Object.defineProperty(HTMLElement.prototype, `${which}${kind}`, {
+        configurable: true,
+        get(this: Element) {
+          return sizeOf(this)[at];
+        },
+      });
+  Element.prototype.getBoundingClientRect = function (this: Element) {
+    const [width, height] = sizeOf(this);
+    const x = this.matches('[data-pane="layer"]') ? SECOND : 0;
+    return { x, y: 0, left: x, top: 0, width, height, right: x + width, bottom: height } as DOMRect;
+  };
+  Element.prototype.scrollIntoView = () => {};
+  Object.assign(HTMLElement.prototype, { setPointerCapture: () => {} });
+  const pens = new WeakMap<object, Frame>();
+  HTMLCanvasElement.prototype.getContext = function (this: HTMLCanvasElement) {
+    if (!pens.has(this)) pens.set(this, Object.assign(new Frame(), { canvas: this }));
+    return pens.get(this);
+  } as unknown as HTMLCanvasElement["getContext"];
+  vi.stubGlobal(
+    "ImageData",
+    class {
+      data: Uint8ClampedArray;
+      constructor(
+        readonly width: number,
+        readonly height: number,
+      ) {
+        this.data = new Uint8ClampedArray(4 * width * height);
+      }
+    },
+  );
+  const { now } = performance;
+  const later = setTimeout;
+  vi.stubGlobal("setTimeout", (task: () => void, delay = 0) => later(task, delay / PACE));
+  vi.spyOn(performance, "now").mockImplementation(() => PACE * now.call(performance));
+  vi.stubGlobal("devicePixelRatio", 1);
+  vi.stubGlobal("matchMedia", (query: string) => ({
+    matches: query.includes("reduced-motion"),
+    addEventListener() {},
+    removeEventListener() {},
+  }));
+  // Node 20 has none.
+  Map.groupBy ??= ((items: Iterable<unknown>, of: (item: unknown) => unknown) => {
+    const groups = new Map<unknown, unknown[]>();
+    for (const item of items) groups.set(of(item), [...(groups.get(of(item)) ?? []), item]);
+    return groups;
+  }) as typeof Map.groupBy;
+  vi.stubGlobal(
+    "ResizeObserver",
+    class {
+      constructor(readonly told: () => void) {}
+      observe(): void {
+        queueMicrotask(this.told);
+      }
+      disconnect(): void {}
+    },
+  );
+  vi.stubGlobal(
+    "Worker",
+    class {
+      onmessage: (event: { data: unknown }) => void = () => {};
+      postMessage({ id, input }: LayoutRequest): void {
+        queueMicrotask(() => this.onmessage({ data: { id, output: layout(input) } }));
+      }
+      terminate(): void {}
+    },
+  );
+  vi.doMock("../src/plotly", () => ({ loadPlotly: async () => ({ react, purge() {} }) }));
+}
+
+/** The last picture on a canvas. */
+class Frame extends Recorder {
+  override setTransform(...at: number[]): void {
+    if (at.join() === "1,0,0,1,0,0") this.text = "";
+    super.setTransform(...at);
+  }
+}
+
+/** Stands for plotly: the figure becomes text in its place. */
+async function react(place: HTMLElement, data: Plotted["data"], plan: object, config: object): Promise<object> {
+  const lines = [...data, plan, config].map((part) => JSON.stringify(part, brief));
+  place.replaceChildren(...lines.map((line) => Object.assign(document.createElement("code"), { textContent: line })));
+  return Object.assign(place, { on() {}, _fullData: [] });
+}
+
+/** Numbers to four digits, and of a long list its first entries. */
+const brief = (_: string, value: unknown): unknown =>
+  typeof value === "number"
+    ? Number(value.toPrecision(4))
+    : Array.isArray(value) && value.length > 6
+      ? [...value.slice(0, 6), `${value.length}`]
+      : value;
+
+const STYLE = `.rtlab { ${["ground: #fff", "card: #fefefe", "ink: #111", "muted: #666", "line-strong: #bbb", "edge: #999", "tag: #eee", "select: #d70", "select-tint: #fed", "hover: #16e", "hover-tint: #def", "hatch: #ddd"].map((one) => `--rt-${one};`).join(" ")} }`;
+
+/** An Explorer in a page, and what it asked its kernel. */
+export interface Page {
+  root: HTMLElement;
+  model: StaticModel;
+  sent: Command[];
+  view(): ViewState;
+  /** Waits until everything is drawn and nothing changes any more. */
+  rest(): Promise<void>;
+  find<E extends HTMLElement = HTMLElement>(selector: string): E;
+  click(selector: string, how?: MouseEventInit): Promise<void>;
+  key(key: string, selector?: string, how?: KeyboardEventInit): Promise<void>;
+  /** What a canvas shows. */
+  picture(selector: string): string;
+  close(): void;
+}
+
+/** Opens a study as a report, or as with a kernel that answers nothing but panels and shows variants. */
+export async function open(
+  name: Name,
+  { live = true, view = {}, traits = {} }: { live?: boolean; view?: Partial<ViewState>; traits?: Partial<ExplorerTraits> } = {},
+): Promise<Page> {
+  const { saved, traits: told } = await recorded(name);
+  const model = new StaticModel(saved, new Uint8Array());
+  const set = (part: object): void => {
+    for (const [key, value] of Object.entries(part)) model.set(key as "height", value);
+  };
+  if (live) set({ saved: undefined, ...told });
+  set({ view: { ...model.get("view"), ...view }, ...traits });
+  const sent: Command[] = [];
+  const { send } = model;
+  model.send = (command) => {
+    sent.push(command);
+    send.call(model, command);
+  };
+  const tabs = import.meta.glob<{ default: unknown }>("../src/tabs/*.tsx");
+  const parts = Object.entries(tabs).map(async ([path, load]) => [/(\w+)\.tsx/.exec(path)![1], await load()] as const);
+  const code = new Map(await Promise.all(parts));
+  const { render } = await import("../src/explorer");
+  const el = document.body.appendChild(document.createElement("div"));
+  const end = render({
+    model: model as unknown as AnyModel<ExplorerTraits>,
+    el,
+    css: STYLE,
+    part: async (part) => ({ ...code.get(/tab-(\w+)/.exec(part)![1]!), css: "" }),
+  });
+  const root = el.querySelector<HTMLElement>(".rtlab")!;
+  const rest = async (): Promise<void> => {
+    let before = "";
+    let calm = 0;
+    while (calm < 3) {
+      await new Promise((done) => setTimeout(done, 12 * PACE));
+      const now = root.dataset.ready === "1" || root.dataset.failed ? root.innerHTML : `${Math.random()}`;
+      calm = now === before ? calm + 1 : 0;
+      before = now;
+    }
+  };
+  const find = <E extends HTMLElement>(selector: string): E => {
+    const found = root.querySelector<E>(selector);
+    if (!found) throw new Error(`There is no ${selector}`);
+    return found;
+  };
+  await rest();
+  return {
+    root,
+    model,
+    sent,
+    view: () => model.get("view"),
+    rest,
+    find,
+    async click(selector, how = {}) {
+      find(selector).dispatchEvent(new MouseEvent("click", { bubbles: true, cancelable: true, ...how }));
+      await rest();
+    },
+    async key(key, selector = ".rt-frame", how = {}) {
+      const event = new KeyboardEvent("keydown", { key, bubbles: true, composed: true, cancelable: true, ...how });
+      find(selector).dispatchEvent(event);
+      await rest();
+    },
+    picture: (selector) => (find<HTMLCanvasElement>(selector).getContext("2d") as unknown as Frame).text,
+    close() {
+      end();
+      el.remove();
+    },
+  };
+}
+
+/** What says nothing of its own: the tip has the words, and ids of a view are drawn by lot. */
+const QUIET = /^(type|aria-hidden|aria-description|tabindex|viewBox)$/;
+
+/** Elements as text, a line for each with its attributes and what it says; the paths of icons are left out. */
+export function lines(node: Node, indent = ""): string {
+  if (node.nodeType === 3) return node.textContent!.trim() && `${indent}${node.textContent!.trim()}\n`;
+  if (!(node instanceof Element) || node.tagName === "STYLE") return "";
+  const attributes = [...node.attributes].flatMap(({ name, value }) =>
+    QUIET.test(name) || !(value.trim() || name === "hidden") ? [] : ` ${name}=${JSON.stringify(value.trim())}`,
+  );
+  const head = indent + node.tagName.toLowerCase() + attributes.sort().join("");
+  if (node.matches("svg.rt-icon")) return `${head}\n`;
+  if ([...node.childNodes].every((child) => child.nodeType === 3 || (child as Element).matches?.(".rt-term")))
+    return `${head}${node.textContent ? `: ${node.textContent.trim().replaceAll("\n", "\\n")}` : ""}\n`;
+  return `${head}\n${[...node.childNodes].map((child) => lines(child, `${indent} `)).join("")}`;
+}
+
+/** A picture with a line for each element, and numbers to a tenth. */
+export const drawing = (text: string): string =>
+  `${text.replace(/-?\d+\.\d+(?:e-?\d+)?/g, (number) => String(Math.round(10 * Number(number)) / 10)).replaceAll("><", ">\n<")}\n`;
