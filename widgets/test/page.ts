@@ -38,6 +38,8 @@ const sizeOf = (el: Element): [number, number] => {
 };
 /** So many times faster the page's clock goes. */
 const PACE = 20;
+/** So long nothing changed when all is done, by that clock: the slowest task waits for 400 ms. */
+const CALM = 600;
 /** Where the second pane begins. */
 const SECOND = 510;
 
@@ -119,17 +121,35 @@ export function stubBrowser(): void {
 
 /** The last picture on a canvas. */
 class Frame extends Recorder {
-  override setTransform(...at: number[]): void {
-    if (at.join() === "1,0,0,1,0,0") this.text = "";
-    super.setTransform(...at);
+  override fillRect(x: number, y: number, width: number, height: number): void {
+    if (width >= this.canvas.width && height >= this.canvas.height) this.text = "";
+    super.fillRect(x, y, width, height);
+  }
+
+  override putImageData(image: ImageData): void {
+    this.text = "";
+    super.putImageData(image);
   }
 }
 
 /** Stands for plotly: the figure becomes text in its place. */
-async function react(place: HTMLElement, data: Plotted["data"], plan: object, config: object): Promise<object> {
+async function react(
+  place: HTMLElement,
+  data: Plotted["data"],
+  plan: object,
+  config: object,
+): Promise<object> {
   const lines = [...data, plan, config].map((part) => JSON.stringify(part, brief));
-  place.replaceChildren(...lines.map((line) => Object.assign(document.createElement("code"), { textContent: line })));
-  return Object.assign(place, { on() {}, _fullData: [] });
+  place.replaceChildren(
+    ...lines.map((line) => Object.assign(document.createElement("code"), { textContent: line })),
+  );
+  const listeners = new Map<string, (told: unknown) => void>();
+  const on = (name: string, listener: (told: unknown) => void) => listeners.set(name, listener);
+  return Object.assign(place, {
+    on,
+    tell: (name: string, told: unknown) => listeners.get(name)?.(told),
+    _fullData: [],
+  });
 }
 
 /** Numbers to four digits, and of a long list its first entries. */
@@ -140,14 +160,19 @@ const brief = (_: string, value: unknown): unknown =>
       ? [...value.slice(0, 6), `${value.length}`]
       : value;
 
-const STYLE = `.rtlab { ${["ground: #fff", "card: #fefefe", "ink: #111", "muted: #666", "line-strong: #bbb", "edge: #999", "tag: #eee", "select: #d70", "select-tint: #fed", "hover: #16e", "hover-tint: #def", "hatch: #ddd"].map((one) => `--rt-${one};`).join(" ")} }`;
+const COLOURS =
+  "ground #ffffff, card #fefefe, ink #111111, muted #666666, line-strong #bbbbbb, edge #999999, tag #eeeeee, select #dd7700, select-tint #ffeedd, hover #1166ee, hover-tint #ddeeff, hatch #dddddd";
+const STYLE = `.rtlab { ${COLOURS.split(", ")
+  .map((one) => `--rt-${one.replace(" ", ":")};`)
+  .join(" ")} }`;
 
 /** An Explorer in a page, and what it asked its kernel. */
 export interface Page {
   root: HTMLElement;
   model: StaticModel;
   sent: Command[];
-  view(): ViewState;
+  /** The view and the choice. */
+  view(): ViewState & { choice: unknown };
   /** Waits until everything is drawn and nothing changes any more. */
   rest(): Promise<void>;
   find<E extends HTMLElement = HTMLElement>(selector: string): E;
@@ -161,7 +186,11 @@ export interface Page {
 /** Opens a study as a report, or as with a kernel that answers nothing but panels and shows variants. */
 export async function open(
   name: Name,
-  { live = true, view = {}, traits = {} }: { live?: boolean; view?: Partial<ViewState>; traits?: Partial<ExplorerTraits> } = {},
+  {
+    live = true,
+    view = {},
+    traits = {},
+  }: { live?: boolean; view?: Partial<ViewState>; traits?: Partial<ExplorerTraits> } = {},
 ): Promise<Page> {
   const { saved, traits: told } = await recorded(name);
   const model = new StaticModel(saved, new Uint8Array());
@@ -177,7 +206,9 @@ export async function open(
     send.call(model, command);
   };
   const tabs = import.meta.glob<{ default: unknown }>("../src/tabs/*.tsx");
-  const parts = Object.entries(tabs).map(async ([path, load]) => [/(\w+)\.tsx/.exec(path)![1], await load()] as const);
+  const parts = Object.entries(tabs).map(
+    async ([path, load]) => [/(\w+)\.tsx/.exec(path)![1], await load()] as const,
+  );
   const code = new Map(await Promise.all(parts));
   const { render } = await import("../src/explorer");
   const el = document.body.appendChild(document.createElement("div"));
@@ -189,14 +220,16 @@ export async function open(
   });
   const root = el.querySelector<HTMLElement>(".rtlab")!;
   const rest = async (): Promise<void> => {
-    let before = "";
-    let calm = 0;
-    while (calm < 3) {
-      await new Promise((done) => setTimeout(done, 12 * PACE));
-      const now = root.dataset.ready === "1" || root.dataset.failed ? root.innerHTML : `${Math.random()}`;
-      calm = now === before ? calm + 1 : 0;
-      before = now;
+    let changed = true;
+    const observer = new MutationObserver(() => {
+      changed = true;
+    });
+    observer.observe(root, { subtree: true, childList: true, attributes: true, characterData: true });
+    while (changed) {
+      changed = root.dataset.ready !== "1" && !root.dataset.failed;
+      await new Promise((done) => setTimeout(done, CALM));
     }
+    observer.disconnect();
   };
   const find = <E extends HTMLElement>(selector: string): E => {
     const found = root.querySelector<E>(selector);
@@ -208,7 +241,7 @@ export async function open(
     root,
     model,
     sent,
-    view: () => model.get("view"),
+    view: () => ({ ...model.get("view"), choice: model.get("choice") }),
     rest,
     find,
     async click(selector, how = {}) {
@@ -216,7 +249,13 @@ export async function open(
       await rest();
     },
     async key(key, selector = ".rt-frame", how = {}) {
-      const event = new KeyboardEvent("keydown", { key, bubbles: true, composed: true, cancelable: true, ...how });
+      const event = new KeyboardEvent("keydown", {
+        key,
+        bubbles: true,
+        composed: true,
+        cancelable: true,
+        ...how,
+      });
       find(selector).dispatchEvent(event);
       await rest();
     },
@@ -236,10 +275,12 @@ export function lines(node: Node, indent = ""): string {
   if (node.nodeType === 3) return node.textContent!.trim() && `${indent}${node.textContent!.trim()}\n`;
   if (!(node instanceof Element) || node.tagName === "STYLE") return "";
   const attributes = [...node.attributes].flatMap(({ name, value }) =>
-    QUIET.test(name) || !(value.trim() || name === "hidden") ? [] : ` ${name}=${JSON.stringify(value.trim())}`,
+    QUIET.test(name) || !(value.trim() || name === "hidden")
+      ? []
+      : ` ${name}=${JSON.stringify(value.trim())}`,
   );
   const head = indent + node.tagName.toLowerCase() + attributes.sort().join("");
-  if (node.matches("svg.rt-icon")) return `${head}\n`;
+  if (node.matches("svg.rt-icon, [hidden]")) return `${head}\n`;
   if ([...node.childNodes].every((child) => child.nodeType === 3 || (child as Element).matches?.(".rt-term")))
     return `${head}${node.textContent ? `: ${node.textContent.trim().replaceAll("\n", "\\n")}` : ""}\n`;
   return `${head}\n${[...node.childNodes].map((child) => lines(child, `${indent} `)).join("")}`;
