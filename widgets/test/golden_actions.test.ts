@@ -2,7 +2,7 @@
 import { afterEach, beforeAll, describe, expect, it, vi } from "vitest";
 import type { ViewState } from "../src/contract";
 import { drawing, lines, open, type Page, stubBrowser } from "./page";
-import { finding, packed } from "./payloads";
+import { finding, packed, step, story } from "./payloads";
 
 let saved: Promise<string>[] = [];
 beforeAll(() => {
@@ -11,7 +11,10 @@ beforeAll(() => {
   URL.revokeObjectURL = () => {};
 });
 let page: Page;
-afterEach(() => page.close());
+afterEach(() => {
+  page.close();
+  vi.restoreAllMocks();
+});
 
 const golden = (name: string, text: string) => expect(text).toMatchFileSnapshot(`golden/${name}.txt`);
 
@@ -22,7 +25,7 @@ type Action = string | [words: string, () => unknown];
 async function diary(actions: readonly Action[], shown: string[] = []): Promise<string> {
   let before = page.view() as unknown as Record<string, unknown>;
   let text = "";
-  let last = "";
+  let last = new Set<string>();
   const flat = (value: unknown): string =>
     JSON.stringify(value, (key, own) => (key === "id" && /^\w+\.\d+$/.test(own) ? "" : own));
   for (const action of actions) {
@@ -45,8 +48,10 @@ async function diary(actions: readonly Action[], shown: string[] = []): Promise<
     const said = page.find(".rt-sentence").textContent;
     text += `  ${[focus !== "0" && `focus ${focus}`, hits !== "0" && `hits ${hits}`, said].filter(Boolean).join(", ")}\n`;
     const parts = shown.flatMap((selector) => [...page.root.querySelectorAll(selector)]);
-    const seen = parts.map((part) => lines(part, "    ")).join("");
-    if (seen !== last) text += seen || "    nothing\n";
+    const seen = new Set(parts.map((part) => lines(part, "    ")));
+    // What is as it was is not written again.
+    for (const part of seen) if (!last.has(part)) text += part;
+    for (const part of last) if (!seen.has(part)) text += `  no more${part.split("\n")[0]!.slice(3, 90)}\n`;
     [before, last] = [now, seen];
   }
   return text;
@@ -253,21 +258,121 @@ describe("what the page does", () => {
 
   it("with what is selected", async () => {
     page = await open("two_outputs");
-    let text = "";
-    for (const view of [
-      { selection: ["stem"], anchor: "node" },
-      { selection: ["stem", "relu"], anchor: "node" },
-      {
-        selection: [],
-        layers: ["4:stem"],
-        anchor: "layer",
-      },
-    ] as Partial<ViewState>[]) {
-      page.model.set("view", { ...page.view(), ...view });
-      await page.rest();
-      text += lines(page.find(".rt-panel")) + lines(page.find(".rt-threads"));
-    }
-    await golden("actions/selected", text);
+    const stats = {
+      name: "w1",
+      kind: "weight",
+      dtype: "fp32",
+      shape: "8×3×3×3",
+      origin: "measured",
+      source: "",
+      count: 216,
+      minimum: -1,
+      maximum: 2,
+      mean: 0.1,
+      std: 0.4,
+      zeros: 0.25,
+      lower: -1,
+      upper: 2,
+      counts: [1, 4, 9, 4, 0, 1],
+    };
+    const box = (id: string): Action[] => [
+      [
+        `select ${id}`,
+        () => page.model.set("view", { ...page.view(), selection: [id], layers: [], anchor: "node" }),
+      ],
+    ];
+    const layer: Action = [
+      "select a layer",
+      () =>
+        page.model.set("view", { ...page.view(), selection: ["stem"], layers: ["4:stem"], anchor: "layer" }),
+    ];
+    const inspect: Action = [
+      "tensors come",
+      () => page.model.set("inspection", { node: "stem", tensors: [stats], note: "" } as never),
+    ];
+    await golden(
+      "actions/selected",
+      await diary(
+        [
+          ...box("stem"),
+          inspect,
+          ...option("pin", "fp16"),
+          '[data-control="prune"]',
+          '[data-control="pins"] button',
+          '[data-item="stem"]',
+          '[data-control="undo-pins"]',
+          '[data-control="unpin"]',
+          '[data-control="trace-up"]',
+          '[data-control="only"]',
+          '[data-control="all"]',
+          '[data-control="trace-down"]',
+          '[data-control="extract"]',
+          layer,
+          ".rt-panel .rt-link",
+          "Enter @ + .rt-panel",
+        ],
+        [".rt-panel > *", ".rt-threads", ".rt-strip", '[data-control="pins"]'],
+      ),
+    );
+  });
+
+  it("with the decisions of a build", async () => {
+    const fuse = (line: number, ...nodes: string[]) =>
+      step(nodes, { line, rule: "ConvRelu", text: `Fusing ${nodes}` });
+    const steps = [
+      fuse(3, "conv1", "relu1"),
+      step(["pool"], { joins: false, action: "eliminate", line: 9, text: "Removing pool" }),
+      fuse(12, "conv3", "add", "relu3"),
+    ];
+    const passes = [
+      { name: "first", before: 9, after: 8, first: 0, steps: 1 },
+      { name: "second", before: null, after: 6, first: 1, steps: 2 },
+      { name: "third", before: 6, after: null, first: 3, steps: 0 },
+    ];
+    const candidate = (name: string, milliseconds: number) => ({
+      tactic: { tactic: `0x${milliseconds}`, name, milliseconds },
+      formats: "Half(1,2)",
+      name: `Caller ${name}`,
+    });
+    const contests = ["conv1", "conv3"].map((layer, k) => ({
+      layer,
+      id: k ? "" : "1:conv1 + relu1",
+      count: 3 + k,
+      margin: k ? null : 0.25,
+      candidates: [candidate("fast", 0.004), candidate("slow", 0.005 + k)],
+    }));
+    const told = story({
+      title: "A builder",
+      counts: [9, 8, 6],
+      passes,
+      steps,
+      contests,
+      memory: [{ key: "Peak", value: "8 MB" }],
+      notes: ["Noted"],
+    });
+    page = await open("written", { view: { variant: "int8", tab: "build" } });
+    page.model.set("build_answer", await packed(told));
+    await page.rest();
+    await golden("actions/story", lines(page.find(".rt-under")));
+    const keys = ["ArrowRight", "ArrowRight", "ArrowLeft", "End", "ArrowRight", "Home"].map(
+      (key) => `${key} @ .rt-story`,
+    );
+    await golden(
+      "actions/build",
+      await diary(
+        [
+          ...keys,
+          ...["next", "last", "prev", "first"].map((name) => `[data-control="${name}"]`),
+          '[data-control="replay"]',
+          '.rt-story [data-step="3"]',
+          ".rt-passes li:nth-child(2) button",
+          "ArrowDown @ .rt-passes",
+          write('[data-control="step"]', "1"),
+          '[data-control="play"]',
+        ],
+        [".rt-story output", '[data-control="decision"]', ".rt-story [disabled]", "canvas[data-pane=node]"],
+      ),
+    );
   });
 
   it("in its tabs", async () => {
@@ -378,6 +483,26 @@ describe("what the page does", () => {
   });
 });
 
+/** Gives each element of the page a place that follows from its place in the tree, and words one of their own. */
+function placeInTurn(): void {
+  const rect = (left: number, top: number, width: number, height: number) =>
+    ({ left, top, width, height, right: left + width, bottom: top + height }) as DOMRect;
+  const under = page.find(".rt-under");
+  const places = new Map(
+    [...under.querySelectorAll("*")].map((el, k) => [el as Element, rect(5 + (k % 7), 3 + 4 * k, 220, 24)]),
+  );
+  vi.spyOn(Element.prototype, "getBoundingClientRect").mockImplementation(function (this: Element) {
+    return places.get(this) ?? rect(0, 0, 240, 500);
+  });
+  vi.spyOn(Range.prototype, "getBoundingClientRect").mockImplementation(function (this: Range) {
+    const { left, top } = (this.startContainer.parentElement as Element).getBoundingClientRect();
+    return rect(left - 6 + 6 * this.startOffset, top + 6, 6 * (this.endOffset - this.startOffset), 12);
+  });
+  const style = page.root.appendChild(document.createElement("style"));
+  style.textContent =
+    ".rt-under * { font-size: 12px; color: rgb(1, 2, 3); background-color: transparent; overflow: hidden; border-bottom: 1px solid rgb(4, 5, 6); } .rt-under li, .rt-under ul, .rt-under section, .rt-under div { overflow: visible; }";
+}
+
 describe("what is drawn", () => {
   it.each([
     ["control_flow", {}],
@@ -413,10 +538,11 @@ describe("what is drawn", () => {
     saved = [];
     await page.click('[data-control="more-layer"] button');
     await page.click('[data-item="svg"]');
-    await page.click('[data-tab="table"]');
+    await page.click('[data-tab="findings"]');
+    placeInTurn();
     await page.click('[data-control="picture"] button');
     await page.click('[data-item="svg"]');
-    await vi.waitUntil(() => saved.length > 1, { timeout: 300 }).catch(() => {});
+    await vi.waitUntil(() => saved.length > 1);
     await golden("drawn/files", (await Promise.all(saved)).map(drawing).join(""));
   });
 });

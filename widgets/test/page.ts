@@ -279,6 +279,9 @@ export function lines(node: Node, indent = ""): string {
       ? []
       : ` ${name}=${JSON.stringify(value.trim())}`,
   );
+  if (node instanceof HTMLInputElement)
+    attributes.push(` now="${node.type === "checkbox" ? node.checked : node.value}"`);
+  if (node instanceof HTMLSelectElement) attributes.push(` now="${node.value}"`);
   const head = indent + node.tagName.toLowerCase() + attributes.sort().join("");
   if (node.matches("svg.rt-icon, [hidden]")) return `${head}\n`;
   if ([...node.childNodes].every((child) => child.nodeType === 3 || (child as Element).matches?.(".rt-term")))
