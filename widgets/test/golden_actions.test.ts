@@ -428,7 +428,7 @@ describe("what the page does", () => {
 
   it("with help, the tour and a presentation", async () => {
     page = await open("written");
-    const shown = [".rt-help", ".rt-guide", ".rt-showbar", ".rt-steps", ".rt-spot"];
+    const shown = ["[role=separator]", ".rt-help", ".rt-guide", ".rt-showbar", ".rt-steps", ".rt-spot"];
     await golden(
       "actions/show",
       await diary(
