@@ -11,7 +11,17 @@ import type { ExplorerTraits } from "../src/traits";
 
 let end: AbortController;
 let root: HTMLElement;
+/** What the last observer of a size calls. */
+let resized: () => void;
+class Observer {
+  constructor(task: () => void) {
+    resized = task;
+  }
+  observe(): void {}
+  disconnect(): void {}
+}
 beforeEach(() => {
+  vi.stubGlobal("ResizeObserver", Observer);
   end = new AbortController();
   root = document.body.appendChild(document.createElement("div"));
   root.innerHTML = "<p><b></b></p>";
@@ -65,24 +75,13 @@ describe("the room of a widget", () => {
     host.append(root);
     let tall = 500;
     Object.defineProperty(host, "clientHeight", { get: () => tall });
-    let told = (): void => {};
-    vi.stubGlobal(
-      "ResizeObserver",
-      class {
-        constructor(task: () => void) {
-          told = task;
-        }
-        observe(): void {}
-        disconnect(): void {}
-      },
-    );
     const room = new Room(root, end.signal, signal(1200));
     const first = room.fitting.value;
     tall = 0;
-    told();
+    resized();
     expect(room.fitting.value).toBe(first);
     tall = 900;
-    told();
+    resized();
     expect(room.fitting.value >= first).toBe(true);
     Object.assign(window, { innerHeight: 333 });
     window.dispatchEvent(new Event("resize"));
@@ -99,20 +98,7 @@ describe("the room of a widget", () => {
 });
 
 describe("a widget", () => {
-  let resized: () => void;
-  beforeEach(() => {
-    vi.stubGlobal(
-      "ResizeObserver",
-      class {
-        constructor(task: () => void) {
-          resized = task;
-        }
-        observe(): void {}
-        disconnect(): void {}
-      },
-    );
-    vi.spyOn(console, "error").mockImplementation(() => {});
-  });
+  beforeEach(() => void vi.spyOn(console, "error").mockImplementation(() => {}));
   const width = (el: HTMLElement, pixels: number): void => {
     Object.defineProperty(el.querySelector(".rtlab"), "clientWidth", { configurable: true, value: pixels });
     resized();

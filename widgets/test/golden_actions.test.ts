@@ -1,6 +1,6 @@
 // @vitest-environment happy-dom
 import { afterEach, beforeAll, describe, expect, it, vi } from "vitest";
-import type { ViewState } from "../src/contract";
+import type { TensorStats, ViewState } from "../src/contract";
 import { drawing, lines, open, type Page, stubBrowser } from "./page";
 import { finding, packed, step, story } from "./payloads";
 
@@ -18,29 +18,56 @@ afterEach(() => {
 
 const golden = (name: string, text: string) => expect(text).toMatchFileSnapshot(`golden/${name}.txt`);
 
-/** What is done to the page: a key on an element, or a click on one; with + the shift key is held. */
-type Action = string | [words: string, () => unknown];
+/**
+ * What is done to the page, written in short: `name` is a click on the control of that name, `menu/item` the choice from
+ * a menu or a list, `tab NAME` a tab, `SELECTOR = text` what is written into a field, `key @ SELECTOR` a key; all else
+ * is a click on a selector. With `+` the Shift key is held. `#name` is one of the functions that a test adds.
+ */
+const ACTION = /^(?:(?<key>\S+) @ )?(?<shift>\+ )?(?<selector>.*?)(?: = (?<text>.*))?$/;
 
-/** Does what is told, and writes down what the kernel is asked, what of the view changes, and what is said. */
-async function diary(actions: readonly Action[], shown: string[] = []): Promise<string> {
+async function act(action: string): Promise<void> {
+  const { key, shift, selector = "", text } = ACTION.exec(action)!.groups!;
+  const how = { shiftKey: shift !== undefined };
+  const [menu, item] = selector.split("/");
+  const control = (name: string): string => `[data-control="${name}"]`;
+  const at = (name: string): string =>
+    /^(node|layer)$/.test(name)
+      ? pane(name)
+      : /^[\w-]+$/.test(name)
+        ? control(name)
+        : name.replace(/^tab (.*)$/, '[data-tab="$1"]');
+  if (key) return page.key(key, at(selector), how);
+  if (text !== undefined) {
+    const field = page.find<HTMLInputElement>(at(selector));
+    field.value = text;
+    for (const name of ["input", "change"]) field.dispatchEvent(new Event(name, { bubbles: true }));
+    return page.rest();
+  }
+  if (item === undefined) return page.click(at(selector), how);
+  const chip = `[data-chip="${menu}"] .rt-more`;
+  const opener = page.root.querySelector(chip) ? chip : `${control(menu!)} button`;
+  if (page.find(opener).getAttribute("aria-expanded") !== "true") await page.click(opener);
+  await page.click(`.rt-popup :is([data-item="${item}"], [data-value="${item}"])`);
+}
+
+/** Does what is written, and tells what the kernel is asked, what of the view changes, and what is said. */
+async function diary(
+  actions: string,
+  shown: string[] = [],
+  own: Record<string, () => unknown> = {},
+): Promise<string> {
   let before = page.view() as unknown as Record<string, unknown>;
   let text = "";
   let last = new Set<string>();
   const flat = (value: unknown): string =>
     JSON.stringify(value, (key, own) => (key === "id" && /^\w+\.\d+$/.test(own) ? "" : own));
-  for (const action of actions) {
+  for (const action of actions.trim().split(/\s*[;\n]\s*/)) {
     page.sent.length = 0;
-    if (typeof action !== "string") {
-      await action[1]();
-      await page.rest();
-    } else {
-      const [, key, shift, selector] = /^(?:(\S+) @ )?(\+ )?(.*)$/.exec(action)!;
-      const how = { shiftKey: shift !== undefined };
-      if (key) await page.key(key, selector, how);
-      else await page.click(selector!, how);
-    }
+    const mine = own[action.slice(1)];
+    if (mine) await Promise.resolve(mine()).then(page.rest);
+    else await act(action);
     const now = page.view() as unknown as Record<string, unknown>;
-    text += `${typeof action === "string" ? action : action[0]}\n`;
+    text += `${action}\n`;
     for (const command of page.sent) text += `  asks ${flat(command)}\n`;
     for (const key of Object.keys(now))
       if (flat(now[key]) !== flat(before[key])) text += `  ${key} ${flat(now[key])}\n`;
@@ -53,409 +80,215 @@ async function diary(actions: readonly Action[], shown: string[] = []): Promise<
     for (const part of seen) if (!last.has(part)) text += part;
     for (const part of last) if (!seen.has(part)) text += `  no more${part.split("\n")[0]!.slice(3, 90)}\n`;
     [before, last] = [now, seen];
+    if (shown.includes("places")) text += `  ${places()}\n`;
   }
   return text;
 }
 
 const pane = (side: string): string => `canvas[data-pane="${side}"]`;
-const item = (menu: string, id: string): Action[] => [
-  `[data-control="${menu}"] :is(button[aria-expanded="false"], [role="menu"])`,
-  `[data-item="${id}"]`,
-];
-const option = (list: string, value: string): Action[] => [
-  `[data-control="${list}"] button`,
-  `[data-control="${list}"] [data-value="${value}"]`,
-];
-/** Writes into a field, or chooses from a list. */
-const write = (selector: string, value: string): Action => [
-  `${selector} = ${value}`,
-  () => {
-    const field = page.find<HTMLInputElement>(selector);
-    field.value = value;
-    for (const name of ["input", "change"]) field.dispatchEvent(new Event(name, { bubbles: true }));
-  },
-];
-const places = () =>
-  JSON.stringify(
-    ["node", "layer", "other"].map((side) =>
-      (page.root as unknown as { rtlabView(side: string): number[] }).rtlabView(side),
-    ),
-  );
+/** What the root of a widget offers to tests in a browser. */
+interface Handles {
+  rtlabBoxAt(side: string, id: string): { x: number; y: number };
+  rtlabView(side: string): number[] | null;
+}
+const places = (): string =>
+  JSON.stringify(["node", "layer"].map((side) => (page.root as unknown as Handles).rtlabView(side)));
 
 describe("what the page does", () => {
   it("with the choice", async () => {
     page = await open("two_outputs");
-    const build = '[data-control="build"]';
-    await golden(
-      "actions/choice",
-      await diary(
-        [
-          '[data-value="fp16"]',
-          build,
-          '[data-value="int8"]',
-          'ArrowRight @ [data-value="int8"]',
-          ...option("calibrator", "minmax"),
-          ...item("settings", "tensor"),
-          ...item("settings", "sparse"),
-          ...item("settings", "budget-60"),
-          ...item("treatments", "equalize"),
-          ...item("treatments", "undo"),
-          ...option("target", "sm86"),
-          ...option("model", "digits_gru"),
-          build,
-          '[data-control="netron"]',
-        ],
-        ['[data-control="settings"] > button', '[data-control="treatments"] > button', build],
-      ),
-    );
+    const actions = `
+      [data-value="fp16"]; build; [data-value="int8"]; ArrowRight @ [data-value="int8"]; calibrator/minmax
+      settings/tensor; settings/sparse; settings/budget-60; treatments/equalize; treatments/undo
+      target/sm86; model/digits_gru; build; netron`;
+    const shown = ["settings", "treatments"].map((name) => `[data-control="${name}"] > button`);
+    await golden("actions/choice", await diary(actions, [...shown, '[data-control="build"]']));
   });
 
   it("with variants", async () => {
     page = await open("written");
-    const more = (id: string, name: string): Action[] => [
-      `[data-chip="${id}"] .rt-more`,
-      `[data-item="${name}"]`,
-    ];
-    await golden(
-      "actions/variants",
-      await diary(
-        [
-          '[data-chip="fp16"] > button',
-          '[data-chip="fp32"] > button',
-          ...["compare", "baseline", "netron", "rebuild", "remove"].flatMap((name) => more("fp16", name)),
-          '[data-control="close-other"]',
-        ],
-        [".rt-current > button", ".rt-compared > button", ".rt-what", ".rt-elsewhere"],
-      ),
-    );
+    const shown = [".rt-current > button", ".rt-compared > button", ".rt-what"];
+    const actions = `
+      [data-chip="fp16"] > button; [data-chip="fp32"] > button
+      fp16/compare; fp16/baseline; fp16/netron; fp16/rebuild; fp16/remove; close-other`;
+    await golden("actions/variants", await diary(actions, shown));
   });
 
   it("with a variant that can be taken along", async () => {
     page = await open("two_outputs");
-    const more = (name: string): Action[] => ['[data-chip="int8"] .rt-more', `[data-item="${name}"]`];
-    const actions = [...more("save-scales"), ...more("elsewhere"), ".rt-elsewhere footer button"];
-    await golden("actions/along", await diary([...actions, "Escape @ .rt-frame"], [".rt-elsewhere"]));
+    const actions = "int8/save-scales; int8/elsewhere; .rt-elsewhere footer button; Escape @ .rt-frame";
+    await golden("actions/along", await diary(actions, [".rt-elsewhere"]));
   });
 
   it("with keys in a pane", async () => {
     page = await open("written", { view: { variant: "int8" } });
-    const keys = [
-      "ArrowDown",
-      "ArrowDown",
-      "Enter",
-      "ArrowDown",
-      "+ArrowDown",
-      "ArrowRight",
-      "ArrowUp",
-      "Enter",
-      "z",
-      "u",
-      "Escape",
-      "d",
-      "Escape",
-      "c",
-      "+",
-      "-",
-      "f",
-      "s",
-      "o",
-      "Tab",
-      "Escape",
-    ];
-    const act = (side: string) =>
-      keys.map(
-        (key): Action =>
-          `${key.replace(/^\+(?=.)/, "")} @ ${key.length > 1 && key[0] === "+" ? "+ " : ""}${pane(side)}`,
-      );
-    const text = [];
-    for (const action of [...act("node"), `Enter @ + ${pane("node")}`, ...act("layer")])
-      text.push(await diary([action]), `  ${places()}\n`);
-    await golden("actions/keys", text.join(""));
+    const keys =
+      "ArrowDown ArrowDown Enter ArrowDown ArrowDown ArrowRight ArrowUp Enter z u Escape d Escape c + - f s o Tab Escape";
+    const keysOf = (side: string): string => keys.replaceAll(/(\S+) ?/g, `$1 @ ${side};`);
+    await golden(
+      "actions/keys",
+      await diary(`${keysOf("node")}Enter @ + node;${keysOf("layer")}f @ layer`, ["places"]),
+    );
   });
 
   it("with the search, groups, directions and panes", async () => {
     page = await open("control_flow");
-    await golden(
-      "actions/panes",
-      await diary(
-        [
-          `/ @ ${pane("node")}`,
-          write("input[type=search]", "conv"),
-          "Enter @ input[type=search]",
-          "ArrowDown @ input[type=search]",
-          "ArrowUp @ input[type=search]",
-          '[data-control="filter-node"]',
-          "Escape @ input[type=search]",
-          ...[
-            "group-layers",
-            "open-all",
-            "fold-all",
-            "group-scopes",
-            "group-repeats",
-            "group-none",
-            "across",
-            "down",
-            "pane-layer",
-            "pane-layer",
-          ].flatMap((id) => item("more-node", id)),
-          ...item("more-layer", "group-repeats"),
-          '[data-control="swap"]',
-          '[data-control="stack"]',
-          '[data-control="follow"]',
-          ...option("colour-node", "layer"),
-          ...option("colour-layer", "precision"),
-        ],
-        [".rt-search output", ".rt-strip", ".rt-legend", "canvas[aria-label]"],
-      ),
-    );
+    const shown = [".rt-search output", ".rt-strip", ".rt-legend", "canvas[aria-label]"];
+    const actions = `
+      / @ node; input[type=search] = conv; Enter @ input[type=search]; ArrowDown @ input[type=search]
+      ArrowUp @ input[type=search]; filter-node; Escape @ input[type=search]
+      more-node/group-layers; more-node/fold-all; more-node/open-all; more-node/group-scopes; more-node/group-repeats
+      more-node/group-none; more-node/across; more-node/down; more-node/pane-layer; more-node/pane-layer
+      more-layer/group-repeats; swap; stack; follow; colour-node/layer; colour-layer/precision`;
+    await golden("actions/panes", await diary(actions, shown));
   });
 
   it("with the pointer on a graph", async () => {
     page = await open("written", { view: { variant: "int8" } });
-    const point = (side: string, id: string, name: string, how: PointerEventInit = {}) => {
-      const { x, y } = (
-        page.root as unknown as { rtlabBoxAt(side: string, id: string): { x: number; y: number } }
-      ).rtlabBoxAt(side, id);
+    const point = (side: string, id: string, names: string, how: PointerEventInit = {}) => {
+      const { x, y } = (page.root as unknown as Handles).rtlabBoxAt(side, id);
       const at = { clientX: x, clientY: y, bubbles: true, button: 0, buttons: 1, pointerId: 1, ...how };
-      page.find(pane(side)).dispatchEvent(new PointerEvent(name, at));
-    };
-    const click = (side: string, id: string, how: PointerEventInit = {}) => {
-      point(side, id, "pointerdown", how);
-      point(side, id, "pointerup", how);
+      for (const name of names.split(" "))
+        page.find(pane(side)).dispatchEvent(new PointerEvent(`pointer${name}`, at));
     };
     const wheel = (how: WheelEventInit) =>
       page.find(pane("node")).dispatchEvent(new WheelEvent("wheel", { clientX: 100, clientY: 100, ...how }));
     const drag = (dx: number, dy: number) => {
-      point("node", "conv1", "pointerdown");
+      point("node", "conv1", "down");
       const at = { clientX: 250 + dx, clientY: 150 + dy, pointerId: 1 };
       for (const name of ["pointermove", "pointerup"])
         page.find(pane("node")).dispatchEvent(new PointerEvent(name, at));
     };
-    const actions: Action[] = [
-      ["point at conv1", () => point("node", "conv1", "pointermove")],
-      ["click conv1", () => click("node", "conv1")],
-      ["click relu1 with Shift", () => click("node", "relu1", { shiftKey: true })],
-      ["leave", () => page.find(pane("node")).dispatchEvent(new MouseEvent("pointerleave"))],
-      ["click layer 1", () => click("layer", "1:conv1 + relu1")],
-      ["wheel down", () => wheel({ deltaY: 30 })],
-      ["wheel with Ctrl", () => wheel({ deltaY: -40, ctrlKey: true })],
-      ["wheel lines across", () => wheel({ deltaX: -3, deltaMode: 1 })],
-      ["drag", () => drag(20, -30)],
-      ["drag by less than counts", () => drag(2, 1)],
-      [
-        "double click",
-        () =>
-          page.find(pane("node")).dispatchEvent(new MouseEvent("dblclick", { clientX: 250, clientY: 150 })),
-      ],
-      '[aria-label^="Zoom out"]',
-      '[aria-label^="Fit the graph"]',
-    ];
-    let text = "";
-    for (const action of actions)
-      text += `${await diary([action], [".rt-tip", ".rt-threads", ".rt-seen li"])}  ${places()}\n`;
+    const double = { clientX: 250, clientY: 150 };
+    const actions = `
+      #point; #click; #add; #leave; #layer; #wheel; #zoom; #across; #drag; #jitter; #double
+      [aria-label^="Zoom out"]; [aria-label^="Fit the graph"]`;
+    const text = await diary(actions, [".rt-tip", ".rt-threads", "places"], {
+      point: () => point("node", "conv1", "move"),
+      click: () => point("node", "conv1", "down up"),
+      add: () => point("node", "relu1", "down up", { shiftKey: true }),
+      leave: () => page.find(pane("node")).dispatchEvent(new MouseEvent("pointerleave")),
+      layer: () => point("layer", "1:conv1 + relu1", "down up"),
+      wheel: () => wheel({ deltaY: 30 }),
+      zoom: () => wheel({ deltaY: -40, ctrlKey: true }),
+      across: () => wheel({ deltaX: -3, deltaMode: 1 }),
+      drag: () => drag(20, -30),
+      jitter: () => drag(2, 1),
+      double: () => page.find(pane("node")).dispatchEvent(new MouseEvent("dblclick", double)),
+    });
     await golden("actions/pointer", text);
   });
 
   it("with what is selected", async () => {
     page = await open("two_outputs");
+    const [numbers, words] = [
+      { count: 216, minimum: -1, maximum: 2, mean: 0.1, std: 0.4 },
+      { dtype: "fp32", shape: "8×3×3×3" },
+    ];
     const stats = {
       name: "w1",
       kind: "weight",
-      dtype: "fp32",
-      shape: "8×3×3×3",
       origin: "measured",
       source: "",
-      count: 216,
-      minimum: -1,
-      maximum: 2,
-      mean: 0.1,
-      std: 0.4,
       zeros: 0.25,
       lower: -1,
       upper: 2,
-      counts: [1, 4, 9, 4, 0, 1],
     };
-    const box = (id: string): Action[] => [
-      [
-        `select ${id}`,
-        () => page.model.set("view", { ...page.view(), selection: [id], layers: [], anchor: "node" }),
-      ],
-    ];
-    const layer: Action = [
-      "select a layer",
-      () =>
-        page.model.set("view", { ...page.view(), selection: ["stem"], layers: ["4:stem"], anchor: "layer" }),
-    ];
-    const inspect: Action = [
-      "tensors come",
-      () => page.model.set("inspection", { node: "stem", tensors: [stats], note: "" } as never),
-    ];
-    await golden(
-      "actions/selected",
-      await diary(
-        [
-          ...box("stem"),
-          inspect,
-          ...option("pin", "fp16"),
-          '[data-control="prune"]',
-          '[data-control="pins"] button',
-          '[data-item="stem"]',
-          '[data-control="undo-pins"]',
-          '[data-control="unpin"]',
-          '[data-control="trace-up"]',
-          '[data-control="only"]',
-          '[data-control="all"]',
-          '[data-control="trace-down"]',
-          '[data-control="extract"]',
-          layer,
-          ".rt-panel .rt-link",
-          "Enter @ + .rt-panel",
-        ],
-        [".rt-panel > *", ".rt-threads", ".rt-strip", '[data-control="pins"]'],
-      ),
-    );
+    const tensors = [{ ...stats, ...numbers, ...words, counts: [1, 4, 9, 4, 0, 1] }] as TensorStats[];
+    const select = (part: Partial<ViewState>) => page.model.set("view", { ...page.view(), ...part });
+    const actions = `
+      #node; #tensors; pin/fp16; prune; pins/stem; undo-pins; unpin; trace-up; only; all; trace-down; extract
+      #layer; .rt-panel .rt-link`;
+    const shown = [".rt-panel > *", ".rt-threads", ".rt-strip", '[data-control="pins"]'];
+    const text = await diary(actions, shown, {
+      node: () => select({ selection: ["stem"], layers: [], anchor: "node" }),
+      tensors: () => page.model.set("inspection", { node: "stem", tensors, note: "" }),
+      layer: () => select({ selection: ["stem"], layers: ["4:stem"], anchor: "layer" }),
+    });
+    await golden("actions/selected", text);
   });
 
   it("with the decisions of a build", async () => {
     const fuse = (line: number, ...nodes: string[]) =>
       step(nodes, { line, rule: "ConvRelu", text: `Fusing ${nodes}` });
-    const steps = [
-      fuse(3, "conv1", "relu1"),
-      step(["pool"], { joins: false, action: "eliminate", line: 9, text: "Removing pool" }),
-      fuse(12, "conv3", "add", "relu3"),
-    ];
+    const remove = { joins: false, action: "eliminate", line: 9, text: "Removing pool" } as const;
+    const steps = [fuse(3, "conv1", "relu1"), step(["pool"], remove), fuse(12, "conv3", "add", "relu3")];
     const passes = [
       { name: "first", before: 9, after: 8, first: 0, steps: 1 },
       { name: "second", before: null, after: 6, first: 1, steps: 2 },
       { name: "third", before: 6, after: null, first: 3, steps: 0 },
     ];
-    const candidate = (name: string, milliseconds: number) => ({
-      tactic: { tactic: `0x${milliseconds}`, name, milliseconds },
-      formats: "Half(1,2)",
-      name: `Caller ${name}`,
+    const candidate = (name: string, milliseconds: number) => {
+      return {
+        tactic: { tactic: `0x${milliseconds}`, name, milliseconds },
+        formats: "Half(1,2)",
+        name: `Caller ${name}`,
+      };
+    };
+    const contests = ["conv1", "conv3"].map((layer, k) => {
+      const [id, margin] = k ? ["", null] : ["1:conv1 + relu1", 0.25];
+      return {
+        layer,
+        id,
+        count: 3 + k,
+        margin,
+        candidates: [candidate("fast", 0.004), candidate("slow", 0.005 + k)],
+      };
     });
-    const contests = ["conv1", "conv3"].map((layer, k) => ({
-      layer,
-      id: k ? "" : "1:conv1 + relu1",
-      count: 3 + k,
-      margin: k ? null : 0.25,
-      candidates: [candidate("fast", 0.004), candidate("slow", 0.005 + k)],
-    }));
-    const told = story({
-      title: "A builder",
-      counts: [9, 8, 6],
-      passes,
-      steps,
-      contests,
-      memory: [{ key: "Peak", value: "8 MB" }],
-      notes: ["Noted"],
-    });
+    const told = { title: "A builder", counts: [9, 8, 6], passes, steps, contests, notes: ["Noted"] };
     page = await open("written", { view: { variant: "int8", tab: "build" } });
-    page.model.set("build_answer", await packed(told));
+    page.model.set(
+      "build_answer",
+      await packed(story({ ...told, memory: [{ key: "Peak", value: "8 MB" }] })),
+    );
     await page.rest();
     await golden("actions/story", lines(page.find(".rt-under")));
-    const keys = ["ArrowRight", "ArrowRight", "ArrowLeft", "End", "ArrowRight", "Home"].map(
-      (key) => `${key} @ .rt-story`,
-    );
-    await golden(
-      "actions/build",
-      await diary(
-        [
-          ...keys,
-          ...["next", "last", "prev", "first"].map((name) => `[data-control="${name}"]`),
-          '[data-control="replay"]',
-          '.rt-story [data-step="3"]',
-          ".rt-passes li:nth-child(2) button",
-          "ArrowDown @ .rt-passes",
-          write('[data-control="step"]', "1"),
-          '[data-control="play"]',
-        ],
-        [".rt-story output", '[data-control="decision"]', ".rt-story [disabled]", "canvas[data-pane=node]"],
-      ),
-    );
+    const actions = `
+      ArrowRight @ .rt-story; ArrowRight @ .rt-story; ArrowLeft @ .rt-story; End @ .rt-story; ArrowRight @ .rt-story
+      Home @ .rt-story; next; last; prev; first; replay; .rt-story [data-step="3"]; .rt-passes li:nth-child(2) button
+      ArrowDown @ .rt-passes; step = 1; play`;
+    const shown = [".rt-story output", '[data-control="decision"]', ".rt-story [disabled]", pane("node")];
+    await golden("actions/build", await diary(actions, shown));
   });
 
   it("in its tabs", async () => {
     page = await open("two_outputs");
-    const items = ["a", "b", "b"].map((rule, k) =>
-      finding({
-        id: `f${k}`,
-        rule,
-        nodes: ["stem", "mix"].slice(k - 1),
-        microseconds: 7 * k,
-        fixable: k > 0,
-        cost: "● 7 µs",
-        fix: "Do",
-      }),
-    );
+    const items = ["a", "b", "b"].map((rule, k) => {
+      const part = { rule, nodes: ["stem", "mix"].slice(k - 1), microseconds: 7 * k, fixable: k > 0 };
+      return finding({ id: `f${k}`, ...part, cost: "● 7 µs", fix: "Do" });
+    });
     page.model.set("findings_answer", await packed({ items, note: "All" }));
     await page.rest();
-    const plot = (event: string, told: object): Action => {
-      const place = () =>
-        page.find('[data-chart="timing"] .rt-plot') as unknown as { tell(...told: unknown[]): void };
-      return [`${event} ${JSON.stringify(told)}`, () => place().tell(event, told)];
+    const plot = (event: string) => () => {
+      const place: unknown = page.find('[data-chart="timing"] .rt-plot');
+      (place as { tell(...told: unknown[]): void }).tell(event, { points: [{ id: "4:stem" }] });
     };
-    await golden(
-      "actions/tabs",
-      await diary(
-        [
-          '[data-tab="table"]',
-          ".rt-under th:nth-child(6) button",
-          ".rt-under th:nth-child(6) button",
-          ".rt-under tbody tr:nth-child(2)",
-          "+ .rt-under tbody tr:nth-child(4)",
-          '[data-tab="findings"]',
-          ".rt-findings li:nth-child(2) input",
-          '[data-control="repair"]',
-          write('[data-control="rule"]', "b"),
-          '[data-control="repair"]',
-          '[data-tab="timing"]',
-          plot("plotly_click", { points: [{ id: "4:stem" }] }),
-          plot("plotly_hover", { points: [{ id: "4:stem" }] }),
-          '[data-order="time"]',
-          '[data-segment="batches"]',
-          ".rt-under [data-work]",
-          '[data-tab="memory"]',
-          '[data-tab="calibration"]',
-          ".rt-under tbody tr:nth-child(2)",
-          '[data-tab="build"]',
-          '[data-tab="recipe"]',
-        ],
-        [".rt-under [aria-sort]:not([aria-sort=none])", ".rt-under [aria-selected=true]", ".rt-findings"],
-      ),
-    );
+    const actions = `
+      tab table; .rt-under th:nth-child(6) button; .rt-under th:nth-child(6) button; .rt-under tbody tr:nth-child(2)
+      + .rt-under tbody tr:nth-child(4); tab findings; .rt-findings li:nth-child(2) input; repair; rule = b; repair
+      tab timing; #pick; #hover; [data-order="time"]; [data-segment="batches"]; .rt-under [data-work]
+      tab memory; tab calibration; .rt-under tbody tr:nth-child(2); tab build; tab recipe`;
+    const shown = [
+      ".rt-under [aria-sort]:not([aria-sort=none])",
+      ".rt-under [aria-selected=true]",
+      ".rt-findings > *",
+    ];
+    const own = { pick: plot("plotly_click"), hover: plot("plotly_hover") };
+    await golden("actions/tabs", await diary(actions, shown, own));
   });
 
   it("with help, the tour and a presentation", async () => {
     page = await open("written");
     const shown = ["[role=separator]", ".rt-help", ".rt-guide", ".rt-showbar", ".rt-steps", ".rt-spot"];
-    await golden(
-      "actions/show",
-      await diary(
-        [
-          "? @ .rt-frame",
-          "Escape @ .rt-frame",
-          "T @ .rt-frame",
-          ...["ArrowRight", "ArrowRight", "ArrowRight", "ArrowRight", "ArrowLeft", "Escape"].map(
-            (key) => `${key} @ .rt-frame`,
-          ),
-          ...item("show", "steps"),
-          '[data-control="record"]',
-          '[data-chip="fp16"] > button',
-          '[data-tab="memory"]',
-          '[data-control="record"]',
-          "P @ .rt-frame",
-          ...["ArrowLeft", "ArrowLeft", "ArrowRight", "Home", "End", "Escape"].map(
-            (key) => `${key} @ .rt-frame`,
-          ),
-          ...["ArrowUp", "ArrowDown", "ArrowDown", "Enter"].map(
-            (key) => `${key} @ .rt-frame > [role=separator]`,
-          ),
-          "ArrowRight @ .rt-seam [role=separator]",
-        ],
-        shown,
-      ),
-    );
+    const actions = `
+      ? @ .rt-frame; Escape @ .rt-frame; T @ .rt-frame; ArrowRight @ .rt-frame; ArrowRight @ .rt-frame
+      ArrowRight @ .rt-frame; ArrowRight @ .rt-frame; ArrowLeft @ .rt-frame; Escape @ .rt-frame
+      show/steps; record; [data-chip="fp16"] > button; tab memory; record; P @ .rt-frame; ArrowLeft @ .rt-frame
+      ArrowLeft @ .rt-frame; ArrowRight @ .rt-frame; Home @ .rt-frame; End @ .rt-frame; Escape @ .rt-frame
+      ArrowUp @ .rt-frame > [role=separator]; ArrowDown @ .rt-frame > [role=separator]
+      ArrowDown @ .rt-frame > [role=separator]; Enter @ .rt-frame > [role=separator]
+      ArrowRight @ .rt-seam [role=separator]`;
+    await golden("actions/show", await diary(actions, shown));
   });
 
   it("as a report, and in states of the kernel", async () => {
@@ -507,16 +340,7 @@ describe("what is drawn", () => {
   it.each([
     ["control_flow", {}],
     ["control_flow", { grouping_nodes: "layers", grouping: "repeats", across: true }],
-    [
-      "written",
-      {
-        variant: "int8",
-        selection: ["conv1"],
-        layers: ["1:conv1 + relu1"],
-        colour_nodes: "layer",
-        colour: "precision",
-      },
-    ],
+    ["written", { variant: "int8", selection: ["conv1"], colour_nodes: "layer", colour: "precision" }],
     ["two_outputs", { colour: "error", colour_nodes: "error", folds: [] }],
   ] as const)("of %s with %o", async (name, view) => {
     page = await open(name, { view: view as Partial<ViewState> });
@@ -529,19 +353,14 @@ describe("what is drawn", () => {
 
   it("half the way from nodes to layers, and into files", async () => {
     page = await open("written", { view: { variant: "int8" } });
-    await page.click('[data-control="morph"]');
-    const slider = page.find<HTMLInputElement>('[data-control="morph-slider"]');
-    slider.value = "0.5";
-    slider.dispatchEvent(new Event("input", { bubbles: true }));
-    await page.rest();
+    await act("morph");
+    await act("morph-slider = 0.5");
     await golden("drawn/morph", drawing(page.picture(pane("node"))) + lines(page.find(".rt-morph")));
     saved = [];
-    await page.click('[data-control="more-layer"] button');
-    await page.click('[data-item="svg"]');
-    await page.click('[data-tab="findings"]');
+    await act("more-layer/svg");
+    await act("tab findings");
     placeInTurn();
-    await page.click('[data-control="picture"] button');
-    await page.click('[data-item="svg"]');
+    await act("picture/svg");
     await vi.waitUntil(() => saved.length > 1);
     await golden("drawn/files", (await Promise.all(saved)).map(drawing).join(""));
   });
