@@ -68,7 +68,9 @@ async function diary(
     else await act(action);
     const now = page.view() as unknown as Record<string, unknown>;
     text += `${action}\n`;
-    for (const command of page.sent) text += `  asks ${flat(command)}\n`;
+    // Where several are asked one after the other, the pace decides which of them are put.
+    const asked = page.sent.filter(({ type }) => type !== "panel" || shown.includes("panels"));
+    for (const command of asked) text += `  asks ${flat(command)}\n`;
     for (const key of Object.keys(now))
       if (flat(now[key]) !== flat(before[key])) text += `  ${key} ${flat(now[key])}\n`;
     const { focus, hits } = page.root.dataset;

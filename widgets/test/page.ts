@@ -6,7 +6,7 @@ import type { LayoutRequest } from "../src/layout/types";
 import { fromBase64, gunzip } from "../src/payload";
 import { StaticModel } from "../src/static_model";
 import type { ExplorerTraits, Plotted } from "../src/traits";
-import { Recorder } from "./canvas";
+import { Pixels, Recorder } from "./canvas";
 import control_flow from "./data/control_flow.json.gz?inline";
 import two_outputs from "./data/two_outputs.json.gz?inline";
 import written from "./data/written.json.gz?inline";
@@ -45,17 +45,12 @@ const SECOND = 510;
 
 /** Gives happy-dom what a browser has beside: sizes, canvases that write down what is drawn, a worker. */
 export function stubBrowser(): void {
-  for (const [kind, at] of [
-    ["Width", 0],
-    ["Height", 1],
-  ] as const)
-    for (const which of ["client", "offset", "scroll"])
-      Object.defineProperty(HTMLElement.prototype, `${which}${kind}`, {
-        configurable: true,
-        get(this: Element) {
-          return sizeOf(this)[at];
-        },
-      });
+  for (const name of ["client", "offset", "scroll"].flatMap((kind) => [`${kind}Width`, `${kind}Height`])) {
+    const get = function (this: Element): number {
+      return sizeOf(this)[name.endsWith("Width") ? 0 : 1];
+    };
+    Object.defineProperty(HTMLElement.prototype, name, { configurable: true, get });
+  }
   Element.prototype.getBoundingClientRect = function (this: Element) {
     const [width, height] = sizeOf(this);
     const x = this.matches('[data-pane="layer"]') ? SECOND : 0;
@@ -68,18 +63,7 @@ export function stubBrowser(): void {
     if (!pens.has(this)) pens.set(this, Object.assign(new Frame(), { canvas: this }));
     return pens.get(this);
   } as unknown as HTMLCanvasElement["getContext"];
-  vi.stubGlobal(
-    "ImageData",
-    class {
-      data: Uint8ClampedArray;
-      constructor(
-        readonly width: number,
-        readonly height: number,
-      ) {
-        this.data = new Uint8ClampedArray(4 * width * height);
-      }
-    },
-  );
+  vi.stubGlobal("ImageData", Pixels);
   const { now } = performance;
   const later = setTimeout;
   vi.stubGlobal("setTimeout", (task: () => void, delay = 0) => later(task, delay / PACE));
@@ -96,27 +80,26 @@ export function stubBrowser(): void {
     for (const item of items) groups.set(of(item), [...(groups.get(of(item)) ?? []), item]);
     return groups;
   }) as typeof Map.groupBy;
-  vi.stubGlobal(
-    "ResizeObserver",
-    class {
-      constructor(readonly told: () => void) {}
-      observe(): void {
-        queueMicrotask(this.told);
-      }
-      disconnect(): void {}
-    },
-  );
-  vi.stubGlobal(
-    "Worker",
-    class {
-      onmessage: (event: { data: unknown }) => void = () => {};
-      postMessage({ id, input }: LayoutRequest): void {
-        queueMicrotask(() => this.onmessage({ data: { id, output: layout(input) } }));
-      }
-      terminate(): void {}
-    },
-  );
+  vi.stubGlobal("ResizeObserver", Observer);
+  vi.stubGlobal("Worker", LayoutWorker);
   vi.doMock("../src/plotly", () => ({ loadPlotly: async () => ({ react, purge() {} }) }));
+}
+
+/** Tells once that there is a size. */
+class Observer {
+  constructor(readonly told: () => void) {}
+  observe(): void {
+    queueMicrotask(this.told);
+  }
+  disconnect(): void {}
+}
+
+class LayoutWorker {
+  onmessage: (event: { data: unknown }) => void = () => {};
+  postMessage({ id, input }: LayoutRequest): void {
+    queueMicrotask(() => this.onmessage({ data: { id, output: layout(input) } }));
+  }
+  terminate(): void {}
 }
 
 /** The last picture on a canvas. */
@@ -162,9 +145,7 @@ const brief = (_: string, value: unknown): unknown =>
 
 const COLOURS =
   "ground #ffffff, card #fefefe, ink #111111, muted #666666, line-strong #bbbbbb, edge #999999, tag #eeeeee, select #dd7700, select-tint #ffeedd, hover #1166ee, hover-tint #ddeeff, hatch #dddddd";
-const STYLE = `.rtlab { ${COLOURS.split(", ")
-  .map((one) => `--rt-${one.replace(" ", ":")};`)
-  .join(" ")} }`;
+const STYLE = `.rtlab { ${COLOURS.replaceAll(/(\S+) (\S+?)(, |$)/g, "--rt-$1: $2;")} }`;
 
 /** An Explorer in a page, and what it asked its kernel. */
 export interface Page {
@@ -183,15 +164,14 @@ export interface Page {
   close(): void;
 }
 
+interface Opened {
+  live?: boolean;
+  view?: Partial<ViewState>;
+  traits?: Partial<ExplorerTraits>;
+}
+
 /** Opens a study as a report, or as with a kernel that answers nothing but panels and shows variants. */
-export async function open(
-  name: Name,
-  {
-    live = true,
-    view = {},
-    traits = {},
-  }: { live?: boolean; view?: Partial<ViewState>; traits?: Partial<ExplorerTraits> } = {},
-): Promise<Page> {
+export async function open(name: Name, { live = true, view = {}, traits = {} }: Opened = {}): Promise<Page> {
   const { saved, traits: told } = await recorded(name);
   const model = new StaticModel(saved, new Uint8Array());
   const set = (part: object): void => {
@@ -249,14 +229,8 @@ export async function open(
       await rest();
     },
     async key(key, selector = ".rt-frame", how = {}) {
-      const event = new KeyboardEvent("keydown", {
-        key,
-        bubbles: true,
-        composed: true,
-        cancelable: true,
-        ...how,
-      });
-      find(selector).dispatchEvent(event);
+      const init = { bubbles: true, composed: true, cancelable: true, key, ...how };
+      find(selector).dispatchEvent(new KeyboardEvent("keydown", init));
       await rest();
     },
     picture: (selector) => (find<HTMLCanvasElement>(selector).getContext("2d") as unknown as Frame).text,
