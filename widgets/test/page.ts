@@ -39,7 +39,7 @@ const sizeOf = (el: Element): [number, number] => {
 /** So many times faster the page's clock goes. */
 const PACE = 20;
 /** So long nothing changed when all is done, by that clock: the slowest task waits for 400 ms. */
-const CALM = 600;
+const CALM = 1000;
 /** Where the second pane begins. */
 const SECOND = 510;
 
