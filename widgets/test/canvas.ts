@@ -38,25 +38,23 @@ export class Recorder extends SvgPen {
   }
 }
 
+export class Pixels {
+  readonly data: Uint8ClampedArray;
+  constructor(
+    readonly width: number,
+    readonly height: number,
+  ) {
+    this.data = new Uint8ClampedArray(4 * width * height);
+  }
+}
+
 /** A page without a browser: canvases that measure and record. */
 export function stubCanvas(): void {
   vi.stubGlobal("cancelAnimationFrame", () => {});
   vi.stubGlobal("document", {
     createElement: () => ({ getContext: () => new Recorder() }),
   });
-  vi.stubGlobal(
-    "ImageData",
-    class {
-      data: Uint8ClampedArray;
-      width: number;
-      height: number;
-      constructor(width: number, height: number) {
-        this.width = width;
-        this.height = height;
-        this.data = new Uint8ClampedArray(4 * width * height);
-      }
-    },
-  );
+  vi.stubGlobal("ImageData", Pixels);
 }
 
 export const theme: Theme = {

@@ -1,0 +1,369 @@
+// @vitest-environment happy-dom
+import { afterEach, beforeAll, describe, expect, it, vi } from "vitest";
+import type { TensorStats, ViewState } from "../src/contract";
+import { drawing, lines, open, type Page, stubBrowser } from "./page";
+import { finding, packed, step, story } from "./payloads";
+
+let saved: Promise<string>[] = [];
+beforeAll(() => {
+  stubBrowser();
+  URL.createObjectURL = (blob) => `blob:${saved.push((blob as Blob).text())}`;
+  URL.revokeObjectURL = () => {};
+});
+let page: Page;
+afterEach(() => {
+  page.close();
+  vi.restoreAllMocks();
+});
+
+const golden = (name: string, text: string) => expect(text).toMatchFileSnapshot(`golden/${name}.txt`);
+
+/**
+ * What is done to the page, written in short: `name` is a click on the control of that name, `menu/item` the choice from
+ * a menu or a list, `tab NAME` a tab, `SELECTOR = text` what is written into a field, `key @ SELECTOR` a key; all else
+ * is a click on a selector. With `+` the Shift key is held. `#name` is one of the functions that a test adds.
+ */
+const ACTION = /^(?:(?<key>\S+) @ )?(?<shift>\+ )?(?<selector>.*?)(?: = (?<text>.*))?$/;
+
+async function act(action: string): Promise<void> {
+  const { key, shift, selector = "", text } = ACTION.exec(action)!.groups!;
+  const how = { shiftKey: shift !== undefined };
+  const [menu, item] = selector.split("/");
+  const control = (name: string): string => `[data-control="${name}"]`;
+  const at = (name: string): string =>
+    /^(node|layer)$/.test(name)
+      ? pane(name)
+      : /^[\w-]+$/.test(name)
+        ? control(name)
+        : name.replace(/^tab (.*)$/, '[data-tab="$1"]');
+  if (key) return page.key(key, at(selector), how);
+  if (text !== undefined) {
+    const field = page.find<HTMLInputElement>(at(selector));
+    field.value = text;
+    for (const name of ["input", "change"]) field.dispatchEvent(new Event(name, { bubbles: true }));
+    return page.rest();
+  }
+  if (item === undefined) return page.click(at(selector), how);
+  const chip = `[data-chip="${menu}"] .rt-more`;
+  const opener = page.root.querySelector(chip) ? chip : `${control(menu!)} button`;
+  if (page.find(opener).getAttribute("aria-expanded") !== "true") await page.click(opener);
+  await page.click(`.rt-popup :is([data-item="${item}"], [data-value="${item}"])`);
+}
+
+/** Does what is written, and tells what the kernel is asked, what of the view changes, and what is said. */
+async function diary(
+  actions: string,
+  shown: string[] = [],
+  own: Record<string, () => unknown> = {},
+): Promise<string> {
+  let before = page.view() as unknown as Record<string, unknown>;
+  let text = "";
+  let last = new Set<string>();
+  const flat = (value: unknown): string =>
+    JSON.stringify(value, (key, own) => (key === "id" && /^\w+\.\d+$/.test(own) ? "" : own));
+  for (const action of actions.trim().split(/\s*[;\n]\s*/)) {
+    page.sent.length = 0;
+    const mine = own[action.slice(1)];
+    if (mine) await Promise.resolve(mine()).then(page.rest);
+    else await act(action);
+    const now = page.view() as unknown as Record<string, unknown>;
+    text += `${action}\n`;
+    // Where several are asked one after the other, the pace decides which of them are put.
+    const asked = page.sent.filter(({ type }) => type !== "panel" || shown.includes("panels"));
+    for (const command of asked) text += `  asks ${flat(command)}\n`;
+    for (const key of Object.keys(now))
+      if (flat(now[key]) !== flat(before[key])) text += `  ${key} ${flat(now[key])}\n`;
+    const { focus, hits } = page.root.dataset;
+    const said = page.find(".rt-sentence").textContent;
+    text += `  ${[focus !== "0" && `focus ${focus}`, hits !== "0" && `hits ${hits}`, said].filter(Boolean).join(", ")}\n`;
+    const parts = shown.flatMap((selector) => [...page.root.querySelectorAll(selector)]);
+    const seen = new Set(parts.map((part) => lines(part, "    ")));
+    // What is as it was is not written again.
+    for (const part of seen) if (!last.has(part)) text += part;
+    for (const part of last) if (!seen.has(part)) text += `  no more${part.split("\n")[0]!.slice(3, 90)}\n`;
+    [before, last] = [now, seen];
+    if (shown.includes("places")) text += `  ${places()}\n`;
+  }
+  return text;
+}
+
+const pane = (side: string): string => `canvas[data-pane="${side}"]`;
+/** What the root of a widget offers to tests in a browser. */
+interface Handles {
+  rtlabBoxAt(side: string, id: string): { x: number; y: number };
+  rtlabView(side: string): number[] | null;
+}
+const places = (): string =>
+  JSON.stringify(["node", "layer"].map((side) => (page.root as unknown as Handles).rtlabView(side)));
+
+describe("what the page does", () => {
+  it("with the choice", async () => {
+    page = await open("two_outputs");
+    const actions = `
+      [data-value="fp16"]; build; [data-value="int8"]; ArrowRight @ [data-value="int8"]; calibrator/minmax
+      settings/tensor; settings/sparse; settings/budget-60; treatments/equalize; treatments/undo
+      target/sm86; model/digits_gru; build; netron`;
+    const shown = ["settings", "treatments"].map((name) => `[data-control="${name}"] > button`);
+    await golden("actions/choice", await diary(actions, [...shown, '[data-control="build"]']));
+  });
+
+  it("with variants", async () => {
+    page = await open("written");
+    const shown = [".rt-current > button", ".rt-compared > button", ".rt-what"];
+    const actions = `
+      [data-chip="fp16"] > button; [data-chip="fp32"] > button
+      fp16/compare; fp16/baseline; fp16/netron; fp16/rebuild; fp16/remove; close-other`;
+    await golden("actions/variants", await diary(actions, shown));
+  });
+
+  it("with a variant that can be taken along", async () => {
+    page = await open("two_outputs");
+    const actions = "int8/save-scales; int8/elsewhere; .rt-elsewhere footer button; Escape @ .rt-frame";
+    await golden("actions/along", await diary(actions, [".rt-elsewhere"]));
+  });
+
+  it("with keys in a pane", async () => {
+    page = await open("written", { view: { variant: "int8" } });
+    const keys =
+      "ArrowDown ArrowDown Enter ArrowDown ArrowDown ArrowRight ArrowUp Enter z u Escape d Escape c + - f s o Tab Escape";
+    const keysOf = (side: string): string => keys.replaceAll(/(\S+) ?/g, `$1 @ ${side};`);
+    await golden(
+      "actions/keys",
+      await diary(`${keysOf("node")}Enter @ + node;${keysOf("layer")}f @ layer`, ["places"]),
+    );
+  });
+
+  it("with the search, groups, directions and panes", async () => {
+    page = await open("control_flow");
+    const shown = [".rt-search output", ".rt-strip", ".rt-legend", "canvas[aria-label]"];
+    const actions = `
+      / @ node; input[type=search] = conv; Enter @ input[type=search]; ArrowDown @ input[type=search]
+      ArrowUp @ input[type=search]; filter-node; Escape @ input[type=search]
+      more-node/group-layers; more-node/fold-all; more-node/open-all; more-node/group-scopes; more-node/group-repeats
+      more-node/group-none; more-node/across; more-node/down; more-node/pane-layer; more-node/pane-layer
+      more-layer/group-repeats; swap; stack; follow; colour-node/layer; colour-layer/precision`;
+    await golden("actions/panes", await diary(actions, shown));
+  });
+
+  it("with the pointer on a graph", async () => {
+    page = await open("written", { view: { variant: "int8" } });
+    const point = (side: string, id: string, names: string, how: PointerEventInit = {}) => {
+      const { x, y } = (page.root as unknown as Handles).rtlabBoxAt(side, id);
+      const at = { clientX: x, clientY: y, bubbles: true, button: 0, buttons: 1, pointerId: 1, ...how };
+      for (const name of names.split(" "))
+        page.find(pane(side)).dispatchEvent(new PointerEvent(`pointer${name}`, at));
+    };
+    const wheel = (how: WheelEventInit) =>
+      page.find(pane("node")).dispatchEvent(new WheelEvent("wheel", { clientX: 100, clientY: 100, ...how }));
+    const drag = (dx: number, dy: number) => {
+      point("node", "conv1", "down");
+      const at = { clientX: 250 + dx, clientY: 150 + dy, pointerId: 1 };
+      for (const name of ["pointermove", "pointerup"])
+        page.find(pane("node")).dispatchEvent(new PointerEvent(name, at));
+    };
+    const double = { clientX: 250, clientY: 150 };
+    const actions = `
+      #point; #click; #add; #leave; #layer; #wheel; #zoom; #across; #drag; #jitter; #double
+      [aria-label^="Zoom out"]; [aria-label^="Fit the graph"]`;
+    const text = await diary(actions, [".rt-tip", ".rt-threads", "places"], {
+      point: () => point("node", "conv1", "move"),
+      click: () => point("node", "conv1", "down up"),
+      add: () => point("node", "relu1", "down up", { shiftKey: true }),
+      leave: () => page.find(pane("node")).dispatchEvent(new MouseEvent("pointerleave")),
+      layer: () => point("layer", "1:conv1 + relu1", "down up"),
+      wheel: () => wheel({ deltaY: 30 }),
+      zoom: () => wheel({ deltaY: -40, ctrlKey: true }),
+      across: () => wheel({ deltaX: -3, deltaMode: 1 }),
+      drag: () => drag(20, -30),
+      jitter: () => drag(2, 1),
+      double: () => page.find(pane("node")).dispatchEvent(new MouseEvent("dblclick", double)),
+    });
+    await golden("actions/pointer", text);
+  });
+
+  it("with what is selected", async () => {
+    page = await open("two_outputs");
+    const [numbers, words] = [
+      { count: 216, minimum: -1, maximum: 2, mean: 0.1, std: 0.4 },
+      { dtype: "fp32", shape: "8×3×3×3" },
+    ];
+    const stats = {
+      name: "w1",
+      kind: "weight",
+      origin: "measured",
+      source: "",
+      zeros: 0.25,
+      lower: -1,
+      upper: 2,
+    };
+    const tensors = [{ ...stats, ...numbers, ...words, counts: [1, 4, 9, 4, 0, 1] }] as TensorStats[];
+    const select = (part: Partial<ViewState>) => page.model.set("view", { ...page.view(), ...part });
+    const actions = `
+      #node; #tensors; pin/fp16; prune; pins/stem; undo-pins; unpin; trace-up; only; all; trace-down; extract
+      #layer; .rt-panel .rt-link`;
+    const shown = [".rt-panel > *", ".rt-threads", ".rt-strip", '[data-control="pins"]'];
+    const text = await diary(actions, shown, {
+      node: () => select({ selection: ["stem"], layers: [], anchor: "node" }),
+      tensors: () => page.model.set("inspection", { node: "stem", tensors, note: "" }),
+      layer: () => select({ selection: ["stem"], layers: ["4:stem"], anchor: "layer" }),
+    });
+    await golden("actions/selected", text);
+  });
+
+  it("with the decisions of a build", async () => {
+    const fuse = (line: number, ...nodes: string[]) =>
+      step(nodes, { line, rule: "ConvRelu", text: `Fusing ${nodes}` });
+    const remove = { joins: false, action: "eliminate", line: 9, text: "Removing pool" } as const;
+    const steps = [fuse(3, "conv1", "relu1"), step(["pool"], remove), fuse(12, "conv3", "add", "relu3")];
+    const passes = [
+      { name: "first", before: 9, after: 8, first: 0, steps: 1 },
+      { name: "second", before: null, after: 6, first: 1, steps: 2 },
+      { name: "third", before: 6, after: null, first: 3, steps: 0 },
+    ];
+    const candidate = (name: string, milliseconds: number) => {
+      return {
+        tactic: { tactic: `0x${milliseconds}`, name, milliseconds },
+        formats: "Half(1,2)",
+        name: `Caller ${name}`,
+      };
+    };
+    const contests = ["conv1", "conv3"].map((layer, k) => {
+      const [id, margin] = k ? ["", null] : ["1:conv1 + relu1", 0.25];
+      return {
+        layer,
+        id,
+        count: 3 + k,
+        margin,
+        candidates: [candidate("fast", 0.004), candidate("slow", 0.005 + k)],
+      };
+    });
+    const told = { title: "A builder", counts: [9, 8, 6], passes, steps, contests, notes: ["Noted"] };
+    page = await open("written", { view: { variant: "int8", tab: "build" } });
+    page.model.set(
+      "build_answer",
+      await packed(story({ ...told, memory: [{ key: "Peak", value: "8 MB" }] })),
+    );
+    await page.rest();
+    await golden("actions/story", lines(page.find(".rt-under")));
+    const actions = `
+      ArrowRight @ .rt-story; ArrowRight @ .rt-story; ArrowLeft @ .rt-story; End @ .rt-story; ArrowRight @ .rt-story
+      Home @ .rt-story; next; last; prev; first; replay; .rt-story [data-step="3"]; .rt-passes li:nth-child(2) button
+      ArrowDown @ .rt-passes; step = 1; play`;
+    const shown = [".rt-story output", '[data-control="decision"]', ".rt-story [disabled]", pane("node")];
+    await golden("actions/build", await diary(actions, shown));
+  });
+
+  it("in its tabs", async () => {
+    page = await open("two_outputs");
+    const items = ["a", "b", "b"].map((rule, k) => {
+      const part = { rule, nodes: ["stem", "mix"].slice(k - 1), microseconds: 7 * k, fixable: k > 0 };
+      return finding({ id: `f${k}`, ...part, cost: "● 7 µs", fix: "Do" });
+    });
+    page.model.set("findings_answer", await packed({ items, note: "All" }));
+    await page.rest();
+    const plot = (event: string) => () => {
+      const place: unknown = page.find('[data-chart="timing"] .rt-plot');
+      (place as { tell(...told: unknown[]): void }).tell(event, { points: [{ id: "4:stem" }] });
+    };
+    const actions = `
+      tab table; .rt-under th:nth-child(6) button; .rt-under th:nth-child(6) button; .rt-under tbody tr:nth-child(2)
+      + .rt-under tbody tr:nth-child(4); tab findings; .rt-findings li:nth-child(2) input; repair; rule = b; repair
+      tab timing; #pick; #hover; [data-order="time"]; [data-segment="batches"]; .rt-under [data-work]
+      tab memory; tab calibration; .rt-under tbody tr:nth-child(2); tab build; tab recipe`;
+    const shown = [
+      ".rt-under [aria-sort]:not([aria-sort=none])",
+      ".rt-under [aria-selected=true]",
+      ".rt-findings > *",
+    ];
+    const own = { pick: plot("plotly_click"), hover: plot("plotly_hover") };
+    await golden("actions/tabs", await diary(actions, shown, own));
+  });
+
+  it("with help, the tour and a presentation", async () => {
+    page = await open("written");
+    const shown = ["[role=separator]", ".rt-help", ".rt-guide", ".rt-showbar", ".rt-steps", ".rt-spot"];
+    const actions = `
+      ? @ .rt-frame; Escape @ .rt-frame; T @ .rt-frame; ArrowRight @ .rt-frame; ArrowRight @ .rt-frame
+      ArrowRight @ .rt-frame; ArrowRight @ .rt-frame; ArrowLeft @ .rt-frame; Escape @ .rt-frame
+      show/steps; record; [data-chip="fp16"] > button; tab memory; record; P @ .rt-frame; ArrowLeft @ .rt-frame
+      ArrowLeft @ .rt-frame; ArrowRight @ .rt-frame; Home @ .rt-frame; End @ .rt-frame; Escape @ .rt-frame
+      ArrowUp @ .rt-frame > [role=separator]; ArrowDown @ .rt-frame > [role=separator]
+      ArrowDown @ .rt-frame > [role=separator]; Enter @ .rt-frame > [role=separator]
+      ArrowRight @ .rt-seam [role=separator]`;
+    await golden("actions/show", await diary(actions, shown));
+  });
+
+  it("as a report, and in states of the kernel", async () => {
+    page = await open("written", { live: false });
+    let text = lines(page.find(".rt-top")) + lines(page.find(".rt-chips"));
+    page.close();
+    const failure = { kind: "Cannot build", message: "It failed.", details: "line 1\nline 2" };
+    const states: Parameters<typeof open>[1][] = [
+      { traits: { build: { running: true, phase: "compiling fp16 · 3 of 8", fraction: 0.4, elapsed: 75 } } },
+      { traits: { failure, notice: "Said\nwhat it is" } },
+      {
+        view: { variant: "fp32", compared: "int8", panes: ["node", "layer", "other"], selection: ["conv1"] },
+      },
+      { traits: { chips: [], layout: { comm_live: false } } as object },
+    ];
+    for (const state of states) {
+      page = await open("written", state);
+      const whole = page.root.cloneNode(true) as Element;
+      for (const part of whole.querySelectorAll(".rt-bottom, .rt-choices > .rt-select, header, .rt-segments"))
+        part.remove();
+      text += lines(whole);
+      if (state !== states.at(-1)) page.close();
+    }
+    await golden("actions/states", text);
+  });
+});
+
+/** Gives each element of the page a place that follows from its place in the tree, and words one of their own. */
+function placeInTurn(): void {
+  const rect = (left: number, top: number, width: number, height: number) =>
+    ({ left, top, width, height, right: left + width, bottom: top + height }) as DOMRect;
+  const under = page.find(".rt-under");
+  const places = new Map(
+    [...under.querySelectorAll("*")].map((el, k) => [el as Element, rect(5 + (k % 7), 3 + 4 * k, 220, 24)]),
+  );
+  vi.spyOn(Element.prototype, "getBoundingClientRect").mockImplementation(function (this: Element) {
+    return places.get(this) ?? rect(0, 0, 240, 500);
+  });
+  vi.spyOn(Range.prototype, "getBoundingClientRect").mockImplementation(function (this: Range) {
+    const { left, top } = (this.startContainer.parentElement as Element).getBoundingClientRect();
+    return rect(left - 6 + 6 * this.startOffset, top + 6, 6 * (this.endOffset - this.startOffset), 12);
+  });
+  const style = page.root.appendChild(document.createElement("style"));
+  style.textContent =
+    ".rt-under * { font-size: 12px; color: rgb(1, 2, 3); background-color: transparent; overflow: hidden; border-bottom: 1px solid rgb(4, 5, 6); } .rt-under li, .rt-under ul, .rt-under section, .rt-under div { overflow: visible; }";
+}
+
+describe("what is drawn", () => {
+  it.each([
+    ["control_flow", {}],
+    ["control_flow", { grouping_nodes: "layers", grouping: "repeats", across: true }],
+    ["written", { variant: "int8", selection: ["conv1"], colour_nodes: "layer", colour: "precision" }],
+    ["two_outputs", { colour: "error", colour_nodes: "error", folds: [] }],
+  ] as const)("of %s with %o", async (name, view) => {
+    page = await open(name, { view: view as Partial<ViewState> });
+    const both = () => ["node", "layer"].map((side) => drawing(page.picture(pane(side)))).join("");
+    let text = both() + drawing(page.picture(".rt-map"));
+    for (let k = 0; k < 5; k++) await page.click('[aria-label^="Zoom out"]');
+    text += drawing(page.picture(pane("node")));
+    await golden(`drawn/${name}${Object.keys(view).length}`, text);
+  });
+
+  it("half the way from nodes to layers, and into files", async () => {
+    page = await open("written", { view: { variant: "int8" } });
+    await act("morph");
+    await act("morph-slider = 0.5");
+    await golden("drawn/morph", drawing(page.picture(pane("node"))) + lines(page.find(".rt-morph")));
+    saved = [];
+    await act("more-layer/svg");
+    await act("tab findings");
+    placeInTurn();
+    await act("picture/svg");
+    await vi.waitUntil(() => saved.length > 1);
+    await golden("drawn/files", (await Promise.all(saved)).map(drawing).join(""));
+  });
+});
