@@ -35,9 +35,10 @@ SCORED = 2000
 class Errors(Noun):
     """Sums over the samples compared so far, from which the errors of each value follow.
 
-    ``sums`` holds by value a float64 array of shape ``(8,)``: the sums of x², (x - y)², xy and y² of the reference x
-    and the variant y over elements that are finite in the variant, the largest magnitude of x - y, and how many
-    elements are finite, are not, and are zero in the variant alone. ``counted`` is how many samples each value saw.
+    ``sums`` holds by value a float64 array of shape ``(9,)``: the sums of x², (x - y)², xy and y² of the reference x
+    and the variant y over elements that are finite in both, the largest magnitude of x - y, and how many elements are
+    finite or the same in both, are finite in one alone, are zero in the variant alone, and are NaN in the reference.
+    ``counted`` is how many samples each value saw.
     ``source`` names runner and data; ``synthetic`` says that the samples were random.
 
     ``own`` holds by value the energy and the largest magnitude of the error that its node makes of exact inputs, an

@@ -64,6 +64,13 @@ class Predictions:
         made._aligned = dict(self._aligned)
         return made
 
+    def parts(self) -> dict[str, list[NDArray[Any]]]:
+        """By output, the floating arrays of its batches."""
+        arrays = {
+            name: [p for p in parts if isinstance(p, np.ndarray)] for name, parts in self._parts.items()
+        }
+        return {name: [p for p in parts if p.dtype.kind == "f"] for name, parts in arrays.items()}
+
     def joined(self) -> dict[str, Any]:
         """By output, one array with a row per sample; a list with an entry per batch where rows are something else.
 

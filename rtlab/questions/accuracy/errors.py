@@ -34,8 +34,9 @@ class ValueDelta:
 
     ``max_abs`` and ``rmse`` are in the value's own unit, ``cosine`` is the cosine similarity, ``sqnr`` the ratio of
     signal to quantization noise in decibel, ``10 log10(sum x^2 / sum (x - y)^2)``; infinite where both are equal.
-    ``overflowed`` counts elements that are not finite in the variant, ``underflowed`` those that are zero there and
-    are not in the reference. Where something overflowed ``cosine`` is NaN: the finite elements alone would say that all
+    ``overflowed`` counts elements that are finite in one of the two alone, ``undefined`` those that are NaN in fp32
+    itself, ``underflowed`` those that are zero in the variant and not in the reference; an infinity of both, as in a
+    mask, is no error. Where something overflowed ``cosine`` is NaN: the finite elements alone would say that all
     is well.
 
     ``own_sqnr``, ``own_rmse`` and ``own_max`` are of the error that the value's node *makes* of exact inputs, where the
@@ -52,6 +53,7 @@ class ValueDelta:
     elements: Annotated[int, Meaning("Elements")]
     overflowed: Annotated[int, Meaning("Not finite", origin="measured")]
     underflowed: Annotated[int, Meaning("Became zero", origin="measured")] = 0
+    undefined: Annotated[int, Meaning("NaN in fp32", origin="measured", omit=True)] = 0
     own_sqnr: Annotated[float | None, Meaning("Own SQNR", "dB", "measured", infinite=True, omit=True)] = None
     own_rmse: Annotated[float | None, Meaning("Own RMSE", origin="measured", infinite=True, omit=True)] = None
     own_max: Annotated[float | None, Meaning("Own largest", origin="measured", infinite=True, omit=True)] = (
@@ -132,7 +134,7 @@ class Comparison:
         self._amax = amax or {}
         known = {} if begun is None else begun.sums
         self._sums: dict[str, NDArray[np.float64]] = {
-            v: known[v].copy() if v in known else np.zeros(8) for v in values
+            v: known[v].copy() if v in known else np.zeros(9) for v in values
         }
         self._counted = {v: begun.counted.get(v, 0) if begun is not None else 0 for v in self._sums}
         held = begun is not None and begun.own is not None
@@ -183,7 +185,7 @@ class Comparison:
 def accuracy(errors: Errors, model: Model) -> Accuracy:
     """The errors of each value of a model, from the sums of a comparison."""
     values = []
-    for name, (xx, ee, xy, yy, top, count, bad, lost) in errors.sums.items():
+    for name, (xx, ee, xy, yy, top, count, bad, lost, undefined) in errors.sums.items():
         if not count and not bad:
             continue
         producer = model.producers.get(name)
@@ -202,20 +204,26 @@ def accuracy(errors: Errors, model: Model) -> Accuracy:
                 elements=int(count + bad),
                 overflowed=int(bad),
                 underflowed=int(lost),
-                **_made(errors, name, xx, int(count + bad)),
+                undefined=int(undefined),
+                **_made(errors, name, xx, int(count + bad), sound=not bad),
             )
         )
     samples = min(errors.counted.values(), default=0)
     return Accuracy(errors.source, samples, tuple(values), errors.synthetic)
 
 
-def _made(errors: Errors, value: str, signal: float, elements: int) -> dict[str, float | None]:
-    """What is known of the error that a value's node makes itself."""
+def _made(
+    errors: Errors, value: str, signal: float, elements: int, *, sound: bool
+) -> dict[str, float | None]:
+    """What is known of the error that a value's node makes itself; ``sound`` where it is as finite as in fp32."""
     if errors.own is None:
         return {}
     known = errors.saturated or {}
     saturated = known[value] / elements if value in known and elements else None
     energy, largest = errors.own.get(value, (0.0, 0.0))
+    if not math.isfinite(largest) and sound:
+        # An infinity less itself is no number: the difference of two masks tells nothing.
+        return {"saturated": saturated}
     if not math.isfinite(largest):
         return {"own_sqnr": -math.inf, "own_rmse": math.inf, "own_max": math.inf, "saturated": saturated}
     if not math.isfinite(energy):
@@ -248,16 +256,20 @@ def _sums(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float64]
     with np.errstate(over="ignore", invalid="ignore"):
         np.subtract(x, y, out=error)
     found = [_dot(x, x), _dot(error, error), _dot(x, y), _dot(y, y)]
-    bad = 0
+    count, bad, undefined = x.size, 0, 0
     if not math.isfinite(found[1]):
         # Some element may be no number, which no sum of squares hides.
-        finite = np.isfinite(y)
-        bad = int(y.size - np.count_nonzero(finite))
+        unknown = np.isnan(x)
+        undefined = int(np.count_nonzero(unknown))
+        finite = np.isfinite(x) & np.isfinite(y)
+        equal = finite | (x == y) | (unknown & np.isnan(y))
+        bad = int(x.size - np.count_nonzero(equal))
+        count -= bad
         x, y, error = x[finite], y[finite], error[finite]
         found = [_dot(x, x), _dot(error, error), _dot(x, y), _dot(y, y)]
     most = max(float(error.max(initial=0.0)), -float(error.min(initial=0.0)))
     lost = int(np.count_nonzero((y == 0) & (x != 0)))
-    return np.array([*found, most, y.size, bad, lost], np.float64)
+    return np.array([*found, most, count, bad, lost, undefined], np.float64)
 
 
 def _beyond(x: NDArray[np.float32], amax: float) -> int:

@@ -100,7 +100,8 @@ class ChannelSums:
     ) -> ChannelSums:
         """Those of one batch: tensors of one shape, with the own error as a difference."""
         x, y = _rows(reference, axis), _rows(variant, axis)
-        fine = np.isfinite(y)
+        fine = np.isfinite(x) & np.isfinite(y)
+        same = fine | (x == y) | (np.isnan(x) & np.isnan(y))
         with np.errstate(over="ignore", invalid="ignore"):
             error = np.where(fine, x - y, 0)
         beyond = (np.abs(x) > threshold).sum(axis=1) if threshold is not None else np.zeros(len(x))
@@ -108,8 +109,8 @@ class ChannelSums:
             [
                 np.square(np.where(fine, x, 0)).sum(axis=1),
                 np.square(error).sum(axis=1),
-                fine.sum(axis=1),
-                (~fine).sum(axis=1),
+                same.sum(axis=1),
+                (~same).sum(axis=1),
                 ((y == 0) & (x != 0)).sum(axis=1),
                 beyond,
             ],

@@ -12,7 +12,7 @@ from rtlab.core.schema import UNSENT, Meaning
 from rtlab.documents.numbers import storage
 from rtlab.errors import RtlabError
 from rtlab.questions import accuracy, fusion, memory
-from rtlab.questions.check import layers, scores, times
+from rtlab.questions.check import layers, numbers, scores, times
 from rtlab.questions.check.record import (
     CheckRecord,
     RecordedEngine,
@@ -106,7 +106,7 @@ def judged(
     Raises:
         VariantError: the earlier check is of another model.
     """
-    rows = [scores.accuracy(facts, fp32, limits)]
+    rows = [numbers.numbers(facts, fp32), scores.accuracy(facts, fp32, limits)]
     if then is None:
         rows.append(times.latency(facts, now, None, None, limits))
         rows += [_missing(c, "there is no earlier check to compare with", _BASELINE) for c in limits.fail_on]

@@ -10,7 +10,7 @@ from rtlab.core.schema import Meaning, Origin
 from rtlab.errors import VariantError
 
 #: What is looked at, in this order.
-CheckName = Literal["accuracy", "score", "latency", "fusion", "precision", "findings", "memory"]
+CheckName = Literal["numbers", "accuracy", "score", "latency", "fusion", "precision", "findings", "memory"]
 #: Whether a limit holds; what nobody set a limit for is told, and what has nothing to compare with is not checked.
 CheckVerdict = Literal["holds", "broken", "told", "not checked"]
 #: What may be refused to get worse at all, and what stands in the place of a number for it.
