@@ -16,6 +16,7 @@ from rtlab.quantize.rule import Diagnosis, on_pair
 
 #: First opset in which a dequantization has one scale per channel.
 MIN_OPSET = 13
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class Encoding:
@@ -35,9 +36,22 @@ class Encoding:
         yield from self._channel_scale()
         yield from self._channel_axis()
 
+    def misfits(self) -> Iterator[Diagnosis]:
+        """Pairs with another number of scales or zero points than their tensor has channels."""
+        for pair in self.reading.pairs.values():
+            if reason := pair.misfit:
+                yield on_pair(
+                    "scale-axis",
+                    pair,
+                    f'"{pair.source.name}" is quantized with {reason}.',
+                    cost="TensorRT refuses the model, and ONNX does not say what it means.",
+                    fix="Export the model again, with one scale and one zero point for each channel of the axis.",
+                    evidence="ONNX has one scale for the tensor, or one for each element along axis.",
+                )
+
     def _scale_value(self) -> Iterator[Diagnosis]:
         for pair in self.reading.pairs.values():
-            if pair.scale is None or (np.isfinite(pair.scale).all() and (pair.scale > 0).all()):
+            if pair.scale is None or pair.sound:
                 continue
             bad = pair.scale[~(np.isfinite(pair.scale) & (pair.scale > 0))].ravel()[0]
             yield on_pair(
@@ -109,7 +123,13 @@ class Encoding:
         # What is computed from constants is quantized at build time, but by the same nodes.
         computed = (p for p in self.reading.weights if qdq.tensor_of(p.source) is None)
         for pair in (*self.reading.activations, *computed):
-            if pair.symmetric or pair.dtype not in INT8 or pair.scale is None or pair.q is None:
+            if (
+                pair.symmetric
+                or pair.dtype not in INT8
+                or pair.scale is None
+                or pair.q is None
+                or not pair.sound
+            ):
                 continue
             if pair.axis is not None or pair.q in begun:
                 continue
@@ -118,7 +138,7 @@ class Encoding:
             low, high = pair.bounds
             exact = (low, zero) == (0, 128)
             largest = float(pair.scale.max())
-            scale = largest if exact else largest * max(zero - low, high - zero) / 127
+            scale = largest if exact else min(largest * max(zero - low, high - zero) / 127, _LARGEST)
             relu = pair.rectifies and not qdq.nonnegative(pair.source)
             fix = f"Use INT8 with zero point 0 and scale {scale:.6g}, which covers the range in coarser steps"
             yield on_pair(
@@ -138,7 +158,13 @@ class Encoding:
                 exact=exact,
             )
         for pair in self.reading.weights:
-            if pair.symmetric or pair.dtype not in INT8 or pair.scale is None or self._plain(pair):
+            if (
+                pair.symmetric
+                or pair.dtype not in INT8
+                or pair.scale is None
+                or self._plain(pair)
+                or not pair.sound
+            ):
                 continue
             if qdq.tensor_of(pair.source) is None:
                 continue
@@ -181,7 +207,13 @@ class Encoding:
 
     def _channel_scale(self) -> Iterator[Diagnosis]:
         for pair in self.reading.activations:
-            if pair.axis is None or pair.scale is None or pair.dtype not in INT8 or pair.q is None:
+            if (
+                pair.axis is None
+                or pair.scale is None
+                or pair.dtype not in INT8
+                or pair.q is None
+                or not pair.sound
+            ):
                 continue
             scale = float(pair.scale.max())
             yield on_pair(
@@ -200,7 +232,13 @@ class Encoding:
             if slot is None or len(pairs) != 1:
                 continue
             pair, axis = pairs[0], qdq.channel_axis(node, slot)
-            known = pair.fixed and not pair.opaque and pair.dtype in INT8 and pair.scale is not None
+            known = (
+                pair.fixed
+                and not pair.opaque
+                and pair.dtype in INT8
+                and pair.scale is not None
+                and pair.sound
+            )
             if not known or pair.axis is None or axis is None or pair.axis == axis:
                 continue
             possible = self.opset >= MIN_OPSET and qdq.tensor_of(pair.source) is not None

@@ -42,6 +42,8 @@ def check(model: Model, *, calibrated: bool = False) -> tuple[Finding, ...]:
     """
     if not _quantized(model.ir.graph):
         return ()
+    if misfits := [*Encoding(QuantizedGraph(model.ir.graph), model.opset).misfits()]:
+        return tuple(f.finding for f in misfits)
     found = _found(model.ir.graph, model.opset, _planned(model), _unknown if calibrated else None)
     return (*integers.check(model.ir.graph, model.opset), *(f.finding for f in found))
 
@@ -175,8 +177,14 @@ def _found(
     planned: AbstractSet[tuple[str, int]],
     scale_of: Callable[[str], float] | None = None,
 ) -> Iterator[Diagnosis]:
-    """All findings, rule by rule in the order in which they are repaired; the first of those with one id."""
+    """All findings, rule by rule in the order in which they are repaired; the first of those with one id.
+
+    Of pairs whose numbers do not fit their tensor nothing else can be said: where there are any, they come alone.
+    """
     reading, seen = QuantizedGraph(graph), set[str]()
+    if misfits := [*Encoding(reading, opset).misfits()]:
+        yield from misfits
+        return
     for rules in (Encoding(reading, opset), PlacementRules(reading, opset, planned, scale_of)):
         for found in rules.found():
             if found.finding.id not in seen:

@@ -79,6 +79,33 @@ class QdqPair:
         return tuple(n.name or "" for n in (self.q, self.dq) if n is not None)
 
     @property
+    def misfit(self) -> str:
+        """What of scales, zero points and axis does not fit the tensor; empty where all does, or nobody knows."""
+        if self.scale is None or "block_size" in self.dq.attributes:
+            return ""
+        scales, zeros = self.scale.size, self.zero.size
+        if scales == 0:
+            return "no scale"
+        if zeros not in {1, scales}:
+            return f"{zeros} zero points for {scales} scales"
+        sizes = self.source.shape
+        if scales == 1 or sizes is None:
+            return ""
+        attribute = self.dq.attributes.get("axis")
+        axis = 1 if attribute is None else attribute.as_int()
+        if not -len(sizes) <= axis < len(sizes):
+            return f"{scales} scales on axis {axis} of {len(sizes)} dimensions"
+        channels = sizes[axis]
+        if self.scale.ndim != 1 or (isinstance(channels, int) and channels != scales):
+            return f"{scales} scales on axis {axis}, which has {channels} channels"
+        return ""
+
+    @property
+    def sound(self) -> bool:
+        """Whether its scales, where they are known, can be divided by."""
+        return self.scale is None or bool((np.isfinite(self.scale) & (self.scale > 0)).all())
+
+    @property
     def symmetric(self) -> bool:
         """Whether it is INT8, or a float, with zero point 0."""
         return self.dtype != ir.DataType.UINT8 and not np.any(self.zero.astype(np.float32))
