@@ -23,7 +23,8 @@ import contextlib
 import errno
 import re
 import sys
-from typing import TYPE_CHECKING
+from types import FunctionType
+from typing import TYPE_CHECKING, TypeVar
 
 if sys.platform != "win32":
     # Not where it is asked: it cannot be loaded any more where memory is refused.
@@ -32,6 +33,7 @@ if sys.platform != "win32":
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+T = TypeVar("T")
 #: Characters of a name, or of anything else without a space, that a message quotes; a file can hold names of megabytes.
 _QUOTED = 200
 #: A quotation begins behind a space or a bracket: what stands between two of them is none.
@@ -149,13 +151,13 @@ def boundary(doing: str, kind: type[RtlabError] = RtlabError) -> Iterator[None]:
     """A public entry, behind which whatever fails is told in words; arguments as for ``told``.
 
     Raises:
-        RtlabError: what failed inside. Mistakes in a call (TypeError) and in a program that is being tested
-            (AssertionError) stay what they are, and so do a reader of the output
-            who has seen enough, and a future that somebody cancelled.
+        RtlabError: what failed inside. Arguments that the signature does not take (TypeError) and mistakes of a
+            program that is being tested (AssertionError) stay what they are, and so do a reader of the output who has
+            seen enough, and a future that somebody cancelled.
     """
     try:
         yield
-    except (TypeError, AssertionError, BrokenPipeError):
+    except (AssertionError, BrokenPipeError):
         raise
     except RtlabError as error:
         if not starved(error):
@@ -164,9 +166,28 @@ def boundary(doing: str, kind: type[RtlabError] = RtlabError) -> Iterator[None]:
     except Exception as error:
         from concurrent.futures import CancelledError
 
-        if isinstance(error, CancelledError):
+        if isinstance(error, CancelledError) or (isinstance(error, TypeError) and _is_of_call(error)):
             raise
         raise told(error, doing, kind) from error
+
+
+def _is_of_call(error: TypeError) -> bool:
+    """Whether a call did not fit the signature of what ``boundary`` decorates: nothing behind it ran."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    return trace is not None and trace.tb_frame.f_code.co_filename == contextlib.__file__
+
+
+def bound(owner: type[T]) -> type[T]:
+    """A class decorator that makes each public method a ``boundary``, of its name if it is none yet."""
+    for name in dir(owner):
+        member = getattr(owner, name)
+        if hasattr(member, "__wrapped__"):
+            continue
+        if not name.startswith("_") and isinstance(member, FunctionType):
+            setattr(owner, name, boundary(f'do "{name}"')(member))
+    return owner
 
 
 def confined() -> str:

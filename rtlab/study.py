@@ -22,7 +22,7 @@ from rtlab.core.model import Model, absent, load
 from rtlab.core.peaks import Peaks
 from rtlab.core.stage import Stage, Standing
 from rtlab.core.task import Task
-from rtlab.errors import ReadError, RunError, VariantError, boundary
+from rtlab.errors import ReadError, RunError, VariantError, bound, boundary
 from rtlab.quantize.own import quantized
 from rtlab.questions import panels
 from rtlab.questions.calibration import pairs as _pairs
@@ -181,6 +181,7 @@ def _result(facts: Facts) -> Result:
     return Result(facts)
 
 
+@bound
 class Study(Session[Result]):
     """One model, several variants.
 
@@ -302,7 +303,7 @@ class Study(Session[Result]):
         text = json.dumps(layers_json(engine), indent=1, ensure_ascii=False)
         return write(path, text.encode("utf-8", "replace"), what="the layers", model=self.model)
 
-    @boundary("show the Explorer")
+    @boundary("answer the question")
     def ask(self, question: str, *, variant: str, baseline: str | None = None, **settings: str) -> Answer:
         """The answer to one question about a variant, such as "kernels": it shows itself in a notebook.
 
@@ -321,6 +322,7 @@ class Study(Session[Result]):
         other = None if baseline is None else self.facts_of(baseline)
         return panels.ask(question, Scene(self.snapshot(), self.facts_of(variant), other, settings))
 
+    @boundary("show the Explorer")
     def explore(self, *, baseline: str | None = None, height: int | None = None) -> Explorer:
         """The Explorer on this study's variants, ``height`` pixels high or as high as the window has room for."""
         from rtlab.explorer.explorer import Explorer

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import inspect
 import json
 import pickle
 import re
@@ -12,7 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rtlab.errors import ModelError, ReadError, RtlabError, boundary
+import rtlab
+from rtlab.errors import ModelError, ReadError, RtlabError, bound, boundary
+from rtlab.testing import tiny_model
 
 
 def test_a_message_quotes_both_ends_of_a_long_name_and_keeps_it_in_the_details() -> None:
@@ -57,6 +61,7 @@ def test_no_message_has_a_longer_name_and_it_survives_pickling(text: str) -> Non
         (BrokenProcessPool("A process was terminated abruptly"), "a worker"),
         (KeyError("a"), "KeyError: 'a'"),
         (ValueError("not\n  so"), "ValueError: not so"),
+        (TypeError("a mistake of ours"), "TypeError: a mistake of ours"),
     ],
 )
 def test_what_nobody_raised_on_purpose_is_told_in_words_with_pythons_own_beside(
@@ -71,10 +76,8 @@ def test_what_nobody_raised_on_purpose_is_told_in_words_with_pythons_own_beside(
     assert error is found.value.__cause__
 
 
-@pytest.mark.parametrize(
-    "error", [ModelError("Cannot."), TypeError("x"), AssertionError("x"), BrokenPipeError()]
-)
-def test_what_is_in_words_already_and_mistakes_in_a_call_stay_what_they_are(error: Exception) -> None:
+@pytest.mark.parametrize("error", [ModelError("Cannot."), AssertionError("x"), BrokenPipeError()])
+def test_what_is_in_words_already_stays_what_it_is(error: Exception) -> None:
     with pytest.raises(type(error)) as found, boundary("do it"):
         raise error
     assert error is found.value
@@ -97,3 +100,48 @@ def test_a_traceback_names_files_from_where_they_are_imported() -> None:
     assert "obj, end = self.raw_decode" in details
     assert "KeyError: 'x'" in details
     assert not re.search(r'File "(/|\w:)', details)
+
+
+@boundary("try")
+def work(number: int) -> int:
+    return len(number)  # a mistake of ours: a number has no length
+
+
+@bound
+class Worker:
+    def do(self, value):
+        return 1 / value
+
+    def _own(self, value):
+        return 1 / value
+
+
+def test_a_call_that_does_not_fit_stays_a_type_error_and_what_fails_inside_is_told() -> None:
+    with pytest.raises(TypeError, match="missing 1 required"):
+        work()
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        work(1, other=2)
+    with pytest.raises(RtlabError, match=r"Cannot try: TypeError: .*len\(\)"):
+        work(1)
+
+
+def test_every_public_method_of_a_bound_class_is_a_boundary() -> None:
+    assert Worker().do(4) == 0.25
+    with pytest.raises(RtlabError, match='Cannot do "do": ZeroDivisionError'):
+        Worker().do(0)
+    with pytest.raises(ZeroDivisionError):
+        Worker()._own(0)
+
+
+def test_every_public_method_of_a_study_is_a_boundary() -> None:
+    """Whatever is passed, what comes back is an answer, words, or a call that does not fit."""
+    study = rtlab.Study(tiny_model())
+    for name, member in inspect.getmembers(type(study)):
+        if not name.startswith("_") and inspect.isfunction(member):
+            for arguments in ((), (object(),), (object(), object())):
+                try:
+                    inspect.signature(member).bind(study, *arguments)
+                except TypeError:
+                    continue
+                with contextlib.suppress(RtlabError):
+                    getattr(study, name)(*arguments)
