@@ -323,11 +323,24 @@ class Study(Session[Result]):
         return panels.ask(question, Scene(self.snapshot(), self.facts_of(variant), other, settings))
 
     @boundary("show the Explorer")
-    def explore(self, *, baseline: str | None = None, height: int | None = None) -> Explorer:
-        """The Explorer on this study's variants, ``height`` pixels high or as high as the window has room for."""
+    def explore(
+        self,
+        *,
+        baseline: str | None = None,
+        height: int | None = None,
+        files: str | Path | Iterable[str | Path] | None = None,
+    ) -> Explorer:
+        """The Explorer on this study's variants.
+
+        Args:
+            baseline: The variant that others are compared with; the first one by default.
+            height: In pixels; by default as high as the window has room for.
+            files: Folders whose files the page may open by their paths: by default that of the model and the current
+                one. A page that is served to others opens no other file; a cell opens any.
+        """
         from rtlab.explorer.explorer import Explorer
 
-        return Explorer(self, baseline=baseline, height=height)
+        return Explorer(self, baseline=baseline, height=height, files=files)
 
     @boundary("draw the panel")
     def figure(

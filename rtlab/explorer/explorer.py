@@ -7,7 +7,8 @@ trip to the kernel. Builds run on a thread, so that the kernel stays free for co
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal
 
 from rtlab.documents import commands
@@ -35,9 +36,17 @@ class Explorer(Opening):
     """
 
     def __init__(
-        self, study: Session[Any], *, baseline: str | None = None, height: int | None = None
+        self,
+        study: Session[Any],
+        *,
+        baseline: str | None = None,
+        height: int | None = None,
+        files: str | Path | Iterable[str | Path] | None = None,
     ) -> None:
         super().__init__("explorer.js", study, baseline=baseline or "", height=height or 0)
+        if files is not None:
+            several = (files,) if isinstance(files, (str, Path)) else files
+            self._folders = tuple(Path(f).expanduser() for f in several)
         first = next((v for n, v in study.variants.items() if not self._is_recorded(n)), None)
         self.choice = offer.choice(study.model, first or offer.start(study.model))
         self._open()

@@ -16,6 +16,7 @@ from rtlab.core import model as _model
 from rtlab.core import scratch
 from rtlab.core.data import samples_of
 from rtlab.core.inputs import read_input
+from rtlab.core.phrases import quoted
 from rtlab.core.progress import Reporting
 from rtlab.documents import glossary
 from rtlab.documents.commands import ReadDropped
@@ -50,6 +51,9 @@ class Opening(Choosing):
 
     def __init__(self, script: str, study: Session[Any], *, baseline: str, **traits: Any) -> None:
         self._drawn = threading.Event()
+        #: Folders whose files the page may open; Python opens any. Those of the model and of the kernel where there are
+        #: none named.
+        self._folders: tuple[Path, ...] | None = None
         super().__init__(script, study, baseline=baseline, **traits)
 
     def load(self, model: str | Path | bytes, *, name: str | None = None) -> Self:
@@ -82,11 +86,29 @@ class Opening(Choosing):
         return self._work(lambda progress: self._name_sizes(shapes, progress), "take these sizes")
 
     def _opened(self, path: str) -> None:
-        """A model by its name or path, or samples by theirs."""
+        """What the page names: a model by its name or path, or samples by theirs.
+
+        Whoever sees the page may be somebody else than whose kernel this is, and reads what is opened.
+        """
+        from rtlab import samples
+
+        if path not in samples.names():
+            self._check_folder(Path(path).expanduser())
         if path.lower().endswith((".npz", ".npy")):
             self.use(Path(path))
         else:
             self.load(path)
+
+    def _check_folder(self, path: Path) -> None:
+        model = self.study.model.path
+        default = (Path.cwd(), *([model.parent] if model else []))
+        folders = default if self._folders is None else self._folders
+        if not any(path.resolve().is_relative_to(folder.resolve()) for folder in folders):
+            known = quoted(sorted({str(f.resolve()) for f in folders})) or "none"
+            raise ReadError(
+                f'Cannot open "{path}" from the page: it opens files of these folders: {known}. Name another one with '
+                "study.explore(files=FOLDER), or open it in a cell with explorer.load(PATH)."
+            )
 
     def _dropped(self, asked: ReadDropped, buffers: Sequence[Any]) -> None:
         """Files from the browser: they are read from a folder that goes away with the work."""
