@@ -79,6 +79,8 @@ def _print_times(result: Result) -> None:
     from rtlab.documents.numbers import number
     from rtlab.questions.roofline import estimate_source
 
+    if (batch := result.source.named_batch) > 1:
+        print(f"an inference: {batch} samples, as named")
     if words := estimate_source(result.facts):
         sum_ = result.estimate.estimated if result.estimate else None
         print(f"estimate: {words}" if sum_ is None else f"whole inference: {number(sum_, 'ms')} ({words})")

@@ -295,9 +295,9 @@ class CalibrationData:
     def batches(self, model: Model, size: int | None = None, *, skip: int = 0) -> Iterator[Batch]:
         """Batches in order; a model without inputs has one, the empty one.
 
-        ``size`` is free where the batch dimension of every input is dynamic; otherwise the graph decides and
-        a last incomplete batch is left out. ``skip`` leaves out the first samples, as ``samples_in`` counts
-        them, without reading them: with it, work that was stopped goes on.
+        ``size`` is free where the batch of every input is dynamic and was not named; otherwise that of the graph, or
+        the named one, is taken, and a last incomplete batch is left out. ``skip`` leaves out the first samples, as
+        ``samples_in`` counts them, without reading them: with it, work that was stopped goes on.
 
         Raises:
             CalibrationError: there are fewer samples than one batch.
@@ -306,7 +306,7 @@ class CalibrationData:
             yield {}
             return
         steps = {name: self._step(model, name) for name in model.inputs}
-        free = model.dynamic_batch and all(steps.values())
+        free = model.free_batch and all(steps.values())
         count = len(self) if free else min(self._batches_of(model, name) for name in model.inputs)
         if count == 0:
             step = max(steps.values())

@@ -392,6 +392,25 @@ class Model:
         return all(bool(s) and not isinstance(s[0], int) for s in shapes)
 
     @property
+    def free_batch(self) -> bool:
+        """Whether any number of samples can be run at once: the batch is dynamic, and was not named for all inputs."""
+        return self.dynamic_batch and not self.named_batch
+
+    @property
+    def named_batch(self) -> int:
+        """The batch that all inputs were given when sizes were named; 0 where there is none, or they differ."""
+        named = {self._named_batch(n) for n in self.inputs}
+        return named.pop() if len(named) == 1 else 0
+
+    def _named_batch(self, name: str) -> int:
+        """The first dimension of an input as it was named with the model's sizes; 0 where it was not."""
+        whole, shape = self.shapes.get(name), self.values[name].shape or ()
+        if isinstance(whole, tuple):
+            return whole[0] if whole else 0
+        size = self.shapes.get(shape[0]) if shape and isinstance(shape[0], str) else 0
+        return size if isinstance(size, int) else 0
+
+    @property
     def _static(self) -> bool:
         return all(isinstance(d, int) for n in self.inputs for d in self.values[n].shape or ())
 

@@ -39,10 +39,14 @@ class Inputs:
         self.title = model.name
         self.shapes = {n: model.values[n].shape or () for n in model.inputs}
         self.dtypes = {n: NUMPY.get(model.values[n].dtype) for n in model.inputs}
-        self.free = model.dynamic_batch
-        first = {s[0] if s else None for s in self.shapes.values()}
+        self.free = model.free_batch
+        named = {
+            n: model.input_shape(n) if model.dynamic_batch and not self.free else s
+            for n, s in self.shapes.items()
+        }
+        first = {s[0] if s else None for s in named.values()}
         only = first.pop() if len(first) == 1 else None
-        #: The batch that the graph fixes for all inputs alike.
+        #: The batch that the graph fixes for all inputs alike, or that was named.
         self.fixed = only if isinstance(only, int) else 0
         #: Whether items can be joined and cut along the first axis; otherwise each is one whole inference.
         self.batched = self.free or bool(self.fixed)

@@ -35,13 +35,13 @@ def batch_size(
     """Samples per batch that keep the values of one batch within bounds.
 
     Args:
-        model: What runs; where its graph fixes the batch, that is taken, and the answer is 1.
+        model: What runs; where its graph fixes the batch, or its size was named, that is taken, and the answer is 1.
         names: Values of the main graph that are there at once.
         data: Samples whose shapes count where the model leaves sizes open; one of them runs where shapes follow from
             numbers. Without, the sizes that were named when the model was loaded.
         runner: What runs it; without, no run tells sizes.
     """
-    if not model.dynamic_batch:
+    if not model.free_batch:
         return 1
     total = sum(value_bytes(model, names, data, runner).values())
     return max(1, min(_MOST_BATCH, _BATCH_BYTES // max(1, total)))

@@ -223,7 +223,7 @@ class _Looking:
                 return
             plain = self._timed(2, self._plain, batch)
             loss = SampleLoss.of(plain, self.names, count, None, first)
-            if loss.rows < count and self.asked.source.dynamic_batch:
+            if loss.rows < count and self.asked.source.free_batch:
                 self._alone = True
                 yield from self._estimated(first, end)
                 return
@@ -266,7 +266,7 @@ class _Looking:
             if self.rig.over:
                 return
             loss, whole = self._reference(batch, first, count)
-            if loss.rows < count and self.asked.source.dynamic_batch:
+            if loss.rows < count and self.asked.source.free_batch:
                 # Such as all boxes found in several pictures: no output tells samples apart.
                 self._alone = True
                 yield from self._measured(first, end, rows)
