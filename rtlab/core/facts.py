@@ -93,6 +93,13 @@ class Score:
             tally,
         )
 
+    @classmethod
+    def lost(cls, task: Task, held: Predictions, source: str) -> Score:
+        """The score of a model whose outputs are no numbers, where the metric cannot count them: worse than any."""
+        higher = task.higher is not False
+        worst = -math.inf if higher else math.inf
+        return cls(task.name, worst, task.unit or "", held.samples, source, higher, held)
+
     @property
     def better(self) -> float:
         """The score with a sign by which more is better."""

@@ -71,6 +71,11 @@ class Predictions:
         }
         return {name: [p for p in parts if p.dtype.kind == "f"] for name, parts in arrays.items()}
 
+    @property
+    def finite(self) -> bool:
+        """Whether all numbers in outputs are finite."""
+        return all(np.isfinite(part).all() for parts in self.parts().values() for part in parts)
+
     def joined(self) -> dict[str, Any]:
         """By output, one array with a row per sample; a list with an entry per batch where rows are something else.
 

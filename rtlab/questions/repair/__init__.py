@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -33,8 +34,8 @@ class RepairPoint:
     """
 
     what: Annotated[str, Meaning("Tried")]
-    score: Annotated[float, Meaning("{of.metric}, {of.unit}", origin="measured")]
-    drop: Annotated[float, Meaning("Behind fp32", "{of.points_unit}", "measured")]
+    score: Annotated[float, Meaning("{of.metric}, {of.unit}", origin="measured", infinite=True)]
+    drop: Annotated[float, Meaning("Behind fp32", "{of.points_unit}", "measured", infinite=True)]
     kept_high: Annotated[int, Meaning("Nodes kept high")]
     milliseconds: Annotated[float | None, Meaning("Time", "ms", "estimated", omit=True)]
     enough: Annotated[bool, Meaning("Enough")]
@@ -70,8 +71,8 @@ class AccuracyRepair:
     unit: str
     max_drop: Annotated[float, Meaning("May stay behind", "{self.points_unit}")]
     baseline: Annotated[float, Meaning("fp32, {self.unit}", origin="measured")]
-    before: Annotated[float, Meaning("Before, {self.unit}", origin="measured")]
-    after: Annotated[float, Meaning("After, {self.unit}", origin="measured")]
+    before: Annotated[float, Meaning("Before, {self.unit}", origin="measured", infinite=True)]
+    after: Annotated[float, Meaning("After, {self.unit}", origin="measured", infinite=True)]
     told: Annotated[str, Meaning("Difference", origin="measured")]
     changes: tuple[RepairChange, ...]
     kept_high: Annotated[tuple[str, ...], Meaning("Kept high", links="nodes")]
@@ -94,7 +95,7 @@ class AccuracyRepair:
     def words(self) -> str:
         """What was done, in a sentence."""
         if not self.changes:
-            lead = "Nothing needs a repair" if self.enough else "Nothing was found that helps"
+            lead = "Its score is within the limit" if self.enough else "Nothing was found that helps"
             return f'{lead}: "{self.variant}" is {self.told}{self._unsure}.'
         done = "; ".join(c.what for c in self.changes)
         kept = many(len(self.kept_high), "node is", "nodes are") if self.kept_high else "no node is"
@@ -119,5 +120,6 @@ class AccuracyRepair:
         return f"{self.words}\n{basis}\n\n{tried}\n{table}"
 
     def __repr__(self) -> str:
-        way = f"{self.before:.4g} to {self.after:.4g} {self.unit}".strip()
+        before = f"{self.before:.4g}" if math.isfinite(self.before) else "no numbers"
+        way = f"{before} to {self.after:.4g} {self.unit}".strip()
         return f"<Repair {self.variant}: {way}, {many(self.runs, 'run')}, {self.words}>"

@@ -13,14 +13,13 @@ FLOAT = TensorProto.FLOAT
 ROWS = 8
 
 
-def study(nodes: list, x: np.ndarray, weights: dict | None = None, *, labels=None) -> rtlab.Study:
+def study(nodes: list, x: np.ndarray, weights: dict | None = None, **task) -> rtlab.Study:
     """A model of ``x`` to ``y``, row by row, in FP16, with a task of its own answers or of these labels."""
     model = nets.graph(
         nodes, [("x", FLOAT, ["N", x.shape[1]])], [("y", FLOAT, ["N", x.shape[1]])], weights or {}
     )
     data = rtlab.CalibrationData({"x": x.astype(np.float32)})
-    task = rtlab.Task(data) if labels is None else rtlab.Task(data, labels)
-    made = rtlab.Study(model, data=data, task=task)
+    made = rtlab.Study(model, data=data, task=rtlab.Task(data, **task))
     made.add("fp16", precision="fp16", backend="onnxruntime", target="cpu")
     return made
 
@@ -84,3 +83,20 @@ def test_channels_count_the_infinities_of_one_alone() -> None:
     assert found.overflowed == 2
     (fine,) = channels.ChannelSums.of(reference[:, :3], variant[:, :3], None, 0, None).rows(quantized=False)
     assert (fine.overflowed, fine.rmse) == (0, 0)
+
+
+def test_a_regression_without_any_number_is_repaired_by_the_nodes_that_overflow() -> None:
+    """x² of 300 is 90,000, beyond FP16's 65,504: the square and the mean of it stay in FP32, and all is well."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(16, 4)) + 300
+    nodes = [
+        helper.make_node("Mul", ["x", "x"], ["square"], "square"),
+        helper.make_node("Sqrt", ["square"], ["y"], "root"),
+    ]
+    made = study(nodes, x, metric="nmse")
+    assert made.run()["fp16"].score is None
+    repair = made.repair("fp16")
+    assert repair.before == float("inf")
+    assert 0 <= repair.after < 0.01
+    assert "square" in repair.kept_high
+    assert repair.enough
