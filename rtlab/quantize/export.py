@@ -16,6 +16,7 @@ from rtlab.core.variant import Precision, Variant
 from rtlab.errors import RtlabError, VariantError
 from rtlab.quantize import rewrites
 from rtlab.quantize.cache import CalibrationCache
+from rtlab.quantize.compose import exposed_relus
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -147,7 +148,7 @@ def export(
     """
     path = named(path, "the prepared model")
     table = named(cache, "the calibration cache") if cache is not None else None
-    files: list[tuple[Path, bytes, str]] = [(path, prepared.model.bytes(), "the prepared model")]
+    files: list[tuple[Path, bytes, str]] = [(path, _content(prepared.model), "the prepared model")]
     # Beside a device or a pipe nothing is written.
     alone = is_stream(path)
     scales = path.with_name(f"{path.stem}.scales.json") if prepared.scales and not alone else None
@@ -169,6 +170,15 @@ def export(
         write(target, content, what=what, model=model)
     lines = commands(model, variant, path.name, table.name if table else None)
     return Exported(path, scales, table, lines, patch)
+
+
+def _content(model: Model) -> bytes:
+    """The bytes of a prepared model; where ONNX Runtime needs an option to keep what it says, with that as metadata."""
+    if not exposed_relus(model):
+        return model.bytes()
+    proto = model.proto()
+    proto.metadata_props.add(key="rtlab.onnxruntime", value="graph_optimization_level=ORT_ENABLE_BASIC")
+    return bytes(proto.SerializeToString())
 
 
 def _shapes(model: Model) -> Iterator[tuple[str, Sequence[int]]]:

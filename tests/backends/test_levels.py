@@ -1,0 +1,59 @@
+"""What prepared files compute in ONNX Runtime at each of its levels: as it was said, or with a note that says how."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import rtlab
+from rtlab.errors import RtlabError
+from rtlab.quantize.compose import exposed_relus
+
+LEVELS = onnxruntime.GraphOptimizationLevel
+#: Samples with a Relu before what is quantized, with a recurrence, and with attention.
+SAMPLES = ["digits_inception", "digits_gru", "digits_vit", "sentences", "digits_outlier"]
+COUNT = 8
+
+
+def sqnr(reference: np.ndarray, other: np.ndarray) -> float:
+    noise = np.square(reference - other).sum()
+    return np.inf if noise == 0 else 10 * np.log10(np.square(reference).sum() / noise)
+
+
+def run(path, level, feed: dict) -> np.ndarray:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level, options.log_severity_level = level, 4
+    session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {i.name: feed[i.name] for i in session.get_inputs()})[0], np.float64)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("precision", ["fp8", "int8", "fp16"])
+@pytest.mark.parametrize("name", SAMPLES)
+def test_an_exported_sample_computes_at_every_level_what_was_compared_or_says_at_which(
+    tmp_path, name, precision
+) -> None:
+    sample = rtlab.samples.load(name)
+    study = rtlab.Study(sample.model, data=sample.calibration.take(COUNT))
+    study.add("variant", precision=precision, backend="onnxruntime", target="cpu")
+    path = tmp_path / "variant.onnx"
+    try:
+        study.run()
+        study.export("variant", path)
+    except RtlabError as error:
+        pytest.skip(str(error))
+    feed = next(study.data.batches(sample.model, COUNT))
+    plain = run(path, LEVELS.ORT_DISABLE_ALL, feed)
+    differs = {
+        level: sqnr(plain, run(path, level, feed)) < 30
+        for level in (LEVELS.ORT_ENABLE_BASIC, LEVELS.ORT_ENABLE_EXTENDED, LEVELS.ORT_ENABLE_ALL)
+    }
+    assert not differs[LEVELS.ORT_ENABLE_BASIC]
+    noted = any("ORT_ENABLE_BASIC" in note for note in study["variant"].facts.prepared.notes)
+    props = {p.key: p.value for p in onnx.load(path).metadata_props}
+    assert noted or not any(differs.values())
+    assert (
+        noted is bool(exposed_relus(study["variant"].facts.prepared.model)) is ("rtlab.onnxruntime" in props)
+    )
