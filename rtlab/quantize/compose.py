@@ -85,7 +85,7 @@ def prepare(
 
 #: What ONNX Runtime does to such a file by default (seen in 1.32), and the option with which it does not.
 EXPOSED = (
-    "{relus} before a QuantizeLinear to FP8: ONNX Runtime drops it from level EXTENDED on; run the file with "
+    "{relus} before a QuantizeLinear to FP8, and ONNX Runtime drops such from level EXTENDED on: run the file with "
     "SessionOptions.graph_optimization_level = ORT_ENABLE_BASIC"
 )
 
@@ -150,8 +150,8 @@ class _Preparation:
             if self.unscaled:
                 nothing = "no node is quantized, for want of scales"
             self.notes.insert(0, nothing + ("" if changed else ": the model is unchanged"))
-        if count := len(exposed_relus(typed)):
-            self.notes.append(EXPOSED.format(relus=many(count, "Relu stands", "Relus stand")))
+        if exposed := len(exposed_relus(typed)):
+            self.notes.append(EXPOSED.format(relus=many(exposed, "Relu stands", "Relus stand")))
         precisions = _computed(self.source, typed, self.given)
         return Prepared(typed, self.emulation or typed, self.scales, tuple(self.notes), precisions)
 
