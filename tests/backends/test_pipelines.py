@@ -55,7 +55,16 @@ def test_both_workflows_run_as_they_are_written(folder: Path) -> None:
         (folder / "check.xml").unlink(missing_ok=True)
         assert 0 == shell(script, folder)
         names = [c.get("name") for c in Tree.parse(folder / "check.xml").iter("testcase")]
-        assert ["accuracy", "score", "latency", "fusion", "precision", "findings", "memory"] == names
+        assert [
+            "numbers",
+            "accuracy",
+            "score",
+            "latency",
+            "fusion",
+            "precision",
+            "findings",
+            "memory",
+        ] == names
     summary = folder / "summary.md"
     assert 0 == shell(scripts[1], folder, GITHUB_STEP_SUMMARY=str(summary))
     assert "| accuracy | at most 0.5 points worse than fp32 |" in summary.read_text("utf-8")
