@@ -179,7 +179,7 @@ def _is_of_call(error: TypeError) -> bool:
     return trace is not None and trace.tb_frame.f_code.co_filename == contextlib.__file__
 
 
-def bound(owner: type[T]) -> type[T]:
+def guard_methods(owner: type[T]) -> type[T]:
     """A class decorator that makes each public method a ``boundary``, of its name if it is none yet."""
     for name in dir(owner):
         member = getattr(owner, name)

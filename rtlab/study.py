@@ -22,7 +22,7 @@ from rtlab.core.model import Model, absent, load
 from rtlab.core.peaks import Peaks
 from rtlab.core.stage import Stage, Standing
 from rtlab.core.task import Task
-from rtlab.errors import ReadError, RunError, VariantError, bound, boundary
+from rtlab.errors import ReadError, RunError, VariantError, boundary, guard_methods
 from rtlab.quantize.own import quantized
 from rtlab.questions import panels
 from rtlab.questions.calibration import pairs as _pairs
@@ -181,7 +181,7 @@ def _result(facts: Facts) -> Result:
     return Result(facts)
 
 
-@bound
+@guard_methods
 class Study(Session[Result]):
     """One model, several variants.
 

@@ -94,7 +94,7 @@ class Score:
         )
 
     @classmethod
-    def lost(cls, task: Task, held: Predictions, source: str) -> Score:
+    def worst(cls, task: Task, held: Predictions, source: str) -> Score:
         """The score of a model whose outputs are no numbers, where the metric cannot count them: worse than any."""
         higher = task.higher is not False
         worst = -math.inf if higher else math.inf

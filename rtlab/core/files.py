@@ -140,16 +140,18 @@ def is_stream(path: Path) -> bool:
 def _write_into(path: Path, content: bytes) -> None:
     """Write into a device or a pipe; a pipe may get its reader within ``_WAIT`` seconds."""
     end = time.monotonic() + _WAIT
+    # Without this flag, which Windows lacks, the system would wait for a reader for ever, and nobody could cancel.
+    waiting = getattr(os, "O_NONBLOCK", 0)
     while True:
         try:
-            # Without this flag the system would wait for a reader for ever, and nobody could cancel.
-            file = os.open(path, os.O_WRONLY | getattr(os, "O_NONBLOCK", 0))
+            file = os.open(path, os.O_WRONLY | waiting)
             break
         except OSError as error:
             if error.errno != errno.ENXIO or time.monotonic() > end:
                 raise
             time.sleep(0.05)
-    os.set_blocking(file, True)
+    if waiting:
+        os.set_blocking(file, True)
     with os.fdopen(file, "wb") as stream:
         stream.write(content)
 

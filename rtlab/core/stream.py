@@ -40,11 +40,11 @@ class Inputs:
         self.shapes = {n: model.values[n].shape or () for n in model.inputs}
         self.dtypes = {n: NUMPY.get(model.values[n].dtype) for n in model.inputs}
         self.free = model.free_batch
-        named = {
+        shapes = {
             n: model.input_shape(n) if model.dynamic_batch and not self.free else s
             for n, s in self.shapes.items()
         }
-        first = {s[0] if s else None for s in named.values()}
+        first = {s[0] if s else None for s in shapes.values()}
         only = first.pop() if len(first) == 1 else None
         #: The batch that the graph fixes for all inputs alike, or that was named.
         self.fixed = only if isinstance(only, int) else 0

@@ -319,24 +319,24 @@ class _Repairing:
         """The score of a variant, or of fp32, on one half of the samples; it is run once."""
         key = variant, half
         if key not in self.scores:
-            model_source, task, tool = self.asked.facts.source, self.halves[half], self.rig.tool
-            plain = self.asked.reference or model_source
+            source, task, tool = self.asked.facts.source, self.halves[half], self.rig.tool
+            plain = self.asked.reference or source
             model = plain if variant is None else self._ready(variant).emulate(self.rig)
-            values = tuple(o for n in model_source.top for o in n.outputs if o)
-            size = batch_size(model_source, values, task.data, tool.evaluator)
-            wanted = tuple(task.wanted(model_source))
+            values = tuple(o for n in source.top for o in n.outputs if o)
+            size = batch_size(source, values, task.data, tool.evaluator)
+            wanted = tuple(task.wanted(source))
             if tool.executor is None:
                 held = predicted(model, task.data, wanted, size, runner=tool.evaluator, rig=self.rig)
             else:
                 held = self._spread(tool.executor, model, task.data, wanted, size)
-            source = str(tool.evaluator.source)
+            runner = str(tool.evaluator.source)
             try:
-                self.scores[key] = Score.of(task, held, source)
+                self.scores[key] = Score.of(task, held, runner)
             except CalibrationError:
                 # What has no answers is the first to be repaired; an fp32 that has none is not.
                 if variant is None or held.finite:
                     raise
-                self.scores[key] = Score.lost(task, held, source)
+                self.scores[key] = Score.worst(task, held, runner)
         return self.scores[key]
 
     def _spread(

@@ -92,12 +92,15 @@ class Opening(Choosing):
         """
         from rtlab import samples
 
-        if path not in samples.names():
-            self._check_folder(Path(path).expanduser())
-        if path.lower().endswith((".npz", ".npy")):
-            self.use(Path(path))
-        else:
+        if path in samples.names():
             self.load(path)
+            return
+        file = Path(path).expanduser()
+        self._check_folder(file)
+        if file.suffix.lower() in {".npz", ".npy"}:
+            self.use(file)
+        else:
+            self.load(file)
 
     def _check_folder(self, path: Path) -> None:
         model = self.study.model.path

@@ -84,7 +84,7 @@ def prepare(
 
 
 #: What ONNX Runtime does to such a file by default (seen in 1.32), and the option with which it does not.
-EXPOSED = (
+_EXPOSED = (
     "{relus} before a QuantizeLinear to FP8, and ONNX Runtime drops such from level EXTENDED on: run the file with "
     "SessionOptions.graph_optimization_level = ORT_ENABLE_BASIC"
 )
@@ -151,7 +151,7 @@ class _Preparation:
                 nothing = "no node is quantized, for want of scales"
             self.notes.insert(0, nothing + ("" if changed else ": the model is unchanged"))
         if exposed := len(exposed_relus(typed)):
-            self.notes.append(EXPOSED.format(relus=many(exposed, "Relu stands", "Relus stand")))
+            self.notes.append(_EXPOSED.format(relus=many(exposed, "Relu stands", "Relus stand")))
         precisions = _computed(self.source, typed, self.given)
         return Prepared(typed, self.emulation or typed, self.scales, tuple(self.notes), precisions)
 

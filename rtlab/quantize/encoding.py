@@ -51,15 +51,14 @@ class Encoding:
 
     def _scale_value(self) -> Iterator[Diagnosis]:
         for pair in self.reading.pairs.values():
-            if pair.scale is None or pair.sound:
+            if pair.scale is None or not (bad := pair.scale[~qdq.are_scales(pair.scale)]).size:
                 continue
-            bad = pair.scale[~(np.isfinite(pair.scale) & (pair.scale > 0))].ravel()[0]
             yield on_pair(
                 "scale-value",
                 pair,
-                f'Scale "{_name(pair.dq.inputs[1])}" of "{pair.source.name}" is {bad:g}, which is no scale.',
+                f'Scale "{_name(pair.dq.inputs[1])}" of "{pair.source.name}" is {bad[0]:g}, which is no scale.',
                 cost="TensorRT-RTX 1.7 builds without a word, and the values are lost."
-                if np.isinf(bad)
+                if np.isinf(bad[0])
                 else "TensorRT refuses the model.",
                 fix="Calibrate this tensor again, or train on and export again.",
                 evidence="A scale is a positive, finite number: q = round(x / scale).",
@@ -123,13 +122,7 @@ class Encoding:
         # What is computed from constants is quantized at build time, but by the same nodes.
         computed = (p for p in self.reading.weights if qdq.tensor_of(p.source) is None)
         for pair in (*self.reading.activations, *computed):
-            if (
-                pair.symmetric
-                or pair.dtype not in INT8
-                or pair.scale is None
-                or pair.q is None
-                or not pair.sound
-            ):
+            if pair.symmetric or pair.scale is None or pair.q is None or not pair.usable:
                 continue
             if pair.axis is not None or pair.q in begun:
                 continue
@@ -158,13 +151,7 @@ class Encoding:
                 exact=exact,
             )
         for pair in self.reading.weights:
-            if (
-                pair.symmetric
-                or pair.dtype not in INT8
-                or pair.scale is None
-                or self._plain(pair)
-                or not pair.sound
-            ):
+            if pair.symmetric or not pair.usable or self._plain(pair):
                 continue
             if qdq.tensor_of(pair.source) is None:
                 continue
@@ -207,13 +194,7 @@ class Encoding:
 
     def _channel_scale(self) -> Iterator[Diagnosis]:
         for pair in self.reading.activations:
-            if (
-                pair.axis is None
-                or pair.scale is None
-                or pair.dtype not in INT8
-                or pair.q is None
-                or not pair.sound
-            ):
+            if pair.axis is None or pair.scale is None or pair.q is None or not pair.usable:
                 continue
             scale = float(pair.scale.max())
             yield on_pair(
@@ -232,14 +213,13 @@ class Encoding:
             if slot is None or len(pairs) != 1:
                 continue
             pair, axis = pairs[0], qdq.channel_axis(node, slot)
-            known = (
-                pair.fixed
-                and not pair.opaque
-                and pair.dtype in INT8
-                and pair.scale is not None
-                and pair.sound
-            )
-            if not known or pair.axis is None or axis is None or pair.axis == axis:
+            if (
+                not (pair.fixed and pair.usable)
+                or pair.opaque
+                or pair.axis is None
+                or axis is None
+                or pair.axis == axis
+            ):
                 continue
             possible = self.opset >= MIN_OPSET and qdq.tensor_of(pair.source) is not None
             yield on_pair(

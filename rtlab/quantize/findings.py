@@ -42,8 +42,6 @@ def check(model: Model, *, calibrated: bool = False) -> tuple[Finding, ...]:
     """
     if not _quantized(model.ir.graph):
         return ()
-    if misfits := [*Encoding(QuantizedGraph(model.ir.graph), model.opset).misfits()]:
-        return tuple(f.finding for f in misfits)
     found = _found(model.ir.graph, model.opset, _planned(model), _unknown if calibrated else None)
     return (*integers.check(model.ir.graph, model.opset), *(f.finding for f in found))
 

@@ -101,9 +101,9 @@ class QdqPair:
         return ""
 
     @property
-    def sound(self) -> bool:
-        """Whether its scales, where they are known, can be divided by."""
-        return self.scale is None or bool((np.isfinite(self.scale) & (self.scale > 0)).all())
+    def usable(self) -> bool:
+        """Whether it is of 8 bits, by scales that are known and can be divided by."""
+        return self.dtype in INT8 and self.scale is not None and bool(are_scales(self.scale).all())
 
     @property
     def symmetric(self) -> bool:
@@ -130,6 +130,11 @@ class QdqPair:
             and np.array_equal(self.scale.ravel(), other.scale.ravel())
             and np.array_equal(self.zero.ravel(), other.zero.ravel())
         )
+
+
+def are_scales(numbers: NDArray[np.float32]) -> NDArray[np.bool_]:
+    """Which numbers are positive and finite, as a scale has to be."""
+    return np.isfinite(numbers) & (numbers > 0)
 
 
 def constant(value: ir.Value | None) -> NDArray[Any] | None:

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rtlab
-from rtlab.errors import ModelError, ReadError, RtlabError, bound, boundary
+from rtlab.errors import ModelError, ReadError, RtlabError, boundary, guard_methods
 from rtlab.testing import tiny_model
 
 
@@ -107,7 +107,7 @@ def work(number: int) -> int:
     return len(number)  # a mistake of ours: a number has no length
 
 
-@bound
+@guard_methods
 class Worker:
     def do(self, value):
         return 1 / value
@@ -125,7 +125,7 @@ def test_a_call_that_does_not_fit_stays_a_type_error_and_what_fails_inside_is_to
         work(1)
 
 
-def test_every_public_method_of_a_bound_class_is_a_boundary() -> None:
+def test_every_public_method_of_a_guarded_class_is_a_boundary() -> None:
     assert Worker().do(4) == 0.25
     with pytest.raises(RtlabError, match='Cannot do "do": ZeroDivisionError'):
         Worker().do(0)

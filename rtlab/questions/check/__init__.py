@@ -106,7 +106,7 @@ def judged(
     Raises:
         VariantError: the earlier check is of another model.
     """
-    rows = [numbers.numbers(facts, fp32), scores.accuracy(facts, fp32, limits)]
+    rows = [numbers.check_numbers(facts, fp32), scores.accuracy(facts, fp32, limits)]
     if then is None:
         rows.append(times.latency(facts, now, None, None, limits))
         rows += [_missing(c, "there is no earlier check to compare with", _BASELINE) for c in limits.fail_on]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _LIMIT = "outputs are numbers"
 
 
-def numbers(facts: Facts, fp32: Facts | None) -> CheckRow:
+def check_numbers(facts: Facts, fp32: Facts | None) -> CheckRow:
     """NaN and infinities in outputs, of the variant and of fp32 itself, and a score of 0 % of fp32 itself.
 
     Two models that answer nothing are equal, and a drop from nothing is none.
@@ -37,14 +37,25 @@ def numbers(facts: Facts, fp32: Facts | None) -> CheckRow:
     if score is not None and score.unit == "%" and score.higher and score.value == 0:
         problems.append(f"fp32 itself scores 0 % on {many(score.samples, 'sample')}")
         remedies.append("Check labels, preprocessing and data: beside such an fp32 nothing can get worse.")
+    errors = accuracy.of(facts)
+    samples = facts.score.samples if facts.score is not None else errors.samples if errors is not None else 0
     if problems:
         return CheckRow(
-            "numbers", _LIMIT, "; ".join(problems), "broken", "measured",
+            "numbers", _LIMIT, "; ".join(problems), "broken", "measured", f"on {many(samples, 'sample')}",
             remedy=" ".join(dict.fromkeys(remedies)), value=float(len(problems)), bound=0.0,
         )  # fmt: skip
     if not counts:
         return CheckRow("numbers", "", "", "not checked", None, reason="no outputs were compared with fp32")
-    return CheckRow("numbers", _LIMIT, "all of them", "holds", "measured", value=0.0, bound=0.0)
+    return CheckRow(
+        "numbers",
+        _LIMIT,
+        "all of them",
+        "holds",
+        "measured",
+        f"on {many(samples, 'sample')}",
+        value=0.0,
+        bound=0.0,
+    )
 
 
 def _count(facts: Facts, fp32: Facts | None) -> dict[str, tuple[int, int, int]]:
