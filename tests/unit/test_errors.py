@@ -83,14 +83,17 @@ def test_what_is_in_words_already_stays_what_it_is(error: Exception) -> None:
     assert error is found.value
 
 
-def test_a_traceback_names_files_from_where_they_are_imported() -> None:
+@pytest.mark.parametrize("chained", [True, False])
+def test_a_traceback_names_files_from_where_they_are_imported(chained) -> None:
     """Reports that hold it go to others, whom the folders of this machine do not concern."""
 
     def fail() -> None:
         try:
             json.loads("{")
         except ValueError as error:
-            raise KeyError("x") from error
+            if chained:
+                raise KeyError("x") from error
+            raise KeyError("x")  # noqa: B904 - an error while another one is handled
 
     with pytest.raises(RtlabError) as raised, boundary("try"):
         fail()

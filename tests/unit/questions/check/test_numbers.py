@@ -75,6 +75,14 @@ def test_the_infinities_of_a_mask_are_no_error() -> None:
     assert all(v.sqnr > 30 for v in values.values())
 
 
+def test_infinities_of_an_output_that_fp32_has_too_are_no_loss() -> None:
+    """A mask that is an output itself."""
+    mask = np.where(np.arange(4) < 2, 0, -np.inf).astype(np.float32)
+    x = np.random.default_rng(0).normal(size=(ROWS, 4))
+    made = study([helper.make_node("Add", ["x", "mask"], ["y"], "add")], x, {"mask": mask})
+    assert row(made).verdict == "holds"
+
+
 def test_channels_count_the_infinities_of_one_alone() -> None:
     inf, nan = np.inf, np.nan
     reference = np.array([[1.0, inf, nan, 2.0, -inf, 3.0]], np.float32)
