@@ -346,6 +346,8 @@ describe("what is drawn", () => {
     ["two_outputs", { colour: "error", colour_nodes: "error", folds: [] }],
   ] as const)("of %s with %o", async (name, view) => {
     page = await open(name, { view: view as Partial<ViewState> });
+    // Where a graph stands at first depends on which of the two was laid out first.
+    for (const side of ["node", "layer"]) await page.key("f", pane(side));
     const both = () => ["node", "layer"].map((side) => drawing(page.picture(pane(side)))).join("");
     let text = both() + drawing(page.picture(".rt-map"));
     for (let k = 0; k < 5; k++) await page.click('[aria-label^="Zoom out"]');
