@@ -47,6 +47,15 @@ _WORKS: dict[WorkName, str] = {
 }
 
 
+class _Values(dict[str, str]):
+    """What goes with the button of a panel; one that lacks is said in words."""
+
+    def __missing__(self, name: str) -> str:
+        raise VariantError(
+            f'Cannot do what the button says: the page sent no "{name}" with it. Reload the page.'
+        )
+
+
 class Choosing(Showing):
     """Chooses, builds and measures."""
 
@@ -272,7 +281,7 @@ class Choosing(Showing):
             self.study.time_forms(node, progress=progress)
         else:
             told = values.get("budget_s")
-            given: dict[str, Any] = {"budget_s": float(told)} if told else {}
+            given: dict[str, Any] = {"budget_s": budget_of(told)} if told else {}
             self.study.tune(progress=progress, **given)
 
     def _ask_why(self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting) -> None:
@@ -303,7 +312,7 @@ class Choosing(Showing):
             self._derived([found.repaired], progress, compare=True)
 
     def _bisect(self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting) -> None:
-        seconds, again = float(values.get("seconds") or BUDGET_S), bool(values.get("again"))
+        seconds, again = budget_of(values.get("seconds") or BUDGET_S), bool(values.get("again"))
         self.study.bisect(values.get("from", ""), variant, seconds=seconds, again=again, progress=progress)
 
     def _report_changes(self, other: str, variant: str) -> None:
@@ -319,7 +328,7 @@ class Choosing(Showing):
 
     def _worked(self, asked: StartWork) -> None:
         self._check_known(asked.variant)
-        values, variant = asked.values, asked.variant
+        values, variant = _Values(asked.values), asked.variant
         # A choice of several, or one option with its value.
         what = values.get("what") or "=".join(next(iter(values.items()), ("", "")))
         works: dict[WorkName, Callable[[Reporting], object]] = {

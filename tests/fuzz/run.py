@@ -1,8 +1,9 @@
 """Damaged files, thousands of them: what each entry of rtlab makes of what nobody wrote on purpose.
 
-Models, files of engines, logs, calibration caches, samples, archives and commands of the page are taken from this
-checkout and the recordings beside it, damaged at random, and given to rtlab. Each ends well or in an ``RtlabError``.
-Whatever else happens is counted: another exception, an input that takes longer than its time, a process that dies.
+Models of ours and of other exporters, files of engines, logs, recorded builds, calibration caches, samples, archives
+and commands of the page are taken from this checkout and the onnx package, damaged (most so that their format stays
+whole, ``faults.py``), and given to rtlab. Each is read, or refused in an ``RtlabError``. Whatever else happens is raw:
+another exception, an error that nobody foresaw, an input that takes longer than its time, a process that dies.
 Inputs that did are kept under ``.fuzz/``, each with what became of it.
 """
 
@@ -10,8 +11,12 @@ from __future__ import annotations
 
 import argparse
 import collections
+import contextlib
+import functools
+import importlib
 import io
 import json
+import lzma
 import os
 import queue
 import random
@@ -21,12 +26,14 @@ import tempfile
 import threading
 import time
 import traceback
-import zipfile
+import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import faults
+
 ROOT = Path(__file__).parents[2]
-RECORDED = ROOT.parent / "shared" / "recorded"
+CORPUS, SAMPLES = ROOT / "tests" / "corpus", ROOT / "sample_models"
 KEPT = ROOT / ".fuzz"
 #: Seconds that one input may take, and bytes that a process may have.
 PATIENCE, MEMORY = 30.0, 6 << 30
@@ -34,120 +41,137 @@ PATIENCE, MEMORY = 30.0, 6 << 30
 UNFORESEEN = "Nobody foresaw"
 #: Larger files only take longer.
 LARGEST = 200_000
-#: Numbers at which programs break.
-EXTREME = (
-    0,
-    1,
-    0x7F,
-    0x80,
-    0xFF,
-    0x7FFF,
-    0xFFFF,
-    0x7FFFFFFF,
-    0xFFFFFFFF,
-    0x7FFFFFFFFFFFFFFF,
-    0xFFFFFFFFFFFFFFFF,
-)
-WORDS = (
-    b"NaN", b"1e999", b"-1", b"null", b"{}", b"[]", b'"', b"\0", b"\xff\xfe", b"9" * 20, b"\xe2\x80\xae",
+#: The part of the inputs that lose their format too, and of the fields of a command that name something there is.
+BROKEN, USUAL = 0.15, 0.85
+NODES = ("/stem/conv/Conv", "/stem/pool/MaxPool", "/head/fc/Gemm", "#3")
+#: Modules of ONNX's examples that are taken; all of them take 20 s to make.
+OPERATORS = (
+    "attention", "conv", "convtranspose", "dequantizelinear", "einsum", "gathernd", "gemm", "groupnormalization", "gru",
+    "if_", "layernormalization", "loop", "lstm", "matmul", "nonmaxsuppression", "pad", "quantizelinear", "reshape",
+    "resize", "scan", "slice", "softmax", "split", "topk", "where",
 )  # fmt: skip
 
 
-def corpus() -> dict[str, list[bytes]]:
-    """Whole files by kind."""
+def _files(folder: Path, pattern: str) -> list[bytes]:
+    return [p.read_bytes() for p in sorted(folder.rglob(pattern)) if p.stat().st_size < LARGEST]
+
+
+def _foreign() -> list[bytes]:
+    """Models that PyTorch's exporter wrote, brought to a later opset, and the examples of operators in ONNX itself."""
+    import onnx.backend.test
+    from onnx.backend.test.case import node
+    from onnx.version_converter import convert_version
+
+    for name in OPERATORS:
+        importlib.import_module(f"onnx.backend.test.case.node.{name}")
+    made = [case.model.SerializeToString() for case in node._NodeTestCases]
+    found = []
+    for data in _files(Path(onnx.backend.test.__file__).parent / "data", "model.onnx"):
+        with contextlib.suppress(Exception):
+            found.append(convert_version(onnx.load_model_from_string(data), 13).SerializeToString())
+    return [*made, *found * 3]
+
+
+def _recordings() -> list[bytes]:
+    """A line of a bundle is a key and what is recorded under it."""
+    lines = [
+        line
+        for p in sorted((SAMPLES / "recordings").glob("*.xz"))
+        for line in lzma.decompress(p.read_bytes()).splitlines()
+    ]
+    return [line.partition(b" ")[2] for line in lines if len(line) < LARGEST]
+
+
+def _archives() -> list[bytes]:
+    folders = sorted((CORPUS / "engines").iterdir())
+    return [faults.packed({p.name: p.read_bytes() for p in sorted(f.iterdir())}) for f in folders]
+
+
+def _caches() -> list[bytes]:
+    values = "".join(f"/block{n}/conv/Conv_output_0: 3c{n:02x}0a14\n" for n in range(40))
+    kinds = ("TRT-8600-EntropyCalibration2", "TRT-101601-MinMaxCalibration")
+    return [f"{kind}\nimage: 3c010a14\n{values}".encode() for kind in kinds]
+
+
+def _samples() -> list[bytes]:
     import numpy as np
 
-    found: dict[str, list[bytes]] = collections.defaultdict(list)
-    for path in sorted((ROOT / "sample_models").glob("*.onnx")):
-        found["model"].append(path.read_bytes())
-    for folder in sorted((RECORDED / "engines").glob("*")):
-        files = {p.name: p.read_bytes() for p in sorted(folder.iterdir()) if p.stat().st_size < LARGEST}
-        found["engine"] += [data for name, data in files.items() if name.endswith(".json")]
-        found["log"] += [data for name, data in files.items() if name.endswith(".log")]
-        packed = io.BytesIO()
-        with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
-            for name, data in files.items():
-                archive.writestr(name, data)
-        found["archive"].append(packed.getvalue())
-    for folder in ("build-logs", "pasted"):
-        found["log"] += [p.read_bytes()[:LARGEST] for p in sorted((RECORDED / folder).glob("*"))]
-    found["cache"] += [p.read_bytes() for p in sorted((RECORDED / "calibration-caches").glob("*"))]
-    found["cache"].append(
-        b"TRT-8600-EntropyCalibration2\nimage: 3c010a14\n/stem/conv/Conv_output_0: 3d21b0c4\n"
-    )
-    for save in (np.savez, np.savez_compressed):
-        packed = io.BytesIO()
-        save(packed, image=np.zeros((3, 1, 32, 32), np.float32))
-        found["samples"].append(packed.getvalue())
+    numbers = np.linspace(0, 1, 3 * 32 * 32, dtype=np.float32).reshape(3, 1, 32, 32)
+    made = [io.BytesIO(), io.BytesIO()]
+    np.savez(made[0], image=numbers)
+    np.savez_compressed(made[1], image=numbers)
+    return [m.getvalue() for m in made]
+
+
+#: Whole files of each kind, and how they are damaged.
+KINDS: dict[str, tuple[Callable[[], list[bytes]], faults.Fault]] = {
+    "archive": (_archives, faults.of_archive),
+    "cache": (_caches, faults.of_cache),
+    "command": (lambda: [json.dumps(command(random.Random(n))).encode() for n in range(400)], faults.of_json),  # noqa: S311
+    "engine": (
+        lambda: [
+            data
+            for data in _files(CORPUS, "*.json") + _files(SAMPLES / "engines", "*.json")
+            if b"computeMs" in data or b"ayers" in data or b"averageMs" in data
+        ],
+        faults.of_json,
+    ),
+    "foreign": (_foreign, faults.of_model),
+    "log": (
+        lambda: [
+            data
+            for f in (CORPUS, SAMPLES / "engines", ROOT / "tests" / "data")
+            for data in _files(f, "*.log")
+        ],
+        faults.of_text,
+    ),
+    "model": (lambda: _files(SAMPLES, "*.onnx") + _files(CORPUS / "onnxruntime", "*.onnx"), faults.of_model),
+    "recording": (_recordings, faults.of_recording),
+    "samples": (_samples, faults.of_samples),
+}
+
+
+@functools.cache
+def corpus(kind: str) -> list[bytes]:
+    """Whole files of a kind."""
+    return KINDS[kind][0]()
+
+
+def command(rng: random.Random) -> dict[str, object]:
+    """A command of the page, each of its fields filled with what is there, what might be, or what hurts."""
     from rtlab.documents import commands
+    from rtlab.questions.panels import QUESTIONS
 
-    choice = {
-        "model": "tiny", "precision": "int8", "calibrator": "auto", "target": "sm86", "backend": "",
-        "pins": [{"pattern": "*", "precision": "fp32"}], "weights": "channel", "sparsity": [], "treatments": [],
+    known: dict[str, tuple[str, ...]] = {
+        "variant": ("fp32",), "model": ("digits_inception",), "precision": ("fp32", "fp16", "int8"), "nodes": NODES,
+        "calibrator": ("auto", "minmax", ""), "target": ("cpu", "sm86"), "backend": ("onnxruntime", "classic"),
+        "weights": ("channel", "tensor"), "node": NODES, "panel": tuple(q.name for q in QUESTIONS), "pattern": ("*",),
+        "path": ("digits_inception", "digits_gru"), "settings": ("targets", "8", "batch"), "name": ("figures",),
+        "values": ("nodes", "what", "targets", "8", "budget_s", *NODES), "shapes": ("image", "N"),
     }  # fmt: skip
-    asked = (
-        commands.BuildChoice(choice), commands.BuildAgain("fp32"), commands.ShowVariant("x"),
-        commands.InspectNode("x"), commands.ExtractNodes(["a", "b"]), commands.RepairPlacement(["a"]),
-        commands.SaveFile("fp32", "onnx"), commands.AskPanel("1", "memory", "fp32", {"batch": "8"}),
-        commands.StartWork("sweep", "fp32", {"what": "targets"}), commands.ReadDropped(["a.json"]),
-        commands.MeasureMore("fp32"),
-    )  # fmt: skip
-    found["command"] += [json.dumps(command.crossing()).encode() for command in asked]
-    return found
 
+    def filled(kind: typing.Any, name: str) -> object:
+        inner, origin = typing.get_args(kind), typing.get_origin(kind)
+        if typing.is_typeddict(kind):
+            return {field: filled(k, field) for field, k in typing.get_type_hints(kind).items()}
+        if origin is list:
+            return [filled(inner[0], name) for _ in range(rng.choice((0, 1, 1, 2)))]
+        if origin is dict:
+            return {
+                str(filled(inner[0], name)): filled(inner[1], name) for _ in range(rng.choice((0, 1, 1, 3)))
+            }
+        if origin is typing.Literal:
+            return rng.choice(inner)
+        if kind is int:
+            return rng.choice(faults.NUMBERS)
+        return rng.choice(known.get(name, ("",)) if rng.random() < USUAL else faults.NAMES)
 
-def damaged(rng: random.Random, data: bytes, others: list[bytes]) -> bytes:
-    """A file with one to four faults: bits, pieces, numbers and words that are not what they were."""
-    made = bytearray(data)
-    for _ in range(rng.randint(1, 4)):
-        at = rng.randrange(len(made) + 1)
-        size = min(len(made) - at, int(2 ** rng.uniform(0, 12)))
-        fault = rng.choice(FAULTS)
-        until, put = fault(rng, made, at, size, rng.choice(others))
-        made[at:until] = put
-    return bytes(made)
-
-
-def _bits(rng: random.Random, made: bytearray, at: int, size: int, __: bytes) -> tuple[int, bytes]:
-    piece = bytearray(made[at : at + size])
-    for _ in range(rng.randint(1, 8) if piece else 0):
-        piece[rng.randrange(len(piece))] ^= 1 << rng.randrange(8)
-    return at + size, bytes(piece)
-
-
-def _gone(_: random.Random, made: bytearray, at: int, size: int, __: bytes) -> tuple[int, bytes]:
-    return at + size, b""
-
-
-def _cut(_: random.Random, made: bytearray, __: int, ___: int, ____: bytes) -> tuple[int, bytes]:
-    return len(made), b""
-
-
-def _again(rng: random.Random, made: bytearray, at: int, size: int, _: bytes) -> tuple[int, bytes]:
-    return at, bytes(made[at : at + size]) * rng.randint(1, 3)
-
-
-def _noise(rng: random.Random, made: bytearray, at: int, size: int, _: bytes) -> tuple[int, bytes]:
-    return at, rng.randbytes(rng.randint(1, 16))
-
-
-def _number(rng: random.Random, made: bytearray, at: int, size: int, _: bytes) -> tuple[int, bytes]:
-    width = rng.choice((1, 2, 4, 8))
-    number = rng.choice(EXTREME) % (1 << 8 * width)
-    return at + width, number.to_bytes(width, rng.choice(("little", "big")))
-
-
-def _spliced(rng: random.Random, made: bytearray, at: int, size: int, other: bytes) -> tuple[int, bytes]:
-    begin = rng.randrange(len(other) + 1)
-    return at + size, other[begin : begin + size]
-
-
-def _word(rng: random.Random, made: bytearray, at: int, size: int, _: bytes) -> tuple[int, bytes]:
-    return at + rng.randrange(4), rng.choice(WORDS)
-
-
-#: Where a fault ends, and what stands there then.
-FAULTS = (_bits, _gone, _cut, _again, _noise, _number, _spliced, _word)
+    kind = rng.choice(typing.get_args(commands.Command))
+    hints = typing.get_type_hints(kind, vars(commands))
+    return {
+        "type": kind.__struct_config__.tag,
+        **{field: filled(hints[field], field) for field in kind.__struct_fields__},
+    }
 
 
 def entries(folder: Path) -> dict[str, Callable[[bytes], object]]:
@@ -158,10 +182,16 @@ def entries(folder: Path) -> dict[str, Callable[[bytes], object]]:
     from rtlab.view.graph import source_graph
 
     sample = rtlab.samples.load("digits_inception").model
-    study = rtlab.Study(sample)
-    study.add("fp32", target="cpu", backend="onnxruntime")
-    study.run(budget_s=0)
-    explorer = study.explore()
+
+    shown: list[typing.Any] = []
+
+    def explorer() -> typing.Any:
+        """The page of a study, a new one where a command took its variant away."""
+        if not shown or "fp32" not in shown[-1].study.facts or shown[-1].study.model.name != sample.name:
+            study = rtlab.Study(sample)
+            study.add("fp32", target="cpu", backend="onnxruntime")
+            shown[:] = [study.run(budget_s=0).explore(files=[folder])]
+        return shown[-1]
 
     def written(data: bytes, name: str) -> Path:
         path = folder / name
@@ -172,42 +202,74 @@ def entries(folder: Path) -> dict[str, Callable[[bytes], object]]:
         loaded = rtlab.load(data)
         source_graph(loaded)
         _ = loaded.places
+        study = rtlab.Study(loaded)
+        study.add("fp16", precision="fp16", backend="classic", target="sm86")
+        # What has open sizes, or an operator without a form, is refused here and was read all the same.
+        with _words():
+            study.run(compare=False)
+            _ = study["fp16"].findings, study["fp16"].table()
+        with _words():
+            study.findings()
 
-    def engine(data: bytes) -> None:
-        read = rtlab.read(written(data, "damaged.json"))
-        for result in read.results.values():
+    def read(data: bytes, name: str) -> None:
+        for result in rtlab.read(written(data, name)).results.values():
             _ = result.findings, result.coverage, result.table()
 
     def samples(data: bytes) -> None:
         CalibrationData.of(written(data, "damaged.npz"), model=sample).check(sample)
 
-    def command(data: bytes) -> None:
+    def page(data: bytes) -> None:
         try:
             content = json.loads(data)
         except ValueError:
             content = {"type": "show", "variant": data.decode("utf-8", "replace")}
-        explorer._receive(explorer, content, [])
-        explorer.cancel()
-        explorer.wait(PATIENCE)
-        message = str((explorer.failure or {}).get("message", ""))
-        if UNFORESEEN in message:
-            raise RuntimeError(message)
+        page = explorer()
+        page._receive(page, content, [])
+        page.cancel()
+        page.wait(PATIENCE)
+        failure = page.failure
+        page._receive(page, {"type": "dismiss"}, [])
+        if failure:
+            raise rtlab.errors.RtlabError(str(failure["message"]))
 
+    files = {
+        "engine": "damaged.json",
+        "log": "damaged.log",
+        "archive": "damaged.tea",
+        "recording": "damaged.json",
+    }
     return {
-        "model": model, "engine": engine, "log": lambda d: rtlab.read(written(d, "damaged.log")),
-        "archive": lambda d: rtlab.read(written(d, "damaged.tea")), "samples": samples,
-        "cache": lambda d: CalibrationCache.read(written(d, "damaged.cache")), "command": command,
+        "model": model, "foreign": model, "samples": samples, "command": page,
+        "cache": lambda d: CalibrationCache.read(written(d, "damaged.cache")),
+        **{kind: functools.partial(read, name=name) for kind, name in files.items()},
     }  # fmt: skip
 
 
-def inputs(seed: int, only: str = "") -> Iterator[tuple[str, bytes]]:
-    """Damaged files without end, the kinds in turn or one of them; the same for the same seed."""
-    found = corpus()
-    kinds = [only] if only else sorted(found)
-    for number in range(1 << 62):
-        rng = random.Random(f"{seed}/{number}")  # noqa: S311 - faults, not secrets
-        kind = kinds[number % len(kinds)]
-        yield kind, damaged(rng, rng.choice(found[kind]), found[kind])
+@contextlib.contextmanager
+def _words() -> Iterator[None]:
+    """Errors in words do not end what is tried; those that nobody foresaw do."""
+    from rtlab.errors import RtlabError
+
+    try:
+        yield
+    except RtlabError as error:
+        if UNFORESEEN in str(error):
+            raise
+
+
+def kind_of(number: int, only: str) -> str:
+    """The kinds come in turn."""
+    return only or sorted(KINDS)[number % len(KINDS)]
+
+
+def damaged(seed: int, number: int, kind: str) -> bytes:
+    """One of them."""
+    rng = random.Random(f"{seed}/{number}")  # noqa: S311 - faults, not secrets
+    whole = corpus(kind)
+    if kind == "command" and rng.random() < 0.8:
+        return json.dumps(command(rng)).encode()
+    fault = faults.of_bytes if rng.random() < BROKEN else KINDS[kind][1]
+    return fault(rng, rng.choice(whole), whole)
 
 
 def work(seed: int, first: int, last: int, only: str) -> None:
@@ -223,17 +285,19 @@ def work(seed: int, first: int, last: int, only: str) -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     with tempfile.TemporaryDirectory() as folder:
         doing = entries(Path(folder))
-        for number, (kind, data) in enumerate(inputs(seed, only)):
-            if not first <= number < last:
-                if number >= last:
-                    break
-                continue
+        for number in range(first, last):
+            kind = kind_of(number, only)
+            data = damaged(seed, number, kind)
             say.write(f"{number} begin\n")
             try:
                 doing[kind](data)
-                outcome = "ok"
+                outcome = "read"
             except RtlabError as error:
-                outcome = "words" if UNFORESEEN not in str(error) else f"unforeseen: {_last(error.__cause__)}"
+                outcome = (
+                    "words"
+                    if UNFORESEEN not in str(error)
+                    else f"unforeseen: {_last(error.__cause__ or error)}"
+                )
             except Exception as error:  # noqa: BLE001 - what the run is for
                 outcome = f"other: {_last(error)}"
             say.write(f"{number} {outcome}\n")
@@ -305,38 +369,33 @@ def main() -> int:
     parser.add_argument("--inputs", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=1200.0, help="the time that all may take")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--kind", default="", choices=["", *sorted(corpus())], help="one kind alone")
+    parser.add_argument("--kind", default="", choices=["", *sorted(KINDS)], help="one kind alone")
     parser.add_argument("--work", nargs=4, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.work:
         seed, first, last, only = given.work
         work(int(seed), int(first), int(last), only)
         return 0
-    kinds = [given.kind] if given.kind else sorted(corpus())
     counts: collections.Counter[tuple[str, str]] = collections.Counter()
-    bad: dict[int, str] = {}
-    for number, outcome in attended(
-        given.seed, 0, given.inputs, time.monotonic() + given.seconds, given.kind
-    ):
-        counts[kinds[number % len(kinds)], outcome.split(":")[0]] += 1
-        if outcome not in {"ok", "words"}:
-            bad[number] = outcome
-            _say(f"input {number} ({kinds[number % len(kinds)]}): {outcome}")
-    if bad:
-        KEPT.mkdir(exist_ok=True)
-        for number, (kind, data) in enumerate(inputs(given.seed, given.kind)):
-            if number in bad:
-                (KEPT / f"{kind}-{given.seed}-{number}").write_bytes(data)
-            if number >= max(bad):
-                break
-    columns = ("ok", "words", "unforeseen", "other", "hang", "death")
-    _say(f"\n{'':10}" + "".join(f"{c:>12}" for c in columns))
-    for kind in kinds:
-        _say(f"{kind:10}" + "".join(f"{counts[kind, c]:>12,}" for c in columns))
+    raw: dict[int, str] = {}
+    until = time.monotonic() + given.seconds
+    for number, outcome in attended(given.seed, 0, given.inputs, until, given.kind):
+        kind = kind_of(number, given.kind)
+        counts[kind, outcome if outcome in {"read", "words"} else "raw"] += 1
+        if outcome not in {"read", "words"}:
+            raw[number] = outcome
+            _say(f"input {number} ({kind}): {outcome}")
+            KEPT.mkdir(exist_ok=True)
+            (KEPT / f"{kind}-{given.seed}-{number}").write_bytes(damaged(given.seed, number, kind))
+    _say(f"\nseed {given.seed:<8}{'inputs':>10}{'read':>10}{'in words':>10}{'raw':>10}")
+    for kind in dict.fromkeys(kind_of(n, given.kind) for n in range(len(KINDS))):
+        each = [counts[kind, outcome] for outcome in ("read", "words", "raw")]
+        _say(f"{kind:13}" + "".join(f"{n:>10,}" for n in (sum(each), *each)))
+    every, read = sum(counts.values()), sum(n for (_, outcome), n in counts.items() if outcome == "read")
     _say(
-        f"\n{sum(counts.values()):,} inputs, {len(bad):,} of them neither well nor in words; kept in {KEPT.name}/"
+        f"\n{every:,} inputs, {read / max(every, 1):.0%} of them read, {len(raw):,} raw; those are in {KEPT.name}/"
     )
-    return 1 if bad else 0
+    return int(bool(raw) or 2 * read < every)
 
 
 if __name__ == "__main__":
