@@ -250,6 +250,8 @@ def _found(error: Exception) -> tuple[str, str]:
             "a file would grow beyond what this process may write (ulimit -f)",
             "Raise it in the shell that starts this: ulimit -f unlimited.",
         )
+    if isinstance(error, ValueError) and str(error).startswith("embedded null"):
+        return "a path holds a null character, which no name of a file does", "Name a file that is there."
     if isinstance(error, MemoryError):
         return "there is not enough memory", "Close other programs, or take a smaller model, batch or sample."
     if isinstance(error, RecursionError):

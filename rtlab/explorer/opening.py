@@ -95,8 +95,14 @@ class Opening(Choosing):
         if path in samples.names():
             self.load(path)
             return
-        file = Path(path).expanduser()
-        self._check_folder(file)
+        try:
+            file = Path(path).expanduser()
+            self._check_folder(file)
+        except (RuntimeError, ValueError) as error:
+            # Nobody has that home, links lead to each other, or a character is none of a name.
+            raise ReadError(
+                f'Cannot open "{path}" from the page: {error}. Name a file that is there.'
+            ) from error
         if file.suffix.lower() in {".npz", ".npy"}:
             self.use(file)
         else:

@@ -218,20 +218,6 @@ def entries(folder: Path) -> dict[str, Callable[[bytes], object]]:
     def samples(data: bytes) -> None:
         CalibrationData.of(written(data, "damaged.npz"), model=sample).check(sample)
 
-    def page(data: bytes) -> None:
-        try:
-            content = json.loads(data)
-        except ValueError:
-            content = {"type": "show", "variant": data.decode("utf-8", "replace")}
-        page = explorer()
-        page._receive(page, content, [])
-        page.cancel()
-        page.wait(PATIENCE)
-        failure = page.failure
-        page._receive(page, {"type": "dismiss"}, [])
-        if failure:
-            raise rtlab.errors.RtlabError(str(failure["message"]))
-
     files = {
         "engine": "damaged.json",
         "log": "damaged.log",
@@ -239,10 +225,27 @@ def entries(folder: Path) -> dict[str, Callable[[bytes], object]]:
         "recording": "damaged.json",
     }
     return {
-        "model": model, "foreign": model, "samples": samples, "command": page,
+        "model": model, "foreign": model, "samples": samples, "command": lambda d: _obey(explorer(), d),
         "cache": lambda d: CalibrationCache.read(written(d, "damaged.cache")),
         **{kind: functools.partial(read, name=name) for kind, name in files.items()},
     }  # fmt: skip
+
+
+def _obey(page: typing.Any, data: bytes) -> None:
+    """Let an Explorer do what its page asks for; what it says of a failure is an error here."""
+    from rtlab.errors import RtlabError
+
+    try:
+        content = json.loads(data)
+    except ValueError:
+        content = {"type": "show", "variant": data.decode("utf-8", "replace")}
+    page._receive(page, content, [])
+    page.cancel()
+    page.wait(PATIENCE)
+    failure = page.failure
+    page._receive(page, {"type": "dismiss"}, [])
+    if failure:
+        raise RtlabError(str(failure["message"]))
 
 
 @contextlib.contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import rtlab
+from rtlab.errors import RtlabError
 from rtlab.testing import tiny_model
 
 
@@ -33,3 +34,14 @@ def test_the_work_of_a_button_says_what_it_lacks(page, work, values, words) -> N
     assert "Nobody foresaw" not in message
     page._receive(page, {"type": "dismiss"}, [])
     assert not page.failure
+
+
+@pytest.mark.parametrize("path", ["a\0b", "~nobody-of-this-name/x.onnx", "", "n" * 5000])
+def test_a_path_that_is_none_is_refused_in_words(page, path) -> None:
+    page._receive(page, {"type": "open", "path": path}, [])
+    page.wait(20)
+    assert "Nobody foresaw" not in page.failure["message"]
+    for take in (rtlab.load, rtlab.read, page.study.to_html):
+        with pytest.raises(RtlabError) as refused:
+            take(path)
+        assert "Nobody foresaw" not in str(refused.value)
