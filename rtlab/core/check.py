@@ -12,6 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from rtlab.core import mend
+from rtlab.core.extent import MOST_NESTED, check_extent, nested
 from rtlab.core.inputs import read_input
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.errors import ModelError
@@ -31,9 +32,10 @@ def read(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto,
     """The proto of a source, as a copy of its own, and its path where it has one.
 
     Raises:
-        ModelError: there is no such file, or it is not an ONNX model.
+        ModelError: there is no such file, it is not an ONNX model, or one of more parts than are looked at.
     """
     if isinstance(source, onnx.ModelProto):
+        check_extent(source, "Cannot load the given model:")
         proto = onnx.ModelProto()
         proto.CopyFrom(source)
         return proto, None
@@ -67,6 +69,11 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     try:
         proto = onnx.load_model_from_string(data)
     except Exception as error:
+        if (deep := nested(data)) > MOST_NESTED:
+            raise ModelError(
+                f"Cannot load {what}: {deep:,} graphs are inside each other, and at most {MOST_NESTED} are read. "
+                "Export it with fewer bodies inside each other."
+            ) from error
         raise ModelError(
             f"Cannot load {what}: the {len(data)} bytes are not an ONNX model, or the file is truncated. "
             "Export it again, or check that a download was complete.",
@@ -76,6 +83,7 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
         raise ModelError(
             f"Cannot load {what}: the {len(data)} bytes are not an ONNX model. Name an .onnx file.",
         )
+    check_extent(proto, f"Cannot load {what}:")
     return proto
 
 

@@ -14,6 +14,7 @@ import random
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -286,12 +287,12 @@ def of_archive(rng: random.Random, data: bytes, others: Sequence[bytes]) -> byte
             )
         elif fault == 2:
             members[name] = donors.get(name, rng.choice(sorted(donors.values())))
-        elif name.endswith(".json"):
-            members[name] = of_json(rng, members[name], [m for n, m in donors.items() if n.endswith(".json")])
-        elif name.endswith(".onnx"):
-            members[name] = of_model(rng, members[name], ())
         else:
-            members[name] = of_text(rng, members[name], sorted(donors.values()))
+            own = [m for n, m in donors.items() if n.endswith(Path(name).suffix)]
+            fault_of = {".json": of_json, ".onnx": of_model}.get(Path(name).suffix, of_text)
+            # What stands there by now may be of another kind.
+            with contextlib.suppress(Exception):
+                members[name] = fault_of(rng, members[name], own or [members[name]])
     return packed(members, rng.choice((zipfile.ZIP_DEFLATED, zipfile.ZIP_STORED)))
 
 

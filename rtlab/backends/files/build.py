@@ -192,6 +192,7 @@ def decoded(content: bytes, name: str) -> BuildFile:
     if told.rtlab_build != SCHEMA:
         found = f"its schema is {told.rtlab_build}"
         raise contents.fault("build", name, found, f"schema {SCHEMA}, which this rtlab reads,")
+    contents.see_few("build", name, len(told.layers))
     ids = [layer.id for layer in told.layers]
     if len({*ids}) != len(ids):
         raise contents.fault("build", name, "two of its layers have one id", "an id for each")

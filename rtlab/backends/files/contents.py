@@ -15,6 +15,7 @@ from typing import Any, BinaryIO
 from rtlab.backends.files import fragments
 from rtlab.backends.files.wrapping import unwrapped
 from rtlab.backends.log.lines import GZIP
+from rtlab.core.extent import MOST_LAYERS
 from rtlab.core.inputs import open_input
 from rtlab.core.phrases import many, quoted
 from rtlab.errors import ReadError
@@ -59,6 +60,19 @@ class Document:
 def fault(kind: str, file: str, found: str, expected: str) -> ReadError:
     """The error of a damaged file; ``found`` names the place, ``expected`` what belongs there."""
     return ReadError(f'Cannot read {kind} file "{file}": {found}; {expected} belongs there. {AGAIN[kind]}')
+
+
+def see_few(kind: str, file: str, layers: int) -> None:
+    """Refuse an engine of more layers than are looked at.
+
+    Raises:
+        ReadError: there are more.
+    """
+    if layers > MOST_LAYERS:
+        raise ReadError(
+            f'Cannot read {kind} file "{file}": it tells of {layers:,} layers, and at most {MOST_LAYERS:,} are looked '
+            "at. Give the files of one engine."
+        )
 
 
 @contextlib.contextmanager

@@ -13,7 +13,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from rtlab.backends.files.contents import fault, keys, shown, whole_number
+from rtlab.backends.files.contents import fault, keys, see_few, shown, whole_number
 from rtlab.backends.log.listing import origins
 from rtlab.core.engine import DTYPES, Layer, Tensor
 from rtlab.core.options import Shapes
@@ -95,6 +95,7 @@ def parse(
             "engine was built with profiling verbosity NONE. Build it with trtexec --profilingVerbosity=detailed, "
             "then export it again with --exportLayerInfo=layers.json."
         )
+    see_few("layers", file, len(entries))
     if "Layers" in twice:
         raise fault("layers", file, 'the key "Layers" stands twice', "the layers of one engine")
     found = [_entry(e, i, file) for i, e in enumerate(entries)]

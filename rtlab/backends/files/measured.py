@@ -172,6 +172,7 @@ def rows(path: Path) -> ProfileRows:
             f"line 1: it holds {shown(found)}, no rows with a name and a time",
             "a list of rows",
         )
+    contents.see_few("profile", path.name, len(found))
     count: int | None = None
     named: list[tuple[int, dict[str, object]]] = []
     for i, row in enumerate(found):

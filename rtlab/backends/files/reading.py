@@ -297,6 +297,7 @@ def _told(
     parsed: Parsed, file: str, select: int | None, rows: measured.ProfileRows | None
 ) -> inspector.Inspected:
     """Layers that a log lists. The inspector's text form tells more than the builder's own listing."""
+    contents.see_few("log", file, len(parsed.layers))
     own = inspector.Inspected(parsed.layers, parsed.inputs, parsed.outputs, (), None)
     if not parsed.printed:
         return own
