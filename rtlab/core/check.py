@@ -21,6 +21,9 @@ from rtlab.errors import ModelError
 _LARGE = 1 << 16
 #: Calls of local functions in whose types the checker takes seconds; a file with three functions more, a minute.
 _MOST_CALLS = 2_000_000
+#: Fields of a tensor that hold its numbers where its bytes do not, and types of which each is two.
+_NUMBERS = ("float_data", "int32_data", "int64_data", "double_data", "uint64_data")
+_COMPLEX = frozenset({onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128})
 #: Functions of a circle that are named.
 _NAMED = 8
 
@@ -108,7 +111,7 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: boo
         )
     _check_calls(proto, doing)
     _check_maps(proto, path, doing)
-    _check_raw(proto, doing)
+    _check_numbers(proto, doing)
     whole = _check_external(proto, path, doing, weights=weights)
     _check_operators(proto, doing)
     notes = tuple(mend.mended(proto, doing))
@@ -288,13 +291,22 @@ def _bytes(tensor: onnx.TensorProto) -> int | None:
     return int(math.prod(tensor.dims) * bits + 7) // 8
 
 
-def _check_raw(proto: onnx.ModelProto, doing: str) -> None:
-    """Checkers up to ONNX 1.22 let constants pass whose bytes are too few, and readers go on behind their end."""
+def _check_numbers(proto: onnx.ModelProto, doing: str) -> None:
+    """Checkers up to ONNX 1.23 let constants pass that hold too few numbers, and readers go on behind their end."""
     for tensor, _ in _tensors(proto):
         needed = _bytes(tensor)
-        if tensor.HasField("raw_data") and needed is not None and needed != len(tensor.raw_data):
+        if needed is None or _outside(tensor):
+            continue
+        if tensor.HasField("raw_data"):
+            stored, what = len(tensor.raw_data), "bytes"
+        else:
+            stored, what = sum(len(getattr(tensor, field)) for field in _NUMBERS), "entries"
+            bits, count = ir.DataType(tensor.data_type).bitwidth, math.prod(tensor.dims)
+            # Numbers of less than a byte share one, and complex ones are two.
+            needed = needed if bits < 8 else count * (2 if tensor.data_type in _COMPLEX else 1)
+        if stored != needed:
             raise ModelError(
-                f'{doing} tensor "{tensor.name}" takes {needed} bytes, and the file holds {len(tensor.raw_data)} '
+                f'{doing} tensor "{tensor.name}" takes {needed} {what}, and the file holds {stored} '
                 "of it. Export the model again."
             )
 

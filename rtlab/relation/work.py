@@ -196,7 +196,13 @@ def _work(node: ir.Node, plain: Node, known: Sizes, space: int, model: Model) ->
                 None, None, count, read, written, "Not counted: a shape that it needs is not known."
             )
         return NodeWork(0, 0, count, read, written)
-    macs, flops = _count(plain, [s or () for s in read_shapes], [s or () for s in write_shapes])
+    try:
+        macs, flops = _count(plain, [s or () for s in read_shapes], [s or () for s in write_shapes])
+    except (IndexError, ValueError, ZeroDivisionError):
+        # The checker of ONNX asks for less than an operator needs.
+        return NodeWork(
+            None, None, count, read, written, "Not counted: these shapes do not fit the operator."
+        )
     note = "" if flops is not None else f'Not counted: what "{plain.op}" computes is not known to rtlab.'
     return NodeWork(macs, flops, count, read, written, note)
 

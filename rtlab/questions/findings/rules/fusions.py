@@ -142,7 +142,7 @@ def requantized_outside(reading: Reading) -> Iterator[Finding]:
     for layer in products:
         for reader in reading.flow.after(layer):
             made = kernel(reader)
-            if made is not None and made.quantizes:
+            if made is not None and made.quantizes and reader.outputs:
                 behind[reader.id], before[layer.id] = reader, layer
     if not behind:
         return
