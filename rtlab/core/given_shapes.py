@@ -148,6 +148,22 @@ def known(
     return found
 
 
+def with_batch(
+    declared: Mapping[str, Declared], named: Named, batch: int
+) -> dict[str, tuple[int, ...] | int]:
+    """The named sizes with this first dimension of all inputs; unnamed where other dimensions are open."""
+    found = {n: (batch, *size[1:]) if isinstance(size, tuple) else size for n, size in named.items()}
+    for name, dims in declared.items():
+        first, *others = dims or (0,)
+        if name in found or isinstance(first, int):
+            continue
+        if isinstance(first, str):
+            found[first] = batch
+        elif all(isinstance(d, int) for d in others):
+            found[name] = (batch, *(d for d in others if isinstance(d, int)))
+    return found
+
+
 def read(
     given: Mapping[str, Sequence[int] | int], inputs: Container[str]
 ) -> dict[str, tuple[int, ...] | int]:

@@ -34,6 +34,7 @@ from rtlab.core.sizes import Sizes
 from rtlab.core.stamp import Stamp, stamp
 from rtlab.core.structure import structure
 from rtlab.core.value import Value, shape_text
+from rtlab.core.written_batch import written_batch
 from rtlab.errors import ModelError, boundary
 
 
@@ -347,7 +348,14 @@ class Model:
         declared = {n: self.values[n].shape for n in self.inputs}
         named = given_shapes.read(shapes, declared)
         given_shapes.check(self.name, declared, named)
-        return dataclasses.replace(self, shapes=named)
+        made = dataclasses.replace(self, shapes=named)
+        batch = made.written_batch
+        if not batch or batch == made.named_batch:
+            return made
+        fixed = given_shapes.with_batch(declared, named, batch)
+        wanted = f", not of {made.named_batch}" if made.named_batch else ""
+        note = f"A batch of {batch} is written inside the model: it is run in batches of {batch}{wanted}."
+        return dataclasses.replace(made, shapes=fixed, notes=tuple(dict.fromkeys((*self.notes, note))))
 
     def sizes(self, *, batch: int | None = None, shapes: Mapping[str, Sequence[int]] | None = None) -> Sizes:
         """The shape of every value at the shapes that the inputs are given; computed once for each.
@@ -395,6 +403,11 @@ class Model:
     def free_batch(self) -> bool:
         """Whether any number of samples can be run at once: the batch is dynamic, and was not named for all inputs."""
         return self.dynamic_batch and not self.named_batch
+
+    @functools.cached_property
+    def written_batch(self) -> int:
+        """The only batch that constants inside the graph allow, where its inputs leave it open; 0 where none does."""
+        return written_batch(self)
 
     @property
     def named_batch(self) -> int:

@@ -57,7 +57,7 @@ class BatchSweep:
             raise VariantError(
                 f"{doing}: it was not run here. Build it where it can run; backend {anywhere} runs anywhere."
             )
-        if not facts.prepared.model.dynamic_batch:
+        if not facts.prepared.model.dynamic_batch or facts.prepared.model.written_batch:
             raise VariantError(
                 f"{doing}: its model has a fixed batch dimension. Export the model with a dynamic batch, for example "
                 'dynamic_axes={"input": {0: "batch"}} in torch.onnx.export.'

@@ -38,7 +38,8 @@ def swept(scene: Scene) -> Sweep:
 def batches(scene: Scene) -> Panel:
     """The sweep of the variant shown, with the button that measures it."""
     result = scene.result
-    fixed = not result.prepared.model.dynamic_batch
+    model = result.prepared.model
+    fixed = not model.dynamic_batch or bool(model.written_batch)
     reason = ""
     if result.measured is None or result.recorded:
         reason = "It was not run here: files tell of one batch size only"

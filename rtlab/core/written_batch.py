@@ -1,0 +1,76 @@
+"""The batch that constants inside a graph demand, although its inputs leave it open."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import onnx_ir as ir
+
+if TYPE_CHECKING:
+    from rtlab.core.model import Model
+
+#: Initial states of recurrent nodes: directions, batch, width.
+_STATES = {"RNN": (5,), "GRU": (5,), "LSTM": (5, 6)}
+
+
+def written_batch(model: Model) -> int:
+    """The only batch that a model of an open batch can be run with; 0 where nothing in it fixes one.
+
+    An exporter traces a model with one sample, and writes what it saw into a Reshape, into the first state of a
+    recurrence, or into a constant that is joined to each sample.
+    """
+    if not model.dynamic_batch:
+        return 0
+    suspects = [n for n in model.ir.graph if _may_fix(model, n)]
+    if not suspects:
+        return 0
+    one, two = model.sizes(batch=1), model.sizes(batch=2)
+    for node in suspects:
+        read = [v.name or "" if v is not None else "" for v in node.inputs]
+        if node.op_type in _STATES:
+            shapes = [_constant(model, read[at]) for at in _STATES[node.op_type] if len(read) > at]
+            sequence, twice = one.get(read[0]), two.get(read[0])
+            if sequence and twice and (sequence[1:2], twice[1:2]) == ((1,), (2,)):
+                return next(shape[1] for shape in shapes if shape)
+        elif node.op_type == "Concat":
+            open_ = [(one.get(v), two.get(v)) for v in read if not _constant(model, v)]
+            if any(a and b and (a[0], b[0]) == (1, 2) for a, b in open_):
+                return next(shape[0] for v in read if (shape := _constant(model, v)))
+        else:
+            sample, twice = one.get(read[0]), two.get(read[0])
+            target = math.prod(_target(model, read[1]))
+            if (
+                sample
+                and twice
+                and math.prod(twice) == 2 * math.prod(sample)
+                and target % math.prod(sample) == 0
+            ):
+                return target // math.prod(sample)
+    return 0
+
+
+def _may_fix(model: Model, node: ir.Node) -> bool:
+    """Whether a node has a constant in which a batch may be written."""
+    if node.domain not in {"", "ai.onnx"}:
+        return False
+    read = [v.name or "" if v is not None else "" for v in node.inputs]
+    if node.op_type == "Reshape" and len(read) > 1:
+        target = _target(model, read[1])
+        return bool(target) and min(target) > 0
+    if node.op_type in _STATES:
+        return any(len(_constant(model, read[at])) == 3 for at in _STATES[node.op_type] if len(read) > at)
+    axis = node.attributes.get_int("axis", 0) if node.op_type == "Concat" else 0
+    return axis != 0 and any(len(_constant(model, v)) > 1 for v in read)
+
+
+def _constant(model: Model, name: str) -> tuple[int, ...]:
+    """The shape of a constant; empty for what is none."""
+    found = model.known.get(name)
+    return tuple(int(d) for d in found.shape.numpy()) if found is not None else ()
+
+
+def _target(model: Model, name: str) -> tuple[int, ...]:
+    """The numbers of a constant of one dimension; empty for what is none."""
+    found = model.known.get(name)
+    return tuple(int(n) for n in found.numpy()) if found is not None and len(found.shape) == 1 else ()
