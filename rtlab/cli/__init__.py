@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from rtlab.cli import checking, compilers, opening, printing, reporting, terminal
+from rtlab.cli import budget, checking, compilers, opening, printing, reporting, terminal
 from rtlab.cli.arguments import FILES, parser
 from rtlab.cli.notebooks import lab
 from rtlab.errors import RtlabError, VariantError, boundary, see_room
@@ -47,6 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         }
     )
     given = known.parse_args(arguments)
+    given.program = arguments is None
     if given.command is None:
         known.print_help()
         return _USAGE
@@ -60,7 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _work(given: argparse.Namespace) -> int:
     try:
-        with boundary(f'do "rtlab {given.command}"'):
+        with boundary(f'do "rtlab {given.command}"'), budget.limited(given):
             if hasattr(given, "model"):
                 see_room(f'do "rtlab {given.command}"')
             return int(given.work(given))
@@ -98,7 +99,7 @@ def _inspect(given: argparse.Namespace) -> int:
     if (given.labels or given.metric) and given.precision != "fp32":
         # What a score is compared with.
         study.add("fp32", target=given.target, backend=given.backend, compiler=given.compiler)
-    study.run(compare=not given.no_run, budget_s=given.budget)
+    opening.run(study, given)
     saved = None if given.save is None else study.save_build(given.precision, given.save)
     if not _told(given, study, given.precision):
         printing.variant(study[given.precision], study)

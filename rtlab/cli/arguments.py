@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rtlab.cli import checking, reporting
+from rtlab.cli.budget import Seconds
 from rtlab.core.stage import BUDGET_S
 from rtlab.core.variant import Method
 
@@ -432,10 +433,11 @@ def _build_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-run", action="store_true", help="only build: no times, no errors")
     parser.add_argument(
         "--budget",
-        type=float,
+        type=Seconds,
         default=BUDGET_S,
         metavar="SECONDS",
-        help="what measuring each variant may take here beyond compiling; inf for all samples (default: %(default)g)",
+        help="what all of it may take, loading and building included: what is measured by then is shown; 0 only "
+        "builds, inf measures on all samples (default: %(default)g for measuring each variant, however long it builds)",
     )
     _release_argument(parser)
 

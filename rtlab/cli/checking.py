@@ -7,7 +7,7 @@ import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from rtlab.cli import opening
+from rtlab.cli import budget, opening
 from rtlab.errors import RtlabError
 
 if TYPE_CHECKING:
@@ -141,7 +141,9 @@ def _checked(given: argparse.Namespace, study: Study, name: str) -> CheckResult:
         fail_on=given.fail_on,
         sure=given.sure,
         save=given.save,
-        budget_s=given.budget,
+        # The variant, fp32 and the sessions that are timed for themselves.
+        budget_s=budget.shared(given, 3),
+        progress=given.deadline,
     )
 
 

@@ -6,12 +6,14 @@ import argparse
 import json
 import re
 import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rtlab.cli import budget
 from rtlab.core.inputs import open_arrays, read_input
-from rtlab.errors import CalibrationError, ModelError, ReadError, VariantError
+from rtlab.errors import CalibrationError, Cancelled, ModelError, ReadError, VariantError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +31,24 @@ _SIZES = re.compile(rf"rtlab\.load\(\.\.\., shapes=\{{({_SHAPE}(?:, {_SHAPE})*)\
 
 def built(given: argparse.Namespace, precisions: Sequence[str]) -> Study:
     """The model's study with a variant in each of these precisions, built."""
-    return planned(given, precisions).run(compare=not given.no_run, budget_s=given.budget)
+    return run(planned(given, precisions), given)
+
+
+def run(study: Study, given: argparse.Namespace) -> Study:
+    """Build and measure what is planned; where the time of ``--budget`` is over, what is built by then is the answer.
+
+    Raises:
+        RtlabError: nothing is.
+    """
+    seconds = budget.shared(given, len(study.variants))
+    try:
+        study.run(compare=not given.no_run, budget_s=seconds, progress=given.deadline)
+    except Cancelled:
+        if given.deadline is None or not given.deadline.late or not study.facts:
+            raise
+        if missing := [name for name in study.variants if name not in study.facts]:
+            print(f"rtlab: not built in {float(given.budget):g} s: {', '.join(missing)}", file=sys.stderr)
+    return study
 
 
 def planned(given: argparse.Namespace, precisions: Sequence[str]) -> Study:

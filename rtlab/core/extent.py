@@ -10,7 +10,7 @@ from rtlab.core import mend
 from rtlab.errors import ModelError
 
 #: Nodes of all graphs of a model; layers of an engine.
-MOST_NODES = MOST_LAYERS = 100_000
+MOST_NODES, MOST_LAYERS = 100_000, 100_000
 #: Values and constants of a model, with inputs and outputs of graphs; inputs, outputs and attributes of all nodes.
 MOST_VALUES, MOST_PARTS = 300_000, 1_000_000
 #: Inputs, outputs or attributes of one node; local functions, and entries of metadata.

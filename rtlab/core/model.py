@@ -504,7 +504,16 @@ def wrap(
     ``weights`` are what initializers of these names hold, where the proto has their types and shapes alone; ``beside``
     are the files that others lie in.
     """
-    graph = ir.from_proto(proto)
+    try:
+        graph = ir.from_proto(proto)
+    except ir.serde.SerdeError as error:
+        cause: BaseException = error
+        while cause.__cause__ is not None:
+            cause = cause.__cause__
+        raise ModelError(
+            f'Cannot load model "{name}": a part of it is none that ONNX has ({cause}). Export the model again.',
+            details=str(error),
+        ) from error
     for initializer, tensor in (weights or {}).items():
         if initializer in graph.graph.initializers:
             graph.graph.initializers[initializer].const_value = tensor

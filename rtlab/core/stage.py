@@ -108,6 +108,8 @@ class Budget:
     def share(self, progress: Progress, part: float = 1.0) -> Iterator[Within]:
         """A reporter that asks to stop when a part of what is left is over; the time in it counts."""
         began = time.monotonic()
+        # A command has an end of its own.
+        self.left = min(self.left, getattr(progress, "left", math.inf))
         try:
             yield Within(progress, began + part * self.left)
         finally:

@@ -169,7 +169,8 @@ class _Measuring:
                     # The time was over in the middle of a run.
                     self._settle(stage)
                 else:
-                    self.result = planned(self.job, self.result, "cancelled")
+                    over = getattr(self.progress, "late", False)
+                    self.result = planned(self.job, self.result, "budget" if over else "cancelled")
                     yield self.result
                     raise
             except Exception as error:  # noqa: BLE001 - whatever it is, what is known of the engine stays

@@ -1,0 +1,111 @@
+"""``--budget``: the seconds that a whole command may take, from its start."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+
+from rtlab.core.progress import Terminal
+from rtlab.errors import Cancelled, RtlabError
+
+#: Seconds after which work that measured nothing yet is stopped, and a command that does not hear of it is ended.
+_STOPPED, _ENDED = 0.5, 4.5
+
+
+class Seconds(float):
+    """A budget that stands on the command line; a default is a plain number."""
+
+
+class Deadline(Terminal):
+    """The reporter of a command whose time is limited: stages end where it is over, and all work half a second later."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.until = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        return max(0.0, self.until - time.monotonic())
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is over."""
+        return not self.left
+
+    def stopped(self) -> bool:
+        """Whether the work has to end now."""
+        return super().stopped() or time.monotonic() > self.until + _STOPPED
+
+
+@contextlib.contextmanager
+def limited(given: argparse.Namespace) -> Iterator[None]:
+    """Run a command within its budget, where one stands on the command line; ``given.deadline`` is what is reported to.
+
+    Raises:
+        RtlabError: the time was over before there was anything to show.
+    """
+    seconds = getattr(given, "budget", None)
+    given.deadline = None
+    if not isinstance(seconds, Seconds) or not 0 < seconds < math.inf:
+        yield
+        return
+    given.deadline = Deadline(seconds - _begun() if given.program else seconds)
+    # What is computed in this process, such as the layout of a table, hears nothing.
+    end = threading.Timer(given.deadline.left + _ENDED, _end, (given,))
+    end.daemon = True
+    if given.program:
+        # Not where a notebook or a test calls the command.
+        end.start()
+    try:
+        yield
+    except Cancelled as error:
+        if not given.deadline.late:
+            raise
+        raise RtlabError(_over(given)) from error
+    finally:
+        end.cancel()
+        given.deadline.close()
+
+
+def _begun() -> float:
+    """Seconds since this process was started, which imported some modules since."""
+    import psutil
+
+    return max(0.0, time.time() - psutil.Process().create_time())
+
+
+def shared(given: argparse.Namespace, parts: int) -> float:
+    """Seconds for each of so many parts of a command that measure."""
+    return float(given.budget) / parts if given.deadline is not None else float(given.budget)
+
+
+def _over(given: argparse.Namespace) -> str:
+    return (
+        f'Cannot finish "rtlab {given.command}" in {float(given.budget):g} s: the time of --budget was over before '
+        "there was anything to show. Give more, or leave --budget out, which limits measuring alone."
+    )
+
+
+def _end(given: argparse.Namespace) -> None:
+    import psutil
+
+    if getattr(given, "json", False) and sys.__stdout__ is not None:
+        print(
+            json.dumps({"error": {"kind": "RtlabError", "message": _over(given)}}),
+            file=sys.__stdout__,
+            flush=True,
+        )
+    if sys.__stderr__ is not None:
+        print(f"rtlab: {_over(given)}", file=sys.__stderr__, flush=True)
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            child.kill()
+    os._exit(1)

@@ -1,0 +1,101 @@
+"""``--budget`` on the command line: all of a command ends with it, and shows what was done by then."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+
+import onnx
+import pytest
+
+from rtlab import cli
+from rtlab.core.progress import check
+from rtlab.session import measuring, runs
+from rtlab.testing import tiny_model
+
+CPU = ["--target", "cpu", "--backend", "onnxruntime"]
+
+
+@pytest.fixture
+def model(tmp_path):
+    path = tmp_path / "model.onnx"
+    onnx.save(tiny_model().proto(), path)
+    return str(path)
+
+
+def endless(progress) -> None:
+    while True:
+        check(progress, "what never ends")
+        time.sleep(0.01)
+
+
+@pytest.mark.parametrize("command", ["inspect", "report", "check"])
+def test_a_build_that_is_too_long_ends_with_the_budget(model, tmp_path, monkeypatch, capsys, command) -> None:
+    monkeypatch.setattr(runs, "compiled", lambda _, progress: endless(progress))
+    monkeypatch.chdir(tmp_path)
+    began = time.monotonic()
+    assert cli.main([command, model, *CPU, "--budget", "0.3"]) == 1
+    assert time.monotonic() - began < 5.3
+    assert "--budget" in capsys.readouterr().err
+
+
+def test_a_stage_that_is_too_long_leaves_what_was_built(model, monkeypatch, capsys) -> None:
+    monkeypatch.setattr(measuring._Measuring, "_time", lambda _, within: endless(within))
+    began = time.monotonic()
+    assert cli.main(["inspect", model, *CPU, "--budget", "0.8", "--json"]) == 0
+    assert time.monotonic() - began < 5.8
+    told = json.loads(capsys.readouterr().out)
+    assert told["engine"]["layers"]
+    assert {stage["stage"]: stage["state"] for stage in told["stages"]}["timed"] == "missing"
+
+
+@pytest.mark.slow
+def test_variants_that_were_built_in_time_are_reported(model, tmp_path, monkeypatch, capsys) -> None:
+    built = runs.compiled
+    monkeypatch.setattr(
+        runs,
+        "compiled",
+        lambda job, progress: endless(progress) if job.name == "fp16" else built(job, progress),
+    )
+    page = tmp_path / "r.html"
+    command = ["report", model, *CPU, "--precision", "fp32", "--precision", "fp16", "-o", str(page)]
+    assert cli.main([*command, "--budget", "2"]) == 0
+    assert "fp16" in capsys.readouterr().err
+    assert page.exists()
+
+
+def test_a_default_limits_measuring_alone(model, monkeypatch, capsys) -> None:
+    """Nobody who builds for a minute is stopped after the 15 s of a default."""
+    monkeypatch.setattr(cli.budget, "Deadline", None)
+    assert cli.main(["inspect", model, *CPU, "--no-run"]) == 0
+    assert cli.main(["inspect", model, *CPU, "--budget", "0"]) == 0
+    assert cli.main(["inspect", model, *CPU, "--no-run", "--budget", "inf"]) == 0
+    assert "compiled" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_what_does_not_hear_of_the_end_is_ended(model) -> None:
+    """A load that never ends, and a child beside it: words, exit code 1, and no process is left."""
+    code = (
+        "import subprocess, sys, time\n"
+        "from rtlab.cli import main, opening\n"
+        "def hang(given):\n"
+        "    child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
+        "    print(child.pid, flush=True)\n"
+        "    time.sleep(600)\n"
+        "opening.opened = hang\n"
+        f"sys.argv[1:] = ['inspect', {model!r}, '--budget', '0.5']\n"
+        "main()\n"
+    )
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert time.monotonic() - began < 8
+    assert (done.returncode, "--budget" in done.stderr, "Traceback" in done.stderr) == (1, True, False)
+    import psutil
+
+    pid = int(done.stdout)
+    assert not psutil.pid_exists(pid) or psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
