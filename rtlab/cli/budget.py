@@ -24,7 +24,7 @@ class Seconds(float):
 
 
 class Deadline(Terminal):
-    """The reporter of a command whose time is limited: stages end where it is over, and all work half a second later."""
+    """The reporter of a command whose time is limited: stages end with it, and all work half a second later."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__()
