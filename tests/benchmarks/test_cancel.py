@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import statistics
 import threading
 import time
@@ -12,6 +13,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from rtlab import Study, samples
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
@@ -135,3 +137,44 @@ def test_a_brief_run_pays_little_for_it(benchmark, care) -> None:
     benchmark.extra_info |= {"microseconds": micro}
     assert care.most(500e-6) >= attended - min(bare)
     assert care.most(2) >= timed / statistics.median(bare)
+
+
+WORKS = {
+    "build": {"type": "rebuild", "variant": "int8"},
+    "measure": {"type": "measure", "variant": "int8"},
+    "rank": {"type": "rank"},
+    "observe": {"type": "observe"},
+    "sensitivity": {"type": "work", "work": "sensitivity", "variant": "int8", "values": {"asks": "only"}},
+    "diagnose": {"type": "work", "work": "diagnose", "variant": "int8", "values": {}},
+    "repair": {"type": "work", "work": "repair", "variant": "int8", "values": {}},
+    "tune": {"type": "work", "work": "tune", "variant": "int8", "values": {}},
+    "sweep": {"type": "work", "work": "sweep", "variant": "int8", "values": {}},
+    "open": {"type": "open", "path": "digits_vit"},
+}
+
+
+def test_thirty_cancels_at_random_times(benchmark, care) -> None:
+    """From Cancel on the page to idle, of each kind of work, pressed at any time of its first three seconds."""
+    rng = random.Random()  # noqa: S311 - times, not secrets
+    took: list[tuple[float, str]] = []
+
+    def shown():
+        sample = samples.load("digits_inception")
+        study = Study(sample.model, data=sample.calibration, task=sample.task)
+        study.add("int8", target="cpu", backend="onnxruntime")
+        return study.run(budget_s=2).explore()
+
+    page = shown()
+    for _ in range(care.size(30, 10)):
+        if page.study.model.name != "digits_inception" or "int8" not in page.study.facts:
+            page = shown()
+        name = list(WORKS)[len(took) % len(WORKS)]
+        page._receive(page, WORKS[name], [])
+        time.sleep(rng.uniform(0, care.size(3.0, 1.0)))
+        pressed = time.perf_counter()
+        page._receive(page, {"type": "cancel"}, [])
+        page.wait(60)
+        took.append((time.perf_counter() - pressed, name))
+    benchmark.pedantic(lambda: None)
+    benchmark.extra_info |= {"seconds": took}
+    assert care.most(1.0) >= max(took)[0], sorted(took)[-5:]
