@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import io
 import json
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 from rtlab.cli import budget, checking, compilers, opening, printing, reporting, terminal
 from rtlab.cli.arguments import FILES, parser
 from rtlab.cli.notebooks import lab
-from rtlab.errors import RtlabError, VariantError, boundary, see_room
+from rtlab.errors import ReadError, RtlabError, VariantError, boundary, see_room
 
 if TYPE_CHECKING:
     from rtlab.study import Study
@@ -67,9 +68,10 @@ def _work(given: argparse.Namespace) -> int:
             return int(given.work(given))
     except RtlabError as error:
         if getattr(given, "json", False):
-            print(
-                json.dumps({"error": {"kind": type(error).__name__, "message": opening.spoken(str(error))}})
-            )
+            told = {"kind": type(error).__name__, "message": opening.spoken(str(error))}
+            # What could not be written may be this output.
+            with contextlib.suppress(OSError):
+                print(json.dumps({"error": told}), flush=True)
         print(f"rtlab: {opening.spoken(str(error))}", file=sys.stderr)
         return _FAILED
     except KeyboardInterrupt:
@@ -112,6 +114,8 @@ def _read(given: argparse.Namespace) -> int:
     from rtlab.study import read
 
     named = {kind: path for kind in FILES if (path := getattr(given, kind)) is not None}
+    if "-" in given.files and sys.stdin is None:
+        raise ReadError("Cannot read what is piped in: standard input is closed. Pipe a file in, or name it.")
     piped = sys.stdin.buffer.read() if "-" in given.files else None
     files = [f for f in given.files if f != "-"]
     study = read(

@@ -79,7 +79,7 @@ def _begun() -> float:
     """Seconds since this process was started, which imported some modules since."""
     import psutil
 
-    return max(0.0, time.time() - psutil.Process().create_time())
+    return max(0.0, time.time() - float(psutil.Process().create_time()))
 
 
 def shared(given: argparse.Namespace, parts: int) -> float:

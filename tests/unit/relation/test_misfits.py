@@ -7,6 +7,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import rtlab
+from rtlab.errors import ModelError
 from rtlab.relation.work import works
 
 INFO = helper.make_tensor_value_info
@@ -34,3 +35,15 @@ def test_the_work_of_a_node_whose_shapes_do_not_fit_is_unknown(op, weights, attr
     found = works(model(op, weights, **attributes))["one"]
     assert (found.macs, found.flops) == (None, None)
     assert found.parameters == sum(map(np.prod, weights))
+
+
+@pytest.mark.parametrize("place", ["output", "value_info"])
+def test_a_type_that_onnx_has_not_is_refused_in_words(place) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Relu", ["x"], ["v"]), helper.make_node("Relu", ["v"], ["y"])], "g",
+        [INFO("x", 1, [2])], [INFO("y", 1, [2])], value_info=[INFO("v", 1, [2])],
+    )  # fmt: skip
+    getattr(graph, place)[0].type.tensor_type.elem_type = 255
+    with pytest.raises(ModelError) as refused:
+        rtlab.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 22)], ir_version=10))
+    assert "Nobody foresaw" not in str(refused.value)
