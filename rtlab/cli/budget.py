@@ -12,37 +12,15 @@ import threading
 import time
 from collections.abc import Iterator
 
-from rtlab.core.progress import Terminal
+from rtlab.core.progress import Deadline
 from rtlab.errors import Cancelled, RtlabError
 
-#: Seconds after which work that measured nothing yet is stopped, and a command that does not hear of it is ended.
-_STOPPED, _ENDED = 0.5, 4.5
+#: Seconds after its time at which a command is ended that does not hear of it.
+_ENDED = 4.5
 
 
 class Seconds(float):
     """A budget that stands on the command line; a default is a plain number."""
-
-
-class Deadline(Terminal):
-    """The reporter of a command whose time is limited: stages end with it, and all work half a second later."""
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__()
-        self.until = time.monotonic() + seconds
-
-    @property
-    def left(self) -> float:
-        """Seconds that are left."""
-        return max(0.0, self.until - time.monotonic())
-
-    @property
-    def late(self) -> bool:
-        """Whether the time is over."""
-        return not self.left
-
-    def stopped(self) -> bool:
-        """Whether the work has to end now."""
-        return super().stopped() or time.monotonic() > self.until + _STOPPED
 
 
 @contextlib.contextmanager

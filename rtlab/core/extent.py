@@ -13,7 +13,7 @@ from rtlab.errors import ModelError
 MOST_NODES, MOST_LAYERS = 100_000, 100_000
 #: Values and constants of a model, with inputs and outputs of graphs; inputs, outputs and attributes of all nodes.
 MOST_VALUES, MOST_PARTS = 300_000, 1_000_000
-#: Inputs, outputs or attributes of one node; local functions, and entries of metadata.
+#: Inputs, outputs or attributes of one node; outputs of a graph, local functions, and entries of metadata.
 MOST_LISTED = 10_000
 #: Dimensions of a tensor, as NumPy has them.
 MOST_DIMENSIONS = 64
@@ -51,6 +51,7 @@ def check_extent(proto: onnx.ModelProto, doing: str) -> None:
         lists = [graph.input, graph.output, graph.value_info]
         if isinstance(graph, onnx.GraphProto):
             lists += [graph.initializer, graph.sparse_initializer, graph.quantization_annotation]
+        see(len(graph.output), MOST_LISTED, "outputs of a graph")
         values += sum(map(len, lists))
         see(values, MOST_VALUES, "values and constants")
         for node in graph.node:

@@ -13,6 +13,8 @@ from rtlab.errors import Cancelled
 
 #: Seconds after which a rate means something.
 _SETTLED = 1.0
+#: Seconds that work has beyond a deadline which measured nothing by then.
+_GRACE = 0.5
 
 
 class Silent:
@@ -100,6 +102,28 @@ class Terminal(Reporting):
         if self._out is not None and self._out.isatty():
             self._out.write("\r\x1b[K")
             self._out.flush()
+
+
+class Deadline(Terminal):
+    """The reporter of a command whose time is limited: stages end with it, and all work half a second later."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self.until = time.monotonic() + seconds
+
+    @property
+    def left(self) -> float:
+        """Seconds that are left."""
+        return max(0.0, self.until - time.monotonic())
+
+    @property
+    def late(self) -> bool:
+        """Whether the time is over."""
+        return not self.left
+
+    def stopped(self) -> bool:
+        """Whether the work has to end now."""
+        return super().stopped() or time.monotonic() > self.until + _GRACE
 
 
 def check(progress: Progress, doing: str) -> None:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Iterator
 from typing import Annotated, Literal
 
+from rtlab.core.progress import Deadline
 from rtlab.core.protocols import Progress
 from rtlab.core.schema import UNSENT, Meaning
 from rtlab.errors import VariantError
@@ -108,8 +109,8 @@ class Budget:
     def share(self, progress: Progress, part: float = 1.0) -> Iterator[Within]:
         """A reporter that asks to stop when a part of what is left is over; the time in it counts."""
         began = time.monotonic()
-        # A command has an end of its own.
-        self.left = min(self.left, getattr(progress, "left", math.inf))
+        if isinstance(progress, Deadline):
+            self.left = min(self.left, progress.left)
         try:
             yield Within(progress, began + part * self.left)
         finally:

@@ -17,7 +17,7 @@ from rtlab.backends.live.inference import free_memory
 from rtlab.backends.reference import evaluator, reference, runner_of
 from rtlab.core.engine import Engine
 from rtlab.core.facts import SCORED, Facts, Score
-from rtlab.core.progress import Silent, check
+from rtlab.core.progress import Deadline, Silent, check
 from rtlab.core.protocols import BuildRequest, Progress, Runner
 from rtlab.core.stage import Budget, Stage, Standing, Why, Within
 from rtlab.core.task import Predictions
@@ -169,7 +169,7 @@ class _Measuring:
                     # The time was over in the middle of a run.
                     self._settle(stage)
                 else:
-                    over = getattr(self.progress, "late", False)
+                    over = isinstance(self.progress, Deadline) and self.progress.late
                     self.result = planned(self.job, self.result, "budget" if over else "cancelled")
                     yield self.result
                     raise

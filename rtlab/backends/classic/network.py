@@ -312,13 +312,14 @@ class Network:
         for part in parts:
             self._take(part)
         written = [v for p in parts for v in p.writes]
-        inner = {v for v in written if v not in self.outputs and not self.readers(v)}
+        own = set(written)
+        inner = {v for v in own if v not in self.outputs and not self.readers(v)}
         made = dataclasses.replace(
             first,
             name=name,
             nodes=[n for p in parts for n in p.nodes],
             ops=[o for p in parts for o in p.ops],
-            reads=list(dict.fromkeys(r for p in parts for r in p.reads if r not in set(written))),
+            reads=list(dict.fromkeys(r for p in parts for r in p.reads if r not in own)),
             writes=[v for v in written if v not in inner] or written[-1:],
             absorbed=[n for p in parts for n in p.absorbed],
             int8=any(p.int8 for p in parts),

@@ -10,6 +10,8 @@ from rtlab.backends.classic.network import Network, NetworkLayer
 from rtlab.backends.classic.patterns import PATTERNS, ROOTS, match
 from rtlab.backends.classic.rules import FusionRule
 
+#: Nodes of one layer: each that joins makes its name and its lists anew.
+_MOST = 500
 #: Nodes whose outputs do not follow from their inputs alone.
 _RANDOM = frozenset(
     {"RandomNormal", "RandomUniform", "RandomNormalLike", "RandomUniformLike", "Multinomial", "Bernoulli"}
@@ -143,6 +145,8 @@ def _joined(
             if layer.kind not in rule.first or reader.kind not in rule.second:
                 continue
             why = rule.hinder(network, layer, reader)
+            if not why and len(layer.nodes) + len(reader.nodes) > _MOST:
+                why = f"a layer has at most {_MOST} nodes here"
             if not why:
                 kind = reader.kind if layer.kind == "Pad" else layer.kind
                 node = reader.node if layer.kind == "Pad" else layer.node

@@ -70,7 +70,11 @@ class Decisions:
 
         def fit(pair: tuple[str, str]) -> int:
             left, right = pair
-            return 2 * (left == self.subject) + (left in self.known) + (right in self.known | self.targets)
+            return (
+                2 * (left == self.subject)
+                + (left in self.known)
+                + (right in self.known or right in self.targets)
+            )
 
         return max(pairs, key=fit)
 

@@ -55,10 +55,11 @@ def nest(levels: int) -> bytes:
         (relu(node=field(5, b"") * 1_000_000), "1,000,000 attributes"),
         (relu(model=field(14, b"\x0a\x01k") * 1_000_000), "1,000,000 entries"),
         (relu(field(13, field(1, b"v")) * 400_000), "400,002 values"),
+        (relu(field(12, field(1, b"y")) * 20_000), "20,001 outputs"),
         (relu(field(5, b"\x08\x01" * 65 + b"\x10\x01")), "65 dimensions"),
         (nest(5000), "5,000 graphs"),
     ],
-    ids=["nodes", "inputs", "attributes", "metadata", "values", "dimensions", "nest"],
+    ids=["nodes", "inputs", "attributes", "metadata", "values", "outputs", "dimensions", "nest"],
 )
 def test_a_limit_is_named_with_what_was_found(content, count) -> None:
     began = time.process_time()

@@ -34,7 +34,8 @@ def written() -> rtlab.Model:
     ],
 )
 def test_data_is_cut_into_batches_of_the_named_size(shapes, batch, sizes) -> None:
-    model = written().sized(shapes)
+    nodes = [helper.make_node("Relu", ["x"], ["y"], "relu")]
+    model = nets.graph(nodes, [("x", FLOAT, ["N", 2, 3])], [("y", FLOAT, ["N", 2, 3])], {}).sized(shapes)
     assert model.named_batch == batch
     assert model.free_batch is not bool(batch)
     arrays = np.arange(60, dtype=np.float32).reshape(10, 2, 3)
