@@ -34,7 +34,8 @@ def variant(result: Result, study: Study) -> None:
     types = named if told else "types not told"
     print(f"{study.model.name} · {types}: {computing(result.prepared.model)} nodes → "
           f"{len(engine.layers) - engine.sync} {counted(engine)}s"
-          + (f" and {engine.sync} steps that order the streams" if engine.sync else ""))  # fmt: skip
+          + (f" and {engine.sync} steps that order the streams" if engine.sync else "")
+          + "".join(f"; {fault}" for fault in _find_faults(result, study)))  # fmt: skip
     if result.recorded:
         known = result.coverage
         shown = f"; {known.nodes} of {known.all_nodes} nodes are in a layer, {known.explained} more explained"
@@ -72,6 +73,17 @@ def variant(result: Result, study: Study) -> None:
                 [(study.model.by_id[m.node].title, m.reason) for m in result.mapping.missing],
             )
         )
+
+
+def _find_faults(result: Result, study: Study) -> tuple[str, ...]:
+    """What is wrong with the outputs, in words."""
+    from rtlab import questions
+    from rtlab.core.variant import Precision
+    from rtlab.questions.check.numbers import find_faults
+
+    facts = result.facts
+    plain = facts if {*facts.variant.precisions} == {Precision.FP32} else None
+    return tuple(find_faults(facts, questions.score.reference(study.snapshot(), facts) or plain))
 
 
 def _print_times(result: Result) -> None:

@@ -16,6 +16,7 @@ from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.ranges import Ranges
 from rtlab.core.schema import UNSENT, Meaning
+from rtlab.core.slices import SliceSums
 from rtlab.core.stage import Stage, Standing
 from rtlab.core.task import Predictions, Task
 from rtlab.core.trace import Outputs, Profile
@@ -44,7 +45,8 @@ class Errors(Noun):
     ``own`` holds by value the energy and the largest magnitude of the error that its node makes of exact inputs, an
     array of shape ``(2,)``, and ``saturated`` how many elements of a value lie beyond its threshold, on the same
     samples; a value that is compared and not in ``own`` is computed as in fp32. Both are None where the variant was run
-    by its own engine, which shows what it computes and not what would become of other inputs.
+    by its own engine, which shows what it computes and not what would become of other inputs. ``slices`` holds the same
+    sums of each output of the model by index of its axes.
     """
 
     source: str
@@ -53,6 +55,7 @@ class Errors(Noun):
     synthetic: bool = False
     own: Mapping[str, NDArray[np.float64]] | None = dataclasses.field(default=None, repr=False)
     saturated: Mapping[str, float] | None = dataclasses.field(default=None, repr=False)
+    slices: Mapping[str, SliceSums] = dataclasses.field(default_factory=dict, repr=False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,8 +118,8 @@ class Score:
 class Ranked:
     """One calibrator on the task, measured on the CPU.
 
-    ``sqnr`` is that of the model's first output in decibel, over ``samples`` samples; ``score`` is None without a
-    task, ``delta`` its difference from fp32 in the same unit.
+    ``sqnr`` is that of the part of the model's first output that fares worst, in decibel, over ``samples`` samples;
+    ``score`` is None without a task, ``delta`` its difference from fp32 in the same unit.
     """
 
     calibrator: Annotated[Calibrator, Meaning("Calibrator")]

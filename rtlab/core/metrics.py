@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 
+from rtlab.core.slices import SliceSums
 from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError
 
@@ -27,6 +28,8 @@ _LINKS: dict[Link, Callable[[Any], Any]] = {
     "exp": np.exp,
     "decibel": lambda x: -10.0 * np.log10(x),
 }
+#: What counts outputs that are no classes, where there are no labels.
+_JOINED = "normalized squared error"
 #: What `named` knows, for messages and for help.
 NAMES = 'a "top-K" such as "top-1" or "top-5", "psnr", "mse", "cosine", "perplexity", "nmse", "wer" or "cer"'
 
@@ -46,6 +49,7 @@ class Tally:
     miss, which those of a metric that counts mistakes, not ``higher``, never are. ``resampled`` is in their place what
     such a metric says of samples drawn anew, always the same draws. ``broken`` counts the samples whose first output
     has a NaN; ``picked`` samples stand for no others, and have no interval; ``why`` says in words why there is none.
+    ``where`` is the part of the outputs that was counted, where it is not all of one.
     """
 
     value: float
@@ -57,6 +61,7 @@ class Tally:
     picked: bool = False
     why: str = ""
     higher: bool = True
+    where: str = ""
 
     @property
     def hits(self) -> bool:
@@ -83,7 +88,8 @@ class Metric:
     score, or two of them, amounts and weights: the score is ``link`` of the sum of the amounts over that of the
     weights. With the link "share" the score is in percent, and amounts of 0 and 1 are misses and hits. ``unit`` is
     shown beside the score, ``higher`` says that more is better; ``says`` is what a row of the output stands for: the
-    "class" of its largest element, a "sequence" of ids, or neither.
+    "class" of its largest element, a "sequence" of ids, or neither. ``joint`` says that ``each`` takes all outputs by
+    name in place of the first; it may then return, third, which part of them it counted.
     """
 
     name: str
@@ -92,6 +98,7 @@ class Metric:
     higher: bool = True
     link: Link = "mean"
     says: Literal["class", "sequence", ""] = ""
+    joint: bool = False
 
     def answers(self, outputs: NDArray[Any]) -> NDArray[Any]:
         """What outputs say, as labels of this metric: classes, ids, or the numbers themselves."""
@@ -111,7 +118,8 @@ class Metric:
                 or one of them is no number.
         """
         found = self.each(outputs, labels)
-        amounts, weights = found if isinstance(found, tuple) else (found, None)
+        amounts, weights, *where = found if isinstance(found, tuple) else (found, None)
+        outputs = next(iter(outputs.values())) if self.joint else outputs
         amounts = np.asarray(amounts, np.float64)
         weights = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
         if amounts.shape != (len(labels),) or weights.shape != amounts.shape:
@@ -131,7 +139,15 @@ class Metric:
                 f'Cannot score "{self.name}": there is nothing to count in the labels. Give labels that are not empty.'
             )
         value = float(linked(self.link, amounts.sum() / total))
-        return Tally(value, amounts, weights, self.link, broken=broken(outputs), higher=self.higher)
+        return Tally(
+            value,
+            amounts,
+            weights,
+            self.link,
+            broken=broken(outputs),
+            higher=self.higher,
+            where="".join(where),
+        )
 
 
 def named(text: str, vocabulary: Sequence[str] = ()) -> Metric:
@@ -186,6 +202,37 @@ def named(text: str, vocabulary: Sequence[str] = ()) -> Metric:
             "and labels."
         )
     return known[name]
+
+
+def joined_error(shapes: Mapping[str, tuple[int, ...]]) -> Metric:
+    """The normalized squared error of the part of all outputs that fares worst; see ``rtlab.core.slices``.
+
+    Args:
+        shapes: The shape of a row of each output that is counted, by name, in the order in which labels, of shape
+            ``(N, F)``, hold them.
+    """
+
+    def count(outputs: Mapping[str, Any], labels: NDArray[Any]) -> tuple[Floats, Floats, str]:
+        begin, parts = 0, []
+        if len(shapes) == len(outputs) == 1:
+            outputs = dict(zip(shapes, outputs.values(), strict=True))
+        for name, shape in shapes.items():
+            end = begin + math.prod(shape)
+            y, t = _same(_JOINED, outputs[name], labels[:, begin:end].reshape(-1, *shape))
+            begin, sums = end, SliceSums(name)
+            sums.add(t.reshape(-1, *shape), y.reshape(-1, *shape), len(t))
+            worst = sums.worst()
+            if worst is not None and worst.sqnr < sums.sqnr:
+                pick = [np.take(a.reshape(-1, *shape), worst.indices, worst.axis) for a in (y, t)]
+                y, t = (a.reshape(len(a), -1) for a in pick)
+                parts.append((worst.sqnr, y, t, worst.where))
+            else:
+                parts.append((sums.sqnr, y, t, name if len(shapes) > 1 else ""))
+        _, y, t, where = min(parts, key=lambda p: p[0])
+        with np.errstate(over="ignore", invalid="ignore"):
+            return 100 * np.square(y - t).sum(axis=1), np.square(t).sum(axis=1), where
+
+    return Metric(_JOINED, count, "%", higher=False, joint=True)
 
 
 def broken(outputs: Any) -> int:

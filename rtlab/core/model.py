@@ -46,7 +46,8 @@ class Model:
     are the sizes that the user named for dynamic dimensions, by input name (a tuple) or by symbol (an int). ``notes``
     say what was put right when the model was loaded; its file is as it was. ``stamp`` tells that file from another of
     its name: its size in bytes, and when it was written. ``beside`` are the files that hold its weights, as it names
-    them from its own folder, with their stamps.
+    them from its own folder, with their stamps. ``declined`` says by the id of a finding what its repair does on
+    samples, where that was tried and undone.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Model:
     notes: tuple[str, ...] = ()
     stamp: Stamp | None = None
     beside: Mapping[str, Stamp | None] = dataclasses.field(default_factory=dict)
+    declined: dict[str, str] = dataclasses.field(default_factory=dict)
     proposed = functools.cached_property(propose)
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlab.core.data import CalibrationData
-from rtlab.core.metrics import Metric, Tally, broken, named
+from rtlab.core.metrics import Metric, Tally, broken, joined_error, named
 from rtlab.core.model import Model
 from rtlab.core.phrases import quoted
 from rtlab.core.value import shape_text
@@ -101,7 +101,8 @@ class Task:
 
     Without ``labels`` the model's own answers in fp32 are the labels, which a study asks for before it scores: the
     score says then how far a variant agrees with fp32, and not how often it is right. The default is top-1 where the
-    first output has a row of several numbers for each sample, else "nmse". ``reference`` says that labels are such.
+    first output has a row of several numbers for each sample, else the "nmse" of the part of all outputs that fares
+    worst: boxes and scores in one output are two kinds of numbers. ``reference`` says that labels are such.
 
     ``name`` and ``unit`` are shown beside the number, ``higher`` says that more of it is better: those of the metric
     by default, and of a function its name, no unit, and that more is better. ``vocabulary`` are texts by id, of tokens
@@ -165,18 +166,22 @@ class Task:
         several = first.ndim == 2 and first.shape[1] > 1 and first.dtype.kind == "f"
         usual = Task(self.data, np.empty(0), self.metric, vocabulary=self.vocabulary)
         made = self
+        rows = {n: v for n, v in outputs.items() if _is_rows(v, len(first))}
         if self.metric is None:
-            made = dataclasses.replace(
-                usual, metric="top-1" if several else "nmse", name="", unit=None, higher=None
-            )
+            apart = {n: v.shape[1:] for n, v in rows.items()}
+            metric = "top-1" if several else joined_error(apart) if name in rows else "nmse"
+            made = dataclasses.replace(usual, metric=metric, name="", unit=None, higher=None)
         counted = made.counted
         own = f"{made.name.removesuffix(' accuracy')} against fp32" if self.name == usual.name else self.name
         labels = first if counted is None else counted.answers(first)
+        if counted is not None and counted.joint:
+            labels = np.concatenate([v.reshape(len(v), -1) for v in rows.values()], axis=1)
         return dataclasses.replace(made, labels=labels, name=own, picked=self.picked, reference=True)
 
     def wanted(self, model: Model) -> tuple[str, ...]:
-        """The outputs that the metric is given."""
-        return model.outputs if self.counted is None else model.outputs[:1]
+        """The outputs that the metric is given, or that its labels come from."""
+        several = self.counted is None or self.counted.joint or (self.unanswered and self.metric is None)
+        return model.outputs if several else model.outputs[:1]
 
     def score(self, outputs: NDArray[Any] | Mapping[str, Any], samples: int | None = None) -> float:
         """The metric over the outputs of the first samples, as ``tally`` counts it.
@@ -233,7 +238,8 @@ class Task:
             self._check_rows(next(iter(named)), first, len(labels))
         try:
             if metric is not None:
-                return dataclasses.replace(metric, name=self.name).tally(first, labels)
+                counted = named if metric.joint else first
+                return dataclasses.replace(metric, name=self.name).tally(counted, labels)
             value = self._measured(named, labels)
         except CalibrationError:
             raise
@@ -334,6 +340,11 @@ def _called(metric: Any) -> str:
     """What a function is called, where it has a name."""
     name = getattr(metric, "__name__", "")
     return name if name.isidentifier() else "metric"
+
+
+def _is_rows(output: Any, samples: int) -> bool:
+    """Whether an output is floating, with a row of one shape for each sample."""
+    return isinstance(output, np.ndarray) and output.dtype.kind == "f" and output.shape[:1] == (samples,)
 
 
 def _nans(first: Any) -> int:

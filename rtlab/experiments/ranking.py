@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
-
-import numpy as np
 
 from rtlab.core.facts import SCORED, Ranked, Score
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Evaluator
 from rtlab.core.ranges import Ranges
+from rtlab.core.slices import SliceSums
 from rtlab.core.task import Predictions
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
 from rtlab.experiments.experiment import Rig
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rtlab.core.data import CalibrationData
-    from rtlab.core.task import Task
+from rtlab.core.task import Task
 
 #: Samples that outputs are compared on where there is no task.
 _COMPARED = 32
@@ -61,7 +59,13 @@ class CalibratorRanking:
             delta = score.value - base.value if score is not None and base is not None else None
             found.append(
                 Ranked(
-                    calibrator, self.precision, score, delta, _sqnr(plain, got), held.samples, rig.tool.source
+                    calibrator,
+                    self.precision,
+                    score,
+                    delta,
+                    _sqnr(plain, got),
+                    held.samples,
+                    rig.tool.source,
                 )
             )
             rig.advance()
@@ -104,12 +108,9 @@ class CalibratorRanking:
 
 
 def _sqnr(reference: Sequence[NDArray[Any]], variant: Sequence[NDArray[Any]]) -> float:
-    """The SQNR over all batches, which may differ in shape."""
-    signal = noise = 0.0
-    for before, after in zip(reference, variant, strict=True):
-        x, y = np.asarray(before, np.float64), np.asarray(after, np.float64)
-        signal += float((x**2).sum())
-        noise += float(((x - y) ** 2).sum())
-    if not math.isfinite(noise):
-        return -math.inf
-    return math.inf if noise == 0 else 10 * math.log10(signal / noise) if signal else -math.inf
+    """The SQNR over all batches, which may differ in shape, of the part of an output that fares worst."""
+    sums = SliceSums("")
+    for x, y in zip(reference, variant, strict=True):
+        sums.add(x, y, len(x) if x.ndim else 1)
+    worst = sums.worst()
+    return sums.sqnr if worst is None else min(sums.sqnr, worst.sqnr)

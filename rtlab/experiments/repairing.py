@@ -6,7 +6,7 @@ import dataclasses
 import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -451,7 +451,7 @@ def predicted(
     size: int,
     *,
     runner: Evaluator,
-    rig: Rig[Repairer] | None = None,
+    rig: Rig[Any] | None = None,
 ) -> Predictions:
     """What a model gives for samples, ``size`` of them at a time; a worker, without a rig, reports nothing."""
     engine = runner.build(BuildRequest(model, Variant(), level="basic"), Silent())

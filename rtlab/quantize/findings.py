@@ -7,6 +7,7 @@ says of TensorRT-RTX was seen in builds with version 1.7.1, which tests/backends
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
@@ -27,7 +28,7 @@ from rtlab.quantize.qdq import QuantizedGraph
 from rtlab.quantize.qdq_rules import PlacementRules
 from rtlab.quantize.rule import Diagnosis, Repair
 
-__all__ = ["check", "missing", "repair"]
+__all__ = ["apply", "check", "missing", "repair", "select"]
 
 
 def check(model: Model, *, calibrated: bool = False) -> tuple[Finding, ...]:
@@ -43,7 +44,8 @@ def check(model: Model, *, calibrated: bool = False) -> tuple[Finding, ...]:
     if not _quantized(model.ir.graph):
         return ()
     found = _found(model.ir.graph, model.opset, _planned(model), _unknown if calibrated else None)
-    return (*integers.check(model.ir.graph, model.opset), *(f.finding for f in found))
+    listed = (*integers.check(model.ir.graph, model.opset), *(f.finding for f in found))
+    return tuple(dataclasses.replace(f, fix=model.declined.get(f.id, f.fix)) for f in listed)
 
 
 def missing(model: Model) -> tuple[str, ...]:
@@ -77,16 +79,40 @@ def repair(
     Raises:
         VariantError: a given finding is not one of the model's, or rtlab cannot repair it.
     """
-    given = findings if findings is None or isinstance(findings, Iterable) else [findings]
-    wanted = None if given is None else {f.id if isinstance(f, Finding) else str(f) for f in given}
-    if wanted is not None:
-        _refuse(model, wanted, calibrated=scale_of is not None)
+    return apply(model, select(model, findings, calibrated=scale_of is not None), scale_of)[0]
+
+
+def select(
+    model: Model, findings: Iterable[Finding | str] | None, *, calibrated: bool
+) -> frozenset[str] | None:
+    """The ids of findings that are to be repaired; None for all.
+
+    Raises:
+        VariantError: a given finding is not one of the model's, or rtlab cannot repair it.
+    """
+    if findings is None:
+        return None
+    given = findings if isinstance(findings, Iterable) else [findings]
+    wanted = frozenset(f.id if isinstance(f, Finding) else str(f) for f in given)
+    _refuse(model, wanted, calibrated=calibrated)
+    return wanted
+
+
+def apply(
+    model: Model, wanted: AbstractSet[str] | None, scale_of: Callable[[str], float] | None = None
+) -> tuple[Model, tuple[Finding, ...]]:
+    """A model with the findings of some ids repaired, or with all, and what was repaired, in that order."""
     if not _quantized(model.ir.graph) or (wanted is not None and not wanted):
-        return model
-    edit = Edit(model, source=True)
+        return model, ()
+    edit, applied = Edit(model, source=True), dict[str, Finding]()
+    unfolded = {f.id: f for f in integers.check(model.ir.graph, model.opset)}
     for one in steps(edit, wanted, scale_of):
+        if isinstance(one, Repair):
+            applied.update({d.finding.id: d.finding for d in one.found})
+        if isinstance(one, integers.Unfold):
+            applied.update({i: unfolded[i] for i in one.findings if i in unfolded})
         passes.apply(one, edit)
-    return edit.finish()
+    return edit.finish(), tuple(applied.values())
 
 
 def steps(

@@ -7,12 +7,14 @@ ONNX node, never by layer, and every number keeps the name of the engine and dev
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from rtlab import questions
 from rtlab.backends import compilers
+from rtlab.backends.reference import evaluator
 from rtlab.core import files
 from rtlab.core.facts import Facts
 from rtlab.core.finding import Finding
@@ -21,6 +23,8 @@ from rtlab.core.phrases import many
 from rtlab.core.protocols import Progress
 from rtlab.core.variant import Calibrator
 from rtlab.errors import BackendError, VariantError, boundary
+from rtlab.experiments.experiment import Rig
+from rtlab.experiments.placement import LOSS, repair_placement
 from rtlab.quantize import export, findings, scales
 from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.export import Exported
@@ -172,14 +176,21 @@ class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R
         return beside(questions.findings.of(facts), facts, self.snapshot().facts.values())
 
     def repaired(
-        self, chosen: Iterable[Finding | str] | None = None, *, progress: Progress | None = None
+        self,
+        chosen: Iterable[Finding | str] | None = None,
+        *,
+        max_loss: float = LOSS,
+        progress: Progress | None = None,
     ) -> Model:
-        """The model with findings repaired, all that can be by default. Nothing of this study changes.
+        """The model with findings repaired, all that can be by default.
 
-        Where a pair is missing whose scale no other pair tells, the study's data calibrates it, with ``auto``.
+        Where a pair is missing whose scale no other pair tells, the study's data calibrates it, with ``auto``. Every
+        repair is run on the data, on random samples where there is none, and undone where a part of an output loses
+        more than ``max_loss`` decibels: the notes of the model, and the finding, say so.
 
         Raises:
             VariantError: a given finding is not one of the model's, or rtlab cannot repair it.
+            Cancelled: the work was stopped.
         """
         learned: dict[str, float] = {}
 
@@ -187,8 +198,7 @@ class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R
             if value not in learned:
                 names = dict.fromkeys((*findings.missing(self.model), value))
                 known = [n for n in names if n in self.model.values]
-                with watching(progress) as watched:
-                    seen = observe_values(self.model, known, self.data, watched)
+                seen = observe_values(self.model, known, self.data, watched)
                 learned.update({n: s.scale for n, s in scales(seen, Calibrator.AUTO).items()})
             if value not in learned:
                 raise VariantError(
@@ -197,4 +207,10 @@ class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R
                 )
             return learned[value]
 
-        return findings.repair(self.model, chosen, scale_of=scale_of)
+        with watching(progress) as watched:
+            found = repair_placement(
+                self.model, chosen, scale_of, self.data, Rig(evaluator(), watched), max_loss=max_loss
+            )
+        self.model.declined.update(found.declined)
+        notes = (*found.model.notes, *found.notes)
+        return dataclasses.replace(found.model, notes=notes, declined=dict(found.declined))

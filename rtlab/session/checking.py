@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.metadata
 import math
 from collections.abc import Sequence
@@ -10,14 +11,17 @@ from typing import TypeVar
 
 import numpy as np
 
-from rtlab.backends.reference import runner_of
+from rtlab.backends.reference import evaluator, runner_of
 from rtlab.core import files
-from rtlab.core.facts import Facts
+from rtlab.core.facts import SCORED, Facts, Score
 from rtlab.core.inputs import read_input
 from rtlab.core.protocols import Progress
 from rtlab.core.stage import BUDGET_S, budget_of
-from rtlab.core.variant import Precision
+from rtlab.core.variant import Precision, Variant
 from rtlab.errors import ReadError, boundary
+from rtlab.experiments.repairing import predicted
+from rtlab.experiments.sizing import batch_size, fixed_batch
+from rtlab.quantize import own
 from rtlab.questions import check, findings, roofline
 from rtlab.questions.check import CheckResult, record, times
 from rtlab.questions.check.record import CheckRecord
@@ -82,7 +86,7 @@ class Checks(Runs[R]):
             if variant not in self.facts or self.outdated(variant):
                 self.run([variant], budget_s=seconds, progress=watched)
             facts = self.facts_of(variant)
-            fp32 = facts if {*planned.precisions} == {Precision.FP32} and not facts.recorded else None
+            fp32 = facts if self._is_plain(planned) and not facts.recorded else None
             if fp32 is None and self.task is not None and not facts.recorded:
                 fp32 = self._plain(facts, seconds, watched)
             rounds = self._rounds(facts, seconds, watched)
@@ -94,18 +98,37 @@ class Checks(Runs[R]):
             files.write(save, now.text().encode(), what="the record of a check", model=self.model)
         return found
 
+    def _is_plain(self, variant: Variant) -> bool:
+        """Whether a variant rounds nothing; in fp32 a model's own pairs still do."""
+        released = any(r.kind == "release" for r in variant.rewrites)
+        return {*variant.precisions} == {Precision.FP32} and (released or not own.rounds(self.model))
+
+    def _score_bare(self, progress: Progress) -> Score | None:
+        """The score of a model without its own pairs; None where the study has no task."""
+        task = self._scoring(progress)
+        if task is None:
+            return None
+        bare, runner = own.apart(self.model, self.model)[0], evaluator()
+        wanted = tuple(task.wanted(bare))
+        data = task.data.take(max(SCORED, fixed_batch(bare)))
+        outputs = predicted(bare, data, wanted, batch_size(bare, wanted, data, runner), runner=runner)
+        return Score.of(task, outputs, str(runner.source))
+
     def _plain(self, facts: Facts, seconds: float, progress: Progress) -> Facts:
         """The variant that a score is compared with, built and scored."""
         variant = facts.variant
         known = [
             n for n, v in self.variants.items()
-            if {*v.precisions} == {Precision.FP32} and not (n in self.facts and self.facts[n].recorded)
+            if self._is_plain(v) and not (n in self.facts and self.facts[n].recorded)
         ]  # fmt: skip
         scored = [n for n in known if n in self.facts and self.facts[n].score is not None]
         name = next(iter((*scored, *known)), "")
+        if not name and own.rounds(self.model):
+            return dataclasses.replace(facts, score=self._score_bare(progress), errors=None)
         if not name:
             name = next(n for n in ("fp32", "fp32 of the check") if n not in self.variants)
-            self.add(name, precision="fp32", target=variant.target, backend=variant.backend)
+            release = [f"release {n}" for n in own.quantized(self.model)]
+            self.add(name, precision="fp32", target=variant.target, backend=variant.backend, rewrites=release)
         if not scored:
             self.run([name], budget_s=seconds, progress=progress)
         return self.facts_of(name)

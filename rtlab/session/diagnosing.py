@@ -27,10 +27,12 @@ from rtlab.experiments.repairing import RUNS, Repairer, Repairing, predicted
 from rtlab.experiments.watching import channel_axis
 from rtlab.experiments.why import asked_of
 from rtlab.quantize import own, rewrites
+from rtlab.questions import accuracy
 from rtlab.questions.accuracy.errors import comparable
 from rtlab.questions.channels import ChannelErrors
 from rtlab.questions.diagnosis import AccuracyDiagnosis
 from rtlab.questions.diagnosis.cures import cure
+from rtlab.questions.diagnosis.undefined import find_undefined
 from rtlab.questions.repair import AccuracyRepair
 from rtlab.session.job import prepared
 from rtlab.session.searches import Searches
@@ -54,8 +56,8 @@ class Diagnoses(Sensitivities[R], Searches[R]):
     ) -> AccuracyDiagnosis:
         """Why a variant loses accuracy: its guilty places, and what is unusual about the numbers there.
 
-        Who is guilty is told by ``sensitivity``, which is asked first where nobody did yet. What was found before a
-        cancel is kept.
+        Who is guilty is told by ``sensitivity``, which is asked first where nobody did yet. Where fp32 itself gives
+        NaN, the first node that does is all there is to find. What was found before a cancel is kept.
 
         Args:
             variant: Its name; it need not be built.
@@ -73,6 +75,15 @@ class Diagnoses(Sensitivities[R], Searches[R]):
                 f'Cannot diagnose "{variant}": its engine was read from files of another machine, whose values are not '
                 "known. Add a variant of the same precision, and diagnose that."
             )
+        errors = accuracy.of(facts) if facts is not None else None
+        undefined = find_undefined(errors, self.model) if errors is not None else None
+        if errors is not None and undefined is not None:
+            # Beside a reference that has no value no place is guilty.
+            found = AccuracyDiagnosis(
+                variant, (undefined,), undefined.nodes, (), errors.samples, errors.source
+            )
+            self._change(lambda kept: kept.diagnosed(variant, found))
+            return found
         with watching(progress) as watched:
             ready = facts.prepared if facts is not None else self.prepare(variant, progress=watched)
             model, _ = self._compared(ready, planned, watched)

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from rtlab import backends
 from rtlab.backends.live.inference import free_memory
 from rtlab.backends.reference import evaluator, reference, runner_of
@@ -226,6 +228,35 @@ class _Measuring:
         self.result = dataclasses.replace(result, measured=engine, profile=profile)
         self._stand(Stage.TIMED, _runs(profile), wanted, "runs")
         self._settle(Stage.TIMED)
+        if is_reference(self.result) and self.result.errors is None:
+            self._look_for_nan(engine, within)
+
+    def _look_for_nan(self, engine: Engine, within: Within) -> None:
+        """Measure the values of fp32 itself where an output has NaN, so that the first node that writes it is known.
+
+        Such a variant is compared with nothing else, and would show nothing.
+        """
+        model = self.result.source
+        names = _accuracy.comparable(model, model)
+        outputs = tuple(o for o in model.outputs if o in names)
+        data, limit = self._data.take(max(_COMPARED, fixed_batch(model))), self.job.limits.seconds
+        for batch in data.batches(model, 1) if outputs else ():
+            found = self.runner.outputs(engine, batch, outputs, progress=within, limit_s=limit)
+            if any(np.isnan(found[o]).any() for o in outputs):
+                break
+        else:
+            return
+        reader, comparison = evaluator(), Comparison(model, names)
+        plain = reference(model, within)
+        try:
+            for group in _groups(names, value_bytes(model, names, data, reader), model):
+                for batch in data.batches(model, batch_size(model, group, data, reader)):
+                    values = reader.outputs(plain, batch, group, progress=within, limit_s=limit)
+                    comparison.add(values, values, data.samples_in(model, batch))
+        finally:
+            reader.release(plain)
+            errors = comparison.errors(f"{self.runner.source}, {data.source}", synthetic=data.synthetic)
+            self.result = dataclasses.replace(self.result, errors=errors)
 
     # --- values ---------------------------------------------------------------------------------------------------
 

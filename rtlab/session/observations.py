@@ -97,7 +97,7 @@ class Observations(Variants[R]):
             return task
         model, reader, held = own.apart(self.model, self.model)[0], evaluator(), Predictions()
         data = task.data.take(max(SCORED, fixed_batch(model)))
-        wanted = model.outputs[:1]
+        wanted = task.wanted(model)
         progress.phase("Asking fp32 for the labels", len(data))
         with reader.reading(model, wanted, progress=progress, limit_s=self.limits.seconds) as read:
             for batch in data.batches(model, batch_size(model, wanted, data, reader)):

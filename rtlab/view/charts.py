@@ -10,13 +10,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import gzip
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from rtlab import questions
 from rtlab.core.data import RANDOM
 from rtlab.core.facts import Facts
 from rtlab.documents.figure import FAINT, MAIN, OTHER, SIGNS, layout
 from rtlab.questions.cards.card import name
 from rtlab.view.contract import EngineView
+
+if TYPE_CHECKING:
+    from rtlab.questions.accuracy.errors import Accuracy
 
 #: Names that have room below the bars, and the axis by its longest bar.
 _NAMES, _ROOM = 40, 1.15
@@ -68,7 +72,7 @@ def of(view: EngineView, result: Facts) -> dict[str, Any]:
     return {
         "timing": timing(view),
         "longest": timing(view, longest=True),
-        "accuracy": accuracy(view, compared=result.errors is not None),
+        "accuracy": accuracy(view, questions.accuracy.of(result)),
     }
 
 
@@ -151,13 +155,13 @@ def _named(bars: list[tuple[int, float, str]]) -> dict[int, str]:
     return dict(sorted(kept.items()))
 
 
-def accuracy(view: EngineView, *, compared: bool = True) -> dict[str, Any]:
+def accuracy(view: EngineView, errors: Accuracy | None = None) -> dict[str, Any]:
     """The error of each layer's last value, in execution order, and the error that the layer makes itself.
 
-    ``compared`` tells whether errors were measured.
+    ``errors`` are those of the values; None where none was compared.
     """
     rows = bars(view, "error")
-    if not rows and not compared:
+    if not rows and errors is None:
         return _empty("No errors: the values of this variant were not compared here.")
     if not rows:
         return _empty("Every value equals the fp32 reference.")
@@ -191,6 +195,8 @@ def accuracy(view: EngineView, *, compared: bool = True) -> dict[str, Any]:
     # Of noise nothing is worst: the number would stand there like a finding.
     where = f"⚠ {RANDOM}" if noisy else f"worst {worst.value:.3g} dB in step {worst.step + 1}"
     axis = {**({"dtick": 1 if len(rows) <= _EACH else 5} if len(rows) <= _FIFTH else {}), "tickangle": 0}
+    if errors is not None and errors.headline and not noisy:
+        where = errors.headline
     told = "● SQNR by step of the engine, dB"
     if own:
         guilty = min(own, key=lambda b: b.value)

@@ -15,6 +15,7 @@ from rtlab.core.variant import Precision
 from rtlab.documents.contract import DataState, Status
 from rtlab.documents.numbers import number
 from rtlab.errors import RtlabError
+from rtlab.questions.diagnosis.undefined import find_undefined
 from rtlab.questions.roofline.estimate_error import known_error
 from rtlab.view.contract import Chip
 from rtlab.view.table import chip
@@ -72,9 +73,24 @@ def status(study: Snapshot, name: str) -> Iterator[Status]:
         yield _item(
             "measured", f"errors and score are of {on} only; the panel Task takes all again", warning=True
         )
+    yield from _losses(study, result)
+    for standing in result.stages.values():
+        if standing.lacks or (standing.stage is Stage.TIMED and standing.text):
+            yield _item("measured", standing.text, warning=standing.why == "failed")
+    yield from (_item(engine.origin, note) for note in engine.notes)
+    yield from (_item("reported", note) for note in result.prepared.notes)
+
+
+def _losses(study: Snapshot, result: Facts) -> Iterator[Status]:
+    """What errors a reader must not miss."""
     errors = questions.accuracy.of(result)
-    lost = [v for v in errors.values if v.overflowed] if errors else []
-    if lost:
+    if errors is None:
+        return
+    if (undefined := find_undefined(errors, study.model)) is not None:
+        yield _item("measured", undefined.title, warning=True)
+    if errors.headline:
+        yield _item("measured", errors.headline, warning=not errors.synthetic)
+    if lost := [v for v in errors.values if v.overflowed]:
         first = study.model.by_id[lost[0].node].title
         elements = sum(v.overflowed for v in lost)
         yield _item(
@@ -82,13 +98,8 @@ def status(study: Snapshot, name: str) -> Iterator[Status]:
             f'overflow: {elements} elements of {many(len(lost), "value")} are not finite, first after "{first}"',
             warning=True,
         )
-    if errors and result.variant.precisions & _HALVES:
+    if result.variant.precisions & _HALVES:
         yield from _underflow(study, errors)
-    for standing in result.stages.values():
-        if standing.lacks or (standing.stage is Stage.TIMED and standing.text):
-            yield _item("measured", standing.text, warning=standing.why == "failed")
-    yield from (_item(engine.origin, note) for note in engine.notes)
-    yield from (_item("reported", note) for note in result.prepared.notes)
 
 
 def _item(origin: Origin, text: str, *, warning: bool = False) -> Status:

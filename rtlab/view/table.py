@@ -120,8 +120,9 @@ def _row(name: str, result: Facts, before: Facts | None, title: str) -> str:
         times.insert(0, f"○ {number(found.estimated, 'ms')} {found.peaks.name}")
     time = ", ".join(times) or "—"
     score = questions.score.words(result, before, title) or "—"
-    finite = [v for v in (errors.values if errors else ()) if v.sqnr != float("inf")]
-    lowest = min((v.sqnr for v in finite), default=None)
+    known = [*(v.sqnr for v in errors.values), *(p.sqnr for p in errors.parts)] if errors else []
+    finite = [sqnr for sqnr in known if sqnr != float("inf")]
+    lowest = min(finite, default=None)
     worst = "equal" if errors and lowest is None else number(lowest, "dB")
     if lowest == float("-inf"):
         worst = "not finite"

@@ -316,7 +316,7 @@ export interface Score {
   interval: Interval | null;
 }
 
-/** One calibrator on the task, measured on the CPU. ``sqnr`` is that of the model's first output in decibel, over ``samples`` samples; ``score`` is None without a task, ``delta`` its difference from fp32 in the same unit. */
+/** One calibrator on the task, measured on the CPU. ``sqnr`` is that of the part of the model's first output that fares worst, in decibel, over ``samples`` samples; ``score`` is None without a task, ``delta`` its difference from fp32 in the same unit. */
 export interface Ranked {
   calibrator: string;
   precision: "fp32" | "tf32" | "fp16" | "bf16" | "int8" | "fp8" | "int4" | "fp4";

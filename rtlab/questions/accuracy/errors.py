@@ -17,6 +17,7 @@ from rtlab.core.data import RANDOM
 from rtlab.core.facts import Errors
 from rtlab.core.model import Model
 from rtlab.core.schema import Meaning
+from rtlab.core.slices import Slice, SliceSums
 from rtlab.core.trace import Outputs
 
 if TYPE_CHECKING:
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 #: Elements that are summed at once.
 _PIECE = 1 << 16
+#: Decibels from which on a part of an output is told apart from the whole.
+_MATTERS = 3.0
 #: Sums of squares below it may have lost what float32 cannot hold.
 _SAFE = 1e-30
 
@@ -72,13 +75,15 @@ class Accuracy:
     """Errors of every compared value, in graph order, with what they were measured on.
 
     ``synthetic`` says that the samples were random: the errors are those of noise, and no finding about the task.
-    ``samples`` were compared of every value in it.
+    ``samples`` were compared of every value in it. ``parts`` is of each output of the model the part that lost most,
+    where it holds several kinds of numbers, or lost some of its indices.
     """
 
     source: str
     samples: int
     values: tuple[ValueDelta, ...]
     synthetic: bool = False
+    parts: tuple[Slice, ...] = ()
 
     def __repr__(self) -> str:
         worst = self.worst(1)
@@ -100,6 +105,17 @@ class Accuracy:
         """The values in whose nodes most error is made, by their own SQNR; none where nobody knows."""
         known = [v for v in self.values if v.own_sqnr is not None and v.own_sqnr != math.inf]
         return tuple(sorted(known, key=lambda v: v.own_sqnr or 0.0)[:count])
+
+    @property
+    def headline(self) -> str:
+        """What became of the outputs where the whole of one hides a part: both in words; empty elsewhere."""
+        whole = {v.value: v.sqnr for v in self.values}
+        parts = [p for p in self.parts if p.sqnr <= whole[p.output] - _MATTERS]
+        worst = min(parts, key=lambda p: p.sqnr, default=None)
+        if worst is None:
+            return ""
+        became = worst.fault or f"{worst.where}: {_decibel(worst.sqnr)}"
+        return f"{became}; the whole output: {_decibel(whole[worst.output])}"
 
     def of(self, node: str) -> ValueDelta | None:
         """Errors of a node's first compared output, or None."""
@@ -142,6 +158,10 @@ class Comparison:
             {v: a.copy() for v, a in begun.own.items()} if begun is not None and begun.own is not None else {}
         )
         self._saturated = dict(begun.saturated or {}) if begun is not None else {}
+        slices = {} if begun is None else begun.slices
+        self._slices = {
+            o: slices[o].copy() if o in slices else SliceSums(o) for o in model.outputs if o in self._sums
+        }
         #: Whether what nodes make themselves is known of every batch so far.
         self.shadowed = held or begun is None
 
@@ -154,6 +174,8 @@ class Comparison:
         for name in reference.keys() & variant.keys() & self._sums.keys():
             sums = self._sums[name]
             self._counted[name] += samples
+            if name in self._slices:
+                self._slices[name].add(reference[name], variant[name], samples)
             x = np.asarray(reference[name], dtype=np.float32).ravel()
             y = np.asarray(variant[name], dtype=np.float32).ravel()
             for at in range(0, x.size, _PIECE):
@@ -174,12 +196,12 @@ class Comparison:
         """The sums of all batches so far, of values that saw any."""
         seen = {v: n for v, n in self._counted.items() if n}
         sums = {v: self._sums[v].copy() for v in seen}
+        slices = {o: s.copy() for o, s in self._slices.items() if o in seen}
         if not self.shadowed:
-            return Errors(source, sums, seen, synthetic)
+            return Errors(source, sums, seen, synthetic, slices=slices)
         own = {v: a.copy() for v, a in self._own.items() if v in seen}
-        return Errors(
-            source, sums, seen, synthetic, own, {v: n for v, n in self._saturated.items() if v in seen}
-        )
+        saturated = {v: n for v, n in self._saturated.items() if v in seen}
+        return Errors(source, sums, seen, synthetic, own, saturated, slices)
 
 
 def accuracy(errors: Errors, model: Model) -> Accuracy:
@@ -209,7 +231,9 @@ def accuracy(errors: Errors, model: Model) -> Accuracy:
             )
         )
     samples = min(errors.counted.values(), default=0)
-    return Accuracy(errors.source, samples, tuple(values), errors.synthetic)
+    known = {v.value for v in values}
+    parts = [p for o, one in errors.slices.items() if o in known and (p := one.worst()) is not None]
+    return Accuracy(errors.source, samples, tuple(values), errors.synthetic, tuple(parts))
 
 
 def _made(
@@ -270,6 +294,10 @@ def _sums(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float64]
     most = max(float(error.max(initial=0.0)), -float(error.min(initial=0.0)))
     lost = int(np.count_nonzero((y == 0) & (x != 0)))
     return np.array([*found, most, count, bad, lost, undefined], np.float64)
+
+
+def _decibel(value: float) -> str:
+    return f"{value:.1f} dB" if math.isfinite(value) else "not finite"
 
 
 def _beyond(x: NDArray[np.float32], amax: float) -> int:

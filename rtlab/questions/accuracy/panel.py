@@ -17,8 +17,11 @@ from rtlab.questions.scene import Question, Scene
 class Losses:
     """How far the values of a variant lie from those of fp32, those with the lowest SQNR first.
 
-    ``score`` is the task's metric in words, None without one.
+    ``outputs`` is the part of an output that lost most, where the whole hides it; ``score`` is the task's metric in
+    words. Both are None without one.
     """
+
+    outputs: Annotated[str | None, Meaning("Outputs", origin="measured", omit=True)]
 
     samples: Annotated[int, Meaning("Samples")]
     source: Annotated[str, Meaning("Source")]
@@ -45,6 +48,7 @@ def losses(scene: Scene) -> Losses:
             f'Cannot tell the errors of "{result.name}": none of its values was compared. {advice}'
         )
     return Losses(
+        errors.headline or None,
         errors.samples,
         f"{errors.source}, {RANDOM}" if errors.synthetic else errors.source,
         f"{score.name} {questions.score.words(result, before)}" if score else None,

@@ -10,7 +10,7 @@ from rtlab.core.stage import Stage
 from rtlab.core.uncertainty import FEWEST, Interval, Paired
 from rtlab.questions.check.record import RecordedScore
 from rtlab.questions.check.row import CheckLimits, CheckRow, CheckVerdict
-from rtlab.questions.score import compared
+from rtlab.questions.score import compared, short
 from rtlab.questions.score.words import CANNOT, difference_words, interval_words, p_words, value_words
 
 _DATA = "Give samples with --data D.npz, and --labels L.npy where there are labels; without, fp32's own answers count."
@@ -137,9 +137,7 @@ def since(then: RecordedScore | None, score: Score | None) -> CheckRow:
 
 
 def _told(score: Score) -> str:
-    found = score.interval
-    ends = f", {interval_words(found)}" if found is not None else ""
-    return f"{score.name} {value_words(score)}{ends}, {many(score.samples, 'sample')}"
+    return f"{score.name} {short(score)}, {many(score.samples, 'sample')}"
 
 
 def _plainly(drop: float, unit: str) -> str:

@@ -44,9 +44,10 @@ def reference(study: Snapshot, facts: Facts) -> Facts | None:
 
 
 def short(score: Score) -> str:
-    """A score and its interval in words: "72.19 %, 69.2 to 75.0"."""
-    found = score.interval
-    return ", ".join(filter(None, (value_words(score), interval_words(found) if found else "")))
+    """A score, where it was counted on a part of the outputs, and its interval: "72.19 %, 69.2 to 75.0"."""
+    found, where = score.interval, score.tally.where if score.tally is not None else ""
+    value = f"{value_words(score)} in {where}" if where else value_words(score)
+    return ", ".join(filter(None, (value, interval_words(found) if found else "")))
 
 
 def difference(facts: Facts, baseline: Facts | None, title: str = "") -> str | None:

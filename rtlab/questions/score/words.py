@@ -60,7 +60,8 @@ def p_words(p: float) -> str:
 def _digits(found: Interval) -> int:
     """Digits after the point that show two of the width."""
     width = found.high - found.low
-    if not (width > 0 and math.isfinite(width)):
+    # What the last bits of a number differ by is no width.
+    if not (width > 1e-9 * max(abs(found.low), abs(found.high)) and math.isfinite(width)):
         return 2
     return max(0, min(8, 1 - math.floor(math.log10(width))))
 

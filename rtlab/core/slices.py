@@ -1,0 +1,191 @@
+"""Errors of a model's output by slice: an output that holds two kinds of numbers can lose one of them unnoticed.
+
+Boxes from 0 to 640 and scores from 0 to 1 in one tensor: with every score 0 the whole still has 45 dB. So errors are
+summed for each index of each axis, and indices of like magnitude count together, as a slice.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+#: Ratio of energies, 24 dB, from which indices are another kind of numbers: the smaller has four bits less of an
+#: INT8 scale that both share.
+_APART = 256.0
+#: Elements that are summed at once.
+_PIECE = 1 << 16
+#: Energies below this share of the largest are what rounding leaves in FP32, and no signal.
+_RESIDUE = 1e-14
+
+
+@dataclasses.dataclass(frozen=True)
+class Slice:
+    """Indices of one axis of an output whose numbers are of one kind, and what became of them.
+
+    Without indices it is the whole output. ``sqnr`` is in decibel, over all of them; ``zero`` says that all of them are
+    0 in the variant, ``overflowed`` that some are not finite there.
+    """
+
+    output: str
+    axis: int
+    indices: tuple[int, ...]
+    sqnr: float
+    zero: bool = False
+    overflowed: bool = False
+
+    @property
+    def where(self) -> str:
+        """Which part of which output, such as "channels 4 to 11 of output0"."""
+        if not self.indices:
+            return self.output
+        first, last, count = self.indices[0], self.indices[-1], len(self.indices)
+        if count == 1:
+            numbers = f"{first}"
+        elif last - first + 1 == count:
+            numbers = f"{first} to {last}"
+        else:
+            numbers = ", ".join(map(str, self.indices[:3])) + (f" and {count - 3} more" if count > 3 else "")
+        if self.axis == 1:
+            return f"channel{'s' * (count > 1)} {numbers} of {self.output}"
+        return f"{'index' if count == 1 else 'indices'} {numbers} of axis {self.axis} of {self.output}"
+
+    @property
+    def fault(self) -> str:
+        """What became of it where nothing is left; empty where something is."""
+        verb = "is" if len(self.indices) == 1 else "are"
+        return f"{self.where} {verb} all 0" if self.zero else ""
+
+
+class SliceSums:
+    """Sums over the samples so far of one output, by axis and index.
+
+    ``whole`` is a float64 array of the sums of x², (x - y)² and y² of the reference x and the variant y over elements
+    that are finite in both, and of how many elements are finite in one alone; ``axes`` holds by axis the same of each
+    index, of shape ``(4, n)``, None where nothing was added. An axis whose
+    length differs between batches is left out, and so are the one along which samples lie and one along which
+    probabilities sum to 1: a class that no sample shows is no other kind of number.
+    """
+
+    def __init__(self, output: str) -> None:
+        self.output = output
+        self.whole = np.zeros(4)
+        self.axes: dict[int, NDArray[np.float64]] | None = None
+
+    def copy(self) -> SliceSums:
+        """The same sums, to which others can be added."""
+        made = SliceSums(self.output)
+        made.whole = self.whole.copy()
+        made.axes = None if self.axes is None else {a: s.copy() for a, s in self.axes.items()}
+        return made
+
+    def add(self, reference: NDArray[Any], variant: NDArray[Any], samples: int) -> None:
+        """Take a batch of so many samples; both arrays have one shape, or nothing is taken."""
+        x, y = np.asarray(reference), np.asarray(variant)
+        if x.shape != y.shape or not x.size:
+            return
+        first = 1 if x.ndim and len(x) == samples else 0
+        lengths = {a: x.shape[a] for a in range(first, x.ndim) if x.shape[a] > 1 and not _add_up(x, a)}
+        sums = {a: np.zeros((4, n)) for a, n in lengths.items()}
+        rows = x if first else x[None]
+        others = y if first else y[None]
+        # Some samples at a time: the squares of a batch would take several times its memory.
+        step = max(1, _PIECE * len(rows) // rows.size)
+        for begin in range(0, len(rows), step):
+            for number, part in _squares(rows[begin : begin + step], others[begin : begin + step]):
+                self.whole[number] += part.sum()
+                for axis, made in sums.items():
+                    at = axis + 1 - first
+                    made[number] += part.sum(axis=tuple(i for i in range(part.ndim) if i != at))
+        if self.axes is None:
+            self.axes = sums
+            return
+        self.axes = {a: s + sums[a] for a, s in self.axes.items() if a in sums and sums[a].shape == s.shape}
+
+    @property
+    def sqnr(self) -> float:
+        """The SQNR of the whole output in decibel."""
+        xx, ee, _, bad = self.whole.tolist()
+        return -math.inf if bad else compute_sqnr(xx, ee)
+
+    def by_kind(self) -> Iterator[Slice]:
+        """The whole output, then the indices of each kind by axis, where there are several."""
+        yield Slice(self.output, 0, (), self.sqnr)
+        for axis, (xx, ee, _, bad) in (self.axes or {}).items():
+            groups = split_kinds(xx)
+            for group in groups if len(groups) > 1 else ():
+                noise = math.inf if bad[group].any() else float(ee[group].sum())
+                yield Slice(
+                    self.output, axis, tuple(group.tolist()), compute_sqnr(float(xx[group].sum()), noise)
+                )
+
+    def worst(self) -> Slice | None:
+        """The slice that lost most; None where no part of the output fares worse than the whole."""
+        slices = [*self._slices()]
+        return min(slices, key=lambda s: (s.sqnr, not s.zero, len(s.indices)), default=None)
+
+    def _slices(self) -> Iterator[Slice]:
+        for axis, (xx, ee, yy, bad) in (self.axes or {}).items():
+            every = np.flatnonzero(xx > _RESIDUE * xx.max(initial=0.0))
+            groups = split_kinds(xx)
+            candidates = [g for g in groups if len(groups) > 1]
+            for group in groups:
+                # Beside others of its kind, one that is 0 is no small number.
+                lost = group[(yy[group] == 0) & (bad[group] == 0) & (xx[group] * _APART > xx[group].max())]
+                candidates += [lost] if 0 < len(lost) < len(every) else []
+            broken = np.flatnonzero(bad)
+            candidates += [broken] if 0 < len(broken) < len(xx) else []
+            for found in candidates:
+                signal, noise, some = float(xx[found].sum()), float(ee[found].sum()), bad[found].any()
+                yield Slice(
+                    self.output,
+                    axis,
+                    tuple(found.tolist()),
+                    -math.inf if some else compute_sqnr(signal, noise),
+                    zero=bool(not some and not yy[found].any()),
+                    overflowed=bool(some),
+                )
+
+
+def split_kinds(energy: NDArray[np.float64]) -> list[NDArray[np.intp]]:
+    """The indices that carry signal, those of like magnitude together, in the order of magnitudes.
+
+    Sorted by energy, two neighbours are of two kinds where a gap of 24 dB lies between them.
+    """
+    order = np.argsort(-energy, kind="stable")
+    ranked = energy[order]
+    order = order[ranked > _RESIDUE * ranked.max(initial=0.0)]
+    ranked = energy[order]
+    cuts = np.flatnonzero(ranked[:-1] > _APART * ranked[1:]) + 1
+    return [np.sort(part) for part in np.split(order, cuts)] if len(order) else []
+
+
+def compute_sqnr(signal: float, noise: float) -> float:
+    """10 log10(signal / noise) in decibel; infinite without noise, negative infinite where either is no number."""
+    if not math.isfinite(noise):
+        return -math.inf
+    return math.inf if noise == 0 else -math.inf if signal == 0 else 10 * math.log10(signal / noise)
+
+
+def _add_up(x: NDArray[Any], axis: int) -> bool:
+    """Whether numbers are probabilities along an axis."""
+    return bool((x >= 0).all() and np.allclose(x.sum(axis=axis, dtype=np.float64), 1.0, atol=1e-2))
+
+
+def _squares(x: NDArray[Any], y: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.float64]]]:
+    """Row by row of ``SliceSums.axes``, what is summed for it."""
+    x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
+    finite = np.isfinite(x) & np.isfinite(y)
+    if not finite.all():
+        same = finite | (x == y) | (np.isnan(x) & np.isnan(y))
+        yield 3, (~same).astype(np.float64)
+        x, y = np.where(finite, x, 0.0), np.where(finite, y, 0.0)
+    yield 0, np.square(x)
+    yield 1, np.square(x - y)
+    yield 2, np.square(y)
