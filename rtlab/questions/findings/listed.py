@@ -91,7 +91,7 @@ def _requantized(findings: Sequence[Finding], facts: Facts, others: Iterable[Fac
     """
     if not any(f.rule == REQUANTIZED for f in findings):
         return tuple(findings)
-    plain = next((o for o in others if _plain(o, facts)), None)
+    plain = next((o for o in others if o is not facts and _plain(o, facts)), None)
     if plain is None:
         return tuple(findings)
     one, other = (len(f.engine.layers) - f.engine.sync for f in (plain, facts))
