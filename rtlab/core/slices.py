@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: Ratio of energies, 24 dB, from which indices are another kind of numbers: the smaller has four bits less of an
 #: INT8 scale that both share.
 _APART = 256.0
+#: Elements of an index below which 24 dB may be chance: of 8 normal numbers the energy is so small once in 400 million.
+_FEWEST = 8
 #: Elements that are summed at once.
 _PIECE = 1 << 16
 #: Energies below this share of the largest are what rounding leaves in FP32, and no signal.
@@ -68,7 +70,7 @@ class SliceSums:
 
     ``whole`` is a float64 array of the sums of x², (x - y)² and y² of the reference x and the variant y over elements
     that are finite in both, and of how many elements are finite in one alone; ``axes`` holds by axis the same of each
-    index, of shape ``(4, n)``, None where nothing was added. An axis whose
+    index, of shape ``(4, n)``, None where nothing was added, and ``elements`` is how many were. An axis whose
     length differs between batches is left out, and so are the one along which samples lie and one along which
     probabilities sum to 1: a class that no sample shows is no other kind of number.
     """
@@ -76,12 +78,13 @@ class SliceSums:
     def __init__(self, output: str) -> None:
         self.output = output
         self.whole = np.zeros(4)
+        self.elements = 0
         self.axes: dict[int, NDArray[np.float64]] | None = None
 
     def copy(self) -> SliceSums:
         """The same sums, to which others can be added."""
         made = SliceSums(self.output)
-        made.whole = self.whole.copy()
+        made.whole, made.elements = self.whole.copy(), self.elements
         made.axes = None if self.axes is None else {a: s.copy() for a, s in self.axes.items()}
         return made
 
@@ -93,6 +96,7 @@ class SliceSums:
         first = 1 if x.ndim and len(x) == samples else 0
         lengths = {a: x.shape[a] for a in range(first, x.ndim) if x.shape[a] > 1 and not _add_up(x, a)}
         sums = {a: np.zeros((4, n)) for a, n in lengths.items()}
+        self.elements += x.size
         rows = x if first else x[None]
         others = y if first else y[None]
         # Some samples at a time: the squares of a batch would take several times its memory.
@@ -114,10 +118,16 @@ class SliceSums:
         xx, ee, _, bad = self.whole.tolist()
         return -math.inf if bad else compute_sqnr(xx, ee)
 
+    @property
+    def _sure(self) -> list[tuple[int, NDArray[np.float64]]]:
+        """Axes with elements enough of each index."""
+        axes = (self.axes or {}).items()
+        return [(a, s) for a, s in axes if self.elements >= _FEWEST * s.shape[1]]
+
     def by_kind(self) -> Iterator[Slice]:
         """The whole output, then the indices of each kind by axis, where there are several."""
         yield Slice(self.output, 0, (), self.sqnr)
-        for axis, (xx, ee, _, bad) in (self.axes or {}).items():
+        for axis, (xx, ee, _, bad) in self._sure:
             groups = split_kinds(xx)
             for group in groups if len(groups) > 1 else ():
                 noise = math.inf if bad[group].any() else float(ee[group].sum())
@@ -131,7 +141,7 @@ class SliceSums:
         return min(slices, key=lambda s: (s.sqnr, not s.zero, len(s.indices)), default=None)
 
     def _slices(self) -> Iterator[Slice]:
-        for axis, (xx, ee, yy, bad) in (self.axes or {}).items():
+        for axis, (xx, ee, yy, bad) in self._sure:
             every = np.flatnonzero(xx > _RESIDUE * xx.max(initial=0.0))
             groups = split_kinds(xx)
             candidates = [g for g in groups if len(groups) > 1]

@@ -103,12 +103,14 @@ class Guess:
             for seed, name in zip(names, graph.outputs, strict=True):
                 shape = np.shape(plain[name])
                 signs = rng.choice(np.array([-1.0, 1.0], np.float32), shape)
+                weights = loss.weights[name]
                 if not released:
-                    feed[seed] = signs
+                    feed[seed] = (signs * np.sqrt(weights)).astype(np.float32)
                     continue
                 scale = loss.scales(name).reshape([-1, *[1] * (len(shape) - 1)])
                 error = np.nan_to_num(np.asarray(whole[name], np.float64) - loss.reference[name])
-                feed[seed] = (error / scale if p == 0 else signs / np.sqrt(scale)).astype(np.float32)
+                seeded = error * weights / scale if p == 0 else signs * np.sqrt(weights / scale)
+                feed[seed] = seeded.astype(np.float32)
         found = self._run(feed)
         return [np.asarray(found[name], np.float64) for name in graph.products]
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rtlab.core.slices import SliceSums
 from rtlab.errors import CalibrationError, ModelError, RunError
 
 if TYPE_CHECKING:
@@ -120,12 +122,40 @@ class SampleLoss:
         mean = float(energy.mean()) or 1.0
         return np.where(energy > 0, energy, mean) * len(self.reference)
 
+    @functools.cached_property
+    def weights(self) -> Mapping[str, NDArray[np.float64]]:
+        """By output, what the squared error of each element counts; 1 where the output holds one kind of numbers.
+
+        Kinds, which ``rtlab.core.slices`` tells apart, count the same, each divided by its own energy in place of that
+        of the whole: errors of scores would not count beside boxes.
+        """
+        return {name: self._weigh(name, one) for name, one in self.reference.items()}
+
+    def _weigh(self, name: str, one: NDArray[np.float64]) -> NDArray[np.float64]:
+        sums = SliceSums(name)
+        sums.add(one, one, self.samples)
+        axes: dict[int, list[tuple[int, ...]]] = {}
+        for part in sums.by_kind():
+            if part.indices:
+                axes.setdefault(part.axis, []).append(part.indices)
+        if not axes:
+            return np.ones(())
+        weights = np.ones(one.shape)
+        axis, kinds = max(axes.items(), key=lambda a: len(a[1]))
+        squares = np.square(one).reshape(self.rows, -1).sum(axis=1)
+        for indices in kinds:
+            at = (slice(None),) * axis + (list(indices),)
+            energy = np.square(one[at]).reshape(self.rows, -1).sum(axis=1)
+            share = np.divide(squares, energy, out=np.ones(self.rows), where=energy > 0) / len(kinds)
+            weights[at] = share.reshape([-1, *[1] * (one.ndim - 1)]) if self.rows > 1 else share[0]
+        return weights
+
     def _errors(self, outputs: Outputs) -> NDArray[np.float64]:
         total = np.zeros(self.rows)
         with np.errstate(all="ignore"):
             for name, one in self.reference.items():
-                error = (np.asarray(outputs[name], np.float64) - one).reshape(self.rows, -1)
-                total += np.square(error).sum(axis=1) / self.scales(name)
+                error = np.square(np.asarray(outputs[name], np.float64) - one) * self.weights[name]
+                total += error.reshape(self.rows, -1).sum(axis=1) / self.scales(name)
         return total
 
     def _entropy(self, outputs: Outputs) -> NDArray[np.float64]:

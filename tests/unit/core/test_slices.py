@@ -12,6 +12,7 @@ from rtlab.core.data import CalibrationData
 from rtlab.core.metrics import joined_error
 from rtlab.core.slices import SliceSums, split_kinds
 from rtlab.core.task import Task
+from rtlab.experiments.sensitivity.loss import SampleLoss
 from rtlab.questions import accuracy
 from rtlab.questions.accuracy.errors import Comparison
 from rtlab.questions.accuracy.errors import accuracy as errors_of
@@ -60,7 +61,7 @@ def test_every_axis_but_that_of_the_samples_is_looked_at():
         worst.axis, worst.indices, worst.zero, worst.fault
     )  # fmt: skip
     # Without samples along the first axis it is one like the others.
-    rows = np.array([[640.0, 300.0], [0.5, 0.25]])
+    rows = np.array([[640.0], [0.5]]) * (1 + RNG.random((2, 8)))
     assert (0, (1,)) == ((w := sums(rows, rows * [[1.0], [0.0]], 1).worst()).axis, w.indices)
 
 
@@ -75,6 +76,14 @@ def test_batches_sum_to_what_all_samples_give():
     # The number of boxes differs from picture to picture.
     parts.add(x[:1, :, :3], y[:1, :, :3], 1)
     assert [1] == list(parts.axes)
+
+
+def test_few_elements_tell_no_kinds():
+    """Of ten normal numbers one is 24 dB below its neighbour more often than not."""
+    x = np.array([[1.0, -2, 0.01, 3]])
+    assert sums(x, x * 1.1).worst() is None
+    assert 1 == len([*sums(x, x).by_kind()])
+    assert (2,) == sums(np.repeat(x, 8, axis=0), np.repeat(x, 8, axis=0) * 1.1).worst().indices
 
 
 def test_kinds_are_24_decibels_apart():
@@ -139,6 +148,39 @@ def test_accuracy_tells_the_part_beside_the_whole():
     comparison = Comparison(model, ["out"])
     comparison.add({"out": x}, {"out": x + 0.001 * x}, len(x))
     assert "" == errors_of(comparison.errors("by hand"), model).headline
+
+
+def test_errors_of_scores_count_beside_boxes_in_the_loss_of_a_place() -> None:
+    """Half the loss is that of boxes, half that of scores, each over its own energy; by hand."""
+    x = detections(4).astype(np.float64)
+    loss = SampleLoss.of({"out": x}, ["out"], 4, None, 0)
+    y = x.copy()
+    y[:, 2:] *= 0.9
+    assert loss.each({"out": y}) == pytest.approx(np.full(4, 0.5 * 0.01))
+    y[:, :2] *= 0.8
+    assert loss.each({"out": y}) == pytest.approx(np.full(4, 0.5 * 0.01 + 0.5 * 0.04))
+    same = SampleLoss.of({"out": x[:, 2:]}, ["out"], 4, None, 0)
+    assert same.each({"out": x[:, 2:] * 0.9}) == pytest.approx(np.full(4, 0.01))
+
+
+@pytest.mark.slow
+def test_what_spoils_the_scores_is_the_guilty_one() -> None:
+    """In FP16 boxes keep 11 bits of 640 and scores are lost, where sums with 1024 leave them steps of 1."""
+    node = helper.make_node
+    nodes = [
+        node("Add", ["x", "far"], ["moved"], name="move"),
+        node("Sub", ["moved", "far"], ["scores"], name="back"),
+        node("Mul", ["x", "wide"], ["boxes"], name="widen"),
+        node("Concat", ["boxes", "scores"], ["out"], name="join", axis=1),
+    ]
+    weights = {"far": np.float32(1024), "wide": np.float32(640)}
+    model = graph(nodes, [("x", 1, ("N", 3, 5))], [("out", 1, ("N", 6, 5))], weights)
+    study = rtlab.Study(model, data={"x": RNG.random((16, 3, 5)).astype(np.float32)})
+    study.add("fp16", precision="fp16", backend="onnxruntime", target="cpu")
+    ranking = study.sensitivity("fp16", by="node").ranking
+    assert "move" == ranking[0].node
+    assert ranking[0].known > 0.01
+    assert study.sensitivity("fp16", by="node").total > 0.01
 
 
 def one_scale() -> rtlab.Model:
