@@ -204,19 +204,20 @@ def named(text: str, vocabulary: Sequence[str] = ()) -> Metric:
     return known[name]
 
 
-def joined_error(shapes: Mapping[str, tuple[int, ...]]) -> Metric:
-    """The normalized squared error of the part of all outputs that fares worst; see ``rtlab.core.slices``.
+@dataclasses.dataclass(frozen=True)
+class _JoinedError:
+    """Energies of the error and of the labels of each sample, in the part of all outputs that fares worst.
 
-    Args:
-        shapes: The shape of a row of each output that is counted, by name, in the order in which labels, of shape
-            ``(N, F)``, hold them.
+    A class, so that a task crosses to the processes of an executor.
     """
 
-    def count(outputs: Mapping[str, Any], labels: NDArray[Any]) -> tuple[Floats, Floats, str]:
+    shapes: tuple[tuple[str, tuple[int, ...]], ...]
+
+    def __call__(self, outputs: Mapping[str, Any], labels: NDArray[Any]) -> tuple[Floats, Floats, str]:
         begin, parts = 0, []
-        if len(shapes) == len(outputs) == 1:
-            outputs = dict(zip(shapes, outputs.values(), strict=True))
-        for name, shape in shapes.items():
+        if len(self.shapes) == len(outputs) == 1:
+            outputs = {self.shapes[0][0]: next(iter(outputs.values()))}
+        for name, shape in self.shapes:
             end = begin + math.prod(shape)
             y, t = _same(_JOINED, outputs[name], labels[:, begin:end].reshape(-1, *shape))
             begin, sums = end, SliceSums(name)
@@ -227,12 +228,20 @@ def joined_error(shapes: Mapping[str, tuple[int, ...]]) -> Metric:
                 y, t = (a.reshape(len(a), -1) for a in pick)
                 parts.append((worst.sqnr, y, t, worst.where))
             else:
-                parts.append((sums.sqnr, y, t, name if len(shapes) > 1 else ""))
+                parts.append((sums.sqnr, y, t, name if len(self.shapes) > 1 else ""))
         _, y, t, where = min(parts, key=lambda p: p[0])
         with np.errstate(over="ignore", invalid="ignore"):
             return 100 * np.square(y - t).sum(axis=1), np.square(t).sum(axis=1), where
 
-    return Metric(_JOINED, count, "%", higher=False, joint=True)
+
+def joined_error(shapes: Mapping[str, tuple[int, ...]]) -> Metric:
+    """The normalized squared error of the part of all outputs that fares worst; see ``rtlab.core.slices``.
+
+    Args:
+        shapes: The shape of a row of each output that is counted, by name, in the order in which labels, of shape
+            ``(N, F)``, hold them.
+    """
+    return Metric(_JOINED, _JoinedError(tuple(shapes.items())), "%", higher=False, joint=True)
 
 
 def broken(outputs: Any) -> int:
