@@ -167,7 +167,7 @@ def test_defaults_and_kinds_of_classes_and_functions_are_those_of_the_file(golde
     and which fields stay out of a comparison or a ``repr``.
     """
     sections: dict[str, Any] = {
-        k: {} for k in ("defaults", "flags", "caches", "boundaries", "figures", "traits")
+        k: {} for k in ("defaults", "flags", "caches", "boundaries", "figures", "traits", "structs")
     }
     for info in sorted(pkgutil.walk_packages(rtlab.__path__, "rtlab."), key=lambda i: i.name):
         if not info.name.endswith("__main__"):
@@ -183,10 +183,16 @@ def list_module(module: Any) -> Iterator[tuple[str, str, Any]]:
     for name in re.findall(r"^(?:def|class) (\w+)", source, re.MULTILINE):
         value = vars(module).get(name)
         made = "__dataclass_params__" in getattr(value, "__dict__", {})
-        for key, trait in (
-            value.class_own_traits(sync=True).items() if hasattr(value, "class_own_traits") else ()
-        ):
-            yield "traits", f"{name}.{key}", [type(trait).__name__, trait.default()]
+        for key, trait in value.class_own_traits().items() if hasattr(value, "class_own_traits") else ():
+            if trait.metadata:
+                yield "traits", f"{name}.{key}", [type(trait).__name__, trait.metadata, trait.default()]
+        config = getattr(value, "__struct_config__", None)
+        if config is not None:
+            yield (
+                "structs",
+                name,
+                [config.frozen, config.eq, config.tag, config.forbid_unknown_fields, config.omit_defaults],
+            )
         for key, member in vars(value).items() if inspect.isclass(value) else ():
             if not (made and key == "__init__"):
                 inner = getattr(member, "__func__", getattr(member, "func", member))
