@@ -20,8 +20,8 @@ from rtlab.view.graph import engine_view
 from snapshots import plain
 
 VALUES = (
-    None, 0, 0.0004, 0.0123, 0.999, 0.9999, 1, 1.005, 12.345, 999.4, 999.6, 1000, 1234.5, 9999999, 1e7, 1.5e9, 1e-7, -0.5, -1,
-    -12345, float("inf"),
+    None, 0, 0.0004, 0.0123, 0.999, 0.9999, 1, 1.005, 12.345, 999.4, 999.6, 1000, 1234.5, 9999999, 1e7, 1.5e9, 1e-7,
+    -0.5, -1, -12345, float("inf"),
 )  # fmt: skip
 BYTES = (None, 0, 1, -1, 1023, 1024, -1024, 1536, 2**20 - 1, 2**20, 5 * 2**20, 2**30, -(2**31), 2**40)
 RANGES = (
@@ -45,7 +45,8 @@ def test_numbers_and_axes_are_written_as_in_the_file(golden: Any) -> None:
     parts = {
         "layout": figure.layout("A title", height=3), "axis": figure.axis("An axis", type="log"),
         "across": figure.across(2.5, dash="dot"),
-        "legend": figure.legend(x=1), "figure": figure.figure("What is said", [], height=7, title="t"), "empty": figure.figure("", []),
+        "legend": figure.legend(x=1), "figure": figure.figure("What is said", [], height=7, title="t"),
+        "empty": figure.figure("", []),
     }  # fmt: skip
     golden(
         "documents/numbers.json",
@@ -86,7 +87,8 @@ def rows(count: int) -> list[Row]:
     """So many rows, in which something is missing now and then."""
     return [
         Row(
-            f"node{i % 40}", None if i % 3 == 0 else 0.3 * i, 0.9 * i, None if i % 4 == 0 else 700 * i, i / 50 if i % 5 else None,
+            f"node{i % 40}", None if i % 3 == 0 else 0.3 * i, 0.9 * i, None if i % 4 == 0 else 700 * i,
+            i / 50 if i % 5 else None,
             tuple("ab" * (i % 3)), (True, False, None)[i % 3], origin=("measured", "estimated")[i % 2],
         )
         for i in range(count)
@@ -99,7 +101,8 @@ def test_tables_of_nouns_are_those_of_the_file(golden: Any) -> None:
     for count in (0, 1, 2, 25, 26):
         table = NounTable(Row, rows(count), {"node1": "First"}, untold="none", predicted=count == 2)
         sections[f"{count} rows"] = {
-            "columns": table.columns(), "text": table.text().splitlines()[:4], "html": table.html("; and more").split("<tr>")[-2:],
+            "columns": table.columns(), "text": table.text().splitlines()[:4],
+            "html": table.html("; and more").split("<tr>")[-2:],
             "keys": table.keys()[:2], "rows": table.rows()[:2], "units": table.frame().attrs,
         }  # fmt: skip
     both = NounTable(Row, rows(3), units={"ms": ("s", 1e-3)})
@@ -124,7 +127,8 @@ def test_answers_in_text_and_in_a_notebook_are_those_of_the_file(subject: str, g
         answer = study.ask(name, variant="fp16", baseline="fp32")
         frame = answer.frame()
         return {
-            "text": repr(answer).splitlines()[:12], "html": answer._repr_html_()[:600].split("<tr>"), "rows": len(frame),
+            "text": repr(answer).splitlines()[:12],
+            "html": answer._repr_html_()[:600].split("<tr>"), "rows": len(frame),
             "types": {c: str(t) for c, t in frame.dtypes.items()}, "units": frame.attrs,
         }  # fmt: skip
 
