@@ -1,4 +1,5 @@
 import { afterAll, beforeAll, expect, it, vi } from "vitest";
+import type { Role } from "../src/contract";
 import { svgOf } from "../src/draw/svg";
 import { lookFor, sceneOf, stubCanvas, theme } from "./canvas";
 import { box } from "./payloads";
@@ -6,12 +7,12 @@ import { box } from "./payloads";
 beforeAll(stubCanvas);
 afterAll(() => void vi.unstubAllGlobals());
 
-const chip = (op: string, role = "work") =>
+const chip = (op: string, role: Role = "work") =>
   ({ op, family: "convolution", node: op, role, title: op }) as const;
 const boxes = [
   box({ id: "image", kind: "input", lines: ["1×3×8×8 fp32"] }),
   box({ id: "conv", lines: ["64×3×7×7", "stride 2"], precision: "int8", reads: "fp32", writes: "int8" }),
-  box({ id: "a name that is much longer than any box", op: "GlobalAveragePool", family: "pooling" }),
+  box({ id: "a name that is much longer than any box", op: "GlobalAveragePool", family: "pool" }),
   box({ id: "relu", op: "Relu", family: "activation" }),
   box({ id: "frame", kind: "group", title: "block", lines: ["1 node"] }),
   box({ id: "inner", op: "Add" }),
