@@ -15,7 +15,7 @@ from sloped import CASES, Draw
 from snapshots import plain
 
 #: How many draws of each operator are looked at; forms that are alike are listed once.
-FORMS = 5
+FORMS = 4
 
 
 def written(name: str, seed: int, sizes: str) -> str:
