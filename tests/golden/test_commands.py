@@ -243,6 +243,8 @@ def list_leaves(value: Any) -> Iterator[Any]:
     if isinstance(value, (Mapping, tuple, list, frozenset, set, np.ndarray)):
         for inner in value.values() if isinstance(value, Mapping) else value:
             yield from list_leaves(inner)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from list_leaves(vars(value))
     else:
         yield value
 

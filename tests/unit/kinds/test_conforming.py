@@ -27,7 +27,7 @@ from rtlab.testing import ReferenceBackend, conformance, networks
 COUNTER = itertools.count()
 NOW = datetime(2024, 1, 1, tzinfo=timezone.utc)
 WORDS = "Cannot do it: something is wrong. Do it otherwise."
-TACTICS = {"0xa": ("0x1", "0x2")}
+TACTICS = {"0xa": ("0x1", "0x2", "0x3")}
 
 
 class Sound(ReferenceBackend):
