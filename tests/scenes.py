@@ -1,4 +1,4 @@
-"""What ``tests/golden`` asks about: six samples in three precisions, two small models of its own, and six engines.
+"""What ``tests/golden`` asks about: six samples in three precisions, two small models of its own, and eight engines.
 
 Times that a machine would measure are invented here, so that all that follows from them can be compared.
 """
@@ -41,6 +41,8 @@ ENGINES = (
     "written-residual-int8",
     "written-names-only",
     "control_flow-fp16-sm86",
+    "digits_inception-int8-sm89",
+    "digits_lstm-fp32-sm86",
     "digits_vit-fp8-sm120",
 )
 SUBJECTS = (*SAMPLES, "cpu", "two_outputs", *ENGINES)

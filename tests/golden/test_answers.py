@@ -1,4 +1,4 @@
-"""Every answer about six samples in three precisions, two small models, and six engines from files."""
+"""Every answer about six samples in three precisions, two small models, and eight engines from files."""
 
 from __future__ import annotations
 

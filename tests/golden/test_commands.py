@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import dataclasses
+import enum
 import importlib
 import inspect
 import os
@@ -50,6 +51,10 @@ STORIES = {title: commands for title, *commands in map(str.splitlines, _TEXT.spl
 COMPILED = ("# why", "# advise", "# bisect")
 #: Of what a run takes and when it is, in the column of a table too.
 _WHEN = {r"\b\d[\d.e−-]* s\b *": "... s ", r"\b20\d\d-\d\d-\d\d([ T]\d\d:\d\d[\d:.+Z]*)?": "<date>"}
+
+
+#: Tables of all types that ONNX IR has, to which a release adds.
+_VARYING = {"_BITS", "_TYPES"}
 
 
 @pytest.fixture
@@ -156,12 +161,14 @@ def test_arguments_are_those_of_the_file(golden: Any) -> None:
 
 
 def test_defaults_and_kinds_of_classes_and_functions_are_those_of_the_file(golden: Any) -> None:
-    """Of all of rtlab: what a public name, a default or a decorator sets.
+    """Of all of rtlab: what a name of a module, a default or a decorator sets, and what a page shares.
 
     Defaults are those other than None, False, 0 and what is empty; flags say which classes are not frozen or compared,
     and which fields stay out of a comparison or a ``repr``.
     """
-    sections: dict[str, Any] = {k: {} for k in ("defaults", "flags", "caches", "boundaries", "figures")}
+    sections: dict[str, Any] = {
+        k: {} for k in ("defaults", "flags", "caches", "boundaries", "figures", "traits", "structs")
+    }
     for info in sorted(pkgutil.walk_packages(rtlab.__path__, "rtlab."), key=lambda i: i.name):
         if not info.name.endswith("__main__"):
             module = importlib.import_module(info.name)
@@ -176,14 +183,24 @@ def list_module(module: Any) -> Iterator[tuple[str, str, Any]]:
     for name in re.findall(r"^(?:def|class) (\w+)", source, re.MULTILINE):
         value = vars(module).get(name)
         made = "__dataclass_params__" in getattr(value, "__dict__", {})
+        for key, trait in value.class_own_traits().items() if hasattr(value, "class_own_traits") else ():
+            if trait.metadata:
+                yield "traits", f"{name}.{key}", [type(trait).__name__, trait.metadata, trait.default()]
+        config = getattr(value, "__struct_config__", None)
+        if config is not None:
+            yield (
+                "structs",
+                name,
+                [config.frozen, config.eq, config.tag, config.forbid_unknown_fields, config.omit_defaults],
+            )
         for key, member in vars(value).items() if inspect.isclass(value) else ():
             if not (made and key == "__init__"):
                 inner = getattr(member, "__func__", getattr(member, "func", member))
                 yield from list_function(inner, f"{name}.{key}")
         yield from list_dataclass(value, name) if made else list_function(value, name)
-    for targets in re.findall(r"^([A-Z_][\w, ]*)[:=]", source, re.MULTILINE):
+    for targets in re.findall(r"^(_?[A-Z][\w, ]*)[:=]", source, re.MULTILINE):
         for name in targets.strip().split(", "):
-            if name[0] != "_" and is_figure(vars(module).get(name)):
+            if name not in _VARYING and is_figure(vars(module).get(name)):
                 yield "figures", name, vars(module)[name]
 
 
@@ -213,10 +230,23 @@ def list_dataclass(kind: Any, name: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def is_figure(value: Any) -> bool:
-    """Whether a value is a number, or a table of numbers."""
-    if isinstance(value, (Mapping, tuple, list)):
-        return bool(value) and all(map(is_figure, value.values() if isinstance(value, Mapping) else value))
-    return type(value) in {bool, int, float}
+    """Whether a value is a number, or a table of numbers and words."""
+    leaves = [*list_leaves(value)]
+    numbers = [type(v) in {bool, int, float} or isinstance(v, np.generic) for v in leaves]
+    return any(numbers) and all(
+        n or v is None or isinstance(v, (str, enum.Enum)) for n, v in zip(numbers, leaves, strict=True)
+    )
+
+
+def list_leaves(value: Any) -> Iterator[Any]:
+    """What a table holds."""
+    if isinstance(value, (Mapping, tuple, list, frozenset, set, np.ndarray)):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from list_leaves(inner)
+    elif dataclasses.is_dataclass(value) and not isinstance(value, type):
+        yield from list_leaves(vars(value))
+    else:
+        yield value
 
 
 def test_a_command_that_is_ended_has_an_exit_code_of_its_own(capsys: Any, monkeypatch: Any) -> None:

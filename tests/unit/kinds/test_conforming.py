@@ -27,7 +27,7 @@ from rtlab.testing import ReferenceBackend, conformance, networks
 COUNTER = itertools.count()
 NOW = datetime(2024, 1, 1, tzinfo=timezone.utc)
 WORDS = "Cannot do it: something is wrong. Do it otherwise."
-TACTICS = {"0xa": ("0x1", "0x2")}
+TACTICS = {"0xa": ("0x1", "0x2", "0x3")}
 
 
 class Sound(ReferenceBackend):
@@ -137,6 +137,15 @@ def test_a_backend_that_keeps_every_promise_passes(tmp_path: Path) -> None:
 
 DEAF = type("Bug", (Sound,), {"profile": lambda s, e, i, p, **m: Sound.profile(s, e, i, Silent(), **m)})()
 SCRIBBLING = type("Bug", (Sound,), {"profile": lambda s, e, i, p, **m: i["x"].fill(0)})()
+
+
+class Littering(Sound):
+    def read(self, files: Mapping[str, Path], **more: Any) -> Any:
+        next(iter(files.values())).with_name("left").write_text("")
+        return super().read(files, **more)
+
+
+LITTERING = Littering()
 HERE, CLAIMS = "says in words whether it works here", "says what it can do, and has the methods for it"
 BUILT, BUDGET = "builds for its default target", "keeps to a budget of time"
 TIMES, COMPUTES = "times as many runs as it says", "computes what the model says"
@@ -223,6 +232,7 @@ LIMIT, STOPS = "keeps runs within their limit of time", "stops a build when it i
         (turned("read", lambda r: r.engine.layers.append(r.engine.layers[0]) or r), READS, "one id"),
         (turned("read", lambda r: r.profile.samples.update(q=[]) or r), READS, "['q']"),
         (turned("read", lambda r: setattr(r.profile, "source", "") or r), READS, "who measured"),
+        (LITTERING, READS, "leaves files behind"),
     ],
 )  # fmt: skip
 def test_a_broken_promise_is_found_by_its_check(backend: Any, check: str, words: str, tmp_path: Path) -> None:
