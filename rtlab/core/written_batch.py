@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
 import onnx_ir as ir
+from onnx_ir import TensorProtocol
 
-if TYPE_CHECKING:
-    from rtlab.core.model import Model
+from rtlab.core.sizes import Shaped, Sizes
 
 #: Initial states of recurrent nodes: directions, batch, width.
 _STATES = {"RNN": (5,), "GRU": (5,), "LSTM": (5, 6)}
 
 
-def written_batch(model: Model) -> int:
+class Traced(Shaped, Protocol):
+    """What of a model is read to tell the batch that is written in it."""
+
+    @property
+    def dynamic_batch(self) -> bool:
+        """Whether all inputs leave it open."""
+
+    @property
+    def known(self) -> Mapping[str, TensorProtocol]:
+        """Its constants."""
+
+    def sizes(self, *, batch: int | None = None) -> Sizes:
+        """The shape of every value."""
+
+
+def written_batch(model: Traced) -> int:
     """The only batch that a model of an open batch can be run with; 0 where nothing in it fixes one.
 
     An exporter traces a model with one sample, and writes what it saw into a Reshape, into the first state of a
@@ -50,7 +66,7 @@ def written_batch(model: Model) -> int:
     return 0
 
 
-def _may_fix(model: Model, node: ir.Node) -> bool:
+def _may_fix(model: Traced, node: ir.Node) -> bool:
     """Whether a node has a constant in which a batch may be written."""
     if node.domain not in {"", "ai.onnx"}:
         return False
@@ -64,13 +80,13 @@ def _may_fix(model: Model, node: ir.Node) -> bool:
     return axis != 0 and any(len(_constant(model, v)) > 1 for v in read)
 
 
-def _constant(model: Model, name: str) -> tuple[int, ...]:
+def _constant(model: Traced, name: str) -> tuple[int, ...]:
     """The shape of a constant; empty for what is none."""
     found = model.known.get(name)
     return tuple(int(d) for d in found.shape.numpy()) if found is not None else ()
 
 
-def _target(model: Model, name: str) -> tuple[int, ...]:
+def _target(model: Traced, name: str) -> tuple[int, ...]:
     """The numbers of a constant of one dimension; empty for what is none."""
     found = model.known.get(name)
     return tuple(int(n) for n in found.numpy()) if found is not None and len(found.shape) == 1 else ()

@@ -53,6 +53,7 @@ def test_names_of_a_model_cannot_command_the_terminal(tmp_path, capsys, json) ->
         ("{} inspect digits_inception --backend classic --json >/dev/full", 1, "disk is full"),
         ("{} inspect digits_inception --backend classic >&-", 0, ""),
         ("ulimit -f 1; {} report digits_inception -o out.html", 1, "ulimit -f"),
+        ("ulimit -f 1; {} inspect digits_inception --target cpu --backend onnxruntime", 1, "ulimit -f"),
         ("ulimit -f 1; {} prepare digits_inception --precision int8 -o out.onnx", 1, "ulimit -f"),
         ("{} report digits_inception --backend classic -o /dev/full", 1, "No space left"),
     ],

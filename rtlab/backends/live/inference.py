@@ -244,6 +244,13 @@ def session(order: SessionOrder, options: Any) -> Any:
     except RtlabError:
         raise
     except Exception as error:
+        if "serialization failed" in str(error):
+            raise BuildError(
+                f"{order.doing}: ONNX Runtime cannot write the graph that it made: the disk is full, or a file may not "
+                "grow so large here (ulimit -f). Free some space, name a folder with more of it in TMPDIR, or raise "
+                "the limit.",
+                details=str(error),
+            ) from error
         advice = (
             "Check that every operator has a CPU kernel for its types."
             if order.provider == CPU
