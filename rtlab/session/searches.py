@@ -11,6 +11,7 @@ from rtlab.backends.bench import OrtBench
 from rtlab.backends.reference import evaluator, runner_of, stand_in
 from rtlab.core.facts import Facts, Ranked
 from rtlab.core.peaks import Peaks
+from rtlab.core.phrases import quoted
 from rtlab.core.protocols import Progress
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Rewrite, RewriteKind, Variant
 from rtlab.errors import VariantError, boundary
@@ -188,6 +189,8 @@ class Searches(Observations[R]):
         """
         several = isinstance(calibrators, Iterable) and not isinstance(calibrators, str)
         given: list[Any] = list(calibrators) if several else [calibrators]
+        if not given:
+            raise VariantError(f"Cannot rank no calibrators: choose some of {quoted(CALIBRATORS)}.")
         chosen = [Calibrator.of(c) for c in given]
         asked = Variant.of(precision).precision
         if not asked.needs_calibrator:

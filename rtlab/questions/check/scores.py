@@ -8,6 +8,7 @@ from rtlab.core.facts import Facts, Score
 from rtlab.core.phrases import many
 from rtlab.core.stage import Stage
 from rtlab.core.uncertainty import FEWEST, Interval, Paired
+from rtlab.questions.accuracy import of as errors_of
 from rtlab.questions.check.record import RecordedScore
 from rtlab.questions.check.row import CheckLimits, CheckRow, CheckVerdict
 from rtlab.questions.score import compared, short
@@ -47,6 +48,8 @@ def accuracy(facts: Facts, fp32: Facts | None, limits: CheckLimits) -> CheckRow:
         repair = "" if within else "study.diagnose tells why, and rtlab repair MODEL what gives it back."
         remedy = " ".join(filter(None, (_MORE if reason else "", repair)))
     detail = [_told(score), f"fp32 {value_words(fp32.score)}"]
+    errors = errors_of(facts)
+    detail += [errors.headline] if errors is not None and errors.headline else []
     detail += [f"McNemar {p_words(paired.p)}"] if paired is not None and paired.p is not None else []
     detail += [f"{doubt} the two apart" if doubt == CANNOT else doubt] if doubt and not reason else []
     detail += [s.text for f in (facts, fp32) if (s := f.stages.get(Stage.SCORED)) is not None and s.lacks]

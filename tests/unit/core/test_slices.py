@@ -13,6 +13,7 @@ from rtlab.core.data import CalibrationData
 from rtlab.core.metrics import joined_error
 from rtlab.core.slices import SliceSums, split_kinds
 from rtlab.core.task import Task
+from rtlab.errors import VariantError
 from rtlab.experiments.sensitivity.loss import SampleLoss
 from rtlab.questions import accuracy
 from rtlab.questions.accuracy.errors import Comparison
@@ -208,5 +209,8 @@ def test_a_gate_sees_scores_that_became_0_under_boxes_that_are_right():
     checked = study.check("fp32", max_drop=1)
     assert {"numbers", "accuracy"} == {*checked.broken}
     assert 100 == pytest.approx({r.check: r for r in checked.rows}["accuracy"].value, abs=1e-6)
+    assert "the whole output" in {r.check: r for r in checked.rows}["accuracy"].detail
+    with pytest.raises(VariantError):
+        study.rank(())
     row = check_numbers(study.facts_of("fp32"), None)
     assert ("broken", True) == (row.verdict, "channels 2 to 5 of out are all 0" in row.found)
