@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from rtlab.core.progress import Deadline
 from rtlab.errors import Cancelled, RtlabError
 
+#: When the command was begun, which imports much of rtlab after this module.
+_STARTED = time.monotonic()
 #: Seconds after its time at which a command is ended that does not hear of it.
 _ENDED = 4.5
 
@@ -35,7 +37,7 @@ def limited(given: argparse.Namespace) -> Iterator[None]:
     if not isinstance(seconds, Seconds) or not 0 < seconds < math.inf:
         yield
         return
-    given.deadline = Deadline(seconds - _begun() if given.program else seconds)
+    given.deadline = Deadline(seconds - (time.monotonic() - _STARTED) if given.program else seconds)
     # What is computed in this process, such as the layout of a table, hears nothing.
     end = threading.Timer(given.deadline.left + _ENDED, _end, (given,))
     end.daemon = True
@@ -51,13 +53,6 @@ def limited(given: argparse.Namespace) -> Iterator[None]:
     finally:
         end.cancel()
         given.deadline.close()
-
-
-def _begun() -> float:
-    """Seconds since this process was started, which imported some modules since."""
-    import psutil
-
-    return max(0.0, time.time() - float(psutil.Process().create_time()))
 
 
 def shared(given: argparse.Namespace, parts: int) -> float:
