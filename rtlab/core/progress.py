@@ -14,7 +14,7 @@ from rtlab.errors import Cancelled
 #: Seconds after which a rate means something.
 _SETTLED = 1.0
 #: Seconds that work has beyond a deadline which measured nothing by then.
-_GRACE = 0.5
+_GRACE = 3.0
 
 
 class Silent:
@@ -105,7 +105,10 @@ class Terminal(Reporting):
 
 
 class Deadline(Terminal):
-    """The reporter of a command whose time is limited: stages end with it, and all work half a second later."""
+    """The reporter of a command whose time is limited: stages end with it, and all work three seconds later.
+
+    By then there is something to show of most models: a build is short.
+    """
 
     def __init__(self, seconds: float) -> None:
         super().__init__()

@@ -45,7 +45,7 @@ assert b"Netron" in urllib.request.urlopen(explorer.open_in_netron()).read()
 """
 COMMANDS = """
 import rtlab.cli
-assert 0 == rtlab.cli.main(["inspect", "digits_inception", "--precision", "int8", "--budget", "2", "--json"])
+assert 0 == rtlab.cli.main(["inspect", "digits_inception", "--precision", "int8", "--budget", "8", "--json"])
 assert 0 == rtlab.cli.main(["report", "digits_inception", "-o", "report.html", "--no-run"])
 """
 #: Of the server that a test starts.
