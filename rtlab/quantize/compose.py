@@ -83,10 +83,10 @@ def prepare(
     return _Preparation(model, variant, asked, inputs, progress or Silent()).run(ranges, scales)
 
 
-#: What ONNX Runtime does to such a file by default (seen in 1.32), and the option with which it does not.
+#: What ONNX Runtime does to such a graph by default (seen in 1.32), and what is written in its place.
 _EXPOSED = (
-    "{relus} before a QuantizeLinear to FP8, and ONNX Runtime drops such from level EXTENDED on: run the file with "
-    "SessionOptions.graph_optimization_level = ORT_ENABLE_BASIC"
+    "{relus} before a QuantizeLinear to FP8, and ONNX Runtime drops such from level EXTENDED on: what is exported has "
+    "Max with 0 in the place of Relu"
 )
 
 

@@ -10,7 +10,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import onnx
+
 from rtlab.core.files import is_stream, named, write
+from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.trtexec import command, flag
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import RtlabError, VariantError
@@ -57,6 +60,14 @@ def stem(model: Model, variant: Variant) -> str:
     # Many patterns make no name.
     text = plain.id if len(plain.pins) + len(plain.sparsity) <= 1 else f"{plain.name}-{plain.target}"
     return re.sub(r"[^\w.+-]+", "-", f"{model.name}-{text}").strip("-")
+
+
+#: Types of what a Relu gives in a prepared model.
+_TYPES = {
+    "fp32": onnx.TensorProto.FLOAT,
+    "fp16": onnx.TensorProto.FLOAT16,
+    "bf16": onnx.TensorProto.BFLOAT16,
+}
 
 
 def scales_json(model: Model, variant: Variant, prepared: Prepared) -> str:
@@ -173,11 +184,25 @@ def export(
 
 
 def _content(model: Model) -> bytes:
-    """The bytes of a prepared model; where ONNX Runtime needs an option to keep what it says, with that as metadata."""
+    """The bytes of a prepared model, in a form that ONNX Runtime computes as it is written, at every level.
+
+    From level EXTENDED on it drops a Relu whose result becomes FP8, behind a pool too (seen in 1.32). It leaves a Max
+    with 0 as it is, of which TensorRT-RTX makes the same layers.
+    """
     if not exposed_relus(model):
         return model.bytes()
     proto = model.proto()
-    proto.metadata_props.add(key="rtlab.onnxruntime", value="graph_optimization_level=ORT_ENABLE_BASIC")
+    zeros: dict[int, str] = {}
+    for node in proto.graph.node:
+        if node.op_type == "Relu" and node.domain in ONNX_DOMAINS:
+            kind = _TYPES.get(model.values[node.output[0]].dtype or "")
+            if kind is None:
+                continue
+            if kind not in zeros:
+                zeros[kind] = f"rtlab.zero/{kind}"
+                proto.graph.initializer.append(onnx.helper.make_tensor(zeros[kind], kind, [], [0.0]))
+            node.op_type = "Max"
+            node.input.append(zeros[kind])
     return bytes(proto.SerializeToString())
 
 
