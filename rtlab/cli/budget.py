@@ -16,7 +16,7 @@ from rtlab.core.progress import Deadline
 from rtlab.errors import Cancelled, RtlabError
 
 #: When the command was begun, which imports much of rtlab after this module.
-_STARTED = time.monotonic()
+_started = time.monotonic()
 #: Seconds after its time at which a command is ended that does not hear of it.
 _ENDED = 4.5
 
@@ -37,7 +37,7 @@ def limited(given: argparse.Namespace) -> Iterator[None]:
     if not isinstance(seconds, Seconds) or not 0 < seconds < math.inf:
         yield
         return
-    given.deadline = Deadline(seconds - (time.monotonic() - _STARTED) if given.program else seconds)
+    given.deadline = Deadline(seconds - (time.monotonic() - _started) if given.program else seconds)
     # What is computed in this process, such as the layout of a table, hears nothing.
     end = threading.Timer(given.deadline.left + _ENDED, _end, (given,))
     end.daemon = True
