@@ -18,7 +18,7 @@ from rtlab.errors import Cancelled, RtlabError
 #: When the command was begun, which imports much of rtlab after this module.
 _started = time.monotonic()
 #: Seconds after its time at which a command is ended that does not hear of it.
-_ENDED = 4.5
+_ENDED = 4.2
 
 
 class Seconds(float):

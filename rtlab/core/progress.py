@@ -14,7 +14,7 @@ from rtlab.errors import Cancelled
 #: Seconds after which a rate means something.
 _SETTLED = 1.0
 #: Seconds that work has beyond a deadline which measured nothing by then.
-_GRACE = 3.0
+_GRACE = 1.5
 
 
 class Silent:
@@ -105,7 +105,7 @@ class Terminal(Reporting):
 
 
 class Deadline(Terminal):
-    """The reporter of a command whose time is limited: stages end with it, and all work three seconds later.
+    """The reporter of a command whose time is limited: stages end with it, and all work a moment later.
 
     By then there is something to show of most models: a build is short.
     """
