@@ -31,8 +31,8 @@ _RESIDUE = 1e-14
 class Slice:
     """Indices of one axis of an output whose numbers are of one kind, and what became of them.
 
-    Without indices it is the whole output. ``sqnr`` is in decibel, over all of them; ``zero`` says that all of them are
-    0 in the variant, ``overflowed`` that some are not finite there.
+    Without indices it is the whole output. ``sqnr`` is in decibel, over all of them, negative infinite where some are
+    finite in one alone; ``zero`` says that all of them are 0 in the variant.
     """
 
     output: str
@@ -40,7 +40,6 @@ class Slice:
     indices: tuple[int, ...]
     sqnr: float
     zero: bool = False
-    overflowed: bool = False
 
     @property
     def where(self) -> str:
@@ -127,40 +126,34 @@ class SliceSums:
     def by_kind(self) -> Iterator[Slice]:
         """The whole output, then the indices of each kind by axis, where there are several."""
         yield Slice(self.output, 0, (), self.sqnr)
-        for axis, (xx, ee, _, bad) in self._sure:
-            groups = split_kinds(xx)
-            for group in groups if len(groups) > 1 else ():
-                noise = math.inf if bad[group].any() else float(ee[group].sum())
-                yield Slice(
-                    self.output, axis, tuple(group.tolist()), compute_sqnr(float(xx[group].sum()), noise)
-                )
+        for axis, sums in self._sure:
+            groups = split_kinds(sums[0])
+            if len(groups) > 1:
+                yield from (self._slice(axis, group) for group in groups)
 
     def worst(self) -> Slice | None:
         """The slice that lost most; None where no part of the output fares worse than the whole."""
-        slices = [*self._slices()]
+        slices = [s for s in self.by_kind() if s.indices] + [*self._lost()]
         return min(slices, key=lambda s: (s.sqnr, not s.zero, len(s.indices)), default=None)
 
-    def _slices(self) -> Iterator[Slice]:
-        for axis, (xx, ee, yy, bad) in self._sure:
-            every = np.flatnonzero(xx > _RESIDUE * xx.max(initial=0.0))
+    def _lost(self) -> Iterator[Slice]:
+        """Indices that became 0 beside others of their kind, and those that are not finite, where not all are."""
+        for axis, (xx, _, yy, bad) in self._sure:
             groups = split_kinds(xx)
-            candidates = [g for g in groups if len(groups) > 1]
             for group in groups:
                 # Beside others of its kind, one that is 0 is no small number.
-                lost = group[(yy[group] == 0) & (bad[group] == 0) & (xx[group] * _APART > xx[group].max())]
-                candidates += [lost] if 0 < len(lost) < len(every) else []
+                zero = group[(yy[group] == 0) & (bad[group] == 0) & (xx[group] * _APART > xx[group].max())]
+                if 0 < len(zero) < sum(map(len, groups)):
+                    yield self._slice(axis, zero)
             broken = np.flatnonzero(bad)
-            candidates += [broken] if 0 < len(broken) < len(xx) else []
-            for found in candidates:
-                signal, noise, some = float(xx[found].sum()), float(ee[found].sum()), bad[found].any()
-                yield Slice(
-                    self.output,
-                    axis,
-                    tuple(found.tolist()),
-                    -math.inf if some else compute_sqnr(signal, noise),
-                    zero=bool(not some and not yy[found].any()),
-                    overflowed=bool(some),
-                )
+            if 0 < len(broken) < len(xx):
+                yield self._slice(axis, broken)
+
+    def _slice(self, axis: int, indices: NDArray[np.intp]) -> Slice:
+        assert self.axes is not None  # noqa: S101 - they were read to choose the indices
+        xx, ee, yy, bad = self.axes[axis][:, indices].sum(axis=1).tolist()
+        sqnr = -math.inf if bad else compute_sqnr(xx, ee)
+        return Slice(self.output, axis, tuple(indices.tolist()), sqnr, zero=not bad and not yy)
 
 
 def split_kinds(energy: NDArray[np.float64]) -> list[NDArray[np.intp]]:

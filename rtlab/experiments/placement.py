@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rtlab.core.facts import decibel
 from rtlab.core.slices import Slice, SliceSums
 from rtlab.core.variant import Variant
-from rtlab.errors import BackendError
+from rtlab.errors import BackendError, CalibrationError, Unsized
 from rtlab.experiments.repairing import predicted
 from rtlab.experiments.sizing import batch_size, fixed_batch
 from rtlab.quantize import findings, own, prepare
@@ -55,7 +55,7 @@ def repair_placement(
     model: Model,
     chosen: Iterable[Finding | str] | None,
     scale_of: Callable[[str], float],
-    data: CalibrationData,
+    data: Callable[[], CalibrationData],
     rig: Rig[Evaluator],
     *,
     max_loss: float = LOSS,
@@ -69,7 +69,7 @@ def repair_placement(
         model: It is not changed.
         chosen: Findings or their ids; all that are fixable by default.
         scale_of: As for ``findings.repair``.
-        data: Samples of its inputs.
+        data: Gives samples of its inputs; a model whose sizes are open has none.
         rig: What runs them.
         max_loss: How many decibels a part of an output may lose.
 
@@ -107,7 +107,7 @@ def repair_placement(
     if not losses:
         return PlacementRepair(repaired, {})
     known = {f.id: f for f in doubtful}
-    on = f"on {judge.samples} samples of {data.source}"
+    on = f"on {judge.samples} samples of {judge.data.source}"
     declined = {
         i: f"Not repaired: '{known[i].fix.rstrip('.')}' makes {loss} {on}. "
         f"{_INSTEAD.get(known[i].rule, _ELSE)} study.repaired(max_loss=...) takes the decibels that may be lost."
@@ -127,7 +127,7 @@ class _Judge:
         self,
         model: Model,
         doubtful: Sequence[Finding],
-        data: CalibrationData,
+        data: Callable[[], CalibrationData],
         rig: Rig[Evaluator],
         max_loss: float,
     ) -> None:
@@ -137,14 +137,14 @@ class _Judge:
         nodes = [model.by_id[n] for f in doubtful for n in f.nodes if n in model.by_id]
         inner = [o for n in nodes if n.op not in {"QuantizeLinear", "DequantizeLinear"} for o in n.outputs]
         try:
-            self.data = data.take(max(_SAMPLES, fixed_batch(model)))
+            self.data = data().take(max(_SAMPLES, fixed_batch(model)))
             self.samples = len(self.data)
             bare, emulation = own.apart(model, prepare(model, Variant()).emulation)
             known = {*comparable(bare, emulation)}
             self.values = tuple(o for o in dict.fromkeys((*model.outputs, *inner)) if o in known)
             self.reference = self._run(bare, self.values)
             self.before = self._measure(emulation)
-        except BackendError as error:
+        except (BackendError, CalibrationError, Unsized) as error:
             self.silent = str(error)
 
     def loss(self, repaired: Model) -> str:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rtlab.core.data import CalibrationData
-from rtlab.core.task import Task
+    from rtlab.core.task import Task
 
 #: Samples that outputs are compared on where there is no task.
 _COMPARED = 32
@@ -59,13 +59,7 @@ class CalibratorRanking:
             delta = score.value - base.value if score is not None and base is not None else None
             found.append(
                 Ranked(
-                    calibrator,
-                    self.precision,
-                    score,
-                    delta,
-                    _sqnr(plain, got),
-                    held.samples,
-                    rig.tool.source,
+                    calibrator, self.precision, score, delta, _sqnr(plain, got), held.samples, rig.tool.source
                 )
             )
             rig.advance()

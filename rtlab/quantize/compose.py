@@ -85,19 +85,15 @@ def prepare(
 
 #: What ONNX Runtime does to such a graph by default (seen in 1.32), and what is written in its place.
 _EXPOSED = (
-    "{relus} before a QuantizeLinear to FP8, and ONNX Runtime drops such from level EXTENDED on: what is exported has "
-    "Max with 0 in the place of Relu"
+    "{relus} in a graph that quantizes to FP8, and ONNX Runtime drops such from level EXTENDED on: what is exported "
+    "has Max with 0 in the place of Relu"
 )
 
 
 def exposed_relus(model: Model) -> tuple[str, ...]:
-    """Ids of the Relus of which a QuantizeLinear to FP8 reads the result."""
-    makers = model.producers
-    quantizers = (
-        n for n in model.top if n.op == "QuantizeLinear" and model.values[n.outputs[0]].dtype == "fp8"
-    )
-    before = (makers.get(n.inputs[0]) for n in quantizers)
-    return tuple(dict.fromkeys(n.id for n in before if n is not None and n.op == "Relu"))
+    """Ids of the Relus of a graph that quantizes to FP8: a pool between the two keeps none of them."""
+    quantizes = any(n.op == "QuantizeLinear" and model.values[n.outputs[0]].dtype == "fp8" for n in model.top)
+    return tuple(n.id for n in model.top if n.op == "Relu") if quantizes else ()
 
 
 class _Preparation:

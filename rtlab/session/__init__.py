@@ -208,9 +208,8 @@ class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R
             return learned[value]
 
         with watching(progress) as watched:
-            found = repair_placement(
-                self.model, chosen, scale_of, self.data, Rig(evaluator(), watched), max_loss=max_loss
-            )
+            rig = Rig(evaluator(), watched)
+            found = repair_placement(self.model, chosen, scale_of, lambda: self.data, rig, max_loss=max_loss)
         self.model.declined.update(found.declined)
         notes = (*found.model.notes, *found.notes)
         return dataclasses.replace(found.model, notes=notes, declined=dict(found.declined))

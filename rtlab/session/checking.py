@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import importlib.metadata
 import math
@@ -18,7 +19,8 @@ from rtlab.core.inputs import read_input
 from rtlab.core.protocols import Progress
 from rtlab.core.stage import BUDGET_S, budget_of
 from rtlab.core.variant import Precision, Variant
-from rtlab.errors import ReadError, boundary
+from rtlab.errors import CalibrationError, ReadError, boundary
+from rtlab.experiments.experiment import Rig
 from rtlab.experiments.repairing import predicted
 from rtlab.experiments.sizing import batch_size, fixed_batch
 from rtlab.quantize import own
@@ -104,15 +106,18 @@ class Checks(Runs[R]):
         return {*variant.precisions} == {Precision.FP32} and (released or not own.rounds(self.model))
 
     def _score_bare(self, progress: Progress) -> Score | None:
-        """The score of a model without its own pairs; None where the study has no task."""
+        """The score of a model without its own pairs; None without a task, and where it gives no numbers."""
         task = self._scoring(progress)
         if task is None:
             return None
         bare, runner = own.apart(self.model, self.model)[0], evaluator()
         wanted = tuple(task.wanted(bare))
         data = task.data.take(max(SCORED, fixed_batch(bare)))
-        outputs = predicted(bare, data, wanted, batch_size(bare, wanted, data, runner), runner=runner)
-        return Score.of(task, outputs, str(runner.source))
+        size, rig = batch_size(bare, wanted, data, runner), Rig(runner, progress)
+        outputs = predicted(bare, data, wanted, size, runner=runner, rig=rig)
+        with contextlib.suppress(CalibrationError):
+            return Score.of(task, outputs, str(runner.source))
+        return None
 
     def _plain(self, facts: Facts, seconds: float, progress: Progress) -> Facts:
         """The variant that a score is compared with, built and scored."""

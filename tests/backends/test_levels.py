@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from onnx import helper
 
 import rtlab
 from rtlab.errors import RtlabError
@@ -69,3 +70,23 @@ def test_what_is_exported_in_fp8_is_built_as_what_was_prepared(tmp_path, name) -
         for s, n in ((study, "fp8"), (other, "own"))
     ]
     assert layers[0] == layers[1]
+
+
+def test_a_relu_is_kept_where_a_pool_lies_before_the_quantization(tmp_path) -> None:
+    """Without the Max, ONNX Runtime 1.32 gives what is below 0 from level EXTENDED on."""
+    node, eight = helper.make_node, onnx.TensorProto.FLOAT8E4M3FN
+    nodes = [
+        node("Relu", ["x"], ["r"], name="relu"),
+        node("MaxPool", ["r"], ["p"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
+        node("QuantizeLinear", ["p", "s", "z"], ["q"], name="q"),
+        node("DequantizeLinear", ["q", "s", "z"], ["y"], name="dq"),
+    ]
+    info = helper.make_tensor_value_info
+    weights = [helper.make_tensor("s", 1, [], [0.1]), helper.make_tensor("z", eight, [], [0.0])]
+    made = helper.make_graph(nodes, "g", [info("x", 1, [1, 2, 4, 4])], [info("y", 1, [1, 2, 2, 2])], weights)
+    study = rtlab.Study(helper.make_model(made, opset_imports=[helper.make_opsetid("", 19)], ir_version=9))
+    study.add("own", backend="onnxruntime", target="cpu")
+    study.export("own", tmp_path / "m.onnx")
+    feed = {"x": np.random.default_rng(0).normal(size=(1, 2, 4, 4)).astype(np.float32) - 1}
+    for level in (LEVELS.ORT_DISABLE_ALL, LEVELS.ORT_ENABLE_EXTENDED, LEVELS.ORT_ENABLE_ALL):
+        assert run(tmp_path / "m.onnx", level, feed).min() == 0

@@ -1,6 +1,7 @@
 """Repairs of a model's own pairs are run on samples, and undone where they make something worse."""
 
 import numpy as np
+import onnx
 import pytest
 from onnx import helper
 
@@ -82,3 +83,15 @@ def test_a_missing_pair_is_a_loss_too():
     pairs = [sum(n.op == "QuantizeLinear" for n in m.top) for m in (study.model, study.repaired())]
     assert pairs[0] == pairs[1]
     assert [] == [f.rule for f in findings.check(study.repaired(max_loss=6))]
+
+
+def test_a_model_of_open_sizes_is_repaired_and_its_notes_say_that_nothing_was_run() -> None:
+    proto = onnx.load_from_string(qdq.concat_of_two_scales(behind=True).bytes())
+    for value in (*proto.graph.input, *proto.graph.output):
+        for at, size in enumerate(value.type.tensor_type.shape.dim):
+            if at > 1:
+                size.dim_param = f"{value.name}{at}"
+    del proto.graph.value_info[:]
+    made = rtlab.Study(proto).repaired()
+    assert "concat" not in {f.rule for f in findings.check(made)}
+    assert any("were not run" in n for n in made.notes)

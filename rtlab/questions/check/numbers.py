@@ -71,8 +71,11 @@ def find_faults(facts: Facts, fp32: Facts | None) -> dict[str, str]:
 
 
 def _pair_outputs(facts: Facts, fp32: Facts | None) -> dict[str, list[tuple[NDArray[Any], NDArray[Any]]]]:
-    """By output, its batches in fp32 and in the variant, where both were scored."""
-    if facts.score is None or fp32 is None or fp32.score is None:
+    """By output, its batches in fp32 and in the variant, where both were scored.
+
+    A model in fp32 with pairs of its own is told by its errors, to the model without them, and not by itself.
+    """
+    if facts.score is None or fp32 is None or fp32.score is None or (fp32 is facts and facts.errors):
         return {}
     reference, variant = fp32.score.held.parts(), facts.score.held.parts()
     pairs = {n: [*zip(p, variant[n], strict=False)] for n, p in reference.items() if n in variant}

@@ -18,7 +18,7 @@ from rtlab.experiments.sensitivity.loss import SampleLoss
 from rtlab.questions import accuracy
 from rtlab.questions.accuracy.errors import Comparison
 from rtlab.questions.accuracy.errors import accuracy as errors_of
-from rtlab.questions.check.numbers import check_numbers
+from rtlab.questions.check.numbers import check_numbers, find_faults
 
 RNG = np.random.default_rng(0)
 #: Of 6 channels the first two are boxes, from 0 to 640.
@@ -111,7 +111,7 @@ def test_a_channel_that_became_0_among_others_counts_and_nan_is_worst():
     y[:, 4] = 0
     assert ((4,), True, 0.0) == ((w := sums(x, y).worst()).indices, w.zero, w.sqnr)
     y[3, 1] = np.nan
-    assert ((1,), False, True, -math.inf) == ((w := sums(x, y).worst()).indices, w.zero, w.overflowed, w.sqnr)
+    assert ((1,), False, -math.inf) == ((w := sums(x, y).worst()).indices, w.zero, w.sqnr)
     # A mask has the same infinities in both.
     x[:, 0] = y[:, 0] = -np.inf
     y[3, 1] = x[3, 1]
@@ -206,6 +206,8 @@ def test_a_gate_sees_scores_that_became_0_under_boxes_that_are_right():
     study.add("fp32", backend="onnxruntime", target="cpu")
     study.run()
     assert accuracy.of(study.facts_of("fp32")).headline.startswith("channels 2 to 5 of out are all 0")
+    # Its score is no reference for itself.
+    assert find_faults(study.facts_of("fp32"), study.facts_of("fp32"))
     checked = study.check("fp32", max_drop=1)
     assert {"numbers", "accuracy"} == {*checked.broken}
     assert 100 == pytest.approx({r.check: r for r in checked.rows}["accuracy"].value, abs=1e-6)
