@@ -14,9 +14,9 @@ pytestmark = pytest.mark.slow
 STEP = 1 / 127
 
 
-def joined(large: float) -> rtlab.Model:
-    """A Concat of numbers up to ``large`` and up to 1, each on a scale of its own, before a quantized product."""
-    node, weights = helper.make_node, {"z": np.int8(0), "w": np.ones((4, 16, 1, 1), np.float32)}
+def joined(*sizes: float) -> rtlab.Model:
+    """For each size a Concat of numbers up to it and up to 1, each on its own scale, before a quantized product."""
+    node, weights = helper.make_node, {"z": np.int8(0)}
 
     def pair(value: str, scale: float) -> list:
         weights[f"{value}.s"] = np.float32(scale)
@@ -25,22 +25,27 @@ def joined(large: float) -> rtlab.Model:
             node("DequantizeLinear", [f"{value}.q", f"{value}.s", "z"], [f"{value}.dq"], name=f"{value}.dequantize"),
         ]  # fmt: skip
 
-    weights["size"] = np.float32(large)
-    nodes = [
-        *pair("x", STEP), node("Mul", ["x", "size"], ["a"], name="boxes"), node("Sigmoid", ["x"], ["b"], name="scores"),
-        *pair("a", large * STEP), *pair("b", STEP), node("Concat", ["a.dq", "b.dq"], ["c"], name="cat", axis=1),
-        *pair("w", STEP), node("Conv", ["c", "w.dq"], ["y"], name="conv"),
-    ]  # fmt: skip
-    return graph(nodes, [("x", 1, ("N", 8, 6, 6))], [("y", 1, ("N", 4, 6, 6))], weights)
+    nodes = pair("x", STEP)
+    for i, size in enumerate(sizes):
+        weights[f"size{i}"], weights[f"w{i}"] = np.float32(size), np.ones((4, 16, 1, 1), np.float32)
+        nodes += [
+            node("Mul", ["x", f"size{i}"], [f"a{i}"], name=f"boxes{i}"),
+            node("Sigmoid", ["x"], [f"b{i}"], name=f"scores{i}"),
+            *pair(f"a{i}", size * STEP), *pair(f"b{i}", STEP),
+            node("Concat", [f"a{i}.dq", f"b{i}.dq"], [f"c{i}"], name=f"cat{i}", axis=1),
+            *pair(f"w{i}", STEP), node("Conv", [f"c{i}", f"w{i}.dq"], [f"y{i}"], name=f"conv{i}"),
+        ]  # fmt: skip
+    outputs = [(f"y{i}", 1, ("N", 4, 6, 6)) for i in range(len(sizes))]
+    return graph(nodes, [("x", 1, ("N", 8, 6, 6))], outputs, weights)
 
 
 def data() -> dict[str, np.ndarray]:
     return {"x": np.random.default_rng(0).random((16, 8, 6, 6)).astype(np.float32)}
 
 
-def scales(model: rtlab.Model) -> list[float]:
-    """Those of what enters the Concat, by its inputs."""
-    node = model.by_id["cat"]
+def scales(model: rtlab.Model, cat: str = "cat0") -> list[float]:
+    """Those of what enters a Concat, by its inputs."""
+    node = model.by_id[cat]
     pairs = [model.producers[v] for v in node.inputs]
     return [round(float(model.constants(n.id)[n.inputs[1]].numpy()), 6) for n in pairs]
 
@@ -52,10 +57,10 @@ def test_a_shared_scale_that_leaves_nothing_of_one_half_is_undone():
     assert found.fix.startswith("Share the largest scale")
     made = study.repaired()
     assert [round(640 * STEP, 6), round(STEP, 6)] == scales(made)
-    assert any("channels 8 to 15 of c" in n and "on 16 samples" in n for n in made.notes)
+    assert any("channels 8 to 15 of c0" in n and "on 16 samples" in n for n in made.notes)
     for model in (study.model, made):
         (found,) = (f for f in findings.check(model) if f.rule == "concat")
-        assert "channels 8 to 15 of c worse" in found.fix
+        assert "channels 8 to 15 of c0 worse" in found.fix
     # Whoever names it gets the same answer.
     assert scales(made) == scales(study.repaired([found.id]))
 
@@ -68,6 +73,13 @@ def test_what_may_be_lost_is_for_the_user_to_say():
     assert 1 == len({*scales(made)})
     assert ((), {}) == (made.notes, made.declined)
     assert any("random" in n for n in rtlab.Study(joined(640)).repaired().notes)
+
+
+def test_a_harmful_repair_does_not_keep_back_those_behind_it() -> None:
+    """Scales of 1.02 and 1 cost little to share, of 640 and 1 everything."""
+    made = rtlab.Study(joined(640, 1.02), data=data()).repaired()
+    assert (2, 1) == tuple(len({*scales(made, cat)}) for cat in ("cat0", "cat1"))
+    assert ["concat:cat0"] == [*made.declined]
 
 
 def test_what_costs_nothing_on_a_trained_network_is_repaired():

@@ -18,9 +18,10 @@ def masked() -> rtlab.Model:
         helper.make_node("Sub", ["one", "x"], ["hidden"], name="hide"),
         helper.make_node("Mul", ["hidden", "low"], ["mask"], name="mask"),
         helper.make_node("Add", ["x", "mask"], ["y"], name="add"),
+        helper.make_node("Neg", ["x"], ["fine"], name="fine"),
     ]
     weights = {"one": np.float32(1), "low": np.float32(-np.inf)}
-    return graph(nodes, [("x", 1, ("N", 4))], [("y", 1, ("N", 4))], weights)
+    return graph(nodes, [("x", 1, ("N", 4))], [("y", 1, ("N", 4)), ("fine", 1, ("N", 4))], weights)
 
 
 def test_the_first_node_that_writes_nan_is_named_in_every_precision(tmp_path, capsys) -> None:
