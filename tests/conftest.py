@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
+import shutil
 
 import hypothesis
 import pytest
@@ -41,12 +41,15 @@ def _is_representative(item: pytest.Item, mark: pytest.Mark) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def _own_records(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What a test finds out is kept for that test alone, and what was found before it is not known to it."""
-    own = hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:16]
-    monkeypatch.setenv("RTLAB_RECORDS", str(tmp_path_factory.getbasetemp() / "records" / own))
+def _own_records(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep what a test finds out for that test alone.
+
+    The folder is the same for each test: a child process that waits for work is used again only while the environment
+    is the one that it was started in.
+    """
+    folder = tmp_path_factory.getbasetemp() / "records"
+    shutil.rmtree(folder, ignore_errors=True)
+    monkeypatch.setenv("RTLAB_RECORDS", str(folder))
 
 
 @pytest.fixture(scope="session")
