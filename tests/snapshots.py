@@ -31,7 +31,7 @@ _MASKED = {
     re.compile(r"\b(Reorder(?:In|Out)put)_token_\d+"): r"\1",
     re.compile(r"^[\d.]+ s$"): "... s",
     re.compile(r"\b[\d.]+ x plain\b"): "... x plain",
-    re.compile(r"\b\d{4}-\d\d-\d\d[ T]\d\d:\d\d(:\d\d)?( UTC|Z|\+00:00)?"): "<date>",
+    re.compile(r"\b\d{4}-\d\d-\d\d([ T]\d\d:\d\d(:\d\d)?( UTC|Z|\+00:00)?)?(?!\d)"): "<date>",
     re.compile(r"\btook [\d.,]+ s\b"): "took ... s",
     re.compile(r"\b\d+ threads?\b"): "... threads",
     re.compile(r"\bONNX Runtime \d[\d.]*\d"): "ONNX Runtime ...",

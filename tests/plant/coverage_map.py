@@ -102,7 +102,7 @@ class CoverageMap:
             covering.append(self._running(place.path))
             if not any(covering):
                 covering.append([t for path in importers(place.path) for t in self._running(path)])
-            covering.insert(1, [self.tests[name] for name in INSPECTING if name in self.tests])
+            covering.insert(0, [self.tests[name] for name in INSPECTING if name in self.tests])
         return covering
 
     def _running(self, path: str, lines: set[int] | None = None) -> list[Test]:

@@ -316,6 +316,26 @@ describe("what the page does", () => {
     }
     await golden("actions/states", text);
   });
+
+  it("without a kernel, in each tab, menu and list", async () => {
+    // Only what was worked out before is there.
+    page = await open("two_outputs", { traits: { layout: { comm_live: false } } as object });
+    const names = [...page.root.querySelectorAll("[data-tab]")].map((tab) => tab.getAttribute("data-tab"));
+    const tabs = names.map((name) => `tab ${name}`).join(";");
+    const lists = [...page.root.querySelectorAll(".rt-select > button, [aria-haspopup=menu]")];
+    const press = (k: number) => () => (lists[k] as HTMLElement).click();
+    const own = Object.fromEntries(lists.map((_, k) => [`list${k}`, press(k)]));
+    const away = () => document.body.dispatchEvent(new PointerEvent("pointerdown", { bubbles: true }));
+    const opened = lists.map((_, k) => `#list${k}; #away`).join(";");
+    const shown = [
+      ".rt-popup",
+      "[role=listbox]",
+      '[data-control="unanswered"]',
+      ".rt-under h4",
+      ".rt-under [disabled]",
+    ];
+    await golden("actions/alone", await diary(`${tabs};${opened}`, shown, { ...own, away }));
+  });
 });
 
 /** Gives each element of the page a place that follows from its place in the tree, and words one of their own. */

@@ -112,3 +112,14 @@ it("does not open where it is disabled, and tells why; brief, it shows a name's 
   await free.key("Escape");
   expect(free.items()).toEqual([]);
 });
+
+it("closes at a press beside it, and not at one in it", async () => {
+  const select = await shown();
+  const press = (on: Element) =>
+    act(() => void on.dispatchEvent(new PointerEvent("pointerdown", { bubbles: true, composed: true })));
+  await select.open();
+  await press(select.items()[2]!);
+  expect(select.items()).toHaveLength(4);
+  await press(document.body);
+  expect(select.items()).toEqual([]);
+});
