@@ -123,3 +123,9 @@ def test_a_result_is_found_in_the_engine_under_its_last_name() -> None:
     found = played(text, *"abcde", engine=engine("a + b + c", "d"), mapping=mapping)
     assert "1:d" == found.steps[-1].layer
     assert {""} == {s.layer for s in played(text, *"abcde", mapping=mapping).steps}
+
+
+def test_groups_never_overlap() -> None:
+    """A log may name a node whose layer has another name by then."""
+    found = played("Fusing a with b\nFusing b with c", *"abc")
+    assert [{"a", "b", "c"}] == [set(g) for g in found.groups(2)]

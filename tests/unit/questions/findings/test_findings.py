@@ -159,3 +159,32 @@ def test_no_engine_is_too_strange_to_judge(drawn, inputs, outputs, known) -> Non
         # Nothing is said of times that no one measured.
         assert known or ("µs" not in f.title + f.evidence + f.cost + f.fix and f.microseconds is None)
     assert {r.layer for r in reformats(found)} <= ids
+
+
+@engines.each
+def test_times_change_the_order_of_findings_and_not_their_ids(folder) -> None:
+    """An id is how a finding is found again after the next measurement."""
+    engine_, times = engines.read(folder)
+    if times is None:
+        return
+    other = tuple(dataclasses.replace(t, median=t.median * (1 + i % 3)) for i, t in enumerate(times.layers))
+    slower = dataclasses.replace(times, layers=other, summed=sum(t.median for t in other))
+    before, after = findings(engine_, timing=times), findings(engine_, timing=slower)
+    layers = {f.id: set(f.layers) for f in before if f.rule not in {"tiny-layers", "slow-depthwise", "idle"}}
+    shared = {f.id: set(f.layers) for f in after if f.id in layers}
+    assert shared == {i: layers[i] for i in shared}
+    # What is at the edge of being worth a word may come and go.
+    assert len(layers) - 2 <= len(shared)
+
+
+@engines.each
+def test_the_same_remedy_is_not_given_twice_for_a_layer(folder) -> None:
+    """A lone quantization is told as such, and not also as the floating output of the layer before it."""
+    engine_, times = engines.read(folder)
+    judged = {f.id: f for f in findings(engine_, timing=times)}
+    told: dict[str, set[str]] = {}
+    for f in judged.values():
+        if f.rule in {"lone-pair", "reformat", "back-and-forth", "converting-move", "move"}:
+            for layer in f.layers:
+                told.setdefault(layer, set()).add(f.id)
+    assert [] == [ids for ids in told.values() if len(ids) > 1]

@@ -72,3 +72,11 @@ def test_magnitudes_without_negative_values_are_the_values() -> None:
     )  # fmt: skip
     assert (10_000, "a test") == (found.count, found.source)
     assert pytest.approx((array.mean(), array.std()), rel=1e-3) == (found.mean, found.std)
+
+
+def test_what_is_no_finite_number_is_left_out_and_counted() -> None:
+    """Three of ten: the statistics are those of the other seven."""
+    values = np.float32([1, 2, 3, 4, 5, 6, 7, np.nan, np.inf, -np.inf])
+    found = of(values)
+    assert "a test; 3 are not finite and left out" == found.source
+    assert (7, 1.0, 7.0, 4.0, 2.0) == (found.count, found.minimum, found.maximum, found.mean, found.std)

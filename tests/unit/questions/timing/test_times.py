@@ -123,3 +123,39 @@ def test_the_slowest_layers_come_first_five_of_them_unless_more_are_asked_for() 
     found = timing(profile(**times), engine(*times))
     assert ["l7", "l6", "l5", "l4", "l3"] == [t.layer for t in found.worst()]
     assert ["l7", "l6"] == [t.layer for t in found.worst(2)]
+
+
+class CountingMapping(Mapping):
+    """A mapping that counts the nodes that it returns."""
+
+    count = 0
+
+    def nodes(self, layer: str) -> tuple[str, ...]:
+        nodes = super().nodes(layer)
+        object.__setattr__(self, "count", self.count + len(nodes))
+        return nodes
+
+
+def test_nodes_of_one_layer_are_counted_once_and_not_for_each_of_them() -> None:
+    """A kernel of 5,000 pointwise nodes was counted 5,000 times."""
+    times = timing(profile(a=[2.0], b=[4.0]), engine("a", "b"))
+    made = [(f"n{i}", "a") for i in range(1000)] + [("n0", "b"), ("last", "b")]
+    mapping = CountingMapping(pairs(*made).pairs, ())
+    read = on_nodes(times, mapping)
+    assert 1002 == mapping.count
+    assert (2.0, 1000, ("a",)) == (read["n999"].median, read["n999"].shared, read["n999"].layers)
+    assert (6.0, 1001, ("a", "b")) == (read["n0"].median, read["n0"].shared, read["n0"].layers)
+    assert (4.0, 2, ("b",)) == (read["last"].median, read["last"].shared, read["last"].layers)
+
+
+def test_layers_without_a_whole_are_not_scaled() -> None:
+    given = dataclasses.replace(profile(a=[6.0] * 3), total=np.empty(0))
+    assert 1.0 == timing(given, engine("a")).scale
+
+
+def test_a_spread_is_half_of_what_lies_between_the_quartiles() -> None:
+    """Of 1 to 9 the quartiles are 3 and 7; layers of one length are reduced together."""
+    found = timing(
+        profile(a=[float(i) for i in range(1, 10)], b=[2.0 * i for i in range(1, 10)]), engine("a", "b")
+    )
+    assert [2.0, 4.0] == [t.spread for t in found.layers]
