@@ -55,6 +55,27 @@ def test_a_panel_is_what_the_page_can_draw(name, studies) -> None:
             if setting["kind"] != "text":
                 assert setting["value"] in [o["id"] for o in setting["options"]], (title, setting)
         assert {f["origin"] for f in (*found["facts"], *found["columns"])} <= ORIGINS, title
+        for figure in found["figures"]:
+            go.Figure(figure["data"], figure["layout"])
+            assert figure["title"], title
+            for trace in figure["data"]:
+                ids = trace.get("ids") or []
+                # Two points of one id are one point to Plotly: the second is not drawn.
+                assert len(ids) == len(set(ids)), (title, figure["title"])
+        layers = {y.id for y in scene.result.engine.layers}
+        # The third pane may show any other variant.
+        others = {y.id for r in scene.study.facts.values() for y in r.engine.layers}
+        for key, link in found["links"].items():
+            assert set(link["nodes"]) <= set(scene.model.places), (title, key)
+            assert set(link["layers"]) <= layers, (title, key)
+            assert set(link["others"]) <= others, (title, key)
+
+
+def test_recurrence_is_offered_where_there_is_one(studies) -> None:
+    study = studies["run here"][0]
+    drawn = {"engine", "build", "calibration", "findings", "table"}
+    assert set(PANELS) - {"recurrence"} - drawn == set(offered(study.model))
+    assert [name for name in PANELS if name not in drawn] == offered(samples.load("digits_lstm").model)
 
 
 @pytest.mark.parametrize("name", PANELS)
@@ -81,11 +102,3 @@ def test_links_lead_to_nodes_and_layers_that_there_are(name, studies) -> None:
             assert set(link["nodes"]) <= set(scene.model.places), (title, key)
             assert set(link["layers"]) <= layers, (title, key)
             assert set(link["others"]) <= others, (title, key)
-
-
-def test_recurrence_is_offered_where_there_is_one(studies) -> None:
-    """A tab that has nothing to say of nine models in ten is in the way."""
-    study = studies["run here"][0]
-    drawn = {"engine", "build", "calibration", "findings", "table"}
-    assert set(PANELS) - {"recurrence"} - drawn == set(offered(study.model))
-    assert [name for name in PANELS if name not in drawn] == offered(samples.load("digits_lstm").model)

@@ -89,9 +89,3 @@ def test_a_node_is_in_a_place_exactly_where_one_pair_with_it_changed(seed: int) 
             reached |= mates
             todo += mates
         assert {*place.nodes} == reached
-
-
-def test_steps_are_told_with_what_they_do_besides() -> None:
-    made, (relation, engine) = model(4), side("n0 n1", "n2", "n3", serves="n0 n2")
-    assert "Relu with Q; 2 x Relu" == regrouped.steps(made, relation, engine, {"n0", "n1", "n2", "n3"})
-    assert "2 x Relu" == regrouped.steps(made, relation, engine, {"n2", "n3"})

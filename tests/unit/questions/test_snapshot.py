@@ -7,7 +7,6 @@ from rtlab.testing import tiny_model
 
 
 def test_two_moments_are_two_though_nothing_changed_between_them() -> None:
-    """Answers are kept by the moment that they are of: it can be a key, whatever the study holds."""
     study = Study(tiny_model())
     study.add("fp32")
     first, second = study.snapshot(), study.snapshot()

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import re
 from types import SimpleNamespace
 
 import pytest
 
-from rtlab import Study, report
-from rtlab.cli import main
+from rtlab import Study
 from rtlab.core.variant import Variant
 from rtlab.questions.panels import answer
 from rtlab.questions.scene import Scene
@@ -34,28 +32,20 @@ def test_a_name_that_repeats_the_choice_is_the_choice() -> None:
 
 
 def test_the_builder_that_was_found_for_a_choice_is_no_part_of_its_name() -> None:
-    """The Explorer names a variant before it is planned."""
     chosen = of(target="sm86")
     built = dataclasses.replace(chosen, backend="tensorrt-rtx")
     assert {chosen.id: "int8·minmax"} == titles(planned(**{chosen.id: built}))
 
 
-def test_a_name_that_somebody_chose_stays() -> None:
-    assert {"ours": "ours"} == titles(planned(ours=of(target="sm86")))
-
-
 def test_the_target_is_told_where_variants_differ_by_it() -> None:
-    """And of all of them, so that none seems to be for any target."""
     ampere, ada = of(target="sm86"), of(target="sm89")
     told = titles(planned(**{ampere.id: ampere, ada.id: ada, "ours": ada}))
     assert ["int8·minmax@sm86", "int8·minmax@sm89", "ours"] == list(told.values())
 
 
 def test_no_two_variants_have_one_title() -> None:
-    """Two that differ in what is pruned share all that a title tells."""
-    first, second = (
-        dataclasses.replace(of(target="sm86"), sparsity=(pattern,)) for pattern in ("stem/*", "head/*")
-    )
+    one = of(target="sm86")
+    first, second = (dataclasses.replace(one, sparsity=(pattern,)) for pattern in ("stem/*", "head/*"))
     told = titles(planned(**{first.id: first, second.id: second}))
     assert {first.id: first.id, second.id: second.id} == told
 
@@ -73,54 +63,16 @@ def test_chips_tables_panels_and_figures_use_one_title() -> None:
     assert all(f"<td>{title}</td>" in study._repr_html_() for title in wanted)
     shown = answer("difference", Scene(study.snapshot(), study[names[1]].facts, study[names[0]].facts))
     assert f"From {wanted[0]} to {wanted[1]}" == shown["title"]
-    assert [wanted[0]] == [o["label"] for s in shown["settings"] if s["key"] == "from" for o in s["options"]]
     beside = answer("variants", Scene(study.snapshot(), study[names[1]].facts))
     assert [wanted[0], f"▸ {wanted[1]}"] == [row["cells"][0] for row in beside["rows"]]
     assert [wanted[0], f"▸ {wanted[1]}"] == list(beside["figures"][0]["data"][0]["y"])
 
 
-@pytest.mark.slow
-def test_the_command_line_and_its_json_use_the_titles_of_the_screen(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """It said int8 where every chip said int8·auto; a program finds the key that it gave beside the title."""
-    arguments = ["compare", "fp32", "int8", "--model", "digits_gru", "--target", "cpu"]
-    assert 0 == main(arguments)
-    first, latency, *_ = capsys.readouterr().out.splitlines()
-    assert "From fp32 to int8·auto: measured on cpu" == first
-    assert re.fullmatch(r"Latency: [\d.]+ → [\d.]+ .s \(measured\)", latency), latency
-    assert 0 == main([*arguments, "--json"])
-    told = json.loads(capsys.readouterr().out)["variants"]
-    assert [("fp32", "fp32"), ("int8", "int8·auto")] == [(v["name"], v["title"]) for v in told]
-    assert 0 == main(
-        ["inspect", "digits_gru", "--precision", "int8", "--target", "cpu", "--no-run", "--json"]
-    )
-    assert "int8·auto" == json.loads(capsys.readouterr().out)["variant"]["title"]
-    assert 0 == main(["inspect", "digits_gru", "--precision", "int8", "--target", "cpu", "--no-run"])
-    assert capsys.readouterr().out.startswith("digits_gru · int8·auto: ")
-
-
-@pytest.mark.slow
-def test_the_report_and_the_graphs_alone_use_the_titles_of_the_screen() -> None:
-    study = Study(tiny_model())
-    for name in ("fp32", "int8"):
-        study.add(name, target="cpu", backend="onnxruntime")
-    study.run(compare=False)
-    wanted = {"fp32": "fp32", "int8": "int8·auto"}
-    assert wanted == {c["id"]: c["label"] for c in report.saved(study.snapshot())["chips"]}
-    assert wanted == dict(study.graph("fp32", "int8").titles)
-
-
-def test_a_recorded_variant_has_its_own_name_and_what_its_files_tell_beside(a_recorded_study: Study) -> None:
-    (chip,) = chrome.chips(a_recorded_study.snapshot(), baseline="")
-    assert ("a100", "types not told · GPU") == (chip["label"], chip["about"])
-    assert {"a100": "a100"} == titles(a_recorded_study.snapshot())
-
-
-@pytest.fixture
-def a_recorded_study(tmp_path) -> Study:
+def test_a_recorded_variant_has_its_own_name_and_what_its_files_tell_beside(tmp_path) -> None:
     path = tmp_path / "layers.json"
     path.write_text(json.dumps({"Layers": ["Conv_0 + Relu_1", "MaxPool_2"], "Bindings": ["x", "y"]}))
     study = Study(tiny_model())
     study.read("a100", layers=path)
-    return study
+    (chip,) = chrome.chips(study.snapshot(), baseline="")
+    assert ("a100", "types not told · GPU") == (chip["label"], chip["about"])
+    assert {"a100": "a100"} == titles(study.snapshot())

@@ -23,7 +23,8 @@ def test_sqnr_rmse_and_cosine_equal_their_definitions() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((7, 40_000)).astype(np.float32)
     y = (x + 0.01 * rng.standard_normal(x.shape)).astype(np.float32)
-    found = compare(x, y)
+    found, whole = compare(x, y), compare(x, y, cuts=1)
+    assert pytest.approx(whole.sqnr) == found.sqnr
     x64, y64 = x.astype(np.float64), y.astype(np.float64)
     assert pytest.approx(10 * np.log10((x64**2).sum() / ((x64 - y64) ** 2).sum()), abs=1e-3) == found.sqnr
     assert pytest.approx(np.sqrt(((x64 - y64) ** 2).mean()), rel=1e-4) == found.rmse
@@ -33,26 +34,19 @@ def test_sqnr_rmse_and_cosine_equal_their_definitions() -> None:
     assert x.size == found.elements
 
 
-def test_the_result_does_not_depend_on_the_batches() -> None:
-    """The user may have any number of samples at hand."""
-    rng = np.random.default_rng(1)
-    x, y = rng.standard_normal((2, 12, 50)).astype(np.float32)
-    assert pytest.approx(compare(x, y, cuts=1).sqnr) == compare(x, y, cuts=12).sqnr
-
-
 def test_equal_values_have_infinite_sqnr() -> None:
-    """And a screen must say equal, not a large number."""
     x = np.ones((2, 3), np.float32)
     assert math.inf == compare(x, x, cuts=1).sqnr
 
 
 def test_an_overflow_is_counted_and_never_hidden_in_a_mean() -> None:
-    """FP16 turns large values into infinity; one of them ruins a layer."""
     x = np.ones((1, 4), np.float32)
     y = x.copy()
     y[0, 2] = np.inf
     found = compare(x, y, cuts=1)
     assert (1, -math.inf, math.inf) == (found.overflowed, found.sqnr, found.max_abs)
+    # The three that are left are equal.
+    assert math.isnan(found.cosine)
 
 
 def test_what_became_zero_is_counted_and_what_was_zero_is_not() -> None:
@@ -62,17 +56,7 @@ def test_what_became_zero_is_counted_and_what_was_zero_is_not() -> None:
     assert (2, 5, 0) == (found.underflowed, found.elements, found.overflowed)
 
 
-def test_finite_elements_do_not_hide_that_others_overflowed() -> None:
-    """The two that are left are equal, and would have a cosine of 1 beside an SQNR of minus infinity."""
-    found = compare(
-        np.array([[1.0, 2.0, 7e4]], np.float32), np.array([[1.0, 2.0, np.inf]], np.float32), cuts=1
-    )
-    assert (1, -math.inf) == (found.overflowed, found.sqnr)
-    assert math.isnan(found.cosine)
-
-
 def test_only_floating_values_of_both_models_are_compared() -> None:
-    """A value that exists on one side has no counterpart."""
     model = tiny_model()
     assert "y" == comparable(model, model)[-1]
     assert len(model.top) == len(comparable(model, model))
@@ -87,3 +71,19 @@ def test_numbers_whose_squares_float32_cannot_hold_are_compared_too(size: float)
     assert pytest.approx(20 * math.log10(2), abs=1e-4) == found.sqnr
     assert pytest.approx(1.0) == found.cosine
     assert pytest.approx(abs(size) / 2, rel=1e-5) == found.rmse
+
+
+def test_the_result_does_not_depend_on_the_batches() -> None:
+    """The user may have any number of samples at hand."""
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((2, 12, 50)).astype(np.float32)
+    assert pytest.approx(compare(x, y, cuts=1).sqnr) == compare(x, y, cuts=12).sqnr
+
+
+def test_finite_elements_do_not_hide_that_others_overflowed() -> None:
+    """The two that are left are equal, and would have a cosine of 1 beside an SQNR of minus infinity."""
+    found = compare(
+        np.array([[1.0, 2.0, 7e4]], np.float32), np.array([[1.0, 2.0, np.inf]], np.float32), cuts=1
+    )
+    assert (1, -math.inf) == (found.overflowed, found.sqnr)
+    assert math.isnan(found.cosine)

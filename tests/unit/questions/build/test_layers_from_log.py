@@ -31,7 +31,6 @@ def test_as_many_layers_are_left_as_the_log_counts() -> None:
 
 
 def test_each_node_is_in_one_layer() -> None:
-    """Fused, merged, alone, or a Concat in the place of which something is copied."""
     assert sorted(n.id for n in MODEL.top) == sorted(o for layer in LAYERS for o in layer.origins)
     merged = next(y for y in LAYERS if "mix2/a" in y.origins)
     assert {"mix2/a", "mix2/relu_a", "mix2/b_reduce", "mix2/relu_b_reduce"} == set(merged.origins)
@@ -51,14 +50,12 @@ def test_no_layer_runs_before_what_it_reads() -> None:
 
 
 def test_what_an_eliminated_concat_wrote_is_written_by_its_producers() -> None:
-    """All but one write their part of the buffer; that one is copied into it."""
     for value, reads in (("mix1/join:0", 4), ("mix2/join:0", 3)):
         writers = [y for y in LAYERS if value in {t.name for t in y.outputs}]
         assert (reads, 1) == (len(writers), sum(y.kind == COPY for y in writers))
 
 
 def test_the_layers_relate_to_the_model_that_they_came_of_and_to_no_other() -> None:
-    """Layers that no decision speaks of would be invented."""
     engine = Engine("trtexec", "5.1", Target("unknown"), LAYERS, maker=TENSORRT)
     assert () == relate(MODEL, MODEL, engine).missing
     other = tiny_model()
@@ -73,7 +70,6 @@ def rebuild(model: Model, *sentences: str) -> list[tuple[tuple[str, ...], list[s
 
 
 def test_a_node_that_was_removed_has_no_layer() -> None:
-    """What it would have read is written under the name that its readers know."""
     assert [(("a",), ["x"], ["b_out"]), (("c",), ["b_out"], ["c_out"])] == rebuild(
         chain(*"abc"), "Removing b"
     )
@@ -87,7 +83,6 @@ def test_a_layer_that_duplicates_another_is_done_by_that_one() -> None:
 
 
 def test_a_value_may_be_moved_into_one_concatenation_and_copied_into_another() -> None:
-    """The builder can move it once; its second place needs a copy."""
     nodes = [
         helper.make_node("Neg", ["x"], ["a_out"], "a"),
         helper.make_node("Concat", ["a_out", "x"], ["p"], "c1", axis=1),
@@ -105,15 +100,9 @@ def test_a_value_may_be_moved_into_one_concatenation_and_copied_into_another() -
 
 
 def test_concatenations_in_concatenations_are_written_in_place() -> None:
-    """As in a DenseNet: what the innermost reads is a part of the outermost."""
     nodes = [helper.make_node("Neg", ["x"], ["c0_out"], "a")]
-    nodes += [
-        helper.make_node("Concat", [f"c{i}_out"] * 2, [f"c{i + 1}_out"], f"c{i + 1}", axis=1)
-        for i in range(3)
-    ]
-    steps = [
-        s
-        for i in range(1, 4)
-        for s in (f"Eliminating concatenation c{i}", f"Retargeting c{i - 1}_out to c{i}")
-    ]
+    steps = []
+    for i in range(1, 4):
+        nodes.append(helper.make_node("Concat", [f"c{i - 1}_out"] * 2, [f"c{i}_out"], f"c{i}", axis=1))
+        steps += [f"Eliminating concatenation c{i}", f"Retargeting c{i - 1}_out to c{i}"]
     assert [(("a",), ["x"], ["c3_out"])] == rebuild(wired(nodes, "c3_out"), *steps)

@@ -20,32 +20,25 @@ from rtlab.testing import tiny_model
 
 
 def told(path: Path) -> BuildStory:
-    """The story of a log with the engine that it lists."""
     parsed = parse(path)
     engine = Engine("trtexec", parsed.log.version, parsed.log.target, parsed.layers, maker=TENSORRT)
     return story(parsed.log, tiny_model(), engine)
 
 
 def times(sent: dict[str, Any]) -> list[float]:
-    rows = (
-        (c["margin"] or 0, *(y["tactic"]["milliseconds"] for y in c["candidates"])) for c in sent["contests"]
-    )
-    return [x for row in rows for x in row]
+    candidates = [y for c in sent["contests"] for y in c["candidates"]]
+    return [c["margin"] or 0 for c in sent["contests"]] + [y["tactic"]["milliseconds"] for y in candidates]
 
 
 @pytest.mark.parametrize("path", sorted(LOGS.iterdir()), ids=lambda p: p.stem)
 def test_the_story_of_a_build_survives_the_way_to_the_browser(path: Path) -> None:
-    """What crosses is what the nouns declare, to the letter; numbers keep four digits."""
     found = told(path)
     ours, theirs = plain(found), decode(encode(found, BuildStory))
     assert times(ours) == pytest.approx(times(theirs), rel=PRECISION)
-    assert {k: v for k, v in ours.items() if k != "contests"} == {
-        k: v for k, v in theirs.items() if k != "contests"
-    }
+    assert ours | {"contests": ()} == theirs | {"contests": ()}
 
 
 def test_passes_point_at_their_steps() -> None:
-    """The slider stops at passes by position: ten fusions, two merges, nine steps for two concatenations."""
     found = told(INCEPTION)
     assert (28, 18, 15) == found.counts
     assert [(28, 18, 0, 10), (18, 15, 10, 2), (15, 15, 12, 9)] == [
@@ -58,11 +51,8 @@ def test_passes_point_at_their_steps() -> None:
 
 
 def test_contests_and_notes_tell_of_the_attempt_that_was_taken() -> None:
-    """Of three networks the second became the engine."""
     found = told(REGIONS)
     assert ("TensorRT 10.16.1 · Invented GPU", 3) == (found.title, found.attempts)
-    assert any("number 2 (backend strategy 3)" in note for note in found.notes)
-    assert any("3.25 s" in note for note in found.notes)
     assert [(f"0:{CONV}", 1.5), (f"0:{CONV}", 4 / 3), ("1:pool", 1.25), (f"3:{REST}", None)] == [
         (c.id, c.margin and pytest.approx(c.margin)) for c in found.contests[:4]
     ]
@@ -73,7 +63,6 @@ def test_contests_and_notes_tell_of_the_attempt_that_was_taken() -> None:
 
 
 def test_the_five_layers_that_ask_for_most_scratch_are_listed() -> None:
-    """The most first; of seven, one asks for none."""
     memory = tuple(LayerMemory(f"layer {i}", 0, 0, 1024 * (i * 3 % 7)) for i in range(7))
     found = story(BuildLog(memory=memory), tiny_model()).memory
     assert [(f"layer {i}", f"{size} KiB") for i, size in ((2, 6), (4, 5), (6, 4), (1, 3), (3, 2))] == [
@@ -82,7 +71,6 @@ def test_the_five_layers_that_ask_for_most_scratch_are_listed() -> None:
 
 
 def test_a_log_that_tells_nothing_makes_an_empty_story() -> None:
-    """TensorRT-RTX writes no passes and times nothing when it builds without a GPU."""
     found = story(BuildLog(version="1.7.1", target=Target("sm86")), tiny_model())
     assert ("TensorRT 1.7.1 · sm86", (), (), (), 0, (), (), ()) == (
         found.title, found.counts, found.passes, found.steps, found.attempts, found.contests, found.memory, found.notes,

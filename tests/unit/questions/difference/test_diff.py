@@ -21,11 +21,14 @@ from rtlab.relation.mapping import Mapping, Pair
 from strategies import chain
 
 
-def engine(*names: str, kind: str = "kgen", precision: str = "fp32") -> Engine:
-    layers = tuple(
-        Layer(n, n, kind, i, outputs=(Tensor(f"{n} out", precision, (1,)),)) for i, n in enumerate(names)
+def engine(*names: str) -> Engine:
+    layers = (
+        Layer(n, n, "kgen", i, outputs=(Tensor(f"{n} out", "fp32", (1,)),)) for i, n in enumerate(names)
     )
-    return Engine("tensorrt", "10", Target("sm86"), layers, maker=TENSORRT)
+    return Engine("tensorrt", "10", Target("sm86"), tuple(layers), maker=TENSORRT)
+
+
+SAME = "the same layers"
 
 
 @pytest.fixture
@@ -39,7 +42,6 @@ def side(name: str, built: Engine, nodes: dict[str, list[str]], times: dict[str,
 
 
 def test_a_fused_layer_is_set_against_the_layers_it_replaces(model) -> None:
-    """One engine fuses the first two nodes, the other the last two: only together can they be compared."""
     a, b, c = (n.id for n in model.nodes)
     first = side("x", engine("p", "q"), {"p": [a, b], "q": [c]}, {"p": 2.0, "q": 1.0}, 3.0)
     second = side("y", engine("r", "s"), {"r": [a], "s": [b, c]}, {"r": 0.5, "s": 0.75}, 1.5)
@@ -49,63 +51,38 @@ def test_a_fused_layer_is_set_against_the_layers_it_replaces(model) -> None:
     assert group.delta == pytest.approx(-1.75)
 
 
-def test_what_the_layers_do_not_explain_is_told_apart(model) -> None:
-    """The sum of the layers overstates the latency by another amount in each engine."""
-    a, b, c = (n.id for n in model.nodes)
-    first = side("x", engine("p"), {"p": [a, b, c]}, {"p": 2.0}, 3.0)
-    second = side("y", engine("q"), {"q": [a, b, c]}, {"q": 1.0}, 2.5)
-    found = difference(first, second, model)
-    assert (-0.5, 0.5) == (found.delta, found.rest)
-
-
 def test_what_makes_times_incomparable_is_told(model) -> None:
-    """Times of two processors, or of two batches, differ whatever the compiler did."""
     nodes = {"p": [n.id for n in model.nodes]}
     batches = [(Tensor("x", "fp32", (n, 3)),) for n in (1, 8)]
     here, there = (dataclasses.replace(engine("p"), device=d, inputs=batches[0]) for d in ("A", "B"))
     large = dataclasses.replace(here, inputs=batches[1])
 
     def doubts(one: Engine, two: Engine, **more) -> tuple[str, ...]:
-        first, second = (
-            dataclasses.replace(side(n, e, nodes, {"p": 2.0}), **more)
-            for n, e in (("one", one), ("two", two))
-        )
-        return difference(first, second, model).doubts
+        sides = (dataclasses.replace(side("one", e, nodes, {"p": 2.0}), **more) for e in (one, two))
+        return difference(*sides, model).doubts
 
     assert () == doubts(here, here)
-    (found,) = doubts(here, there)
-    assert "two processors, A and B" in found
-    (found,) = doubts(here, large)
-    assert "One inference of one is a batch of 1, one of two a batch of 8" in found
+    assert [1, 1] == [len(doubts(here, other)) for other in (there, large)]
     assert () == doubts(here, there, origin="estimated")
     assert () == doubts(here, there, times={})
     assert () == doubts(here, dataclasses.replace(engine("p"), target=Target("unknown")))
 
 
 def test_layers_that_only_move_data_are_one_group_of_their_own(model) -> None:
-    """INT8 that wins in convolutions and loses in reformats must show both."""
     a, b, c = (n.id for n in model.nodes)
     first = side("x", engine("p"), {"p": [a, b, c]}, {"p": 2.0})
-    copies = (
-        "Reformatting CopyNode for Input Tensor 0 to q",
-        "Reformatting CopyNode for Output Tensor 0 to q",
-    )
-    second = side(
-        "y", engine(copies[0], "q", copies[1]), {"q": [a, b, c]}, {copies[0]: 0.25, "q": 1.0, copies[1]: 0.5}
-    )
+    copies = tuple(f"Reformatting CopyNode for {end} Tensor 0 to q" for end in ("Input", "Output"))
+    times = {copies[0]: 0.25, "q": 1.0, copies[1]: 0.5}
+    second = side("y", engine(copies[0], "q", copies[1]), {"q": [a, b, c]}, times)
     work, moves = difference(first, second, model).groups
     assert ("nodes", -1.0) == (work.basis, work.delta)
     assert ("moves", 0.75, (), copies) == (moves.basis, moves.delta, moves.first.layers, moves.second.layers)
 
 
 def test_without_times_layers_are_still_compared(model) -> None:
-    """Engines that were only built say what was fused, and nothing of milliseconds."""
     a, b, c = (n.id for n in model.nodes)
-    found = difference(
-        side("x", engine("p", "q", "r"), {"p": [a], "q": [b], "r": [c]}, {}),
-        side("y", engine("s"), {"s": [a, b, c]}, {}),
-        model,
-    )
+    first = side("x", engine("p", "q", "r"), {"p": [a], "q": [b], "r": [c]}, {})
+    found = difference(first, side("y", engine("s"), {"s": [a, b, c]}, {}), model)
     assert (None, None, None) == (found.totals, found.delta, found.rest)
     assert ["3 layers became 1"] == [g.cause for g in found.groups]
 
@@ -119,17 +96,13 @@ def test_without_times_layers_are_still_compared(model) -> None:
         ("written-fp32", "written-int8", {"shapes", "neighbours"}, -12, 5),
     ],
 )
-def test_precisions_of_one_network_are_joined_without_their_model(
-    before, after, bases, delta, changed
-) -> None:
+def test_precisions_of_one_network_are_joined_without_their_model(before, after, bases, delta, changed):
     sides = []
     for folder in (before, after):
         built, times = engines.read(folder)
         if "shapes" in bases:
-            renamed = tuple(
-                dataclasses.replace(y, name=f"{folder} {y.index}", origins=()) for y in built.layers
-            )
-            built = dataclasses.replace(built, layers=renamed)
+            anew = (dataclasses.replace(y, name=f"{folder} {y.index}", origins=()) for y in built.layers)
+            built = dataclasses.replace(built, layers=tuple(anew))
         sides.append(Side(folder, built, None, {t.layer: t.median for t in times.layers}, times.total))
     found = difference(*sides, absent())
     groups = [g for g in found.groups if g.basis != "moves"]
@@ -143,20 +116,17 @@ def test_precisions_of_one_network_are_joined_without_their_model(
 
 
 def test_engines_of_two_models_are_not_compared() -> None:
-    """No group of them would mean anything; what they share is said."""
     study = rtlab.Study(absent())
     for name, folder in (("residual", engines.RESIDUAL), ("mobile", engines.MOBILE)):
         study.read(name, *(p for k, p in engines.files(folder).items() if k != "times"))
-    with pytest.raises(VariantError) as told:
+    with pytest.raises(VariantError, match="only 0 of 9 and 0 of 53"):
         study.difference("residual", "mobile")
-    assert "only 0 of 9 and 0 of 53 have one of the same kernel and shapes" in str(told.value)
     shown = answer("difference", Scene(study.snapshot(), study["mobile"].facts, study["residual"].facts))
-    assert str(told.value) == shown["problem"]
+    assert shown["problem"]
     assert "from" in {s["key"] for s in shown["settings"]}
 
 
 def test_only_engines_of_one_model_are_alike_enough() -> None:
-    """Those of one network share all of their kernels."""
     alike = {"written-fp32", "written-fp16", "written-int8"}
     sides = [Side(f.name, engines.read(f)[0]) for f in engines.ENGINES if f.name not in engines.NAMES_ONLY]
     for one, two in itertools.combinations(sides, 2):
@@ -166,13 +136,11 @@ def test_only_engines_of_one_model_are_alike_enough() -> None:
 
 
 def test_layers_without_nodes_stand_beside_what_does_the_same_work(model) -> None:
-    """An engine from elsewhere may bear names that tell nothing of the model; nodes that are told stay apart."""
     a, b, c = (n.id for n in model.nodes)
     first = side("x", engine("p", "q"), {"p": [a], "q": [b, c]}, {"p": 2.0, "q": 1.0})
     second = side("y", engine("r", "s"), {"s": [b, c]}, {"r": 0.5, "s": 0.75})
-    found = {
-        (g.first.layers, g.second.layers, g.basis, g.nodes) for g in difference(first, second, model).groups
-    }
+    groups = difference(first, second, model).groups
+    found = {(g.first.layers, g.second.layers, g.basis, g.nodes) for g in groups}
     assert {(("p",), ("r",), "kinds", (a,)), (("q",), ("s",), "nodes", (b, c))} == found
     apart = side("y", engine("r", "s"), {"r": [b], "s": [c]}, {"r": 0.5, "s": 0.75})
     assert {"alone", "nodes"} == {g.basis for g in difference(first, apart, model).groups}
@@ -192,16 +160,15 @@ def test_layers_without_nodes_stand_beside_what_does_the_same_work(model) -> Non
 def test_what_no_layer_accounts_for_is_known_where_both_have_times(model, times, whole, rest) -> None:
     nodes = [n.id for n in model.nodes]
     sides = [side(n, engine(n), {n: nodes}, t, w) for n, t, w in zip("pq", times, whole, strict=True)]
-    assert rest == difference(*sides, model).rest
+    found = difference(*sides, model)
+    assert (rest, whole[0] and whole[1] - whole[0]) == (found.rest, found.delta)
 
 
 @pytest.mark.parametrize(
     ("before", "after", "cause"),
-    [("", "", "the same layers"), ("", "t", "the same layers"), ("t", "", "the same layers"),
-     ("t", "t", "the same layers"), ("t", "u", "another tactic")],
-)  # fmt: skip
+    [("", "", SAME), ("", "t", SAME), ("t", "", SAME), ("t", "t", SAME), ("t", "u", "another tactic")],
+)
 def test_a_tactic_is_another_where_both_are_told(model, before, after, cause) -> None:
-    """A file of names tells no tactics, which is no change of them."""
     sides = []
     for name, tactic in (("p", before), ("p", after)):
         plain = engine(name)

@@ -32,9 +32,8 @@ def test_slices_are_what_pandas_groups(folder, column, function) -> None:
     engine, times = engines.read(folder)
     if column == "kind":
         # A file that tells names alone has no kinds; what the names tell is looked at in test_named.py.
-        engine = dataclasses.replace(
-            engine, layers=tuple(dataclasses.replace(y, kind=y.kind or "untold") for y in engine.layers)
-        )
+        named = (dataclasses.replace(y, kind=y.kind or "untold") for y in engine.layers)
+        engine = dataclasses.replace(engine, layers=tuple(named))
     slices = function(engine, times)
     oracle = table(engine, times).groupby(column)["time"].agg(["size", lambda c: c.sum(min_count=1)])
     assert dict(oracle["size"]) == {s.name: len(s.layers) for s in slices}
@@ -61,10 +60,8 @@ def test_transitions_are_what_pandas_groups(folder) -> None:
 
 def test_what_a_residual_network_widens_is_counted_by_hand() -> None:
     """The stem, two sums and the projection leave INT8; what the matrix is for."""
-    told = {
-        (t.before, t.after): (len(t.layers), t.milliseconds)
-        for t in transitions(*engines.read(engines.RESIDUAL))
-    }
+    found = transitions(*engines.read(engines.RESIDUAL))
+    told = {(t.before, t.after): (len(t.layers), t.milliseconds) for t in found}
     expected = {
         ("int8", "int8"): (5, 60), ("int8", "fp16"): (3, 40), ("int8", "fp32"): (1, 40), ("fp32", "fp32"): (1, 18),
         ("fp16", "fp16"): (3, 17), ("fp32", "int8"): (2, 14), ("fp16", "fp32"): (1, 5), ("fp16", "int8"): (1, 4),
@@ -77,20 +74,16 @@ def planted() -> Engine:
     def layer(i: int, kind: str, reads: str, writes: str) -> Layer:
         return Layer(f"{i}", f"{i}", kind, i, (Tensor("a", reads),), (Tensor("b", writes),))
 
-    layers = (
-        layer(0, "Conv", "bf16", "bf16"),
-        layer(1, "Conv", "bf16", "fp32"),
-        layer(2, "Pool", "fp32", "fp32"),
-    )
+    told = (("Conv", "bf16", "bf16"), ("Conv", "bf16", "fp32"), ("Pool", "fp32", "fp32"))
+    layers = tuple(layer(i, *t) for i, t in enumerate(told))
     return Engine("trtexec", "", Target("unknown"), layers, maker=TENSORRT)
 
 
 def test_bf16_is_shown_as_bf16() -> None:
     """A fault of trex, which showed it as FP32."""
     assert {"bf16": 2, "fp32": 1} == {s.name: len(s.layers) for s in by_precision(planted())}
-    assert ("bf16", "fp32", ("1",)) == next(
-        (t.before, t.after, t.layers) for t in transitions(planted()) if t.before != t.after
-    )
+    (found,) = (t for t in transitions(planted()) if t.before != t.after)
+    assert ("bf16", "fp32", ("1",)) == (found.before, found.after, found.layers)
 
 
 def test_without_times_the_largest_slice_comes_first_and_nothing_is_claimed() -> None:
@@ -99,7 +92,6 @@ def test_without_times_the_largest_slice_comes_first_and_nothing_is_claimed() ->
 
 
 def test_a_slice_without_a_timed_layer_has_no_time() -> None:
-    """A layer that the profile leaves out is not one that takes no time."""
     times = Timing("t", "", None, 1, None, None, 2.0, (LayerTime("0", 2.0, None, 1.0),))
     found = {s.name: (s.milliseconds, s.share) for s in by_kind(planted(), times)}
     assert {"Conv": (2.0, 1.0), "Pool": (None, None)} == found

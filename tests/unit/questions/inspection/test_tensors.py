@@ -21,7 +21,6 @@ def of(*parts: np.ndarray):
     st.integers(0, 300),
 )
 def test_statistics_are_those_of_numpy(array, cut) -> None:
-    """However the samples were cut into batches."""
     found = of(array[:cut], array[cut:])
     exact = array.astype(np.float64)
     assert (array.size, exact.min(), exact.max()) == (found.count, found.minimum, found.maximum)
@@ -34,7 +33,6 @@ def test_statistics_are_those_of_numpy(array, cut) -> None:
 
 @given(arrays.arrays(np.float32, st.integers(1, 50), elements=st.floats(width=32)))
 def test_what_is_not_finite_is_left_out_and_counted(array) -> None:
-    """One infinity must not hide the rest, nor pass unnoticed; a statistic itself is always a number."""
     found, finite = of(array), np.isfinite(array)
     if not finite.any():
         assert found is None
@@ -47,7 +45,6 @@ def test_what_is_not_finite_is_left_out_and_counted(array) -> None:
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "bool", "float16", "int64"])
 def test_every_type_of_number_is_counted(dtype) -> None:
-    """Quantized weights are what one wants to look at."""
     array = np.array([[0, 1, 1], [1, 0, 1]]).astype(dtype)
     found = of(array)
     assert (6, 0.0, 1.0, "2×3") == (found.count, found.minimum, found.maximum, found.shape)
@@ -55,7 +52,6 @@ def test_every_type_of_number_is_counted(dtype) -> None:
 
 
 def test_a_huge_tensor_is_sampled_evenly_and_says_so(monkeypatch) -> None:
-    """Fifty million elements would hold up the panel for seconds."""
     monkeypatch.setattr(tensors, "_LARGEST", 1000)
     monkeypatch.setattr(tensors, "_SAMPLED", 500)
     array = np.arange(10_000, dtype=np.float32).reshape(100, 100)
@@ -67,7 +63,6 @@ def test_a_huge_tensor_is_sampled_evenly_and_says_so(monkeypatch) -> None:
 
 
 def test_magnitudes_without_negative_values_are_the_values() -> None:
-    """After a ReLU nothing is lost by what calibration keeps."""
     array = np.abs(np.random.default_rng(0).standard_normal(10_000)) * (np.arange(10_000) % 3 > 0)
     counts, edges = np.histogram(array[array > 0], 4096, (0, array.max()))
     coarse = np.histogram(array, BINS, (0, array.max()))
@@ -77,16 +72,6 @@ def test_magnitudes_without_negative_values_are_the_values() -> None:
     )  # fmt: skip
     assert (10_000, "a test") == (found.count, found.source)
     assert pytest.approx((array.mean(), array.std()), rel=1e-3) == (found.mean, found.std)
-
-
-def test_magnitudes_of_signed_values_say_what_they_are() -> None:
-    """A mean of magnitudes is not the mean."""
-    found = magnitudes(
-        "x", dtype="fp32", shape=None, source="a test", minimum=-1.0, maximum=1.0, zeros=0,
-        fine=(np.array([0.0, 2.0]), np.array([2])), coarse=(np.linspace(0, 1, BINS + 1), np.zeros(BINS)),
-    )  # fmt: skip
-    assert "magnitudes" in found.source
-    assert (-1.0, 1.0) == (found.minimum, found.maximum)
 
 
 def test_what_is_no_finite_number_is_left_out_and_counted() -> None:

@@ -19,7 +19,7 @@ def test_every_layer_of_an_engine_is_counted_once(folder) -> None:
     result = Study(tiny_model()).read("elsewhere", **engines.files(folder))
     tactics = Counter(y.tactic for y in result.engine.layers)
     if set(tactics) == {""}:
-        with pytest.raises(ReadError, match=r"no layer of .* names one"):
+        with pytest.raises(ReadError, match="names one"):
             kernels.of(result.facts)
         return
     found = kernels.of(result.facts)
@@ -34,7 +34,6 @@ def test_every_layer_of_an_engine_is_counted_once(folder) -> None:
 
 
 def test_a_name_that_stands_in_for_a_kernel_says_so() -> None:
-    """What heads the list is worth another tactic, unless nobody knows which it is; signals have no kernel."""
     result = Study(tiny_model()).read("x", **engines.files(engines.RESIDUAL))
     first, second, third, *_ = result.engine.layers
     layers = (
@@ -42,9 +41,8 @@ def test_a_name_that_stands_in_for_a_kernel_says_so() -> None:
         dataclasses.replace(second, tactic="sm80_gemm"),
         dataclasses.replace(third, tactic="", kind="wait"),
     )
-    found = kernels.of(
-        dataclasses.replace(result.facts, engine=dataclasses.replace(result.engine, layers=layers))
-    )
+    engine = dataclasses.replace(result.engine, layers=layers)
+    found = kernels.of(dataclasses.replace(result.facts, engine=engine))
     assert (2, 0) == (found.layers, found.untold)
     noted = {k.name: "stand-in" in k.note for k in found.kernels}
     assert {"__myelin_CASK_STUB": True, "sm80_gemm": False} == noted

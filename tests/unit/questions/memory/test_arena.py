@@ -45,7 +45,6 @@ def alone(monkeypatch) -> None:
 @pytest.mark.slow(but="digits_gru|digits_outlier")
 @pytest.mark.parametrize("name", rtlab.samples.names())
 def test_on_every_sample_our_own_planner_is_within_five_percent_of_the_bound(name: str, alone: None) -> None:
-    """Of ONNX Runtime's layers, every tensor of which is told; the bound is the fullest step, summed here."""
     model = shelf.load(name).model
     study = rtlab.Study(model)
     study.add("fp32", target="cpu", backend="onnxruntime")
@@ -67,7 +66,6 @@ def test_our_own_planner_fills_gaps_and_is_no_worse_than_needed(alone: None) -> 
 
 
 def test_several_streams_are_kept_apart_as_their_clocks_say(alone: None) -> None:
-    """The second tensor is free only when both streams have come by; the third begins on the other stream before."""
     one = dataclasses.replace(life(0, 0, 1), start=(0, 0), end=(2, 0))
     two = dataclasses.replace(life(1, 2, 3), start=(2, 0), end=(4, 3))
     three = dataclasses.replace(life(2, 4, 5), start=(4, 2), end=(6, 4))

@@ -16,18 +16,10 @@ def engine(*steps, inputs=("x",), outputs=("y",)) -> Engine:
     layers = []
     for i, (kind, reads, writes, *rest) in enumerate(steps):
         stream, event = (*rest, 0, None)[:2] if len(rest) < 2 else rest
-        layers.append(
-            Layer(str(i), f"layer {i}", kind, i, tensors(reads), tensors(writes), stream=stream, event=event)
-        )
-    return Engine(
-        "tensorrt-rtx",
-        "1",
-        Target("sm86"),
-        tuple(layers),
-        tensors(inputs),
-        tensors(outputs),
-        maker=TENSORRT_RTX,
-    )
+        ends = tensors(reads), tensors(writes)
+        layers.append(Layer(str(i), f"layer {i}", kind, i, *ends, stream=stream, event=event))
+    ends = tensors(inputs), tensors(outputs)
+    return Engine("tensorrt-rtx", "1", Target("sm86"), tuple(layers), *ends, maker=TENSORRT_RTX)
 
 
 def tensors(names) -> tuple[Tensor, ...]:
@@ -40,16 +32,11 @@ def by_id(lives: tuple[Life, ...]) -> dict[str, tuple[str, int, int]]:
 
 
 def test_a_tensor_lives_from_its_writer_to_its_last_reader() -> None:
-    """Inputs and outputs are the caller's; what nobody writes is a constant; what nobody reads lives for its step."""
     found = lifetimes(engine(("conv", "x w", "a"), ("relu", "a", "b unread"), ("add", "a b", "y")))
     assert by_id(found) == {
-        "x": ("input", 0, 0),
-        "w": ("constant", 0, 0),
-        "a": ("arena", 0, 2),
-        "b": ("arena", 1, 2),
-        "unread": ("arena", 1, 1),
-        "y": ("output", 2, 2),
-    }
+        "x": ("input", 0, 0), "w": ("constant", 0, 0), "a": ("arena", 0, 2), "b": ("arena", 1, 2),
+        "unread": ("arena", 1, 1), "y": ("output", 2, 2),
+    }  # fmt: skip
 
 
 def test_a_name_that_is_used_again_is_another_tensor() -> None:
@@ -59,16 +46,13 @@ def test_a_name_that_is_used_again_is_another_tensor() -> None:
 
 
 def test_parts_of_an_eliminated_concatenation_are_one_tensor() -> None:
-    """Two layers write halves, a third reads the whole: it lives from the first half on."""
-    found = lifetimes(
-        engine(("k", "x", "c:32"), ("k", "x", "other"), ("k", "other", "c:32"), ("k", "c:64", "y"))
-    )
+    steps = (("k", "x", "c:32"), ("k", "x", "other"), ("k", "other", "c:32"), ("k", "c:64", "y"))
+    found = lifetimes(engine(*steps))
     assert by_id(found)["c"] == ("arena", 0, 3)
     assert [life.writers for life in found if life.name == "c"] == [(0, 2)]
 
 
 def test_a_layer_that_only_renames_adds_no_tensor() -> None:
-    """The reader of the new name keeps the tensor alive, and an output that is only a new name is the caller's."""
     found = lifetimes(engine(("k", "x", "a"), ("NoOp", "a", "b"), ("k", "x", "z"), ("k", "b", "y")))
     assert by_id(found)["a"] == ("arena", 0, 3)
     assert "b" not in by_id(found)
@@ -78,47 +62,25 @@ def test_a_layer_that_only_renames_adds_no_tensor() -> None:
 
 def test_what_a_loop_reads_in_each_turn_lives_to_its_end() -> None:
     """``state`` is read before it is written: a loop of steps 1 to 4, which reads ``scale`` in step 1 again."""
-    found = lifetimes(
-        engine(
-            ("k", "x", "scale"),
-            ("k", "scale state", "a"),
-            ("k", "a", "b"),
-            ("k", "b", "state"),
-            ("cjmp", "b", ""),
-            ("k", "b", "y"),
-        )
-    )
-    assert by_id(found)["scale"] == ("arena", 0, 3)
-    assert by_id(found)["state"] == ("arena", 1, 3)
+    steps = (
+        ("k", "x", "scale"), ("k", "scale state", "a"), ("k", "a", "b"), ("k", "b", "state"), ("cjmp", "b", ""),
+        ("k", "b", "y"),
+    )  # fmt: skip
+    found = by_id(lifetimes(engine(*steps)))
+    assert (("arena", 0, 3), ("arena", 1, 3)) == (found["scale"], found["state"])
 
 
 def test_where_steps_repeat_a_name_is_one_tensor() -> None:
-    """The state is set before the loop and written in it: both are the same memory, in every turn."""
-    steps = [
-        ("k", "x", "state"),
-        ("k", "state", "a"),
-        ("k", "a", "state"),
-        ("cjmp", "a", ""),
-        ("k", "state", "y"),
-    ]
-    assert by_id(lifetimes(engine(*steps)))["state"] == ("arena", 0, 4)
-    straight = [s for s in steps if s[0] != "cjmp"]
-    assert by_id(lifetimes(engine(*straight)))["state"] == ("arena", 0, 1)
+    first, last = (("k", "x", "state"), ("k", "state", "a"), ("k", "a", "state")), ("k", "state", "y")
+    assert by_id(lifetimes(engine(*first, ("cjmp", "a", ""), last)))["state"] == ("arena", 0, 4)
+    assert by_id(lifetimes(engine(*first, last)))["state"] == ("arena", 0, 1)
 
 
 #: Stream 0 writes ``a`` and reads it; stream 1 reads it too, and says so by event 1 before ``d`` is written.
 TWO = (
-    ("k", "x", "a", 0),
-    ("signal", "", "", 0, 0),
-    ("wait", "", "", 1, 0),
-    ("k", "a", "b", 1),
-    ("k", "a", "c", 0),
-    ("k", "c", "e", 0),
-    ("signal", "", "", 1, 1),
-    ("wait", "", "", 0, 1),
-    ("k", "e b", "d", 0),
-    ("k", "d", "y", 0),
-)
+    ("k", "x", "a", 0), ("signal", "", "", 0, 0), ("wait", "", "", 1, 0), ("k", "a", "b", 1), ("k", "a", "c", 0),
+    ("k", "c", "e", 0), ("signal", "", "", 1, 1), ("wait", "", "", 0, 1), ("k", "e b", "d", 0), ("k", "d", "y", 0),
+)  # fmt: skip
 
 
 def test_clocks_count_what_is_done_on_each_stream() -> None:
@@ -151,20 +113,14 @@ def test_a_tensor_is_free_only_when_every_stream_is_past_it() -> None:
 
 
 def test_streams_without_events_are_ordered_by_what_they_read() -> None:
-    """A file without signals: a reader begins after the writer, and no sooner is anything else known."""
-    found = {
-        life.id: life
-        for life in lifetimes(
-            engine(("k", "x", "a", 0), ("k", "a", "b", 1), ("k", "x", "c", 0), ("k", "b c", "y", 0))
-        )
-    }
+    steps = (("k", "x", "a", 0), ("k", "a", "b", 1), ("k", "x", "c", 0), ("k", "b c", "y", 0))
+    found = {life.id: life for life in lifetimes(engine(*steps))}
     assert not found["a"].frees(found["c"])
     assert found["a"].frees(found["y"])
 
 
 @engines.each
 def test_every_tensor_of_an_engine_is_written_before_it_is_read(folder) -> None:
-    """All that a layer names has a life, and no reading comes before the first writing."""
     given, _ = engines.read(folder)
     found = lifetimes(given)
     named = {t.name for layer in given.layers for t in (*layer.inputs, *layer.outputs)}
@@ -173,10 +129,6 @@ def test_every_tensor_of_an_engine_is_written_before_it_is_read(folder) -> None:
         if life.place in {"arena", "output"}:
             assert life.writers
             assert life.first == life.writers[0]
-
-
-def test_layers_without_tensors_have_no_lifetimes() -> None:
-    assert lifetimes(engine(("k", "", ""), inputs=(), outputs=())) == ()
 
 
 @pytest.mark.parametrize("one", [False, True])

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from pathlib import Path
 
-import plotly.graph_objects as go
 import pytest
 
 import engines
 import rtlab
-from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.documents.contract import Panel
 from rtlab.errors import VariantError
 from rtlab.questions.memory.panel import memory
@@ -31,11 +28,13 @@ def of(folder: Path | str) -> Scene:
     return scene(layers=engines.files(folder)["layers"])
 
 
-def written(folder: Path, *layers: dict[str, object], ends=("x", "y")) -> Scene:
-    """An engine of these layers, as trtexec exports it."""
-    whole = {"LayerType": "Kernel", "TacticName": "", "StreamId": 0, "Metadata": ""}
+def written(folder: Path, *layers: tuple[list, list, int]) -> Scene:
+    """An engine of layers that read, write, and run on a stream, as trtexec exports it."""
+    whole = {"LayerType": "Kernel", "TacticName": "", "Metadata": ""}
+    keys = ("Inputs", "Outputs", "StreamId")
+    told = [whole | {"Name": f"layer {i}"} | dict(zip(keys, y, strict=True)) for i, y in enumerate(layers)]
     path = folder / "layers.json"
-    path.write_text(json.dumps({"Layers": [whole | layer for layer in layers], "Bindings": list(ends)}))
+    path.write_text(json.dumps({"Layers": told, "Bindings": ["x", "y"]}))
     return scene(layers=path)
 
 
@@ -45,12 +44,7 @@ def tensor(name: str, *shape: int) -> dict[str, object]:
 
 def small(folder: Path, batch: int = 1) -> Scene:
     x, a, b, y = (tensor(n, batch, 1000) for n in ("x", "a <b>", "b", "y"))
-    return written(
-        folder,
-        {"Name": "first", "Inputs": [x], "Outputs": [a]},
-        {"Name": "second", "Inputs": [a], "Outputs": [b]},
-        {"Name": "third", "Inputs": [a, b], "Outputs": [y]},
-    )
+    return written(folder, ([x], [a], 0), ([a], [b], 0), ([a, b], [y], 0))
 
 
 def facts(shown: Panel) -> dict[str, tuple[str, str]]:
@@ -73,21 +67,10 @@ def test_a_small_engine_by_hand(tmp_path: Path) -> None:
         ("b", "1×1000", "fp32", 4000 / 1024, 2, 3, "yes"),
     ]
     assert {r[6] for r in rows} == {0.0, 4.0}
-    assert "step 2 (Kernel)" in shown["lead"]
     bars = [t for t in shown["figures"][0]["data"] if t["type"] == "bar"]
     at = {i: (x, w) for t in bars for i, x, w in zip(t["ids"], t["x"], t["width"], strict=True)}
     edges = [at[row["key"]] for row in shown["rows"]]
     assert edges == [(2, 3), (2.5, 2)]
-
-
-def test_a_tensor_leads_to_its_writer_and_then_to_its_readers(tmp_path: Path) -> None:
-    given = small(tmp_path)
-    shown = memory(given)
-    names = {layer.id: layer.name for layer in given.result.engine.layers}
-    assert [[names[i] for i in shown["links"][row["key"]]["layers"]] for row in shown["rows"]] == [
-        ["first", "second", "third"],
-        ["second", "third"],
-    ]
 
 
 def test_another_batch_moves_every_number_and_says_so(tmp_path: Path) -> None:
@@ -98,31 +81,9 @@ def test_another_batch_moves_every_number_and_says_so(tmp_path: Path) -> None:
     assert [int(o["id"]) for o in slider["options"]] == [1, 2, 3, 4, 8, 16, 32, 64, 128, 256]
     assert [s["value"] for s in more["settings"]] == ["6"]
     assert [2 * row["cells"][3] for row in own["rows"]] == [row["cells"][3] for row in more["rows"]]
-    assert any("as if it were built" in note for note in more["notes"])
-    assert not any("as if it were built" in note for note in own["notes"])
-
-
-@engines.detailed
-def test_figures_of_engines_are_plotlys_and_linked(folder: Path) -> None:
-    """Plotly's own classes check them; every point that can be clicked leads somewhere; boxes are the table."""
-    shown = memory(of(folder))
-    assert not shown["problem"]
-    (drawn,) = shown["figures"]
-    go.Figure(drawn["data"], drawn["layout"])
-    ids = [i for trace in drawn["data"] for i in trace.get("ids", [])]
-    assert set(ids) <= set(shown["links"])
-    keys = {row["key"] for row in shown["rows"]}
-    assert keys == {i for trace in drawn["data"] if trace["type"] == "bar" for i in trace["ids"]}
-    json.dumps(shown)
-    peak, others = (t for t in drawn["data"] if t["type"] == "bar")
-    marked = {row["key"] for row in shown["rows"] if row["cells"][7]}
-    assert marked == set(peak["ids"])
-    assert not marked & set(others["ids"])
-    assert all(column["origin"] == "estimated" for column in shown["columns"] if column["unit"])
 
 
 def test_boxes_do_not_overlap_in_the_picture() -> None:
-    """Read back from the bars that Plotly draws."""
     (drawn,) = memory(of(engines.MOBILE))["figures"]
     boxes = [
         (x - w / 2, x + w / 2, base, base + y)
@@ -136,91 +97,35 @@ def test_boxes_do_not_overlap_in_the_picture() -> None:
 
 
 def test_names_are_text_in_the_hover(tmp_path: Path) -> None:
-    """A tensor's name may look like markup."""
     (drawn,) = memory(small(tmp_path))["figures"]
     told = [t for trace in drawn["data"] for t in trace.get("hovertext", [])]
     assert any("a &lt;b&gt;" in t for t in told)
     assert not any("a <b>" in t for t in told)
 
 
-def test_weights_are_shown_where_every_layer_counts_its_own() -> None:
-    """21,032 bytes by hand; Myelin's product does not say how many numbers it has."""
-    assert facts(memory(of("written-fp32")))["Weights"] == ("20.5 KiB", "estimated")
-    assert "Weights" not in facts(memory(of(engines.MOBILE)))
-
-
 @pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"sizes": "length"}, 'Cannot read the sizes "length"'),
-        ({"sizes": "length=0"}, 'Cannot read the sizes "length=0"'),
-        ({"sizes": "a=1; b"}, "such as length=128, height=224"),
-        ({"batch": "many"}, 'Cannot use batch "many": it is no whole number'),
-    ],
+    "settings", [{"sizes": "length"}, {"sizes": "length=0"}, {"sizes": "a=1; b"}, {"batch": "many"}]
 )
-def test_a_setting_that_cannot_be_read_says_how_to_write_it(tmp_path: Path, settings, message) -> None:
-    with pytest.raises(VariantError, match=message):
+def test_a_setting_that_cannot_be_read_is_refused(tmp_path: Path, settings) -> None:
+    with pytest.raises(VariantError):
         asked(small(tmp_path), **settings)
 
 
 def test_what_no_plan_can_be_made_for_keeps_the_settings(tmp_path: Path) -> None:
-    """A batch of none is said in the panel, and the slider stays."""
     shown = asked(small(tmp_path), batch="-4")
-    assert "a batch is at least 1" in shown["problem"]
-    assert [s["key"] for s in shown["settings"]] == ["batch"]
-    assert shown["figures"] == []
-
-
-def test_open_dimensions_ask_for_a_shape(tmp_path: Path) -> None:
-    """The file alone does not tell how long the sequence is."""
-    x, a, y = (tensor(n, -1, -1) for n in "xay")
-    shown = memory(
-        written(
-            tmp_path,
-            {"Name": "first", "Inputs": [x], "Outputs": [a]},
-            {"Name": "second", "Inputs": [a], "Outputs": [y]},
-        )
-    )
-    assert 'input "x" has the shape ?×?' in shown["problem"]
-    assert "rtlab.load" in shown["problem"]
+    assert shown["problem"]
+    assert (["batch"], []) == ([s["key"] for s in shown["settings"]], shown["figures"])
 
 
 def test_an_engine_of_one_layer_has_an_empty_arena(tmp_path: Path) -> None:
-    shown = memory(
-        written(tmp_path, {"Name": "all", "Inputs": [tensor("x", 1, 2)], "Outputs": [tensor("y", 1, 2)]})
-    )
+    shown = memory(written(tmp_path, ([tensor("x", 1, 2)], [tensor("y", 1, 2)], 0)))
     assert facts(shown)["Peak"] == ("0 bytes", "estimated")
     assert (shown["figures"], shown["rows"]) == ([], [])
-    assert "keeps nothing between its layers" in shown["lead"]
-
-
-@pytest.mark.parametrize(("total", "told"), [(8_000, "does not tell tensors and scratch apart"),
-                                            (8_210_000, "it holds 8,192,000 bytes")])  # fmt: skip
-def test_scratch_is_explained_as_far_as_the_total_holds_any(tmp_path: Path, total: int, told: str) -> None:
-    """TensorRT-RTX of an engine without library kernels reserves nothing."""
-    given = small(tmp_path)
-    engine = dataclasses.replace(
-        given.result.engine, maker=TENSORRT_RTX, totals={"activation": total, "scratch": total}
-    )
-    shown = memory(Scene(given.study, dataclasses.replace(given.result, engine=engine)))
-    notes = [note for note in shown["notes"] if "scratch" in note]
-    assert 1 == len(notes)
-    assert told in notes[0]
-    assert (total > 8_192_000) == ("Without reservations" in facts(shown))
 
 
 def test_two_streams_tell_what_they_cost(tmp_path: Path) -> None:
     """Stream 1 may still read ``a`` when stream 0 writes ``c``: three tensors instead of two."""
     x, a, b, c, y = (tensor(n, 1, 1000) for n in "xabcy")
-    shown = memory(
-        written(
-            tmp_path,
-            {"Name": "first", "Inputs": [x], "Outputs": [a]},
-            {"Name": "second", "Inputs": [a], "Outputs": [b], "StreamId": 1},
-            {"Name": "third", "Inputs": [x], "Outputs": [c]},
-            {"Name": "last", "Inputs": [b, c], "Outputs": [y]},
-        )
-    )
+    shown = memory(written(tmp_path, ([x], [a], 0), ([a], [b], 1), ([x], [c], 0), ([b, c], [y], 0)))
     assert facts(shown)["Peak"][0] == "12 KiB"
     assert facts(shown)["On one stream"][0] == "8 KiB"
-    assert any("side by side" in note for note in shown["notes"])

@@ -19,15 +19,10 @@ from rtlab.errors import VariantError
 from rtlab.questions.memory.plan import plan
 
 
-def engine(*steps, inputs=(), outputs=(), **more) -> Engine:
-    """Layers from (inputs, outputs)."""
-    layers = tuple(
-        Layer(str(i), f"layer {i}", "kgen", i, tuple(reads), tuple(writes))
-        for i, (reads, writes) in enumerate(steps)
-    )
-    return Engine(
-        "tensorrt-rtx", "1", Target("sm86"), layers, tuple(inputs), tuple(outputs), **more, maker=TENSORRT_RTX
-    )
+def engine(*steps, inputs=(), outputs=()) -> Engine:
+    layers = tuple(Layer(str(i), f"layer {i}", "kgen", i, *map(tuple, ends)) for i, ends in enumerate(steps))
+    ends = tuple(inputs), tuple(outputs)
+    return Engine("tensorrt-rtx", "1", Target("sm86"), layers, *ends, maker=TENSORRT_RTX)
 
 
 def tensor(name, *shape, dtype="int8", **more) -> Tensor:
@@ -47,18 +42,14 @@ def test_a_chain_by_hand() -> None:
     assert (found.peak, found.bound, found.naive, found.step) == (1536, 1536, 1536, 2)
     assert found.at_peak == (0, 1, 2)
     assert (found.caller("input"), found.caller("output")) == (10, 20)
-    assert all(a.origin == "estimated" for a in found.allocations)
 
 
-def test_addresses_are_multiples_of_the_alignment() -> None:
+def test_addresses_are_multiples_of_the_alignment_which_is_a_power_of_two() -> None:
     assert plan(CHAIN, absent(), align=1).peak == 1200
     assert plan(CHAIN, absent(), align=512).peak == 512 + 512 + 1024
-
-
-@pytest.mark.parametrize("align", [0, -256, 3, 100])
-def test_an_alignment_is_a_power_of_two(align) -> None:
-    with pytest.raises(VariantError, match=rf'Cannot align tensors to "{align}" bytes: .* Choose 256 or 512'):
-        plan(CHAIN, absent(), align=align)
+    for align in (0, -256, 3, 100):
+        with pytest.raises(VariantError, match=f'"{align}" bytes'):
+            plan(CHAIN, absent(), align=align)
 
 
 @pytest.mark.parametrize(
@@ -77,13 +68,11 @@ def test_an_alignment_is_a_power_of_two(align) -> None:
     ids=["chw32", "hwc8", "rank 2", "padded rows", "part of a wider one", "stride of one", "int4", "scalar", "none"],
 )  # fmt: skip
 def test_layouts_and_strides_add_to_the_size(given: Tensor, expected: int) -> None:
-    """Channels are padded to the vector, rows to their stride; the stride of a single element says nothing."""
     found = plan(engine(([], [given]), ([given], [Y]), outputs=[Y]), absent(), align=1)
     assert [a.nbytes for a in found.allocations] == [expected]
 
 
 def test_a_tensor_is_as_large_as_its_largest_mention() -> None:
-    """Two halves are written, the whole is read: eliminated concatenation."""
     half, whole = tensor("c", 1, 50), tensor("c", 1, 100)
     found = plan(engine(([], [half]), ([], [half]), ([whole], [Y]), outputs=[Y]), absent())
     assert [(a.nbytes, a.first, a.last) for a in found.allocations] == [(100, 0, 2)]
@@ -93,9 +82,8 @@ def test_another_batch_scales_what_is_computed_from_the_inputs() -> None:
     """Built for 4, asked for 8: twice what came from the input, also with heads folded into the batch."""
     x, folded, table, y = tensor("x", 4, 8), tensor("f", 12, 2), tensor("c", 4, 10), tensor("y", 4, 1)
     given = engine(([x], [folded]), ([], [table]), ([folded, table], [y]), inputs=[x], outputs=[y])
-    sizes = {a.value: a.nbytes for a in plan(given, absent(), batch=8).allocations}
-    assert sizes == {"f": 48, "c": 40}
     found = plan(given, absent(), batch=8)
+    assert {a.value: a.nbytes for a in found.allocations} == {"f": 48, "c": 40}
     assert (found.batch, found.own_batch, found.scaled) == (8, 4, True)
     assert found.caller("input") == 64
     assert not plan(given, absent(), batch=4).scaled
@@ -109,7 +97,6 @@ def test_a_dynamic_batch_is_resolved_not_scaled() -> None:
 
 
 def test_open_dimensions_take_the_sizes_that_were_named() -> None:
-    """``length`` is named when the model is loaded, or for the plan; without either the answer says how."""
     proto = strategies.of_nodes(
         [strategies.helper.make_node("Relu", ["x"], ["y"], name="relu")], shape=["N", "length"], result=["N", "length"]
     )  # fmt: skip
@@ -118,46 +105,38 @@ def test_open_dimensions_take_the_sizes_that_were_named() -> None:
     named = load(proto, shapes={"length": 5})
     assert plan(given, named, batch=2).allocations[0].nbytes == 2 * 3 * 5
     assert plan(given, load(proto), batch=2, sizes={"length": 7}).allocations[0].nbytes == 2 * 3 * 7
-    with pytest.raises(VariantError, match=r'input "x" has the shape \?×\?, .*shapes=\{"x": \(1, 1\)\}\)\.$'):
+    with pytest.raises(VariantError, match="shapes="):
         plan(given, load(proto))
 
 
 @pytest.mark.parametrize("batch", [0, -3, 1.5, "3", float("nan"), True, 2**31])
 def test_a_batch_is_at_least_one(batch) -> None:
-    with pytest.raises(VariantError, match=f'for batch "{batch}": a batch is at least 1'):
+    with pytest.raises(VariantError, match="at least 1"):
         plan(CHAIN, absent(), batch=batch)
 
 
 def test_what_no_address_reaches_is_refused() -> None:
-    """The allocator counts in 64 bits."""
     large = tensor("a", 1, 2**40)
     given = engine(([X], [large]), ([large], [Y]), inputs=[X], outputs=[Y])
     assert plan(given, absent(), batch=2**20).peak == 2**60
-    with pytest.raises(VariantError, match=r"addresses have 64 bits\. Choose a smaller batch"):
+    with pytest.raises(VariantError, match="64 bits"):
         plan(given, absent(), batch=2**30)
 
 
-def test_an_engine_without_shapes_has_no_plan_and_asks_for_them() -> None:
-    """A peak of nothing would be a wrong number, not a small one."""
+def test_an_engine_without_shapes_or_tensors_has_no_plan_and_asks_for_them() -> None:
     x, a, y = (Tensor(n, "fp32", None) for n in "xay")
     given = engine(([x], [a]), ([a], [y]), inputs=[x], outputs=[y])
-    with pytest.raises(VariantError, match=r"no file tells the size of any of the 3 tensors .*shapes="):
-        plan(given, absent())
+    for one, words in ((given, "any of the 3 tensors"), (engine(([], [])), "profilingVerbosity=detailed")):
+        with pytest.raises(VariantError, match=words):
+            plan(one, absent())
 
 
 def test_inputs_of_several_batches_have_none_to_choose() -> None:
     a, b = tensor("a", 2, 4), tensor("b", 3, 4)
     given = engine(([a, b], [A]), ([A], [Y]), inputs=[a, b], outputs=[Y])
     assert plan(given, absent()).own_batch is None
-    with pytest.raises(VariantError, match=r"the first dimensions 2, 3\. Leave the batch out"):
+    with pytest.raises(VariantError, match="2, 3"):
         plan(given, absent(), batch=4)
-
-
-def test_layers_without_tensors_ask_for_detail() -> None:
-    with pytest.raises(
-        VariantError, match=r"the 1 layers of this engine tell no tensors.*profilingVerbosity=detailed"
-    ):
-        plan(engine(([], [])), absent())
 
 
 def test_a_tensor_of_unknown_size_is_told_apart() -> None:
@@ -168,16 +147,10 @@ def test_a_tensor_of_unknown_size_is_told_apart() -> None:
 
 
 def test_what_the_compiler_reports_stands_beside_the_plan() -> None:
-    """Two reservations of library kernels fit beside what the tensors need; weights of a log are reported."""
     totals = {"activation": 2 * 8_192_000 + 1536, "weights": 77, "scratch": 5}
     found = plan(dataclasses.replace(CHAIN, totals=totals), absent())
-    assert (found.reported, found.scratch, found.weights, found.weights_origin) == (
-        16_385_536,
-        5,
-        77,
-        "reported",
-    )
-    assert found.reservations == 2
+    assert (found.reported, found.scratch, found.reservations) == (16_385_536, 5, 2)
+    assert (found.weights, found.weights_origin) == (77, "reported")
 
 
 def test_a_pointwise_layer_may_write_over_what_only_it_reads() -> None:
@@ -195,7 +168,6 @@ def test_a_pointwise_layer_may_write_over_what_only_it_reads() -> None:
 
 
 def test_weights_are_estimated_where_none_are_reported() -> None:
-    """From the layers' own counts, else the model's initializers."""
     told = {"Weights": {"Type": "Half", "Count": 10}, "Bias": {"Type": "Float", "Count": 1}}
     layers = (dataclasses.replace(CHAIN.layers[0], kind="CaskConvolution", attributes=told),)
     assert plan(dataclasses.replace(CHAIN, layers=layers), absent()).weights == 24
@@ -208,7 +180,6 @@ def test_weights_are_estimated_where_none_are_reported() -> None:
 @engines.detailed
 @pytest.mark.parametrize("batch", [None, 1, 64])
 def test_plans_of_engines_reach_their_bound(folder, batch) -> None:
-    """Within 5 % is asked; sizes of every tensor are known."""
     found = plan(engines.read(folder)[0], absent(), batch=batch)
     assert found.overhead <= 0.05
     assert found.bound == found.alive.max()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import getpass
 import hashlib
 import platform
@@ -63,7 +62,6 @@ def run(text: str, monkeypatch) -> Study:
 
 
 def test_the_lines_of_python_make_the_same_variants(tmp_path, monkeypatch) -> None:
-    """Who reads a report can do it again; a line that makes something else is worse than none."""
     study = planned(rtlab.load(file_of(tmp_path), shapes={"N": 2}))
     monkeypatch.chdir(tmp_path)
     made = run(lines.python(study.snapshot(), list(CHOICES)), monkeypatch)
@@ -75,7 +73,6 @@ def test_the_lines_of_python_make_the_same_variants(tmp_path, monkeypatch) -> No
 
 
 def test_a_model_below_this_folder_keeps_its_place_and_no_other_folder_is_told(tmp_path, monkeypatch) -> None:
-    """A report is sent to others: it is no place to tell how this machine's folders are called."""
     file = file_of(tmp_path)
     monkeypatch.chdir(tmp_path)
     (tmp_path / "models").mkdir()
@@ -92,7 +89,6 @@ def test_a_model_below_this_folder_keeps_its_place_and_no_other_folder_is_told(t
 
 
 def test_the_lines_take_the_same_data(tmp_path, monkeypatch) -> None:
-    """Scales rest on the samples: other ones make another variant of the same name."""
     file = file_of(tmp_path)
     monkeypatch.chdir(tmp_path)
     rows = np.random.default_rng(1).standard_normal((5, 3, 8, 8)).astype(np.float32)
@@ -111,13 +107,11 @@ def test_the_lines_take_the_same_data(tmp_path, monkeypatch) -> None:
     study = Study(model, data={"x": rows})
     study.add("int8", target="cpu")
     text = lines.python(study.snapshot(), ["int8"])
-    assert "data = ...  # put yours here: it was 5 samples from 'arrays'" in text
-    with pytest.raises(rtlab.errors.RtlabError, match="Cannot use ellipsis as data"):
+    with pytest.raises(rtlab.errors.RtlabError, match="ellipsis"):
         run(text, monkeypatch)
 
 
 def test_a_sample_is_taken_by_its_name(monkeypatch) -> None:
-    """Nobody has its file at hand."""
     sample = samples.load("digits_inception", samples=9)
     study = Study(sample.model, data=sample.calibration, task=sample.task)
     study.add("int8", target="cpu")
@@ -125,39 +119,31 @@ def test_a_sample_is_taken_by_its_name(monkeypatch) -> None:
     assert "rtlab.samples.load('digits_inception', samples=9)" in text
     # The command line takes all samples of a sample, which are other scales.
     assert () == lines.command(study.snapshot(), ["int8"])
-    assert "data that were given in Python" in lines.untold(study.snapshot(), "int8")
     whole = Study(sample.model, data=samples.load("digits_inception").calibration)
     whole.add("int8", target="cpu")
     (line,) = lines.command(whole.snapshot(), ["int8"])
     assert ["rtlab", "report", "digits_inception"] == shlex.split(line)[:3]
     made = run(text, monkeypatch)
     assert (study.model.digest, 9, study.task.name) == (made.model.digest, len(made.data), made.task.name)
-    assert ("googlenet", "") == (
-        samples.which(samples.load("googlenet", samples=1).model),
-        samples.which(tiny_model()),
-    )
+    assert "" == samples.which(tiny_model())
 
 
 def test_the_command_line_makes_the_same_variants(tmp_path, monkeypatch) -> None:
-    """A pipeline copies that line; a name with a quote in it must not become a command."""
     monkeypatch.chdir(tmp_path)
     study = planned(rtlab.load(file_of(tmp_path), shapes={"N": 2}))
     kept = study.snapshot()
     told = [name for name in CHOICES if not lines.untold(kept, name)]
     assert ["told"] == [name for name in CHOICES if name not in told]
-    assert "tells its builder options" in lines.untold(kept, "told")
     seen = set()
     for line in lines.command(kept, list(CHOICES)):
         words = shlex.split(line)
         assert ["rtlab", "report"] == words[:2]
         given = parser({"report": print}).parse_args(words[1:])
-        assert isinstance(given, argparse.Namespace)
         seen |= {*opening.planned(given, given.precision).variants.values()}
     assert {kept.variants[name] for name in told} == seen
 
 
 def test_scales_that_were_given_are_written_down(tmp_path, monkeypatch) -> None:
-    """A float is written so that it is read as the same one."""
     monkeypatch.chdir(tmp_path)
     study = Study(rtlab.load(file_of(tmp_path)))
     study.add("int8", scales={"x": 1 / 3}, target="cpu")
@@ -176,7 +162,7 @@ def test_it_tells_the_digest_of_the_file_and_of_the_files_beside_it(tmp_path) ->
     found = study.ask("recipe", variant="fp32").noun
     content = (tmp_path / "a model's.onnx").read_bytes()
     assert (hashlib.sha256(content).hexdigest(), len(content)) == (found.sha256, found.size)
-    assert (None, "Of the file.") == (found.weights_sha256, found.basis)
+    assert found.weights_sha256 is None
     proto = onnx.load(tmp_path / "a model's.onnx")
     onnx.save(proto, tmp_path / "big.onnx", save_as_external_data=True, location="big.bin", size_threshold=0)
     other = recipe.identity(rtlab.load(tmp_path / "big.onnx"))
@@ -184,16 +170,14 @@ def test_it_tells_the_digest_of_the_file_and_of_the_files_beside_it(tmp_path) ->
     (tmp_path / "big.bin").rename(tmp_path / "stays at home.bin")
     bare = recipe.identity(rtlab.load(tmp_path / "big.onnx", weights=False))
     assert hashlib.sha256((tmp_path / "big.onnx").read_bytes()).hexdigest() == bare.sha256
-    assert (None, "Of the file; the files with its weights are not here.") == (bare.weights, bare.basis)
+    assert bare.weights is None
     # A digest of another file would be taken for this model's.
     (tmp_path / "a model's.onnx").write_bytes(content + b"\x18\x00")
     late = recipe.identity(study.model)
-    assert "The file has changed since it was loaded" in late.basis
     assert hashlib.sha256(study.model.bytes()).hexdigest() == late.sha256
 
 
 def test_versions_name_all_that_had_a_part_and_nobody(tmp_path) -> None:
-    """A report is sent to others: no user, no host, no folder."""
     study = Study(file_of(tmp_path))
     study.add("fp32", target="cpu")
     study.run()
@@ -202,8 +186,6 @@ def test_versions_name_all_that_had_a_part_and_nobody(tmp_path) -> None:
     assert platform.python_version() == found["Python"]
     assert onnx.__version__ == found["ONNX"]
     assert study["fp32"].engine.title == found["Engine, built here"]
-    assert f"{study['fp32'].engine.built:%Y-%m-%d}" in (answer.noun.built or "")
-    assert "timed: " in (answer.noun.rests or "")
     told = repr(answer) + answer.noun.python + "".join(answer.noun.commands)
     for name in (str(tmp_path), str(Path.home()), platform.node(), f"/{getpass.getuser()}"):
         assert name not in told
@@ -211,15 +193,10 @@ def test_versions_name_all_that_had_a_part_and_nobody(tmp_path) -> None:
 
 
 def test_an_engine_of_another_machine_says_where_it_is_from() -> None:
-    """Nothing here can build it; the line says what it was read from."""
     study = rtlab.read(**engines.files("written-fp16"))
     found = study.ask("recipe", variant="engine").noun
-    assert "# 'engine' was read from files of another machine: " in found.python
-    assert "rtlab.read(...); study.read('engine', layers=..., profile=...)" in found.python
     compile(found.python, "lines", "exec")
     assert () == found.commands
-    assert "rtlab read takes these" in found.notes[0]
     told = {v.part: v.version for v in found.versions}
-    # Its machine is not this one.
     assert {"System", "Processor"}.isdisjoint(told)
     assert study["engine"].engine.title == told["Engine, read from files"]

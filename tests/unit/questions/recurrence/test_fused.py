@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from recurrent import listing, recurrent_model, tensor
 from rtlab import backends, quantize, samples
 from rtlab.core.engine import Layer
+from rtlab.core.model import wrap
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
@@ -27,7 +28,6 @@ needs_rtx = pytest.mark.skipif(not RTX.availability().ok, reason="needs the buil
 
 
 def build(model, precision: str = "fp32", backend: str = "tensorrt-rtx"):
-    """The source, what was built, and the engine."""
     variant = Variant.of(precision, target="sm86" if backend == "tensorrt-rtx" else "cpu")
     ready = quantize.prepare(model, variant)
     return model, ready.model, backends.get(backend).build(BuildRequest(ready.model, variant), Silent())
@@ -46,9 +46,6 @@ def roles(one) -> Counter:
     return Counter(q.role for p in one.pieces for q in p.parts)
 
 
-# Before
-
-
 def test_definition_of_an_lstm_counts_products_operations_and_work():
     """Four gates: eight products a step; 12 operations for the gates and 5 for the state."""
     (before,) = recurrences(recurrent_model("LSTM", 8, inputs=8, hidden=48, batch=2))
@@ -65,29 +62,17 @@ def test_definition_of_an_lstm_counts_products_operations_and_work():
     ("op", "linear", "products", "elementwise"), [("GRU", 0, 6, 14), ("GRU", 1, 6, 15), ("RNN", 0, 2, 3)]
 )
 def test_definitions_of_the_others(op, linear, products, elementwise):
-    """One step of one direction; with linear_before_reset the bias of the state is an addition of its own."""
     (before,) = recurrences(recurrent_model(op, 1, linear=linear))
     assert (products, elementwise) == (before.products, before.elementwise)
     (both,) = recurrences(recurrent_model(op, 3, linear=linear, direction="bidirectional"))
     assert (6 * products, 6 * elementwise) == (both.products, both.elementwise)
 
 
-def test_a_model_without_a_recurrence_has_none():
-    """Most models."""
-    assert recurrences(samples.load("digits_vit", samples=1).model) == ()
-
-
 def test_dynamic_steps_without_a_size_are_refused_with_how_to_name_it():
-    """The number of steps decides everything."""
     proto = recurrent_model("LSTM", 8).proto()
     proto.graph.input[0].type.tensor_type.shape.dim[1].dim_param = "tokens"
-    from rtlab.core.model import wrap
-
-    with pytest.raises(ModelError, match=r"dynamic\. Name sizes, for example rtlab\.load"):
+    with pytest.raises(ModelError, match="Name sizes"):
         recurrences(wrap(proto, name="dynamic"))
-
-
-# After
 
 
 def check(one, engine, steps: int) -> None:
@@ -124,7 +109,6 @@ def check(one, engine, steps: int) -> None:
     op="RNN", steps=2, inputs=8, hidden=16, batch=1, direction="forward", linear=0, head=False, half=False
 )  # fmt: skip
 def test_every_layer_of_a_recurrence_has_one_place_and_every_step_is_found(half, steps, op, **more):
-    """Few of these layers are labelled; what is inferred must account for all of them."""
     source, ready, engine = built(op, steps, "fp16" if half else "fp32", **more)
     (one,) = found(source, ready, engine)
     check(one, engine, steps)
@@ -134,18 +118,10 @@ def test_every_layer_of_a_recurrence_has_one_place_and_every_step_is_found(half,
 @needs_rtx
 @pytest.mark.parametrize(
     ("steps", "form", "turns", "body", "hoisted", "products"),
-    [
-        (2, "unrolled", 1, 0, False, 4),
-        (8, "unrolled", 1, 0, False, 16),
-        (9, "unrolled", 1, 0, True, 10),
-        (19, "loop", 2, 8, True, 20),
-        (64, "loop", 8, 8, True, 65),
-        (256, "loop", 32, 8, True, 257),
-    ],
-)
-def test_tensorrt_rtx_unrolls_eight_steps_and_hoists_from_nine_on(
-    steps, form, turns, body, hoisted, products
-):
+    [(2, "unrolled", 1, 0, False, 4), (8, "unrolled", 1, 0, False, 16), (9, "unrolled", 1, 0, True, 10),
+     (19, "loop", 2, 8, True, 20), (64, "loop", 8, 8, True, 65), (256, "loop", 32, 8, True, 257)],
+)  # fmt: skip
+def test_tensorrt_rtx_unrolls_eight_steps_and_hoists_from_nine(steps, form, turns, body, hoisted, products):
     """Seen in the listings of version 1.7; another version may do otherwise, and then the texts must change."""
     if not RTX.availability().version.startswith("1.7"):
         pytest.skip("what is stated is of version 1.7")
@@ -175,18 +151,11 @@ def test_steps_agree_with_the_numbers_in_the_compilers_names():
 @pytest.mark.slow
 @needs_rtx
 def test_merged_gates_are_told_by_the_width_of_the_weights():
-    """An RNN has one gate, so there is nothing to merge."""
     (lstm,), (gru,), (rnn,) = (found(*built(op, 4, batch=4)) for op in ("LSTM", "GRU", "RNN"))
     assert {4} == {q.gates for p in lstm.pieces for q in p.parts if q.role.endswith("product")}
     # Without linear_before_reset the third gate of the state waits for the second.
     assert {2, 1} == {q.gates for p in gru.pieces for q in p.parts if q.role == "recurrent product"}
     assert rnn.merged is False
-    # The sentence says what the number does.
-    told = {(q.gates, q.evidence) for one in (lstm, gru, rnn) for p in one.pieces for q in p.parts if q.gates}
-    assert {1, 2, 4} <= {gates for gates, _ in told}
-    for gates, text in told:
-        assert gates == 1 or f"; {gates} gates are columns of one product" in text
-        assert gates > 1 or "; one gate" in text
 
 
 @needs_rtx
@@ -194,7 +163,6 @@ def test_merged_gates_are_told_by_the_width_of_the_weights():
     ("op", "batch", "inputs"), [("LSTM", 4, 8), ("LSTM", 1, 16), ("GRU", 4, 16), ("GRU", 1, 8)]
 )
 def test_layers_of_two_recurrences_in_a_row_are_told_apart(op, batch, inputs):
-    """Their weights have one shape, and the second begins in no layer that says so."""
     source, ready, engine = built(op, 4, batch=batch, inputs=inputs, layers=2, head=False, linear=1)
     first, second = found(source, ready, engine)
     for one in (first, second):
@@ -207,7 +175,6 @@ def test_layers_of_two_recurrences_in_a_row_are_told_apart(op, batch, inputs):
 
 @needs_rtx
 def test_turns_are_counted_by_what_raises_the_counter():
-    """What else hands the counter on in a turn, such as a copy in front of the addition, says nothing of the rise."""
     source, ready, engine = build(samples.load("digits_gru", samples=1).model)
     (one,) = found(source, ready, engine)
     assert ("loop", True) == (one.form, one.turns > 1)
@@ -217,9 +184,8 @@ def test_turns_are_counted_by_what_raises_the_counter():
     add = next(i for i in range(start, jump) if counter.name in {t.name for t in engine.layers[i].outputs})
     assert "add" == engine.layers[add].kind
     # By eyes: "__d^8i32" is added to the counter until it is "__d^32i32".
-    rise, limit = (
-        int(engine.layers[i].inputs[1].name.partition("^")[2].partition("i")[0]) for i in (add, jump)
-    )
+    names = (engine.layers[i].inputs[1].name for i in (add, jump))
+    rise, limit = (int(name.partition("^")[2].partition("i")[0]) for name in names)
     assert limit // rise == one.turns
     first = next(i for i in range(start + 1, add) if engine.layers[i].kind == "kgen")
     copied = dataclasses.replace(engine.layers[first], outputs=(*engine.layers[first].outputs, counter))
@@ -229,20 +195,7 @@ def test_turns_are_counted_by_what_raises_the_counter():
 
 
 @needs_rtx
-def test_samples_show_both_ways():
-    """One is unrolled with an input product for each step, the other a loop with one for all."""
-    lstm, gru = (found(*build(samples.load(n, samples=1).model))[0] for n in ("digits_lstm", "digits_gru"))
-    assert ("unrolled", False, True) == (lstm.form, lstm.hoisted, lstm.merged)
-    assert ("loop", True, True) == (gru.form, gru.hoisted, gru.merged)
-    assert (8, 32) == (lstm.found, gru.found)
-    assert lstm.launches < lstm.before.operations / 10
-    (shared,) = [p for p in lstm.pieces if p.also]
-    assert ("/classifier/Gemm",) == shared.also
-
-
-@needs_rtx
 def test_a_missing_step_is_said():
-    """A listing that was cut must not be shown as whole."""
     source, ready, engine = built("LSTM", 8, batch=4)
     (one,) = found(source, ready, engine)
     lost = steps_of(one.pieces, "pointwise")[3][0]
@@ -255,7 +208,6 @@ def test_a_missing_step_is_said():
 
 @needs_rtx
 def test_what_is_not_understood_is_unknown():
-    """A product whose weights have another shape is no product of this node."""
     source, ready, engine = built("LSTM", 4, batch=4)
     layers = tuple(
         dataclasses.replace(y, constants=()) if y.kind == "gemm" and y.inputs and "unroll1" in y.name else y
@@ -265,22 +217,9 @@ def test_what_is_not_understood_is_unknown():
     assert roles(one)["unknown"] > 0
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("op", ["LSTM", "GRU"])
-def test_onnx_runtime_keeps_one_layer_and_does_not_tell(op):
-    """Its kernel may do all of it inside; nobody can see."""
-    source, ready, engine = build(recurrent_model(op, 8, batch=4), backend="onnxruntime")
-    (one,) = found(source, ready, engine)
-    assert ("whole", None, None, None) == (one.form, one.hoisted, one.merged, one.products)
-    assert (0, 0, 1) == (one.found, one.body, one.turns)
-    (piece,) = one.pieces
-    assert op == next(y.kind for y in engine.layers if y.id == piece.layer)
-
-
 @pytest.mark.parametrize("count", [1, 2, 4])
 @pytest.mark.parametrize("inputs", [8, 16])
 def test_layers_of_stacked_recurrences_are_divided_exactly(count, inputs):
-    """All weights have one shape, and one layer in fifteen is labelled."""
     model = recurrent_model("LSTM", 5, batch=4, inputs=inputs, layers=count, head=False)
     engine = listing(5, count, inputs=inputs)
     for n, one in enumerate(fused(model, model, engine, Mapping((), ()))):
@@ -292,32 +231,23 @@ def test_layers_of_stacked_recurrences_are_divided_exactly(count, inputs):
         assert (one.form, one.hoisted, one.merged, one.products) == ("unrolled", False, True, 10)
 
 
-def test_an_engine_without_any_layer_of_it_says_nothing_of_it():
-    """A listing of something else, such as an engine that was read with the wrong model."""
-    model = recurrent_model("LSTM", 5)
-    engine = dataclasses.replace(listing(5), layers=())
-    (one,) = fused(model, model, engine, Mapping((), ()))
-    assert ((), "unknown", None, None) == (one.pieces, one.form, one.hoisted, one.products)
-
-
 def test_layers_that_only_the_mapping_knows_are_unknown():
-    """What a region of another compiler does is not told by its name."""
     model = recurrent_model("LSTM", 5)
-    region = Layer(
-        "0:region", "{ForeignNode[/rnn0]}", "Myelin", 0, (tensor("x", 5, 1, 8),), (tensor("out", 1, 1, 10),)
-    )
+    ends = (tensor("x", 5, 1, 8),), (tensor("out", 1, 1, 10),)
+    region = Layer("0:region", "{ForeignNode[/rnn0]}", "Myelin", 0, *ends)
     engine = dataclasses.replace(listing(5), layers=(region,))
     pairs = Mapping((Pair("/rnn0", "0:region", "inferred"),), ())
     (one,) = fused(model, model, engine, pairs)
     assert [("0:region", "unknown")] == [(p.layer, q.role) for p in one.pieces for q in p.parts]
     assert (one.form, one.products) == ("unknown", None)
+    # An engine without any layer of it, such as one that was read with the wrong model, says nothing of it.
+    (one,) = fused(model, model, dataclasses.replace(engine, layers=()), Mapping((), ()))
+    assert ((), "unknown", None, None) == (one.pieces, one.form, one.hoisted, one.products)
 
 
 @needs_rtx
 def test_two_steps_of_two_directions_are_no_hoisted_product():
-    """A step of both directions has as many rows as two steps of one."""
     (one,) = found(*built("LSTM", 2, batch=4, direction="bidirectional", head=False))
     assert one.hoisted is False
-    assert {(0,): 1, (1,): 1} == Counter(
-        q.steps for p in one.pieces for q in p.parts if q.role == "input product"
-    )
+    parts = [q for p in one.pieces for q in p.parts]
+    assert [(0,), (1,)] == sorted(q.steps for q in parts if q.role == "input product")

@@ -12,7 +12,6 @@ import pytest
 
 import engines
 from rtlab import questions, samples
-from rtlab.core.model import absent
 from rtlab.core.peaks import Peaks, peaks
 from rtlab.core.variant import Target
 from rtlab.documents.contract import Panel
@@ -50,12 +49,12 @@ def chosen(shown: Panel, key: str) -> str:
 BATCH = 512
 
 
-def on_v100(folder: Path, *, slower: float = 4.0) -> Study:
+def on_v100(folder: Path) -> Study:
     """The residual network of the corpus at batch 512 on a V100: arithmetic, memory and launches bound."""
     files = engines.files(engines.RESIDUAL)
     layers = files["layers"].read_text().replace('"Dimensions": [8,', f'"Dimensions": [{BATCH},')
     count, *rows = json.loads(files["profile"].read_text())
-    rows = [{**r, "medianMs": r["medianMs"] * slower} for r in rows]
+    rows = [{**r, "medianMs": r["medianMs"] * 4} for r in rows]
     device = {"device_information": {"Selected Device": "Tesla V100-SXM2-16GB"}}
     (folder / "layers.json").write_text(layers)
     (folder / "profile.json").write_text(json.dumps([count, *rows]))
@@ -72,7 +71,6 @@ def check(shown: Panel) -> None:
         for trace in drawn["data"]:
             assert set(trace.get("ids", ())) <= set(shown["links"])
     assert {r["key"] for r in shown["rows"]} == set(shown["links"])
-    assert all(len(r["cells"]) == len(shown["columns"]) for r in shown["rows"])
 
 
 def test_every_layer_that_launches_has_a_row_and_counts_add_up(study: Study) -> None:
@@ -86,38 +84,23 @@ def test_every_layer_that_launches_has_a_row_and_counts_add_up(study: Study) -> 
     assert set(nodes) <= set(study.model.places)
 
 
-def test_an_estimate_says_what_it_is_and_its_known_error(study: Study) -> None:
-    shown = asked(study, gpu="H100 SXM")
-    told = next(f for f in shown["facts"] if f["key"] == "Estimated time")
-    assert "estimated" == told["origin"]
-    assert "GPUs that were left out" in told["note"]
-    assert "whole inference" in told["note"]
-    assert {"estimated"} == {
-        c["origin"] for c in shown["columns"] if c["title"] in {"Estimated", "Attainable"}
-    }
-
-
 def test_times_of_the_cpu_are_judged_by_its_measured_roofs_only(study: Study) -> None:
     here, elsewhere = asked(study, processors=(CPU,), gpu="this CPU"), asked(study, gpu="L4")
     check(here)
     assert any(r["cells"][-2] for r in here["rows"])
     assert not any(r["cells"][-2] for r in elsewhere["rows"])
-    assert any("not on L4" in note for note in elsewhere["notes"])
-    assert "not known" in next(f["note"] for f in here["facts"] if f["key"] == "Estimated time")
 
 
 def test_measured_roofs_are_the_first_choice_for_an_engine_of_the_cpu(study: Study) -> None:
     assert "this CPU" == chosen(asked(study, processors=(CPU,)), "gpu")
     assert "RTX 3090" == chosen(asked(study), "gpu")
-    elsewhere = dataclasses.replace(
-        study["fp32"].facts, engine=dataclasses.replace(study["fp32"].engine, target=Target("sm89"))
-    )
+    engine = dataclasses.replace(study["fp32"].engine, target=Target("sm89"))
+    elsewhere = dataclasses.replace(study["fp32"].facts, engine=engine)
     whole = SimpleNamespace(model=study.model, processors=(CPU,))
     assert "8.9" == peaks(chosen(roofline(Scene(whole, elsewhere)), "gpu")).capability
 
 
 def test_times_of_another_processor_or_of_files_are_no_times_of_this_cpu(study: Study) -> None:
-    """Each would be judged by roofs that it never had."""
     result = study["fp32"]
     with_cpu = SimpleNamespace(model=study.model, processors=(CPU,))
 
@@ -134,9 +117,7 @@ def test_times_of_another_processor_or_of_files_are_no_times_of_this_cpu(study: 
     assert times(dataclasses.replace(result.facts, profile=profile), "RTX 3090")
 
 
-def test_a_time_that_several_layers_share_is_of_none_and_joined_times_are_called_so(
-    study: Study, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_time_that_several_layers_share_is_of_none_and_joined_times_are_called_so(study, monkeypatch):
     result = study["fp32"]
     layers = result.engine.layers
     one = {i: dataclasses.replace(t, shared=2) for i, t in result.layer_times.items() if i == layers[0].id}
@@ -148,8 +129,6 @@ def test_a_time_that_several_layers_share_is_of_none_and_joined_times_are_called
     measured = {r["key"]: r["cells"][-2] for r in shown["rows"]}
     assert measured[layers[0].id] is None
     assert all(measured[y.id] for y in layers[1:] if y.id in measured)
-    assert any("joined by node" in note for note in shown["notes"])
-    assert not any("joined by node" in note for note in asked(study, processors=(CPU,))["notes"])
 
 
 def test_names_are_text_in_the_hover(study: Study) -> None:
@@ -171,28 +150,15 @@ def test_a_batch_between_the_stops_is_a_stop(study: Study) -> None:
 def test_a_larger_batch_computes_more_and_has_no_measured_times(study: Study) -> None:
     one, eight = asked(study, processors=(CPU,)), asked(study, processors=(CPU,), batch="8")
     assert "8" == chosen(eight, "batch")
-    assert 8 == pytest.approx(
-        float(fact(eight, "Multiply-accumulates").split()[0])
-        / float(fact(one, "Multiply-accumulates").split()[0]),
-        rel=1e-3,
-    )
+    macs = [float(fact(shown, "Multiply-accumulates").split()[0]) for shown in (one, eight)]
+    assert 8 == pytest.approx(macs[1] / macs[0], rel=1e-3)
     assert not any(r["cells"][-2] for r in eight["rows"])
-    assert any("batch 1" in note for note in eight["notes"])
-
-
-def test_a_processor_of_ones_own_can_be_chosen(study: Study) -> None:
-    mine = Peaks("mine", 1e12, {"fp32": 1e13})
-    shown = asked(study, processors=(mine,), gpu="mine")
-    assert "mine" == chosen(shown, "gpu")
-    options = next(s["options"] for s in shown["settings"] if s["key"] == "gpu")
-    assert "mine" == options[0]["label"]
 
 
 def test_bad_settings_are_told(study: Study) -> None:
-    with pytest.raises(VariantError, match=r"rtlab\.Peaks"):
-        asked(study, gpu="Voodoo")
-    with pytest.raises(VariantError, match="no whole number"):
-        asked(study, batch="many")
+    for settings in ({"gpu": "Voodoo"}, {"batch": "many"}):
+        with pytest.raises(VariantError):
+            asked(study, **settings)
     assert "at least 1" in asked(study, batch="-3")["problem"]
 
 
@@ -204,34 +170,12 @@ def test_an_engine_from_files_is_judged_on_its_own_gpu(tmp_path: Path) -> None:
     assert "792 µs" == fact(shown, "Measured time")
     assert all(r["cells"][-2] for r in shown["rows"])
     marks = [t for t in shown["figures"][0]["data"] if t.get("ids")]
-    assert {"bound by arithmetic", "bound by memory", "too small: bound by the launch"} == {
-        t["name"] for t in marks
-    }
-    assert 3 == len({t["marker"]["symbol"] for t in marks})
+    assert 3 == len({t["name"] for t in marks}) == len({t["marker"]["symbol"] for t in marks})
     # Nobody can count the parameters of a graph that is not there.
     assert "Parameters" not in {f["key"] for f in shown["facts"]}
-    assert "far below the line" in shown["lead"]
     # All points but those of data in a cache lie below the highest roof.
     highest = max(max(t["y"]) for t in shown["figures"][0]["data"] if t["mode"] == "lines")
     assert all(y <= highest for t in marks for y in t["y"])
-
-
-def test_small_layers_are_said_to_need_no_faster_units(study: Study) -> None:
-    """Most time of this little model goes into starting its kernels: the distance to a roof tells nothing then."""
-    assert 1 == float(fact(asked(study, gpu="H100 SXM"), "Bound by the launch").rstrip("%")) / 100
-    assert "too small for H100 SXM" in asked(study, gpu="H100 SXM")["lead"]
-    slow = Peaks("slow", 1e6, {"fp32": 1e9})
-    assert "far below the line" in asked(study, processors=(slow,), gpu="slow")["lead"]
-
-
-def test_layers_that_beat_their_roof_are_explained(tmp_path: Path) -> None:
-    shown = asked(on_v100(tmp_path, slower=0.5), "engine")
-    ratio = [c["title"] for c in shown["columns"]].index("Measured by attainable")
-    below = sum(1 for r in shown["rows"] if r["cells"][ratio] and r["cells"][ratio] < 1)
-    assert below
-    note = next(n for n in shown["notes"] if n.startswith(f"{below} of {len(shown['rows'])} "))
-    # The cache of a V100.
-    assert "6 MiB" in note
 
 
 def test_figure_table_and_facts_tell_the_same(tmp_path: Path) -> None:
@@ -241,9 +185,7 @@ def test_figure_table_and_facts_tell_the_same(tmp_path: Path) -> None:
     found = result.roofline()
     shown = asked(read, "engine")
     counted = {p.layer: p for p in found.layers if p.flops is not None}
-    assert ["17:__myl_MaxrSubExpSumDivMul_myl3_2"] == [
-        p.layer for p in found.layers if p.layer not in counted
-    ]
+    assert {p.layer for p in found.layers} - {*counted} == {"17:__myl_MaxrSubExpSumDivMul_myl3_2"}
     expected = {
         i: [p.flops / 1e6, p.moved / 2**20, p.intensity, 1e3 * p.attainable, 1e3 * p.estimated, 1e3 * p.measured]
         for i, p in counted.items()
@@ -276,46 +218,3 @@ def test_figure_table_and_facts_tell_the_same(tmp_path: Path) -> None:
         assert rate / 900e9 == pytest.approx(trace["x"][1])
     for bound, title in (("memory", "Bound by memory"), ("launch", "Bound by the launch")):
         assert f"{found.share(bound):.0%}" == fact(shown, title)
-    assert f"{sum(p.flops == 0 for p in counted.values())} layer" in " ".join(shown["notes"])
-
-
-def test_an_engine_without_times_is_estimated() -> None:
-    shown = asked(read_study(engines.files(engines.RESIDUAL)["layers"]), "engine")
-    check(shown)
-    assert any("Nothing was measured" in note for note in shown["notes"])
-
-
-def test_layers_without_shapes_stand_in_the_table(study: Study) -> None:
-    result = study["fp32"]
-    # Names of nodes tell the operations, and a tensor that no model knows leaves the bytes untold.
-    untold = (dataclasses.replace(result.engine.layers[0].outputs[0], name="__myl", shape=None),)
-    bare = tuple(dataclasses.replace(i, inputs=() if i.index % 4 else untold, outputs=(), constants=(), attributes={},
-                                     kind="kgen") for i in result.engine.layers)  # fmt: skip
-    blind = dataclasses.replace(
-        result.facts, engine=dataclasses.replace(result.engine, layers=bare, inputs=()), profile=None
-    )
-    shown = roofline(Scene(study.snapshot(), blind))
-    json.dumps(shown, allow_nan=False)
-    assert len(bare) == len(shown["rows"])
-    told = " ".join(shown["notes"])
-    assert f" of {len(bare)} layers are not counted" in told
-    # What computes nothing is told apart from what nobody knows.
-    still = sum(r["cells"][4] == 0 for r in shown["rows"])
-    assert f"{still} layer{' only moves' if still == 1 else 's only move'} data" in told
-    assert "whole regions" not in told
-    region = dataclasses.replace(blind, engine=dataclasses.replace(blind.engine, detail="region"))
-    assert "whole regions" in " ".join(roofline(Scene(study.snapshot(), region))["notes"])
-
-
-def test_an_engine_without_shapes_asks_for_them(study: Study) -> None:
-    """Nothing counted is not nothing done."""
-    result = study["fp32"]
-    bare = tuple(
-        dataclasses.replace(y, inputs=tuple(dataclasses.replace(t, shape=None) for t in y.inputs),
-                            outputs=tuple(dataclasses.replace(t, shape=None) for t in y.outputs), origins=())
-        for y in result.engine.layers
-    )  # fmt: skip
-    untold = dataclasses.replace(result.facts, engine=dataclasses.replace(result.engine, layers=bare))
-    found = roofline(Scene(Study(absent()).snapshot(), untold))
-    assert "the layers tell no shapes" in found["problem"]
-    assert [] == found["facts"]

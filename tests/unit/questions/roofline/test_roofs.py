@@ -22,24 +22,15 @@ from rtlab.core.model import Model, absent, load
 from rtlab.core.peaks import Peaks, peaks
 from rtlab.core.variant import Target
 from rtlab.errors import VariantError
-from rtlab.questions.panels import answer
-from rtlab.questions.roofline.estimate_error import (
-    HELD_OUT,
-    RECORDED,
-    WITHOUT,
-    Judged,
-    judge,
-    known_error,
-    usual,
-)
+from rtlab.questions.roofline.estimate_error import HELD_OUT, RECORDED, WITHOUT, judge, known_error, usual
 from rtlab.questions.roofline.roofs import GPU_EFFICIENCY, estimate, estimates, point, roofline
-from rtlab.questions.scene import Scene
 from rtlab.relation.layerwork import LayerWork, Product, layer_works
 from rtlab.relation.mapping import Mapping, Pair
 from rtlab.relation.relate import relate
 from rtlab.relation.work import works
-from rtlab.view.document import compared, document
+from rtlab.view.document import document
 
+rtx = pytest.mark.skipif(not backends.get("tensorrt-rtx").availability().ok, reason="not installed")
 ROOFS = Peaks("test", bandwidth=1e9, cores={"fp32": 1e10}, tensor={"fp16": 1e12}, multiprocessors=10)
 NOTHING = Mapping((), ())
 
@@ -67,7 +58,6 @@ def of(one: Layer, **more) -> LayerWork:
 
 
 def test_estimates_are_within_a_factor_of_two_and_in_the_right_order() -> None:
-    """Of every engine that was judged, also when all engines of its GPU are left out of the fit."""
     for told in (*RECORDED, *HELD_OUT):
         assert told.factor < 2
         assert told.rank > 0.8
@@ -95,8 +85,7 @@ def test_an_engine_is_judged_by_the_order_the_ratio_and_the_sum_of_its_layers(mo
     ("gpu", "table", "rows"),
     [("A100 80GB PCIe", RECORDED, 4), ("RTX 3090", RECORDED, 2), ("H100 SXM", HELD_OUT, 11)],
 )
-def test_the_error_that_is_told_is_that_of_the_rows(gpu: str, table: tuple[Judged, ...], rows: int) -> None:
-    """An engine that is estimated too fast errs as much as one that is estimated too slow."""
+def test_the_error_that_is_told_is_that_of_the_rows(gpu: str, table, rows: int) -> None:
     own = [j for j in table if j.gpu == gpu or rows == 11]
     assert rows == len(own)
     factors, totals = [j.factor for j in own], [100 * abs(j.total - 1) for j in own]
@@ -111,9 +100,7 @@ def test_the_error_that_is_told_is_that_of_the_rows(gpu: str, table: tuple[Judge
     [("sm86", "", "RTX 3090"), ("sm75", "", "TITAN RTX"), ("sm80", "", "A100 80GB PCIe"), ("cpu", "", "RTX 3090"),
      ("sm86", "NVIDIA A10", "A10"), ("sm86", "a GPU that nobody knows", "RTX 3090"), ("sm90", "", "H100 SXM")],
 )  # fmt: skip
-def test_the_usual_gpu_is_the_engines_own_or_a_recorded_one_of_its_target(
-    target: str, device: str, name: str
-) -> None:
+def test_the_usual_gpu_is_the_engines_own_or_a_recorded_one_of_its_target(target, device, name) -> None:
     assert name == usual(dataclasses.replace(engine(CONV), target=Target(target), device=device)).name
 
 
@@ -159,9 +146,8 @@ def test_a_product_of_stacks_is_as_many_products_as_they_hold(second: tuple[int,
 
 
 def test_layouts_pad_channels() -> None:
-    padded = dataclasses.replace(
-        X, shape=(2, 3, 8, 8), dtype="int8", format="Thirty-two wide channel vectorized row major"
-    )
+    wide = "Thirty-two wide channel vectorized row major"
+    padded = dataclasses.replace(X, shape=(2, 3, 8, 8), dtype="int8", format=wide)
     assert 2 * 32 * 64 == of(layer("Reformat", padded, Y)).read
     assert 2 * 3 * 64 == of(layer("Reformat", dataclasses.replace(padded, format=""), Y)).read
 
@@ -234,13 +220,11 @@ def test_a_node_that_runs_in_two_equal_layers_is_divided() -> None:
     mapping = Mapping(tuple(Pair(conv.id, i.id, "declared") for i in parts), ())
     found = layer_works(engine(*parts), mapping, model)
     assert works(model)[conv.id].macs == sum(w.macs for w in found.values())
-    assert all("2 layers run, divided evenly" in w.note for w in found.values())
 
 
 def test_what_is_not_told_stays_unknown() -> None:
-    found = roofline(
-        engine(layer("kgen", X, Y), layer("Reformat", Tensor("z"), Y, 1)), NOTHING, absent(), ROOFS
-    )
+    steps = engine(layer("kgen", X, Y), layer("Reformat", Tensor("z"), Y, 1))
+    found = roofline(steps, NOTHING, absent(), ROOFS)
     assert ("L0", "L1") == found.uncounted
     kernel, copy = found.layers
     assert kernel.flops is None
@@ -248,7 +232,6 @@ def test_what_is_not_told_stays_unknown() -> None:
     # What it moves it moves all the same; how long it takes nobody knows.
     assert kernel.moved
     assert [None] * 4 == [kernel.attainable, kernel.estimated, copy.attainable, copy.estimated]
-    assert '"z"' in copy.note
 
 
 def test_still_layers_have_no_point_and_take_no_time() -> None:
@@ -295,9 +278,7 @@ def test_an_estimate_is_never_below_the_attainable_and_grows_with_waves() -> Non
      ("fp8", peaks("A100"), "no rate of fp8"),
      ("bf16", peaks("T4"), "no rate of bf16")],
 )  # fmt: skip
-def test_only_a_precision_that_is_missed_is_said_to_be_missing(
-    precision: str, roofs: Peaks, note: str
-) -> None:
+def test_only_a_precision_that_is_missed_is_said_to_be_missing(precision, roofs, note) -> None:
     """TF32 is how a compiler multiplies FP32 where it can: FP32 in its place is nothing to be told."""
     found = point(LayerWork("l", 1, 2, 8, 8, precision, True), roofs)
     assert bool(note) == bool(found.note)
@@ -312,7 +293,6 @@ def test_the_units_are_those_whose_rate_bounds_the_layer(matrix: bool, units: st
 
 
 def test_a_processor_that_was_measured_reaches_its_peaks() -> None:
-    """They are what its kernels did; only a call is added."""
     cpu = dataclasses.replace(ROOFS, origin="measured")
     for work in (
         LayerWork("l", 0, 10**9, 10**5, 0, "fp32"),
@@ -329,11 +309,8 @@ def test_the_totals_are_those_of_the_layers() -> None:
     steps = engine(CONV, layer("Reformat", Y, Y, 1), layer("Reformat", tiny, tiny, 2))
     found = roofline(steps, NOTHING, absent(), ROOFS, {"L0": 0.5})
     assert ["memory", "memory", "launch"] == [p.bound for p in found.layers]
-    assert sum(p.flops for p in found.layers) == found.flops
-    assert sum(p.estimated for p in found.layers) == found.estimated
-    assert sum(p.attainable for p in found.layers) == found.attainable
-    assert sum(p.macs for p in found.layers) == found.macs
-    assert sum(p.moved for p in found.layers) == found.moved
+    for k in ("flops", "estimated", "attainable", "macs", "moved"):
+        assert sum(getattr(p, k) for p in found.layers) == getattr(found, k), k
     for bound in {p.bound for p in found.layers}:
         of_it = sum(p.estimated for p in found.layers if p.bound == bound)
         assert of_it / found.estimated == pytest.approx(found.share(bound))
@@ -358,12 +335,6 @@ def test_judging_leaves_out_what_has_no_time() -> None:
     assert math.isnan(judge("e", "g", {}, {}).factor)
 
 
-def test_a_model_without_nodes_has_no_parameters() -> None:
-    model: Model = absent()
-    assert 0 == roofline(engine(CONV), NOTHING, model, ROOFS).parameters
-    assert np.isfinite(roofline(engine(CONV), NOTHING, model, ROOFS).estimated)
-
-
 def copies(known: int, unknown: int, size: int = 1) -> Engine:
     """Layers that tell their work, 2×64×8×8 halves read and written, and kernels of ``size`` as many that do not."""
     wide = Tensor("x", "fp16", (2 * size, 64, 8, 8))
@@ -373,31 +344,16 @@ def copies(known: int, unknown: int, size: int = 1) -> Engine:
 
 @pytest.mark.parametrize(
     ("known", "unknown", "size", "enough"),
-    [
-        (19, 1, 1, True),
-        (18, 1, 1, False),
-        (0, 1, 1, False),
-        (1, 0, 1, True),
-        (95, 5, 1, True),
-        (95, 5, 2, False),
-    ],
-)
-def test_below_95_percent_of_layers_or_bytes_there_is_no_sum(
-    known: int, unknown: int, size: int, enough: bool
-) -> None:
+    [(19, 1, 1, True), (18, 1, 1, False), (0, 1, 1, False), (1, 0, 1, True), (95, 5, 1, True), (95, 5, 2, False)],
+)  # fmt: skip
+def test_below_95_percent_of_layers_or_bytes_there_is_no_sum(known, unknown, size, enough) -> None:
     """Nineteen of twenty are enough; five in a hundred that are twice as large move 10 of 105 parts, which are not."""
     found = roofline(copies(known, unknown, size), NOTHING, absent(), ROOFS)
     assert known / (known + unknown * size) == pytest.approx(found.known.moved)
     assert (known, known + unknown) == (found.known.layers, found.known.all_layers)
     assert enough == (found.estimated is not None) == (found.attainable is not None) == (not found.withheld)
-
-
-def test_the_sum_that_is_withheld_says_what_is_known() -> None:
-    found = roofline(copies(15, 5), NOTHING, absent(), ROOFS)
-    assert all(words in found.withheld for words in ("15 of 20 layers", "75 %", "95%"))
-    assert "no sum: 15 of 20" in repr(found)
     # What is known of single layers stands.
-    assert 15 == sum(p.estimated is not None for p in found.layers)
+    assert known == sum(p.estimated is not None for p in found.layers)
 
 
 @pytest.mark.parametrize(
@@ -406,16 +362,12 @@ def test_the_sum_that_is_withheld_says_what_is_known() -> None:
         # Multiply, least, most, round: four. A cast and a copy compute nothing.
         ("__myl_MulMinMaxRounCastConc_myl0_0", 4),
         # Multiply, add, SiLU of four, multiply, least, most, round.
-        ("__myl_MulAddSiluMulMinMaxRounCast_myl0_2", 10),
-        ("0:__myl_CastConc_myl0_0", 0),
+        ("__myl_MulAddSiluMulMinMaxRounCast_myl0_2", 10), ("0:__myl_CastConc_myl0_0", 0),
         # How much a sum sums its output does not tell.
-        ("__myl_AddMaxrSubExpSum_myl4_2", None),
-        ("kernel", None),
+        ("__myl_AddMaxrSubExpSum_myl4_2", None), ("kernel", None),
     ],
-)
-def test_a_generated_kernel_without_a_node_of_its_own_is_counted_by_its_name(
-    name: str, each: int | None
-) -> None:
+)  # fmt: skip
+def test_a_generated_kernel_without_a_node_of_its_own_is_counted_by_its_name(name, each) -> None:
     """In INT8 such kernels quantize for a convolution that another layer runs."""
     found = of(dataclasses.replace(layer("kgen", X, Y), name=name))
     size = 2 * 32 * 8 * 8
@@ -423,11 +375,8 @@ def test_a_generated_kernel_without_a_node_of_its_own_is_counted_by_its_name(
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not backends.get("tensorrt-rtx").availability().ok, reason="tensorrt-rtx is not installed"
-)
+@rtx
 def test_every_layer_of_a_detector_in_int8_is_counted() -> None:
-    """Convolutions with SiLU, splits, a pyramid and a head that reshapes: the sum of both precisions can be told."""
     study = Study(load(nets.detector()), data=None)
     for name in ("fp32", "int8"):
         study.add(name, target="sm86", backend="tensorrt-rtx")
@@ -440,11 +389,8 @@ def test_every_layer_of_a_detector_in_int8_is_counted() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not backends.get("tensorrt-rtx").availability().ok, reason="tensorrt-rtx is not installed"
-)
+@rtx
 def test_estimates_that_lack_their_inputs_are_not_compared() -> None:
-    """Half of this engine's layers tell no work: what is known of both sides would be compared with what is not."""
     study = Study(sample("digits_gru"))
     for name in ("fp32", "fp16"):
         study.add(name, target="sm86", backend="tensorrt-rtx")
@@ -453,22 +399,12 @@ def test_estimates_that_lack_their_inputs_are_not_compared() -> None:
 
     found = study.difference("fp32", "fp16", gpu="RTX 3090")
     assert (None, None, False) == (found.totals, found.delta, found.timed)
-    told = compared(found, study.model)
-    assert (None, None) == (told["difference_ms"], told["outside_layers_ms"])
-    assert all("No estimate of the whole is given" in v["withheld"] for v in told["variants"])
-    panel = answer(
-        "difference",
-        Scene(study.snapshot(), study["fp16"].facts, None, {"from": "fp32", "times": "RTX 3090"}),
-    )
-    assert 2 == sum("No estimate of the whole is given" in note for note in panel["notes"])
-    assert {None} == {cell for row in panel["rows"] for cell in row["cells"][3:6]}
     assert None is document(study["fp32"].facts, study.model)["estimate"]["sum_of_layers_ms"]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("precision", ["fp32", "int8"])
 def test_tensors_that_onnx_runtime_names_anew_have_the_size_of_what_they_hold(precision: str) -> None:
-    """It keeps pictures in blocks of channels under names of its own; a sum over the other layers says nothing."""
     loaded = samples.load("digits_inception", samples=4)
     study = Study(loaded.model, data=loaded.calibration)
     study.add("it", precision=precision, backend="onnxruntime")
@@ -489,27 +425,22 @@ def test_tensors_that_onnx_runtime_names_anew_have_the_size_of_what_they_hold(pr
 
 
 def test_a_layer_that_moves_nothing_adds_no_byte_to_what_is_known() -> None:
-    """Work without bytes: the sum over those that are counted is the sum of all."""
     empty = Tensor("e", "fp16", (0, 64, 8, 8))
-    found = roofline(
-        engine(layer("Reformat", X, X), layer("Reformat", empty, empty, 1)), NOTHING, absent(), ROOFS
-    )
+    steps = engine(layer("Reformat", X, X), layer("Reformat", empty, empty, 1))
+    found = roofline(steps, NOTHING, absent(), ROOFS)
     assert 2 * 2 * 64 * 64 * 2 == found.moved
     assert 1.0 == found.known.moved
 
 
+TWO = ((10, 7), (7, 9))
+
+
 @pytest.mark.parametrize(
     ("reads", "writes"),
-    [
-        (((10, 7), (7, 9)), (9,)),
-        (((10, 7), (7, 9)), (0, 9)),
-        (((10, 7), (7, 9)), ()),
-        ((None, None), (10, 9)),
-    ],
+    [(TWO, (9,)), (TWO, (0, 9)), (TWO, ()), ((None, None), (10, 9))],
     ids=["a row", "empty", "a number", "unknown"],
 )
 def test_a_matrix_product_without_two_sizes_of_its_result_is_not_counted(reads, writes) -> None:
-    """What is multiplied cannot be told from a row, and nothing falls over on it."""
     tensors = tuple(Tensor(n, "fp16", s) for n, s in zip("ab", reads, strict=True))
     one = Layer("L0", "gemm", "gemm", 0, tensors, (Tensor("c", "fp16", writes),))
     assert not of(one).macs

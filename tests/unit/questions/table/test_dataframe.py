@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import json
-import re
 
 import pandas as pd
 import pytest
@@ -74,44 +72,3 @@ def test_a_layer_without_a_time_is_blank_and_not_zero() -> None:
     short = dataclasses.replace(result.profile, samples=samples)
     table = layers_frame(dataclasses.replace(result.facts, profile=short))
     assert [True] + [False] * (len(table) - 1) == list(table["time_ms"].isna())
-
-
-def test_a_file_of_names_gives_a_table_of_names(tmp_path) -> None:
-    """Dtypes hold where every value is unknown."""
-    path = tmp_path / "layers.json"
-    path.write_text(json.dumps({"Layers": ["conv1", "relu1"], "Bindings": []}))
-    table = layers_frame(Study(tiny_model()).read("bare", layers=path).facts)
-    assert ["conv1", "relu1"] == list(table["name"])
-    assert table[["time_ms", "sparse", "output_bytes", "weight_bytes"]].isna().all(axis=None)
-    assert "Int64" == str(table["weight_bytes"].dtype)
-
-
-def test_nodes_and_operators_are_the_model_s(tmp_path) -> None:
-    path = tmp_path / "layers.json"
-    layer = {
-        "Name": "stem/Conv + stem/Relu", "LayerType": "CaskConvolution", "Inputs": [], "Outputs": [],
-        "Metadata": "[ONNX Layer: stem/Conv]\x1e[ONNX Layer: stem/Relu]",
-    }  # fmt: skip
-    path.write_text(json.dumps({"Layers": [layer], "Bindings": []}))
-    model = tiny_model()
-    table = layers_frame(Study(model).read("a", layers=path).facts, model)
-    row = table.iloc[0]
-    assert {"stem/Conv", "stem/Relu"} <= set(row["nodes"])
-    assert tuple(model.by_id[n].op for n in row["nodes"]) == row["operators"]
-
-
-def test_every_column_is_told_of_in_the_docstring_with_its_type(tmp_path) -> None:
-    """A table in the docstring, against the table itself."""
-    path = tmp_path / "layers.json"
-    path.write_text(json.dumps({"Layers": ["conv1", "relu1"], "Bindings": []}))
-    table = layers_frame(Study(tiny_model()).read("bare", layers=path).facts)
-    told: dict[str, str] = {}
-    words = inspect.getdoc(layers_frame) or ""
-    for names, dtype in re.findall(r"^\| (``.*?``) \| (\w+)", words, re.MULTILINE):
-        told.update(dict.fromkeys(re.findall(r"``(\w+)``", names), dtype))
-    assert list(table.columns) == list(told)
-    kinds = {c: ("str" if str(d) in {"str", "string"} else str(d)) for c, d in table.dtypes.items()}
-    assert {c: d for c, d in told.items() if d != "str"} == {
-        c: d for c, d in kinds.items() if told[c] != "str"
-    }
-    assert all(isinstance(v, str) for c, d in told.items() if d == "str" for v in table[c])

@@ -21,9 +21,8 @@ def test_reformats_by_their_source(work) -> None:
     }
     found = engines[work]
     assert [f"reformat:{work}"] == [f.id for f in of(found, "reformat", timed(found, 10))]
-    assert [] == of(
-        found, "reformat", timed(found, *(0.001 if y.kind == "Reformat" else 1000 for y in found.layers))
-    )
+    short = timed(found, *(0.001 if y.kind == "Reformat" else 1000 for y in found.layers))
+    assert [] == of(found, "reformat", short)
 
 
 @pytest.mark.parametrize(
@@ -45,22 +44,15 @@ def test_slices_that_change_the_type() -> None:
 
 
 def test_a_copy_that_nothing_asks_for_is_told_only_with_its_time() -> None:
-    """The builder weighed it against slower kernels; without times there is nothing to add."""
-    found = engine(
-        conv(tensor("x"), A),
-        step("Reformat", A, tensor("b", format_=HWC8)),
-        conv(tensor("b", format_=HWC8), Y),
-    )
+    b = tensor("b", format_=HWC8)
+    found = engine(conv(tensor("x"), A), step("Reformat", A, b), conv(b, Y))
     assert [] == of(found, "reformat")
     assert "Nothing in the model asks for it" in of(found, "reformat", timed(found, 10))[0].fix
 
 
 def test_a_layout_that_no_input_can_have_is_not_complained_of() -> None:
-    """Of three channels, padded to four: the first layer's own, and no I/O format."""
-    x, b = (
-        tensor("x", channels=3, size=99),
-        tensor("b", "fp16", 3, "Channel major FP16 format where channel % 4 == 0", 99),
-    )
+    x = tensor("x", channels=3, size=99)
+    b = tensor("b", "fp16", 3, "Channel major FP16 format where channel % 4 == 0", 99)
     found = engine(step("Reformat", x, b), conv(b, Y))
     assert [] == of(found, "reformat", timed(found, 10))
     wide = engine(step("Reformat", dataclasses.replace(x, dtype="fp32"), b), conv(b, Y))
@@ -76,7 +68,6 @@ def test_tensors_of_few_numbers_are_not_worth_a_word_without_times(size, expecte
 
 
 def test_copies_for_a_lone_quantization_go_with_it() -> None:
-    """They have a finding of their own, whose remedy is that of the quantization."""
     x, a, b = tensor("x", "int8"), tensor("a"), tensor("b", format_=HWC8)
     q, c = tensor("q", "int8"), tensor("c", format_=HWC8)
     found = engine(

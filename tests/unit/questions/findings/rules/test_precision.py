@@ -30,7 +30,6 @@ def test_wide_layers_in_a_narrow_engine(found, expected) -> None:
 
 
 def test_a_wide_layer_is_told_with_the_first_of_what_it_writes() -> None:
-    """A split writes several tensors, in layouts of their own."""
     found = mixed("TiledPooling", "fp32")
     pool = found.layers[1]
     second = tensor("second", "fp32", format_=CHW32)
@@ -76,7 +75,6 @@ def test_conversions_that_undo_each_other() -> None:
     ],
 )
 def test_the_way_to_a_narrow_type_is_that_of_the_engine(products, kind, expected) -> None:
-    """No Cast makes INT8, and FP16 needs no scale."""
     a, b = tensor("a", "fp32"), tensor("b", "fp32")
     wide = conv(a, b, name="wide") if kind == "conv" else step(kind, a, b)
     found = engine(

@@ -30,14 +30,8 @@ def test_a_latency_far_from_the_sum_of_the_layers(total, expected) -> None:
 
 
 def test_names_alone_give_one_finding() -> None:
-    """Nothing else can be said of such a file, so nothing else is."""
-    bare = Engine(
-        "trtexec",
-        "",
-        Target("unknown"),
-        (Layer("0", "conv", "", 0), Layer("1", "Reformat", "", 1)),
-        maker=TENSORRT,
-    )
+    layers = (Layer("0", "conv", "", 0), Layer("1", "Reformat", "", 1))
+    bare = Engine("trtexec", "", Target("unknown"), layers, maker=TENSORRT)
     (found,) = findings(bare)
     assert "names-only" == found.rule
     assert "--profilingVerbosity=detailed" in found.fix
