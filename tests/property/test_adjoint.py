@@ -183,7 +183,6 @@ def differentiated(source: Model, asked: list[str]) -> tuple[Model, list[str | N
     seed=st.integers(0, 2**32 - 1), sizes=st.sampled_from(["known", "batch", "open"]), weights=st.booleans()
 )
 def test_the_gradient_is_that_of_finite_differences(name: str, seed: int, sizes: str, weights: bool) -> None:
-    """Along a random direction of all inputs together, whatever of the sizes is known before."""
     case = CASES[name](Draw(seed))
     asked = [n for n in case.moving if n == "x" or not weights]
     still = {*case.moving} - {*asked}
@@ -251,7 +250,6 @@ def test_every_rule_has_a_case() -> None:
 
 
 def test_gradients_of_half_precision_are_written_in_single() -> None:
-    """A network in FP16 has the gradients of the same one in FP32, up to what FP16 rounds."""
     d = Draw(5)
     x, w, b = d.noise(2, 4, 6, 6), d.noise(4, 4, 3, 3) / 6, d.noise(4)
     nodes = [
@@ -279,7 +277,6 @@ def test_gradients_of_half_precision_are_written_in_single() -> None:
 
 
 def test_what_a_body_reads_lacks_its_gradient() -> None:
-    """A branch reads "a" beside the node that reads it: what that one says is not all, and is not taken for it."""
     then = helper.make_graph(
         [helper.make_node("Mul", ["a", "a"], ["t"], "inner")], "then", [],
         [helper.make_tensor_value_info("t", FLOAT, [2, 3])],
@@ -311,7 +308,6 @@ def test_what_a_body_reads_lacks_its_gradient() -> None:
 
 
 def test_what_no_rule_covers_stops_there_and_is_told() -> None:
-    """What lies upstream lacks its gradient; what lies beside it does not."""
     nodes = [
         helper.make_node("Sigmoid", ["x"], ["a"], "before"),
         helper.make_node("Round", ["a"], ["b"], "gap"),

@@ -84,7 +84,6 @@ def qualities(
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, NETS, EACH))
 def test_the_default_is_within_6_db_of_the_best_calibrator(first: int):
-    """Two hundred random nets; the published entropy search alone loses more on every other of them."""
     for seed in range(first, first + EACH):
         found = qualities(seed)
         assert found["auto"] >= max(found.values()) - 6, (seed, found)

@@ -24,7 +24,6 @@ def run(proto: onnx.ModelProto, feeds: dict[str, np.ndarray], names: list[str]) 
 
 @given(strategies.models(hostile=False, bodies=True, dynamic=False), st.data())
 def test_a_part_is_valid_and_computes_the_values_of_the_whole(model, data):
-    """Somebody takes the part away to report a bug with it: it must be that part."""
     ids = data.draw(st.lists(st.sampled_from([n.id for n in model.nodes]), min_size=1, unique=True))
     part = model.extract(ids)
     proto = part.proto()
@@ -45,14 +44,12 @@ def test_a_part_is_valid_and_computes_the_values_of_the_whole(model, data):
 
 @given(strategies.models(bodies=True), st.data())
 def test_any_names_can_be_cut(model, data):
-    """Names that break tools must not break this one."""
     ids = data.draw(st.lists(st.sampled_from([n.id for n in model.nodes]), min_size=1, unique=True))
     onnx.checker.check_model(model.extract(ids).proto(), full_check=True)
 
 
 @given(strategies.models(hostile=False, dynamic=True))
 def test_all_nodes_make_the_model_again(model):
-    """With the outputs that nobody reads besides."""
     part = model.extract(n.id for n in model.nodes)
     assert model.nodes == part.nodes
     assert set(model.inputs) == set(part.inputs)

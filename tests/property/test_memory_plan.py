@@ -105,7 +105,6 @@ def test_no_two_tensors_that_may_be_alive_at_a_time_share_a_byte(truth: Truth, a
 @settings(max_examples=100, deadline=None)
 @given(truths())
 def test_tensors_are_kept_apart_only_where_the_order_asks_for_it(truth: Truth) -> None:
-    """The clocks say exactly what the graph of steps says, so that no memory is lost to caution."""
     lives = {life.id: life for life in lifetimes(truth.engine)}
     reach = {n: nx.descendants(truth.order, n) for n in truth.order}
     for one, other in itertools.permutations(lives, 2):
@@ -115,7 +114,6 @@ def test_tensors_are_kept_apart_only_where_the_order_asks_for_it(truth: Truth) -
 @settings(max_examples=100, deadline=None)
 @given(truths())
 def test_a_plan_lies_between_its_bound_and_naive_allocation(truth: Truth) -> None:
-    """One stream never needs more than its tensors alive at a step say, and several never less."""
     found = plan(truth.engine, absent())
     one = plan(truth.engine, absent(), one_stream=True)
     assert found.bound <= found.peak <= found.naive

@@ -77,7 +77,6 @@ def test_ranges_depend_on_neither_batch_size_nor_order(array, cuts, random):
 
 @given(ARRAYS, ARRAYS, ARRAYS)
 def test_merging_is_associative_and_commutative(a, b, c):
-    """Parts of a data set may be observed anywhere and added up in any order."""
     x, y, z = observe(a), observe(b), observe(c)
     whole = observe(a, b, c)
     assert same(whole, x.merge(y).merge(z))
@@ -92,7 +91,6 @@ def test_merging_is_associative_and_commutative(a, b, c):
     st.integers(0, 2**32 - 1),
 )
 def test_what_is_read_of_maps_depends_on_neither_batch_size_nor_order(shape, cuts, stride, seed):
-    """Large maps are read in part; which part must be a matter of the map alone."""
     array = np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
     parts = [p for p in np.split(array, sorted(min(c, shape[0]) for c in cuts)) if p.size]
     seen = []
@@ -110,7 +108,6 @@ def test_what_is_read_of_maps_depends_on_neither_batch_size_nor_order(shape, cut
 
 @given(ARRAYS)
 def test_minmax_never_saturates_and_no_method_exceeds_it(array):
-    """Thresholds lie within what was seen."""
     seen = observe(array)
     amax = float(np.abs(array).max())
     for method in CALIBRATORS:
@@ -125,7 +122,6 @@ def test_minmax_never_saturates_and_no_method_exceeds_it(array):
 
 @given(ARRAYS, st.integers(-40, 40))
 def test_scales_follow_the_unit_of_the_value(array, exponent):
-    """Calibrating volts or millivolts must give the same integers; exact for powers of two."""
     factor = np.float32(2.0**exponent)
     array = np.clip(array, -(2.0**60), 2.0**60)
     array[np.abs(array) < 2.0**-20] = 0
@@ -138,7 +134,6 @@ def test_scales_follow_the_unit_of_the_value(array, exponent):
 @pytest.mark.slow
 @given(st.integers(1, 7), st.permutations(range(12)))
 def test_scales_of_a_model_depend_on_neither_batch_size_nor_order(size, order):
-    """The whole path, with a real runner: the same scales to the last bit."""
     model, data, names, expected = tiny()
     shuffled = CalibrationData({"x": data.arrays["x"][order]})
     found = collect(names, shuffled.batches(model, size), fetch())
@@ -173,7 +168,6 @@ def fetch():
 
 @given(ARRAYS, ARRAYS, ARRAYS)
 def test_saving_and_pickling_keep_every_number(a, b, c):
-    """Parts observed elsewhere arrive as files or as pickles, and merge as if they had been observed here."""
     seen = observe(a, b).merge(observe(c))
     with tempfile.TemporaryDirectory() as folder:
         seen.save(Path(folder) / "ranges.npz")
@@ -183,7 +177,6 @@ def test_saving_and_pickling_keep_every_number(a, b, c):
 
 @given(strategies.models(bodies=True))
 def test_every_node_of_a_prepared_model_leads_back_to_the_source(model):
-    """Times, accuracy and layers of a variant are joined to the source through origins alone."""
     before = model.bytes()
     for ready in prepared(model):
         onnx.checker.check_model(ready.proto(), full_check=True)
@@ -198,7 +191,6 @@ def test_every_node_of_a_prepared_model_leads_back_to_the_source(model):
 
 @given(strategies.models(bodies=True))
 def test_every_value_of_the_source_is_in_the_prepared_models(model):
-    """Accuracy compares by value name; a renamed value would be a layer without a number."""
     quantized, typed, emulation = prepared(model)
     made = [v for n in model.top for v in n.outputs]
     for ready in (quantized, emulation):
@@ -211,7 +203,6 @@ def test_every_value_of_the_source_is_in_the_prepared_models(model):
 @pytest.mark.slow
 @given(strategies.models(bodies=True, hostile=False))
 def test_what_is_fp16_in_the_typed_model_is_an_fp16_number_in_the_emulation(model):
-    """The two graphs round at the same places, and ONNX Runtime removes none of the casts that do it."""
     halves = fp16(model)
     names = [v for n in model.top for v in n.outputs if halves.typed.values[v].dtype == "fp16"]
     for name, array in execute(halves.emulation, image(model), names).items() if names else ():
@@ -220,7 +211,6 @@ def test_what_is_fp16_in_the_typed_model_is_an_fp16_number_in_the_emulation(mode
 
 @given(strategies.models(bodies=True, hostile=False))
 def test_prepared_models_run_and_come_close(model):
-    """What the CPU computes as the variant is the source with small errors, never something else."""
     feed, output = image(model), model.outputs[0]
     values = [v for n in model.top for v in n.outputs if model.values[v].dtype == "fp32"]
     source = execute(model, feed, values)

@@ -269,7 +269,6 @@ def kind_of(path: Path) -> str:
 @pytest.mark.slow(but="^0$")
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_a_damaged_file_is_read_or_refused_with_its_place(chunk, sets, tmp_path, record_property) -> None:
-    """The user has the file, not the reader's source: an error that names no place cannot be acted on."""
     r = random.Random(chunk)  # noqa: S311 - not for secrets
     counts = {"read": 0, "refused": 0}
     every = [raw for files in sets for raw in files.values()]
@@ -303,7 +302,6 @@ def test_a_damaged_file_is_read_or_refused_with_its_place(chunk, sets, tmp_path,
 
 
 def test_the_excerpts_are_whole(sets, tmp_path: Path) -> None:
-    """Damage is only damage where the undamaged file is read."""
     for i, files in enumerate(sets):
         paths = written(tmp_path / str(i), files)
         assert {k: k for k in files} == {k: recognise.kind(p) for k, p in paths.items()}

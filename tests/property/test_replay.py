@@ -177,7 +177,6 @@ def test_the_groups_after_each_step_are_what_the_compiler_made(drawn) -> None:
 
 @given(built())
 def test_layers_that_are_rebuilt_part_the_nodes_as_the_compiler_did(drawn) -> None:
-    """Each node in one layer, eliminated concatenations in none but the copies into them."""
     model, compiler, log = drawn
     layers = rebuilt(replay(parse(log).log, model), model)
     if len(compiler.truth) == 1:

@@ -60,7 +60,6 @@ def holds(model: Model, variant: Variant, feed: dict[str, np.ndarray]) -> bool:
 
 @given(strategies.mixes())
 def test_all_off_is_the_source_and_all_on_the_emulation(case):
-    """Bit for bit, in every precision and mix of them."""
     model, variant = case
     image = np.random.default_rng(0).standard_normal(model.input_shape("image")).astype(np.float32)
     holds(model, variant, {"image": image})
@@ -69,7 +68,6 @@ def test_all_off_is_the_source_and_all_on_the_emulation(case):
 @pytest.mark.parametrize("precision", [p for p in Precision if p is not Precision.FP32])
 @pytest.mark.parametrize("name", SAMPLES)
 def test_of_every_sample_both_ends_are_the_two_models(name: str, precision: Precision) -> None:
-    """Recurrences, bodies, attention, sizes that vary, and what the sample has quantized itself."""
     sample = samples.load(name)
     feed = next(sample.calibration.batches(sample.model, 2))
     there = holds(sample.model, Variant.of(precision, target="sm120"), dict(feed))

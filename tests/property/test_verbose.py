@@ -83,7 +83,6 @@ def read(data: bytes) -> Parsed | None:
 
 @given(st.data())
 def test_a_log_that_is_cut_anywhere_is_read_or_refused(data: st.DataObject) -> None:
-    """Disks fill up, and builds are killed."""
     text = data.draw(st.sampled_from(texts()))
     end = data.draw(st.integers(0, len(text)))
     read(text[:end])
@@ -92,7 +91,6 @@ def test_a_log_that_is_cut_anywhere_is_read_or_refused(data: st.DataObject) -> N
 
 @given(st.integers(0, 4), st.randoms(use_true_random=False))
 def test_damage_anywhere_is_read_or_refused(which: int, luck: random.Random) -> None:
-    """Bytes are changed, lines are lost, swapped, doubled, joined, and glued to pieces of others."""
     text = texts()[which % len(texts())]
     start = luck.randrange(len(text))
     damaged = bytearray(text[max(0, start - 20_000) : start + 20_000])
@@ -117,7 +115,6 @@ def test_damage_anywhere_is_read_or_refused(which: int, luck: random.Random) -> 
 
 @given(st.data())
 def test_where_chunks_end_changes_nothing(data: st.DataObject) -> None:
-    """A file comes in pieces that end within lines and within characters."""
     text = OTHERS.replace("ampere", "ampère").encode(
         data.draw(st.sampled_from(["utf-8", "utf-16", "utf-16-be"]))
     )
@@ -137,7 +134,6 @@ names = names.filter(lambda n: n == n.strip() and " with " not in f" {n} ")
 @example("a + b", "PWN(c, d)")
 @example("[V] x", "8 layers")
 def test_any_two_names_can_be_fused(first: str, second: str) -> None:
-    """Names are not escaped; only the word between two of them parts them."""
     log = parse(
         f"[V] [TRT] Original: 2 layers\n[V] [TRT] Fusing {first} with {second}\n[V] [TRT] After x: 1 layers\n"
     ).log

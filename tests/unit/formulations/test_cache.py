@@ -20,7 +20,6 @@ TRIAL = Trial("im2col", 2, 1.5, (1.25, 1.75), 10, 1e-6, 2e-5, ok=True, taken=WHE
 
 
 def test_what_is_kept_comes_back_in_the_next_process(tmp_path: Path) -> None:
-    """Times, quartiles, runs and date; that the result is right is seen anew each time."""
     first = timing_cache(tmp_path / "t.json", "cpu", "ORT 1")
     first.keep("key", TRIAL)
     first.keep("key", dataclasses.replace(TRIAL, formulation="refused", ok=False))
@@ -37,7 +36,6 @@ def test_what_is_kept_comes_back_in_the_next_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("device", "source"), [("another", "ORT 1"), ("cpu", "ORT 2")])
 def test_times_of_another_machine_are_refused(tmp_path: Path, device: str, source: str) -> None:
-    """A time is of a processor and of a version."""
     timing_cache(tmp_path / "t.json", "cpu", "ORT 1").save()
     with pytest.raises(
         ReadError, match=r'its times are of "(cpu|ORT 1)", and here is "(another|ORT 2)".*another file'
@@ -76,7 +74,6 @@ def test_times_of_another_machine_are_refused(tmp_path: Path, device: str, sourc
     )
 )
 def test_damaged_files_are_refused(tmp_path: Path, content: bytes) -> None:
-    """Anything but a whole cache raises ReadError, and says what to do."""
     path = tmp_path / "t.json"
     path.write_bytes(content)
     with pytest.raises(ReadError, match="another file"):

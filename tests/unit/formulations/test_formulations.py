@@ -102,7 +102,6 @@ def layer_of(proto: onnx.ModelProto, shape: tuple[int, ...]) -> WeightedNode:
 @ONE
 @given(st.one_of(convolutions(), products()))
 def test_every_offered_formulation_computes_the_operator(drawn) -> None:
-    """The oracle is ONNX Runtime on the node itself; the part of a model and the layer alone are both tried."""
     proto, data = drawn
     (wanted,) = run(proto, {"x": data})
     found = layer_of(proto, data.shape)
@@ -151,7 +150,6 @@ def conv(shape=(1, 4, 12, 12), weight=(4, 4, 3, 3), **attributes) -> WeightedNod
     ],
 )
 def test_what_does_not_fit_is_not_offered(given_layer: WeightedNode, name: str, reason: str) -> None:
-    """And says why."""
     formulation = next(f for f in FORMULATIONS["Conv"] if f.name == name)
     assert reason in formulation.fits(given_layer)
     assert name not in {f.name for f in offered(given_layer)}
@@ -167,7 +165,6 @@ def test_what_does_not_fit_is_not_offered(given_layer: WeightedNode, name: str, 
     ],
 )
 def test_unusual_forms_are_left_alone(node: onnx.NodeProto, constants: dict[str, np.ndarray]) -> None:
-    """1-D convolutions, scaled and transposed products, and a bias that is not of the outputs."""
     shape = (1, 3, 9) if node.op_type == "Conv" else (4, 3)
     model = wrap(model_of(node, shape, constants), name="m")
     assert [None] == [layer(model, n, shape) for n in tunable(model)]
@@ -175,7 +172,6 @@ def test_unusual_forms_are_left_alone(node: onnx.NodeProto, constants: dict[str,
 
 @pytest.mark.parametrize("what", ["weights first", "no weights", "double"])
 def test_nodes_without_constant_fp32_weights_are_not_tunable(what: str) -> None:
-    """A product of two activations has nothing that could be prepared beforehand."""
     w = normal(0, 3, 3)
     nodes = {
         "weights first": (["w", "x"], {"w": w}),
@@ -188,7 +184,6 @@ def test_nodes_without_constant_fp32_weights_are_not_tunable(what: str) -> None:
 
 
 def test_layers_of_one_key_have_the_same_shapes_and_attributes() -> None:
-    """The numbers in them do not matter; everything else does."""
     first = conv()
     assert first.key == dataclasses.replace(first, weight=first.weight + 1, node="other", data="z").key
     others = [
@@ -208,7 +203,6 @@ def test_operations_of_a_convolution_are_counted_by_hand() -> None:
 
 
 def test_a_composed_model_keeps_what_is_not_chosen_and_drops_weights_that_nobody_reads(tmp_path) -> None:
-    """Two convolutions share a weight; only one is put in other words."""
     w = normal(0, 4, 4, 3, 3)
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], name="one", pads=[1] * 4),

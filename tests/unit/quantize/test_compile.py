@@ -83,14 +83,12 @@ def test_int8_becomes_int8_kernels(inception: Model):
 
 
 def test_int8_keeps_convolution_normalization_activation_and_the_next_pair_in_one_epilogue(inception: Model):
-    """A pair placed behind the convolution instead would end the fusion there."""
     engine = compiled(int8(inception, {v: Scale(4.0) for v in quantizable(inception)}), "int8")
     step = next(s for s in engine.layers if "three/bn" in s.origins)
     assert {"three/bn", "three/relu", "one/relu", "proj/relu", "cat"} <= set(step.origins)
 
 
 def test_fp16_becomes_fp16_kernels(inception: Model):
-    """A strongly typed compiler computes exactly the types in the graph."""
     engine = compiled(fp16(inception).typed, "fp16")
     weighted = [n.id for n in inception.nodes if n.op == "Conv"]
     assert [{"fp16"}] * len(weighted) == [reads(engine, n) for n in weighted]
@@ -99,7 +97,6 @@ def test_fp16_becomes_fp16_kernels(inception: Model):
 
 
 def test_fp16_of_what_stays_single_compiles(make):
-    """Types must still meet where some nodes stay FP32: masks, resizing, shape arithmetic, bounds."""
     net = make(
         [
             node("Resize", ["x", "", "scales"], ["up"], name="up", mode="nearest"),
@@ -121,7 +118,6 @@ def test_fp16_of_what_stays_single_compiles(make):
 
 @pytest.mark.parametrize("form", ["int8", "fp16"])
 def test_a_transformer_layer_compiles(make, form: str):
-    """Projections are quantized, attention's own products and the normalizations are not."""
     rng = np.random.default_rng(0)
     nodes = [
         node("LayerNormalization", ["x", "g", "b"], ["n"], name="norm", axis=-1),

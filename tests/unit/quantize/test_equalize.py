@@ -140,7 +140,6 @@ def test_a_value_that_somebody_else_reads_keeps_its_scale(make) -> None:
 
 
 def test_a_flattened_map_is_read_by_a_matrix(make, run) -> None:
-    """Each channel is as many columns as it has places."""
     made = make(
         [
             node("Conv", ["x", "w"], ["a"], name="conv"),
@@ -169,7 +168,6 @@ def test_a_flattened_map_is_read_by_a_matrix(make, run) -> None:
 
 
 def test_a_shared_weight_is_scaled_where_it_is_read(make, run) -> None:
-    """Two nodes that read one constant get their own."""
     held = {"w": (rng.normal(0, 1, (4, 4)) * np.array([0.01, 1, 1, 9])).astype(np.float32)}
     made = make(
         [
@@ -190,7 +188,6 @@ def test_a_shared_weight_is_scaled_where_it_is_read(make, run) -> None:
 
 
 def test_no_channel_of_small_weights_gets_a_large_bias(make) -> None:
-    """A dead channel whose bias alone is left would else take the whole range of the value."""
     one = np.array([[1.0, 1e-9], [1.0, 1e-9]], np.float32)
     made = make(
         [node("Gemm", ["x", "one", "c"], ["a"], name="one"), node("Gemm", ["a", "two"], ["y"], name="two")],
@@ -210,7 +207,6 @@ def test_the_scale_of_a_link_is_the_published_one(make) -> None:
 
 
 def test_single_values_have_their_own_calibrator() -> None:
-    """Scales by hand from the ranges: a value by its name, and what a node reads."""
     sample = rtlab.samples.load("digits_outlier")
     study = rtlab.Study(sample.model, data=sample.calibration.take(64))
     ranges = study.ranges()
@@ -240,7 +236,6 @@ def test_scale_stays_before_what_changes_with_it(op, make) -> None:
 
 @pytest.mark.slow
 def test_an_equalized_variant_is_calibrated_on_its_own_activations() -> None:
-    """And compared with the model whose channels have its scale: the error is that of rounding."""
     sample = rtlab.samples.load("digits_outlier")
     study = rtlab.Study(sample.model, data=sample.calibration.take(64))
     study.add("int8", precision="int8", calibrator="minmax", treatments=["equalize"], target="cpu")

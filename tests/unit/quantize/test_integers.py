@@ -184,7 +184,6 @@ def test_an_operator_on_integers_gives_the_same_within_a_step(name: str, kind: s
 
 
 def test_a_bias_that_is_computed_keeps_its_operator_and_says_so() -> None:
-    """Its numbers are not known, so no floats can stand for them."""
     net = Net("int8")
     net.nodes.append(
         helper.make_node("ConstantOfShape", [net.constant("shape", np.array([8]))], ["made"], name="make")
@@ -204,7 +203,6 @@ def test_a_bias_that_is_computed_keeps_its_operator_and_says_so() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("channel", [False, True])
 def test_a_model_of_such_operators_is_repaired_to_pairs_alone(tmp_path: Path, channel: bool) -> None:
-    """The whole way, with pools, views and joins between, which handle the integers as they are."""
     sample = samples.load("digits_inception")
     model = quantize_static(sample, tmp_path, form="QOperator", per_channel=channel)
     assert ["integer-operators"] == [f.rule for f in check(model)]
@@ -224,7 +222,6 @@ def test_a_model_of_such_operators_is_repaired_to_pairs_alone(tmp_path: Path, ch
 def test_dynamic_quantization_leaves_its_weights_and_takes_activations_as_they_are(
     tmp_path: Path, channel: bool
 ) -> None:
-    """A scale per inference is nothing that a compiler can know."""
     sample = samples.load("digits_inception")
     source, target = tmp_path / "source.onnx", tmp_path / "dynamic.onnx"
     plain = onnx.load_from_string(sample.model.bytes())
@@ -255,7 +252,6 @@ def test_dynamic_quantization_leaves_its_weights_and_takes_activations_as_they_a
 
 
 def test_parts_of_stored_integers_are_dequantized_before_they_are_taken() -> None:
-    """As quantize_dynamic writes an embedding; the numbers stay as they are."""
     table = RNG.integers(0, 256, (16, 8)).astype(np.uint8)
     constants = {"table": table, "scale": np.float32(0.1), "zero": np.uint8(100)}
     nodes = [
@@ -306,7 +302,6 @@ def test_a_pair_on_what_is_computed_from_constants_has_zero_point_0_once_repaire
 
 @pytest.mark.parametrize("kind", [np.float32, np.float16])
 def test_parts_that_are_dequantized_early_have_the_type_of_their_scale(kind: type) -> None:
-    """From opset 19 on that may be FP16, and what takes the part has to say so."""
     table = RNG.integers(0, 256, (16, 8)).astype(np.uint8)
     constants = {"table": table, "scale": kind(0.5), "zero": np.uint8(100)}
     nodes = [
@@ -327,7 +322,6 @@ def test_parts_that_are_dequantized_early_have_the_type_of_their_scale(kind: typ
 
 
 def test_rows_of_an_integer_table_that_an_operator_reads_are_repaired_too() -> None:
-    """What is unfolded first leaves a table of INT8 that a Gather reads, which TensorRT refuses as well."""
     net = Net("int8")
     table = net.constant("table", RNG.integers(-100, 100, (9, 6)).astype(np.int8))
     net.nodes.append(
@@ -346,7 +340,6 @@ def test_rows_of_an_integer_table_that_an_operator_reads_are_repaired_too() -> N
 
 
 def test_a_part_of_stored_integers_with_several_scales_is_left_where_it_is() -> None:
-    """Rows taken along the axis of the scales would meet the scales of other rows."""
     table = RNG.integers(0, 256, (16, 8)).astype(np.uint8)
     constants = {"table": table, "scale": np.float32([0.1, 0.2, 0.3]), "zero": np.uint8([1, 2, 3])}
     nodes = [
@@ -367,7 +360,6 @@ def test_a_part_of_stored_integers_with_several_scales_is_left_where_it_is() -> 
 
 
 def test_a_model_of_an_old_opset_is_rewritten_where_each_tensor_has_one_scale() -> None:
-    """Scales of channels came with opset 13."""
 
     def old(channels: int) -> Model:
         proto = conv(Net("uint8"), channels).proto()

@@ -127,7 +127,6 @@ def test_a_scale_is_what_least_squares_gives() -> None:
 
 @pytest.mark.parametrize(("size", "blocks", "least"), [(9, 1, 2.0), (64, 2, 0.5), (150, 3, 0.3)])
 def test_scales_that_are_sought_by_the_output_keep_more_of_it(size, blocks, least) -> None:
-    """Beside rounding as well under scales by weight alone; of several groups each is as it would be alone."""
     rng = np.random.default_rng(12)
     x = correlated(rng, 1200, size)
     second, weight = x.T @ x / 1200, rng.normal(0, 1, (2, 24, size))
@@ -178,7 +177,6 @@ WINDOWS = (
 
 @pytest.mark.parametrize("how", WINDOWS)
 def test_rows_times_weights_are_what_a_convolution_writes(how, make, run) -> None:
-    """ONNX Runtime computes the same convolution."""
     rng = np.random.default_rng(3)
     model = conv(rng, make, **how)
     x = rng.normal(0, 1, (3, 4, 9, 8)).astype(np.float32)
@@ -277,7 +275,6 @@ def test_a_planted_bias_is_taken_off_exactly(op, make, run) -> None:
 
 @pytest.mark.parametrize("precision", ["int4", "fp4", "int8"])
 def test_what_is_reconstructed_is_what_is_stored(precision, make, run) -> None:
-    """The typed graph's own numbers give a smaller error of the output than those to nearest, on ONNX Runtime."""
     rng = np.random.default_rng(8)
     x = correlated(rng, 400, 64).astype(np.float32)
     model = make(
@@ -300,22 +297,7 @@ def test_what_is_reconstructed_is_what_is_stored(precision, make, run) -> None:
     assert len(stored) == len([n for n in plain.model.top if n.op == "DequantizeLinear"])
 
 
-@pytest.mark.slow
-def test_a_study_observes_what_treatments_need() -> None:
-    """On a trained net: INT8's mean errors shrink, and what was observed is told."""
-    sample = rtlab.samples.load("digits_outlier")
-    study = rtlab.Study(sample.model, data=sample.calibration.take(128))
-    study.add(
-        "mended", precision="int8", calibrator="minmax", treatments=["reconstruct", "correct"], target="cpu"
-    )
-    study.run(compare=False)
-    notes = study.facts["mended"].prepared.notes
-    assert any("14 nodes reconstructed on 128 samples" in n for n in notes)
-    assert any("taken off 14 biases" in n for n in notes)
-
-
 def test_columns_of_one_block_hear_of_those_before_it() -> None:
-    """Columns are gone over in blocks, and it is as if the slope were computed anew for each of them."""
     rng = np.random.default_rng(9)
     x = correlated(rng, 600, 150, 0.97)
     second, weight, scale = x.T @ x / 600, rng.normal(0, 1, (2, 150)), np.full((2, 150), 0.3)
@@ -330,7 +312,6 @@ def test_columns_of_one_block_hear_of_those_before_it() -> None:
 
 
 def test_scales_of_blocks_heed_what_is_read(make, run) -> None:
-    """A large weight of an input that is nearly zero is clipped; where all inputs are alike it would not be."""
     rng = np.random.default_rng(10)
     weight = rng.normal(0, 0.1, (64, 16))
     weight[::32] = 0.6
@@ -360,7 +341,6 @@ def test_scales_of_blocks_heed_what_is_read(make, run) -> None:
 
 
 def test_a_shared_weight_is_rounded_for_all_that_its_readers_read() -> None:
-    """The mean over the rows of both, as if one node had read them."""
     from rtlab.quantize.mending import Mending
 
     sample = rtlab.samples.load("digits_vit")
@@ -390,12 +370,3 @@ def test_a_weight_that_has_room_for_few_rows_at_once_is_the_same(monkeypatch) ->
     parts = reconstruct.scaled(weight, largest, second, WHOLE, store=lambda s: s, damping=0.01)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["digits_inception", "dynamic_shapes"])
-def test_a_concat_and_a_sum_of_quantized_values_have_no_weights(name) -> None:
-    """Their second input is dequantized too, and is no constant."""
-    sample = rtlab.samples.load(name)
-    study = rtlab.Study(sample.model, data=sample.calibration.take(8))
-    ready = study.prepare("int8", precision="int8", treatments=["correct", "reconstruct"], target="cpu")
-    assert any("reconstructed on 8 samples" in n for n in ready.notes)

@@ -91,7 +91,6 @@ def test_a_relu_that_was_left_to_a_pair_is_there_without_the_pair(exported: Mode
 @pytest.mark.slow
 @pytest.mark.parametrize("exported", ["INT8 by channel"], indirect=True)
 def test_an_exported_model_is_compared_explained_and_repaired(exported: Model) -> None:
-    """What ONNX Runtime quantizes by default stands between convolutions and what they could take in."""
     sample = rtlab.samples.load("digits_inception")
     study = rtlab.Study(exported, data=sample.calibration, task=sample.task)
     study.add("theirs", precision="int8", backend="onnxruntime")
@@ -206,7 +205,6 @@ def test_labels_of_a_quantized_model_are_those_without_its_pairs() -> None:
 
 
 def test_own_errors_of_a_quantized_model_are_those_of_its_pairs() -> None:
-    """SQNR after the definition, in NumPy, on the samples that were compared."""
     sample, stranger = _outlier()
     study = rtlab.Study(stranger, data=sample.calibration, task=sample.task)
     study.add("theirs", backend="onnxruntime")

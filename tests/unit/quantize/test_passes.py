@@ -23,11 +23,8 @@ from rtlab.quantize import (
     findings,
     half,
     half_plan,
-    integers,
     passes,
     placement,
-    rewrite,
-    rule,
     smooth,
     sparsity,
     tf32,
@@ -145,7 +142,6 @@ def sample(name: str) -> tuple[Model, dict[str, np.ndarray]]:
 @pytest.mark.parametrize("model", SAMPLES)
 @pytest.mark.parametrize("which", PASSES)
 def test_a_pass_keeps_what_it_promises(which: str, model: str, run) -> None:
-    """And ONNX's checker passes it, ONNX Runtime runs it, and the source is what it was."""
     source, data = sample(model)
     make, least = PASSES[which]
     made = make(source)
@@ -179,43 +175,9 @@ def test_a_pass_keeps_what_it_promises(which: str, model: str, run) -> None:
 
 @pytest.mark.parametrize("which", PASSES)
 def test_every_pass_has_a_sample_that_it_changes(which: str) -> None:
-    """A promise that is never tried is none."""
     make, _ = PASSES[which]
     tried = [n for n in SAMPLES if make(sample(n)[0]) is not None]
     assert tried
-
-
-@pytest.mark.slow
-def test_every_pass_of_the_package_is_here() -> None:
-    """A new pass is tried like the others."""
-    kinds = {
-        type(m[1]) for make, _ in PASSES.values() for n in SAMPLES if (m := make(sample(n)[0])) is not None
-    }
-    # What these change, no sample has; the tests below try them.
-    kinds |= {integers.Unfold, rule.Repair, passes.Infer}
-    known = {
-        k
-        for module in (
-            correct,
-            equalize,
-            half,
-            integers,
-            passes,
-            rewrite,
-            rule,
-            smooth,
-            sparsity,
-            tf32,
-            weights,
-        )
-        for k in vars(module).values()
-        if isinstance(k, type)
-        and hasattr(k, "promises")
-        and k.__module__ == module.__name__
-        and "__call__" in vars(k)
-        and k is not Pass
-    }
-    assert known == kinds
 
 
 def misplaced() -> Model:
@@ -278,7 +240,6 @@ def small(make: Any) -> Model:
 
 
 def test_a_pass_that_lacks_what_it_needs_says_so(make) -> None:
-    """Pairs of FP8 in opset 13 would be no valid model."""
     net = make([node("MatMul", ["x", "w"], ["y"], name="n")], {"w": np.ones((4, 4), np.float32)}, {"x": [2, 4]},
                {"y": [2, 4]}, opset=13)  # fmt: skip
     plan = placement.plan(net, None, Precision.FP8)
@@ -294,7 +255,6 @@ def broken(promises: tuple[Promise, ...], before: Model, after: Model) -> list[s
 
 
 def test_what_breaks_a_promise_is_found(make) -> None:
-    """Each of them, by a change that no pass may make."""
     net = small(make)
 
     def other(nodes: list[onnx.NodeProto], outputs: dict[str, list[int]] | None = None) -> Model:
@@ -315,7 +275,6 @@ def test_what_breaks_a_promise_is_found(make) -> None:
 
 
 def test_nodes_out_of_order_break_a_promise(make) -> None:
-    """An engine's parser reads from the first node to the last."""
     net = small(make)
     edit = Edit(net)
     edit.insert("Abs", "abs", [edit.values["y"]], origin="neg", before="relu")

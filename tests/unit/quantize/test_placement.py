@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from rtlab.core.variant import Precision
 from rtlab.quantize.placement import plan, quantizable
@@ -34,7 +34,6 @@ def test_inputs_of_weighted_nodes_are_quantized_and_outputs_are_not(make):
 
 
 def test_a_value_with_several_quantized_readers_has_one_pair(make):
-    """The parallel 1x1 convolutions of an inception block merge only when they read one tensor."""
     net = make(
         [
             conv("a", "x", "ya", "wa"),
@@ -72,13 +71,11 @@ def test_weights_have_scales_along_their_output_channels(make, op, shape, x, y, 
     [([1, 3], (3, 4), [1, 4]), ([7, 3], (3, 1), [7, 1]), ([7, 3], (3,), [7]), ([3], (3, 4), [4])],
 )
 def test_products_with_a_vector_are_left(make, x, w, y):
-    """They are bound by memory, so INT8 only adds work."""
     net = make([node("MatMul", ["x", "w"], ["y"], name="n")], {"w": weight(*w)}, {"x": x}, {"y": y})
     assert () == quantizable(net)
 
 
 def test_products_of_two_activations_are_left(make):
-    """Attention's inner products lose most from INT8 and have fused kernels of their own."""
     net = make(
         [
             node("MatMul", ["x", "wq"], ["q"], name="q"),
@@ -111,7 +108,6 @@ def residual(make, *, shortcut: bool, main_first: bool = True):
 
 @pytest.mark.parametrize("main_first", [True, False])
 def test_a_residual_add_reads_the_branch_that_is_not_the_convolution_in_int8(make, main_first: bool):
-    """The convolution's branch stays in its kernel as FP32; the other one comes from memory, in a quarter."""
     decided = plan(residual(make, shortcut=False, main_first=main_first))
     assert (("c1", 0), ("add", 1 if main_first else 0)) == decided.activations["x"]
     assert {"x", "r"} == set(decided.activations)
@@ -119,14 +115,12 @@ def test_a_residual_add_reads_the_branch_that_is_not_the_convolution_in_int8(mak
 
 @pytest.mark.parametrize("main_first", [True, False])
 def test_of_two_convolutions_the_shortcut_is_the_residual(make, main_first: bool):
-    """Both could be fused with the Add; the block's own branch is the longer one."""
     decided = plan(residual(make, shortcut=True, main_first=main_first))
     assert (("add", 1 if main_first else 0),) == decided.activations["s"]
     assert "n" not in decided.activations
 
 
 def test_an_add_without_a_convolution_is_left(make):
-    """A pair there would only cost a rounding."""
     net = make(
         [node("Relu", ["x"], ["r"], name="r"), node("Add", ["r", "x"], ["y"], name="add")],
         {},
@@ -137,7 +131,6 @@ def test_an_add_without_a_convolution_is_left(make):
 
 
 def test_a_bias_add_is_left(make):
-    """Biases stay FP32: they are added to the wide accumulator."""
     net = make(
         [conv("c", "x", "a", "w"), node("Add", ["a", "bias"], ["y"], name="add")],
         {"w": weight(3, 3, 1, 1), "bias": weight(1, 3, 1, 1)},
@@ -148,7 +141,6 @@ def test_a_bias_add_is_left(make):
 
 
 def test_an_add_that_broadcasts_is_left(make):
-    """TensorRT fuses a sum only when both sides have one shape."""
     net = make(
         [conv("c", "x", "a", "w"), node("Add", ["a", "s"], ["y"], name="add")],
         {"w": weight(3, 3, 1, 1)},
@@ -188,14 +180,12 @@ def inception(make):
 
 
 def test_pools_between_quantized_nodes_are_quantized(make):
-    """A pool that reads FP32 between INT8 layers moves four times the bytes."""
     decided = plan(inception(make))
     assert ("pool", 0) in decided.activations["r"]
     assert (("gap", 0),) == decided.activations["e"]
 
 
 def test_a_pool_before_a_node_that_stays_fp32_is_left(make):
-    """Its output would be dequantized at once."""
     net = make(
         [
             conv("c", "x", "a", "w"),
@@ -211,7 +201,6 @@ def test_a_pool_before_a_node_that_stays_fp32_is_left(make):
 
 @pytest.mark.parametrize("shown", [False, True])
 def test_a_pool_whose_output_is_the_models_too_is_left(make, shown: bool):
-    """Whoever runs the model reads it in FP32, so the pool has to write that."""
     net = make(
         [
             conv("c1", "x", "a", "w1"),
@@ -226,14 +215,12 @@ def test_a_pool_whose_output_is_the_models_too_is_left(make, shown: bool):
 
 
 def test_inputs_of_a_concat_and_a_maximum_share_a_scale(make):
-    """Only then do producers write straight into the concatenated tensor, as INT8."""
     decided = plan(inception(make))
     assert {frozenset({"cat", "dense"}), frozenset({"r", "m"})} == {frozenset(g) for g in decided.groups}
     assert (("next", 0), ("dense", 1)) == decided.activations["cat"]
 
 
 def test_a_sum_after_a_concat_of_convolutions_reads_the_other_side_in_int8(make):
-    """Inception-ResNet: the concatenated branches stay in their kernels, the skip comes from memory."""
     net = make(
         [
             conv("stem", "x", "s", "w0"),
@@ -252,7 +239,6 @@ def test_a_sum_after_a_concat_of_convolutions_reads_the_other_side_in_int8(make)
 
 
 def test_what_is_quantized_already_is_left(make):
-    """A second pair on the same tensor rounds twice."""
     net = make(
         [
             node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),
@@ -288,7 +274,6 @@ def test_a_part_of_the_model_needs_no_value_that_the_whole_does_not(make):
 
 
 def test_fp8_quantizes_products_alone(make):
-    """There are no FP8 kernels for sums and pools, whose pairs would only cost time."""
     w = np.ones((2, 2, 1, 1), np.float32)
     net = make(
         [
@@ -305,27 +290,12 @@ def test_fp8_quantizes_products_alone(make):
     assert {"a", "b"} == plan(net, {n.id for n in net.top}, Precision.FP8).nodes
 
 
-@pytest.mark.parametrize("how", ["initializer", "Constant", "Identity"])
-def test_weights_are_found_however_they_are_fed(make, how: str):
-    """Exporters wrap weights in Constant nodes and in Identity."""
-    w = weight(4, 3, 1, 1)
-    before, weights = [], {"w": w}
-    if how == "Constant":
-        before, weights = [node("Constant", [], ["w"], name="const", value=numpy_helper.from_array(w))], {}
-    if how == "Identity":
-        before, weights = [node("Identity", ["v"], ["w"], name="same")], {"v": w}
-    net = make([*before, conv("c", "x", "y", "w")], weights, {"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]})
-    assert {("w", 0): (("c", 1),)} == plan(net).weights
-
-
 def test_a_weight_computed_at_run_time_is_left(make):
-    """There is nothing to quantize beforehand."""
     net = make([conv("c", "x", "y", "v")], {}, {"x": [1, 3, 8, 8], "v": [4, 3, 1, 1]}, {"y": [1, 4, 8, 8]})
     assert () == quantizable(net)
 
 
 def test_nodes_in_bodies_are_left(make):
-    """A body runs under conditions that calibration may never have met."""
     body = helper.make_graph(
         [conv("inner", "x", "o", "w")], "b", [], [helper.make_tensor_value_info("o", 1, [1, 4, 8, 8])]
     )

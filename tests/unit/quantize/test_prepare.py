@@ -27,7 +27,6 @@ def observed(tiny_model, run) -> Ranges:
 
 
 def test_fp32_is_the_model_itself(tiny_model: Model):
-    """Preparing in FP32 changes no output, because it changes nothing."""
     ready = prepare(tiny_model, Variant.of("fp32"))
     assert ready.model is tiny_model
     assert ready.emulation is tiny_model
@@ -37,7 +36,6 @@ def test_fp32_is_the_model_itself(tiny_model: Model):
 def test_int8_is_one_graph_for_compiler_and_cpu(
     tiny_model: Model, observed: Ranges, run, calibrator: Calibrator
 ):
-    """Q/DQ pairs mean the same everywhere, so what is compared is what is compiled."""
     ready = prepare(tiny_model, Variant.of("int8", calibrator=calibrator), observed)
     assert ready.model is ready.emulation
     assert set(quantizable(tiny_model)) == set(ready.scales)
@@ -96,7 +94,6 @@ def test_int8_of_tiny_inputs_and_dead_channels_is_what_arithmetic_gives(
 
 
 def test_a_model_with_nothing_to_quantize_is_unchanged_and_says_so(make):
-    """A purely elementwise model in INT8 is FP32; the view must not claim otherwise."""
     net = make([helper.make_node("Relu", ["x"], ["y"], name="r")], {}, {"x": [1]}, {"y": [1]})
     ready = prepare(net, Variant.of("int8"))
     assert ready.model is net
@@ -104,7 +101,6 @@ def test_a_model_with_nothing_to_quantize_is_unchanged_and_says_so(make):
 
 
 def test_int8_needs_ranges_and_says_so(tiny_model: Model):
-    """The usual first mistake is a study without data."""
     with pytest.raises(
         CalibrationError, match=r'in "int8": the scales of 4 activations need observed ranges\. Give'
     ):
@@ -112,7 +108,6 @@ def test_int8_needs_ranges_and_says_so(tiny_model: Model):
 
 
 def test_a_dead_activation_is_noted(make, run):
-    """Its scale is a guess; who reads the scales must know."""
     node = helper.make_node
     net = make(
         [

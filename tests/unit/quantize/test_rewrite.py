@@ -43,7 +43,6 @@ def conv(x: np.ndarray, w: np.ndarray) -> np.ndarray:
 
 @pytest.mark.slow
 def test_int8_arithmetic_is_exactly_that_of_integers(make, run):
-    """The emulation on the CPU is the reference for accuracy: it must be INT8 arithmetic to the last bit."""
     rng = np.random.default_rng(7)
     w1, w2 = power_of_two_weight(rng, (6, 3, 3, 3), 0), power_of_two_weight(rng, (6, 5), 1)
     bias = (rng.integers(-64, 64, 6) / 64).astype(np.float32)
@@ -128,7 +127,6 @@ def small(make) -> Model:
 
 
 def test_every_inserted_node_names_its_source_and_every_source_node_survives(make):
-    """The join between source and engine runs through these origins and nothing else."""
     net = small(make)
     ready = int8(net, {"x": Scale(1.0), "a": Scale(2.0)})
     added = {n.id: n.origin for n in ready.nodes if n.id not in net.by_id}
@@ -144,7 +142,6 @@ def test_every_inserted_node_names_its_source_and_every_source_node_survives(mak
 
 
 def test_a_shared_weight_is_stored_once(make):
-    """Weight sharing must not double the engine."""
     ready = int8(small(make), {"x": Scale(1.0), "a": Scale(2.0)})
     stored = [t for t in ready.proto().graph.initializer if t.data_type == onnx.TensorProto.INT8 and t.dims]
     assert [[3, 3, 1, 1]] == [list(t.dims) for t in stored]
@@ -172,21 +169,18 @@ def joined(make) -> Model:
 
 
 def test_joined_values_get_the_largest_of_their_scales(make):
-    """A Concat writes one tensor, and one tensor has one scale; the smaller inputs must not saturate the larger."""
     net = joined(make)
     shared = share(plan(net), {"x": Scale(1.0), "a": Scale(2.0), "cat": Scale(5.0)})
     assert {"x": 1.0, "a": 5.0, "cat": 5.0} == {k: v.amax for k, v in shared.items()}
 
 
 def test_a_dead_value_does_not_set_the_scale_it_shares(make):
-    """The sane scale of an all-zero branch says nothing about its neighbours."""
     net = joined(make)
     shared = share(plan(net), {"x": Scale(1.0), "a": Scale(1.0, "zero"), "cat": Scale(0.01)})
     assert {"a": 0.01, "cat": 0.01} == {k: shared[k].amax for k in ("a", "cat")}
 
 
 def test_gemm_keeps_its_alpha_beta_and_transpositions(make, run):
-    """They are attributes of the node; only its inputs change."""
     rng = np.random.default_rng(0)
     w, b = rng.standard_normal((5, 7)).astype(np.float32), rng.standard_normal(5).astype(np.float32)
     net = make(
@@ -204,7 +198,6 @@ def test_gemm_keeps_its_alpha_beta_and_transpositions(make, run):
 
 @pytest.mark.slow
 def test_weights_that_are_read_elsewhere_too_stay_as_they_are(make, run):
-    """A weight that is also a graph output, or added somewhere, must not change there."""
     w = np.random.default_rng(0).standard_normal((3, 3, 1, 1)).astype(np.float32)
     net = make(
         [node("Conv", ["x", "w"], ["c"], name="c"), node("Mul", ["c", "w"], ["y"], name="m")],
@@ -223,7 +216,6 @@ def fp8(x: np.ndarray, scale: float) -> np.ndarray:
 
 
 def test_fp8_arithmetic_is_exactly_that_of_e4m3_numbers(make, run):
-    """The emulation on the CPU is the reference for accuracy: it must be FP8 arithmetic to the last bit."""
     rng = np.random.default_rng(3)
     # Numbers from 8 to 31 times powers of two: their products and sums have no more than 24 bits.
     w1 = (rng.integers(8, 32, (4, 3, 3, 3)) * rng.choice([-1, 1], (4, 3, 3, 3))).astype(np.float32)
@@ -259,7 +251,6 @@ def test_fp8_arithmetic_is_exactly_that_of_e4m3_numbers(make, run):
 
 @pytest.mark.slow
 def test_fp8_rounds_every_kind_of_number_as_ml_dtypes_does(make, run):
-    """Ties, subnormal numbers, saturation: two hundred thousand numbers over the whole range of the type."""
     rng = np.random.default_rng(0)
     x = np.concatenate([
         (rng.standard_normal(200_000) * 2.0 ** rng.integers(-14, 10, 200_000)).astype(np.float32),
@@ -275,7 +266,6 @@ def test_fp8_rounds_every_kind_of_number_as_ml_dtypes_does(make, run):
 
 @pytest.mark.parametrize("precision", [Precision.INT8, Precision.FP8])
 def test_one_scale_per_weight_tensor_is_a_scalar(make, precision: Precision):
-    """Some kernels take no scale per channel; the choice must be in the graph."""
     net = small(make)
     ready = quantize(net, plan(net, {"c1", "c2"}, precision), {"x": Scale(1.0), "a": Scale(2.0)},
                      precision=precision, weights="tensor")  # fmt: skip
@@ -287,27 +277,14 @@ def test_one_scale_per_weight_tensor_is_a_scalar(make, precision: Precision):
 
 
 def test_a_channel_of_zeros_has_a_scale():
-    """Pruned channels exist; 0/0 must not reach the graph."""
     q, scale = quantize_weight(np.float32([[0, 0], [1, -2], [1e-45, 0]]), 0)
     assert np.isfinite(scale).all()
     assert (scale > 0).all()
     assert [0, 0] == list(q[0])
 
 
-def test_values_keep_their_names_and_float_type(make, run):
-    """Accuracy compares values by name between the source and the prepared model."""
-    net = small(make)
-    ready = int8(net, {"x": Scale(4.0), "a": Scale(4.0)})
-    x = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32)
-    want, got = run(net, {"x": x}, ["a", "b", "y"]), run(ready, {"x": x}, ["a", "b", "y"])
-    for name, array in want.items():
-        assert (np.float32, array.shape) == (got[name].dtype, got[name].shape)
-        assert np.abs(array - got[name]).max() < 0.2
-
-
 @pytest.mark.parametrize("how", ["Constant", "Identity"])
 def test_weights_behind_constant_and_identity_are_int8(make, run, how: str):
-    """The node that fed them stays, unread, so that it can be shown as removed."""
     w = np.random.default_rng(0).standard_normal((3, 3, 1, 1)).astype(np.float32)
     first = (
         node("Constant", [], ["w"], name="feed", value=numpy_helper.from_array(w))

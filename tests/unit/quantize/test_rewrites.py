@@ -56,7 +56,6 @@ def outputs(model: Model) -> np.ndarray:
 @pytest.mark.parametrize("epsilon", [1e-5, 0.5])
 @pytest.mark.parametrize("group", [1, 2])
 def test_a_folded_normalization_computes_the_same(bias, epsilon, group) -> None:
-    """ONNX Runtime, which knows nothing of the fold, runs both."""
     model = network(bias=bias, epsilon=epsilon, group=group)
     folded = rewrites.rewritten(model, [Rewrite("fold", "normal")])
     assert ["conv", "same", "relu", "pool"] == [n.id for n in folded.top]
@@ -154,7 +153,6 @@ def test_merged_siblings_compute_the_same(opset, biases) -> None:
 
 
 def test_only_siblings_of_one_window_are_merged() -> None:
-    """Another stride is no sibling, and a group is named by its first."""
     assert ["conv0"] == [
         r.node for r in rewrites.possible(block(), ["conv0", "conv1", "conv2"]) if r.kind == "merge"
     ]
@@ -196,7 +194,6 @@ def ran(model: Model) -> np.ndarray:
 @pytest.mark.parametrize("perm", [(0, 2, 3, 1), (3, 0, 1, 2), (1, 0, 3, 2)])
 @pytest.mark.parametrize("constant", [(), (1,), "last", "two", "whole"])
 def test_a_pointwise_node_is_lifted_over_a_transposition(perm, constant) -> None:
-    """Constants of fewer dimensions are aligned at the last one, as NumPy does; nothing is rounded otherwise."""
     whole = tuple((2, 4, 5, 3)[i] for i in perm)
     shape = {"last": whole[-1:], "two": (whole[-2], 1), "whole": whole}.get(constant, constant)  # type: ignore[call-overload]
     model = transposed("Mul", constant=shape, perm=perm)

@@ -78,7 +78,6 @@ def test_outputs_stay_and_channels_become_even(how, alpha, make, run) -> None:
 
 @pytest.mark.slow
 def test_int8_keeps_more_of_the_output_when_smoothed(make, run) -> None:
-    """One wild channel takes the whole range of the value; evened out, it does not."""
     rng = np.random.default_rng(2)
     model = attention(make, "layer", rng, wild=100.0)
     data = rtlab.CalibrationData.of({"x": rng.normal(0, 1, (64, 5, 8)).astype(np.float32)})

@@ -79,7 +79,6 @@ AXES = {
 
 @pytest.mark.parametrize(("model", "axis"), AXES.values(), ids=AXES)
 def test_the_pattern_is_counted_along_the_summed_axis(model, axis):
-    """A sparse kernel skips terms of a sum, so zeros along any other axis gain nothing."""
     (found,) = find(model)
     assert (axis, True, False) == (found.axis, found.eligible, found.is_sparse)
     before = held(model, "n")
@@ -114,7 +113,6 @@ INELIGIBLE = {
 
 @pytest.mark.parametrize(("model", "why"), INELIGIBLE.values(), ids=INELIGIBLE)
 def test_what_cannot_follow_the_pattern_says_why(model, why):
-    """A first convolution over three channels is the usual one, and its owner should not wonder."""
     (found,) = find(model)
 
     assert not found.eligible
@@ -149,7 +147,6 @@ def test_no_other_two_of_four_keep_more_energy(array):
 
 
 def test_of_equal_magnitudes_the_first_stay():
-    """The same model pruned twice, here or elsewhere, must be the same model."""
     expected = [True, True, False, False, True, False, True, False]
     np.testing.assert_array_equal(expected, mask(np.float32([1, -1, 1, 1, 2, 0, -1, 1]), 0))
 
@@ -162,7 +159,6 @@ WEIGHTS = hnp.arrays(
 @settings(max_examples=25)
 @given(WEIGHTS)
 def test_pruning_twice_is_pruning_once(array):
-    """What has the pattern is not touched, down to the sign of a zero."""
     once = prune(one("Gemm", array, [1, array.shape[1]], transB=1))
 
     assert once is prune(once)
@@ -172,7 +168,6 @@ def test_pruning_twice_is_pruning_once(array):
 
 
 def test_a_weight_that_has_the_pattern_stays_bit_for_bit():
-    """A network that was trained sparse must come out as it went in, even beside one that is pruned."""
     sparse = weight(8, 8)
     sparse[:, ::2] = -0.0
     model = net(
@@ -203,7 +198,6 @@ def shared(*, last: str = "Gemm") -> Model:
 
 
 def test_a_weight_that_two_read_alike_is_pruned_once():
-    """Tied weights stay tied."""
     pruned = prune(shared())
 
     assert ["w", "w"] == [w.value for w in find(pruned)]
@@ -212,7 +206,6 @@ def test_a_weight_that_two_read_alike_is_pruned_once():
 
 @pytest.mark.parametrize("last", ["transB", "Add"])
 def test_a_reader_that_was_not_asked_keeps_the_dense_weight(last):
-    """An embedding that is tied to the last layer must not lose half of its numbers with it."""
     model = shared(last=last)
     before = held(model, "second")
     pruned = prune(model, ["first"])
@@ -224,7 +217,6 @@ def test_a_reader_that_was_not_asked_keeps_the_dense_weight(last):
 
 
 def test_two_readers_along_two_axes_get_two_copies():
-    """No weight has the pattern along both axes by chance."""
     pruned = prune(shared(last="transB"))
 
     assert [("w/2:4", True), ("w", True)] == [(w.value, w.is_sparse) for w in find(pruned)]
@@ -258,7 +250,6 @@ def test_polygraphy_finds_the_same_pattern():
 
 
 def test_nodes_values_and_origins_keep_their_names(tiny_model):
-    """Accuracy before and after is compared value by value."""
     pruned = prune(tiny_model)
 
     assert any(w.eligible and w.share < 1 for w in find(tiny_model))
@@ -271,7 +262,6 @@ def test_nodes_values_and_origins_keep_their_names(tiny_model):
 
 
 def test_a_weight_that_is_an_output_or_stands_in_a_constant_is_handled():
-    """Exporters leave weights in Constant nodes; a graph may hand a weight out."""
     w = weight(8, 8)
     model = net(
         helper.make_node("Constant", [], ["w"], "c", value=numpy_helper.from_array(w, "inside")),
@@ -288,7 +278,6 @@ def test_a_weight_that_is_an_output_or_stands_in_a_constant_is_handled():
 
 
 def test_patterns_mean_ids_names_and_operators():
-    """The same words pin a precision."""
     model = shared()
     assert ("first", "second") == matching(model, ["*"])
     assert ("first",) == matching(model, ["fir*"])

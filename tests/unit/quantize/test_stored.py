@@ -48,7 +48,6 @@ def test_numbers_are_those_that_a_run_dequantizes(scale, zero, attributes) -> No
 
 @pytest.mark.parametrize("precision", ["int8", "fp8", "int4", "fp16"])
 def test_a_model_without_stored_weights_computes_the_same(precision: str) -> None:
-    """And keeps what its source had; of FP16 there is nothing stored."""
     model = samples.load("digits_vit").model
     scales = {v: Scale(3.0) for v in quantizable(model)}
     made = prepare(model, Variant.of(precision, target="sm120"), scales=scales).emulation

@@ -84,7 +84,6 @@ def test_of_16_bits_what_a_node_writes_has_a_switch(model: Model, run) -> None:
 
 @pytest.mark.slow
 def test_the_bound_of_a_clip_that_16_bits_cannot_hold_is_the_source_s_without_its_switch(run) -> None:
-    """Beyond the type, a bound in an attribute is another number in the variant."""
     ends = [("x", TensorProto.FLOAT, [3])], [("y", TensorProto.FLOAT, [3])]
     nodes = [
         helper.make_node("Shape", ["x"], ["s"], "shape"),
@@ -110,7 +109,6 @@ def test_a_node_stands_for_all_of_its_switches_and_unknown_ones_are_refused(mode
 
 
 def test_what_one_node_rounds_after_another_has_a_switch_of_its_own(model: Model) -> None:
-    """The first product writes BF16, the second reads it in FP16: two places, one behind the other."""
     ready = prepare(model, Variant.of({"*": "bf16", "two": "fp16"}, target="sm89"))
     ids = {q.id for q in switched(model, ready.emulation).quantizers}
     assert {"one/output0", "two/input0"} <= ids

@@ -94,7 +94,6 @@ def typed(net: Model, decided: FourBitPlan) -> Model:
 
 @pytest.mark.slow
 def test_cpu_and_emulation_agree_on_int4_to_the_bit(make, run):
-    """The constants of the emulation are what a real DequantizeLinear of packed INT4 yields."""
     net = product(make, weight(48, 10))
     decided = plan(net, {"n"}, INT4)
     graph = typed(net, decided)
@@ -121,7 +120,6 @@ def test_cpu_and_oracle_agree_on_int4_convolutions(make, run):
 
 
 def test_a_scale_in_fp16_is_rounded_before_it_multiplies(make, run):
-    """Where products are FP16 the compiler's dequantization is too; scales below its range become zero."""
     w = np.float32([[1e-9] * 2, [1] * 2]).repeat(16, axis=0)
     net = product(make, w)
     decided = plan(net, {"n"}, INT4)
@@ -152,7 +150,6 @@ def test_blocks_are_at_most_128_and_at_least_two_of_them(size: int, block: int):
 def test_a_weight_that_the_compiler_refuses_is_kept_with_the_reason(
     make, op, attributes, shape, precision, reason
 ):
-    """A whole build would fail for one odd layer."""
     decided = plan(product(make, weight(*shape), op, **attributes), {"n"}, precision)
     ((why, nodes),) = decided.kept.items()
     assert reason in why
@@ -161,13 +158,11 @@ def test_a_weight_that_the_compiler_refuses_is_kept_with_the_reason(
 
 
 def test_the_summed_axis_of_a_transposed_gemm_is_the_second(make):
-    """Blocks along the other axis would mix what belongs to several outputs."""
     decided = plan(product(make, weight(8, 64), "Gemm", transB=1), {"n"}, FP4)
     assert [("w", ScaleLayout(1, 16))] == list(decided.weights)
 
 
 def test_zero_and_tiny_weights_have_finite_numbers():
-    """Pruned blocks exist; 0/0 must not reach the graph."""
     w = np.zeros((32, 2), np.float32)
     w[16:, 1] = 1e-45
     w[0, 0] = 3
@@ -177,7 +172,6 @@ def test_zero_and_tiny_weights_have_finite_numbers():
 
 
 def test_local_functions_survive_a_raised_opset(make):
-    """The ONNX converter drops them; a model without its function would not load."""
     own = helper.make_function(
         "own", "Up", ["a"], ["b"], [node("Neg", ["a"], ["b"])], [helper.make_opsetid("", 13)]
     )
