@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
@@ -34,17 +35,39 @@ def run() -> Run:
     return _run
 
 
+Shapes = Mapping[str, Sequence[int | str]]
+
+
+def parsed(text: str) -> tuple[list[onnx.NodeProto], Shapes, Shapes]:
+    """Nodes, inputs and outputs of ``x[N, 3]; name: y = Operator(x, _, attribute=1); y[N, 3]``."""
+    nodes: list[onnx.NodeProto] = []
+    ends: tuple[dict[str, list[int | str]], ...] = {}, {}
+    for one in ast.parse(text).body:
+        if isinstance(one, ast.AnnAssign):
+            reads = ["" if a.id == "_" else a.id for a in one.value.args]
+            more = {k.arg: ast.literal_eval(k.value) for k in one.value.keywords}
+            op = one.value.func.id
+            nodes.append(helper.make_node(op, reads, [one.annotation.id], name=one.target.id, **more))
+        else:
+            sizes = getattr(one.value.slice, "elts", [one.value.slice])
+            named = [d.id if isinstance(d, ast.Name) else d.value for d in sizes]
+            ends[bool(nodes)][one.value.value.id] = named
+    return nodes, *ends
+
+
 @pytest.fixture
 def make() -> Make:
-    """Make a checked model of nodes, weights, and inputs and outputs by name and shape (all FP32)."""
+    """Make a checked model of nodes, weights, and inputs and outputs by name and shape, or of text (all FP32)."""
 
     def _make(
-        nodes: Sequence[onnx.NodeProto],
-        weights: Mapping[str, np.ndarray],
-        inputs: Mapping[str, Sequence[int | str]],
-        outputs: Mapping[str, Sequence[int | str]],
+        nodes: Sequence[onnx.NodeProto] | str,
+        weights: Mapping[str, np.ndarray] | None = None,
+        inputs: Shapes | None = None,
+        outputs: Shapes | None = None,
         **options: object,
     ) -> Model:
+        if isinstance(nodes, str):
+            nodes, inputs, outputs = parsed(nodes)
         opset, functions = options.pop("opset", 17), options.pop("functions", ())
         shapes = options.pop("shapes", None)
         graph = helper.make_graph(
@@ -52,7 +75,7 @@ def make() -> Make:
             "net",
             [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, list(s)) for n, s in inputs.items()],
             [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in outputs.items()],
-            [numpy_helper.from_array(np.asarray(v, order="C"), n) for n, v in weights.items()],
+            [numpy_helper.from_array(np.asarray(v, order="C"), n) for n, v in (weights or {}).items()],
         )
         imports = [helper.make_opsetid("", opset), *(helper.make_opsetid(f.domain, 1) for f in functions)]
         proto = helper.make_model(

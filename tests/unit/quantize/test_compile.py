@@ -98,20 +98,18 @@ def test_fp16_becomes_fp16_kernels(inception: Model):
 
 def test_fp16_of_what_stays_single_compiles(make):
     net = make(
-        [
-            node("Resize", ["x", "", "scales"], ["up"], name="up", mode="nearest"),
-            node("Clip", ["up", "low", "high"], ["c"], name="clip"),
-            node("Mul", ["c", "big"], ["m"], name="mask"),
-            node("Softmax", ["m"], ["s"], name="softmax", axis=-1),
-            node("LayerNormalization", ["s", "g", "b"], ["y"], name="norm"),
-        ],
+        "x[1, 2, 4, 4]; up: up = Resize(x, _, scales, mode='nearest'); clip: c = Clip(up, low, high); "
+        "mask: m = Mul(c, big); softmax: s = Softmax(m, axis=-1); "
+        "norm: y = LayerNormalization(s, g, b); y[1, 2, 8, 8]",
         {
-            "scales": np.float32([1, 1, 2, 2]), "low": np.float32(0), "high": np.float32(3.4e38),
-            "big": np.float32([-1e9]), "g": np.ones(8, np.float32), "b": np.zeros(8, np.float32),
+            "scales": np.float32([1, 1, 2, 2]),
+            "low": np.float32(0),
+            "high": np.float32(3.4e38),
+            "big": np.float32([-1e9]),
+            "g": np.ones(8, np.float32),
+            "b": np.zeros(8, np.float32),
         },
-        {"x": [1, 2, 4, 4]},
-        {"y": [1, 2, 8, 8]},
-    )  # fmt: skip
+    )
     engine = compiled(fp16(net).typed, "fp16")
     assert engine.layers
 

@@ -94,7 +94,7 @@ def test_bf16_raises_the_opset_where_onnx_has_it_later(tiny_model: Model):
 
 
 def test_bf16_keeps_the_range_of_fp32(make, run):
-    net = make([node("Mul", ["x", "x"], ["y"], name="square")], {}, {"x": [3]}, {"y": [3]})
+    net = make("x[3]; square: y = Mul(x, x); y[3]")
     x = np.float32([300, 1.003, 1e-20])
     wide, narrow = (run(ready(net, p).emulation, {"x": x})["y"] for p in ("bf16", "fp16"))
     np.testing.assert_array_equal(brain(brain(x) * brain(x)), wide)
@@ -102,12 +102,7 @@ def test_bf16_keeps_the_range_of_fp32(make, run):
 
 
 def test_weights_that_become_zero_are_counted(make):
-    net = make(
-        [node("Mul", ["x", "w"], ["y"], name="n")],
-        {"w": np.float32([1e-9, 0, 1, -2e-8])},
-        {"x": [4]},
-        {"y": [4]},
-    )
+    net = make("x[4]; n: y = Mul(x, w); y[4]", {"w": np.float32([1e-9, 0, 1, -2e-8])})
     assert any(n.startswith("2 of 4 constants") for n in ready(net, "fp16").notes)
     assert () == ready(net, "bf16").notes
 
@@ -222,15 +217,9 @@ def test_values_without_a_given_scale_are_counted_and_their_readers_stay(tiny_mo
 
 def test_a_source_that_is_quantized_says_so(make):
     net = make(
-        [
-            node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),
-            node("DequantizeLinear", ["q", "s", "z"], ["d"], name="dq"),
-            node("DequantizeLinear", ["w", "s"], ["dw"], name="dw"),
-            node("MatMul", ["d", "dw"], ["y"], name="n"),
-        ],
+        "x[3, 4]; q: q = QuantizeLinear(x, s, z); dq: d = DequantizeLinear(q, s, z); "
+        "dw: dw = DequantizeLinear(w, s); n: y = MatMul(d, dw); y[3, 4]",
         {"s": np.float32(0.1), "z": np.int8(0), "w": np.ones((4, 4), np.int8)},
-        {"x": [3, 4]},
-        {"y": [3, 4]},
     )
     assert {"n": "int8"} == prepare(net, Variant.of("fp32")).precisions
     done = ready(net, "int8")
@@ -240,8 +229,7 @@ def test_a_source_that_is_quantized_says_so(make):
 
 @pytest.mark.parametrize("precision", ["int8", "fp8", "int4", "fp4"])
 def test_a_weight_with_nan_is_refused_in_every_precision_with_a_scale(make, precision: str):
-    net = make([node("MatMul", ["x", "w"], ["y"], name="n")], {"w": np.full((16, 2), np.nan, np.float32)},
-               {"x": [3, 16]}, {"y": [3, 2]})  # fmt: skip
+    net = make("x[3, 16]; n: y = MatMul(x, w); y[3, 2]", {"w": np.full((16, 2), np.nan, np.float32)})
     with pytest.raises(ModelError, match='"w" of node "n"'):
         ready(net, precision)
 
@@ -249,12 +237,10 @@ def test_a_weight_with_nan_is_refused_in_every_precision_with_a_scale(make, prec
 def test_an_old_opset_is_raised_and_values_keep_their_names(make, run):
     """The converter replaces Upsample by Resize and forgets both names; accuracy needs them."""
     net = make(
-        [
-            node("Upsample", ["x", "sizes"], ["u"], name="up", mode="nearest"),
-            node("MatMul", ["u", "w"], ["y"], name="n"),
-        ],
-        {"sizes": np.float32([1, 1, 1, 2]), "w": weight(32, 4)}, {"x": [1, 1, 3, 16]}, {"y": [1, 1, 3, 4]}, opset=9,
-    )  # fmt: skip
+        "x[1, 1, 3, 16]; up: u = Upsample(x, sizes, mode='nearest'); n: y = MatMul(u, w); y[1, 1, 3, 4]",
+        {"sizes": np.float32([1, 1, 1, 2]), "w": weight(32, 4)},
+        opset=9,
+    )
     done = ready(net, "fp4")
     assert (23, "up") == (done.model.opset, done.model.producers["u"].origin)
     assert 11 == done.model.proto().ir_version
@@ -314,8 +300,7 @@ def test_an_emulation_travels_to_another_process_as_it_is(chain: Model, asked: b
 
 def test_a_transposed_convolution_has_no_fp8_kernel(make):
     """TensorRT-RTX compiles it to an FP32 kernel behind a dequantization, slower than before."""
-    net = make([node("ConvTranspose", ["x", "w"], ["y"], name="up")], {"w": weight(4, 4, 2, 2)},
-               {"x": [1, 4, 4, 4]}, {"y": [1, 4, 5, 5]})  # fmt: skip
+    net = make("x[1, 4, 4, 4]; up: y = ConvTranspose(x, w); y[1, 4, 5, 5]", {"w": weight(4, 4, 2, 2)})
     done = ready(net, "fp8")
     assert done.model is net
     assert "1 node stays fp32: TensorRT-RTX has no FP8 kernel for ConvTranspose (up)" in done.notes

@@ -61,24 +61,18 @@ PIXELS = {"x": RNG.standard_normal((1, 3, 6, 6)).astype(np.float32)}
 @pytest.mark.parametrize("opset", range(7, 24))
 def test_every_opset_from_seven_on_is_prepared(make, run, opset: int):
     net = make(
-        [
-            node("Conv", ["x", "w"], ["c"], name="first", pads=[1, 1, 1, 1]),
-            node("BatchNormalization", ["c", "s", "b", "m", "d"], ["n"], name="bn"),
-            node("Relu", ["n"], ["r"], name="relu"),
-            node("Conv", ["r", "v"], ["p"], name="second"),
-            node("GlobalAveragePool", ["p"], ["g"], name="pool"),
-            node("Flatten", ["g"], ["f"], name="flat"),
-            node("Softmax", ["f"], ["y"], name="soft", axis=1),
-        ],
+        "x[1, 3, 6, 6]; first: c = Conv(x, w, pads=[1, 1, 1, 1]); "
+        "bn: n = BatchNormalization(c, s, b, m, d); relu: r = Relu(n); second: p = Conv(r, v); "
+        "pool: g = GlobalAveragePool(p); flat: f = Flatten(g); soft: y = Softmax(f, axis=1); y[1, 2]",
         {
             **conv_weights(),
-            "s": np.ones(4, np.float32), "b": np.zeros(4, np.float32),
-            "m": np.zeros(4, np.float32), "d": np.ones(4, np.float32),
+            "s": np.ones(4, np.float32),
+            "b": np.zeros(4, np.float32),
+            "m": np.zeros(4, np.float32),
+            "d": np.ones(4, np.float32),
         },
-        {"x": [1, 3, 6, 6]},
-        {"y": [1, 2]},
         opset=opset,
-    )  # fmt: skip
+    )
     agree(run, net, PIXELS)
     ready = all_int8(net)
     assert max(opset, 13) == ready.opset
@@ -89,15 +83,9 @@ def test_every_opset_from_seven_on_is_prepared(make, run, opset: int):
 def test_nodes_that_the_opset_converter_adds_have_an_origin(make, run):
     """Squeeze got its axes as an input in opset 13, so the converter adds a constant."""
     net = make(
-        [
-            node("Conv", ["x", "w"], ["c"], name="conv"),
-            node("GlobalAveragePool", ["c"], ["g"], name="pool"),
-            node("Squeeze", ["g"], ["q"], name="squeeze", axes=[2, 3]),
-            node("Unsqueeze", ["q"], ["y"], name="unsqueeze", axes=[0]),
-        ],
+        "x[1, 3, 6, 6]; conv: c = Conv(x, w); pool: g = GlobalAveragePool(c); "
+        "squeeze: q = Squeeze(g, axes=[2, 3]); unsqueeze: y = Unsqueeze(q, axes=[0]); y[1, 1, 4]",
         {"w": conv_weights()["w"]},
-        {"x": [1, 3, 6, 6]},
-        {"y": [1, 1, 4]},
         opset=11,
     )
     ready = all_int8(net)
@@ -183,7 +171,7 @@ def test_an_old_model_with_weights_among_its_inputs_is_prepared(run):
 
 
 def test_a_later_edit_keeps_the_origins_of_an_earlier_one(make):
-    net = make([node("Relu", ["x"], ["y"], name="relu")], {}, {"x": [1]}, {"y": [1]})
+    net = make("x[1]; relu: y = Relu(x); y[1]")
     first = Edit(net)
     first.insert("Identity", "relu/first", [first.values["y"]], origin="relu", after="relu")
     once = first.finish()
@@ -249,9 +237,10 @@ def test_a_loop_keeps_its_state(make, run):
 
 def test_dynamic_sizes_and_their_names_are_kept(make):
     net = make(
-        [node("Conv", ["x", "w"], ["y"], name="a")], {"w": conv_weights()["w"]},
-        {"x": ["N", 3, "height", 6]}, {"y": ["N", 4, "h2", 4]}, shapes={"height": 6},
-    )  # fmt: skip
+        "x[N, 3, height, 6]; a: y = Conv(x, w); y[N, 4, h2, 4]",
+        {"w": conv_weights()["w"]},
+        shapes={"height": 6},
+    )
     for model in prepared(net):
         assert net.values["x"].shape == model.values["x"].shape
         assert (1, 3, 6, 6) == model.input_shape("x")
@@ -259,9 +248,7 @@ def test_dynamic_sizes_and_their_names_are_kept(make):
 
 def test_model_metadata_is_kept(make):
     proto = make(
-        [node("Conv", ["x", "w"], ["y"], name="a")], {"w": conv_weights()["w"]},
-        {"x": [1, 3, 6, 6]}, {"y": [1, 4, 4, 4]},
-    ).proto()  # fmt: skip
+            "x[1, 3, 6, 6]; a: y = Conv(x, w); y[1, 4, 4, 4]", {"w": conv_weights()["w"]}).proto()  # fmt: skip
     proto.metadata_props.add(key="classes", value="cat,dog")
     proto.graph.node[0].metadata_props.add(key="from", value="torch")
     proto.graph.node[0].doc_string = "first"
@@ -274,7 +261,7 @@ def test_model_metadata_is_kept(make):
 
 
 def test_names_stay_unique_however_many_are_asked_for(make):
-    net = make([node("Relu", ["x"], ["y"], name="r")], {}, {"x": [1]}, {"y": [1]})
+    net = make("x[1]; r: y = Relu(x); y[1]")
     edit = Edit(net)
     names = [edit.constant(name, np.zeros(1)).name for name in ["a", "a", "b" * 500, "b" * 500 + "c", "x"]]
     assert len(names) == len(set(names))

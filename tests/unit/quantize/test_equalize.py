@@ -31,14 +31,8 @@ def test_two_layers_get_the_mean_of_their_ranges(make, run) -> None:
     one = np.array([[8.0, 1.0], [-4.0, 0.25]], np.float32)
     two = np.array([[-2.0, 1.0], [0.5, 0.25]], np.float32)
     made = make(
-        [
-            node("Gemm", ["x", "one", "c"], ["a"], name="one"),
-            node("Relu", ["a"], ["b"], name="relu"),
-            node("MatMul", ["b", "two"], ["y"], name="two"),
-        ],
+        "x[n, 2]; one: a = Gemm(x, one, c); relu: b = Relu(a); two: y = MatMul(b, two); y[n, 2]",
         {"one": one, "two": two, "c": np.array([2.0, -2.0], np.float32)},
-        {"x": ["n", 2]},
-        {"y": ["n", 2]},
     )
     after = equalized(made)
     # r1 = (8, 1), r2 = (2, 0.5): s = (2, sqrt(2)).
@@ -141,20 +135,14 @@ def test_a_value_that_somebody_else_reads_keeps_its_scale(make) -> None:
 
 def test_a_flattened_map_is_read_by_a_matrix(make, run) -> None:
     made = make(
-        [
-            node("Conv", ["x", "w"], ["a"], name="conv"),
-            node("Relu", ["a"], ["b"], name="relu"),
-            node("Flatten", ["b"], ["f"], name="flat"),
-            node("Gemm", ["f", "g"], ["y"], name="gemm", transB=1),
-        ],
+        "x[2, 2, 4, 4]; conv: a = Conv(x, w); relu: b = Relu(a); flat: f = Flatten(b); "
+        "gemm: y = Gemm(f, g, transB=1); y[2, 5]",
         {
             "w": (rng.normal(0, 1, (3, 2, 2, 2)) * np.array([0.1, 1, 10])[:, None, None, None]).astype(
                 np.float32
             ),
             "g": rng.normal(0, 1, (5, 27)).astype(np.float32),
         },
-        {"x": [2, 2, 4, 4]},
-        {"y": [2, 5]},
     )
     after = equalized(made)
     x = rng.normal(0, 1, (2, 2, 4, 4)).astype(np.float32)
@@ -169,16 +157,7 @@ def test_a_flattened_map_is_read_by_a_matrix(make, run) -> None:
 
 def test_a_shared_weight_is_scaled_where_it_is_read(make, run) -> None:
     held = {"w": (rng.normal(0, 1, (4, 4)) * np.array([0.01, 1, 1, 9])).astype(np.float32)}
-    made = make(
-        [
-            node("MatMul", ["x", "w"], ["a"], name="one"),
-            node("Relu", ["a"], ["b"], name="relu"),
-            node("MatMul", ["b", "w"], ["y"], name="two"),
-        ],
-        held,
-        {"x": [3, 4]},
-        {"y": [3, 4]},
-    )
+    made = make("x[3, 4]; one: a = MatMul(x, w); relu: b = Relu(a); two: y = MatMul(b, w); y[3, 4]", held)
     after = equalized(made)
     x = rng.normal(0, 1, (3, 4)).astype(np.float32)
     np.testing.assert_allclose(
@@ -190,10 +169,8 @@ def test_a_shared_weight_is_scaled_where_it_is_read(make, run) -> None:
 def test_no_channel_of_small_weights_gets_a_large_bias(make) -> None:
     one = np.array([[1.0, 1e-9], [1.0, 1e-9]], np.float32)
     made = make(
-        [node("Gemm", ["x", "one", "c"], ["a"], name="one"), node("Gemm", ["a", "two"], ["y"], name="two")],
+        "x[1, 2]; one: a = Gemm(x, one, c); two: y = Gemm(a, two); y[1, 2]",
         {"one": one, "two": np.eye(2, dtype=np.float32), "c": np.array([0.1, 0.5], np.float32)},
-        {"x": [1, 2]},
-        {"y": [1, 2]},
     )
     assert np.abs(weight(equalized(made), "one", 2)).max() <= 1.0
 

@@ -29,15 +29,8 @@ def test_emulation_equals_numpy_half_precision_to_the_bit(make, run):
     rng = np.random.default_rng(0)
     w, b = rng.standard_normal((4, 4)).astype(np.float32), rng.standard_normal(4).astype(np.float32)
     net = make(
-        [
-            node("Mul", ["x", "w"], ["m"], name="mul"),
-            node("Add", ["m", "b"], ["a"], name="add"),
-            node("Relu", ["a"], ["r"], name="relu"),
-            node("Sqrt", ["r"], ["y"], name="sqrt"),
-        ],
+        "x[4, 4]; mul: m = Mul(x, w); add: a = Add(m, b); relu: r = Relu(a); sqrt: y = Sqrt(r); y[4, 4]",
         {"w": w, "b": b},
-        {"x": [4, 4]},
-        {"y": [4, 4]},
     )
     x = (rng.standard_normal((4, 4)) * 10.0 ** rng.integers(-8, 4, (4, 4))).astype(np.float32)
     m = as_half(as_half(x) * as_half(w))
@@ -50,12 +43,7 @@ def test_emulation_equals_numpy_half_precision_to_the_bit(make, run):
 
 
 def test_every_inserted_cast_names_its_source(make):
-    net = make(
-        [node("Mul", ["x", "w"], ["m"], name="mul"), node("Exp", ["m"], ["y"], name="exp")],
-        {"w": np.float32([2])},
-        {"x": [3]},
-        {"y": [3]},
-    )
+    net = make("x[3]; mul: m = Mul(x, w); exp: y = Exp(m); y[3]", {"w": np.float32([2])})
     for model in (fp16(net).typed, fp16(net).emulation):
         added = {n.id: n.origin for n in model.nodes if n.id not in net.by_id}
         assert added
@@ -66,10 +54,8 @@ def test_every_inserted_cast_names_its_source(make):
 
 def test_scattering_that_adds_rounds_its_sums(make, run):
     net = make(
-        [node("ScatterND", ["x", "at", "more"], ["y"], name="add", reduction="add")],
+        "x[2]; add: y = ScatterND(x, at, more, reduction='add'); y[2]",
         {"at": np.int64([[0]]), "more": np.float32([2048])},
-        {"x": [2]},
-        {"y": [2]},
         opset=18,
     )
     assert [2048, 1] == list(run(fp16(net).emulation, {"x": np.float32([1, 1])})["y"])
@@ -78,18 +64,10 @@ def test_scattering_that_adds_rounds_its_sums(make, run):
 def test_shape_arithmetic_stays_single(make, run):
     """FP16 holds whole numbers up to 2,048 only; a size of 2,049 would come out as 2,048."""
     net = make(
-        [
-            node("Shape", ["x"], ["s"], name="shape"),
-            node("Cast", ["s"], ["f"], name="cast", to=1),
-            node("Mul", ["f", "half"], ["h"], name="mul"),
-            node("Cast", ["h"], ["i"], name="back", to=7),
-            node("ConstantOfShape", ["i"], ["zeros"], name="zeros"),
-            node("Shape", ["zeros"], ["z"], name="size"),
-            node("Cast", ["z"], ["y"], name="out", to=1),
-        ],
+        "x[N]; shape: s = Shape(x); cast: f = Cast(s, to=1); mul: h = Mul(f, half); "
+        "back: i = Cast(h, to=7); zeros: zeros = ConstantOfShape(i); size: z = Shape(zeros); "
+        "out: y = Cast(z, to=1); y[1]",
         {"half": np.float32([1.0])},
-        {"x": ["N"]},
-        {"y": [1]},
     )
     halves = fp16(net)
     x = np.zeros(2049, np.float32)
@@ -101,10 +79,8 @@ def test_shape_arithmetic_stays_single(make, run):
 def test_resize_scales_stay_single(make):
     """ONNX allows no other type there, and TensorRT refuses one."""
     net = make(
-        [node("Resize", ["x", "", "scales"], ["y"], name="up", mode="nearest")],
+        "x[1, 1, 2, 2]; up: y = Resize(x, _, scales, mode='nearest'); y[1, 1, 4, 4]",
         {"scales": np.float32([1, 1, 2, 2])},
-        {"x": [1, 1, 2, 2]},
-        {"y": [1, 1, 4, 4]},
     )
     typed = fp16(net).typed
     onnx.checker.check_model(typed.proto(), full_check=True)
@@ -115,14 +91,9 @@ def test_resize_scales_stay_single(make):
 def test_an_operator_without_an_fp16_form_stays_single_and_is_noted(make, run):
     """ONNX has no FP16 Range; its result is rounded where the next node reads it."""
     net = make(
-        [
-            node("ReduceMax", ["x"], ["n"], name="max", keepdims=0),
-            node("Range", ["zero", "n", "one"], ["g"], name="range"),
-            node("Mul", ["g", "third"], ["y"], name="mul"),
-        ],
+        "x[2]; max: n = ReduceMax(x, keepdims=0); range: g = Range(zero, n, one); "
+        "mul: y = Mul(g, third); y[k]",
         {"zero": np.float32(0), "one": np.float32(1), "third": np.float32([1 / 3])},
-        {"x": [2]},
-        {"y": ["k"]},
     )
     halves = fp16(net)
     assert ("1 node stays fp32: no FP16 form in ONNX (range)",) == halves.notes
@@ -134,19 +105,12 @@ def test_an_operator_without_an_fp16_form_stays_single_and_is_noted(make, run):
 
 
 def test_a_node_that_computes_with_a_constant_beyond_half_precision_stays_single(make, run):
-    net = make(
-        [node("Div", ["x", "big"], ["m"], name="scale"), node("Add", ["m", "x"], ["y"], name="add")],
-        {"big": np.float32([1e6])},
-        {"x": [2]},
-        {"y": [2]},
-    )
+    net = make("x[2]; scale: m = Div(x, big); add: y = Add(m, x); y[2]", {"big": np.float32([1e6])})
     halves = fp16(net)
     assert ("1 node stays fp32: a constant beyond 65,504 (scale)",) == halves.notes
     got = run(halves.emulation, {"x": np.float32([0, 1000])}, ["m"])
     np.testing.assert_array_equal(np.float32([0, 1e-3]), got["m"])
-    net = make(
-        [node("Mul", ["x", "big"], ["y"], name="scale")], {"big": np.float32([1e6])}, {"x": [2]}, {"y": [2]}
-    )
+    net = make("x[2]; scale: y = Mul(x, big); y[2]", {"big": np.float32([1e6])})
     assert ("1 node stays fp32: a constant beyond 65,504 (scale)",) == fp16(net).notes
 
 
@@ -303,7 +267,7 @@ def test_a_product_with_a_huge_number_that_hides_nothing_stays_single(make, run,
 
 def test_infinite_masks_stay_infinite_and_order_stays(make, run):
     table = np.float32([-np.inf, LOWEST, -60000, -20000, -1])
-    net = make([node("Add", ["x", "table"], ["y"], name="add")], {"table": table}, {"x": [5]}, {"y": [5]})
+    net = make("x[5]; add: y = Add(x, table); y[5]", {"table": table})
     halves = fp16(net)
     for form in (halves.emulation, halves.typed):
         got = run(form, {"x": np.zeros(5, np.float32)})["y"]
@@ -330,9 +294,7 @@ def _stored(net: onnx.ModelProto, kind: int) -> list[float]:
 def test_infinities_stay_and_finite_numbers_stay_finite_in_what_is_built(make, run):
     """Whoever wrote infinity meant it; the largest float of 32 bits rounds to infinity in BF16 too."""
     table = np.float32([-np.inf, np.inf, LOWEST, 1e6, -1e6, 65519, 65520, 1, 0])
-    net = make(
-        [node("Max", ["x", "table"], ["y"], name="max")], {"table": table}, {"x": [9]}, {"y": [9]}, opset=17
-    )
+    net = make("x[9]; max: y = Max(x, table); y[9]", {"table": table}, opset=17)
     held = [-np.inf, np.inf, -65504, 65504, -65504, 65504, 65504, 1, 0]
     halves = fp16(net)
     assert held == _stored(halves.typed.proto(), onnx.TensorProto.FLOAT16)
@@ -347,12 +309,7 @@ def test_infinities_stay_and_finite_numbers_stay_finite_in_what_is_built(make, r
 
 
 def test_a_huge_bound_becomes_the_largest_number(make, run):
-    net = make(
-        [node("Clip", ["x", "low", "high"], ["y"], name="clip")],
-        {"low": np.float32(0), "high": np.float32(3.4e38)},
-        {"x": [3]},
-        {"y": [3]},
-    )
+    net = make("x[3]; clip: y = Clip(x, low, high); y[3]", {"low": np.float32(0), "high": np.float32(3.4e38)})
     halves = fp16(net)
     assert ("1 constant beyond 65,504 becomes the largest number of FP16 (clip)",) == halves.notes
     assert [0, 1, 60000] == list(run(halves.emulation, {"x": np.float32([-1, 1, 60000])})["y"])
@@ -390,15 +347,9 @@ def test_a_body_reads_outer_values_in_single_precision(make, run):
 
 def test_quantized_nodes_of_the_source_stay_single(make):
     net = make(
-        [
-            node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),
-            node("DequantizeLinear", ["q", "s", "z"], ["d"], name="dq"),
-            node("Exp", ["d"], ["e"], name="exp"),
-            node("Relu", ["e"], ["y"], name="relu"),
-        ],
+        "x[2]; q: q = QuantizeLinear(x, s, z); dq: d = DequantizeLinear(q, s, z); exp: e = Exp(d); "
+        "relu: y = Relu(e); y[2]",
         {"s": np.float32(0.1), "z": np.int8(0)},
-        {"x": [2]},
-        {"y": [2]},
     )
     halves = fp16(net)
     onnx.checker.check_model(halves.typed.proto(), full_check=True)
@@ -406,7 +357,7 @@ def test_quantized_nodes_of_the_source_stay_single(make):
 
 
 def test_an_input_beyond_half_precision_overflows_where_it_is_read(make, run):
-    net = make([node("Relu", ["x"], ["y"], name="relu")], {}, {"x": [2]}, {"y": [2]})
+    net = make("x[2]; relu: y = Relu(x); y[2]")
     got = run(fp16(net).emulation, {"x": np.float32([70000, 1 / 3])}, ["x", "y"])
     assert [70000, np.float32(1 / 3)] == list(got["x"])
     assert [np.inf, np.float32(np.float16(1 / 3))] == list(got["y"])
@@ -414,15 +365,8 @@ def test_an_input_beyond_half_precision_overflows_where_it_is_read(make, run):
 
 def test_moving_values_rounds_nothing_again(make):
     net = make(
-        [
-            node("Exp", ["x"], ["e"], name="exp"),
-            node("Relu", ["e"], ["r"], name="relu"),
-            node("Transpose", ["r"], ["t"], name="turn", perm=[1, 0]),
-            node("Concat", ["t", "t"], ["y"], name="cat", axis=0),
-        ],
-        {},
-        {"x": [3, 2]},
-        {"y": [4, 3]},
+        "x[3, 2]; exp: e = Exp(x); relu: r = Relu(e); turn: t = Transpose(r, perm=[1, 0]); "
+        "cat: y = Concat(t, t, axis=0); y[4, 3]"
     )
     added = [n.id for n in fp16(net).emulation.nodes if n.id not in net.by_id]
     assert [
@@ -446,14 +390,8 @@ def test_what_is_taken_away_from_a_huge_number_stays_single(make):
 
 def test_a_mask_hides_and_bounds_with_one_constant(make, run):
     net = make(
-        [
-            node("Max", ["x", "low"], ["b"], name="bound"),
-            node("Greater", ["x", "zero"], ["hide"], name="hide"),
-            node("Where", ["hide", "low", "b"], ["y"], name="mask"),
-        ],
+        "x[2]; bound: b = Max(x, low); hide: hide = Greater(x, zero); mask: y = Where(hide, low, b); y[2]",
         {"low": LOWEST, "zero": np.float32(0)},
-        {"x": [2]},
-        {"y": [2]},
     )
     halves = fp16(net)
     assert (
@@ -516,9 +454,7 @@ def test_constants_fed_by_nodes_are_rounded(make, run):
 
 
 def test_an_input_that_is_an_output_survives(make, run):
-    net = make(
-        [node("Relu", ["x"], ["y"], name="relu")], {}, {"x": [1], "h": [1]}, {"y": [1], "h": [1]}
-    )  # fmt: skip
+    net = make("x[1]; h[1]; relu: y = Relu(x); y[1]; h[1]")
     halves = fp16(net)
     for model in (halves.typed, halves.emulation):
         got = run(model, {"x": np.float32([1]), "h": np.float32([1 / 3])}, ["h", "y"])

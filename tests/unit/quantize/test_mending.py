@@ -278,10 +278,8 @@ def test_what_is_reconstructed_is_what_is_stored(precision, make, run) -> None:
     rng = np.random.default_rng(8)
     x = correlated(rng, 400, 64).astype(np.float32)
     model = make(
-        [node("MatMul", ["x", "w"], ["y"], name="p")],
+        "x[n, 64]; p: y = MatMul(x, w); y[n, 32]",
         {"w": rng.normal(0, 1, (64, 32)).astype(np.float32)},
-        {"x": ["n", 64]},
-        {"y": ["n", 32]},
         shapes={"n": 400},
     )
     eight = {"scales": {"x": Scale(float(np.abs(x).max()))}} if precision == "int8" else {}
@@ -323,12 +321,7 @@ def test_scales_of_blocks_heed_what_is_read(make, run) -> None:
     )
     alike = reconstruct.shrunk(weight.T.reshape(16, 2, 32), largest, np.ones((2, 32)), WHOLE, lambda s: s)
     assert found.mean() < 0.7 * alike.mean()
-    model = make(
-        [node("MatMul", ["x", "w"], ["y"], name="p")],
-        {"w": weight.astype(np.float32)},
-        {"x": [300, 64]},
-        {"y": [300, 16]},
-    )
+    model = make("x[300, 64]; p: y = MatMul(x, w); y[300, 16]", {"w": weight.astype(np.float32)})
     seen = collected(model, x.astype(np.float32), scale=None, batch=300)
     ready = prepare(model, Variant.of("int4", treatments=["reconstruct"]), inputs=seen)
     stored = next(n for n in ready.model.top if n.op == "DequantizeLinear")

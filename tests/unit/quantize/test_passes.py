@@ -233,15 +233,11 @@ def test_each_step_of_a_repair_keeps_what_it_promises(make_model: Callable[[], M
 
 
 def small(make: Any) -> Model:
-    return make(
-        [node("Relu", ["x"], ["r"], name="relu"), node("Neg", ["r"], ["y"], name="neg")],
-        {}, {"x": [2]}, {"y": [2]},
-    )  # fmt: skip
+    return make("x[2]; relu: r = Relu(x); neg: y = Neg(r); y[2]")
 
 
 def test_a_pass_that_lacks_what_it_needs_says_so(make) -> None:
-    net = make([node("MatMul", ["x", "w"], ["y"], name="n")], {"w": np.ones((4, 4), np.float32)}, {"x": [2, 4]},
-               {"y": [2, 4]}, opset=13)  # fmt: skip
+    net = make("x[2, 4]; n: y = MatMul(x, w); y[2, 4]", {"w": np.ones((4, 4), np.float32)}, opset=13)
     plan = placement.plan(net, None, Precision.FP8)
     with pytest.raises(
         VariantError,

@@ -23,10 +23,8 @@ def conv(name: str, x: str, y: str, w: str, **attributes: object) -> onnx.NodePr
 def test_inputs_of_weighted_nodes_are_quantized_and_outputs_are_not(make):
     """Quantized outputs break TensorRT's fusion of the activation; the next node's input is enough."""
     net = make(
-        [conv("c1", "x", "a", "w1"), node("Relu", ["a"], ["r"], name="r"), conv("c2", "r", "y", "w2")],
+        "x[1, 3, 8, 8]; c1: a = Conv(x, w1); r: r = Relu(a); c2: y = Conv(r, w2); y[1, 2, 8, 8]",
         {"w1": weight(4, 3, 1, 1), "w2": weight(2, 4, 1, 1)},
-        {"x": [1, 3, 8, 8]},
-        {"y": [1, 2, 8, 8]},
     )
     decided = plan(net)
     assert {"x": (("c1", 0),), "r": (("c2", 0),)} == decided.activations
@@ -35,14 +33,8 @@ def test_inputs_of_weighted_nodes_are_quantized_and_outputs_are_not(make):
 
 def test_a_value_with_several_quantized_readers_has_one_pair(make):
     net = make(
-        [
-            conv("a", "x", "ya", "wa"),
-            conv("b", "x", "yb", "wb"),
-            node("Add", ["ya", "yb"], ["y"], name="add"),
-        ],
+        "x[1, 3, 8, 8]; a: ya = Conv(x, wa); b: yb = Conv(x, wb); add: y = Add(ya, yb); y[1, 4, 8, 8]",
         {"wa": weight(4, 3, 1, 1), "wb": weight(4, 3, 1, 1)},
-        {"x": [1, 3, 8, 8]},
-        {"y": [1, 4, 8, 8]},
     )
     assert (("a", 0), ("b", 0)) == plan(net).activations["x"]
 
@@ -77,17 +69,9 @@ def test_products_with_a_vector_are_left(make, x, w, y):
 
 def test_products_of_two_activations_are_left(make):
     net = make(
-        [
-            node("MatMul", ["x", "wq"], ["q"], name="q"),
-            node("MatMul", ["x", "wk"], ["k"], name="k"),
-            node("Transpose", ["k"], ["kt"], name="t", perm=[1, 0]),
-            node("MatMul", ["q", "kt"], ["s"], name="qk"),
-            node("Softmax", ["s"], ["p"], name="softmax"),
-            node("MatMul", ["p", "x"], ["y"], name="pv"),
-        ],
+        "x[6, 8]; q: q = MatMul(x, wq); k: k = MatMul(x, wk); t: kt = Transpose(k, perm=[1, 0]); "
+        "qk: s = MatMul(q, kt); softmax: p = Softmax(s); pv: y = MatMul(p, x); y[6, 8]",
         {"wq": weight(8, 8), "wk": weight(8, 8)},
-        {"x": [6, 8]},
-        {"y": [6, 8]},
     )
     assert {"x": (("q", 0), ("k", 0))} == plan(net).activations
 
@@ -121,31 +105,22 @@ def test_of_two_convolutions_the_shortcut_is_the_residual(make, main_first: bool
 
 
 def test_an_add_without_a_convolution_is_left(make):
-    net = make(
-        [node("Relu", ["x"], ["r"], name="r"), node("Add", ["r", "x"], ["y"], name="add")],
-        {},
-        {"x": [1, 3]},
-        {"y": [1, 3]},
-    )
+    net = make("x[1, 3]; r: r = Relu(x); add: y = Add(r, x); y[1, 3]")
     assert () == quantizable(net)
 
 
 def test_a_bias_add_is_left(make):
     net = make(
-        [conv("c", "x", "a", "w"), node("Add", ["a", "bias"], ["y"], name="add")],
+        "x[1, 3, 8, 8]; c: a = Conv(x, w); add: y = Add(a, bias); y[1, 3, 8, 8]",
         {"w": weight(3, 3, 1, 1), "bias": weight(1, 3, 1, 1)},
-        {"x": [1, 3, 8, 8]},
-        {"y": [1, 3, 8, 8]},
     )
     assert ("x",) == quantizable(net)
 
 
 def test_an_add_that_broadcasts_is_left(make):
     net = make(
-        [conv("c", "x", "a", "w"), node("Add", ["a", "s"], ["y"], name="add")],
+        "x[1, 3, 8, 8]; s[1, 3, 1, 1]; c: a = Conv(x, w); add: y = Add(a, s); y[1, 3, 8, 8]",
         {"w": weight(3, 3, 1, 1)},
-        {"x": [1, 3, 8, 8], "s": [1, 3, 1, 1]},
-        {"y": [1, 3, 8, 8]},
     )
     assert ("x",) == quantizable(net)
 
@@ -187,14 +162,9 @@ def test_pools_between_quantized_nodes_are_quantized(make):
 
 def test_a_pool_before_a_node_that_stays_fp32_is_left(make):
     net = make(
-        [
-            conv("c", "x", "a", "w"),
-            node("MaxPool", ["a"], ["m"], name="pool", kernel_shape=[2, 2]),
-            node("Sigmoid", ["m"], ["y"], name="s"),
-        ],
+        "x[1, 3, 8, 8]; c: a = Conv(x, w); pool: m = MaxPool(a, kernel_shape=[2, 2]); "
+        "s: y = Sigmoid(m); y[1, 3, h, w]",
         {"w": weight(3, 3, 1, 1)},
-        {"x": [1, 3, 8, 8]},
-        {"y": [1, 3, "h", "w"]},
     )
     assert ("x",) == quantizable(net)
 
@@ -222,32 +192,19 @@ def test_inputs_of_a_concat_and_a_maximum_share_a_scale(make):
 
 def test_a_sum_after_a_concat_of_convolutions_reads_the_other_side_in_int8(make):
     net = make(
-        [
-            conv("stem", "x", "s", "w0"),
-            node("Relu", ["s"], ["r"], name="relu"),
-            conv("a", "r", "ya", "w1"),
-            node("Relu", ["ya"], ["ra"], name="ra"),
-            conv("b", "r", "yb", "w2"),
-            node("Concat", ["ra", "yb"], ["cat"], name="cat", axis=1),
-            node("Add", ["cat", "r"], ["y"], name="add"),
-        ],
+        "x[1, 3, 8, 8]; stem: s = Conv(x, w0); relu: r = Relu(s); a: ya = Conv(r, w1); "
+        "ra: ra = Relu(ya); b: yb = Conv(r, w2); cat: cat = Concat(ra, yb, axis=1); "
+        "add: y = Add(cat, r); y[1, 8, 8, 8]",
         {"w0": weight(8, 3, 1, 1), "w1": weight(4, 8, 1, 1), "w2": weight(4, 8, 1, 1)},
-        {"x": [1, 3, 8, 8]},
-        {"y": [1, 8, 8, 8]},
     )
     assert (("a", 0), ("b", 0), ("add", 1)) == plan(net).activations["r"]
 
 
 def test_what_is_quantized_already_is_left(make):
     net = make(
-        [
-            node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),
-            node("DequantizeLinear", ["q", "s", "z"], ["d"], name="d"),
-            conv("c", "d", "y", "w"),
-        ],
+        "x[1, 3, 8, 8]; q: q = QuantizeLinear(x, s, z); d: d = DequantizeLinear(q, s, z); "
+        "c: y = Conv(d, w); y[1, 4, 8, 8]",
         {"s": np.float32(0.1), "z": np.int8(0), "w": weight(4, 3, 1, 1)},
-        {"x": [1, 3, 8, 8]},
-        {"y": [1, 4, 8, 8]},
     )
     assert () == quantizable(net)
 
@@ -256,15 +213,9 @@ def test_a_part_of_the_model_needs_no_value_that_the_whole_does_not(make):
     """Ranges are collected once, for the whole; a pin must not ask for another pass over the data."""
     rng = np.random.default_rng(0)
     net = make(
-        [
-            node("Conv", ["x", "v"], ["short"], name="short"),
-            node("Conv", ["x", "v"], ["a"], name="a"),
-            node("Conv", ["a", "v"], ["long"], name="long"),
-            node("Add", ["long", "short"], ["y"], name="add"),
-        ],
+        "x[1, 2, 3, 3]; short: short = Conv(x, v); a: a = Conv(x, v); long: long = Conv(a, v); "
+        "add: y = Add(long, short); y[1, 2, 3, 3]",
         {"v": rng.standard_normal((2, 2, 1, 1)).astype(np.float32)},
-        {"x": [1, 2, 3, 3]},
-        {"y": [1, 2, 3, 3]},
     )
     assert {"x", "a", "short"} == set(quantizable(net))
     # The one convolution left would stay in the sum's kernel, and the other branch be quantized instead.
@@ -276,22 +227,16 @@ def test_a_part_of_the_model_needs_no_value_that_the_whole_does_not(make):
 def test_fp8_quantizes_products_alone(make):
     w = np.ones((2, 2, 1, 1), np.float32)
     net = make(
-        [
-            node("Conv", ["x", "v"], ["a"], name="a"),
-            node("MaxPool", ["a"], ["p"], name="pool", kernel_shape=[1, 1]),
-            node("Conv", ["p", "v"], ["b"], name="b"),
-            node("Add", ["b", "p"], ["y"], name="add"),
-        ],
+        "x[1, 2, 3, 3]; a: a = Conv(x, v); pool: p = MaxPool(a, kernel_shape=[1, 1]); "
+        "b: b = Conv(p, v); add: y = Add(b, p); y[1, 2, 3, 3]",
         {"v": w},
-        {"x": [1, 2, 3, 3]},
-        {"y": [1, 2, 3, 3]},
     )
     assert {"a", "b", "add", "pool"} == plan(net).nodes
     assert {"a", "b"} == plan(net, {n.id for n in net.top}, Precision.FP8).nodes
 
 
 def test_a_weight_computed_at_run_time_is_left(make):
-    net = make([conv("c", "x", "y", "v")], {}, {"x": [1, 3, 8, 8], "v": [4, 3, 1, 1]}, {"y": [1, 4, 8, 8]})
+    net = make("x[1, 3, 8, 8]; v[4, 3, 1, 1]; c: y = Conv(x, v); y[1, 4, 8, 8]")
     assert () == quantizable(net)
 
 

@@ -94,7 +94,7 @@ def test_int8_of_tiny_inputs_and_dead_channels_is_what_arithmetic_gives(
 
 
 def test_a_model_with_nothing_to_quantize_is_unchanged_and_says_so(make):
-    net = make([helper.make_node("Relu", ["x"], ["y"], name="r")], {}, {"x": [1]}, {"y": [1]})
+    net = make("x[1]; r: y = Relu(x); y[1]")
     ready = prepare(net, Variant.of("int8"))
     assert ready.model is net
     assert ("no node has an INT8 form here: the model is unchanged",) == ready.notes
@@ -110,14 +110,8 @@ def test_int8_needs_ranges_and_says_so(tiny_model: Model):
 def test_a_dead_activation_is_noted(make, run):
     node = helper.make_node
     net = make(
-        [
-            node("Conv", ["x", "w"], ["c"], name="a"),
-            node("Relu", ["c"], ["r"], name="relu"),
-            node("Conv", ["r", "w"], ["y"], name="b"),
-        ],
+        "x[1, 1, 2, 2]; a: c = Conv(x, w); relu: r = Relu(c); b: y = Conv(r, w); y[1, 1, 2, 2]",
         {"w": -np.ones((1, 1, 1, 1), np.float32)},
-        {"x": [1, 1, 2, 2]},
-        {"y": [1, 1, 2, 2]},
     )
     names = quantizable(net)
     feed = {"x": np.ones((1, 1, 2, 2), np.float32)}

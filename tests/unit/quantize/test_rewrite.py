@@ -47,16 +47,9 @@ def test_int8_arithmetic_is_exactly_that_of_integers(make, run):
     w1, w2 = power_of_two_weight(rng, (6, 3, 3, 3), 0), power_of_two_weight(rng, (6, 5), 1)
     bias = (rng.integers(-64, 64, 6) / 64).astype(np.float32)
     net = make(
-        [
-            node("Conv", ["x", "w1", "bias"], ["c"], name="conv", pads=[1, 1, 1, 1]),
-            node("Relu", ["c"], ["r"], name="relu"),
-            node("GlobalMaxPool", ["r"], ["m"], name="pool"),
-            node("Flatten", ["m"], ["f"], name="flat"),
-            node("Gemm", ["f", "w2"], ["y"], name="fc"),
-        ],
+        "x[N, 3, 8, 8]; conv: c = Conv(x, w1, bias, pads=[1, 1, 1, 1]); relu: r = Relu(c); "
+        "pool: m = GlobalMaxPool(r); flat: f = Flatten(m); fc: y = Gemm(f, w2); y[N, 5]",
         {"w1": w1, "w2": w2, "bias": bias},
-        {"x": ["N", 3, 8, 8]},
-        {"y": ["N", 5]},
     )
     steps = {"x": 2.0**-5, "r": 2.0**-4, "f": 2.0**-4}
     assert set(steps) == set(quantizable(net))
@@ -83,10 +76,7 @@ def test_int8_arithmetic_is_exactly_that_of_integers(make, run):
 @pytest.mark.slow
 def test_pairs_round_half_to_even_and_saturate(make, run):
     """The rule of ONNX and of TensorRT; rounding away from zero would shift every half step."""
-    net = make(
-        [node("Conv", ["x", "w"], ["y"], name="conv")], {"w": np.ones((1, 1, 1, 1), np.float32)},
-        {"x": [1, 1, 1, 8]}, {"y": [1, 1, 1, 8]},
-    )  # fmt: skip
+    net = make("x[1, 1, 1, 8]; conv: y = Conv(x, w); y[1, 1, 1, 8]", {"w": np.ones((1, 1, 1, 1), np.float32)})
     ready = int8(net, {"x": Scale(127.0)})
     x = np.float32([0.5, 1.5, -0.5, -2.5, 126.5, 127.5, -128.4, -500]).reshape(1, 1, 1, 8)
     expected = np.float32([0, 2, 0, -2, 126, 127, -128, -128])
@@ -115,14 +105,8 @@ def test_weights_are_symmetric_per_channel_and_never_minus_128(op: str, shape: t
 def small(make) -> Model:
     rng = np.random.default_rng(0)
     return make(
-        [
-            node("Conv", ["x", "w"], ["a"], name="c1"),
-            node("Conv", ["a", "w"], ["b"], name="c2"),
-            node("Add", ["b", "a"], ["y"], name="add"),
-        ],
+        "x[N, 3, 4, 4]; c1: a = Conv(x, w); c2: b = Conv(a, w); add: y = Add(b, a); y[N, 3, 4, 4]",
         {"w": rng.standard_normal((3, 3, 1, 1)).astype(np.float32)},
-        {"x": ["N", 3, 4, 4]},
-        {"y": ["N", 3, 4, 4]},
     )
 
 
@@ -184,10 +168,7 @@ def test_gemm_keeps_its_alpha_beta_and_transpositions(make, run):
     rng = np.random.default_rng(0)
     w, b = rng.standard_normal((5, 7)).astype(np.float32), rng.standard_normal(5).astype(np.float32)
     net = make(
-        [node("Gemm", ["x", "w", "b"], ["y"], name="g", transA=1, transB=1, alpha=0.5, beta=2.0)],
-        {"w": w, "b": b},
-        {"x": [7, 3]},
-        {"y": [3, 5]},
+        "x[7, 3]; g: y = Gemm(x, w, b, transA=1, transB=1, alpha=0.5, beta=2.0); y[3, 5]", {"w": w, "b": b}
     )
     x = rng.standard_normal((7, 3)).astype(np.float32)
     ready = int8(net, {"x": Scale(float(np.abs(x).max()))})
@@ -199,12 +180,7 @@ def test_gemm_keeps_its_alpha_beta_and_transpositions(make, run):
 @pytest.mark.slow
 def test_weights_that_are_read_elsewhere_too_stay_as_they_are(make, run):
     w = np.random.default_rng(0).standard_normal((3, 3, 1, 1)).astype(np.float32)
-    net = make(
-        [node("Conv", ["x", "w"], ["c"], name="c"), node("Mul", ["c", "w"], ["y"], name="m")],
-        {"w": w},
-        {"x": [3, 3, 2, 2]},
-        {"y": [3, 3, 2, 2], "w": [3, 3, 1, 1]},
-    )
+    net = make("x[3, 3, 2, 2]; c: c = Conv(x, w); m: y = Mul(c, w); y[3, 3, 2, 2]; w[3, 3, 1, 1]", {"w": w})
     got = run(int8(net, {"x": Scale(1.0)}), {"x": np.ones((3, 3, 2, 2), np.float32)}, ["w"])
     np.testing.assert_array_equal(w, got["w"])
 
@@ -223,15 +199,9 @@ def test_fp8_arithmetic_is_exactly_that_of_e4m3_numbers(make, run):
     w2 = rng.integers(8, 32, (4, 5)).astype(np.float32)
     w2[0] = 448
     net = make(
-        [
-            node("Conv", ["x", "w1"], ["c"], name="conv", pads=[1, 1, 1, 1]),
-            node("GlobalMaxPool", ["c"], ["m"], name="pool"),
-            node("Flatten", ["m"], ["f"], name="flat"),
-            node("Gemm", ["f", "w2"], ["y"], name="fc"),
-        ],
+        "x[N, 3, 8, 8]; conv: c = Conv(x, w1, pads=[1, 1, 1, 1]); pool: m = GlobalMaxPool(c); "
+        "flat: f = Flatten(m); fc: y = Gemm(f, w2); y[N, 5]",
         {"w1": w1, "w2": w2},
-        {"x": ["N", 3, 8, 8]},
-        {"y": ["N", 5]},
     )
     decided = plan(net, {"conv", "fc"}, Precision.FP8)
     steps = {"x": 1.0, "f": 512.0}
@@ -257,8 +227,7 @@ def test_fp8_rounds_every_kind_of_number_as_ml_dtypes_does(make, run):
         np.arange(-480, 480, 0.25, dtype=np.float32),
         np.arange(-64, 64, dtype=np.float32) * np.float32(2.0**-11),
     ])  # fmt: skip
-    net = make([node("MatMul", ["x", "w"], ["y"], name="n")], {"w": np.full((1, 2), 448, np.float32)},
-               {"x": ["N", 1]}, {"y": ["N", 2]})  # fmt: skip
+    net = make("x[N, 1]; n: y = MatMul(x, w); y[N, 2]", {"w": np.full((1, 2), 448, np.float32)})
     ready = quantize(net, plan(net, {"n"}, Precision.FP8), {"x": Scale(448.0)}, precision=Precision.FP8)
     expected = (fp8(x, 1.0) * 448).astype(np.float32)
     np.testing.assert_array_equal(expected, run(ready, {"x": x[:, None]})["y"][:, 0])

@@ -108,9 +108,7 @@ def test_cpu_and_emulation_agree_on_int4_to_the_bit(make, run):
 def test_cpu_and_oracle_agree_on_int4_convolutions(make, run):
     """Convolutions have a scale per output channel, since TensorRT-RTX takes no blocks there."""
     w = weight(4, 3, 3, 3)
-    net = make(
-        [node("Conv", ["x", "w"], ["y"], name="n")], {"w": w}, {"x": [1, 3, 5, 5]}, {"y": [1, 4, 3, 3]}
-    )
+    net = make("x[1, 3, 5, 5]; n: y = Conv(x, w); y[1, 4, 3, 3]", {"w": w})
     decided = plan(net, {"n"}, INT4)
     graph = typed(net, decided)
     value = graph.by_id["n"].inputs[1]
