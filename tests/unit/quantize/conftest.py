@@ -38,14 +38,18 @@ def run() -> Run:
 Shapes = Mapping[str, Sequence[int | str]]
 
 
-def parsed(text: str) -> tuple[list[onnx.NodeProto], Shapes, Shapes]:
+def parsed(pieces: Sequence[onnx.NodeProto | str]) -> tuple[list[onnx.NodeProto], Shapes, Shapes]:
     """Nodes, inputs and outputs of ``x[N, 3]; name: y = Operator(x, _, attribute=1); y[N, 3]``."""
     nodes: list[onnx.NodeProto] = []
     ends: tuple[dict[str, list[int | str]], ...] = {}, {}
-    for one in ast.parse(text).body:
-        if isinstance(one, ast.AnnAssign):
+    for one in (o for p in pieces for o in (ast.parse(p).body if isinstance(p, str) else [p])):
+        if isinstance(one, onnx.NodeProto):
+            nodes.append(one)
+        elif isinstance(one, ast.AnnAssign):
             reads = ["" if a.id == "_" else a.id for a in one.value.args]
             more = {k.arg: ast.literal_eval(k.value) for k in one.value.keywords}
+            if isinstance(more.get("value"), list):
+                more["value"] = numpy_helper.from_array(np.float32(more["value"]))
             op = one.value.func.id
             nodes.append(helper.make_node(op, reads, [one.annotation.id], name=one.target.id, **more))
         else:
@@ -60,14 +64,14 @@ def make() -> Make:
     """Make a checked model of nodes, weights, and inputs and outputs by name and shape, or of text (all FP32)."""
 
     def _make(
-        nodes: Sequence[onnx.NodeProto] | str,
+        nodes: str | Sequence[onnx.NodeProto | str],
         weights: Mapping[str, np.ndarray] | None = None,
         inputs: Shapes | None = None,
         outputs: Shapes | None = None,
         **options: object,
     ) -> Model:
-        if isinstance(nodes, str):
-            nodes, inputs, outputs = parsed(nodes)
+        if inputs is None:
+            nodes, inputs, outputs = parsed([nodes] if isinstance(nodes, str) else nodes)
         opset, functions = options.pop("opset", 17), options.pop("functions", ())
         shapes = options.pop("shapes", None)
         graph = helper.make_graph(

@@ -122,12 +122,8 @@ def test_tf32_changes_no_graph_but_the_numbers(tiny_model: Model, run):
 def test_tf32_is_one_switch_for_all_that_is_fp32(tiny_model: Model):
     """A node pinned to FP32 would not be FP32 in the engine, and the note says so."""
     done = ready(tiny_model, {"*": "tf32", "head/Gemm": "fp16", "stem/*": "fp32"})
-    assert {
-        "stem/Conv": "tf32",
-        "left/Conv": "tf32",
-        "right/Conv": "tf32",
-        "head/Gemm": "fp16",
-    } == done.precisions
+    others = dict.fromkeys(("stem/Conv", "left/Conv", "right/Conv"), "tf32")
+    assert {**others, "head/Gemm": "fp16"} == done.precisions
     assert any(n.startswith("1 node stays tf32") and "(stem/Conv)" in n for n in done.notes)
 
 
@@ -157,12 +153,10 @@ def test_four_bit_weights_multiply_in_the_type_of_the_rest(chain: Model, run, pr
 
 def twice_read(make) -> Model:
     """One value and one weight, multiplied by two nodes."""
-    nodes = [
-        node("MatMul", ["x", "w"], ["a"], name="a"),
-        node("MatMul", ["x", "w"], ["b"], name="b"),
-        node("Add", ["a", "b"], ["y"], name="add"),
-    ]
-    return make(nodes, {"w": weight(32, 4)}, {"x": [3, 32]}, {"y": [3, 4]})
+    return make(
+        "x[3, 32]; a: a = MatMul(x, w); b: b = MatMul(x, w); add: y = Add(a, b); y[3, 4]",
+        {"w": weight(32, 4)},
+    )
 
 
 def test_a_weight_in_two_precisions_is_stored_twice_and_stays(make, run):
@@ -170,12 +164,8 @@ def test_a_weight_in_two_precisions_is_stored_twice_and_stays(make, run):
     done = ready(net, {"a": "int4", "b": "fp16"})
     x = weight(3, 32, seed=1)
     got = run(done.emulation, {"x": x}, ["a", "b"])
-    np.testing.assert_allclose(
-        got["a"],
-        x @ store(weight(32, 4), ScaleLayout(0, 16), Precision.INT4).dequantized(),
-        rtol=1e-5,
-        atol=1e-5,
-    )
+    stored = store(weight(32, 4), ScaleLayout(0, 16), Precision.INT4).dequantized()
+    np.testing.assert_allclose(got["a"], x @ stored, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(got["b"], half(half(x) @ half(weight(32, 4))), rtol=2e-3, atol=2e-3)
 
 
@@ -189,20 +179,14 @@ def test_int8_and_fp8_of_one_value_are_two_pairs(make):
 
 
 def test_what_has_no_form_falls_back_to_the_precision_of_the_rest(make):
-    nodes = [
-        node("MatMul", ["x", "w"], ["q"], name="q"),
-        node("MatMul", ["q", "x"], ["qk"], name="qk"),
-        node("Softmax", ["qk"], ["y"], name="softmax"),
-    ]
-    net = make(nodes, {"w": weight(8, 8)}, {"x": [8, 8]}, {"y": [8, 8]})
+    net = make(
+        "x[8, 8]; q: q = MatMul(x, w); qk: qk = MatMul(q, x); softmax: y = Softmax(qk); y[8, 8]",
+        {"w": weight(8, 8)},
+    )
     done = ready(net, {"*": "fp16", "op:MatMul": "int8"})
     assert {"q": "int8", "qk": "fp16", "softmax": "fp16"} == done.precisions
     assert any(n.startswith("1 node stays fp16") and "(qk)" in n for n in done.notes)
-    done = ready(net, "int8")
-    assert {"q": "int8"} == done.precisions
-    (note,) = done.notes
-    assert "1 node stays fp32" in note
-    assert "(qk)" in note
+    assert {"q": "int8"} == ready(net, "int8").precisions
 
 
 def test_values_without_a_given_scale_are_counted_and_their_readers_stay(tiny_model: Model):
@@ -211,8 +195,6 @@ def test_values_without_a_given_scale_are_counted_and_their_readers_stay(tiny_mo
     assert {"stem/Conv", "head/Gemm"} == {n for n in done.precisions if n.endswith(("Conv", "Gemm"))}
     assert "1 value has no scale in old.cache: what reads it stays fp32 (act)" in done.notes
     assert "act" not in done.scales
-    with pytest.raises(CalibrationError, match=r'Cannot quantize value "x": its threshold is nan'):
-        prepare(tiny_model, Variant.of("int8", scales="c"), scales={**scales, "x": Scale(float("nan"))})
 
 
 def test_a_source_that_is_quantized_says_so(make):
@@ -251,24 +233,22 @@ def test_an_old_opset_is_raised_and_values_keep_their_names(make, run):
 @pytest.mark.parametrize("amax", [0.0, -1.0, 1e39, float("inf"), float("nan")])
 def test_a_scale_that_float32_cannot_hold_is_refused(tiny_model: Model, amax: float):
     scales = {**given(tiny_model), "x": Scale(amax)}
-    with pytest.raises(
-        CalibrationError, match=r'Cannot quantize value "x": its threshold is .* a positive float32'
-    ):
+    with pytest.raises(CalibrationError, match='value "x": its threshold'):
         prepare(tiny_model, Variant.of("int8", scales="c"), scales=scales)
 
 
 def test_an_lstm_of_which_only_the_last_state_is_wanted_can_be_mixed(make):
-    nodes = [
-        node("MatMul", ["x", "m"], ["p"], name="product"),
-        node("LSTM", ["p", "w", "r"], ["", "h"], name="lstm", hidden_size=4),
-        node("Squeeze", ["h", "axis"], ["s"], name="squeeze"),
-        node("MatMul", ["s", "v"], ["y"], name="head"),
-    ]
-    weights = {
-        "m": weight(8, 6), "w": weight(1, 16, 6, seed=1), "r": weight(1, 16, 4, seed=2), "v": weight(4, 8, seed=3),
-        "axis": np.array([0]),
-    }  # fmt: skip
-    net = make(nodes, weights, {"x": [5, 2, 8]}, {"y": [2, 8]})
+    lstm = node("LSTM", ["p", "w", "r"], ["", "h"], name="lstm", hidden_size=4)
+    shapes = {"m": (8, 6), "w": (1, 16, 6), "r": (1, 16, 4), "v": (4, 8)}
+    weights = {n: weight(*s, seed=i) for i, (n, s) in enumerate(shapes.items())} | {"axis": np.array([0])}
+    net = make(
+        [
+            "x[5, 2, 8]; product: p = MatMul(x, m)",
+            lstm,
+            "squeeze: s = Squeeze(h, axis); head: y = MatMul(s, v); y[2, 8]",
+        ],
+        weights,
+    )
     study = Study(net)
     study.add("mixed", precision={"*": "fp16", "op:MatMul": "int8"}, target="cpu")
     done = study.prepare("mixed")
@@ -280,11 +260,7 @@ def test_an_lstm_of_which_only_the_last_state_is_wanted_can_be_mixed(make):
     assert ("", "fp16") == (lstm.outputs[0], study["mixed"].prepared.model.values[lstm.outputs[1]].dtype)
     assert study["mixed"].accuracy.worst(1)[0].sqnr > 20
     # As it was exported, nobody asks for precisions: the types of the source count.
-    half = make(nodes, weights, {"x": [5, 2, 8]}, {"y": [2, 8]})
-    assert {} == ready(half, "fp32").precisions
-
-
-# --- the emulation, which waits until somebody compares ------------------------------------------------------------
+    assert {} == ready(net, "fp32").precisions
 
 
 @pytest.mark.parametrize("asked", [False, True], ids=["before", "after"])
@@ -308,12 +284,9 @@ def test_a_transposed_convolution_has_no_fp8_kernel(make):
 
 def test_a_convolution_on_a_quantized_input_keeps_its_weight(make):
     """TensorRT-RTX 1.7 refuses the whole network for one INT4 convolution behind a DequantizeLinear."""
-    zero = np.array(0, np.int8)
-    nodes = [
-        node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),
-        node("DequantizeLinear", ["q", "s", "z"], ["d"], name="d"),
-        node("Conv", ["d", "w"], ["y"], name="conv"),
-    ]
-    weights = {"s": np.array(0.1, np.float32), "z": zero, "w": weight(4, 4, 1, 1)}
-    net = make(nodes, weights, {"x": [1, 4, 8, 8]}, {"y": [1, 4, 8, 8]})
+    net = make(
+        "x[1, 4, 8, 8]; q: q = QuantizeLinear(x, s, z); d: d = DequantizeLinear(q, s, z); conv: y = Conv(d, w); "
+        "y[1, 4, 8, 8]",
+        {"s": np.array(0.1, np.float32), "z": np.array(0, np.int8), "w": weight(4, 4, 1, 1)},
+    )
     assert any("compiles no INT4 Conv on a quantized input (conv)" in n for n in ready(net, "int4").notes)

@@ -39,9 +39,7 @@ def agree(run, source: Model, feed: dict[str, np.ndarray], tolerance: float = 0.
             and providers.release() < (1, 24)
             and "QuantizeLinear" in {n.op for n in model.nodes}
         ):
-            with pytest.raises(
-                BuildError, match=r"Could not find an implementation for QuantizeLinear\(23\)"
-            ):
+            with pytest.raises(BuildError, match=r"implementation for QuantizeLinear\(23\)"):
                 run(model, feed, [name])
             continue
         got = run(model, feed, [name])[name]
@@ -49,10 +47,8 @@ def agree(run, source: Model, feed: dict[str, np.ndarray], tolerance: float = 0.
 
 
 def conv_weights() -> dict[str, np.ndarray]:
-    return {
-        "w": RNG.standard_normal((4, 3, 3, 3)).astype(np.float32) / 5,
-        "v": np.ones((2, 4, 1, 1), np.float32),
-    }
+    w = RNG.standard_normal((4, 3, 3, 3)).astype(np.float32) / 5
+    return {"w": w, "v": np.ones((2, 4, 1, 1), np.float32)}
 
 
 PIXELS = {"x": RNG.standard_normal((1, 3, 6, 6)).astype(np.float32)}
@@ -66,10 +62,7 @@ def test_every_opset_from_seven_on_is_prepared(make, run, opset: int):
         "pool: g = GlobalAveragePool(p); flat: f = Flatten(g); soft: y = Softmax(f, axis=1); y[1, 2]",
         {
             **conv_weights(),
-            "s": np.ones(4, np.float32),
-            "b": np.zeros(4, np.float32),
-            "m": np.zeros(4, np.float32),
-            "d": np.ones(4, np.float32),
+            **{name: np.float32([value] * 4) for name, value in {"s": 1, "b": 0, "m": 0, "d": 1}.items()},
         },
         opset=opset,
     )
@@ -113,13 +106,11 @@ def test_bodies_are_carried_over_byte_for_byte(make, run):
     """GraphSurgeon drops metadata and some attributes; a body must come out as it went in."""
     inner = node("Conv", ["c", "v"], ["o"], name="inner")
     body = helper.make_graph([inner], "body", [], [INFO("o", 1, [1, 2, 6, 6])])
+    branch = node("If", ["flag"], ["y"], name="if", then_branch=body, else_branch=body)
     net = make(
-        [
-            node("Conv", ["x", "w"], ["c"], name="outer", pads=[1] * 4),
-            node("If", ["flag"], ["y"], name="if", then_branch=body, else_branch=body),
-        ],
-        {**conv_weights(), "flag": np.array(True)}, {"x": [1, 3, 6, 6]}, {"y": [1, 2, 6, 6]},
-    )  # fmt: skip
+        ["x[1, 3, 6, 6]; outer: c = Conv(x, w, pads=[1, 1, 1, 1])", branch, "y[1, 2, 6, 6]"],
+        {**conv_weights(), "flag": np.array(True)},
+    )
     agree(run, net, PIXELS)
 
     def bodies(model: Model) -> list[bytes]:
@@ -132,23 +123,18 @@ def test_bodies_are_carried_over_byte_for_byte(make, run):
 
 
 def test_local_functions_are_carried_over(make, run):
-    block = helper.make_function(
-        "local",
-        "Scale",
-        ["a", "b"],
-        ["c"],
-        [node("Mul", ["a", "b"], ["c"], name="mul")],
-        [helper.make_opsetid("", 17)],
-    )
+    mul, opsets = node("Mul", ["a", "b"], ["c"], name="mul"), [helper.make_opsetid("", 17)]
+    block = helper.make_function("local", "Scale", ["a", "b"], ["c"], [mul], opsets)
+    call = node("Scale", ["c", "two"], ["d"], name="call", domain="local")
     net = make(
         [
-            node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4),
-            node("Scale", ["c", "two"], ["d"], name="call", domain="local"),
-            node("Conv", ["d", "v"], ["y"], name="last"),
+            "x[1, 3, 6, 6]; conv: c = Conv(x, w, pads=[1, 1, 1, 1])",
+            call,
+            "last: y = Conv(d, v); y[1, 2, 6, 6]",
         ],
-        {**conv_weights(), "two": np.float32([2])}, {"x": [1, 3, 6, 6]}, {"y": [1, 2, 6, 6]},
+        {**conv_weights(), "two": np.float32([2])},
         functions=[block],
-    )  # fmt: skip
+    )
     agree(run, net, PIXELS)
     assert any("a custom operator or" in note for note in fp16(net).notes)
     for model in prepared(net):
@@ -186,19 +172,14 @@ def test_a_later_edit_keeps_the_origins_of_an_earlier_one(make):
 
 
 def test_bodies_are_raised_to_the_new_opset_too(make, run):
-
     def body(name: str) -> onnx.GraphProto:
         squeeze = node("Squeeze", ["c"], ["o"], name=name, axes=[0])
         return helper.make_graph([squeeze], "body", [], [INFO("o", 1, [4, 6, 6])])
 
+    branch = node("If", ["flag"], ["y"], name="if", then_branch=body("a"), else_branch=body("b"))
     net = make(
-        [
-            node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4),
-            node("If", ["flag"], ["y"], name="if", then_branch=body("a"), else_branch=body("b")),
-        ],
+        ["x[1, 3, 6, 6]; conv: c = Conv(x, w, pads=[1, 1, 1, 1])", branch, "y[4, 6, 6]"],
         {"w": conv_weights()["w"], "flag": np.array(True)},
-        {"x": [1, 3, 6, 6]},
-        {"y": [4, 6, 6]},
         opset=11,
     )
     agree(run, net, PIXELS)
@@ -207,9 +188,9 @@ def test_bodies_are_raised_to_the_new_opset_too(make, run):
 
 def test_weights_in_an_external_file_are_read_and_the_files_left_alone(tmp_path, make, run):
     net = make(
-        [node("Conv", ["x", "w"], ["c"], name="a", pads=[1] * 4), node("Conv", ["c", "v"], ["y"], name="b")],
-        conv_weights(), {"x": [1, 3, 6, 6]}, {"y": [1, 2, 6, 6]},
-    )  # fmt: skip
+        "x[1, 3, 6, 6]; a: c = Conv(x, w, pads=[1, 1, 1, 1]); b: y = Conv(c, v); y[1, 2, 6, 6]",
+        conv_weights(),
+    )
     path = tmp_path / "big.onnx"
     onnx.save(net.proto(), path, save_as_external_data=True, location="big.bin", size_threshold=0)
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
@@ -224,14 +205,15 @@ def test_a_loop_keeps_its_state(make, run):
         [INFO("i", 7, []), INFO("go", 9, []), INFO("h", 1, [1, 4, 6, 6])],
         [INFO("go2", 9, []), INFO("h2", 1, [1, 4, 6, 6])],
     )
+    loop = node("Loop", ["n", "", "c"], ["h_end"], name="loop", body=body)
     net = make(
         [
-            node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4),
-            node("Loop", ["n", "", "c"], ["h_end"], name="loop", body=body),
-            node("Conv", ["h_end", "v"], ["y"], name="last"),
+            "x[1, 3, 6, 6]; conv: c = Conv(x, w, pads=[1, 1, 1, 1])",
+            loop,
+            "last: y = Conv(h_end, v); y[1, 2, 6, 6]",
         ],
-        {**conv_weights(), "n": np.int64(3)}, {"x": [1, 3, 6, 6]}, {"y": [1, 2, 6, 6]},
-    )  # fmt: skip
+        {**conv_weights(), "n": np.int64(3)},
+    )
     agree(run, net, PIXELS)
 
 
@@ -247,8 +229,8 @@ def test_dynamic_sizes_and_their_names_are_kept(make):
 
 
 def test_model_metadata_is_kept(make):
-    proto = make(
-            "x[1, 3, 6, 6]; a: y = Conv(x, w); y[1, 4, 4, 4]", {"w": conv_weights()["w"]}).proto()  # fmt: skip
+    net = make("x[1, 3, 6, 6]; a: y = Conv(x, w); y[1, 4, 4, 4]", {"w": conv_weights()["w"]})
+    proto = net.proto()
     proto.metadata_props.add(key="classes", value="cat,dog")
     proto.graph.node[0].metadata_props.add(key="from", value="torch")
     proto.graph.node[0].doc_string = "first"

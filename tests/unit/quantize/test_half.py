@@ -117,103 +117,48 @@ def test_a_node_that_computes_with_a_constant_beyond_half_precision_stays_single
 LOWEST = np.finfo(np.float32).min
 
 
-def _masks() -> dict[str, tuple[list[onnx.NodeProto], dict[str, np.ndarray], str]]:
-    """Ways in which people write a huge mask over scores "x"; "keep" is 1 where a token counts."""
-    zero = {"zero": np.float32(0), "one": np.float32(1)}
-    hidden = node("Equal", ["keep", "zero"], ["hide"], name="hide")
-    turned = node("Sub", ["one", "keep"], ["turned"], name="turn")
-    fill = numpy_helper.from_array(np.array([LOWEST], np.float32))
-    return {
-        "where": (
-            [hidden, node("Where", ["hide", "low", "x"], ["m"], name="mask")],
-            zero | {"low": LOWEST},
-            "mask",
-        ),
-        "product": (
-            [
-                turned,
-                node("Mul", ["turned", "low"], ["added"], name="mul"),
-                node("Add", ["x", "added"], ["m"], name="mask"),
-            ],
-            zero | {"low": LOWEST},
-            "mul",
-        ),
-        "filled at run time": (
-            [
-                hidden,
-                node("Shape", ["x"], ["s"], name="shape"),
-                node("ConstantOfShape", ["s"], ["low"], name="fill", value=fill),
-                node("Where", ["hide", "low", "x"], ["m"], name="mask"),
-            ],
-            zero,
-            "mask",
-        ),
-        "taken away": (
-            [
-                turned,
-                node("Mul", ["turned", "huge"], ["away"], name="mul"),
-                node("Unsqueeze", ["away", "at"], ["wide"], name="wide"),
-                node("Squeeze", ["wide", "at"], ["narrow"], name="narrow"),
-                node("Sub", ["x", "narrow"], ["m"], name="mask"),
-            ],
-            zero | {"huge": np.float32(1e9), "at": np.array([0])},
-            "mul",
-        ),
-        "taken away with another sign": (
-            [
-                turned,
-                node("Mul", ["huge", "turned"], ["away"], name="mul"),
-                node("Neg", ["away"], ["added"], name="neg"),
-                node("Add", ["added", "x"], ["m"], name="mask"),
-            ],
-            zero | {"huge": np.float32(1e30)},
-            "mul",
-        ),
-        "less one": (
-            [
-                node("Sub", ["keep", "one"], ["less"], name="less"),
-                node("Mul", ["less", "huge"], ["added"], name="mul"),
-                node("Add", ["x", "added"], ["m"], name="mask"),
-            ],
-            zero | {"huge": np.float32(1e9)},
-            "mul",
-        ),
-        "a table taken away": (
-            [node("Sub", ["x", "table"], ["m"], name="mask")],
-            {"table": np.float32([[0, 0, 1e9, 1e9], [0, 0, 0, 0], [1e9, 1e9, 1e9, 1e9]])},
-            "mask",
-        ),
-        "added twice": (
-            [
-                hidden,
-                node("Where", ["hide", "low", "x"], ["once"], name="select"),
-                node("Sub", ["keep", "one"], ["less"], name="less"),
-                node("Mul", ["less", "huge"], ["added"], name="mul"),
-                node("Add", ["once", "added"], ["m"], name="mask"),
-            ],
-            zero | {"low": np.float32(-1e9), "huge": np.float32(1e9)},
-            "select, mul",
-        ),
-        "a table that is cut": (
-            [
-                hidden,
-                node("Slice", ["table", "from", "to"], ["low"], name="slice"),
-                node("Where", ["hide", "low", "x"], ["m"], name="mask"),
-            ],
-            zero | {"table": np.full((9, 9), LOWEST), "from": np.array([0, 0]), "to": np.array([3, 4])},
-            "slice",
-        ),
-    }
+HIDE, TURN = "hide: hide = Equal(keep, zero); ", "turn: turned = Sub(one, keep); "
+LESS = "less: less = Sub(keep, one); mul: added = Mul(less, huge); "
+WHERE = "mask: m = Where(hide, low, x)"
+CUT = {"table": np.full((9, 9), LOWEST), "begin": np.array([0, 0]), "end": np.array([3, 4])}
+ABOVE = {"table": np.float32([[0, 0, 1e9, 1e9], [0, 0, 0, 0], [1e9, 1e9, 1e9, 1e9]])}
+#: Ways in which people write a huge mask over scores "x"; "keep" is 1 where a token counts.
+MASKS = {
+    "where": (HIDE + WHERE, {"low": LOWEST}, "mask"),
+    "product": (TURN + "mul: added = Mul(turned, low); mask: m = Add(x, added)", {"low": LOWEST}, "mul"),
+    "filled at run time": (
+        f"{HIDE}shape: s = Shape(x); fill: low = ConstantOfShape(s, value=[{LOWEST}]); {WHERE}",
+        {},
+        "mask",
+    ),
+    "taken away": (
+        TURN + "mul: away = Mul(turned, huge); wide: wide = Unsqueeze(away, at); "
+        "narrow: narrow = Squeeze(wide, at); mask: m = Sub(x, narrow)",
+        {"huge": np.float32(1e9), "at": np.array([0])},
+        "mul",
+    ),
+    "taken away with another sign": (
+        TURN + "mul: away = Mul(huge, turned); neg: added = Neg(away); mask: m = Add(added, x)",
+        {"huge": np.float32(1e30)},
+        "mul",
+    ),
+    "less one": (LESS + "mask: m = Add(x, added)", {"huge": np.float32(1e9)}, "mul"),
+    "a table taken away": ("mask: m = Sub(x, table)", ABOVE, "mask"),
+    "added twice": (
+        f"{HIDE}select: once = Where(hide, low, x); {LESS}mask: m = Add(once, added)",
+        {"low": np.float32(-1e9), "huge": np.float32(1e9)},
+        "select, mul",
+    ),
+    "a table that is cut": (f"{HIDE}slice: low = Slice(table, begin, end); {WHERE}", CUT, "slice"),
+}
 
 
-@pytest.mark.parametrize("way", list(_masks()))
+@pytest.mark.parametrize("way", MASKS)
 def test_a_row_that_is_all_padding_stays_finite(make, run, way):
-    nodes, weights, where = _masks()[way]
+    nodes, weights, where = MASKS[way]
     net = make(
-        [*nodes, node("Softmax", ["m"], ["y"], name="softmax", axis=-1)],
-        {k: np.asarray(v) for k, v in weights.items()},
-        {"x": [3, 4], "keep": [3, 4]},
-        {"y": [3, 4]},
+        f"x[3, 4]; keep[3, 4]; {nodes}; softmax: y = Softmax(m, axis=-1); y[3, 4]",
+        {"zero": np.float32(0), "one": np.float32(1), **weights},
     )
     # Of scores below -16 the largest number of FP16 makes infinities when it is taken away.
     feed = {
@@ -238,25 +183,20 @@ def test_a_row_that_is_all_padding_stays_finite(make, run, way):
 @pytest.mark.parametrize(
     ("after", "outputs"),
     [
-        ([node("Add", ["x", "m"], ["y"], name="out")], "y"),
-        ([node("Sub", ["m", "x"], ["y"], name="out")], "y"),
-        ([node("Sub", ["x", "m"], ["y"], name="out")], "my"),
-        ([node("Sub", ["x", "m"], ["y"], name="out"), node("Exp", ["m"], ["z"], name="also")], "yz"),
-        ([node("Neg", ["m"], ["n"], name="neg"), node("Sub", ["x", "n"], ["y"], name="out")], "y"),
+        ("out: y = Add(x, m)", "y"),
+        ("out: y = Sub(m, x)", "y"),
+        ("out: y = Sub(x, m)", "my"),
+        ("out: y = Sub(x, m); also: z = Exp(m)", "yz"),
+        ("neg: n = Neg(m); out: y = Sub(x, n)", "y"),
     ],
     ids=["added", "taken from", "given out", "read otherwise", "added with two signs"],
 )
 def test_a_product_with_a_huge_number_that_hides_nothing_stays_single(make, run, after, outputs):
     """A thousandth times a thousand million is a million; times a quarter of 65,504 it were 16."""
+    ends = "; ".join(f"{name}[1]" for name in outputs)
     net = make(
-        [
-            node("Sub", ["w", "half"], ["x"], name="sub"),
-            node("Mul", ["x", "big"], ["m"], name="scale"),
-            *after,
-        ],
+        f"w[1]; sub: x = Sub(w, half); scale: m = Mul(x, big); {after}; {ends}",
         {"big": np.float32([1e9]), "half": np.float32([0.5])},
-        {"w": [1]},
-        {name: [1] for name in outputs},
     )
     halves = fp16(net)
     assert ("1 node stays fp32: a constant beyond 65,504 (scale)",) == halves.notes
@@ -274,13 +214,17 @@ def test_infinite_masks_stay_infinite_and_order_stays(make, run):
         assert [-np.inf, -16376, -16376, -16376, -1] == list(got)
 
 
-def test_bounds_that_stand_in_attributes_saturate(make, run):
-    clip = node("Clip", ["x"], ["y"], name="clip", min=float(LOWEST), max=1e6)
-    net = make([clip], {}, {"x": [3]}, {"y": [3]}, opset=10)
-    halves = fp16(net)
+@pytest.mark.parametrize("opset", [10, 17])
+def test_bounds_saturate(make, run, opset):
+    """They stand in attributes before opset 11."""
+    old = opset < 11
+    bounds = "min=-3.4028235e38, max=1e6" if old else "low, high"
+    weights = {} if old else {"low": LOWEST, "high": np.float32(1e6)}
+    halves = fp16(make(f"x[3]; clip: y = Clip(x, {bounds}); y[3]", weights, opset=opset))
     assert ("2 constants beyond 65,504 become the largest number of FP16 (clip)",) == halves.notes
     for form in (halves.emulation, halves.typed):
-        assert {"min": -65504.0, "max": 65504.0} == dict(form.by_id["clip"].attributes)
+        if old:
+            assert {"min": -65504.0, "max": 65504.0} == dict(form.by_id["clip"].attributes)
         assert [-65504, 3, 65504] == list(run(form, {"x": np.float32([-1e6, 3, 70000])})["y"])
 
 
@@ -308,28 +252,18 @@ def test_infinities_stay_and_finite_numbers_stay_finite_in_what_is_built(make, r
     assert "1 constant beyond 3.39e38 becomes the largest number of BF16 (max)" in ready.notes
 
 
-def test_a_huge_bound_becomes_the_largest_number(make, run):
-    net = make("x[3]; clip: y = Clip(x, low, high); y[3]", {"low": np.float32(0), "high": np.float32(3.4e38)})
-    halves = fp16(net)
-    assert ("1 constant beyond 65,504 becomes the largest number of FP16 (clip)",) == halves.notes
-    assert [0, 1, 60000] == list(run(halves.emulation, {"x": np.float32([-1, 1, 60000])})["y"])
-
-
 def test_a_body_reads_outer_values_in_single_precision(make, run):
     out = helper.make_tensor_value_info("o", onnx.TensorProto.FLOAT, [2])
     then = helper.make_graph([node("Mul", ["e", "w"], ["o"], name="in_then")], "then", [], [out])
     other = helper.make_graph([node("Neg", ["e"], ["o"], name="in_else")], "else", [], [out])
+    branch = node("If", ["flag"], ["i"], name="if", then_branch=then, else_branch=other)
     net = make(
         [
-            node("Mul", ["x", "w"], ["e"], name="before"),
-            node("ReduceMax", ["x"], ["top"], name="max", keepdims=0),
-            node("Greater", ["top", "zero"], ["flag"], name="greater"),
-            node("If", ["flag"], ["i"], name="if", then_branch=then, else_branch=other),
-            node("Add", ["i", "e"], ["y"], name="after"),
+            "x[2]; before: e = Mul(x, w); max: top = ReduceMax(x, keepdims=0); greater: flag = Greater(top, zero)",
+            branch,
+            "after: y = Add(i, e); y[2]",
         ],
         {"w": np.float32([1.1, 2.2]), "zero": np.float32(0)},
-        {"x": [2]},
-        {"y": [2]},
     )
     halves = fp16(net)
     onnx.checker.check_model(halves.typed.proto(), full_check=True)
@@ -369,22 +303,13 @@ def test_moving_values_rounds_nothing_again(make):
         "cat: y = Concat(t, t, axis=0); y[4, 3]"
     )
     added = [n.id for n in fp16(net).emulation.nodes if n.id not in net.by_id]
-    assert [
-        "exp/input/fp16/Cast",
-        "exp/input/fp32/Cast",
-        "exp/output/fp16/Cast",
-        "exp/output/fp32/Cast",
-    ] == added
+    assert [f"exp/{end}/{to}/Cast" for end in ("input", "output") for to in ("fp16", "fp32")] == added
 
 
 def test_what_is_taken_away_from_a_huge_number_stays_single(make):
-    for nodes in (["big", "x"], ["x", "low"]):
-        net = make(
-            [node("Sub", nodes, ["y"], name="sub")],
-            {"big": np.float32([1e6]), "low": np.float32([-1e6])},
-            {"x": [2]},
-            {"y": [2]},
-        )
+    for reads in ("big, x", "x, low"):
+        weights = {"big": np.float32([1e6]), "low": np.float32([-1e6])}
+        net = make(f"x[2]; sub: y = Sub({reads}); y[2]", weights)
         assert ("1 node stays fp32: a constant beyond 65,504 (sub)",) == fp16(net).notes
 
 
@@ -405,13 +330,9 @@ def test_a_mask_hides_and_bounds_with_one_constant(make, run):
 @pytest.mark.parametrize("opset", [10, 17])
 def test_a_filler_of_padding_saturates_wherever_it_stands(make, run, opset):
     old = opset < 11
-    pad = (
-        node("Pad", ["x"], ["y"], name="pad", pads=[1, 1], value=float(LOWEST))
-        if old
-        else node("Pad", ["x", "pads", "low"], ["y"], name="pad")
-    )
+    reads = "x, pads=[1, 1], value=-3.4028235e38" if old else "x, pads, low"
     weights = {} if old else {"pads": np.array([1, 1]), "low": LOWEST}
-    net = make([pad], weights, {"x": [2]}, {"y": [4]}, opset=opset)
+    net = make(f"x[2]; pad: y = Pad({reads}); y[4]", weights, opset=opset)
     halves = fp16(net)
     assert ("1 constant beyond 65,504 becomes the largest number of FP16 (pad)",) == halves.notes
     feed = {"x": np.float32([1, 2])}
@@ -420,37 +341,19 @@ def test_a_filler_of_padding_saturates_wherever_it_stands(make, run, opset):
 
 
 def test_a_fill_that_is_read_in_single_precision_too_stays_as_it_is(make, run):
-    fill = numpy_helper.from_array(np.array([LOWEST], np.float32))
     net = make(
-        [
-            node("Shape", ["x"], ["s"], name="shape"),
-            node("ConstantOfShape", ["s"], ["low"], name="fill", value=fill),
-            node("Max", ["low", "x"], ["m"], name="max"),
-            node("Add", ["low", "m"], ["y"], name="add"),
-        ],
-        {},
-        {"x": [2]},
-        {"low": [2], "y": [2]},
+        f"x[2]; shape: s = Shape(x); fill: low = ConstantOfShape(s, value=[{LOWEST}]); max: m = Max(low, x); "
+        "add: y = Add(low, m); low[2]; y[2]"
     )
     assert [LOWEST] * 2 == list(run(fp16(net).emulation, {"x": np.float32([1, 2])})["low"])
 
 
 def test_constants_fed_by_nodes_are_rounded(make, run):
-    value = np.float32([1 / 3, 70000])
-    net = make(
-        [
-            node("Constant", [], ["c"], name="const", value=numpy_helper.from_array(np.float32([1 / 3]))),
-            node("Identity", ["c"], ["d"], name="same"),
-            node("Mul", ["x", "d"], ["y"], name="mul"),
-        ],
-        {},
-        {"x": [2]},
-        {"y": [2]},
-    )
+    net = make(f"x[2]; const: c = Constant(value=[{1 / 3}]); same: d = Identity(c); mul: y = Mul(x, d); y[2]")
     halves = fp16(net)
     onnx.checker.check_model(halves.typed.proto(), full_check=True)
     got = run(halves.emulation, {"x": np.float32([1, 2])})["y"]
-    np.testing.assert_array_equal(as_half(np.float32([1, 2]) * as_half(value)[0]), got)
+    np.testing.assert_array_equal(as_half(np.float32([1, 2]) * as_half(np.float32(1 / 3))), got)
 
 
 def test_an_input_that_is_an_output_survives(make, run):

@@ -108,7 +108,6 @@ def test_int8_needs_ranges_and_says_so(tiny_model: Model):
 
 
 def test_a_dead_activation_is_noted(make, run):
-    node = helper.make_node
     net = make(
         "x[1, 1, 2, 2]; a: c = Conv(x, w); relu: r = Relu(c); b: y = Conv(r, w); y[1, 1, 2, 2]",
         {"w": -np.ones((1, 1, 1, 1), np.float32)},
