@@ -8,16 +8,19 @@ import math
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
 import rtlab
+from nets import graph
 from rtlab.backends.reference import evaluator
 from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Precision
 from rtlab.quantize import own
 from rtlab.quantize.switched import INPUT, switched
 from tests.planted_faults import quantized
+
+FLOAT = TensorProto.FLOAT
 
 
 def _run(model: Model, feed: dict[str, np.ndarray]) -> np.ndarray:
@@ -114,22 +117,13 @@ def test_an_exported_model_is_compared_explained_and_repaired(exported: Model) -
 def test_pairs_tell_where_they_cut_off() -> None:
     """By hand: INT8 of scale 0.5 cuts off at 63.5, UINT8 of that scale and zero point 128 at 64, of 0 at 127.5."""
     for zero, amax in ((np.int8(0), 63.5), (np.uint8(128), 64.0), (np.uint8(0), 127.5)):
-        graph = helper.make_graph(
-            [
-                helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], name="Q"),
-                helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], name="DQ"),
-                helper.make_node("MatMul", ["d", "w"], ["y"], name="product"),
-            ],
-            "pair",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 3])],
-            [
-                numpy_helper.from_array(np.float32(0.5), "s"),
-                numpy_helper.from_array(np.array(zero), "z"),
-                numpy_helper.from_array(np.ones((4, 3), np.float32), "w"),
-            ],
-        )
-        model = wrap(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), name="pair")
+        node, weights = helper.make_node, {"s": np.float32(0.5), "z": zero, "w": np.ones((4, 3), np.float32)}
+        nodes = [
+            node("QuantizeLinear", ["x", "s", "z"], ["q"], name="Q"),
+            node("DequantizeLinear", ["q", "s", "z"], ["d"], name="DQ"),
+            node("MatMul", ["d", "w"], ["y"], name="product"),
+        ]
+        model = graph(nodes, [("x", FLOAT, ["N", 4])], [("y", FLOAT, ["N", 3])], weights)
         (found,) = own.Own.of(model).pairs.items()
         assert found == ("product/input0", own.OwnPair("Q", Precision.INT8, amax, channels=False))
 

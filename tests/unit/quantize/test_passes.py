@@ -13,6 +13,7 @@ import pytest
 from onnx import helper
 
 import rtlab
+from nets import graph
 from rtlab.core.model import Model
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision
@@ -187,23 +188,15 @@ def misplaced() -> Model:
 
 def integral() -> Model:
     """A product on integers, as ONNX Runtime writes it."""
-    made, raw = helper.make_tensor, np.arange(-12, 12, dtype=np.int8).reshape(6, 4)
-    graph = helper.make_graph(
-        [
-            node("QuantizeLinear", ["x", "s", "z"], ["xq"], name="q"),
-            node("QLinearMatMul", ["xq", "s", "z", "w", "s", "z", "s", "z"], ["yq"], name="n"),
-            node("DequantizeLinear", ["yq", "s", "z"], ["y"], name="dq"),
-        ],
-        "net",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 6])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 4])],
-        [
-            made("s", onnx.TensorProto.FLOAT, [], [0.1]),
-            made("z", onnx.TensorProto.INT8, [], [0]),
-            onnx.numpy_helper.from_array(raw, "w"),
-        ],
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["xq"], name="q"),
+        node("QLinearMatMul", ["xq", "s", "z", "w", "s", "z", "s", "z"], ["yq"], name="n"),
+        node("DequantizeLinear", ["yq", "s", "z"], ["y"], name="dq"),
+    ]
+    weights = {"s": np.float32(0.1), "z": np.int8(0), "w": np.arange(-12, 12, dtype=np.int8).reshape(6, 4)}
+    return graph(
+        nodes, [("x", onnx.TensorProto.FLOAT, [2, 6])], [("y", onnx.TensorProto.FLOAT, [2, 4])], weights
     )
-    return rtlab.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
 
 
 @pytest.mark.parametrize("make_model", [misplaced, integral])
@@ -239,10 +232,7 @@ def small(make: Any) -> Model:
 def test_a_pass_that_lacks_what_it_needs_says_so(make) -> None:
     net = make("x[2, 4]; n: y = MatMul(x, w); y[2, 4]", {"w": np.ones((4, 4), np.float32)}, opset=13)
     plan = placement.plan(net, None, Precision.FP8)
-    with pytest.raises(
-        VariantError,
-        match=r'Cannot apply "FP8 pairs" to model "net": it needs opset 19, and the model has 13; raise it before\.',
-    ):
+    with pytest.raises(VariantError, match="needs opset 19, and the model has 13"):
         passes.run(net, [Pairs(plan, {"x": Scale(1.0)}, Precision.FP8)])
 
 
@@ -253,18 +243,13 @@ def broken(promises: tuple[Promise, ...], before: Model, after: Model) -> list[s
 def test_what_breaks_a_promise_is_found(make) -> None:
     net = small(make)
 
-    def other(nodes: list[onnx.NodeProto], outputs: dict[str, list[int]] | None = None) -> Model:
-        return make(nodes, {}, {"x": [2]}, outputs or {"y": [2]})
-
-    same = passes.run(net, [])
-    assert [] == broken(passes.KEPT, net, same)
-    gone = other([node("Neg", ["x"], ["y"], name="neg")])
-    assert ["nodes are gone, or stand in another order", 'value "r" is gone'] == broken(
-        passes.KEPT[1:3], net, gone
-    )
-    swapped = other([node("Abs", ["x"], ["r"], name="relu"), node("Neg", ["r"], ["y"], name="neg")])
+    assert [] == broken(passes.KEPT, net, passes.run(net, []))
+    gone = make("x[2]; neg: y = Neg(x); y[2]")
+    told = ["nodes are gone, or stand in another order", 'value "r" is gone']
+    assert told == broken(passes.KEPT[1:3], net, gone)
+    swapped = make("x[2]; relu: r = Abs(x); neg: y = Neg(r); y[2]")
     assert ['node "relu" is another operator'] == broken(passes.KEPT, net, swapped)
-    more = other([*net.proto().graph.node, node("Abs", ["y"], ["z"], name="abs")], {"z": [2]})
+    more = make("x[2]; relu: r = Relu(x); neg: y = Neg(r); abs: z = Abs(y); z[2]")
     (ends, lost) = broken((passes.INTERFACE, passes.ORIGINS), net, more)
     assert "outputs were [('y', 'fp32', (2,))] and are [('z', 'fp32', (2,))]" == ends
     assert 'node "abs" serves no node of the source' == lost

@@ -6,45 +6,36 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 import rtlab
+from nets import graph
 from rtlab.core.model import Model
 from rtlab.core.variant import Rewrite
 from rtlab.errors import VariantError
 from rtlab.quantize import rewrites
+
+FLOAT = onnx.TensorProto.FLOAT
 
 
 def network(*, bias: bool, epsilon: float = 1e-5, group: int = 1) -> Model:
     rng = np.random.default_rng(3)
     weights = {
         "w": rng.normal(0, 0.3, (6, 4 // group, 3, 3)),
-        "c": rng.normal(0, 1, 6),
         "g": rng.normal(1, 0.4, 6),
-        "b": rng.normal(0, 1, 6),
-        "m": rng.normal(0, 1, 6),
         "v": rng.uniform(0.1, 2, 6),
     }
-    if group > 1:
-        weights["w"] = rng.normal(0, 0.3, (6, 2, 3, 3))
+    weights |= {n: rng.normal(0, 1, 6) for n in "cbm"}
+    node, numbers = helper.make_node, ["g", "b", "m", "v"]
     nodes = [
-        helper.make_node("Conv", ["x", "w", *(["c"] if bias else [])], ["conv"], name="conv", group=group),
-        helper.make_node(
-            "BatchNormalization", ["conv", "g", "b", "m", "v"], ["normal"], name="normal", epsilon=epsilon
-        ),
-        helper.make_node("Identity", ["normal"], ["same"], name="same"),
-        helper.make_node("Relu", ["same"], ["relu"], name="relu"),
-        helper.make_node("GlobalAveragePool", ["relu"], ["y"], name="pool"),
+        node("Conv", ["x", "w", *(["c"] if bias else [])], ["conv"], name="conv", group=group),
+        node("BatchNormalization", ["conv", *numbers], ["normal"], name="normal", epsilon=epsilon),
+        node("Identity", ["normal"], ["same"], name="same"),
+        node("Relu", ["same"], ["relu"], name="relu"),
+        node("GlobalAveragePool", ["relu"], ["y"], name="pool"),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 4, 9, 7])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 6, 1, 1])],
-        [numpy_helper.from_array(a.astype(np.float32), n) for n, a in weights.items() if bias or n != "c"],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return rtlab.load(made, name="net")
+    floats = {n: a.astype(np.float32) for n, a in weights.items() if bias or n != "c"}
+    return graph(nodes, [("x", FLOAT, [2, 4, 9, 7])], [("y", FLOAT, [2, 6, 1, 1])], floats)
 
 
 def outputs(model: Model) -> np.ndarray:
@@ -93,10 +84,10 @@ def test_all_of_them_together_and_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("rewrite", "why"),
     [
-        ("fold conv", "it is Conv, and this form is one of BatchNormalization"),
-        ("fold nothing", "there is no node of this id"),
-        ("pool relu", "it is Relu, and this form is one of GlobalAveragePool"),
-        ("drop relu", "it is Relu, and does something here"),
+        ("fold conv", "one of BatchNormalization"),
+        ("fold nothing", "no node of this id"),
+        ("pool relu", "one of GlobalAveragePool"),
+        ("drop relu", "does something here"),
     ],
 )
 def test_a_node_without_the_form_is_refused_with_the_reason(rewrite, why) -> None:
@@ -123,21 +114,11 @@ def block(*, opset: int = 17, biases: tuple[bool, ...] = (True, True, True), str
         weights |= {f"c{i}": rng.normal(0, 1, width)} if bias else {}
         strides = {"strides": [stride, stride]} if i == 1 and stride > 1 else {}
         inputs = ["x", f"w{i}", *([f"c{i}"] if bias else [])]
-        nodes.append(
-            helper.make_node("Conv", inputs, [f"v{i}"], name=f"conv{i}", pads=[1, 1, 1, 1], **strides)
-        )
+        nodes.append(helper.make_node("Conv", inputs, [f"v{i}"], name=f"conv{i}", pads=[1] * 4, **strides))
         nodes.append(helper.make_node("ReduceMean", [f"v{i}"], [f"m{i}"], name=f"mean{i}", axes=[2, 3]))
     nodes.append(helper.make_node("Concat", ["m0", "m1", "m2"], ["y"], name="join", axis=1))
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 4, 9, 7])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 10, 1, 1])],
-        [numpy_helper.from_array(a.astype(np.float32), n) for n, a in weights.items()],
-    )
-    return rtlab.load(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), name="net"
-    )
+    floats = {n: a.astype(np.float32) for n, a in weights.items()}
+    return graph(nodes, [("x", FLOAT, [2, 4, 9, 7])], [("y", FLOAT, [2, 10, 1, 1])], floats, opset)
 
 
 @pytest.mark.parametrize("opset", [11, 17])
@@ -171,18 +152,8 @@ def transposed(second: str, *, constant: tuple[int, ...] = (), perm: tuple[int, 
         helper.make_node(second, ["t", "c"] if constant else ["t", "t"], ["s"], name="second"),
         helper.make_node("Sub", ["s", "z"], ["y"], name="last"),
     ]
-    sizes = {"x": [2, 4, 5, 3], "z": whole}
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in sizes.items()],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, whole)],
-        [numpy_helper.from_array(np.random.default_rng(2).uniform(1, 2, constant).astype(np.float32), "c")]
-        if constant
-        else [],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return rtlab.load(made, name="net")
+    weights = {"c": np.random.default_rng(2).uniform(1, 2, constant).astype(np.float32)} if constant else {}
+    return graph(nodes, [("x", FLOAT, [2, 4, 5, 3]), ("z", FLOAT, whole)], [("y", FLOAT, whole)], weights)
 
 
 def ran(model: Model) -> np.ndarray:
