@@ -42,20 +42,17 @@ def test_a_file_is_written_as_it_was_read(tmp_path):
     assert pytest.approx(ranged, rel=1e-7) == cache.amax
     assert ({*DETECTOR} - {*ranged}, [*ranged]) == ({*cache.unranged}, [*cache.scales()])
     assert {t: s for t, s in cache.values.items() if s} == {t: s.scale for t, s in cache.scales().items()}
-    assert "<CalibrationCache TRT-8600-EntropyCalibration2: 5 tensors, 1 without range>" == repr(cache)
 
 
 @given(st.dictionaries(NAMES, POSITIVE | st.just(0.0)), st.sampled_from(ALGORITHMS))
 def test_any_scales_come_back(values, algorithm):
     cache = CalibrationCache("100300", algorithm, values)
-
     assert cache == CalibrationCache.parse(cache.encode())
 
 
 @given(st.dictionaries(NAMES, POSITIVE, min_size=1))
 def test_scales_to_a_cache_and_back_lose_nothing(values):
     cache = CalibrationCache("8600", "MinMaxCalibration", values)
-
     assert cache == CalibrationCache.of(cache.scales(), algorithm="MinMaxCalibration", version="8.6.0")
 
 
@@ -78,31 +75,25 @@ def test_any_bytes_are_read_or_refused(content):
         assert cache == CalibrationCache.parse(cache.encode())
 
 
+BAD = ["x: 3c01020g", "x: 13c010204", "x: -1", "x: 7fc00000", "x: 7f800000", "x: bc010204", "x: 80000000", ""]
+
+
 @pytest.mark.parametrize(
-    ("content", "found", "wanted"),
+    ("content", "found"),
     [
-        (b"", 'line 1 is ""', "TRT-<version>-<one of EntropyCalibration2, "),
-        (b"TRT-8600-Entropy\nx: 0\n", 'line 1 is "TRT-8600-Entropy"', "LegacyCalibration>"),
-        (HEAD + b"x: 3c010204\ny 3c010204\n", 'line 3 is "y 3c010204"', "at most eight hexadecimal digits"),
-        (HEAD + b"x: 3c01020g\n", 'line 2 is "x: 3c01020g"', "hexadecimal digits"),
-        (HEAD + b"x: 13c010204\n", 'line 2 is "x: 13c010204"', "at most eight"),
-        (HEAD + b"x: -1\n", 'line 2 is "x: -1"', "hexadecimal digits"),
-        (HEAD + b"x: 7fc00000\n", 'line 2 is "x: 7fc00000"', "these are nan"),
-        (HEAD + b"x: 7f800000\n", 'line 2 is "x: 7f800000"', "these are inf"),
-        (HEAD + b"x: bc010204\n", 'line 2 is "x: bc010204"', "these are -0.007"),
-        (HEAD + b"x: 80000000\n", 'line 2 is "x: 80000000"', "these are -0.0"),
-        (HEAD + b"x: 0\nx: 3c010204\n", 'line 3 is "x: 3c010204"', "each tensor once"),
-        (HEAD + b"\xff: 0\n", 'line 2 is "\ufffd: 0"', "UTF-8 text"),
-        (HEAD + b"\nx: 0\n", 'line 2 is ""', '"tensor: "'),
+        (b"", 'line 1 is ""'),
+        (b"TRT-8600-Entropy\nx: 0\n", 'line 1 is "TRT-8600-Entropy"'),
+        (HEAD + b"x: 3c010204\ny 3c010204\n", 'line 3 is "y 3c010204"'),
+        *((HEAD + line.encode() + b"\nz: 0\n", f'line 2 is "{line}"') for line in BAD),
+        (HEAD + b"x: 0\nx: 3c010204\n", 'line 3 is "x: 3c010204"'),
+        (HEAD + b"\xff: 0\n", 'line 2 is "\ufffd: 0"'),
     ],
     ids=lambda v: repr(v)[:30],
 )
-def test_a_damaged_file_names_line_and_expectation(content, found, wanted):
+def test_a_damaged_file_names_its_line(content, found):
     with pytest.raises(ReadError, match=re.escape(found)) as refused:
         CalibrationCache.parse(content, name="int8.cache")
-
     assert 'cache "int8.cache": ' in str(refused.value)
-    assert wanted in str(refused.value)
 
 
 def test_a_place_that_is_not_there_is_named(tmp_path):
@@ -163,14 +154,9 @@ def test_two_caches_are_compared_tensor_by_tensor():
     two = CalibrationCache("8600", "MinMaxCalibration", {"a": 1.0, "b": 2.0, "c": 0.75, "e": 1.0, "z": 0.0})
     found = one.compare(two)
 
-    assert [
-        CacheDifference("d", 127.0, None),
-        CacheDifference("e", None, 127.0),
-        CacheDifference("c", 381.0, 95.25),
-        CacheDifference("b", 127.0, 254.0),
-        CacheDifference("a", 127.0, 127.0),
-        CacheDifference("z", 0.0, 0.0),
-    ] == list(found)
+    expected = [("d", 127.0, None), ("e", None, 127.0), ("c", 381.0, 95.25), ("b", 127.0, 254.0)]
+    expected += [("a", 127.0, 127.0), ("z", 0.0, 0.0)]
+    assert [CacheDifference(*e) for e in expected] == list(found)
     assert [None, None, 0.25, 2.0, 1.0, None] == [d.ratio for d in found]
 
 

@@ -92,9 +92,8 @@ def test_an_entropy_search_never_clips_into_a_gap():
     rng = np.random.default_rng(0)
     x = np.append(rng.standard_normal(100_000), 200.0)
     seen = observed(x).values["x"]
-    assert (
-        200.0 == calibrators.minmax(seen) == calibrators.entropy2(seen) == published.threshold(x, zeros=False)
-    )
+    assert 200.0 == calibrators.minmax(seen) == published.threshold(x, zeros=False)
+    assert 200.0 == calibrators.entropy2(seen)
     assert calibrators.percentile(seen) < 20
 
 

@@ -62,11 +62,8 @@ def test_int8_arithmetic_is_exactly_that_of_integers(make, run):
     sums = conv(quantized(x, steps["x"]), q1.astype(np.int64))
     c = sums * (steps["x"] * s1.astype(np.float64))[:, None, None] + bias.astype(np.float64)[:, None, None]
     m = quantized(np.maximum(c, 0).astype(np.float32), steps["r"]).max(axis=(2, 3)) * steps["r"]
-    y = (
-        quantized(m.astype(np.float32), steps["f"])
-        @ q2.astype(np.int64)
-        * (steps["f"] * s2.astype(np.float64))
-    )
+    f = quantized(m.astype(np.float32), steps["f"])
+    y = f @ q2.astype(np.int64) * (steps["f"] * s2.astype(np.float64))
 
     got = run(ready, {"x": x}, ["c", "y"])
     np.testing.assert_array_equal(c.astype(np.float32), got["c"])
@@ -91,12 +88,11 @@ def test_weights_are_symmetric_per_channel_and_never_minus_128(op: str, shape: t
     """-128 has no positive twin, and one scale for all channels drowns the small ones."""
     rng = np.random.default_rng(0)
     w = rng.standard_normal(shape).astype(np.float32)
-    w *= 10.0 ** rng.integers(-4, 4, shape[axis]).astype(np.float32).reshape(
-        [-1 if i == axis else 1 for i in range(len(shape))]
-    )
+    along = [-1 if i == axis else 1 for i in range(w.ndim)]
+    w *= 10.0 ** rng.integers(-4, 4, shape[axis]).astype(np.float32).reshape(along)
     q, scale = quantize_weight(w, axis)
     assert (-127, shape[axis]) == (max(-127, int(q.min())), len(scale)), op
-    back = q * scale.reshape([-1 if i == axis else 1 for i in range(w.ndim)])
+    back = q * scale.reshape(along)
     others = tuple(i for i in range(w.ndim) if i != axis)
     assert (np.abs(q).max(axis=others) == 127).all()
     assert (np.abs(back - w).max(axis=others) <= scale * 0.5001).all()
@@ -114,13 +110,8 @@ def test_every_inserted_node_names_its_source_and_every_source_node_survives(mak
     net = small(make)
     ready = int8(net, {"x": Scale(1.0), "a": Scale(2.0)})
     added = {n.id: n.origin for n in ready.nodes if n.id not in net.by_id}
-    assert {
-        "c1/input/QuantizeLinear": "c1",
-        "c1/input/DequantizeLinear": "c1",
-        "c1/weight/DequantizeLinear": "c1",
-        "c2/input/QuantizeLinear": "c2",
-        "c2/input/DequantizeLinear": "c2",
-    } == added
+    pairs = {f"{n}/input/{op}": n for n in ("c1", "c2") for op in ("QuantizeLinear", "DequantizeLinear")}
+    assert {**pairs, "c1/weight/DequantizeLinear": "c1"} == added
     assert [n.id for n in net.nodes] == [n.id for n in ready.nodes if n.id in net.by_id]
     assert all(ORIGIN in n.metadata_props for n in ready.ir.graph)
 
@@ -143,13 +134,11 @@ def test_scales_are_scalars_in_the_graph(make):
 def joined(make) -> Model:
     """A Concat of a value and of what a convolution makes of it."""
     ones = {"w": np.ones((2, 2, 1, 1), np.float32), "v": np.ones((1, 4, 1, 1), np.float32)}
-    nodes = [
-        node("Conv", ["x", "w"], ["a"], name="a"),
-        node("Conv", ["a", "w"], ["b"], name="b"),
-        node("Concat", ["a", "b"], ["cat"], name="cat", axis=1),
-        node("Conv", ["cat", "v"], ["y"], name="c"),
-    ]
-    return make(nodes, ones, {"x": [1, 2, 3, 3]}, {"y": [1, 1, 3, 3]})
+    return make(
+        "x[1, 2, 3, 3]; a: a = Conv(x, w); b: b = Conv(a, w); cat: cat = Concat(a, b, axis=1); "
+        "c: y = Conv(cat, v); y[1, 1, 3, 3]",
+        ones,
+    )
 
 
 def test_joined_values_get_the_largest_of_their_scales(make):
@@ -255,15 +244,9 @@ def test_a_channel_of_zeros_has_a_scale():
 @pytest.mark.parametrize("how", ["Constant", "Identity"])
 def test_weights_behind_constant_and_identity_are_int8(make, run, how: str):
     w = np.random.default_rng(0).standard_normal((3, 3, 1, 1)).astype(np.float32)
-    first = (
-        node("Constant", [], ["w"], name="feed", value=numpy_helper.from_array(w))
-        if how == "Constant"
-        else node("Identity", ["v"], ["w"], name="feed")
-    )
-    net = make(
-        [first, node("Conv", ["x", "w"], ["y"], name="c")], {} if how == "Constant" else {"v": w},
-        {"x": [1, 3, 2, 2]}, {"y": [1, 3, 2, 2]},
-    )  # fmt: skip
+    constant = node("Constant", [], ["w"], name="feed", value=numpy_helper.from_array(w))
+    first, weights = (constant, {}) if how == "Constant" else ("feed: w = Identity(v)", {"v": w})
+    net = make(["x[1, 3, 2, 2]", first, "c: y = Conv(x, w); y[1, 3, 2, 2]"], weights)
     ready = int8(net, {"x": Scale(1.0)})
     assert "feed" in ready.by_id
     assert ready.by_id["c"].inputs[1] == ready.by_id["c/weight/DequantizeLinear"].outputs[0]

@@ -7,6 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from nets import graph_proto
 from rtlab import samples
 from rtlab.core.model import wrap
 from rtlab.core.scale import Scale
@@ -33,14 +34,8 @@ def test_numbers_are_those_that_a_run_dequantizes(scale, zero, attributes) -> No
     stored = RNG.integers(-128, 128, (6, 4)).astype(np.int8)
     tensors = {"q": stored, "s": np.asarray(scale), **({} if zero is None else {"z": zero})}
     node = onnx.helper.make_node("DequantizeLinear", [*tensors], ["y"], "n", **attributes)
-    graph = onnx.helper.make_graph(
-        [node],
-        "g",
-        [],
-        [onnx.helper.make_tensor_value_info("y", 1, [6, 4])],
-        [onnx.numpy_helper.from_array(a, n) for n, a in tensors.items()],
-    )
-    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    proto = graph_proto([node], [], [("y", 1, [6, 4])], tensors, 21)
+    proto.ir_version = 10
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     found = numbers_of(Edit(wrap(proto, name="g")).nodes["n"])
     assert found.tobytes() == session.run(None, {})[0].tobytes()
@@ -61,10 +56,9 @@ def test_a_model_without_stored_weights_computes_the_same(precision: str) -> Non
     feed = dict(next(samples.load("digits_vit").calibration.batches(model, 4)))
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    providers = ["CPUExecutionProvider"]
     one, two = (
-        onnxruntime.InferenceSession(m.bytes(), options, providers=["CPUExecutionProvider"]).run(None, feed)[
-            0
-        ]
+        onnxruntime.InferenceSession(m.bytes(), options, providers=providers).run(None, feed)[0]
         for m in (made, other)
     )
     assert one.tobytes() == two.tobytes()

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -30,10 +32,9 @@ def weight(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def product(make, w: np.ndarray, op: str = "MatMul", **attributes: object):
-    columns = w.shape[0] if attributes.get("transB") else w.shape[-1]
-    rows = w.shape[1] if attributes.get("transB") else w.shape[-2]
+    rows, columns = w.shape[::-1] if attributes.get("transB") else w.shape
     return make(
-        [node(op, ["x", "w"], ["y"], name="n", **attributes)], {"w": w}, {"x": [3, rows]}, {"y": [3, columns]}
+        [f"x[3, {rows}]", node(op, ["x", "w"], ["y"], name="n", **attributes), f"y[3, {columns}]"], {"w": w}
     )
 
 
@@ -60,9 +61,8 @@ def test_int4_equals_an_oracle_to_the_bit():
 
 def test_fp4_equals_an_oracle_to_the_bit():
     """NVFP4: E2M1 numbers, an E4M3 scale for each sixteen, one FP32 scale for all."""
-    w = weight(64, 3) * np.float32(10.0) ** np.random.default_rng(1).integers(-3, 3, (64, 3)).astype(
-        np.float32
-    )
+    powers = np.random.default_rng(1).integers(-3, 3, (64, 3)).astype(np.float32)
+    w = weight(64, 3) * np.float32(10.0) ** powers
     whole = np.float32(np.abs(w).max()) / np.float32(6 * 448)
     expected = np.empty_like(w)
     for start in range(0, 64, 16):
@@ -164,18 +164,15 @@ def test_zero_and_tiny_weights_have_finite_numbers():
     w = np.zeros((32, 2), np.float32)
     w[16:, 1] = 1e-45
     w[0, 0] = 3
-    for form, precision in ((ScaleLayout(0, 16), INT4), (ScaleLayout(0, 16), FP4)):
-        for array in (w, np.zeros((32, 2), np.float32)):
-            assert np.isfinite(store(array, form, precision).dequantized()).all()
+    for precision, array in itertools.product((INT4, FP4), (w, np.zeros((32, 2), np.float32))):
+        assert np.isfinite(store(array, ScaleLayout(0, 16), precision).dequantized()).all()
 
 
 def test_local_functions_survive_a_raised_opset(make):
-    own = helper.make_function(
-        "own", "Up", ["a"], ["b"], [node("Neg", ["a"], ["b"])], [helper.make_opsetid("", 13)]
-    )
-    net = make(
-        [node("Up", ["x"], ["u"], name="u", domain="own"), node("MatMul", ["u", "w"], ["y"], name="n")],
-        {"w": weight(32, 2)}, {"x": [3, 32]}, {"y": [3, 2]}, opset=13, functions=[own],
-    )  # fmt: skip
+    neg, opsets = node("Neg", ["a"], ["b"]), [helper.make_opsetid("", 13)]
+    own = helper.make_function("own", "Up", ["a"], ["b"], [neg], opsets)
+    up = node("Up", ["x"], ["u"], name="u", domain="own")
+    text = "n: y = MatMul(u, w); y[3, 2]"
+    net = make(["x[3, 32]", up, text], {"w": weight(32, 2)}, opset=13, functions=[own])
     graph = typed(net, plan(net, {"n"}, INT4))
     assert (21, ["Up"]) == (graph.opset, [f.name for f in graph.proto().functions])
