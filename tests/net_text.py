@@ -13,8 +13,8 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from nets import graph
-from rtlab.core.model import Model
+from nets import graph_proto
+from rtlab.core.model import Model, load
 
 Shapes = Mapping[str, "Sequence[int | str | None] | None"]
 
@@ -42,8 +42,14 @@ def parsed(*pieces: onnx.NodeProto | str) -> tuple[list[onnx.NodeProto], Shapes,
     return nodes, *ends
 
 
+def sized(proto: onnx.ModelProto) -> onnx.ModelProto:
+    """With the sizes of outputs that were left out."""
+    known = all(o.type.tensor_type.HasField("shape") for o in proto.graph.output)
+    return proto if known else onnx.shape_inference.infer_shapes(proto)
+
+
 def written(*pieces: onnx.NodeProto | str, opset: int = 17, **weights: np.ndarray) -> Model:
     """A model of FP32 inputs and outputs."""
     nodes, *ends = parsed(*pieces)
     inputs, outputs = ([(n, onnx.TensorProto.FLOAT, s) for n, s in e.items()] for e in ends)
-    return graph(nodes, inputs, outputs, weights, opset)
+    return load(sized(graph_proto(nodes, inputs, outputs, weights, opset)), name="m")

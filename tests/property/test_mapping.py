@@ -24,10 +24,14 @@ from rtlab.relation.relate import relate
 
 
 @st.composite
-def built(draw: st.DrawFn, **options: object) -> tuple:
+def built(draw: st.DrawFn) -> tuple:
     """A model with an engine that a compiler could have made of it."""
     model = draw(strategies.models(bodies=True))
-    return model, draw(strategies.engines(model, **options))
+    return model, draw(strategies.engines(model))
+
+
+def related() -> st.SearchStrategy[tuple]:
+    return built().map(lambda case: (*case, relate(case[0], case[0], case[1])))
 
 
 def check_partition(model, engine, mapping) -> None:
@@ -40,34 +44,22 @@ def check_partition(model, engine, mapping) -> None:
     assert [] == [m for m in mapping.missing if not m.text]
 
 
-@given(built())
+@given(related())
 def test_every_node_is_in_layers_or_has_one_reason(case):
-    model, engine = case
-    check_partition(model, engine, relate(model, model, engine))
+    check_partition(*case)
 
 
-@given(built())
+@given(related())
 def test_what_the_compiler_declares_is_shown_as_declared(case):
-    model, engine = case
-    mapping = relate(model, model, engine)
+    _model, engine, mapping = case
     declared = {(p.node, p.layer) for p in mapping.pairs if p.evidence == "declared"}
 
     assert {(node, layer.id) for layer in engine.layers for node in layer.origins} == declared
 
 
-@given(built(declare=False))
-def test_without_labels_nothing_is_called_declared(case):
-    model, engine = case
-    mapping = relate(model, model, engine)
-    check_partition(model, engine, mapping)
-
-    assert "declared" not in {p.evidence for p in mapping.pairs}
-
-
-@given(built())
+@given(related())
 def test_layers_of_a_node_come_in_execution_order(case):
-    model, engine = case
-    mapping = relate(model, model, engine)
+    model, engine, mapping = case
     order = {layer.id: layer.index for layer in engine.layers}
     runs = [[order[i] for i in mapping.layers(n.id)] for n in model.nodes]
 
@@ -91,17 +83,15 @@ def test_shares_add_up_and_medians_are_the_samples(case, data):
     times = timing(profile, engine)
 
     assert [layer.id for layer in engine.layers] == [t.layer for t in times.layers]
-    assert [float(np.median(profile.samples[t.layer])) for t in times.layers] == [
-        t.median for t in times.layers
-    ]
+    medians = [float(np.median(profile.samples[t.layer])) for t in times.layers]
+    assert medians == [t.median for t in times.layers]
     if times.layers:
         assert math.isclose(1, sum(t.share for t in times.layers), rel_tol=1e-9)
 
 
-@given(built(), st.data())
+@given(related(), st.data())
 def test_a_node_shows_the_time_of_its_layers_and_how_many_share_it(case, data):
-    model, engine = case
-    mapping = relate(model, model, engine)
+    _model, engine, mapping = case
     profile = data.draw(strategies.profiles(engine))
     shown = on_nodes(timing(profile, engine), mapping)
 

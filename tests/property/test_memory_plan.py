@@ -47,9 +47,8 @@ def truths(draw: st.DrawFn, most_streams: int = 4) -> Truth:
 
     def put(kind: str, stream: int, event: int | None = None, reads=(), writes=()) -> int:
         at = len(layers)
-        layers.append(
-            Layer(str(at), f"l{at}", kind, at, tuple(reads), tuple(writes), stream=stream, event=event)
-        )
+        ends = tuple(reads), tuple(writes)
+        layers.append(Layer(str(at), f"l{at}", kind, at, *ends, stream=stream, event=event))
         order.add_node(at)
         if stream in last:
             order.add_edge(last[stream], at)
@@ -152,9 +151,8 @@ def test_every_step_and_byte_has_one_owner(
     fullest = 0
     for step in range(25):
         here = [i for i, life in enumerate(lives) if life.first <= step <= life.last]
-        owners = [
-            b for i in here for b in range(arena.offsets[i] // align, arena.offsets[i] // align + blocks[i])
-        ]
+        starts = {i: arena.offsets[i] // align for i in here}
+        owners = [b for i, start in starts.items() for b in range(start, start + blocks[i])]
         assert len(owners) == len(set(owners))
         fullest = max(fullest, len(owners))
     assert arena.bound == fullest * align == largest(lives, blocks) * align

@@ -5,7 +5,6 @@ from __future__ import annotations
 import networkx
 import numpy as np
 import onnx
-import onnxruntime
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,14 +12,7 @@ import strategies
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import load
 from rtlab.errors import ModelError
-
-
-def run(model: bytes, feeds: dict[str, np.ndarray], names: list[str] | None = None) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
-    return session.run(names, feeds)
+from sessions import run
 
 
 def image(proto: onnx.ModelProto, batch: int = 1) -> dict[str, np.ndarray]:
@@ -73,9 +65,8 @@ def test_fixing_the_batch_keeps_nodes_and_results(proto):
     model = load(proto, shapes={"N": 2})
     static = model.static()
 
-    assert [(n.id, n.name, n.inputs, n.outputs) for n in model.nodes] == [
-        (n.id, n.name, n.inputs, n.outputs) for n in static.nodes
-    ]
+    nodes, others = ([(n.id, n.name, n.inputs, n.outputs) for n in m.nodes] for m in (model, static))
+    assert nodes == others
     assert (2,) == (static.values["image"].shape or ())[:1]
     feeds = image(proto, batch=2)
     np.testing.assert_array_equal(run(model.bytes(), feeds)[0], run(static.bytes(), feeds)[0])
@@ -136,17 +127,19 @@ def test_sizes_that_are_none_are_what_a_user_names(proto, data):
             dim.dim_value = -1
     model = load(given_, shapes={"image": before.input_shape("image")})
 
-    assert {k: v.shape for k, v in before.values.items()} == {
-        k: v.shape for k, v in model.static().values.items()
-    }
+    shapes, others = ({k: v.shape for k, v in m.values.items()} for m in (before, model.static()))
+    assert shapes == others
     np.testing.assert_array_equal(run(before.bytes(), image(proto))[0], run(model.bytes(), image(proto))[0])
 
 
 @given(strategies.protos(hostile=False), st.data())
 def test_a_damaged_file_is_refused_or_loads(proto, data):
     damaged = bytearray(proto.SerializeToString())
-    for _ in range(data.draw(st.integers(1, 3))):
-        damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del damaged[data.draw(st.integers(0, len(damaged) - 1)) :]
+    else:
+        for _ in range(data.draw(st.integers(1, 3))):
+            damaged[data.draw(st.integers(0, len(damaged) - 1))] = data.draw(st.integers(0, 255))
     said = refusal(bytes(damaged))
 
     assert said is None or said.startswith("Cannot")
@@ -158,26 +151,13 @@ def test_batches_in_order_give_back_the_data(model, samples, size):
     data.check(model)
     batches = list(data.batches(model, size))
 
-    np.testing.assert_array_equal(
-        data.arrays["image"], np.concatenate([np.asarray(b["image"]) for b in batches])
-    )
+    joined = np.concatenate([np.asarray(b["image"]) for b in batches])
+    np.testing.assert_array_equal(data.arrays["image"], joined)
     most = size if model.dynamic_batch else 1
     assert {most} >= {len(b["image"]) for b in batches[:-1]}
     assert most >= len(batches[-1]["image"])
 
 
-@given(strategies.protos(hostile=False), st.data())
-def test_a_cut_file_is_refused_or_loads(proto, data):
-    whole = proto.SerializeToString()
-    cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
-    said = refusal(cut)
-
-    assert said is None or said.startswith("Cannot load")
-
-
 @given(st.binary(max_size=400))
 def test_arbitrary_bytes_are_refused(data):
-    said = refusal(data)
-
-    assert said is not None
-    assert said.startswith("Cannot load")
+    assert (refusal(data) or "").startswith("Cannot load")

@@ -11,19 +11,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import strategies
+from net_text import written
 from promises import promises  # noqa: F401 - watches every pass
-from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.model import Model, load
 from rtlab.core.node import ORIGIN
 from rtlab.core.prepared import Prepared
-from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.quantize import assign, prepare, quantizable
 from rtlab.quantize.passes import run
 from rtlab.quantize.tf32 import Truncate, tf32
 from rtlab.quantize.weights import ScaleLayout, int4_block, store
+from sessions import computed as execute
 
 HALVES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32)
@@ -31,12 +30,6 @@ FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32)
 
 def prepared(model: Model, variant: Variant) -> Prepared:
     return prepare(model, variant, scales={v: Scale(3.0) for v in quantizable(model)})
-
-
-def execute(model: Model, feed: dict[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:
-    backend = OnnxRuntime(threads=1)
-    engine = backend.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
-    return dict(backend.outputs(engine, feed, names))
 
 
 def image(model: Model) -> dict[str, np.ndarray]:
@@ -60,11 +53,10 @@ def test_every_prepared_model_is_valid_and_leads_back_to_the_source(case):
 
 @given(strategies.mixes())
 def test_the_emulation_has_every_value_of_the_source(case):
-    model, variant = case
-    ready = prepared(model, variant)
-    written = {v: n.origin for n in ready.emulation.top for v in n.outputs}
+    model, ready = case[0], prepared(*case)
+    makers = {v: n.origin for n in ready.emulation.top for v in n.outputs}
     made = {v: n.id for n in model.top for v in n.outputs if v}
-    assert made == {v: written.get(v) for v in made}
+    assert made == {v: makers.get(v) for v in made}
     assert {v: model.values[v].dtype for v in made} == {v: ready.emulation.values[v].dtype for v in made}
     assert set(made) <= set(ready.model.values)
 
@@ -86,8 +78,7 @@ def test_the_emulation_runs_and_stays_near_the_source(case):
 @pytest.mark.slow
 @given(strategies.mixes(hostile=False))
 def test_what_the_typed_graph_holds_in_16_bits_is_rounded_in_the_emulation(case):
-    model, variant = case
-    ready = prepared(model, variant)
+    model, ready = case[0], prepared(*case)
     types = {v: ready.model.values[v].dtype for n in model.top for v in n.outputs if v}
     names = [v for v, t in types.items() if t in HALVES]
     for name, array in execute(ready.emulation, image(model), names).items() if names else ():
@@ -137,16 +128,13 @@ NORMAL = st.floats(2.0**-100, 2.0**113, width=32) | st.floats(-(2.0**113), -(2.0
 @pytest.mark.slow
 @given(hnp.arrays(np.float32, 64, elements=NORMAL | st.integers(-5000, 5000).map(float)))
 def test_the_graph_rounds_activations_to_tf32_like_the_bits(array):
-    net = load(strategies.of_nodes([onnx.helper.make_node("MatMul", ["x", "eye"], ["y"], name="n")],
-                                   weights=[onnx.numpy_helper.from_array(np.eye(64, dtype=np.float32), "eye")],
-                                   shape=(1, 64)))  # fmt: skip
+    net = written("x[1, 64]; n: y = MatMul(x, eye); y[1, 64]", eye=np.eye(64, dtype=np.float32))
     rounded = execute(run(net, [Truncate(["n"])]), {"x": array[None]}, ["y"])["y"][0]
     tie = (array.view(np.uint32) & 0x1FFF) == 0x1000
     np.testing.assert_array_equal(tf32(array)[~tie], rounded[~tie])
     assert not (rounded.view(np.uint32) & 0x1FFF).any()
-    assert (
-        np.abs(rounded.astype(np.float64) - array) == np.abs(tf32(array).astype(np.float64) - array)
-    ).all()
+    error, least = (np.abs(r.astype(np.float64) - array) for r in (rounded, tf32(array)))
+    assert (error == least).all()
 
 
 @given(

@@ -2,57 +2,31 @@
 
 from __future__ import annotations
 
-import functools
 import pickle
 import tempfile
 from pathlib import Path
 
 import numpy as np
-import onnx
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import strategies
-from rtlab.backends.onnxruntime import OnnxRuntime
-from rtlab.core.data import CalibrationData
+from observed import collect
+from observed import observed as observe
 from rtlab.core.model import Model
-from rtlab.core.node import ORIGIN
 from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest
 from rtlab.core.ranges import Ranges
-from rtlab.core.scale import Scale
 from rtlab.core.variant import CALIBRATORS, Calibrator, Variant
-from rtlab.quantize import Collector, fp16, int8, prepare, quantizable, scales
+from rtlab.quantize import Collector, fp16, prepare, quantizable, scales
+from sessions import computed as execute
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32, allow_subnormal=True)
 ARRAYS = hnp.arrays(np.float32, st.integers(1, 200), elements=FLOATS)
 
 
-def execute(model: Model, feed: dict[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:
-    backend = OnnxRuntime(threads=1)
-    engine = backend.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
-    return dict(backend.outputs(engine, feed, names))
-
-
-def prepared(model: Model) -> list[Model]:
-    halves = fp16(model)
-    return [int8(model, {v: Scale(3.0) for v in quantizable(model)}), halves.typed, halves.emulation]
-
-
 def image(model: Model) -> dict[str, np.ndarray]:
     return {"image": np.random.default_rng(0).standard_normal(model.input_shape("image")).astype(np.float32)}
-
-
-def collect(values, batches, fetch) -> Ranges:
-    collector = Collector(values)
-    collector.run(batches, fetch, Silent())
-    return collector.ranges
-
-
-def observe(*arrays: np.ndarray) -> Ranges:
-    return collect(["x"], [{"x": a} for a in arrays], dict)
 
 
 def same(one: Ranges, two: Ranges) -> bool:
@@ -131,41 +105,6 @@ def test_scales_follow_the_unit_of_the_value(array, exponent):
             assert one.amax * float(factor) == two.amax
 
 
-@pytest.mark.slow
-@given(st.integers(1, 7), st.permutations(range(12)))
-def test_scales_of_a_model_depend_on_neither_batch_size_nor_order(size, order):
-    model, data, names, expected = tiny()
-    shuffled = CalibrationData({"x": data.arrays["x"][order]})
-    found = collect(names, shuffled.batches(model, size), fetch())
-    assert expected == scales(found, Calibrator.ENTROPY2)
-
-
-@functools.cache
-def tiny():
-    import rtlab.testing
-
-    model = rtlab.testing.tiny_model()
-    data = CalibrationData.random(model, samples=12)
-    names = quantizable(model)
-    backend, engine = runner()
-    first = collect(names, data.batches(model, 12), lambda b: backend.outputs(engine, b, names))
-    return model, data, names, scales(first, Calibrator.ENTROPY2)
-
-
-@functools.cache
-def runner():
-    import rtlab.testing
-
-    backend = OnnxRuntime(threads=1)
-    model = rtlab.testing.tiny_model()
-    return backend, backend.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
-
-
-def fetch():
-    backend, engine = runner()
-    return lambda batch: backend.outputs(engine, batch, quantizable(tiny()[0]))
-
-
 @given(ARRAYS, ARRAYS, ARRAYS)
 def test_saving_and_pickling_keep_every_number(a, b, c):
     seen = observe(a, b).merge(observe(c))
@@ -173,40 +112,6 @@ def test_saving_and_pickling_keep_every_number(a, b, c):
         seen.save(Path(folder) / "ranges.npz")
         assert same(seen, Ranges.read(Path(folder) / "ranges.npz"))
     assert same(seen, pickle.loads(pickle.dumps(seen)))
-
-
-@given(strategies.models(bodies=True))
-def test_every_node_of_a_prepared_model_leads_back_to_the_source(model):
-    before = model.bytes()
-    for ready in prepared(model):
-        onnx.checker.check_model(ready.proto(), full_check=True)
-        assert {n.origin for n in ready.nodes} == {n.id for n in model.nodes}
-        assert [(n.id, n.name, n.op) for n in model.nodes] == [
-            (n.id, n.name, n.op) for n in ready.nodes if n.id in model.by_id
-        ]
-        assert all(ORIGIN in n.metadata_props for n in ready.ir.graph)
-        assert (model.inputs, model.outputs) == (ready.inputs, ready.outputs)
-    assert before == model.bytes()
-
-
-@given(strategies.models(bodies=True))
-def test_every_value_of_the_source_is_in_the_prepared_models(model):
-    quantized, typed, emulation = prepared(model)
-    made = [v for n in model.top for v in n.outputs]
-    for ready in (quantized, emulation):
-        written = {v: n.origin for n in ready.top for v in n.outputs}
-        assert {v: n.id for n in model.top for v in n.outputs} == {v: written[v] for v in made}
-        assert all(model.values[v].dtype == ready.values[v].dtype for v in made)
-    assert set(made) <= set(typed.values)
-
-
-@pytest.mark.slow
-@given(strategies.models(bodies=True, hostile=False))
-def test_what_is_fp16_in_the_typed_model_is_an_fp16_number_in_the_emulation(model):
-    halves = fp16(model)
-    names = [v for n in model.top for v in n.outputs if halves.typed.values[v].dtype == "fp16"]
-    for name, array in execute(halves.emulation, image(model), names).items() if names else ():
-        np.testing.assert_array_equal(array.astype(np.float16).astype(np.float32), array, err_msg=name)
 
 
 @given(strategies.models(bodies=True, hostile=False))

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from nets import graph_proto
 from rtlab.backends.log.verbose import parse
 from rtlab.core.model import Model, wrap
 from rtlab.questions.build.layers_from_log import COPY, rebuilt
@@ -144,11 +145,9 @@ def built(draw) -> tuple[Model, Compiler, str]:
     read = {i for n in nodes for i in n.input}
     ends = [o for n in nodes for o in n.output if o not in read]
 
-    def info(value: str) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(value, TensorProto.FLOAT, None)
-
-    graph = helper.make_graph(nodes, "g", [info("x")], [info(o) for o in ends])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    proto = graph_proto(
+        nodes, [("x", TensorProto.FLOAT, None)], [(o, TensorProto.FLOAT, None) for o in ends], {}
+    )
     compiler = Compiler(draw, draw(st.sampled_from((5, 10))), nodes)
     compiler.count("Original")
     for title, action in (

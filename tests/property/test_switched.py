@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from hypothesis import given
 
@@ -17,6 +16,7 @@ from rtlab.core.variant import Precision, Variant
 from rtlab.errors import VariantError
 from rtlab.quantize import passes, prepare, quantizable
 from rtlab.quantize.switched import INPUT, switched
+from sessions import run
 
 SAMPLES = (
     "control_flow", "digits_gru", "digits_inception", "digits_mobilenet", "digits_outlier", "digits_qat",
@@ -26,12 +26,7 @@ SAMPLES = (
 
 def ran(model: Model, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
     """What every operator makes as it is written: fused with others, it adds in another order."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.bytes(), options, providers=["CPUExecutionProvider"])
-    return session.run(list(model.outputs), feed)
+    return run(model.bytes(), feed, list(model.outputs))
 
 
 def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:

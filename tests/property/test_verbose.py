@@ -115,18 +115,16 @@ def test_damage_anywhere_is_read_or_refused(which: int, luck: random.Random) -> 
 
 @given(st.data())
 def test_where_chunks_end_changes_nothing(data: st.DataObject) -> None:
-    text = OTHERS.replace("ampere", "ampère").encode(
-        data.draw(st.sampled_from(["utf-8", "utf-16", "utf-16-be"]))
-    )
+    code = data.draw(st.sampled_from(["utf-8", "utf-16", "utf-16-be"]))
+    text = OTHERS.replace("ampere", "ampère").encode(code)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     assert parse([text]) == parse(pieces)
 
 
 # A name must not hold what ends a line, or what ends a sentence of the log.
-names = st.text(
-    st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\x85\u2028\u2029"), min_size=1
-)
+CHARACTERS = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\x85\u2028\u2029")
+names = st.text(CHARACTERS, min_size=1)
 names = names.filter(lambda n: n == n.strip() and " with " not in f" {n} ")
 
 
@@ -148,10 +146,8 @@ def test_a_part_of_a_log_tells_a_part_of_what_the_whole_tells() -> None:
     for end in range(1, len(rows) + 1):
         parsed = read(b"".join(rows[:end]))
         log = parsed.log if parsed else BuildLog()
-        now = (
-            sum(len(p.decisions) for a in log.attempts for p in a.passes),
-            sum(t.count for t in log.tunings),
-        )
+        decisions = sum(len(p.decisions) for a in log.attempts for p in a.passes)
+        now = decisions, sum(t.count for t in log.tunings)
         assert all(b <= n for b, n in zip(before, now, strict=True))
         before = now
     assert (21, 7) == before

@@ -9,13 +9,10 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from net_text import Shapes, parsed
+from net_text import Shapes, parsed, sized
 from promises import promises  # noqa: F401 - watches every pass
-from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.model import Model, load
-from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest
-from rtlab.core.variant import Variant
+from sessions import computed
 
 Run = Callable[..., Mapping[str, np.ndarray]]
 Make = Callable[..., Model]
@@ -24,15 +21,7 @@ Make = Callable[..., Model]
 @pytest.fixture
 def run() -> Run:
     """Run a model on real ONNX Runtime at level BASIC and return the named values."""
-
-    def _run(
-        model: Model, feed: Mapping[str, np.ndarray], names: Sequence[str] = ()
-    ) -> Mapping[str, np.ndarray]:
-        backend = OnnxRuntime(threads=1)
-        engine = backend.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
-        return backend.outputs(engine, feed, names)
-
-    return _run
+    return computed
 
 
 @pytest.fixture
@@ -62,6 +51,6 @@ def make() -> Make:
             graph, opset_imports=imports, ir_version=options.pop("ir_version", 9), functions=list(functions)
         )
         assert not options
-        return load(proto, name="net", shapes=shapes)
+        return load(sized(proto), name="net", shapes=shapes)
 
     return _make

@@ -15,9 +15,7 @@ node, FLOAT = helper.make_node, TensorProto.FLOAT
 
 def test_a_pin_counts_for_every_node_that_it_fits(tiny_model: Model):
     got = assign(tiny_model, Variant.of({"*": "int8", "head/*": "fp16", "stem/Conv": "fp32"}))
-    assert {"head/GlobalAveragePool", "head/Flatten", "head/Gemm"} == {
-        n for n, p in got.items() if p == "fp16"
-    }
+    assert all((n.startswith("head/")) == (p == "fp16") for n, p in got.items())
     assert Precision.FP32 is got["stem/Conv"]
     assert Precision.INT8 is got["left/Conv"]
 

@@ -48,12 +48,8 @@ def test_a_file_is_written_as_it_was_read(tmp_path):
 def test_any_scales_come_back(values, algorithm):
     cache = CalibrationCache("100300", algorithm, values)
     assert cache == CalibrationCache.parse(cache.encode())
-
-
-@given(st.dictionaries(NAMES, POSITIVE, min_size=1))
-def test_scales_to_a_cache_and_back_lose_nothing(values):
-    cache = CalibrationCache("8600", "MinMaxCalibration", values)
-    assert cache == CalibrationCache.of(cache.scales(), algorithm="MinMaxCalibration", version="8.6.0")
+    cache = CalibrationCache("8600", algorithm, {n: v for n, v in values.items() if v})
+    assert cache == CalibrationCache.of(cache.scales(), algorithm=algorithm, version="8.6.0")
 
 
 @given(st.floats(2.0**-100, 2.0**100, width=32))

@@ -8,8 +8,8 @@ import pytest
 import published
 from activations import FAMILIES
 from activations import drawn as activation
-from rtlab.core.progress import Silent
-from rtlab.core.ranges import BINS, Range, Ranges
+from observed import observed
+from rtlab.core.ranges import BINS, Range
 from rtlab.core.variant import CALIBRATORS, Calibrator
 from rtlab.quantize import calibrators
 from rtlab.quantize.calibrators import (
@@ -21,7 +21,6 @@ from rtlab.quantize.calibrators import (
     linear,
     scales,
 )
-from rtlab.quantize.ranges import Collector
 
 DISTRIBUTIONS = {
     "normal": lambda r: r.standard_normal(300_000),
@@ -30,12 +29,6 @@ DISTRIBUTIONS = {
     "heavy": lambda r: r.standard_t(3, size=300_000),
     "uniform": lambda r: r.uniform(-1, 1, 300_000),
 }
-
-
-def observed(x: np.ndarray) -> Ranges:
-    collector = Collector(["x"])
-    collector.run([{"x": x.astype(np.float32)}], dict, Silent())
-    return collector.ranges
 
 
 def drawn(name: str) -> tuple[np.ndarray, Range]:

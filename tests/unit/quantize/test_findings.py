@@ -6,15 +6,13 @@ import warnings
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 
 from qdq import FAULTS, Net, quantize_static, two_convolutions, zero_point
-from rtlab import quantize, samples
+from rtlab import samples
 from rtlab.core.model import Model, wrap
-from rtlab.core.scale import Scale
 from rtlab.quantize.findings import check, repair
-from rtlab.testing import tiny_model
+from sessions import opened
 
 #: Faults that a session of ONNX Runtime can run; a scale that is none cannot be compared.
 RUNS = [
@@ -30,11 +28,7 @@ FIXABLE = [
 
 def run(model: Model, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
     """At level BASIC, which rounds as the graph says; EXTENDED fuses quantized kernels and rounds elsewhere."""
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.log_severity_level = 3
-    session = ort.InferenceSession(model.bytes(), options, providers=["CPUExecutionProvider"])
-    return session.run(None, inputs)
+    return opened(model.bytes(), "ENABLE_BASIC").run(None, inputs)
 
 
 def draw(model: Model) -> dict[str, np.ndarray]:
@@ -57,6 +51,9 @@ def test_a_planted_fault_gives_exactly_its_finding(fault: str) -> None:
         assert finding.id.split(":")[0] == finding.rule
         assert set(finding.nodes) <= set(model.by_id)
         assert finding.nodes
+        for sentence in (finding.title, finding.cost, finding.fix, finding.evidence):
+            assert sentence.endswith(".")
+            assert sentence[0].isupper() or sentence[0] == '"'
 
 
 @pytest.mark.parametrize("fault", FAULTS)
@@ -69,18 +66,10 @@ def test_a_repaired_model_is_valid_and_has_nothing_left_to_repair(fault: str) ->
     assert [] == [f.id for f in check(mended) if f.id not in FAULTS[fault][1]]
     assert before == model.bytes()
     assert mended.bytes() == repair(mended).bytes()
-
-
-@pytest.mark.parametrize("fault", FIXABLE)
-def test_what_stays_keeps_its_name_and_what_is_new_names_whom_it_serves(fault: str) -> None:
-    model = FAULTS[fault][0]()
-    mended = repair(model)
     assert (model.inputs, model.outputs) == (mended.inputs, mended.outputs)
     ours = {n.id for n in model.nodes if n.op not in {"QuantizeLinear", "DequantizeLinear"}}
     assert ours <= {n.id for n in mended.nodes}
-    for node in mended.nodes:
-        if node.id not in model.by_id:
-            assert node.origin in model.by_id, node.id
+    assert {n.origin for n in mended.nodes if n.id not in model.by_id} <= set(model.by_id)
 
 
 @pytest.mark.parametrize("fault", [k for k in FIXABLE if k in RUNS])
@@ -93,12 +82,6 @@ def test_a_fix_changes_the_numbers_no_more_than_it_says(fault: str) -> None:
             np.testing.assert_allclose(after, before, rtol=1e-5, atol=1e-5)
         else:
             assert sqnr(before, after) > 15
-
-
-def test_what_rtlab_quantizes_itself_has_no_findings() -> None:
-    for model in (tiny_model(), tiny_model(batch=1), samples.load("digits_inception").model):
-        scales = {v: Scale(2.0 + i) for i, v in enumerate(quantize.quantizable(model))}
-        assert () == check(quantize.int8(model, scales))
 
 
 def test_one_finding_can_be_repaired_and_the_others_left() -> None:

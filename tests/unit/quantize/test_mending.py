@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
 
 import rtlab
 from rtlab.core.layer_inputs import LayerInput, LayerInputs
@@ -16,9 +15,9 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.quantize import prepare, reconstruct
 from rtlab.quantize.inputs import InputCollector, WantedInput
+from rtlab.quantize.mending import Mending
 from rtlab.quantize.windows import ProductForm, product
 
-node = helper.make_node
 WHOLE = reconstruct.grid(Precision.INT4)
 
 
@@ -96,18 +95,14 @@ def test_correlated_inputs_leave_something_to_win(precision) -> None:
     """6 dB where neighbours are alike; where no input tells of another one, nothing is to be had."""
     rng = np.random.default_rng(2)
     weight, nearest = rng.normal(0, 1, (16, 64)), reconstruct.grid(precision)
-    scale = np.repeat(
-        np.abs(weight).max(1, keepdims=True) / {"int4": 7, "fp4": 6, "int8": 127, "fp8": 448}[precision],
-        64,
-        1,
-    )
+    most = {"int4": 7, "fp4": 6, "int8": 127, "fp8": 448}[precision]
+    scale = np.repeat(np.abs(weight).max(1, keepdims=True) / most, 64, 1)
 
     def gain(second: np.ndarray) -> float:
         rounded = nearest(weight / scale) * scale
         found = reconstruct.reconstruct(weight, scale, second, nearest, 0.01) * scale
-        return 10 * np.log10(
-            reconstruct.error(weight, rounded, second) / reconstruct.error(weight, found, second)
-        )
+        was, now = (reconstruct.error(weight, y, second) for y in (rounded, found))
+        return 10 * np.log10(was / now)
 
     x = correlated(rng, 2000, 64, 0.95)
     assert gain(x.T @ x / 2000) > 6
@@ -139,9 +134,8 @@ def test_scales_that_are_sought_by_the_output_keep_more_of_it(size, blocks, leas
     for group in range(2):
         one = np.diagonal(seconds[group]).reshape(blocks, -1)
         rows = weight[group].reshape(24, blocks, -1)
-        plain = np.repeat(
-            reconstruct.shrunk(rows, largest[group], one, WHOLE, lambda s: s), size // blocks, axis=1
-        )
+        plain = reconstruct.shrunk(rows, largest[group], one, WHOLE, lambda s: s)
+        plain = np.repeat(plain, size // blocks, axis=1)
         given = reconstruct.reconstruct(weight[group], plain, seconds[group], WHOLE, 0.01) * plain
         numbers = steps[group] * np.repeat(scale[group], size // blocks, axis=1)
         was, now = (reconstruct._errors(weight[group], n, seconds[group]) for n in (given, numbers))
@@ -155,14 +149,9 @@ def test_the_codebook_of_fp4_is_its_own() -> None:
 
 
 def conv(rng: np.random.Generator, make: Any, **how: Any) -> Any:
-    group = how.get("group", 1)
-    shape = (6, 4 // group, 3, 2)
-    return make(
-        [node("Conv", ["x", "w"], ["y"], name="conv", **how)],
-        {"w": rng.normal(0, 0.3, shape).astype(np.float32)},
-        {"x": [3, 4, 9, 8]},
-        {"y": [3, 6, None, None]},
-    )
+    weight = rng.normal(0, 0.3, (6, 4 // how.get("group", 1), 3, 2)).astype(np.float32)
+    more = "".join(f", {k}={v!r}" for k, v in how.items())
+    return make(f"x[3, 4, 9, 8]; conv: y = Conv(x, w{more}); y", {"w": weight})
 
 
 WINDOWS = (
@@ -200,18 +189,12 @@ def test_rows_times_weights_are_what_a_convolution_writes(how, make, run) -> Non
 def test_a_matrix_is_read_either_way(turned, make, run) -> None:
     rng = np.random.default_rng(4)
     weight = rng.normal(0, 1, (5, 7) if turned else (7, 5)).astype(np.float32)
-    model = make(
-        [node("Gemm", ["x", "w"], ["y"], name="gemm", transB=int(turned))],
-        {"w": weight},
-        {"x": [6, 7]},
-        {"y": [6, 5]},
-    )
+    model = make(f"x[6, 7]; gemm: y = Gemm(x, w, transB={int(turned)}); y[6, 5]", {"w": weight})
     one = product(model, model.by_id["gemm"])
     assert isinstance(one, ProductForm)
     x = rng.normal(0, 1, (6, 7)).astype(np.float32)
-    np.testing.assert_allclose(
-        one.read(x, 99)[0] @ one.rows(weight)[0].T, run(model, {"x": x}, ["y"])["y"], rtol=1e-4, atol=1e-5
-    )
+    y = run(model, {"x": x}, ["y"])["y"]
+    np.testing.assert_allclose(one.read(x, 99)[0] @ one.rows(weight)[0].T, y, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(one.tensor(one.rows(weight)), weight)
 
 
@@ -249,17 +232,12 @@ def test_a_planted_bias_is_taken_off_exactly(op, make, run) -> None:
     stored[:, 1:] += 0.4
     stored *= 0.01
     shape, nodes, held = {
-        "Conv": ([64, 8, 3, 3], [node("Conv", ["x", "w"], ["y"], name="p")], stored.reshape(4, 8, 1, 1)),
-        "Gemm": ([64, 8], [node("Gemm", ["x", "w", "b"], ["y"], name="p", transB=1, beta=2.0)], stored),
-        "MatMul": (
-            [64, 8],
-            [node("MatMul", ["x", "w"], ["a"], name="p"), node("Add", ["b", "a"], ["y"], name="q")],
-            stored.T,
-        ),
+        "Conv": ([64, 8, 3, 3], "p: y = Conv(x, w)", stored.reshape(4, 8, 1, 1)),
+        "Gemm": ([64, 8], "p: y = Gemm(x, w, b, transB=1, beta=2.0)", stored),
+        "MatMul": ([64, 8], "p: a = MatMul(x, w); q: y = Add(b, a)", stored.T),
     }[op]
-    out = [64, 4, *shape[2:]]
     data = {"w": held, **({} if op == "Conv" else {"b": rng.normal(0, 1, 4).astype(np.float32)})}
-    model = make(nodes, data, {"x": shape}, {"y": out})
+    model = make(f"x{shape}; {nodes}; y", data)
     # The input's mean is far from zero, and its largest numbers are clipped.
     x = rng.normal(1, 1, shape).astype(np.float32)
     seen = collected(model, x, scale=Scale(2.5), batch=16)
@@ -316,10 +294,10 @@ def test_scales_of_blocks_heed_what_is_read(make, run) -> None:
     x = rng.normal(0, 1, (300, 64))
     x[:, ::32] *= 1e-3
     largest = np.abs(weight.T.reshape(16, 2, 32)).max(2) / 7
-    found = reconstruct.shrunk(
-        weight.T.reshape(16, 2, 32), largest, np.square(x).mean(0).reshape(2, 32), WHOLE, lambda s: s
+    blocks, moments = weight.T.reshape(16, 2, 32), np.square(x).mean(0).reshape(2, 32)
+    found, alike = (
+        reconstruct.shrunk(blocks, largest, m, WHOLE, lambda s: s) for m in (moments, np.ones((2, 32)))
     )
-    alike = reconstruct.shrunk(weight.T.reshape(16, 2, 32), largest, np.ones((2, 32)), WHOLE, lambda s: s)
     assert found.mean() < 0.7 * alike.mean()
     model = make("x[300, 64]; p: y = MatMul(x, w); y[300, 16]", {"w": weight.astype(np.float32)})
     seen = collected(model, x.astype(np.float32), scale=None, batch=300)
@@ -334,21 +312,16 @@ def test_scales_of_blocks_heed_what_is_read(make, run) -> None:
 
 
 def test_a_shared_weight_is_rounded_for_all_that_its_readers_read() -> None:
-    from rtlab.quantize.mending import Mending
-
     sample = rtlab.samples.load("digits_vit")
     variant = Variant.of("int4", treatments=["reconstruct"])
-    one, two = [
-        n.id for n in sample.model.top if n.op == "MatMul" and n.id.endswith(("query/MatMul", "key/MatMul"))
-    ][:2]
+    ids = [n.id for n in sample.model.top if n.id.endswith(("query/MatMul", "key/MatMul"))][:2]
     rng = np.random.default_rng(11)
     parts = [rng.normal(0, 1 + i, (100 * (i + 1), 48)) for i in range(2)]
     reads = [LayerInput(p.mean(0)[None], p.mean(0)[None], (p.T @ p / len(p))[None], len(p)) for p in parts]
-    mending = Mending(
-        sample.model, variant, LayerInputs(dict(zip((one, two), reads, strict=True)), 2), lambda: None
-    )
+    inputs = LayerInputs(dict(zip(ids, reads, strict=True)), 2)
+    mending = Mending(sample.model, variant, inputs, lambda: None)
     together = np.concatenate(parts)
-    found = mending._seconds([one, two])
+    found = mending._seconds(ids)
     assert found is not None
     np.testing.assert_allclose(found[1][0], together.T @ together / len(together), rtol=1e-9)
 

@@ -32,10 +32,8 @@ def network(path: Path) -> Path:
     """A convolution with a normalization, one of whose numbers is held by a Constant node, a copy and a global mean."""
     rng = np.random.default_rng(3)
     shapes = {"w": (8, 3, 3, 3), "c": (8,), "g": (8,), "b": (8,), "m": (8,)}
-    node, variance = (
-        helper.make_node,
-        numpy_helper.from_array(rng.uniform(0.5, 2, 8).astype(np.float32), "held"),
-    )
+    node, numbers = helper.make_node, rng.uniform(0.5, 2, 8).astype(np.float32)
+    variance = numpy_helper.from_array(numbers, "held")
     nodes = [
         node("Constant", [], ["v"], name="variance", value=variance),
         node("Conv", ["x", "w", "c"], ["conved"], name="conv", pads=[1] * 4),
@@ -52,9 +50,8 @@ def run(script: Path, *given: object) -> subprocess.CompletedProcess[str]:
     # Isolated: nothing of rtlab is on its path but what is installed, and it may not need it.
     text = script.read_text("utf-8")
     assert "rtlab" not in text
-    return subprocess.run(
-        [sys.executable, "-I", str(script), *map(str, given)], capture_output=True, text=True, check=False
-    )
+    command = [sys.executable, "-I", str(script), *map(str, given)]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
 def computed(path: Path, x: np.ndarray) -> list[np.ndarray]:
@@ -111,9 +108,8 @@ def siblings(path: Path, opset: int) -> Path:
         "three: c2 = Conv(r, w2, b2); all: y = Concat(s, c1, c2, axis=1)"
     )[0]
     weights = {n: rng.normal(0, 1, s) for n, s in shapes.items()}
-    return saved(
-        path, nodes, [("x", [1, 3, 6, 6])], [("y", [1, 9, 6, 6]), ("c2", [1, 3, 6, 6])], weights, opset
-    )
+    ends = [("x", [1, 3, 6, 6])], [("y", [1, 9, 6, 6]), ("c2", [1, 3, 6, 6])]
+    return saved(path, nodes, *ends, weights, opset)
 
 
 @pytest.mark.parametrize("opset", [11, 13])

@@ -52,9 +52,8 @@ def test_a_value_with_several_quantized_readers_has_one_pair(make):
 )
 def test_weights_have_scales_along_their_output_channels(make, op, shape, x, y, attributes, axis):
     """A scale along any other axis cannot be moved out of the sum, so no INT8 kernel exists for it."""
-    net = make(
-        [node(op, ["x", "w"], ["y"], name="n", **attributes)], {"w": weight(*shape)}, {"x": x}, {"y": y}
-    )
+    at = node(op, ["x", "w"], ["y"], name="n", **attributes)
+    net = make([f"x{x}", at, f"y{y}"], {"w": weight(*shape)})
     assert [("w", axis)] == list(plan(net).weights)
 
 
@@ -136,9 +135,8 @@ def test_inputs_of_a_concat_and_a_maximum_share_a_scale(make):
 
 def test_a_sum_after_a_concat_of_convolutions_reads_the_other_side_in_int8(make):
     net = make(
-        "x[1, 3, 8, 8]; stem: s = Conv(x, w0); relu: r = Relu(s); a: ya = Conv(r, w1); "
-        "ra: ra = Relu(ya); b: yb = Conv(r, w2); cat: cat = Concat(ra, yb, axis=1); "
-        "add: y = Add(cat, r); y[1, 8, 8, 8]",
+        "x[1, 3, 8, 8]; stem: s = Conv(x, w0); relu: r = Relu(s); a: ya = Conv(r, w1); ra: ra = Relu(ya); "
+        "b: yb = Conv(r, w2); cat: cat = Concat(ra, yb, axis=1); add: y = Add(cat, r); y",
         {"w0": weight(8, 3, 1, 1), "w1": weight(4, 8, 1, 1), "w2": weight(4, 8, 1, 1)},
     )
     assert (("a", 0), ("b", 0), ("add", 1)) == plan(net).activations["r"]
@@ -171,9 +169,8 @@ def test_fp8_quantizes_products_alone(make):
 
 
 def test_nodes_in_bodies_are_left(make):
-    body = helper.make_graph(
-        [conv("inner", "x", "o", "w")], "b", [], [helper.make_tensor_value_info("o", 1, [1, 4, 8, 8])]
-    )
+    end = helper.make_tensor_value_info("o", 1, [1, 4, 8, 8])
+    body = helper.make_graph([conv("inner", "x", "o", "w")], "b", [], [end])
     net = make(
         [
             node("If", ["flag"], ["i"], name="if", then_branch=body, else_branch=body),
@@ -218,8 +215,7 @@ def test_what_wins_nothing_is_left(make, net, weights):
 
 def test_what_is_quantized_already_is_left(make):
     net = make(
-        "x[1, 3, 8, 8]; q: q = QuantizeLinear(x, s, z); d: d = DequantizeLinear(q, s, z); c: y = Conv(d, w); "
-        "y[1, 4, 8, 8]",
+        "x[1, 3, 8, 8]; q: q = QuantizeLinear(x, s, z); d: d = DequantizeLinear(q, s, z); c: y = Conv(d, w); y",
         {"s": np.float32(0.1), "z": np.int8(0), "w": weight(4, 3, 1, 1)},
     )
     assert () == quantizable(net)

@@ -4,23 +4,17 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from observed import collect
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
-from rtlab.core.progress import Silent
 from rtlab.core.ranges import Ranges
 from rtlab.core.variant import CALIBRATORS, Calibrator, Variant
 from rtlab.errors import CalibrationError
-from rtlab.quantize import Collector, prepare, quantizable
-
-
-def collect(values, batches, fetch) -> Ranges:
-    collector = Collector(values)
-    collector.run(batches, fetch, Silent())
-    return collector.ranges
+from rtlab.quantize import prepare, quantizable
 
 
 @pytest.fixture
-def observed(tiny_model, run) -> Ranges:
+def ranges(tiny_model, run) -> Ranges:
     names = quantizable(tiny_model)
     data = CalibrationData.random(tiny_model, samples=8)
     return collect(names, data.batches(tiny_model, 4), lambda b: run(tiny_model, b, names))
@@ -34,9 +28,9 @@ def test_fp32_is_the_model_itself(tiny_model: Model):
 
 @pytest.mark.parametrize("calibrator", CALIBRATORS)
 def test_int8_is_one_graph_for_compiler_and_cpu(
-    tiny_model: Model, observed: Ranges, run, calibrator: Calibrator
+    tiny_model: Model, ranges: Ranges, run, calibrator: Calibrator
 ):
-    ready = prepare(tiny_model, Variant.of("int8", calibrator=calibrator), observed)
+    ready = prepare(tiny_model, Variant.of("int8", calibrator=calibrator), ranges)
     assert ready.model is ready.emulation
     assert set(quantizable(tiny_model)) == set(ready.scales)
     x = CalibrationData.random(tiny_model, samples=4, seed=1).arrays["x"]
@@ -101,9 +95,7 @@ def test_a_model_with_nothing_to_quantize_is_unchanged_and_says_so(make):
 
 
 def test_int8_needs_ranges_and_says_so(tiny_model: Model):
-    with pytest.raises(
-        CalibrationError, match=r'in "int8": the scales of 4 activations need observed ranges\. Give'
-    ):
+    with pytest.raises(CalibrationError, match="4 activations need observed ranges"):
         prepare(tiny_model, Variant.of("int8"))
 
 

@@ -5,16 +5,11 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 import pytest
 
+from observed import collect, observed
 from rtlab.core.progress import Silent
 from rtlab.core.ranges import Range, Ranges
 from rtlab.errors import CalibrationError, Cancelled
 from rtlab.quantize.ranges import Collector
-
-
-def collect(values, batches, fetch, progress=None) -> Ranges:
-    collector = Collector(values)
-    collector.run(batches, fetch, progress or Silent())
-    return collector.ranges
 
 
 def drawn(seed: int, rows: int) -> np.ndarray:
@@ -32,9 +27,7 @@ def assert_same(one: Ranges, two: Ranges) -> None:
 
 
 def observe(*arrays: Iterable[float]) -> Range:
-    """Collect one value over the given batches."""
-    batches = [{"x": np.asarray(a, np.float32)} for a in arrays]
-    return collect(["x"], batches, dict).values["x"]
+    return observed(*arrays).values["x"]
 
 
 def test_every_element_is_counted_once_where_numpy_would_count_it():
@@ -139,9 +132,8 @@ def test_what_is_read_of_a_map_meets_every_column_and_stands_for_all(shape: tupl
     found = collect(["x"], [{"x": x}], dict)
     assert 4 == found.stride
     seen = found.values["x"]
-    counts = np.array(
-        [seen.counts[np.searchsorted(seen.edges, c, "right") - 1] for c in range(1, columns + 1)]
-    )
+    bins = np.searchsorted(seen.edges, np.arange(1, columns + 1), "right") - 1
+    counts = seen.counts[bins]
     met = counts[-min(columns, 40) :]  # large numbers have a bin each
     assert met.min() > 0
     assert met.max() / met.min() <= 1.5 if rows > 20 else met.max() / met.min() <= 2

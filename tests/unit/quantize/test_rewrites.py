@@ -9,6 +9,7 @@ import pytest
 from onnx import helper
 
 import rtlab
+from net_text import written
 from nets import graph
 from rtlab.core.model import Model
 from rtlab.core.variant import Rewrite
@@ -20,22 +21,15 @@ FLOAT = onnx.TensorProto.FLOAT
 
 def network(*, bias: bool, epsilon: float = 1e-5, group: int = 1) -> Model:
     rng = np.random.default_rng(3)
-    weights = {
-        "w": rng.normal(0, 0.3, (6, 4 // group, 3, 3)),
-        "g": rng.normal(1, 0.4, 6),
-        "v": rng.uniform(0.1, 2, 6),
-    }
+    weights = {"w": rng.normal(0, 0.3, (6, 4 // group, 3, 3)), "g": rng.normal(1, 0.4, 6)}
+    weights["v"] = rng.uniform(0.1, 2, 6)
     weights |= {n: rng.normal(0, 1, 6) for n in "cbm"}
-    node, numbers = helper.make_node, ["g", "b", "m", "v"]
-    nodes = [
-        node("Conv", ["x", "w", *(["c"] if bias else [])], ["conv"], name="conv", group=group),
-        node("BatchNormalization", ["conv", *numbers], ["normal"], name="normal", epsilon=epsilon),
-        node("Identity", ["normal"], ["same"], name="same"),
-        node("Relu", ["same"], ["relu"], name="relu"),
-        node("GlobalAveragePool", ["relu"], ["y"], name="pool"),
-    ]
-    floats = {n: a.astype(np.float32) for n, a in weights.items() if bias or n != "c"}
-    return graph(nodes, [("x", FLOAT, [2, 4, 9, 7])], [("y", FLOAT, [2, 6, 1, 1])], floats)
+    text = (
+        f"x[2, 4, 9, 7]; conv: conv = Conv(x, w{', c' if bias else ''}, group={group}); "
+        f"normal: normal = BatchNormalization(conv, g, b, m, v, epsilon={epsilon}); same: same = Identity(normal); "
+        "relu: relu = Relu(same); pool: y = GlobalAveragePool(relu); y[2, 6, 1, 1]"
+    )
+    return written(text, **{n: a.astype(np.float32) for n, a in weights.items() if bias or n != "c"})
 
 
 def outputs(model: Model) -> np.ndarray:
@@ -57,10 +51,8 @@ def test_a_folded_normalization_computes_the_same(bias, epsilon, group) -> None:
 def test_a_global_average_is_one_over_windows_of_the_whole_size() -> None:
     model = network(bias=True)
     pooled = rewrites.rewritten(model, [Rewrite("pool", "pool")])
-    assert ("AveragePool", [7, 5]) == (
-        pooled.by_id["pool"].op,
-        pooled.by_id["pool"].attributes["kernel_shape"],
-    )
+    at = pooled.by_id["pool"]
+    assert ("AveragePool", [7, 5]) == (at.op, at.attributes["kernel_shape"])
     assert ("y",) == pooled.outputs
     np.testing.assert_allclose(outputs(pooled), outputs(model), rtol=1e-5, atol=1e-6)
 
@@ -134,9 +126,8 @@ def test_merged_siblings_compute_the_same(opset, biases) -> None:
 
 
 def test_only_siblings_of_one_window_are_merged() -> None:
-    assert ["conv0"] == [
-        r.node for r in rewrites.possible(block(), ["conv0", "conv1", "conv2"]) if r.kind == "merge"
-    ]
+    found = rewrites.possible(block(), ["conv0", "conv1", "conv2"])
+    assert ["conv0"] == [r.node for r in found if r.kind == "merge"]
     made = rewrites.rewritten(block(stride=2), [Rewrite("merge", "conv0")])
     assert ["conv1"] == [n.id for n in made.top if n.id.startswith("conv") and "/" not in n.id]
     with pytest.raises(VariantError, match="not the first of"):
@@ -146,14 +137,12 @@ def test_only_siblings_of_one_window_are_merged() -> None:
 def transposed(second: str, *, constant: tuple[int, ...] = (), perm: tuple[int, ...] = (0, 2, 3, 1)) -> Model:
     """A ReLU, a transposition, and a node of some operator on it, beside a constant or a tensor of the whole size."""
     whole = [(2, 4, 5, 3)[i] for i in perm]
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"], name="relu"),
-        helper.make_node("Transpose", ["r"], ["t"], name="there", perm=perm),
-        helper.make_node(second, ["t", "c"] if constant else ["t", "t"], ["s"], name="second"),
-        helper.make_node("Sub", ["s", "z"], ["y"], name="last"),
-    ]
     weights = {"c": np.random.default_rng(2).uniform(1, 2, constant).astype(np.float32)} if constant else {}
-    return graph(nodes, [("x", FLOAT, [2, 4, 5, 3]), ("z", FLOAT, whole)], [("y", FLOAT, whole)], weights)
+    text = (
+        f"x[2, 4, 5, 3]; z{whole}; relu: r = Relu(x); there: t = Transpose(r, perm={[*perm]}); "
+        f"second: s = {second}(t, {'c' if constant else 't'}); last: y = Sub(s, z); y{whole}"
+    )
+    return written(text, **weights)
 
 
 def ran(model: Model) -> np.ndarray:
@@ -180,10 +169,8 @@ def test_a_node_that_reads_a_tensor_beside_the_transposed_one_has_that_transpose
     model = transposed("Add", constant=(4,))
     once = rewrites.rewritten(model, [Rewrite("lift", "second")])
     twice = rewrites.rewritten(once, [Rewrite("lift", "last")])
-    assert ("relu", "second") == (
-        twice.producers[twice.by_id["second"].inputs[0]].id,
-        twice.producers[twice.by_id["last"].inputs[0]].id,
-    )
+    reads = [twice.producers[twice.by_id[n].inputs[0]].id for n in ("second", "last")]
+    assert ["relu", "second"] == reads
     np.testing.assert_array_equal(ran(twice), ran(model))
 
 

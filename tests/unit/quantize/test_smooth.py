@@ -72,9 +72,8 @@ def test_int8_keeps_more_of_the_output_when_smoothed(make, run) -> None:
     for treatments in ((), ("smooth",)):
         variant = Variant.of("int8", calibrator="minmax", treatments=treatments)
         plain, axes = treating.uneven(model, variant)
-        made, _ = treating.treated(
-            model, variant, observe_peaks(plain, axes, data, Silent()) if treatments else None
-        )
+        peaks = observe_peaks(plain, axes, data, Silent()) if treatments else None
+        made, _ = treating.treated(model, variant, peaks)
         ready = prepare(made, variant, Observer(made).ranges(data, Silent()))
         was, now = (run(m, x, ["yq"])["yq"] for m in (model, ready.emulation))
         errors.append(float(np.square(was - now).sum()))

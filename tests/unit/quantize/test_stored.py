@@ -15,6 +15,7 @@ from rtlab.core.variant import Variant
 from rtlab.quantize import prepare, quantizable
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.stored import dequantized, numbers_of
+from sessions import run
 
 RNG = np.random.default_rng(3)
 ZEROS = RNG.integers(-9, 9, (2, 4)).astype(np.int8)
@@ -47,18 +48,11 @@ def test_a_model_without_stored_weights_computes_the_same(precision: str) -> Non
     scales = {v: Scale(3.0) for v in quantizable(model)}
     made = prepare(model, Variant.of(precision, target="sm120"), scales=scales).emulation
     other = dequantized(made, model.by_id)
-    stored = [
-        n for n in made.top if n.op == "DequantizeLinear" and made.constants(n.id).keys() >= {*n.inputs}
-    ]
+    late = [n for n in made.top if n.op == "DequantizeLinear"]
+    stored = [n for n in late if made.constants(n.id).keys() >= {*n.inputs}]
     assert len(other.top) == len(made.top) - len(stored)
     assert (other is made) == (not stored)
     assert {n.id for n in model.top} <= {n.id for n in other.top}
     feed = dict(next(samples.load("digits_vit").calibration.batches(model, 4)))
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    providers = ["CPUExecutionProvider"]
-    one, two = (
-        onnxruntime.InferenceSession(m.bytes(), options, providers=providers).run(None, feed)[0]
-        for m in (made, other)
-    )
+    one, two = (run(m.bytes(), feed)[0] for m in (made, other))
     assert one.tobytes() == two.tobytes()

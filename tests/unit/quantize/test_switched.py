@@ -25,9 +25,7 @@ AMAX = {"x": 3.0, "h": 4.0}
 @pytest.fixture
 def model() -> Model:
     """Two products, the first of which is read by both the second and an addition."""
-    return written(
-        "x[2, 3]; one: h = MatMul(x, w); two: g = MatMul(h, v); sum: y = Add(g, h); y[2, 2]", w=W, v=V
-    )
+    return written("x[2, 3]; one: h = MatMul(x, w); two: g = MatMul(h, v); sum: y = Add(g, h); y", w=W, v=V)
 
 
 def made(model: Model, precision: str) -> Switched:

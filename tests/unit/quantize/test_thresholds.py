@@ -5,12 +5,11 @@ import numpy as np
 import pytest
 
 import published
-from rtlab.core.progress import Silent
-from rtlab.core.ranges import Range, Ranges
+from observed import observed
+from rtlab.core.ranges import Range
 from rtlab.core.variant import Calibrator, Precision
 from rtlab.quantize.calibrators import scales
 from rtlab.quantize.noise import grid
-from rtlab.quantize.ranges import Collector
 from rtlab.quantize.thresholds import thresholds
 
 DISTRIBUTIONS = {
@@ -26,12 +25,6 @@ GRIDS = [Precision.INT8, Precision.FP8]
 
 def drawn(name: str) -> np.ndarray:
     return DISTRIBUTIONS[name](np.random.default_rng(7)).astype(np.float32)
-
-
-def observed(x: np.ndarray) -> Ranges:
-    collector = Collector(["x"])
-    collector.run([{"x": np.asarray(x, np.float32)}], dict, Silent())
-    return collector.ranges
 
 
 def seen_of(x: np.ndarray) -> Range:
