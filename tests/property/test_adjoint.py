@@ -8,19 +8,20 @@ from collections.abc import Callable
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from nets import graph
+from net_text import written
+from nets import graph, graph_proto
 from rtlab.adjoint import Tape, differentiate
 from rtlab.adjoint.rules import RULES
 from rtlab.core.model import Model, load
 from rtlab.quantize.edit import Edit
+from sessions import opened
 from sloped import CASES, Case, Draw
 
 FLOAT, DOUBLE = TensorProto.FLOAT, TensorProto.DOUBLE
@@ -78,9 +79,8 @@ class Gelu(OpRun):
 
     def _run(self, x: np.ndarray, approximate: str) -> tuple:
         inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
-        return (
-            x / 2 * (1 + (np.tanh(inner) if approximate == "tanh" else Erf._run(self, x / math.sqrt(2))[0])),
-        )
+        exact = Erf._run(self, x / math.sqrt(2))[0]
+        return (x / 2 * (1 + (np.tanh(inner) if approximate == "tanh" else exact)),)
 
 
 class GlobalMaxPool(OpRun):
@@ -94,17 +94,11 @@ class MaxPool(OpRun):
     """By the runtime, in double precision: windows that reach beyond the input are counted as it does."""
 
     def _run(self, x: np.ndarray, **names: object) -> tuple:
-        given = {
-            k: v
-            for k, v in names.items()
-            if v is not None and v != [] and k in {a.name for a in self.onnx_node.attribute}
-        }
-        made = helper.make_graph(
-            [helper.make_node("MaxPool", ["x"], ["y"], **given)], "g",
-            [helper.make_tensor_value_info("x", DOUBLE, x.shape)], [helper.make_tensor_value_info("y", DOUBLE, None)],
-        )  # fmt: skip
-        opset = [helper.make_opsetid("", 17)]
-        session = opened(helper.make_model(made, opset_imports=opset, ir_version=8).SerializeToString())
+        there = {a.name for a in self.onnx_node.attribute}
+        given = {k: v for k, v in names.items() if v is not None and v != [] and k in there}
+        node = helper.make_node("MaxPool", ["x"], ["y"], **given)
+        made = graph_proto([node], [("x", DOUBLE, x.shape)], [("y", DOUBLE, None)], {})
+        session = opened(made.SerializeToString(), "ENABLE_BASIC")
         return (session.run(["y"], {"x": x})[0],)
 
 
@@ -130,29 +124,17 @@ def model(case: Case, weights: set[str], dims: dict[str, list], double: bool) ->
 
     values = {n: typed(v) for n, v in case.moving.items()}
     fixed = {n: typed(v) for n, v in case.fixed.items()} | {n: values[n] for n in weights}
-    inputs = [
-        helper.make_tensor_value_info(n, kind(v), dims[n]) for n, v in values.items() if n not in weights
-    ]
-    output = helper.make_tensor_value_info("y", DOUBLE if double else FLOAT, dims["y"])
-    stored = [numpy_helper.from_array(np.asarray(v), n) for n, v in fixed.items()]
-    made = helper.make_graph(nodes, "g", inputs, [output], stored)
-    opset = [helper.make_opsetid("", case.opset)]
-    return helper.make_model(made, opset_imports=opset, ir_version=10).SerializeToString()
-
-
-def opened(content: bytes) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    inputs = [(n, kind(v), dims[n]) for n, v in values.items() if n not in weights]
+    made = graph_proto(nodes, inputs, [("y", DOUBLE if double else FLOAT, dims["y"])], fixed, case.opset)
+    made.ir_version = 10
+    return made.SerializeToString()
 
 
 def evaluated(case: Case, still: set[str], dims: dict[str, list]) -> Callable[[dict], np.ndarray]:
     """The forward part: in double precision, or in FP32 where large steps will do."""
     if case.linear:
         content = model(case, still, dims, double=False)
-        session = opened(content)
+        session = opened(content, "ENABLE_BASIC")
         return lambda feed: session.run(["y"], {n: v.astype(np.float32) for n, v in feed.items()})[0].astype(
             float
         )
@@ -183,7 +165,6 @@ def differentiated(source: Model, asked: list[str]) -> tuple[Model, list[str | N
     seed=st.integers(0, 2**32 - 1), sizes=st.sampled_from(["known", "batch", "open"]), weights=st.booleans()
 )
 def test_the_gradient_is_that_of_finite_differences(name: str, seed: int, sizes: str, weights: bool) -> None:
-    """Along a random direction of all inputs together, whatever of the sizes is known before."""
     case = CASES[name](Draw(seed))
     asked = [n for n in case.moving if n == "x" or not weights]
     still = {*case.moving} - {*asked}
@@ -203,13 +184,9 @@ def test_the_gradient_is_that_of_finite_differences(name: str, seed: int, sizes:
     weight = draw.noise(*y.shape)
     feed = {n: case.moving[n].astype(np.float32) for n in asked}
     wanted = [n for n in slopes if n is not None]
-    found = dict(
-        zip(
-            wanted,
-            opened(both.bytes()).run(wanted, {**feed, "seed": weight.astype(np.float32)}) if wanted else [],
-            strict=True,
-        )
-    )
+    feed["seed"] = weight.astype(np.float32)
+    ran = opened(both.bytes(), "ENABLE_BASIC").run(wanted, feed) if wanted else []
+    found = dict(zip(wanted, ran, strict=True))
     steps = {n: draw.noise(*case.moving[n].shape) for n in asked}
     step = 1.0 if case.linear else STEP
     ends = [forward({n: case.moving[n] + s * step * steps[n] for n in asked}) for s in (-1, 1)]
@@ -243,15 +220,11 @@ def test_every_rule_has_a_case() -> None:
     """But those of quantizers, of types and of dropout, and old names."""
     used = {n.op_type for make in CASES.values() for seed in range(40) for n in make(Draw(seed)).nodes}
     apart = {"QuantizeLinear", "DequantizeLinear", "Cast", "CastLike", "Dropout", "Hardmax", "Upsample"}
-    assert {*RULES} - used == apart | {
-        "Compress",
-        "MeanVarianceNormalization",
-        "SimplifiedLayerNormalization",
-    }
+    apart |= {"Compress", "MeanVarianceNormalization", "SimplifiedLayerNormalization"}
+    assert {*RULES} - used == apart
 
 
 def test_gradients_of_half_precision_are_written_in_single() -> None:
-    """A network in FP16 has the gradients of the same one in FP32, up to what FP16 rounds."""
     d = Draw(5)
     x, w, b = d.noise(2, 4, 6, 6), d.noise(4, 4, 3, 3) / 6, d.noise(4)
     nodes = [
@@ -264,44 +237,31 @@ def test_gradients_of_half_precision_are_written_in_single() -> None:
     fixed = {"w": w, "b": b, "t": d.noise(3), "v": d.noise(3, 2)}
     slopes = []
     for type_, numpy in ((FLOAT, np.float32), (TensorProto.FLOAT16, np.float16)):
-        made = helper.make_graph(
-            nodes, "g", [helper.make_tensor_value_info("x", type_, list(x.shape))],
-            [helper.make_tensor_value_info("y", type_, [2, 4, 3, 2])],
-            [numpy_helper.from_array(v.astype(numpy), n) for n, v in fixed.items()],
-        )  # fmt: skip
-        proto = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-        both, names, stopped = differentiated(load(proto.SerializeToString()), ["x"])
+        weights = {n: v.astype(numpy) for n, v in fixed.items()}
+        source = graph(nodes, [("x", type_, list(x.shape))], [("y", type_, [2, 4, 3, 2])], weights)
+        both, names, stopped = differentiated(source, ["x"])
         assert stopped == {}
         feed = {"x": x.astype(numpy), "seed": np.ones((2, 4, 3, 2), np.float32)}
-        slopes += opened(both.bytes()).run(names, feed)
+        slopes += opened(both.bytes(), "ENABLE_BASIC").run(names, feed)
     assert slopes[1].dtype == np.float32
     np.testing.assert_allclose(slopes[1], slopes[0], atol=0.02 * np.abs(slopes[0]).max())
 
 
 def test_what_a_body_reads_lacks_its_gradient() -> None:
-    """A branch reads "a" beside the node that reads it: what that one says is not all, and is not taken for it."""
-    then = helper.make_graph(
-        [helper.make_node("Mul", ["a", "a"], ["t"], "inner")], "then", [],
-        [helper.make_tensor_value_info("t", FLOAT, [2, 3])],
-    )  # fmt: skip
-    other = helper.make_graph(
-        [helper.make_node("Identity", ["k"], ["e"], "kept")], "else", [],
-        [helper.make_tensor_value_info("e", FLOAT, [2, 3])],
-    )  # fmt: skip
+    node = helper.make_node
+    inner, kept = node("Mul", ["a", "a"], ["t"], "inner"), node("Identity", ["k"], ["e"], "kept")
+    then, other = (
+        helper.make_graph([n], "body", [], [helper.make_tensor_value_info(n.output[0], FLOAT, [2, 3])])
+        for n in (inner, kept)
+    )
     nodes = [
         helper.make_node("Sigmoid", ["x"], ["a"], "before"),
         helper.make_node("If", ["c"], ["i"], "branch", then_branch=then, else_branch=other),
         helper.make_node("Tanh", ["x"], ["b"], "beside"),
         helper.make_node("Sum", ["i", "a", "b"], ["y"], "sum"),
     ]
-    made = helper.make_graph(
-        nodes, "g", [
-            helper.make_tensor_value_info("x", FLOAT, [2, 3]), helper.make_tensor_value_info("c", TensorProto.BOOL, []),
-        ], [helper.make_tensor_value_info("y", FLOAT, [2, 3])],
-        [numpy_helper.from_array(np.ones((2, 3), np.float32), "k")],
-    )  # fmt: skip
-    proto = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
-    source = load(proto.SerializeToString())
+    inputs, weights = [("x", FLOAT, [2, 3]), ("c", TensorProto.BOOL, [])], {"k": np.ones((2, 3), np.float32)}
+    source = graph(nodes, inputs, [("y", FLOAT, [2, 3])], weights)
     edit = Edit(source)
     forward, end = list(edit.graph), edit.values["y"]
     found = differentiate(Tape(edit.graph, 17, {}), forward, {end: end}, beyond=lambda _: False)
@@ -311,14 +271,10 @@ def test_what_a_body_reads_lacks_its_gradient() -> None:
 
 
 def test_what_no_rule_covers_stops_there_and_is_told() -> None:
-    """What lies upstream lacks its gradient; what lies beside it does not."""
-    nodes = [
-        helper.make_node("Sigmoid", ["x"], ["a"], "before"),
-        helper.make_node("Round", ["a"], ["b"], "gap"),
-        helper.make_node("Tanh", ["x"], ["c"], "beside"),
-        helper.make_node("Add", ["b", "c"], ["y"], "sum"),
-    ]
-    edit = Edit(graph(nodes, [("x", FLOAT, [2, 3])], [("y", FLOAT, [2, 3])], {}))
+    source = written(
+        "x[2, 3]; before: a = Sigmoid(x); gap: b = Round(a); beside: c = Tanh(x); sum: y = Add(b, c); y[2, 3]"
+    )
+    edit = Edit(source)
     forward, end = list(edit.graph), edit.values["y"]
     found = differentiate(Tape(edit.graph, 17, {}), forward, {end: end}, beyond=lambda _: False)
     assert found.stopped == {"gap": "there is no rule for Round"}
@@ -328,19 +284,14 @@ def test_what_no_rule_covers_stops_there_and_is_told() -> None:
 
 def test_shapes_and_comparisons_carry_no_gradient_and_stop_none() -> None:
     """The reshape to a size that was computed, and the mask that was compared, are as if they were constants."""
-    nodes = [
-        helper.make_node("Shape", ["x"], ["s"], "shape"),
-        helper.make_node("Greater", ["x", "z"], ["c"], "more"),
-        helper.make_node("ArgMax", ["x"], ["i"], "largest"),
-        helper.make_node("Cast", ["i"], ["f"], "cast", to=FLOAT),
-        helper.make_node("Where", ["c", "x", "z"], ["w"], "where"),
-        helper.make_node("Mul", ["w", "f"], ["m"], "mul"),
-        helper.make_node("Reshape", ["m", "s"], ["y"], "reshape"),
-    ]
-    source = graph(nodes, [("x", FLOAT, [2, 3])], [("y", FLOAT, [2, 3])], {"z": np.zeros(1, np.float32)})
+    source = written(
+        "x[2, 3]; shape: s = Shape(x); more: c = Greater(x, z); largest: i = ArgMax(x); cast: f = Cast(i, to=1); "
+        "where: w = Where(c, x, z); mul: m = Mul(w, f); reshape: y = Reshape(m, s); y[2, 3]",
+        z=np.zeros(1, np.float32),
+    )
     both, names, stopped = differentiated(source, ["x"])
     assert stopped == {}
     x = np.array([[1, -2, 3], [4, 5, -6]], np.float32)
-    (slope,) = opened(both.bytes()).run(names, {"x": x, "seed": np.ones((2, 3), np.float32)})
+    (slope,) = opened(both.bytes(), "ENABLE_BASIC").run(names, {"x": x, "seed": np.ones((2, 3), np.float32)})
     # The largest of each column is in row 0, 1, 0... of rows: 1, 1, 0.
     np.testing.assert_array_equal(slope, (x > 0) * np.array([[1, 1, 0]], np.float32))

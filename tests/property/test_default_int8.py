@@ -11,12 +11,12 @@ import onnxruntime
 import pytest
 
 from activations import FAMILIES, drawn
+from observed import collect
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
-from rtlab.core.progress import Silent
 from rtlab.core.ranges import Ranges
 from rtlab.core.variant import FIXED, Calibrator, Variant
-from rtlab.quantize import Collector, prepare, quantizable
+from rtlab.quantize import prepare, quantizable
 from small_nets import ACTIVATIONS, SATURATING, small_net
 
 NETS, EACH = 200, 25
@@ -47,13 +47,10 @@ def observed(model: Model, x: np.ndarray) -> Ranges:
     proto = onnx.load_from_string(model.bytes())
     proto.graph.output.extend(onnx.ValueInfoProto(name=v) for v in inner if v not in model.outputs)
     running = session(proto.SerializeToString())
-    collector = Collector(names)
-    collector.run(
-        CalibrationData({"x": x}).batches(model, len(x)),
-        lambda batch: dict(zip(inner, running.run(inner, dict(batch)), strict=True)) if inner else {},
-        Silent(),
+    batches = CalibrationData({"x": x}).batches(model, len(x))
+    return collect(
+        names, batches, lambda b: dict(zip(inner, running.run(inner, dict(b)), strict=True)) if inner else {}
     )
-    return collector.ranges
 
 
 def decibel(reference: np.ndarray, found: np.ndarray) -> float:
@@ -84,7 +81,6 @@ def qualities(
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, NETS, EACH))
 def test_the_default_is_within_6_db_of_the_best_calibrator(first: int):
-    """Two hundred random nets; the published entropy search alone loses more on every other of them."""
     for seed in range(first, first + EACH):
         found = qualities(seed)
         assert found["auto"] >= max(found.values()) - 6, (seed, found)

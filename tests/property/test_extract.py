@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies
-
-
-def run(proto: onnx.ModelProto, feeds: dict[str, np.ndarray], names: list[str]) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return session.run(names, feeds)
+from sessions import run
 
 
 @given(strategies.models(hostile=False, bodies=True, dynamic=False), st.data())
 def test_a_part_is_valid_and_computes_the_values_of_the_whole(model, data):
-    """Somebody takes the part away to report a bug with it: it must be that part."""
     ids = data.draw(st.lists(st.sampled_from([n.id for n in model.nodes]), min_size=1, unique=True))
     part = model.extract(ids)
     proto = part.proto()
@@ -37,22 +25,22 @@ def test_a_part_is_valid_and_computes_the_values_of_the_whole(model, data):
     whole.graph.output.extend(onnx.ValueInfoProto(name=v) for v in wanted if v not in model.outputs)
     shape = model.values["image"].shape
     image = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
-    values = dict(zip(wanted, run(whole, {"image": image}, wanted), strict=True)) | {"image": image}
-    found = run(proto, {n: values[n] for n in part.inputs}, list(part.outputs))
+    values = dict(zip(wanted, run(whole.SerializeToString(), {"image": image}, wanted), strict=True)) | {
+        "image": image
+    }
+    found = run(proto.SerializeToString(), {n: values[n] for n in part.inputs}, list(part.outputs))
     for name, array in zip(part.outputs, found, strict=True):
         np.testing.assert_array_equal(values[name], array)
 
 
 @given(strategies.models(bodies=True), st.data())
 def test_any_names_can_be_cut(model, data):
-    """Names that break tools must not break this one."""
     ids = data.draw(st.lists(st.sampled_from([n.id for n in model.nodes]), min_size=1, unique=True))
     onnx.checker.check_model(model.extract(ids).proto(), full_check=True)
 
 
 @given(strategies.models(hostile=False, dynamic=True))
 def test_all_nodes_make_the_model_again(model):
-    """With the outputs that nobody reads besides."""
     part = model.extract(n.id for n in model.nodes)
     assert model.nodes == part.nodes
     assert set(model.inputs) == set(part.inputs)

@@ -35,13 +35,11 @@ def holds(model: Model) -> None:
 
 @given(MODELS)
 def test_any_model_is_checked_and_repaired(model):
-    """The generator writes pairs of its own here and there, bodies and functions included."""
     holds(model)
 
 
 @given(MODELS, st.floats(0.5, 50))
 def test_what_rtlab_places_has_no_findings(model, amax):
-    """The check and the placement must not disagree on any graph."""
     if any(n.op.endswith("quantizeLinear") or n.op == "QuantizeLinear" for n in model.nodes):
         return
     ready = int8(model, {v: Scale(amax) for v in quantizable(model)})
@@ -50,7 +48,6 @@ def test_what_rtlab_places_has_no_findings(model, amax):
 
 @given(MODELS, st.data())
 def test_pairs_anywhere_are_judged_and_repaired(model, data):
-    """Other tools put pairs anywhere: on any FP32 value, with any scale and zero point, several on one."""
     ready = int8(model, {v: Scale(4.0) for v in quantizable(model)})
     edges = [
         (n.id, i)

@@ -10,13 +10,15 @@ import onnx
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import rtlab
+from nets import graph_proto
 from rtlab.errors import ModelError, RtlabError
 from rtlab.quantize import findings
 
 CHANNELS, OUT = 3, 4
+ENDS = [("x", TensorProto.FLOAT, [1, CHANNELS, 8, 8])], [("y", TensorProto.FLOAT, [1, OUT, 6, 6])]
 KINDS = {np.int8: TensorProto.INT8, np.uint8: TensorProto.UINT8, np.int16: TensorProto.INT16}
 
 
@@ -39,37 +41,25 @@ def parameters(draw) -> tuple[int | None, np.ndarray, np.ndarray | None]:
 def models(draw) -> onnx.ModelProto:
     """A convolution with a pair of any numbers at each of its inputs and at its output."""
     weight = np.random.default_rng(0).normal(size=(OUT, CHANNELS, 3, 3)).astype(np.float32)
-    tensors, nodes = [numpy_helper.from_array(weight, "w")], []
+    tensors, nodes = {"w": weight}, []
 
     def pair(source: str) -> str:
         axis, scale, zero = draw(parameters())
-        tensors.append(numpy_helper.from_array(scale, f"{source}_s"))
-        names = [f"{source}_s"]
+        tensors[f"{source}_s"] = scale
         if zero is not None:
-            tensors.append(numpy_helper.from_array(zero, f"{source}_z"))
-            names.append(f"{source}_z")
+            tensors[f"{source}_z"] = zero
+        names = [n for n in tensors if n.startswith(f"{source}_")]
         attributes = {} if axis is None else {"axis": axis}
-        nodes.append(
-            helper.make_node("QuantizeLinear", [source, *names], [f"{source}_q"], f"{source}/q", **attributes)
-        )
         back = attributes if draw(st.booleans()) else {}
-        nodes.append(
-            helper.make_node(
-                "DequantizeLinear", [f"{source}_q", *names], [f"{source}_d"], f"{source}/d", **back
-            )
-        )
+        node, steps = helper.make_node, (source, f"{source}_q", f"{source}_d")
+        nodes.append(node("QuantizeLinear", [steps[0], *names], [steps[1]], f"{source}/q", **attributes))
+        nodes.append(node("DequantizeLinear", [steps[1], *names], [steps[2]], f"{source}/d", **back))
         return f"{source}_d"
 
     read = [pair("x"), pair("w")] if draw(st.booleans()) else [pair("x"), "w"]
     nodes.append(helper.make_node("Conv", read, ["c"], "conv"))
     nodes.append(helper.make_node("Relu", [pair("c") if draw(st.booleans()) else "c"], ["y"], "relu"))
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes, "g", [info("x", TensorProto.FLOAT, [1, CHANNELS, 8, 8])],
-        [info("y", TensorProto.FLOAT, [1, OUT, 6, 6])], tensors,
-    )  # fmt: skip
-    opset = draw(st.sampled_from([10, 13, 19, 21]))
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    return graph_proto(nodes, *ENDS, tensors, draw(st.sampled_from([10, 13, 19, 21])))
 
 
 def exercise(proto: onnx.ModelProto) -> None:
@@ -121,11 +111,6 @@ def test_numbers_that_do_not_fit_are_a_finding(axis, scales, zeros, reason) -> N
         helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], "w/d", axis=axis),
         helper.make_node("Conv", ["x", "d"], ["y"], "conv"),
     ]
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes, "g", [info("x", TensorProto.FLOAT, [1, CHANNELS, 8, 8])],
-        [info("y", TensorProto.FLOAT, [1, OUT, 6, 6])], [numpy_helper.from_array(a, n) for n, a in arrays.items()],
-    )  # fmt: skip
-    model = rtlab.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=9))
+    model = rtlab.load(graph_proto(nodes, *ENDS, arrays, 13))
     titles = [f.title for f in findings.check(model) if f.rule == "scale-axis"]
     assert titles == ([f'"w" is quantized with {reason}.'] if reason else [])

@@ -24,10 +24,14 @@ from rtlab.relation.relate import relate
 
 
 @st.composite
-def built(draw: st.DrawFn, **options: object) -> tuple:
+def built(draw: st.DrawFn) -> tuple:
     """A model with an engine that a compiler could have made of it."""
     model = draw(strategies.models(bodies=True))
-    return model, draw(strategies.engines(model, **options))
+    return model, draw(strategies.engines(model))
+
+
+def related() -> st.SearchStrategy[tuple]:
+    return built().map(lambda case: (*case, relate(case[0], case[0], case[1])))
 
 
 def check_partition(model, engine, mapping) -> None:
@@ -40,38 +44,22 @@ def check_partition(model, engine, mapping) -> None:
     assert [] == [m for m in mapping.missing if not m.text]
 
 
-@given(built())
+@given(related())
 def test_every_node_is_in_layers_or_has_one_reason(case):
-    """A node that disappears from the picture without a word is the worst that a viewer can do."""
-    model, engine = case
-    check_partition(model, engine, relate(model, model, engine))
+    check_partition(*case)
 
 
-@given(built())
+@given(related())
 def test_what_the_compiler_declares_is_shown_as_declared(case):
-    """Evidence of our own never overrules the compiler's."""
-    model, engine = case
-    mapping = relate(model, model, engine)
+    _model, engine, mapping = case
     declared = {(p.node, p.layer) for p in mapping.pairs if p.evidence == "declared"}
 
     assert {(node, layer.id) for layer in engine.layers for node in layer.origins} == declared
 
 
-@given(built(declare=False))
-def test_without_labels_nothing_is_called_declared(case):
-    """A compiler that says nothing leaves inference, and inference is shown as such."""
-    model, engine = case
-    mapping = relate(model, model, engine)
-    check_partition(model, engine, mapping)
-
-    assert "declared" not in {p.evidence for p in mapping.pairs}
-
-
-@given(built())
+@given(related())
 def test_layers_of_a_node_come_in_execution_order(case):
-    """The side panel lists them in the order in which they run."""
-    model, engine = case
-    mapping = relate(model, model, engine)
+    model, engine, mapping = case
     order = {layer.id: layer.index for layer in engine.layers}
     runs = [[order[i] for i in mapping.layers(n.id)] for n in model.nodes]
 
@@ -80,7 +68,6 @@ def test_layers_of_a_node_come_in_execution_order(case):
 
 @given(strategies.models())
 def test_a_real_engine_accounts_for_every_node(model):
-    """ONNX Runtime's optimizer fuses, folds and renames for real."""
     engine = OnnxRuntime(threads=1).build(BuildRequest(model, Variant.of()), Silent())
     mapping = relate(model, model, engine)
     check_partition(model, engine, mapping)
@@ -91,24 +78,20 @@ def test_a_real_engine_accounts_for_every_node(model):
 
 @given(built(), st.data())
 def test_shares_add_up_and_medians_are_the_samples(case, data):
-    """A chart of shares that does not end at 100 % is wrong somewhere."""
     _, engine = case
     profile = data.draw(strategies.profiles(engine))
     times = timing(profile, engine)
 
     assert [layer.id for layer in engine.layers] == [t.layer for t in times.layers]
-    assert [float(np.median(profile.samples[t.layer])) for t in times.layers] == [
-        t.median for t in times.layers
-    ]
+    medians = [float(np.median(profile.samples[t.layer])) for t in times.layers]
+    assert medians == [t.median for t in times.layers]
     if times.layers:
         assert math.isclose(1, sum(t.share for t in times.layers), rel_tol=1e-9)
 
 
-@given(built(), st.data())
+@given(related(), st.data())
 def test_a_node_shows_the_time_of_its_layers_and_how_many_share_it(case, data):
-    """A fused layer's time is never divided among its nodes: nobody measured that."""
-    model, engine = case
-    mapping = relate(model, model, engine)
+    _model, engine, mapping = case
     profile = data.draw(strategies.profiles(engine))
     shown = on_nodes(timing(profile, engine), mapping)
 
@@ -179,7 +162,6 @@ def written(draw: st.DrawFn) -> tuple[Model, Engine, dict[str, str]]:
 
 @given(written())
 def test_names_of_every_era_map_back_to_the_nodes_that_they_were_written_from(case):
-    """A name is TensorRT's own word: what it lists is neither lost nor given to another layer."""
     model, engine, truth = case
     mapping = relate(model, model, engine)
     check_partition(model, engine, mapping)
@@ -190,7 +172,6 @@ def test_names_of_every_era_map_back_to_the_nodes_that_they_were_written_from(ca
 
 @given(written(), st.randoms(use_true_random=False))
 def test_labels_outrank_the_names_of_layers(case, chance):
-    """Metadata is exact; a name beside it says nothing more."""
     model, engine, _ = case
     truth = {y.id: chance.choice(model.top).id for y in engine.layers}
     layers = tuple(dataclasses.replace(y, origins=(truth[y.id],)) for y in engine.layers)
@@ -203,7 +184,6 @@ def test_labels_outrank_the_names_of_layers(case, chance):
     strategies.models(), st.lists(st.text(st.sampled_from("PWN(),+| {}[].F_yml0aé"), max_size=30), max_size=6)
 )
 def test_any_name_is_read_without_an_error(model, texts):
-    """Names come from files, and files from anywhere."""
     forms = ("{}", "PWN({})", "{{ForeignNode[{}]}}", "{{ForeignNode[{0}...{0}]}}", "{} copy", "[A]-[b]-[{}]")
     names = [f.format(t) for t in texts for f in forms]
     layers = tuple(Layer(f"L{i}", n, "kgen", i) for i, n in enumerate(names))

@@ -47,9 +47,8 @@ def truths(draw: st.DrawFn, most_streams: int = 4) -> Truth:
 
     def put(kind: str, stream: int, event: int | None = None, reads=(), writes=()) -> int:
         at = len(layers)
-        layers.append(
-            Layer(str(at), f"l{at}", kind, at, tuple(reads), tuple(writes), stream=stream, event=event)
-        )
+        ends = tuple(reads), tuple(writes)
+        layers.append(Layer(str(at), f"l{at}", kind, at, *ends, stream=stream, event=event))
         order.add_node(at)
         if stream in last:
             order.add_edge(last[stream], at)
@@ -105,7 +104,6 @@ def test_no_two_tensors_that_may_be_alive_at_a_time_share_a_byte(truth: Truth, a
 @settings(max_examples=100, deadline=None)
 @given(truths())
 def test_tensors_are_kept_apart_only_where_the_order_asks_for_it(truth: Truth) -> None:
-    """The clocks say exactly what the graph of steps says, so that no memory is lost to caution."""
     lives = {life.id: life for life in lifetimes(truth.engine)}
     reach = {n: nx.descendants(truth.order, n) for n in truth.order}
     for one, other in itertools.permutations(lives, 2):
@@ -115,7 +113,6 @@ def test_tensors_are_kept_apart_only_where_the_order_asks_for_it(truth: Truth) -
 @settings(max_examples=100, deadline=None)
 @given(truths())
 def test_a_plan_lies_between_its_bound_and_naive_allocation(truth: Truth) -> None:
-    """One stream never needs more than its tensors alive at a step say, and several never less."""
     found = plan(truth.engine, absent())
     one = plan(truth.engine, absent(), one_stream=True)
     assert found.bound <= found.peak <= found.naive
@@ -154,9 +151,8 @@ def test_every_step_and_byte_has_one_owner(
     fullest = 0
     for step in range(25):
         here = [i for i, life in enumerate(lives) if life.first <= step <= life.last]
-        owners = [
-            b for i in here for b in range(arena.offsets[i] // align, arena.offsets[i] // align + blocks[i])
-        ]
+        starts = {i: arena.offsets[i] // align for i in here}
+        owners = [b for i, start in starts.items() for b in range(start, start + blocks[i])]
         assert len(owners) == len(set(owners))
         fullest = max(fullest, len(owners))
     assert arena.bound == fullest * align == largest(lives, blocks) * align

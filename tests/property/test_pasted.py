@@ -28,7 +28,6 @@ def test_a_piece_tells_what_is_true_and_whole_in_it_or_is_refused_in_words(
 
 
 def test_every_look_is_the_same_text_again(tmp_path: Path) -> None:
-    """Whatever stands around the lines of a file, it tells the same."""
     for path in pasted.fragments(pasted.CORPUS / "pasted"):
         text = path.read_text(encoding="utf-8")
         expected = pasted.facts(pasted.read(path))
@@ -39,7 +38,6 @@ def test_every_look_is_the_same_text_again(tmp_path: Path) -> None:
 
 
 def test_nothing_around_the_lines_is_taken_for_something() -> None:
-    """A text of its own is left as it is: rows of arrows, a diff, JSON with an arrow in a name."""
     from rtlab.backends.files.wrapping import unwrapped
 
     for text in (">>>>>>>>>>>>>>> Chose Runner Type: A Tactic: 1\n", '{"Name": "a -> b"}', "a\n> b\nc\n", ""):

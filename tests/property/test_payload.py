@@ -79,13 +79,11 @@ def near(sent: Any, got: Any) -> bool:
 
 @given(st.lists(values(Everything), max_size=12))
 def test_what_is_decoded_is_what_was_encoded(payload):
-    """Whatever the names in a model are; only floats may lose digits, and no more than they say."""
     assert near(payload, decode(encode(payload, list[Everything])))
 
 
 @given(st.lists(values(Everything), max_size=6), st.data())
 def test_cut_bytes_are_an_error_and_never_half_a_view(payload, data):
-    """Whatever is missing, nothing is drawn from the rest."""
     whole = gzip.decompress(encode(payload, list[Everything]))
     cut = whole[: data.draw(st.integers(0, len(whole) - 1))]
     with pytest.raises(Exception):  # noqa: B017, PT011 - which one depends on where the cut is
@@ -94,7 +92,6 @@ def test_cut_bytes_are_an_error_and_never_half_a_view(payload, data):
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
 def test_numbers_that_are_none_are_refused(bad):
-    """The browser would draw a NaN as a blank box; a missing number is None."""
     with pytest.raises(ValueError, match="NaN or infinity"):
         encode([1.0, bad], list[float])
 
@@ -104,7 +101,6 @@ def test_numbers_that_are_none_are_refused(bad):
     st.lists(st.lists(st.integers(0, 3), max_size=4), max_size=4),
 )
 def test_one_object_in_several_places_crosses_as_its_copies_do(objects, places):
-    """A tensor is one object at its writer and at all its readers; that this saves work, nobody sees."""
     payload = [[objects[i % len(objects)] for i in row] for row in places]
     copies = [[copy.deepcopy(item) for item in row] for row in payload]
     assert near(payload, decode(encode(payload, list[list[Everything]])))

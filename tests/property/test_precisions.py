@@ -11,19 +11,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 import strategies
+from net_text import written
 from promises import promises  # noqa: F401 - watches every pass
-from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.model import Model, load
 from rtlab.core.node import ORIGIN
 from rtlab.core.prepared import Prepared
-from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.quantize import assign, prepare, quantizable
 from rtlab.quantize.passes import run
 from rtlab.quantize.tf32 import Truncate, tf32
 from rtlab.quantize.weights import ScaleLayout, int4_block, store
+from sessions import computed as execute
 
 HALVES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
 FLOATS = st.floats(allow_nan=False, allow_infinity=False, width=32)
@@ -33,19 +32,12 @@ def prepared(model: Model, variant: Variant) -> Prepared:
     return prepare(model, variant, scales={v: Scale(3.0) for v in quantizable(model)})
 
 
-def execute(model: Model, feed: dict[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:
-    backend = OnnxRuntime(threads=1)
-    engine = backend.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
-    return dict(backend.outputs(engine, feed, names))
-
-
 def image(model: Model) -> dict[str, np.ndarray]:
     return {"image": np.random.default_rng(0).standard_normal(model.input_shape("image")).astype(np.float32)}
 
 
 @given(strategies.mixes())
 def test_every_prepared_model_is_valid_and_leads_back_to_the_source(case):
-    """A compiler takes valid graphs only, and layers are joined to the source through origins alone."""
     model, variant = case
     before = model.bytes()
     ready = prepared(model, variant)
@@ -61,19 +53,16 @@ def test_every_prepared_model_is_valid_and_leads_back_to_the_source(case):
 
 @given(strategies.mixes())
 def test_the_emulation_has_every_value_of_the_source(case):
-    """Accuracy compares by value name and in FP32; a lost value would be a layer without a number."""
-    model, variant = case
-    ready = prepared(model, variant)
-    written = {v: n.origin for n in ready.emulation.top for v in n.outputs}
+    model, ready = case[0], prepared(*case)
+    makers = {v: n.origin for n in ready.emulation.top for v in n.outputs}
     made = {v: n.id for n in model.top for v in n.outputs if v}
-    assert made == {v: written.get(v) for v in made}
+    assert made == {v: makers.get(v) for v in made}
     assert {v: model.values[v].dtype for v in made} == {v: ready.emulation.values[v].dtype for v in made}
     assert set(made) <= set(ready.model.values)
 
 
 @given(strategies.mixes(hostile=False))
 def test_the_emulation_runs_and_stays_near_the_source(case):
-    """What the CPU computes as the variant is the source with errors, never something else."""
     model, variant = case
     feed = image(model)
     values = [v for n in model.top for v in n.outputs if model.values[v].dtype == "fp32"]
@@ -89,9 +78,7 @@ def test_the_emulation_runs_and_stays_near_the_source(case):
 @pytest.mark.slow
 @given(strategies.mixes(hostile=False))
 def test_what_the_typed_graph_holds_in_16_bits_is_rounded_in_the_emulation(case):
-    """The two graphs round at the same places, and rounding again changes nothing."""
-    model, variant = case
-    ready = prepared(model, variant)
+    model, ready = case[0], prepared(*case)
     types = {v: ready.model.values[v].dtype for n in model.top for v in n.outputs if v}
     names = [v for v, t in types.items() if t in HALVES]
     for name, array in execute(ready.emulation, image(model), names).items() if names else ():
@@ -101,7 +88,6 @@ def test_what_the_typed_graph_holds_in_16_bits_is_rounded_in_the_emulation(case)
 
 @given(strategies.mixes())
 def test_a_node_computes_in_what_was_asked_or_in_the_rest(case):
-    """The picture shows these words on nodes: a node is never of a precision that nobody chose."""
     model, variant = case
     asked = assign(model, variant)
     rest = {Precision.FP32, variant.precision}
@@ -115,7 +101,6 @@ def test_a_node_computes_in_what_was_asked_or_in_the_rest(case):
 
 @given(strategies.mixes())
 def test_the_last_pin_that_fits_a_node_counts(case):
-    """What is written last is what the user meant."""
     model, variant = case
     for node in model.top:
         # Drawn patterns are whole ids or operators.
@@ -143,17 +128,13 @@ NORMAL = st.floats(2.0**-100, 2.0**113, width=32) | st.floats(-(2.0**113), -(2.0
 @pytest.mark.slow
 @given(hnp.arrays(np.float32, 64, elements=NORMAL | st.integers(-5000, 5000).map(float)))
 def test_the_graph_rounds_activations_to_tf32_like_the_bits(array):
-    """ONNX has no TF32; the splitting in the graph must be it, but for which way a tie goes."""
-    net = load(strategies.of_nodes([onnx.helper.make_node("MatMul", ["x", "eye"], ["y"], name="n")],
-                                   weights=[onnx.numpy_helper.from_array(np.eye(64, dtype=np.float32), "eye")],
-                                   shape=(1, 64)))  # fmt: skip
+    net = written("x[1, 64]; n: y = MatMul(x, eye); y[1, 64]", eye=np.eye(64, dtype=np.float32))
     rounded = execute(run(net, [Truncate(["n"])]), {"x": array[None]}, ["y"])["y"][0]
     tie = (array.view(np.uint32) & 0x1FFF) == 0x1000
     np.testing.assert_array_equal(tf32(array)[~tie], rounded[~tie])
     assert not (rounded.view(np.uint32) & 0x1FFF).any()
-    assert (
-        np.abs(rounded.astype(np.float64) - array) == np.abs(tf32(array).astype(np.float64) - array)
-    ).all()
+    error, least = (np.abs(r.astype(np.float64) - array) for r in (rounded, tf32(array)))
+    assert (error == least).all()
 
 
 @given(
@@ -162,7 +143,6 @@ def test_the_graph_rounds_activations_to_tf32_like_the_bits(array):
     st.sampled_from([Precision.INT4, Precision.FP4]),
 )  # fmt: skip
 def test_four_bit_weights_are_the_nearest_of_their_block(weight, precision):
-    """Against every number that the block could hold, one by one."""
     block = 16 if precision is Precision.FP4 else int4_block(weight.shape[0])
     stored = store(weight, ScaleLayout(0, block), precision)
     numbers = np.arange(-7.0, 8.0) if precision is Precision.INT4 else np.array(
@@ -177,7 +157,6 @@ def test_four_bit_weights_are_the_nearest_of_their_block(weight, precision):
 
 @given(strategies.mixes(hostile=False))
 def test_preparing_again_after_saving_gives_the_same_graphs(case):
-    """A cached variant and a fresh one must be one."""
     model, variant = case
     one, two = (prepared(m, variant) for m in (model, load(model.bytes(), name=model.name)))
     assert [one.model.digest, one.emulation.digest] == [two.model.digest, two.emulation.digest]
@@ -186,7 +165,6 @@ def test_preparing_again_after_saving_gives_the_same_graphs(case):
 
 @given(st.integers(1, 5000))
 def test_int4_blocks_divide_the_axis(size):
-    """A remainder would be a block that ONNX does not allow."""
     block = int4_block(size)
     assert 0 == size % block
     assert block <= 128 or block == size

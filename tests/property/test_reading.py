@@ -131,32 +131,25 @@ def sets() -> list[dict[str, bytes]]:
         },
         {"Name": "y", "IOMode": "Output", "DataType": "Half", "Dimensions": [-1, 4]},
     ]  # fmt: skip
-    layer = {
-        "Name": "n [profile 1]",
-        "Inputs": [{"Name": "x", "DataType": "FP8", "Strides": [4, 1]}],
-        "Constants": [],
-    }
+    inputs = [{"Name": "x", "DataType": "FP8", "Strides": [4, 1]}]
+    layer = {"Name": "n [profile 1]", "Inputs": inputs, "Constants": []}
     eleven = json.dumps({"Layers": [layer, "m"], "I/O Tensors": io_tensors}).encode()
     tensors = json.dumps([{"name": "y", "dimensions": "1x4", "values": [1, 2.5, 3, 4]}]).encode()
     saved = json.dumps(results()).encode()
     found.append({"layers": eleven, "output": tensors})
     found.append({"layers": eleven, "results": saved})
-    events = [
-        {"cat": "Session", "name": "model_run", "dur": 9, "ts": 1, "ph": "X", "args": {}},
-        {
-            "cat": "Node",
-            "name": "relu_kernel_time",
-            "dur": 7,
-            "ts": 2,
-            "ph": "X",
-            "args": {"op_name": "Relu"},
-        },
-    ]
-    found.append({"ort_profile": json.dumps(events).encode(), "ort_model": optimized()})
-    members = {f"{k}.json": v for k, v in found[1].items()} | {
-        "engine.trt": b"ftrt\0\0\0\0",
-        "timing.cache": b"ptrt",
+    node = {
+        "cat": "Node",
+        "name": "relu_kernel_time",
+        "dur": 7,
+        "ts": 2,
+        "ph": "X",
+        "args": {"op_name": "Relu"},
     }
+    events = [{"cat": "Session", "name": "model_run", "dur": 9, "ts": 1, "ph": "X", "args": {}}, node]
+    found.append({"ort_profile": json.dumps(events).encode(), "ort_model": optimized()})
+    members = {f"{k}.json": v for k, v in found[1].items()}
+    members |= {"engine.trt": b"ftrt\0\0\0\0", "timing.cache": b"ptrt"}
     members |= {"build_cfg.json": b'{"engine_build_duration": 3}', "plan_cfg.json": b'{"num_layers": "4"}'}
     found.append({"archive": packed(members)})
     return found
@@ -199,9 +192,8 @@ def places(value: Any) -> list[tuple[Any, Any]]:
     stack = [value]
     while stack:
         top = stack.pop()
-        items = list(
-            top.items() if isinstance(top, dict) else enumerate(top) if isinstance(top, list) else ()
-        )
+        items = top.items() if isinstance(top, dict) else enumerate(top) if isinstance(top, list) else ()
+        items = list(items)
         found += [(top, k) for k, _ in items]
         stack += [v for _, v in items]
     return found
@@ -269,7 +261,6 @@ def kind_of(path: Path) -> str:
 @pytest.mark.slow(but="^0$")
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 def test_a_damaged_file_is_read_or_refused_with_its_place(chunk, sets, tmp_path, record_property) -> None:
-    """The user has the file, not the reader's source: an error that names no place cannot be acted on."""
     r = random.Random(chunk)  # noqa: S311 - not for secrets
     counts = {"read": 0, "refused": 0}
     every = [raw for files in sets for raw in files.values()]
@@ -303,7 +294,6 @@ def test_a_damaged_file_is_read_or_refused_with_its_place(chunk, sets, tmp_path,
 
 
 def test_the_excerpts_are_whole(sets, tmp_path: Path) -> None:
-    """Damage is only damage where the undamaged file is read."""
     for i, files in enumerate(sets):
         paths = written(tmp_path / str(i), files)
         assert {k: k for k in files} == {k: recognise.kind(p) for k, p in paths.items()}

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
+from nets import graph_proto
 from rtlab.backends.log.verbose import parse
 from rtlab.core.model import Model, wrap
 from rtlab.questions.build.layers_from_log import COPY, rebuilt
@@ -144,11 +145,9 @@ def built(draw) -> tuple[Model, Compiler, str]:
     read = {i for n in nodes for i in n.input}
     ends = [o for n in nodes for o in n.output if o not in read]
 
-    def info(value: str) -> onnx.ValueInfoProto:
-        return helper.make_tensor_value_info(value, TensorProto.FLOAT, None)
-
-    graph = helper.make_graph(nodes, "g", [info("x")], [info(o) for o in ends])
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    proto = graph_proto(
+        nodes, [("x", TensorProto.FLOAT, None)], [(o, TensorProto.FLOAT, None) for o in ends], {}
+    )
     compiler = Compiler(draw, draw(st.sampled_from((5, 10))), nodes)
     compiler.count("Original")
     for title, action in (
@@ -177,7 +176,6 @@ def test_the_groups_after_each_step_are_what_the_compiler_made(drawn) -> None:
 
 @given(built())
 def test_layers_that_are_rebuilt_part_the_nodes_as_the_compiler_did(drawn) -> None:
-    """Each node in one layer, eliminated concatenations in none but the copies into them."""
     model, compiler, log = drawn
     layers = rebuilt(replay(parse(log).log, model), model)
     if len(compiler.truth) == 1:

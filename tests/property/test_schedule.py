@@ -71,6 +71,10 @@ def engines(draw: st.DrawFn, *, events: bool | None = None) -> tuple[Engine, dic
     return of(layers), times
 
 
+def planned() -> st.SearchStrategy[tuple[Engine, dict[str, float], Schedule]]:
+    return engines().map(lambda drawn: (*drawn, schedule(*drawn, origin="measured")))
+
+
 def needs(engine: Engine) -> list[set[int]]:
     """What each step waits for, by definition: its stream, its event, or without events its tensors."""
     told = any(y.kind == "wait" for y in engine.layers)
@@ -119,17 +123,15 @@ def longest(engine: Engine, times: dict[str, float], before: list[set[int]]) -> 
     return max(map(until, range(len(engine.layers))))
 
 
-@given(engines())
+@given(planned())
 def test_steps_start_and_end_as_in_a_simulation_of_the_streams(drawn) -> None:
-    engine, times = drawn
-    plan = schedule(engine, times, origin="measured")
+    engine, times, plan = drawn
     assert simulated(engine, times) == [(s.start, s.end) for s in plan.steps]
 
 
-@given(engines())
+@given(planned())
 def test_the_makespan_is_the_longest_path_and_the_critical_path_is_one_of_that_length(drawn) -> None:
-    engine, times = drawn
-    plan = schedule(engine, times, origin="measured")
+    engine, times, plan = drawn
     assert longest(engine, times, needs(engine)) == plan.makespan
     assert plan.makespan == sum(times.get(i, 0.0) for i in plan.path)
     at = {s.layer: s for s in plan.steps}
@@ -137,10 +139,9 @@ def test_the_makespan_is_the_longest_path_and_the_critical_path_is_one_of_that_l
     assert set(plan.path) == {s.layer for s in plan.steps if s.critical}
 
 
-@given(engines())
+@given(planned())
 def test_no_two_steps_of_a_stream_overlap_and_nothing_starts_before_what_it_reads_is_written(drawn) -> None:
-    engine, times = drawn
-    plan = schedule(engine, times, origin="measured")
+    engine, _times, plan = drawn
     for stream in plan.streams:
         mine = [s for s in plan.steps if s.stream == stream.id]
         assert all(a.end <= b.start for a, b in itertools.pairwise(mine))
@@ -151,10 +152,9 @@ def test_no_two_steps_of_a_stream_overlap_and_nothing_starts_before_what_it_read
     assert not any("orders" in n for n in plan.notes)
 
 
-@given(engines())
+@given(planned())
 def test_the_makespan_lies_between_its_bounds(drawn) -> None:
-    engine, times = drawn
-    plan = schedule(engine, times, origin="measured")
+    engine, times, plan = drawn
     layers = {y.id for y in engine.layers if y.kind == "kgen"}
     sync = sum(t for i, t in times.items() if i not in layers)
     assert plan.serial == sum(t for i, t in times.items() if i in layers)
@@ -164,20 +164,18 @@ def test_the_makespan_lies_between_its_bounds(drawn) -> None:
     assert all(0 <= plan.idle(s) <= 1 for s in plan.streams)
 
 
-@given(engines(), st.data())
+@given(planned(), st.data())
 def test_a_step_delayed_by_its_slack_delays_nothing_and_by_more_delays_the_whole(drawn, data) -> None:
-    engine, times = drawn
-    plan = schedule(engine, times, origin="measured")
+    engine, times, plan = drawn
     step = data.draw(st.sampled_from(plan.steps))
     for more, later in ((step.slack, 0.0), (step.slack + EXACT, EXACT)):
         slow = {**times, step.layer: times.get(step.layer, 0.0) + more}
         assert plan.makespan + later == schedule(engine, slow, origin="measured").makespan
 
 
-@given(engines())
+@given(planned())
 def test_waits_account_for_all_the_time_that_streams_stand_still_before_their_last_step(drawn) -> None:
-    engine, times = drawn
-    plan = schedule(engine, times, origin="measured")
+    _engine, _times, plan = drawn
     for stream in plan.streams:
         mine = [s for s in plan.steps if s.stream == stream.id]
         held = sum(w.held for w in plan.waits if w.step in {s.layer for s in mine})
@@ -218,10 +216,9 @@ def test_an_event_that_is_missing_is_told_unless_others_order_the_streams(drawn,
     assert all(f"orders {loose} reading" in n for n in told)
 
 
-@given(engines(), st.floats(0.001, 1000))
+@given(planned(), st.floats(0.001, 1000))
 def test_other_units_of_time_change_nothing_but_the_numbers(drawn, factor) -> None:
-    engine, times = drawn
-    plan = schedule(engine, times, origin="measured")
+    engine, times, plan = drawn
     scaled = schedule(engine, {i: t * factor for i, t in times.items()}, origin="measured")
 
     def numbers(found: Schedule, by: float) -> list[float]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 
 import rtlab
@@ -15,6 +14,7 @@ from rtlab.core.variant import Variant
 from rtlab.quantize import prepare, quantizable
 from rtlab.quantize.shadow import shadowed
 from rtlab.quantize.switched import INPUT, switched
+from sessions import run
 
 NAMES = ("digits_outlier", "digits_vit", "fp16_overflow", "sentences")
 PRECISIONS = ("int8", "fp16", "int4", "tf32")
@@ -23,16 +23,9 @@ PRECISIONS = ("int8", "fp16", "int4", "tf32")
 def values(model: Model, feed: dict[str, np.ndarray], names: list[str]) -> dict[str, np.ndarray]:
     """Values as each operator makes them as it is written."""
     proto = model.proto()
-    proto.graph.output.extend(
-        onnx.helper.make_empty_tensor_value_info(n) for n in names if n not in model.outputs
-    )
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return dict(zip(names, session.run(names, feed), strict=True))
+    others = (n for n in names if n not in model.outputs)
+    proto.graph.output.extend(onnx.helper.make_empty_tensor_value_info(n) for n in others)
+    return dict(zip(names, run(proto.SerializeToString(), feed, names), strict=True))
 
 
 @pytest.mark.slow
@@ -62,9 +55,8 @@ def test_own_errors_are_those_of_the_model_in_which_one_node_alone_is_rounded(
             # What 16 bits leave of a mask of -3.4e38: its square is beyond float32.
             continue
         with np.errstate(invalid="ignore", over="ignore"):
-            assert sums[shadow.own[value].energy] == pytest.approx(
-                (error**2).sum(), rel=1e-4, abs=1e-30, nan_ok=True
-            )
+            energy = pytest.approx((error**2).sum(), rel=1e-4, abs=1e-30, nan_ok=True)
+            assert sums[shadow.own[value].energy] == energy
             assert sums[shadow.own[value].most] == pytest.approx(error.max(), rel=1e-5, nan_ok=True)
             assert sums[shadow.own[value].least] == pytest.approx(error.min(), rel=1e-5, nan_ok=True)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from hypothesis import given
 
@@ -17,6 +16,7 @@ from rtlab.core.variant import Precision, Variant
 from rtlab.errors import VariantError
 from rtlab.quantize import passes, prepare, quantizable
 from rtlab.quantize.switched import INPUT, switched
+from sessions import run
 
 SAMPLES = (
     "control_flow", "digits_gru", "digits_inception", "digits_mobilenet", "digits_outlier", "digits_qat",
@@ -26,12 +26,7 @@ SAMPLES = (
 
 def ran(model: Model, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
     """What every operator makes as it is written: fused with others, it adds in another order."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.bytes(), options, providers=["CPUExecutionProvider"])
-    return session.run(list(model.outputs), feed)
+    return run(model.bytes(), feed, list(model.outputs))
 
 
 def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
@@ -60,7 +55,6 @@ def holds(model: Model, variant: Variant, feed: dict[str, np.ndarray]) -> bool:
 
 @given(strategies.mixes())
 def test_all_off_is_the_source_and_all_on_the_emulation(case):
-    """Bit for bit, in every precision and mix of them."""
     model, variant = case
     image = np.random.default_rng(0).standard_normal(model.input_shape("image")).astype(np.float32)
     holds(model, variant, {"image": image})
@@ -69,7 +63,6 @@ def test_all_off_is_the_source_and_all_on_the_emulation(case):
 @pytest.mark.parametrize("precision", [p for p in Precision if p is not Precision.FP32])
 @pytest.mark.parametrize("name", SAMPLES)
 def test_of_every_sample_both_ends_are_the_two_models(name: str, precision: Precision) -> None:
-    """Recurrences, bodies, attention, sizes that vary, and what the sample has quantized itself."""
     sample = samples.load(name)
     feed = next(sample.calibration.batches(sample.model, 2))
     there = holds(sample.model, Variant.of(precision, target="sm120"), dict(feed))

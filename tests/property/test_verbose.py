@@ -83,7 +83,6 @@ def read(data: bytes) -> Parsed | None:
 
 @given(st.data())
 def test_a_log_that_is_cut_anywhere_is_read_or_refused(data: st.DataObject) -> None:
-    """Disks fill up, and builds are killed."""
     text = data.draw(st.sampled_from(texts()))
     end = data.draw(st.integers(0, len(text)))
     read(text[:end])
@@ -92,7 +91,6 @@ def test_a_log_that_is_cut_anywhere_is_read_or_refused(data: st.DataObject) -> N
 
 @given(st.integers(0, 4), st.randoms(use_true_random=False))
 def test_damage_anywhere_is_read_or_refused(which: int, luck: random.Random) -> None:
-    """Bytes are changed, lines are lost, swapped, doubled, joined, and glued to pieces of others."""
     text = texts()[which % len(texts())]
     start = luck.randrange(len(text))
     damaged = bytearray(text[max(0, start - 20_000) : start + 20_000])
@@ -117,19 +115,16 @@ def test_damage_anywhere_is_read_or_refused(which: int, luck: random.Random) -> 
 
 @given(st.data())
 def test_where_chunks_end_changes_nothing(data: st.DataObject) -> None:
-    """A file comes in pieces that end within lines and within characters."""
-    text = OTHERS.replace("ampere", "ampère").encode(
-        data.draw(st.sampled_from(["utf-8", "utf-16", "utf-16-be"]))
-    )
+    code = data.draw(st.sampled_from(["utf-8", "utf-16", "utf-16-be"]))
+    text = OTHERS.replace("ampere", "ampère").encode(code)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=12)))
     pieces = [text[a:b] for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)]
     assert parse([text]) == parse(pieces)
 
 
 # A name must not hold what ends a line, or what ends a sentence of the log.
-names = st.text(
-    st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\x85\u2028\u2029"), min_size=1
-)
+CHARACTERS = st.characters(exclude_categories=["Cs", "Cc"], exclude_characters="\x85\u2028\u2029")
+names = st.text(CHARACTERS, min_size=1)
 names = names.filter(lambda n: n == n.strip() and " with " not in f" {n} ")
 
 
@@ -137,7 +132,6 @@ names = names.filter(lambda n: n == n.strip() and " with " not in f" {n} ")
 @example("a + b", "PWN(c, d)")
 @example("[V] x", "8 layers")
 def test_any_two_names_can_be_fused(first: str, second: str) -> None:
-    """Names are not escaped; only the word between two of them parts them."""
     log = parse(
         f"[V] [TRT] Original: 2 layers\n[V] [TRT] Fusing {first} with {second}\n[V] [TRT] After x: 1 layers\n"
     ).log
@@ -152,10 +146,8 @@ def test_a_part_of_a_log_tells_a_part_of_what_the_whole_tells() -> None:
     for end in range(1, len(rows) + 1):
         parsed = read(b"".join(rows[:end]))
         log = parsed.log if parsed else BuildLog()
-        now = (
-            sum(len(p.decisions) for a in log.attempts for p in a.passes),
-            sum(t.count for t in log.tunings),
-        )
+        decisions = sum(len(p.decisions) for a in log.attempts for p in a.passes)
+        now = decisions, sum(t.count for t in log.tunings)
         assert all(b <= n for b, n in zip(before, now, strict=True))
         before = now
     assert (21, 7) == before

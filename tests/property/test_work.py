@@ -8,22 +8,18 @@ import math
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from nets import graph_proto
 from rtlab.core.model import wrap
 from rtlab.relation.work import works
 
 
 def counted(op: str, x: tuple[int, ...], w: tuple[int, ...], **attributes: object) -> int | None:
-    graph = helper.make_graph(
-        [helper.make_node(op, ["x", "w"], ["y"], name="n", **attributes)],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, x)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(np.zeros(w, np.float32), "w")],
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return works(wrap(model, name="m"))["n"].macs
+    node = helper.make_node(op, ["x", "w"], ["y"], name="n", **attributes)
+    weights = {"w": np.zeros(w, np.float32)}
+    made = graph_proto([node], [("x", TensorProto.FLOAT, x)], [("y", TensorProto.FLOAT, None)], weights)
+    return works(wrap(made, name="m"))["n"].macs
 
 
 @given(

@@ -20,7 +20,6 @@ TRIAL = Trial("im2col", 2, 1.5, (1.25, 1.75), 10, 1e-6, 2e-5, ok=True, taken=WHE
 
 
 def test_what_is_kept_comes_back_in_the_next_process(tmp_path: Path) -> None:
-    """Times, quartiles, runs and date; that the result is right is seen anew each time."""
     first = timing_cache(tmp_path / "t.json", "cpu", "ORT 1")
     first.keep("key", TRIAL)
     first.keep("key", dataclasses.replace(TRIAL, formulation="refused", ok=False))
@@ -30,53 +29,29 @@ def test_what_is_kept_comes_back_in_the_next_process(tmp_path: Path) -> None:
     assert dataclasses.replace(TRIAL, error=3e-7, cached=True) == again.recall("key", blank)
     for other in (("other", blank), ("key", dataclasses.replace(blank, threads=1))):
         assert other[1] is again.recall(*other)
-    assert dataclasses.replace(blank, formulation="refused") == again.recall(
-        "key", dataclasses.replace(blank, formulation="refused")
-    )
+    refused = dataclasses.replace(blank, formulation="refused")
+    assert refused == again.recall("key", refused)
 
 
 @pytest.mark.parametrize(("device", "source"), [("another", "ORT 1"), ("cpu", "ORT 2")])
 def test_times_of_another_machine_are_refused(tmp_path: Path, device: str, source: str) -> None:
-    """A time is of a processor and of a version."""
     timing_cache(tmp_path / "t.json", "cpu", "ORT 1").save()
-    with pytest.raises(
-        ReadError, match=r'its times are of "(cpu|ORT 1)", and here is "(another|ORT 2)".*another file'
-    ):
+    with pytest.raises(ReadError, match="another file"):
         timing_cache(tmp_path / "t.json", device, source)
 
 
+FIELDS = ("median", "quartiles", "runs", "taken")
+KEYS = st.sampled_from(["schema", "device", "source", "entries", *FIELDS])
+WHOLE = {"schema": 1, "device": "cpu", "source": "ORT 1"}
+PLAIN = st.none() | st.integers() | st.text(max_size=3) | st.floats(allow_nan=False)
+NESTED = st.recursive(PLAIN, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner))
+ENTRIES = st.dictionaries(st.sampled_from(FIELDS), st.integers() | st.none())
+ODD = NESTED | ENTRIES.map(lambda entry: {**WHOLE, "entries": {"k": {"im2col, 2 threads": entry}}})
+
+
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.one_of(
-        st.binary(max_size=40),
-        st.recursive(
-            st.none() | st.integers() | st.text(max_size=3) | st.floats(allow_nan=False),
-            lambda inner: (
-                st.lists(inner, max_size=3)
-                | st.dictionaries(
-                    st.sampled_from(
-                        ["schema", "device", "source", "entries", "median", "quartiles", "runs", "taken"]
-                    ),
-                    inner,
-                )
-            ),
-        ).map(lambda content: json.dumps(content).encode()),
-        st.dictionaries(
-            st.sampled_from(["median", "quartiles", "runs", "taken"]), st.integers() | st.none()
-        ).map(
-            lambda entry: json.dumps(
-                {
-                    "schema": 1,
-                    "device": "cpu",
-                    "source": "ORT 1",
-                    "entries": {"k": {"im2col, 2 threads": entry}},
-                }
-            ).encode()
-        ),
-    )
-)
+@given(st.binary(max_size=40) | ODD.map(lambda content: json.dumps(content).encode()))
 def test_damaged_files_are_refused(tmp_path: Path, content: bytes) -> None:
-    """Anything but a whole cache raises ReadError, and says what to do."""
     path = tmp_path / "t.json"
     path.write_bytes(content)
     with pytest.raises(ReadError, match="another file"):

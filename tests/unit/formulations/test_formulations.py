@@ -7,39 +7,29 @@ import itertools
 
 import numpy as np
 import onnx
-import onnxruntime as ort
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
-from rtlab import load
+from net_text import written
+from nets import graph_proto
 from rtlab.core.model import wrap
 from rtlab.experiments.race import difference
 from rtlab.formulations import DIRECT, FORMULATIONS, WeightedNode, alone, composed, layer, offered, tunable
 from rtlab.formulations.tiles import winograd
+from sessions import opened
 
 ONE = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 def run(proto: onnx.ModelProto, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 4
-    return ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"]).run(
-        None, feed
-    )
+    return opened(proto.SerializeToString(), "ENABLE_ALL").run(None, feed)
 
 
 def model_of(node: onnx.NodeProto, shape: tuple[int, ...], constants: dict[str, np.ndarray], opset: int = 17):
-    graph = helper.make_graph(
-        [node],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(a, k) for k, a in constants.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    ends = [("x", TensorProto.FLOAT, shape)], [("y", TensorProto.FLOAT, None)]
+    return graph_proto([node], *ends, constants, opset)
 
 
 def normal(seed: int, *shape: int) -> np.ndarray:
@@ -102,7 +92,6 @@ def layer_of(proto: onnx.ModelProto, shape: tuple[int, ...]) -> WeightedNode:
 @ONE
 @given(st.one_of(convolutions(), products()))
 def test_every_offered_formulation_computes_the_operator(drawn) -> None:
-    """The oracle is ONNX Runtime on the node itself; the part of a model and the layer alone are both tried."""
     proto, data = drawn
     (wanted,) = run(proto, {"x": data})
     found = layer_of(proto, data.shape)
@@ -151,7 +140,6 @@ def conv(shape=(1, 4, 12, 12), weight=(4, 4, 3, 3), **attributes) -> WeightedNod
     ],
 )
 def test_what_does_not_fit_is_not_offered(given_layer: WeightedNode, name: str, reason: str) -> None:
-    """And says why."""
     formulation = next(f for f in FORMULATIONS["Conv"] if f.name == name)
     assert reason in formulation.fits(given_layer)
     assert name not in {f.name for f in offered(given_layer)}
@@ -167,37 +155,25 @@ def test_what_does_not_fit_is_not_offered(given_layer: WeightedNode, name: str, 
     ],
 )
 def test_unusual_forms_are_left_alone(node: onnx.NodeProto, constants: dict[str, np.ndarray]) -> None:
-    """1-D convolutions, scaled and transposed products, and a bias that is not of the outputs."""
     shape = (1, 3, 9) if node.op_type == "Conv" else (4, 3)
     model = wrap(model_of(node, shape, constants), name="m")
     assert [None] == [layer(model, n, shape) for n in tunable(model)]
 
 
-@pytest.mark.parametrize("what", ["weights first", "no weights", "double"])
-def test_nodes_without_constant_fp32_weights_are_not_tunable(what: str) -> None:
-    """A product of two activations has nothing that could be prepared beforehand."""
-    w = normal(0, 3, 3)
-    nodes = {
-        "weights first": (["w", "x"], {"w": w}),
-        "no weights": (["x", "x"], {}),
-        "double": (["x", "w"], {"w": w.astype(np.float64)}),
-    }
-    inputs, constants = nodes[what]
+@pytest.mark.parametrize(
+    ("inputs", "kind"), [(["w", "x"], np.float32), (["x", "x"], np.float32), (["x", "w"], np.float64)]
+)
+def test_nodes_without_constant_fp32_weights_are_not_tunable(inputs: list[str], kind: type) -> None:
+    constants = {"w": normal(0, 3, 3).astype(kind)} if "w" in inputs else {}
     proto = model_of(helper.make_node("MatMul", inputs, ["y"]), (3, 3), constants)
     assert () == tunable(wrap(proto, name="m"))
 
 
 def test_layers_of_one_key_have_the_same_shapes_and_attributes() -> None:
-    """The numbers in them do not matter; everything else does."""
     first = conv()
     assert first.key == dataclasses.replace(first, weight=first.weight + 1, node="other", data="z").key
-    others = [
-        conv(strides=[2, 2]),
-        conv((2, 4, 12, 12)),
-        conv(weight=(5, 4, 3, 3)),
-        dataclasses.replace(first, bias=normal(0, 4)),
-        conv(pads=[0, 1, 1, 1]),
-    ]
+    others = [conv(strides=[2, 2]), conv((2, 4, 12, 12)), conv(weight=(5, 4, 3, 3)), conv(pads=[0, 1, 1, 1])]
+    others.append(dataclasses.replace(first, bias=normal(0, 4)))
     assert 6 == len({first.key, *(o.key for o in others)})
 
 
@@ -207,23 +183,13 @@ def test_operations_of_a_convolution_are_counted_by_hand() -> None:
     assert 2 * (4 * 6 * 6) * (2 * 9) == conv(weight=(4, 2, 3, 3), group=2, strides=[2, 2]).flops
 
 
-def test_a_composed_model_keeps_what_is_not_chosen_and_drops_weights_that_nobody_reads(tmp_path) -> None:
-    """Two convolutions share a weight; only one is put in other words."""
-    w = normal(0, 4, 4, 3, 3)
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["a"], name="one", pads=[1] * 4),
-        helper.make_node("Relu", ["a"], ["r"], name="relu"),
-        helper.make_node("Conv", ["r", "w"], ["y"], name="two", pads=[1] * 4),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4, 8, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 4, 8, 8])],
-        [numpy_helper.from_array(w, "w")],
+def test_a_composed_model_keeps_what_is_not_chosen_and_drops_weights_that_nobody_reads() -> None:
+    model = written(
+        "x[N, 4, 8, 8]; one: a = Conv(x, w, pads=[1, 1, 1, 1]); relu: r = Relu(a); "
+        "two: y = Conv(r, w, pads=[1, 1, 1, 1]); y[N, 4, 8, 8]",
+        w=normal(0, 4, 4, 3, 3),
     )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    model, data = load(proto), normal(1, 3, 4, 8, 8)
+    proto, data = model.proto(), normal(1, 3, 4, 8, 8)
     (wanted,) = run(proto, {"x": data})
     layers = [layer(model, n, (3, 4, 8, 8)) for n in tunable(model)]
     tiles = next(f for f in FORMULATIONS["Conv"] if f.name == "Winograd 4×4")

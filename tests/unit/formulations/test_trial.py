@@ -31,7 +31,6 @@ def test_noise_alone_is_seldom_taken_for_a_difference() -> None:
 
 
 def test_a_layer_without_any_time_is_won_by_its_default() -> None:
-    """As after a cancel in its first runs."""
     blank = Trial("direct", 1, None, None, 0, 0.0, 1.0, ok=False)
     layer = TunedLayer("n", "", "", 1, (blank,), blank)
     assert blank is layer.winner

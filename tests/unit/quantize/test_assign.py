@@ -4,29 +4,20 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
-from rtlab.core.model import Model, load
+from nets import graph
+from rtlab.core.model import Model
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import VariantError
 from rtlab.quantize import assign
 
-node = helper.make_node
+node, FLOAT = helper.make_node, TensorProto.FLOAT
 
 
 def test_a_pin_counts_for_every_node_that_it_fits(tiny_model: Model):
-    """A whole block is pinned with one line."""
     got = assign(tiny_model, Variant.of({"*": "int8", "head/*": "fp16", "stem/Conv": "fp32"}))
-    assert {"head/GlobalAveragePool", "head/Flatten", "head/Gemm"} == {
-        n for n, p in got.items() if p == "fp16"
-    }
+    assert all((n.startswith("head/")) == (p == "fp16") for n, p in got.items())
     assert Precision.FP32 is got["stem/Conv"]
     assert Precision.INT8 is got["left/Conv"]
-
-
-def test_of_several_pins_the_last_counts(tiny_model: Model):
-    """Repairs are added to a list; the newest must win."""
-    first = assign(tiny_model, Variant.of({"op:Conv": "int8", "stem/*": "fp16"}))
-    second = assign(tiny_model, Variant.of({"stem/*": "fp16", "op:Conv": "int8"}))
-    assert ("fp16", "int8") == (first["stem/Conv"], second["stem/Conv"])
 
 
 def test_a_name_with_brackets_fits_itself(make):
@@ -36,15 +27,9 @@ def test_a_name_with_brackets_fits_itself(make):
 
 
 def test_an_id_means_its_node_alone(make):
-    """Views pin by id; a node that somebody named like it must not come along."""
     net = make(
-        [
-            node("Relu", ["x"], ["a"], name=""),
-            node("Neg", ["a"], ["b"], name="twice"),
-            node("Abs", ["b"], ["c"], name="twice"),
-            node("Exp", ["c"], ["y"], name="#1"),
-        ],
-        {}, {"x": [1]}, {"y": [1]},
+        ["x[1]", node("Relu", ["x"], ["a"], name=""), "twice: b = Neg(a); twice: c = Abs(b)",
+         node("Exp", ["c"], ["y"], name="#1"), "y[1]"]
     )  # fmt: skip
     named = {n.id: n.name for n in net.top}
     assert "twice" not in named
@@ -53,77 +38,35 @@ def test_an_id_means_its_node_alone(make):
 
 
 def test_a_pin_that_fits_nothing_names_what_is_near(tiny_model: Model):
-    """A slip of the pen would otherwise build another variant in silence."""
-    with pytest.raises(
-        VariantError,
-        match=r'Cannot pin "stem/Convolution" to "fp16" in model "tiny": no node .* Did you mean "stem/Conv"',
-    ):
+    with pytest.raises(VariantError, match='Did you mean "stem/Conv"'):
         assign(tiny_model, Variant.of({"stem/Convolution": "fp16"}))
     with pytest.raises(VariantError, match=r'Did you mean "op:Conv"'):
         assign(tiny_model, Variant.of({"op:conv": "fp16"}))
-    with pytest.raises(VariantError, match=r"See model\.nodes for"):
+    with pytest.raises(VariantError, match="Cannot pin"):
         assign(tiny_model, Variant.of({"zzzzzzzz": "fp16"}))
 
 
 def test_of_a_node_in_a_body_of_a_body_the_owner_in_the_main_graph_can_be_pinned() -> None:
-    """Two conditions, one in the other, and a product in the inner one."""
 
-    def branch(name: str, *nodes: onnx.NodeProto) -> onnx.GraphProto:
-        return helper.make_graph(
-            nodes, name, [], [helper.make_tensor_value_info(f"{name}_y", TensorProto.FLOAT, [2])]
-        )
+    def branch(name: str, node: onnx.NodeProto) -> onnx.GraphProto:
+        return helper.make_graph([node], name, [], [helper.make_tensor_value_info(f"{name}_y", FLOAT, [2])])
 
-    deep = branch("deep", helper.make_node("Mul", ["x", "x"], ["deep_y"], "product"))
-    flat = branch("flat", helper.make_node("Neg", ["x"], ["flat_y"], "neg"))
-    mid = branch("mid", helper.make_node("If", ["c"], ["mid_y"], "inner", then_branch=deep, else_branch=flat))
-    low = branch("low", helper.make_node("Abs", ["x"], ["low_y"], "abs"))
-    outer = helper.make_node("If", ["c"], ["y"], "outer", then_branch=mid, else_branch=low)
-    graph = helper.make_graph(
-        [outer], "g",
-        [
-            helper.make_tensor_value_info("x", TensorProto.FLOAT, [2]),
-            helper.make_tensor_value_info("c", TensorProto.BOOL, []),
-        ],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
-    )  # fmt: skip
-    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    def choice(name: str, output: str, then: onnx.GraphProto, other: onnx.GraphProto) -> onnx.NodeProto:
+        return node("If", ["c"], [output], name, then_branch=then, else_branch=other)
+
+    deep = branch("deep", node("Mul", ["x", "x"], ["deep_y"], "product"))
+    flat = branch("flat", node("Neg", ["x"], ["flat_y"], "neg"))
+    low = branch("low", node("Abs", ["x"], ["low_y"], "abs"))
+    outer = choice("outer", "y", branch("mid", choice("inner", "mid_y", deep, flat)), low)
+    model = graph([outer], [("x", FLOAT, [2]), ("c", TensorProto.BOOL, [])], [("y", FLOAT, [2])], {})
     product = next(n for n in model.nodes if n.op == "Mul")
     assert ("outer", 2) == (product.scope[0], len([s for s in product.scope if s in model.by_id]))
     with pytest.raises(VariantError, match=r'function.* Pin node "outer"'):
         assign(model, Variant.of({product.id: "fp16"}))
 
 
-def test_operators_are_pinned_by_their_name(tiny_model: Model):
-    """Names of nodes differ from exporter to exporter; names of operators do not."""
+def test_operators_are_pinned_by_their_name_and_the_rest_is_fp32(tiny_model: Model):
     got = assign(tiny_model, Variant.of({"*": "fp16", "op:*Pool": "fp32", "op:Conv": "int8"}))
-    assert {"head/GlobalAveragePool": "fp32", "left/Conv": "int8", "stem/Relu": "fp16"} == {
-        n: got[n] for n in ("head/GlobalAveragePool", "left/Conv", "stem/Relu")
-    }
-
-
-def test_without_a_star_the_other_nodes_are_fp32(tiny_model: Model):
-    """One layer can be tried alone."""
+    assert ["fp32", "int8", "fp16"] == [got[n] for n in ("head/GlobalAveragePool", "left/Conv", "stem/Relu")]
     got = assign(tiny_model, Variant.of({"left/Conv": "int8"}))
     assert {"left/Conv"} == {n for n, p in got.items() if p != "fp32"}
-
-
-def test_a_node_in_a_body_cannot_be_pinned(make):
-    """Bodies are carried over as they are; the message says what can be pinned."""
-    out = helper.make_tensor_value_info("o", onnx.TensorProto.FLOAT, [2])
-    then = helper.make_graph([node("Neg", ["x"], ["o"], name="inner")], "then", [], [out])
-    other = helper.make_graph([node("Abs", ["x"], ["o"], name="other")], "else", [], [out])
-    net = make(
-        [
-            node("ReduceMax", ["x"], ["top"], name="max", keepdims=0),
-            node("Cast", ["top"], ["flag"], name="cast", to=9),
-            node("If", ["flag"], ["y"], name="choose", then_branch=then, else_branch=other),
-        ],
-        {},
-        {"x": [2]},
-        {"y": [2]},
-    )
-    with pytest.raises(
-        VariantError,
-        match=r'node "inner" stands in a body or a function.*Pin node "choose", or nodes of the main',
-    ):
-        assign(net, Variant.of({"inner": "fp16"}))

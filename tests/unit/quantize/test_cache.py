@@ -29,7 +29,6 @@ DETECTOR = {
 
 
 def test_a_file_is_written_as_it_was_read(tmp_path):
-    """A file that TensorRT wrote must be one that TensorRT reads, after it went through here."""
     bits = [f"{int(np.float32(amax / 127).view(np.uint32)):x}" for amax in DETECTOR.values()]
     # Of 1/127 and 6/127 by hand: a sigmoid, and a ReLU6.
     assert ("3c010204", "0", "3d418306") == (bits[0], bits[2], bits[3])
@@ -43,23 +42,14 @@ def test_a_file_is_written_as_it_was_read(tmp_path):
     assert pytest.approx(ranged, rel=1e-7) == cache.amax
     assert ({*DETECTOR} - {*ranged}, [*ranged]) == ({*cache.unranged}, [*cache.scales()])
     assert {t: s for t, s in cache.values.items() if s} == {t: s.scale for t, s in cache.scales().items()}
-    assert "<CalibrationCache TRT-8600-EntropyCalibration2: 5 tensors, 1 without range>" == repr(cache)
 
 
 @given(st.dictionaries(NAMES, POSITIVE | st.just(0.0)), st.sampled_from(ALGORITHMS))
 def test_any_scales_come_back(values, algorithm):
-    """The identity holds for every float32, not only those that a network happened to have."""
     cache = CalibrationCache("100300", algorithm, values)
-
     assert cache == CalibrationCache.parse(cache.encode())
-
-
-@given(st.dictionaries(NAMES, POSITIVE, min_size=1))
-def test_scales_to_a_cache_and_back_lose_nothing(values):
-    """A cache turned into Q/DQ pairs and written again is the same cache."""
-    cache = CalibrationCache("8600", "MinMaxCalibration", values)
-
-    assert cache == CalibrationCache.of(cache.scales(), algorithm="MinMaxCalibration", version="8.6.0")
+    cache = CalibrationCache("8600", algorithm, {n: v for n, v in values.items() if v})
+    assert cache == CalibrationCache.of(cache.scales(), algorithm=algorithm, version="8.6.0")
 
 
 @given(st.floats(2.0**-100, 2.0**100, width=32))
@@ -73,7 +63,6 @@ def test_a_line_holds_what_a_graph_holds(amax):
 
 @given(st.binary(max_size=200) | st.binary(max_size=200).map(HEAD.__add__))
 def test_any_bytes_are_read_or_refused(content):
-    """A reader never fails in its own words, whatever the file."""
     try:
         cache = CalibrationCache.parse(content)
     except ReadError as error:
@@ -82,36 +71,28 @@ def test_any_bytes_are_read_or_refused(content):
         assert cache == CalibrationCache.parse(cache.encode())
 
 
+BAD = ["x: 3c01020g", "x: 13c010204", "x: -1", "x: 7fc00000", "x: 7f800000", "x: bc010204", "x: 80000000", ""]
+
+
 @pytest.mark.parametrize(
-    ("content", "found", "wanted"),
+    ("content", "found"),
     [
-        (b"", 'line 1 is ""', "TRT-<version>-<one of EntropyCalibration2, "),
-        (b"TRT-8600-Entropy\nx: 0\n", 'line 1 is "TRT-8600-Entropy"', "LegacyCalibration>"),
-        (HEAD + b"x: 3c010204\ny 3c010204\n", 'line 3 is "y 3c010204"', "at most eight hexadecimal digits"),
-        (HEAD + b"x: 3c01020g\n", 'line 2 is "x: 3c01020g"', "hexadecimal digits"),
-        (HEAD + b"x: 13c010204\n", 'line 2 is "x: 13c010204"', "at most eight"),
-        (HEAD + b"x: -1\n", 'line 2 is "x: -1"', "hexadecimal digits"),
-        (HEAD + b"x: 7fc00000\n", 'line 2 is "x: 7fc00000"', "these are nan"),
-        (HEAD + b"x: 7f800000\n", 'line 2 is "x: 7f800000"', "these are inf"),
-        (HEAD + b"x: bc010204\n", 'line 2 is "x: bc010204"', "these are -0.007"),
-        (HEAD + b"x: 80000000\n", 'line 2 is "x: 80000000"', "these are -0.0"),
-        (HEAD + b"x: 0\nx: 3c010204\n", 'line 3 is "x: 3c010204"', "each tensor once"),
-        (HEAD + b"\xff: 0\n", 'line 2 is "\ufffd: 0"', "UTF-8 text"),
-        (HEAD + b"\nx: 0\n", 'line 2 is ""', '"tensor: "'),
+        (b"", 'line 1 is ""'),
+        (b"TRT-8600-Entropy\nx: 0\n", 'line 1 is "TRT-8600-Entropy"'),
+        (HEAD + b"x: 3c010204\ny 3c010204\n", 'line 3 is "y 3c010204"'),
+        *((HEAD + line.encode() + b"\nz: 0\n", f'line 2 is "{line}"') for line in BAD),
+        (HEAD + b"x: 0\nx: 3c010204\n", 'line 3 is "x: 3c010204"'),
+        (HEAD + b"\xff: 0\n", 'line 2 is "\ufffd: 0"'),
     ],
     ids=lambda v: repr(v)[:30],
 )
-def test_a_damaged_file_names_line_and_expectation(content, found, wanted):
-    """A cache has hundreds of lines; "invalid cache" helps nobody."""
+def test_a_damaged_file_names_its_line(content, found):
     with pytest.raises(ReadError, match=re.escape(found)) as refused:
         CalibrationCache.parse(content, name="int8.cache")
-
     assert 'cache "int8.cache": ' in str(refused.value)
-    assert wanted in str(refused.value)
 
 
 def test_a_place_that_is_not_there_is_named(tmp_path):
-    """A file to read, and a folder to write to."""
     with pytest.raises(ReadError, match=r'none\.cache": No such file'):
         CalibrationCache.read(tmp_path / "none.cache")
     with pytest.raises(RtlabError, match=r'to ".*there is no folder'):
@@ -119,14 +100,12 @@ def test_a_place_that_is_not_there_is_named(tmp_path):
 
 
 def test_line_ends_of_windows_are_read():
-    """Caches travel through editors; what is written again has TensorRT's."""
     cache = CalibrationCache.parse(HEAD.replace(b"\n", b"\r\n") + b"x: 3c010204\r\n\r\n")
 
     assert HEAD + b"x: 3c010204\n" == cache.encode()
 
 
 def test_no_threshold_is_no_range_and_the_smallest_one_is():
-    """Zero has a meaning of its own in the file, so a tiny scale must not become zero."""
     cache = CalibrationCache.of({"dead": Scale(0.0), "tiny": Scale(1e-44)}, version="8600")
 
     assert ("dead",) == cache.unranged
@@ -143,15 +122,9 @@ def test_no_threshold_is_no_range_and_the_smallest_one_is():
     ],
 )
 def test_what_no_tensorrt_reads_is_refused(wrong, words):
-    """It would take the bits as they are and compute garbage, or ignore the file."""
     fields = {"version": "8600", "algorithm": "EntropyCalibration2", "values": {}, **wrong}
     with pytest.raises(CalibrationError, match=words):
         CalibrationCache(**fields)
-
-
-def test_an_amax_beyond_float32_is_refused():
-    with pytest.raises(CalibrationError, match="its scale is inf"):
-        CalibrationCache.of({"x": Scale(1e300)}, version="8600")
 
 
 @pytest.mark.parametrize(
@@ -173,25 +146,18 @@ def test_another_version_is_told_and_the_remedy_works():
 
 
 def test_two_caches_are_compared_tensor_by_tensor():
-    """What only one has comes first, then by how far apart; a factor and its inverse are equally far."""
     one = CalibrationCache("8600", "EntropyCalibration2", {"a": 1.0, "b": 1.0, "c": 3.0, "d": 1.0, "z": 0.0})
     two = CalibrationCache("8600", "MinMaxCalibration", {"a": 1.0, "b": 2.0, "c": 0.75, "e": 1.0, "z": 0.0})
     found = one.compare(two)
 
-    assert [
-        CacheDifference("d", 127.0, None),
-        CacheDifference("e", None, 127.0),
-        CacheDifference("c", 381.0, 95.25),
-        CacheDifference("b", 127.0, 254.0),
-        CacheDifference("a", 127.0, 127.0),
-        CacheDifference("z", 0.0, 0.0),
-    ] == list(found)
+    expected = [("d", 127.0, None), ("e", None, 127.0), ("c", 381.0, 95.25), ("b", 127.0, 254.0)]
+    expected += [("a", 127.0, 127.0), ("z", 0.0, 0.0)]
+    assert [CacheDifference(*e) for e in expected] == list(found)
     assert [None, None, 0.25, 2.0, 1.0, None] == [d.ratio for d in found]
 
 
 @given(st.dictionaries(NAMES, POSITIVE | st.just(0.0)), st.dictionaries(NAMES, POSITIVE | st.just(0.0)))
 def test_a_comparison_has_every_tensor_once_and_is_symmetric(ours, theirs):
-    """Which of two files one names first must not decide what is seen."""
     one, two = (CalibrationCache("8600", "EntropyCalibration2", v) for v in (ours, theirs))
     found = {d.tensor: d for d in one.compare(two)}
 

@@ -8,8 +8,8 @@ import pytest
 import published
 from activations import FAMILIES
 from activations import drawn as activation
-from rtlab.core.progress import Silent
-from rtlab.core.ranges import BINS, Range, Ranges
+from observed import observed
+from rtlab.core.ranges import BINS, Range
 from rtlab.core.variant import CALIBRATORS, Calibrator
 from rtlab.quantize import calibrators
 from rtlab.quantize.calibrators import (
@@ -21,7 +21,6 @@ from rtlab.quantize.calibrators import (
     linear,
     scales,
 )
-from rtlab.quantize.ranges import Collector
 
 DISTRIBUTIONS = {
     "normal": lambda r: r.standard_normal(300_000),
@@ -32,12 +31,6 @@ DISTRIBUTIONS = {
 }
 
 
-def observed(x: np.ndarray) -> Ranges:
-    collector = Collector(["x"])
-    collector.run([{"x": x.astype(np.float32)}], dict, Silent())
-    return collector.ranges
-
-
 def drawn(name: str) -> tuple[np.ndarray, Range]:
     x = DISTRIBUTIONS[name](np.random.default_rng(5)).astype(np.float32)
     return x, observed(x).values["x"]
@@ -45,7 +38,6 @@ def drawn(name: str) -> tuple[np.ndarray, Range]:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_divergence_equals_the_published_one(seed: int):
-    """The peers' "entropy" is no search; this one must be the search that the name promises, gaps included."""
     rng = np.random.default_rng(seed)
     histogram = rng.poisson(200 * np.exp(-np.arange(90) / rng.uniform(5, 60))).astype(float)
     histogram[rng.random(90) < 0.2] = 0
@@ -60,7 +52,6 @@ def test_divergence_equals_the_published_one(seed: int):
 @pytest.mark.parametrize("zeros", [True, False], ids=["entropy", "entropy2"])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_entropy_finds_what_the_published_search_finds_on_the_elements(family: str, zeros: bool):
-    """What TensorRT 8 to 10 would do is only shown by a search that does the same on whatever people feed."""
     x = activation(family, seed=3)
     seen = observed(x).values["x"]
     divergences = published.divergences(published.histogram(x, ENTROPY_BINS, zeros=zeros), ENTROPY_LEVELS)
@@ -77,7 +68,6 @@ def test_entropy_finds_what_the_published_search_finds_on_the_elements(family: s
 @pytest.mark.parametrize("search", [calibrators.entropy, calibrators.entropy2])
 @pytest.mark.parametrize("family", ["constant", "mask", "one-hot", "integers 0..16", "sixteen levels"])
 def test_an_entropy_search_keeps_all_of_few_levels(family: str, search: Callable[[Range], float]):
-    """The published search finds no loss in keeping them; a sixteenth of the maximum silences the model."""
     seen = observed(activation(family, seed=1)).values["x"]
     assert seen.amax == search(seen)
 
@@ -95,9 +85,8 @@ def test_an_entropy_search_never_clips_into_a_gap():
     rng = np.random.default_rng(0)
     x = np.append(rng.standard_normal(100_000), 200.0)
     seen = observed(x).values["x"]
-    assert (
-        200.0 == calibrators.minmax(seen) == calibrators.entropy2(seen) == published.threshold(x, zeros=False)
-    )
+    assert 200.0 == calibrators.minmax(seen) == published.threshold(x, zeros=False)
+    assert 200.0 == calibrators.entropy2(seen)
     assert calibrators.percentile(seen) < 20
 
 
@@ -113,7 +102,6 @@ def test_a_crowd_near_zero_moves_entropy2_and_not_entropy():
 
 
 def test_zeros_do_not_decide_where_an_entropy_search_clips():
-    """Zero is exact at any scale; counted as they are, a ReLU's zeros would push the threshold down."""
     rng = np.random.default_rng(0)
     x = np.abs(rng.standard_normal(200_000))
     without, with_zeros = observed(x).values["x"], observed(np.append(x, np.zeros(10**6))).values["x"]
@@ -139,46 +127,14 @@ def test_a_percentile_inside_a_bin_lies_where_its_share_of_the_elements_does(sha
     assert low + share * (high - low) == pytest.approx(calibrators.percentile(seen, p=100 * share), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", DISTRIBUTIONS)
-def test_mse_threshold_has_the_least_error_on_the_data(name: str):
-    """The method's name is its promise; checked on the elements, not on the histogram."""
-    x, seen = drawn(name)
-
-    def error(amax: float) -> float:
-        step = amax / 127
-        return float(np.mean((x - step * np.clip(np.rint(x / step), -127, 127)) ** 2))
-
-    tried = [error(seen.amax * k / 32) for k in range(1, 33)]
-    assert error(calibrators.mse(seen)) <= min(tried) * 1.001
-
-
-@pytest.mark.parametrize("method", CALIBRATORS)
-def test_every_calibrator_stays_within_the_observed_range(method: Calibrator):
-    """A threshold beyond the maximum wastes levels, one of zero silences the value."""
-    for name in DISTRIBUTIONS:
-        x, seen = drawn(name)
-        amax = scales(Ranges({"x": seen}), method)["x"].amax
-        assert 0 < amax <= float(np.abs(x).max())
-
-
 def test_scale_is_amax_over_127_in_float32():
     """The bits in a TensorRT calibration cache are those of this quotient: 6 becomes 3d418306."""
     assert "3d418306" == np.float32(Scale(6.0).scale).tobytes()[::-1].hex()
     assert "3c010204" == np.float32(Scale(1.0).scale).tobytes()[::-1].hex()
 
 
-@pytest.mark.parametrize("method", CALIBRATORS)
-@pytest.mark.parametrize("x", [[3.0], [-3.0, 3.0], [0.0, 1e-40], [1e-45], [3e38, 1.0], [1.0] * 5000])
-def test_degenerate_values_have_a_scale(method: Calibrator, x: list[float]):
-    """Constants, single elements and extreme units occur in real models."""
-    scale = scales(observed(np.array(x)), method)["x"]
-    assert 0 < scale.amax <= float(np.abs(np.float32(x)).max())
-    assert np.isfinite(scale.scale)
-
-
 @pytest.mark.parametrize("name", DISTRIBUTIONS)
 def test_resampling_keeps_every_count(name: str):
-    """Counts that appear or vanish would tilt every search on the histogram."""
     x, seen = drawn(name)
     for bins in (1, 64, 2048):
         counts = linear(seen, bins)
@@ -189,7 +145,6 @@ def test_resampling_keeps_every_count(name: str):
 
 
 def test_a_value_of_few_levels_keeps_each_in_one_bin():
-    """Divided in two, a level of a picture would look like two levels to an entropy search."""
     levels = np.arange(1, 256) / 255
     counts = linear(observed(np.repeat(levels, 9)).values["x"], ENTROPY_BINS)
     assert 255 == np.count_nonzero(counts)
@@ -197,7 +152,6 @@ def test_a_value_of_few_levels_keeps_each_in_one_bin():
 
 
 def test_display_spreads_magnitudes_over_equal_bins():
-    """The picture's last edge is the largest magnitude, and its bars add up to the elements."""
     x = np.concatenate([np.zeros(10), np.linspace(-4, 4, 800)])
     edges, counts = display(observed(x), "x", bins=8)
     np.testing.assert_allclose(np.linspace(0, 4, 9), edges)
@@ -205,20 +159,8 @@ def test_display_spreads_magnitudes_over_equal_bins():
     assert [110] + [100] * 7 == pytest.approx(list(counts), abs=2)
 
 
-def test_entropy2_of_a_uniform_value_keeps_all_of_it():
-    """Nothing is rare there, so nothing may be clipped."""
-    _, seen = drawn("uniform")
-    assert seen.amax == calibrators.entropy2(seen)
-
-
-def test_scale_is_never_zero():
-    """Division by a zero scale is NaN everywhere."""
-    assert Scale(1e-45).scale > 0
-
-
 @pytest.mark.parametrize("method", CALIBRATORS)
 def test_a_value_of_zeros_has_a_sane_scale_and_a_note(method: Calibrator):
-    """A dead branch must neither stop the calibration nor divide by zero."""
     scale = scales(observed(np.zeros(50)), method)["x"]
     assert 1 / 127 == pytest.approx(scale.scale)
     assert 'value "x" was zero in all 50 elements: any scale represents it' == scale.note

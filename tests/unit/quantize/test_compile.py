@@ -30,17 +30,10 @@ def inception(make) -> Model:
     def conv(x: str, name: str, channels: tuple[int, int], k: int) -> str:
         cin, cout = channels
         weights[f"{name}_w"] = (rng.standard_normal((cout, cin, k, k)) / (k * cin**0.5)).astype(np.float32)
-        for p in "gbmv":
-            weights[f"{name}_{p}"] = rng.uniform(0.5, 1, cout).astype(np.float32)
+        numbers = [f"{name}_{p}" for p in "gbmv"]
+        weights.update({n: rng.uniform(0.5, 1, cout).astype(np.float32) for n in numbers})
         nodes.append(node("Conv", [x, f"{name}_w"], [f"{name}_c"], name=name, pads=[k // 2] * 4))
-        nodes.append(
-            node(
-                "BatchNormalization",
-                [f"{name}_c", *(f"{name}_{p}" for p in "gbmv")],
-                [f"{name}_n"],
-                name=f"{name}/bn",
-            )
-        )
+        nodes.append(node("BatchNormalization", [f"{name}_c", *numbers], [f"{name}_n"], name=f"{name}/bn"))
         nodes.append(node("Relu", [f"{name}_n"], [f"{name}_r"], name=f"{name}/relu"))
         return f"{name}_r"
 
@@ -83,14 +76,12 @@ def test_int8_becomes_int8_kernels(inception: Model):
 
 
 def test_int8_keeps_convolution_normalization_activation_and_the_next_pair_in_one_epilogue(inception: Model):
-    """A pair placed behind the convolution instead would end the fusion there."""
     engine = compiled(int8(inception, {v: Scale(4.0) for v in quantizable(inception)}), "int8")
     step = next(s for s in engine.layers if "three/bn" in s.origins)
     assert {"three/bn", "three/relu", "one/relu", "proj/relu", "cat"} <= set(step.origins)
 
 
 def test_fp16_becomes_fp16_kernels(inception: Model):
-    """A strongly typed compiler computes exactly the types in the graph."""
     engine = compiled(fp16(inception).typed, "fp16")
     weighted = [n.id for n in inception.nodes if n.op == "Conv"]
     assert [{"fp16"}] * len(weighted) == [reads(engine, n) for n in weighted]
@@ -99,46 +90,33 @@ def test_fp16_becomes_fp16_kernels(inception: Model):
 
 
 def test_fp16_of_what_stays_single_compiles(make):
-    """Types must still meet where some nodes stay FP32: masks, resizing, shape arithmetic, bounds."""
     net = make(
-        [
-            node("Resize", ["x", "", "scales"], ["up"], name="up", mode="nearest"),
-            node("Clip", ["up", "low", "high"], ["c"], name="clip"),
-            node("Mul", ["c", "big"], ["m"], name="mask"),
-            node("Softmax", ["m"], ["s"], name="softmax", axis=-1),
-            node("LayerNormalization", ["s", "g", "b"], ["y"], name="norm"),
-        ],
+        "x[1, 2, 4, 4]; up: up = Resize(x, _, scales, mode='nearest'); clip: c = Clip(up, low, high); "
+        "mask: m = Mul(c, big); softmax: s = Softmax(m, axis=-1); norm: y = LayerNormalization(s, g, b); y",
         {
-            "scales": np.float32([1, 1, 2, 2]), "low": np.float32(0), "high": np.float32(3.4e38),
-            "big": np.float32([-1e9]), "g": np.ones(8, np.float32), "b": np.zeros(8, np.float32),
+            "scales": np.float32([1, 1, 2, 2]),
+            "low": np.float32(0),
+            "high": np.float32(3.4e38),
+            "big": np.float32([-1e9]),
+            "g": np.ones(8, np.float32),
+            "b": np.zeros(8, np.float32),
         },
-        {"x": [1, 2, 4, 4]},
-        {"y": [1, 2, 8, 8]},
-    )  # fmt: skip
+    )
     engine = compiled(fp16(net).typed, "fp16")
     assert engine.layers
 
 
 @pytest.mark.parametrize("form", ["int8", "fp16"])
 def test_a_transformer_layer_compiles(make, form: str):
-    """Projections are quantized, attention's own products and the normalizations are not."""
     rng = np.random.default_rng(0)
-    nodes = [
-        node("LayerNormalization", ["x", "g", "b"], ["n"], name="norm", axis=-1),
-        *(node("MatMul", ["n", f"w{p}"], [p], name=p) for p in "qkv"),
-        node("Transpose", ["k"], ["kt"], name="turn", perm=[0, 2, 1]),
-        node("MatMul", ["q", "kt"], ["qk"], name="qk"),
-        node("Mul", ["qk", "scale"], ["scaled"], name="scale"),
-        node("Softmax", ["scaled"], ["p"], name="softmax", axis=-1),
-        node("MatMul", ["p", "v"], ["pv"], name="pv"),
-        node("MatMul", ["pv", "wo"], ["o"], name="out"),
-        node("Add", ["o", "bias"], ["ob"], name="bias"),
-        node("Add", ["ob", "x"], ["y"], name="skip"),
-    ]
     weights = {f"w{p}": (rng.standard_normal((64, 64)) / 8).astype(np.float32) for p in "qkvo"}
     ones = {"g": np.ones(64, np.float32), "b": np.zeros(64, np.float32), "bias": np.zeros(64, np.float32)}
     net = make(
-        nodes, {**weights, **ones, "scale": np.float32([0.125])}, {"x": [1, 16, 64]}, {"y": [1, 16, 64]}
+        "x[1, 16, 64]; norm: n = LayerNormalization(x, g, b, axis=-1); q: q = MatMul(n, wq); k: k = MatMul(n, wk); "
+        "v: v = MatMul(n, wv); turn: kt = Transpose(k, perm=[0, 2, 1]); qk: qk = MatMul(q, kt); "
+        "scale: scaled = Mul(qk, scale); softmax: p = Softmax(scaled, axis=-1); pv: pv = MatMul(p, v); "
+        "out: o = MatMul(pv, wo); bias: ob = Add(o, bias); skip: y = Add(ob, x); y[1, 16, 64]",
+        {**weights, **ones, "scale": np.float32([0.125])},
     )
     ready = int8(net, {v: Scale(4.0) for v in quantizable(net)}) if form == "int8" else fp16(net).typed
     engine = compiled(ready, form)

@@ -18,7 +18,6 @@ def made(op: str, *reads: ir.Value, **attributes: object) -> ir.Value:
 @pytest.mark.parametrize("copies", [0, 1, 2])
 @pytest.mark.parametrize("held", ["initializer", "Constant"])
 def test_stored_numbers_are_known_also_behind_copies(held: str, copies: int) -> None:
-    """A Constant is a node, an initializer is none; Identity changes neither."""
     value = made("Constant", value=ir.tensor(NUMBERS))
     if held == "initializer":
         value = ir.Value(name="w", const_value=ir.tensor(NUMBERS))

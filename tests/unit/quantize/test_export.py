@@ -36,7 +36,6 @@ def int8(source):
 
 
 def test_what_is_written_is_the_prepared_model_its_scales_and_a_cache(source, int8, tmp_path):
-    """Another machine needs nothing but these files."""
     done = export(source, *int8, tmp_path / "out.onnx", cache=tmp_path / "out.cache")
 
     onnx.checker.check_model(onnx.load(done.model), full_check=True)
@@ -61,7 +60,6 @@ def test_commands_say_what_the_variant_asked_for(source):
 
 
 def test_polygraphy_takes_the_command(source):
-    """Its own parser reads every flag, so none is invented."""
     from polygraphy.tools.convert import Convert
 
     line = commands(source, Variant.of("tf32", target="sm86", sparsity=True), "m.onnx")[1]
@@ -76,7 +74,6 @@ def test_polygraphy_takes_the_command(source):
 
 
 def test_only_int8_has_a_cache(source):
-    """A cache of a variant without scales would make TensorRT 10 run everything in higher precision."""
     variant = Variant.of("fp16", target="sm86")
 
     with pytest.raises(VariantError, match='cache of variant "fp16"'):

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
 
 import rtlab
 from rtlab.core.layer_inputs import LayerInput, LayerInputs
@@ -16,9 +15,9 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.quantize import prepare, reconstruct
 from rtlab.quantize.inputs import InputCollector, WantedInput
+from rtlab.quantize.mending import Mending
 from rtlab.quantize.windows import ProductForm, product
 
-node = helper.make_node
 WHOLE = reconstruct.grid(Precision.INT4)
 
 
@@ -96,18 +95,14 @@ def test_correlated_inputs_leave_something_to_win(precision) -> None:
     """6 dB where neighbours are alike; where no input tells of another one, nothing is to be had."""
     rng = np.random.default_rng(2)
     weight, nearest = rng.normal(0, 1, (16, 64)), reconstruct.grid(precision)
-    scale = np.repeat(
-        np.abs(weight).max(1, keepdims=True) / {"int4": 7, "fp4": 6, "int8": 127, "fp8": 448}[precision],
-        64,
-        1,
-    )
+    most = {"int4": 7, "fp4": 6, "int8": 127, "fp8": 448}[precision]
+    scale = np.repeat(np.abs(weight).max(1, keepdims=True) / most, 64, 1)
 
     def gain(second: np.ndarray) -> float:
         rounded = nearest(weight / scale) * scale
         found = reconstruct.reconstruct(weight, scale, second, nearest, 0.01) * scale
-        return 10 * np.log10(
-            reconstruct.error(weight, rounded, second) / reconstruct.error(weight, found, second)
-        )
+        was, now = (reconstruct.error(weight, y, second) for y in (rounded, found))
+        return 10 * np.log10(was / now)
 
     x = correlated(rng, 2000, 64, 0.95)
     assert gain(x.T @ x / 2000) > 6
@@ -127,7 +122,6 @@ def test_a_scale_is_what_least_squares_gives() -> None:
 
 @pytest.mark.parametrize(("size", "blocks", "least"), [(9, 1, 2.0), (64, 2, 0.5), (150, 3, 0.3)])
 def test_scales_that_are_sought_by_the_output_keep_more_of_it(size, blocks, least) -> None:
-    """Beside rounding as well under scales by weight alone; of several groups each is as it would be alone."""
     rng = np.random.default_rng(12)
     x = correlated(rng, 1200, size)
     second, weight = x.T @ x / 1200, rng.normal(0, 1, (2, 24, size))
@@ -140,9 +134,8 @@ def test_scales_that_are_sought_by_the_output_keep_more_of_it(size, blocks, leas
     for group in range(2):
         one = np.diagonal(seconds[group]).reshape(blocks, -1)
         rows = weight[group].reshape(24, blocks, -1)
-        plain = np.repeat(
-            reconstruct.shrunk(rows, largest[group], one, WHOLE, lambda s: s), size // blocks, axis=1
-        )
+        plain = reconstruct.shrunk(rows, largest[group], one, WHOLE, lambda s: s)
+        plain = np.repeat(plain, size // blocks, axis=1)
         given = reconstruct.reconstruct(weight[group], plain, seconds[group], WHOLE, 0.01) * plain
         numbers = steps[group] * np.repeat(scale[group], size // blocks, axis=1)
         was, now = (reconstruct._errors(weight[group], n, seconds[group]) for n in (given, numbers))
@@ -156,14 +149,9 @@ def test_the_codebook_of_fp4_is_its_own() -> None:
 
 
 def conv(rng: np.random.Generator, make: Any, **how: Any) -> Any:
-    group = how.get("group", 1)
-    shape = (6, 4 // group, 3, 2)
-    return make(
-        [node("Conv", ["x", "w"], ["y"], name="conv", **how)],
-        {"w": rng.normal(0, 0.3, shape).astype(np.float32)},
-        {"x": [3, 4, 9, 8]},
-        {"y": [3, 6, None, None]},
-    )
+    weight = rng.normal(0, 0.3, (6, 4 // how.get("group", 1), 3, 2)).astype(np.float32)
+    more = "".join(f", {k}={v!r}" for k, v in how.items())
+    return make(f"x[3, 4, 9, 8]; conv: y = Conv(x, w{more}); y", {"w": weight})
 
 
 WINDOWS = (
@@ -178,7 +166,6 @@ WINDOWS = (
 
 @pytest.mark.parametrize("how", WINDOWS)
 def test_rows_times_weights_are_what_a_convolution_writes(how, make, run) -> None:
-    """ONNX Runtime computes the same convolution."""
     rng = np.random.default_rng(3)
     model = conv(rng, make, **how)
     x = rng.normal(0, 1, (3, 4, 9, 8)).astype(np.float32)
@@ -202,18 +189,12 @@ def test_rows_times_weights_are_what_a_convolution_writes(how, make, run) -> Non
 def test_a_matrix_is_read_either_way(turned, make, run) -> None:
     rng = np.random.default_rng(4)
     weight = rng.normal(0, 1, (5, 7) if turned else (7, 5)).astype(np.float32)
-    model = make(
-        [node("Gemm", ["x", "w"], ["y"], name="gemm", transB=int(turned))],
-        {"w": weight},
-        {"x": [6, 7]},
-        {"y": [6, 5]},
-    )
+    model = make(f"x[6, 7]; gemm: y = Gemm(x, w, transB={int(turned)}); y[6, 5]", {"w": weight})
     one = product(model, model.by_id["gemm"])
     assert isinstance(one, ProductForm)
     x = rng.normal(0, 1, (6, 7)).astype(np.float32)
-    np.testing.assert_allclose(
-        one.read(x, 99)[0] @ one.rows(weight)[0].T, run(model, {"x": x}, ["y"])["y"], rtol=1e-4, atol=1e-5
-    )
+    y = run(model, {"x": x}, ["y"])["y"]
+    np.testing.assert_allclose(one.read(x, 99)[0] @ one.rows(weight)[0].T, y, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(one.tensor(one.rows(weight)), weight)
 
 
@@ -251,17 +232,12 @@ def test_a_planted_bias_is_taken_off_exactly(op, make, run) -> None:
     stored[:, 1:] += 0.4
     stored *= 0.01
     shape, nodes, held = {
-        "Conv": ([64, 8, 3, 3], [node("Conv", ["x", "w"], ["y"], name="p")], stored.reshape(4, 8, 1, 1)),
-        "Gemm": ([64, 8], [node("Gemm", ["x", "w", "b"], ["y"], name="p", transB=1, beta=2.0)], stored),
-        "MatMul": (
-            [64, 8],
-            [node("MatMul", ["x", "w"], ["a"], name="p"), node("Add", ["b", "a"], ["y"], name="q")],
-            stored.T,
-        ),
+        "Conv": ([64, 8, 3, 3], "p: y = Conv(x, w)", stored.reshape(4, 8, 1, 1)),
+        "Gemm": ([64, 8], "p: y = Gemm(x, w, b, transB=1, beta=2.0)", stored),
+        "MatMul": ([64, 8], "p: a = MatMul(x, w); q: y = Add(b, a)", stored.T),
     }[op]
-    out = [64, 4, *shape[2:]]
     data = {"w": held, **({} if op == "Conv" else {"b": rng.normal(0, 1, 4).astype(np.float32)})}
-    model = make(nodes, data, {"x": shape}, {"y": out})
+    model = make(f"x{shape}; {nodes}; y", data)
     # The input's mean is far from zero, and its largest numbers are clipped.
     x = rng.normal(1, 1, shape).astype(np.float32)
     seen = collected(model, x, scale=Scale(2.5), batch=16)
@@ -277,14 +253,11 @@ def test_a_planted_bias_is_taken_off_exactly(op, make, run) -> None:
 
 @pytest.mark.parametrize("precision", ["int4", "fp4", "int8"])
 def test_what_is_reconstructed_is_what_is_stored(precision, make, run) -> None:
-    """The typed graph's own numbers give a smaller error of the output than those to nearest, on ONNX Runtime."""
     rng = np.random.default_rng(8)
     x = correlated(rng, 400, 64).astype(np.float32)
     model = make(
-        [node("MatMul", ["x", "w"], ["y"], name="p")],
+        "x[n, 64]; p: y = MatMul(x, w); y[n, 32]",
         {"w": rng.normal(0, 1, (64, 32)).astype(np.float32)},
-        {"x": ["n", 64]},
-        {"y": ["n", 32]},
         shapes={"n": 400},
     )
     eight = {"scales": {"x": Scale(float(np.abs(x).max()))}} if precision == "int8" else {}
@@ -300,22 +273,7 @@ def test_what_is_reconstructed_is_what_is_stored(precision, make, run) -> None:
     assert len(stored) == len([n for n in plain.model.top if n.op == "DequantizeLinear"])
 
 
-@pytest.mark.slow
-def test_a_study_observes_what_treatments_need() -> None:
-    """On a trained net: INT8's mean errors shrink, and what was observed is told."""
-    sample = rtlab.samples.load("digits_outlier")
-    study = rtlab.Study(sample.model, data=sample.calibration.take(128))
-    study.add(
-        "mended", precision="int8", calibrator="minmax", treatments=["reconstruct", "correct"], target="cpu"
-    )
-    study.run(compare=False)
-    notes = study.facts["mended"].prepared.notes
-    assert any("14 nodes reconstructed on 128 samples" in n for n in notes)
-    assert any("taken off 14 biases" in n for n in notes)
-
-
 def test_columns_of_one_block_hear_of_those_before_it() -> None:
-    """Columns are gone over in blocks, and it is as if the slope were computed anew for each of them."""
     rng = np.random.default_rng(9)
     x = correlated(rng, 600, 150, 0.97)
     second, weight, scale = x.T @ x / 600, rng.normal(0, 1, (2, 150)), np.full((2, 150), 0.3)
@@ -330,24 +288,18 @@ def test_columns_of_one_block_hear_of_those_before_it() -> None:
 
 
 def test_scales_of_blocks_heed_what_is_read(make, run) -> None:
-    """A large weight of an input that is nearly zero is clipped; where all inputs are alike it would not be."""
     rng = np.random.default_rng(10)
     weight = rng.normal(0, 0.1, (64, 16))
     weight[::32] = 0.6
     x = rng.normal(0, 1, (300, 64))
     x[:, ::32] *= 1e-3
     largest = np.abs(weight.T.reshape(16, 2, 32)).max(2) / 7
-    found = reconstruct.shrunk(
-        weight.T.reshape(16, 2, 32), largest, np.square(x).mean(0).reshape(2, 32), WHOLE, lambda s: s
+    blocks, moments = weight.T.reshape(16, 2, 32), np.square(x).mean(0).reshape(2, 32)
+    found, alike = (
+        reconstruct.shrunk(blocks, largest, m, WHOLE, lambda s: s) for m in (moments, np.ones((2, 32)))
     )
-    alike = reconstruct.shrunk(weight.T.reshape(16, 2, 32), largest, np.ones((2, 32)), WHOLE, lambda s: s)
     assert found.mean() < 0.7 * alike.mean()
-    model = make(
-        [node("MatMul", ["x", "w"], ["y"], name="p")],
-        {"w": weight.astype(np.float32)},
-        {"x": [300, 64]},
-        {"y": [300, 16]},
-    )
+    model = make("x[300, 64]; p: y = MatMul(x, w); y[300, 16]", {"w": weight.astype(np.float32)})
     seen = collected(model, x.astype(np.float32), scale=None, batch=300)
     ready = prepare(model, Variant.of("int4", treatments=["reconstruct"]), inputs=seen)
     stored = next(n for n in ready.model.top if n.op == "DequantizeLinear")
@@ -360,22 +312,16 @@ def test_scales_of_blocks_heed_what_is_read(make, run) -> None:
 
 
 def test_a_shared_weight_is_rounded_for_all_that_its_readers_read() -> None:
-    """The mean over the rows of both, as if one node had read them."""
-    from rtlab.quantize.mending import Mending
-
     sample = rtlab.samples.load("digits_vit")
     variant = Variant.of("int4", treatments=["reconstruct"])
-    one, two = [
-        n.id for n in sample.model.top if n.op == "MatMul" and n.id.endswith(("query/MatMul", "key/MatMul"))
-    ][:2]
+    ids = [n.id for n in sample.model.top if n.id.endswith(("query/MatMul", "key/MatMul"))][:2]
     rng = np.random.default_rng(11)
     parts = [rng.normal(0, 1 + i, (100 * (i + 1), 48)) for i in range(2)]
     reads = [LayerInput(p.mean(0)[None], p.mean(0)[None], (p.T @ p / len(p))[None], len(p)) for p in parts]
-    mending = Mending(
-        sample.model, variant, LayerInputs(dict(zip((one, two), reads, strict=True)), 2), lambda: None
-    )
+    inputs = LayerInputs(dict(zip(ids, reads, strict=True)), 2)
+    mending = Mending(sample.model, variant, inputs, lambda: None)
     together = np.concatenate(parts)
-    found = mending._seconds([one, two])
+    found = mending._seconds(ids)
     assert found is not None
     np.testing.assert_allclose(found[1][0], together.T @ together / len(together), rtol=1e-9)
 
@@ -390,12 +336,3 @@ def test_a_weight_that_has_room_for_few_rows_at_once_is_the_same(monkeypatch) ->
     parts = reconstruct.scaled(weight, largest, second, WHOLE, store=lambda s: s, damping=0.01)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9)
-
-
-@pytest.mark.parametrize("name", ["digits_inception", "dynamic_shapes"])
-def test_a_concat_and_a_sum_of_quantized_values_have_no_weights(name) -> None:
-    """Their second input is dequantized too, and is no constant."""
-    sample = rtlab.samples.load(name)
-    study = rtlab.Study(sample.model, data=sample.calibration.take(8))
-    ready = study.prepare("int8", precision="int8", treatments=["correct", "reconstruct"], target="cpu")
-    assert any("reconstructed on 8 samples" in n for n in ready.notes)

@@ -79,18 +79,3 @@ def test_every_number_near_those_of_fp16_is_rounded_as_numpy_rounds_it() -> None
     np.testing.assert_array_equal(np.signbit(expected), np.signbit(found))
     normal = np.isfinite(found) & (np.abs(values) >= 2.0**-14)
     np.testing.assert_array_equal(np.flatnonzero(~normal), other)
-
-
-def test_a_constant_is_read_once_in_each_type_however_many_ask() -> None:
-    class Counted(ir.Tensor):
-        reads = 0
-
-        def numpy(self) -> np.ndarray:
-            self.reads += 1
-            return super().numpy()
-
-    seen, tensor = Narrowing({}), Counted(np.ones(3, np.float32))
-    for half in HALVES.values():
-        for _ in range(3):
-            seen.overflows(tensor, half), seen.lost(tensor, half), seen.half(tensor, half)
-    assert len(HALVES) == tensor.reads

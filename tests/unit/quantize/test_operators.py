@@ -15,16 +15,8 @@ from rtlab.errors import ModelError
 from rtlab.quantize import fp16, int8, quantizable
 
 
-def _of_the_shape(
-    padded: np.ndarray,
-    x_shape: Sequence[int],
-    _kernel: object,
-    _strides: object,
-    out: Sequence[int],
-    *_,
-    **__,
-) -> np.ndarray:
-    return np.zeros([*x_shape[:2], *out], padded.dtype)
+def _of_the_shape(padded: np.ndarray, x_shape: Sequence[int], *more: Sequence[int], **__) -> np.ndarray:
+    return np.zeros([*x_shape[:2], *more[2]], padded.dtype)
 
 
 def _models() -> list[onnx.ModelProto]:
@@ -67,14 +59,11 @@ def test_every_operator_can_be_prepared():
         for form, ready in (("typed", halves.typed), ("emulation", halves.emulation), ("int8", quantized)):
             try:
                 onnx.checker.check_model(ready.proto(), full_check=True)
-            except onnx.checker.ValidationError as error:
-                problems.append(f"{title} {form}: {error}")
-            except onnx.shape_inference.InferenceError as error:
+            except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
                 problems.append(f"{title} {form}: {error}")
             if {n.origin for n in ready.nodes} != ids:
                 problems.append(f"{title} {form}: origins are not the source's nodes")
         if before != model.bytes():
             problems.append(f"{title}: the source changed")
     assert [] == problems
-    if prepared < 150:
-        pytest.fail(f"only {prepared} models of ONNX were there to be prepared")
+    assert prepared >= 150

@@ -6,12 +6,12 @@ import functools
 import math
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+from onnxruntime.quantization import QuantType
 
 import rtlab
+from net_text import written
+from qdq import quantize_static
 from rtlab.backends.reference import evaluator
 from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Precision
@@ -33,12 +33,12 @@ def _outlier() -> tuple[rtlab.samples.Sample, Model]:
     return sample, wrap(proto, name="stranger")
 
 
-class _Pictures(CalibrationDataReader):
-    def __init__(self, name: str, pictures: np.ndarray) -> None:
-        self._left = iter([{name: p[None]} for p in pictures])
-
-    def get_next(self) -> dict[str, np.ndarray] | None:
-        return next(self._left, None)
+def _study(model: Model, sample: rtlab.samples.Sample, task: rtlab.Task | None = None) -> rtlab.Study:
+    """With the model as it is, run."""
+    study = rtlab.Study(model, data=sample.calibration, task=task or sample.task)
+    study.add("theirs", precision="int8", backend="onnxruntime")
+    study.run(budget_s=math.inf)
+    return study
 
 
 @pytest.fixture(scope="module", params=["UINT8", "INT8 by channel", "UINT16"])
@@ -47,15 +47,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRe
     kind, _, by_channel = request.param.partition(" ")
     types = {"UINT8": QuantType.QUInt8, "INT8": QuantType.QInt8, "UINT16": QuantType.QUInt16}
     sample = rtlab.samples.load("digits_inception")
-    folder = tmp_path_factory.mktemp("exported")
-    onnx.save(sample.model.proto(), folder / "float.onnx")
-    (name,) = sample.model.inputs
-    pictures = sample.calibration.arrays[name][:32]
-    quantize_static(
-        folder / "float.onnx", folder / "int8.onnx", _Pictures(name, pictures), quant_format=QuantFormat.QDQ,
-        activation_type=types[kind], weight_type=QuantType.QInt8, per_channel=bool(by_channel),
-    )  # fmt: skip
-    return rtlab.load(folder / "int8.onnx")
+    how = {"activation_type": types[kind], "weight_type": QuantType.QInt8, "per_channel": bool(by_channel)}
+    return quantize_static(sample, tmp_path_factory.mktemp("exported"), **how)
 
 
 @pytest.mark.parametrize("name", ["digits_qat", "digits_qat_misplaced"])
@@ -91,16 +84,12 @@ def test_a_relu_that_was_left_to_a_pair_is_there_without_the_pair(exported: Mode
 @pytest.mark.slow
 @pytest.mark.parametrize("exported", ["INT8 by channel"], indirect=True)
 def test_an_exported_model_is_compared_explained_and_repaired(exported: Model) -> None:
-    """What ONNX Runtime quantizes by default stands between convolutions and what they could take in."""
     sample = rtlab.samples.load("digits_inception")
-    study = rtlab.Study(exported, data=sample.calibration, task=sample.task)
-    study.add("theirs", precision="int8", backend="onnxruntime")
-    study.run(budget_s=math.inf)
+    study = _study(exported, sample)
     compared = study["theirs"].accuracy
     assert compared is not None
-    assert {v.value for v in compared.values} >= {
-        o for n in sample.model.top if n.op == "Concat" for o in n.outputs
-    }
+    concats = {o for n in sample.model.top if n.op == "Concat" for o in n.outputs}
+    assert {v.value for v in compared.values} >= concats
     told = study.diagnose("theirs")
     pairs = [n.id for n in exported.top if n.op == "QuantizeLinear"]
     assert {"before-activation"} <= {f.rule for f in told.findings}
@@ -115,22 +104,12 @@ def test_an_exported_model_is_compared_explained_and_repaired(exported: Model) -
 def test_pairs_tell_where_they_cut_off() -> None:
     """By hand: INT8 of scale 0.5 cuts off at 63.5, UINT8 of that scale and zero point 128 at 64, of 0 at 127.5."""
     for zero, amax in ((np.int8(0), 63.5), (np.uint8(128), 64.0), (np.uint8(0), 127.5)):
-        graph = helper.make_graph(
-            [
-                helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], name="Q"),
-                helper.make_node("DequantizeLinear", ["q", "s", "z"], ["d"], name="DQ"),
-                helper.make_node("MatMul", ["d", "w"], ["y"], name="product"),
-            ],
-            "pair",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 3])],
-            [
-                numpy_helper.from_array(np.float32(0.5), "s"),
-                numpy_helper.from_array(np.array(zero), "z"),
-                numpy_helper.from_array(np.ones((4, 3), np.float32), "w"),
-            ],
+        model = written(
+            "x[N, 4]; Q: q = QuantizeLinear(x, s, z); DQ: d = DequantizeLinear(q, s, z); product: y = MatMul(d, w); y",
+            s=np.float32(0.5),
+            z=zero,
+            w=np.ones((4, 3), np.float32),
         )
-        model = wrap(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), name="pair")
         (found,) = own.Own.of(model).pairs.items()
         assert found == ("product/input0", own.OwnPair("Q", Precision.INT8, amax, channels=False))
 
@@ -138,24 +117,20 @@ def test_pairs_tell_where_they_cut_off() -> None:
 @pytest.mark.slow
 def test_scales_found_anew_are_those_of_the_model_before_it_was_quantized() -> None:
     sample, stranger = _outlier()
-    before = rtlab.Study(sample.model, data=sample.calibration).prepare(
-        "x", precision="int8", calibrator="percentile(99.9)"
-    )
+    choice = {"precision": "int8", "calibrator": "percentile(99.9)"}
+    before = rtlab.Study(sample.model, data=sample.calibration).prepare("x", **choice)
     study = rtlab.Study(stranger, data=sample.calibration)
     release = [f"release {n}" for n in own.quantized(stranger)]
-    anew = study.prepare("x", precision="int8", calibrator="percentile(99.9)", rewrites=release)
-    assert {v: s.amax for v, s in before.scales.items()} == pytest.approx(
-        {v: s.amax for v, s in anew.scales.items()}, rel=0.05
-    )
+    anew = study.prepare("x", **choice, rewrites=release)
+    was, now = ({v: s.amax for v, s in p.scales.items()} for p in (before, anew))
+    assert was == pytest.approx(now, rel=0.05)
 
 
 @pytest.mark.slow
 def test_a_strangers_quantized_model_is_explained_and_repaired() -> None:
     """digits_outlier by minmax loses 27 points; its depthwise convolutions do, and another scale is the cure."""
     sample, stranger = _outlier()
-    study = rtlab.Study(stranger, data=sample.calibration, task=sample.task)
-    study.add("theirs", precision="int8", backend="onnxruntime")
-    study.run(budget_s=math.inf)
+    study = _study(stranger, sample)
     right = _run(stranger, dict(sample.task.data.arrays)).argmax(axis=1) == sample.task.labels
     assert study["theirs"].score.value == pytest.approx(100 * right.mean())
     told = study.diagnose("theirs")
@@ -177,8 +152,7 @@ def test_a_strangers_quantized_model_is_explained_and_repaired() -> None:
 @pytest.mark.slow
 def test_a_misplaced_pair_is_put_right_as_a_choice() -> None:
     sample = rtlab.samples.load("digits_qat_misplaced")
-    study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
-    study.add("theirs", precision="int8", backend="onnxruntime")
+    study = _study(sample.model, sample)
     told = study.diagnose("theirs")
     places = {f.nodes[0] for f in told.findings} | {f.nodes[1] for f in told.findings}
     # The sample's script puts a pair in front of each Relu, and one on the output.
@@ -195,9 +169,7 @@ def test_a_misplaced_pair_is_put_right_as_a_choice() -> None:
 @pytest.mark.slow
 def test_labels_of_a_quantized_model_are_those_without_its_pairs() -> None:
     sample, stranger = _outlier()
-    study = rtlab.Study(stranger, data=sample.calibration, task=rtlab.Task(sample.task.data))
-    study.add("theirs", precision="int8", backend="onnxruntime")
-    study.run(budget_s=math.inf)
+    study = _study(stranger, sample, rtlab.Task(sample.task.data))
     feed = dict(sample.task.data.arrays)
     source, _ = own.apart(stranger, stranger)
     agree = _run(stranger, feed).argmax(axis=1) == _run(source, feed).argmax(axis=1)
@@ -206,7 +178,6 @@ def test_labels_of_a_quantized_model_are_those_without_its_pairs() -> None:
 
 
 def test_own_errors_of_a_quantized_model_are_those_of_its_pairs() -> None:
-    """SQNR after the definition, in NumPy, on the samples that were compared."""
     sample, stranger = _outlier()
     study = rtlab.Study(stranger, data=sample.calibration, task=sample.task)
     study.add("theirs", backend="onnxruntime")
@@ -215,9 +186,8 @@ def test_own_errors_of_a_quantized_model_are_those_of_its_pairs() -> None:
     feed = {k: v[:32] for k, v in sample.task.data.arrays.items()}
     exact, rounded = (_run(m, feed).astype(np.float64) for m in (own.apart(stranger, stranger)[0], stranger))
     delta = next(d for d in found.values if d.value == stranger.outputs[0])
-    assert delta.sqnr == pytest.approx(
-        10 * np.log10((exact**2).sum() / ((exact - rounded) ** 2).sum()), abs=1e-3
-    )
+    decibel = 10 * np.log10((exact**2).sum() / ((exact - rounded) ** 2).sum())
+    assert delta.sqnr == pytest.approx(decibel, abs=1e-3)
 
 
 def test_switches_of_an_exported_model_give_both(exported: Model) -> None:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 from rtlab.core.variant import Precision
 from rtlab.quantize.placement import plan, quantizable
@@ -23,10 +23,8 @@ def conv(name: str, x: str, y: str, w: str, **attributes: object) -> onnx.NodePr
 def test_inputs_of_weighted_nodes_are_quantized_and_outputs_are_not(make):
     """Quantized outputs break TensorRT's fusion of the activation; the next node's input is enough."""
     net = make(
-        [conv("c1", "x", "a", "w1"), node("Relu", ["a"], ["r"], name="r"), conv("c2", "r", "y", "w2")],
+        "x[1, 3, 8, 8]; c1: a = Conv(x, w1); r: r = Relu(a); c2: y = Conv(r, w2); y[1, 2, 8, 8]",
         {"w1": weight(4, 3, 1, 1), "w2": weight(2, 4, 1, 1)},
-        {"x": [1, 3, 8, 8]},
-        {"y": [1, 2, 8, 8]},
     )
     decided = plan(net)
     assert {"x": (("c1", 0),), "r": (("c2", 0),)} == decided.activations
@@ -34,16 +32,9 @@ def test_inputs_of_weighted_nodes_are_quantized_and_outputs_are_not(make):
 
 
 def test_a_value_with_several_quantized_readers_has_one_pair(make):
-    """The parallel 1x1 convolutions of an inception block merge only when they read one tensor."""
     net = make(
-        [
-            conv("a", "x", "ya", "wa"),
-            conv("b", "x", "yb", "wb"),
-            node("Add", ["ya", "yb"], ["y"], name="add"),
-        ],
+        "x[1, 3, 8, 8]; a: ya = Conv(x, wa); b: yb = Conv(x, wb); add: y = Add(ya, yb); y[1, 4, 8, 8]",
         {"wa": weight(4, 3, 1, 1), "wb": weight(4, 3, 1, 1)},
-        {"x": [1, 3, 8, 8]},
-        {"y": [1, 4, 8, 8]},
     )
     assert (("a", 0), ("b", 0)) == plan(net).activations["x"]
 
@@ -61,36 +52,16 @@ def test_a_value_with_several_quantized_readers_has_one_pair(make):
 )
 def test_weights_have_scales_along_their_output_channels(make, op, shape, x, y, attributes, axis):
     """A scale along any other axis cannot be moved out of the sum, so no INT8 kernel exists for it."""
-    net = make(
-        [node(op, ["x", "w"], ["y"], name="n", **attributes)], {"w": weight(*shape)}, {"x": x}, {"y": y}
-    )
+    at = node(op, ["x", "w"], ["y"], name="n", **attributes)
+    net = make([f"x{x}", at, f"y{y}"], {"w": weight(*shape)})
     assert [("w", axis)] == list(plan(net).weights)
 
 
-@pytest.mark.parametrize(
-    ("x", "w", "y"),
-    [([1, 3], (3, 4), [1, 4]), ([7, 3], (3, 1), [7, 1]), ([7, 3], (3,), [7]), ([3], (3, 4), [4])],
-)
-def test_products_with_a_vector_are_left(make, x, w, y):
-    """They are bound by memory, so INT8 only adds work."""
-    net = make([node("MatMul", ["x", "w"], ["y"], name="n")], {"w": weight(*w)}, {"x": x}, {"y": y})
-    assert () == quantizable(net)
-
-
 def test_products_of_two_activations_are_left(make):
-    """Attention's inner products lose most from INT8 and have fused kernels of their own."""
     net = make(
-        [
-            node("MatMul", ["x", "wq"], ["q"], name="q"),
-            node("MatMul", ["x", "wk"], ["k"], name="k"),
-            node("Transpose", ["k"], ["kt"], name="t", perm=[1, 0]),
-            node("MatMul", ["q", "kt"], ["s"], name="qk"),
-            node("Softmax", ["s"], ["p"], name="softmax"),
-            node("MatMul", ["p", "x"], ["y"], name="pv"),
-        ],
+        "x[6, 8]; q: q = MatMul(x, wq); k: k = MatMul(x, wk); t: kt = Transpose(k, perm=[1, 0]); "
+        "qk: s = MatMul(q, kt); softmax: p = Softmax(s); pv: y = MatMul(p, x); y[6, 8]",
         {"wq": weight(8, 8), "wk": weight(8, 8)},
-        {"x": [6, 8]},
-        {"y": [6, 8]},
     )
     assert {"x": (("q", 0), ("k", 0))} == plan(net).activations
 
@@ -111,7 +82,6 @@ def residual(make, *, shortcut: bool, main_first: bool = True):
 
 @pytest.mark.parametrize("main_first", [True, False])
 def test_a_residual_add_reads_the_branch_that_is_not_the_convolution_in_int8(make, main_first: bool):
-    """The convolution's branch stays in its kernel as FP32; the other one comes from memory, in a quarter."""
     decided = plan(residual(make, shortcut=False, main_first=main_first))
     assert (("c1", 0), ("add", 1 if main_first else 0)) == decided.activations["x"]
     assert {"x", "r"} == set(decided.activations)
@@ -119,99 +89,31 @@ def test_a_residual_add_reads_the_branch_that_is_not_the_convolution_in_int8(mak
 
 @pytest.mark.parametrize("main_first", [True, False])
 def test_of_two_convolutions_the_shortcut_is_the_residual(make, main_first: bool):
-    """Both could be fused with the Add; the block's own branch is the longer one."""
     decided = plan(residual(make, shortcut=True, main_first=main_first))
     assert (("add", 1 if main_first else 0),) == decided.activations["s"]
     assert "n" not in decided.activations
 
 
-def test_an_add_without_a_convolution_is_left(make):
-    """A pair there would only cost a rounding."""
-    net = make(
-        [node("Relu", ["x"], ["r"], name="r"), node("Add", ["r", "x"], ["y"], name="add")],
-        {},
-        {"x": [1, 3]},
-        {"y": [1, 3]},
-    )
-    assert () == quantizable(net)
-
-
-def test_a_bias_add_is_left(make):
-    """Biases stay FP32: they are added to the wide accumulator."""
-    net = make(
-        [conv("c", "x", "a", "w"), node("Add", ["a", "bias"], ["y"], name="add")],
-        {"w": weight(3, 3, 1, 1), "bias": weight(1, 3, 1, 1)},
-        {"x": [1, 3, 8, 8]},
-        {"y": [1, 3, 8, 8]},
-    )
-    assert ("x",) == quantizable(net)
-
-
-def test_an_add_that_broadcasts_is_left(make):
-    """TensorRT fuses a sum only when both sides have one shape."""
-    net = make(
-        [conv("c", "x", "a", "w"), node("Add", ["a", "s"], ["y"], name="add")],
-        {"w": weight(3, 3, 1, 1)},
-        {"x": [1, 3, 8, 8], "s": [1, 3, 1, 1]},
-        {"y": [1, 3, 8, 8]},
-    )
-    assert ("x",) == quantizable(net)
-
-
 def inception(make):
-    pads = [1, 1, 1, 1]
-    nodes = [
-        conv("stem", "x", "s", "w0"),
-        node("Relu", ["s"], ["r"], name="relu"),
-        conv("one", "r", "a", "w1"),
-        conv("three", "r", "b", "w2", pads=pads),
-        node("MaxPool", ["r"], ["m"], name="pool", kernel_shape=[3, 3], pads=pads),
-        conv("proj", "m", "c", "w3"),
-        node("Concat", ["a", "b", "c"], ["cat"], name="cat", axis=1),
-        conv("next", "cat", "d", "w4"),
-        node("Concat", ["d", "cat"], ["dense"], name="dense", axis=1),
-        conv("last", "dense", "e", "w5"),
-        node("GlobalAveragePool", ["e"], ["g"], name="gap"),
-        node("Flatten", ["g"], ["f"], name="flat"),
-        node("Gemm", ["f", "w6"], ["y"], name="fc"),
-    ]
-    weights = {
-        "w0": weight(4, 3, 1, 1),
-        "w1": weight(4, 4, 1, 1),
-        "w2": weight(4, 4, 3, 3),
-        "w3": weight(4, 4, 1, 1),
-        "w4": weight(4, 12, 1, 1),
-        "w5": weight(8, 16, 1, 1),
-        "w6": weight(8, 5),
-    }
-    return make(nodes, weights, {"x": ["N", 3, 8, 8]}, {"y": ["N", 5]})
+    shapes = [(4, 3, 1, 1), (4, 4, 1, 1), (4, 4, 3, 3), (4, 4, 1, 1), (4, 12, 1, 1), (8, 16, 1, 1), (8, 5)]
+    return make(
+        "x[N, 3, 8, 8]; stem: s = Conv(x, w0); relu: r = Relu(s); one: a = Conv(r, w1); "
+        "three: b = Conv(r, w2, pads=[1, 1, 1, 1]); "
+        "pool: m = MaxPool(r, kernel_shape=[3, 3], pads=[1, 1, 1, 1]); proj: c = Conv(m, w3); "
+        "cat: cat = Concat(a, b, c, axis=1); next: d = Conv(cat, w4); dense: dense = Concat(d, cat, axis=1); "
+        "last: e = Conv(dense, w5); gap: g = GlobalAveragePool(e); flat: f = Flatten(g); fc: y = Gemm(f, w6); y[N, 5]",
+        {f"w{i}": weight(*shape) for i, shape in enumerate(shapes)},
+    )
 
 
 def test_pools_between_quantized_nodes_are_quantized(make):
-    """A pool that reads FP32 between INT8 layers moves four times the bytes."""
     decided = plan(inception(make))
     assert ("pool", 0) in decided.activations["r"]
     assert (("gap", 0),) == decided.activations["e"]
 
 
-def test_a_pool_before_a_node_that_stays_fp32_is_left(make):
-    """Its output would be dequantized at once."""
-    net = make(
-        [
-            conv("c", "x", "a", "w"),
-            node("MaxPool", ["a"], ["m"], name="pool", kernel_shape=[2, 2]),
-            node("Sigmoid", ["m"], ["y"], name="s"),
-        ],
-        {"w": weight(3, 3, 1, 1)},
-        {"x": [1, 3, 8, 8]},
-        {"y": [1, 3, "h", "w"]},
-    )
-    assert ("x",) == quantizable(net)
-
-
 @pytest.mark.parametrize("shown", [False, True])
 def test_a_pool_whose_output_is_the_models_too_is_left(make, shown: bool):
-    """Whoever runs the model reads it in FP32, so the pool has to write that."""
     net = make(
         [
             conv("c1", "x", "a", "w1"),
@@ -226,59 +128,27 @@ def test_a_pool_whose_output_is_the_models_too_is_left(make, shown: bool):
 
 
 def test_inputs_of_a_concat_and_a_maximum_share_a_scale(make):
-    """Only then do producers write straight into the concatenated tensor, as INT8."""
     decided = plan(inception(make))
     assert {frozenset({"cat", "dense"}), frozenset({"r", "m"})} == {frozenset(g) for g in decided.groups}
     assert (("next", 0), ("dense", 1)) == decided.activations["cat"]
 
 
 def test_a_sum_after_a_concat_of_convolutions_reads_the_other_side_in_int8(make):
-    """Inception-ResNet: the concatenated branches stay in their kernels, the skip comes from memory."""
     net = make(
-        [
-            conv("stem", "x", "s", "w0"),
-            node("Relu", ["s"], ["r"], name="relu"),
-            conv("a", "r", "ya", "w1"),
-            node("Relu", ["ya"], ["ra"], name="ra"),
-            conv("b", "r", "yb", "w2"),
-            node("Concat", ["ra", "yb"], ["cat"], name="cat", axis=1),
-            node("Add", ["cat", "r"], ["y"], name="add"),
-        ],
+        "x[1, 3, 8, 8]; stem: s = Conv(x, w0); relu: r = Relu(s); a: ya = Conv(r, w1); ra: ra = Relu(ya); "
+        "b: yb = Conv(r, w2); cat: cat = Concat(ra, yb, axis=1); add: y = Add(cat, r); y",
         {"w0": weight(8, 3, 1, 1), "w1": weight(4, 8, 1, 1), "w2": weight(4, 8, 1, 1)},
-        {"x": [1, 3, 8, 8]},
-        {"y": [1, 8, 8, 8]},
     )
     assert (("a", 0), ("b", 0), ("add", 1)) == plan(net).activations["r"]
-
-
-def test_what_is_quantized_already_is_left(make):
-    """A second pair on the same tensor rounds twice."""
-    net = make(
-        [
-            node("QuantizeLinear", ["x", "s", "z"], ["q"], name="q"),
-            node("DequantizeLinear", ["q", "s", "z"], ["d"], name="d"),
-            conv("c", "d", "y", "w"),
-        ],
-        {"s": np.float32(0.1), "z": np.int8(0), "w": weight(4, 3, 1, 1)},
-        {"x": [1, 3, 8, 8]},
-        {"y": [1, 4, 8, 8]},
-    )
-    assert () == quantizable(net)
 
 
 def test_a_part_of_the_model_needs_no_value_that_the_whole_does_not(make):
     """Ranges are collected once, for the whole; a pin must not ask for another pass over the data."""
     rng = np.random.default_rng(0)
     net = make(
-        [
-            node("Conv", ["x", "v"], ["short"], name="short"),
-            node("Conv", ["x", "v"], ["a"], name="a"),
-            node("Conv", ["a", "v"], ["long"], name="long"),
-            node("Add", ["long", "short"], ["y"], name="add"),
-        ],
+        "x[1, 2, 3, 3]; short: short = Conv(x, v); a: a = Conv(x, v); long: long = Conv(a, v); "
+        "add: y = Add(long, short); y[1, 2, 3, 3]",
         {"v": rng.standard_normal((2, 2, 1, 1)).astype(np.float32)},
-        {"x": [1, 2, 3, 3]},
-        {"y": [1, 2, 3, 3]},
     )
     assert {"x", "a", "short"} == set(quantizable(net))
     # The one convolution left would stay in the sum's kernel, and the other branch be quantized instead.
@@ -288,47 +158,19 @@ def test_a_part_of_the_model_needs_no_value_that_the_whole_does_not(make):
 
 
 def test_fp8_quantizes_products_alone(make):
-    """There are no FP8 kernels for sums and pools, whose pairs would only cost time."""
     w = np.ones((2, 2, 1, 1), np.float32)
     net = make(
-        [
-            node("Conv", ["x", "v"], ["a"], name="a"),
-            node("MaxPool", ["a"], ["p"], name="pool", kernel_shape=[1, 1]),
-            node("Conv", ["p", "v"], ["b"], name="b"),
-            node("Add", ["b", "p"], ["y"], name="add"),
-        ],
+        "x[1, 2, 3, 3]; a: a = Conv(x, v); pool: p = MaxPool(a, kernel_shape=[1, 1]); "
+        "b: b = Conv(p, v); add: y = Add(b, p); y[1, 2, 3, 3]",
         {"v": w},
-        {"x": [1, 2, 3, 3]},
-        {"y": [1, 2, 3, 3]},
     )
     assert {"a", "b", "add", "pool"} == plan(net).nodes
     assert {"a", "b"} == plan(net, {n.id for n in net.top}, Precision.FP8).nodes
 
 
-@pytest.mark.parametrize("how", ["initializer", "Constant", "Identity"])
-def test_weights_are_found_however_they_are_fed(make, how: str):
-    """Exporters wrap weights in Constant nodes and in Identity."""
-    w = weight(4, 3, 1, 1)
-    before, weights = [], {"w": w}
-    if how == "Constant":
-        before, weights = [node("Constant", [], ["w"], name="const", value=numpy_helper.from_array(w))], {}
-    if how == "Identity":
-        before, weights = [node("Identity", ["v"], ["w"], name="same")], {"v": w}
-    net = make([*before, conv("c", "x", "y", "w")], weights, {"x": [1, 3, 8, 8]}, {"y": [1, 4, 8, 8]})
-    assert {("w", 0): (("c", 1),)} == plan(net).weights
-
-
-def test_a_weight_computed_at_run_time_is_left(make):
-    """There is nothing to quantize beforehand."""
-    net = make([conv("c", "x", "y", "v")], {}, {"x": [1, 3, 8, 8], "v": [4, 3, 1, 1]}, {"y": [1, 4, 8, 8]})
-    assert () == quantizable(net)
-
-
 def test_nodes_in_bodies_are_left(make):
-    """A body runs under conditions that calibration may never have met."""
-    body = helper.make_graph(
-        [conv("inner", "x", "o", "w")], "b", [], [helper.make_tensor_value_info("o", 1, [1, 4, 8, 8])]
-    )
+    end = helper.make_tensor_value_info("o", 1, [1, 4, 8, 8])
+    body = helper.make_graph([conv("inner", "x", "o", "w")], "b", [], [end])
     net = make(
         [
             node("If", ["flag"], ["i"], name="if", then_branch=body, else_branch=body),
@@ -340,3 +182,40 @@ def test_nodes_in_bodies_are_left(make):
     )
     assert ("i",) == quantizable(net)
     assert {("v", 0)} == set(plan(net).weights)
+
+
+LEFT = {
+    "an add without a convolution": ("x[1, 3]; r: r = Relu(x); add: y = Add(r, x); y[1, 3]", {}),
+    "a bias, which is added to the wide accumulator": (
+        "x[1, 3, 8, 8]; c: a = Conv(x, w); add: y = Add(a, b); y[1, 3, 8, 8]",
+        {"w": (3, 3, 1, 1), "b": (1, 3, 1, 1)},
+    ),
+    "an add that broadcasts, which TensorRT does not fuse": (
+        "x[1, 3, 8, 8]; s[1, 3, 1, 1]; c: a = Conv(x, w); add: y = Add(a, s); y[1, 3, 8, 8]",
+        {"w": (3, 3, 1, 1)},
+    ),
+    "a pool before a node that stays FP32": (
+        "x[1, 3, 8, 8]; c: a = Conv(x, w); pool: m = MaxPool(a, kernel_shape=[2, 2]); s: y = Sigmoid(m); y[1, 3, h, w]",
+        {"w": (3, 3, 1, 1)},
+    ),
+    "a weight that is an input": ("x[1, 3, 8, 8]; v[4, 3, 1, 1]; c: y = Conv(x, v); y[1, 4, 8, 8]", {}),
+    # Products with a vector are bound by memory.
+    "one row": ("x[1, 3]; n: y = MatMul(x, w); y[1, 4]", {"w": (3, 4)}),
+    "one column": ("x[7, 3]; n: y = MatMul(x, w); y[7, 1]", {"w": (3, 1)}),
+    "times a vector": ("x[7, 3]; n: y = MatMul(x, w); y[7]", {"w": (3,)}),
+    "a vector": ("x[3]; n: y = MatMul(x, w); y[4]", {"w": (3, 4)}),
+}
+
+
+@pytest.mark.parametrize(("net", "weights"), LEFT.values(), ids=LEFT)
+def test_what_wins_nothing_is_left(make, net, weights):
+    made = make(net, {n: weight(*shape) for n, shape in weights.items()})
+    assert (("x",) if "c: a" in net else ()) == quantizable(made)
+
+
+def test_what_is_quantized_already_is_left(make):
+    net = make(
+        "x[1, 3, 8, 8]; q: q = QuantizeLinear(x, s, z); d: d = DequantizeLinear(q, s, z); c: y = Conv(d, w); y",
+        {"s": np.float32(0.1), "z": np.int8(0), "w": weight(4, 3, 1, 1)},
+    )
+    assert () == quantizable(net)

@@ -1,29 +1,15 @@
 from __future__ import annotations
 
-import concurrent.futures
-import functools
-import multiprocessing
-import pickle
-import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import pytest
 
+from observed import collect, observed
 from rtlab.core.progress import Silent
 from rtlab.core.ranges import Range, Ranges
 from rtlab.errors import CalibrationError, Cancelled
 from rtlab.quantize.ranges import Collector
-
-
-def observe_part(arrays: list[np.ndarray]) -> Ranges:
-    return collect(["x"], [{"x": a} for a in arrays], dict)
-
-
-def collect(values, batches, fetch, progress=None) -> Ranges:
-    collector = Collector(values)
-    collector.run(batches, fetch, progress or Silent())
-    return collector.ranges
 
 
 def drawn(seed: int, rows: int) -> np.ndarray:
@@ -41,27 +27,13 @@ def assert_same(one: Ranges, two: Ranges) -> None:
 
 
 def observe(*arrays: Iterable[float]) -> Range:
-    """Collect one value over the given batches."""
-    batches = [{"x": np.asarray(a, np.float32)} for a in arrays]
-    return collect(["x"], batches, dict).values["x"]
-
-
-def test_minimum_and_maximum_are_exact():
-    """A minmax scale is a promise that nothing saturates; one lost bit would break it."""
-    rng = np.random.default_rng(0)
-    x = rng.standard_normal(200_000).astype(np.float32) * np.float32(3.7)
-    seen = observe(x[:70_001], x[70_001:])
-    assert float(x.min()) == seen.min
-    assert float(x.max()) == seen.max
-    assert float(np.abs(x).max()) == seen.amax
+    return observed(*arrays).values["x"]
 
 
 def test_every_element_is_counted_once_where_numpy_would_count_it():
-    """The histogram is the only thing that calibrators see."""
     rng = np.random.default_rng(1)
-    x = np.concatenate([rng.laplace(size=150_000), np.zeros(30_000), [-0.0, 1e-12, -1e-30]]).astype(
-        np.float32
-    )
+    x = np.concatenate([rng.laplace(size=150_000), np.zeros(30_000), [-0.0, 1e-12, -1e-30]])
+    x = x.astype(np.float32)
     seen = observe(x)
     magnitudes = np.abs(x.astype(np.float64))
     expected = np.histogram(magnitudes[magnitudes >= seen.edges[0]], bins=seen.edges)[0]
@@ -73,7 +45,6 @@ def test_every_element_is_counted_once_where_numpy_would_count_it():
 
 @pytest.mark.parametrize("unit", [1e-37, 1e-20, 1.0, 1e20, 3e38])
 def test_the_bins_follow_the_value_at_any_magnitude(unit: float):
-    """Activations in odd units must not fall out of the histogram."""
     x = (np.linspace(0.01, 1, 1000) * unit).astype(np.float32)
     seen = observe(x)
     assert 1000 == seen.count == seen.zeros + seen.small + int(seen.counts.sum())
@@ -81,58 +52,20 @@ def test_the_bins_follow_the_value_at_any_magnitude(unit: float):
     assert seen.edges[np.flatnonzero(seen.counts)[-1]] <= seen.amax
 
 
-def test_a_value_of_subnormals_is_counted():
-    """The smallest floats have no octaves of their own, and must still not crash or vanish."""
-    x = np.array([1e-45, 1e-40, 0.0], np.float32)
-    seen = observe(x)
-    assert (3, 1, float(np.float32(1e-40))) == (seen.count, seen.zeros, seen.amax)
-
-
-def test_a_later_larger_batch_moves_the_bins_without_losing_counts():
-    """The peers fix their bins on the first batch and can never look beyond it."""
-    small, large = np.full(1000, 0.001, np.float32), np.full(1000, 900.0, np.float32)
-    once, twice = observe(np.concatenate([small, large])), observe(small, large)
-    np.testing.assert_array_equal(once.counts, twice.counts)
-    assert once.small == twice.small
-    assert 900.0 == twice.amax
-
-
-def test_merging_two_passes_equals_one_pass():
-    """Calibration on several machines adds up."""
-    rng = np.random.default_rng(2)
-    parts = [rng.standard_normal(5000).astype(np.float32) * s for s in (1e-6, 1.0, 1e5)]
-    whole = observe(*parts)
-    one, two, three = (Ranges({"x": observe(p)}) for p in parts)
-    for merged in (one.merge(two).merge(three), three.merge(one.merge(two))):
-        got = merged.values["x"]
-        assert (whole.min, whole.max, whole.count, whole.small) == (got.min, got.max, got.count, got.small)
-        np.testing.assert_array_equal(whole.counts, got.counts)
-
-
 def test_merging_keeps_a_value_that_only_one_side_saw():
-    """A model calibrated in two halves has values in only one of them."""
     merged = Ranges({"a": observe([1.0])}).merge(Ranges({"b": observe([2.0])}))
     assert {"a": 1.0, "b": 2.0} == {k: v.amax for k, v in merged.values.items()}
 
 
 @pytest.mark.parametrize(("bad", "word"), [(np.nan, "NaN"), (np.inf, "infinity"), (-np.inf, "infinity")])
 def test_a_value_that_is_not_finite_is_named(bad: float, word: str):
-    """A scale made of NaN would silence the model without a word."""
     x = np.ones(100_000, np.float32)
     x[99_999] = bad
-    place = "sample 100006"
-    with pytest.raises(CalibrationError, match=rf'value "x": it holds {word} in {place}\..* FP32 first'):
+    with pytest.raises(CalibrationError, match=rf'value "x": it holds {word} in sample 100006\.'):
         observe(np.ones(7), x)
 
 
-def test_model_inputs_are_read_from_the_batch():
-    """Runners return what nodes write; the first convolution reads a model input."""
-    seen = collect(["x", "y"], [{"x": np.float32([2])}], lambda b: {"y": 3 * b["x"]})
-    assert {"x": 2.0, "y": 6.0} == {k: v.amax for k, v in seen.values.items()}
-
-
 def test_any_layout_and_float_type_is_read():
-    """Runners return transposed views and half floats."""
     x = np.arange(24, dtype=np.float16).reshape(2, 3, 4).transpose(2, 0, 1)
     assert (23.0, 24, 1) == ((s := observe(x)).amax, s.count, s.zeros)
 
@@ -151,22 +84,15 @@ class CancelsAfter(Silent):
 
 
 def test_cancelling_stops_before_the_next_batch_and_keeps_what_was_seen():
-    """Cancel must be prompt, and minutes of calibration must not be lost to it."""
-    ran: list[int] = []
-
-    def fetch(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        ran.append(1)
-        return batch
-
+    ran: list[Mapping[str, np.ndarray]] = []
     collector = Collector(["x"])
-    with pytest.raises(Cancelled, match=re.escape("cancelled by the user")):
-        collector.run([{"x": np.ones(3, np.float32)}] * 5, fetch, CancelsAfter(2))
+    with pytest.raises(Cancelled):
+        collector.run([{"x": np.ones(3, np.float32)}] * 5, lambda b: ran.append(b) or b, CancelsAfter(2))
     assert 2 == len(ran)
     assert (6, 6) == (collector.samples, collector.ranges.values["x"].count)
 
 
 def test_going_on_after_cancel_gives_the_same_as_one_pass():
-    """What is kept is only worth keeping when nothing of it is counted twice or lost."""
     batches = [{"x": drawn(i, 40)} for i in range(9)]
     collector = Collector(["x"])
     with pytest.raises(Cancelled):
@@ -176,7 +102,6 @@ def test_going_on_after_cancel_gives_the_same_as_one_pass():
 
 
 def test_a_bad_batch_is_not_counted_in_part():
-    """A value that was counted before its neighbour failed would weigh more than the others ever after."""
     good, bad = {"a": drawn(0, 40), "b": drawn(1, 40)}, {"a": drawn(2, 40), "b": drawn(3, 40)}
     bad["b"][17, 3] = np.nan
     collector = Collector(["a", "b"])
@@ -188,7 +113,6 @@ def test_a_bad_batch_is_not_counted_in_part():
 
 
 def test_samples_are_counted_and_add_up():
-    """How many samples a threshold rests on is the first thing to ask."""
     collector = Collector(["x"])
     collector.run([{"x": drawn(0, 5)}, {"x": drawn(1, 3)}], dict, Silent())
     assert 8 == collector.samples == collector.ranges.samples
@@ -201,63 +125,41 @@ MAPS = [(16, 112, 112), (160, 14, 15), (40, 28, 28), (12, 50, 60)]
 
 
 @pytest.mark.parametrize("shape", MAPS)
-def test_large_maps_are_read_in_part_whatever_the_batch(shape: tuple[int, int, int]):
-    """A share chosen by the place in the batch would give other scales for another batch size."""
-    x = np.random.default_rng(3).standard_normal((6, *shape)).astype(np.float32)
-    ones, two, whole = ([{"x": p} for p in np.split(x, n)] for n in (6, 3, 1))
-    seen = collect(["x"], whole, dict)
-    assert_same(seen, collect(["x"], ones[::-1], dict))
-    assert_same(seen, collect(["x"], two, dict))
-    assert 4 == seen.stride
-
-
-@pytest.mark.parametrize("shape", MAPS)
 def test_what_is_read_of_a_map_meets_every_column_and_stands_for_all(shape: tuple[int, int, int]):
     """A step that divides a row's length reads the same columns in every row, and never the others."""
     rows, columns = shape[1:]
     x = np.broadcast_to(np.arange(1, columns + 1, dtype=np.float32), (2, *shape))
-    seen = collect(["x"], [{"x": x}], dict).values["x"]
-    counts = np.array(
-        [seen.counts[np.searchsorted(seen.edges, c, "right") - 1] for c in range(1, columns + 1)]
-    )
+    found = collect(["x"], [{"x": x}], dict)
+    assert 4 == found.stride
+    seen = found.values["x"]
+    bins = np.searchsorted(seen.edges, np.arange(1, columns + 1), "right") - 1
+    counts = seen.counts[bins]
     met = counts[-min(columns, 40) :]  # large numbers have a bin each
     assert met.min() > 0
     assert met.max() / met.min() <= 1.5 if rows > 20 else met.max() / met.min() <= 2
     assert x.size == pytest.approx(seen.count, rel=0.03)
 
 
-def test_extremes_are_exact_however_little_is_read():
-    """A minmax scale promises that nothing saturates, and an outlier is one element."""
-    x = np.random.default_rng(0).standard_normal((2, 16, 64, 64)).astype(np.float32)
-    for place, value in (((0, 3, 5, 7), 40.0), ((1, 2, 63, 62), -50.0)):
-        x[place] = value
-    seen = collect(["x"], [{"x": x}], dict).values["x"]
-    assert (-50.0, 40.0) == (seen.min, seen.max)
-
-
 def test_saving_and_reading_is_the_identity(tmp_path):
-    """Ranges observed on one machine are used on another."""
     values = ["x", 'odd "name"\0', "/ünï/code"]
     seen = collect(values, [{v: drawn(i, 30) for i, v in enumerate(values)}], dict)
     seen.save(tmp_path / "seen.npz")
     again = Ranges.read(tmp_path / "seen.npz")
     assert_same(seen, again)
     assert list(seen.values) == list(again.values)
-    assert_same(seen, pickle.loads(pickle.dumps(seen)))
     empty = Ranges({})
     empty.save(tmp_path / "empty.npz")
     assert_same(empty, Ranges.read(tmp_path / "empty.npz"))
 
 
 def test_a_damaged_file_is_refused_in_words(tmp_path):
-    """A truncated copy must not become wrong scales."""
     file = tmp_path / "seen.npz"
     collect(["x"], [{"x": drawn(0, 30)}], dict).save(file)
     data, rng = file.read_bytes(), np.random.default_rng(0)
     known = Ranges.read(file)
     for cut in (0, 10, len(data) // 2, len(data) - 1):
         file.write_bytes(data[:cut])
-        with pytest.raises(CalibrationError, match=r'Cannot read ranges ".*seen.npz": .* Save them again'):
+        with pytest.raises(CalibrationError, match="Save them again"):
             Ranges.read(file)
     for at in rng.integers(0, len(data), 200):
         damaged = bytearray(data)
@@ -272,12 +174,6 @@ def test_a_damaged_file_is_refused_in_words(tmp_path):
         Ranges.read(tmp_path / "missing.npz")
 
 
-def test_an_empty_tensor_counts_nothing():
-    """A detector that finds nothing in a picture returns zero rows."""
-    seen = observe(np.zeros((0, 4)), [1.0])
-    assert (1, 1.0) == (seen.count, seen.amax)
-
-
 def test_shapes_may_change_between_batches():
     """Peers' histograms break on pictures of several sizes (onnxruntime issue 18792)."""
     parts = [drawn(0, 40), drawn(1, 17)[:, :5], np.float32(3.5), np.zeros((0, 7), np.float32)]
@@ -289,32 +185,16 @@ def test_shapes_may_change_between_batches():
     np.testing.assert_array_equal(whole.counts, got.counts)
 
 
-@pytest.mark.slow
-def test_worker_processes_add_up_to_one_pass():
-    """Parts of a data set are observed by several processes; the sum must be the same to the last bit."""
-    batches = [drawn(i, 60) * np.float32(10.0 ** (i - 3)) for i in range(6)]
-    with concurrent.futures.ProcessPoolExecutor(
-        2, mp_context=multiprocessing.get_context("spawn")
-    ) as executor:
-        parts = list(executor.map(observe_part, [batches[:1], batches[1:4], batches[4:]]))
-    merged = functools.reduce(Ranges.merge, reversed(parts))
-    assert_same(collect(["x"], [{"x": b} for b in batches], dict), merged)
-
-
 def test_stride_one_counts_every_element():
-    """Who wants the whole truth can have it."""
     x = np.random.default_rng(0).standard_normal((2, 16, 64, 64)).astype(np.float32)
     collector = Collector(["x"], stride=1)
     collector.run([{"x": x}], dict, Silent())
-    assert 1 == collector.ranges.stride
-    flat = observe(x.reshape(-1))
-    got = collector.ranges.values["x"]
-    assert flat.count == got.count
+    flat, got = observe(x.reshape(-1)), collector.ranges.values["x"]
+    assert (1, flat.count) == (collector.ranges.stride, got.count)
     np.testing.assert_array_equal(flat.counts, got.counts)
 
 
 def test_numbers_that_contradict_each_other_are_refused(tmp_path):
-    """Written by hand or by another tool; a negative count would make a threshold of anything."""
     file = tmp_path / "seen.npz"
     collect(["x"], [{"x": drawn(0, 30)}], dict).save(file)
     with np.load(file) as archive:
@@ -330,7 +210,5 @@ def test_numbers_that_contradict_each_other_are_refused(tmp_path):
         with pytest.raises(CalibrationError, match="Cannot read ranges"):
             Ranges.read(file)
     np.savez(file, **(good | {"schema": np.int64(99)}))
-    with pytest.raises(
-        CalibrationError, match=r"they have schema 99, this rtlab reads 1\. Observe the data again"
-    ):
+    with pytest.raises(CalibrationError, match="schema 99"):
         Ranges.read(file)

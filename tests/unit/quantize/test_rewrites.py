@@ -6,45 +6,30 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 import rtlab
+from net_text import written
+from nets import graph
 from rtlab.core.model import Model
 from rtlab.core.variant import Rewrite
 from rtlab.errors import VariantError
 from rtlab.quantize import rewrites
 
+FLOAT = onnx.TensorProto.FLOAT
+
 
 def network(*, bias: bool, epsilon: float = 1e-5, group: int = 1) -> Model:
     rng = np.random.default_rng(3)
-    weights = {
-        "w": rng.normal(0, 0.3, (6, 4 // group, 3, 3)),
-        "c": rng.normal(0, 1, 6),
-        "g": rng.normal(1, 0.4, 6),
-        "b": rng.normal(0, 1, 6),
-        "m": rng.normal(0, 1, 6),
-        "v": rng.uniform(0.1, 2, 6),
-    }
-    if group > 1:
-        weights["w"] = rng.normal(0, 0.3, (6, 2, 3, 3))
-    nodes = [
-        helper.make_node("Conv", ["x", "w", *(["c"] if bias else [])], ["conv"], name="conv", group=group),
-        helper.make_node(
-            "BatchNormalization", ["conv", "g", "b", "m", "v"], ["normal"], name="normal", epsilon=epsilon
-        ),
-        helper.make_node("Identity", ["normal"], ["same"], name="same"),
-        helper.make_node("Relu", ["same"], ["relu"], name="relu"),
-        helper.make_node("GlobalAveragePool", ["relu"], ["y"], name="pool"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 4, 9, 7])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 6, 1, 1])],
-        [numpy_helper.from_array(a.astype(np.float32), n) for n, a in weights.items() if bias or n != "c"],
+    weights = {"w": rng.normal(0, 0.3, (6, 4 // group, 3, 3)), "g": rng.normal(1, 0.4, 6)}
+    weights["v"] = rng.uniform(0.1, 2, 6)
+    weights |= {n: rng.normal(0, 1, 6) for n in "cbm"}
+    text = (
+        f"x[2, 4, 9, 7]; conv: conv = Conv(x, w{', c' if bias else ''}, group={group}); "
+        f"normal: normal = BatchNormalization(conv, g, b, m, v, epsilon={epsilon}); same: same = Identity(normal); "
+        "relu: relu = Relu(same); pool: y = GlobalAveragePool(relu); y[2, 6, 1, 1]"
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return rtlab.load(made, name="net")
+    return written(text, **{n: a.astype(np.float32) for n, a in weights.items() if bias or n != "c"})
 
 
 def outputs(model: Model) -> np.ndarray:
@@ -56,7 +41,6 @@ def outputs(model: Model) -> np.ndarray:
 @pytest.mark.parametrize("epsilon", [1e-5, 0.5])
 @pytest.mark.parametrize("group", [1, 2])
 def test_a_folded_normalization_computes_the_same(bias, epsilon, group) -> None:
-    """ONNX Runtime, which knows nothing of the fold, runs both."""
     model = network(bias=bias, epsilon=epsilon, group=group)
     folded = rewrites.rewritten(model, [Rewrite("fold", "normal")])
     assert ["conv", "same", "relu", "pool"] == [n.id for n in folded.top]
@@ -67,10 +51,8 @@ def test_a_folded_normalization_computes_the_same(bias, epsilon, group) -> None:
 def test_a_global_average_is_one_over_windows_of_the_whole_size() -> None:
     model = network(bias=True)
     pooled = rewrites.rewritten(model, [Rewrite("pool", "pool")])
-    assert ("AveragePool", [7, 5]) == (
-        pooled.by_id["pool"].op,
-        pooled.by_id["pool"].attributes["kernel_shape"],
-    )
+    at = pooled.by_id["pool"]
+    assert ("AveragePool", [7, 5]) == (at.op, at.attributes["kernel_shape"])
     assert ("y",) == pooled.outputs
     np.testing.assert_allclose(outputs(pooled), outputs(model), rtol=1e-5, atol=1e-6)
 
@@ -94,10 +76,10 @@ def test_all_of_them_together_and_in_any_order() -> None:
 @pytest.mark.parametrize(
     ("rewrite", "why"),
     [
-        ("fold conv", "it is Conv, and this form is one of BatchNormalization"),
-        ("fold nothing", "there is no node of this id"),
-        ("pool relu", "it is Relu, and this form is one of GlobalAveragePool"),
-        ("drop relu", "it is Relu, and does something here"),
+        ("fold conv", "one of BatchNormalization"),
+        ("fold nothing", "no node of this id"),
+        ("pool relu", "one of GlobalAveragePool"),
+        ("drop relu", "does something here"),
     ],
 )
 def test_a_node_without_the_form_is_refused_with_the_reason(rewrite, why) -> None:
@@ -124,21 +106,11 @@ def block(*, opset: int = 17, biases: tuple[bool, ...] = (True, True, True), str
         weights |= {f"c{i}": rng.normal(0, 1, width)} if bias else {}
         strides = {"strides": [stride, stride]} if i == 1 and stride > 1 else {}
         inputs = ["x", f"w{i}", *([f"c{i}"] if bias else [])]
-        nodes.append(
-            helper.make_node("Conv", inputs, [f"v{i}"], name=f"conv{i}", pads=[1, 1, 1, 1], **strides)
-        )
+        nodes.append(helper.make_node("Conv", inputs, [f"v{i}"], name=f"conv{i}", pads=[1] * 4, **strides))
         nodes.append(helper.make_node("ReduceMean", [f"v{i}"], [f"m{i}"], name=f"mean{i}", axes=[2, 3]))
     nodes.append(helper.make_node("Concat", ["m0", "m1", "m2"], ["y"], name="join", axis=1))
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 4, 9, 7])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 10, 1, 1])],
-        [numpy_helper.from_array(a.astype(np.float32), n) for n, a in weights.items()],
-    )
-    return rtlab.load(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), name="net"
-    )
+    floats = {n: a.astype(np.float32) for n, a in weights.items()}
+    return graph(nodes, [("x", FLOAT, [2, 4, 9, 7])], [("y", FLOAT, [2, 10, 1, 1])], floats, opset)
 
 
 @pytest.mark.parametrize("opset", [11, 17])
@@ -154,10 +126,8 @@ def test_merged_siblings_compute_the_same(opset, biases) -> None:
 
 
 def test_only_siblings_of_one_window_are_merged() -> None:
-    """Another stride is no sibling, and a group is named by its first."""
-    assert ["conv0"] == [
-        r.node for r in rewrites.possible(block(), ["conv0", "conv1", "conv2"]) if r.kind == "merge"
-    ]
+    found = rewrites.possible(block(), ["conv0", "conv1", "conv2"])
+    assert ["conv0"] == [r.node for r in found if r.kind == "merge"]
     made = rewrites.rewritten(block(stride=2), [Rewrite("merge", "conv0")])
     assert ["conv1"] == [n.id for n in made.top if n.id.startswith("conv") and "/" not in n.id]
     with pytest.raises(VariantError, match="not the first of"):
@@ -167,24 +137,12 @@ def test_only_siblings_of_one_window_are_merged() -> None:
 def transposed(second: str, *, constant: tuple[int, ...] = (), perm: tuple[int, ...] = (0, 2, 3, 1)) -> Model:
     """A ReLU, a transposition, and a node of some operator on it, beside a constant or a tensor of the whole size."""
     whole = [(2, 4, 5, 3)[i] for i in perm]
-    nodes = [
-        helper.make_node("Relu", ["x"], ["r"], name="relu"),
-        helper.make_node("Transpose", ["r"], ["t"], name="there", perm=perm),
-        helper.make_node(second, ["t", "c"] if constant else ["t", "t"], ["s"], name="second"),
-        helper.make_node("Sub", ["s", "z"], ["y"], name="last"),
-    ]
-    sizes = {"x": [2, 4, 5, 3], "z": whole}
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in sizes.items()],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, whole)],
-        [numpy_helper.from_array(np.random.default_rng(2).uniform(1, 2, constant).astype(np.float32), "c")]
-        if constant
-        else [],
+    weights = {"c": np.random.default_rng(2).uniform(1, 2, constant).astype(np.float32)} if constant else {}
+    text = (
+        f"x[2, 4, 5, 3]; z{whole}; relu: r = Relu(x); there: t = Transpose(r, perm={[*perm]}); "
+        f"second: s = {second}(t, {'c' if constant else 't'}); last: y = Sub(s, z); y{whole}"
     )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return rtlab.load(made, name="net")
+    return written(text, **weights)
 
 
 def ran(model: Model) -> np.ndarray:
@@ -196,7 +154,6 @@ def ran(model: Model) -> np.ndarray:
 @pytest.mark.parametrize("perm", [(0, 2, 3, 1), (3, 0, 1, 2), (1, 0, 3, 2)])
 @pytest.mark.parametrize("constant", [(), (1,), "last", "two", "whole"])
 def test_a_pointwise_node_is_lifted_over_a_transposition(perm, constant) -> None:
-    """Constants of fewer dimensions are aligned at the last one, as NumPy does; nothing is rounded otherwise."""
     whole = tuple((2, 4, 5, 3)[i] for i in perm)
     shape = {"last": whole[-1:], "two": (whole[-2], 1), "whole": whole}.get(constant, constant)  # type: ignore[call-overload]
     model = transposed("Mul", constant=shape, perm=perm)
@@ -212,10 +169,8 @@ def test_a_node_that_reads_a_tensor_beside_the_transposed_one_has_that_transpose
     model = transposed("Add", constant=(4,))
     once = rewrites.rewritten(model, [Rewrite("lift", "second")])
     twice = rewrites.rewritten(once, [Rewrite("lift", "last")])
-    assert ("relu", "second") == (
-        twice.producers[twice.by_id["second"].inputs[0]].id,
-        twice.producers[twice.by_id["last"].inputs[0]].id,
-    )
+    reads = [twice.producers[twice.by_id[n].inputs[0]].id for n in ("second", "last")]
+    assert ["relu", "second"] == reads
     np.testing.assert_array_equal(ran(twice), ran(model))
 
 

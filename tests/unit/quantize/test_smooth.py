@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
 
 import rtlab
 from rtlab.core.progress import Silent
@@ -14,36 +13,23 @@ from rtlab.core.variant import Variant
 from rtlab.quantize import prepare, smooth, treating
 from rtlab.session.observer import Observer, observe_peaks
 
-node = helper.make_node
-
 
 def attention(make: Any, how: str, rng: np.random.Generator, wild: float = 30.0) -> Any:
     """A normalization whose one channel is far larger, and three products that read it."""
     gamma = np.ones(8)
     gamma[3] = wild
     weights = {n: rng.normal(0, 0.3, (8, 6)) for n in ("q", "k", "v")}
-    beta = rng.normal(0, 0.2, 8)
-    norm = node("LayerNormalization", ["x", "g", "b"], ["l" if how == "view" else "n"], name="norm", axis=-1)
-    factor = [node("Tanh", ["x"], ["t"], name="t"), node("Mul", ["g", "t"], ["m"], name="norm")]
+    products = "; ".join(f"{w}: y{w} = MatMul(n, {w})" for w in weights)
+    factor = "t: t = Tanh(x); norm: m = Mul(g, t); a: n = Add(m, b)"
     front = {
-        "layer": ([norm], {"b": beta}),
-        "layer without offset": ([node("LayerNormalization", ["x", "g"], ["n"], name="norm")], {}),
-        "factor and offset": ([*factor, node("Add", ["m", "b"], ["n"], name="a")], {"b": beta}),
-        "view": (
-            [norm, node("Reshape", ["l", "shape"], ["n"], name="r")],
-            {"b": beta, "shape": np.array([10, 8], np.int64)},
-        ),
-    }
-    nodes, more = front[how]
-    products = [node("MatMul", ["n", w], [f"y{w}"], name=w) for w in weights]
-    rows: list[int | str] = [10] if how == "view" else [2, 5]
-    held = {"g": gamma, **weights, **more}
+        "layer": "norm: n = LayerNormalization(x, g, b, axis=-1)",
+        "layer without offset": "norm: n = LayerNormalization(x, g)",
+        "factor and offset": factor,
+        "view": "norm: l = LayerNormalization(x, g, b, axis=-1); r: n = Reshape(l, shape)",
+    }[how]
+    held = {n: v.astype(np.float32) for n, v in {"g": gamma, "b": rng.normal(0, 0.2, 8), **weights}.items()}
     return make(
-        [*nodes, *products],
-        {k: v if v.dtype == np.int64 else v.astype(np.float32) for k, v in held.items()},
-        {"x": [2, 5, 8]},
-        {f"y{w}": [*rows, 6] for w in weights},
-        opset=17,
+        f"x[2, 5, 8]; {front}; {products}; yq; yk; yv", {**held, "shape": np.array([10, 8], np.int64)}
     )
 
 
@@ -78,7 +64,6 @@ def test_outputs_stay_and_channels_become_even(how, alpha, make, run) -> None:
 
 @pytest.mark.slow
 def test_int8_keeps_more_of_the_output_when_smoothed(make, run) -> None:
-    """One wild channel takes the whole range of the value; evened out, it does not."""
     rng = np.random.default_rng(2)
     model = attention(make, "layer", rng, wild=100.0)
     data = rtlab.CalibrationData.of({"x": rng.normal(0, 1, (64, 5, 8)).astype(np.float32)})
@@ -87,9 +72,8 @@ def test_int8_keeps_more_of_the_output_when_smoothed(make, run) -> None:
     for treatments in ((), ("smooth",)):
         variant = Variant.of("int8", calibrator="minmax", treatments=treatments)
         plain, axes = treating.uneven(model, variant)
-        made, _ = treating.treated(
-            model, variant, observe_peaks(plain, axes, data, Silent()) if treatments else None
-        )
+        peaks = observe_peaks(plain, axes, data, Silent()) if treatments else None
+        made, _ = treating.treated(model, variant, peaks)
         ready = prepare(made, variant, Observer(made).ranges(data, Silent()))
         was, now = (run(m, x, ["yq"])["yq"] for m in (model, ready.emulation))
         errors.append(float(np.square(was - now).sum()))
@@ -99,9 +83,5 @@ def test_int8_keeps_more_of_the_output_when_smoothed(make, run) -> None:
 def test_a_value_that_no_product_reads_alone_keeps_its_scale(make) -> None:
     rng = np.random.default_rng(3)
     held = {"g": np.ones(8, np.float32), "q": rng.normal(0, 1, (8, 8)).astype(np.float32)}
-    nodes = [
-        node("LayerNormalization", ["x", "g"], ["n"], name="norm"),
-        node("MatMul", ["n", "q"], ["y"], name="q"),
-        node("Add", ["n", "y"], ["z"], name="sum"),
-    ]
-    assert () == smooth.plan(make(nodes, held, {"x": [4, 8]}, {"z": [4, 8]}))
+    text = "x[4, 8]; norm: n = LayerNormalization(x, g); q: y = MatMul(n, q); sum: z = Add(n, y); z[4, 8]"
+    assert () == smooth.plan(make(text, held))

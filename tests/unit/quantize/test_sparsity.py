@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from onnx import TensorProto, helper, numpy_helper
 
+from net_text import parsed, sized
+from nets import graph_proto
 from rtlab.core.model import Model, load
 from rtlab.errors import VariantError
 from rtlab.quantize.sparsity import find, mask, matching, prune
@@ -23,27 +25,19 @@ def weight(*shape: int, dtype: str = "float32") -> np.ndarray:
     return RNG.standard_normal(shape).astype(dtype)
 
 
-def net(
-    *nodes: onnx.NodeProto, inputs: dict[str, list[int]], outputs: list[str], **weights: np.ndarray
-) -> Model:
-    """A model of these nodes; each weight is an initializer."""
+def net(*pieces: onnx.NodeProto | str, **weights: np.ndarray) -> Model:
+    """A model of text and nodes; each weight is an initializer."""
     types = [helper.np_dtype_to_tensor_dtype(w.dtype) for w in weights.values() if w.dtype.kind == "f"]
-    kind = types[-1] if types else TensorProto.FLOAT
-    graph = helper.make_graph(
-        list(nodes),
-        "net",
-        [helper.make_tensor_value_info(n, kind, s) for n, s in inputs.items()],
-        [helper.make_tensor_value_info(o, kind, weights[o].shape if o in weights else None) for o in outputs],
-        [numpy_helper.from_array(w, n) for n, w in weights.items()],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    return load(onnx.shape_inference.infer_shapes(made))
+    kind, (nodes, inputs, outputs) = types[-1] if types else TensorProto.FLOAT, parsed(*pieces)
+    ends = [(o, kind, weights[o].shape if o in weights else None) for o in outputs]
+    made = graph_proto(nodes, [(n, kind, s) for n, s in inputs.items()], ends, weights)
+    return load(sized(made), name="net")
 
 
 def one(op: str, w: np.ndarray, x: list[int], *, first: bool = False, **attributes: object) -> Model:
     """A model of one node with a constant weight, at its second input unless it is the first."""
     inputs = ["w", "x"] if first else ["x", "w"]
-    return net(helper.make_node(op, inputs, ["y"], "n", **attributes), inputs={"x": x}, outputs=["y"], w=w)
+    return net(f"x{x}", helper.make_node(op, inputs, ["y"], "n", **attributes), "y", w=w)
 
 
 def held(model: Model, node: str) -> np.ndarray:
@@ -79,7 +73,6 @@ AXES = {
 
 @pytest.mark.parametrize(("model", "axis"), AXES.values(), ids=AXES)
 def test_the_pattern_is_counted_along_the_summed_axis(model, axis):
-    """A sparse kernel skips terms of a sum, so zeros along any other axis gain nothing."""
     (found,) = find(model)
     assert (axis, True, False) == (found.axis, found.eligible, found.is_sparse)
     before = held(model, "n")
@@ -95,38 +88,24 @@ def test_the_pattern_is_counted_along_the_summed_axis(model, axis):
 
 
 INELIGIBLE = {
-    "depthwise": (
-        one("Conv", weight(8, 1, 3, 3), [1, 8, 8, 8], group=8),
-        "depthwise: each output sums over one",
-    ),
-    "three channels": (
-        one("Conv", weight(8, 3, 3, 3), [1, 3, 8, 8]),
-        "it sums over 3 in 8×3×3×3, no multiple of 4",
-    ),
-    "two in a group": (
-        one("ConvTranspose", weight(8, 2, 2, 2), [1, 8, 8, 8], group=4),
-        "it sums over 2 in 8×2×2×2",
-    ),
-    "K of six": (one("MatMul", weight(6, 2), [2, 6]), "it sums over 6 in 6×2, no multiple of 4"),
-    "fp64": (one("MatMul", weight(8, 2, dtype="float64"), [2, 8]), "the weight is fp64, not fp16 or fp32"),
+    "depthwise": (one("Conv", weight(8, 1, 3, 3), [1, 8, 8, 8], group=8), "depthwise"),
+    "three channels": (one("Conv", weight(8, 3, 3, 3), [1, 3, 8, 8]), "it sums over 3"),
+    "two in a group": (one("ConvTranspose", weight(8, 2, 2, 2), [1, 8, 8, 8], group=4), "it sums over 2"),
+    "K of six": (one("MatMul", weight(6, 2), [2, 6]), "it sums over 6"),
+    "fp64": (one("MatMul", weight(8, 2, dtype="float64"), [2, 8]), "the weight is fp64"),
 }
 
 
 @pytest.mark.parametrize(("model", "why"), INELIGIBLE.values(), ids=INELIGIBLE)
 def test_what_cannot_follow_the_pattern_says_why(model, why):
-    """A first convolution over three channels is the usual one, and its owner should not wonder."""
     (found,) = find(model)
-
-    assert not found.eligible
-    assert not found.is_sparse
+    assert (False, False) == (found.eligible, found.is_sparse)
     assert found.why.startswith(why)
     assert model is prune(model)
     assert () == matching(model, ["*"])
-    with pytest.raises(
-        VariantError, match=r'Cannot prune node "n" in model "net": "n": .*Choose among the eligible'
-    ):
+    with pytest.raises(VariantError, match="Choose among the eligible"):
         prune(model, ["n"])
-    with pytest.raises(VariantError, match=r'Cannot prune "op:[A-Za-z]+" in model "net": "n": '):
+    with pytest.raises(VariantError, match="Cannot prune"):
         matching(model, [f"op:{model.node('n').op}"])
 
 
@@ -149,7 +128,6 @@ def test_no_other_two_of_four_keep_more_energy(array):
 
 
 def test_of_equal_magnitudes_the_first_stay():
-    """The same model pruned twice, here or elsewhere, must be the same model."""
     expected = [True, True, False, False, True, False, True, False]
     np.testing.assert_array_equal(expected, mask(np.float32([1, -1, 1, 1, 2, 0, -1, 1]), 0))
 
@@ -162,7 +140,6 @@ WEIGHTS = hnp.arrays(
 @settings(max_examples=25)
 @given(WEIGHTS)
 def test_pruning_twice_is_pruning_once(array):
-    """What has the pattern is not touched, down to the sign of a zero."""
     once = prune(one("Gemm", array, [1, array.shape[1]], transB=1))
 
     assert once is prune(once)
@@ -172,17 +149,10 @@ def test_pruning_twice_is_pruning_once(array):
 
 
 def test_a_weight_that_has_the_pattern_stays_bit_for_bit():
-    """A network that was trained sparse must come out as it went in, even beside one that is pruned."""
     sparse = weight(8, 8)
     sparse[:, ::2] = -0.0
-    model = net(
-        helper.make_node("Gemm", ["x", "a"], ["h"], "sparse", transB=1),
-        helper.make_node("Gemm", ["h", "b"], ["y"], "dense", transB=1),
-        inputs={"x": [1, 8]},
-        outputs=["y"],
-        a=sparse,
-        b=weight(8, 8),
-    )
+    text = "x[1, 8]; sparse: h = Gemm(x, a, transB=1); dense: y = Gemm(h, b, transB=1); y"
+    model = net(text, a=sparse, b=weight(8, 8))
     assert [True, False] == [w.is_sparse for w in find(model)]
     pruned = prune(model)
 
@@ -192,27 +162,18 @@ def test_a_weight_that_has_the_pattern_stays_bit_for_bit():
 
 
 def shared(*, last: str = "Gemm") -> Model:
-    w = weight(8, 8)
-    second = {
-        "Gemm": helper.make_node("Gemm", ["h", "w"], ["y"], "second"),
-        "transB": helper.make_node("Gemm", ["h", "w"], ["y"], "second", transB=1),
-        "Add": helper.make_node("Add", ["h", "w"], ["y"], "second"),
-    }[last]
-    nodes = [helper.make_node("Gemm", ["x", "w"], ["h"], "first"), second]
-    return net(*nodes, inputs={"x": [8, 8]}, outputs=["y"], w=w)
+    reads = {"Gemm": "Gemm(h, w)", "transB": "Gemm(h, w, transB=1)", "Add": "Add(h, w)"}[last]
+    return net(f"x[8, 8]; first: h = Gemm(x, w); second: y = {reads}; y", w=weight(8, 8))
 
 
-def test_a_weight_that_two_read_alike_is_pruned_once():
-    """Tied weights stay tied."""
-    pruned = prune(shared())
-
-    assert ["w", "w"] == [w.value for w in find(pruned)]
-    assert all(w.is_sparse for w in find(pruned))
+@pytest.mark.parametrize(("last", "values"), [("Gemm", ["w", "w"]), ("transB", ["w/2:4", "w"])])
+def test_two_readers_share_what_is_pruned_along_one_axis(last, values):
+    pruned = prune(shared(last=last))
+    assert [(v, True) for v in values] == [(w.value, w.is_sparse) for w in find(pruned)]
 
 
 @pytest.mark.parametrize("last", ["transB", "Add"])
 def test_a_reader_that_was_not_asked_keeps_the_dense_weight(last):
-    """An embedding that is tied to the last layer must not lose half of its numbers with it."""
     model = shared(last=last)
     before = held(model, "second")
     pruned = prune(model, ["first"])
@@ -223,24 +184,13 @@ def test_a_reader_that_was_not_asked_keeps_the_dense_weight(last):
     onnx.checker.check_model(pruned.proto(), full_check=True)
 
 
-def test_two_readers_along_two_axes_get_two_copies():
-    """No weight has the pattern along both axes by chance."""
-    pruned = prune(shared(last="transB"))
-
-    assert [("w/2:4", True), ("w", True)] == [(w.value, w.is_sparse) for w in find(pruned)]
-
-
 def test_polygraphy_finds_the_same_pattern():
     """NVIDIA's own checker, which reads the weights one by one, agrees on what was pruned and what was not."""
     from polygraphy.tools.sparse import SparsityPruner
 
     model = net(
-        helper.make_node("Conv", ["x", "a"], ["h"], "conv"),
-        helper.make_node("GlobalAveragePool", ["h"], ["p"], "pool"),
-        helper.make_node("Flatten", ["p"], ["f"], "flat"),
-        helper.make_node("Gemm", ["f", "b"], ["y"], "gemm", transB=1),
-        inputs={"x": [1, 8, 8, 8]},
-        outputs=["y"],
+        "x[1, 8, 8, 8]; conv: h = Conv(x, a); pool: p = GlobalAveragePool(h); flat: f = Flatten(p); "
+        "gemm: y = Gemm(f, b, transB=1); y",
         a=weight(8, 8, 3, 3),
         b=weight(12, 8),
     )
@@ -251,36 +201,14 @@ def test_polygraphy_finds_the_same_pattern():
         assert expected == checker.sparse_tensors
     with np.errstate(over="ignore"):
         theirs = SparsityPruner(model.proto()).prune()
-    np.testing.assert_array_equal(
-        numpy_helper.to_array(next(t for t in theirs.graph.initializer if t.name == "a")),
-        held(prune(model), "conv"),
-    )
-
-
-def test_nodes_values_and_origins_keep_their_names(tiny_model):
-    """Accuracy before and after is compared value by value."""
-    pruned = prune(tiny_model)
-
-    assert any(w.eligible and w.share < 1 for w in find(tiny_model))
-    assert [(n.id, n.name, n.origin, n.inputs, n.outputs) for n in tiny_model.nodes] == [
-        (n.id, n.name, n.origin, n.inputs, n.outputs) for n in pruned.nodes
-    ]
-    assert set(tiny_model.values) == set(pruned.values)
-    onnx.checker.check_model(pruned.proto(), full_check=True)
-    assert tiny_model.digest != pruned.digest
+    pruned = next(numpy_helper.to_array(t) for t in theirs.graph.initializer if t.name == "a")
+    np.testing.assert_array_equal(pruned, held(prune(model), "conv"))
 
 
 def test_a_weight_that_is_an_output_or_stands_in_a_constant_is_handled():
-    """Exporters leave weights in Constant nodes; a graph may hand a weight out."""
-    w = weight(8, 8)
-    model = net(
-        helper.make_node("Constant", [], ["w"], "c", value=numpy_helper.from_array(w, "inside")),
-        helper.make_node("MatMul", ["x", "w"], ["y"], "n"),
-        helper.make_node("MatMul", ["y", "v"], ["z"], "m"),
-        inputs={"x": [1, 8]},
-        outputs=["z", "v"],
-        v=weight(8, 8),
-    )
+    inside = numpy_helper.from_array(weight(8, 8), "inside")
+    constant = helper.make_node("Constant", [], ["w"], "c", value=inside)
+    model = net("x[1, 8]", constant, "n: y = MatMul(x, w); m: z = MatMul(y, v); z; v", v=weight(8, 8))
     pruned = prune(model)
     assert [("n", "w", True), ("m", "v/2:4", True)] == [(s.node, s.value, s.is_sparse) for s in find(pruned)]
     onnx.checker.check_model(pruned.proto(), full_check=True)
@@ -288,17 +216,11 @@ def test_a_weight_that_is_an_output_or_stands_in_a_constant_is_handled():
 
 
 def test_patterns_mean_ids_names_and_operators():
-    """The same words pin a precision."""
     model = shared()
     assert ("first", "second") == matching(model, ["*"])
     assert ("first",) == matching(model, ["fir*"])
     assert ("first", "second") == matching(model, ["second", "op:Gemm"])
-    with pytest.raises(
-        VariantError, match=r'Cannot prune "third" in model "net": no node of the main graph has'
-    ):
+    with pytest.raises(VariantError, match="no node of the main graph"):
         matching(model, ["third"])
-    with pytest.raises(VariantError, match='"second" has no constant weight'):
-        matching(
-            net(helper.make_node("Relu", ["x"], ["y"], "second"), inputs={"x": [1]}, outputs=["y"]),
-            ["second"],
-        )
+    with pytest.raises(VariantError, match="no constant weight"):
+        matching(net("x[1]; second: y = Relu(x); y"), ["second"])

@@ -7,6 +7,7 @@ import onnx
 import onnxruntime
 import pytest
 
+from nets import graph_proto
 from rtlab import samples
 from rtlab.core.model import wrap
 from rtlab.core.scale import Scale
@@ -14,6 +15,7 @@ from rtlab.core.variant import Variant
 from rtlab.quantize import prepare, quantizable
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.stored import dequantized, numbers_of
+from sessions import run
 
 RNG = np.random.default_rng(3)
 ZEROS = RNG.integers(-9, 9, (2, 4)).astype(np.int8)
@@ -33,14 +35,8 @@ def test_numbers_are_those_that_a_run_dequantizes(scale, zero, attributes) -> No
     stored = RNG.integers(-128, 128, (6, 4)).astype(np.int8)
     tensors = {"q": stored, "s": np.asarray(scale), **({} if zero is None else {"z": zero})}
     node = onnx.helper.make_node("DequantizeLinear", [*tensors], ["y"], "n", **attributes)
-    graph = onnx.helper.make_graph(
-        [node],
-        "g",
-        [],
-        [onnx.helper.make_tensor_value_info("y", 1, [6, 4])],
-        [onnx.numpy_helper.from_array(a, n) for n, a in tensors.items()],
-    )
-    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
+    proto = graph_proto([node], [], [("y", 1, [6, 4])], tensors, 21)
+    proto.ir_version = 10
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
     found = numbers_of(Edit(wrap(proto, name="g")).nodes["n"])
     assert found.tobytes() == session.run(None, {})[0].tobytes()
@@ -48,24 +44,15 @@ def test_numbers_are_those_that_a_run_dequantizes(scale, zero, attributes) -> No
 
 @pytest.mark.parametrize("precision", ["int8", "fp8", "int4", "fp16"])
 def test_a_model_without_stored_weights_computes_the_same(precision: str) -> None:
-    """And keeps what its source had; of FP16 there is nothing stored."""
     model = samples.load("digits_vit").model
     scales = {v: Scale(3.0) for v in quantizable(model)}
     made = prepare(model, Variant.of(precision, target="sm120"), scales=scales).emulation
     other = dequantized(made, model.by_id)
-    stored = [
-        n for n in made.top if n.op == "DequantizeLinear" and made.constants(n.id).keys() >= {*n.inputs}
-    ]
+    late = [n for n in made.top if n.op == "DequantizeLinear"]
+    stored = [n for n in late if made.constants(n.id).keys() >= {*n.inputs}]
     assert len(other.top) == len(made.top) - len(stored)
     assert (other is made) == (not stored)
     assert {n.id for n in model.top} <= {n.id for n in other.top}
     feed = dict(next(samples.load("digits_vit").calibration.batches(model, 4)))
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    one, two = (
-        onnxruntime.InferenceSession(m.bytes(), options, providers=["CPUExecutionProvider"]).run(None, feed)[
-            0
-        ]
-        for m in (made, other)
-    )
+    one, two = (run(m.bytes(), feed)[0] for m in (made, other))
     assert one.tobytes() == two.tobytes()

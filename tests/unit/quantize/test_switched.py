@@ -5,9 +5,8 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
 
-from nets import graph
+from net_text import written
 from promises import promises  # noqa: F401 - watches every pass
 from rtlab.core.model import Model
 from rtlab.core.scale import Scale
@@ -26,14 +25,7 @@ AMAX = {"x": 3.0, "h": 4.0}
 @pytest.fixture
 def model() -> Model:
     """Two products, the first of which is read by both the second and an addition."""
-    node = helper.make_node
-    nodes = [
-        node("MatMul", ["x", "w"], ["h"], "one"),
-        node("MatMul", ["h", "v"], ["g"], "two"),
-        node("Add", ["g", "h"], ["y"], "sum"),
-    ]
-    ends = [("x", TensorProto.FLOAT, [2, 3])], [("y", TensorProto.FLOAT, [2, 2])]
-    return graph(nodes, *ends, {"w": W, "v": V})
+    return written("x[2, 3]; one: h = MatMul(x, w); two: g = MatMul(h, v); sum: y = Add(g, h); y", w=W, v=V)
 
 
 def made(model: Model, precision: str) -> Switched:
@@ -84,16 +76,9 @@ def test_of_16_bits_what_a_node_writes_has_a_switch(model: Model, run) -> None:
 
 @pytest.mark.slow
 def test_the_bound_of_a_clip_that_16_bits_cannot_hold_is_the_source_s_without_its_switch(run) -> None:
-    """Beyond the type, a bound in an attribute is another number in the variant."""
-    ends = [("x", TensorProto.FLOAT, [3])], [("y", TensorProto.FLOAT, [3])]
-    nodes = [
-        helper.make_node("Shape", ["x"], ["s"], "shape"),
-        helper.make_node(
-            "ConstantOfShape", ["s"], ["m"], "fill", value=helper.make_tensor("v", 1, [1], [-1e9])
-        ),
-        helper.make_node("Max", ["x", "m"], ["y"], "max"),
-    ]
-    model = graph(nodes, *ends, {})
+    model = written(
+        "x[3]; shape: s = Shape(x); fill: m = ConstantOfShape(s, value=[-1e9]); max: y = Max(x, m); y[3]"
+    )
     one = made(model, "fp16")
     assert "fill/output0" in {q.id for q in one.quantizers}
     x = np.array([-1e6, 0.5, 2.0], np.float32)
@@ -110,7 +95,6 @@ def test_a_node_stands_for_all_of_its_switches_and_unknown_ones_are_refused(mode
 
 
 def test_what_one_node_rounds_after_another_has_a_switch_of_its_own(model: Model) -> None:
-    """The first product writes BF16, the second reads it in FP16: two places, one behind the other."""
     ready = prepare(model, Variant.of({"*": "bf16", "two": "fp16"}, target="sm89"))
     ids = {q.id for q in switched(model, ready.emulation).quantizers}
     assert {"one/output0", "two/input0"} <= ids

@@ -30,7 +30,6 @@ def test_rounding_keeps_eleven_significant_bits_and_ties_go_to_even():
 
 
 def test_infinity_and_nan_stay():
-    """The bits of a NaN plus one would be a number."""
     got = tf32(np.float32([np.inf, -np.inf, np.nan, -np.nan, 0, -0.0]))
     np.testing.assert_array_equal(np.float32([np.inf, -np.inf, np.nan, np.nan, 0, 0]), got)
     nan = np.array([0x7FFFFFFF, 0xFFFFFFFF], np.uint32).view(np.float32)
@@ -52,24 +51,14 @@ def test_a_product_of_the_emulation_is_that_of_rounded_factors(make, run, op: st
 
 @pytest.mark.slow
 def test_activations_beyond_any_product_pass(make, run):
-    """The splitting must not make infinity or NaN of what is finite."""
-    net = make([node("MatMul", ["x", "w"], ["y"], name="n")], {"w": np.ones((1, 1), np.float32)},
-               {"x": [6, 1]}, {"y": [6, 1]})  # fmt: skip
+    net = make("x[6, 1]; n: y = MatMul(x, w); y[6, 1]", {"w": np.ones((1, 1), np.float32)})
     x = np.float32([3e38, -3e38, np.inf, -np.inf, 2.0**114, 2.0**-126]).reshape(6, 1)
     np.testing.assert_array_equal(x, run(apply(net, [Truncate(["n"])]), {"x": x})["y"])
 
 
 def test_a_value_is_rounded_once_for_all_its_readers(make):
-    """Six operators per activation are enough."""
     w = np.ones((2, 2), np.float32)
-    net = make(
-        [
-            node("MatMul", ["x", "w"], ["a"], name="a"),
-            node("MatMul", ["x", "w"], ["b"], name="b"),
-            node("Add", ["a", "b"], ["y"], name="y"),
-        ],
-        {"w": w}, {"x": [2, 2]}, {"y": [2, 2]},
-    )  # fmt: skip
+    net = make("x[2, 2]; a: a = MatMul(x, w); b: b = MatMul(x, w); y: y = Add(a, b); y[2, 2]", {"w": w})
     ready = apply(net, [Truncate(products(net))])
     assert ("a", "b") == products(net)
     assert 6 == len(ready.nodes) - len(net.nodes)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import itertools
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -30,10 +32,9 @@ def weight(*shape: int, seed: int = 0) -> np.ndarray:
 
 
 def product(make, w: np.ndarray, op: str = "MatMul", **attributes: object):
-    columns = w.shape[0] if attributes.get("transB") else w.shape[-1]
-    rows = w.shape[1] if attributes.get("transB") else w.shape[-2]
+    rows, columns = w.shape[::-1] if attributes.get("transB") else w.shape
     return make(
-        [node(op, ["x", "w"], ["y"], name="n", **attributes)], {"w": w}, {"x": [3, rows]}, {"y": [3, columns]}
+        [f"x[3, {rows}]", node(op, ["x", "w"], ["y"], name="n", **attributes), f"y[3, {columns}]"], {"w": w}
     )
 
 
@@ -60,9 +61,8 @@ def test_int4_equals_an_oracle_to_the_bit():
 
 def test_fp4_equals_an_oracle_to_the_bit():
     """NVFP4: E2M1 numbers, an E4M3 scale for each sixteen, one FP32 scale for all."""
-    w = weight(64, 3) * np.float32(10.0) ** np.random.default_rng(1).integers(-3, 3, (64, 3)).astype(
-        np.float32
-    )
+    powers = np.random.default_rng(1).integers(-3, 3, (64, 3)).astype(np.float32)
+    w = weight(64, 3) * np.float32(10.0) ** powers
     whole = np.float32(np.abs(w).max()) / np.float32(6 * 448)
     expected = np.empty_like(w)
     for start in range(0, 64, 16):
@@ -94,7 +94,6 @@ def typed(net: Model, decided: FourBitPlan) -> Model:
 
 @pytest.mark.slow
 def test_cpu_and_emulation_agree_on_int4_to_the_bit(make, run):
-    """The constants of the emulation are what a real DequantizeLinear of packed INT4 yields."""
     net = product(make, weight(48, 10))
     decided = plan(net, {"n"}, INT4)
     graph = typed(net, decided)
@@ -109,9 +108,7 @@ def test_cpu_and_emulation_agree_on_int4_to_the_bit(make, run):
 def test_cpu_and_oracle_agree_on_int4_convolutions(make, run):
     """Convolutions have a scale per output channel, since TensorRT-RTX takes no blocks there."""
     w = weight(4, 3, 3, 3)
-    net = make(
-        [node("Conv", ["x", "w"], ["y"], name="n")], {"w": w}, {"x": [1, 3, 5, 5]}, {"y": [1, 4, 3, 3]}
-    )
+    net = make("x[1, 3, 5, 5]; n: y = Conv(x, w); y[1, 4, 3, 3]", {"w": w})
     decided = plan(net, {"n"}, INT4)
     graph = typed(net, decided)
     value = graph.by_id["n"].inputs[1]
@@ -121,7 +118,6 @@ def test_cpu_and_oracle_agree_on_int4_convolutions(make, run):
 
 
 def test_a_scale_in_fp16_is_rounded_before_it_multiplies(make, run):
-    """Where products are FP16 the compiler's dequantization is too; scales below its range become zero."""
     w = np.float32([[1e-9] * 2, [1] * 2]).repeat(16, axis=0)
     net = product(make, w)
     decided = plan(net, {"n"}, INT4)
@@ -152,7 +148,6 @@ def test_blocks_are_at_most_128_and_at_least_two_of_them(size: int, block: int):
 def test_a_weight_that_the_compiler_refuses_is_kept_with_the_reason(
     make, op, attributes, shape, precision, reason
 ):
-    """A whole build would fail for one odd layer."""
     decided = plan(product(make, weight(*shape), op, **attributes), {"n"}, precision)
     ((why, nodes),) = decided.kept.items()
     assert reason in why
@@ -161,29 +156,23 @@ def test_a_weight_that_the_compiler_refuses_is_kept_with_the_reason(
 
 
 def test_the_summed_axis_of_a_transposed_gemm_is_the_second(make):
-    """Blocks along the other axis would mix what belongs to several outputs."""
     decided = plan(product(make, weight(8, 64), "Gemm", transB=1), {"n"}, FP4)
     assert [("w", ScaleLayout(1, 16))] == list(decided.weights)
 
 
 def test_zero_and_tiny_weights_have_finite_numbers():
-    """Pruned blocks exist; 0/0 must not reach the graph."""
     w = np.zeros((32, 2), np.float32)
     w[16:, 1] = 1e-45
     w[0, 0] = 3
-    for form, precision in ((ScaleLayout(0, 16), INT4), (ScaleLayout(0, 16), FP4)):
-        for array in (w, np.zeros((32, 2), np.float32)):
-            assert np.isfinite(store(array, form, precision).dequantized()).all()
+    for precision, array in itertools.product((INT4, FP4), (w, np.zeros((32, 2), np.float32))):
+        assert np.isfinite(store(array, ScaleLayout(0, 16), precision).dequantized()).all()
 
 
 def test_local_functions_survive_a_raised_opset(make):
-    """The ONNX converter drops them; a model without its function would not load."""
-    own = helper.make_function(
-        "own", "Up", ["a"], ["b"], [node("Neg", ["a"], ["b"])], [helper.make_opsetid("", 13)]
-    )
-    net = make(
-        [node("Up", ["x"], ["u"], name="u", domain="own"), node("MatMul", ["u", "w"], ["y"], name="n")],
-        {"w": weight(32, 2)}, {"x": [3, 32]}, {"y": [3, 2]}, opset=13, functions=[own],
-    )  # fmt: skip
+    neg, opsets = node("Neg", ["a"], ["b"]), [helper.make_opsetid("", 13)]
+    own = helper.make_function("own", "Up", ["a"], ["b"], [neg], opsets)
+    up = node("Up", ["x"], ["u"], name="u", domain="own")
+    text = "n: y = MatMul(u, w); y[3, 2]"
+    net = make(["x[3, 32]", up, text], {"w": weight(32, 2)}, opset=13, functions=[own])
     graph = typed(net, plan(net, {"n"}, INT4))
     assert (21, ["Up"]) == (graph.opset, [f.name for f in graph.proto().functions])
