@@ -171,7 +171,6 @@ def test_the_log_says_what_was_done(name: str) -> None:
 
 
 def test_layers_run_in_their_order() -> None:
-    """Whoever reads a value comes after all that write it."""
     for name in ("digits_inception", "digits_qat", "digits_vit"):
         model = rtlab.samples.load(name).model
         engine = backends.get("classic").build(
@@ -183,7 +182,6 @@ def test_layers_run_in_their_order() -> None:
 
 
 def test_bodies_keep_what_they_read_alive() -> None:
-    """A value that only the body of an If reads is needed."""
     model = rtlab.samples.load("control_flow").model
     network = passes.run(Network(model))
     read = {v for n in model.nodes if n.scope for v in n.inputs if v in model.producers}

@@ -67,7 +67,6 @@ def test_a_gpu_tells_name_capability_and_cuda_or_the_reason_why_there_is_none(mo
 
 
 def test_a_library_that_is_not_there_is_no_error(monkeypatch: pytest.MonkeyPatch):
-    """Most machines have none."""
 
     def absent(name: str) -> Any:
         raise OSError(name)

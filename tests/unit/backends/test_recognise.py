@@ -42,46 +42,11 @@ def put(folder: Path, content: bytes | str | object, name: str = "file") -> Path
 
 
 def test_every_file_of_the_corpus_is_recognised_under_a_name_that_tells_nothing(tmp_path) -> None:
-    """People rename files."""
     files = [p for p in CORPUS.rglob("*") if p.is_file() and p.suffix not in {".md", ".py", ".pyc"}]
     for number, path in enumerate(files):
         (tmp_path / str(number)).symlink_to(path)
     expected = {p: NAMES.get(p.name, "log") for p in files}
     assert expected == {p: recognise.kind(tmp_path / str(i)) for i, p in enumerate(files)}
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        ({"I/O Tensors": [], "Layers": [{"Name": "a"}]}, "layers"),
-        ({"Bindings": ["x"], "Layers": ["a"]}, "layers"),
-        (["a", "b"], "layers"),
-        ('{"Layers": [{"Name": "cut', "layers"),
-        ('[07/07/2026-06:09:15] [TRT] [W] words\n{"Layers": ["a"]}', "layers"),
-        ([{"name": "a", "averageMs": 1}], "profile"),
-        ([{"latencyMs": 1}], "times"),
-        ([{"name": "y", "dimensions": "1", "values": [1]}], "output"),
-        ([{"Name": "GPU", "ComputeCapability": [8, 0]}], "metadata"),
-        ([{"cat": "Node", "ph": "X", "dur": 3, "name": "n"}], "ort_profile"),
-        ({"lst": [], "polygraphy_class": "RunResults"}, "results"),
-        ("TRT-100300-MinMaxCalibration\nx: 3c010204\n", "cache"),
-        ("[V] [TRT] Registering tensor: x for ONNX tensor: x\n", "log"),
-        ("&&&& RUNNING TensorRT.trtexec [TensorRT v101601] # trtexec\n", "log"),
-        (b"ftrt\0\0\0\0", "plan"),
-        (b"vtrt\0\0\0\0", "plan"),
-        (b"\x0b\0\0\0" + b'{"task": 1}' + b"ftrt", "plan"),
-        (b"ptrtd\0\0\0", "timing_cache"),
-    ],
-)
-def test_content_tells_the_kind(tmp_path, content, expected) -> None:
-    """Whole or cut off, with lines of a log before it, in any order of keys."""
-    assert expected == recognise.kind(put(tmp_path, content))
-
-
-@pytest.mark.parametrize("code", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig", "utf-32"])
-def test_the_encoding_does_not_matter(tmp_path, code) -> None:
-    """PowerShell writes UTF-16 when output is redirected."""
-    assert "layers" == recognise.kind(put(tmp_path, '{"Layers": ["a"]}'.encode(code)))
 
 
 def test_a_model_that_onnx_runtime_wrote_is_told_from_one_that_it_read(tmp_path) -> None:
@@ -111,29 +76,6 @@ def test_a_model_is_recognised_without_reading_its_weights(tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("content", "words"),
-    [
-        (b"", "it is empty"),
-        (b"\x1f\x8b\x08", "gzip"),
-        (b"\x93NUMPY\1\0", "NumPy"),
-        (b"PK\x03\x04", "directory is damaged"),
-        ("# Notes\n", r"# Notes"),
-        ({"other": 1}, "tells no kind"),
-        (bytes(range(256)), "tells no kind"),
-        # By its first sixteen bytes.
-        (
-            "Shall I compare thee to a summer's day?",
-            "it begins with b'Shall I compare ', which tells no kind",
-        ),
-    ],
-)
-def test_what_is_none_of_them_is_refused_with_what_it_looks_like(tmp_path, content, words) -> None:
-    with pytest.raises(ReadError) as refused:
-        recognise.kind(put(tmp_path, content, "strange.bin"))
-    assert all(w in str(refused.value) for w in ('"strange.bin"', words, "byte 0"))
-
-
-@pytest.mark.parametrize(
     ("name", "words"),
     [("", "a folder"), ("pipe", "a pipe"), ("none", "No such file"), ("p.zip", "a zip file")],
 )
@@ -144,16 +86,6 @@ def test_folders_pipes_missing_files_and_other_zips_are_refused(tmp_path, name, 
         archive.writestr("photo.jpg", b"x")
     with pytest.raises(ReadError, match=words):
         recognise.kind(tmp_path / name)
-
-
-def test_files_are_sorted_by_kind_and_profile_metadata_go_before_build_metadata(tmp_path) -> None:
-    """All files of a folder are dropped at once; trex writes up to three of metadata."""
-    layers = put(tmp_path, {"Layers": ["a"]}, "1")
-    build = put(tmp_path, {"model_options": {}, "build_options": {}}, "2")
-    card = put(tmp_path, [{"Name": "GPU", "ComputeCapability": [8, 0]}], "3")
-    run = put(tmp_path, {"performance_summary": {}, "device_information": {}}, "4")
-    assert {"layers": layers, "metadata": run} == recognise.sort([build, layers, run, card])
-    assert {"metadata": card} == recognise.sort([card, build])
 
 
 def test_two_files_of_one_kind_are_refused_with_both_names(tmp_path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from build_logs import REGIONS
 from fake_gpu import VERSIONS, Here, needs_api
 from rtlab.backends.live.timing_cache import FLAG, Entry, force, read
 from rtlab.backends.log.operators import Operator, operators
@@ -131,14 +130,3 @@ def test_the_log_of_an_editable_build_tells_keys_and_tactics() -> None:
         (o.name, o.key, len(o.timed)) for o in operators("\n".join(rows + again))
     ]
     assert () == operators("")
-
-
-def test_a_log_without_the_flag_lists_tactics_without_keys() -> None:
-    """As many tables and rows as the text has, counted by hand."""
-    found = operators(REGIONS.read_text())
-    assert [("fc", 2), ("fc_1_2", 1), ("conv", 2), ("conv", 2), ("fc", 3), ("fc_1_2", 1)] == [
-        (o.name, len(o.timed)) for o in found
-    ]
-    assert [0.012, 0.005, 0.005, 0.003, 0.01, 0.004] == [o.timed[0].milliseconds for o in found]
-    assert {""} == {o.key for o in found}
-    assert ("conv", "act") == found[2].nodes

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 import engines
 from rtlab.backends.trtexec import Trtexec
 from rtlab.core.engine import Engine
-from rtlab.core.protocols import Reader
 from rtlab.core.trace import Profile
 from rtlab.errors import ReadError
 from rtlab.questions.timing.times import timing
@@ -55,13 +54,6 @@ ROWS = [
 ]
 
 
-def test_it_reads_and_does_nothing_else() -> None:
-    """A study must not plan a build on it."""
-    able = Trtexec().capabilities()
-    assert isinstance(Trtexec(), Reader)
-    assert (True, False, False) == (able.reads, able.builds, able.runs)
-
-
 @engines.each
 def test_every_layer_and_time_of_a_file_is_read(folder) -> None:
     """Against the raw JSON: names in order, types, the sum of the times, and the median of the latencies."""
@@ -70,9 +62,8 @@ def test_every_layer_and_time_of_a_file_is_read(folder) -> None:
     engine, profile = read(paths)
     # Without detailed verbosity an entry is the name itself.
     names_only = folder.name in engines.NAMES_ONLY
-    assert [e if names_only else e["Name"] for e in raw["layers"]["Layers"]] == [
-        y.name for y in engine.layers
-    ]
+    names = [e if names_only else e["Name"] for e in raw["layers"]["Layers"]]
+    assert names == [y.name for y in engine.layers]
     assert names_only or set(raw["layers"]["Bindings"]) == {t.name for t in (*engine.inputs, *engine.outputs)}
     assert all(t.dtype for y in engine.layers for t in (*y.inputs, *y.outputs))
     times = timing(profile, engine)
@@ -98,10 +89,8 @@ def test_labels_are_nodes_and_engines_without_them_map_to_the_same(folder, nodes
     mapping = relate(model, model, engine)
     declared = {p.node for p in mapping.pairs if p.evidence == "declared"}
     assert {o for y in engine.layers for o in y.origins} == declared
-    assert (nodes, {"folded", "view"}) == (
-        len({p.node for p in mapping.pairs}),
-        {m.reason for m in mapping.missing},
-    )
+    assert nodes == len({p.node for p in mapping.pairs})
+    assert {"folded", "view"} == {m.reason for m in mapping.missing}
     blank = {"origins": (), "inputs": (), "outputs": (), "kind": ""}
     old = tuple(dataclasses.replace(y, **{k: blank[k] for k in lost}) for y in engine.layers)
     found = relate(model, model, dataclasses.replace(engine, layers=old))
@@ -139,21 +128,12 @@ def test_labels_are_split_at_control_characters_that_stand_in_the_file_as_they_a
 
 
 def test_inputs_and_outputs_of_eleven_are_read(tmp_path) -> None:
-    """Bindings are gone there."""
     io = [{"Name": "x", "IOMode": "Input", "DataType": "Float", "Dimensions": [1]},
           {"Name": "y", "IOMode": "Output", "DataType": "Half", "Dimensions": [2]}]  # fmt: skip
     engine, _ = read(written(tmp_path, layers={"Layers": [{"Name": "n"}], "I/O Tensors": io}))
     assert ("x", "fp32", "y", "fp16") == (
         engine.inputs[0].name, engine.inputs[0].dtype, engine.outputs[0].name, engine.outputs[0].dtype,
     )  # fmt: skip
-
-
-def test_names_alone_are_accepted_and_said_to_be_all(tmp_path) -> None:
-    """The default verbosity writes nothing else, and users do not know why the picture is poor."""
-    engine, profile = read(written(tmp_path, layers={"Layers": ["a + b", "c"]}, profile=ROWS))
-    assert ["a + b", "c"] == [y.name for y in engine.layers]
-    assert "--profilingVerbosity=detailed" in engine.notes[0]
-    assert 2 == len(profile.samples)
 
 
 def test_only_the_first_optimization_profile_is_shown(tmp_path) -> None:
@@ -169,7 +149,6 @@ def test_only_the_first_optimization_profile_is_shown(tmp_path) -> None:
 
 
 def test_a_row_that_names_no_layer_is_reported_and_its_layer_has_no_time(tmp_path) -> None:
-    """A zero in its place would be an invented measurement."""
     rows = [*ROWS[:2], {"name": "renamed", "averageMs": 3, "medianMs": 2}]
     engine, profile = read(written(tmp_path, layers=TWO, profile=rows))
     assert {"0:a + b"} == set(profile.samples)
@@ -178,7 +157,6 @@ def test_a_row_that_names_no_layer_is_reported_and_its_layer_has_no_time(tmp_pat
 
 
 def test_the_order_of_rows_does_not_matter_and_equal_names_add_up(tmp_path) -> None:
-    """Position tells nothing: some releases leave rows out and repeat others."""
     rows = [ROWS[2], ROWS[0], ROWS[1], ROWS[2]]
     _, profile = read(written(tmp_path, layers=TWO, profile=rows))
     assert {"0:a + b": 1.0, "1:c": 4.0} == {i: float(s[0]) for i, s in profile.samples.items()}
@@ -202,7 +180,6 @@ def test_the_latency_of_metadata_is_the_median_and_the_target_that_of_its_device
 
 
 def test_a_profile_alone_gives_no_latency(tmp_path) -> None:
-    """The sum of the layers overstates it, so it must not pass for it."""
     engine, profile = read(written(tmp_path, layers=TWO, profile=ROWS))
     times = timing(profile, engine)
     assert (None, 3.0, 3.0) == (times.total, times.summed, times.shown)
@@ -215,11 +192,8 @@ def test_a_profile_alone_gives_no_latency(tmp_path) -> None:
     ("kind", "content", "told"),
     [
         ("layers", '{"Layers": [{"Name": "a", "Inp', "not whole JSON"),
-        ("layers", b"\xff\xfe\x00\xd8", "byte 2: it is not text"),
         ("layers", {"Bindings": []}, 'keys "Bindings"'),
         ("layers", {"Layers": [{"LayerType": "X"}]}, "layer 0"),
-        ("layers", "7", "a JSON int"),
-        ("layers", "[" * 100_000, "not whole JSON"),
         ("profile", '[{"name": "c", "averageMs": NaN}]', 'row "c" has no time'),
         ("profile", {"count": 1}, "no rows"),
         ("times", [{"latencyMs": 1}], '"computeMs"'),
@@ -227,7 +201,6 @@ def test_a_profile_alone_gives_no_latency(tmp_path) -> None:
     ],
 )
 def test_damaged_files_are_refused_with_the_next_step(tmp_path, kind, content, told) -> None:
-    """What was tried, what was found, what to do next."""
     given = written(tmp_path, **{"layers": TWO, "profile": ROWS, kind: content})
     with pytest.raises(ReadError) as refused:
         Trtexec().read(given)
@@ -235,12 +208,6 @@ def test_damaged_files_are_refused_with_the_next_step(tmp_path, kind, content, t
     assert message.startswith(f"Cannot read {kind}") or kind == "layers", message
     assert told in message
     assert any(word in message for word in ("Export it again", "Leave it out"))
-
-
-def test_a_missing_file_is_named(tmp_path) -> None:
-    """The usual slip."""
-    with pytest.raises(ReadError, match=r"none\.json.*Check the path"):
-        Trtexec().read({"layers": tmp_path / "none.json"})
 
 
 def refused_or_read(paths: dict[str, Path]) -> bool:
@@ -272,7 +239,6 @@ _JSON = st.recursive(
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(layers=_JSON, profile=_JSON, times=_JSON, metadata=_JSON)
 def test_documents_of_any_shape_are_refused_or_survived(tmp_path, layers, profile, times, metadata) -> None:
-    """Right keys with wrong values are the damage that a JSON parser lets through."""
     for documents in (
         {"layers": layers},
         {"layers": TWO, "profile": profile, "times": [{"computeMs": 1}]},

@@ -21,7 +21,6 @@ def checked(model, *ids: str):
 
 
 def test_the_cut_has_the_types_and_shapes_of_the_values_it_goes_through() -> None:
-    """Without them the part could not be built on its own."""
     part = checked(tiny_model(), "left/Conv", "right/Conv")
     assert (("act",), ("left", "right")) == (part.inputs, part.outputs)
     value = part.values["act"]
@@ -39,7 +38,6 @@ def test_a_node_in_a_branch_stands_for_the_if_with_all_it_reads() -> None:
 
 
 def test_a_place_in_a_function_stands_for_its_call() -> None:
-    """The function goes into the file too, and what it calls."""
     opset = [helper.make_opsetid("", 17), helper.make_opsetid("local", 1)]
     proto = strategies.of_nodes(
         [node("f", ["x"], ["h"], name="a", domain="local"), node("f", ["h"], ["y"], name="b", domain="local")]
@@ -54,7 +52,6 @@ def test_a_place_in_a_function_stands_for_its_call() -> None:
 
 
 def test_a_constant_that_is_a_node_comes_along() -> None:
-    """Otherwise a weight would become an input."""
     one = numpy_helper.from_array(np.ones((1, 4), np.float32))
     nodes = [node("Constant", [], ["c"], name="c", value=one), node("Add", ["x", "c"], ["h"], name="add"),
              node("Relu", ["h"], ["y"], name="relu")]  # fmt: skip
@@ -79,7 +76,6 @@ def test_a_shape_that_nobody_knows_is_not_invented() -> None:
 
 
 def test_external_weights_are_inside_the_part(tmp_path) -> None:
-    """One file is taken away, not two."""
     weight = numpy_helper.from_array(np.arange(4096, dtype=np.float32).reshape(1, 4096), "w")
     proto = strategies.of_nodes(
         [node("Add", ["x", "w"], ["y"], name="add")], weights=[weight], shape=(1, 4096)
@@ -94,7 +90,6 @@ def test_external_weights_are_inside_the_part(tmp_path) -> None:
 
 
 def test_named_sizes_go_with_the_part() -> None:
-    """Only those of dimensions that it still has."""
     model = load(tiny_model(batch="N").proto(), shapes={"N": 4})
     assert {"N": 4} == checked(model, "stem/Conv").shapes
     model = load(tiny_model().proto(), shapes={"x": (2, 3, 8, 8)})

@@ -84,10 +84,6 @@ def test_what_is_no_place_for_a_file_is_refused(tmp_path, monkeypatch, path) -> 
     assert [] == [*tmp_path.iterdir()]
 
 
-def _studied(path) -> object:
-    return rtlab.Study(tiny_model(), data=path)
-
-
 #: Every way in which a path of a file enters.
 DOORS = {
     "model": rtlab.load,
@@ -95,7 +91,7 @@ DOORS = {
     "layers": lambda path: rtlab.read(layers=path),
     "log": lambda path: rtlab.read(log=path),
     "archive": lambda path: rtlab.read(archive=path),
-    "data": _studied,
+    "data": lambda path: rtlab.Study(tiny_model(), data=path),
     "npz": rtlab.CalibrationData.read,
     "ranges": Ranges.read,
     "cache": CalibrationCache.read,

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import ml_dtypes
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
 import rtlab
-from rtlab.core.model import Model
 
 node = helper.make_node
 
@@ -23,14 +20,10 @@ def proto(weight: onnx.TensorProto, *more: onnx.NodeProto) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def held(model: Model) -> Any:
-    return model.ir.graph.initializers["w"].const_value
-
-
 def test_a_large_weight_is_read_without_a_copy() -> None:
-    """A proto gives its bytes anew each time; a model of 25 million weights is prepared many times."""
     values = np.arange(2048, dtype=np.float32)
-    weight = held(rtlab.load(proto(numpy_helper.from_array(values, "w"))))
+    model = rtlab.load(proto(numpy_helper.from_array(values, "w")))
+    weight = model.ir.graph.initializers["w"].const_value
     assert weight.numpy() is weight.numpy()
     np.testing.assert_array_equal(values, weight.numpy())
 

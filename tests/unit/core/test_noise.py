@@ -30,7 +30,6 @@ def at_once(seed: int):
 
 @pytest.mark.parametrize("names", [[*SHAPES], [*reversed(SHAPES)]], ids=["in order", "the last first"])
 def test_the_numbers_are_those_of_one_call_in_whatever_order_they_are_read(names) -> None:
-    """A seed means the same samples, however they are cut."""
     expected, found = at_once(3), drawn(SHAPES, 3)
     for i in (2, 0, 3):
         for name in names:
@@ -45,7 +44,6 @@ def test_the_numbers_are_those_of_one_call_in_whatever_order_they_are_read(names
 
 
 def test_it_computes_as_an_array_does() -> None:
-    """Whoever takes random samples into a script of their own need not know when they are drawn."""
     expected, found = at_once(0)["a"], drawn(SHAPES, 0)["a"]
     np.testing.assert_array_equal(2 * expected + expected, 2 * found + found)
     np.testing.assert_array_equal(np.maximum(expected, 0), np.maximum(found, 0))

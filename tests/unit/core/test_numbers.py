@@ -9,19 +9,8 @@ from onnx import TensorProto, helper
 import rtlab
 from rtlab.errors import ModelError
 
-TYPES = (
-    "FLOAT",
-    "DOUBLE",
-    "INT64",
-    "UINT64",
-    "INT8",
-    "BOOL",
-    "FLOAT16",
-    "BFLOAT16",
-    "INT4",
-    "COMPLEX64",
-    "STRING",
-)
+NUMBERS = ("FLOAT", "DOUBLE", "INT64", "UINT64", "INT8", "BOOL", "FLOAT16", "BFLOAT16", "INT4", "COMPLEX64")
+TYPES = (*NUMBERS, "STRING")
 
 
 def constant(type_: str, count: int, dims: int) -> onnx.ModelProto:

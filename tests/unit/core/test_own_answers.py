@@ -63,7 +63,6 @@ def test_answers_become_labels_of_the_metric(shape, metric, name) -> None:
 
 
 def test_a_function_and_a_metric_of_ones_own_get_the_answers_themselves() -> None:
-    """Under the name that it has."""
     outputs = np.arange(12, dtype=np.float32).reshape(6, 2)
 
     def agreement(y, labels):

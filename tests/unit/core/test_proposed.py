@@ -6,22 +6,17 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
-from rtlab.core.model import Model, load
+from nets import graph
+from rtlab.core.model import Model
 
-FLOAT = TensorProto.FLOAT
+FLOAT, FAILURES = TensorProto.FLOAT, onnxruntime.capi.onnxruntime_pybind11_state
 
 
 def net(nodes, inputs, rank: int, **constants) -> Model:
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info(n, FLOAT, s) for n, s in inputs.items()],
-        [helper.make_tensor_value_info("y", FLOAT, [None] * rank)],
-        [numpy_helper.from_array(np.asarray(v), n) for n, v in constants.items()],
-    )
-    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    ends = [(n, FLOAT, s) for n, s in inputs.items()], [("y", FLOAT, [None] * rank)]
+    return graph(nodes, *ends, constants)
 
 
 def runs(model: Model, shapes) -> bool:
@@ -31,9 +26,7 @@ def runs(model: Model, shapes) -> bool:
     session = onnxruntime.InferenceSession(model.bytes(), options, providers=["CPUExecutionProvider"])
     try:
         session.run(None, {n: np.zeros(s, np.float32) for n, s in shapes.items()})
-    except onnxruntime.capi.onnxruntime_pybind11_state.Fail:
-        return False
-    except onnxruntime.capi.onnxruntime_pybind11_state.InvalidArgument:
+    except (FAILURES.Fail, FAILURES.InvalidArgument):
         return False
     return True
 

@@ -10,7 +10,7 @@ from typing import Annotated, NamedTuple
 
 import pytest
 
-from rtlab.core.schema import UNSENT, Meaning, fields, is_noun
+from rtlab.core.schema import UNSENT, Meaning, fields
 from rtlab.core.variant import Calibrator, Precision
 from rtlab.documents.crossing import plain
 from rtlab.documents.payload import decode, encode
@@ -68,14 +68,6 @@ def test_fields_stand_in_their_order_before_properties_that_declare_a_meaning() 
     ratio = fields(Everything)[1]
     assert ("dB", "reported") == (ratio.meaning.unit, ratio.origin(thing()))
     assert ["first"] == [f.name for f in fields(Ends)]
-
-
-def test_what_is_known_by_its_text_is_no_noun() -> None:
-    assert [True, True, False, False, False] == [
-        is_noun(k) for k in (Everything, Ends, Calibrator, Mood, str)
-    ]
-    with pytest.raises(TypeError, match="it is no noun"):
-        fields(Calibrator)
 
 
 @pytest.mark.parametrize(

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import rtlab
+from nets import graph_proto
 from rtlab.core.data import CalibrationData
 from rtlab.core.metrics import Metric, named
 from rtlab.core.model import Model, load
@@ -35,36 +36,18 @@ def model(*, first: str = "sound") -> Model:
         helper.make_node("Tanh", ["d"], ["e"], name="/e"),
         helper.make_node("MatMul", ["e", "v"], ["speech"], name="/speech"),
     ]
-    inputs = {
-        "sound": helper.make_tensor_value_info("sound", TensorProto.FLOAT, ["n", WIDTH]),
-        "state": helper.make_tensor_value_info("state", TensorProto.FLOAT, [2, "n", WIDTH]),
-        "rate": helper.make_tensor_value_info("rate", TensorProto.INT64, []),
-    }
+    inputs = {"sound": (TensorProto.FLOAT, ["n", WIDTH]), "state": (TensorProto.FLOAT, [2, "n", WIDTH])}
+    inputs |= {"rate": (TensorProto.INT64, [])}
     order = sorted(inputs, key=lambda name: name != first)
-    graph = helper.make_graph(
-        nodes,
-        "cell",
-        [inputs[n] for n in order],
-        [helper.make_tensor_value_info("speech", TensorProto.FLOAT, ["n", 1])],
-        [numpy_helper.from_array(a, n) for n, a in weights.items()],
-    )
-    return load(
-        helper.make_model(
-            graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9
-        ).SerializeToString(),
-        shapes={"state": (2, 1, WIDTH)},
-    )
+    ends = [(n, *inputs[n]) for n in order], [("speech", TensorProto.FLOAT, ["n", 1])]
+    return load(graph_proto(nodes, *ends, weights).SerializeToString(), shapes={"state": (2, 1, WIDTH)})
 
 
 def data() -> CalibrationData:
     rng = np.random.default_rng(1)
-    return CalibrationData(
-        {
-            "sound": rng.standard_normal((SAMPLES, WIDTH)).astype(np.float32),
-            "state": rng.standard_normal((2 * SAMPLES, 1, WIDTH)).astype(np.float32),
-            "rate": np.full(SAMPLES, 16_000),
-        }
-    )
+    sound = rng.standard_normal((SAMPLES, WIDTH)).astype(np.float32)
+    state = rng.standard_normal((2 * SAMPLES, 1, WIDTH)).astype(np.float32)
+    return CalibrationData({"sound": sound, "state": state, "rate": np.full(SAMPLES, 16_000)})
 
 
 @pytest.mark.parametrize("first", ["sound", "state"])

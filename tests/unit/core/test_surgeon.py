@@ -8,10 +8,11 @@ import numpy as np
 import onnx
 import onnx_graphsurgeon as gs
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 import rtlab
-from rtlab.core.model import Model, load
+from nets import graph
+from rtlab.core.model import Model
 from rtlab.quantize import placement
 
 node = helper.make_node
@@ -20,21 +21,12 @@ WEIGHT = np.random.default_rng(0).standard_normal((40, 64)).astype(np.float32)
 
 def turned() -> Model:
     """A product whose weight is turned in the graph, as exporters leave it."""
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [
-            node("Transpose", ["w"], ["t"], name="turn", perm=[1, 0]),
-            node("MatMul", ["x", "t"], ["p"], name="product"),
-            node("Relu", ["p"], ["y"], name="relu"),
-        ],
-        "net",
-        [info("x", 1, ["N", 64])],
-        [info("y", 1, ["N", 40])],
-        [numpy_helper.from_array(WEIGHT, "w")],
-    )
-    return load(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), name="net"
-    )
+    nodes = [
+        node("Transpose", ["w"], ["t"], name="turn", perm=[1, 0]),
+        node("MatMul", ["x", "t"], ["p"], name="product"),
+        node("Relu", ["p"], ["y"], name="relu"),
+    ]
+    return graph(nodes, [("x", 1, ["N", 64])], [("y", 1, ["N", 40])], {"w": WEIGHT})
 
 
 def test_a_weight_that_is_computed_is_folded_and_can_be_quantized() -> None:

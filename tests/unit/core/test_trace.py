@@ -64,7 +64,6 @@ def test_profiles_that_do_not_belong_together_are_refused(change, words) -> None
 
 
 def test_a_sentence_that_both_have_stands_once_with_the_later_numbers() -> None:
-    """A note that says everything twice is not read."""
     wanted = "Inferences include copying. An inference took 2.25 ms with the profiler, 2e-1 ms without"
     assert wanted == FIRST.merged(LATER).note
     assert "" == dataclasses.replace(FIRST, note="").merged(dataclasses.replace(LATER, note="")).note

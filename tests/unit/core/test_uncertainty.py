@@ -57,12 +57,6 @@ def test_fewer_than_eight_samples_conclude_nothing():
     assert paired(hits(*[1] * 8), hits(*[0] * 8)).sure
 
 
-def test_the_first_samples_are_compared_that_both_have():
-    """One was stopped by its budget."""
-    found = paired(hits(*[1] * 50), hits(*[1] * 19, 0))
-    assert (20, 1, 0) == (found.samples, found.lost, found.won)
-
-
 def test_wilson_holds_what_it_promises():
     """How often it has the true share in it, by adding up the binomial distribution: no simulation is needed."""
     for share, samples in ((0.72, 100), (0.9, 200), (0.991, 899), (0.5, 30)):
@@ -110,7 +104,6 @@ def test_a_ratio_is_drawn_with_its_weights():
 
 
 def test_decibels_keep_their_order():
-    """More error is fewer decibel: the ends of the interval change places."""
     errors = np.linspace(0.001, 0.002, 50)
     found = interval(Tally(0.0, errors, np.ones(50), "decibel"))
     assert found.low < -10 * np.log10(errors.mean()) < found.high
@@ -125,17 +118,6 @@ def test_a_paired_difference_is_narrower_than_both_scores():
     assert found.interval.low < -0.1 < found.interval.high
     alone = interval(values(before))
     assert found.interval.high - found.interval.low < (alone.high - alone.low) / 10
-
-
-def test_the_same_draws_give_the_same_interval():
-    """Somebody who asks twice must read the same."""
-    one = values(np.random.default_rng(9).normal(size=64))
-    assert interval(one) == interval(one)
-
-
-def test_one_sample_has_no_interval_of_values():
-    """It has no spread."""
-    assert interval(values(np.array([3.0]))) is None
 
 
 def hits(*found):

@@ -5,19 +5,14 @@ from __future__ import annotations
 import numpy as np
 import onnxruntime
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 import rtlab
-
-INFO = helper.make_tensor_value_info
+from nets import graph_proto
 
 
 def made(nodes, weights, dims, outs):
-    arrays = [numpy_helper.from_array(array, name) for name, array in weights.items()]
-    graph = helper.make_graph(
-        nodes, "g", [INFO("x", 1, ["batch", *dims])], [INFO("y", 1, [None] * outs)], arrays
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return graph_proto(nodes, [("x", 1, ["batch", *dims])], [("y", 1, [None] * outs)], weights)
 
 
 def reshape(*target: int):
