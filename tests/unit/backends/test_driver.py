@@ -49,16 +49,12 @@ class Cuda:
 @pytest.mark.parametrize(
     ("library", "said"),
     [
-        (Cuda(), ""),
-        (None, "no NVIDIA driver is installed"),
-        (Cuda(cuInit=100), "CUDA_ERROR_NO_DEVICE"),
-        (Cuda(cuInit=999), "error 999"),
-        (Cuda(count=0), "Check CUDA_VISIBLE_DEVICES"),
+        (Cuda(), ""), (None, "no NVIDIA driver is installed"), (Cuda(cuInit=100), "CUDA_ERROR_NO_DEVICE"),
+        (Cuda(cuInit=999), "error 999"), (Cuda(count=0), "Check CUDA_VISIBLE_DEVICES"),
         (Cuda(cuDeviceGetAttribute=100), "does not describe its GPU"),
     ],
-)
+)  # fmt: skip
 def test_a_gpu_tells_name_capability_and_cuda_or_the_reason_why_there_is_none(monkeypatch, library, said):
-    """8.9 is one number, as targets are written; nothing is raised."""
     monkeypatch.setattr(driver, "_driver", lambda: library)
     monkeypatch.setattr(driver, "_look", driver._look.__wrapped__)
     assert (None if said else Device("NVIDIA L4", 89, "12.8")) == driver.device()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
-from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -316,17 +314,3 @@ def test_bytes_that_are_no_whole_plan_are_a_read_error_and_leave_no_engine_open(
         opened(spec(binding), data)
     with pytest.raises(RunError, match="no engine is open"):
         run({"x": X})
-
-
-@pytest.mark.parametrize("engine", ["written-int8", "written-mobile-fp16"])
-@every
-def test_layers_and_times_of_an_engine_pass_through_whole(binding, engine):
-    folder = Path(__file__).parents[2] / "corpus" / "engines" / engine
-    text = (folder / "engine.graph.json").read_text(encoding="utf-8")
-    table = json.loads((folder / "engine.profile.json").read_text(encoding="utf-8"), strict=False)
-    rows = [(r["name"], r["averageMs"]) for r in table if "name" in r]
-    facts = opened(dataclasses.replace(spec(binding), layers=text, rows=tuple(rows)))
-    assert text == facts.layers
-    timed = loaded.profile(({"x": X}, 2, 0, None), Silent())
-    places = [sum(n == name for n, _ in rows[:i]) for i, (name, _) in enumerate(rows)]
-    assert {(name, place) for (name, _), place in zip(rows, places, strict=True)} == set(timed.layers)

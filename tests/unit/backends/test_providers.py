@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+from pathlib import Path
 
 import numpy as np
 import onnxruntime
@@ -172,7 +174,6 @@ PLACED = (
 
 
 def test_compiled_subgraphs_are_layers_between_the_nodes_that_are_left() -> None:
-    """Removed and renewed nodes are in the subgraph whose values they carry on."""
     layers = placement.regions(chain(), PLACED, P, "OpenVINO")
     assert [
         ("OpenVINO subgraph 1", ("#0", "r1", "id"), ["x"], ["c"]),
@@ -222,7 +223,6 @@ def event(name: str, dur: float, provider: str, index: int) -> dict[str, object]
 
 
 def test_times_of_compiled_subgraphs_are_joined_by_their_numbers() -> None:
-    """Their names in the profile are ONNX Runtime's, and the first to run need not be the first that was compiled."""
     layers = placement.regions(chain(), PLACED, P, "OpenVINO")
     run = [
         event("ov_3_2", 3000, P, 15), event("ov_1_0", 1000, P, 13), event("ov_2_1", 2000, P, 14),
@@ -240,7 +240,6 @@ def test_times_of_compiled_subgraphs_are_joined_by_their_numbers() -> None:
 
 
 def test_a_fused_layer_has_the_provider_of_the_value_that_it_writes() -> None:
-    """ONNX Runtime fuses after it has placed the nodes."""
     rows = [("fused MatMul Relu", "b"), ("m2/MatMulAddFusion", "y0"), ("det", "det"), ("Memcpy", "Memcpy_0")]
     layers = [Layer(str(i), name, "", i, outputs=(Tensor(t),)) for i, (name, t) in enumerate(rows)]
     found = placement.marked(layers, chain(), PLACED)
@@ -275,7 +274,6 @@ class Clock:
     ],
 )
 def test_brief_inferences_are_timed_more_often_and_long_ones_less(monkeypatch, seconds, counts) -> None:
-    """A histogram needs hundreds, and a notebook cannot wait for them."""
     clock = Clock()
     monkeypatch.setattr("time.perf_counter", clock)
     found, warmups = watch.alternate([clock.work(seconds), clock.work(seconds)], Silent(), 30, 2)
@@ -316,7 +314,6 @@ def test_one_backend_answers_to_every_spelling_and_the_cpu_is_the_usual_one() ->
     ],
 )  # fmt: skip
 def test_an_engine_says_what_fp32_is_computed_in(monkeypatch, name, target, tf32, override, says) -> None:
-    """Where no option helps, at least words do."""
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", override)
     found = providers.arithmetic(providers.named(name), Target(target), {}, tf32=tf32)
     assert says in found
@@ -382,3 +379,54 @@ def test_each_reason_for_a_difference_is_told_alone(latency, slowed, layers, sai
     samples = {str(i): np.asarray(row) for i, row in enumerate(layers)}
     found = watch.differences(np.full(3, latency), np.full(3, slowed), samples)
     assert [True] * len(said) == [words in note for words, note in zip(said, found, strict=True)]
+
+
+ROOT = Path(__file__).parents[3]
+FOUND = json.loads((ROOT / "tests" / "data" / "cuda-h100.json").read_text(encoding="utf-8"))
+MODELS = FOUND["models"]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_the_variant_called_fp32_was_fp32_and_that_called_tf32_the_providers_default(name) -> None:
+    """An FP32 product has 24 bits and a TF32 product 11: forty decibels lie between the two."""
+    row = MODELS[name]
+    assert row["default"]["sqnr_db"] == row["tf32"]["sqnr_db"]
+    assert 80 > row["tf32"]["sqnr_db"]
+    assert 110 < row["fp32"]["sqnr_db"]
+
+
+def test_fp32_costs_twice_the_time_of_tf32_where_products_dominate() -> None:
+    for name, size in (("resnet50", "32"), ("bert", "32"), ("mlp_4096x6", "1024")):
+        fp32, tf32 = (MODELS[name][p]["milliseconds"][size][1] for p in ("fp32", "tf32"))
+        assert 1.8 < fp32 / tf32 < 2.6
+
+
+def test_an_endless_loop_ended_within_a_second_of_cancel() -> None:
+    loop = FOUND["endless loop"]
+    assert 1 > max(*loop["outputs"], *loop["profile"])
+    assert 1 <= loop["limit of 1 s"] < 2
+
+
+def test_the_documentation_tells_these_numbers() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for name, row in MODELS.items():
+        size = max(row["fp32"]["milliseconds"], key=int)
+        small = name.startswith("digits")
+        cells = []
+        for precision in ("default", "fp32", "tf32", "fp16"):
+            if precision not in row:
+                cells.append("—")
+                continue
+            time = "" if small else f", {row[precision]['milliseconds'][size][1]:.1f} ms"
+            cells.append(f"{row[precision]['sqnr_db']:.0f} dB{time}")
+        title = "six products of 4096²" if name.startswith("mlp") else name
+        title += "" if small else f", batch {size}"
+        assert f"| {title} | {' | '.join(cells)} |" in text
+    differences = {
+        precision: [r[precision]["sqnr_db"] - r[precision]["emulated_db"] for r in FOUND["studies"].values()]
+        for precision in ("tf32", "fp16")
+    }
+    low, high = (round(f(differences["tf32"])) for f in (min, max))
+    assert f"tf32 was {-low} dB below to {high} dB above its emulation" in text
+    assert f"fp16 up to {-round(min(differences['fp16']))} dB below" in text
+    assert FOUND["versions"]["gpu"].removesuffix(" HBM3") in text

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import datetime
 import json
+import os
 import re
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -235,7 +237,8 @@ def test_a_layer_that_a_whole_listing_lacks_makes_the_log_doubtful(tmp_path, pas
     assert said == [n for n in reading.read(files).engine.notes if "another build" in n]
 
 
-PASTED = Path(__file__).parents[2] / "corpus" / "pasted"
+CORPUS = Path(__file__).parents[2] / "corpus"
+PASTED = CORPUS / "pasted"
 RUN, PRINTED = PASTED / "load-engine.log", PASTED / "profile-table.log"
 LISTING = PASTED.parent / "builds" / "control_flow-fp16-sm86.log"
 
@@ -332,7 +335,6 @@ def test_the_profile_of_layers_that_was_timed_is_shown(tmp_path) -> None:
 
 
 def test_myelin_layers_without_tensors_follow_their_graph(tmp_path) -> None:
-    """The first layer of a profile may be Myelin's: neither its name nor its tensors tell the profile."""
     both = [layer("c"), "__mye_1_myl9_0", layer("fc [profile 1]_myl9_1")]
     found = reading.read({"layers": put(tmp_path, "l", {"Layers": both})}, select=1)
     assert ["__mye_1_myl9_0", "fc_myl9_1"] == [y.name for y in found.engine.layers]
@@ -436,7 +438,6 @@ def test_a_profile_of_which_most_rows_name_no_layer_is_refused(tmp_path) -> None
 
 
 def test_layers_of_one_name_share_the_time_that_the_first_of_them_shows(tmp_path) -> None:
-    """Nothing tells which of the rows is whose, and the sum must stay that of the file."""
     rows = [{"name": "a", "medianMs": 1}, {"name": "a", "medianMs": 2}]
     found = reading.read({"layers": put(tmp_path, "l", ["a", "a"]), "profile": put(tmp_path, "p", rows)})
     assert {"0:a": [3.0]} == {k: list(v) for k, v in found.profile.samples.items()}
@@ -493,7 +494,6 @@ def archived(path: Path, members: dict[str, object]) -> dict[str, Path]:
 
 
 def test_of_a_strange_archive_only_what_is_read_is_written(tmp_path) -> None:
-    """Three thousand members of other kinds, each a file in a folder, took most of a minute."""
     rows = [{"name": "a", "averageMs": 1.0}]
     members = {f"{i}.txt": f"nothing of ours {i}" for i in range(3000)} | {"m.profile.json": rows}
     large = "nothing of ours " * (1 << 17)
@@ -621,7 +621,6 @@ def test_a_profile_of_onnx_runtime_that_was_not_ended_is_refused(profiled, tmp_p
 
 @pytest.mark.parametrize("key", ["medianMs", "timeMs"])
 def test_rows_that_share_no_time_are_asked_for_the_mean_that_every_release_writes(tmp_path, key) -> None:
-    """Medians came later, so what is missing is the mean."""
     rows = [{"name": "a", key: 1.0}, {"name": "b", "averageMs" if key == "medianMs" else key: 2.0}]
     files = {"layers": put(tmp_path, "l.json", ["a", "b"]), "profile": put(tmp_path, "p.json", rows)}
     assert 'row "a" has no time (row 0, key "averageMs"' in refusal(files)
@@ -637,7 +636,75 @@ def test_a_damaged_zip_beside_the_layers_does_not_cost_the_archive(tmp_path) -> 
 
 
 def test_a_member_with_a_long_name_is_written_under_its_last_hundred_letters(tmp_path) -> None:
-    """File systems take 255 bytes, and the end of a name tells the kind."""
     name = "x" * 190 + ".layers.json"
     unpacked = archive.unpack(archived(tmp_path / "e.tea", {f"folder/{name}": TWO})["archive"], tmp_path)
     assert name[-100:] == unpacked.files["layers"].name
+
+
+#: What README.md of the corpus says of its names; all others are logs.
+NAMES = {
+    "engine.graph.json": "layers",
+    "engine.profile.json": "profile",
+    "engine.timing.json": "times",
+    "engine.profile.metadata.json": "metadata",
+    "model.structure-only.onnx": "model",
+    "profile.json": "ort_profile",
+    "optimized.onnx": "ort_model",
+    "profile-table.log": "profile",
+    **dict.fromkeys(
+        ("digits_inception-fp16-sm80.log", "digits_inception-int8-sm89.log", "digits_vit-fp8-sm120.log",
+         "inspector-piece.log"), "layers",
+    ),
+}  # fmt: skip
+
+
+def test_every_file_of_the_corpus_is_recognised_under_a_name_that_tells_nothing(tmp_path) -> None:
+    files = [p for p in CORPUS.rglob("*") if p.is_file() and p.suffix not in {".md", ".py", ".pyc"}]
+    for number, path in enumerate(files):
+        (tmp_path / str(number)).symlink_to(path)
+    expected = {p: NAMES.get(p.name, "log") for p in files}
+    assert expected == {p: recognise.kind(tmp_path / str(i)) for i, p in enumerate(files)}
+
+
+def test_a_model_that_onnx_runtime_wrote_is_told_from_one_that_it_read(tmp_path) -> None:
+    """ONNX Runtime itself is the oracle."""
+    plain = put(tmp_path, "plain", tiny_model().bytes())
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.optimized_model_filepath = str(tmp_path / "optimized")
+    onnxruntime.InferenceSession(str(plain), options, providers=["CPUExecutionProvider"])
+    assert ["model", "ort_model"] == [recognise.kind(plain), recognise.kind(tmp_path / "optimized")]
+
+
+def test_a_model_is_recognised_without_reading_its_weights(tmp_path) -> None:
+    """A graph of 256 MiB, all hole."""
+    size = 1 << 28
+    path = tmp_path / "large.onnx"
+    with path.open("wb") as file:
+        # ir_version, the length of a graph, and behind it an opset.
+        file.write(b"\x08\x08\x3a" + bytes([0x80] * 4 + [size >> 28]))
+        file.seek(size, os.SEEK_CUR)
+        file.write(b"\x42\x02\x10\x11")
+    tracemalloc.start()
+    assert "model" == recognise.kind(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [("", "a folder"), ("pipe", "a pipe"), ("none", "No such file"), ("p.zip", "a zip file")],
+)
+def test_folders_pipes_missing_files_and_other_zips_are_refused(tmp_path, name, words) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with zipfile.ZipFile(tmp_path / "p.zip", "w") as archive:
+        archive.writestr("photo.jpg", b"x")
+    with pytest.raises(ReadError, match=words):
+        recognise.kind(tmp_path / name)
+
+
+def test_two_files_of_one_kind_are_refused_with_both_names(tmp_path) -> None:
+    one, two = (put(tmp_path, name, ["a"]) for name in ("one.json", "two.json"))
+    with pytest.raises(ReadError, match=r'one\.json".*two\.json".*layers='):
+        recognise.sort([one, two])

@@ -98,10 +98,8 @@ def test_options_arrive_by_tensorrts_own_names():
         ({"builder_optimization_level": 9}, "it keeps 5"),
         ({"builder_optimization_level": "high"}, "is a str. Give a value like the default, 3"),
         ({"tiling_optimization_level": "FULLL"}, "Did you mean FULL?.*NONE, FAST, MODERATE, FULL"),
-        ({"flags": ["STRICT_NAN"]}, "Did you mean STRICT_NANS"),
-        ({"cleared": ["TF31"]}, "Did you mean TF32"),
-        ({"flags": ["FP16"]}, 'precision="fp16"'),
-        ({"pools": {"WORK": 1}}, "Did you mean WORKSPACE"),
+        ({"flags": ["STRICT_NAN"]}, "Did you mean STRICT_NANS"), ({"cleared": ["TF31"]}, "Did you mean TF32"),
+        ({"flags": ["FP16"]}, 'precision="fp16"'), ({"pools": {"WORK": 1}}, "Did you mean WORKSPACE"),
         ({"pools": {"DLA_LOCAL_DRAM": 1}}, "there is no DLA"),
         ({"tactic_sources": ["CUDN"]}, "Did you mean CUDNN"),
         ({"profiling_verbosity": "NONE"}, "rtlab needs DETAILED"),
@@ -109,7 +107,7 @@ def test_options_arrive_by_tensorrts_own_names():
         ({"profiles": [{"z": ([1], [1], [1])}]}, '"z", and the model has none.*"x"'),
         ({"profiles": [{"x": ([1, 4], [2, 4], [4, 5])}]}, "1x4, 2x4, 4x5, and the model declares nx4"),
     ],
-)
+)  # fmt: skip
 def test_an_option_that_does_not_exist_or_fit_is_refused_with_what_does(options: dict[str, Any], said: str):
     with pytest.raises(VariantError, match=said):
         build(**options)
@@ -132,7 +130,6 @@ def test_profiles_are_added_in_order_and_completed():
 
 @needs_api
 def test_a_shape_tensor_gets_values_or_is_named():
-    """Its own shape is fixed, but what it holds decides other shapes."""
     node = helper.make_node("Reshape", ["x", "to"], ["y"], "reshape")
     inputs = [("x", TensorProto.FLOAT, [2, 4]), ("to", TensorProto.INT64, [2])]
     shaped = graph([node], inputs, [("y", TensorProto.FLOAT, ["a", "b"])], {})
@@ -147,7 +144,6 @@ def test_a_shape_tensor_gets_values_or_is_named():
 
 @needs_api
 def test_a_timing_cache_is_written_read_and_replaced(tmp_path: Path):
-    """It goes on from the builds before; what does not fit is reported and replaced, and nothing fails."""
     file = tmp_path / "timing"
     build(timing_cache=file)
     assert b"TC:10.16.1.11:here:1" == file.read_bytes()
@@ -185,7 +181,6 @@ def implicit(
     ],
 )
 def test_tensorrts_own_calibrator_reads_the_samples(how: str, name: str, header: str):
-    """Each sample reaches the device once; the cache comes back with the model's names."""
     engine = implicit(how=how)
     told = configured(engine)
     seen = told["calibration"]
@@ -237,7 +232,6 @@ def test_a_calibration_cache_is_used_without_samples():
 def test_what_implicit_quantization_cannot_do_is_refused(
     change: dict[str, Any], error: type[Exception], said: str
 ):
-    """Before the compiler starts."""
     with pytest.raises(error, match=said):
         implicit(**change)
 
@@ -253,7 +247,6 @@ def test_samples_that_the_calibrator_did_not_take_are_an_error(batches: int, don
 
 @needs_api
 def test_another_target_than_the_gpu_is_refused():
-    """TensorRT times kernels on the GPU that it builds for."""
     with pytest.raises(VariantError, match=r'Fake GPU\. Choose target="sm86"'):
         build(of={"target": "sm89"})
 

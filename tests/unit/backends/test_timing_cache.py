@@ -94,7 +94,6 @@ def test_what_cannot_be_edited_says_why(tmp_path: Path) -> None:
 
 
 def test_a_compiler_that_times_nothing_while_it_builds_says_so(tmp_path: Path) -> None:
-    """TensorRT-RTX has the names and ignores the cache."""
     with pytest.raises(VariantError, match=r"TensorRT-RTX times kernels when it runs"):
         read(tmp_path / "timing", [], TensorRTRTX())
 

@@ -164,7 +164,6 @@ def test_the_order_of_rows_does_not_matter_and_equal_names_add_up(tmp_path) -> N
 
 
 def test_means_are_said_to_be_means(tmp_path) -> None:
-    """Up to 8.2 there is no median."""
     rows = [{"name": r["name"], "averageMs": r["averageMs"]} for r in ROWS[1:]]
     engine, profile = read(written(tmp_path, layers=TWO, profile=rows))
     assert 4.5 == timing(profile, engine).summed
@@ -172,7 +171,6 @@ def test_means_are_said_to_be_means(tmp_path) -> None:
 
 
 def test_the_latency_of_metadata_is_the_median_and_the_target_that_of_its_device(tmp_path) -> None:
-    """The summary holds least, greatest, mean, median, then percentiles."""
     device = {"Selected Device": "Invented GPU", "Compute Capability": 8.9}
     told = {"performance_summary": {"GPU Compute Time": [1, 9, 4, 3, 8]}, "device_information": device}
     engine, profile = read(written(tmp_path, layers=TWO, metadata=told))

@@ -15,6 +15,7 @@ from rtlab.backends.log.lines import LogLines
 from rtlab.backends.log.verbose import parse
 from rtlab.core.buildlog import BuildLog, Decision, LayerMemory, Tuning
 from rtlab.errors import ReadError
+from rtlab.questions.build.tactics import contests, second_best, total
 
 
 def decisions(log: BuildLog, action: str, attempt: int | None = None) -> list[Decision]:
@@ -54,7 +55,6 @@ def test_the_passes_of_tensorrt_5_tell_each_decision_and_the_tactics_that_were_t
 
 
 def test_of_three_strategies_the_one_that_the_builder_names_became_the_engine() -> None:
-    """Memory and streams are of the second; the header and the names that the parser gave are of all."""
     log = parse(REGIONS).log
     assert [
         ("backend strategy 4", 0.03125, (15, 11, 8, 9)),
@@ -65,10 +65,8 @@ def test_of_three_strategies_the_one_that_the_builder_names_became_the_engine() 
     assert ("10.16.1", "Invented GPU", "sm90") == (log.version, log.device, log.target.name)
     assert {"host": 4256, "device": 64, "scratch": 1536, "activation": 40960, "weights": 9216} == log.totals
     assert (
-        LayerMemory(CONV, 80, 0, 0),
-        LayerMemory("pool", 4096, 64, 0),
-        LayerMemory(REST, 80, 0, 1536),
-    ) == (log.memory)
+        LayerMemory(CONV, 80, 0, 0), LayerMemory("pool", 4096, 64, 0), LayerMemory(REST, 80, 0, 1536),
+    ) == (log.memory)  # fmt: skip
     assert 2 == len(log.streams)
     assert all(s.startswith("Multi stream is disabled") for s in log.streams)
     assert ({"fc_1": "fc", "fc_1_2": "fc_1"}, {"y_6": "y", "z_10": "z"}) == (log.nodes, log.tensors)
@@ -365,7 +363,6 @@ def test_a_layer_may_be_called_like_what_a_builder_says(layer: str) -> None:
 
 
 def test_of_many_tactics_the_best_are_kept_and_all_are_counted() -> None:
-    """A contest of ten thousand must not fill the memory."""
     rows = "".join(f"Tactic: 0x{i:04x} Time: {1 + (i * 7919 % 10_000) / 10_000}\n" for i in range(10_000))
     (found,) = tunings(f"--------------- Timing Runner: a (R)\n{rows}Fastest Tactic: 0x0000 Time: 1\n")
     assert 10_000 == found.count
@@ -374,7 +371,6 @@ def test_of_many_tactics_the_best_are_kept_and_all_are_counted() -> None:
 
 @pytest.mark.parametrize("more", [[], ["x"]], ids=["numbers", "words too"])
 def test_a_tactic_that_did_not_run_has_no_time(more: list[str]) -> None:
-    """Builders write infinity, the largest float, or nothing that is a number."""
     told = ["inf", "0.5", "3.40282e+38", "nan", "-1", *more]
     rows = "".join(f"Tactic: 0x{i} Time: {t}\n" for i, t in enumerate(told))
     (found,) = tunings(f"--------------- Timing Runner: a (R)\n{rows}")
@@ -440,12 +436,10 @@ def test_int8_calibration_is_an_attempt_of_the_same_build() -> None:
     ("banner", "version"), [("v8502", "8.5.2"), ("v7103", "7.1.3"), ("v101601", "10.16.1")]
 )
 def test_the_banner_of_trtexec_tells_the_version(banner: str, version: str) -> None:
-    """It packs the version into digits."""
     assert version == parse(f"&&&& RUNNING TensorRT.trtexec [TensorRT {banner}] # x\n{BARE}").log.version
 
 
 def test_a_log_that_comes_in_pieces_is_read_as_it_comes() -> None:
-    """Logs are larger than memory: only what tells the encoding is gathered before the first lines are out."""
     piece, taken = b"[V] [TRT] Fusing a with b, and so on.\n" * 3, []
 
     def pieces() -> Iterator[bytes]:
@@ -477,3 +471,36 @@ def test_a_row_that_ends_behind_its_tensors_is_a_layer_without_the_rest(end: str
     assert printed.entry(row.replace("Dimensions", "Dim")) is None
     keys = ("Name", "LayerType", "Metadata", "TacticName")
     assert ("a", "gemm", "", "sm80" if end else None) == tuple(found.get(k) for k in keys)
+
+
+def test_tables_inside_a_region_are_tactics_of_its_operators() -> None:
+    """By hand: six tables of eleven rows; the region's own time stays what it was."""
+    inside = [t for t in parse(REGIONS).log.tunings if t.operator]
+    fp32, fp16 = "Float(64,64,8,1) -> Float(512,64,8,1)", "Half(64,1:8,8,1) -> Half(64,1:8,8,1)"
+    assert [
+        ("{ForeignNode[fc]}", "fc", ("fc",), [0.012, 0.014], "0xc1", "Float(128,1) -> Float(16,1)"),
+        ("{ForeignNode[fc_1_2]}", "fc_1_2", ("fc_1",), [0.005], "0xc3", "Float(16,1) -> Float(10,1)"),
+        (CONV, "conv", ("conv", "act"), [0.005, 0.006], "0xd1", fp32),
+        (CONV, "conv", ("conv", "act"), [0.003, 0.004], "0xd3", fp16),
+        (REST, "fc", ("fc", "act_1"), [0.01, 0.0125, 0.015], "0xe1", inside[4].formats),
+        (REST, "fc_1_2", ("fc_1",), [0.004], "0xe4", inside[4].formats),
+    ] == [
+        (t.layer, t.operator, t.nodes, [r.milliseconds for r in t.timed], t.chosen, t.formats) for t in inside
+    ]
+    assert "Half(16,1:8,4,1) -> Float(10,1), Int64(1,1)" == inside[4].formats
+    assert {("Myelin", False)} == {(t.runner, t.won) for t in inside}
+    assert "invented_gemm_f16_nn_tile32x32" == inside[4].timed[1].name
+
+
+def test_an_operator_has_a_contest_beside_that_of_its_region() -> None:
+    found = contests(parse(REGIONS).log, {CONV: "region", "conv_myl0_3": "conv", REST: "rest"})
+    assert [
+        (CONV, "region", 2, 0.004),
+        (f"conv in {CONV}", "conv", 4, 0.003),
+        ("pool", "", 3, 0.002),
+        (REST, "rest", 1, 0.02),
+        (f"fc in {REST}", "rest", 3, 0.01),
+        (f"fc_1_2 in {REST}", "rest", 1, 0.004),
+    ] == [(c.layer, c.id, c.count, c.winner.tactic.milliseconds) for c in found]
+    # What is inside is no time beside that of the whole; the runners-up are 2 and 0.5 µs slower.
+    assert (26, 2.5) == (round(1e3 * total(found), 9), round(1e3 * second_best(found), 9))

@@ -1,4 +1,4 @@
-"""Data: what is refused before an hour of calibration, and how samples become batches."""
+"""Data: what is refused before an hour of calibration, how samples become batches, and samples that are drawn."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ from onnx import TensorProto, helper
 from nets import graph, passing
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
+from rtlab.core.noise import Noise, drawn
 from rtlab.core.rows import Rows
 from rtlab.core.task import Predictions, Task
 from rtlab.errors import CalibrationError
+from rtlab.testing import tiny_model
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
 DYNAMIC = passing(x=(FLOAT, ["N", 3, 4]))
@@ -156,6 +158,27 @@ def test_outputs_without_a_row_per_sample_stay_apart():
     assert 9.0 == counting.score(joined, held.samples)
 
 
+def test_tensors_of_other_packages_are_arrays():
+    """A tensor on a GPU has no NumPy array until it is detached and on the host."""
+
+    class Tensor:
+        def __init__(self, steps: int) -> None:
+            self.steps = steps
+
+        def detach(self) -> Tensor:
+            return Tensor(self.steps + 1)
+
+        cpu = detach
+
+        def __array__(self, dtype=None, copy=None):
+            if self.steps < 2:
+                raise TypeError("can't convert cuda:0 device type tensor to numpy")
+            return floats(5, 3, 4)
+
+    for source in (Tensor(0), {"x": Tensor(0)}):
+        np.testing.assert_array_equal(floats(5, 3, 4), CalibrationData.of(source, model=DYNAMIC).arrays["x"])
+
+
 def test_one_array_needs_a_model_with_one_input():
     with pytest.raises(CalibrationError, match="no model says which"):
         CalibrationData.of(floats(5, 3, 4))
@@ -246,3 +269,60 @@ def test_a_scalar_beside_a_batch_gets_one_value_per_sample():
 def test_a_model_without_inputs_has_one_batch():
     constant = helper.make_node("Constant", [], ["y"], value_float=1.0)
     assert [{}] == list(CalibrationData({}).batches(graph([constant], [], [("y", FLOAT, [])], {})))
+
+
+SHAPES = {
+    "a": ((7, 3, 5), np.dtype("float32")),
+    "i": ((9, 11), np.dtype("int64")),
+    "b": ((5, 2), np.dtype("bool")),
+    "h": ((4, 300, 900), np.dtype("float16")),
+}
+
+
+def at_once(seed: int):
+    """What NumPy draws, one whole array after the other."""
+    rng = np.random.default_rng(seed)
+    return {
+        name: (rng.standard_normal(size) if dtype.kind == "f" else rng.integers(0, 2, size)).astype(dtype)
+        for name, (size, dtype) in SHAPES.items()
+    }
+
+
+@pytest.mark.parametrize("names", [[*SHAPES], [*reversed(SHAPES)]], ids=["in order", "the last first"])
+def test_the_numbers_are_those_of_one_call_in_whatever_order_they_are_read(names) -> None:
+    expected, found = at_once(3), drawn(SHAPES, 3)
+    for i in (2, 0, 3):
+        for name in names:
+            np.testing.assert_array_equal(expected[name][i], found[name][i])
+            np.testing.assert_array_equal(expected[name][i : i + 2], found[name][i : i + 2])
+            np.testing.assert_array_equal(expected[name][1:][:2], found[name].part(1, 99).part(0, 2))
+        found = pickle.loads(pickle.dumps(found))
+    for name, array in expected.items():
+        np.testing.assert_array_equal(array, found[name])
+        np.testing.assert_array_equal(array[::-2], found[name][::-2])
+        np.testing.assert_array_equal(array[-1], found[name][-1])
+
+
+def test_it_computes_as_an_array_does() -> None:
+    expected, found = at_once(0)["a"], drawn(SHAPES, 0)["a"]
+    np.testing.assert_array_equal(2 * expected + expected, 2 * found + found)
+    np.testing.assert_array_equal(np.maximum(expected, 0), np.maximum(found, 0))
+    np.testing.assert_array_equal(expected.astype("int8"), found.astype("int8"))
+    assert expected.std() == found.std()
+    assert (7, 3, 5) == found.shape
+    assert [(5, 3, 5), (0, 3, 5), (2, 3, 5)] == [found[2:].shape, found[9:].shape, found.part(5, 99).shape]
+    with pytest.raises(IndexError):
+        found[7]
+
+
+def test_one_batch_draws_one_batch() -> None:
+    """To time a model takes one sample; the other 63 kept Cancel waiting for seconds."""
+    model = tiny_model()
+    data = CalibrationData.random(model, samples=8_000)
+    noise = data.arrays["x"]
+    assert isinstance(noise, Noise)
+    data.check(model)
+    next(data.take(32).batches(model, 1))
+    assert 1 == noise.drawn
+    assert 3 == len(next(data.part(1, 2, model=model).batches(model, 3))["x"])
+    assert 4_003 == noise.drawn

@@ -104,12 +104,10 @@ def test_a_map_is_refused_with_the_cut_that_helps(tmp_path, monkeypatch) -> None
     ("shapes", "options"),
     [
         ('{"x": (1, 3, 4)}', "--shape x=1x3x4"),
-        ('{"x": (7,), "two words": (2, 5)}', "--shape x=7 --shape 'two words=2x5'"),
-        ('{"x": (...)}', None),
-        ("{...}", None),
-        ('{"x": __import__("os").getcwd()}', None),
+        ('{"x": (7,), "two words": (2, 5)}', "--shape x=7 --shape 'two words=2x5'"), ('{"x": (...)}', None),
+        ("{...}", None), ('{"x": __import__("os").getcwd()}', None),
     ],
-)
+)  # fmt: skip
 def test_sizes_in_a_message_become_options_and_nothing_in_it_is_evaluated(shapes, options) -> None:
     message = f"Name sizes, rtlab.load(..., shapes={shapes})."
     assert opening.spoken(message) == (message if options is None else f"Name sizes, {options}.")

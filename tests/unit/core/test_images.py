@@ -155,16 +155,12 @@ def test_pixels_are_taken_as_they_are_stored(tmp_path):
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"channels": "rgb"}, 'channels "rgb"'),
-        ({"layout": "CHW"}, 'layout "CHW"'),
-        ({"size": (0, 8)}, "(0, 8)"),
-        ({"resize": 200}, "resize 200"),
-        ({"mean": (0.5, 0.5)}, "Give 3 finite"),
-        ({"mean": (0.5, 0.5, 0.5), "channels": "gray"}, "Give 1 finite"),
-        ({"mean": float("nan")}, "mean nan"),
+        ({"channels": "rgb"}, 'channels "rgb"'), ({"layout": "CHW"}, 'layout "CHW"'),
+        ({"size": (0, 8)}, "(0, 8)"), ({"resize": 200}, "resize 200"), ({"mean": (0.5, 0.5)}, "Give 3 finite"),
+        ({"mean": (0.5, 0.5, 0.5), "channels": "gray"}, "Give 1 finite"), ({"mean": float("nan")}, "mean nan"),
         ({"std": (1, 0, 1)}, "std is zero"),
     ],
-)
+)  # fmt: skip
 def test_a_preprocessing_that_cannot_be_is_refused(settings, said):
     with pytest.raises(CalibrationError, match=re.escape(said)):
         Preprocessing(**settings)

@@ -118,12 +118,6 @@ def test_weights_beside_a_relative_path_are_found_and_carried(tmp_path, monkeypa
     assert (1, 4) == model.values["w"].shape
 
 
-def test_weights_at_an_offset_are_the_right_ones(tmp_path):
-    model = load(hostile.external(tmp_path, size=64, offset="16", length="16"))
-    weight = onnx.load_from_string(model.bytes()).graph.initializer[0]
-    np.testing.assert_array_equal([[4, 5, 6, 7]], numpy_helper.to_array(weight))
-
-
 def test_duplicate_and_empty_names_get_their_position_and_keep_what_the_author_wrote():
     proto = chain(5)
     for node, name in zip(proto.graph.node, ["conv", "", "conv", "", "#1"], strict=True):
@@ -181,14 +175,6 @@ def test_producers_and_consumers_are_each_others_inverse(tiny_model):
     }
     assert read == edges
     assert set(tiny_model.outputs) == set(tiny_model.producers) - set(tiny_model.consumers)
-
-
-def test_kinds_tell_what_a_compiler_may_fold(tiny_model):
-    kinds = {name: value.kind for name, value in tiny_model.values.items()}
-    assert {"input"} == {kinds[n] for n in tiny_model.inputs}
-    assert {"output"} == {kinds[n] for n in tiny_model.outputs}
-    weights = {i.name for i in tiny_model.proto().graph.initializer}
-    assert weights == {n for n, k in kinds.items() if k == "constant"}
 
 
 def test_a_weight_that_is_listed_as_input_is_a_constant():

@@ -31,14 +31,10 @@ EACH: dict[str, Any] = {
 
 def test_options_are_written_by_tensorrts_names():
     made = BuildOptions.of(
-        max_aux_streams=np.int64(0),
-        tiling_optimization_level=Level.FULL,
-        tactic_sources=["CUDNN"],
-        flags=[Level.FULL, "B"],
-        pools={Level.NONE: 1},
-        profiles=[{"x": np.array([[1, 3], [2, 3], [4, 3]])}],
+        max_aux_streams=np.int64(0), tiling_optimization_level=Level.FULL, tactic_sources=["CUDNN"],
+        flags=[Level.FULL, "B"], pools={Level.NONE: 1}, profiles=[{"x": np.array([[1, 3], [2, 3], [4, 3]])}],
         timing_cache="cache",
-    )
+    )  # fmt: skip
     values = {"max_aux_streams": 0, "tactic_sources": ("CUDNN",), "tiling_optimization_level": "FULL"}
     assert (*values.items(),) == made.config
     assert ("B", "FULL") == made.flags

@@ -29,7 +29,6 @@ def beside(folder: Path, model: Model) -> Model:
 
 
 def test_a_structure_is_taken_where_nobody_needs_the_weights(tmp_path: Path) -> None:
-    """Types and shapes are in the graph itself."""
     whole = beside(tmp_path, tiny_model())
     assert not whole.weightless
     assert not load(tmp_path / "model.onnx", weights=False).weightless
@@ -108,7 +107,6 @@ ASKED = {
 @pytest.mark.parametrize("asked", ASKED)
 @pytest.mark.parametrize("damage", [gone, cut, folder])
 def test_damage_to_the_file_is_told_in_words(tmp_path, asked, damage) -> None:
-    """It happens between two cells of a notebook; which of them reads weights nobody should have to know."""
     study = Study(beside(tmp_path, tiny_model()))
     damage(tmp_path / "weights")
     with pytest.raises(ModelError, match=r"^Cannot (read|serialize) .*Put"):
@@ -150,7 +148,6 @@ def test_the_numbers_are_those_of_the_base_class(tmp_path_factory, kind, shape, 
 
 
 def test_weights_of_bodies_and_of_constants_are_found_from_any_folder(tmp_path, monkeypatch) -> None:
-    """A loop's body has initializers of its own, and a Constant node holds a tensor."""
     numbers = np.arange(32, dtype=np.float32)
 
     def graph(name: str, inner: str) -> onnx.GraphProto:

@@ -44,17 +44,14 @@ def test_fp32_agrees_with_itself_and_others_as_often_as_their_largest_is_the_sam
 @pytest.mark.parametrize(
     ("shape", "metric", "name"),
     [
-        ((6, 5), None, "top-1 against fp32"),
-        ((6, 1), None, "normalized squared error against fp32"),
+        ((6, 5), None, "top-1 against fp32"), ((6, 1), None, "normalized squared error against fp32"),
         ((6,), None, "normalized squared error against fp32"),
         ((6, 2, 3), None, "normalized squared error against fp32"),
         ((6, 2, 3), "cosine", "cosine similarity against fp32"),
-        ((6, 2, 3), "cer", "character error rate against fp32"),
-        ((6, 5), "top-3", "top-3 against fp32"),
+        ((6, 2, 3), "cer", "character error rate against fp32"), ((6, 5), "top-3", "top-3 against fp32"),
     ],
-)
+)  # fmt: skip
 def test_answers_become_labels_of_the_metric(shape, metric, name) -> None:
-    """One number for each sample is no row of classes: its largest is always the same."""
     outputs = np.random.default_rng(0).normal(size=shape).astype(np.float32)
     task = Task(data(6), metric=metric).answered({"y": outputs})
     assert (name, True, False) == (task.name, task.reference, task.unanswered)
@@ -86,7 +83,6 @@ def test_the_normalized_squared_error_is_the_share_of_energy() -> None:
 
 @pytest.mark.slow
 def test_a_repair_needs_no_labels() -> None:
-    """What is near enough to fp32 needs none, and says how near."""
     made = study(Task(data(24), metric="nmse")).run(budget_s=60)
     found = made.repair("int8", max_drop=100.0)
     assert ("normalized squared error against fp32", "%") == (found.metric, found.unit)

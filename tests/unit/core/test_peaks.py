@@ -88,19 +88,13 @@ def test_precisions_are_those_of_the_generation(row: Peaks) -> None:
 @pytest.mark.parametrize(
     ("text", "name"),
     [
-        ("NVIDIA GeForce RTX 3060 Laptop GPU", "RTX 3060 Laptop"),
-        ("NVIDIA TITAN RTX", "TITAN RTX"),
-        ("NVIDIA A100 80GB PCIe", "A100 80GB PCIe"),
-        ("NVIDIA A100-SXM4-80GB", "A100 80GB SXM"),
-        ("NVIDIA H100 80GB HBM3", "H100 SXM"),
-        ("Tesla V100-SXM2-16GB", "V100"),
-        ("Tesla V100-PCIE-16GB", "V100 PCIe"),
-        ("NVIDIA A100 80 GB PCIe", "A100 80GB PCIe"),
-        ("rtx3090", "RTX 3090"),
-        ("orin nx", "Jetson Orin NX 16GB"),
-        ("orin", "Jetson AGX Orin"),
+        ("NVIDIA GeForce RTX 3060 Laptop GPU", "RTX 3060 Laptop"), ("NVIDIA TITAN RTX", "TITAN RTX"),
+        ("NVIDIA A100 80GB PCIe", "A100 80GB PCIe"), ("NVIDIA A100-SXM4-80GB", "A100 80GB SXM"),
+        ("NVIDIA H100 80GB HBM3", "H100 SXM"), ("Tesla V100-SXM2-16GB", "V100"),
+        ("Tesla V100-PCIE-16GB", "V100 PCIe"), ("NVIDIA A100 80 GB PCIe", "A100 80GB PCIe"),
+        ("rtx3090", "RTX 3090"), ("orin nx", "Jetson Orin NX 16GB"), ("orin", "Jetson AGX Orin"),
     ],
-)
+)  # fmt: skip
 def test_a_name_of_a_driver_or_a_person_is_found(text: str, name: str) -> None:
     assert name == peaks(text).name
 

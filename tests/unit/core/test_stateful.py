@@ -52,7 +52,6 @@ def data() -> CalibrationData:
 
 @pytest.mark.parametrize("first", ["sound", "state"])
 def test_the_first_samples_have_all_rows_of_their_states(first) -> None:
-    """Whatever input the model names first, a sample is one, and has the two rows that belong to it."""
     net, given = model(first=first), data()
     given.check(net)
     few = given.take(5)
@@ -110,7 +109,6 @@ def test_a_mistake_in_a_long_label_is_no_miss() -> None:
 
 
 def test_mistakes_are_no_hits_even_where_a_label_is_one_word() -> None:
-    """Else those that got worse would count as won."""
     labels = np.arange(8).reshape(8, 1)
     assert not named("wer").tally(labels, labels).hits
     assert named("top-1").tally(np.eye(8), np.arange(8)).hits

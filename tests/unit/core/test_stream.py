@@ -81,7 +81,6 @@ def test_a_dataloader_is_read_without_its_package():
     assert list(range(10)) == numbers(data)
     assert 10 == data.count == len(data)
     assert list(range(10)) == numbers(data), "it can be read again"
-    assert [0, 1, 2] == numbers(of(Tensor(rows(0, 3)))), "an array is no stream"
 
 
 ITEMS = {
@@ -125,7 +124,6 @@ def test_batches_may_differ_in_shape():
 
 
 def test_one_symbol_has_one_size_in_all_inputs():
-    """ONNX Runtime would fail inside some layer; here the input is named."""
     good = {"ids": np.zeros((1, 7), np.int64), "mask": np.ones((1, 7), np.int64)}
     bad = {"ids": np.zeros((1, 7), np.int64), "mask": np.ones((1, 6), np.int64)}
     data = of([good, good, bad], TEXT)
@@ -158,7 +156,6 @@ def test_a_generator_is_read_once_and_its_start_again():
 
 
 def test_a_buffer_that_is_used_again_does_no_harm():
-    """Fast loaders yield the same memory filled anew; a batch is still being counted while the next is read."""
     buffer = np.zeros((1, 2), np.float32)
 
     def samples():
@@ -193,17 +190,13 @@ def test_a_source_that_raises_half_way_names_the_sample(at, once):
 @pytest.mark.parametrize(
     ("item", "said"),
     [
-        (np.zeros((1, 2)), '"x" is float64'),
-        (rows(0, 1)[:, :1], "shape 1×1, the input takes N×2"),
-        (rows(0, 1)[None, None], '"x" has shape 1×1×1×2'),
-        ({"image": rows(0, 1)}, '"image"'),
-        ({"x": "text"}, 'it gives "x", the inputs are'),
-        ("text", "it gives 0 arrays, the inputs are"),
-        ((), "it gives 0 arrays"),
-        (np.float32([[1, 2], [3, np.nan]]), '"x" has NaN'),
+        (np.zeros((1, 2)), '"x" is float64'), (rows(0, 1)[:, :1], "shape 1×1, the input takes N×2"),
+        (rows(0, 1)[None, None], '"x" has shape 1×1×1×2'), ({"image": rows(0, 1)}, '"image"'),
+        ({"x": "text"}, 'it gives "x", the inputs are'), ("text", "it gives 0 arrays, the inputs are"),
+        ((), "it gives 0 arrays"), (np.float32([[1, 2], [3, np.nan]]), '"x" has NaN'),
     ],
     ids=["type", "shape", "rank", "name", "no array", "text", "nothing", "nan"],
-)
+)  # fmt: skip
 def test_an_item_that_does_not_fit_names_its_sample(item, said):
     data = of([rows(0, 3), item])
     data.check(NET)

@@ -69,7 +69,6 @@ def test_wilson_holds_what_it_promises():
     ("lost", "won", "samples"), [(0.10, 0.02, 100), (0.27, 0.001, 899), (0.03, 0.03, 300)]
 )
 def test_the_difference_of_shares_holds_what_it_promises(lost, won, samples):
-    """Of two thousand studies with a known difference."""
     draws = np.random.default_rng(5).multinomial(samples, [lost, won, 1 - lost - won], size=2000)
     found = [paired_shares(int(b), int(c), samples) for b, c, _ in draws]
     assert 0.92 < np.mean([i.low <= 100 * (won - lost) <= i.high for i in found]) < 0.98
@@ -97,7 +96,6 @@ def test_the_bootstrap_leans_as_its_values_do():
 
 
 def test_a_ratio_is_drawn_with_its_weights():
-    """A word error rate: half of all words is wrong in each sample, however long: there is nothing to be unsure of."""
     length = np.arange(1.0, 41.0)
     found = interval(Tally(50.0, length / 2, length, "share"))
     assert (50.0, 50.0) == pytest.approx((found.low, found.high))
@@ -110,7 +108,6 @@ def test_decibels_keep_their_order():
 
 
 def test_a_paired_difference_is_narrower_than_both_scores():
-    """What is hard for both is in both: with one shift for all samples the difference is known exactly."""
     before = np.random.default_rng(7).normal(5.0, 2.0, 200)
     after = before - 0.1 + np.random.default_rng(8).normal(0, 0.05, 200)
     found = paired(values(before), values(after))

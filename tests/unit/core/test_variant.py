@@ -15,11 +15,9 @@ from rtlab.errors import VariantError
 def test_a_variant_built_from_its_own_strings_is_the_same(variant):
     again = Variant.of(
         {"*": str(variant.precision), **{pattern: str(p) for pattern, p in variant.pins}},
-        calibrator=None if variant.calibrator is None else str(variant.calibrator),
-        target=str(variant.target),
-        weights=variant.weights,
-        sparsity=variant.sparsity,
-    )
+        calibrator=None if variant.calibrator is None else str(variant.calibrator), target=str(variant.target),
+        weights=variant.weights, sparsity=variant.sparsity,
+    )  # fmt: skip
     assert variant == again
     assert variant.id == again.id
 

@@ -115,7 +115,6 @@ def test_a_study_hands_on_times_device_and_target(tmp_path, monkeypatch):
 
 
 def test_no_weight_and_no_path_leaves_the_house(tmp_path):
-    """Names and shapes are what a graph is drawn from."""
     path = saved(tmp_path, name="whatever.txt")
     graph = lzma.decompress(base64.b64decode(json.loads(path.read_text("utf-8"))["source"]["onnx"]))
     assert "build" == recognise.kind(path)
@@ -162,22 +161,19 @@ def times(**fields) -> dict:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (changed(rtlab_build=99), "its schema is 99"),
-        (changed(target="sm1"), 'target "sm1" is none'),
+        (changed(rtlab_build=99), "its schema is 99"), (changed(target="sm1"), 'target "sm1" is none'),
         (changed(layers=[{"id": 3}]), "layers"),
         (changed(layers=json.loads(build.of(engine()))["layers"] * 2), "two of its layers have one id"),
-        (changed(maker={"tunes": "never"}), "tunes"),
-        (changed(built="yesterday"), "built"),
+        (changed(maker={"tunes": "never"}), "tunes"), (changed(built="yesterday"), "built"),
         (changed(times=times(samples={"1:relu": [1]})), '"1:relu"'),
-        (changed(times=times(total=[-1])), "negative"),
-        (changed(times=times(processor="TPU")), "processor"),
+        (changed(times=times(total=[-1])), "negative"), (changed(times=times(processor="TPU")), "processor"),
         (changed(source={"name": "n", "shapes": {}, "onnx": "!"}), "its graph is damaged"),
         (changed(source={"name": "n", "shapes": {}, "onnx": ""}), "its graph is"),
         (b'{"rtlab_build": 1, "layers": ' + b"[" * 100_000, "build file"),
         (b'{"rtlab_build": 1}', "missing required field"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
-)
+)  # fmt: skip
 def test_what_is_damaged_is_refused_with_what_is_wrong(tmp_path, content, words):
     with pytest.raises(ReadError) as caught:
         rtlab.read(saved(tmp_path, content))
@@ -186,7 +182,6 @@ def test_what_is_damaged_is_refused_with_what_is_wrong(tmp_path, content, words)
 
 
 def test_a_graph_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
-    """A few kilobytes can hold gigabytes."""
     monkeypatch.setattr(build, "_UNPACKED", 4 << 20)
     bomb = base64.b64encode(lzma.compress(bytes(64 << 20), preset=0)).decode()
     with pytest.raises(ReadError, match=r"cut or too large|graph is damaged"):
@@ -200,7 +195,6 @@ def test_a_file_larger_than_any_build_is_not_read(tmp_path, monkeypatch):
 
 
 def test_it_is_all_of_an_engine(tmp_path):
-    """Times of another run beside it are of another build."""
     profile = tmp_path / "profile.json"
     profile.write_text('[{"count": 1}, {"name": "conv", "timeMs": 1, "averageMs": 1}]')
     with pytest.raises(ReadError, match="a recorded build is all of an engine"):
