@@ -5,13 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rtlab.backends.files import inspector, printed
 from rtlab.backends.log.listing import origins
 from rtlab.backends.log.verbose import parse
-from rtlab.errors import ReadError
 
 DATA = Path(__file__).parents[2] / "data"
 DIGITS = (DATA / "rtx-1.7.1-digits_inception.log").read_text(encoding="utf-8")
@@ -56,17 +53,6 @@ def test_bookkeeping_steps_of_control_flow_are_kept() -> None:
     jump = next(layer for layer in parse(CONTROL).layers if layer.kind == "jmp")
     assert "" == jump.tactic
     assert jump.attributes["JumpTarget"] in {layer.name for layer in parse(CONTROL).layers}
-
-
-@pytest.mark.slow
-@given(st.integers(0, len(CONTROL)), st.integers(0, 400), st.text(max_size=20))
-def test_a_damaged_log_is_read_or_refused_and_never_crashes(start: int, length: int, junk: str) -> None:
-    damaged = CONTROL[:start] + junk + CONTROL[start + length :]
-    try:
-        found = parse(damaged)
-    except ReadError:
-        return
-    assert len(found.layers) + found.unread <= damaged.count("\n") + 1
 
 
 @pytest.mark.parametrize(

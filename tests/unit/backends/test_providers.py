@@ -47,18 +47,14 @@ def build(monkeypatch):
     return pretend
 
 
-def test_a_provider_that_the_build_lacks_is_refused_with_the_command_that_brings_it(
-    build, monkeypatch
-) -> None:
+def test_a_provider_that_the_build_lacks_is_refused_with_what_brings_it(build, monkeypatch) -> None:
     monkeypatch.setattr("sys.platform", "linux")
     build("OpenVINOExecutionProvider")
     with pytest.raises(Unavailable) as caught:
         OnnxRuntime(CUDA).build(BuildRequest(tiny_model(), Variant.of(target="gpu")), Silent())
     assert "pip uninstall --yes onnxruntime, then pip install onnxruntime-gpu" in str(caught.value)
-    assert "pip install onnxruntime-ep-nv-tensorrt-rtx," in providers.missing(
-        providers.named("nvtensorrtrtx")
-    )
-    assert "pip install" not in providers.missing(providers.named("coreml"))
+    reasons = [providers.missing(providers.named(n)) for n in ("nvtensorrtrtx", "coreml")]
+    assert ["pip install onnxruntime-ep-nv-tensorrt-rtx," in reasons[0], "pip" in reasons[1]] == [True, False]
     # The cloud's runs no network, and is not listed.
     build("OpenVINOExecutionProvider", "AzureExecutionProvider")
     table = rtlab.available()
@@ -199,11 +195,8 @@ def test_layers_of_any_placement_hold_every_node_once_and_can_run_in_their_order
         nodes = [(n.id, n.op) for n in model.top[a:b]]
         # The CPU's nodes are told one by one.
         taken = rng.choice([P, CPU])
-        given += (
-            [placement.Partition(P, tuple(nodes))]
-            if taken == P
-            else [placement.Partition(CPU, (n,)) for n in nodes]
-        )
+        parts = [tuple(nodes)] if taken == P else [(n,) for n in nodes]
+        given += [placement.Partition(taken, part) for part in parts]
     rng.shuffle(given)
     layers = placement.regions(model, given, P, "OpenVINO")
     origins = [o for y in layers for o in y.origins]
@@ -384,27 +377,6 @@ def test_each_reason_for_a_difference_is_told_alone(latency, slowed, layers, sai
 ROOT = Path(__file__).parents[3]
 FOUND = json.loads((ROOT / "tests" / "data" / "cuda-h100.json").read_text(encoding="utf-8"))
 MODELS = FOUND["models"]
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_the_variant_called_fp32_was_fp32_and_that_called_tf32_the_providers_default(name) -> None:
-    """An FP32 product has 24 bits and a TF32 product 11: forty decibels lie between the two."""
-    row = MODELS[name]
-    assert row["default"]["sqnr_db"] == row["tf32"]["sqnr_db"]
-    assert 80 > row["tf32"]["sqnr_db"]
-    assert 110 < row["fp32"]["sqnr_db"]
-
-
-def test_fp32_costs_twice_the_time_of_tf32_where_products_dominate() -> None:
-    for name, size in (("resnet50", "32"), ("bert", "32"), ("mlp_4096x6", "1024")):
-        fp32, tf32 = (MODELS[name][p]["milliseconds"][size][1] for p in ("fp32", "tf32"))
-        assert 1.8 < fp32 / tf32 < 2.6
-
-
-def test_an_endless_loop_ended_within_a_second_of_cancel() -> None:
-    loop = FOUND["endless loop"]
-    assert 1 > max(*loop["outputs"], *loop["profile"])
-    assert 1 <= loop["limit of 1 s"] < 2
 
 
 def test_the_documentation_tells_these_numbers() -> None:

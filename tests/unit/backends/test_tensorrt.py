@@ -38,9 +38,7 @@ def model(batch: int | str = "n"):
     return graph(nodes, *([(n, TensorProto.FLOAT, [batch, 4])] for n in "xy"), {})
 
 
-def build(
-    release: str = "trt10", precision: Any = "fp32", *, of: Any = None, request: Any = None, **options: Any
-) -> Engine:
+def build(release="trt10", precision="fp32", *, of=None, request=None, **options: Any) -> Engine:
     variant = Variant.of(precision, **{"target": "sm86", **(of or {}), "options": BuildOptions.of(**options)})
     asked = BuildRequest(**{"model": model(), **(request or {}), "variant": variant})
     return Here(release).build(asked, Silent())
@@ -162,9 +160,7 @@ def test_a_timing_cache_is_written_read_and_replaced(tmp_path: Path):
 DATA = CalibrationData({"x": np.array([[1, 2, 3, 4], [-9, 0, 0, 0], [5, 5, 5, 5]], np.float64)})
 
 
-def implicit(
-    release: str = "trt10", *, how: str = "entropy2", request: Any = None, precision: Any = "int8", **options
-):
+def implicit(release="trt10", *, how="entropy2", request=None, precision="int8", **options: Any) -> Engine:
     of = {"calibrator": how}
     return build(release, precision, of=of, request=request or {"data": DATA}, implicit=True, **options)
 
@@ -229,9 +225,7 @@ def test_a_calibration_cache_is_used_without_samples():
         ({"request": {"cache": "{}"}}, CalibrationError, "TRT-100300"),
     ],
 )
-def test_what_implicit_quantization_cannot_do_is_refused(
-    change: dict[str, Any], error: type[Exception], said: str
-):
+def test_what_implicit_quantization_cannot_do_is_refused(change, error, said):
     with pytest.raises(error, match=said):
         implicit(**change)
 

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 import engines
 from rtlab.backends.trtexec import Trtexec
@@ -136,18 +134,6 @@ def test_inputs_and_outputs_of_eleven_are_read(tmp_path) -> None:
     )  # fmt: skip
 
 
-def test_only_the_first_optimization_profile_is_shown(tmp_path) -> None:
-    """Every layer is repeated for each profile; shown together they would run twice."""
-    both = [layer(f"c [profile {i}]", f"x [profile {i}]", f"y [profile {i}]") for i in range(2)]
-    bound = [f"{n} [profile {i}]" for i in range(2) for n in "xy"]
-    rows = [{"name": "c [profile 0]", "averageMs": 1.0}, {"name": "c [profile 1]", "averageMs": 5.0}]
-    engine, profile = read(written(tmp_path, layers={"Layers": both, "Bindings": bound}, profile=rows))
-    assert [("c", "x")] == [(y.name, y.inputs[0].name) for y in engine.layers]
-    assert ["x", "y"] == [t.name for t in (*engine.inputs, *engine.outputs)]
-    assert [1.0] == [float(s[0]) for s in profile.samples.values()]
-    assert any("c [profile 1]" in n for n in engine.notes)
-
-
 def test_a_row_that_names_no_layer_is_reported_and_its_layer_has_no_time(tmp_path) -> None:
     rows = [*ROWS[:2], {"name": "renamed", "averageMs": 3, "medianMs": 2}]
     engine, profile = read(written(tmp_path, layers=TWO, profile=rows))
@@ -163,27 +149,11 @@ def test_the_order_of_rows_does_not_matter_and_equal_names_add_up(tmp_path) -> N
     assert 7 == profile.runs
 
 
-def test_means_are_said_to_be_means(tmp_path) -> None:
-    rows = [{"name": r["name"], "averageMs": r["averageMs"]} for r in ROWS[1:]]
-    engine, profile = read(written(tmp_path, layers=TWO, profile=rows))
-    assert 4.5 == timing(profile, engine).summed
-    assert "means" in timing(profile, engine).origin
-
-
 def test_the_latency_of_metadata_is_the_median_and_the_target_that_of_its_device(tmp_path) -> None:
     device = {"Selected Device": "Invented GPU", "Compute Capability": 8.9}
     told = {"performance_summary": {"GPU Compute Time": [1, 9, 4, 3, 8]}, "device_information": device}
     engine, profile = read(written(tmp_path, layers=TWO, metadata=told))
     assert ([3.0], "Invented GPU", "sm89") == ([*profile.total], engine.device, str(engine.target))
-
-
-def test_a_profile_alone_gives_no_latency(tmp_path) -> None:
-    engine, profile = read(written(tmp_path, layers=TWO, profile=ROWS))
-    times = timing(profile, engine)
-    assert (None, 3.0, 3.0) == (times.total, times.summed, times.shown)
-    assert "overstates" in times.origin
-    assert "device not recorded" in times.origin
-    assert "device not recorded" in engine.title
 
 
 @pytest.mark.parametrize(
@@ -206,42 +176,3 @@ def test_damaged_files_are_refused_with_the_next_step(tmp_path, kind, content, t
     assert message.startswith(f"Cannot read {kind}") or kind == "layers", message
     assert told in message
     assert any(word in message for word in ("Export it again", "Leave it out"))
-
-
-def refused_or_read(paths: dict[str, Path]) -> bool:
-    """Whether the reader gave an engine with layers, or refused in its own words; any other exception is a fault."""
-    try:
-        engine, _ = read(paths)
-    except ReadError as error:
-        return str(error).startswith("Cannot ")
-    return bool(engine.layers) and engine.title != ""
-
-
-_JSON = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
-    lambda inner: st.lists(inner, max_size=3)
-    | st.dictionaries(
-        st.sampled_from([
-            "Layers", "Name", "Inputs", "Outputs", "Metadata", "Bindings", "I/O Tensors", "Dimensions", "StreamId",
-            "name", "averageMs", "medianMs", "count", "Selected Device", "Compute Capability", "performance_summary",
-            "GPU Compute Time", "device_information", "computeMs", "Format/Datatype", "Strides", "IOMode",
-        ]),
-        inner,
-        max_size=4,
-    ),
-    max_leaves=12,
-)  # fmt: skip
-
-
-@pytest.mark.slow
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(layers=_JSON, profile=_JSON, times=_JSON, metadata=_JSON)
-def test_documents_of_any_shape_are_refused_or_survived(tmp_path, layers, profile, times, metadata) -> None:
-    for documents in (
-        {"layers": layers},
-        {"layers": TWO, "profile": profile, "times": [{"computeMs": 1}]},
-        {"layers": TWO, "times": times},
-        {"layers": TWO, "metadata": metadata},
-        {"layers": {"Layers": [{"Name": "n", "Inputs": layers, "Metadata": profile}]}},
-    ):
-        assert refused_or_read(written(tmp_path, **documents))

@@ -187,7 +187,7 @@ LINE = (
 )
 @pytest.mark.parametrize("end", ["", "\n"])
 def test_a_lone_line_of_the_listing_tells_what_is_whole_of_it(
-    tmp_path: Path, line: str, tactic: str, reads: list[str], writes: list[str], said: str, end: str
+    tmp_path, line, tactic, reads, writes, said, end
 ) -> None:
     """A tactic without a comma behind it may be cut, and so may a tensor without its bracket."""
     path = tmp_path / "pasted.log"
@@ -217,13 +217,6 @@ def test_a_line_cut_off_within_the_name_of_its_layer_is_refused_for_that(tmp_pat
         recognise.kind(path)
     # What stands before a sign that only looks like a tactic is no name.
     assert listing.part("Layer(X): w + Q, Tactic: 5 + a", 0) is None
-
-
-def test_a_listing_in_other_words_does_not_take_the_place_of_the_builder_s() -> None:
-    row = "Name: a, LayerType: X, Inputs: [], Outputs: [ { Name: t, Format/Datatype: Half }], TacticValue: 0x0\n"
-    again = parse(f"{LAYERS}[I] Layers:\n{row}")
-    assert (parse(LAYERS).layers, ()) == (again.layers, again.log.notes)
-    assert [(LAYERS.count("\n") + 2, row.rstrip())] == [*again.printed]
 
 
 @pytest.mark.parametrize(
@@ -319,9 +312,7 @@ def logged(prefix: str) -> str:
 
 @pytest.mark.parametrize("prefix", PREFIXES)
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"])
-def test_the_logger_the_encoding_and_the_line_ends_change_nothing(
-    tmp_path: Path, prefix: str, encoding: str
-) -> None:
+def test_the_logger_the_encoding_and_the_line_ends_change_nothing(tmp_path, prefix, encoding) -> None:
     """PowerShell writes UTF-16, Windows CRLF, and each logger its own prefix; the sentences differ, though."""
     expected = parse(BARE)
     path = tmp_path / "build.log"

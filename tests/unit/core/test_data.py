@@ -63,19 +63,6 @@ def test_different_numbers_of_samples_are_refused():
     assert '"ids" 4×5, "mask"' in refusal(TEXT, ids=np.ones((4, 5), np.int64), mask=np.ones((3, 5), np.int64))
 
 
-def test_a_fixed_batch_cuts_and_leaves_out_the_incomplete_rest():
-    batches = list(CalibrationData({"x": floats(5, 3)}).batches(FIXED))
-    np.testing.assert_array_equal(floats(5, 3)[:4], np.concatenate([b["x"] for b in batches]))
-    assert [(2, 3), (2, 3)] == [b["x"].shape for b in batches]
-
-
-def test_a_dynamic_batch_takes_any_size_and_loses_no_sample():
-    data = CalibrationData({"x": floats(5, 3, 4)})
-    assert [2, 2, 1] == [len(b["x"]) for b in data.batches(DYNAMIC, 2)]
-    assert [5] == [len(b["x"]) for b in data.batches(DYNAMIC, 100)]
-    assert [1] * 5 == [len(b["x"]) for b in data.batches(DYNAMIC)]
-
-
 @pytest.mark.parametrize("net", [DYNAMIC, FIXED, SCALAR, TEXT], ids=["dynamic", "fixed", "scalar", "text"])
 def test_random_data_fits_and_repeats(net):
     data = CalibrationData.random(net, samples=3, seed=7)
@@ -192,9 +179,8 @@ def test_a_file_of_one_array_is_not_loaded_as_a_whole(tmp_path):
     data.check(DYNAMIC)
     assert isinstance(data.arrays["x"], Rows)
     assert "<CalibrationData 50 samples from d.npy: x 50×3×4>" == repr(data)
-    np.testing.assert_array_equal(
-        floats(50, 3, 4), np.concatenate([b["x"] for b in data.batches(DYNAMIC, 7)])
-    )
+    read = np.concatenate([b["x"] for b in data.batches(DYNAMIC, 7)])
+    np.testing.assert_array_equal(floats(50, 3, 4), read)
     part = pickle.dumps(data.part(0, 10))
     assert len(part) < 1500, "a share carries its own samples and no others"
 
@@ -251,11 +237,6 @@ def test_skipping_counts_samples_in_fixed_batches_too():
         first, *rest = data.batches(FIXED)
         again = list(data.batches(FIXED, skip=data.samples_in(FIXED, first)))
         np.testing.assert_array_equal([b["x"] for b in rest], [b["x"] for b in again])
-
-
-def test_fewer_samples_than_a_batch_are_refused():
-    with pytest.raises(CalibrationError, match="1 samples are fewer than one batch of 2"):
-        list(CalibrationData({"x": floats(1, 3)}).batches(FIXED))
 
 
 def test_a_scalar_beside_a_batch_gets_one_value_per_sample():

@@ -93,11 +93,6 @@ def test_whole_numbers_are_rounded_and_kept_in_their_range(folder):
     CalibrationData.of(folder, model=quantized, preprocessing=as_is).check(quantized)
 
 
-@pytest.mark.parametrize("mode", ["1", "L", "P", "RGBA", "CMYK", "LA"])
-def test_every_kind_of_picture_gets_three_channels(mode):
-    assert (3, 8, 6) == Preprocessing(size=(8, 6)).apply(Image.new(mode, (30, 20))).shape
-
-
 def png(size: tuple[int, int], bits: int, color: int, rows: list[bytes]) -> bytes:
     """A PNG by hand: of any size that it claims, with 16 bits a channel too."""
 
@@ -128,6 +123,8 @@ READ = {
     ),
     "one pixel": ("a.png", encoded("PNG", GREY.resize((1, 1)))),
     "a GIF that moves": ("a.gif", encoded("GIF", GREY, save_all=True, append_images=[BLACK, GREY])),
+    "palette": ("a.png", encoded("PNG", GREY.convert("P"))),
+    "grey with transparency": ("a.png", encoded("PNG", GREY.convert("LA"))),
     "transparent": ("a.png", encoded("PNG", Image.new("RGBA", (20, 30), (100, 100, 100, 0)))),
 }
 

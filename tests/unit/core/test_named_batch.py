@@ -15,16 +15,6 @@ from rtlab.experiments.sizing import batch_size
 FLOAT = TensorProto.FLOAT
 
 
-def written() -> rtlab.Model:
-    """A model of open batch whose Reshape holds a batch of 1."""
-    nodes = [
-        helper.make_node("Reshape", ["x", "shape"], ["r"], "reshape"),
-        helper.make_node("MatMul", ["r", "w"], ["y"], "product"),
-    ]
-    weights = {"shape": np.array([1, 6]), "w": np.eye(6, dtype=np.float32)}
-    return nets.graph(nodes, [("x", FLOAT, ["N", 2, 3])], [("y", FLOAT, ["N", 6])], weights)
-
-
 @pytest.mark.parametrize(
     ("shapes", "batch", "sizes"),
     [
@@ -54,15 +44,6 @@ def test_inputs_that_were_given_two_batches_are_free() -> None:
     assert model.sized({"A": 2, "B": 3}).free_batch
     assert model.sized({"A": 2}).free_batch
     assert model.sized({"A": 2, "B": 2}).named_batch == 2
-
-
-def test_a_model_that_holds_a_batch_of_one_is_compared_and_timed_in_batches_of_one() -> None:
-    study = rtlab.Study(written().sized({"x": (1, 2, 3)}))
-    study.add("fp16", precision="fp16", backend="onnxruntime", target="cpu")
-    study.run()
-    compared = study["fp16"].accuracy
-    assert compared.samples > 1
-    assert {v.elements for v in compared.values} == {6 * compared.samples}
 
 
 def test_one_inference_of_a_named_batch_is_timed_and_estimated() -> None:
@@ -143,3 +124,6 @@ def test_samples_are_run_in_the_written_batch(shapes) -> None:
     study.run()
     assert study["int8"].stages["compared"].state == "done"
     assert not study.failures
+    compared = study["int8"].accuracy
+    assert compared.samples > 1
+    assert {v.elements for v in compared.values} <= {n * compared.samples for n in (8, 16)}

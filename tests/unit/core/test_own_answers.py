@@ -7,7 +7,7 @@ import pytest
 
 import rtlab
 from rtlab.core.data import CalibrationData
-from rtlab.core.metrics import Metric, named
+from rtlab.core.metrics import named
 from rtlab.core.task import Task
 from rtlab.testing import tiny_model
 
@@ -59,19 +59,6 @@ def test_answers_become_labels_of_the_metric(shape, metric, name) -> None:
     assert perfect == pytest.approx(task.score(outputs), abs=1e-9)
 
 
-def test_a_function_and_a_metric_of_ones_own_get_the_answers_themselves() -> None:
-    outputs = np.arange(12, dtype=np.float32).reshape(6, 2)
-
-    def agreement(y, labels):
-        return float((y == labels).mean())
-
-    task = Task(data(6), metric=agreement).answered({"y": outputs})
-    assert ("agreement against fp32", 1.0) == (task.name, task.score(outputs))
-    own = Metric("nearness", lambda y, t: -np.abs(y - t).sum(axis=1))
-    assert -2.0 == Task(data(6), metric=own).answered({"y": outputs}).score(outputs + 1)
-    assert "mine" == Task(data(6), metric=own, name="mine").answered({"y": outputs}).name
-
-
 def test_the_normalized_squared_error_is_the_share_of_energy() -> None:
     """(1 + 4) of (1 + 9 + 4) in two samples, by hand."""
     labels = np.array([[1.0, 3.0], [2.0, 0.0]])
@@ -79,13 +66,3 @@ def test_the_normalized_squared_error_is_the_share_of_energy() -> None:
     assert 100 * 5 / 14 == pytest.approx(found.value)
     assert [1, 4] == [pytest.approx(v / 100) for v in found.amounts]
     assert not named("nmse").higher
-
-
-@pytest.mark.slow
-def test_a_repair_needs_no_labels() -> None:
-    made = study(Task(data(24), metric="nmse")).run(budget_s=60)
-    found = made.repair("int8", max_drop=100.0)
-    assert ("normalized squared error against fp32", "%") == (found.metric, found.unit)
-    # Its graph is optimized more than that of what gave the answers.
-    assert found.baseline == pytest.approx(0, abs=1e-6)
-    assert 0 < found.before < 100

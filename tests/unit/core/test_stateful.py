@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 import rtlab
 from nets import graph_proto
 from rtlab.core.data import CalibrationData
-from rtlab.core.metrics import Metric, named
+from rtlab.core.metrics import named
 from rtlab.core.model import Model, load
 from rtlab.core.stage import Stage
 from rtlab.core.task import Task
@@ -106,11 +106,3 @@ def test_a_mistake_in_a_long_label_is_no_miss() -> None:
     assert found is not None
     assert 100 / 12 == pytest.approx(found.difference)
     assert found.lost is None
-
-
-def test_mistakes_are_no_hits_even_where_a_label_is_one_word() -> None:
-    labels = np.arange(8).reshape(8, 1)
-    assert not named("wer").tally(labels, labels).hits
-    assert named("top-1").tally(np.eye(8), np.arange(8)).hits
-    own = Metric("found", lambda y, t: (y[:, 0] == t[:, 0]).astype(float), "%", link="share")
-    assert own.tally(labels, labels).hits

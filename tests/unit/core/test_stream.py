@@ -170,7 +170,6 @@ def test_a_buffer_that_is_used_again_does_no_harm():
 @pytest.mark.parametrize("at", [0, 3, 100])
 @pytest.mark.parametrize("once", [True, False])
 def test_a_source_that_raises_half_way_names_the_sample(at, once):
-
     def samples():
         for i in range(200):
             if i == at:
@@ -202,6 +201,15 @@ def test_an_item_that_does_not_fit_names_its_sample(item, said):
     data.check(NET)
     with pytest.raises(CalibrationError, match=f"sample {4 if 'NaN' in said else 3} of .*{said}"):
         numbers(data)
+
+
+def test_positions_stand_for_the_inputs_in_their_order():
+    item = (np.zeros((2, 5), np.int64), np.ones((2, 5), np.int64), np.zeros(2))
+    (batch,) = of([item], TEXT).batches(TEXT)
+    assert {"ids": 0, "mask": 10} == {k: int(v.sum()) for k, v in batch.items()}
+    for wrong, said in ((item[:1], "it gives 1 array"), ((item[0], item[1][:1]), '2×5, "mask" 1×5')):
+        with pytest.raises(CalibrationError, match=said):
+            of([wrong], TEXT).check(TEXT)
 
 
 def test_a_fixed_batch_is_not_filled_from_two_shapes():
