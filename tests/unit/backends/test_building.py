@@ -78,7 +78,6 @@ def test_a_cancel_ends_the_writing_between_two_weights(tmp_path: Path) -> None:
 
 
 def test_layers_bear_the_ids_of_the_model_and_not_the_names_that_the_builder_was_given() -> None:
-    """Two nodes of one label are one origin; what was not renamed stays."""
     names = OriginalNames({"node_0": "a|b", "node_1": "c, d"}, {})
     plan = BuiltPlan(Built(None, 0.0, ""), "", names, (), "", ())
     layers = [

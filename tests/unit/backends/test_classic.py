@@ -149,7 +149,6 @@ def test_a_pooling_runs_in_int8_where_q_is_behind_it() -> None:
 
 @pytest.mark.parametrize("name", [n for n in rtlab.samples.names() if n not in scenes.LARGE])
 def test_the_log_says_what_was_done(name: str) -> None:
-    """Read back like any log, it counts the layers of the engine, and its groups are the layers' nodes."""
     model = rtlab.samples.load(name).model
     engine = backends.get("classic").build(BuildRequest(model, Variant.of("fp32", target="sm86")), Silent())
     log = verbose.parse(engine.log).log

@@ -77,7 +77,6 @@ def test_the_profiler_keeps_no_more_runs_than_it_may(monkeypatch, tmp_path) -> N
 
 @pytest.mark.parametrize(("most", "first"), [(3, 1), (None, 5)], ids=["a few", "all"])
 def test_runs_before_timing_are_left_out_of_every_session(monkeypatch, tmp_path, most, first) -> None:
-    """The first run of a session takes memory from the system, which is no time of the kernel."""
     counted, made = Counted(monkeypatch), inference._profiled
 
     def marked(session: object) -> object:

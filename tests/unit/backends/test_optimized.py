@@ -127,7 +127,6 @@ def test_constants_inputs_and_open_dimensions_are_told_apart():
 
 
 def test_samples_are_times_of_kernels_in_the_order_of_their_runs():
-    """A layer that ran only while warming up has no time, which is not a time of nothing."""
     rows = [("a", 1000.0), ("b", 5.0), ("a", 2000.0), ("strange", 3.0)]
     events = [{"cat": "Node", "name": f"{n}_kernel_time", "dur": t} for n, t in rows]
     events += [{"cat": "Node", "name": "a_fence_before", "dur": 7.0}, {"cat": "Session", "name": "model_run"}]

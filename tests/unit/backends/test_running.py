@@ -1,4 +1,4 @@
-"""The parent's side of running engines: over stand-ins of the bindings, over child processes, and the real RTX one."""
+"""The parent's side of running engines, over stand-ins and in children; calls on threads; the GPU of a driver."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import ctypes
 import dataclasses
 import importlib
 import os
+import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,7 +21,10 @@ import tensorrt_api
 from fake_gpu import DEVICE, needs_api
 from fake_trt import Spec, layers_of, plan
 from nets import graph_proto
+from rtlab.backends.attending import Attendant
 from rtlab.backends.live import child, driver
+from rtlab.backends.live.apart import BUILDING, RUNNING
+from rtlab.backends.live.driver import Device
 from rtlab.backends.live.running import EngineRunner, joined
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.core.engine import Layer
@@ -27,7 +32,7 @@ from rtlab.core.model import load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Limits
 from rtlab.core.variant import Target, Variant
-from rtlab.errors import Cancelled, ReadError, RunError, Unavailable
+from rtlab.errors import BuildError, Cancelled, ReadError, RunError, Unavailable
 
 without_gpu = pytest.mark.skipif(
     driver.device() is not None, reason="a GPU is here, and this tells what happens without one"
@@ -119,7 +124,6 @@ def test_a_plan_is_opened_profiled_run_counted_and_saved(binding, tmp_path):
 @pytest.mark.own_child
 @needs_api
 def test_a_plan_is_opened_profiled_run_counted_and_saved_in_a_child(tmp_path):
-    """Through the process that would hold the GPU; a cancel ends it at once."""
     backend = Fake()
     check_the_whole_way(backend, tmp_path)
     engine, progress = backend.open_plan(plan(spec())), Silent()
@@ -256,3 +260,98 @@ def test_the_real_binding_without_a_driver_is_unavailable_and_tells_what_is_no_p
     for damaged in (built[:1000], b"x" * 5000, b""):
         with pytest.raises(ReadError, match="no whole plan of TensorRT-RTX"):
             Real().open_plan(damaged)
+
+
+def nothing() -> None:
+    """Some calls need no end."""
+
+
+def test_a_call_gives_what_it_returns_or_raises() -> None:
+    attendant = Attendant("Cannot run")
+    assert 7 == attendant.do(lambda _: 7, nothing)
+    with pytest.raises(ZeroDivisionError):
+        attendant.do(lambda _: 1 // 0, nothing)
+
+
+def test_a_call_that_heeds_is_waited_for_and_one_that_does_not_is_left() -> None:
+    for heeds in (True, False):
+        progress, stop, end = Silent(), threading.Event(), threading.Event()
+        until = stop if heeds else end
+
+        def work(_, until=until, progress=progress) -> bool:
+            progress.cancel()
+            return until.wait(30)
+
+        with pytest.raises(Cancelled, match="Stopped the run"):
+            Attendant("Cannot run", progress).do(work, stop.set)
+        assert stop.is_set()
+        end.set()
+
+
+@pytest.mark.parametrize(("work", "failure"), [(RUNNING, RunError), (BUILDING, BuildError)])
+def test_a_limit_is_one_for_all_calls_of_an_attendant(work, failure) -> None:
+    attendant = Attendant("Cannot run", limits=Limits(seconds=0.3), work=work)
+    attendant.do(lambda _: time.sleep(0.2), nothing)
+    stop = threading.Event()
+    with pytest.raises(failure, match=r"not finished after 0\.3 s"):
+        attendant.do(lambda _: stop.wait(30), stop.set)
+
+
+class Cuda:
+    """Functions of libcuda with their real arguments; ``codes`` are results other than success."""
+
+    def __init__(self, count: int = 1, **codes: int) -> None:
+        self.count, self.codes = count, codes
+
+    def cuInit(self, flags: int) -> int:  # noqa: N802 - CUDA's name, as are those that follow
+        return self.codes.get("cuInit", 0)
+
+    def cuDeviceGetCount(self, out: Any) -> int:  # noqa: N802
+        out._obj.value = self.count
+        return self.codes.get("cuDeviceGetCount", 0)
+
+    def cuDeviceGet(self, out: Any, ordinal: int) -> int:  # noqa: N802
+        out._obj.value = 7
+        return 0 if ordinal == 0 else 101
+
+    def cuDeviceGetName(self, out: Any, size: int, device: Any) -> int:  # noqa: N802
+        out.value = b"NVIDIA L4"[: size - 1]
+        return 0 if device.value == 7 else 101
+
+    def cuDriverGetVersion(self, out: Any) -> int:  # noqa: N802
+        out._obj.value = 12080
+        return 0
+
+    def cuDeviceGetAttribute(self, out: Any, which: int, device: Any) -> int:  # noqa: N802
+        out._obj.value = {75: 8, 76: 9}[which]
+        return self.codes.get("cuDeviceGetAttribute", 0) or (0 if device.value == 7 else 101)
+
+    def cuGetErrorName(self, code: int, out: Any) -> int:  # noqa: N802
+        known = {100: b"CUDA_ERROR_NO_DEVICE"}
+        out._obj.value = known.get(code)
+        return 0 if code in known else 1
+
+
+@pytest.mark.parametrize(
+    ("library", "said"),
+    [
+        (Cuda(), ""), (None, "no NVIDIA driver is installed"), (Cuda(cuInit=100), "CUDA_ERROR_NO_DEVICE"),
+        (Cuda(cuInit=999), "error 999"), (Cuda(count=0), "Check CUDA_VISIBLE_DEVICES"),
+        (Cuda(cuDeviceGetAttribute=100), "does not describe its GPU"),
+    ],
+)  # fmt: skip
+def test_a_gpu_tells_name_capability_and_cuda_or_the_reason_why_there_is_none(monkeypatch, library, said):
+    monkeypatch.setattr(driver, "_driver", lambda: library)
+    monkeypatch.setattr(driver, "_look", driver._look.__wrapped__)
+    assert (None if said else Device("NVIDIA L4", 89, "12.8")) == driver.device()
+    assert said in driver.missing()
+    assert bool(said) == bool(driver.missing())
+
+
+def test_a_library_that_is_not_there_is_no_error(monkeypatch: pytest.MonkeyPatch):
+
+    def absent(name: str) -> Any:
+        raise OSError(name)
+
+    monkeypatch.setattr(ctypes, "CDLL", absent)
+    assert driver._driver() is None

@@ -146,7 +146,6 @@ def test_outputs_without_a_row_per_sample_stay_apart():
 
 
 def test_tensors_of_other_packages_are_arrays():
-    """A tensor on a GPU has no NumPy array until it is detached and on the host."""
 
     class Tensor:
         def __init__(self, steps: int) -> None:
@@ -297,7 +296,6 @@ def test_it_computes_as_an_array_does() -> None:
 
 
 def test_one_batch_draws_one_batch() -> None:
-    """To time a model takes one sample; the other 63 kept Cancel waiting for seconds."""
     model = tiny_model()
     data = CalibrationData.random(model, samples=8_000)
     noise = data.arrays["x"]

@@ -69,7 +69,6 @@ def test_a_pipe_is_written_into_and_one_without_a_reader_is_refused(tmp_path, mo
 
 
 def test_a_file_that_a_process_has_open_is_written_into(tmp_path) -> None:
-    """As ``-o /dev/stdout > file``: whoever opened it goes on writing behind."""
     path = tmp_path / "out"
     with path.open("wb") as out:
         files.write(f"/dev/fd/{out.fileno()}", b"first ", what="it")

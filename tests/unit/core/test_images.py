@@ -85,7 +85,6 @@ def test_the_shorter_side_is_resized_and_the_centre_cut():
 
 
 def test_whole_numbers_are_rounded_and_kept_in_their_range(folder):
-    """A model that normalizes inside takes uint8; a cast alone would wrap around."""
     made = Preprocessing(size=(8, 6), scale=2, dtype="uint8").apply(Image.new("RGB", (6, 8), (10, 100, 200)))
     assert [20, 200, 255] == made[:, 0, 0].tolist()
     quantized = passing(image=(TensorProto.UINT8, ["N", 3, 8, 6]))

@@ -17,13 +17,15 @@ from rtlab.core.model import Model, load, wrap
 from rtlab.errors import ModelError
 from strategies import HOSTILE_NAMES, chain, of_nodes
 
+node = helper.make_node
+
 CORPUS = sorted(Path(onnx.backend.test.__file__).with_name("data").rglob("*.onnx"))
 
 
 def _saved(path, *names: str, batch: int | str = 1):
     """A chain of activations of these names, written to a file."""
     values = [f"v{i}" for i in range(len(names) + 1)]
-    nodes = [helper.make_node("Relu", [values[i]], [values[i + 1]], n) for i, n in enumerate(names)]
+    nodes = [node("Relu", [values[i]], [values[i + 1]], n) for i, n in enumerate(names)]
     ends = ([(values[i], TensorProto.FLOAT, [batch, 4])] for i in (0, -1))
     onnx.save(graph_proto(nodes, *ends, {}), path)
     return path
@@ -36,10 +38,7 @@ def names(model: Model) -> list[tuple[str, str]]:
 @pytest.fixture
 def detector() -> onnx.ModelProto:
     """Two inputs with dynamic dimensions: images of any number and size, and one threshold."""
-    nodes = [
-        helper.make_node("Relu", ["image"], ["r"], name="relu"),
-        helper.make_node("Mul", ["r", "threshold"], ["y"], name="mul"),
-    ]
+    nodes = [node("Relu", ["image"], ["r"], name="relu"), node("Mul", ["r", "threshold"], ["y"], name="mul")]
     shape = ["N", 3, "height", None]
     inputs = [("image", TensorProto.FLOAT, shape), ("threshold", TensorProto.FLOAT, [])]
     return graph_proto(nodes, inputs, [("y", TensorProto.FLOAT, shape)], {})
@@ -78,7 +77,6 @@ def test_every_model_of_the_onnx_package_loads_or_is_refused(path):
 
 @pytest.mark.parametrize("case", hostile.UNLOADABLE, ids=str)
 def test_hostile_files_are_refused_with_the_reason_and_the_next_step(case, tmp_path):
-    """Each of these crashes a builder, or makes it report success on nothing."""
     path = case.make(tmp_path)
     before = path.read_bytes()
     with pytest.raises(case.error) as caught:
@@ -91,7 +89,6 @@ def test_hostile_files_are_refused_with_the_reason_and_the_next_step(case, tmp_p
 
 @pytest.mark.parametrize("case", hostile.BUILDABLE, ids=str)
 def test_valid_but_hostile_files_load_and_survive_saving(case, tmp_path):
-    """What the ONNX checker passes is shown, whatever the compiler will say."""
     path = case.make(tmp_path)
     before = path.read_bytes()
     model = load(path)
@@ -102,8 +99,8 @@ def test_valid_but_hostile_files_load_and_survive_saving(case, tmp_path):
 def test_opset_6_is_refused_and_opset_7_loads():
     """Before opset 7 broadcasting had another meaning, and the graph would be explained wrongly."""
     with pytest.raises(ModelError, match="opset 6"):
-        load(of_nodes([helper.make_node("Relu", ["x"], ["y"])], opset=6))
-    assert 7 == load(of_nodes([helper.make_node("Relu", ["x"], ["y"])], opset=7)).opset
+        load(of_nodes([node("Relu", ["x"], ["y"])], opset=6))
+    assert 7 == load(of_nodes([node("Relu", ["x"], ["y"])], opset=7)).opset
 
 
 def test_weights_beside_a_relative_path_are_found_and_carried(tmp_path, monkeypatch):
@@ -128,7 +125,6 @@ def test_duplicate_and_empty_names_get_their_position_and_keep_what_the_author_w
 
 
 def test_ids_contain_nothing_that_breaks_a_listing():
-    """The builder's log separates labels with these and escapes none."""
     proto = chain(len(HOSTILE_NAMES))
     for node, name in zip(proto.graph.node, HOSTILE_NAMES, strict=True):
         node.name = name
@@ -141,11 +137,11 @@ def test_ids_contain_nothing_that_breaks_a_listing():
 
 def test_ids_stay_when_a_preparation_inserts_nodes():
     proto = chain(3)
-    for node in proto.graph.node:
-        node.name = ""
+    for one in proto.graph.node:
+        one.name = ""
     model = load(proto)
     prepared = model.proto()
-    cast = helper.make_node("Identity", ["x"], ["x_cast"], name="")
+    cast = node("Identity", ["x"], ["x_cast"], name="")
     prepared.graph.node[0].input[0] = "x_cast"
     prepared.graph.node.insert(0, cast)
     after = wrap(prepared, name="prepared")
@@ -180,7 +176,7 @@ def test_producers_and_consumers_are_each_others_inverse(tiny_model):
 def test_a_weight_that_is_listed_as_input_is_a_constant():
     """Old exporters list weights among the inputs; nobody can feed those."""
     weight = numpy_helper.from_array(np.ones((1, 4), np.float32), "w")
-    proto = of_nodes([helper.make_node("Add", ["x", "w"], ["y"], name="add")], weights=[weight])
+    proto = of_nodes([node("Add", ["x", "w"], ["y"], name="add")], weights=[weight])
     proto.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [1, 4]))
     model = load(proto)
     assert ("x",) == model.inputs
@@ -190,16 +186,13 @@ def test_a_weight_that_is_listed_as_input_is_a_constant():
 def test_nodes_of_bodies_know_their_owners():
     branches = {
         branch: helper.make_graph(
-            [helper.make_node(op, ["x"], [f"{branch}_out"], name="same")], branch, [],
+            [node(op, ["x"], [f"{branch}_out"], name="same")], branch, [],
             [helper.make_tensor_value_info(f"{branch}_out", TensorProto.FLOAT, [1, 4])],
         )
         for branch, op in (("then_branch", "Relu"), ("else_branch", "Neg"))
     }  # fmt: skip
     condition = numpy_helper.from_array(np.array(True), "cond")
-    nodes = [
-        helper.make_node("If", ["cond"], ["a"], name="choice", **branches),
-        helper.make_node("Abs", ["a"], ["y"], name="abs"),
-    ]
+    nodes = [node("If", ["cond"], ["a"], name="choice", **branches), node("Abs", ["a"], ["y"], name="abs")]
     model = load(of_nodes(nodes, weights=[condition]))
     assert [("If", ()), ("Abs", ())] == [(n.op, n.scope) for n in model.top]
     assert {("Relu", "same", ("choice",)), ("Neg", "same", ("choice",))} == {
@@ -211,7 +204,6 @@ def test_nodes_of_bodies_know_their_owners():
 
 @pytest.mark.parametrize(("levels", "times"), [(15, 2), (4, 14)])
 def test_as_many_calls_of_functions_as_any_model_has_are_expanded(levels, times):
-    """A node runs once for each call: the deepest as often as the levels say, multiplied."""
     model = load(hostile.functions_upon_functions(levels, times))
     deepest = next(n for n in model.nodes if n.op == "Neg" and "function F0" in n.scope)
     assert times ** (levels - 1) == len(model.where(deepest.id))
@@ -229,7 +221,7 @@ def test_calls_of_functions_are_counted_with_their_bodies_and_once_for_each_call
     then, other = (
         helper.make_graph([call], name, [], [inside.graph.output[0]]) for name in ("then", "other")
     )
-    asked = helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)
+    asked = node("If", ["c"], ["y"], then_branch=then, else_branch=other)
     inside.graph.node[0].CopyFrom(asked)
     inside.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
     with pytest.raises(ModelError, match=r"stand for 2\.1e\+06 calls"):
@@ -238,11 +230,8 @@ def test_calls_of_functions_are_counted_with_their_bodies_and_once_for_each_call
 
 def test_nodes_of_local_functions_come_last_under_the_functions_name():
     opsets = [helper.make_opsetid("", 17)]
-    body = [
-        helper.make_node("Relu", ["a"], ["t"], name="n0"),
-        helper.make_node("Neg", ["t"], ["b"], name="n1"),
-    ]
-    proto = of_nodes([helper.make_node("Block", ["x"], ["y"], name="call", domain="local")])
+    body = [node("Relu", ["a"], ["t"], name="n0"), node("Neg", ["t"], ["b"], name="n1")]
+    proto = of_nodes([node("Block", ["x"], ["y"], name="call", domain="local")])
     proto.functions.append(helper.make_function("local", "Block", ["a"], ["b"], body, opsets))
     proto.opset_import.append(helper.make_opsetid("local", 1))
     model = load(proto)
@@ -271,7 +260,7 @@ def test_a_batch_without_a_name_is_one_and_other_dimensions_must_be_named(detect
     model = load(detector, shapes={"height": 32})
     with pytest.raises(ModelError, match=r'"image": dimension 3 .*\(1, 3, 32, 224\)'):
         model.input_shape("image")
-    assert (1, 4) == load(of_nodes([helper.make_node("Relu", ["x"], ["y"])], shape=["N", 4])).input_shape("x")
+    assert (1, 4) == load(of_nodes([node("Relu", ["x"], ["y"])], shape=["N", 4])).input_shape("x")
 
 
 def test_a_large_weight_whose_bytes_are_too_few_is_refused() -> None:
@@ -279,7 +268,7 @@ def test_a_large_weight_whose_bytes_are_too_few_is_refused() -> None:
     weight = TensorProto(
         name="w", data_type=TensorProto.FLOAT, dims=[512, 512], raw_data=b"\0" * (512 * 512 * 4 - 4)
     )
-    proto = of_nodes([helper.make_node("Add", ["x", "w"], ["y"])], weights=[weight], shape=(512, 512))
+    proto = of_nodes([node("Add", ["x", "w"], ["y"])], weights=[weight], shape=(512, 512))
     with pytest.raises(ModelError, match="the file holds 1048572"):
         load(proto)
 
@@ -308,7 +297,7 @@ def test_named_sizes_are_part_of_the_digest(detector):
 
 def test_dynamic_batch_is_of_all_inputs(detector):
     assert not load(detector).dynamic_batch
-    assert load(of_nodes([helper.make_node("Relu", ["x"], ["y"])], shape=["N", 4])).dynamic_batch
+    assert load(of_nodes([node("Relu", ["x"], ["y"])], shape=["N", 4])).dynamic_batch
     assert not load(chain(1)).dynamic_batch
 
 

@@ -14,7 +14,6 @@ from rtlab.core.schema import UNSENT, Meaning, fields
 from rtlab.core.variant import Calibrator, Precision
 from rtlab.documents.crossing import plain
 from rtlab.documents.payload import decode, encode
-from rtlab.documents.typescript import typescript
 
 
 class Mood(str, enum.Enum):
@@ -80,23 +79,3 @@ def test_a_noun_as_builtins_is_what_its_bytes_tell(ratio, sent, twice) -> None:
     }  # fmt: skip
     assert expected == plain(thing(ratio))
     assert expected == decode(encode(thing(ratio), Everything))
-
-
-def test_types_of_the_page_follow_from_those_of_python() -> None:
-    written = typescript(
-        [Everything], {"Mood": ("glad", "sad")}, {"Either": Everything | Ends}, head="Generated."
-    )
-    for line in (
-        "// Generated.",
-        'export type Mood = "glad" | "sad";',
-        "  ratio: number | null;",
-        '  mood: "glad" | "sad";',
-        "  calibrator: string | null;",
-        "  ends: Ends[];",
-        "/** All that a field may be. */",
-        "  twice: number | null;",
-        "export type Either = Everything | Ends;",
-    ):
-        assert line in written.splitlines()
-    assert "secret" not in written
-    assert "last" not in written

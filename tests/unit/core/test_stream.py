@@ -220,7 +220,6 @@ def test_a_fixed_batch_is_not_filled_from_two_shapes():
 
 
 def test_what_crosses_to_another_process_is_what_was_kept():
-    """A worker compares on the first samples; it has no generator, and says so when it wants more."""
     for data in (of(rows(i, 1) for i in range(200)), of(Loader(200, 1))):
         data.check(NET)
         there = pickle.loads(pickle.dumps(data))
