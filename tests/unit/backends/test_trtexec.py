@@ -160,6 +160,9 @@ def test_the_latency_of_metadata_is_the_median_and_the_target_that_of_its_device
     ("kind", "content", "told"),
     [
         ("layers", '{"Layers": [{"Name": "a", "Inp', "not whole JSON"),
+        ("layers", b"\xff\xfe\x00\xd8", "byte 2: it is not text"),
+        ("layers", "7", "a JSON int"),
+        ("layers", "[" * 100_000, "not whole JSON"),
         ("layers", {"Bindings": []}, 'keys "Bindings"'),
         ("layers", {"Layers": [{"LayerType": "X"}]}, "layer 0"),
         ("profile", '[{"name": "c", "averageMs": NaN}]', 'row "c" has no time'),

@@ -122,7 +122,7 @@ READ = {
     ),
     "one pixel": ("a.png", encoded("PNG", GREY.resize((1, 1)))),
     "a GIF that moves": ("a.gif", encoded("GIF", GREY, save_all=True, append_images=[BLACK, GREY])),
-    "palette": ("a.png", encoded("PNG", GREY.convert("P"))),
+    "grey": ("a.png", encoded("PNG", GREY.convert("L"))),
     "grey with transparency": ("a.png", encoded("PNG", GREY.convert("LA"))),
     "transparent": ("a.png", encoded("PNG", Image.new("RGBA", (20, 30), (100, 100, 100, 0)))),
 }
