@@ -686,3 +686,23 @@ def test_folders_pipes_missing_files_and_other_zips_are_refused(tmp_path, name, 
         archive.writestr("photo.jpg", b"x")
     with pytest.raises(ReadError, match=words):
         recognise.kind(tmp_path / name)
+
+
+def test_a_log_of_another_engine_is_refused(tmp_path) -> None:
+    log = put(tmp_path, "build.log", LISTED)
+    message = refusal({"log": log, "layers": engines.files("written-fp16")["layers"]})
+    assert "none of its 2 layers" in message
+    assert '"conv1 + relu1"' in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "told"),
+    [
+        ("cache", "TRT-8600-EntropyCalibration2\nx: 3c010204\n", "scales"),
+        ("timing_cache", b"ptrtd\0\0\0", "timing_cache="),
+        ("output", [{"name": "a", "dimensions": "1", "values": [1]}], 'Give layers="layers.json"'),
+        ("elsewhere", b"x", 'no kind "elsewhere"'),
+    ],
+)
+def test_files_that_hold_no_engine_are_refused_with_their_use(tmp_path, kind, content, told) -> None:
+    assert told in refusal({kind: put(tmp_path, "f", content)})

@@ -495,3 +495,24 @@ def test_an_operator_has_a_contest_beside_that_of_its_region() -> None:
     ] == [(c.layer, c.id, c.count, c.winner.tactic.milliseconds) for c in found]
     # What is inside is no time beside that of the whole; the runners-up are 2 and 0.5 µs slower.
     assert (26, 2.5) == (round(1e3 * total(found), 9), round(1e3 * second_best(found), 9))
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "it is empty"),
+        (b"hello\nworld\n", "lines, 1 to 2"),
+        (b'{"Layers": []}', "JSON"),
+        (b"ptrt\x00\x00\x01" + bytes(range(256)), "engine"),
+        (b"\x1f\x8b\x08", "gzip"),
+        (b"[07/07/2026-02:11:00] [I] Verbose: Disabled\n" * 2, "--verbose"),
+        (None, "No such file"),
+    ],
+)  # fmt: skip
+def test_a_file_without_a_build_is_refused(tmp_path: Path, content: bytes | None, words: str) -> None:
+    path = tmp_path / "build.log"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ReadError, match=re.escape(words)) as refused:
+        parse(path)
+    assert str(path) in str(refused.value)

@@ -219,3 +219,10 @@ def test_the_normalized_squared_error_is_the_share_of_energy() -> None:
     assert 100 * 5 / 14 == pytest.approx(found.value)
     assert [1, 4] == [pytest.approx(v / 100) for v in found.amounts]
     assert not named("nmse").higher
+
+
+def test_why_there_is_no_interval():
+    whole = Task(DATA, np.arange(9), metric=lambda y, t: {9: 1.0}[len({*t.tolist()})])
+    assert "the metric refuses samples" in whole.tally(np.zeros(9)).why
+    boxes = Task(DATA, np.arange(2), metric=lambda y, t: 1.0)
+    assert "the outputs have no row per sample to draw from" == boxes.tally({"boxes": [np.zeros(3)]}, 2).why
