@@ -7,10 +7,11 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from nets import graph
 from rtlab.backends.live.building import BuiltPlan, _written, named
 from rtlab.backends.live.compiler import Built, OriginalNames
 from rtlab.core.engine import Layer
-from rtlab.core.model import Model, load
+from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
@@ -21,22 +22,15 @@ from rtlab.quantize import prepare, quantizable
 def network(*, name: str = "weight|1", batch: int | str = 2) -> Model:
     """Products with weights of 2,304 numbers, whose name no compiler prints, and of 2,256, and a bias of 48."""
     rng = np.random.default_rng(0)
-    tensors = [
-        numpy_helper.from_array(rng.standard_normal((48, 48)).astype(np.float32), name),
-        numpy_helper.from_array(rng.standard_normal(48).astype(np.float32), "bias"),
-        numpy_helper.from_array(rng.standard_normal((48, 47)).astype(np.float32), "other"),
+    tensors = {
+        n: rng.standard_normal(s).astype(np.float32)
+        for n, s in ((name, (48, 48)), ("bias", 48), ("other", (48, 47)))
+    }
+    nodes = [
+        helper.make_node("Gemm", ["x", name, "bias"], ["h"], name="product"),
+        helper.make_node("MatMul", ["h", "other"], ["y"], name="last"),
     ]
-    graph = helper.make_graph(
-        [
-            helper.make_node("Gemm", ["x", name, "bias"], ["h"], name="product"),
-            helper.make_node("MatMul", ["h", "other"], ["y"], name="last"),
-        ],
-        "g",
-        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [batch, 48])],
-        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [batch, 47])],
-        tensors,
-    )
-    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10))
+    return graph(nodes, [("x", 1, [batch, 48])], [("y", 1, [batch, 47])], tensors, opset=21)
 
 
 def read(path: Path) -> dict[str, np.ndarray]:
@@ -84,7 +78,6 @@ def test_a_cancel_ends_the_writing_between_two_weights(tmp_path: Path) -> None:
 
 
 def test_layers_bear_the_ids_of_the_model_and_not_the_names_that_the_builder_was_given() -> None:
-    """Two nodes of one label are one origin; what was not renamed stays."""
     names = OriginalNames({"node_0": "a|b", "node_1": "c, d"}, {})
     plan = BuiltPlan(Built(None, 0.0, ""), "", names, (), "", ())
     layers = [

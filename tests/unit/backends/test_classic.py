@@ -12,6 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import rtlab
 import scenes
+import strategies
 from rtlab import backends
 from rtlab.backends.classic import passes
 from rtlab.backends.classic.network import Network
@@ -116,12 +117,9 @@ def quantized(name: str, read: str, out: str) -> list[tuple[Any, ...]]:
 def test_pairs_are_taken_in_by_what_computes_on_integers() -> None:
     """The second convolution's Q is the first one's output; the first Q reads an input of the model and stays."""
     model = graph(
-        *quantized("c", "x", "a"),
-        ("Relu", "r", ["a"], ["b"]),
-        *quantized("e", "b", "y"),
-        scale=np.array(S),
+        *quantized("c", "x", "a"), ("Relu", "r", ["a"], ["b"]), *quantized("e", "b", "y"), scale=np.array(S),
         qw=QW,
-    )
+    )  # fmt: skip
     assert ["qc", "c + r", "e"] == layers(model)
     engine = backends.get("classic").build(BuildRequest(model, Variant.of("fp32", target="sm86")), Silent())
     assert {"c", "r", "dc", "wc", "qe"} == {*engine.layers[1].origins}
@@ -151,7 +149,6 @@ def test_a_pooling_runs_in_int8_where_q_is_behind_it() -> None:
 
 @pytest.mark.parametrize("name", [n for n in rtlab.samples.names() if n not in scenes.LARGE])
 def test_the_log_says_what_was_done(name: str) -> None:
-    """Read back like any log, it counts the layers of the engine, and its groups are the layers' nodes."""
     model = rtlab.samples.load(name).model
     engine = backends.get("classic").build(BuildRequest(model, Variant.of("fp32", target="sm86")), Silent())
     log = verbose.parse(engine.log).log
@@ -171,7 +168,6 @@ def test_the_log_says_what_was_done(name: str) -> None:
 
 
 def test_layers_run_in_their_order() -> None:
-    """Whoever reads a value comes after all that write it."""
     for name in ("digits_inception", "digits_qat", "digits_vit"):
         model = rtlab.samples.load(name).model
         engine = backends.get("classic").build(
@@ -183,8 +179,17 @@ def test_layers_run_in_their_order() -> None:
 
 
 def test_bodies_keep_what_they_read_alive() -> None:
-    """A value that only the body of an If reads is needed."""
     model = rtlab.samples.load("control_flow").model
     network = passes.run(Network(model))
     read = {v for n in model.nodes if n.scope for v in n.inputs if v in model.producers}
     assert all(v in network.writer for v in read)
+
+
+def test_a_layer_of_a_predicted_engine_has_a_bounded_number_of_nodes() -> None:
+    study = rtlab.Study(rtlab.load(strategies.chain(1200, ["Relu"])))
+    study.add("a", backend="classic")
+    study.run(compare=False)
+    counts = [len(layer.origins) for layer in study["a"].engine.layers]
+    assert sum(counts) == 1200
+    assert max(counts) <= 500
+    assert study["a"].coverage.nodes == 1200

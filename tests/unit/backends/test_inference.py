@@ -75,38 +75,22 @@ def test_the_profiler_keeps_no_more_runs_than_it_may(monkeypatch, tmp_path) -> N
     assert [] == list(tmp_path.iterdir())
 
 
-def test_both_sessions_stay_where_the_profiler_may_keep_all(monkeypatch, tmp_path) -> None:
-    """Nothing is made anew for small graphs; of what the profiler told, the runs before timing are left out."""
-    counted = Counted(monkeypatch)
-    made = inference._profiled
+@pytest.mark.parametrize(("most", "first"), [(3, 1), (None, 5)], ids=["a few", "all"])
+def test_runs_before_timing_are_left_out_of_every_session(monkeypatch, tmp_path, most, first) -> None:
+    counted, made = Counted(monkeypatch), inference._profiled
 
     def marked(session: object) -> object:
         found = made(session)
         for kernel in found.values():
-            assert 7 + 5 == len(kernel.taken)
-            kernel.taken[:5] = type(kernel.taken)("d", [-1.0] * 5)
+            assert most or 7 + 5 == len(kernel.taken)
+            kernel.taken[:first] = type(kernel.taken)("d", [-1.0] * first)
         return found
 
     monkeypatch.setattr(inference, "_profiled", marked)
-    times, told = inference.time((*orders(tmp_path), BATCH, 7, 5, None, None), Silent())
-    assert 2 == len(counted.runs) == counted.most_alive
-    assert (5, 5) == times.warmups
+    times, told = inference.time((*orders(tmp_path), BATCH, 7, 5, None, most), Silent())
     assert all(7 == len(kernel.taken) and min(kernel.taken) >= 0 for kernel in told.values())
-
-
-def test_the_run_before_timing_is_left_out_of_every_session(monkeypatch, tmp_path) -> None:
-    """The first run of a session takes memory from the system, which is no time of the kernel."""
-    made = inference._profiled
-
-    def marked(session: object) -> object:
-        found = made(session)
-        for kernel in found.values():
-            kernel.taken[0] = -1.0
-        return found
-
-    monkeypatch.setattr(inference, "_profiled", marked)
-    _, told = inference.time((*orders(tmp_path), BATCH, 7, 5, None, 3), Silent())
-    assert all(7 == len(kernel.taken) and min(kernel.taken) >= 0 for kernel in told.values())
+    # Nothing is made anew for small graphs.
+    assert most or (2, 2, (5, 5)) == (len(counted.runs), counted.most_alive, times.warmups)
 
 
 @pytest.mark.parametrize(

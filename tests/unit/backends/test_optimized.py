@@ -9,59 +9,45 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import ModelProto, TensorProto, helper, numpy_helper
+from onnx import ModelProto, TensorProto, helper
 
+from nets import graph, graph_proto
 from rtlab.backends.files import optimized
 from rtlab.core.engine import Layer
-from rtlab.core.model import Model, load
+from rtlab.core.model import Model
 
 FREE = "InsertedPrecisionFreeCast_"
 
 
 def blocked() -> ModelProto:
     """A node in blocked layout, named after the value ``mid`` that it computes, and one behind a free cast."""
-    graph = helper.make_graph(
-        [
-            helper.make_node("Conv", ["x", "w"], ["reorder"], "mid_nchwc", domain="com.microsoft.nchwc"),
-            helper.make_node("Relu", [f"{FREE}mid"], ["y"], "relu"),
-        ],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [helper.make_tensor("w", TensorProto.FLOAT, [1], [1.0])],
-    )
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft.nchwc", 1)]
-    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["reorder"], "mid_nchwc", domain="com.microsoft.nchwc"),
+        helper.make_node("Relu", [f"{FREE}mid"], ["y"], "relu"),
+    ]
+    ends = [("x", TensorProto.FLOAT, ["n", 3, 8, 8])], [("y", TensorProto.FLOAT, None)]
+    return graph_proto(nodes, *ends, {"w": np.ones(1, np.float32)})
 
 
 def plain(*nodes: onnx.NodeProto) -> Model:
     """The model that was optimized, of these nodes over ``x``; ``y`` is what it gives."""
-    graph = helper.make_graph(
-        [*nodes],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, 8, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 3, 8, 8])],
-    )
-    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10))
+    return graph(nodes, *([(n, TensorProto.FLOAT, ["n", 3, 8, 8])] for n in "xy"), {})
 
 
 @pytest.mark.parametrize(
     ("source", "stands_for"),
     [
-        (
-            plain(helper.make_node("Abs", ["x"], ["mid"]), helper.make_node("Relu", ["mid"], ["y"])),
-            [{"reorder": "mid"}, {f"{FREE}mid": "mid"}],
-        ),
+        (plain(helper.make_node("Abs", ["x"], ["mid"]), helper.make_node("Relu", ["mid"], ["y"])),
+         [{"reorder": "mid"}, {f"{FREE}mid": "mid"}]),
         # Fusion may make a value that the model does not have.
         (plain(helper.make_node("Relu", ["x"], ["y"])), [{}, {}]),
         # Without the model, only the layout tells whose value it is.
         (None, [{"reorder": "mid"}, {}]),
     ],
-)
+)  # fmt: skip
 def test_values_under_another_name_are_told_where_the_model_has_them(source, stands_for):
     """A tensor is compared with the one that it stands for, so a wrong name would compare strangers."""
     layers, _, _ = optimized.read(blocked(), "m", source)
-
     assert stands_for == [layer.attributes["values"] for layer in layers]
 
 
@@ -96,14 +82,8 @@ def test_a_tensor_in_blocked_layout_is_the_value_that_it_stands_for(tmp_path, no
     """Each is held against the values of the model, as ONNX Runtime itself computes them."""
     rng = np.random.default_rng(0)
     weights = {n: rng.normal(size=(16, 16, 3, 3)).astype(np.float32) for n in ("w1", "w2")}
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 16, 8, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 16, 7, 7])],
-        [numpy_helper.from_array(w, n) for n, w in weights.items()],
-    )
-    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10))
+    ends = [("x", TensorProto.FLOAT, [1, 16, 8, 8])], [("y", TensorProto.FLOAT, [1, 16, 7, 7])]
+    model = graph(nodes, *ends, weights)
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
     onnxruntime.InferenceSession(model.bytes(), options, providers=["CPUExecutionProvider"])
@@ -113,7 +93,6 @@ def test_a_tensor_in_blocked_layout_is_the_value_that_it_stands_for(tmp_path, no
     made = next(x for x in reversed(layers) if x.kind == "Conv").outputs[0]
     if not made.name.startswith("reorder"):
         pytest.skip("ONNX Runtime uses no blocked layout on this processor")
-
     assert last == stands[made.name]
     assert {"fp32"} == {t.dtype for layer in layers for t in (*layer.inputs, *layer.outputs)}
     # All that a layer gives is a value of the model, under one name or another.
@@ -127,27 +106,20 @@ def test_a_tensor_in_blocked_layout_is_the_value_that_it_stands_for(tmp_path, no
     off.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     held = onnxruntime.InferenceSession(proto.SerializeToString(), off, providers=["CPUExecutionProvider"])
     whole = onnx.load_from_string(model.bytes())
-    whole.graph.output.extend(
-        onnx.ValueInfoProto(name=n) for n in dict.fromkeys(stands[n] for n in asked) if n not in {"x", "y"}
-    )
+    inner = dict.fromkeys(stands[n] for n in asked if stands[n] not in {"x", "y"})
+    whole.graph.output.extend(onnx.ValueInfoProto(name=n) for n in inner)
     right = onnxruntime.InferenceSession(whole.SerializeToString(), off, providers=["CPUExecutionProvider"])
     for name in asked:
         true = given["x"] if stands[name] == "x" else right.run([stands[name]], given)[0]
         (found,) = held.run([name], given)
-        orders = [
-            found.reshape(1, 16 // block, *found.shape[2:], block)
-            .transpose(0, 1, 4, 2, 3)
-            .reshape(true.shape)
-            for block in (8, 16)
-        ]
+        blocks = (found.reshape(1, 16 // b, *found.shape[2:], b) for b in (8, 16))
+        orders = [block.transpose(0, 1, 4, 2, 3).reshape(true.shape) for block in blocks]
         scale = np.abs(true).max()
         assert any(np.allclose(true / scale, one / scale, atol=1e-4) for one in orders), name
 
 
 def test_constants_inputs_and_open_dimensions_are_told_apart():
-    """A weight is no input of a layer, and a dimension without a size is -1."""
     layers, inputs, outputs = optimized.read(blocked(), "m", None)
-
     assert ["x"] == [t.name for t in layers[0].inputs]
     assert ["w"] == [t.name for t in layers[0].constants]
     assert [(-1, 3, 8, 8)] == [t.shape for t in inputs]
@@ -155,14 +127,12 @@ def test_constants_inputs_and_open_dimensions_are_told_apart():
 
 
 def test_samples_are_times_of_kernels_in_the_order_of_their_runs():
-    """A layer that ran only while warming up has no time, which is not a time of nothing."""
     rows = [("a", 1000.0), ("b", 5.0), ("a", 2000.0), ("strange", 3.0)]
     events = [{"cat": "Node", "name": f"{n}_kernel_time", "dur": t} for n, t in rows]
     events += [{"cat": "Node", "name": "a_fence_before", "dur": 7.0}, {"cat": "Session", "name": "model_run"}]
     told = optimized.kernels(events)
     del told["b"].taken[:1]
     found = optimized.samples(told, [Layer(f"{i}:{n}", n, "", i) for i, n in enumerate("ab")])
-
     assert ["0:a"] == list(found)
     np.testing.assert_array_equal([1.0, 2.0], found["0:a"])
 
@@ -181,16 +151,13 @@ def test_names_are_read_as_each_release_writes_them(tmp_path: Path, escaped: boo
     path = tmp_path / "profile.json"
     path.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8", newline="\n")
     found = optimized.kernels(optimized.written(path, escaped=escaped))
-
     assert NAMES == list(found)
     assert {("CPU", 3, (1.0,))} == {(k.provider, k.index, tuple(k.taken)) for k in found.values()}
 
 
 def test_an_event_that_cannot_be_read_costs_its_own_time_alone(tmp_path: Path):
-    """A name may hold what begins the next event."""
     path = tmp_path / "profile.json"
     event = '{{"cat" : "Node","dur" :2000,"name" :"{}_kernel_time","args" : {{}}}}'
     names = ["before", 'a\n{"cat" : "Node"', "behind"]
     path.write_text("[\n" + ",\n".join(map(event.format, names)) + "\n]\n", encoding="utf-8", newline="\n")
-
     assert ["before", "behind"] == list(optimized.kernels(optimized.written(path, escaped=False)))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import gzip
 import json
+import os
 import re
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -16,12 +17,11 @@ import pytest
 from polygraphy.comparator import IterationResult, RunResults
 
 import engines
-from rtlab.backends.files import archive, contents, reading, recognise
+from rtlab.backends.files import archive, reading, recognise
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Layer
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
-from rtlab.core.trace import Recording
 from rtlab.core.variant import Variant
 from rtlab.errors import ReadError
 from rtlab.questions.findings.rank import findings
@@ -57,23 +57,6 @@ def refusal(files: dict[str, Path], **more: int) -> str:
     return str(refused.value)
 
 
-TABLE = "[I] === Profile (3 iterations ) ===\n[I]    Time(ms)     Avg.(ms)   Median(ms)   Time(%)   Layer\n"
-
-
-@pytest.mark.parametrize(
-    "text", ["Original: 2 layers\nFusing a with b\n", f"{TABLE}[I]  1.5  0.5  0.5  100.0  a\n"]
-)
-def test_every_file_is_looked_at_whichever_are_what_they_are_given_as(tmp_path, text: str) -> None:
-    """Those before the wrong one are right; a log of trtexec may hold a table of times and nothing else."""
-    layers, others = (put(tmp_path, f"{n}.json", TWO) for n in ("layers", "others"))
-    message = refusal({"layers": layers, "log": put(tmp_path, "run.log", text), "profile": others})
-    assert message.startswith('Cannot read profile file "others.json": by its first bytes (byte 0) this is ')
-    assert message.endswith('Give it as layers="others.json".')
-
-
-# --- engines of the corpus ---
-
-
 @engines.of(PROFILED)
 def test_a_profile_joins_its_own_engine_and_no_engine_of_another_network_or_type(folder) -> None:
     """All pairs of engines: only a profile whose names are a part of the engine's passes for its own."""
@@ -87,11 +70,7 @@ def test_a_profile_joins_its_own_engine_and_no_engine_of_another_network_or_type
             found = reading.read(files)
             assert len(mine & theirs) == len({i.partition(":")[2] for i in found.profile.samples})
         else:
-            message = refusal(files)
-            assert "Give the layers and the profile of one engine" in message
-            assert all(
-                f'"{n}"' in message for n in [n for n in mine if n not in theirs] if len(mine - theirs) < 4
-            )
+            refusal(files)
 
 
 def inspector_rows(document: dict[str, list[dict[str, object]]]) -> list[str]:
@@ -104,9 +83,8 @@ def inspector_rows(document: dict[str, list[dict[str, object]]]) -> list[str]:
         fields = []
         for key, value in entry.items():
             if key in {"Inputs", "Outputs"}:
-                inner = ", ".join(
-                    "{ " + ", ".join(f"{k}: {printed(v)}" for k, v in t.items()) + " }" for t in value
-                )
+                parts = [", ".join(f"{k}: {printed(v)}" for k, v in t.items()) for t in value]
+                inner = ", ".join(f"{{ {part} }}" for part in parts)
                 fields.append(f"{key}: [{' ' + inner if inner else ''}]")
             else:
                 fields.append(f"{key}: {printed(value)}")
@@ -123,17 +101,6 @@ def same(ours: Layer, theirs: Layer) -> bool:
         and list(ours.attributes) == list(theirs.attributes)
         and unquoted == {k: theirs.attributes[k] for k in unquoted}
     )
-
-
-def test_the_text_form_of_the_inspector_tells_what_its_json_form_tells(tmp_path) -> None:
-    source = engines.files(engines.MOBILE)["layers"]
-    document = json.loads(source.read_text(encoding="utf-8"), strict=False)
-    lines = ["Engine information (txt format):", "Layers:", *inspector_rows(document)]
-    text = put(tmp_path, "info.log", "\n".join([*lines, "", "Bindings:", *document["Bindings"], ""]))
-    one, two = (reading.read({"layers": p}).engine for p in (source, text))
-    assert all(map(same, one.layers, two.layers))
-    assert len(one.layers) == len(two.layers)
-    assert (one.inputs, one.outputs) == (two.inputs, two.outputs)
 
 
 BOUND = (
@@ -180,10 +147,8 @@ def test_a_log_lists_layers_in_the_inspector_s_words(tmp_path, folder, end) -> N
     damaged = listing.replace("Dimensions: [", "Dimensions: ", 1)
     told = reading.read({"log": put(tmp_path, "damaged.log", head + damaged)}).engine
     assert "Line 5 of the listing of layers could not be read." in told.notes
-    kept = reading.read(
-        {"log": put(tmp_path, "kept.log", head + steps + listing[: len(listing) // 2])}
-    ).engine
-    assert [y.name for y in expected.layers] == [y.name for y in kept.layers]
+    kept = put(tmp_path, "kept.log", head + steps + listing[: len(listing) // 2])
+    assert [y.name for y in expected.layers] == [y.name for y in reading.read({"log": kept}).engine.layers]
 
 
 def test_text_with_two_profiles_gives_either_without_mixing(tmp_path) -> None:
@@ -198,9 +163,8 @@ def test_text_with_two_profiles_gives_either_without_mixing(tmp_path) -> None:
         again.append(other)
     rows = inspector_rows({"Layers": [*document["Layers"], *again]})
     rows += ["", "Bindings:", *document["Bindings"], *(f"{n} [profile 1]" for n in document["Bindings"]), ""]
-    files = {
-        "layers": put(tmp_path, "info.log", "\n".join(["Engine information (txt format):", "Layers:", *rows]))
-    }
+    text = "\n".join(["Engine information (txt format):", "Layers:", *rows])
+    files = {"layers": put(tmp_path, "info.log", text)}
     first, second = (reading.read(files, select=i).engine for i in (0, 1))
     assert [59, 59] == [len(first.layers), len(second.layers)]
     assert [(y.kind, y.origins) for y in first.layers] == [(y.kind, y.origins) for y in second.layers]
@@ -212,7 +176,6 @@ def test_text_with_two_profiles_gives_either_without_mixing(tmp_path) -> None:
 
 
 def test_a_printed_table_of_times_gives_one_sample_for_each_inference(tmp_path) -> None:
-    """As a profiler in Python prints them: three inferences of two layers, in microseconds."""
     times = {"a + b": (3.5, 4.0, 3.0), "c": (1.0, 2.0, 0.0)}
     rows = [f"Timing: {times[n][i]:8.3f}us -> {n}" for i in range(3) for n in times]
     table = put(tmp_path, "profiler.log", "\n".join(["Input ->DataType.FLOAT, (1, 8), x", *rows, ""]))
@@ -224,11 +187,8 @@ def test_a_printed_table_of_times_gives_one_sample_for_each_inference(tmp_path) 
 
 
 def test_a_log_alone_gives_the_layers_that_it_lists_or_says_that_it_lists_none() -> None:
-    """TensorRT-RTX lists its layers; a log of decisions tells every fusion and no engine."""
     new = reading.read({"log": LISTING})
-    assert len(new.engine.layers) == sum(
-        r.startswith("Name:") for r in LISTING.read_text(encoding="utf-8").split("\n")
-    )
+    assert len(new.engine.layers) == LISTING.read_text(encoding="utf-8").count("\nName:")
     log = PASTED / "python-build-trt7.log"
     old = reading.read({"log": log})
     assert (9, ()) == (old.log.attempts[-1].counts[0], old.engine.layers)
@@ -237,19 +197,10 @@ def test_a_log_alone_gives_the_layers_that_it_lists_or_says_that_it_lists_none()
 
 
 def test_a_log_that_names_a_part_of_the_layers_says_so(tmp_path) -> None:
-    """A picture of one layer of two must not pass for the engine."""
     told = f"Original: 4 layers\nAfter a: 2 layers\n{LISTED}".rsplit("Layer(Conv): b", 1)[0]
     found = reading.read({"log": put(tmp_path, "build.log", told)}).engine
     assert 1 == len(found.layers)
     assert any("fewer than the 2" in n for n in found.notes)
-
-
-def test_a_log_of_another_engine_is_refused(tmp_path) -> None:
-    """Names of both sides are listed."""
-    log = put(tmp_path, "build.log", LISTED)
-    message = refusal({"log": log, "layers": engines.files("written-fp16")["layers"]})
-    assert "none of its 2 layers" in message
-    assert '"conv1 + relu1"' in message
 
 
 #: What a builder lists at the end of a verbose log: layers "a" and "b".
@@ -275,9 +226,8 @@ def test_a_layer_that_a_whole_listing_lacks_makes_the_log_doubtful(tmp_path, pas
     assert said == [n for n in reading.read(files).engine.notes if "another build" in n]
 
 
-# --- what people paste ---
-
-PASTED = Path(__file__).parents[2] / "corpus" / "pasted"
+CORPUS = Path(__file__).parents[2] / "corpus"
+PASTED = CORPUS / "pasted"
 RUN, PRINTED = PASTED / "load-engine.log", PASTED / "profile-table.log"
 LISTING = PASTED.parent / "builds" / "control_flow-fp16-sm86.log"
 
@@ -289,7 +239,6 @@ def columns(path: Path) -> list[tuple[list[float], str]]:
 
 
 def test_a_table_that_trtexec_prints_is_a_profile(tmp_path) -> None:
-    """Four layers and their total over 500 inferences; a table that is cut off before its total says so."""
     *rows, (total, last) = columns(PRINTED)
     assert (4, "Total") == (len(rows), last)
     layers = put(tmp_path, "l.json", [name for _, name in rows])
@@ -300,60 +249,36 @@ def test_a_table_that_trtexec_prints_is_a_profile(tmp_path) -> None:
         profile = put(tmp_path, "table.log", content)
         found = reading.read({"layers": layers, "profile": profile})
         assert [[numbers[2]] for numbers, _ in rows] == [list(v) for v in found.profile.samples.values()]
-        assert (500, total[2]) == (
-            found.profile.runs,
-            pytest.approx(sum(v[0] for v in found.profile.samples.values())),
-        )
+        summed = sum(v[0] for v in found.profile.samples.values())
+        assert (500, total[2]) == (found.profile.runs, pytest.approx(summed))
         assert cut == any("before its total" in n for n in found.engine.notes)
-        assert any("rounded to 0.1 µs" in n for n in found.engine.notes)
 
 
-@pytest.mark.parametrize("end", ["\n", "\r\n"], ids=["lines", "windows"])
 @pytest.mark.parametrize(
-    ("head", "expected", "means"),
-    [
-        ("Layer   Time (ms)   Avg. Time (ms)   Time %", [0.5, 0.25], True),
-        ("Layer   Time (ms)   Avg. Time (ms)   Median Time (ms)   Time %", [0.4, 0.2], False),
-    ],
-    ids=["8.0", "8.4"],
+    ("median", "expected", "end"), [("", [0.5, 0.25], "\n"), ("Median Time (ms)   ", [0.4, 0.2], "\r\n")]
 )
-def test_tables_of_older_releases_name_the_layer_first(tmp_path, head, expected, means, end) -> None:
-    """Names hold spaces and numbers."""
+def test_tables_of_older_releases_name_the_layer_first(tmp_path, median, expected, end) -> None:
     rows = [("conv 1 + relu 2", "50.00", "0.5000", "0.4000", "66.7"), ("(Unnamed Layer* 3) [Shuffle]", "25.00",
             "0.2500", "0.2000", "33.3"), ("Total", "75.00", "0.7500", "0.6000", "100.0")]  # fmt: skip
-    table = [
-        "[01/02/2022-03:04:05] [I] === Profile (100 iterations ) ===",
-        f"[01/02/2022-03:04:05] [I] {head}",
-    ]
-    for name, time, mean, median, share in rows:
-        numbers = [time, mean, *([] if means else [median]), share]
-        table.append("[01/02/2022-03:04:05] [I]   " + "   ".join([name, *numbers]))
+    at = "[01/02/2022-03:04:05] [I] "
+    columns = f"Layer   Time (ms)   Avg. Time (ms)   {median}Time %"
+    table = [f"{at}=== Profile (100 iterations ) ===", at + columns]
+    for name, time, mean, middle, share in rows:
+        table.append(at + "  " + "   ".join([name, time, mean, *([middle] if median else []), share]))
     layers = put(tmp_path, "l.json", [r[0] for r in rows[:-1]])
-    profile = put(tmp_path, "p.log", end.join([*table, "[01/02/2022-03:04:05] [I] "]))
+    profile = put(tmp_path, "p.log", end.join([*table, at]))
     found = reading.read({"layers": layers, "profile": profile})
     assert expected == [v[0] for v in found.profile.samples.values()]
     assert 100 == found.profile.runs
-    assert means == ("means" in found.profile.note)
-
-
-def test_a_head_without_rows_is_refused_with_its_line(tmp_path) -> None:
-    head = (
-        "[I] === Profile (9 iterations ) ===\n[I]    Time(ms)     Avg.(ms)   Median(ms)   Time(%)   Layer\n"
-    )
-    files = {"layers": put(tmp_path, "l.json", TWO), "profile": put(tmp_path, "p.log", head)}
-    assert "line 2: no row follows the head of the table" in refusal(files)
+    assert bool(median) != ("means" in found.profile.note)
 
 
 def test_the_log_of_a_run_beside_layers_tells_the_machine_and_the_latency(tmp_path) -> None:
-    """The README's own command: of an engine that exists already, the log tells nothing of a build."""
     names = [name for _, name in columns(PRINTED)[:-1]]
     layers = put(tmp_path, "l.json", names)
     found = reading.read({"layers": layers, "log": RUN})
-    assert ("8.6.1", "Invented GPU", "sm86") == (
-        found.engine.version,
-        found.engine.device,
-        str(found.engine.target),
-    )
+    engine = found.engine
+    assert ("8.6.1", "Invented GPU", "sm86") == (engine.version, engine.device, str(engine.target))
     assert ([0.0805], None) == (list(found.profile.total), found.log)
     # A table within such a log is the profile.
     both = put(tmp_path, "both.log", RUN.read_bytes() + PRINTED.read_bytes())
@@ -366,31 +291,10 @@ def test_the_log_of_a_run_beside_layers_tells_the_machine_and_the_latency(tmp_pa
     assert {1.0} == {v[0] for v in reading.read(sorted_).profile.samples.values()}
 
 
-def test_one_layer_in_the_inspector_s_words_is_an_engine_of_one_layer(tmp_path) -> None:
-    """As TensorRT 9 writes a pointwise layer of two nodes over two inputs."""
-    value = "{{ Name: {}, Location: Device, Dimensions: {}, Format/Datatype: Row major linear FP32 }}".format
-    row = (
-        f"Name: PWN(PWN(sub.0), PWN(div.0)), LayerType: PointWiseV2, Inputs: [ {value('x', '[6,3,40,70]')}, "
-        f"{value('mean', '[1,3,1,1]')}], Outputs: [ {value('y', '[6,3,40,70]')}], ParameterType: PointWise, "
-        "ParameterSubType: PointWiseExpression, NbInputArgs: 2, TacticValue: 0x0000000000000009, StreamId: 0, "
-        "Metadata: [ONNX Layer: sub.0]\x1e[ONNX Layer: div.0]"
-    )
-    (found,) = reading.read({"layers": put(tmp_path, "layer.log", row)}).engine.layers
-    assert ("PWN(PWN(sub.0), PWN(div.0))", "PointWiseV2", ("sub.0", "div.0")) == (
-        found.name,
-        found.kind,
-        found.origins,
-    )
-    assert [(6, 3, 40, 70), (1, 3, 1, 1)] == [t.shape for t in found.inputs]
-    assert [("y", "fp32")] == [(t.name, t.dtype) for t in found.outputs]
-    assert "0x0000000000000009" == found.tactic
-
-
 def test_names_alone_join_their_profile_and_tell_their_copies(tmp_path) -> None:
     """The sums are those of the raw rows: of 10 names, three copies of 1, 2 and 3 µs beside seven layers of 10."""
-    names = [f"Reformatting CopyNode for Input Tensor 0 to c{i}" for i in range(3)] + [
-        f"c{i}" for i in range(7)
-    ]
+    copies = [f"Reformatting CopyNode for Input Tensor 0 to c{i}" for i in range(3)]
+    names = [*copies, *(f"c{i}" for i in range(7))]
     rows = [{"name": n, "averageMs": (i + 1 if i < 3 else 10) / 1e3} for i, n in enumerate(names)]
     files = {"layers": put(tmp_path, "l.json", {"Layers": names}), "profile": put(tmp_path, "p.json", rows)}
     found = reading.read(files)
@@ -398,40 +302,29 @@ def test_names_alone_join_their_profile_and_tell_their_copies(tmp_path) -> None:
     assert 0.076 == pytest.approx(times.summed)
     (told,) = (f for f in findings(found.engine, timing=times) if f.rule == "names-only")
     assert (6, 3) == (pytest.approx(told.microseconds), len(told.layers))
-    assert "3 of 10 layers only copy a tensor" in told.title
-
-
-# --- profiles of shapes, eras ---
 
 
 def test_the_profile_of_layers_that_was_timed_is_shown(tmp_path) -> None:
     """With --useProfile=1 the second profile is timed; the times of the first are nowhere."""
     # Myelin's layer comes first in its profile, so that only its tensor tells which it is of.
-    both = [
-        layer("c"),
-        layer("__myl_Re_myl1_2"),
-        layer("__myl_Re_myl4_2", "x [profile 1]"),
-        layer("c [profile 1]"),
-    ]
+    names = {"c": "x", "__myl_Re_myl1_2": "x", "__myl_Re_myl4_2": "x [profile 1]", "c [profile 1]": "x"}
+    both = [layer(*n) for n in names.items()]
     rows = [{"name": "c [profile 1]", "averageMs": 2.0}, {"name": "__myl_Re_myl4_2", "averageMs": 3.0}]
     files = {"layers": put(tmp_path, "l", {"Layers": both}), "profile": put(tmp_path, "p", rows)}
     found = reading.read(files)
     assert ["__myl_Re_myl4_2", "c"] == [y.name for y in found.engine.layers]
-    assert {"0:__myl_Re_myl4_2": [3.0], "1:c": [2.0]} == {
-        k: list(v) for k, v in found.profile.samples.items()
-    }
+    samples = {k: list(v) for k, v in found.profile.samples.items()}
+    assert {"0:__myl_Re_myl4_2": [3.0], "1:c": [2.0]} == samples
     assert 'Only there: "__myl_Re_myl4_2"' in refusal(files, select=0)
 
 
 def test_myelin_layers_without_tensors_follow_their_graph(tmp_path) -> None:
-    """The first layer of a profile may be Myelin's: neither its name nor its tensors tell the profile."""
     both = [layer("c"), "__mye_1_myl9_0", layer("fc [profile 1]_myl9_1")]
     found = reading.read({"layers": put(tmp_path, "l", {"Layers": both})}, select=1)
     assert ["__mye_1_myl9_0", "fc_myl9_1"] == [y.name for y in found.engine.layers]
 
 
 def test_bounds_of_inputs_are_kept_by_profile(tmp_path) -> None:
-    """11.x lists them; what an engine accepts is asked for whenever shapes are dynamic."""
     info = [{"MinShape": [1, 4], "OptShape": [2, 4], "MaxShape": [8, 4]}, {"MinShape": [1, 4], "OptShape": [1, 4],
             "MaxShape": [1, 4]}]  # fmt: skip
     io = [{"Name": "x", "IOMode": "Input", "Dimensions": [-1, 4], "ProfileInfo": info}]
@@ -447,9 +340,6 @@ def test_constants_and_strides_of_eleven_are_kept(tmp_path) -> None:
     assert {"Unknown": {"kept": 1}} == found.attributes
 
 
-# --- JSON as files have it ---
-
-
 @pytest.mark.parametrize("code", ["utf-16", "utf-16-le", "utf-8-sig", "utf-32"])
 def test_the_encoding_and_line_ends_of_windows_do_not_matter(tmp_path, code) -> None:
     text = json.dumps(TWO, indent=1)
@@ -457,21 +347,11 @@ def test_the_encoding_and_line_ends_of_windows_do_not_matter(tmp_path, code) -> 
     assert plain == reading.read({"layers": put(tmp_path, "b", text.replace("\n", "\r\n").encode(code))})
 
 
-@pytest.mark.parametrize("kind", ["layers", "profile", "times", "log"])
-def test_a_packed_file_is_to_be_unpacked_first(tmp_path, kind) -> None:
-    packed = put(tmp_path, "a.json", gzip.compress(b"[]"))
-    assert "gzip file, which must be unpacked first" in refusal(
-        {"layers": put(tmp_path, "l.json", TWO), kind: packed}
-    )
-
-
 def test_lines_of_a_log_around_the_json_are_passed_over_and_told(tmp_path) -> None:
-    """Standard output and an exported file often end up in one."""
     before = '[07/07/2026-06:09:15] [TRT] [W] "words"\n[{"k": 1, "k": 2}\n'
     after = "\n[07/07/2026-06:09:16] [I] done\n&&&& PASSED TensorRT.trtexec\n"
-    found = reading.read(
-        {"layers": put(tmp_path, "l.json", before + json.dumps(TWO, indent=1) + after)}
-    ).engine
+    content = before + json.dumps(TWO, indent=1) + after
+    found = reading.read({"layers": put(tmp_path, "l.json", content)}).engine
     assert ["a", "b"] == [y.name for y in found.layers]
     assert [2, 2] == [int(n[0]) for n in found.notes]
     assert ["before", "after"] == [n.split()[2] for n in found.notes]
@@ -500,15 +380,6 @@ def test_damage_is_told_with_its_place(tmp_path, content, told) -> None:
     assert "trtexec" in message
 
 
-def test_a_key_that_stands_twice_is_noted(tmp_path) -> None:
-    """The first value would be gone without a word."""
-    found = reading.read(
-        {"layers": put(tmp_path, "l", '{"Layers": [{"Name": "a", "StreamId": 1, "StreamId": 2}]}')}
-    )
-    assert 2 == found.engine.layers[0].stream
-    assert '"StreamId"' in found.engine.notes[0]
-
-
 def test_numbers_in_quotes_are_numbers_and_truth_values_are_not(tmp_path) -> None:
     """A spreadsheet quotes numbers. A true is 1 to Python, but not a size or a time; 10^20 fits no tensor."""
     sizes = {"p": ["3", 4.0], "q": [True, 4], "r": [10**20]}
@@ -529,37 +400,28 @@ def test_a_time_that_is_none_is_refused_with_its_row(tmp_path, value) -> None:
     put(
         tmp_path,
         "p",
-        '[{"count": 2}, {"name": "a", "medianMs": 1}, {"name": "b", "medianMs": ' + value + "}]",
+        f'[{{"count": 2}}, {{"name": "a", "medianMs": 1}}, {{"name": "b", "medianMs": {value}}}]',
     )
     put(tmp_path, "t", [{"computeMs": 1}])
     assert 'row "b" has no time (row 2' in refusal(files)
     put(tmp_path, "p", [{"name": "a", "medianMs": 1}])
-    put(tmp_path, "t", '[{"computeMs": 1}, {"computeMs": ' + value + "}]")
+    put(tmp_path, "t", f'[{{"computeMs": 1}}, {{"computeMs": {value}}}]')
     assert "row 1 has" in refusal(files)
 
 
 def test_rows_of_one_line_whose_names_are_not_escaped_are_all_read(tmp_path) -> None:
-    """The quote of one name must not swallow the rows behind it."""
     rows = ", ".join(f'{{"name": "{n}", "timeMs": 1, "averageMs": 1}}' for n in ('a "q"', "b\\", "c"))
     files = {"layers": put(tmp_path, "l", ['a "q"', "b\\", "c"]), "profile": put(tmp_path, "p", f"[{rows}]")}
     assert 3 == len(reading.read(files).profile.samples)
 
 
-# --- what goes together ---
-
-
 def test_a_profile_of_which_most_rows_name_no_layer_is_refused(tmp_path) -> None:
-    """One name in common, such as that of the input's copy, does not make it the engine's."""
     rows = [{"name": n, "averageMs": 1} for n in ("a", "p", "q")]
     files = {"layers": put(tmp_path, "l", TWO), "profile": put(tmp_path, "p", rows)}
-    assert (
-        '1 of its 3 rows names one of the 2 layers. Only there: "p", "q"; only among the layers: "b"'
-        in refusal(files)
-    )
+    assert 'Only there: "p", "q"; only among the layers: "b"' in refusal(files)
 
 
 def test_layers_of_one_name_share_the_time_that_the_first_of_them_shows(tmp_path) -> None:
-    """Nothing tells which of the rows is whose, and the sum must stay that of the file."""
     rows = [{"name": "a", "medianMs": 1}, {"name": "a", "medianMs": 2}]
     found = reading.read({"layers": put(tmp_path, "l", ["a", "a"]), "profile": put(tmp_path, "p", rows)})
     assert {"0:a": [3.0]} == {k: list(v) for k, v in found.profile.samples.items()}
@@ -567,7 +429,6 @@ def test_layers_of_one_name_share_the_time_that_the_first_of_them_shows(tmp_path
 
 
 def test_copies_of_data_are_told_beside_the_time_of_computing(tmp_path) -> None:
-    """The latency of trtexec contains them where they are not switched off."""
     times = [{"computeMs": 1.0, "latencyMs": 1.5, "h2dMs": 0.4, "d2hMs": 0.1}] * 3
     found = reading.read({"layers": put(tmp_path, "l", TWO), "times": put(tmp_path, "t", times)})
     assert [1.0] * 3 == list(found.profile.total)
@@ -601,35 +462,12 @@ def test_a_file_under_the_wrong_name_is_told_its_right_one(tmp_path) -> None:
     assert 'Give it as profile="p.json".' in message
 
 
-@pytest.mark.parametrize("kind", ["layers", "profile", "plan", "log"])
-def test_a_serialized_engine_is_refused_with_the_way_to_export_it(tmp_path, kind) -> None:
-    """It is the one file that everybody has."""
+@pytest.mark.parametrize("kind", ["layers", "plan", "log"])
+def test_a_serialized_engine_is_refused_and_disturbs_no_exported_files(tmp_path, kind) -> None:
     files = {kind: put(tmp_path, "model.engine", b"ftrt" + b"\0" * 60)}
-    message = refusal(files if kind != "profile" else {"layers": put(tmp_path, "l", TWO), **files})
-    assert "--loadEngine=model.engine --exportLayerInfo=layers.json" in message
-    assert "create_engine_inspector" in message
-
-
-def test_a_serialized_engine_beside_its_exported_files_does_not_disturb(tmp_path) -> None:
-    """A whole folder is dropped at once."""
-    files = {"layers": put(tmp_path, "l", TWO), "plan": put(tmp_path, "model.engine", b"ftrt" + b"\0" * 60)}
-    assert any('"model.engine"' in n for n in reading.read(files).engine.notes)
-
-
-@pytest.mark.parametrize(
-    ("kind", "content", "told"),
-    [
-        ("cache", "TRT-8600-EntropyCalibration2\nx: 3c010204\n", "scales"),
-        ("timing_cache", b"ptrtd\0\0\0", "timing_cache="),
-        ("output", [{"name": "a", "dimensions": "1", "values": [1]}], 'Give layers="layers.json"'),
-        ("elsewhere", b"x", 'no kind "elsewhere"'),
-    ],
-)
-def test_files_that_hold_no_engine_are_refused_with_their_use(tmp_path, kind, content, told) -> None:
-    assert told in refusal({kind: put(tmp_path, "f", content)})
-
-
-# --- archives, Polygraphy, ONNX Runtime ---
+    assert "--loadEngine=model.engine" in refusal(files)
+    if kind == "plan":
+        assert reading.read({"layers": put(tmp_path, "l", TWO), **files}).engine.layers
 
 
 def archived(path: Path, members: dict[str, object]) -> dict[str, Path]:
@@ -640,7 +478,6 @@ def archived(path: Path, members: dict[str, object]) -> dict[str, Path]:
 
 
 def test_of_a_strange_archive_only_what_is_read_is_written(tmp_path) -> None:
-    """Three thousand members of other kinds, each a file in a folder, took most of a minute."""
     rows = [{"name": "a", "averageMs": 1.0}]
     members = {f"{i}.txt": f"nothing of ours {i}" for i in range(3000)} | {"m.profile.json": rows}
     large = "nothing of ours " * (1 << 17)
@@ -658,11 +495,9 @@ def test_of_a_strange_archive_only_what_is_read_is_written(tmp_path) -> None:
 def test_an_archive_of_many_engines_is_refused_before_it_is_unpacked(tmp_path) -> None:
     rows = [{"name": "a", "averageMs": 1.0}]
     path = archived(tmp_path / "e.tea", {f"{i}.profile.json": rows for i in range(3000)})["archive"]
-    folder = tmp_path / "unpacked"
-    folder.mkdir()
     with pytest.raises(ReadError, match=r'Cannot tell "0.profile.json" from "1.profile.json"'):
-        archive.unpack(path, folder)
-    assert 65 == sum(p.is_file() for p in folder.rglob("*"))
+        archive.unpack(path, tmp_path)
+    assert 1 + 65 == sum(p.is_file() for p in tmp_path.rglob("*"))
 
 
 BUILT = {
@@ -676,7 +511,6 @@ BUILT = {
 
 
 def test_an_archive_of_trex_is_read_member_by_member(tmp_path) -> None:
-    """Names inside are those of files that trtexec was told to write; their content tells their kind."""
     rows = [{"name": "a", "averageMs": 1}, {"name": "b", "averageMs": 2}]
     found = reading.read(
         archived(tmp_path / "e.tea", {**BUILT, "m.graph.json": ["a", "b"], "sub/../m.profile.json": rows})
@@ -685,14 +519,8 @@ def test_an_archive_of_trex_is_read_member_by_member(tmp_path) -> None:
     assert 2 == len(found.profile.samples)
     assert 12.5 == found.engine.seconds
     assert [("x", "fp16", (1, 3))] == [(t.name, t.dtype, t.shape) for t in found.engine.inputs]
-    assert not any("serialized" in n or "lists" in n for n in found.engine.notes), (
-        "the plan is not even unpacked"
-    )
-
-
-def test_an_archive_without_layers_says_how_to_get_them(tmp_path) -> None:
-    """EngineArchive's own builder writes no inspector's JSON."""
-    assert "--exportLayerInfo" in refusal(archived(tmp_path / "e.tea", BUILT))
+    # The plan is not even unpacked.
+    assert not any("serialized" in n or "lists" in n for n in found.engine.notes)
 
 
 def test_damaged_archives_are_refused_with_the_member(tmp_path) -> None:
@@ -700,11 +528,9 @@ def test_damaged_archives_are_refused_with_the_member(tmp_path) -> None:
     whole = archived(tmp_path / "e.tea", {"m.graph.json": TWO})["archive"].read_bytes()
     names = {y.name for y in reading.read({"archive": tmp_path / "e.tea"}).engine.layers}
     for at in range(len(whole)):
-        damaged = {
-            "archive": put(tmp_path, "d.tea", whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
-        }
+        damaged = put(tmp_path, "d.tea", whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
         try:
-            assert names == {y.name for y in reading.read(damaged).engine.layers}
+            assert names == {y.name for y in reading.read({"archive": damaged}).engine.layers}
         except ReadError as error:
             assert '"d.tea"' in str(error)  # noqa: PT017 - either is right
 
@@ -717,7 +543,6 @@ def test_a_member_that_swells_is_not_unpacked(tmp_path, monkeypatch) -> None:
 
 
 def test_results_of_polygraphy_give_outputs_and_their_reference(tmp_path) -> None:
-    """Polygraphy wrote them; whichever runner came first, TensorRT's are the outputs."""
     results = RunResults()
     for name, value in (("onnxrt-runner", 1.0), ("trt-runner-N0", 2.0)):
         results.append((name, [IterationResult({"y": np.full((1, 8), value, np.float32)}, runner_name=name)]))
@@ -741,12 +566,8 @@ def profiled(tmp_path_factory) -> tuple[Path, Path]:
     options.profile_file_prefix = str(folder / "profile")
     options.optimized_model_filepath = str(folder / "optimized.onnx")
     session = onnxruntime.InferenceSession(tiny_model().bytes(), options, providers=["CPUExecutionProvider"])
-    feed = {
-        i.name: np.zeros([d if isinstance(d, int) else 1 for d in i.shape], np.float32)
-        for i in session.get_inputs()
-    }
     for _ in range(3):
-        session.run(None, feed)
+        session.run(None, {"x": np.zeros((1, 3, 8, 8), np.float32)})
     return Path(session.end_profiling()), folder / "optimized.onnx"
 
 
@@ -766,13 +587,11 @@ def test_files_of_onnx_runtime_give_the_layers_that_its_backend_gives(profiled) 
         assert {3} == {len(s) for s in found.profile.samples.values()}
         assert ("CPU", 0) == (found.profile.processor, found.profile.total.size)
         assert "cpu" == str(found.engine.target)
-        assert 3600 > abs(
-            (datetime.datetime.now(datetime.timezone.utc) - found.profile.taken).total_seconds()
-        )
+        passed = datetime.datetime.now(datetime.timezone.utc) - found.profile.taken
+        assert 3600 > abs(passed.total_seconds())
 
 
 def test_a_profile_of_onnx_runtime_of_another_model_is_refused(profiled, tmp_path) -> None:
-    """A name in common does not make it this model's."""
     known = reading.read({"ort_model": profiled[1]}).engine.layers[0].name
     events = [{"cat": "Node", "name": f"{n}_kernel_time", "dur": 1, "ph": "X"} for n in (known, "p", "q")]
     files = {"ort_profile": put(tmp_path, "p.json", events), "ort_model": profiled[1]}
@@ -780,60 +599,18 @@ def test_a_profile_of_onnx_runtime_of_another_model_is_refused(profiled, tmp_pat
 
 
 def test_a_profile_of_onnx_runtime_that_was_not_ended_is_refused(profiled, tmp_path) -> None:
-    """A process that is killed leaves it open."""
     cut = put(tmp_path, "p.json", profiled[0].read_bytes()[:-40])
     assert "session.end_profiling()" in refusal({"ort_profile": cut})
 
 
-def test_five_thousand_layers_are_read_and_every_time_joined(tmp_path) -> None:
-    """Copies of an engine under other names; none may be lost or joined to a copy's twin."""
-    raw = {k: json.loads(p.read_text(encoding="utf-8")) for k, p in engines.files(engines.MOBILE).items()}
-    one, rows = raw["layers"]["Layers"], raw["profile"][1:]
-    copies = 5000 // len(one) + 1
-    layers = [{**y, "Name": f"{i}.{y['Name']}"} for i in range(copies) for y in one]
-    times = [
-        {**r, "name": f"{i}.{r['name']}", "medianMs": i + 1.0} for i in reversed(range(copies)) for r in rows
-    ]
-    found: Recording = reading.read(
-        {"layers": put(tmp_path, "l", layers), "profile": put(tmp_path, "p", times)}
-    )
-    assert [y["Name"] for y in layers] == [y.name for y in found.engine.layers]
-    assert len(times) == len(found.profile.samples)
-    assert all(
-        int(k.partition(":")[2].partition(".")[0]) + 1.0 == v[0] for k, v in found.profile.samples.items()
-    )
-
-
-@pytest.mark.parametrize(
-    ("rows", "key"),
-    [
-        ([{"name": "a", "medianMs": 1.0}, {"name": "b", "averageMs": 2.0}], "averageMs"),
-        ([{"name": "a", "timeMs": 1.0}, {"name": "b", "timeMs": 2.0}], "averageMs"),
-    ],
-)
-def test_rows_that_share_no_time_are_asked_for_the_mean_that_every_release_writes(
-    tmp_path, rows, key
-) -> None:
-    """Medians came later, so what is missing is the mean."""
-    message = refusal(
-        {"layers": put(tmp_path, "l.json", ["a", "b"]), "profile": put(tmp_path, "p.json", rows)}
-    )
-    assert f'row "a" has no time (row 0, key "{key}"' in message
-
-
-def test_a_member_that_is_nothing_of_ours_is_named_and_the_archive_read(tmp_path) -> None:
-    """A text of no known kind beside the layers of an engine, short and long."""
-    members = {"layers.json": TWO, "notes.txt": "what I tried", "long.txt": "words of mine\n" * 100_000}
-    path = archived(tmp_path / "e.tea", members)["archive"]
-    folder = tmp_path / "unpacked"
-    folder.mkdir()
-    unpacked = archive.unpack(path, folder)
-    assert ["layers"] == [*unpacked.files]
-    assert ("Members of the archive that are not read: notes.txt, long.txt.",) == unpacked.notes
+@pytest.mark.parametrize("key", ["medianMs", "timeMs"])
+def test_rows_that_share_no_time_are_asked_for_the_mean_that_every_release_writes(tmp_path, key) -> None:
+    rows = [{"name": "a", key: 1.0}, {"name": "b", "averageMs" if key == "medianMs" else key: 2.0}]
+    files = {"layers": put(tmp_path, "l.json", ["a", "b"]), "profile": put(tmp_path, "p.json", rows)}
+    assert 'row "a" has no time (row 0, key "averageMs"' in refusal(files)
 
 
 def test_a_damaged_zip_beside_the_layers_does_not_cost_the_archive(tmp_path) -> None:
-    """Given by itself it is refused; within an archive it is one of the members that are not read."""
     inner = b"PK\3\4 and no directory"
     with pytest.raises(ReadError, match="begins a zip file, but its directory is damaged"):
         recognise.kind(put(tmp_path, "more.zip", inner))
@@ -843,24 +620,89 @@ def test_a_damaged_zip_beside_the_layers_does_not_cost_the_archive(tmp_path) -> 
 
 
 def test_a_member_with_a_long_name_is_written_under_its_last_hundred_letters(tmp_path) -> None:
-    """File systems take 255 bytes, and the end of a name tells the kind."""
     name = "x" * 190 + ".layers.json"
-    folder = tmp_path / "unpacked"
-    folder.mkdir()
-    unpacked = archive.unpack(archived(tmp_path / "e.tea", {f"folder/{name}": TWO})["archive"], folder)
+    unpacked = archive.unpack(archived(tmp_path / "e.tea", {f"folder/{name}": TWO})["archive"], tmp_path)
     assert name[-100:] == unpacked.files["layers"].name
 
 
+#: What README.md of the corpus says of its names; all others are logs.
+NAMES = {
+    "engine.graph.json": "layers",
+    "engine.profile.json": "profile",
+    "engine.timing.json": "times",
+    "engine.profile.metadata.json": "metadata",
+    "model.structure-only.onnx": "model",
+    "profile.json": "ort_profile",
+    "optimized.onnx": "ort_model",
+    "profile-table.log": "profile",
+    **dict.fromkeys(
+        ("digits_inception-fp16-sm80.log", "digits_inception-int8-sm89.log", "digits_vit-fp8-sm120.log",
+         "inspector-piece.log"), "layers",
+    ),
+}  # fmt: skip
+
+
+def test_every_file_of_the_corpus_is_recognised_under_a_name_that_tells_nothing(tmp_path) -> None:
+    files = [p for p in CORPUS.rglob("*") if p.is_file() and p.suffix not in {".md", ".py", ".pyc"}]
+    for number, path in enumerate(files):
+        (tmp_path / str(number)).symlink_to(path)
+    expected = {p: NAMES.get(p.name, "log") for p in files}
+    assert expected == {p: recognise.kind(tmp_path / str(i)) for i, p in enumerate(files)}
+
+
+def test_a_model_that_onnx_runtime_wrote_is_told_from_one_that_it_read(tmp_path) -> None:
+    """ONNX Runtime itself is the oracle."""
+    plain = put(tmp_path, "plain", tiny_model().bytes())
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.optimized_model_filepath = str(tmp_path / "optimized")
+    onnxruntime.InferenceSession(str(plain), options, providers=["CPUExecutionProvider"])
+    assert ["model", "ort_model"] == [recognise.kind(plain), recognise.kind(tmp_path / "optimized")]
+
+
+def test_a_model_is_recognised_without_reading_its_weights(tmp_path) -> None:
+    """A graph of 256 MiB, all hole."""
+    size = 1 << 28
+    path = tmp_path / "large.onnx"
+    with path.open("wb") as file:
+        # ir_version, the length of a graph, and behind it an opset.
+        file.write(b"\x08\x08\x3a" + bytes([0x80] * 4 + [size >> 28]))
+        file.seek(size, os.SEEK_CUR)
+        file.write(b"\x42\x02\x10\x11")
+    tracemalloc.start()
+    assert "model" == recognise.kind(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1 << 20
+
+
 @pytest.mark.parametrize(
-    ("value", "expected"),
+    ("name", "words"),
+    [("", "a folder"), ("pipe", "a pipe"), ("none", "No such file"), ("p.zip", "a zip file")],
+)
+def test_folders_pipes_missing_files_and_other_zips_are_refused(tmp_path, name, words) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with zipfile.ZipFile(tmp_path / "p.zip", "w") as archive:
+        archive.writestr("photo.jpg", b"x")
+    with pytest.raises(ReadError, match=words):
+        recognise.kind(tmp_path / name)
+
+
+def test_a_log_of_another_engine_is_refused(tmp_path) -> None:
+    log = put(tmp_path, "build.log", LISTED)
+    message = refusal({"log": log, "layers": engines.files("written-fp16")["layers"]})
+    assert "none of its 2 layers" in message
+    assert '"conv1 + relu1"' in message
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "told"),
     [
-        (5, "5"), (-1, "-1"), (2**63 - 1, "9223372036854775807"), (2**63, "a number beyond 64 bits"),
-        (10**400, "a number beyond 64 bits"), (0.5, "0.5"), (True, "true"), (None, "null"), ({}, "an object"),
-        ([1], "a list"), ("a", '"a"'),
+        ("cache", "TRT-8600-EntropyCalibration2\nx: 3c010204\n", "scales"),
+        ("timing_cache", b"ptrtd\0\0\0", "timing_cache="),
+        ("output", [{"name": "a", "dimensions": "1", "values": [1]}], 'Give layers="layers.json"'),
+        ("elsewhere", b"x", 'no kind "elsewhere"'),
     ],
-    ids=lambda v: str(v)[:20],
-)  # fmt: skip
-def test_a_message_shows_a_value_as_its_file_has_it_and_no_number_of_hundreds_of_digits(
-    value, expected
-) -> None:
-    assert expected == contents.shown(value)
+)
+def test_files_that_hold_no_engine_are_refused_with_their_use(tmp_path, kind, content, told) -> None:
+    assert told in refusal({kind: put(tmp_path, "f", content)})

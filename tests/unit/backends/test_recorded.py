@@ -61,7 +61,6 @@ def forget() -> None:
 
 def test_a_build_is_found_and_says_that_it_was_recorded(shelf):
     found = recorded.find(request(), NEW)
-
     assert ("new",) == tuple(y.id for y in found.layers)
     assert found.recorded
     assert ("old",) == tuple(y.id for y in recorded.find(request(), OLD).layers)
@@ -70,7 +69,6 @@ def test_a_build_is_found_and_says_that_it_was_recorded(shelf):
 def test_a_refusal_is_an_answer_too(shelf):
     with pytest.raises(BuildError, match=r"No\. Refused\. Give up\.") as caught:
         recorded.find(request(target="sm120"), NEW)
-
     assert "log" == caught.value.details
 
 
@@ -91,24 +89,17 @@ def test_another_request_is_not_taken_for_one_that_was_recorded(shelf, other):
 def test_the_backend_gives_the_newest_and_a_release_its_own(shelf):
     newest = TensorRTRTX().build(request(), Silent())
     older = TensorRTRTX(compilers.named("1.6")).build(request(), Silent())
-
     assert (NEW, "tensorrt-rtx") == (newest.version, newest.backend)
     assert (OLD, f"tensorrt-rtx:{OLD}") == (older.version, older.backend)
 
 
 def test_what_nobody_recorded_says_what_to_do(shelf):
-    with pytest.raises(Unavailable) as caught:
+    with pytest.raises(Unavailable, match=f"none of those recorded with TensorRT-RTX {NEW}"):
         TensorRTRTX().build(request(target="sm80"), Silent())
-    told = str(caught.value)
-
-    assert told.startswith('Backend "tensorrt-rtx" cannot build "fp32" of "m" for sm80: ')
-    assert f"none of those recorded with TensorRT-RTX {NEW}" in told
-    assert 'choose backend="onnxruntime", or open a recording: rtlab inspect MODEL --save build.json' in told
 
 
 def test_a_model_with_builds_gets_the_backend_and_another_does_not(shelf):
     known, own = chain("a", "b"), chain("a", "c")
-
     assert "tensorrt-rtx" == usual_builder(known) == builder_for(None, None, model=known)
     assert "tensorrt-rtx" not in {usual_builder(own), usual_builder(), builder_for(None, None, model=own)}
     assert f"tensorrt-rtx:{OLD}" == builder_for(None, "sm86", "1.6", known)
@@ -119,7 +110,6 @@ def test_a_model_with_builds_gets_the_backend_and_another_does_not(shelf):
 
 def test_releases_are_listed_as_recorded_and_cannot_be_removed(shelf):
     known = compilers.known()
-
     assert [(OLD, f"tensorrt-rtx:{OLD}"), (NEW, "tensorrt-rtx")] == [(c.version, c.backend) for c in known]
     assert {"recorded builds only"} == {c.words for c in known}
     assert not any(c.own for c in known)
@@ -129,11 +119,9 @@ def test_releases_are_listed_as_recorded_and_cannot_be_removed(shelf):
 
 
 def test_where_the_compiler_is_here_nothing_recorded_is_shown(shelf, monkeypatch):
-    """What is built is then built."""
     monkeypatch.setattr(TensorRTRTX, "_recalling", False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: compilers)
     monkeypatch.setattr(compilers, "_own", lambda: compilers.Compiler("1.9", "tensorrt-rtx"))
-
     assert ("1.9",) == tuple(c.version for c in compilers.known())
     assert not TensorRTRTX().capabilities().recalls
 
@@ -144,7 +132,6 @@ def test_a_damaged_list_is_no_list_and_a_damaged_file_is_told(shelf):
         recorded.find(request(), NEW)
     (shelf / recorded.INDEX).write_bytes(b'{"schema": 1, "models"')
     forget()
-
     assert () == recorded.releases()
     assert recorded.find(request(), NEW) is None
 
@@ -152,7 +139,6 @@ def test_a_damaged_list_is_no_list_and_a_damaged_file_is_told(shelf):
 def test_the_key_tells_tf32_from_fp32_and_not_one_calibrator_from_another():
     """Calibrators differ in numbers, and layers do not follow from them."""
     int8 = [request("int8", calibrator=c) for c in ("minmax", "entropy")]
-
     assert recorded.key(int8[0], NEW) == recorded.key(int8[1], NEW)
     assert Precision.TF32 is request("tf32").variant.precision
     assert recorded.key(request(), NEW) != recorded.key(request("tf32"), NEW)

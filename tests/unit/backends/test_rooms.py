@@ -22,16 +22,11 @@ def answer(seed: int) -> list[object]:
     """Of all kinds: large and small, of many types, laid out otherwise, empty, text, a number, no array at all."""
     rng = np.random.default_rng(seed)
     return [
-        rng.normal(size=(3, 400, 301)).astype(np.float32),
-        rng.integers(-9, 9, (5, 7), np.int8),
-        np.asfortranarray(rng.normal(size=(300, 500))),
-        rng.normal(size=(2, 3)).astype(ml_dtypes.bfloat16),
-        rng.random((64, 9)) > 0.5,
-        np.zeros((0, 4), np.float16),
-        np.array(["a", "bc"], object),
-        np.array(7.5),
+        rng.normal(size=(3, 400, 301)).astype(np.float32), rng.integers(-9, 9, (5, 7), np.int8),
+        np.asfortranarray(rng.normal(size=(300, 500))), rng.normal(size=(2, 3)).astype(ml_dtypes.bfloat16),
+        rng.random((64, 9)) > 0.5, np.zeros((0, 4), np.float16), np.array(["a", "bc"], object), np.array(7.5),
         [{"one": 1}],
-    ]
+    ]  # fmt: skip
 
 
 def equal(expected, found) -> None:
@@ -44,7 +39,6 @@ def equal(expected, found) -> None:
 
 
 def test_what_lies_in_a_room_is_what_was_left_there(rooms) -> None:
-    """A larger answer makes the room larger, a smaller one leaves it."""
     for scale in (1, 3, 2):
         expected = answer(scale)
         expected[0] = np.tile(expected[0], (1, scale, 1))
@@ -55,7 +49,6 @@ def test_what_lies_in_a_room_is_what_was_left_there(rooms) -> None:
 
 
 def test_a_room_is_lent_again_only_when_nobody_has_an_array_in_it(rooms) -> None:
-    """A view of one is enough; without a room the answer comes as it is."""
     held, expected = [], []
     for seed in range(len(rooms.numbers)):
         room = rooms.take()

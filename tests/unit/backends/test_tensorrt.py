@@ -16,12 +16,12 @@ import pytest
 from onnx import TensorProto, helper
 
 from fake_gpu import VERSIONS, Here, needs_api
+from nets import graph
 from rtlab import backends
 from rtlab.backends.live import building, calibrator, driver
 from rtlab.backends.tensorrt import TensorRT
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
-from rtlab.core.model import load
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Availability, BuildRequest
@@ -31,25 +31,17 @@ from rtlab.errors import BuildError, CalibrationError, Unavailable, VariantError
 
 def model(batch: int | str = "n"):
     """Twice x, then relu; the inner value has a name that no listing survives."""
-    graph = helper.make_graph(
-        [
-            helper.make_node("Add", ["x", "x"], ["inner}, Datatype: Half"], "dou]ble"),
-            helper.make_node("Relu", ["inner}, Datatype: Half"], ["y"], "relu"),
-        ],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [batch, 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [batch, 4])],
-    )
-    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10))
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["inner}, Datatype: Half"], "dou]ble"),
+        helper.make_node("Relu", ["inner}, Datatype: Half"], ["y"], "relu"),
+    ]
+    return graph(nodes, *([(n, TensorProto.FLOAT, [batch, 4])] for n in "xy"), {})
 
 
-def build(
-    release: str = "trt10", precision: Any = "fp32", *, of: Any = None, request: Any = None, **options: Any
-) -> Engine:
+def build(release="trt10", precision="fp32", *, of=None, request=None, **options: Any) -> Engine:
     variant = Variant.of(precision, **{"target": "sm86", **(of or {}), "options": BuildOptions.of(**options)})
-    return Here(release).build(
-        BuildRequest(**{"model": model(), **(request or {}), "variant": variant}), Silent()
-    )
+    asked = BuildRequest(**{"model": model(), **(request or {}), "variant": variant})
+    return Here(release).build(asked, Silent())
 
 
 def configured(engine: Engine) -> dict[str, Any]:
@@ -61,16 +53,11 @@ def configured(engine: Engine) -> dict[str, Any]:
 @needs_api
 @pytest.mark.parametrize("release", VERSIONS)
 def test_an_engine_tells_layers_nodes_device_and_totals_and_runs(release: str):
-    """Layers come from the inspector, totals also from the log; nodes bear the model's own names."""
     source, backend = model(), Here(release)
     engine = backend.build(BuildRequest(source, Variant.of("fp32", target="sm86")), Silent())
     assert [n.id for n in source.nodes] == [o for layer in engine.layers for o in layer.origins]
-    assert ("tensorrt", VERSIONS[release], "sm86", "Fake GPU") == (
-        engine.backend,
-        engine.version,
-        str(engine.target),
-        engine.device,
-    )
+    told = (engine.backend, engine.version, str(engine.target), engine.device)
+    assert ("tensorrt", VERSIONS[release], "sm86", "Fake GPU") == told
     assert {"activation", "weights"} <= engine.totals.keys()
     assert None not in {engine.plan, engine.built}
     assert (["x"], ["y"]) == ([t.name for t in engine.inputs], [t.name for t in engine.outputs])
@@ -85,17 +72,12 @@ def test_an_engine_tells_layers_nodes_device_and_totals_and_runs(release: str):
 
 @needs_api
 def test_options_arrive_by_tensorrts_own_names():
-    """Attributes, enums by member, flags on and off, pools, tactic sources, preview features."""
     attributes = {"builder_optimization_level": 5, "max_aux_streams": 0, "tiling_optimization_level": "FULL"}
-    told = configured(
-        build(
-            **attributes,
-            flags=["STRICT_NANS", "TF32"],
-            pools={"WORKSPACE": 1 << 30},
-            tactic_sources=["JIT_CONVOLUTIONS", "EDGE_MASK_CONVOLUTIONS"],
-            preview_features=["ALIASED_PLUGIN_IO_10_03"],
-        )
-    )
+    engine = build(
+        **attributes, flags=["STRICT_NANS", "TF32"], pools={"WORKSPACE": 1 << 30},
+        tactic_sources=["JIT_CONVOLUTIONS", "EDGE_MASK_CONVOLUTIONS"], preview_features=["ALIASED_PLUGIN_IO_10_03"],
+    )  # fmt: skip
+    told = configured(engine)
     assert attributes == {k: told["state"][k] for k in attributes}
     assert ["STRICT_NANS", "TF32"] == told["flags"]
     assert {"WORKSPACE": 1 << 30} == told["pools"]
@@ -110,17 +92,12 @@ def test_options_arrive_by_tensorrts_own_names():
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (
-            {"builder_optimisation_level": 5},
-            "TensorRT 10.16.1.11 has no attribute .*Did you mean builder_opt",
-        ),
+        ({"builder_optimisation_level": 5}, "Did you mean builder_opt"),
         ({"builder_optimization_level": 9}, "it keeps 5"),
         ({"builder_optimization_level": "high"}, "is a str. Give a value like the default, 3"),
         ({"tiling_optimization_level": "FULLL"}, "Did you mean FULL?.*NONE, FAST, MODERATE, FULL"),
-        ({"flags": ["STRICT_NAN"]}, "Did you mean STRICT_NANS"),
-        ({"cleared": ["TF31"]}, "Did you mean TF32"),
-        ({"flags": ["FP16"]}, 'precision="fp16"'),
-        ({"pools": {"WORK": 1}}, "Did you mean WORKSPACE"),
+        ({"flags": ["STRICT_NAN"]}, "Did you mean STRICT_NANS"), ({"cleared": ["TF31"]}, "Did you mean TF32"),
+        ({"flags": ["FP16"]}, 'precision="fp16"'), ({"pools": {"WORK": 1}}, "Did you mean WORKSPACE"),
         ({"pools": {"DLA_LOCAL_DRAM": 1}}, "there is no DLA"),
         ({"tactic_sources": ["CUDN"]}, "Did you mean CUDNN"),
         ({"profiling_verbosity": "NONE"}, "rtlab needs DETAILED"),
@@ -128,9 +105,8 @@ def test_options_arrive_by_tensorrts_own_names():
         ({"profiles": [{"z": ([1], [1], [1])}]}, '"z", and the model has none.*"x"'),
         ({"profiles": [{"x": ([1, 4], [2, 4], [4, 5])}]}, "1x4, 2x4, 4x5, and the model declares nx4"),
     ],
-)
+)  # fmt: skip
 def test_an_option_that_does_not_exist_or_fit_is_refused_with_what_does(options: dict[str, Any], said: str):
-    """The binding is asked what it has; a misspelt name must not be ignored."""
     with pytest.raises(VariantError, match=said):
         build(**options)
 
@@ -145,7 +121,6 @@ def test_what_exists_depends_on_the_release():
 
 @needs_api
 def test_profiles_are_added_in_order_and_completed():
-    """An input that a profile leaves out has its one shape in it."""
     engine = build(profiles=[{"x": ((1, 4), (2, 4), (4, 4))}, {}])
     assert [{"x": [[1, 4], [2, 4], [4, 4]]}, {"x": [[1, 4]] * 3}] == configured(engine)["profiles"]
     assert ((("x", ((1, 4), (2, 4), (4, 4))),), (("x", ((1, 4),) * 3),)) == engine.profiles
@@ -153,35 +128,20 @@ def test_profiles_are_added_in_order_and_completed():
 
 @needs_api
 def test_a_shape_tensor_gets_values_or_is_named():
-    """Its own shape is fixed, but what it holds decides other shapes."""
-    graph = helper.make_graph(
-        [helper.make_node("Reshape", ["x", "to"], ["y"], "reshape")],
-        "g",
-        [
-            helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4]),
-            helper.make_tensor_value_info("to", TensorProto.INT64, [2]),
-        ],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["a", "b"])],
-    )
-    shaped = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10))
+    node = helper.make_node("Reshape", ["x", "to"], ["y"], "reshape")
+    inputs = [("x", TensorProto.FLOAT, [2, 4]), ("to", TensorProto.INT64, [2])]
+    shaped = graph([node], inputs, [("y", TensorProto.FLOAT, ["a", "b"])], {})
     with pytest.raises(BuildError, match='lacks input "to"'):
         build(request={"model": shaped})
     # The stand-in cannot run it; that the values arrived is in the log.
     options = BuildOptions.of(profiles=[{"to": ((1, 1), (2, 4), (8, 8))}])
-    plan = building.build(
-        BuildRequest(shaped, Variant.of("fp32", target="sm86", options=options)),
-        Silent(),
-        Here("trt10"),
-        version="10.16.1",
-        times=True,
-        runs=False,
-    )
+    request = BuildRequest(shaped, Variant.of("fp32", target="sm86", options=options))
+    plan = building.build(request, Silent(), Here("trt10"), version="10.16.1", times=True, runs=False)
     assert ['"to": ["values", [1, 1], [2, 4], [8, 8]]'] == re.findall(r'"to": \["values".*?\]\]', plan.log)
 
 
 @needs_api
 def test_a_timing_cache_is_written_read_and_replaced(tmp_path: Path):
-    """It goes on from the builds before; what does not fit is reported and replaced, and nothing fails."""
     file = tmp_path / "timing"
     build(timing_cache=file)
     assert b"TC:10.16.1.11:here:1" == file.read_bytes()
@@ -200,14 +160,7 @@ def test_a_timing_cache_is_written_read_and_replaced(tmp_path: Path):
 DATA = CalibrationData({"x": np.array([[1, 2, 3, 4], [-9, 0, 0, 0], [5, 5, 5, 5]], np.float64)})
 
 
-def implicit(
-    release: str = "trt10",
-    *,
-    how: str = "entropy2",
-    request: Any = None,
-    precision: Any = "int8",
-    **options: Any,
-):
+def implicit(release="trt10", *, how="entropy2", request=None, precision="int8", **options: Any) -> Engine:
     of = {"calibrator": how}
     return build(release, precision, of=of, request=request or {"data": DATA}, implicit=True, **options)
 
@@ -224,7 +177,6 @@ def implicit(
     ],
 )
 def test_tensorrts_own_calibrator_reads_the_samples(how: str, name: str, header: str):
-    """Each sample reaches the device once; the cache comes back with the model's names."""
     engine = implicit(how=how)
     told = configured(engine)
     seen = told["calibration"]
@@ -248,7 +200,6 @@ def test_calibration_of_dynamic_inputs_has_a_profile_of_its_own():
 @pytest.mark.slow
 @needs_api
 def test_a_calibration_cache_is_used_without_samples():
-    """Names go both ways; one of another version is passed on with a note, since TensorRT would ignore it."""
     made = implicit().calibration
     engine = implicit(request={"cache": made})
     told = configured(engine)["calibration"]
@@ -274,10 +225,7 @@ def test_a_calibration_cache_is_used_without_samples():
         ({"request": {"cache": "{}"}}, CalibrationError, "TRT-100300"),
     ],
 )
-def test_what_implicit_quantization_cannot_do_is_refused(
-    change: dict[str, Any], error: type[Exception], said: str
-):
-    """Before the compiler starts."""
+def test_what_implicit_quantization_cannot_do_is_refused(change, error, said):
     with pytest.raises(error, match=said):
         implicit(**change)
 
@@ -293,20 +241,17 @@ def test_samples_that_the_calibrator_did_not_take_are_an_error(batches: int, don
 
 @needs_api
 def test_another_target_than_the_gpu_is_refused():
-    """TensorRT times kernels on the GPU that it builds for."""
     with pytest.raises(VariantError, match=r'Fake GPU\. Choose target="sm86"'):
         build(of={"target": "sm89"})
 
 
 def test_without_a_gpu_or_package_the_reason_tells_both(monkeypatch: pytest.MonkeyPatch):
-    """Nothing is imported to find out."""
     monkeypatch.setattr(
         driver, "_look", lambda: "no NVIDIA driver is installed. Install the driver of the GPU"
     )
     found = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name, *rest: None if name == "tensorrt" else found(name, *rest)
-    )
+    without = lambda name, *rest: None if name == "tensorrt" else found(name, *rest)  # noqa: E731
+    monkeypatch.setattr(importlib.util, "find_spec", without)
     backend = TensorRT()
     reason = backend.availability().reason
     assert "no NVIDIA driver is installed" in reason
@@ -319,7 +264,6 @@ def test_without_a_gpu_or_package_the_reason_tells_both(monkeypatch: pytest.Monk
 
 @pytest.mark.parametrize("usable", [True, False])
 def test_the_registry_offers_it_first_where_it_can_be_used(usable: bool, monkeypatch: pytest.MonkeyPatch):
-    """A GPU's own compiler is the best builder where one is; elsewhere nothing changes by it."""
     monkeypatch.setattr(TensorRT, "availability", lambda _: Availability(ok=usable))
     names = list(backends.registry.__wrapped__())
     assert "tensorrt" in names

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from build_logs import REGIONS
 from fake_gpu import VERSIONS, Here, needs_api
 from rtlab.backends.live.timing_cache import FLAG, Entry, force, read
 from rtlab.backends.log.operators import Operator, operators
@@ -95,7 +94,6 @@ def test_what_cannot_be_edited_says_why(tmp_path: Path) -> None:
 
 
 def test_a_compiler_that_times_nothing_while_it_builds_says_so(tmp_path: Path) -> None:
-    """TensorRT-RTX has the names and ignores the cache."""
     with pytest.raises(VariantError, match=r"TensorRT-RTX times kernels when it runs"):
         read(tmp_path / "timing", [], TensorRTRTX())
 
@@ -131,14 +129,3 @@ def test_the_log_of_an_editable_build_tells_keys_and_tactics() -> None:
         (o.name, o.key, len(o.timed)) for o in operators("\n".join(rows + again))
     ]
     assert () == operators("")
-
-
-def test_a_log_without_the_flag_lists_tactics_without_keys() -> None:
-    """As many tables and rows as the text has, counted by hand."""
-    found = operators(REGIONS.read_text())
-    assert [("fc", 2), ("fc_1_2", 1), ("conv", 2), ("conv", 2), ("fc", 3), ("fc_1_2", 1)] == [
-        (o.name, len(o.timed)) for o in found
-    ]
-    assert [0.012, 0.005, 0.005, 0.003, 0.01, 0.004] == [o.timed[0].milliseconds for o in found]
-    assert {""} == {o.key for o in found}
-    assert ("conv", "act") == found[2].nodes

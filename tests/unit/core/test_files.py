@@ -69,7 +69,6 @@ def test_a_pipe_is_written_into_and_one_without_a_reader_is_refused(tmp_path, mo
 
 
 def test_a_file_that_a_process_has_open_is_written_into(tmp_path) -> None:
-    """As ``-o /dev/stdout > file``: whoever opened it goes on writing behind."""
     path = tmp_path / "out"
     with path.open("wb") as out:
         files.write(f"/dev/fd/{out.fileno()}", b"first ", what="it")
@@ -84,10 +83,6 @@ def test_what_is_no_place_for_a_file_is_refused(tmp_path, monkeypatch, path) -> 
     assert [] == [*tmp_path.iterdir()]
 
 
-def _studied(path) -> object:
-    return rtlab.Study(tiny_model(), data=path)
-
-
 #: Every way in which a path of a file enters.
 DOORS = {
     "model": rtlab.load,
@@ -95,7 +90,7 @@ DOORS = {
     "layers": lambda path: rtlab.read(layers=path),
     "log": lambda path: rtlab.read(log=path),
     "archive": lambda path: rtlab.read(archive=path),
-    "data": _studied,
+    "data": lambda path: rtlab.Study(tiny_model(), data=path),
     "npz": rtlab.CalibrationData.read,
     "ranges": Ranges.read,
     "cache": CalibrationCache.read,

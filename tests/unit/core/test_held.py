@@ -1,16 +1,15 @@
-"""Weights of a loaded model as arrays."""
+"""Weights of a loaded model as arrays, and constants that hold another count of numbers than they say."""
 
 from __future__ import annotations
-
-from typing import Any
 
 import ml_dtypes
 import numpy as np
 import onnx
-from onnx import helper, numpy_helper
+import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 import rtlab
-from rtlab.core.model import Model
+from rtlab.errors import ModelError
 
 node = helper.make_node
 
@@ -23,14 +22,10 @@ def proto(weight: onnx.TensorProto, *more: onnx.NodeProto) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def held(model: Model) -> Any:
-    return model.ir.graph.initializers["w"].const_value
-
-
 def test_a_large_weight_is_read_without_a_copy() -> None:
-    """A proto gives its bytes anew each time; a model of 25 million weights is prepared many times."""
     values = np.arange(2048, dtype=np.float32)
-    weight = held(rtlab.load(proto(numpy_helper.from_array(values, "w"))))
+    model = rtlab.load(proto(numpy_helper.from_array(values, "w")))
+    weight = model.ir.graph.initializers["w"].const_value
     assert weight.numpy() is weight.numpy()
     np.testing.assert_array_equal(values, weight.numpy())
 
@@ -51,3 +46,29 @@ def test_a_model_is_written_as_it_was_read_to_the_last_byte() -> None:
         source = proto(weight)
         loaded = rtlab.load(source)
         assert source.graph.initializer[0] == loaded.proto().graph.initializer[0]
+
+
+NUMBERS = ("FLOAT", "DOUBLE", "INT64", "UINT64", "INT8", "BOOL", "FLOAT16", "BFLOAT16", "INT4", "COMPLEX64")
+TYPES = (*NUMBERS, "STRING")
+
+
+def constant(type_: str, count: int, dims: int) -> onnx.ModelProto:
+    """A model that gives a constant of ``count`` numbers which says that it has ``dims``."""
+    kind = TensorProto.DataType.Value(type_)
+    tensor = helper.make_tensor("c", kind, [count], ["a" if type_ == "STRING" else 1] * count)
+    tensor.dims[:] = [dims]
+    info = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("Constant", [], ["y"], value=tensor), helper.make_node("Relu", ["x"], ["z"])],
+        "g", [info("x", 1, [1])], [info("y", kind, ["n"]), info("z", 1, [1])],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("type_", TYPES)
+def test_constants_hold_as_many_numbers_as_they_say(type_) -> None:
+    assert rtlab.load(constant(type_, 4, 4)).nodes[0].op == "Constant"
+    if type_ != "STRING":
+        for dims in (1, 9):
+            with pytest.raises(ModelError, match="the file holds"):
+                rtlab.load(constant(type_, 4, dims))

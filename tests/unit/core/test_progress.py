@@ -11,13 +11,11 @@ from rtlab.errors import Cancelled
 
 
 def test_cancel_from_another_thread_ends_the_work():
-    """The Cancel button is pressed in another thread than the build's."""
     progress = Silent()
     check(progress, "the build")
     thread = threading.Thread(target=progress.cancel)
     thread.start()
     thread.join()
-
     assert progress.stopped()
     with pytest.raises(Cancelled, match=r"^Stopped the build: cancelled"):
         check(progress, "the build")
@@ -32,7 +30,6 @@ def test_phases_are_always_shown_and_steps_at_most_ten_times_a_second():
         progress.advance()
     progress.phase("Compiling")
     elapsed = progress._last - progress.started
-
     assert ("Calibrating", 0, 10_000) == shown[0]
     assert ("Compiling", 0, None) == shown[-1]
     assert len(shown) <= 2 + 10 * elapsed + 1

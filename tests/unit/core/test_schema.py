@@ -10,11 +10,10 @@ from typing import Annotated, NamedTuple
 
 import pytest
 
-from rtlab.core.schema import UNSENT, Meaning, fields, is_noun
+from rtlab.core.schema import UNSENT, Meaning, fields
 from rtlab.core.variant import Calibrator, Precision
 from rtlab.documents.crossing import plain
 from rtlab.documents.payload import decode, encode
-from rtlab.documents.typescript import typescript
 
 
 class Mood(str, enum.Enum):
@@ -70,14 +69,6 @@ def test_fields_stand_in_their_order_before_properties_that_declare_a_meaning() 
     assert ["first"] == [f.name for f in fields(Ends)]
 
 
-def test_what_is_known_by_its_text_is_no_noun() -> None:
-    assert [True, True, False, False, False] == [
-        is_noun(k) for k in (Everything, Ends, Calibrator, Mood, str)
-    ]
-    with pytest.raises(TypeError, match="it is no noun"):
-        fields(Calibrator)
-
-
 @pytest.mark.parametrize(
     ("ratio", "sent", "twice"), [(1.5, 1.5, 3.0), (math.inf, None, None), (math.nan, None, None)]
 )
@@ -88,23 +79,3 @@ def test_a_noun_as_builtins_is_what_its_bytes_tell(ratio, sent, twice) -> None:
     }  # fmt: skip
     assert expected == plain(thing(ratio))
     assert expected == decode(encode(thing(ratio), Everything))
-
-
-def test_types_of_the_page_follow_from_those_of_python() -> None:
-    written = typescript(
-        [Everything], {"Mood": ("glad", "sad")}, {"Either": Everything | Ends}, head="Generated."
-    )
-    for line in (
-        "// Generated.",
-        'export type Mood = "glad" | "sad";',
-        "  ratio: number | null;",
-        '  mood: "glad" | "sad";',
-        "  calibrator: string | null;",
-        "  ends: Ends[];",
-        "/** All that a field may be. */",
-        "  twice: number | null;",
-        "export type Either = Everything | Ends;",
-    ):
-        assert line in written.splitlines()
-    assert "secret" not in written
-    assert "last" not in written

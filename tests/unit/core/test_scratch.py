@@ -50,9 +50,7 @@ def test_what_a_killed_process_leaves_goes_with_the_next_and_of_a_living_one_not
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 @pytest.mark.parametrize("how", ["close", "die"])
-def test_what_a_child_leaves_in_the_temporary_folder_goes_with_it(
-    monkeypatch, tmp_path: Path, how: str
-) -> None:
+def test_what_a_child_leaves_in_the_temporary_folder_goes_with_it(monkeypatch, tmp_path, how) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(scratch, "_made", None)
     session = ChildProcess(Limits(), work=RUNNING)

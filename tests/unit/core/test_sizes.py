@@ -1,8 +1,6 @@
-"""Shapes of all values at given sizes, against those of the tensors that ONNX Runtime computes."""
+"""Shapes of all values at given sizes, and sizes that are proposed, against what ONNX Runtime computes."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import numpy as np
 import onnx
@@ -12,58 +10,38 @@ from hypothesis import given
 from onnx import TensorProto, helper, numpy_helper
 
 import strategies
+from nets import graph
 from rtlab.core.model import Model, load
 
 FLOAT, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.BOOL
 
 
-def _odd() -> dict[str, tuple[Callable[[], Model], dict[str, tuple[int, ...]]]]:
-    return {
-        "a rank of zero": (
-            lambda: model([helper.make_node("Neg", ["x"], ["y"], "n")], [info("x", [])], [info("y", [])]),
-            {"y": ()},
-        ),
-        "an empty tensor": (
-            lambda: model(
-                [helper.make_node("Concat", ["x", "e"], ["y"], "c", axis=0)],
-                [info("x", ["N"])], [info("y", ["M"])], {"e": np.zeros(0, np.float32)},
-            ),
-            {"y": (1,)},
-        ),
-        "a huge size": (
-            lambda: model(
-                [helper.make_node("Relu", ["x"], ["y"], "r"), helper.make_node("Shape", ["y"], ["s"], "s")],
-                [info("x", ["N", 2**40])], [info("y", ["N", 2**40]), info("s", [2], INT64)],
-            ),
-            {"y": (1, 2**40), "s": (2,)},
-        ),
-        "a tensor that nobody can hold": (
-            lambda: model(
-                [
-                    helper.make_node("ConstantOfShape", ["n"], ["y"], "fill"),
-                    helper.make_node("Add", ["y", "x"], ["z"], "add"),
-                ],
-                [info("x", ["N"])], [info("z", ["M"])], {"n": np.array([2**50], np.int64)},
-            ),
-            {"y": (2**50,)},
-        ),
-    }  # fmt: skip
+RELU, NEG = helper.make_node("Relu", ["x"], ["y"], "r"), helper.make_node("Neg", ["x"], ["y"], "n")
+#: Nodes, the shape of "x", constants, and the shapes of what is written.
+ODD = {
+    "a rank of zero": ([NEG], [], {}, {"y": ()}),
+    "an empty tensor": (
+        [helper.make_node("Concat", ["x", "e"], ["y"], axis=0)], ["N"], {"e": np.zeros(0, np.float32)}, {"y": (1,)},
+    ),
+    "a huge size": (
+        [RELU, helper.make_node("Shape", ["y"], ["s"])], ["N", 2**40], {}, {"y": (1, 2**40), "s": (2,)},
+    ),
+    "a tensor that nobody can hold": (
+        [helper.make_node("ConstantOfShape", ["n"], ["y"]), helper.make_node("Add", ["y", "x"], ["z"])],
+        ["N"], {"n": np.array([2**50], np.int64)}, {"y": (2**50,)},
+    ),
+}  # fmt: skip
 
 
 def info(name: str, shape: list[int | str | None] | None, kind: int = FLOAT) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, kind, shape)
 
 
-def model(
-    nodes: list[onnx.NodeProto],
-    inputs: list[onnx.ValueInfoProto],
-    outputs: list[onnx.ValueInfoProto],
-    weights: dict[str, np.ndarray] | None = None,
-    functions: list[onnx.FunctionProto] | None = None,
-    shapes: dict[str, object] | None = None,
-) -> Model:
-    stored = [numpy_helper.from_array(np.asarray(a), n) for n, a in (weights or {}).items()]
-    graph = helper.make_graph(nodes, "g", inputs, outputs, stored)
+def model(nodes, inputs, outputs, weights=None, functions=None, shapes=None) -> Model:
+    """A model; weights are arrays by name."""
+    graph = helper.make_graph(
+        nodes, "g", inputs, outputs, [numpy_helper.from_array(a, n) for n, a in (weights or {}).items()]
+    )
     opsets = [helper.make_opsetid(d, v) for d, v in (("", 17), ("local", 1), ("com.microsoft", 1))]
     proto = helper.make_model(graph, ir_version=9, opset_imports=opsets, functions=functions or [])
     return load(proto, shapes=shapes)
@@ -125,7 +103,6 @@ def test_shape_arithmetic_is_computed() -> None:
     "shapes", [{"H": 20, "W": 30}, {"H": [20], "W": (30,)}, {"x": (4, 3, 20, 30)}, {"N": 4, "H": 20, "W": 30}]
 )
 def test_named_sizes_are_used_for_every_value(shapes) -> None:
-    """By symbol, or by input; the batch that nobody named is 1."""
     nodes = [helper.make_node("MaxPool", ["x"], ["y"], "pool", kernel_shape=[2, 2], strides=[2, 2])]
     net = model(nodes, [info("x", ["N", 3, "H", "W"])], [info("y", ["N", 3, "h", "w"])], shapes=shapes)
     batch = 1 if len(shapes) == 2 else 4
@@ -135,7 +112,6 @@ def test_named_sizes_are_used_for_every_value(shapes) -> None:
 
 
 def test_what_counts_numbers_is_counted() -> None:
-    """The ones of a constant mask, as relative positions are gathered."""
     nodes = [
         helper.make_node("Greater", ["mask", "zero"], ["on"], "on"),
         helper.make_node("NonZero", ["on"], ["where"], "where"),
@@ -148,9 +124,7 @@ def test_what_counts_numbers_is_counted() -> None:
     assert found == known(net, found, shapes={"x": (5, 5)})
 
 
-@pytest.mark.parametrize("number", ["H", "numbers"])
-def test_sizes_that_follow_from_numbers_of_the_input_are_unknown_and_can_be_learned(number) -> None:
-    """How many elements are above zero is in no file."""
+def test_sizes_that_follow_from_numbers_of_the_input_are_unknown_and_can_be_learned() -> None:
     nodes = [
         helper.make_node("NonZero", ["x"], ["where"], "where"),
         helper.make_node("Cast", ["where"], ["y"], "cast", to=FLOAT),
@@ -176,7 +150,6 @@ def _branches(**ops: str) -> dict[str, onnx.GraphProto]:
 
 
 def test_a_branch_that_is_known_decides_and_others_have_what_they_share() -> None:
-    """Exporters leave an If whose condition is a constant, or follows from a shape."""
     nodes = [
         helper.make_node("If", ["yes"], ["a"], "constant", **_branches(then="Transpose", **{"else": "Neg"})),
         helper.make_node("If", ["c"], ["b"], "open", **_branches(then="Abs", **{"else": "Neg"})),
@@ -192,7 +165,6 @@ def test_a_branch_that_is_known_decides_and_others_have_what_they_share() -> Non
 
 
 def test_loops_carry_what_keeps_its_shape() -> None:
-    """An accumulator has one shape; a list that grows with each turn has none."""
     body = helper.make_graph(
         [
             helper.make_node("Add", ["sum", "x"], ["sum_out"], "add"),
@@ -218,7 +190,6 @@ def test_loops_carry_what_keeps_its_shape() -> None:
 
 @pytest.mark.parametrize("axis", [0, 1, -1])
 def test_a_scan_runs_along_its_axis(axis) -> None:
-    """As a recurrence is written that is no LSTM."""
     body = helper.make_graph(
         [
             helper.make_node("Add", ["h", "xt"], ["h_out"], "add"),
@@ -238,7 +209,6 @@ def test_a_scan_runs_along_its_axis(axis) -> None:
 
 
 def test_a_function_has_the_sizes_of_each_call() -> None:
-    """The nodes are the same, their tensors are not; attributes of a call reach the nodes inside."""
     turn = helper.make_node("Transpose", ["a"], ["t"], "turn")
     turn.attribute.append(
         onnx.AttributeProto(name="perm", ref_attr_name="order", type=onnx.AttributeProto.INTS)
@@ -274,16 +244,16 @@ def test_operators_that_onnx_does_not_know_leave_the_rest_known() -> None:
     assert () == sizes.unknown
 
 
-@pytest.mark.parametrize("case", list(_odd()))
+@pytest.mark.parametrize("case", ODD)
 def test_odd_sizes_are_told_as_they_are(case) -> None:
-    """Nothing of such a size is ever made to learn its shape."""
-    make, shapes = _odd()[case]
-    net = make()
-    assert shapes == known(net, shapes)
+    nodes, shape, weights, expected = ODD[case]
+    last = info(nodes[-1].output[0], ["A"] * max(1, len(shape)) if shape else [])
+    if nodes[-1].op_type == "Shape":
+        last = info("s", [2], INT64)
+    assert expected == known(model(nodes, [info("x", shape)], [last], weights), expected)
 
 
 def test_sequences_and_optionals_pass_on_what_they_hold() -> None:
-    """They have no shape of their own, and nobody asks a run for one."""
     nodes = [
         helper.make_node("SequenceConstruct", ["x", "x"], ["q"], "sequence"),
         helper.make_node("SequenceAt", ["q", "zero"], ["y"], "at"),
@@ -297,7 +267,6 @@ def test_sequences_and_optionals_pass_on_what_they_hold() -> None:
 
 
 def test_types_are_known_inside_functions() -> None:
-    """ONNX infers nothing there when a model is loaded."""
     inside = [helper.make_node("Cast", ["a"], ["b"], "cast", to=TensorProto.FLOAT16)]
     function = helper.make_function("local", "Half", ["a"], ["b"], inside, [helper.make_opsetid("", 17)])
     nodes = [helper.make_node("Half", ["x"], ["y"], "one", domain="local")]
@@ -306,3 +275,85 @@ def test_types_are_known_inside_functions() -> None:
     )
     (scope,) = net.scopes[1:]
     assert "fp16" == net.sizes().dtype(scope.nodes[0].outputs[0], scope.space)
+
+
+FAILURES = onnxruntime.capi.onnxruntime_pybind11_state
+
+
+def net(nodes, inputs, rank: int, **constants) -> Model:
+    ends = [(n, FLOAT, s) for n, s in inputs.items()], [("y", FLOAT, [None] * rank)]
+    return graph(nodes, *ends, constants)
+
+
+def runs(model: Model, shapes) -> bool:
+    """Whether ONNX Runtime computes the model at these shapes."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(model.bytes(), options, providers=["CPUExecutionProvider"])
+    try:
+        session.run(None, {n: np.zeros(s, np.float32) for n, s in shapes.items()})
+    except (FAILURES.Fail, FAILURES.InvalidArgument):
+        return False
+    return True
+
+
+def reader(height: int | str | None = None) -> Model:
+    """A text recogniser: three strides of 4, 4 and 3 have to leave one row, which becomes a sequence."""
+    convs = [
+        helper.make_node("Conv", ["x", "w"], ["a"], strides=[4, 4], kernel_shape=[4, 4]),
+        helper.make_node("MaxPool", ["a"], ["b"], strides=[12, 1], kernel_shape=[12, 1]),
+        helper.make_node("Squeeze", ["b", "axis"], ["y"]),
+    ]
+    weights = np.full((5, 3, 4, 4), 0.1, np.float32)
+    return net(convs, {"x": ["N", 3, height, "?"]}, 3, w=weights, axis=np.int64([2]))
+
+
+def test_a_reader_of_lines_gets_the_height_that_it_reads() -> None:
+    model = reader()
+    assert {"x": (1, 3, 48, 320)} == model.proposed
+    assert runs(model, model.proposed)
+    assert not runs(model, {"x": (1, 3, 224, 224)}), "else this says nothing"
+
+
+def test_a_size_that_the_model_fixes_or_a_user_named_stays() -> None:
+    assert {"x": (1, 3, 48, 224)} == reader(48).proposed
+    assert {"x": (1, 3, 48, 64)} == reader("h").sized({"x": (1, 3, 48, 64)}).proposed
+    assert {"x": (1, 3, 224, 224)} == reader("h").sized({"h": 224}).proposed, "nothing fits: the usual"
+
+
+def test_sound_gets_what_the_first_window_spans() -> None:
+    """ONNX infers a size of 1 where a window of 400 finds 128 samples; a runtime refuses that."""
+    conv = helper.make_node("Conv", ["u", "w"], ["y"], strides=[160])
+    lift = helper.make_node("Unsqueeze", ["sound", "axis"], ["u"])
+    model = net(
+        [lift, conv], {"sound": ["batch", None]}, 3, w=np.ones((2, 1, 400), np.float32), axis=np.int64([1])
+    )
+    assert {"sound": (1, 512)} == model.proposed
+    assert runs(model, model.proposed)
+    assert not runs(model, {"sound": (1, 128)})
+
+
+@pytest.mark.parametrize("batch", ["batch", None])
+def test_the_state_of_a_recurrence_has_the_batch_of_what_it_reads(batch) -> None:
+    """With a symbol it is the same one; without, the second of three dimensions is the batch of a state."""
+    add = helper.make_node("Add", ["x", "state"], ["y"])
+    model = net([add], {"x": [batch, "length", 128], "state": [2, batch, 128]}, 3)
+    assert {"x": (1, 128, 128), "state": (2, 1, 128)} == model.proposed
+    # The length of frames with one batch is no state.
+    assert {"x": (1, 128, 80)} == net(
+        [helper.make_node("Relu", ["x"], ["y"])], {"x": [1, None, 80]}, 3
+    ).proposed
+
+
+def test_a_symbol_has_one_size_and_a_question_mark_is_none() -> None:
+    add = helper.make_node("Add", ["a", "b"], ["y"])
+    told = net([add], {"a": ["N", "length", 8], "b": ["N", "length", 1]}, 3).proposed
+    assert {"a": (1, 128, 8), "b": (1, 128, 1)} == told
+    wide = net([add], {"a": ["?", 3, "?", "?"], "b": ["?", 1, 1, 1]}, 4)
+    assert {"a": (1, 3, 224, 224), "b": (1, 1, 1, 1)} == wide.proposed
+
+
+def test_what_is_proposed_runs_where_a_shape_is_not_known() -> None:
+    where = helper.make_node("NonZero", ["x"], ["i"])
+    cast = helper.make_node("Cast", ["i"], ["y"], to=onnx.TensorProto.FLOAT)
+    assert {"x": (1, 128)} == net([where, cast], {"x": ["N", "n_words"]}, 2).proposed

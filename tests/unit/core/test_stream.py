@@ -74,16 +74,13 @@ class Loader:
 
 
 def test_a_dataloader_is_read_without_its_package():
-    """Labels come along in every training loop; the model has no input for them."""
     data = of(Loader(10, 4))
     data.check(NET)
-
     assert data.count is None
     assert 12 == len(data), "three batches of four, until the last is seen"
     assert list(range(10)) == numbers(data)
     assert 10 == data.count == len(data)
     assert list(range(10)) == numbers(data), "it can be read again"
-    assert "<CalibrationData stream of 10 samples from Loader>" == repr(data)
 
 
 ITEMS = {
@@ -102,21 +99,17 @@ ITEMS = {
 @pytest.mark.parametrize("make", ITEMS.values(), ids=ITEMS)
 @pytest.mark.parametrize("size", [None, 1, 2, 8])
 def test_every_way_of_giving_samples_gives_the_same(make, size):
-    """What people have at hand differs; the calibration must not."""
     data = of(make())
     data.check(NET)
-
     assert isinstance(data, SampleStream)
     assert [0, 1, 2] == numbers(data, size=size)
 
 
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=20), st.integers(1, 7))
 def test_batches_have_the_size_and_every_sample_once(counts, size):
-    """Scales must not depend on how a loader happened to cut its samples."""
     starts = itertools.accumulate(counts, initial=0)
     items = [rows(first, count) for first, count in zip(starts, counts, strict=False)]
     batches = [b["x"] for b in of(items).batches(NET, size)]
-
     np.testing.assert_array_equal(rows(0, sum(counts)), np.concatenate(batches))
     assert all(size == len(b) for b in batches[:-1])
     whole = sum(counts) // 4 * 4
@@ -125,57 +118,44 @@ def test_batches_have_the_size_and_every_sample_once(counts, size):
 
 
 def test_batches_may_differ_in_shape():
-    """Detection and text come in all sizes; what has one shape is joined, and order stays."""
     shapes = [(2, 3, 8, 8), (1, 3, 8, 8), (1, 3, 4, 6), (3, 8, 8)]
     data = of([np.zeros(s, np.float32) for s in shapes], SHAPES)
-
     assert [(3, 3, 8, 8), (1, 3, 4, 6), (1, 3, 8, 8)] == [b["x"].shape for b in data.batches(SHAPES, 4)]
 
 
 def test_one_symbol_has_one_size_in_all_inputs():
-    """ONNX Runtime would fail inside some layer; here the input is named."""
     good = {"ids": np.zeros((1, 7), np.int64), "mask": np.ones((1, 7), np.int64)}
     bad = {"ids": np.zeros((1, 7), np.int64), "mask": np.ones((1, 6), np.int64)}
     data = of([good, good, bad], TEXT)
     data.check(TEXT)
-    with pytest.raises(
-        CalibrationError, match=r'Cannot use sample 2 of list as data .* "mask" has shape 1×6'
-    ):
+    with pytest.raises(CalibrationError, match=r'sample 2 of .* "mask" has shape 1×6'):
         list(data.batches(TEXT))
 
 
 def test_inputs_without_a_common_batch_are_whole_inferences():
-    """A feed dictionary with a size beside the picture cannot be cut."""
     feeds = [{"x": np.full((1, 3), i, np.float32), "size": np.ones(2, np.float32)} for i in range(3)]
     data = of(feeds, WHOLE)
     batches = list(data.batches(WHOLE, 8))
-
     assert [0, 1, 2] == [int(b["x"][0, 0]) for b in batches]
     assert 3 == data.count == sum(data.samples_in(WHOLE, b) for b in batches)
     assert 2 == len(list(data.take(2).batches(WHOLE)))
 
 
 def test_a_generator_is_read_once_and_its_start_again():
-    """Calibration takes all of it; the comparison that follows reads the samples that were kept."""
     data = of(rows(i, 1) for i in range(200))
     data.check(NET)
     first = data.take(8)
-
     assert list(range(8)) == numbers(first)
     assert list(range(200)) == numbers(data)
     assert 200 == data.count
     assert list(range(8)) == numbers(first)
     assert list(range(KEPT)) == numbers(data.take(150)), "no more were kept"
     assert [0] == [int(b["x"][0, 0]) for b in itertools.islice(data.batches(NET, 1), 1)]
-    with pytest.raises(
-        CalibrationError,
-        match='Cannot read generator "<genexpr>"',
-    ):
+    with pytest.raises(CalibrationError, match="Cannot read generator"):
         numbers(data)
 
 
 def test_a_buffer_that_is_used_again_does_no_harm():
-    """Fast loaders yield the same memory filled anew; a batch is still being counted while the next is read."""
     buffer = np.zeros((1, 2), np.float32)
 
     def samples():
@@ -190,8 +170,6 @@ def test_a_buffer_that_is_used_again_does_no_harm():
 @pytest.mark.parametrize("at", [0, 3, 100])
 @pytest.mark.parametrize("once", [True, False])
 def test_a_source_that_raises_half_way_names_the_sample(at, once):
-    """One broken file among thousands: which, and the loader's own words."""
-
     def samples():
         for i in range(200):
             if i == at:
@@ -199,11 +177,8 @@ def test_a_source_that_raises_half_way_names_the_sample(at, once):
             yield rows(i, 1)
 
     data = of(samples() if once else samples)
-    with pytest.raises(CalibrationError) as caught:
+    with pytest.raises(CalibrationError, match=f"Cannot read sample {at} of .*OSError: image") as caught:
         numbers(data)
-
-    assert f"Cannot read sample {at} of " in str(caught.value)
-    assert "it raised OSError: image" in str(caught.value)
     assert isinstance(caught.value.__cause__, OSError)
     with pytest.raises(CalibrationError, match=f"Cannot read sample {at} of"):
         numbers(data)
@@ -214,49 +189,30 @@ def test_a_source_that_raises_half_way_names_the_sample(at, once):
 @pytest.mark.parametrize(
     ("item", "said"),
     [
-        (np.zeros((1, 2)), '"x" is float64'),
-        (rows(0, 1)[:, :1], "shape 1×1, the input takes N×2"),
-        (rows(0, 1)[None, None], '"x" has shape 1×1×1×2'),
-        (
-            {"image": rows(0, 1)},
-            '"image"',
-        ),
-        ({"x": "text"}, 'it gives "x", the inputs are'),
-        ("text", "it gives 0 arrays, the inputs are"),
-        ((), "it gives 0 arrays"),
-        (np.float32([[1, 2], [3, np.nan]]), '"x" has NaN'),
+        (np.zeros((1, 2)), '"x" is float64'), (rows(0, 1)[:, :1], "shape 1×1, the input takes N×2"),
+        (rows(0, 1)[None, None], '"x" has shape 1×1×1×2'), ({"image": rows(0, 1)}, '"image"'),
+        ({"x": "text"}, 'it gives "x", the inputs are'), ("text", "it gives 0 arrays, the inputs are"),
+        ((), "it gives 0 arrays"), (np.float32([[1, 2], [3, np.nan]]), '"x" has NaN'),
     ],
     ids=["type", "shape", "rank", "name", "no array", "text", "nothing", "nan"],
-)
+)  # fmt: skip
 def test_an_item_that_does_not_fit_names_its_sample(item, said):
-    """The first batches may be good: each is checked as it comes."""
     data = of([rows(0, 3), item])
     data.check(NET)
-    with pytest.raises(CalibrationError) as caught:
+    with pytest.raises(CalibrationError, match=f"sample {4 if 'NaN' in said else 3} of .*{said}"):
         numbers(data)
-
-    at = 4 if "NaN" in said else 3
-    assert f'Cannot use sample {at} of list as data for model "net": ' in str(caught.value)
-    assert said in str(caught.value)
 
 
 def test_positions_stand_for_the_inputs_in_their_order():
-    """A loader that yields (ids, mask, label) needs no names."""
     item = (np.zeros((2, 5), np.int64), np.ones((2, 5), np.int64), np.zeros(2))
     (batch,) = of([item], TEXT).batches(TEXT)
-
     assert {"ids": 0, "mask": 10} == {k: int(v.sum()) for k, v in batch.items()}
-    with pytest.raises(
-        CalibrationError, match='it gives 1 array, the inputs are "ids" int64 N×S, "mask" int64 N×S'
-    ):
-        of([item[:1]], TEXT).check(TEXT)
-    short = (np.zeros((2, 5), np.int64), np.ones((1, 5), np.int64))
-    with pytest.raises(CalibrationError, match='2×5, "mask" 1×5'):
-        of([short], TEXT).check(TEXT)
+    for wrong, said in ((item[:1], "it gives 1 array"), ((item[0], item[1][:1]), '2×5, "mask" 1×5')):
+        with pytest.raises(CalibrationError, match=said):
+            of([wrong], TEXT).check(TEXT)
 
 
 def test_a_fixed_batch_is_not_filled_from_two_shapes():
-    """Samples would be dropped in silence otherwise."""
     net = passing(x=(FLOAT, [2, "L"]))
     data = of([np.zeros((count, length), np.float32) for count, length in ((3, 5), (2, 5), (1, 6))], net)
     with pytest.raises(CalibrationError, match="a batch of 2"):
@@ -264,7 +220,6 @@ def test_a_fixed_batch_is_not_filled_from_two_shapes():
 
 
 def test_what_crosses_to_another_process_is_what_was_kept():
-    """A worker compares on the first samples; it has no generator, and says so when it wants more."""
     for data in (of(rows(i, 1) for i in range(200)), of(Loader(200, 1))):
         data.check(NET)
         there = pickle.loads(pickle.dumps(data))
@@ -273,19 +228,15 @@ def test_what_crosses_to_another_process_is_what_was_kept():
         with pytest.raises(CalibrationError, match="on after sample 64"):
             numbers(there)
         assert list(range(200)) == numbers(data)
-
     few = pickle.loads(pickle.dumps(of([rows(0, 3)])))
     assert [0, 1, 2] == numbers(few)
     assert 3 == few.count
 
 
-@given(
-    st.lists(st.integers(1, 9), min_size=1, max_size=60),
-    st.integers(1, 7),
-    st.integers(1, 40),
-    st.integers(0, 2),
-    st.booleans(),
-)
+COUNTS = st.lists(st.integers(1, 9), min_size=1, max_size=60)
+
+
+@given(COUNTS, st.integers(1, 7), st.integers(1, 40), st.integers(0, 2), st.booleans())
 def test_a_pass_that_was_stopped_goes_on(counts, size, taken, ahead, once):
     """Calibration reads ahead and may be stopped anywhere: every sample is used once, even of a generator."""
     starts = itertools.accumulate(counts, initial=0)
@@ -297,7 +248,6 @@ def test_a_pass_that_was_stopped_goes_on(counts, size, taken, ahead, once):
     reader.close()
     used = list(itertools.chain.from_iterable(read[:taken]))
     rest = [int(row[0]) for batch in data.batches(NET, size, skip=len(used)) for row in batch["x"]]
-
     assert list(range(sum(counts))) == used + rest
     assert sum(counts) == data.count
 
@@ -309,12 +259,10 @@ def test_a_pass_over_a_dataloader_opens_it_once():
     data.check(NET)
     numbers(data.take(8))
     assert list(range(300)) == numbers(data)
-
     assert 1 == loader.opened
 
 
 def test_samples_are_not_all_held():
-    """ImageNet does not fit into memory."""
     alive = []
 
     class Watched(np.ndarray):
@@ -329,30 +277,12 @@ def test_samples_are_not_all_held():
     most = 0
     for _ in of(samples).batches(NET, 4):
         most = max(most, len(alive))
-
     assert most <= 8
 
 
-def test_only_the_first_samples_are_kept():
-    """The same, for what rtlab itself holds."""
-    data = of(Loader(1000, 10))
-    numbers(data)
-    _, kept, sizes, total = data._feed.parcel()
-
-    assert (1000, 70, 7) == (total, sum(sizes), len(kept))
-
-
-def test_fewer_samples_than_a_fixed_batch_are_refused():
-    """The graph takes four at a time."""
-    with pytest.raises(CalibrationError, match="3 samples are fewer than one batch of 4"):
-        numbers(of([rows(0, 3)]), FIXED)
-
-
 def test_whole_inferences_go_on_as_well():
-    """Feed dictionaries are counted one by one."""
     feeds = ({"x": np.full((1, 3), i, np.float32), "size": np.ones(2, np.float32)} for i in range(200))
     data = of(feeds, WHOLE)
     seen = [int(b["x"][0, 0]) for b in itertools.islice(data.batches(WHOLE), 100)]
     seen += [int(b["x"][0, 0]) for b in data.batches(WHOLE, skip=99)][1:]
-
     assert list(range(200)) == seen

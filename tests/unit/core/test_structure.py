@@ -7,24 +7,16 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from nets import graph_proto
 from rtlab import samples
 from rtlab.core.model import load
 
 
 def quantized(
-    *,
-    scale: float = 0.1,
-    zero: int = 0,
-    factor: float = 2.0,
-    weights: np.ndarray | None = None,
-    rounded: int = 5,
-    shape: tuple[int, ...] = (1, 6),
-    op: str = "Relu",
-    axis: int = 1,
-    called: str = "act",
-    size: int = 4,
+    *, scale: float = 0.1, zero: int = 0, factor: float = 2.0, weights: np.ndarray | None = None, rounded: int = 5,
+    shape: tuple[int, ...] = (1, 6), op: str = "Relu", axis: int = 1, called: str = "act", size: int = 4,
     opset: int = 17,
-) -> onnx.ModelProto:
+) -> onnx.ModelProto:  # fmt: skip
     """A pair, a scaling by a constant, a weight, a reshape and a softmax along an axis."""
     rng = np.random.default_rng(0)
     held = {
@@ -47,14 +39,8 @@ def quantized(
         helper.make_node("Reshape", ["v", "to"], ["r"], "r"),
         helper.make_node("Softmax", ["r"], ["y"], "s", axis=axis),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [size // 4, 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", "columns"])],
-        [numpy_helper.from_array(np.asarray(v), k) for k, v in held.items()],
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    ends = [("x", TensorProto.FLOAT, [size // 4, 4])], [("y", TensorProto.FLOAT, ["rows", "columns"])]
+    return graph_proto(nodes, *ends, held, opset)
 
 
 def structure(**changed) -> str:
@@ -63,12 +49,7 @@ def structure(**changed) -> str:
 
 @pytest.mark.parametrize(
     "changed",
-    [
-        {"scale": 0.1000001},
-        {"scale": 3.0},
-        {"weights": 2 + np.eye(4, 6, dtype=np.float32)},
-        {"rounded": 6},
-    ],
+    [{"scale": 0.1000001}, {"scale": 3.0}, {"weights": 2 + np.eye(4, 6, dtype=np.float32)}, {"rounded": 6}],
     ids=["a scale's last bits", "another scale", "other weights", "weights that were rounded"],
 )
 def test_numbers_that_a_machine_computes_do_not_count(changed):
@@ -93,36 +74,22 @@ def test_a_type_counts():
     other = quantized()
     weight = next(t for t in other.graph.initializer if t.name == "zero")
     weight.CopyFrom(numpy_helper.from_array(np.uint8(0), "zero"))
-
     assert structure() != load(other).structure
 
 
 def test_the_nodes_of_a_body_count():
+    info = helper.make_tensor_value_info
+
     def loop(op: str) -> onnx.ModelProto:
-        body = helper.make_graph(
-            [
-                helper.make_node(op, ["v"], ["w"], "inside"),
-                helper.make_node("Identity", ["c"], ["d"], "keep"),
-            ],
-            "body",
-            [
-                helper.make_tensor_value_info("i", TensorProto.INT64, []),
-                helper.make_tensor_value_info("c", TensorProto.BOOL, []),
-                helper.make_tensor_value_info("v", TensorProto.FLOAT, [2]),
-            ],
-            [
-                helper.make_tensor_value_info("d", TensorProto.BOOL, []),
-                helper.make_tensor_value_info("w", TensorProto.FLOAT, [2]),
-            ],
-        )
-        graph = helper.make_graph(
-            [helper.make_node("Loop", ["n", "", "x"], ["y"], "loop", body=body)],
-            "g",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])],
-            [numpy_helper.from_array(np.int64(3), "n")],
-        )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+        inside = [
+            helper.make_node(op, ["v"], ["w"], "inside"),
+            helper.make_node("Identity", ["c"], ["d"], "keep"),
+        ]
+        scalars = [info("i", TensorProto.INT64, []), info("c", TensorProto.BOOL, [])]
+        ends = [*scalars, info("v", 1, [2])], [info("d", TensorProto.BOOL, []), info("w", 1, [2])]
+        body = helper.make_graph(inside, "body", *ends)
+        node = helper.make_node("Loop", ["n", "", "x"], ["y"], "loop", body=body)
+        return graph_proto([node], [("x", 1, [2])], [("y", 1, [2])], {"n": np.int64(3)})
 
     assert load(loop("Relu")).structure == load(loop("Relu")).structure
     assert load(loop("Relu")).structure != load(loop("Sigmoid")).structure
@@ -133,14 +100,11 @@ def test_a_size_that_the_user_named_counts():
     name, size = next(iter(dynamic.shapes.items()))
     larger = size + 1 if isinstance(size, int) else tuple(n * 2 for n in size)
     other = load(dynamic.bytes(), shapes={**dynamic.shapes, name: larger})
-
     assert dynamic.structure == load(dynamic.bytes(), shapes=dynamic.shapes).structure
     assert dynamic.structure != other.structure
 
 
 def test_a_name_and_a_file_of_the_model_do_not_count(tmp_path):
-    """Whoever saved a sample as a file of their own finds its builds."""
     sample = samples.load("digits_qat").model
     (tmp_path / "mine.onnx").write_bytes(sample.bytes())
-
     assert sample.structure == load(tmp_path / "mine.onnx").structure

@@ -12,28 +12,19 @@ from rtlab.core.trace import Profile
 from rtlab.errors import RunError
 
 FIRST = Profile(
-    source="ONNX Runtime 1.31.1 CPU, 2 threads",
-    device="this CPU",
-    samples={"a": np.array([1.0, 2.0]), "b": np.array([5.0, 6.0])},
-    total=np.array([7.0, 8.0, 9.0]),
-    warmup=2,
+    source="ONNX Runtime 1.31.1 CPU, 2 threads", device="this CPU",
+    samples={"a": np.array([1.0, 2.0]), "b": np.array([5.0, 6.0])}, total=np.array([7.0, 8.0, 9.0]), warmup=2,
     taken=datetime.datetime(2026, 11, 22, 8, tzinfo=datetime.timezone.utc),
-    note="Inferences include copying. An inference took 2.5 ms with the profiler, 2 ms without",
-    runs=2,
-)
+    note="Inferences include copying. An inference took 2.5 ms with the profiler, 2 ms without", runs=2,
+)  # fmt: skip
 LATER = dataclasses.replace(
-    FIRST,
-    samples={"a": np.array([3.0]), "b": np.array([4.0])},
-    total=np.array([6.0]),
-    warmup=1,
+    FIRST, samples={"a": np.array([3.0]), "b": np.array([4.0])}, total=np.array([6.0]), warmup=1,
     taken=datetime.datetime(2026, 11, 22, 9, tzinfo=datetime.timezone.utc),
-    note="An inference took 2.25 ms with the profiler, 2e-1 ms without",
-    runs=1,
-)
+    note="An inference took 2.25 ms with the profiler, 2e-1 ms without", runs=1,
+)  # fmt: skip
 
 
 def test_two_profiles_of_one_engine_are_as_good_as_one_long() -> None:
-    """Whoever measures more must not lose what was measured."""
     found = FIRST.merged(LATER)
     np.testing.assert_array_equal([1.0, 2.0, 3.0], found.samples["a"])
     np.testing.assert_array_equal([5.0, 6.0, 4.0], found.samples["b"])
@@ -50,21 +41,17 @@ def test_two_profiles_of_one_engine_are_as_good_as_one_long() -> None:
         ({"source": "ONNX Runtime 1.31.1 CPU, 1 thread"}, "1.31.1 CPU, 1 thread"),
         ({"device": "another"}, 'one has device "this CPU", the other "another"'),
         ({"processor": "GPU"}, 'one has processor "CPU", the other "GPU"'),
-        ({"samples": {"a": np.ones(1)}}, 'layer "b"'),
-        ({"total": np.empty(0)}, "single inferences"),
-        ({"runs": None}, "single inferences"),
-        ({"runs": 30}, "single inferences"),
+        ({"samples": {"a": np.ones(1)}}, 'layer "b"'), ({"total": np.empty(0)}, "single inferences"),
+        ({"runs": None}, "single inferences"), ({"runs": 30}, "single inferences"),
     ],
-)
+)  # fmt: skip
 def test_profiles_that_do_not_belong_together_are_refused(change, words) -> None:
-    """A mean over two processors is the time of none."""
     with pytest.raises(RunError) as caught:
         FIRST.merged(dataclasses.replace(LATER, **change))
     assert words in str(caught.value)
 
 
 def test_a_sentence_that_both_have_stands_once_with_the_later_numbers() -> None:
-    """A note that says everything twice is not read."""
     wanted = "Inferences include copying. An inference took 2.25 ms with the profiler, 2e-1 ms without"
     assert wanted == FIRST.merged(LATER).note
     assert "" == dataclasses.replace(FIRST, note="").merged(dataclasses.replace(LATER, note="")).note

@@ -82,15 +82,12 @@ def test_bytes_that_are_written_are_at_least_those_that_were_meant(size) -> None
         ("memPoolSize", "1024", None, "Write workspace:1024."),
         ("memPoolSize", {"workspace": 1}, (8, 2), "belongs to TensorRT 8.4 and later"),
         ("workspace", 1024, (10, 0), "up to 10.0, without it"),
-        ("workspace", "1G", None, "Write the digits alone"),
-        ("fp16", None, (11, 0), "up to 11.0, without it"),
-        ("fp16", "yes", None, "takes no value"),
-        ("profilingVerbosity", "all", None, "Choose one"),
-        ("optShapes", "x=1x3", None, "x:1x3x224x224"),
-        ("onnx", "", None, "Write one behind the sign"),
+        ("workspace", "1G", None, "Write the digits alone"), ("fp16", None, (11, 0), "up to 11.0, without it"),
+        ("fp16", "yes", None, "takes no value"), ("profilingVerbosity", "all", None, "Choose one"),
+        ("optShapes", "x=1x3", None, "x:1x3x224x224"), ("onnx", "", None, "Write one behind the sign"),
         ("workSpace", 1, None, "no such flag. Choose one of onnx"),
     ],
-)
+)  # fmt: skip
 def test_what_trtexec_would_refuse_or_misread_is_not_written(name, value, release, said) -> None:
     with pytest.raises(VariantError, match="Cannot write") as caught:
         trtexec.flag(name, value, release=release)

@@ -57,12 +57,6 @@ def test_fewer_than_eight_samples_conclude_nothing():
     assert paired(hits(*[1] * 8), hits(*[0] * 8)).sure
 
 
-def test_the_first_samples_are_compared_that_both_have():
-    """One was stopped by its budget."""
-    found = paired(hits(*[1] * 50), hits(*[1] * 19, 0))
-    assert (20, 1, 0) == (found.samples, found.lost, found.won)
-
-
 def test_wilson_holds_what_it_promises():
     """How often it has the true share in it, by adding up the binomial distribution: no simulation is needed."""
     for share, samples in ((0.72, 100), (0.9, 200), (0.991, 899), (0.5, 30)):
@@ -75,7 +69,6 @@ def test_wilson_holds_what_it_promises():
     ("lost", "won", "samples"), [(0.10, 0.02, 100), (0.27, 0.001, 899), (0.03, 0.03, 300)]
 )
 def test_the_difference_of_shares_holds_what_it_promises(lost, won, samples):
-    """Of two thousand studies with a known difference."""
     draws = np.random.default_rng(5).multinomial(samples, [lost, won, 1 - lost - won], size=2000)
     found = [paired_shares(int(b), int(c), samples) for b, c, _ in draws]
     assert 0.92 < np.mean([i.low <= 100 * (won - lost) <= i.high for i in found]) < 0.98
@@ -103,21 +96,18 @@ def test_the_bootstrap_leans_as_its_values_do():
 
 
 def test_a_ratio_is_drawn_with_its_weights():
-    """A word error rate: half of all words is wrong in each sample, however long: there is nothing to be unsure of."""
     length = np.arange(1.0, 41.0)
     found = interval(Tally(50.0, length / 2, length, "share"))
     assert (50.0, 50.0) == pytest.approx((found.low, found.high))
 
 
 def test_decibels_keep_their_order():
-    """More error is fewer decibel: the ends of the interval change places."""
     errors = np.linspace(0.001, 0.002, 50)
     found = interval(Tally(0.0, errors, np.ones(50), "decibel"))
     assert found.low < -10 * np.log10(errors.mean()) < found.high
 
 
 def test_a_paired_difference_is_narrower_than_both_scores():
-    """What is hard for both is in both: with one shift for all samples the difference is known exactly."""
     before = np.random.default_rng(7).normal(5.0, 2.0, 200)
     after = before - 0.1 + np.random.default_rng(8).normal(0, 0.05, 200)
     found = paired(values(before), values(after))
@@ -125,17 +115,6 @@ def test_a_paired_difference_is_narrower_than_both_scores():
     assert found.interval.low < -0.1 < found.interval.high
     alone = interval(values(before))
     assert found.interval.high - found.interval.low < (alone.high - alone.low) / 10
-
-
-def test_the_same_draws_give_the_same_interval():
-    """Somebody who asks twice must read the same."""
-    one = values(np.random.default_rng(9).normal(size=64))
-    assert interval(one) == interval(one)
-
-
-def test_one_sample_has_no_interval_of_values():
-    """It has no spread."""
-    assert interval(values(np.array([3.0]))) is None
 
 
 def hits(*found):

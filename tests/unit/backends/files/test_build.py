@@ -10,9 +10,10 @@ import lzma
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 import rtlab
+from nets import graph_proto
 from rtlab.backends import makers
 from rtlab.backends.files import build, recognise
 from rtlab.core.engine import Allocation, Engine, Layer, Tensor
@@ -30,20 +31,12 @@ WHEN = datetime.datetime(2026, 11, 25, 13, 0, 1, tzinfo=datetime.timezone.utc)
 def network() -> rtlab.Model:
     """A convolution and a ReLU, whose weights are 1000, 1001, ... and whose exporter left its traces."""
     weight = np.arange(1000, 1072, dtype=np.float32).reshape(2, 4, 3, 3)
-    made = helper.make_graph(
-        [
-            helper.make_node(
-                "Conv", ["x", "w"], ["c"], "conv", doc_string="File /home/someone/net.py, line 3"
-            ),
-            helper.make_node("Relu", ["c"], ["y"], "relu"),
-        ],
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 8, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2, 6, 6])],
-        [numpy_helper.from_array(weight, "w")],
-        doc_string="/home/someone/net.onnx",
-    )
-    proto = helper.make_model(made, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"], "conv", doc_string="File /home/someone/net.py, line 3"),
+        helper.make_node("Relu", ["c"], ["y"], "relu"),
+    ]
+    proto = graph_proto(nodes, [("x", 1, [1, 4, 8, 8])], [("y", 1, [1, 2, 6, 6])], {"w": weight})
+    proto.graph.doc_string = "/home/someone/net.onnx"
     proto.doc_string = "exported by someone"
     proto.metadata_props.add(key="path", value="/home/someone")
     proto.graph.node[0].metadata_props.add(key="pkg.torch.stack", value="/home/someone/net.py")
@@ -91,24 +84,17 @@ def test_what_is_read_is_what_was_written(tmp_path):
         engine(), plan=None, runnable=None, recorded=True, notes=("built as fp32", "a note"),
         log=engine().log.replace(PLACE, ""),
     )  # fmt: skip
-
     assert expected == found
-    assert "TensorRT-RTX 1.7.1.116, recorded 2026-11-25 · sm86" == found.title
-    assert "recorded with TensorRT-RTX 1.7.1.116 on 2026-11-25 · sm86" == found.provenance
 
 
 def test_times_are_read_as_they_were_written(tmp_path):
     path = saved(tmp_path, build.of(engine(), profile=profile()))
     recording, expected = build.read(path).profile, profile()
-
     assert recording is not None
     for times in ("samples", "total"):
         np.testing.assert_equal(getattr(recording, times), getattr(expected, times))
     empty = {"samples": {}, "total": np.zeros(0)}
     assert repr(dataclasses.replace(expected, **empty)) == repr(dataclasses.replace(recording, **empty))
-    assert (2, WHEN, "with locked clocks", "GPU", 3) == (
-        recording.warmup, recording.taken, recording.note, recording.processor, recording.runs,
-    )  # fmt: skip
     assert build.read(saved(tmp_path)).profile is None
 
 
@@ -118,21 +104,16 @@ def test_a_study_hands_on_times_device_and_target(tmp_path, monkeypatch):
     study = rtlab.read(saved(tmp_path, build.of(there, source=network(), profile=profile())))
     again = rtlab.read(study.save_build("engine", tmp_path / "again.json"))["engine"]
     facts = study.facts_of("engine")
-
     assert (0.2, 3) == (again.timing.shown, again.timing.runs)
     assert ("a card", "unknown", None) == (again.engine.device, str(again.engine.target), again.engine.built)
-    assert "TensorRT-RTX 1.7.1.116, recorded · a card" == again.engine.title
-    assert "recorded with TensorRT-RTX 1.7.1.116 · a card" == again.engine.provenance
     other = dataclasses.replace(facts, measured=dataclasses.replace(facts.engine))
     monkeypatch.setattr(rtlab.Study, "facts_of", lambda *_: other)
     assert build.read(study.save_build("engine", tmp_path / "other.json")).profile is None
 
 
 def test_no_weight_and_no_path_leaves_the_house(tmp_path):
-    """Names and shapes are what a graph is drawn from."""
     path = saved(tmp_path, name="whatever.txt")
     graph = lzma.decompress(base64.b64decode(json.loads(path.read_text("utf-8"))["source"]["onnx"]))
-
     assert "build" == recognise.kind(path)
     assert [False, False, True] == [x in graph for x in (np.float32(1001).tobytes(), b"someone", b"conv")]
     assert "tmp" not in path.read_text("utf-8")
@@ -140,11 +121,9 @@ def test_no_weight_and_no_path_leaves_the_house(tmp_path):
 
 @pytest.mark.parametrize("beside", [False, True])
 def test_it_opens_alone_or_with_the_model_beside_it_and_is_linked(tmp_path, beside):
-    """The structure in it is enough to relate layers and nodes; beside the model there are weights too."""
     (tmp_path / "net.onnx").write_bytes(network().bytes())
     study = rtlab.read(saved(tmp_path), *[tmp_path / "net.onnx"] * beside)
     result = study["engine"]
-
     assert ["Conv", "Relu"] == [n.op for n in study.model.top]
     assert [("0:conv+relu",)] * 2 == [result.mapping.layers(n) for n in ("conv", "relu")]
     assert (True, not beside) == (result.recorded, study.model.weightless)
@@ -153,20 +132,12 @@ def test_it_opens_alone_or_with_the_model_beside_it_and_is_linked(tmp_path, besi
 
 
 def test_a_prepared_graph_goes_along_and_leads_back_to_the_source(tmp_path):
-    """The compiler was given pairs that the source does not have."""
     source = network()
     ready = prepare(source, Variant.of("fp16"), None, None)
     path = saved(tmp_path, build.of(engine(), source=source, graph=ready.model))
     result = rtlab.Study(source).read("theirs", path)
-
     assert len(ready.model.top) == len(result.prepared.model.top) > len(source.top)
     assert {"conv", "relu"} <= {p.node for p in result.mapping.pairs}
-
-
-def test_another_model_beside_it_is_doubted(tmp_path):
-    notes = rtlab.Study(rtlab.testing.tiny_model()).read("theirs", saved(tmp_path)).engine.notes
-
-    assert any("not the one that was recorded" in note for note in notes)
 
 
 def test_a_file_that_is_cut_anywhere_is_refused_in_words(tmp_path):
@@ -187,32 +158,27 @@ def times(**fields) -> dict:
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (changed(rtlab_build=99), "its schema is 99"),
-        (changed(target="sm1"), 'target "sm1" is none'),
+        (changed(rtlab_build=99), "its schema is 99"), (changed(target="sm1"), 'target "sm1" is none'),
         (changed(layers=[{"id": 3}]), "layers"),
         (changed(layers=json.loads(build.of(engine()))["layers"] * 2), "two of its layers have one id"),
-        (changed(maker={"tunes": "never"}), "tunes"),
-        (changed(built="yesterday"), "built"),
+        (changed(maker={"tunes": "never"}), "tunes"), (changed(built="yesterday"), "built"),
         (changed(times=times(samples={"1:relu": [1]})), '"1:relu"'),
-        (changed(times=times(total=[-1])), "negative"),
-        (changed(times=times(processor="TPU")), "processor"),
+        (changed(times=times(total=[-1])), "negative"), (changed(times=times(processor="TPU")), "processor"),
         (changed(source={"name": "n", "shapes": {}, "onnx": "!"}), "its graph is damaged"),
         (changed(source={"name": "n", "shapes": {}, "onnx": ""}), "its graph is"),
         (b'{"rtlab_build": 1, "layers": ' + b"[" * 100_000, "build file"),
         (b'{"rtlab_build": 1}', "missing required field"),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
-)
+)  # fmt: skip
 def test_what_is_damaged_is_refused_with_what_is_wrong(tmp_path, content, words):
     with pytest.raises(ReadError) as caught:
         rtlab.read(saved(tmp_path, content))
-
     assert 'build file "build.json": ' in str(caught.value)
     assert words in str(caught.value)
 
 
 def test_a_graph_that_unpacks_without_end_is_refused(tmp_path, monkeypatch):
-    """A few kilobytes can hold gigabytes."""
     monkeypatch.setattr(build, "_UNPACKED", 4 << 20)
     bomb = base64.b64encode(lzma.compress(bytes(64 << 20), preset=0)).decode()
     with pytest.raises(ReadError, match=r"cut or too large|graph is damaged"):
@@ -226,20 +192,7 @@ def test_a_file_larger_than_any_build_is_not_read(tmp_path, monkeypatch):
 
 
 def test_it_is_all_of_an_engine(tmp_path):
-    """Times of another run beside it are of another build."""
     profile = tmp_path / "profile.json"
     profile.write_text('[{"count": 1}, {"name": "conv", "timeMs": 1, "averageMs": 1}]')
     with pytest.raises(ReadError, match="a recorded build is all of an engine"):
         rtlab.read(saved(tmp_path), profile)
-
-
-def test_a_study_saves_what_it_read(tmp_path):
-    """Whoever got a recording can hand it on; the file that was read stays as it is."""
-    path = saved(tmp_path)
-    before = path.read_bytes()
-    study = rtlab.Study(network())
-    study.read("theirs", path)
-    first, again = build.read(path), build.read(study.save_build("theirs", tmp_path / "again.json"))
-
-    assert before == path.read_bytes()
-    assert (first.engine.layers, first.structure) == (again.engine.layers, again.structure)
