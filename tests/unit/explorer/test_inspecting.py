@@ -38,10 +38,3 @@ def test_a_question_about_what_is_gone_is_never_answered() -> None:
     inspecting.ask("new")
     inspecting.wait(60)
     assert ["new is answered"] == published
-
-
-def test_stopping_with_no_question_does_nothing() -> None:
-    """Every model that is opened stops what was asked before."""
-    inspecting = Inspecting(Slow(), [].append)
-    inspecting.stop()
-    inspecting.wait(0)
