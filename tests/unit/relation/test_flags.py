@@ -41,17 +41,3 @@ def test_an_engine_that_has_fp16_was_allowed_to_use_it() -> None:
     told = flags.allow_half(dataclasses.replace(engine("10.3.0"), layers=(half,)))
     assert "build with --fp16" not in told
     assert flags.retype(engine("10.3.0")) in told
-
-
-@pytest.mark.parametrize(
-    ("version", "expected"),
-    [
-        ("8.2.1", "allow more --workspace"),
-        ("8.4.0", "allow more --memPoolSize=workspace:..."),
-        ("8.6.1", "allow more --memPoolSize=workspace:... and raise --builderOptimizationLevel"),
-        ("11.4.0", "allow more --memPoolSize=workspace:... and raise --builderOptimizationLevel"),
-        ("", "allow more workspace and, from TensorRT 8.6 on, raise --builderOptimizationLevel"),
-    ],
-)
-def test_more_kernels_are_asked_for_in_the_words_of_the_release(version, expected) -> None:
-    assert expected == flags.more_kernels(engine(version))

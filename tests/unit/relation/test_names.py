@@ -10,7 +10,7 @@ import strategies
 from rtlab.core.engine import Layer
 from rtlab.core.model import Model, load
 from rtlab.relation.flow import Flow
-from rtlab.relation.names import Names, operator, words
+from rtlab.relation.names import Names, words
 
 
 def chain(*nodes: tuple[str, str], values: dict[str, str] | None = None) -> Model:
@@ -39,23 +39,15 @@ def named(model: Model, name: str, *, others: tuple[str, ...] = ()) -> list[str]
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("Conv_0 + Relu_1", ["Conv_0", "Relu_1"]),
         ("a + b || c + d", ["a", "b", "c", "d"]),
-        ("PWN(Clip_16)", ["Clip_16"]),
-        ("PWN(PWN(Sigmoid_1), Mul_2)", ["Sigmoid_1", "Mul_2"]),
         ("PWN(PWN(Softplus_144, PWN(Tanh_145)), Mul_146)", ["Softplus_144", "Tanh_145", "Mul_146"]),
         ("c + PWN(PWN(PWN(s), PWN(m)), PWN(/cv2/Add))", ["c", "s", "m", "/cv2/Add"]),
         ("PWN(w + (Unnamed Layer* 286) [Shuffle], p)", ["w", "(Unnamed Layer* 286) [Shuffle]", "p"]),
-        ("{ForeignNode[a + b...c]}", ["{ForeignNode[a + b...c]}"]),
-        ("a + {ForeignNode[b...c]}", ["a", "{ForeignNode[b...c]}"]),
-        (
-            "{ForeignNode[(Unnamed Layer* 0) [ElementWise]]}",
-            ["{ForeignNode[(Unnamed Layer* 0) [ElementWise]]}"],
-        ),
+        ("a + {ForeignNode[b + d...c]}", ["a", "{ForeignNode[b + d...c]}"]),
+        ("{ForeignNode[(Unnamed Layer* 0) [X]]}", ["{ForeignNode[(Unnamed Layer* 0) [X]]}"]),
     ],
 )
 def test_a_fused_name_falls_into_its_words(name: str, expected: list[str]) -> None:
-    """Without a model the words are all that is known."""
     assert expected == words(name)
 
 
@@ -72,7 +64,6 @@ def test_a_fused_name_falls_into_its_words(name: str, expected: list[str]) -> No
     ],
 )
 def test_a_known_name_stays_whole_even_where_it_contains_what_joins_names(name, known, expected) -> None:
-    """People name nodes as they like; the longest known name wins."""
     joined = any(sign in k for k in known for sign in (" + ", ", "))
     assert expected == words(name, dict.fromkeys(known), longest=1 + joined)
 
@@ -80,24 +71,15 @@ def test_a_known_name_stays_whole_even_where_it_contains_what_joins_names(name, 
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        ("conv + relu", ["conv", "relu"]),
-        ("conv.weight + q_7 + conv", ["conv"]),
-        ("Reformatting CopyNode for Input Tensor 0 to conv + relu", []),
-        ("conv_myl7_1", ["conv"]),
-        ("conv [profile 1]", ["conv"]),
-        ("/m_10/attn/MatMul_myl109_2", ["/m.10/attn/MatMul"]),
-        ("PWN(relu_2)", ["relu"]),
-        ("PWN(PWN(relu), relu_2)", ["relu", "relu"]),
-        ("__mye258_0_myl7_0", []),
-        ("__myl_MulSum_myl4_1", []),
+        ("conv.weight + q_7 + conv", ["conv"]), ("Reformatting CopyNode for Input Tensor 0 to conv + relu", []),
+        ("conv_myl7_1", ["conv"]), ("conv [profile 1]", ["conv"]),
+        ("/m_10/attn/MatMul_myl109_2", ["/m.10/attn/MatMul"]), ("PWN(relu_2)", ["relu"]),
+        ("PWN(PWN(relu), relu_2)", ["relu", "relu"]), ("__mye258_0_myl7_0", []), ("__myl_MulSum_myl4_1", []),
         ("(Unnamed Layer* 3) [Shuffle] + relu", ["relu"]),
-        ("ONNXTRT_Broadcast_4 + relu + ONNXTRT_castHelper_9", ["relu"]),
-        ("copied_squeeze_after_relu", []),
-        ("nothing of this model", []),
+        ("ONNXTRT_Broadcast_4 + relu + ONNXTRT_castHelper_9", ["relu"]), ("copied_squeeze_after_relu", []),
     ],
-)
+)  # fmt: skip
 def test_each_era_writes_its_own_form_of_a_node_s_name(name: str, expected: list[str]) -> None:
-    """What TensorRT adds to names, or makes up itself, is not a node's."""
     model = chain(("conv", "Neg"), ("relu", "Relu"), ("/m.10/attn/MatMul", "Exp"))
     assert expected == named(model, name)
 
@@ -151,7 +133,6 @@ def test_a_region_that_begins_with_a_weight_begins_with_its_reader() -> None:
 
 
 def test_two_nodes_of_one_name_are_only_candidates() -> None:
-    """The tensors of the layer have to decide."""
     model = chain(("twin", "Relu"), ("other", "Neg"), ("twin", "Relu"))
     found = list(Names(model, Flow(model), ()).explicit("twin + other"))
     assert [(("#0", "#2"), False), (("other",), True)] == [
@@ -169,32 +150,9 @@ def test_torch_tensorrt_s_paths_find_the_nodes_of_an_exported_model() -> None:
     first, second = relu.format(1), relu.format(12)
     conv = "[CONVOLUTION]-[aten_ops.convolution.default]-[/conv1/convolution]"
     add = "[ELEMENTWISE]-[aten_ops.add.Tensor]-[/layer1/1/add_3]"
-    assert ["/conv1/Conv", "/layer1/layer1.0/relu/Relu"] == named(
-        model, f"{conv} + {first}", others=(second,)
-    )
+    both = named(model, f"{conv} + {first}", others=(second,))
+    assert ["/conv1/Conv", "/layer1/layer1.0/relu/Relu"] == both
     assert ["/layer1/layer1.0/relu/Relu_1"] == named(model, second, others=(first,))
     assert ["/layer1/layer1.1/Add"] == named(model, add)
     assert ["/conv1/Conv"] == named(chain(("/conv1/Conv", "Neg")), conv)
     assert [] == named(chain(("/conv2/Conv", "Neg")), conv)
-
-
-@pytest.mark.parametrize(
-    ("name", "operators"),
-    [
-        ("Conv_9 + /layer1/relu/Relu_1", ["Conv", "Relu"]),
-        ("/classifier/classifier_1/Gemm_myl9_2", ["Gemm"]),
-        ("(Unnamed Layer* 3) [Shuffle]", [""]),
-        ("__myl_MulSum_myl4_1", [""]),
-        (
-            "[CONVOLUTION]-[aten_ops.convolution.default]-[/a/conv] + [SCALE]-[aten_ops.norm.default]-[/a/norm/scale]",
-            ["CONVOLUTION", "SCALE"],
-        ),
-        (
-            "[ELEMENTWISE]-[aten_ops.add.Tensor]-[/a/add] + [RELU]-[aten_ops.relu.default]-[/a/relu_2]",
-            ["ELEMENTWISE", "RELU"],
-        ),
-    ],
-)
-def test_words_tell_operators_without_a_model(name: str, operators: list[str]) -> None:
-    """For an engine whose model nobody has; Torch-TensorRT writes kind, operation and path of each."""
-    assert operators == [operator(w) for w in words(name)]

@@ -8,15 +8,12 @@ import pytest
 from onnx import TensorProto, helper
 
 import nets
-from rtlab import Study
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Target
 from rtlab.relation.kernel import kernel, operations
 from rtlab.relation.relate import relate
-from rtlab.relation.roles import Roles, words
-from rtlab.samples import load
-from rtlab.view.document import document
+from rtlab.relation.roles import Roles
 
 
 def layer(
@@ -120,55 +117,6 @@ def test_a_product_that_only_a_quantizing_kernel_declares_is_done_nowhere() -> N
     mapping = relate(model, model, Engine("t", "1", Target("sm89"), (quantizing,)))
     assert ["Q"] == [p.role for p in mapping.pairs if p.node == "first"]
     assert "first" not in mapping.run("0")
-
-
-@pytest.fixture(scope="module")
-def study() -> Study:
-    """The first sample in INT8."""
-    sample = load("digits_inception")
-    made = Study(sample.model, data=sample.calibration)
-    made.add("int8", calibrator="minmax", target="sm86", backend="tensorrt-rtx")
-    return made.run(compare=False)
-
-
-def test_an_explanation_names_what_is_fused_and_what_is_only_served(study: Study) -> None:
-    """The node's own layer comes first; what quantizes for the next node is no company."""
-    told = study.explain("/stem/relu/Relu", variant="int8")
-    assert 'runs in layer 3, "BN · ReLU · Q" ("__myl_MulAddReluMulMinMaxRounCast_myl0_2") with' in told
-    assert "with BatchNormalization, Q for MaxPool (declared)" in told
-    lines = study.explain("/stem/conv/Conv", variant="int8").splitlines()
-    assert lines[0].startswith(
-        '"/stem/conv/Conv" runs in layer 2, "Conv" ("/stem/conv/Conv_myl0_1") (declared).'
-    )
-    assert lines[1].startswith(
-        '"/stem/conv/Conv" has its Q in layer 1, "Q for Conv" ("__myl_MulMinMaxRounCastConc_'
-    )
-
-
-def test_tables_and_json_tell_the_role_of_each_node(study: Study) -> None:
-    """What a program reads says the same as a card."""
-    table = study["int8"].table()
-    assert ("Q for Conv",) == table.operators.iloc[0]
-    assert ("Conv",) == table.operators.iloc[1]
-    layers = document(study["int8"].facts, study.model)["engine"]["layers"]
-    assert {"/stem/conv/Conv": "Q"} == layers[0]["roles"]
-    assert {"/stem/conv/Conv": "work"} == layers[1]["roles"]
-
-
-def test_layers_that_only_quantize_are_counted_with_those_that_move_data(study: Study) -> None:
-    """They explain no node."""
-    found = study["int8"].coverage
-    assert (24, 1, 25) == (found.layers, found.moves, found.all_layers)
-
-
-@pytest.mark.parametrize(
-    ("role", "op", "expected"),
-    [("work", "Conv", "Conv"), ("Q", "Conv", "Q for Conv"), ("bias", "Gemm", "bias of Gemm"),
-     ("layout", "MatMul", "layout for MatMul"), ("control", "If", "control of If")],
-)  # fmt: skip
-def test_a_role_is_said_with_the_operator_that_it_serves(role, op, expected) -> None:
-    """As cards, tables and explanations say it."""
-    assert expected == words(role, op)
 
 
 def test_two_layers_of_one_id_are_not_taken_for_each_other() -> None:

@@ -27,13 +27,11 @@ def sources(*steps: tuple[str, str], inputs: str = "") -> list[list[tuple[int, .
 
 
 def test_a_reader_gets_the_last_writer_before_it() -> None:
-    """Myelin gives one name to one buffer after the other."""
     found = sources(("x", "a"), ("a", "b"), ("b", "a"), ("a", "y"), inputs="x")
     assert [[()], [(0,)], [(1,)], [(2,)]] == found
 
 
 def test_a_layer_that_writes_what_it_reads_reads_what_was_there_before() -> None:
-    """In place."""
     assert [[()], [(0,)], [(1,)], [(2,)]] == sources(
         ("x", "a"), ("a", "a"), ("a", "a"), ("a", "y"), inputs="x"
     )
@@ -55,7 +53,6 @@ def test_a_block_that_reads_its_own_parts_keeps_them_all() -> None:
 
 
 def test_a_whole_rewriting_hides_what_was_there() -> None:
-    """Also where nothing read it in between."""
     assert [(1,)] == sources(("x", "a:8"), ("x", "a:8"), ("a:8", "y"), inputs="x")[-1]
 
 
@@ -66,7 +63,6 @@ def test_a_tensor_that_is_written_only_later_comes_from_the_loop_s_end() -> None
 
 
 def test_an_input_of_the_engine_is_no_loop() -> None:
-    """It is there before anything runs."""
     assert [[()], [(0,)]] == sources(("x", "a"), ("a", "x"), inputs="x")
 
 
@@ -79,7 +75,6 @@ def test_what_nobody_writes_and_what_has_no_name_has_no_writer() -> None:
 
 @given(st.lists(st.tuples(st.text("abc ", max_size=4), st.text("abc ", max_size=4)), max_size=8))
 def test_edges_go_forwards_unless_every_writer_comes_later(steps) -> None:
-    """The law that keeps a picture of an engine in its order."""
     steps = [(" ".join(reads.replace(" ", "")), " ".join(writes.replace(" ", ""))) for reads, writes in steps]
     written = {n: [i for i, (_, w) in enumerate(steps) if n in w.split()] for n in "abc"}
     for at, ((reads, _), found) in enumerate(zip(steps, sources(*steps), strict=True)):
