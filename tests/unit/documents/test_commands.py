@@ -14,35 +14,22 @@ from rtlab.view.contract import typescript
 
 KINDS = typing.get_args(commands.Command)
 CHOICE: commands.Choice = {
-    "model": "tiny",
-    "precision": "int8",
-    "calibrator": "minmax",
-    "target": "cpu",
-    "backend": "",
-    "pins": [{"pattern": "op:Conv", "precision": "fp32"}],
-    "weights": "channel",
-    "sparsity": [],
-    "treatments": [],
-}
+    "model": "tiny", "precision": "int8", "calibrator": "minmax", "target": "cpu", "backend": "",
+    "pins": [{"pattern": "op:Conv", "precision": "fp32"}], "weights": "channel", "sparsity": [], "treatments": [],
+}  # fmt: skip
 #: What each kind of field holds in these tests.
 VALUES = {
-    "str": "fp32",
-    "list[str]": ["a", "b"],
-    "dict[str, str]": {"batch": "8"},
-    "dict[str, list[int]]": {"image": [1, 3, 8, 8]},
-    "Choice": CHOICE,
-    "WorkName": "sweep",
+    "str": "fp32", "list[str]": ["a", "b"], "dict[str, str]": {"batch": "8"},
+    "dict[str, list[int]]": {"image": [1, 3, 8, 8]}, "Choice": CHOICE, "WorkName": "sweep",
     "Literal['onnx', 'scales', 'cache']": "cache",
-}
+}  # fmt: skip
 
 
 def told(kind: type) -> dict[str, object]:
     """A message of this kind as the page writes it, by hand from the declaration."""
     hints = kind.__annotations__
-    return {
-        "type": kind.__struct_config__.tag,
-        **{f: VALUES[hints[f].replace('"', "'")] for f in kind.__struct_fields__},
-    }
+    fields = {f: VALUES[hints[f].replace('"', "'")] for f in kind.__struct_fields__}
+    return {"type": kind.__struct_config__.tag, **fields}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)

@@ -71,7 +71,6 @@ def test_a_layer_has_the_worst_of_the_nodes_that_it_runs(study) -> None:
 
 
 def test_harm_of_nodes_is_told_before_any_other_ranking(study) -> None:
-    """Whatever was asked last."""
     kinds = [(a, b, "outputs") for a in ("released", "only") for b in ("quantizer", "node")]
     known = {key: told(asks=key[0], by=key[1]) for key in kinds}
     snapshot = dataclasses.replace(study.snapshot(), sensitivities={"int8": known})

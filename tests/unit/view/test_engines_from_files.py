@@ -57,19 +57,6 @@ def test_every_engine_is_drawn_in_its_order_without_a_model(folder) -> None:
     assert {"convolution"} >= {b["family"] for b in convolutions}
 
 
-def test_two_engines_from_files_stand_beside_each_other() -> None:
-    """fp16 and int8 of one network: the comparison that people have files for; no choice made either."""
-    study = Study(tiny_model())
-    for name in ("fp16", "int8"):
-        study.read(name, **files(engines.FOLDER / f"written-{name}"))
-    explorer = study.explore()
-    explorer.show("fp16")
-    explorer.compare("int8")
-    assert ["node", "layer", "other"] == list(explorer.state.panes)
-    assert ["fp16", "int8"] == [decode(explorer.engine)["variant"], decode(explorer.other)["variant"]]
-    assert [True, True] == [c["recorded"] for c in explorer.chips]
-
-
 def test_a_convolution_whose_nodes_are_unknown_is_no_layout_move() -> None:
     """Files beside another model: the engine can still be read as what it is."""
     study = Study(tiny_model())
