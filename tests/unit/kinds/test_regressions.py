@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
 
 from nets import graph
-from rtlab.adjoint import Tape, differentiate
+from property.test_adjoint import LRN, differentiated
 from rtlab.core.layer_inputs import LayerInput
 from rtlab.core.progress import Silent
 from rtlab.core.ranges import Range
@@ -28,7 +26,6 @@ from rtlab.quantize.noise import Moments, grid
 from rtlab.quantize.ranges import Collector
 from rtlab.quantize.weights import ScaleLayout
 from rtlab.quantize.windows import product
-from rtlab.questions.accuracy.errors import Comparison
 
 FLOAT = TensorProto.FLOAT
 RNG = np.random.default_rng(5)
@@ -289,74 +286,20 @@ def test_noise_and_clipped_shares_are_those_of_every_element(precision: Precisio
     assert (seen.count, seen.zeros, seen.amax) == (4500, 500, np.abs(x).max())
 
 
-def test_sums_of_errors_add_up_over_batches() -> None:
-    nodes = [node("Relu", ["x"], ["h"], "a"), node("Neg", ["h"], ["y"], "b")]
-    model = graph(nodes, [("x", FLOAT, ["N", 3])], [("y", FLOAT, ["N", 3])], {})
-    comparison = Comparison(model, ("h", "y"), None, {})
-    x, off = f32(6, 3), 0.1 * f32(6, 3)
-    off[4, 1] = np.inf
-    for part in (slice(0, 2), slice(2, 6)):
-        comparison.add(
-            {"h": x[part], "y": -x[part]}, {"h": (x + off)[part], "y": -x[part]}, part.stop - part.start
-        )
-    found = comparison.errors("here")
-    fine = np.isfinite(off)
-    a, b = x.astype(float)[fine], (x + off)[fine].astype(float)
-    sums = found.sums["h"]
-    assert sums[:4] == pytest.approx(
-        [(a * a).sum(), ((a - b) ** 2).sum(), (a * b).sum(), (b * b).sum()], rel=1e-5
-    )
-    assert sums[4:7] == pytest.approx([np.abs(a - b).max(), fine.sum(), 1], rel=1e-5)
-    assert found.counted["h"] == 6
-    assert found.sums["y"][1] == 0
-
-
-# --- gradients ------------------------------------------------------------------------------------------------------
-
-
-def gradient(made, x: np.ndarray, u: np.ndarray, opset: int = 17) -> np.ndarray:
-    """Of the sum of a node's output with ``u``, by the graph that rtlab writes."""
-    model = graph([made], [("x", FLOAT, list(x.shape))], [("y", FLOAT, list(u.shape))], {})
-    edit = Edit(model, later=True)
-    tape = Tape(edit.graph, opset, model.known)
-    seed = ir.Value(name="u", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(u.shape))
-    edit.graph.inputs.append(seed)
-    found = differentiate(tape, list(edit.graph), {edit.graph.outputs[0]: seed}, beyond=lambda _: False)
-    assert not found.stopped
-    edit.graph.outputs[:] = [found.values[edit.graph.inputs[0]]]
-    edit.settle()
-    feed = {"x": x.astype(np.float32), "u": u.astype(np.float32)}
-    return ReferenceEvaluator(edit.finish().proto(), new_ops=[LRN]).run(None, feed)[0]
-
-
-def responded(x: np.ndarray, size: int, alpha: float, beta: float, bias: float) -> np.ndarray:
-    """LRN by the text of ONNX: from c - floor((size - 1) / 2) to c + ceil((size - 1) / 2)."""
-    made = np.empty_like(x)
-    for c in range(x.shape[1]):
-        near = x[:, max(0, c - (size - 1) // 2) : c + -(-(size - 1) // 2) + 1]
-        made[:, c] = x[:, c] / (bias + alpha / size * (near**2).sum(axis=1)) ** beta
-    return made
-
-
-class LRN(OpRun):
-    """In place of ONNX's own, which adds up other neighbours than its text says; ONNX Runtime refuses even sizes."""
-
-    op_domain = ""
-
-    def _run(self, x: np.ndarray, alpha: float, beta: float, bias: float, size: int) -> tuple:
-        return (responded(x, size, alpha, beta, bias),)
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6])
 def test_the_gradient_of_a_local_response_of_any_size_is_that_of_differences(size: int) -> None:
-    """Of an even size a channel has one neighbour more behind than before."""
-    names = {"alpha": 0.8, "beta": 0.6, "bias": 1.5}
-    x, u = RNG.normal(size=(2, 1, 5, 1, 2))
-    expected = np.empty_like(x)
+    """Of an even size a channel has one neighbour more behind than before; ONNX Runtime refuses even sizes."""
+    names = {"alpha": 0.8, "beta": 0.6, "bias": 1.5, "size": size}
+    x, u = RNG.normal(size=(2, 1, 5, 1, 2)).astype(np.float32)
+    expected = np.empty(x.shape)
     for at in np.ndindex(x.shape):
-        step = np.zeros_like(x)
+        step = np.zeros(x.shape)
         step[at] = 1e-6
-        ends = [responded(x + s * step, size, **names) for s in (1, -1)]
+        ends = [LRN._run(None, x + s * step, **names)[0] for s in (1, -1)]
         expected[at] = ((ends[0] - ends[1]) * u).sum() / 2e-6
-    found = gradient(node("LRN", ["x"], ["y"], "n", size=size, **names), x, u)
+    lrn = node("LRN", ["x"], ["y"], "n", **names)
+    made, slopes, _ = differentiated(
+        graph([lrn], [("x", FLOAT, x.shape)], [("y", FLOAT, u.shape)], {}), ["x"]
+    )
+    (found,) = ReferenceEvaluator(made.proto(), new_ops=[LRN]).run(slopes, {"x": x, "seed": u})
     assert found == pytest.approx(expected, abs=2e-4)
