@@ -19,13 +19,10 @@ def page():
 @pytest.mark.parametrize(
     ("work", "values", "words"),
     [
-        ("remedy", {}, '"rewrites"'),
-        ("treat", {"why": "x"}, '"cause"'),
-        ("channels", {}, '"value"'),
-        ("tune", {"budget_s": "soon"}, "'soon'"),
-        ("bisect", {"from": "a", "seconds": "1e"}, "'1e'"),
+        ("remedy", {}, '"rewrites"'), ("treat", {"why": "x"}, '"cause"'), ("channels", {}, '"value"'),
+        ("tune", {"budget_s": "soon"}, "'soon'"), ("bisect", {"from": "a", "seconds": "1e"}, "'1e'"),
     ],
-)
+)  # fmt: skip
 def test_the_work_of_a_button_says_what_it_lacks(page, work, values, words) -> None:
     page._receive(page, {"type": "work", "work": work, "variant": "a", "values": values}, [])
     page.wait(20)

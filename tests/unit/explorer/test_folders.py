@@ -26,24 +26,14 @@ def places(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("files", "path", "opens"),
     [
-        (None, "{}/models/net.onnx", True),
-        (None, "net.onnx", True),
-        (None, "inside.onnx", True),
-        (None, "{}/third/net.onnx", False),
-        (None, "{}/models/../private/net.onnx", False),
-        (None, "../private/net.onnx", False),
-        (None, "link.onnx", False),
-        (None, "/etc/passwd", False),
-        (None, "~/net.onnx", False),
-        ("{}/third", "{}/third/net.onnx", True),
-        ("{}/third", "{}/models/net.onnx", False),
-        (["{}/third", "{}/private"], "link.onnx", True),
-        ([], "net.onnx", False),
-        ([], "digits_inception", True),
-        (None, "samples.npz", True),
-        (None, "{}/third/samples.npz", False),
+        (None, "{}/models/net.onnx", True), (None, "net.onnx", True), (None, "inside.onnx", True),
+        (None, "{}/third/net.onnx", False), (None, "{}/models/../private/net.onnx", False),
+        (None, "../private/net.onnx", False), (None, "link.onnx", False), (None, "/etc/passwd", False),
+        (None, "~/net.onnx", False), ("{}/third", "{}/third/net.onnx", True), ("{}/third", "{}/models/net.onnx", False),
+        (["{}/third", "{}/private"], "link.onnx", True), ([], "net.onnx", False), ([], "digits_inception", True),
+        (None, "samples.npz", True), (None, "{}/third/samples.npz", False),
     ],
-)
+)  # fmt: skip
 def test_a_page_opens_files_of_named_folders_alone(places, files, path, opens, monkeypatch) -> None:
     if files is not None:
         files = files.format(places) if isinstance(files, str) else [f.format(places) for f in files]

@@ -7,11 +7,9 @@ import math
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
-from scipy import special
 
 from nets import graph
 from rtlab import CalibrationData, Study, Task
-from rtlab.core.metrics import named
 from rtlab.core.model import Model
 from rtlab.core.quantizer import Quantizer
 from rtlab.core.task import Predictions
@@ -146,25 +144,6 @@ def test_errors_of_channels_are_numpys_over_all_other_axes(axis: int | None) -> 
             assert one.max_abs == pytest.approx(np.abs(error).max())
 
 
-def test_peaks_by_sample_and_channel_take_magnitudes_and_means_weigh_batches_by_their_size() -> None:
-    parts = [-np.abs(RNG.standard_normal((n, 3, 4))).astype(np.float32) for n in (2, 5)]
-    for axis, along in ((1, (0, 2)), (-1, (0, 1)), (None, (0, 1, 2)), (0, (0, 1, 2))):
-        found = [watching._by_channel(p, axis, len(p)) for p in parts]
-        whole = np.concatenate(parts).astype(float)
-        peaks = np.abs(whole).max(axis=tuple(a for a in along if a))
-        assert watching._stacked([p for p, _ in found]) == pytest.approx(peaks.reshape(7, -1))
-        mean = watching._mean(
-            [e for _, e in found], [p.size // len(e) for p, (_, e) in zip(parts, found, strict=True)]
-        )
-        assert mean == pytest.approx((whole**2).mean(axis=along).reshape(-1))
-    # Of unlike numbers of channels, one stands for all; samples that lie in another way share a row.
-    ragged = [watching._by_channel(p, -1, len(p)) for p in (parts[0], parts[1][..., :2])]
-    assert watching._stacked([p for p, _ in ragged]).shape == (7, 1)
-    every = np.concatenate([parts[0].ravel(), parts[1][..., :2].ravel()]).astype(float)
-    assert watching._mean([e for _, e in ragged], [6, 15]) == pytest.approx([(every**2).mean()])
-    assert watching._by_channel(parts[0], 1, 9)[0] == pytest.approx(np.abs(parts[0]).max().reshape(1, 1))
-
-
 @pytest.mark.parametrize(
     ("op", "shapes", "position", "axis"),
     [
@@ -183,33 +162,6 @@ def test_channels_lie_where_their_reader_takes_them(
 
 
 # --- labels -----------------------------------------------------------------------------------------------------------
-
-
-def test_metrics_read_labels_along_the_first_axis_and_classes_along_the_last() -> None:
-    y, t = RNG.normal(size=(6, 4)), RNG.integers(0, 4, 6)
-    order = np.argsort(-y, axis=1)
-    for k in (1, 2):
-        hits = [t[i] in order[i, :k] for i in range(6)]
-        assert named(f"top-{k}").tally(y, t).value == pytest.approx(100 * np.mean(hits))
-    assert named("top-1").answers(y).tolist() == y.argmax(axis=1).tolist()
-    tokens, wanted = RNG.normal(size=(2, 3, 5)), np.array([[1, 4, -1], [0, 2, 3]])
-    assert named("wer").answers(tokens).tolist() == tokens.argmax(axis=2).tolist()
-    logs = special.log_softmax(tokens, axis=2)
-    lost = [-logs[i, j, wanted[i, j]] for i in range(2) for j in range(3) if wanted[i, j] >= 0]
-    assert named("perplexity").tally(tokens, wanted).value == pytest.approx(math.exp(np.mean(lost)))
-    a, b = RNG.normal(size=(2, 3, 2, 2))
-    flat = [(p.ravel(), q.ravel()) for p, q in zip(a, b, strict=True)]
-    values = {
-        "mse": np.mean((a - b) ** 2), "nmse": 100 * ((a - b) ** 2).sum() / (b**2).sum(),
-        "psnr": -10 * np.log10(np.mean((a - b) ** 2)),
-        "cosine": np.mean([p @ q / np.linalg.norm(p) / np.linalg.norm(q) for p, q in flat]),
-    }  # fmt: skip
-    for name, value in values.items():
-        assert named(name).tally(a, b).value == pytest.approx(value)
-    bytes_ = (255 * np.abs(b)).clip(0, 255).astype(np.uint8)
-    assert named("psnr").tally(a, bytes_).value == pytest.approx(
-        10 * np.log10(255**2 / np.mean((a - bytes_) ** 2))
-    )
 
 
 @pytest.mark.parametrize("count", [5, 6])

@@ -6,7 +6,6 @@ Each test changes one thing after the other and asks for a key of its own; what 
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import itertools
 from collections.abc import Iterable
 from pathlib import Path
@@ -30,9 +29,7 @@ from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Calibrator, Precision, Rewrite, Target, Treatment, Variant
 from rtlab.experiments.bisecting import BisectionSide
 from rtlab.experiments.why.oracle import built, forget
-from rtlab.formulations.cache import timing_cache
 from rtlab.formulations.layer import WeightedNode
-from rtlab.formulations.trial import Trial
 from rtlab.quantize import treating
 from rtlab.questions.bisection import Bisection
 from rtlab.questions.why import Verdict
@@ -48,31 +45,12 @@ def apart(keys: Iterable[Any]) -> bool:
     return len(set(map(repr, listed))) == len(listed)
 
 
-PROFILE = (("x", ((1, 3), (2, 3), (4, 3))),)
-OPTIONS = {
-    "config": (("builder_optimization_level", 5),), "flags": ("FP16",), "cleared": ("TF32",), "implicit": True,
-    "pools": (("WORKSPACE", 1 << 20),), "profiles": (PROFILE,), "timing_cache": Path("a.cache"),
-}  # fmt: skip
 VARIANT = {
     "precision": Precision.FP16, "calibrator": Calibrator.MSE, "target": Target("sm89"), "backend": "classic",
     "pins": (("a", Precision.FP32),), "weights": "tensor", "sparsity": ("*",), "scales": "a.cache",
     "options": BuildOptions(flags=("FP16",)), "rewrites": (Rewrite.of("fold a"),),
     "calibrators": (("a", Calibrator.MSE),), "treatments": (Treatment.of("equalize"),),
 }  # fmt: skip
-
-
-def test_a_builders_options_are_spelled_with_each_of_them() -> None:
-    assert OPTIONS.keys() == {f.name for f in dataclasses.fields(BuildOptions)}
-    every = [BuildOptions(), *(BuildOptions(**{k: v}) for k, v in OPTIONS.items())]
-    assert apart(map(str, every))
-    assert [o.count for o in every] == [0, *[1] * len(OPTIONS)]
-    for other in (
-        {"config": (("builder_optimization_level", 4),)}, {"pools": (("WORKSPACE", 1 << 21),)},
-        {"profiles": (PROFILE, PROFILE)}, {"profiles": ((("x", ((1, 3), (2, 3), (5, 3))),),)},
-        {"timing_cache": Path("b.cache")},
-    ):  # fmt: skip
-        assert apart(map(str, (*every, BuildOptions(**other))))
-    assert BuildOptions(**OPTIONS).count == len(OPTIONS)
 
 
 def test_a_variants_id_tells_each_of_its_fields() -> None:
@@ -154,25 +132,6 @@ def test_the_time_of_a_layer_is_told_by_its_sizes_and_attributes_and_by_none_of_
     assert base.key == same.key
 
 
-def test_a_timing_cache_tells_layers_formulations_and_threads_apart(tmp_path: Path) -> None:
-    taken = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
-    cache, every = (
-        timing_cache(tmp_path / "a", "cpu", "ort"),
-        list(enumerate(itertools.product("ab", "cd", (1, 2)), 1)),
-    )
-    for i, (key, name, threads) in every:
-        ends = (i - 0.5, i + 1.5)
-        cache.keep(key, Trial(name, threads, float(i), ends, 10 * i, 0.0, 0.1, ok=True, taken=taken))
-    cache.save()
-    read = timing_cache(tmp_path / "a", "cpu", "ort")
-    for i, (key, name, threads) in every:
-        found = read.recall(key, Trial(name, threads, None, None, 0, None, 0.1, ok=False))
-        assert (found.median, found.quartiles, found.runs) == (i, (i - 0.5, i + 1.5), 10 * i)
-        assert (found.ok, found.cached, found.taken) == (True, True, taken)
-    unknown = Trial("c", 4, None, None, 0, None, 0.1, ok=False)
-    assert read.recall("a", unknown) is unknown
-
-
 def test_activations_are_observed_anew_where_a_variant_moves_them_and_only_there() -> None:
     def key(**choice: Any) -> tuple[object, ...]:
         return treating.moved(Variant.of("int8", **choice))
@@ -183,11 +142,8 @@ def test_activations_are_observed_anew_where_a_variant_moves_them_and_only_there
         key(treatments=["smooth"], rewrites=["fold a"]), key(rewrites=["release a"]),
     ]  # fmt: skip
     assert apart(keys)
-    assert {key()} == {
-        key(calibrator="mse"),
-        key(treatments=["correct", "reconstruct"]),
-        key(weights="tensor"),
-    }
+    others = key(calibrator="mse"), key(treatments=["correct", "reconstruct"]), key(weights="tensor")
+    assert {key()} == {*others}
 
 
 class Counted(Noun):

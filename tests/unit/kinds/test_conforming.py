@@ -22,7 +22,7 @@ from rtlab.core.protocols import Availability, Capabilities
 from rtlab.core.trace import Profile, Throughput
 from rtlab.core.variant import Precision, Target
 from rtlab.errors import BuildError, Cancelled, ReadError, RunError
-from rtlab.testing import ReferenceBackend, conformance, networks
+from rtlab.testing import ReferenceBackend, conformance
 
 COUNTER = itertools.count()
 NOW = datetime(2024, 1, 1, tzinfo=timezone.utc)
@@ -260,19 +260,3 @@ def test_a_file_that_is_written_is_noticed(method: str, check: str, words: str, 
         return found
 
     assert words in said(type("Bug", (Sound,), {method: instead})(), check, tmp_path)
-
-
-@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16", "int8", "fp8", "int4", "fp4"])
-def test_a_product_in_a_precision_is_that_with_the_unit_matrix(precision: str) -> None:
-    """What comes out is what goes in, up to a rounding; the opset is the first with the type."""
-    model = networks.product(Precision(precision))
-    assert {"int4": 21, "fp4": 23}.get(precision, 19) == model.opset
-    x = np.round(np.linspace(-1, 1, 64 * 64, dtype=np.float32).reshape(64, 64) * 8) / 8
-    if precision in {"fp32", "fp16", "bf16", "int8", "fp8"}:
-        y = networks.expected(model, {"x": x}, ("y",))["y"]
-        np.testing.assert_allclose(y, x, atol=0.07)
-    weights = model.ir.graph.initializers
-    if precision in {"int4", "fp4"}:
-        blocks = {"int4": 1, "fp4": 4}[precision]
-        assert [blocks, 64] == [*weights["scale"].shape.numpy()]
-        assert 64 // blocks == next(n for n in model.nodes if n.id == "w/DQ").attributes["block_size"]

@@ -243,8 +243,7 @@ def test_what_a_link_writes_goes_through_normalizations_sums_and_products_in_the
         node("Conv", ["x", "v", "b"], ["h"], "one"),
         node("BatchNormalization", ["h", "g", "s", "m", "var"], ["i"], "bn", epsilon=0.0),
         node("Mul", ["i", "f"], ["j"], "mul"), node("Add", ["j", "o"], ["k"], "add"),
-        node("Relu", ["k"], ["r"], "relu"),
-        node("Conv", ["r", "w"], ["y"], "two"),
+        node("Relu", ["k"], ["r"], "relu"), node("Conv", ["r", "w"], ["y"], "two"),
     ]  # fmt: skip
     model = graph(nodes, [("x", FLOAT, [1, 2, 2, 2])], [("y", FLOAT, [1, 2, 2, 2])], weights)
     (link,) = links(model)

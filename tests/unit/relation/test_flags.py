@@ -20,13 +20,10 @@ def engine(version: str, maker: Maker = TENSORRT) -> Engine:
 @pytest.mark.parametrize(
     ("found", "release", "by_model"),
     [
-        (engine("8.2.1"), (8, 2), False),
-        (engine("10.16.1.11"), (10, 16), False),
-        (engine("11.4.0"), (11, 4), True),
-        (engine(""), None, None),
-        (engine("1.7.1", TENSORRT_RTX), None, True),
+        (engine("8.2.1"), (8, 2), False), (engine("10.16.1.11"), (10, 16), False), (engine("11.4.0"), (11, 4), True),
+        (engine(""), None, None), (engine("1.7.1", TENSORRT_RTX), None, True),
     ],
-)
+)  # fmt: skip
 def test_types_are_the_model_s_from_tensorrt_11_on_and_in_rtx(found, release, by_model) -> None:
     assert (release, by_model) == (flags.release(found), flags.by_model(found))
     assert ("--layerPrecisions" in flags.retype(found)) == (by_model is not True)

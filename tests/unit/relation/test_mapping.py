@@ -122,8 +122,7 @@ def test_each_reason_is_found_in_the_graph() -> None:
     """Folded, shape arithmetic, view and dead nodes look alike in a listing: none of them has a step."""
     nodes = [
         node("Mul", ["c1", "c2"], ["folded"], "constant product"), node("Shape", ["x"], ["s"], "shape"),
-        node("Gather", ["s", "zero"], ["rows"], "pick"),
-        node("Concat", ["rows", "minus"], ["target"], "sizes", axis=0),
+        node("Gather", ["s", "zero"], ["rows"], "pick"), node("Concat", ["rows", "minus"], ["target"], "sizes", axis=0),
         node("Add", ["x", "folded"], ["sum"], "add"), node("Reshape", ["sum", "target"], ["y"], "reshape"),
         node("Exp", ["x"], ["unused"], "nobody reads me"),
     ]  # fmt: skip

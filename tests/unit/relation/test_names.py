@@ -54,15 +54,12 @@ def test_a_fused_name_falls_into_its_words(name: str, expected: list[str]) -> No
 @pytest.mark.parametrize(
     ("name", "known", "expected"),
     [
-        ("a + b + a", ("a + b", "a"), ["a + b", "a"]),
-        ("PWN(PWN(f(x)), c, d)", ("f(x)", "c, d"), ["f(x)", "c, d"]),
-        ("PWN(odd + a", ("PWN(odd", "a"), ["PWN(odd", "a"]),
-        ("conv  + relu ", (), ["conv", "relu"]),
+        ("a + b + a", ("a + b", "a"), ["a + b", "a"]), ("PWN(PWN(f(x)), c, d)", ("f(x)", "c, d"), ["f(x)", "c, d"]),
+        ("PWN(odd + a", ("PWN(odd", "a"), ["PWN(odd", "a"]), ("conv  + relu ", (), ["conv", "relu"]),
         # Blanks are part of a name that somebody gave.
-        ("conv  + relu ", ("conv ", "relu "), ["conv ", "relu "]),
-        ("conv  + relu ", ("conv",), ["conv", "relu"]),
+        ("conv  + relu ", ("conv ", "relu "), ["conv ", "relu "]), ("conv  + relu ", ("conv",), ["conv", "relu"]),
     ],
-)
+)  # fmt: skip
 def test_a_known_name_stays_whole_even_where_it_contains_what_joins_names(name, known, expected) -> None:
     joined = any(sign in k for k in known for sign in (" + ", ", "))
     assert expected == words(name, dict.fromkeys(known), longest=1 + joined)
@@ -95,19 +92,15 @@ UNNAMED = chain(("", "Relu"), ("b", "Neg"), values={"": "v7"})
         # The parser numbers what it makes of one node, and exporters number nodes.
         (chain(("relu", "Relu"), ("relu_2", "Relu")), "PWN(relu_2)", ["relu_2"]),
         # Of a region the first and the last node are named; what helps TensorRT is no end.
-        (REGION, "{ForeignNode[b....d]}", ["b.", "d", ".c"]),
-        (REGION, "{ForeignNode[a....c]}", ["a", ".c", "b."]),
-        (REGION, "{ForeignNode[d]}", ["d"]),
-        (REGION, "{ForeignNode[b....ONNXTRT_castHelper_9]}", ["b."]),
+        (REGION, "{ForeignNode[b....d]}", ["b.", "d", ".c"]), (REGION, "{ForeignNode[a....c]}", ["a", ".c", "b."]),
+        (REGION, "{ForeignNode[d]}", ["d"]), (REGION, "{ForeignNode[b....ONNXTRT_castHelper_9]}", ["b."]),
         # An eliminated concatenation leaves copies of what could not be written in place.
-        (COPIED, "269 copy", ["join"]),
-        (COPIED, "a_copy", ["join"]),
-        (COPIED, "join copy", []),
+        (COPIED, "269 copy", ["join"]), (COPIED, "a_copy", ["join"]), (COPIED, "join copy", []),
         # The parser calls a node without a name by its first output.
         (UNNAMED, "node_of_v7 + b", [UNNAMED.nodes[0].id, "b"]),
     ],
     ids=lambda v: v if isinstance(v, str) else "",
-)
+)  # fmt: skip
 def test_numbers_regions_copies_and_nodes_without_names(model: Model, name: str, expected: list[str]) -> None:
     assert expected == named(model, name)
 

@@ -147,8 +147,7 @@ def test_views_move_nothing_and_lookups_read_what_they_take() -> None:
         # Exporters write bounds and fill values of one element where a scalar belongs.
         ("Clip", "w", "w least most"), ("Pad", "w", "w pads fill axes"), ("Resize", "w", "w region scales sizes"),
         ("QLinearConv", "w b", "x x_scale x_zero w w_scale w_zero y_scale y_zero b"),
-        ("QLinearMatMul", "w", "x x_scale x_zero w w_scale w_zero y_scale y_zero"),
-        ("Conv", "w b", "x w b"),
+        ("QLinearMatMul", "w", "x x_scale x_zero w w_scale w_zero y_scale y_zero"), ("Conv", "w b", "x w b"),
     ],
 )  # fmt: skip
 def test_scales_bounds_and_statistics_are_no_parameters(op: str, learned: str, inputs: str) -> None:

@@ -175,13 +175,8 @@ def test_a_whole_view_needs_no_model() -> None:
     view = decode(encode(engine_view(result, NOTHING), EngineView))
     boxes = {b["id"]: b for b in view["graph"]["boxes"] if b["kind"] == "layer"}
     expected = [
-        [],
-        ["Conv", "ReLU"],
-        ["Scale", "ReLU"],
-        ["Mul·Sum"],
-        ["Conv2D", "ReLU"],
-        ["CaskConvolution", "ReLU"],
-    ]
+        [], ["Conv", "ReLU"], ["Scale", "ReLU"], ["Mul·Sum"], ["Conv2D", "ReLU"], ["CaskConvolution", "ReLU"],
+    ]  # fmt: skip
     assert expected == [[c["op"] for c in b["chips"]] for b in boxes.values()]
     assert [True, *[False] * 5] == [b["slim"] for b in boxes.values()]
     families = ["shape", "convolution", "normalization", "other", "convolution", "convolution"]
