@@ -43,13 +43,6 @@ def test_cells_are_in_the_unit_of_their_column() -> None:
     assert ("ms", 1.5) == (long.columns()[2]["unit"], long.rows()[0]["cells"][2])
 
 
-def test_a_row_leads_to_its_own_nodes_else_to_those_of_its_layer() -> None:
-    assert {
-        "0:a": {"nodes": ["n", "m"], "layers": ["0:a"], "others": ["9:z"]},
-        "1:b": {"nodes": ["of 1:b"], "layers": ["1:b"], "others": []},
-    } == TABLE.links()
-
-
 def test_text_has_units_and_nothing_that_steers_a_terminal() -> None:
     head, rows = TABLE.cells()
     assert ["layer", "nodes", "time, reported", "share, estimated", "sqnr", "last", "why"] == head

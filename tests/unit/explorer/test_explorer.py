@@ -350,15 +350,6 @@ def test_inspecting_a_node_tells_its_weights_and_measures_its_outputs(shown) -> 
     assert 64 == len(weight["counts"]) == len(activation["counts"])
 
 
-def test_an_activation_that_calibration_watched_says_on_how_many_samples(shown) -> None:
-    shown.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
-    shown.inspect("stem/Relu")
-    shown._inspecting.wait(60)
-    (found,) = shown.inspection["tensors"]
-    assert found["source"].startswith("calibration on 8 samples")
-    assert (8 * 8 * 8 * 8, 0.0) == (found["count"], found["minimum"])
-
-
 def test_what_cannot_be_inspected_is_told_in_words(shown) -> None:
     ask(shown, commands.InspectNode("input x"))
     assert "Only nodes" in shown.inspection["note"]

@@ -45,7 +45,7 @@ def ramp(*shape: int) -> np.ndarray:
 
 
 WIDE, PICTURE = (2, 3, 4), (1, 2, 3, 2)
-#: What tests/property/test_adjoint.py does not draw.
+#: What tests/property/test_adjoint.py does not draw, or seldom.
 LINEAR = [
     *(
         Node("ConvTranspose", (1, 2, 3, 4), {"strides": [2, s], "auto_pad": a}, (ramp(2, 3, k, 3),))
@@ -54,7 +54,12 @@ LINEAR = [
         for a in ("SAME_UPPER", "SAME_LOWER")
     ),
     Node("ConvTranspose", (1, 2, 3, 4), {"strides": [2, 3], "output_shape": [6, 11]}, (ramp(2, 3, 3, 3),)),
+    Node("Conv", (2, 4, 5, 6), {"group": 2, "pads": [0, 1, 2, 1], "strides": [2, 1]},
+         (ramp(2, 2, 3, 2), ramp(2)), asked=True),
+    Node("Conv", (2, 4, 7), {"group": 4, "dilations": [2], "pads": [2, 1]}, (ramp(4, 1, 3),), asked=True),
+    Node("AveragePool", (1, 2, 5, 7), {"kernel_shape": [3, 3], "strides": [2, 2], "ceil_mode": 1}, opset=19),
     Node("AveragePool", (1, 2, 5, 7), {"kernel_shape": [2, 3], "dilations": [2, 2]}, opset=19),
+    Node("Resize", PICTURE, {"mode": "nearest"}, (None, None, np.array([1, 2, 6, 3]))),
     Node("Resize", PICTURE, {"mode": "linear", "axes": [-1, 2]}, (None, np.array([1.5, 2], np.float32)), 18),
     Node("Resize", PICTURE, {"mode": "nearest"}, (np.array([1, 1, 2, 2], np.float32),), 10),
     *(Node("Upsample", PICTURE, {"mode": m}, (np.array([1, 1, s, 2], np.float32),), 9)

@@ -24,7 +24,6 @@ from rtlab.core import stage
 from rtlab.core.stage import Budget, Stage, Standing
 from rtlab.documents.commands import StartWork
 from rtlab.errors import CalibrationError, RtlabError, VariantError
-from rtlab.explorer import delivering
 from rtlab.explorer.explorer import Explorer
 from rtlab.questions import roofline
 from rtlab.session import measuring
@@ -261,21 +260,6 @@ def test_samples_come_in_one_file_and_with_a_model(tmp_path: Path) -> None:
         np.savez(tmp_path / name, x=np.zeros(3))
     with pytest.raises(CalibrationError, match=r"b\.npz"):
         explorer._read([tmp_path / "a.npz", tmp_path / "b.npz"], None, {}, mock.Mock())
-
-
-@pytest.mark.parametrize(("heard_after", "rounds"), [(0, 0), (1, 1), (9, 4)])
-def test_a_widget_is_sent_until_a_page_is_heard(heard_after: int, rounds: int, monkeypatch: Any) -> None:
-    """After 0.3, 0.7, 2 and 7 seconds, and whatever no page has asked for at the end."""
-    explorer = scenes.study("written").explore()
-    waited: list[float] = []
-    explorer._heard = SimpleNamespace(wait=lambda s: waited.append(s) or len(waited) > heard_after)
-    sent: list[str] = []
-    monkeypatch.setattr(explorer, "_hand_over", lambda name, _: sent.append(name), raising=False)
-    monkeypatch.setattr(delivering.time, "sleep", waited.append)
-    explorer._deliver_unasked()
-    assert waited == ([0.3, 0.7, 2.0, 7.0][: rounds + (heard_after < 4)] + [1.0] * (heard_after < 4))
-    assert (sent.count("engine"), sent.count("other")) == (rounds, 0)
-    assert sum(name.startswith("tab-") for name in sent) >= max(1, rounds)
 
 
 def test_a_bar_is_as_long_as_the_part_that_is_done() -> None:

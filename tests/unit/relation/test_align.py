@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 
 import pytest
 
@@ -265,33 +264,6 @@ def test_another_size_of_input_is_the_same_model() -> None:
     found = compared(one, two)
     assert found.overlap.enough
     assert all(runs[g.first.layers[0]] == others[g.second.layers[0]] for g in found.groups)
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_whatever_two_engines_are_every_layer_is_in_one_group(seed: int) -> None:
-    """Layers of no sense, in any order, reading from anywhere: no row is lost, none is there twice."""
-    chance = random.Random(seed)  # noqa: S311 - nothing secret
-
-    def anything(suffix: str) -> Engine:
-        layers = []
-        for i in range(chance.randrange(1, 30)):
-            shapes = [
-                tuple(chance.choice((-1, 1, 8, 16)) for _ in range(chance.randrange(4))) for _ in range(2)
-            ]
-            reads = " ".join(f"t{chance.randrange(30)}" for _ in range(chance.randrange(3)))
-            name = chance.choice((f"Conv_{chance.randrange(9)}", f"{i}{suffix}", "same"))
-            made = (conv if chance.random() < 0.5 else step)(name, reads, f"t{chance.randrange(30)}", shapes)
-            layers.append(dataclasses.replace(made, id=f"{suffix}{i}"))
-        return engine(*layers)
-
-    one, two = anything("a"), anything("b")
-    found, back = compared(one, two), compared(two, one)
-    for side, half in ((one, "first"), (two, "second")):
-        ids = [i for g in found.groups for i in getattr(g, half).layers]
-        assert sorted(y.id for y in side.layers) == sorted(ids)
-    assert {(g.first, g.second, g.basis) for g in found.groups} == {
-        (g.second, g.first, g.basis) for g in back.groups
-    }
 
 
 def test_what_may_be_no_pair_is_none_wherever_it_stands() -> None:

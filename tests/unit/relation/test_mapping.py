@@ -6,23 +6,17 @@ import dataclasses
 import heapq
 
 import numpy as np
-import onnx
 import pytest
 from onnx import TensorProto, helper
 
 import nets
-import pasted
 from qdq import Net
-from rtlab.backends.trtexec import Trtexec
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load, wrap
 from rtlab.core.variant import Target
 from rtlab.relation.coverage import Coverage, coverage
-from rtlab.relation.dataflow import moves, work
 from rtlab.relation.mapping import Mapping, Pair, placed
 from rtlab.relation.relate import relate
-from rtlab.samples import load as load_sample
-from rtlab.study import Study
 from rtlab.testing import tiny_model
 
 F = TensorProto.FLOAT
@@ -201,22 +195,6 @@ def test_without_a_model_nothing_is_related_and_nothing_fails() -> None:
     assert Coverage(0, 0, 0, 0, 2, 0, 0, 0) == coverage(mapping, nothing, e)
 
 
-def test_every_label_of_an_engine_is_resolved_and_names_say_as_much() -> None:
-    """Of twelve nodes all but the Flatten, which needs no layer, are in six of eight layers; two are copies."""
-    folder = pasted.CORPUS / "engines" / "written-fp16"
-    m = wrap(onnx.load(folder / "model.structure-only.onnx"), name="written")
-    e = Trtexec().read({"layers": folder / "engine.graph.json"}).engine
-    mapping = relate(m, m, e)
-    labels = {(i, y.id) for y in e.layers for i in y.origins}
-    assert 11 == len(labels)
-    assert labels == {(p.node, p.layer) for p in mapping.pairs if p.evidence == "declared"}
-    found = coverage(mapping, m, e)
-    assert (11, 12, 1, 2) == (found.nodes, found.all_nodes, found.explained, found.moves)
-    silent = dataclasses.replace(e, layers=tuple(dataclasses.replace(y, origins=()) for y in e.layers))
-    inferred = {(p.node, p.layer) for p in relate(m, m, silent).pairs}
-    assert labels == {pair for pair in inferred if pair[0] != "flatten"}
-
-
 @pytest.mark.parametrize(
     ("size", "index", "expected"),
     [
@@ -324,27 +302,6 @@ def test_a_step_behind_a_node_is_not_taken_from_a_reader_that_has_no_layer() -> 
     first, second = layer(0, ("a",), reads=["x"], writes=["t"]), layer(1, reads=["t", "other"], writes=["u"])
     behind = engine(first, second, layer(2, reads=["u"], writes=["w"]))
     assert "a" not in relate(m, m, behind).nodes("L1")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "owner"), [("control_flow", "If"), ("digits_gru", "GRU")])
-def test_layers_that_count_and_jump_belong_to_what_they_turn(name: str, owner: str) -> None:
-    """Only moves are without a node, and numbers that no layer reads; the jump of the If compares by itself."""
-    sample = load_sample(name)
-    study = Study(sample.model)
-    study.add("fp32", target="sm89", backend="tensorrt-rtx")
-    result = study.run(compare=False)["fp32"]
-    layers = result.engine.layers
-    read = {t.name for y in layers for t in y.inputs}
-    unread = {y.id for y in layers if y.outputs and not read & {t.name for t in y.outputs}}
-    control = [y for y in layers if work(y) == "control" and y.id not in unread]
-    assert control
-    for step in control:
-        pairs = result.mapping.of(step.id)
-        assert {"control"} == {p.role for p in pairs if sample.model.by_id[p.node].op == owner}, step.name
-    assert not [x for x in result.mapping.missing if x.reason == "unknown"]
-    idle = {y.id for y in layers if moves(y)} | unread
-    assert [] == [y.name for y in layers if not result.mapping.of(y.id) and y.id not in idle]
 
 
 def test_what_the_kernel_of_a_producer_names_runs_there() -> None:

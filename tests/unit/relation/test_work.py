@@ -132,6 +132,28 @@ def test_a_recurrence_counts_its_gates_at_every_step(op: str, gates: int) -> Non
     assert 2 * gates * 6 * (5 + 6) == found.parameters
 
 
+@pytest.mark.parametrize(
+    ("op", "shapes", "scales", "attributes", "flops"),
+    [
+        ("Sum", [(2, 3)] * 3, (), {}, 12), ("Mean", [(2, 3)] * 3, (), {}, 18), ("Max", [(2, 3)], (), {}, 0),
+        # Two taps along each of two axes, multiplied and added; four of a cubic one.
+        ("Resize", [(1, 1, 2, 3)], (2, 2), {"mode": "linear"}, 24 * 8),
+        ("Resize", [(1, 1, 2, 3)], (2, 2), {"mode": "cubic"}, 24 * 32),
+        ("Resize", [(1, 1, 2, 3)], (1, 2), {"mode": "cubic"}, 12 * 8),
+        ("Resize", [(1, 1, 2, 3)], (2, 2), {"mode": "nearest"}, 0),
+        ("LRN", [(1, 2, 3, 1)], (), {"size": 3}, 6 * 8),
+    ],
+)  # fmt: skip
+def test_the_work_of_a_node_is_counted_by_hand(op, shapes, scales, attributes, flops: int) -> None:
+    values = [(f"x{i}", FLOAT, s) for i, s in enumerate(shapes)]
+    held = {"f": np.float32([1, 1, *scales])} if scales else {}
+    y = [int(a * b) for a, b in zip(shapes[0], [1, 1, *scales] if scales else [1] * 4, strict=False)]
+    reads = [*(n for n, *_ in values), *(["", "f"] if scales else [])]
+    node = helper.make_node(op, reads, ["y"], "n", **attributes)
+    found = works(load(graph_proto([node], values, [("y", FLOAT, y)], held)))["n"]
+    assert (0, flops, 4 * math.prod(y)) == (found.macs, found.flops, found.written)
+
+
 def test_views_move_nothing_and_lookups_read_what_they_take() -> None:
     assert NodeWork(0, 0, 0, 0, 0) == done("Flatten", {"x": (2, 3, 4)})
     table = one("Gather", {"i": (3,)}, {"t": (1000, 8)}, order=("t", "i"))
