@@ -154,3 +154,17 @@ def test_code_of_tabs_follows_a_display_without_being_asked_for(study, monkeypat
     assert heard == ("tab-table.js" not in tabs)
     assert {"tab-analysis.js", "tab-build.js", "tab-calibration.js"} <= set(tabs)
     assert heard == ("core.js" not in names)
+
+
+def test_a_graph_carries_two_variants_beside_the_model_and_what_joins_them(study) -> None:
+    graph = study.graph("fp32", "fp16")
+    nodes = [b["id"] for b in decode(graph.source)["boxes"] if b["kind"] == "node"]
+    assert [n.id for n in study.model.top] == nodes
+    layers = [b for b in decode(graph.engine)["graph"]["boxes"] if b["kind"] == "layer"]
+    assert len(study["fp32"].engine.layers) == len(layers)
+    assert ("fp32", "fp16") == (decode(graph.engine)["variant"], decode(graph.other)["variant"])
+    graph.select("stem/Relu")
+    assert study["fp32"].mapping.layers("stem/Relu") == graph.state.layers
+    assert study["fp16"].mapping.layers("stem/Relu") == graph.state.others
+    assert ("node", "layer", "other") == graph.state.panes
+    assert b"" == study.graph("fp32").other

@@ -285,3 +285,20 @@ def test_a_fixed_batch_is_not_changed() -> None:
         works(one("Relu", {"x": (2, 3)}), batch=8)
     with pytest.raises(ModelError, match="at least 1"):
         works(one("Relu", {"x": ("N", 3)}), batch=0)
+
+
+@pytest.mark.parametrize(("op", "w", "r"), [("LSTM", (16, 4), (1, 16, 4)), ("GRU", (1, 12, 4), (12,))])
+def test_the_work_of_a_node_whose_shapes_do_not_fit_is_unknown(op: str, w, r) -> None:
+    """ONNX's checker lets them pass, and no operator takes them."""
+    found = done(op, {"x": (2, 3, 4)}, {"w": w, "r": r}, ((2, 1, 3, 4),), opset=22, hidden_size=4)
+    assert (None, None, math.prod(w) + math.prod(r)) == (found.macs, found.flops, found.parameters)
+
+
+def test_a_type_that_onnx_has_not_is_refused_in_words() -> None:
+    """The checker compares a type with what is inferred, and infers nothing behind operators of others."""
+    node = helper.make_node("Other", ["x"], ["y"], domain="other")
+    proto = graph_proto([node], [("x", FLOAT, [2])], [("y", FLOAT, [2])], {}, 22)
+    proto.graph.output[0].type.tensor_type.elem_type = 255
+    with pytest.raises(ModelError) as refused:
+        load(proto)
+    assert "Nobody foresaw" not in str(refused.value)
