@@ -55,7 +55,6 @@ def test_a_command_without_one_of_its_fields_is_refused_in_words(kind, field: st
 
 
 def test_a_choice_is_read_to_its_last_field() -> None:
-    """A pin without a pattern would be a traceback where the model is prepared."""
     sent = {"type": "build", "choice": {**CHOICE, "pins": [{"precision": "fp32"}]}}
     with pytest.raises(RtlabError, match=r"^Cannot build the variant: ") as raised:
         commands.read(sent)
@@ -63,7 +62,6 @@ def test_a_choice_is_read_to_its_last_field() -> None:
 
 
 def test_every_command_and_reply_stands_in_the_union_of_the_page() -> None:
-    """Those of one direction are told apart by their names, which are therefore different."""
     page = typescript()
     for union, kinds in (("Command", KINDS), ("Reply", typing.get_args(Reply))):
         names = [k.__struct_config__.tag for k in kinds]

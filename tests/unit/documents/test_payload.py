@@ -125,13 +125,11 @@ def test_what_the_front_end_reads_in_its_test_is_what_python_writes() -> None:
 
 
 def test_a_number_beyond_float32_stays_exact() -> None:
-    """A sum of squares may be larger than what 32 bits hold; half a picture is no answer to that."""
     values = {"a": 1e300, "b": -1e-300, "c": 0.1}
     assert values == decode(encode(values, dict[str, float]))
 
 
 def test_a_name_of_many_digits_stands_once_in_a_template() -> None:
-    """Ten thousand names that differ in one number cost bytes, not kilobytes."""
     names = [f"/layers.{i}/attention/MatMul_output_0" for i in range(10_000)]
     assert len(encode(names, list[str])) < 500
 

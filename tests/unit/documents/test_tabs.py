@@ -9,7 +9,6 @@ from rtlab.view.contract import typescript
 
 
 def test_every_panel_stands_in_one_tab() -> None:
-    """A panel in no tab is answered and never seen."""
     assert [tab.name for tab in TABS] == list(dict.fromkeys(q.tab for q in panels.QUESTIONS))
     answered = {tab.name for tab in TABS if tab.part == "analysis"}
     lines = [line for line in typescript().splitlines() if line.startswith('  {"name"')]

@@ -81,7 +81,6 @@ def test_the_longest_first_or_as_executed() -> None:
 @pytest.mark.parametrize("longest", [False, True])
 @pytest.mark.parametrize("count", [1, 12, 40, 41, 85, 1000])
 def test_bars_bear_names_and_no_two_names_share_a_place(count: int, longest: bool) -> None:
-    """The longest bar always has one; of many layers as many as have room."""
     times = [1.0 + (7 * i) % count for i in range(count)]
     axis = charts.timing(given(times), longest=longest)["layout"]["xaxis"]
     assert len(axis["tickvals"]) == len(axis["ticktext"])

@@ -63,7 +63,6 @@ def test_what_is_announced_comes_when_it_is_asked_for(study, monkeypatch) -> Non
 
 
 def test_a_new_engine_is_sent_before_it_is_announced(study, monkeypatch) -> None:
-    """A view that is open needs no round trip, which a kernel busy with the next cell would keep waiting."""
     widget = study.explore()
     sent = listen(widget, monkeypatch)
     before = widget.parcels["engine"]
@@ -124,7 +123,6 @@ def test_the_last_of_two_threads_parcels_is_the_one_announced(study, monkeypatch
 
 
 def test_code_of_tabs_is_sent_when_it_is_asked_for_and_to_the_explorer_alone(study, monkeypatch) -> None:
-    """All parts of one installation have one digest, by which a page keeps those of two apart."""
     explorer, graph = study.explore(), study.graph("fp32")
     assert explorer.parcels["core.js"] == explorer.parcels["explorer.js"] == graph.parcels["graph.js"]
     assert [] == [name for name in explorer.parcels if name.startswith("tab-")]

@@ -189,7 +189,6 @@ def test_the_log_of_a_build_is_told_with_its_variant(shown) -> None:
 
 
 def test_a_notice_stands_in_where_no_compiler_is_installed(shown, monkeypatch) -> None:
-    """On macOS and ARM the engine is ONNX Runtime's, and the screen must say so."""
     only = {"onnxruntime": backends.get("onnxruntime")}
     monkeypatch.setattr(backends, "registry", lambda: only)
     shown._refresh()
@@ -207,7 +206,6 @@ def test_failures_of_earlier_builds_can_be_read_again(shown) -> None:
 
 
 def test_plotly_comes_when_the_page_asks_and_never_in_saved_state(shown, monkeypatch) -> None:
-    """Its megabytes would otherwise be part of every saved notebook."""
     messages = sent(shown, monkeypatch)
     ask(shown, commands.FetchPlotly())
     content, buffers = messages[0]
@@ -332,7 +330,6 @@ def test_building_the_compared_variant_again_refreshes_its_pane(two) -> None:
 
 
 def test_inspecting_a_node_tells_its_weights_and_measures_its_outputs(shown) -> None:
-    """Nothing was calibrated, so a few samples are run."""
     ask(shown, commands.InspectNode("stem/Conv"))
     shown._inspecting.wait(60)
     found = shown.inspection
@@ -389,7 +386,6 @@ def test_opening_another_model_forgets_what_was_asked_about_the_last_one(shown) 
 
 
 def test_netron_shows_the_model_and_the_engine_each_at_its_own_address(shown, monkeypatch) -> None:
-    """The model was never a file; its bytes are served all the same, and nothing is opened here."""
     messages = sent(shown, monkeypatch)
     ask(shown, commands.OpenNetron(""))
     ask(shown, commands.OpenNetron("fp32"))
@@ -432,7 +428,6 @@ def test_what_cannot_be_done_is_a_card_not_a_traceback(shown, asked, kind: str, 
 
 
 def test_a_calibrator_that_was_mistyped_says_so_and_is_put_right(shown) -> None:
-    """The field takes any text; a choice that cannot be built must not stay on screen as if it could."""
     shown.choose(precision="int8")
     shown.choice = {**shown.choice, "calibrator": "percentile(200)"}
     assert "50 to 100" in shown.failure["message"]
@@ -675,7 +670,6 @@ def test_a_variant_of_one_choice_is_built_beside_the_others(shown) -> None:
 
 
 def test_what_a_cell_asks_for_while_the_model_is_opened_is_built_after_that(tmp_path) -> None:
-    """It was dropped without a word: the cell that opens a file and the one that builds may be the same."""
     path = tmp_path / "tiny.onnx"
     path.write_bytes(tiny_model().bytes())
     explorer = explore(path).run(precision="fp16").wait(120)
@@ -685,7 +679,6 @@ def test_what_a_cell_asks_for_while_the_model_is_opened_is_built_after_that(tmp_
 
 
 def test_nothing_of_the_engine_before_stands_beside_a_large_one(monkeypatch) -> None:
-    """Its own sums and findings follow its picture by seconds; until then there are none."""
     monkeypatch.setattr("rtlab.explorer.showing.is_large", lambda _: True)
     study = Study(tiny_model())
     for precision in ("fp32", "fp16"):
@@ -709,7 +702,6 @@ def test_without_a_variant_the_page_has_what_the_model_alone_tells() -> None:
 
 
 def test_inputs_with_open_sizes_are_offered_and_named(tmp_path) -> None:
-    """One symbol has one size in all inputs; what a model fixes is not asked."""
     nodes = [helper.make_node("Add", ["tokens", "mask"], ["y"]), helper.make_node("Neg", ["fixed"], ["z"])]
     kinds = {"tokens": ["N", "length", 8], "mask": ["N", "length", 1], "fixed": [2]}
     inputs, outputs = [(n, 1, s) for n, s in kinds.items()], [("y", 1, kinds["tokens"]), ("z", 1, [2])]
@@ -737,7 +729,6 @@ def test_inputs_with_open_sizes_are_offered_and_named(tmp_path) -> None:
 
 
 def test_a_file_of_an_engine_opens_where_a_model_does(tmp_path, shown) -> None:
-    """What rtlab inspect --save wrote is a path like another; its error was that it is no ONNX model."""
     study = shown.study
     study.save_build("fp32", tmp_path / "build.json")
     opened = explore(tmp_path / "build.json").wait(60)
@@ -753,7 +744,6 @@ def test_a_file_of_an_engine_opens_where_a_model_does(tmp_path, shown) -> None:
 
 
 def test_a_variant_is_found_by_what_its_chip_reads(shown) -> None:
-    """What the Explorer adds is called by its whole choice, and its chip by what tells it apart."""
     study = Study(shown.study.model)
     study.add("fp32@cpu", precision="fp32", target="cpu", backend="onnxruntime")
     study.run()

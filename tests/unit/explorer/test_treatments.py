@@ -47,7 +47,6 @@ def test_what_is_offered_is_what_a_variant_would_keep(shown) -> None:
 
 
 def test_treatments_are_chosen_in_any_form_built_and_dropped_where_nothing_is_rounded(shown) -> None:
-    """One as text, one as a value, several in any order; FP32 needs none, and INT8 has none afterwards."""
     shown.choose(precision="int8", calibrator="minmax", treatments="equalize")
     assert ["equalize"] == shown.choice["treatments"]
     shown.choose(treatments=[Treatment("correct"), "smooth( 0.7 )", "equalize"])

@@ -90,7 +90,6 @@ EVERY = [*LINEAR, *(dataclasses.replace(n, step=2**-9) for n in CURVED)]
 
 @pytest.mark.parametrize("one", EVERY, ids=[f"{n.op}-{i}" for i, n in enumerate(EVERY)])
 def test_along_a_direction_the_output_changes_by_the_part_of_the_gradient_along_it(one: Node) -> None:
-    """By a step of one where the operator is linear, else by a small one."""
     rng = np.random.default_rng(3)
     names = ["x", *(("" if v is None else f"w{i}") for i, v in enumerate(one.rest))]
     rest = {n: np.asarray(v) for n, v in zip(names[1:], one.rest, strict=True) if v is not None}

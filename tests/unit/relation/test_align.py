@@ -66,7 +66,6 @@ HABITS = {
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("habits", HABITS)
 def test_engines_that_share_no_name_are_aligned_through_every_difference(habits: str, seed: int) -> None:
-    """Repeated blocks are told apart by where they stand alone."""
     ops = network(4 + 5 * seed, stages=1 + seed % 4)
     first, second = HABITS[habits]
     (one, runs), (two, others) = build(ops, first, "a", seed), build(ops, second, "b", seed + 100)
@@ -109,7 +108,6 @@ def test_what_a_convolution_is_has_to_agree(differs: dict) -> None:
 
 
 def test_an_activation_behind_another_layer_is_another_activation() -> None:
-    """One of each shape in either engine, and yet not the same."""
     one = engine(conv("a", "x", "a", SAME, 3), step("relu", "a", "b", SAME), conv("b", "b", "y", SAME, 5))
     two = engine(conv("a'", "x", "a", SAME, 3), conv("b'", "a", "b", SAME, 5), step("relu'", "b", "y", SAME))
     found = compared(one, two)
@@ -128,7 +126,6 @@ def test_hundreds_of_equal_blocks_keep_their_order() -> None:
 
 
 def test_neighbours_tell_like_layers_apart_whatever_runs_first() -> None:
-    """Two equal convolutions of one tensor: what reads their results is told apart."""
 
     def built(suffix: str, order: tuple[int, ...]) -> Engine:
         layers = [
@@ -206,7 +203,6 @@ def test_names_are_doubted_where_they_contradict_kernels() -> None:
 
 
 def test_a_name_that_stays_outweighs_a_shape_that_was_padded() -> None:
-    """A weight's name holds over what the exporter numbered anew."""
     one, two = (
         engine(*(conv(f"w{w}.weight + Conv_{i}", "xa"[i], "ay"[i], SAME) for i, w in enumerate(order)))
         for order in ((0, 1), (1, 0))

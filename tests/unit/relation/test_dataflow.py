@@ -116,7 +116,6 @@ def test_a_quantization_only_moves_what_comes_from_outside_or_leaves(
 
 
 def test_a_loop_ends() -> None:
-    """A recurrence writes what it reads."""
     found = engine(layer(0, "NoOp", "s", "t"), layer(1, "Reformat", "t", "s"), layer(2, "NoOp", "s", "y"))
     flow = Dataflow(found)
     for at in found.layers:

@@ -33,7 +33,6 @@ def test_types_are_the_model_s_from_tensorrt_11_on_and_in_rtx(found, release, by
 
 
 def test_an_engine_that_has_fp16_was_allowed_to_use_it() -> None:
-    """Telling its owner to build with --fp16 once more changes nothing."""
     half = Layer("0:a", "a", "X", 0, (Tensor("x", "fp16", (1,)),), ())
     told = flags.allow_half(dataclasses.replace(engine("10.3.0"), layers=(half,)))
     assert "build with --fp16" not in told

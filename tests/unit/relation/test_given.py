@@ -96,7 +96,6 @@ def test_a_node_stays_unknown_where_others_need_what_it_writes() -> None:
 
 
 def test_a_node_whose_readers_work_is_divided_stays_unknown() -> None:
-    """Which of the layers starts the work is not told."""
     n = helper.make_node
     m = graph(
         [n("Expand", ["x", "to"], ["e"], name="expand"), n("Pad", ["e", "pads"], ["p"], name="pad"),

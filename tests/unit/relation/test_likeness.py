@@ -81,7 +81,6 @@ def test_what_may_be_the_same_work(other, like, near, contradicts) -> None:
 
 
 def test_a_name_tells_the_kind_where_nothing_else_does() -> None:
-    """Engines built without detailed verbosity."""
     names = ["Conv_0 + Relu_1", "MaxPool_2", "Relu_3", "/fc/Gemm", "QuantizeLinear_4"]
     kinds = [s.kind for s in told(*(layer("", [], [], n) for n in names))]
     assert ["product", "pooling", "?relu", "product", "quantization"] == kinds
@@ -123,7 +122,6 @@ def test_a_number_is_doubted_where_the_kernels_of_one_differ() -> None:
 
 
 def test_a_number_is_doubted_where_the_weights_of_one_differ() -> None:
-    """Equal kernels, and other weights: the exporter numbered anew."""
     first = {"a": ["layer1.weight", "Conv_1"], "b": ["layer2.weight", "Conv_2"]}
     second = {"p": ["layer1.weight", "Conv_2"], "q": ["layer2.weight", "Conv_1"]}
     one, two = words(first, second)
@@ -132,7 +130,6 @@ def test_a_number_is_doubted_where_the_weights_of_one_differ() -> None:
 
 
 def test_a_weight_that_two_layers_read_joins_none() -> None:
-    """Tied weights, as of a first embedding and a last product."""
     first = {"a": ["wte.weight"], "b": ["wte.weight", "MatMul_7"]}
     second = {"p": ["wte.weight"], "q": ["MatMul_7"]}
     assert ({"a": (), "b": ("MatMul_7",)}, {"p": (), "q": ("MatMul_7",)}) == words(first, second)

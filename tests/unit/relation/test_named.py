@@ -37,7 +37,6 @@ def test_a_name_tells_what_a_layer_does(name: str, work: str) -> None:
 
 
 def test_a_name_is_not_asked_where_more_is_told() -> None:
-    """A kind, or a tensor, says it better."""
     for layer in (
         Layer("0:a", "/a/Conv", "CaskPooling", 0),
         Layer("0:a", "/a/Conv", "", 0, (Tensor("x"),)),

@@ -48,7 +48,6 @@ def tables(text: str) -> list[list[str]]:
 
 @pytest.mark.slow
 def test_what_fell_most_is_first_where_less_is_better_too(tmp_path) -> None:
-    """An error that rose is a drop, and the one that rose most the largest."""
     sample = samples.load("digits_inception", samples=32)
     task = Task(sample.task.data.take(200), metric="nmse")
     study = Study(sample.model, data=sample.calibration, task=task)

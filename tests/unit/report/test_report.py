@@ -105,7 +105,6 @@ def test_the_same_study_gives_the_same_bytes(study, path, tmp_path) -> None:
 
 
 def test_a_presentation_travels_with_the_panels_that_it_shows(study, path, tmp_path) -> None:
-    """A slide shows what its presenter saw: other settings and another variant beside are worked out for it."""
     steps = [
         {"words": HOSTILE, "view": {"variant": "int8", "tab": "memory", "settings": {"memory.batch": "8"}}},
         {"words": "beside", "view": {"variant": "int8", "compared": HOSTILE, "tab": "compare"}},
@@ -128,7 +127,6 @@ def test_a_presentation_travels_with_the_panels_that_it_shows(study, path, tmp_p
 
 
 def test_a_report_compares_with_the_chosen_baseline(study, tmp_path) -> None:
-    """Who pinned another variant in the Explorer reads differences from that one."""
     written = study.to_html(tmp_path / "report.html", baseline="int8").read_text(encoding="utf-8")
     told = Page(written).saved
     assert "int8" == told["view"]["baseline"]

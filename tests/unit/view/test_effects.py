@@ -32,7 +32,6 @@ def row(node: str, effect: float, verified: float | None, quantizer: str = "") -
 
 
 def test_estimates_and_runs_are_two_numbers_of_a_node(study) -> None:
-    """The second is of those alone that were run, and says what was estimated of them."""
     first, second = (n.id for n in study.model.top[:2])
     guessed, run = effects(study["int8"].facts, told(row(first, 0.5, 0.75), row(second, 0.25, None)))
     assert ("effect", "estimated", "low") == (guessed["id"], guessed["origin"], guessed["best"])

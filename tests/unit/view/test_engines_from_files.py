@@ -58,7 +58,6 @@ def test_every_engine_is_drawn_in_its_order_without_a_model(folder) -> None:
 
 
 def test_a_convolution_whose_nodes_are_unknown_is_no_layout_move() -> None:
-    """Files beside another model: the engine can still be read as what it is."""
     study = Study(tiny_model())
     result = study.read("int8", **files(engines.RESIDUAL))
     view = engine_view(result.facts, study.model)

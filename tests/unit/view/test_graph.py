@@ -142,7 +142,6 @@ def test_edges_lead_from_the_last_writer_of_a_name_that_is_used_again() -> None:
 
 
 def test_a_whole_view_needs_no_model() -> None:
-    """Names and kinds tell operators where nobody has the ONNX file; moves stay moves."""
     result = read(
         ("Reformatting CopyNode for Input Tensor 0 to Conv_0 + Relu_1", "Reformat", "x", "r"),
         ("Conv_0 + Relu_1", "CaskConvolution", "r", "t"),
@@ -186,7 +185,6 @@ def test_the_error_of_a_layer_is_that_of_the_value_that_it_writes() -> None:
 
 
 def test_a_layer_that_reads_under_another_name_is_joined_through_the_model() -> None:
-    """Compilers rename; the dataflow of the model tells what the tensor is."""
     model = tiny_model()
     result = read(
         ("stem/Conv + stem/Relu", "conv", "x", "act"), ("left/Conv", "conv", "renamed", "l"),

@@ -28,7 +28,6 @@ def built(model: Model, engine: Engine) -> Facts:
 
 
 def test_layers_carry_what_the_compiler_told() -> None:
-    """Netron's panel is then the inspector."""
     study = Study(tiny_model())
     study.add("fp32", target="cpu", backend="onnxruntime")
     result = study.run()["fp32"]

@@ -79,7 +79,6 @@ def test_the_document_tells_what_rests_on_noise(noise, real) -> None:
 
 
 def test_data_that_comes_later_is_used_for_what_rested_on_noise(model) -> None:
-    """What is built stays until it is run again, and says what it rests on."""
     study = built(model, None)
     before = study["int8"]
     with pytest.raises(CalibrationError):
@@ -106,7 +105,6 @@ def test_arrays_are_known_by_what_is_in_the_file(tmp_path, name: str, how) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["samples.npz", "samples.npy"])
 def test_dropping_samples_builds_the_variant_on_screen_on_them(tmp_path, model, name: str) -> None:
-    """The others stay, and say that they rest on noise, until somebody builds them."""
     study = built(model, None)
     study.add("fp16", target="cpu")
     study.run()

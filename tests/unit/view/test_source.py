@@ -116,7 +116,6 @@ def test_branches_stand_in_their_if_and_read_the_outer_value_themselves() -> Non
 
 
 def test_the_subtitle_counts_boxes_of_the_main_graph_and_of_bodies_apart() -> None:
-    """A number that counts what is not on screen makes people search for it."""
     assert "2 nodes · 2 in bodies" == source_graph(load(if_model()))["subtitle"]
     assert "10 nodes" == source_graph(tiny_model())["subtitle"]
     # Of shift's Constant nothing is drawn, four times.
@@ -158,7 +157,6 @@ def test_bodies_in_bodies_name_their_own_owner() -> None:
 
 
 def test_each_call_of_a_function_has_a_copy_of_its_own() -> None:
-    """Two calls that shared their boxes would look like one."""
     model = load(function_model())
     graph = graph_of(model)
     assert ["a/twice/input u", "a/first", "a/second", "a/twice/output w"] == inside(graph, "a", "twice")
@@ -170,7 +168,6 @@ def test_each_call_of_a_function_has_a_copy_of_its_own() -> None:
 
 
 def test_a_copy_can_be_selected_and_lights_up_the_layers_of_its_call() -> None:
-    """The id on screen is not the id of a node, and must do all the same."""
     model = load(function_model())
     assert model.node("add") is model.node("b/second/add")
     assert ("a/first/add", "a/second/add", "b/first/add", "b/second/add") == model.where("add")
