@@ -1,4 +1,4 @@
-"""Nouns as tables, by hand: units, titles of ids, links, and what is not known."""
+"""Nouns as tables, by hand: units, titles of ids, and what is not known; and ticks of figures."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 
 from rtlab.core.schema import Meaning
 from rtlab.documents.answer import Answer, NounTable, aligned
+from rtlab.documents.figure import logarithmic
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,3 +85,19 @@ def test_an_answer_without_rows_is_facts() -> None:
     assert "&lt;b&gt;" in Answer("<b>", MOVES[0])._repr_html_()
     with pytest.raises(TypeError, match="it is no noun"):
         repr(Answer("None", 3))
+
+
+@pytest.mark.parametrize(
+    ("least", "most", "within"),
+    [
+        (0.4, 3.0, ["0.5", "1", "2"]), (1.0, 1.35, ["1", "1.1", "1.2", "1.3"]),
+        (0.97, 1.04, ["0.98", "1", "1.02", "1.04"]), (880.0, 910.0, ["880", "890", "900", "910"]),
+        (150.0, 36_000.0, ["200", "500", "1,000", "2,000", "5,000", "10,000", "20,000"]),
+        (100.0, 1e6, ["100", "1,000", "10,000", "100,000", "1,000,000"]), (1.0, 1.0, ["1"]),
+    ],
+)  # fmt: skip
+def test_ticks_of_a_logarithmic_axis_are_whole_numbers_and_few(least, most, within) -> None:
+    """Plotly by itself writes 5, 2, 10k, 5, 2: the reader would have to guess the tens."""
+    ticks = logarithmic(least, most)
+    shown = zip(ticks["tickvals"], ticks["ticktext"], strict=True)
+    assert within == [text for value, text in shown if least <= value <= most]

@@ -1,4 +1,4 @@
-"""What the page sends: every command of the declaration, and nothing else."""
+"""What the page sends: every command of the declaration, and nothing else; and which tabs it has."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import pytest
 
 from rtlab.documents import commands
 from rtlab.documents.contract import Reply
+from rtlab.documents.tabs import TABS
 from rtlab.errors import RtlabError
+from rtlab.questions import panels
+from rtlab.view.bundle import parts
 from rtlab.view.contract import typescript
 
 KINDS = typing.get_args(commands.Command)
@@ -70,3 +73,17 @@ def test_every_command_and_reply_stands_in_the_union_of_the_page() -> None:
         for kind, name in zip(kinds, names, strict=True):
             assert f'export interface {kind.__name__} {{\n  type: "{name}";\n' in page
     assert {k.__name__ for k in commands.PageCommand.__subclasses__()} == {k.__name__ for k in KINDS}
+
+
+def test_every_panel_stands_in_one_tab() -> None:
+    assert [tab.name for tab in TABS] == list(dict.fromkeys(q.tab for q in panels.QUESTIONS))
+    answered = {tab.name for tab in TABS if tab.part == "analysis"}
+    lines = [line for line in typescript().splitlines() if line.startswith('  {"name"')]
+    for question in (q for q in panels.QUESTIONS if q.tab in answered):
+        (line,) = (line for line in lines if f'"{question.name}"' in line.partition('"panels"')[2])
+        assert f'"name": "{question.tab}"' in line
+
+
+def test_the_code_of_every_tab_is_delivered() -> None:
+    wanted = {f"tab-{tab.part}.js" for tab in TABS if tab.part}
+    assert wanted == {name for name in parts() if name.startswith("tab-")}

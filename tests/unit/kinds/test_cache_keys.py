@@ -27,7 +27,6 @@ from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Calibrator, Precision, Rewrite, Target, Treatment, Variant
 from rtlab.experiments.bisecting import BisectionSide
 from rtlab.experiments.why.oracle import built, forget
-from rtlab.formulations.layer import WeightedNode
 from rtlab.quantize import treating
 from rtlab.questions.bisection import Bisection
 from rtlab.questions.why import Verdict
@@ -113,21 +112,6 @@ def test_what_a_compiler_made_is_told_by_the_numbers_and_the_variant_that_it_was
     assert built(Fake(), requests[0], Silent()).version == "1"
     forget(builder)
     assert built(builder, requests[0], Silent()).version == "6"
-
-
-NODE = {
-    "op": "MatMul", "shape": (1, 3, 8, 9), "weight": np.ones((4, 3, 3, 5), np.float32), "bias": np.ones(4, np.float32),
-}  # fmt: skip
-
-
-def test_the_time_of_a_layer_is_told_by_its_sizes_and_attributes_and_by_none_of_its_numbers() -> None:
-    usual = {"strides": [1, 1], "pads": [0, 0, 0, 0], "dilations": [1, 1], "group": 1}
-    base = WeightedNode("n", "Conv", "x", "y", (1, 3, 8, 8), np.ones((4, 3, 3, 3), np.float32), None, usual)
-    other = [{"strides": [1, 2]}, {"pads": [0, 1, 0, 0]}, {"dilations": [2, 1]}, {"group": 3}]
-    attributes = [dataclasses.replace(base, attributes={**usual, **o}).key for o in other]
-    assert apart([base.key, *(dataclasses.replace(base, **{k: v}).key for k, v in NODE.items()), *attributes])
-    same = dataclasses.replace(base, node="m", data="a", output="b", weight=2 * base.weight)
-    assert base.key == same.key
 
 
 def test_activations_are_observed_anew_where_a_variant_moves_them_and_only_there() -> None:

@@ -27,7 +27,6 @@ from rtlab.experiments.experiment import Rig
 from rtlab.experiments.race import _Pair, difference
 from rtlab.experiments.ranking import CalibratorRanking, _sqnr
 from rtlab.experiments.repairing import _Candidate, _Repairing
-from rtlab.formulations.trial import Trial, TunedLayer, clearly, notch
 from rtlab.questions.accuracy.errors import Accuracy, ValueDelta
 from rtlab.questions.batches.sweeps import BatchTime, Sweep
 from rtlab.questions.channels import ChannelDelta, ChannelErrors
@@ -202,24 +201,6 @@ def test_a_difference_is_relative_to_the_largest_magnitude_of_what_is_wanted() -
     for made in (np.array([[1.0, -8.0]]), np.array([1.0, np.nan])):
         assert difference(made, wanted) == math.inf
     assert [difference(np.array([2]), np.array([n])) for n in (2, 3)] == [0, math.inf]
-
-
-def trial(name: str, median: float, threads: int = 1, *, ok: bool = True) -> Trial:
-    return Trial(name, threads, median, (median - 0.1, median + 0.1), 16, 0.0, 0.1, ok)
-
-
-def test_the_fastest_sound_formulation_wins_and_is_clear_where_notches_do_not_meet() -> None:
-    told = ("direct", 4.0, 2), ("a", 3.0, 2), ("a", 2.0, 1), ("b", 1.0, 1), ("b", 2.5, 1)
-    trials = tuple(trial(*t, ok=t[1] != 1) for t in told)
-    layer = TunedLayer("n", "", "", 1, trials, trials[0])
-    assert (layer.winner, layer.gain, layer.margin, layer.clear) == (trials[2], 2.0, 1.25, True)
-    assert [layer.best(2), layer.best(4)] == [trials[1], None]
-    assert [layer.direct(2), layer.direct(1)] == [trials[0], None]
-    # 1.57 times 0.2 by the root of 16 on both sides.
-    assert notch(2.0, (1.9, 2.1), 16) == pytest.approx((2 - 1.57 * 0.05, 2 + 1.57 * 0.05))
-    assert clearly(trial("a", 2.0), trial("b", 2.16))
-    assert not clearly(trial("a", 2.0), trial("b", 2.156))
-    assert not clearly(trial("b", 2.16), trial("a", 2.0))
 
 
 def test_a_sweep_tells_rates_by_the_second_and_the_smallest_batch_that_reaches_nine_tenths() -> None:

@@ -149,10 +149,8 @@ LITTERING = Littering()
 HERE, CLAIMS = "says in words whether it works here", "says what it can do, and has the methods for it"
 BUILT, BUDGET = "builds for its default target", "keeps to a budget of time"
 TIMES, COMPUTES = "times as many runs as it says", "computes what the model says"
-CACHES, FORCES = (
-    "refuses files that are no timing caches, in words",
-    "forces a tactic that it timed, in a copy of its timing cache",
-)
+CACHES = "refuses files that are no timing caches, in words"
+FORCES = "forces a tactic that it timed, in a copy of its timing cache"
 READS, COUNTS = "reads files and does not write them", "counts inferences"
 REFUSES = "refuses a model that it cannot compile, in words"
 TARGET = "never says that it built for a target that it does not have"
@@ -244,12 +242,10 @@ def test_a_broken_promise_is_found_by_its_check(backend: Any, check: str, words:
 @pytest.mark.parametrize(
     ("method", "check", "words"),
     [
-        ("open_plan", "opens an engine that it saved", "writes a file"),
-        ("read", READS, "writes a file"),
-        ("forced", FORCES, "writes a timing cache"),
-        ("forced", CACHES, "writes a copy"),
+        ("open_plan", "opens an engine that it saved", "writes a file"), ("read", READS, "writes a file"),
+        ("forced", FORCES, "writes a timing cache"), ("forced", CACHES, "writes a copy"),
     ],
-)
+)  # fmt: skip
 def test_a_file_that_is_written_is_noticed(method: str, check: str, words: str, tmp_path: Path) -> None:
     def instead(self: Any, files: Any, *args: Any, **more: Any) -> Any:
         if words == "writes a copy":

@@ -30,14 +30,9 @@ def test_a_remedy_pays_by_its_time_or_else_by_its_layers(
     layers, milliseconds, largest, gain, keeps, pays
 ) -> None:
     found = Remedy(("a",), layers, milliseconds, largest)
-    assert (pytest.approx(gain) if gain is not None else None, keeps, pays) == (
-        found.gain,
-        found.keeps,
-        found.pays,
-    )
-    assert f"{layers[0]} → {layers[1]} layers" in found.words
-    assert ("does not pay" in found.words, "less" in found.words) == (not pays, gain is not None)
-    assert ("the same but for" in found.words, "outputs" in found.words) == (keeps, largest is not None)
+    assert (keeps, pays) == (found.keeps, found.pays)
+    assert found.gain == (None if gain is None else pytest.approx(gain))
+    assert ("does not pay" in found.words) == (not pays)
 
 
 def remedy(after: float, largest: float = 0.0, layers: int = 8) -> Remedy:
@@ -78,17 +73,6 @@ def test_a_pair_between_two_nodes_is_taken_away_as_one() -> None:
     assert ("quantization", ("Q", "DQ"), False) == (found.cause, found.nodes, found.keeps)
     after = changes.applied(model, [found])
     assert [("Relu", ("x",)), ("Sigmoid", ("a",))] == [(n.op, tuple(n.inputs)) for n in after.nodes]
-
-
-def test_what_is_broadcast_is_written_out() -> None:
-    nodes = [node("Relu", ["x"], ["a"], "first"), node("Add", ["a", "row"], ["y"], "second")]
-    row = np.array([1, 2, 3], np.float32)
-    model = net(nodes, {"row": row})
-    (found,) = changes._broadcasts(model, model.by_id["second"], "first")
-    assert ("broadcast", ("second",)) == (found.cause, found.nodes)
-    after = changes.applied(model, [found])
-    np.testing.assert_array_equal(after.known[after.by_id["second"].inputs[1]].numpy(), [row, row])
-    assert [] == [*changes._broadcasts(after, after.by_id["second"], "first")]
 
 
 def test_a_weight_that_is_computed_or_stored_becomes_a_constant() -> None:

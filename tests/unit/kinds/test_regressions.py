@@ -150,40 +150,29 @@ def test_second_moments_of_batches_are_those_of_all_rows(turned: bool) -> None:
     assert (seen.rows, collector.samples) == (10, 10)
 
 
-def conv_pair(second_op: str = "Conv", sign: float = -1.0):
-    """Two layers with a Relu between; the weights of the second are large, so that biases decide about scales."""
-    weights = {"v": sign * np.abs(f32(3, 2, 1, 1)), "b": np.float32([-4.0, -0.5, 0.0])}
-    nodes = [node("Conv", ["x", "v", "b"], ["h"], "one"), node("Relu", ["h"], ["r"], "relu")]
-    if second_op == "Conv":
-        weights["w"] = 400 * sign * np.abs(f32(2, 3, 1, 1))
-        nodes.append(node("Conv", ["r", "w"], ["y"], "two"))
-        shape = [1, 2, 2, 2]
-    elif second_op == "Grouped":
-        weights["w"] = 400 * sign * np.abs(f32(3, 1, 1, 1))
-        nodes.append(node("Conv", ["r", "w"], ["y"], "two", group=3))
-        shape = [1, 3, 2, 2]
-    else:
-        turned = int(second_op == "GemmB")
-        weights["w"] = 400 * sign * np.abs(f32(5, 12) if turned else f32(12, 5))
-        nodes += [
-            node("Flatten", ["r"], ["f"], "flat"),
-            node("Gemm", ["f", "w"], ["y"], "two", transB=turned),
-        ]
-        shape = [1, 5]
-    return graph(nodes, [("x", FLOAT, [1, 2, 2, 2])], [("y", FLOAT, shape)], weights), weights
+#: Operators behind a Relu: shape of the weight, attributes, what is written, and magnitudes by channel that is read.
+SECOND = {
+    "Conv": ("Conv", (2, 3, 1, 1), {}, [1, 2, 2, 2], lambda w: w.max(axis=(0, 2, 3))),
+    "Grouped": ("Conv", (3, 1, 1, 1), {"group": 3}, [1, 3, 2, 2], lambda w: w.reshape(-1)),
+    "Gemm": ("Gemm", (12, 5), {}, [1, 5], lambda w: w.reshape(3, 4, 5).max(axis=(1, 2))),
+    "GemmB": ("Gemm", (5, 12), {"transB": 1}, [1, 5], lambda w: w.reshape(5, 3, 4).max(axis=(0, 2))),
+}
 
 
-@pytest.mark.parametrize("second", ["Conv", "Grouped", "Gemm", "GemmB"])
+@pytest.mark.parametrize("second", SECOND)
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_equalizing_takes_magnitudes_of_weights_and_of_negative_biases(second: str, sign: float) -> None:
-    model, weights = conv_pair(second, sign)
+    """The weights of the second are large, so that biases decide about scales."""
+    op, shape, names, y, magnitudes = SECOND[second]
+    weights = {"v": sign * np.abs(f32(3, 2, 1, 1)), "b": np.float32([-4.0, -0.5, 0.0])}
+    weights["w"] = 400 * sign * np.abs(f32(*shape))
+    nodes = [node("Conv", ["x", "v", "b"], ["h"], "one"), node("Relu", ["h"], ["r"], "relu")]
+    nodes += [node("Flatten", ["r"], ["f"], "flat")] if op == "Gemm" else []
+    nodes.append(node(op, ["f" if op == "Gemm" else "r", "w"], ["y"], "two", **names))
+    model = graph(nodes, [("x", FLOAT, [1, 2, 2, 2])], [("y", FLOAT, y)], weights)
     (link,) = links(model)
     before = np.abs(weights["v"]).reshape(3, -1).max(axis=1)
-    w = np.abs(weights["w"])
-    after = {
-        "Conv": lambda: w.max(axis=(0, 2, 3)), "Grouped": lambda: w.reshape(-1),
-        "Gemm": lambda: w.reshape(3, 4, 5).max(axis=(1, 2)), "GemmB": lambda: w.reshape(5, 3, 4).max(axis=(0, 2)),
-    }[second]()  # fmt: skip
+    after = magnitudes(np.abs(weights["w"]))
     start = np.abs(weights["b"])
     scale = np.maximum(np.sqrt(before / after), np.minimum(1, start / max(start.max(), before.max())))
     constants = Constants(model)

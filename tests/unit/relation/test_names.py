@@ -131,21 +131,3 @@ def test_two_nodes_of_one_name_are_only_candidates() -> None:
     assert [(("#0", "#2"), False), (("other",), True)] == [
         (tuple(n.id for n in f.nodes), f.sure) for f in found
     ]
-
-
-def test_torch_tensorrt_s_paths_find_the_nodes_of_an_exported_model() -> None:
-    """It numbers operations through the network, and ONNX's exporter repeats the names of modules."""
-    model = chain(
-        ("/conv1/Conv", "Neg"), ("/layer1/layer1.0/relu/Relu", "Relu"), ("/layer1/layer1.0/relu/Relu_1", "Relu"),
-        ("/layer1/layer1.1/Add", "Add"),
-    )  # fmt: skip
-    relu = "[RELU]-[aten_ops.relu.default]-[/layer1/0/relu/relu_{}]"
-    first, second = relu.format(1), relu.format(12)
-    conv = "[CONVOLUTION]-[aten_ops.convolution.default]-[/conv1/convolution]"
-    add = "[ELEMENTWISE]-[aten_ops.add.Tensor]-[/layer1/1/add_3]"
-    both = named(model, f"{conv} + {first}", others=(second,))
-    assert ["/conv1/Conv", "/layer1/layer1.0/relu/Relu"] == both
-    assert ["/layer1/layer1.0/relu/Relu_1"] == named(model, second, others=(first,))
-    assert ["/layer1/layer1.1/Add"] == named(model, add)
-    assert ["/conv1/Conv"] == named(chain(("/conv1/Conv", "Neg")), conv)
-    assert [] == named(chain(("/conv2/Conv", "Neg")), conv)

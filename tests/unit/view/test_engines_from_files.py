@@ -55,16 +55,3 @@ def test_every_engine_is_drawn_in_its_order_without_a_model(folder) -> None:
     assert [] == [b["id"] for b in boxes if b["kind"] == "layer" and bool(b["chips"]) == b["slim"]]
     convolutions = [b for b in boxes if "Convolution" in b["op"]]
     assert {"convolution"} >= {b["family"] for b in convolutions}
-
-
-def test_a_convolution_whose_nodes_are_unknown_is_no_layout_move() -> None:
-    study = Study(tiny_model())
-    result = study.read("int8", **files(engines.RESIDUAL))
-    view = engine_view(result.facts, study.model)
-    drawn = {b["id"]: b for b in view["graph"]["boxes"]}
-    for layer in result.engine.layers:
-        box = drawn[layer.id]
-        if layer.kind == "CaskConvolution":
-            assert (False, layer.name) == (box["slim"], box["title"])
-        elif layer.kind == "Reformat":
-            assert box["slim"] or layer.attributes["Origin"] == "QDQ"

@@ -10,8 +10,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import nets
-import shelf
-from rtlab import CalibrationData, Study
+from property.test_payload import near
+from rtlab import Study
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import Facts
@@ -63,44 +63,10 @@ def test_a_picture_and_what_follows_it_are_the_whole(study, view) -> None:
     assert not any(b["inputs"] or b["outputs"] or b["details"] for b in picture["graph"]["boxes"])
     assert all(b["lines"] for b in picture["graph"]["boxes"] if b["kind"] in {"input", "output"})
     found = engine_later(study["fp32"].facts, study.model)
-    assert alike(plain(found), decode(encode(found, Later)))
+    assert near(plain(found), decode(encode(found, Later)))
     complete(picture, found)
     assert view == picture
     assert view["overlays"]
-
-
-def alike(sent: object, got: object) -> bool:
-    """Whether two payloads are the same but for the last digits of their fractions."""
-    if isinstance(sent, dict) and isinstance(got, dict):
-        return list(sent) == list(got) and all(alike(v, got[k]) for k, v in sent.items())
-    if isinstance(sent, list) and isinstance(got, list):
-        return len(sent) == len(got) and all(map(alike, sent, got))
-    if isinstance(sent, float):
-        return bool(pytest.approx(sent, rel=5e-5) == got)
-    return sent == got
-
-
-def test_a_box_tells_its_weight_and_what_is_not_as_usual() -> None:
-    """A stride changes the picture's shapes: it should be read without a click. A stride of one says nothing."""
-    lines = {b["title"]: b["lines"] for b in source_graph(shelf.load("resnet50").model)["boxes"]}
-    assert ["64×3×7×7", "stride 2×2"] in lines.values()
-    assert ["64×64×1×1"] in lines.values()
-    assert ["kernel 3×3", "stride 2×2"] in lines.values()
-
-
-def test_a_step_that_only_quantizes_is_not_called_by_its_node() -> None:
-    """Four layers named Conv would look like four convolutions; a node's own layer comes first of its pairs."""
-    model = tiny_model()
-    made = Study(model, data=CalibrationData.random(model, samples=2))
-    made.add("int8", precision="int8", target="cpu", backend="onnxruntime")
-    made.run(compare=False)
-    view = engine_view(made["int8"].facts, model)
-    boxes = {b["id"]: b for b in view["graph"]["boxes"]}
-    mine = [boxes[p.layer] for p in view["pairs"] if p.node == "stem/Conv"]
-    assert [["Conv"], [], [], []] == [[c["op"] for c in b["chips"]] for b in mine]
-    assert ["DQ for Conv", "Q for Conv", "DQ for Conv"] == [b["title"] for b in mine[1:]]
-    assert [False, True, True, True] == [b["slim"] for b in mine]
-    assert ["work", "DQ", "Q", "DQ"] == [p.role for p in view["pairs"] if p.node == "stem/Conv"]
 
 
 NOTHING = wrap(helper.make_model(helper.make_graph([], "", [], [])), name="")

@@ -7,8 +7,6 @@ import pytest
 
 from rtlab import CalibrationData, Study
 from rtlab.backends.files.recognise import holds_arrays
-from rtlab.documents.commands import ReadDropped
-from rtlab.documents.payload import decode
 from rtlab.errors import CalibrationError
 from rtlab.report import saved
 from rtlab.testing import tiny_model
@@ -100,29 +98,3 @@ def test_arrays_are_known_by_what_is_in_the_file(tmp_path, name: str, how) -> No
     path = tmp_path / name
     how(path, np.zeros((2, 3), np.float32))
     assert holds_arrays(path.rename(tmp_path / "no suffix"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["samples.npz", "samples.npy"])
-def test_dropping_samples_builds_the_variant_on_screen_on_them(tmp_path, model, name: str) -> None:
-    study = built(model, None)
-    study.add("fp16", target="cpu")
-    study.run()
-    (array,) = own(model).values()
-    explorer = study.explore()
-    explorer.show("int8")
-    assert explorer.data["random"]
-    assert "⚠" in explorer.charts["accuracy"]["layout"]["title"]["text"]
-    path = tmp_path / name
-    np.savez(path, anything=array) if name.endswith("z") else np.save(path, array)
-    explorer._receive(explorer, ReadDropped([name]).crossing(), [path.read_bytes()])
-    explorer.wait(120)
-    assert explorer.failure is None
-    assert [name, False] == [explorer.data["source"], explorer.data["random"]]
-    assert "int8" == explorer.state.variant
-    random = {c["id"]: c["random"] for c in explorer.chips}
-    assert {"int8": "", "fp16": "errors"} == {n: random[n] for n in ("int8", "fp16")}
-    # The numbers of a stage follow the picture.
-    (error,) = [o for o in decode(explorer.engine_later)["overlays"] if o["id"] == "error"]
-    assert "SQNR" == error["title"]
-    assert "⚠" not in explorer.charts["accuracy"]["layout"]["title"]["text"]
