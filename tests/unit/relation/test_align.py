@@ -80,19 +80,76 @@ def test_engines_that_share_no_name_are_aligned_through_every_difference(habits:
         assert (group.basis == "converts") == (not (group.first.layers and group.second.layers))
     products = sum(o.kind == "Conv" for o in ops)
     assert ((products, products), (products, products)) == (found.overlap.paired, found.overlap.of)
-    back = compared(two, one)
-    assert {(g.second, g.first, g.basis) for g in back.groups} == {
-        (g.first, g.second, g.basis) for g in found.groups
-    }
+    back = {(g.second, g.first, g.basis) for g in compared(two, one).groups}
+    assert back == {(g.first, g.second, g.basis) for g in found.groups}
 
 
-def test_a_1x1_is_never_set_beside_a_3x3_of_the_same_shape() -> None:
-    """Both write what the next layer reads, and stand in another order."""
-    both = conv("long", "x", "a", SAME, 3), conv("short", "x", "b", SAME, 1)
-    end = step("sum", "a b", "y", SAME)
-    renamed = [dataclasses.replace(y, id=f"{y.id}'", name=f"{y.name}'") for y in (*both, end)]
-    found = compared(engine(*both, end), engine(renamed[1], renamed[0], renamed[2]))
-    assert {(("long",), ("long'",)), (("short",), ("short'",)), (("sum",), ("sum'",))} == pairs(found)
+HALF, FOUR, PICTURE = ((8, 16, 16), (8, 8, 8)), ((8, 8, 8), (16, 8, 8)), (1, 8, 16, 16)
+TWINS = [
+    ("a", "x", "a", SAME, 1),
+    ("b", "x", "b", SAME, 1),
+    ("a3", "a", "c", WIDE, 3),
+    ("b5", "b", "d", WIDE, 5),
+]
+END = ("c d", "y", ((32, 16, 16), (64, 16, 16)), "Concat")
+REGION = Layer("R", "{ForeignNode[p'...r']}", "Myelin", 0, (Tensor("a", "fp16", PICTURE),),
+               (Tensor("d", "fp16", PICTURE),))  # fmt: skip
+QUANTIZING = Layer("q", "QuantizeLinear_1", "Reformat", 0, (Tensor("x", "fp32", PICTURE),),
+                   (Tensor("xq", "int8", PICTURE),), attributes={"Origin": "QDQ"})  # fmt: skip
+#: Layers of two engines, and which stand beside which; with the basis of some.
+BESIDE: dict[str, tuple[list[Layer], list[Layer], str, dict[str, str]]] = {
+    # Both write what the next layer reads, and stand in another order.
+    "a 1x1 and a 3x3 of one shape": (
+        [conv("long", "x", "a", SAME, 3), conv("short", "x", "b", SAME, 1), step("sum", "a b", "y", SAME)],
+        [conv("short'", "x", "b", SAME, 1), conv("long'", "x", "a", SAME, 3), step("sum'", "a b", "y", SAME)],
+        "long > long', short > short', sum > sum'", {},
+    ),
+    "an activation behind another layer": (
+        [conv("a", "x", "a", SAME, 3), step("relu", "a", "b", SAME), conv("b", "b", "y", SAME, 5)],
+        [conv("a'", "x", "a", SAME, 3), conv("b'", "a", "b", SAME, 5), step("relu'", "b", "y", SAME)],
+        "a relu > a', b > b' relu'", {},
+    ),
+    # Two equal convolutions of one tensor: what reads their results is told apart.
+    "like layers by their readers": (
+        [*(conv(*t) for t in TWINS), step("end", *END)],
+        [*(conv(f"{n}'", *t) for n, *t in (TWINS[i] for i in (1, 0, 3, 2))), step("end'", *END)],
+        "a > a', b > b', a3 > a3', b5 > b5', end > end'", {},
+    ),
+    "a whole and its parts": (
+        [conv("conv", "x", "a", SAME), step("relu", "a", "b", SAME), step("pool", "b", "c", HALF, "CaskPooling"),
+         conv("next", "c", "y", FOUR, 1)],
+        [conv("all", "x", "c", HALF), conv("then", "c", "y", FOUR, 1)],
+        "conv relu pool > all, next > then", {"conv": "fused", "next": "shapes"},
+    ),
+    # The horizontal merge for which TensorRT is known.
+    "siblings and a wider convolution": (
+        [conv("a", "x", "a", SAME, 1), conv("b", "x", "b", ((8, 16, 16), (24, 16, 16)), 1),
+         step("end", "a b", "y", WIDE, "Concat")],
+        [conv("both", "x", "m", WIDE, 1), step("end'", "m", "y", WIDE, "Concat")], "a b > both, end > end'", {},
+    ),
+    "a region and all that it holds": (
+        [conv("in", "x", "a", SAME, 7), conv("p", "a", "b", SAME), step("q", "b", "c", SAME), conv("r", "c", "d", SAME),
+         conv("out", "d", "y", WIDE, 5)],
+        [conv("in'", "x", "a", SAME, 7), REGION, conv("out'", "d", "y", WIDE, 5)],
+        "in > in', p q r > R, out > out'", {},
+    ),
+    # Its time is what a precision costs, which must not be lost in a convolution's gain.
+    "a step that only quantizes": (
+        [conv("a", "x", "y", SAME)], [QUANTIZING, conv("b", "xq", "y", SAME)], " > q, a > b",
+        {"q": "converts", "a": "shapes"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BESIDE)
+def test_layers_stand_beside_those_that_do_their_work(case: str) -> None:
+    one, two, told, bases = BESIDE[case]
+    sides = [[tuple(side.split()) for side in pair.split(">")] for pair in told.split(",")]
+    found, back = compared(engine(*one), engine(*two)), compared(engine(*two), engine(*one))
+    assert {(a, b) for a, b in sides} == pairs(found)
+    assert {(b, a) for a, b in sides} == pairs(back)
+    assert bases.items() <= basis(found).items()
+    assert found.overlap.enough
 
 
 @pytest.mark.parametrize("differs", [{"stride": 2}, {"groups": 8}, {"kernel": 5}])
@@ -100,19 +157,10 @@ def test_what_a_convolution_is_has_to_agree(differs: dict) -> None:
     kernel, stride = differs.get("kernel", 3), differs.get("stride", 1)
     one = engine(conv("a", "x", "y", SAME))
     layer = conv("b", "x", "y", SAME, kernel, stride)
-    two = engine(
-        dataclasses.replace(layer, attributes={**layer.attributes, "Groups": differs.get("groups", 1)})
-    )
+    groups = {**layer.attributes, "Groups": differs.get("groups", 1)}
+    two = engine(dataclasses.replace(layer, attributes=groups))
     assert {"a": "alone", "b": "alone"} == basis(compared(one, two))
     assert not compared(one, two).overlap.enough
-
-
-def test_an_activation_behind_another_layer_is_another_activation() -> None:
-    one = engine(conv("a", "x", "a", SAME, 3), step("relu", "a", "b", SAME), conv("b", "b", "y", SAME, 5))
-    two = engine(conv("a'", "x", "a", SAME, 3), conv("b'", "a", "b", SAME, 5), step("relu'", "b", "y", SAME))
-    found = compared(one, two)
-    assert not any({"relu", "relu'"} == {*g.first.layers, *g.second.layers} for g in found.groups)
-    assert {("a", "a'"), ("b", "b'")} <= {(g.first.layers[0], g.second.layers[0]) for g in found.groups}
 
 
 def test_hundreds_of_equal_blocks_keep_their_order() -> None:
@@ -123,65 +171,6 @@ def test_hundreds_of_equal_blocks_keep_their_order() -> None:
     for group in compared(one, two).groups:
         mine = {p for i in group.first.layers for p in runs.get(i, ())}
         assert mine == {p for i in group.second.layers for p in others.get(i, ())}
-
-
-def test_neighbours_tell_like_layers_apart_whatever_runs_first() -> None:
-
-    def built(suffix: str, order: tuple[int, ...]) -> Engine:
-        layers = [
-            conv(f"a{suffix}", "x", "a", SAME, 1), conv(f"b{suffix}", "x", "b", SAME, 1),
-            conv(f"a3{suffix}", "a", "c", WIDE, 3), conv(f"b5{suffix}", "b", "d", WIDE, 5),
-            step(f"end{suffix}", "c d", "y", ((32, 16, 16), (64, 16, 16)), "Concat"),
-        ]  # fmt: skip
-        return engine(*(layers[i] for i in order))
-
-    found = pairs(compared(built("", (0, 1, 2, 3, 4)), built("'", (1, 0, 3, 2, 4))))
-    assert {((n,), (f"{n}'",)) for n in ("a", "b", "a3", "b5", "end")} == found
-
-
-def test_a_whole_stands_beside_its_parts() -> None:
-    small = ((8, 16, 16), (8, 8, 8))
-    parts = engine(
-        conv("conv", "x", "a", SAME),
-        step("relu", "a", "b", SAME),
-        step("pool", "b", "c", small, "CaskPooling"),
-        conv("next", "c", "y", ((8, 8, 8), (16, 8, 8)), 1),
-    )
-    whole = engine(conv("all", "x", "c", small), conv("then", "c", "y", ((8, 8, 8), (16, 8, 8)), 1))
-    found = compared(parts, whole)
-    assert {(("conv", "relu", "pool"), ("all",)), (("next",), ("then",))} == pairs(found)
-    assert {"conv": "fused", "next": "shapes"} == basis(found)
-
-
-def test_siblings_stand_beside_the_one_wider_convolution_that_they_became() -> None:
-    apart = engine(
-        conv("a", "x", "a", ((8, 16, 16), (8, 16, 16)), 1),
-        conv("b", "x", "b", ((8, 16, 16), (24, 16, 16)), 1),
-        step("end", "a b", "y", WIDE, "Concat"),
-    )
-    merged = engine(conv("both", "x", "m", WIDE, 1), step("end'", "m", "y", WIDE, "Concat"))
-    assert (("a", "b"), ("both",)) in pairs(compared(apart, merged))
-    assert (("both",), ("a", "b")) in pairs(compared(merged, apart))
-
-
-def test_a_region_stands_beside_all_that_it_holds() -> None:
-    middle = [conv("p", "a", "b", SAME), step("q", "b", "c", SAME), conv("r", "c", "d", SAME)]
-    one = engine(conv("in", "x", "a", SAME, 7), *middle, conv("out", "d", "y", WIDE, 5))
-    region = Layer("{ForeignNode[p'...r']}", "{ForeignNode[p'...r']}", "Myelin", 0,
-                   (Tensor("a", "fp16", (1, 8, 16, 16)),), (Tensor("d", "fp16", (1, 8, 16, 16)),))  # fmt: skip
-    two = engine(conv("in'", "x", "a", SAME, 7), region, conv("out'", "d", "y", WIDE, 5))
-    found = compared(one, two)
-    assert (("p", "q", "r"), (region.id,)) in pairs(found)
-    assert found.overlap.enough
-
-
-def test_a_step_that_only_quantizes_joins_nobody() -> None:
-    """Its time is what a precision costs, which must not be lost in a convolution's gain."""
-    q = Layer("q", "QuantizeLinear_1", "Reformat", 0, (Tensor("x", "fp32", (1, 8, 16, 16)),),
-              (Tensor("xq", "int8", (1, 8, 16, 16)),), attributes={"Origin": "QDQ"})  # fmt: skip
-    found = compared(engine(conv("a", "x", "y", SAME)), engine(q, conv("b", "xq", "y", SAME)))
-    assert {((), ("q",)), (("a",), ("b",))} == pairs(found)
-    assert {"q": "converts", "a": "shapes"} == basis(found)
 
 
 def test_names_are_doubted_where_they_contradict_kernels() -> None:
