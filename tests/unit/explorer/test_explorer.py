@@ -132,10 +132,8 @@ def dropped(shown, files: dict[str, object]) -> None:
 
 def engine_files(model, name: str = "") -> dict[str, object]:
     """Layers and profile of an engine whose layers are the model's nodes, prefixed."""
-    layers = [
-        {"Name": f"{name}{n.id}", "LayerType": "CaskConvolution", "Inputs": [], "Outputs": []}
-        for n in model.top
-    ]
+    told = {"LayerType": "CaskConvolution", "Inputs": [], "Outputs": []}
+    layers = [{"Name": f"{name}{n.id}", **told} for n in model.top]
     rows = [{"name": y["Name"], "averageMs": 2.0, "medianMs": 1.0} for y in layers]
     return {"a100.layers.json": {"Layers": layers}, "a100.profile.json": [{"count": 3}, *rows]}
 
@@ -331,11 +329,8 @@ def test_inspecting_a_node_tells_its_weights_and_measures_its_outputs(shown) -> 
     assert ("weight", "stem_w", 8 * 3 * 3 * 3, "weights of the model") == (
         weight["kind"], weight["name"], weight["count"], weight["source"],
     )  # fmt: skip
-    assert ("activation", "stem", 4 * 8 * 8 * 8) == (
-        activation["kind"],
-        activation["name"],
-        activation["count"],
-    )
+    told = activation["kind"], activation["name"], activation["count"]
+    assert ("activation", "stem", 4 * 8 * 8 * 8) == told
     assert "4 samples" in activation["source"]
     assert 64 == len(weight["counts"]) == len(activation["counts"])
 
@@ -427,26 +422,6 @@ def test_observing_and_ranking_fill_the_calibration_tab(shown) -> None:
     noise = [r["sqnr"] for r in ranked]
     assert sorted(noise, reverse=True) == noise
     assert {"fp32"} == set(shown.study.variants)
-
-
-def test_more_in_the_calibration_tab_and_build_again_calibrate_on_all_samples() -> None:
-
-    class OneByOne(CalibrationData):
-        def batches(self, model, size=None, *, skip=0):
-            return super().batches(model, 1, skip=skip)
-
-    model = tiny_model()
-    study = Study(model, data=OneByOne(CalibrationData.random(model, samples=9).arrays, "nine"))
-    study.add("int8", target="cpu")
-    shown = study.run(budget_s=1e-6).explore()
-    assert "calibrated on 1 of 9 samples" in study["int8"].prepared.notes[0]
-    ask(shown, commands.ObserveRanges())
-    shown.wait(300)
-    ask(shown, commands.BuildAgain("int8"))
-    shown.wait(300)
-    assert shown.failure is None
-    assert 9 == study["int8"].ranges.samples
-    assert not [n for n in study["int8"].prepared.notes if "calibrated on" in n]
 
 
 @pytest.mark.parametrize(
@@ -675,9 +650,7 @@ def test_inputs_with_open_sizes_are_offered_and_named(tmp_path) -> None:
     dimensions = [(d["symbol"], d["open"], d["size"]) for d in asked[0]["dimensions"]]
     assert [("N", True, 1), ("length", True, 128), ("", False, 8)] == dimensions
     shown.run()
-    assert ("Unsized", []) == (shown.failure["kind"], shown.chips), (
-        "nothing was tried yet, and so nothing failed"
-    )
+    assert ("Unsized", []) == (shown.failure["kind"], shown.chips), "nothing was tried yet"
 
     shown.name_sizes({"tokens": [2, 5, 8], "mask": [2, 5, 2]}).wait(60)
     assert "2×5×2" in shown.failure["message"]

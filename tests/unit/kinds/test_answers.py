@@ -10,16 +10,11 @@ from onnx import TensorProto, helper
 import nets
 from nets import graph
 from recurrent import recurrent_model
-from rtlab.core.facts import Ranked, Score
 from rtlab.core.model import wrap
-from rtlab.core.progress import Silent
-from rtlab.core.variant import CALIBRATORS, Calibrator, Precision
 from rtlab.errors import ReadError
 from rtlab.formulations import alone, layer, offered, tunable
 from rtlab.formulations.recurrent import forms, recurrent
-from rtlab.quantize import Collector
 from rtlab.questions.bisection import Bisection, Changed, Reproduction, record
-from rtlab.questions.calibration.seen import Calibration
 from rtlab.testing import tiny_model
 
 FLOAT = TensorProto.FLOAT
@@ -68,30 +63,6 @@ def test_forms_of_a_recurrence_without_a_bias_compute_it(op: str) -> None:
     made = {n: run(f.model.SerializeToString(), batch) for n, f in forms(one).items()}
     for name, value in made.items():
         np.testing.assert_allclose(value, made["operator"], atol=1e-5, err_msg=name)
-
-
-def test_a_calibration_shows_its_ranking_and_a_row_for_each_value_and_calibrator() -> None:
-    seen = Collector(["a", "b"])
-    noise = np.random.default_rng(0).standard_normal((8, 50)).astype(np.float32)
-    arrays = {"a": noise, "b": np.ones((8, 50), np.float32)}
-    seen.run(iter([arrays]), lambda batch: batch, Silent())
-    scored = (
-        (Calibrator.MSE, Score("Top-1", 97.5, "%", 8, "x"), -0.5, 31.25),
-        (Calibrator.MINMAX, None, None, 20.0),
-    )
-    ranking = tuple(Ranked(c, Precision.INT8, *told, 8, "x") for c, *told in scored)
-    found = Calibration(seen.ranges, 16, "noise", ranking, complete=False)
-    frame = found.frame()
-    assert [*frame["value"]] == ["a"] * len(CALIBRATORS) + ["b"] * len(CALIBRATORS)
-    assert [*frame["calibrator"][: len(CALIBRATORS)]] == [str(c) for c in CALIBRATORS]
-    minmax = frame[(frame["value"] == "a") & (frame["calibrator"] == "minmax")]
-    assert np.abs(arrays["a"]).max() == pytest.approx(minmax["amax"].item(), rel=1e-6)
-    assert 0 == minmax["clipped"].item()
-    assert ["auto"] * 2 == [*frame["calibrator"][frame["chosen"] != ""]]
-    html = found._repr_html_()
-    assert 2 == html.count("—")
-    bold = {v: int((d["sqnr"] == d["sqnr"].max()).sum()) for v, d in frame.groupby("value")}
-    assert sum(bold.values()) == html.count("<b>") < 2 * len(CALIBRATORS)
 
 
 def changed(

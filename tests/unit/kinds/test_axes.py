@@ -40,9 +40,8 @@ def single(kind: str, weight: np.ndarray | None = None) -> tuple[Model, np.ndarr
     held = RNG.standard_normal(shape).astype(np.float32) if weight is None else weight
     size = ["N", 3] if len(shape) == 2 else ["N", 3, 4, 4]
     ends = [("y", FLOAT, ["N", 5] if len(shape) == 2 else ["N", 5, None, None])]
-    model = graph(
-        [helper.make_node(op, ["x", "w"], ["y"], "n", **names)], [("x", FLOAT, size)], ends, {"w": held}
-    )
+    made = helper.make_node(op, ["x", "w"], ["y"], "n", **names)
+    model = graph([made], [("x", FLOAT, size)], ends, {"w": held})
     return model, held, axis
 
 
@@ -51,16 +50,13 @@ def test_a_diagnosis_looks_at_weights_by_what_they_write(kind: str) -> None:
     model, weight, axis = single(kind)
     found = _weight(model, model.by_id["n"], Quantizer("n", "weight", 1, "w"))
     assert found.shape[:2] == (5, 3)
-    assert np.abs(found).reshape(5, -1).max(axis=1) == pytest.approx(
-        np.abs(np.moveaxis(weight, axis, 0)).reshape(5, -1).max(axis=1)
-    )
+    peaks = np.abs(np.moveaxis(weight, axis, 0)).reshape(5, -1).max(axis=1)
+    assert np.abs(found).reshape(5, -1).max(axis=1) == pytest.approx(peaks)
 
 
 @pytest.mark.parametrize("kind", WEIGHTS)
 @pytest.mark.parametrize("scaled", ["tensor", "channel"])
-def test_small_channels_of_a_weight_are_named_on_the_side_where_they_are_small(
-    kind: str, scaled: str
-) -> None:
+def test_small_channels_of_a_weight_are_named_on_the_side_where_they_are_small(kind, scaled) -> None:
     """Output channel 3 is a hundredth: without steps under one scale for all. Negative weights count as large."""
     rows = -RNG.uniform(0.5, 1, (5, 4))
     rows[3] *= 0.01
@@ -151,9 +147,7 @@ def test_errors_of_channels_are_numpys_over_all_other_axes(axis: int | None) -> 
         ("Relu", [(2, 3, 4, 5)], 0, 1), ("Relu", [(2, 3, 4)], 0, -1), ("GlobalAveragePool", [(2, 3, 4)], 0, 1),
     ],
 )  # fmt: skip
-def test_channels_lie_where_their_reader_takes_them(
-    op: str, shapes: list, position: int, axis: int | None
-) -> None:
+def test_channels_lie_where_their_reader_takes_them(op, shapes, position, axis) -> None:
     names = "ab"[: len(shapes)]
     made = {"MatMul": (2, 3, 5), "GlobalAveragePool": (2, 3, 1)}.get(op, shapes[0])
     ends = [(n, FLOAT, list(s)) for n, s in zip(names, shapes, strict=True)]

@@ -74,9 +74,7 @@ def repairing(before: float, plain: float, tried: list[tuple[str, float, int]], 
     ],
 )
 @pytest.mark.parametrize("higher", [True, False])
-def test_of_several_repairs_the_cheapest_good_one_is_taken_and_of_these_the_best(
-    tried: list[tuple[str, float, int]], best: str, higher: bool
-) -> None:
+def test_of_several_repairs_the_cheapest_good_one_is_taken_and_of_these_the_best(tried, best, higher) -> None:
     sign = 1 if higher else -1
     found = repairing(sign * 70, sign * 90, [(n, sign * v, h) for n, v, h in tried], higher)
     assert found._best()[0].variant.scales == best
@@ -90,9 +88,7 @@ def finding(rule: str, value: str) -> Finding:
 
 
 @pytest.mark.parametrize("higher", [True, False])
-def test_calibrators_are_ranked_by_their_score_then_by_their_ratio(
-    higher: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_calibrators_are_ranked_by_their_score_then_by_their_ratio(higher, monkeypatch) -> None:
     """Noise of 0.1, 0.2 and 0.05 beside ones; two calibrators have the same score."""
     sign = 1 if higher else -1
     told = {"minmax": (80.0, 0.1), "mse": (85.0, 0.2), "entropy": (85.0, 0.05), None: (90.0, 0.0)}
@@ -129,9 +125,7 @@ def test_calibrators_are_ranked_by_their_score_then_by_their_ratio(
         ("coarse-weights", {"precision": "int4"}, (), {"precision": {"n": "int8"}}),
     ],
 )  # fmt: skip
-def test_a_cause_changes_what_helps_against_it_and_nothing_else(
-    rule: str, choice: dict[str, Any], own: tuple[str, ...], expected: dict[str, Any] | None
-) -> None:
+def test_a_cause_changes_what_helps_against_it_and_nothing_else(rule, choice, own, expected) -> None:
     variant = Variant.of(**{"precision": "int8", "calibrator": "minmax"} | choice)
     cause = dataclasses.replace(finding(rule, "v"), nodes=("n", "m"))
     found, before = cure(cause, "v", variant, own), given(variant)

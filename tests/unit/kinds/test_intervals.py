@@ -62,9 +62,7 @@ def test_places_are_ranked_by_what_was_measured_where_it_was() -> None:
     ("low", "high", "samples", "sure"),
     [(0.5, 2, 9, True), (-2, -0.5, 9, True), (-1, 1, 9, False), (0, 1, 9, False), (0.1, 1, FEWEST - 1, False)],
 )  # fmt: skip
-def test_a_difference_is_sure_where_its_interval_is_on_one_side_of_zero(
-    low: float, high: float, samples: int, sure: bool
-) -> None:
+def test_a_difference_is_sure_where_its_interval_is_on_one_side_of_zero(low, high, samples, sure) -> None:
     assert Paired(1.0, Interval(low, high, ""), samples).sure is sure
     assert not Paired(1.0, None, samples).sure
 

@@ -62,9 +62,7 @@ def test_a_finding_tells_its_layers_in_microseconds_and_in_percent_of_the_sum() 
 
 
 @pytest.mark.parametrize(("processor", "scale"), [("GPU", 1.0), ("CPU", 0.25)])
-def test_an_overlay_of_a_cpu_is_scaled_to_the_inference_and_shares_are_in_percent(
-    processor: str, scale: float
-) -> None:
+def test_an_overlay_of_a_cpu_is_scaled_to_the_inference_and_shares_are_in_percent(processor, scale) -> None:
     times = timing(1.0, 5.0, 2.0, total=2.0, processor=processor)
     shared = {t.layer: Shared(t.median, t.spread, t.share, 1, (t.layer,)) for t in times.layers}
     time, share = _times(times, shared, shared)

@@ -197,9 +197,8 @@ def test_a_channel_that_nobody_writes_or_reads_keeps_its_scale() -> None:
     model = graph(nodes, [("x", FLOAT, [1, 2, 2, 2])], [("y", FLOAT, [1, 2, 2, 2])], weights)
     (link,) = links(model)
     found = equalize.factors(Constants(model), link)
-    ratio = (
-        np.abs(weights["v"]).max(axis=(1, 2, 3))[[0, 3]] / np.abs(weights["w"]).max(axis=(0, 2, 3))[[0, 3]]
-    )
+    v, w = np.abs(weights["v"]).max(axis=(1, 2, 3)), np.abs(weights["w"]).max(axis=(0, 2, 3))
+    ratio = v[[0, 3]] / w[[0, 3]]
     assert found == pytest.approx([ratio[0] ** 0.5, 1, 1, ratio[1] ** 0.5])
 
 
@@ -286,8 +285,7 @@ def test_the_gradient_of_a_local_response_of_any_size_is_that_of_differences(siz
         ends = [LRN._run(None, x + s * step, **names)[0] for s in (1, -1)]
         expected[at] = ((ends[0] - ends[1]) * u).sum() / 2e-6
     lrn = node("LRN", ["x"], ["y"], "n", **names)
-    made, slopes, _ = differentiated(
-        graph([lrn], [("x", FLOAT, x.shape)], [("y", FLOAT, u.shape)], {}), ["x"]
-    )
+    model = graph([lrn], [("x", FLOAT, x.shape)], [("y", FLOAT, u.shape)], {})
+    made, slopes, _ = differentiated(model, ["x"])
     (found,) = ReferenceEvaluator(made.proto(), new_ops=[LRN]).run(slopes, {"x": x, "seed": u})
     assert found == pytest.approx(expected, abs=2e-4)

@@ -267,11 +267,8 @@ def test_a_bar_is_as_long_as_the_part_that_is_done() -> None:
     with mock.patch("rtlab.session.bar.display") as shown:
         bar = ProgressBar()
     shown.assert_called_once_with(bar._box)
-    for done, total, value, words in (
-        (1, 4, 0.25, "a 1 of 4 · 2.0"),
-        (9, 4, 1, "a 9"),
-        (3, None, 0, "a · 2"),
-    ):
+    told = (1, 4, 0.25, "a 1 of 4 · 2.0"), (9, 4, 1, "a 9"), (3, None, 0, "a · 2")
+    for done, total, value, words in told:
         bar._show("a", done, total, 2.0)
         assert (bar._bar.value, bar._text.value[: len(words)]) == (value, words)
     bar.close()

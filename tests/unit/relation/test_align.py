@@ -24,17 +24,14 @@ def conv(name: str, reads: str, writes: str, shapes, kernel: int = 3, stride: in
 
 def step(name: str, reads: str, writes: str, shapes, kind: str = "PointWise", **attributes) -> Layer:
     inputs = tuple(Tensor(r, "fp16", (1, *shapes[0])) for r in reads.split())
-    return Layer(
-        name, name, kind, 0, inputs, (Tensor(writes, "fp16", (1, *shapes[1])),), attributes=attributes
-    )
+    outputs = (Tensor(writes, "fp16", (1, *shapes[1])),)
+    return Layer(name, name, kind, 0, inputs, outputs, attributes=attributes)
 
 
 def engine(*layers: Layer, shape=(8, 16, 16)) -> Engine:
     numbered = tuple(dataclasses.replace(y, index=i) for i, y in enumerate(layers))
-    last = numbered[-1].outputs
-    return Engine(
-        "tensorrt", "10", Target("sm86"), numbered, (Tensor("x", "fp16", (1, *shape)),), last, maker=TENSORRT
-    )
+    ends = (Tensor("x", "fp16", (1, *shape)),), numbered[-1].outputs
+    return Engine("tensorrt", "10", Target("sm86"), numbered, *ends, maker=TENSORRT)
 
 
 def compared(one: Engine, two: Engine) -> Difference:
@@ -71,11 +68,8 @@ def test_engines_that_share_no_name_are_aligned_through_every_difference(habits:
     (one, runs), (two, others) = build(ops, first, "a", seed), build(ops, second, "b", seed + 100)
     found = compared(one, two)
     for group in found.groups:
-        mine, theirs = (
-            frozenset().union(*(told.get(i, frozenset()) for i in half.layers))
-            for told, half in ((runs, group.first), (others, group.second))
-        )
-        assert mine == theirs, group
+        mine = {p for i in group.first.layers for p in runs.get(i, ())}
+        assert mine == {p for i in group.second.layers for p in others.get(i, ())}, group
         assert group.basis not in {"alone", "names"}
         assert (group.basis == "converts") == (not (group.first.layers and group.second.layers))
     products = sum(o.kind == "Conv" for o in ops)
@@ -85,12 +79,12 @@ def test_engines_that_share_no_name_are_aligned_through_every_difference(habits:
 
 
 HALF, FOUR, PICTURE = ((8, 16, 16), (8, 8, 8)), ((8, 8, 8), (16, 8, 8)), (1, 8, 16, 16)
-TWINS = [
+TWINS = (
     ("a", "x", "a", SAME, 1),
     ("b", "x", "b", SAME, 1),
     ("a3", "a", "c", WIDE, 3),
     ("b5", "b", "d", WIDE, 5),
-]
+)
 END = ("c d", "y", ((32, 16, 16), (64, 16, 16)), "Concat")
 REGION = Layer("R", "{ForeignNode[p'...r']}", "Myelin", 0, (Tensor("a", "fp16", PICTURE),),
                (Tensor("d", "fp16", PICTURE),))  # fmt: skip
@@ -179,10 +173,8 @@ def test_names_are_doubted_where_they_contradict_kernels() -> None:
 
     def built(numbers: list[int], suffix: str) -> Engine:
         names = [f"Conv_{n}" for n in numbers]
-        made = [
-            conv(n, f"t{i}" if i else "x", f"t{i + 1}", SAME, k)
-            for i, (n, k) in enumerate(zip(names, kernels, strict=True))
-        ]
+        told = enumerate(zip(names, kernels, strict=True))
+        made = [conv(n, f"t{i}" if i else "x", f"t{i + 1}", SAME, k) for i, (n, k) in told]
         return engine(*(dataclasses.replace(y, id=f"{y.name}{suffix}") for y in made))
 
     found = compared(built([0, 1, 2, 3, 4, 5], ""), built([1, 2, 3, 4, 5, 6], "'"))
@@ -218,9 +210,8 @@ def test_of_a_cut_file_what_is_there_is_aligned(cut: float) -> None:
 
 def test_the_same_layer_twice_is_two_groups() -> None:
     layers = [conv("same", "x", "a", SAME), conv("same", "a", "y", SAME)]
-    one, two = (
-        engine(*(dataclasses.replace(y, id=f"{i}{s}") for i, y in enumerate(layers))) for s in ("", "'")
-    )
+    sides = ([dataclasses.replace(y, id=f"{i}{s}") for i, y in enumerate(layers)] for s in ("", "'"))
+    one, two = (engine(*side) for side in sides)
     assert {(("0",), ("0'",)), (("1",), ("1'",))} == pairs(compared(one, two))
 
 

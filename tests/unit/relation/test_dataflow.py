@@ -104,9 +104,7 @@ def test_only_moves_stand_between_the_edge_of_the_engine_and_its_layers() -> Non
 
 
 @pytest.mark.parametrize(("origin", "expected"), [("QDQ", True), ("REFORMAT", True), (None, False)])
-def test_a_quantization_only_moves_what_comes_from_outside_or_leaves(
-    origin: str | None, expected: bool
-) -> None:
+def test_a_quantization_only_moves_what_comes_from_outside_or_leaves(origin, expected) -> None:
     kind, told = ("Reformat", {"Origin": origin}) if origin else ("PointWiseV2", {})
     found = engine(
         layer(0, kind, "x", "t", **told), layer(1, "Convolution", "t", "u"), layer(2, kind, "u", "y", **told)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from rtlab.backends.makers import TENSORRT, TENSORRT_RTX
-from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.engine import Engine
 from rtlab.core.maker import Maker
 from rtlab.core.variant import Target
 from rtlab.relation import flags
@@ -30,10 +28,3 @@ def test_types_are_the_model_s_from_tensorrt_11_on_and_in_rtx(found, release, by
     assert ("--fp16" in flags.allow_half(found)) == (by_model is not True)
     # Where the release is not told, the remedy says until when it holds.
     assert ("up to TensorRT 10" in flags.retype(found)) == (by_model is None)
-
-
-def test_an_engine_that_has_fp16_was_allowed_to_use_it() -> None:
-    half = Layer("0:a", "a", "X", 0, (Tensor("x", "fp16", (1,)),), ())
-    told = flags.allow_half(dataclasses.replace(engine("10.3.0"), layers=(half,)))
-    assert "build with --fp16" not in told
-    assert flags.retype(engine("10.3.0")) in told

@@ -18,9 +18,8 @@ Y = Tensor("y", "fp32", (1, 4, 7, 7))
 
 
 def step(index: int, origins: tuple[str, ...], reads: list[Tensor], writes: list[Tensor]) -> Layer:
-    return Layer(
-        f"L{index}", f"step{index}", "correlation", index, tuple(reads), tuple(writes), origins=origins
-    )
+    ends = tuple(reads), tuple(writes)
+    return Layer(f"L{index}", f"step{index}", "correlation", index, *ends, origins=origins)
 
 
 def built(inputs: list[Tensor], *layers: Layer) -> Engine:
@@ -32,12 +31,8 @@ def padded(
 ) -> Model:
     """A Relu, a Pad to 9 by 9 and a convolution, as networks with TensorFlow's "same" padding are exported."""
     n = helper.make_node
-    nodes = [
-        n("Relu", ["x"], ["r"], name="relu"),
-        n("Pad", ["r", "pads"], ["p"], name="pad"),
-        *(extra or []),
-        n("Conv", [reads, "w"], ["y"], name="conv"),
-    ]
+    nodes = [n("Relu", ["x"], ["r"], name="relu"), n("Pad", ["r", "pads"], ["p"], name="pad")]
+    nodes += [*(extra or []), n("Conv", [reads, "w"], ["y"], name="conv")]
     weights = {"pads": np.array([0, 0, 0, 0, 0, 0, 1, 1]), "w": np.ones((4, 3, 3, 3), np.float32)}
     return graph(nodes, [("x", F, [batch, 3, 8, 8])], outputs or [("y", F, [batch, 4, None, None])], weights)
 
@@ -86,9 +81,8 @@ def test_a_node_stays_unknown_where_others_need_what_it_writes() -> None:
     """An output of the model, a reader without a layer, or one that takes a part of it."""
     n = helper.make_node
     leaves = padded(outputs=[("y", F, [1, 4, 7, 7]), ("p", F, [1, 3, 9, 9])])
-    lost = padded(
-        extra=[n("Erf", ["p"], ["e"], name="erf")], outputs=[("y", F, [1, 4, 7, 7]), ("e", F, [1, 3, 9, 9])]
-    )
+    erf = n("Erf", ["p"], ["e"], name="erf")
+    lost = padded(extra=[erf], outputs=[("y", F, [1, 4, 7, 7]), ("e", F, [1, 3, 9, 9])])
     part = padded(extra=[n("Split", ["p"], ["s"], name="part", axis=0)], reads="s")
     for m in (leaves, lost, part):
         missing = relate(m, m, built([X], *before((1, 3, 8, 8)))).missing
@@ -127,9 +121,8 @@ def attention(mask: Tensor) -> Engine:
     """The mask by itself, then each sum in a layer that reads this tensor of it."""
     k = Tensor("k", "bool", (1, 1, 1, 6))
     s = [Tensor(f"s{i}", "fp32", (2, 6, 6)) for i in range(2)]
-    adds = [
-        step(1 + i, (f"add{i}",), [s[i], mask], [Tensor(f"y{i}", "fp32", (1, 2, 6, 6))]) for i in range(2)
-    ]
+    y = [Tensor(f"y{i}", "fp32", (1, 2, 6, 6)) for i in range(2)]
+    adds = [step(1 + i, (f"add{i}",), [s[i], mask], [y[i]]) for i in range(2)]
     return built([k, *s], step(0, ("not",), [k], [mask]), *adds)
 
 

@@ -17,9 +17,8 @@ def layer(kind: str, reads, writes, name: str = "y", **attributes) -> Layer:
 
 
 def told(*layers: Layer, batch: int = 1) -> list[Signature]:
-    made = Engine(
-        "tensorrt", "10", Target("sm86"), layers, (Tensor("x", "fp16", (batch, 3, 8, 8)),), maker=TENSORRT
-    )
+    inputs = (Tensor("x", "fp16", (batch, 3, 8, 8)),)
+    made = Engine("tensorrt", "10", Target("sm86"), layers, inputs, maker=TENSORRT)
     return [signatures((made, made))[0][y.id] for y in layers]
 
 
@@ -38,12 +37,10 @@ def test_a_batch_is_no_part_of_what_a_layer_does() -> None:
 def test_a_product_of_matrices_is_a_convolution_of_one_point() -> None:
     """TensorRT 8 runs a Gemm as a 1x1 convolution, Myelin as a gemm without any attribute."""
     point = CONVOLUTION | {"Kernel": [1, 1]}
-    assert told(layer("CaskConvolution", [(1, 512, 1, 1)], [(1, 1000, 1, 1)], **point)) == told(
-        layer("gemm", [(1, 512)], [(1, 1000)])
-    )
-    assert told(layer("Reduce", [(1, 8, 7, 7)], [(1, 8)])) == told(
-        layer("CaskPooling", [(1, 8, 7, 7)], [(1, 8, 1, 1)])
-    )
+    convolution = layer("CaskConvolution", [(1, 512, 1, 1)], [(1, 1000, 1, 1)], **point)
+    assert told(convolution) == told(layer("gemm", [(1, 512)], [(1, 1000)]))
+    pooling = layer("CaskPooling", [(1, 8, 7, 7)], [(1, 8, 1, 1)])
+    assert told(pooling) == told(layer("Reduce", [(1, 8, 7, 7)], [(1, 8)]))
 
 
 def test_a_layer_that_pools_too_tells_its_convolution_under_other_keys() -> None:
@@ -95,17 +92,14 @@ CONV = [Signature("product", (k, k), (1, 1), 1, (8, 4, 4), (8, 4, 4)) for k in (
 
 
 def words(first: dict[str, list[str]], second: dict[str, list[str]], signs=({}, {})):
-    known = tuple(
-        {i: s.get(i, Signature("product")) for i in told}
-        for told, s in zip((first, second), signs, strict=True)
-    )
+    sides = zip((first, second), signs, strict=True)
+    known = tuple({i: s.get(i, Signature("product")) for i in told} for told, s in sides)
     return shared((first, second), known)  # type: ignore[arg-type]
 
 
 def test_words_of_both_engines_are_kept_and_others_are_not() -> None:
-    one, two = words(
-        {"a": ["Conv_1", "Relu_2"], "b": ["w.weight"]}, {"p": ["Conv_1", "Relu_9"], "q": ["w.weight"]}
-    )
+    first = {"a": ["Conv_1", "Relu_2"], "b": ["w.weight"]}
+    one, two = words(first, {"p": ["Conv_1", "Relu_9"], "q": ["w.weight"]})
     assert ({"a": ("Conv_1",), "b": ("w.weight",)}, {"p": ("Conv_1",), "q": ("w.weight",)}) == (one, two)
 
 

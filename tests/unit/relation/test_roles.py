@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 import nets
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.model import Model, wrap
+from rtlab.core.model import Model
 from rtlab.core.variant import Target
 from rtlab.relation.kernel import kernel, operations
 from rtlab.relation.relate import relate
@@ -20,9 +21,8 @@ def layer(
     name: str, kind: str, reads: str, writes: str, *, index: int = 0, origins: tuple[str, ...] = ()
 ) -> Layer:
     """A layer that reads one tensor and writes one, of these types."""
-    return Layer(
-        f"{index}", name, kind, index, (Tensor("x", reads),), (Tensor("y", writes),), origins=origins
-    )
+    ends = (Tensor("x", reads),), (Tensor("y", writes),)
+    return Layer(f"{index}", name, kind, index, *ends, origins=origins)
 
 
 @pytest.mark.parametrize(
@@ -58,16 +58,13 @@ def test_a_name_that_is_cut_is_not_taken_as_the_whole() -> None:
 
 def convolution(*, bias: bool = True) -> Model:
     """Conv, HardSwish and Conv."""
-    weights = helper.make_tensor("w", TensorProto.FLOAT, [4, 4, 1, 1], [0.5] * 16)
-    more = [helper.make_tensor("b", TensorProto.FLOAT, [4], [0.0] * 4)] if bias else []
+    weights = {"w": np.full((4, 4, 1, 1), 0.5, np.float32)} | ({"b": np.zeros(4, np.float32)} if bias else {})
     nodes = [
         helper.make_node("Conv", ["x", "w", "b"] if bias else ["x", "w"], ["c"], name="first"),
         helper.make_node("HardSwish", ["c"], ["h"], name="swish"),
         helper.make_node("Conv", ["h", "w"], ["y"], name="second"),
     ]
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4, 8, 8]) for n in "xy"]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [weights, *more])
-    return wrap(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), name="swish")
+    return nets.graph(nodes, *([(n, TensorProto.FLOAT, [1, 4, 8, 8])] for n in "xy"), weights)
 
 
 @pytest.mark.parametrize(("bias", "role"), [(True, "bias"), (False, "scale")])
@@ -82,9 +79,8 @@ def test_the_layer_that_convolves_alone_does_the_convolution(bias: bool, role: s
         layer("second_myl0_3", "correlation", "int8", "fp32", index=3, origins=("second",)),
     )  # fmt: skip
     mapping = relate(model, model, Engine("t", "1", Target("sm89"), layers))
-    assert [("0", "Q"), ("1", "work"), ("2", role)] == [
-        (p.layer, p.role) for p in mapping.pairs if p.node == "first"
-    ]
+    first = [(p.layer, p.role) for p in mapping.pairs if p.node == "first"]
+    assert [("0", "Q"), ("1", "work"), ("2", role)] == first
     assert [("2", "Q"), ("3", "work")] == [(p.layer, p.role) for p in mapping.pairs if p.node == "second"]
     assert [(), ("first",), ("swish",), ("second",)] == [mapping.run(y.id) for y in layers]
     assert ("first", "swish", "second") == mapping.nodes("2")
@@ -100,10 +96,9 @@ def test_the_layer_that_convolves_alone_does_the_convolution(bias: bool, role: s
 def test_a_reformat_in_front_of_a_product_serves_it_by_its_types(reads: str, writes: str, role: str) -> None:
     """Only what makes a narrow type of a wide one quantizes; another order of the same numbers is a layout."""
     model = convolution()
+    name = "Reformatting CopyNode for Input Tensor 0 to first"
     layers = (
-        layer(
-            "Reformatting CopyNode for Input Tensor 0 to first", "Reformat", reads, writes, origins=("first",)
-        ),
+        layer(name, "Reformat", reads, writes, origins=("first",)),
         layer("first", "CaskConvolution", writes, "fp32", index=1, origins=("first",)),
     )
     mapping = relate(model, model, Engine("t", "1", Target("sm89"), layers))

@@ -263,9 +263,7 @@ def test_a_batch_takes_the_place_of_the_first_size_alone() -> None:
 
 
 @pytest.mark.parametrize(("mask", "steps"), [(False, 6), (True, 7)])
-def test_attention_takes_six_steps_a_pair_beside_its_products_and_a_mask_one_more(
-    mask: bool, steps: int
-) -> None:
+def test_attention_takes_six_steps_a_pair_beside_its_products_and_a_mask_one_more(mask, steps) -> None:
     """Two heads, 3 queries of 4 numbers on 5 keys, values of 6: the scale, five of the softmax, and the mask's sum."""
     inputs = {"q": (1, 2, 3, 4), "k": (1, 2, 5, 4), "v": (1, 2, 5, 6)} | ({"m": (3, 5)} if mask else {})
     found = done("Attention", inputs, outputs=((1, 2, 3, 6),), opset=23)

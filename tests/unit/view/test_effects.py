@@ -46,12 +46,9 @@ def test_estimates_and_runs_are_two_numbers_of_a_node(study) -> None:
 def test_of_places_that_round_the_worst_stands_for_its_node(study) -> None:
     """It is named; a number that is none gives no colour, and where nothing was run there is no such overlay."""
     node = study.model.top[0].id
-    rows = (
-        row(node, 0.25, None, "a"),
-        row(node, 0.5, None, "b"),
-        row(node, math.inf, None, "c"),
-        row(node, 0.125, None, "d"),
-    )
+    rows = [
+        row(node, effect, None, q) for effect, q in ((0.25, "a"), (0.5, "b"), (math.inf, "c"), (0.125, "d"))
+    ]
     (only,) = effects(study["int8"].facts, told(*rows, by="quantizer"))
     assert 0.5 == only["nodes"][node]["value"]
     assert only["nodes"][node]["note"].startswith('of "b"; ')

@@ -59,10 +59,7 @@ def branch(name: str, op: str, read: str, out: str) -> onnx.GraphProto:
 
 def if_model() -> onnx.ModelProto:
     bodies = {"then_branch": branch("yes", "Relu", "x", "a"), "else_branch": branch("no", "Neg", "h", "b")}
-    nodes = [
-        node("Abs", ["x"], ["h"], name="abs"),
-        node("If", ["flag"], ["y"], name="choose", **bodies),
-    ]
+    nodes = [node("Abs", ["x"], ["h"], name="abs"), node("If", ["flag"], ["y"], name="choose", **bodies)]
     return strategies.of_nodes(nodes, weights=[numpy_helper.from_array(np.array(True), "flag")])
 
 
@@ -92,11 +89,8 @@ def function_model() -> onnx.ModelProto:
          node("shift", ["t"], ["w"], name="second", domain="local")], opset,
     )  # fmt: skip
     once = helper.make_function("local", "once", ["u"], ["v"], [node("Neg", ["u"], ["v"], name="neg")], opset)
-    nodes = [
-        node("twice", ["x"], ["h"], name="a", domain="local"),
-        node("twice", ["h"], ["k"], name="b", domain="local"),
-        node("once", ["k"], ["y"], name="c0", domain="local"),
-    ]
+    calls = ("twice", "x", "h", "a"), ("twice", "h", "k", "b"), ("once", "k", "y", "c0")
+    nodes = [node(op, [x], [y], name=name, domain="local") for op, x, y, name in calls]
     proto = strategies.of_nodes(nodes)
     proto.opset_import.append(helper.make_opsetid("local", 1))
     proto.functions.extend([shift, twice, once])
