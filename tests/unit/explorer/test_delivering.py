@@ -5,13 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from rtlab import CalibrationData, Study
+from rtlab.core.progress import Silent
 from rtlab.documents.payload import decode
 from rtlab.explorer import delivering
 from rtlab.explorer.delivering import Delivering
+from rtlab.explorer.inspecting import Inspecting
 from rtlab.testing import tiny_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -166,3 +169,34 @@ def test_a_graph_carries_two_variants_beside_the_model_and_what_joins_them(study
     assert study["fp16"].mapping.layers("stem/Relu") == graph.state.others
     assert ("node", "layer", "other") == graph.state.panes
     assert b"" == study.graph("fp32").other
+
+
+class Slow:
+    """Answers when it is let go; the questions that it was given are in ``asked``."""
+
+    def __init__(self) -> None:
+        self.gate, self.begun = threading.Event(), threading.Event()
+        self.asked: list[str] = []
+
+    def __call__(self, question: str, _progress: Silent) -> Iterator[str]:
+        self.asked.append(question)
+        self.begun.set()
+        assert self.gate.wait(60)
+        yield f"{question} is answered"
+
+
+def test_a_question_about_what_is_gone_is_never_answered() -> None:
+    """Another model may have a node of the same name; the old one's weights would stand beside it."""
+    slow, published = Slow(), []
+    inspecting = Inspecting(slow, published.append)
+    inspecting.ask("old")
+    assert slow.begun.wait(60)
+    inspecting.ask("next")
+    inspecting.stop()
+    slow.gate.set()
+    inspecting.wait(60)
+    assert [] == published
+    assert ["old"] == slow.asked
+    inspecting.ask("new")
+    inspecting.wait(60)
+    assert ["new is answered"] == published

@@ -8,6 +8,7 @@ import pytest
 
 import rtlab
 from rtlab.core.treatment import Treatment, TreatmentKind
+from rtlab.core.variant import Precision
 from rtlab.errors import VariantError
 from rtlab.explorer.explorer import Explorer
 from rtlab.testing import tiny_model
@@ -30,16 +31,7 @@ def offered(shown: Explorer) -> list[str]:
 def test_what_is_offered_is_what_a_variant_would_keep(shown) -> None:
     """Of each precision, also where nodes alone have it: the rule that drops treatments says what can be chosen."""
     assert [*KINDS] == [o["id"] for o in shown.controls["treatments"]]
-    for precision in (
-        "fp32",
-        "tf32",
-        "fp16",
-        "bf16",
-        "fp8",
-        "int8",
-        "int4",
-        {"*": "fp32", "op:Conv": "int8"},
-    ):
+    for precision in (*map(str, Precision), {"*": "fp32", "op:Conv": "int8"}):
         shown.choose(precision=precision, target="sm120")
         kept = rtlab.Variant.of(precision, treatments=KINDS, target="sm120").treatments
         assert [t.kind for t in kept] == offered(shown), precision

@@ -7,9 +7,13 @@ import dataclasses
 import pytest
 
 import engines
-from rtlab.core.engine import Layer, Tensor
+from rtlab.backends.makers import TENSORRT, TENSORRT_RTX
+from rtlab.core.engine import Engine, Layer, Tensor
+from rtlab.core.maker import Maker
+from rtlab.core.variant import Target
 from rtlab.questions.cards.card import _told
 from rtlab.questions.engine.breakdown import by_kind
+from rtlab.relation import flags
 from rtlab.relation.named import by_name
 
 
@@ -56,3 +60,22 @@ def test_an_engine_is_told_apart_by_its_names() -> None:
     assert expected == found
     assert timing is not None
     assert timing.summed == pytest.approx(sum(s.milliseconds or 0 for s in told))
+
+
+def engine(version: str, maker: Maker = TENSORRT) -> Engine:
+    return Engine("any", version, Target("sm80"), (), maker=maker)
+
+
+@pytest.mark.parametrize(
+    ("found", "release", "by_model"),
+    [
+        (engine("8.2.1"), (8, 2), False), (engine("10.16.1.11"), (10, 16), False), (engine("11.4.0"), (11, 4), True),
+        (engine(""), None, None), (engine("1.7.1", TENSORRT_RTX), None, True),
+    ],
+)  # fmt: skip
+def test_types_are_the_model_s_from_tensorrt_11_on_and_in_rtx(found, release, by_model) -> None:
+    assert (release, by_model) == (flags.release(found), flags.by_model(found))
+    assert ("--layerPrecisions" in flags.retype(found)) == (by_model is not True)
+    assert ("--fp16" in flags.allow_half(found)) == (by_model is not True)
+    # Where the release is not told, the remedy says until when it holds.
+    assert ("up to TensorRT 10" in flags.retype(found)) == (by_model is None)
