@@ -64,6 +64,11 @@ def ask(widget: Explorer, command: commands.Command, buffers: list | None = None
     widget._receive(widget, command.crossing(), buffers or [])
 
 
+def finish(widget: Explorer, command: commands.Command, buffers: list | None = None) -> None:
+    ask(widget, command, buffers)
+    widget.wait(300)
+
+
 def sent(widget: Explorer, monkeypatch) -> list[tuple[dict, list[bytes] | None]]:
     """What the kernel sends beside the traits."""
     messages = []
@@ -82,8 +87,7 @@ def test_a_late_view_from_the_browser_does_not_bring_back_the_last_variant(shown
 
 def test_build_makes_the_chosen_variant_and_shows_it(shown) -> None:
     # Jupyter may deliver the press of the button before the choices that were made ahead of it.
-    ask(shown, commands.BuildChoice({**shown.choice, "precision": "int8", "calibrator": "minmax"}))
-    shown.wait(300)
+    finish(shown, commands.BuildChoice({**shown.choice, "precision": "int8", "calibrator": "minmax"}))
     assert shown.failure is None
     assert "int8·minmax" == shown.study[shown.state.variant].variant.name
     assert not shown.build["running"]
@@ -122,8 +126,7 @@ def test_cancel_stops_a_build_and_keeps_the_last_good_result() -> None:
 def dropped(shown, files: dict[str, object]) -> None:
     """Files from a browser; what is no text is written as JSON."""
     content = [(v if isinstance(v, str) else json.dumps(v)).encode() for v in files.values()]
-    ask(shown, commands.ReadDropped(list(files)), content)
-    shown.wait(120)
+    finish(shown, commands.ReadDropped(list(files)), content)
 
 
 def engine_files(model, name: str = "") -> dict[str, object]:
@@ -149,8 +152,7 @@ def test_a_model_dropped_with_the_files_of_its_engine_opens_both(shown) -> None:
     files = engine_files(other)
     names = ["../../evil.onnx", *files]
     content = [other.bytes(), *(json.dumps(v).encode() for v in files.values())]
-    ask(shown, commands.ReadDropped(names), content)
-    shown.wait(120)
+    finish(shown, commands.ReadDropped(names), content)
     assert shown.failure is None
     assert "evil" == shown.study.model.name
     assert ["a100"] == list(shown.study.variants)
@@ -230,8 +232,7 @@ def test_a_card_of_what_nobody_foresaw_names_what_was_tried(shown, monkeypatch, 
         raise ZeroDivisionError("planted")
 
     monkeypatch.setattr(f"rtlab.{where}", wrong)
-    ask(shown, asked, [b"{}"])
-    shown.wait(60)
+    finish(shown, asked, [b"{}"])
     assert "ZeroDivisionError" == shown.failure["kind"]
     attempted, _, reason = shown.failure["message"].partition(": ")
     assert attempted.startswith("Cannot ")
@@ -250,16 +251,14 @@ def test_the_engine_that_is_there_stands_until_a_new_one_is(shown, monkeypatch, 
         raise Cancelled("Stopped.") if how == "cancelled" else refused
 
     monkeypatch.setattr("rtlab.session.runs.compiled", compiled)
-    ask(shown, commands.BuildAgain("fp32"))
-    shown.wait(300)
+    finish(shown, commands.BuildAgain("fp32"))
     assert before is shown.study["fp32"]
     assert {} == shown.study.failures
     assert "fp32" == shown.state.variant
     assert ["ready"] == [chip["status"] for chip in shown.chips]
     assert ("refused" in (shown.failure or {"message": ""})["message"]) == (how == "refused")
     monkeypatch.undo()
-    ask(shown, commands.BuildAgain("fp32"))
-    shown.wait(300)
+    finish(shown, commands.BuildAgain("fp32"))
     assert before is not shown.study["fp32"]
     assert shown.study["fp32"].timing is not None
 
@@ -300,8 +299,7 @@ def test_a_second_engine_stands_in_a_third_pane_until_it_is_closed_or_removed(tw
 def test_building_the_compared_variant_again_refreshes_its_pane(two) -> None:
     two.compare("fp32")
     before = two.study["fp32"]
-    ask(two, commands.BuildAgain("fp32"))
-    two.wait(300)
+    finish(two, commands.BuildAgain("fp32"))
     assert before is not two.study["fp32"]
     timing = two.study["fp32"].timing
     times = {t.layer: t.median * timing.scale for t in timing.layers}
@@ -316,11 +314,8 @@ def test_inspecting_a_node_tells_its_weights_and_measures_its_outputs(shown) -> 
     found = shown.inspection
     assert ("stem/Conv", "") == (found["node"], found["note"])
     weight, activation = found["tensors"]
-    assert ("weight", "stem_w", 8 * 3 * 3 * 3, "weights of the model") == (
-        weight["kind"], weight["name"], weight["count"], weight["source"],
-    )  # fmt: skip
-    told = activation["kind"], activation["name"], activation["count"]
-    assert ("activation", "stem", 4 * 8 * 8 * 8) == told
+    told = [(t["kind"], t["name"], t["count"]) for t in (weight, activation)]
+    assert [("weight", "stem_w", 8 * 3 * 3 * 3), ("activation", "stem", 4 * 8 * 8 * 8)] == told
     assert "4 samples" in activation["source"]
     assert 64 == len(weight["counts"]) == len(activation["counts"])
 
@@ -355,8 +350,7 @@ def test_a_failure_like_the_one_on_screen_is_told_again(shown) -> None:
 
 def test_opening_another_model_forgets_what_was_asked_about_the_last_one(shown) -> None:
     ask(shown, commands.InspectNode("head/Gemm"))
-    ask(shown, commands.ReadDropped(["dropped.onnx"]), [tiny_model(seed=5).bytes()])
-    shown.wait(300)
+    finish(shown, commands.ReadDropped(["dropped.onnx"]), [tiny_model(seed=5).bytes()])
     shown._inspecting.wait(60)
     assert shown.inspection is None
     assert "dropped" == shown.study.model.name == shown.choice["model"]
@@ -383,8 +377,7 @@ def test_a_pin_is_built_and_taken_back(shown) -> None:
     mixed = decode(shown.engine)["precisions"]
     assert "stem/Conv" not in mixed
     assert "int8" in mixed.values()
-    ask(shown, commands.BuildChoice({**shown.choice, "pins": []}))
-    shown.wait(300)
+    finish(shown, commands.BuildChoice({**shown.choice, "pins": []}))
     assert "int8" == decode(shown.engine)["precisions"]["stem/Conv"]
 
 
@@ -400,13 +393,11 @@ def test_a_calibrator_that_was_mistyped_says_so_and_is_put_right(shown) -> None:
 
 def test_observing_and_ranking_fill_the_calibration_tab(shown) -> None:
     assert b"" == shown.calibration_answer
-    ask(shown, commands.ObserveRanges())
-    shown.wait(300)
+    finish(shown, commands.ObserveRanges())
     seen = decode(shown.calibration_answer)
     assert (len(shown.study.data), len(shown.study.data)) == (seen["samples"], seen["wanted"])
     assert [] == seen["ranking"]
-    ask(shown, commands.RankCalibrators())
-    shown.wait(300)
+    finish(shown, commands.RankCalibrators())
     ranked = decode(shown.calibration_answer)["ranking"]
     assert {str(c) for c in CALIBRATORS} == {r["calibrator"] for r in ranked}
     noise = [r["sqnr"] for r in ranked]
@@ -546,22 +537,29 @@ def test_a_question_about_what_is_gone_or_unknown_is_ignored(shown, monkeypatch)
 
 def test_work_of_a_panel_runs_on_a_thread_and_the_page_asks_again(shown) -> None:
     before = shown.stamp
-    ask(shown, commands.StartWork("sweep", "fp32", {}))
-    shown.wait(60)
+    finish(shown, commands.StartWork("sweep", "fp32", {}))
     assert shown.failure is None
     assert before < shown.stamp
     assert "fp32" in shown.study.sweeps
     assert shown.panel("batches")["figures"]
 
 
-def rebuilding(shown, monkeypatch, run) -> None:
-    """Press the button of a variation of three, with another ``Study.run``."""
+def rebuild(shown, monkeypatch, error: Exception) -> None:
+    """Press the button of a variation of three, of which the second ends so."""
     planned = ("fp32 a", "fp32 b", "fp32 c")
 
     def vary(study, name: str, _what: str) -> tuple[str, ...]:
         for title in planned:
             study._plan(title, study.variants[name], None)
         return planned
+
+    def run(study, names, **_given) -> None:
+        if names != ["fp32 b"]:
+            study._adopt(dataclasses.replace(study["fp32"].facts, name=names[0]))
+            return
+        if isinstance(error, BuildError):
+            study._change(lambda kept: kept.failed("fp32 b", error))
+        raise error
 
     monkeypatch.setattr(type(shown.study), "vary", vary)
     monkeypatch.setattr(type(shown.study), "run", run)
@@ -570,30 +568,14 @@ def rebuilding(shown, monkeypatch, run) -> None:
 
 def test_a_variation_that_is_stopped_leaves_nothing_planned(shown, monkeypatch) -> None:
     """What the button planned would be built by the next study.run(), which nobody asked for."""
-
-    def run(study, names, **_given) -> None:
-        if names == ["fp32 b"]:
-            raise Cancelled("stopped")
-        study._adopt(dataclasses.replace(study["fp32"].facts, name=names[0]))
-
-    rebuilding(shown, monkeypatch, run)
-    assert ["fp32", "fp32 a"] == list(shown.study.variants)
-    assert shown.failure is None
+    rebuild(shown, monkeypatch, Cancelled("stopped"))
+    assert (["fp32", "fp32 a"], None) == (list(shown.study.variants), shown.failure)
 
 
 def test_a_variation_goes_on_after_a_failure_and_tells_it(shown, monkeypatch) -> None:
-
-    def run(study, names, **_given) -> None:
-        if names == ["fp32 b"]:
-            error = BuildError("It cannot be.")
-            study._change(lambda kept: kept.failed("fp32 b", error))
-            raise error
-        study._adopt(dataclasses.replace(study["fp32"].facts, name=names[0]))
-
-    rebuilding(shown, monkeypatch, run)
+    rebuild(shown, monkeypatch, BuildError("It cannot be."))
     assert {"fp32", "fp32 a", "fp32 c"} == set(shown.study.results)
-    assert "fp32 c" == shown.state.variant
-    assert "It cannot be." == shown.failure["message"]
+    assert ("fp32 c", "It cannot be.") == (shown.state.variant, shown.failure["message"])
 
 
 def test_what_a_cell_asks_for_while_the_model_is_opened_is_built_after_that(tmp_path) -> None:

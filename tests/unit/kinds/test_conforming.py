@@ -128,7 +128,6 @@ def other(**fields: Any) -> Callable[[Any], Any]:
 def test_a_backend_that_keeps_every_promise_passes(tmp_path: Path) -> None:
     (tmp_path / "engine.json").write_text("{}")
     checks = conformance(Sound(), files={"layers": tmp_path / "engine.json"})
-    # The two of itself, eight of building, a target and a precision more, eleven of running, opening, counting...
     assert 28 == len({str(c) for c in checks}) == len(checks)
     for check in checks:
         check()

@@ -154,21 +154,3 @@ def test_what_a_type_cannot_hold_has_no_gradient(kind: int, through: list[int]) 
     x = np.array([-1, 65504, 70000, -1e6], np.float32)
     found = gradients(source, {"x": x}, np.full(4, 2, np.float32))
     np.testing.assert_array_equal(found["x"], 2 * np.array(through, np.float32))
-
-
-@pytest.mark.parametrize(
-    ("sizes", "summed", "searched"),
-    [
-        ((["N", 3], ["N", 3]), False, False), ((["N", 3], ["M", 3]), False, True), ((["N", 3], ["A", 3]), False, True),
-        (([2, 3], [1, 3]), True, False), (([2, 3], [2, 3]), False, False),
-    ],
-)  # fmt: skip
-def test_which_sizes_were_repeated_is_asked_at_run_time_only_where_names_differ(
-    sizes, summed, searched
-) -> None:
-    nodes = [helper.make_node("Mul", ["x", "w"], ["y"], "n")]
-    inputs = [(n, FLOAT, s) for n, s in zip("xw", sizes, strict=True)]
-    source = graph(nodes, inputs, [("y", FLOAT, sizes[0])], {})
-    model, _, stopped = differentiated(source, ["x", "w"])
-    operators = {n.op for n in model.top}
-    assert ({}, summed or searched, searched) == (stopped, "ReduceSum" in operators, "NonZero" in operators)

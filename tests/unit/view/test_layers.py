@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import dataclasses
 
 import onnx
 from hypothesis import given
@@ -18,9 +18,7 @@ from rtlab.core.facts import Facts
 from rtlab.core.model import Model, wrap
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Variant
-from rtlab.documents.payload import decode, encode
 from rtlab.testing import tiny_model
-from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view
 from rtlab.view.layers import layers_model
 
@@ -63,34 +61,12 @@ def test_any_engine_is_a_valid_file(model, data) -> None:
     assert proto == onnx.load_from_string(proto.SerializeToString())
 
 
-def files(folder: Path) -> dict[str, Path]:
-    """The layers of an engine, and its profile where it has one."""
-    return {k: p for k, p in engines.files(folder).items() if k in {"layers", "profile"}}
-
-
-@engines.each
-def test_every_engine_crosses_to_the_browser_whole(folder) -> None:
-    """Each layer is a box once, edges join boxes that exist, and every reading belongs to a layer."""
-    model = tiny_model()
-    result = Study(model).read("elsewhere", **files(folder))
-    view = decode(encode(engine_view(result.facts, model), EngineView))
-    boxes = view["graph"]["boxes"]
-    layers = [b["id"] for b in boxes if b["kind"] == "layer"]
-    assert [y.id for y in result.engine.layers] == layers
-    assert all(0 <= e[end] < len(boxes) for e in view["graph"]["edges"] for end in ("source", "target"))
-    for overlay in view["overlays"]:
-        assert set(overlay["layers"]) <= set(layers)
-        assert overlay["origin"] in {"measured", "reported", "estimated"}
-
-
 @engines.detailed
 def test_every_engine_is_drawn_in_its_order_without_a_model(folder) -> None:
     """Names tell operators; every tensor comes from before, and nothing but calls of shapes stands alone."""
     nothing = wrap(helper.make_model(helper.make_graph([], "", [], [])), name="")
-    engine = Trtexec().read({"layers": files(folder)["layers"]}).engine
-    variant = Variant.of("fp32", target="sm86")
-    result = Facts("read", variant, nothing, Prepared(nothing, nothing), engine, recorded=True)
-    graph = engine_view(result, nothing)["graph"]
+    engine = Trtexec().read({"layers": engines.files(folder)["layers"]}).engine
+    graph = engine_view(dataclasses.replace(built(nothing, engine), recorded=True), nothing)["graph"]
     boxes = graph["boxes"]
     assert [] == [e for e in graph["edges"] if e["source"] >= e["target"]]
     joined = {e[end] for e in graph["edges"] for end in ("source", "target")}
