@@ -27,17 +27,13 @@ from visitor import loaded
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-def explorer() -> Explorer:
+@pytest.fixture
+def shown() -> Explorer:
     model = tiny_model()
     study = Study(model, data=CalibrationData.random(model, samples=8))
     study.add("fp32", target="cpu", backend="onnxruntime")
     study.run()
     return study.explore()
-
-
-@pytest.fixture
-def shown():
-    return explorer()
 
 
 class Gated(Study):
@@ -264,10 +260,9 @@ def test_the_engine_that_is_there_stands_until_a_new_one_is(shown, monkeypatch, 
 
 
 @pytest.fixture
-def two():
-    """An Explorer with fp32 and an int8 that is shown."""
-    made = explorer()
-    return made.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
+def two(shown) -> Explorer:
+    """With fp32, and an int8 that is shown."""
+    return shown.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
 
 
 def test_a_second_engine_stands_in_a_third_pane_until_it_is_closed_or_removed(two) -> None:
@@ -610,12 +605,11 @@ def test_without_a_variant_the_page_has_what_the_model_alone_tells() -> None:
     assert "no Q/DQ pairs" in decode(explorer.findings_answer)["note"]
 
 
-def test_inputs_with_open_sizes_are_offered_and_named(tmp_path) -> None:
+def test_inputs_with_open_sizes_are_offered_and_named(shown, tmp_path) -> None:
     nodes = [helper.make_node("Add", ["tokens", "mask"], ["y"]), helper.make_node("Neg", ["fixed"], ["z"])]
     kinds = {"tokens": ["N", "length", 8], "mask": ["N", "length", 1], "fixed": [2]}
     inputs, outputs = [(n, 1, s) for n, s in kinds.items()], [("y", 1, kinds["tokens"]), ("z", 1, [2])]
     onnx.save(graph_proto(nodes, inputs, outputs, {}), tmp_path / "m.onnx")
-    shown = explorer()
     shown.load(tmp_path / "m.onnx").wait(60)
     asked = shown.controls["sizes"]
     assert [(i["name"], i["lacking"]) for i in asked] == [("tokens", True), ("mask", True)]
