@@ -65,10 +65,8 @@ def test_forms_of_a_recurrence_without_a_bias_compute_it(op: str) -> None:
         np.testing.assert_allclose(value, made["operator"], atol=1e-5, err_msg=name)
 
 
-def changed(
-    *nodes: str, part: int | None, cause: str = "kernels", shown: Reproduction | None = None
-) -> Changed:
-    return Changed(nodes, nodes[0], 1, "a", "b", 0.5, cause, part, shown)
+def changed(*nodes: str, part: int | None, shown: Reproduction | None = None) -> Changed:
+    return Changed(nodes, nodes[0], 1, "a", "b", 0.5, "kernels", part, shown)
 
 
 def test_a_record_of_what_changed_is_read_back_and_asked_again() -> None:

@@ -155,9 +155,6 @@ def test_channels_lie_where_their_reader_takes_them(op, shapes, position, axis) 
     assert watching.channel_axis(model.by_id["n"], names[position], model) == axis
 
 
-# --- labels -----------------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("count", [5, 6])
 def test_halves_of_a_task_keep_each_samples_label(count: int) -> None:
     x = np.arange(count * 3, dtype=np.float32).reshape(count, 3)

@@ -243,9 +243,6 @@ def test_what_a_link_writes_goes_through_normalizations_sums_and_products_in_the
     assert peak == pytest.approx(np.abs(weights["v"]).max(axis=(1, 2, 3)) * np.abs(gain * factor), rel=1e-5)
 
 
-# --- histograms and noise -------------------------------------------------------------------------------------------
-
-
 def observed(values: np.ndarray) -> Range:
     collector = Collector(["v"], stride=1)
     collector.run([{"v": values}], lambda _: {}, Silent(), len)

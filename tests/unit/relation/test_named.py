@@ -41,11 +41,8 @@ def test_a_name_tells_what_a_layer_does(name: str, work: str) -> None:
 
 
 def test_a_name_is_not_asked_where_more_is_told() -> None:
-    for layer in (
-        Layer("0:a", "/a/Conv", "CaskPooling", 0),
-        Layer("0:a", "/a/Conv", "", 0, (Tensor("x"),)),
-        Layer("0:a", "/a/Conv", "", 0, (), (Tensor("y"),)),
-    ):
+    for kind, *ends in (("CaskPooling",), ("", (Tensor("x"),)), ("", (), (Tensor("y"),))):
+        layer = Layer("0:a", "/a/Conv", kind, 0, *ends)
         assert not by_name(layer)
         assert all("by its name" not in c["title"] for c in _told(layer, None))
 
