@@ -1,4 +1,4 @@
-"""What the page sends: every command of the declaration, and nothing else."""
+"""What the page sends: every command of the declaration, and nothing else; and which tabs it has."""
 
 from __future__ import annotations
 
@@ -9,40 +9,30 @@ import pytest
 
 from rtlab.documents import commands
 from rtlab.documents.contract import Reply
+from rtlab.documents.tabs import TABS
 from rtlab.errors import RtlabError
+from rtlab.questions import panels
+from rtlab.view.bundle import parts
 from rtlab.view.contract import typescript
 
 KINDS = typing.get_args(commands.Command)
 CHOICE: commands.Choice = {
-    "model": "tiny",
-    "precision": "int8",
-    "calibrator": "minmax",
-    "target": "cpu",
-    "backend": "",
-    "pins": [{"pattern": "op:Conv", "precision": "fp32"}],
-    "weights": "channel",
-    "sparsity": [],
-    "treatments": [],
-}
+    "model": "tiny", "precision": "int8", "calibrator": "minmax", "target": "cpu", "backend": "",
+    "pins": [{"pattern": "op:Conv", "precision": "fp32"}], "weights": "channel", "sparsity": [], "treatments": [],
+}  # fmt: skip
 #: What each kind of field holds in these tests.
 VALUES = {
-    "str": "fp32",
-    "list[str]": ["a", "b"],
-    "dict[str, str]": {"batch": "8"},
-    "dict[str, list[int]]": {"image": [1, 3, 8, 8]},
-    "Choice": CHOICE,
-    "WorkName": "sweep",
+    "str": "fp32", "list[str]": ["a", "b"], "dict[str, str]": {"batch": "8"},
+    "dict[str, list[int]]": {"image": [1, 3, 8, 8]}, "Choice": CHOICE, "WorkName": "sweep",
     "Literal['onnx', 'scales', 'cache']": "cache",
-}
+}  # fmt: skip
 
 
 def told(kind: type) -> dict[str, object]:
     """A message of this kind as the page writes it, by hand from the declaration."""
     hints = kind.__annotations__
-    return {
-        "type": kind.__struct_config__.tag,
-        **{f: VALUES[hints[f].replace('"', "'")] for f in kind.__struct_fields__},
-    }
+    fields = {f: VALUES[hints[f].replace('"', "'")] for f in kind.__struct_fields__}
+    return {"type": kind.__struct_config__.tag, **fields}
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
@@ -68,7 +58,6 @@ def test_a_command_without_one_of_its_fields_is_refused_in_words(kind, field: st
 
 
 def test_a_choice_is_read_to_its_last_field() -> None:
-    """A pin without a pattern would be a traceback where the model is prepared."""
     sent = {"type": "build", "choice": {**CHOICE, "pins": [{"precision": "fp32"}]}}
     with pytest.raises(RtlabError, match=r"^Cannot build the variant: ") as raised:
         commands.read(sent)
@@ -76,7 +65,6 @@ def test_a_choice_is_read_to_its_last_field() -> None:
 
 
 def test_every_command_and_reply_stands_in_the_union_of_the_page() -> None:
-    """Those of one direction are told apart by their names, which are therefore different."""
     page = typescript()
     for union, kinds in (("Command", KINDS), ("Reply", typing.get_args(Reply))):
         names = [k.__struct_config__.tag for k in kinds]
@@ -85,3 +73,17 @@ def test_every_command_and_reply_stands_in_the_union_of_the_page() -> None:
         for kind, name in zip(kinds, names, strict=True):
             assert f'export interface {kind.__name__} {{\n  type: "{name}";\n' in page
     assert {k.__name__ for k in commands.PageCommand.__subclasses__()} == {k.__name__ for k in KINDS}
+
+
+def test_every_panel_stands_in_one_tab() -> None:
+    assert [tab.name for tab in TABS] == list(dict.fromkeys(q.tab for q in panels.QUESTIONS))
+    answered = {tab.name for tab in TABS if tab.part == "analysis"}
+    lines = [line for line in typescript().splitlines() if line.startswith('  {"name"')]
+    for question in (q for q in panels.QUESTIONS if q.tab in answered):
+        (line,) = (line for line in lines if f'"{question.name}"' in line.partition('"panels"')[2])
+        assert f'"name": "{question.tab}"' in line
+
+
+def test_the_code_of_every_tab_is_delivered() -> None:
+    wanted = {f"tab-{tab.part}.js" for tab in TABS if tab.part}
+    assert wanted == {name for name in parts() if name.startswith("tab-")}

@@ -5,13 +5,16 @@ from __future__ import annotations
 import gzip
 import json
 import threading
+from collections.abc import Iterator
 
 import pytest
 
 from rtlab import CalibrationData, Study
+from rtlab.core.progress import Silent
 from rtlab.documents.payload import decode
 from rtlab.explorer import delivering
 from rtlab.explorer.delivering import Delivering
+from rtlab.explorer.inspecting import Inspecting
 from rtlab.testing import tiny_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -38,7 +41,6 @@ def ask(widget, name: str) -> None:
 
 @pytest.mark.parametrize("make", ["explore", "graph"])
 def test_synced_state_holds_no_payload_and_no_script(study, make: str) -> None:
-    """JupyterLab and nbclient write every synced trait into the notebook."""
     widget = study.explore() if make == "explore" else study.graph("fp32")
     state = widget.get_state()
     assert set() == {"source", "engine", "other", "charts"} & set(state)
@@ -49,20 +51,11 @@ def test_synced_state_holds_no_payload_and_no_script(study, make: str) -> None:
 
 
 def test_what_is_announced_comes_when_it_is_asked_for(study, monkeypatch) -> None:
-    """A second view, or a page that was loaded again, has nothing but what it asks for."""
     widget = study.explore()
     sent = listen(widget, monkeypatch)
     asked = [name for name, tag in widget.parcels.items() if tag]
-    assert {
-        "core.js",
-        "explorer.js",
-        "source",
-        "engine",
-        "charts",
-        "engine_answer",
-        "findings_answer",
-        "terms",
-    } == set(asked)
+    expected = "core.js explorer.js source engine charts engine_answer findings_answer terms"
+    assert set(expected.split()) == set(asked)
     for name in asked:
         ask(widget, name)
     found = {c["name"]: (c, b) for c, b in sent}
@@ -73,7 +66,6 @@ def test_what_is_announced_comes_when_it_is_asked_for(study, monkeypatch) -> Non
 
 
 def test_a_new_engine_is_sent_before_it_is_announced(study, monkeypatch) -> None:
-    """A view that is open needs no round trip, which a kernel busy with the next cell would keep waiting."""
     widget = study.explore()
     sent = listen(widget, monkeypatch)
     before = widget.parcels["engine"]
@@ -104,7 +96,6 @@ def test_a_page_can_work_before_the_cell_has_ended(study, monkeypatch) -> None:
 
 
 def test_what_is_empty_or_unknown_is_not_sent(study, monkeypatch) -> None:
-    """A newer page may ask for what this kernel does not know."""
     widget = study.explore()
     sent = listen(widget, monkeypatch)
     for name in ("other", "nonsense", "study", "_code", "loader.js", "tab-../loader.js"):
@@ -135,7 +126,6 @@ def test_the_last_of_two_threads_parcels_is_the_one_announced(study, monkeypatch
 
 
 def test_code_of_tabs_is_sent_when_it_is_asked_for_and_to_the_explorer_alone(study, monkeypatch) -> None:
-    """All parts of one installation have one digest, by which a page keeps those of two apart."""
     explorer, graph = study.explore(), study.graph("fp32")
     assert explorer.parcels["core.js"] == explorer.parcels["explorer.js"] == graph.parcels["graph.js"]
     assert [] == [name for name in explorer.parcels if name.startswith("tab-")]
@@ -165,3 +155,48 @@ def test_code_of_tabs_follows_a_display_without_being_asked_for(study, monkeypat
     assert heard == ("tab-table.js" not in tabs)
     assert {"tab-analysis.js", "tab-build.js", "tab-calibration.js"} <= set(tabs)
     assert heard == ("core.js" not in names)
+
+
+def test_a_graph_carries_two_variants_beside_the_model_and_what_joins_them(study) -> None:
+    graph = study.graph("fp32", "fp16")
+    nodes = [b["id"] for b in decode(graph.source)["boxes"] if b["kind"] == "node"]
+    assert [n.id for n in study.model.top] == nodes
+    layers = [b for b in decode(graph.engine)["graph"]["boxes"] if b["kind"] == "layer"]
+    assert len(study["fp32"].engine.layers) == len(layers)
+    assert ("fp32", "fp16") == (decode(graph.engine)["variant"], decode(graph.other)["variant"])
+    graph.select("stem/Relu")
+    assert study["fp32"].mapping.layers("stem/Relu") == graph.state.layers
+    assert study["fp16"].mapping.layers("stem/Relu") == graph.state.others
+    assert ("node", "layer", "other") == graph.state.panes
+    assert b"" == study.graph("fp32").other
+
+
+class Slow:
+    """Answers when it is let go; the questions that it was given are in ``asked``."""
+
+    def __init__(self) -> None:
+        self.gate, self.begun = threading.Event(), threading.Event()
+        self.asked: list[str] = []
+
+    def __call__(self, question: str, _progress: Silent) -> Iterator[str]:
+        self.asked.append(question)
+        self.begun.set()
+        assert self.gate.wait(60)
+        yield f"{question} is answered"
+
+
+def test_a_question_about_what_is_gone_is_never_answered() -> None:
+    """Another model may have a node of the same name; the old one's weights would stand beside it."""
+    slow, published = Slow(), []
+    inspecting = Inspecting(slow, published.append)
+    inspecting.ask("old")
+    assert slow.begun.wait(60)
+    inspecting.ask("next")
+    inspecting.stop()
+    slow.gate.set()
+    inspecting.wait(60)
+    assert [] == published
+    assert ["old"] == slow.asked
+    inspecting.ask("new")
+    inspecting.wait(60)
+    assert ["new is answered"] == published

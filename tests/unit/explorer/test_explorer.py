@@ -12,11 +12,12 @@ import pytest
 from onnx import helper
 
 import engines
+from nets import graph_proto
 from rtlab import CalibrationData, Study, backends, explore, load, read
-from rtlab.core.variant import CALIBRATORS, Precision, Target
+from rtlab.core.variant import CALIBRATORS
 from rtlab.documents import commands
 from rtlab.documents.payload import decode, encode
-from rtlab.errors import BuildError, Cancelled, ModelError, ReadError, RtlabError, RunError, VariantError
+from rtlab.errors import BuildError, Cancelled, ReadError, RtlabError, RunError, VariantError
 from rtlab.explorer.explorer import Explorer
 from rtlab.testing import tiny_model
 from rtlab.view.contract import EngineView
@@ -26,17 +27,13 @@ from visitor import loaded
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
 
-def explorer() -> Explorer:
+@pytest.fixture
+def shown() -> Explorer:
     model = tiny_model()
     study = Study(model, data=CalibrationData.random(model, samples=8))
     study.add("fp32", target="cpu", backend="onnxruntime")
     study.run()
     return study.explore()
-
-
-@pytest.fixture
-def shown():
-    return explorer()
 
 
 class Gated(Study):
@@ -63,28 +60,16 @@ def ask(widget: Explorer, command: commands.Command, buffers: list | None = None
     widget._receive(widget, command.crossing(), buffers or [])
 
 
-def test_a_built_variant_is_shown_at_once(shown) -> None:
-    """Opening the Explorer on a finished study needs no click."""
-    assert "fp32" == shown.state.variant == shown.state.baseline
-    assert "fp32" == decode(shown.engine)["variant"]
-    assert ["fp32"] == [c["id"] for c in shown.chips]
-    assert shown.chips[0]["baseline"]
+def finish(widget: Explorer, command: commands.Command, buffers: list | None = None) -> None:
+    ask(widget, command, buffers)
+    widget.wait(300)
 
 
-def test_selecting_from_python_lights_up_the_layers(shown) -> None:
-    """The state has one home, whichever side changes it."""
-    shown.select("stem/Relu")
-    assert ("stem/Relu",) == shown.state.selection
-    assert shown.study["fp32"].mapping.layers("stem/Relu") == shown.state.layers
-    with pytest.raises(ModelError, match='Did you mean "stem/Relu"'):
-        shown.select("stem/Rel")
-
-
-def test_a_selection_from_the_browser_reaches_python(shown) -> None:
-    """What a click writes is what explorer.state reads."""
-    layer = shown.study["fp32"].engine.layers[0].id
-    shown.view = {**shown.view, "selection": ["stem/Conv"], "layers": [layer], "anchor": "layer"}
-    assert ("stem/Conv",) == shown.state.selection
+def sent(widget: Explorer, monkeypatch) -> list[tuple[dict, list[bytes] | None]]:
+    """What the kernel sends beside the traits."""
+    messages = []
+    monkeypatch.setattr(widget, "send", lambda content, buffers=None: messages.append((content, buffers)))
+    return messages
 
 
 def test_a_late_view_from_the_browser_does_not_bring_back_the_last_variant(shown) -> None:
@@ -97,10 +82,8 @@ def test_a_late_view_from_the_browser_does_not_bring_back_the_last_variant(shown
 
 
 def test_build_makes_the_chosen_variant_and_shows_it(shown) -> None:
-    """The path of the Build button, with a compiler where one is installed."""
     # Jupyter may deliver the press of the button before the choices that were made ahead of it.
-    ask(shown, commands.BuildChoice({**shown.choice, "precision": "int8", "calibrator": "minmax"}))
-    shown.wait(300)
+    finish(shown, commands.BuildChoice({**shown.choice, "precision": "int8", "calibrator": "minmax"}))
     assert shown.failure is None
     assert "int8·minmax" == shown.study[shown.state.variant].variant.name
     assert not shown.build["running"]
@@ -115,19 +98,13 @@ def test_build_makes_the_chosen_variant_and_shows_it(shown) -> None:
     seen = decode(shown.calibration_answer)
     assert "stem/Conv" in {r for v in seen["values"] for r in v["readers"]}
     assert [str(c) for c in CALIBRATORS] == [t["calibrator"] for t in seen["values"][0]["thresholds"]]
-
-
-def test_a_variant_built_before_comes_back_without_a_build(shown) -> None:
-    """At once means without a thread."""
-    shown.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
+    # What was built before comes back at once, which means without a thread.
     first = shown._thread
     shown.run(precision="fp32", calibrator="", target="cpu")
-    assert "fp32" == shown.state.variant
-    assert first is shown._thread
+    assert ("fp32", first) == (shown.state.variant, shown._thread)
 
 
 def test_cancel_stops_a_build_and_keeps_the_last_good_result() -> None:
-    """The button must work at any moment."""
     shown, gate = gated()
     before = shown.engine
     ask(shown, commands.BuildChoice({**shown.choice, "precision": "int8", "calibrator": "minmax"}))
@@ -142,58 +119,21 @@ def test_cancel_stops_a_build_and_keeps_the_last_good_result() -> None:
     assert shown.failure is None
 
 
-def test_a_failed_build_is_a_card_and_the_picture_stays(shown) -> None:
-    """Bad input loses nothing."""
-    before = shown.engine
-    ask(shown, commands.ReadDropped(["broken.onnx"]), [b"this is not a model"])
-    shown.wait(60)
-    assert "ReadError" == shown.failure["kind"]
-    assert "broken.onnx" in shown.failure["message"]
-    assert before == shown.engine
-    ask(shown, commands.DismissFailure())
-    assert shown.failure is None
-
-
-def test_a_dropped_file_becomes_the_model(shown) -> None:
-    """Drop a file here: the browser sends its bytes."""
-    ask(shown, commands.ReadDropped(["dropped.onnx"]), [tiny_model(seed=5).bytes()])
-    shown.wait(300)
-    assert shown.failure is None
-    assert "dropped" == shown.study.model.name == shown.choice["model"]
-    assert decode(shown.engine)["pairs"]
-
-
 def dropped(shown, files: dict[str, object]) -> None:
     """Files from a browser; what is no text is written as JSON."""
     content = [(v if isinstance(v, str) else json.dumps(v)).encode() for v in files.values()]
-    ask(shown, commands.ReadDropped(list(files)), content)
-    shown.wait(120)
+    finish(shown, commands.ReadDropped(list(files)), content)
 
 
 def engine_files(model, name: str = "") -> dict[str, object]:
     """Layers and profile of an engine whose layers are the model's nodes, prefixed."""
-    layers = [
-        {"Name": f"{name}{n.id}", "LayerType": "CaskConvolution", "Inputs": [], "Outputs": []}
-        for n in model.top
-    ]
+    told = {"LayerType": "CaskConvolution", "Inputs": [], "Outputs": []}
+    layers = [{"Name": f"{name}{n.id}", **told} for n in model.top]
     rows = [{"name": y["Name"], "averageMs": 2.0, "medianMs": 1.0} for y in layers]
     return {"a100.layers.json": {"Layers": layers}, "a100.profile.json": [{"count": 3}, *rows]}
 
 
-def test_dropped_files_of_an_engine_become_a_variant_beside_the_others(shown) -> None:
-    """Which file is what shows from what is in it; the model that is open stays."""
-    model = shown.study.model
-    dropped(shown, engine_files(model))
-    assert shown.failure is None
-    assert ("a100", model) == (shown.state.variant, shown.study.model)
-    chip = next(c for c in shown.chips if c["id"] == "a100")
-    assert (True, float(len(model.top))) == (chip["recorded"], chip["time"])
-    dropped(shown, engine_files(model))
-    assert {"fp32", "a100", "a100 2"} == set(shown.study.variants)
-
-
 def test_files_of_two_engines_dropped_together_are_a_card_and_lose_nothing(shown) -> None:
-    """The names that do not match are told."""
     before = (shown.engine, dict(shown.study.results))
     one, two = engine_files(shown.study.model), engine_files(shown.study.model, "other/")
     dropped(shown, {"layers.json": one["a100.layers.json"], "profile.json": two["a100.profile.json"]})
@@ -208,8 +148,7 @@ def test_a_model_dropped_with_the_files_of_its_engine_opens_both(shown) -> None:
     files = engine_files(other)
     names = ["../../evil.onnx", *files]
     content = [other.bytes(), *(json.dumps(v).encode() for v in files.values())]
-    ask(shown, commands.ReadDropped(names), content)
-    shown.wait(120)
+    finish(shown, commands.ReadDropped(names), content)
     assert shown.failure is None
     assert "evil" == shown.study.model.name
     assert ["a100"] == list(shown.study.variants)
@@ -218,15 +157,8 @@ def test_a_model_dropped_with_the_files_of_its_engine_opens_both(shown) -> None:
 
 
 def test_the_log_of_a_build_is_told_with_its_variant(shown) -> None:
-    """An engine without a log has no story, and must not show that of another."""
-    log = "".join(
-        f"[07/07/2026-02:11:00] [V] [TRT] {line}\n"
-        for line in (
-            "Original: 3 layers",
-            "ConvReluFusion: Fusing a with b",
-            "After vertical fusions: 2 layers",
-        )
-    )
+    lines = "Original: 3 layers", "ConvReluFusion: Fusing a with b", "After vertical fusions: 2 layers"
+    log = "".join(f"[07/07/2026-02:11:00] [V] [TRT] {line}\n" for line in lines)
     files = engine_files(shown.study.model)
     dropped(shown, {**files, "build.log": log})
     assert shown.failure is None
@@ -235,45 +167,15 @@ def test_the_log_of_a_build_is_told_with_its_variant(shown) -> None:
     assert b"" == shown.build_answer
 
 
-def test_removing_the_shown_variant_shows_another(shown) -> None:
-    """A chip that is gone must not stay on screen."""
-    shown.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
-    ask(shown, commands.RemoveVariant(shown.state.variant))
-    assert "fp32" == shown.state.variant
-    assert ["fp32"] == [c["id"] for c in shown.chips]
-
-
-def test_what_cannot_be_chosen_says_why(shown) -> None:
-    """What is greyed is what has a reason: there is no other field for it."""
-    enabled = {o["id"] for o in shown.controls["precisions"] if not o["reason"]}
-    assert {"fp32", "fp16", "int8"} <= enabled
-    refused = {str(p) for p in Precision if Target("sm86").refusal(p)}
-    shown.choose(target="sm86")
-    assert refused.isdisjoint(o["id"] for o in shown.controls["precisions"] if not o["reason"])
-
-
-def test_a_precision_that_needs_scales_brings_a_calibrator_along(shown) -> None:
-    """One click on int8 must be enough; and fp32 must not pretend to have one."""
-    shown.choice = {**shown.choice, "precision": "int8"}
-    assert "auto" == shown.choice["calibrator"]
-    usable = [o["id"] for o in shown.controls["calibrators"] if not o["reason"]]
-    assert ["auto", "minmax", "entropy", "entropy2", "percentile", "mse"] == usable[:6]
-    shown.choice = {**shown.choice, "precision": "fp16"}
-    assert "" == shown.choice["calibrator"]
-    assert {"fp16 needs no calibrator"} == {o["reason"] for o in shown.controls["calibrators"]}
-
-
 def test_a_notice_stands_in_where_no_compiler_is_installed(shown, monkeypatch) -> None:
-    """On macOS and ARM the engine is ONNX Runtime's, and the screen must say so."""
     only = {"onnxruntime": backends.get("onnxruntime")}
     monkeypatch.setattr(backends, "registry", lambda: only)
     shown._refresh()
-    assert "ONNX Runtime's optimized graph stands in" in shown.notice
+    assert "ONNX Runtime" in shown.notice
     assert ["cpu"] == [o["id"] for o in shown.controls["targets"]]
 
 
 def test_failures_of_earlier_builds_can_be_read_again(shown) -> None:
-    """A red chip tells why on click."""
     error = RtlabError("planted", details="vendor words")
     shown.study.add("bad", precision="fp16", target="cpu")
     shown.study._change(lambda kept: kept.failed("bad", error))
@@ -283,11 +185,9 @@ def test_failures_of_earlier_builds_can_be_read_again(shown) -> None:
 
 
 def test_plotly_comes_when_the_page_asks_and_never_in_saved_state(shown, monkeypatch) -> None:
-    """Its megabytes would otherwise be part of every saved notebook."""
-    sent = []
-    monkeypatch.setattr(shown, "send", lambda content, buffers=None: sent.append((content, buffers)))
+    messages = sent(shown, monkeypatch)
     ask(shown, commands.FetchPlotly())
-    content, buffers = sent[0]
+    content, buffers = messages[0]
     assert {"type": "plotly"} == content
     assert b"export default" == gzip.decompress(buffers[0])[:14]
     assert len(buffers[0]) < 2_000_000
@@ -295,7 +195,6 @@ def test_plotly_comes_when_the_page_asks_and_never_in_saved_state(shown, monkeyp
 
 
 def test_building_one_again_while_another_builds_loses_neither() -> None:
-    """The second click is told to wait, in words."""
     shown, gate = gated()
     shown.study.add("other", precision="int8", calibrator="minmax", target="cpu")
     ask(shown, commands.BuildAgain("other"))
@@ -329,8 +228,7 @@ def test_a_card_of_what_nobody_foresaw_names_what_was_tried(shown, monkeypatch, 
         raise ZeroDivisionError("planted")
 
     monkeypatch.setattr(f"rtlab.{where}", wrong)
-    ask(shown, asked, [b"{}"])
-    shown.wait(60)
+    finish(shown, asked, [b"{}"])
     assert "ZeroDivisionError" == shown.failure["kind"]
     attempted, _, reason = shown.failure["message"].partition(": ")
     assert attempted.startswith("Cannot ")
@@ -340,36 +238,8 @@ def test_a_card_of_what_nobody_foresaw_names_what_was_tried(shown, monkeypatch, 
     assert shown.failure is None
 
 
-@pytest.mark.parametrize(
-    ("message", "found"),
-    [
-        ({"type": "save", "variant": "fp32"}, "missing required field `what`"),
-        ({"type": "save", "variant": "fp32", "what": "onnx", "more": 1}, "unknown field `more`"),
-        ({"type": "save", "variant": "fp32", "what": "weights"}, "Invalid enum value 'weights'"),
-        ({"type": "save", "variant": 7, "what": "onnx"}, "Expected `str`, got `int`"),
-    ],
-)
-def test_a_command_that_no_page_of_ours_sends_is_words(shown, message: dict[str, object], found: str) -> None:
-    shown._receive(shown, message, [])
-    assert shown.failure["message"].startswith(
-        "Cannot save the file: the page sent what this kernel cannot read. They may be of two versions of rtlab: "
-        "restart the kernel, reload the page, and run the cell again."
-    )
-    assert found in shown.failure["details"]
-
-
-@pytest.mark.parametrize(
-    "message", [{"type": "crystal ball", "variant": "fp32"}, {"value": 1}, [], None, "show"]
-)
-def test_what_only_a_newer_page_knows_is_ignored(shown, monkeypatch, message: object) -> None:
-    sent = answered(shown, monkeypatch)
-    shown._receive(shown, message, [])
-    assert ([], None) == (sent, shown.failure)
-
-
 @pytest.mark.parametrize("how", ["cancelled", "refused"])
 def test_the_engine_that_is_there_stands_until_a_new_one_is(shown, monkeypatch, how: str) -> None:
-    """To build again, cancelled or failed, loses nothing of what was built and measured before."""
     before = shown.study["fp32"]
     refused = BuildError('Backend "onnxruntime" cannot build "fp32": refused.')
 
@@ -377,36 +247,25 @@ def test_the_engine_that_is_there_stands_until_a_new_one_is(shown, monkeypatch, 
         raise Cancelled("Stopped.") if how == "cancelled" else refused
 
     monkeypatch.setattr("rtlab.session.runs.compiled", compiled)
-    ask(shown, commands.BuildAgain("fp32"))
-    shown.wait(300)
+    finish(shown, commands.BuildAgain("fp32"))
     assert before is shown.study["fp32"]
     assert {} == shown.study.failures
     assert "fp32" == shown.state.variant
     assert ["ready"] == [chip["status"] for chip in shown.chips]
     assert ("refused" in (shown.failure or {"message": ""})["message"]) == (how == "refused")
     monkeypatch.undo()
-    ask(shown, commands.BuildAgain("fp32"))
-    shown.wait(300)
+    finish(shown, commands.BuildAgain("fp32"))
     assert before is not shown.study["fp32"]
     assert shown.study["fp32"].timing is not None
 
 
-def sent(widget: Explorer, monkeypatch) -> list[tuple[dict, list[bytes] | None]]:
-    """What the kernel sends beside the traits."""
-    messages = []
-    monkeypatch.setattr(widget, "send", lambda content, buffers=None: messages.append((content, buffers)))
-    return messages
-
-
 @pytest.fixture
-def two():
-    """An Explorer with fp32 and an int8 that is shown."""
-    made = explorer()
-    return made.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
+def two(shown) -> Explorer:
+    """With fp32, and an int8 that is shown."""
+    return shown.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
 
 
 def test_a_second_engine_stands_in_a_third_pane_until_it_is_closed_or_removed(two) -> None:
-    """The selection lights up in all three; a late view of the browser neither brings a pane back nor closes it."""
     two.select("stem/Relu")
     before = dict(two.view)
     ask(two, commands.CompareVariant("fp32"))
@@ -432,26 +291,10 @@ def test_a_second_engine_stands_in_a_third_pane_until_it_is_closed_or_removed(tw
     assert closed == (two.other, two.state.compared, two.state.panes)
 
 
-@pytest.mark.parametrize(
-    "asked",
-    [
-        commands.BuildAgain("gone"), commands.SetBaseline("gone"), commands.CompareVariant("gone"),
-        commands.StartWork("sweep", "gone", {}),
-    ],
-    ids=lambda asked: asked.doing,
-)  # fmt: skip
-def test_a_command_about_a_variant_that_is_gone_is_a_card(shown, asked) -> None:
-    """A saved notebook, or a page that was left open, may name one."""
-    ask(shown, asked)
-    assert ("VariantError", True) == (shown.failure["kind"], '"gone"' in shown.failure["message"])
-
-
 def test_building_the_compared_variant_again_refreshes_its_pane(two) -> None:
-    """Old numbers beside new ones would be compared."""
     two.compare("fp32")
     before = two.study["fp32"]
-    ask(two, commands.BuildAgain("fp32"))
-    two.wait(300)
+    finish(two, commands.BuildAgain("fp32"))
     assert before is not two.study["fp32"]
     timing = two.study["fp32"].timing
     times = {t.layer: t.median * timing.scale for t in timing.layers}
@@ -461,36 +304,18 @@ def test_building_the_compared_variant_again_refreshes_its_pane(two) -> None:
 
 
 def test_inspecting_a_node_tells_its_weights_and_measures_its_outputs(shown) -> None:
-    """Nothing was calibrated, so a few samples are run."""
     ask(shown, commands.InspectNode("stem/Conv"))
     shown._inspecting.wait(60)
     found = shown.inspection
     assert ("stem/Conv", "") == (found["node"], found["note"])
     weight, activation = found["tensors"]
-    assert ("weight", "stem_w", 8 * 3 * 3 * 3, "weights of the model") == (
-        weight["kind"], weight["name"], weight["count"], weight["source"],
-    )  # fmt: skip
-    assert ("activation", "stem", 4 * 8 * 8 * 8) == (
-        activation["kind"],
-        activation["name"],
-        activation["count"],
-    )
+    told = [(t["kind"], t["name"], t["count"]) for t in (weight, activation)]
+    assert [("weight", "stem_w", 8 * 3 * 3 * 3), ("activation", "stem", 4 * 8 * 8 * 8)] == told
     assert "4 samples" in activation["source"]
     assert 64 == len(weight["counts"]) == len(activation["counts"])
 
 
-def test_an_activation_that_calibration_watched_says_on_how_many_samples(shown) -> None:
-    """It saw more than a quick look would."""
-    shown.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
-    shown.inspect("stem/Relu")
-    shown._inspecting.wait(60)
-    (found,) = shown.inspection["tensors"]
-    assert found["source"].startswith("calibration on 8 samples")
-    assert (8 * 8 * 8 * 8, 0.0) == (found["count"], found["minimum"])
-
-
 def test_what_cannot_be_inspected_is_told_in_words(shown) -> None:
-    """A pill has no weights; a failure is a note and never a traceback."""
     ask(shown, commands.InspectNode("input x"))
     assert "Only nodes" in shown.inspection["note"]
     shown.study._data = CalibrationData({})
@@ -500,26 +325,13 @@ def test_what_cannot_be_inspected_is_told_in_words(shown) -> None:
     assert shown.inspection["note"]
 
 
-def test_only_the_latest_question_is_answered(shown) -> None:
-    """Arrow keys ask faster than a runner answers."""
-    answers = []
-    shown.observe(lambda change: answers.append(change["new"]["node"]), "inspection")
-    for node in shown.study.model.top:
-        ask(shown, commands.InspectNode(node.id))
-    shown._inspecting.wait(60)
-    assert "head/Gemm" == shown.inspection["node"] == answers[-1]
-
-
 def test_the_selected_part_comes_as_a_file(shown, monkeypatch) -> None:
-    """Pills in a selection are no nodes and do no harm."""
     messages = sent(shown, monkeypatch)
     ask(shown, commands.ExtractNodes(["stem/Conv", "stem/Relu", "input x"]))
     ((content, buffers),) = messages
     assert {"type": "file", "name": "tiny_part.onnx"} == content
     part = load(buffers[0])
     assert ["stem/Conv", "stem/Relu"] == [n.id for n in part.nodes]
-    ask(shown, commands.ExtractNodes([]))
-    assert "no node is chosen" in shown.failure["message"]
 
 
 def test_a_failure_like_the_one_on_screen_is_told_again(shown) -> None:
@@ -532,16 +344,15 @@ def test_a_failure_like_the_one_on_screen_is_told_again(shown) -> None:
 
 
 def test_opening_another_model_forgets_what_was_asked_about_the_last_one(shown) -> None:
-    """Both may have a node of one name."""
     ask(shown, commands.InspectNode("head/Gemm"))
-    ask(shown, commands.ReadDropped(["dropped.onnx"]), [tiny_model(seed=5).bytes()])
-    shown.wait(300)
+    finish(shown, commands.ReadDropped(["dropped.onnx"]), [tiny_model(seed=5).bytes()])
     shown._inspecting.wait(60)
     assert shown.inspection is None
+    assert "dropped" == shown.study.model.name == shown.choice["model"]
+    assert decode(shown.engine)["pairs"]
 
 
-def test_netron_shows_the_model_and_the_engine_each_at_its_own_address(shown, monkeypatch, tmp_path) -> None:
-    """The model was never a file; its bytes are served all the same, and nothing is opened here."""
+def test_netron_shows_the_model_and_the_engine_each_at_its_own_address(shown, monkeypatch) -> None:
     messages = sent(shown, monkeypatch)
     ask(shown, commands.OpenNetron(""))
     ask(shown, commands.OpenNetron("fp32"))
@@ -552,54 +363,23 @@ def test_netron_shows_the_model_and_the_engine_each_at_its_own_address(shown, mo
     engine = onnx.load_from_string(bodies[1])
     assert [layer.name for layer in shown.study["fp32"].engine.layers] == [n.name for n in engine.graph.node]
     assert {"tensorrt"} == {n.domain for n in engine.graph.node}
-    path = tmp_path / "kept.onnx"
-    path.write_bytes(tiny_model().bytes())
-    before = path.stat()
-    kept = Study(load(path)).explore()
-    assert path.read_bytes() == loaded(kept.open_in_netron())
-    assert before == path.stat()
 
 
 def test_a_pin_is_built_and_taken_back(shown) -> None:
-    """Mixing precisions is a choice like the others: chosen, built, and undone by choosing again."""
     shown.choose(precision={"*": "int8", "stem/Conv": "fp32"}, calibrator="minmax", target="cpu")
     assert [{"pattern": "stem/Conv", "precision": "fp32"}] == shown.choice["pins"]
     shown.run().wait(300)
     mixed = decode(shown.engine)["precisions"]
     assert "stem/Conv" not in mixed
     assert "int8" in mixed.values()
-    ask(shown, commands.BuildChoice({**shown.choice, "pins": []}))
-    shown.wait(300)
+    finish(shown, commands.BuildChoice({**shown.choice, "pins": []}))
     assert "int8" == decode(shown.engine)["precisions"]["stem/Conv"]
 
 
-@pytest.mark.parametrize(
-    ("asked", "kind", "words"),
-    [
-        (lambda shown: commands.BuildChoice({**shown.choice, "precision": "fp7"}), "VariantError", "fp7"),
-        (
-            lambda shown: commands.BuildChoice({**shown.choice, "pins": [{"pattern": "/haed/*", "precision": "fp16"}]}),
-            "VariantError", "/haed/*",
-        ),
-        (lambda shown: commands.SaveFile("fp32", "cache"), "VariantError", "INT8"),
-        (lambda shown: commands.ReadDropped(["a.json", "b.json"]), "ReadError", "1 of 2"),
-        (lambda shown: commands.BuildAgain("gpu"), "VariantError", "another machine"),
-    ],
-    ids=["precision", "pin", "scales", "files", "from files"],
-)  # fmt: skip
-def test_what_cannot_be_done_is_a_card_not_a_traceback(shown, asked, kind: str, words: str) -> None:
-    """A saved notebook may ask for what is gone; nothing is built or saved that misleads."""
-    shown.study.read("gpu", *engines.files("written-fp16").values())
-    ask(shown, asked(shown), [b"{}"])
-    shown.wait(300)
-    assert (kind, True) == (shown.failure["kind"], words in shown.failure["message"]), shown.failure
-
-
 def test_a_calibrator_that_was_mistyped_says_so_and_is_put_right(shown) -> None:
-    """The field takes any text; a choice that cannot be built must not stay on screen as if it could."""
     shown.choose(precision="int8")
     shown.choice = {**shown.choice, "calibrator": "percentile(200)"}
-    assert "Give a number from 50 to 100." in shown.failure["message"]
+    assert "50 to 100" in shown.failure["message"]
     assert "auto" == shown.choice["calibrator"]
     shown.choice = {**shown.choice, "calibrator": "percentile( p=99.5 )"}
     assert "percentile(99.5)" == shown.choice["calibrator"]
@@ -607,15 +387,12 @@ def test_a_calibrator_that_was_mistyped_says_so_and_is_put_right(shown) -> None:
 
 
 def test_observing_and_ranking_fill_the_calibration_tab(shown) -> None:
-    """One pass over the data, then every calibrator on the task, without a build."""
     assert b"" == shown.calibration_answer
-    ask(shown, commands.ObserveRanges())
-    shown.wait(300)
+    finish(shown, commands.ObserveRanges())
     seen = decode(shown.calibration_answer)
     assert (len(shown.study.data), len(shown.study.data)) == (seen["samples"], seen["wanted"])
     assert [] == seen["ranking"]
-    ask(shown, commands.RankCalibrators())
-    shown.wait(300)
+    finish(shown, commands.RankCalibrators())
     ranked = decode(shown.calibration_answer)["ranking"]
     assert {str(c) for c in CALIBRATORS} == {r["calibrator"] for r in ranked}
     noise = [r["sqnr"] for r in ranked]
@@ -623,37 +400,13 @@ def test_observing_and_ranking_fill_the_calibration_tab(shown) -> None:
     assert {"fp32"} == set(shown.study.variants)
 
 
-def test_more_in_the_calibration_tab_and_build_again_calibrate_on_all_samples() -> None:
-    """So says the note of a variant whose time was over."""
-
-    class OneByOne(CalibrationData):
-        def batches(self, model, size=None, *, skip=0):
-            return super().batches(model, 1, skip=skip)
-
-    model = tiny_model()
-    study = Study(model, data=OneByOne(CalibrationData.random(model, samples=9).arrays, "nine"))
-    study.add("int8", target="cpu")
-    shown = study.run(budget_s=1e-6).explore()
-    assert "calibrated on 1 of 9 samples" in study["int8"].prepared.notes[0]
-    ask(shown, commands.ObserveRanges())
-    shown.wait(300)
-    ask(shown, commands.BuildAgain("int8"))
-    shown.wait(300)
-    assert shown.failure is None
-    assert 9 == study["int8"].ranges.samples
-    assert not [n for n in study["int8"].prepared.notes if "calibrated on" in n]
-
-
 @pytest.mark.parametrize(
     ("what", "ending"), [("onnx", ".onnx"), ("scales", ".scales.json"), ("cache", ".cache")]
 )
-def test_a_variant_is_saved_for_another_machine(shown, what: str, ending: str) -> None:
-    """The browser gets a file with a name that says whose it is."""
-    shown.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
-    sent = []
-    shown.send = lambda content, buffers=None: sent.append((content, buffers))
-    ask(shown, commands.SaveFile(shown.state.variant, what))
-    ((content, buffers),) = [s for s in sent if s[0]["type"] == "file"]
+def test_a_variant_is_saved_for_another_machine(two, monkeypatch, what: str, ending: str) -> None:
+    messages = sent(two, monkeypatch)
+    ask(two, commands.SaveFile(two.state.variant, what))
+    ((content, buffers),) = [m for m in messages if m[0]["type"] == "file"]
     assert content["name"].endswith(ending)
     assert "int8-minmax-cpu" in content["name"].replace("·", "-").replace("@", "-")
     assert len(buffers[0]) > 50
@@ -684,22 +437,15 @@ def test_of_a_large_engine_the_model_is_there_first(tmp_path) -> None:
     assert not explorer.build["running"]
     picture, later = decode(explorer.engine), decode(explorer.engine_later)
     complete(picture, later)
-    whole = decode(encode(engine_view(study["engine"].facts, model), EngineView))
-    assert whole == picture
-    assert {"time", "memory"} <= {o["id"] for o in whole["overlays"]}
+    assert picture == decode(encode(engine_view(study["engine"].facts, model), EngineView))
     # 21 copies of 59 layers, of which three bear one name in all copies: the first of each shows the time of all.
     assert 21 * 56 + 3 == len(explorer.charts["timing"]["data"][0]["ids"])
     picture, later = decode(explorer.source), decode(explorer.source_later)
     assert picture["later"]
     assert [b["inputs"] for b in source_graph(model)["boxes"]] == [b["inputs"] for b in later["boxes"]]
-    explorer.compare("engine")
-    assert (explorer.engine, explorer.engine_later) == (explorer.other, explorer.other_later)
-    explorer.compare(None)
-    assert (b"", b"") == (explorer.other, explorer.other_later)
 
 
 def test_a_large_engine_whose_view_fails_says_so(tmp_path, monkeypatch) -> None:
-    """On a thread an error would go to a log that nobody reads."""
     engines.write(tmp_path, 1_200)
     study = read(layers=tmp_path / "layers.json", model=engines.model(tmp_path))
 
@@ -715,7 +461,6 @@ def test_a_large_engine_whose_view_fails_says_so(tmp_path, monkeypatch) -> None:
 
 
 def test_what_a_later_cell_runs_is_shown(shown) -> None:
-    """The Explorer stands above; nobody should have to run its cell again."""
     study, stamp = shown.study, shown.stamp
     empty = Study(study.model, data=study.data).explore()
     empty.study.add("fp32", target="cpu", backend="onnxruntime")
@@ -729,7 +474,6 @@ def test_what_a_later_cell_runs_is_shown(shown) -> None:
 
 
 def test_two_explorers_of_one_study_know_of_each_other(shown) -> None:
-    """One may stand at the start of a notebook and one at its end."""
     other = shown.study.explore()
     shown.run(precision="int8", calibrator="minmax", target="cpu").wait(300)
     built = shown.state.variant
@@ -744,7 +488,6 @@ def test_two_explorers_of_one_study_know_of_each_other(shown) -> None:
 
 
 def test_a_variant_that_was_run_anew_is_drawn_anew(shown) -> None:
-    """Under the old name there may be another engine."""
     study = shown.study
     study.remove("fp32")
     study.add("fp32", precision="fp16", target="cpu", backend="onnxruntime")
@@ -753,7 +496,6 @@ def test_a_variant_that_was_run_anew_is_drawn_anew(shown) -> None:
 
 
 def test_what_a_cell_calibrated_is_told(shown) -> None:
-    """The tab Calibration has what the study knows, whoever pressed or wrote what."""
     study = shown.study
     study.add("int8", calibrator="minmax", target="cpu", backend="onnxruntime")
     assert not shown.calibration_answer
@@ -764,7 +506,6 @@ def test_what_a_cell_calibrated_is_told(shown) -> None:
 
 
 def test_a_view_that_fails_stops_no_study(shown, monkeypatch) -> None:
-    """The engine was built; that somebody cannot draw it is said where it should be drawn."""
     study = shown.study
 
     def broken(building: str = "") -> None:
@@ -776,71 +517,44 @@ def test_a_view_that_fails_stops_no_study(shown, monkeypatch) -> None:
     assert "Cannot draw it." == shown.failure["message"]
 
 
-def answered(explorer: Explorer, monkeypatch) -> list[dict]:
-    """What the kernel sends to the page."""
-    sent: list[dict] = []
-    monkeypatch.setattr(explorer, "send", lambda content, buffers=None: sent.append(content))
-    return sent
-
-
-def test_a_panel_that_is_asked_for_comes_with_what_was_asked(shown, monkeypatch) -> None:
-    """The page takes only the answer to its latest question."""
-    sent = answered(shown, monkeypatch)
-    ask(shown, commands.AskPanel("page.1", "memory", "fp32", {"batch": "8"}))
-    (reply,) = sent
-    assert ("answer", "page.1", "memory") == (reply["type"], reply["id"], reply["panel"]["name"])
-    (batch,) = (s for s in reply["panel"]["settings"] if s["key"] == "batch")
-    assert "8" == batch["value"]
-    assert shown.panel("memory", batch=8) == reply["panel"]
-
-
 def test_a_question_about_what_is_gone_or_unknown_is_ignored(shown, monkeypatch) -> None:
     """A newer page, or one of a moment ago, must not end in an error card."""
-    sent = answered(shown, monkeypatch)
+    messages = sent(shown, monkeypatch)
     for panel, variant in (("memory", "gone"), ("crystal ball", "fp32")):
         ask(shown, commands.AskPanel("page.1", panel, variant, {}))
-    assert ([], None) == (sent, shown.failure)
-
-
-def test_a_setting_that_cannot_be_is_told_in_the_panel(shown) -> None:
-    """The settings stay at hand, so that it can be put right where it was done."""
-    found = shown.panel("memory", batch="many")
-    assert 'Cannot use batch "many"' in found["problem"]
-    assert [] == found["figures"]
+    for message in ({"type": "crystal ball", "variant": "fp32"}, {"value": 1}, [], None, "show"):
+        shown._receive(shown, message, [])
+    assert ([], None) == (messages, shown.failure)
+    # What is known, and is not what was meant, is a card.
+    shown._receive(shown, {"type": "save", "variant": 7, "what": "onnx"}, [])
+    assert "Expected `str`, got `int`" in shown.failure["details"]
 
 
 def test_work_of_a_panel_runs_on_a_thread_and_the_page_asks_again(shown) -> None:
-    """Batch sizes are measured when one asks, with progress, and the answer changes."""
     before = shown.stamp
-    ask(shown, commands.StartWork("sweep", "fp32", {}))
-    shown.wait(60)
+    finish(shown, commands.StartWork("sweep", "fp32", {}))
     assert shown.failure is None
     assert before < shown.stamp
     assert "fp32" in shown.study.sweeps
     assert shown.panel("batches")["figures"]
 
 
-def test_tuning_takes_the_seconds_that_its_button_names(shown, monkeypatch) -> None:
-    """A button that says ten seconds must not take a minute."""
-    taken = []
-    monkeypatch.setattr(
-        type(shown.study), "tune", lambda _study, **given: taken.append(given.get("budget_s"))
-    )
-    (work,) = shown.panel("formulations", budget="10")["work"]
-    ask(shown, commands.StartWork(work["work"], "fp32", work["values"]))
-    shown.wait(60)
-    assert [10] == taken
-    assert "10 s" in work["label"]
-
-
-def rebuilding(shown, monkeypatch, run) -> None:
-    """Press the button of a variation of three, with another ``Study.run``."""
+def rebuild(shown, monkeypatch, error: Exception) -> None:
+    """Press the button of a variation of three, of which the second ends so."""
     planned = ("fp32 a", "fp32 b", "fp32 c")
 
     def vary(study, name: str, _what: str) -> tuple[str, ...]:
         for title in planned:
             study._plan(title, study.variants[name], None)
         return planned
+
+    def run(study, names, **_given) -> None:
+        if names != ["fp32 b"]:
+            study._adopt(dataclasses.replace(study["fp32"].facts, name=names[0]))
+            return
+        if isinstance(error, BuildError):
+            study._change(lambda kept: kept.failed("fp32 b", error))
+        raise error
 
     monkeypatch.setattr(type(shown.study), "vary", vary)
     monkeypatch.setattr(type(shown.study), "run", run)
@@ -849,44 +563,17 @@ def rebuilding(shown, monkeypatch, run) -> None:
 
 def test_a_variation_that_is_stopped_leaves_nothing_planned(shown, monkeypatch) -> None:
     """What the button planned would be built by the next study.run(), which nobody asked for."""
-
-    def run(study, names, **_given) -> None:
-        if names == ["fp32 b"]:
-            raise Cancelled("stopped")
-        study._adopt(dataclasses.replace(study["fp32"].facts, name=names[0]))
-
-    rebuilding(shown, monkeypatch, run)
-    assert ["fp32", "fp32 a"] == list(shown.study.variants)
-    assert shown.failure is None
+    rebuild(shown, monkeypatch, Cancelled("stopped"))
+    assert (["fp32", "fp32 a"], None) == (list(shown.study.variants), shown.failure)
 
 
 def test_a_variation_goes_on_after_a_failure_and_tells_it(shown, monkeypatch) -> None:
-    """One target that cannot be built for is no reason not to see the others."""
-
-    def run(study, names, **_given) -> None:
-        if names == ["fp32 b"]:
-            error = BuildError("It cannot be.")
-            study._change(lambda kept: kept.failed("fp32 b", error))
-            raise error
-        study._adopt(dataclasses.replace(study["fp32"].facts, name=names[0]))
-
-    rebuilding(shown, monkeypatch, run)
+    rebuild(shown, monkeypatch, BuildError("It cannot be."))
     assert {"fp32", "fp32 a", "fp32 c"} == set(shown.study.results)
-    assert "fp32 c" == shown.state.variant
-    assert "It cannot be." == shown.failure["message"]
-
-
-def test_a_variant_of_one_choice_is_built_beside_the_others(shown) -> None:
-    """The button of a panel does what ``Study.vary`` does, and shows the last that was built."""
-    ask(shown, commands.StartWork("rebuild", "fp32", {"what": "sparsity"}))
-    shown.wait(60)
-    assert shown.failure is None
-    assert {"fp32", "fp32 2:4"} == set(shown.study.results)
-    assert "fp32 2:4" == shown.state.variant
+    assert ("fp32 c", "It cannot be.") == (shown.state.variant, shown.failure["message"])
 
 
 def test_what_a_cell_asks_for_while_the_model_is_opened_is_built_after_that(tmp_path) -> None:
-    """It was dropped without a word: the cell that opens a file and the one that builds may be the same."""
     path = tmp_path / "tiny.onnx"
     path.write_bytes(tiny_model().bytes())
     explorer = explore(path).run(precision="fp16").wait(120)
@@ -896,7 +583,6 @@ def test_what_a_cell_asks_for_while_the_model_is_opened_is_built_after_that(tmp_
 
 
 def test_nothing_of_the_engine_before_stands_beside_a_large_one(monkeypatch) -> None:
-    """Its own sums and findings follow its picture by seconds; until then there are none."""
     monkeypatch.setattr("rtlab.explorer.showing.is_large", lambda _: True)
     study = Study(tiny_model())
     for precision in ("fp32", "fp16"):
@@ -919,39 +605,21 @@ def test_without_a_variant_the_page_has_what_the_model_alone_tells() -> None:
     assert "no Q/DQ pairs" in decode(explorer.findings_answer)["note"]
 
 
-def test_inputs_with_open_sizes_are_offered_and_named(tmp_path) -> None:
-    """One symbol has one size in all inputs; what a model fixes is not asked."""
-    node = helper.make_node("Add", ["tokens", "mask"], ["y"])
+def test_inputs_with_open_sizes_are_offered_and_named(shown, tmp_path) -> None:
+    nodes = [helper.make_node("Add", ["tokens", "mask"], ["y"]), helper.make_node("Neg", ["fixed"], ["z"])]
     kinds = {"tokens": ["N", "length", 8], "mask": ["N", "length", 1], "fixed": [2]}
-    made = {"y": ["N", "length", 8], "z": [2]}
-    graph = helper.make_graph(
-        [node, helper.make_node("Neg", ["fixed"], ["z"])],
-        "g",
-        [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in kinds.items()],
-        [helper.make_tensor_value_info(n, onnx.TensorProto.FLOAT, s) for n, s in made.items()],
-    )
-    onnx.save(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
-        tmp_path / "m.onnx",
-    )
-    shown = explorer()
+    inputs, outputs = [(n, 1, s) for n, s in kinds.items()], [("y", 1, kinds["tokens"]), ("z", 1, [2])]
+    onnx.save(graph_proto(nodes, inputs, outputs, {}), tmp_path / "m.onnx")
     shown.load(tmp_path / "m.onnx").wait(60)
     asked = shown.controls["sizes"]
     assert [(i["name"], i["lacking"]) for i in asked] == [("tokens", True), ("mask", True)]
-    assert [(d["symbol"], d["open"], d["size"]) for d in asked[0]["dimensions"]] == [
-        ("N", True, 1),
-        ("length", True, 128),
-        ("", False, 8),
-    ]
-    assert "dimension 1 of N×length×8 is dynamic. Name sizes" in shown.failure["message"]
-    assert "Unsized" == shown.failure["kind"]
-    assert [] == shown.chips, "nothing was tried yet, and so nothing failed"
+    dimensions = [(d["symbol"], d["open"], d["size"]) for d in asked[0]["dimensions"]]
+    assert [("N", True, 1), ("length", True, 128), ("", False, 8)] == dimensions
     shown.run()
-    assert "Unsized" == shown.failure["kind"]
-    assert [] == shown.chips
+    assert ("Unsized", []) == (shown.failure["kind"], shown.chips), "nothing was tried yet"
 
     shown.name_sizes({"tokens": [2, 5, 8], "mask": [2, 5, 2]}).wait(60)
-    assert 'Cannot give "mask" the shape 2×5×2' in shown.failure["message"]
+    assert "2×5×2" in shown.failure["message"]
     assert not shown.study.facts
 
     shown.name_sizes({"tokens": [2, 5, 8], "mask": [2, 5, 1]}).wait(60)
@@ -961,12 +629,7 @@ def test_inputs_with_open_sizes_are_offered_and_named(tmp_path) -> None:
     assert [(False, [2, 5, 8]), (False, [2, 5, 1])] == told, "they can be changed later"
 
 
-def test_a_model_with_an_open_batch_alone_is_not_asked_for_sizes() -> None:
-    assert [] == explorer().controls["sizes"]
-
-
 def test_a_file_of_an_engine_opens_where_a_model_does(tmp_path, shown) -> None:
-    """What rtlab inspect --save wrote is a path like another; its error was that it is no ONNX model."""
     study = shown.study
     study.save_build("fp32", tmp_path / "build.json")
     opened = explore(tmp_path / "build.json").wait(60)
@@ -977,17 +640,16 @@ def test_a_file_of_an_engine_opens_where_a_model_does(tmp_path, shown) -> None:
     assert shown.failure is None
     assert shown.study.facts[shown.state.variant].recorded
 
-    with pytest.raises(ReadError, match=r'Cannot open "build\.json" with samples: .* rtlab\.read\('):
+    with pytest.raises(ReadError, match="with samples"):
         explore(tmp_path / "build.json", data=CalibrationData.random(study.model, samples=8))
 
 
 def test_a_variant_is_found_by_what_its_chip_reads(shown) -> None:
-    """What the Explorer adds is called by its whole choice, and its chip by what tells it apart."""
     study = Study(shown.study.model)
     study.add("fp32@cpu", precision="fp32", target="cpu", backend="onnxruntime")
     study.run()
     (chip,) = study.explore().chips
     assert ("fp32@cpu", "fp32") == (chip["id"], chip["label"])
     assert "fp32@cpu" == study["fp32"].name
-    with pytest.raises(VariantError, match='Cannot show variant "fp16": it is not built'):
+    with pytest.raises(VariantError):
         study["fp16"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import urllib.parse
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -31,16 +32,19 @@ def beside(tmp_path: Path) -> Path:
     return tmp_path / "my model.onnx"
 
 
-def test_the_page_gets_the_model_and_the_files_that_hold_its_weights(beside: Path) -> None:
+@pytest.fixture
+def url(beside: Path) -> Iterator[str]:
+    """Of its page, for as long as its study is there."""
     study = Study(load(beside))
-    url = study.explore().open_in_netron()
+    yield study.explore().open_in_netron()  # noqa: PT022 - the study lives until the test has ended
+
+
+def test_the_page_gets_the_model_and_the_files_that_hold_its_weights(beside: Path, url: str) -> None:
     assert beside.read_bytes() == loaded(url)
     assert (beside.parent / "weights/conv.bin").read_bytes() == asked(url, "data/weights/conv.bin")[1]
 
 
-def test_nothing_else_of_the_folder_or_the_machine_is_given_away(beside: Path) -> None:
-    study = Study(load(beside))
-    url = study.explore().open_in_netron()
+def test_nothing_else_of_the_folder_or_the_machine_is_given_away(url: str) -> None:
     for path in (
         ".ssh/id_rsa", "other.onnx", "weights/../.ssh/id_rsa", "weights/..%2f.ssh%2fid_rsa", "%2e%2e/other.onnx",
         "../" * 12 + "etc/passwd", "/etc/passwd", "weights", "weights/", "", ".", "my%20model.onnx%00", "\\etc\\passwd",
@@ -53,10 +57,8 @@ def test_nothing_else_of_the_folder_or_the_machine_is_given_away(beside: Path) -
         assert (404, b"") == asked(root, path)[:2], path
 
 
-def test_a_name_that_leads_here_from_elsewhere_is_refused(beside: Path) -> None:
+def test_a_name_that_leads_here_from_elsewhere_is_refused(url: str) -> None:
     """As a page does whose own name was made to mean this machine, and one that asks across."""
-    study = Study(load(beside))
-    url = study.explore().open_in_netron()
     port = urllib.parse.urlsplit(url).port
     for headers in (
         {"Host": "evil.example"}, {"Host": f"evil.example:{port}"}, {"Host": ""}, {"Host": "127.0.0.1"},
@@ -68,9 +70,8 @@ def test_a_name_that_leads_here_from_elsewhere_is_refused(beside: Path) -> None:
         assert 200 == asked(url, "", headers)[0], headers
 
 
-def test_only_this_machine_can_connect(beside: Path) -> None:
-    study = Study(load(beside))
-    port = urllib.parse.urlsplit(study.explore().open_in_netron()).port
+def test_only_this_machine_can_connect(url: str) -> None:
+    port = urllib.parse.urlsplit(url).port
     process = psutil.Process()
     # Its name until psutil 6.
     connections = getattr(process, "net_connections", None) or process.connections
@@ -78,9 +79,7 @@ def test_only_this_machine_can_connect(beside: Path) -> None:
     assert ["127.0.0.1"] == mine
 
 
-def test_the_page_may_connect_to_nothing_but_its_server_and_asks_nobody_for_consent(beside: Path) -> None:
-    study = Study(load(beside))
-    url = study.explore().open_in_netron()
+def test_the_page_may_connect_to_nothing_but_its_server_and_asks_nobody_for_consent(url: str) -> None:
     for path in ("", "index.js", "worker.js", "data/nothing"):
         policy = asked(url, path)[2]["Content-Security-Policy"]
         rules = dict(rule.split(" ", 1) for rule in policy.split("; "))
@@ -93,10 +92,9 @@ def test_the_page_may_connect_to_nothing_but_its_server_and_asks_nobody_for_cons
     assert 1 == page.count(b'<meta name="date"')
 
 
-def test_an_old_installation_keeps_working(beside: Path, monkeypatch) -> None:
+def test_an_old_installation_keeps_working(url: str) -> None:
     """Netron refuses to open 180 days after its release; the page believes that it is of today."""
-    study = Study(load(beside))
-    page = asked(study.explore().open_in_netron())[1].decode()
+    page = asked(url)[1].decode()
     told = re.search('<meta name="date" content="([^"]*)">', page)
     assert told
     age = np.datetime64("now") - np.datetime64(told[1].replace(" ", "T"))

@@ -10,17 +10,11 @@ from onnx import TensorProto, helper
 import nets
 from nets import graph
 from recurrent import recurrent_model
-from rtlab.core.facts import Ranked, Score
 from rtlab.core.model import wrap
-from rtlab.core.progress import Silent
-from rtlab.core.variant import CALIBRATORS, Calibrator, Precision
 from rtlab.errors import ReadError
 from rtlab.formulations import alone, layer, offered, tunable
 from rtlab.formulations.recurrent import forms, recurrent
-from rtlab.quantize import Collector
 from rtlab.questions.bisection import Bisection, Changed, Reproduction, record
-from rtlab.questions.calibration.seen import Calibration
-from rtlab.relation.work import works
 from rtlab.testing import tiny_model
 
 FLOAT = TensorProto.FLOAT
@@ -71,68 +65,8 @@ def test_forms_of_a_recurrence_without_a_bias_compute_it(op: str) -> None:
         np.testing.assert_allclose(value, made["operator"], atol=1e-5, err_msg=name)
 
 
-@pytest.mark.parametrize(
-    ("op", "shapes", "attributes", "y", "flops"),
-    [
-        ("Sum", [(2, 3)] * 3, {}, (2, 3), 12),
-        ("Mean", [(2, 3)] * 3, {}, (2, 3), 18),
-        ("Max", [(2, 3)], {}, (2, 3), 0),
-        # Two taps along each of two axes, multiplied and added; four of a cubic one.
-        ("Resize", [(1, 1, 2, 3)], {"mode": "linear"}, (1, 1, 4, 6), 24 * 8),
-        ("Resize", [(1, 1, 2, 3)], {"mode": "cubic"}, (1, 1, 4, 6), 24 * 32),
-        ("Resize", [(1, 1, 2, 3)], {"mode": "cubic"}, (1, 1, 2, 6), 12 * 8),
-        ("Resize", [(1, 1, 2, 3)], {"mode": "nearest"}, (1, 1, 4, 6), 0),
-        ("LRN", [(1, 2, 3, 1)], {"size": 3}, (1, 2, 3, 1), 6 * 8),
-    ],
-)
-def test_the_work_of_a_node_is_counted_by_hand(op, shapes, attributes, y, flops: int) -> None:
-    names = [f"x{i}" for i in range(len(shapes))]
-    sizes = (
-        {"f": np.array([b / a for a, b in zip(shapes[0], y, strict=True)], np.float32)}
-        if op == "Resize"
-        else {}
-    )
-    reads = [*names, *(["", "f"] if sizes else [])]
-    values = [(n, FLOAT, s) for n, s in zip(names, shapes, strict=True)]
-    model = graph([helper.make_node(op, reads, ["y"], "n", **attributes)], values, [("y", FLOAT, y)], sizes)
-    found = works(model)["n"]
-    assert (0, flops) == (found.macs, found.flops)
-    assert 4 * int(np.prod(y)) == found.written
-
-
-def test_a_calibration_shows_its_ranking_and_a_row_for_each_value_and_calibrator() -> None:
-    seen = Collector(["a", "b"])
-    noise = np.random.default_rng(0).standard_normal((8, 50)).astype(np.float32)
-    arrays = {"a": noise, "b": np.ones((8, 50), np.float32)}
-    seen.run(iter([arrays]), lambda batch: batch, Silent())
-    score = Score("Top-1", 97.5, "%", 8, "somebody")
-    ranking = (
-        Ranked(Calibrator.MSE, Precision.INT8, score, -0.5, 31.25, 8, "somebody"),
-        Ranked(Calibrator.MINMAX, Precision.INT8, None, None, 20.0, 8, "somebody"),
-    )
-    found = Calibration(seen.ranges, 16, "noise", ranking, complete=False)
-    assert repr(found) == "<Calibration of 2 values on 8 of 16 samples, best mse>"
-    assert "on 8 samples>" in repr(Calibration(seen.ranges, 8, "noise"))
-    frame = found.frame()
-    assert [*frame["value"]] == ["a"] * len(CALIBRATORS) + ["b"] * len(CALIBRATORS)
-    assert [*frame["calibrator"][: len(CALIBRATORS)]] == [str(c) for c in CALIBRATORS]
-    minmax = frame[(frame["value"] == "a") & (frame["calibrator"] == "minmax")]
-    assert np.abs(arrays["a"]).max() == pytest.approx(minmax["amax"].item(), rel=1e-6)
-    assert 0 == minmax["clipped"].item()
-    assert ["auto"] * 2 == [*frame["calibrator"][frame["chosen"] != ""]]
-    html = found._repr_html_()
-    for text in ("● 97.50 %", "−0.50", "● 31.2", "Top-1", "somebody, 8 samples"):
-        assert text in html
-    assert 2 == html.count("—")
-    bold = {v: int((d["sqnr"] == d["sqnr"].max()).sum()) for v, d in frame.groupby("value")}
-    assert sum(bold.values()) == html.count("<b>") < 2 * len(CALIBRATORS)
-    assert "Top-1" not in Calibration(seen.ranges, 8, "noise")._repr_html_()
-
-
-def changed(
-    *nodes: str, part: int | None, cause: str = "kernels", shown: Reproduction | None = None
-) -> Changed:
-    return Changed(nodes, nodes[0], 1, "a", "b", 0.5, cause, part, shown)
+def changed(*nodes: str, part: int | None, shown: Reproduction | None = None) -> Changed:
+    return Changed(nodes, nodes[0], 1, "a", "b", 0.5, "kernels", part, shown)
 
 
 def test_a_record_of_what_changed_is_read_back_and_asked_again() -> None:
@@ -155,8 +89,6 @@ def test_a_record_of_what_changed_is_read_back_and_asked_again() -> None:
     digests = [[m.digest for m in c.shown.models] for c in found.changes if c.shown]
     assert [[one.digest, two.digest], [one.digest] * 2] == digests
     assert [("log 1", "log 2"), ("log 3", "log 4")] == [c.shown.logs for c in found.changes if c.shown]
-    assert "4 builds" in found.told()
-    assert "2024-01-02 03:04 UTC, 0 builds now" in found.dated
     for text in ("{", kept.text().replace('"schema": 1', '"schema": 2')):
         with pytest.raises(ReadError):
             record.read(text)

@@ -6,18 +6,15 @@ Each test changes one thing after the other and asks for a key of its own; what 
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import itertools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 from onnx import TensorProto, helper
 
 from nets import graph, passing
-from rtlab.adjoint import Tape
 from rtlab.backends import recorded
 from rtlab.core.answers import Noun, kept
 from rtlab.core.engine import Engine
@@ -30,9 +27,6 @@ from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Calibrator, Precision, Rewrite, Target, Treatment, Variant
 from rtlab.experiments.bisecting import BisectionSide
 from rtlab.experiments.why.oracle import built, forget
-from rtlab.formulations.cache import timing_cache
-from rtlab.formulations.layer import WeightedNode
-from rtlab.formulations.trial import Trial
 from rtlab.quantize import treating
 from rtlab.questions.bisection import Bisection
 from rtlab.questions.why import Verdict
@@ -48,31 +42,12 @@ def apart(keys: Iterable[Any]) -> bool:
     return len(set(map(repr, listed))) == len(listed)
 
 
-PROFILE = (("x", ((1, 3), (2, 3), (4, 3))),)
-OPTIONS = {
-    "config": (("builder_optimization_level", 5),), "flags": ("FP16",), "cleared": ("TF32",), "implicit": True,
-    "pools": (("WORKSPACE", 1 << 20),), "profiles": (PROFILE,), "timing_cache": Path("a.cache"),
-}  # fmt: skip
 VARIANT = {
     "precision": Precision.FP16, "calibrator": Calibrator.MSE, "target": Target("sm89"), "backend": "classic",
     "pins": (("a", Precision.FP32),), "weights": "tensor", "sparsity": ("*",), "scales": "a.cache",
     "options": BuildOptions(flags=("FP16",)), "rewrites": (Rewrite.of("fold a"),),
     "calibrators": (("a", Calibrator.MSE),), "treatments": (Treatment.of("equalize"),),
 }  # fmt: skip
-
-
-def test_a_builders_options_are_spelled_with_each_of_them() -> None:
-    assert OPTIONS.keys() == {f.name for f in dataclasses.fields(BuildOptions)}
-    every = [BuildOptions(), *(BuildOptions(**{k: v}) for k, v in OPTIONS.items())]
-    assert apart(map(str, every))
-    assert [o.count for o in every] == [0, *[1] * len(OPTIONS)]
-    for other in (
-        {"config": (("builder_optimization_level", 4),)}, {"pools": (("WORKSPACE", 1 << 21),)},
-        {"profiles": (PROFILE, PROFILE)}, {"profiles": ((("x", ((1, 3), (2, 3), (5, 3))),),)},
-        {"timing_cache": Path("b.cache")},
-    ):  # fmt: skip
-        assert apart(map(str, (*every, BuildOptions(**other))))
-    assert BuildOptions(**OPTIONS).count == len(OPTIONS)
 
 
 def test_a_variants_id_tells_each_of_its_fields() -> None:
@@ -139,40 +114,6 @@ def test_what_a_compiler_made_is_told_by_the_numbers_and_the_variant_that_it_was
     assert built(builder, requests[0], Silent()).version == "6"
 
 
-NODE = {
-    "op": "MatMul", "shape": (1, 3, 8, 9), "weight": np.ones((4, 3, 3, 5), np.float32), "bias": np.ones(4, np.float32),
-}  # fmt: skip
-
-
-def test_the_time_of_a_layer_is_told_by_its_sizes_and_attributes_and_by_none_of_its_numbers() -> None:
-    usual = {"strides": [1, 1], "pads": [0, 0, 0, 0], "dilations": [1, 1], "group": 1}
-    base = WeightedNode("n", "Conv", "x", "y", (1, 3, 8, 8), np.ones((4, 3, 3, 3), np.float32), None, usual)
-    other = [{"strides": [1, 2]}, {"pads": [0, 1, 0, 0]}, {"dilations": [2, 1]}, {"group": 3}]
-    attributes = [dataclasses.replace(base, attributes={**usual, **o}).key for o in other]
-    assert apart([base.key, *(dataclasses.replace(base, **{k: v}).key for k, v in NODE.items()), *attributes])
-    same = dataclasses.replace(base, node="m", data="a", output="b", weight=2 * base.weight)
-    assert base.key == same.key
-
-
-def test_a_timing_cache_tells_layers_formulations_and_threads_apart(tmp_path: Path) -> None:
-    taken = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
-    cache, every = (
-        timing_cache(tmp_path / "a", "cpu", "ort"),
-        list(enumerate(itertools.product("ab", "cd", (1, 2)), 1)),
-    )
-    for i, (key, name, threads) in every:
-        ends = (i - 0.5, i + 1.5)
-        cache.keep(key, Trial(name, threads, float(i), ends, 10 * i, 0.0, 0.1, ok=True, taken=taken))
-    cache.save()
-    read = timing_cache(tmp_path / "a", "cpu", "ort")
-    for i, (key, name, threads) in every:
-        found = read.recall(key, Trial(name, threads, None, None, 0, None, 0.1, ok=False))
-        assert (found.median, found.quartiles, found.runs) == (i, (i - 0.5, i + 1.5), 10 * i)
-        assert (found.ok, found.cached, found.taken) == (True, True, taken)
-    unknown = Trial("c", 4, None, None, 0, None, 0.1, ok=False)
-    assert read.recall("a", unknown) is unknown
-
-
 def test_activations_are_observed_anew_where_a_variant_moves_them_and_only_there() -> None:
     def key(**choice: Any) -> tuple[object, ...]:
         return treating.moved(Variant.of("int8", **choice))
@@ -183,11 +124,8 @@ def test_activations_are_observed_anew_where_a_variant_moves_them_and_only_there
         key(treatments=["smooth"], rewrites=["fold a"]), key(rewrites=["release a"]),
     ]  # fmt: skip
     assert apart(keys)
-    assert {key()} == {
-        key(calibrator="mse"),
-        key(treatments=["correct", "reconstruct"]),
-        key(weights="tensor"),
-    }
+    others = key(calibrator="mse"), key(treatments=["correct", "reconstruct"]), key(weights="tensor")
+    assert {key()} == {*others}
 
 
 class Counted(Noun):
@@ -197,19 +135,17 @@ class Counted(Noun):
         self.asked = 0
 
 
-@kept
-def first(noun: Counted, *others: object) -> tuple[object, ...]:
-    noun.asked += 1
-    return ("first", *others)
+def question(title: str) -> Any:
+    @kept
+    def asked(noun: Counted, *others: object) -> tuple[object, ...]:
+        noun.asked += 1
+        return (title, *others)
 
-
-@kept
-def second(noun: Counted, *others: object) -> tuple[object, ...]:
-    noun.asked += 1
-    return ("second", *others)
+    return asked
 
 
 def test_an_answer_stays_with_its_question_its_noun_and_all_that_it_was_asked_with() -> None:
+    first, second = question("first"), question("second")
     noun, one, two = Counted(), Counted(), Counted()
     asked = [(), (one,), (two,), (one, two), (two, one), (None,)]
     for _ in range(2):
@@ -220,22 +156,6 @@ def test_an_answer_stays_with_its_question_its_noun_and_all_that_it_was_asked_wi
     first(one)
     assert (one.asked, noun.asked) == (1, 2 * len(asked))
     assert "_answers" not in noun.__getstate__()
-
-
-def test_a_node_of_the_tape_is_told_by_operator_reads_and_attributes() -> None:
-    tape = Tape(ir.Graph([], [], nodes=[], opset_imports={"": 17}), 17, {})
-    x, y = (ir.Value(name=n, type=ir.TensorType(ir.DataType.FLOAT)) for n in "xy")
-    made = [
-        tape.op("Concat", x, y, axis=0), tape.op("Concat", y, x, axis=0), tape.op("Concat", x, y, axis=1),
-        tape.op("Concat", x, axis=0), tape.op("Sum", x, y), tape.ops("Split", x, count=2)[0],
-        tape.ops("Split", x, count=3)[0],
-    ]  # fmt: skip
-    assert len({id(v) for v in made}) == len(made)
-    assert tape.op("Concat", x, y, axis=0) is made[0]
-    numbers = [np.zeros(s) for s in (2, (2, 1), (1, 2), 1)] + [np.zeros(2, np.int64), np.ones(2)]
-    constants = [tape.constant(n) for n in numbers]
-    assert len({id(v) for v in constants}) == len(numbers)
-    assert tape.constant(np.zeros(2)) is constants[0]
 
 
 def test_records_are_told_by_all_that_an_answer_holds_for() -> None:

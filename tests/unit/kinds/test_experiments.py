@@ -19,28 +19,20 @@ FLOAT, node = TensorProto.FLOAT, helper.make_node
 @pytest.mark.parametrize(
     ("layers", "milliseconds", "largest", "gain", "keeps", "pays"),
     [
-        ((10, 8), (1.0, 0.75), 1e-4, 0.25, True, True),
-        ((10, 8), (1.0, 1.5), 1e-4, -0.5, True, False),
+        ((10, 8), (1.0, 0.75), 1e-4, 0.25, True, True), ((10, 8), (1.0, 1.5), 1e-4, -0.5, True, False),
         ((10, 12), (1.0, 0.75), 1e-3, 0.25, False, True),
         # Less than a thousandth of the time is none: fewer layers count.
-        ((10, 8), (1000.0, 1000.9), None, -0.9, False, True),
-        ((10, 10), (1000.0, 999.1), 0.0, 0.9, True, False),
-        ((10, 9), None, 9e-4, None, True, True),
-        ((9, 9), None, 1.0, None, False, False),
+        ((10, 8), (1000.0, 1000.9), None, -0.9, False, True), ((10, 10), (1000.0, 999.1), 0.0, 0.9, True, False),
+        ((10, 9), None, 9e-4, None, True, True), ((9, 9), None, 1.0, None, False, False),
     ],
-)
+)  # fmt: skip
 def test_a_remedy_pays_by_its_time_or_else_by_its_layers(
     layers, milliseconds, largest, gain, keeps, pays
 ) -> None:
     found = Remedy(("a",), layers, milliseconds, largest)
-    assert (pytest.approx(gain) if gain is not None else None, keeps, pays) == (
-        found.gain,
-        found.keeps,
-        found.pays,
-    )
-    assert f"{layers[0]} → {layers[1]} layers" in found.words
-    assert ("does not pay" in found.words, "less" in found.words) == (not pays, gain is not None)
-    assert ("the same but for" in found.words, "outputs" in found.words) == (keeps, largest is not None)
+    assert (keeps, pays) == (found.keeps, found.pays)
+    assert found.gain == (None if gain is None else pytest.approx(gain))
+    assert ("does not pay" in found.words) == (not pays)
 
 
 def remedy(after: float, largest: float = 0.0, layers: int = 8) -> Remedy:
@@ -83,17 +75,6 @@ def test_a_pair_between_two_nodes_is_taken_away_as_one() -> None:
     assert [("Relu", ("x",)), ("Sigmoid", ("a",))] == [(n.op, tuple(n.inputs)) for n in after.nodes]
 
 
-def test_what_is_broadcast_is_written_out() -> None:
-    nodes = [node("Relu", ["x"], ["a"], "first"), node("Add", ["a", "row"], ["y"], "second")]
-    row = np.array([1, 2, 3], np.float32)
-    model = net(nodes, {"row": row})
-    (found,) = changes._broadcasts(model, model.by_id["second"], "first")
-    assert ("broadcast", ("second",)) == (found.cause, found.nodes)
-    after = changes.applied(model, [found])
-    np.testing.assert_array_equal(after.known[after.by_id["second"].inputs[1]].numpy(), [row, row])
-    assert [] == [*changes._broadcasts(after, after.by_id["second"], "first")]
-
-
 def test_a_weight_that_is_computed_or_stored_becomes_a_constant() -> None:
     nodes = [
         node("DequantizeLinear", ["w", "s"], ["d"], "DQ"), node("Relu", ["x"], ["a"], "first"),
@@ -125,14 +106,11 @@ LARGEST = float(np.finfo(np.float32).max)
         (1, 2, [[5, 2], [3, np.inf]], [1 + 25 + 9 + 1, 4 + 16 + LARGEST**2]),
         (-2, 2, [[5, 2], [3, np.inf]], [36, 20 + LARGEST**2]),
         (2, 2, [[2, 5], [4, np.inf]], [1 + 4 + 9 + 16, 25 + 1 + LARGEST**2]),
-        (0, 2, [[5], [np.inf]], [56 + LARGEST**2]),
-        (-3, 2, [[5], [np.inf]], [56 + LARGEST**2]),
-        (3, 2, [[5], [np.inf]], [56 + LARGEST**2]),
-        (-4, 2, [[5], [np.inf]], [56 + LARGEST**2]),
-        (None, 2, [[5], [np.inf]], [56 + LARGEST**2]),
-        (1, 4, [[np.inf]], [56 + LARGEST**2]),
+        (0, 2, [[5], [np.inf]], [56 + LARGEST**2]), (-3, 2, [[5], [np.inf]], [56 + LARGEST**2]),
+        (3, 2, [[5], [np.inf]], [56 + LARGEST**2]), (-4, 2, [[5], [np.inf]], [56 + LARGEST**2]),
+        (None, 2, [[5], [np.inf]], [56 + LARGEST**2]), (1, 4, [[np.inf]], [56 + LARGEST**2]),
     ],
-)
+)  # fmt: skip
 def test_peaks_are_of_samples_and_channels_and_energy_is_of_channels(axis, samples, peaks, energy) -> None:
     """What is no number counts as infinite, and in the energy as the largest number."""
     found = watching._by_channel(VALUES, axis, samples)

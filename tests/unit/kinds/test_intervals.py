@@ -41,9 +41,8 @@ def test_the_interval_of_three_effects_has_two_degrees_of_freedom() -> None:
 
 
 def test_one_effect_alone_has_no_interval_and_missing_samples_do_not_count() -> None:
-    one, two = ranked(effects([[1, np.nan, np.nan], [5, 7, np.nan]]), "quantizer", {"p0": "n", "p1": "m"})[
-        ::-1
-    ]
+    held = effects([[1, np.nan, np.nan], [5, 7, np.nan]])
+    two, one = ranked(held, "quantizer", {"p0": "n", "p1": "m"})
     assert math.isnan(one.low)
     assert math.isnan(one.high)
     assert (two.effect, two.quantizer, two.node) == (6.0, "p1", "m")
@@ -63,9 +62,7 @@ def test_places_are_ranked_by_what_was_measured_where_it_was() -> None:
     ("low", "high", "samples", "sure"),
     [(0.5, 2, 9, True), (-2, -0.5, 9, True), (-1, 1, 9, False), (0, 1, 9, False), (0.1, 1, FEWEST - 1, False)],
 )  # fmt: skip
-def test_a_difference_is_sure_where_its_interval_is_on_one_side_of_zero(
-    low: float, high: float, samples: int, sure: bool
-) -> None:
+def test_a_difference_is_sure_where_its_interval_is_on_one_side_of_zero(low, high, samples, sure) -> None:
     assert Paired(1.0, Interval(low, high, ""), samples).sure is sure
     assert not Paired(1.0, None, samples).sure
 
@@ -93,16 +90,6 @@ def test_a_tally_without_single_samples_takes_percentiles_of_its_draws() -> None
     assert paired(first, tally([1, 2])) is None
 
 
-def test_hits_have_wilsons_interval_and_picked_samples_none() -> None:
-    p, n = 2 / 3, 3
-    middle, half = (p + Z**2 / (2 * n)), Z * math.sqrt(p * (1 - p) / n + Z**2 / (4 * n * n))
-    found = interval(tally([1, 0, 1], link="share"))
-    assert found is not None
-    ends = [100 * (middle + sign * half) / (1 + Z**2 / n) for sign in (-1, 1)]
-    assert [found.low, found.high] == pytest.approx(ends)
-    assert interval(tally([1, 0, 1], link="share", picked=True)) is None
-
-
 @pytest.mark.parametrize(
     ("link", "score"),
     [
@@ -121,6 +108,7 @@ def test_a_paired_difference_is_the_second_less_the_first_of_the_same_link(link:
     picked = paired(first, tally([1, 2, 3], [1, 1, 3], link, picked=True))
     assert picked is not None
     assert picked.interval is None
+    assert interval(tally([1, 0, 1], link="share", picked=True)) is None
 
 
 def test_the_bootstrap_of_many_values_is_that_of_their_mean() -> None:
@@ -164,24 +152,11 @@ def test_quartiles_are_numpys_and_their_order_is_low_median_high() -> None:
     assert _quartiles(times) == (low, median, high)
     made = _timed(Form("operator", onnx.ModelProto(), 1), times, 0.5)
     assert (made.low, made.median, made.high, made.runs) == (low, median, high, 4)
-    assert _reduced({"a": np.array(times), "b": np.array([2.0])}) == {
-        "a": (median, (low, high)),
-        "b": (2.0, None),
-    }
+    reduced = _reduced({"a": np.array(times), "b": np.array([2.0])})
+    assert reduced == {"a": (median, (low, high)), "b": (2.0, None)}
     assert _spread(np.array(times)) == (high - low) / 2
     assert _spread(np.array([2.0])) is None
     found = spread(np.array(times))
     assert found is not None
     assert (found.least, found.lower, found.median, found.upper, found.most) == (1, low, median, high, 10)
     assert found.quartiles == high - low
-
-
-def test_a_sample_stands_apart_beyond_one_and_a_half_quartile_ranges() -> None:
-    """Quartiles 2 and 4 of the nine: fences at -1 and 7."""
-    found = spread(np.array([1.0, 2.0, 3.0, 4.0, 3.0, 7.01, 2.0, 4.0, 3.0]))
-    assert found is not None
-    assert (found.lower, found.upper) == (2.0, 4.0)
-    assert [(o.index, o.number, o.took, o.reason) for o in found.outliers] == [(5, 6, 7.01, "single")]
-    calm = spread(np.array([1.0, 2.0, 3.0, 4.0, 3.0, 7.0, 2.0, 4.0, -1.0]))
-    assert calm is not None
-    assert calm.outliers == ()

@@ -59,9 +59,7 @@ def test_what_is_not_finite_or_far_off_loses_the_most() -> None:
 
 
 @pytest.mark.parametrize("probabilities", [False, True])
-def test_cross_entropy_takes_the_class_of_each_label_from_the_first_of_the_batch_on(
-    probabilities: bool,
-) -> None:
+def test_cross_entropy_takes_the_class_of_each_label_from_the_first_of_the_batch_on(probabilities) -> None:
     # Logits whose exponential is infinite are as good as others.
     before, after = RNG.normal(size=(2, 3, 4)) * 3 + 800
     labels = np.array([9, 9, 3, 0, 1])
@@ -91,9 +89,8 @@ def effects(
 
 def test_effects_of_parts_stand_one_behind_the_other_and_their_work_adds_up() -> None:
     one = effects(np.array([[1.0, 2.0], [3.0, 4.0]]), work=(1.0, 2.0, 3.0))
-    two = dataclasses.replace(
-        effects(np.array([[5.0], [6.0]])), losses=np.array([7.0]), work=(0.5, 0.25, 0.125)
-    )
+    two = effects(np.array([[5.0], [6.0]]), work=(0.5, 0.25, 0.125))
+    two = dataclasses.replace(two, losses=np.array([7.0]))
     both = Effects.joined((one, two), None)
     assert both.measured.tolist() == [[1, 2, 5], [3, 4, 6]]
     assert both.losses.tolist() == [0, 1, 7]
@@ -118,9 +115,8 @@ def test_a_ranking_costs_what_estimates_or_runs_took_and_is_as_reliable_as_its_w
     asked = SensitivitySearch("v", None, None, CalibrationData({"x": DATA}, "d"))  # type: ignore[arg-type]
     nodes = {f"p{i}": f"n{i}" for i in range(5)}
     run = _told(asked, effects(partial, work=(6.0, 3.0, 2.0)), nodes, ran="r", seconds=1.0)
-    estimated = dataclasses.replace(
-        effects(table, work=(6.0, 3.0, 2.0)), estimated=table, measured=table[:, :0], probes=4
-    )
+    estimated = effects(table, work=(6.0, 3.0, 2.0))
+    estimated = dataclasses.replace(estimated, estimated=table, measured=table[:, :0], probes=4)
     guess = _told(asked, estimated, nodes, ran="r", seconds=1.0)
     assert (run.cost_x_plain, guess.cost_x_plain) == (1.5, 3.0)
     assert run.reliability == pytest.approx(reliability(table[:4]))

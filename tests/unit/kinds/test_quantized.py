@@ -114,12 +114,8 @@ def test_what_moves_integers_moves_floats_between_pairs() -> None:
     ]
     zero = np.array(0, np.int8)
     held = {
-        "xs": np.float32(0.25),
-        "xz": np.array(3, np.int8),
-        "w": W.T.copy(),
-        "ws": np.float32(0.5),
-        "wz": zero,
-    }
+        "xs": np.float32(0.25), "xz": np.array(3, np.int8), "w": W.T.copy(), "ws": np.float32(0.5), "wz": zero,
+    }  # fmt: skip
     source = model(nodes, {**held, "ys": np.float32(0.5), "yz": zero}, [2, 4])
     assert [("integer-operators", True)] == [(f.rule, f.fixable) for f in check(source)]
     fixed = repair(source, ["integer-operators"])
@@ -160,12 +156,8 @@ def paired(scale: Any, zero: Any, *, axis: int | None = None, opset: int = 19) -
         node("DequantizeLinear", ["pq", "ps", "pz"], ["y"], "out/DQ"),
     ]
     held = {
-        "s": scale,
-        "z": zero,
-        "w": W,
-        "ws": np.array([0.5, 1, 2], np.float32),
-        "wz": np.zeros(3, np.int8),
-    }
+        "s": scale, "z": zero, "w": W, "ws": np.array([0.5, 1, 2], np.float32), "wz": np.zeros(3, np.int8),
+    }  # fmt: skip
     return model(nodes, {**held, "ps": np.float32(0.5), "pz": np.array(0, np.int8)}, [2, 4], opset=opset)
 
 

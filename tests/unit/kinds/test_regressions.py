@@ -5,14 +5,12 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper
 from onnx.reference import ReferenceEvaluator
-from onnx.reference.op_run import OpRun
 
 from nets import graph
-from rtlab.adjoint import Tape, differentiate
+from property.test_adjoint import LRN, differentiated
 from rtlab.core.layer_inputs import LayerInput
 from rtlab.core.progress import Silent
 from rtlab.core.ranges import Range
@@ -28,7 +26,6 @@ from rtlab.quantize.noise import Moments, grid
 from rtlab.quantize.ranges import Collector
 from rtlab.quantize.weights import ScaleLayout
 from rtlab.quantize.windows import product
-from rtlab.questions.accuracy.errors import Comparison
 
 FLOAT = TensorProto.FLOAT
 RNG = np.random.default_rng(5)
@@ -153,40 +150,29 @@ def test_second_moments_of_batches_are_those_of_all_rows(turned: bool) -> None:
     assert (seen.rows, collector.samples) == (10, 10)
 
 
-def conv_pair(second_op: str = "Conv", sign: float = -1.0):
-    """Two layers with a Relu between; the weights of the second are large, so that biases decide about scales."""
-    weights = {"v": sign * np.abs(f32(3, 2, 1, 1)), "b": np.float32([-4.0, -0.5, 0.0])}
-    nodes = [node("Conv", ["x", "v", "b"], ["h"], "one"), node("Relu", ["h"], ["r"], "relu")]
-    if second_op == "Conv":
-        weights["w"] = 400 * sign * np.abs(f32(2, 3, 1, 1))
-        nodes.append(node("Conv", ["r", "w"], ["y"], "two"))
-        shape = [1, 2, 2, 2]
-    elif second_op == "Grouped":
-        weights["w"] = 400 * sign * np.abs(f32(3, 1, 1, 1))
-        nodes.append(node("Conv", ["r", "w"], ["y"], "two", group=3))
-        shape = [1, 3, 2, 2]
-    else:
-        turned = int(second_op == "GemmB")
-        weights["w"] = 400 * sign * np.abs(f32(5, 12) if turned else f32(12, 5))
-        nodes += [
-            node("Flatten", ["r"], ["f"], "flat"),
-            node("Gemm", ["f", "w"], ["y"], "two", transB=turned),
-        ]
-        shape = [1, 5]
-    return graph(nodes, [("x", FLOAT, [1, 2, 2, 2])], [("y", FLOAT, shape)], weights), weights
+#: Operators behind a Relu: shape of the weight, attributes, what is written, and magnitudes by channel that is read.
+SECOND = {
+    "Conv": ("Conv", (2, 3, 1, 1), {}, [1, 2, 2, 2], lambda w: w.max(axis=(0, 2, 3))),
+    "Grouped": ("Conv", (3, 1, 1, 1), {"group": 3}, [1, 3, 2, 2], lambda w: w.reshape(-1)),
+    "Gemm": ("Gemm", (12, 5), {}, [1, 5], lambda w: w.reshape(3, 4, 5).max(axis=(1, 2))),
+    "GemmB": ("Gemm", (5, 12), {"transB": 1}, [1, 5], lambda w: w.reshape(5, 3, 4).max(axis=(0, 2))),
+}
 
 
-@pytest.mark.parametrize("second", ["Conv", "Grouped", "Gemm", "GemmB"])
+@pytest.mark.parametrize("second", SECOND)
 @pytest.mark.parametrize("sign", [1.0, -1.0])
 def test_equalizing_takes_magnitudes_of_weights_and_of_negative_biases(second: str, sign: float) -> None:
-    model, weights = conv_pair(second, sign)
+    """The weights of the second are large, so that biases decide about scales."""
+    op, shape, names, y, magnitudes = SECOND[second]
+    weights = {"v": sign * np.abs(f32(3, 2, 1, 1)), "b": np.float32([-4.0, -0.5, 0.0])}
+    weights["w"] = 400 * sign * np.abs(f32(*shape))
+    nodes = [node("Conv", ["x", "v", "b"], ["h"], "one"), node("Relu", ["h"], ["r"], "relu")]
+    nodes += [node("Flatten", ["r"], ["f"], "flat")] if op == "Gemm" else []
+    nodes.append(node(op, ["f" if op == "Gemm" else "r", "w"], ["y"], "two", **names))
+    model = graph(nodes, [("x", FLOAT, [1, 2, 2, 2])], [("y", FLOAT, y)], weights)
     (link,) = links(model)
     before = np.abs(weights["v"]).reshape(3, -1).max(axis=1)
-    w = np.abs(weights["w"])
-    after = {
-        "Conv": lambda: w.max(axis=(0, 2, 3)), "Grouped": lambda: w.reshape(-1),
-        "Gemm": lambda: w.reshape(3, 4, 5).max(axis=(1, 2)), "GemmB": lambda: w.reshape(5, 3, 4).max(axis=(0, 2)),
-    }[second]()  # fmt: skip
+    after = magnitudes(np.abs(weights["w"]))
     start = np.abs(weights["b"])
     scale = np.maximum(np.sqrt(before / after), np.minimum(1, start / max(start.max(), before.max())))
     constants = Constants(model)
@@ -211,9 +197,8 @@ def test_a_channel_that_nobody_writes_or_reads_keeps_its_scale() -> None:
     model = graph(nodes, [("x", FLOAT, [1, 2, 2, 2])], [("y", FLOAT, [1, 2, 2, 2])], weights)
     (link,) = links(model)
     found = equalize.factors(Constants(model), link)
-    ratio = (
-        np.abs(weights["v"]).max(axis=(1, 2, 3))[[0, 3]] / np.abs(weights["w"]).max(axis=(0, 2, 3))[[0, 3]]
-    )
+    v, w = np.abs(weights["v"]).max(axis=(1, 2, 3)), np.abs(weights["w"]).max(axis=(0, 2, 3))
+    ratio = v[[0, 3]] / w[[0, 3]]
     assert found == pytest.approx([ratio[0] ** 0.5, 1, 1, ratio[1] ** 0.5])
 
 
@@ -246,8 +231,7 @@ def test_what_a_link_writes_goes_through_normalizations_sums_and_products_in_the
         node("Conv", ["x", "v", "b"], ["h"], "one"),
         node("BatchNormalization", ["h", "g", "s", "m", "var"], ["i"], "bn", epsilon=0.0),
         node("Mul", ["i", "f"], ["j"], "mul"), node("Add", ["j", "o"], ["k"], "add"),
-        node("Relu", ["k"], ["r"], "relu"),
-        node("Conv", ["r", "w"], ["y"], "two"),
+        node("Relu", ["k"], ["r"], "relu"), node("Conv", ["r", "w"], ["y"], "two"),
     ]  # fmt: skip
     model = graph(nodes, [("x", FLOAT, [1, 2, 2, 2])], [("y", FLOAT, [1, 2, 2, 2])], weights)
     (link,) = links(model)
@@ -257,9 +241,6 @@ def test_what_a_link_writes_goes_through_normalizations_sums_and_products_in_the
     expected = ((weights["b"] - weights["m"]) * gain + weights["s"]) * factor + weights["o"].reshape(-1)
     assert start == pytest.approx(expected, rel=1e-5)
     assert peak == pytest.approx(np.abs(weights["v"]).max(axis=(1, 2, 3)) * np.abs(gain * factor), rel=1e-5)
-
-
-# --- histograms and noise -------------------------------------------------------------------------------------------
 
 
 def observed(values: np.ndarray) -> Range:
@@ -289,74 +270,19 @@ def test_noise_and_clipped_shares_are_those_of_every_element(precision: Precisio
     assert (seen.count, seen.zeros, seen.amax) == (4500, 500, np.abs(x).max())
 
 
-def test_sums_of_errors_add_up_over_batches() -> None:
-    nodes = [node("Relu", ["x"], ["h"], "a"), node("Neg", ["h"], ["y"], "b")]
-    model = graph(nodes, [("x", FLOAT, ["N", 3])], [("y", FLOAT, ["N", 3])], {})
-    comparison = Comparison(model, ("h", "y"), None, {})
-    x, off = f32(6, 3), 0.1 * f32(6, 3)
-    off[4, 1] = np.inf
-    for part in (slice(0, 2), slice(2, 6)):
-        comparison.add(
-            {"h": x[part], "y": -x[part]}, {"h": (x + off)[part], "y": -x[part]}, part.stop - part.start
-        )
-    found = comparison.errors("here")
-    fine = np.isfinite(off)
-    a, b = x.astype(float)[fine], (x + off)[fine].astype(float)
-    sums = found.sums["h"]
-    assert sums[:4] == pytest.approx(
-        [(a * a).sum(), ((a - b) ** 2).sum(), (a * b).sum(), (b * b).sum()], rel=1e-5
-    )
-    assert sums[4:7] == pytest.approx([np.abs(a - b).max(), fine.sum(), 1], rel=1e-5)
-    assert found.counted["h"] == 6
-    assert found.sums["y"][1] == 0
-
-
-# --- gradients ------------------------------------------------------------------------------------------------------
-
-
-def gradient(made, x: np.ndarray, u: np.ndarray, opset: int = 17) -> np.ndarray:
-    """Of the sum of a node's output with ``u``, by the graph that rtlab writes."""
-    model = graph([made], [("x", FLOAT, list(x.shape))], [("y", FLOAT, list(u.shape))], {})
-    edit = Edit(model, later=True)
-    tape = Tape(edit.graph, opset, model.known)
-    seed = ir.Value(name="u", type=ir.TensorType(ir.DataType.FLOAT), shape=ir.Shape(u.shape))
-    edit.graph.inputs.append(seed)
-    found = differentiate(tape, list(edit.graph), {edit.graph.outputs[0]: seed}, beyond=lambda _: False)
-    assert not found.stopped
-    edit.graph.outputs[:] = [found.values[edit.graph.inputs[0]]]
-    edit.settle()
-    feed = {"x": x.astype(np.float32), "u": u.astype(np.float32)}
-    return ReferenceEvaluator(edit.finish().proto(), new_ops=[LRN]).run(None, feed)[0]
-
-
-def responded(x: np.ndarray, size: int, alpha: float, beta: float, bias: float) -> np.ndarray:
-    """LRN by the text of ONNX: from c - floor((size - 1) / 2) to c + ceil((size - 1) / 2)."""
-    made = np.empty_like(x)
-    for c in range(x.shape[1]):
-        near = x[:, max(0, c - (size - 1) // 2) : c + -(-(size - 1) // 2) + 1]
-        made[:, c] = x[:, c] / (bias + alpha / size * (near**2).sum(axis=1)) ** beta
-    return made
-
-
-class LRN(OpRun):
-    """In place of ONNX's own, which adds up other neighbours than its text says; ONNX Runtime refuses even sizes."""
-
-    op_domain = ""
-
-    def _run(self, x: np.ndarray, alpha: float, beta: float, bias: float, size: int) -> tuple:
-        return (responded(x, size, alpha, beta, bias),)
-
-
 @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6])
 def test_the_gradient_of_a_local_response_of_any_size_is_that_of_differences(size: int) -> None:
-    """Of an even size a channel has one neighbour more behind than before."""
-    names = {"alpha": 0.8, "beta": 0.6, "bias": 1.5}
-    x, u = RNG.normal(size=(2, 1, 5, 1, 2))
-    expected = np.empty_like(x)
+    """Of an even size a channel has one neighbour more behind than before; ONNX Runtime refuses even sizes."""
+    names = {"alpha": 0.8, "beta": 0.6, "bias": 1.5, "size": size}
+    x, u = RNG.normal(size=(2, 1, 5, 1, 2)).astype(np.float32)
+    expected = np.empty(x.shape)
     for at in np.ndindex(x.shape):
-        step = np.zeros_like(x)
+        step = np.zeros(x.shape)
         step[at] = 1e-6
-        ends = [responded(x + s * step, size, **names) for s in (1, -1)]
+        ends = [LRN._run(None, x + s * step, **names)[0] for s in (1, -1)]
         expected[at] = ((ends[0] - ends[1]) * u).sum() / 2e-6
-    found = gradient(node("LRN", ["x"], ["y"], "n", size=size, **names), x, u)
+    lrn = node("LRN", ["x"], ["y"], "n", **names)
+    model = graph([lrn], [("x", FLOAT, x.shape)], [("y", FLOAT, u.shape)], {})
+    made, slopes, _ = differentiated(model, ["x"])
+    (found,) = ReferenceEvaluator(made.proto(), new_ops=[LRN]).run(slopes, {"x": x, "seed": u})
     assert found == pytest.approx(expected, abs=2e-4)

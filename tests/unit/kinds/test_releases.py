@@ -107,9 +107,7 @@ def test_a_release_is_installed_in_two_parts_and_then_moved(place: Path, monkeyp
         ("odd", False, "pip failed"),
     ],
 )
-def test_what_pip_says_is_told_with_what_to_do(
-    words: str, source: bool, said: str, place: Path, tmp_path: Path, monkeypatch: Any
-) -> None:
+def test_what_pip_says_is_told_with_what_to_do(words, source, said, place, tmp_path, monkeypatch) -> None:
     pip = Pip(words=words)
     with pytest.raises(Unavailable, match=said) as error:
         install(monkeypatch, pip, "1.5", **({"source": tmp_path} if source else {}))

@@ -24,7 +24,6 @@ from rtlab.core import stage
 from rtlab.core.stage import Budget, Stage, Standing
 from rtlab.documents.commands import StartWork
 from rtlab.errors import CalibrationError, RtlabError, VariantError
-from rtlab.explorer import delivering, opening
 from rtlab.explorer.explorer import Explorer
 from rtlab.questions import roofline
 from rtlab.session import measuring
@@ -101,7 +100,7 @@ def test_markdown_lists_eight_findings_five_layers_and_how_many_there_are_more(t
     facts = study.facts_of("int8")
     one = study.findings("int8")[0]
     many = [dataclasses.replace(one, title=f"Finding {i}.") for i in range(11)]
-    for count, more in ((8, ""), (9, "- and 1 more"), (11, "- and 3 more")):
+    for count, more in ((8, ""), (11, "- and 3 more")):
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(markdown.questions.findings, "of", lambda _, count=count: tuple(many[:count]))
             lines = [*markdown._variant(study.snapshot(), facts, "int8")]
@@ -110,9 +109,7 @@ def test_markdown_lists_eight_findings_five_layers_and_how_many_there_are_more(t
         assert f"### {count} findings" in lines
     rows = [line for line in lines[lines.index("### Slow layers") + 2 :] if line.startswith("| ")]
     assert len(rows) == 7
-    times = [t.median for t in sorted(study["int8"].timing.layers, key=lambda t: -t.median)]
-    assert f"{1e3 * times[0]:.3g} µs" in rows[2]
-    assert [markdown._several(n) for n in (["a"], ["a", "b", "c"])] == ["a", "a and 2 more"]
+    assert f"{1e3 * max(t.median for t in study['int8'].timing.layers):.3g} µs" in rows[2]
 
 
 @pytest.fixture
@@ -131,17 +128,15 @@ def test_a_report_tells_of_what_is_built_and_why_others_failed(failed: rtlab.Stu
     rows = {r.split(" | ")[0].strip("| "): r for r in text.splitlines() if r.startswith("| ")}
     assert "Cannot build it" in rows["fp16"]
     assert rows["fp16"].count("—") == 3
-    assert "## fp16" not in text
+    assert not {"## fp16", "## What fell"} & {*text.splitlines()}
     content = json.loads(failed.to_json(tmp_path / "r.json").read_text())
     assert (list(content["variants"]), list(content["failures"])) == (["fp32"], ["fp16"])
     assert content["failures"]["fp16"]["details"] == "words"
     assert content["recipe"]["dates"]["fp32"]["timed"] is None
-    assert (content["schema"], content["baseline"]) == (1, "fp32")
-    for name in ("fp16", "int8", "none"):
+    assert content["baseline"] == "fp32"
+    for name in ("int8", "none"):
         with pytest.raises(VariantError):
             failed.to_html(tmp_path / "r.html", baseline=name)
-    with pytest.raises(VariantError):
-        rtlab.Study(tiny_model()).to_markdown(tmp_path / "no.md")
 
 
 def test_json_compares_every_other_variant_with_the_baseline(monkeypatch: Any) -> None:
@@ -176,6 +171,7 @@ def test_what_cannot_be_saved_or_read_is_refused(failed: rtlab.Study, tmp_path: 
     for options in ({}, {"model": tmp_path / "m.onnx"}, {"model": tiny_model()}):
         other = rtlab.read(layers, **options, name="other")
         assert ([*other], len(other.model.nodes) > 0) == (["other"], bool(options))
+    assert "Slow layers" not in other.to_markdown(tmp_path / "o.md").read_text(encoding="utf-8")
     assert len(rtlab.read(layers, tmp_path / "m.onnx").model.nodes) == 10
     # The engine was built from the file, and the study is of the model.
     model = tiny_model(batch=2)
@@ -204,8 +200,7 @@ def shown(monkeypatch: Any) -> Explorer:
 @pytest.mark.parametrize(
     ("work", "values", "call"),
     [
-        ("sweep", {}, mock.call.sweep("int8", **HOW)),
-        ("tune", {}, mock.call.tune(**HOW)),
+        ("sweep", {}, mock.call.sweep("int8", **HOW)), ("tune", {}, mock.call.tune(**HOW)),
         ("tune", {"budget_s": "7"}, mock.call.tune(budget_s=7.0, **HOW)),
         ("tune", {"recurrence": "/rnn"}, mock.call.time_forms("/rnn", **HOW)),
         ("peaks", {}, mock.call.measure_peaks(**HOW)),
@@ -213,8 +208,7 @@ def shown(monkeypatch: Any) -> Explorer:
         ("why", {"first": "k", "second": "n"}, mock.call.why("k", "n", variant="int8", again=True, **HOW)),
         ("why", {"first": "k", "second": "n", "unless": "known"}, None),
         ("why", {"layer": "y"}, mock.call.why("y", variant="int8", **HOW)),
-        ("why", {"layer": "known", "unless": "known"}, None),
-        ("advise", {}, mock.call.advise("int8", **HOW)),
+        ("why", {"layer": "known", "unless": "known"}, None), ("advise", {}, mock.call.advise("int8", **HOW)),
         ("sensitivity", {"asks": "only", "x": "1"}, mock.call.sensitivity("int8", asks="only", **HOW)),
         ("bisect", {"from": "fp32"}, mock.call.bisect("fp32", "int8", seconds=15.0, again=False, **HOW)),
         ("bisect", {"from": "a", "seconds": "3", "again": "1"},
@@ -267,36 +261,14 @@ def test_samples_come_in_one_file_and_with_a_model(tmp_path: Path) -> None:
         np.savez(tmp_path / name, x=np.zeros(3))
     with pytest.raises(CalibrationError, match=r"b\.npz"):
         explorer._read([tmp_path / "a.npz", tmp_path / "b.npz"], None, {}, mock.Mock())
-    assert opening._title({"layers": Path("my_engine.graph.json"), "log": Path("b.log")}) == "my"
-    assert opening._title({"log": Path("fast.build.log")}) == "fast"
-    assert opening._title({"profile": Path("x.json")}) == opening._title({}) == "engine"
-    assert [opening._unused("a", taken) for taken in ((), ("a",), ("a", "a 2"))] == ["a", "a 2", "a 3"]
-
-
-@pytest.mark.parametrize(("heard_after", "rounds"), [(0, 0), (1, 1), (9, 4)])
-def test_a_widget_is_sent_until_a_page_is_heard(heard_after: int, rounds: int, monkeypatch: Any) -> None:
-    """After 0.3, 0.7, 2 and 7 seconds, and whatever no page has asked for at the end."""
-    explorer = scenes.study("written").explore()
-    waited: list[float] = []
-    explorer._heard = SimpleNamespace(wait=lambda s: waited.append(s) or len(waited) > heard_after)
-    sent: list[str] = []
-    monkeypatch.setattr(explorer, "_hand_over", lambda name, _: sent.append(name), raising=False)
-    monkeypatch.setattr(delivering.time, "sleep", waited.append)
-    explorer._deliver_unasked()
-    assert waited == ([0.3, 0.7, 2.0, 7.0][: rounds + (heard_after < 4)] + [1.0] * (heard_after < 4))
-    assert (sent.count("engine"), sent.count("other")) == (rounds, 0)
-    assert sum(name.startswith("tab-") for name in sent) >= max(1, rounds)
 
 
 def test_a_bar_is_as_long_as_the_part_that_is_done() -> None:
     with mock.patch("rtlab.session.bar.display") as shown:
         bar = ProgressBar()
     shown.assert_called_once_with(bar._box)
-    for done, total, value, words in (
-        (1, 4, 0.25, "a 1 of 4 · 2.0"),
-        (9, 4, 1, "a 9"),
-        (3, None, 0, "a · 2"),
-    ):
+    told = (1, 4, 0.25, "a 1 of 4 · 2.0"), (9, 4, 1, "a 9"), (3, None, 0, "a · 2")
+    for done, total, value, words in told:
         bar._show("a", done, total, 2.0)
         assert (bar._bar.value, bar._text.value[: len(words)]) == (value, words)
     bar.close()
@@ -359,9 +331,7 @@ def test_what_a_study_keeps_is_of_its_model_and_variants(tmp_path: Path) -> None
     for call, kind in (
         (lambda: study.calibrate("fp16"), VariantError), (lambda: study.measure("none"), VariantError),
         (lambda: study.run(["none"]), VariantError), (lambda: study.run(budget_s=-1), VariantError),
-        (lambda: study.throughput("fp16"), RtlabError), (lambda: study.only([]), CalibrationError),
-        (lambda: study.only([64]), CalibrationError), (lambda: study.only([-1]), CalibrationError),
-        (lambda: study.only([True]), CalibrationError), (lambda: study.only([1.5]), CalibrationError),
+        (lambda: study.only([64]), CalibrationError), (lambda: study.only([True]), CalibrationError),
     ):  # fmt: skip
         study.run(compare=False)
         with pytest.raises(kind):

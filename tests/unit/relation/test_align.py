@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import random
 
 import pytest
 
@@ -25,17 +24,14 @@ def conv(name: str, reads: str, writes: str, shapes, kernel: int = 3, stride: in
 
 def step(name: str, reads: str, writes: str, shapes, kind: str = "PointWise", **attributes) -> Layer:
     inputs = tuple(Tensor(r, "fp16", (1, *shapes[0])) for r in reads.split())
-    return Layer(
-        name, name, kind, 0, inputs, (Tensor(writes, "fp16", (1, *shapes[1])),), attributes=attributes
-    )
+    outputs = (Tensor(writes, "fp16", (1, *shapes[1])),)
+    return Layer(name, name, kind, 0, inputs, outputs, attributes=attributes)
 
 
 def engine(*layers: Layer, shape=(8, 16, 16)) -> Engine:
     numbered = tuple(dataclasses.replace(y, index=i) for i, y in enumerate(layers))
-    last = numbered[-1].outputs
-    return Engine(
-        "tensorrt", "10", Target("sm86"), numbered, (Tensor("x", "fp16", (1, *shape)),), last, maker=TENSORRT
-    )
+    ends = (Tensor("x", "fp16", (1, *shape)),), numbered[-1].outputs
+    return Engine("tensorrt", "10", Target("sm86"), numbered, *ends, maker=TENSORRT)
 
 
 def compared(one: Engine, two: Engine) -> Difference:
@@ -67,138 +63,108 @@ HABITS = {
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("habits", HABITS)
 def test_engines_that_share_no_name_are_aligned_through_every_difference(habits: str, seed: int) -> None:
-    """Repeated blocks are told apart by where they stand alone."""
     ops = network(4 + 5 * seed, stages=1 + seed % 4)
     first, second = HABITS[habits]
     (one, runs), (two, others) = build(ops, first, "a", seed), build(ops, second, "b", seed + 100)
     found = compared(one, two)
     for group in found.groups:
-        mine, theirs = (
-            frozenset().union(*(told.get(i, frozenset()) for i in half.layers))
-            for told, half in ((runs, group.first), (others, group.second))
-        )
-        assert mine == theirs, group
+        mine = {p for i in group.first.layers for p in runs.get(i, ())}
+        assert mine == {p for i in group.second.layers for p in others.get(i, ())}, group
         assert group.basis not in {"alone", "names"}
         assert (group.basis == "converts") == (not (group.first.layers and group.second.layers))
     products = sum(o.kind == "Conv" for o in ops)
     assert ((products, products), (products, products)) == (found.overlap.paired, found.overlap.of)
-    back = compared(two, one)
-    assert {(g.second, g.first, g.basis) for g in back.groups} == {
-        (g.first, g.second, g.basis) for g in found.groups
-    }
+    back = {(g.second, g.first, g.basis) for g in compared(two, one).groups}
+    assert back == {(g.first, g.second, g.basis) for g in found.groups}
 
 
-@pytest.mark.parametrize("habits", HABITS)
-def test_an_engine_beside_itself_has_every_layer_beside_itself(habits: str) -> None:
-    for one, _ in (build(network(12), h, "a", 3) for h in HABITS[habits]):
-        assert {((y.id,), (y.id,)) for y in one.layers} == pairs(compared(one, one))
+HALF, FOUR, PICTURE = ((8, 16, 16), (8, 8, 8)), ((8, 8, 8), (16, 8, 8)), (1, 8, 16, 16)
+TWINS = (
+    ("a", "x", "a", SAME, 1),
+    ("b", "x", "b", SAME, 1),
+    ("a3", "a", "c", WIDE, 3),
+    ("b5", "b", "d", WIDE, 5),
+)
+END = ("c d", "y", ((32, 16, 16), (64, 16, 16)), "Concat")
+REGION = Layer("R", "{ForeignNode[p'...r']}", "Myelin", 0, (Tensor("a", "fp16", PICTURE),),
+               (Tensor("d", "fp16", PICTURE),))  # fmt: skip
+QUANTIZING = Layer("q", "QuantizeLinear_1", "Reformat", 0, (Tensor("x", "fp32", PICTURE),),
+                   (Tensor("xq", "int8", PICTURE),), attributes={"Origin": "QDQ"})  # fmt: skip
+#: Layers of two engines, and which stand beside which; with the basis of some.
+BESIDE: dict[str, tuple[list[Layer], list[Layer], str, dict[str, str]]] = {
+    # Both write what the next layer reads, and stand in another order.
+    "a 1x1 and a 3x3 of one shape": (
+        [conv("long", "x", "a", SAME, 3), conv("short", "x", "b", SAME, 1), step("sum", "a b", "y", SAME)],
+        [conv("short'", "x", "b", SAME, 1), conv("long'", "x", "a", SAME, 3), step("sum'", "a b", "y", SAME)],
+        "long > long', short > short', sum > sum'", {},
+    ),
+    "an activation behind another layer": (
+        [conv("a", "x", "a", SAME, 3), step("relu", "a", "b", SAME), conv("b", "b", "y", SAME, 5)],
+        [conv("a'", "x", "a", SAME, 3), conv("b'", "a", "b", SAME, 5), step("relu'", "b", "y", SAME)],
+        "a relu > a', b > b' relu'", {},
+    ),
+    # Two equal convolutions of one tensor: what reads their results is told apart.
+    "like layers by their readers": (
+        [*(conv(*t) for t in TWINS), step("end", *END)],
+        [*(conv(f"{n}'", *t) for n, *t in (TWINS[i] for i in (1, 0, 3, 2))), step("end'", *END)],
+        "a > a', b > b', a3 > a3', b5 > b5', end > end'", {},
+    ),
+    "a whole and its parts": (
+        [conv("conv", "x", "a", SAME), step("relu", "a", "b", SAME), step("pool", "b", "c", HALF, "CaskPooling"),
+         conv("next", "c", "y", FOUR, 1)],
+        [conv("all", "x", "c", HALF), conv("then", "c", "y", FOUR, 1)],
+        "conv relu pool > all, next > then", {"conv": "fused", "next": "shapes"},
+    ),
+    # The horizontal merge for which TensorRT is known.
+    "siblings and a wider convolution": (
+        [conv("a", "x", "a", SAME, 1), conv("b", "x", "b", ((8, 16, 16), (24, 16, 16)), 1),
+         step("end", "a b", "y", WIDE, "Concat")],
+        [conv("both", "x", "m", WIDE, 1), step("end'", "m", "y", WIDE, "Concat")], "a b > both, end > end'", {},
+    ),
+    "a region and all that it holds": (
+        [conv("in", "x", "a", SAME, 7), conv("p", "a", "b", SAME), step("q", "b", "c", SAME), conv("r", "c", "d", SAME),
+         conv("out", "d", "y", WIDE, 5)],
+        [conv("in'", "x", "a", SAME, 7), REGION, conv("out'", "d", "y", WIDE, 5)],
+        "in > in', p q r > R, out > out'", {},
+    ),
+    # Its time is what a precision costs, which must not be lost in a convolution's gain.
+    "a step that only quantizes": (
+        [conv("a", "x", "y", SAME)], [QUANTIZING, conv("b", "xq", "y", SAME)], " > q, a > b",
+        {"q": "converts", "a": "shapes"},
+    ),
+}  # fmt: skip
 
 
-def test_a_1x1_is_never_set_beside_a_3x3_of_the_same_shape() -> None:
-    """Both write what the next layer reads, and stand in another order."""
-    both = conv("long", "x", "a", SAME, 3), conv("short", "x", "b", SAME, 1)
-    end = step("sum", "a b", "y", SAME)
-    renamed = [dataclasses.replace(y, id=f"{y.id}'", name=f"{y.name}'") for y in (*both, end)]
-    found = compared(engine(*both, end), engine(renamed[1], renamed[0], renamed[2]))
-    assert {(("long",), ("long'",)), (("short",), ("short'",)), (("sum",), ("sum'",))} == pairs(found)
+@pytest.mark.parametrize("case", BESIDE)
+def test_layers_stand_beside_those_that_do_their_work(case: str) -> None:
+    one, two, told, bases = BESIDE[case]
+    sides = [[tuple(side.split()) for side in pair.split(">")] for pair in told.split(",")]
+    found, back = compared(engine(*one), engine(*two)), compared(engine(*two), engine(*one))
+    assert {(a, b) for a, b in sides} == pairs(found)
+    assert {(b, a) for a, b in sides} == pairs(back)
+    assert bases.items() <= basis(found).items()
+    assert found.overlap.enough
 
 
 @pytest.mark.parametrize("differs", [{"stride": 2}, {"groups": 8}, {"kernel": 5}])
 def test_what_a_convolution_is_has_to_agree(differs: dict) -> None:
-    """Stride and groups as much as the kernel, where both files tell them."""
     kernel, stride = differs.get("kernel", 3), differs.get("stride", 1)
     one = engine(conv("a", "x", "y", SAME))
     layer = conv("b", "x", "y", SAME, kernel, stride)
-    two = engine(
-        dataclasses.replace(layer, attributes={**layer.attributes, "Groups": differs.get("groups", 1)})
-    )
+    groups = {**layer.attributes, "Groups": differs.get("groups", 1)}
+    two = engine(dataclasses.replace(layer, attributes=groups))
     assert {"a": "alone", "b": "alone"} == basis(compared(one, two))
     assert not compared(one, two).overlap.enough
 
 
-def test_an_activation_behind_another_layer_is_another_activation() -> None:
-    """One of each shape in either engine, and yet not the same."""
-    one = engine(conv("a", "x", "a", SAME, 3), step("relu", "a", "b", SAME), conv("b", "b", "y", SAME, 5))
-    two = engine(conv("a'", "x", "a", SAME, 3), conv("b'", "a", "b", SAME, 5), step("relu'", "b", "y", SAME))
-    found = compared(one, two)
-    assert not any({"relu", "relu'"} == {*g.first.layers, *g.second.layers} for g in found.groups)
-    assert {("a", "a'"), ("b", "b'")} <= {(g.first.layers[0], g.second.layers[0]) for g in found.groups}
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_hundreds_of_equal_blocks_keep_their_order(seed: int) -> None:
+def test_hundreds_of_equal_blocks_keep_their_order() -> None:
     """More than one table of costs holds: matched window by window, between pairs that are known."""
     ops = network(150, stages=1)
-    one, runs = build(ops, Habits(shorts=0.5, splits=0.3), "a", seed)
-    two, others = build(ops, Habits(splits=0.3, quantizes=0.2, counts=2), "b", seed + 50)
+    one, runs = build(ops, Habits(shorts=0.5, splits=0.3), "a", 0)
+    two, others = build(ops, Habits(splits=0.3, quantizes=0.2, counts=2), "b", 50)
     for group in compared(one, two).groups:
-        assert {p for i in group.first.layers for p in runs.get(i, ())} == {
-            p for i in group.second.layers for p in others.get(i, ())
-        }
-
-
-def test_neighbours_tell_like_layers_apart_whatever_runs_first() -> None:
-    """Two equal convolutions of one tensor: what reads their results is told apart."""
-
-    def built(suffix: str, order: tuple[int, ...]) -> Engine:
-        layers = [
-            conv(f"a{suffix}", "x", "a", SAME, 1),
-            conv(f"b{suffix}", "x", "b", SAME, 1),
-            conv(f"a3{suffix}", "a", "c", WIDE, 3),
-            conv(f"b5{suffix}", "b", "d", WIDE, 5),
-            step(f"end{suffix}", "c d", "y", ((32, 16, 16), (64, 16, 16)), "Concat"),
-        ]
-        return engine(*(layers[i] for i in order))
-
-    found = pairs(compared(built("", (0, 1, 2, 3, 4)), built("'", (1, 0, 3, 2, 4))))
-    assert {((n,), (f"{n}'",)) for n in ("a", "b", "a3", "b5", "end")} == found
-
-
-def test_a_whole_stands_beside_its_parts() -> None:
-    """A pooling and an activation that one compiler fused into the convolution."""
-    small = ((8, 16, 16), (8, 8, 8))
-    parts = engine(
-        conv("conv", "x", "a", SAME),
-        step("relu", "a", "b", SAME),
-        step("pool", "b", "c", small, "CaskPooling"),
-        conv("next", "c", "y", ((8, 8, 8), (16, 8, 8)), 1),
-    )
-    whole = engine(conv("all", "x", "c", small), conv("then", "c", "y", ((8, 8, 8), (16, 8, 8)), 1))
-    found = compared(parts, whole)
-    assert {(("conv", "relu", "pool"), ("all",)), (("next",), ("then",))} == pairs(found)
-    assert {"conv": "fused", "next": "shapes"} == basis(found)
-
-
-def test_siblings_stand_beside_the_one_wider_convolution_that_they_became() -> None:
-    """The horizontal merge for which TensorRT is known."""
-    apart = engine(
-        conv("a", "x", "a", ((8, 16, 16), (8, 16, 16)), 1),
-        conv("b", "x", "b", ((8, 16, 16), (24, 16, 16)), 1),
-        step("end", "a b", "y", WIDE, "Concat"),
-    )
-    merged = engine(conv("both", "x", "m", WIDE, 1), step("end'", "m", "y", WIDE, "Concat"))
-    assert (("a", "b"), ("both",)) in pairs(compared(apart, merged))
-    assert (("both",), ("a", "b")) in pairs(compared(merged, apart))
-
-
-def test_a_region_stands_beside_all_that_it_holds() -> None:
-    middle = [conv("p", "a", "b", SAME), step("q", "b", "c", SAME), conv("r", "c", "d", SAME)]
-    one = engine(conv("in", "x", "a", SAME, 7), *middle, conv("out", "d", "y", WIDE, 5))
-    region = Layer("{ForeignNode[p'...r']}", "{ForeignNode[p'...r']}", "Myelin", 0,
-                   (Tensor("a", "fp16", (1, 8, 16, 16)),), (Tensor("d", "fp16", (1, 8, 16, 16)),))  # fmt: skip
-    two = engine(conv("in'", "x", "a", SAME, 7), region, conv("out'", "d", "y", WIDE, 5))
-    found = compared(one, two)
-    assert (("p", "q", "r"), (region.id,)) in pairs(found)
-    assert found.overlap.enough
-
-
-def test_a_step_that_only_quantizes_joins_nobody() -> None:
-    """Its time is what a precision costs, which must not be lost in a convolution's gain."""
-    q = Layer("q", "QuantizeLinear_1", "Reformat", 0, (Tensor("x", "fp32", (1, 8, 16, 16)),),
-              (Tensor("xq", "int8", (1, 8, 16, 16)),), attributes={"Origin": "QDQ"})  # fmt: skip
-    found = compared(engine(conv("a", "x", "y", SAME)), engine(q, conv("b", "xq", "y", SAME)))
-    assert {((), ("q",)), (("a",), ("b",))} == pairs(found)
-    assert {"q": "converts", "a": "shapes"} == basis(found)
+        mine = {p for i in group.first.layers for p in runs.get(i, ())}
+        assert mine == {p for i in group.second.layers for p in others.get(i, ())}
 
 
 def test_names_are_doubted_where_they_contradict_kernels() -> None:
@@ -207,10 +173,8 @@ def test_names_are_doubted_where_they_contradict_kernels() -> None:
 
     def built(numbers: list[int], suffix: str) -> Engine:
         names = [f"Conv_{n}" for n in numbers]
-        made = [
-            conv(n, f"t{i}" if i else "x", f"t{i + 1}", SAME, k)
-            for i, (n, k) in enumerate(zip(names, kernels, strict=True))
-        ]
+        told = enumerate(zip(names, kernels, strict=True))
+        made = [conv(n, f"t{i}" if i else "x", f"t{i + 1}", SAME, k) for i, (n, k) in told]
         return engine(*(dataclasses.replace(y, id=f"{y.name}{suffix}") for y in made))
 
     found = compared(built([0, 1, 2, 3, 4, 5], ""), built([1, 2, 3, 4, 5, 6], "'"))
@@ -220,21 +184,12 @@ def test_names_are_doubted_where_they_contradict_kernels() -> None:
 
 
 def test_a_name_that_stays_outweighs_a_shape_that_was_padded() -> None:
-    """A weight's name holds over what the exporter numbered anew."""
-    shapes = [((8, 16, 16), (8, 16, 16)), ((8, 16, 16), (8, 16, 16))]
-    one = engine(
-        *(conv(f"w{i}.weight + Conv_{i}", ("x", "a")[i], ("a", "y")[i], s) for i, s in enumerate(shapes))
+    one, two = (
+        engine(*(conv(f"w{w}.weight + Conv_{i}", "xa"[i], "ay"[i], SAME) for i, w in enumerate(order)))
+        for order in ((0, 1), (1, 0))
     )
-    two = engine(
-        *(conv(f"w{1 - i}.weight + Conv_{i}", ("x", "a")[i], ("a", "y")[i], s) for i, s in enumerate(shapes))
-    )
-    assert {("w0.weight + Conv_0",), ("w1.weight + Conv_1",)} == {
-        g.first.layers for g in compared(one, two).groups
-    }
-    assert {
-        (("w0.weight + Conv_0",), ("w0.weight + Conv_1",)),
-        (("w1.weight + Conv_1",), ("w1.weight + Conv_0",)),
-    } == pairs(compared(one, two))
+    expected = {((f"w{i}.weight + Conv_{i}",), (f"w{i}.weight + Conv_{1 - i}",)) for i in (0, 1)}
+    assert expected == pairs(compared(one, two))
 
 
 @pytest.mark.parametrize("cut", [0.1, 0.5, 0.9])
@@ -254,11 +209,9 @@ def test_of_a_cut_file_what_is_there_is_aligned(cut: float) -> None:
 
 
 def test_the_same_layer_twice_is_two_groups() -> None:
-    """As in an engine of two optimization profiles: first beside first, second beside second."""
     layers = [conv("same", "x", "a", SAME), conv("same", "a", "y", SAME)]
-    one, two = (
-        engine(*(dataclasses.replace(y, id=f"{i}{s}") for i, y in enumerate(layers))) for s in ("", "'")
-    )
+    sides = ([dataclasses.replace(y, id=f"{i}{s}") for i, y in enumerate(layers)] for s in ("", "'"))
+    one, two = (engine(*side) for side in sides)
     assert {(("0",), ("0'",)), (("1",), ("1'",))} == pairs(compared(one, two))
 
 
@@ -269,17 +222,14 @@ def test_engines_of_names_alone_are_aligned_by_names_then_by_kind_and_order() ->
     names = ["Conv_0 + Relu_1", "MaxPool_2", "Conv_3", "Gemm_4"]
     same = compared(named(*names), named(*names))
     assert {"names"} == {g.basis for g in same.groups}
-    other = compared(named(*names), named("Conv_10 + Relu_11", "MaxPool_12", "Conv_13", "Gemm_14"))
-    assert {
-        ((a,), (b,))
-        for a, b in zip(names, ("Conv_10 + Relu_11", "MaxPool_12", "Conv_13", "Gemm_14"), strict=True)
-    } == pairs(other)
+    numbered = ["Conv_10 + Relu_11", "MaxPool_12", "Conv_13", "Gemm_14"]
+    other = compared(named(*names), named(*numbered))
+    assert {((a,), (b,)) for a, b in zip(names, numbered, strict=True)} == pairs(other)
     assert {"kinds"} == {g.basis for g in other.groups}
-    assert "Nothing tells whether both engines are of one model" in other.doubts[0]
+    assert other.doubts
 
 
 def test_another_size_of_input_is_the_same_model() -> None:
-    """Detectors are built for several sizes; kernels and channels stay."""
     ops = network(8)
     one, runs = build(ops, Habits(), "a", 1)
     larger = [
@@ -292,55 +242,12 @@ def test_another_size_of_input_is_the_same_model() -> None:
     assert all(runs[g.first.layers[0]] == others[g.second.layers[0]] for g in found.groups)
 
 
-def test_another_network_overlaps_in_little() -> None:
-    """Narrower stages: kernels are the same, and no shape but the stem's."""
-    ops = network(16)
-    other = [
-        dataclasses.replace(o, shape=(o.shape[0] // 2 * 3, *o.shape[1:])) if o.name.startswith("b") else o
-        for o in ops
-    ]
-    found = compared(build(ops, Habits(), "a", 1)[0], build(other, Habits(counts=2), "b", 2)[0])
-    assert not found.overlap.enough
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_whatever_two_engines_are_every_layer_is_in_one_group(seed: int) -> None:
-    """Layers of no sense, in any order, reading from anywhere: no row is lost, none is there twice."""
-    chance = random.Random(seed)  # noqa: S311 - nothing secret
-
-    def anything(suffix: str) -> Engine:
-        layers = []
-        for i in range(chance.randrange(1, 30)):
-            shapes = [
-                tuple(chance.choice((-1, 1, 8, 16)) for _ in range(chance.randrange(4))) for _ in range(2)
-            ]
-            reads = " ".join(f"t{chance.randrange(30)}" for _ in range(chance.randrange(3)))
-            name = chance.choice((f"Conv_{chance.randrange(9)}", f"{i}{suffix}", "same"))
-            made = (conv if chance.random() < 0.5 else step)(name, reads, f"t{chance.randrange(30)}", shapes)
-            layers.append(dataclasses.replace(made, id=f"{suffix}{i}"))
-        return engine(*layers)
-
-    one, two = anything("a"), anything("b")
-    found, back = compared(one, two), compared(two, one)
-    for side, half in ((one, "first"), (two, "second")):
-        ids = [i for g in found.groups for i in getattr(g, half).layers]
-        assert sorted(y.id for y in side.layers) == sorted(ids)
-    assert {(g.first, g.second, g.basis) for g in found.groups} == {
-        (g.second, g.first, g.basis) for g in back.groups
-    }
-
-
 def test_what_may_be_no_pair_is_none_wherever_it_stands() -> None:
     """As of layers whose nodes are known to be others: like work at like places, and nothing else to be seen."""
     shapes = [WIDE, ((32, 16, 16), (8, 16, 16))] * 3
     one, two = (
-        engine(
-            *(
-                conv(f"{side}{i}", f"{side}v{i}" if i else "x", f"{side}v{i + 1}", s)
-                for i, s in enumerate(shapes)
-            )
-        )
-        for side in "ab"
+        engine(*(conv(f"{e}{i}", f"{e}v{i}" if i else "x", f"{e}v{i + 1}", s) for i, s in enumerate(shapes)))
+        for e in "ab"
     )
     signs = signatures((one, two))
     ids = [{y.id: None for y in e.layers} for e in (one, two)]

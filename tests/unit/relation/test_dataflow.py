@@ -14,15 +14,8 @@ from rtlab.relation.dataflow import MOVES, Dataflow, work
 def layer(
     index: int, kind: str, reads: str, writes: str, *, name: str = "", dtype: str = "fp16", **attributes
 ) -> Layer:
-    return Layer(
-        f"{index}",
-        name or f"{kind} {index}",
-        kind,
-        index,
-        tuple(Tensor(r, dtype) for r in reads.split()),
-        tuple(Tensor(w, dtype) for w in writes.split()),
-        attributes=attributes,
-    )
+    inputs, outputs = (tuple(Tensor(t, dtype) for t in side.split()) for side in (reads, writes))
+    return Layer(f"{index}", name or f"{kind} {index}", kind, index, inputs, outputs, attributes=attributes)
 
 
 def engine(*layers: Layer, inputs: str = "x", outputs: str = "y") -> Engine:
@@ -37,25 +30,18 @@ def engine(*layers: Layer, inputs: str = "x", outputs: str = "y") -> Engine:
     ("kind", "name", "attributes", "expected"),
     [
         ("CaskConvolution", "a", {"ParameterType": "Convolution"}, "convolution"),
-        ("CaskDeconvolutionV2", "a", {}, "deconvolution"),
-        ("CudaDepthwiseConvolution", "a", {}, "convolution"),
-        ("correlation", "a", {}, "convolution"),
-        ("gemm", "a", {}, "matmul"),
-        ("MatrixMultiply", "a", {}, "matmul"),
-        ("TiledPooling", "a", {}, "pooling"),
-        ("PointWiseV2", "PWN(a)", {"ParameterType": "PointWise"}, "pointwise"),
+        ("CaskDeconvolutionV2", "a", {}, "deconvolution"), ("CudaDepthwiseConvolution", "a", {}, "convolution"),
+        ("correlation", "a", {}, "convolution"), ("gemm", "a", {}, "matmul"), ("MatrixMultiply", "a", {}, "matmul"),
+        ("TiledPooling", "a", {}, "pooling"), ("PointWiseV2", "PWN(a)", {"ParameterType": "PointWise"}, "pointwise"),
         ("Padding", "a", {"ParameterType": "Slice"}, "slice"),
         ("NoOp", "Reformatting CopyNode for Input Tensor 0 to a", {}, "none"),
         ("Reformat", "Reformatting CopyNode for Input Tensor 0 to a", {"Origin": "REFORMAT"}, "reformat"),
         ("Reformat", "QuantizeLinear_2", {"Origin": "QDQ"}, "quantization"),
-        ("Myelin", "{ForeignNode[a...b]}", {}, "region"),
-        ("kgen", "__myl_CastReshCast_myl4_4", {}, "reformat"),
-        ("kgen", "__myl_MulSum_myl4_1", {}, "kernel"),
-        ("kgen", "__myl_MulAddReshTran_myl0_4", {}, "kernel"),
-        ("shape_call", "a", {}, "control"),
-        ("", "a", {}, "other"),
+        ("Myelin", "{ForeignNode[a...b]}", {}, "region"), ("kgen", "__myl_CastReshCast_myl4_4", {}, "reformat"),
+        ("kgen", "__myl_MulSum_myl4_1", {}, "kernel"), ("kgen", "__myl_MulAddReshTran_myl0_4", {}, "kernel"),
+        ("shape_call", "a", {}, "control"), ("", "a", {}, "other"),
     ],
-)
+)  # fmt: skip
 def test_every_spelling_has_one_word(kind, name, attributes, expected) -> None:
     assert expected == work(Layer("0", name, kind, 0, attributes=attributes))
 
@@ -86,17 +72,8 @@ def test_a_reused_buffer_belongs_to_its_last_writer() -> None:
 def test_parts_of_one_tensor_have_one_reader() -> None:
     """An eliminated concatenation: its producers write side by side, and the last stands for all."""
     half, whole = Tensor("t", "fp16", (1, 4)), Tensor("t", "fp16", (1, 8))
-    found = Engine(
-        "trtexec",
-        "",
-        Target("unknown"),
-        (
-            Layer("0", "A", "A", 0, (), (half,)),
-            Layer("1", "B", "B", 1, (), (half,)),
-            Layer("2", "C", "C", 2, (whole,), (Tensor("y", "fp16"),)),
-        ),
-        maker=TENSORRT,
-    )
+    parts = [Layer(f"{i}", n, n, i, (), (half,)) for i, n in enumerate("AB")]
+    found = engine(*parts, Layer("2", "C", "C", 2, (whole,), (Tensor("y", "fp16"),)), inputs="")
     flow, (a, b, c) = Dataflow(found), found.layers
     assert b == flow.writer(c, whole)
     assert ((c,), (c,)) == (flow.readers(a), flow.readers(b))
@@ -104,11 +81,9 @@ def test_parts_of_one_tensor_have_one_reader() -> None:
 
 def test_steps_that_run_nothing_are_seen_through() -> None:
     found = engine(
-        layer(0, "Convolution", "x", "t"),
-        layer(1, "NoOp", "t", "u"),
-        layer(2, "Reformat", "u", "v"),
+        layer(0, "Convolution", "x", "t"), layer(1, "NoOp", "t", "u"), layer(2, "Reformat", "u", "v"),
         layer(3, "Pooling", "v", "y"),
-    )
+    )  # fmt: skip
     flow, (conv, _, reformat, pool) = Dataflow(found), found.layers
     assert (reformat,) == flow.after(conv)
     assert (pool,) == flow.after(conv, through=MOVES)
@@ -118,11 +93,9 @@ def test_steps_that_run_nothing_are_seen_through() -> None:
 
 def test_only_moves_stand_between_the_edge_of_the_engine_and_its_layers() -> None:
     found = engine(
-        layer(0, "Reformat", "x", "t"),
-        layer(1, "Convolution", "t", "u"),
-        layer(2, "Softmax", "u", "v"),
+        layer(0, "Reformat", "x", "t"), layer(1, "Convolution", "t", "u"), layer(2, "Softmax", "u", "v"),
         layer(3, "Shuffle", "v", "y"),
-    )
+    )  # fmt: skip
     flow, (_, conv, softmax, _) = Dataflow(found), found.layers
     assert flow.from_input(conv, conv.inputs[0])
     assert not flow.from_input(softmax, softmax.inputs[0])
@@ -131,9 +104,7 @@ def test_only_moves_stand_between_the_edge_of_the_engine_and_its_layers() -> Non
 
 
 @pytest.mark.parametrize(("origin", "expected"), [("QDQ", True), ("REFORMAT", True), (None, False)])
-def test_a_quantization_only_moves_what_comes_from_outside_or_leaves(
-    origin: str | None, expected: bool
-) -> None:
+def test_a_quantization_only_moves_what_comes_from_outside_or_leaves(origin, expected) -> None:
     kind, told = ("Reformat", {"Origin": origin}) if origin else ("PointWiseV2", {})
     found = engine(
         layer(0, kind, "x", "t", **told), layer(1, "Convolution", "t", "u"), layer(2, kind, "u", "y", **told)
@@ -143,7 +114,6 @@ def test_a_quantization_only_moves_what_comes_from_outside_or_leaves(
 
 
 def test_a_loop_ends() -> None:
-    """A recurrence writes what it reads."""
     found = engine(layer(0, "NoOp", "s", "t"), layer(1, "Reformat", "t", "s"), layer(2, "NoOp", "s", "y"))
     flow = Dataflow(found)
     for at in found.layers:

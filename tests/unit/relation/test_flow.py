@@ -9,7 +9,7 @@ from onnx import helper
 from rtlab.core.model import Model, wrap
 from rtlab.relation.flow import Flow
 
-FLOAT = onnx.TensorProto.FLOAT
+FLOAT, node = onnx.TensorProto.FLOAT, helper.make_node
 OPSET = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
 
 
@@ -21,18 +21,13 @@ def model(*nodes: onnx.NodeProto, functions: tuple[onnx.FunctionProto, ...] = ()
 
 def function(name: str, op: str) -> onnx.FunctionProto:
     """It calls its values as the main graph and the other functions do."""
-    inner = [
-        helper.make_node(op, ["x"], ["t"], name=f"{name}0"),
-        helper.make_node(op, ["t"], ["y"], name=f"{name}1"),
-    ]
+    inner = [node(op, ["x"], ["t"], name=f"{name}0"), node(op, ["t"], ["y"], name=f"{name}1")]
     return helper.make_function("own", name, ["x"], ["y"], inner, OPSET)
 
 
 def test_values_of_functions_are_not_those_of_the_graph_around_them() -> None:
-    calls = (
-        helper.make_node("F", ["x"], ["t"], name="f", domain="own"),
-        helper.make_node("G", ["t"], ["y"], name="g", domain="own"),
-    )
+    call = {"domain": "own"}
+    calls = node("F", ["x"], ["t"], name="f", **call), node("G", ["t"], ["y"], name="g", **call)
     built = model(*calls, functions=(function("F", "Relu"), function("G", "Neg")))
     flow = Flow(built)
     read = {n.id: [r.id for r in flow.readers(n)] for n in built.nodes}
@@ -44,21 +39,16 @@ def test_values_of_functions_are_not_those_of_the_graph_around_them() -> None:
 def test_what_feeds_sizes_and_data_too_is_no_shape_arithmetic() -> None:
     """Two constants are shapes of a Reshape; one is added to data as well."""
     built = model(
-        helper.make_node("Constant", [], ["s"], name="sizes", value_ints=[2]),
-        helper.make_node("Constant", [], ["b"], name="both", value_ints=[2]),
-        helper.make_node("Reshape", ["x", "s"], ["r"], name="first"),
-        helper.make_node("Reshape", ["r", "b"], ["q"], name="second"),
-        helper.make_node("Cast", ["b"], ["c"], name="cast", to=FLOAT),
-        helper.make_node("Add", ["q", "c"], ["y"], name="add"),
+        node("Constant", [], ["s"], name="sizes", value_ints=[2]),
+        node("Constant", [], ["b"], name="both", value_ints=[2]),
+        node("Reshape", ["x", "s"], ["r"], name="first"),
+        node("Reshape", ["r", "b"], ["q"], name="second"),
+        node("Cast", ["b"], ["c"], name="cast", to=FLOAT),
+        node("Add", ["q", "c"], ["y"], name="add"),
     )
     reasons = Flow(built).reasons()
-    assert {
-        "sizes": "shape",
-        "both": "folded",
-        "first": "view",
-        "second": "view",
-        "cast": "folded",
-    } == reasons
+    shape, data = {"sizes": "shape"}, dict.fromkeys(("both", "cast"), "folded")
+    assert {**shape, **data, "first": "view", "second": "view"} == reasons
 
 
 @pytest.mark.parametrize(
@@ -74,31 +64,22 @@ def test_a_constant_is_a_shape_where_an_operator_reads_sizes(op, sizes, data) ->
     def feeding(slot: int) -> str:
         inputs = ["x", *[""] * max(sizes, data)]
         inputs[slot] = "c"
-        built = model(
-            helper.make_node("Constant", [], ["c"], name="constant", value_ints=[1]),
-            helper.make_node(op, inputs, ["t"], name="op"),
-            helper.make_node("Relu", ["t"], ["y"], name="relu"),
-        )
+        first = node("Constant", [], ["c"], name="constant", value_ints=[1])
+        built = model(first, node(op, inputs, ["t"], name="op"), node("Relu", ["t"], ["y"], name="relu"))
         return Flow(built).reasons()["constant"]
 
     assert ("shape", "folded") == (feeding(sizes), feeding(data))
 
 
 def test_who_reads_a_value_twice_is_one_reader() -> None:
-    built = model(
-        helper.make_node("Relu", ["x"], ["t"], name="a"),
-        helper.make_node("Mul", ["t", "t"], ["y"], name="square"),
-    )
+    built = model(node("Relu", ["x"], ["t"], name="a"), node("Mul", ["t", "t"], ["y"], name="square"))
     flow = Flow(built)
     assert ["square"] == [n.id for n in flow.reading("t")]
     assert ["t", "t"] == list(flow.inputs(built.node("square")))
 
 
 def test_an_input_that_is_left_out_is_no_value() -> None:
-    built = model(
-        helper.make_node("Relu", ["x"], ["low"], name="a"),
-        helper.make_node("Clip", ["x", "", "low"], ["y"], name="clip"),
-    )
+    built = model(node("Relu", ["x"], ["low"], name="a"), node("Clip", ["x", "", "low"], ["y"], name="clip"))
     flow = Flow(built)
     assert ["x", "low"] == list(flow.inputs(built.node("clip")))
     assert [] == flow.reading("")

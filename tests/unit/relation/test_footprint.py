@@ -18,26 +18,17 @@ from rtlab.testing import tiny_model
 @pytest.mark.parametrize(
     ("dtype", "shape", "expected"),
     [
-        ("fp32", (1, 3, 8, 8), 768),
-        ("bf16", (2, 5), 20),
-        ("int4", (3, 3), 5),
-        ("fp4", (), 1),
-        ("fp8", (7,), 7),
-        ("bool", (7,), 7),
-        ("int64", (0, 4), 0),
-        ("fp32", (1, -1), None),
-        ("fp32", ("N", 2), None),
-        ("fp32", None, None),
-        ("", (1,), None),
+        ("fp32", (1, 3, 8, 8), 768), ("bf16", (2, 5), 20), ("int4", (3, 3), 5), ("fp4", (), 1), ("fp8", (7,), 7),
+        ("bool", (7,), 7), ("int64", (0, 4), 0), ("fp32", (1, -1), None), ("fp32", ("N", 2), None),
+        ("fp32", None, None), ("", (1,), None),
     ],
-)
+)  # fmt: skip
 def test_a_dense_tensor_takes_elements_times_bits(dtype, shape, expected) -> None:
     """Two 4-bit numbers share a byte; what has no known size has none."""
     assert expected == nbytes(dtype, shape)
 
 
 def test_nodes_count_every_output_at_the_named_size() -> None:
-    """A split has two; the batch is as large as it is built."""
     node = helper.make_node("Split", ["x", "at"], ["y", "z"], name="split", axis=1)
     proto = strategies.of_nodes(
         [node], weights=[numpy_helper.from_array(np.array([1, 3]), "at")], shape=("N", 4), result=("N", 1)
@@ -56,7 +47,6 @@ def engine_of(*outputs: Tensor, **rest) -> Engine:
 
 
 def test_what_the_compiler_reported_goes_before_the_estimate() -> None:
-    """It knows of padding; the shape does not."""
     told = Allocation("a", 512, 0, 1, None, "reported")
     engine = engine_of(Tensor("a", "fp16", (1, 3)), Tensor("b", "fp16", (1, 3)), allocations=(told,))
     found = of_layers(engine, tiny_model())
@@ -71,7 +61,6 @@ def test_a_dimension_that_the_engine_leaves_open_is_that_of_the_model() -> None:
 
 
 def test_a_node_of_unknown_size_is_left_out() -> None:
-    """Half a sum would look like a whole one."""
     node = helper.make_node("NonZero", ["x"], ["y"], name="found")
     proto = strategies.of_nodes([node], result=(2, "found"))
     proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from onnx import TensorProto, helper
 
 from nets import graph
@@ -17,9 +18,8 @@ Y = Tensor("y", "fp32", (1, 4, 7, 7))
 
 
 def step(index: int, origins: tuple[str, ...], reads: list[Tensor], writes: list[Tensor]) -> Layer:
-    return Layer(
-        f"L{index}", f"step{index}", "correlation", index, tuple(reads), tuple(writes), origins=origins
-    )
+    ends = tuple(reads), tuple(writes)
+    return Layer(f"L{index}", f"step{index}", "correlation", index, *ends, origins=origins)
 
 
 def built(inputs: list[Tensor], *layers: Layer) -> Engine:
@@ -31,12 +31,8 @@ def padded(
 ) -> Model:
     """A Relu, a Pad to 9 by 9 and a convolution, as networks with TensorFlow's "same" padding are exported."""
     n = helper.make_node
-    nodes = [
-        n("Relu", ["x"], ["r"], name="relu"),
-        n("Pad", ["r", "pads"], ["p"], name="pad"),
-        *(extra or []),
-        n("Conv", [reads, "w"], ["y"], name="conv"),
-    ]
+    nodes = [n("Relu", ["x"], ["r"], name="relu"), n("Pad", ["r", "pads"], ["p"], name="pad")]
+    nodes += [*(extra or []), n("Conv", [reads, "w"], ["y"], name="conv")]
     weights = {"pads": np.array([0, 0, 0, 0, 0, 0, 1, 1]), "w": np.ones((4, 3, 3, 3), np.float32)}
     return graph(nodes, [("x", F, [batch, 3, 8, 8])], outputs or [("y", F, [batch, 4, None, None])], weights)
 
@@ -47,32 +43,24 @@ def before(shape: tuple[int, ...], dtype: str = "fp32", name: str = "t") -> list
     return [step(0, ("relu",), [X], [t]), step(1, ("conv",), [t], [Y])]
 
 
-def test_a_pad_that_no_tensor_shows_is_done_by_the_convolution_behind_it() -> None:
-    """The convolution reads 8 by 8 and the Pad writes 9 by 9, so the convolution pads."""
+@pytest.mark.parametrize(
+    ("shape", "dtype", "layers"),
+    [
+        # The convolution reads 8 by 8 and the Pad writes 9 by 9, so the convolution pads.
+        ((1, 3, 8, 8), "fp32", ("L1",)),
+        # An INT8 convolution reads four channels where the model has three: what tells are the other dimensions.
+        ((1, 4, 8, 8), "int8", ("L1",)), ((1, 4, 9, 9), "int8", ()),
+        # As it is, in another shape of as many numbers, or of sizes that nobody told: another layer may have padded.
+        ((1, 3, 9, 9), "fp32", ()), ((1, 9, 9, 3), "fp32", ()), ((243,), "fp32", ()), ((1, 3, -1, -1), "fp32", ()),
+        (None, "fp32", ()),
+    ],
+)  # fmt: skip
+def test_a_pad_is_done_by_a_convolution_whose_input_cannot_hold_what_it_writes(shape, dtype, layers) -> None:
     m = padded()
-    mapping = relate(m, m, built([X], *before((1, 3, 8, 8))))
-    assert ("L1",) == mapping.layers("pad")
-    (pair,) = (p for p in mapping.pairs if p.node == "pad")
-    assert ("inferred", "work") == (pair.evidence, pair.role)
-    assert pair.note == (
-        'All that reads it runs in layers that start from what comes before it: this one reads "t" (fp32 1×3×8×8), '
-        "which cannot hold what the node writes, so it does the node's work or needs none."
-    )
-
-
-def test_channels_that_the_compiler_fills_up_do_not_hide_who_pads() -> None:
-    """An INT8 convolution reads four channels where the model has three: what tells are the other dimensions."""
-    m = padded()
-    assert ("L1",) == relate(m, m, built([X], *before((1, 4, 8, 8), "int8"))).layers("pad")
-    assert () == relate(m, m, built([X], *before((1, 4, 9, 9), "int8"))).layers("pad")
-
-
-def test_a_pad_stays_unknown_where_a_tensor_may_hold_what_it_writes() -> None:
-    """As it is, in another shape of as many numbers, or of sizes that nobody told: another layer may have padded."""
-    m = padded()
-    for shape in [(1, 3, 9, 9), (1, 9, 9, 3), (243,), (1, 3, -1, -1), None]:
-        mapping = relate(m, m, built([X], *before(shape)))
-        assert ["pad"] == [x.node for x in mapping.missing if x.reason == "unknown"], shape
+    mapping = relate(m, m, built([X], *before(shape, dtype)))
+    assert layers == mapping.layers("pad")
+    assert {("inferred", "work")} >= {(p.evidence, p.role) for p in mapping.pairs if p.node == "pad"}
+    assert layers or mapping.why("pad").reason == "unknown"
 
 
 def test_a_second_tensor_that_may_hold_it_leaves_it_unknown_and_one_of_another_input_does_not() -> None:
@@ -93,9 +81,8 @@ def test_a_node_stays_unknown_where_others_need_what_it_writes() -> None:
     """An output of the model, a reader without a layer, or one that takes a part of it."""
     n = helper.make_node
     leaves = padded(outputs=[("y", F, [1, 4, 7, 7]), ("p", F, [1, 3, 9, 9])])
-    lost = padded(
-        extra=[n("Erf", ["p"], ["e"], name="erf")], outputs=[("y", F, [1, 4, 7, 7]), ("e", F, [1, 3, 9, 9])]
-    )
+    erf = n("Erf", ["p"], ["e"], name="erf")
+    lost = padded(extra=[erf], outputs=[("y", F, [1, 4, 7, 7]), ("e", F, [1, 3, 9, 9])])
     part = padded(extra=[n("Split", ["p"], ["s"], name="part", axis=0)], reads="s")
     for m in (leaves, lost, part):
         missing = relate(m, m, built([X], *before((1, 3, 8, 8)))).missing
@@ -103,7 +90,6 @@ def test_a_node_stays_unknown_where_others_need_what_it_writes() -> None:
 
 
 def test_a_node_whose_readers_work_is_divided_stays_unknown() -> None:
-    """Which of the layers starts the work is not told."""
     n = helper.make_node
     m = graph(
         [n("Expand", ["x", "to"], ["e"], name="expand"), n("Pad", ["e", "pads"], ["p"], name="pad"),
@@ -135,27 +121,27 @@ def attention(mask: Tensor) -> Engine:
     """The mask by itself, then each sum in a layer that reads this tensor of it."""
     k = Tensor("k", "bool", (1, 1, 1, 6))
     s = [Tensor(f"s{i}", "fp32", (2, 6, 6)) for i in range(2)]
-    adds = [
-        step(1 + i, (f"add{i}",), [s[i], mask], [Tensor(f"y{i}", "fp32", (1, 2, 6, 6))]) for i in range(2)
-    ]
+    y = [Tensor(f"y{i}", "fp32", (1, 2, 6, 6)) for i in range(2)]
+    adds = [step(1 + i, (f"add{i}",), [s[i], mask], [y[i]]) for i in range(2)]
     return built([k, *s], step(0, ("not",), [k], [mask]), *adds)
 
 
-def test_a_mask_that_is_read_as_truth_values_is_turned_into_numbers_by_its_readers() -> None:
-    """Every attention reads the row of truth values: it broadcasts them and makes numbers of them itself."""
+@pytest.mark.parametrize(
+    ("dtype", "shape", "unknown"),
+    [
+        # Every attention reads the row of truth values: it broadcasts them and makes numbers of them itself.
+        ("bool", (1, 1, 1, 6), set()),
+        # The Where is in the sums, for numbers do not come as truth values; the And may be in the layer before.
+        ("bool", (1, 1, 6, 6), {"and"}), ("bool", (2, 6, 6), {"and"}),
+        # Numbers of the size of the mask may be the mask.
+        ("fp32", (1, 1, 6, 6), {"and", "where"}),
+    ],
+)  # fmt: skip
+def test_who_makes_numbers_of_a_mask_is_told_by_what_is_read_of_it(dtype, shape, unknown) -> None:
     m = masked()
-    mapping = relate(m, m, attention(Tensor("t", "bool", (1, 1, 1, 6))))
-    assert {"where": ("L1", "L2"), "and": ("L1", "L2")} == {n: mapping.layers(n) for n in ("where", "and")}
-    assert '"t" (bool 1×1×1×6)' in next(p.note for p in mapping.pairs if p.node == "where")
-
-
-def test_truth_values_for_every_row_may_be_those_that_the_and_wrote() -> None:
-    """The Where is in the sums, for numbers do not come as truth values; the And may be in the layer before."""
-    m = masked()
-    for shape in [(1, 1, 6, 6), (2, 6, 6)]:
-        mapping = relate(m, m, attention(Tensor("t", "bool", shape)))
-        assert ("L1", "L2") == mapping.layers("where")
-        assert ["and"] == [x.node for x in mapping.missing if x.reason == "unknown"], shape
+    mapping = relate(m, m, attention(Tensor("t", dtype, shape)))
+    assert unknown == {x.node for x in mapping.missing if x.reason == "unknown"}
+    assert {("L1", "L2")} >= {mapping.layers(n) for n in {"where", "and"} - unknown}
 
 
 def test_steps_that_prepare_the_mask_of_two_attentions_belong_to_what_both_share() -> None:
@@ -170,24 +156,15 @@ def test_steps_that_prepare_the_mask_of_two_attentions_belong_to_what_both_share
     m = graph(nodes, inputs, [(f"y{i}", F, [1, 2, 6, 6]) for i in range(2)], weights)
     k, t = Tensor("k", "bool", (1, 1, 1, 6)), Tensor("t", "bool", (1, 1, 1, 6))
     count, blocks = Tensor("count", "int32", (1, 1, 2)), Tensor("blocks", "int32", (1, 1, 3))
-    sums = [
-        step(
-            3 + i,
-            (f"add{i}",),
-            [Tensor(f"s{i}", "fp32", (2, 6, 6)), t, blocks],
-            [Tensor(f"y{i}", "fp32", (1, 2, 6, 6))],
-        )
-        for i in range(2)
-    ]
+    scores = [Tensor(f"s{i}", "fp32", (2, 6, 6)) for i in range(2)]
+    made = [Tensor(f"y{i}", "fp32", (1, 2, 6, 6)) for i in range(2)]
+    sums = [step(3 + i, (f"add{i}",), [scores[i], t, blocks], [made[i]]) for i in range(2)]
     first = step(0, ("not",), [k], [t, count])
     lists = [step(1, (), [count], [Tensor("at", "int32", (1, 1, 3))])]
     lists.append(step(2, (), [lists[0].outputs[0]], [blocks]))
     mapping = relate(m, m, built([k, *(s.inputs[0] for s in sums)], first, *lists, *sums))
     where = {"where0": ("L3",), "where1": ("L4",), "and": ("L1", "L2", "L3", "L4")}
     assert where == {name: mapping.layers(name) for name in where}
-    assert "All that reads the unlabelled step runs this node." in {
-        p.note for p in mapping.pairs if p.node == "and"
-    }
 
 
 def test_sizes_that_are_not_those_of_the_engine_tell_nothing() -> None:
@@ -197,13 +174,6 @@ def test_sizes_that_are_not_those_of_the_engine_tell_nothing() -> None:
     eight = Tensor("x", "fp32", (8, 3, 8, 8))
     assert () == relate(m, m, built([eight], *small)).layers("pad")
     assert ("L1",) == relate(m, m, built([X], *small)).layers("pad")
-
-
-def test_a_mask_that_is_read_as_numbers_may_have_been_made_before() -> None:
-    """Numbers of the size of the mask may be the mask."""
-    m = masked()
-    mapping = relate(m, m, attention(Tensor("t", "fp32", (1, 1, 6, 6))))
-    assert {"and", "where"} == {x.node for x in mapping.missing if x.reason == "unknown"}
 
 
 def test_a_layer_behind_a_node_gives_nothing_that_the_node_writes() -> None:

@@ -1,4 +1,4 @@
-"""What a layer does, in one word and a few numbers, whatever compiler tells it."""
+"""What a layer does, whatever compiler tells it, and which words of names mean the same in two engines."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 from rtlab.relation.likeness import Signature, signatures
+from rtlab.relation.shared_words import shared
 
 
 def layer(kind: str, reads, writes, name: str = "y", **attributes) -> Layer:
@@ -16,9 +17,8 @@ def layer(kind: str, reads, writes, name: str = "y", **attributes) -> Layer:
 
 
 def told(*layers: Layer, batch: int = 1) -> list[Signature]:
-    made = Engine(
-        "tensorrt", "10", Target("sm86"), layers, (Tensor("x", "fp16", (batch, 3, 8, 8)),), maker=TENSORRT
-    )
+    inputs = (Tensor("x", "fp16", (batch, 3, 8, 8)),)
+    made = Engine("tensorrt", "10", Target("sm86"), layers, inputs, maker=TENSORRT)
     return [signatures((made, made))[0][y.id] for y in layers]
 
 
@@ -37,12 +37,10 @@ def test_a_batch_is_no_part_of_what_a_layer_does() -> None:
 def test_a_product_of_matrices_is_a_convolution_of_one_point() -> None:
     """TensorRT 8 runs a Gemm as a 1x1 convolution, Myelin as a gemm without any attribute."""
     point = CONVOLUTION | {"Kernel": [1, 1]}
-    assert told(layer("CaskConvolution", [(1, 512, 1, 1)], [(1, 1000, 1, 1)], **point)) == told(
-        layer("gemm", [(1, 512)], [(1, 1000)])
-    )
-    assert told(layer("Reduce", [(1, 8, 7, 7)], [(1, 8)])) == told(
-        layer("CaskPooling", [(1, 8, 7, 7)], [(1, 8, 1, 1)])
-    )
+    convolution = layer("CaskConvolution", [(1, 512, 1, 1)], [(1, 1000, 1, 1)], **point)
+    assert told(convolution) == told(layer("gemm", [(1, 512)], [(1, 1000)]))
+    pooling = layer("CaskPooling", [(1, 8, 7, 7)], [(1, 8, 1, 1)])
+    assert told(pooling) == told(layer("Reduce", [(1, 8, 7, 7)], [(1, 8)]))
 
 
 def test_a_layer_that_pools_too_tells_its_convolution_under_other_keys() -> None:
@@ -80,7 +78,6 @@ def test_what_may_be_the_same_work(other, like, near, contradicts) -> None:
 
 
 def test_a_name_tells_the_kind_where_nothing_else_does() -> None:
-    """Engines built without detailed verbosity."""
     names = ["Conv_0 + Relu_1", "MaxPool_2", "Relu_3", "/fc/Gemm", "QuantizeLinear_4"]
     kinds = [s.kind for s in told(*(layer("", [], [], n) for n in names))]
     assert ["product", "pooling", "?relu", "product", "quantization"] == kinds
@@ -89,3 +86,51 @@ def test_a_name_tells_the_kind_where_nothing_else_does() -> None:
     assert scale.like(relu)
     assert not relu.like(Signature("product"))
     assert not any(s.whole for s in told(*(layer("", [], [], n) for n in names)))
+
+
+CONV = [Signature("product", (k, k), (1, 1), 1, (8, 4, 4), (8, 4, 4)) for k in (1, 3, 5, 7)]
+
+
+def words(first: dict[str, list[str]], second: dict[str, list[str]], signs=({}, {})):
+    sides = zip((first, second), signs, strict=True)
+    known = tuple({i: s.get(i, Signature("product")) for i in told} for told, s in sides)
+    return shared((first, second), known)  # type: ignore[arg-type]
+
+
+def test_words_of_both_engines_are_kept_and_others_are_not() -> None:
+    first = {"a": ["Conv_1", "Relu_2"], "b": ["w.weight"]}
+    one, two = words(first, {"p": ["Conv_1", "Relu_9"], "q": ["w.weight"]})
+    assert ({"a": ("Conv_1",), "b": ("w.weight",)}, {"p": ("Conv_1",), "q": ("w.weight",)}) == (one, two)
+
+
+def test_a_number_is_doubted_where_the_kernels_of_one_differ() -> None:
+    """One of four is more than chance; names without numbers stay."""
+    first = {f"a{i}": [f"Conv_{i}", f"/stage{i}/Conv"] for i in range(4)}
+    second = {f"b{i}": [f"Conv_{i}", f"/stage{i}/Conv"] for i in range(4)}
+    signs = {f"a{i}": CONV[i] for i in range(4)}, {f"b{i}": CONV[i] for i in range(4)}
+    assert [(f"Conv_{i}", f"/stage{i}/Conv") for i in range(4)] == [*words(first, second, signs)[0].values()]
+    # The same numbers, one convolution further.
+    moved = {f"b{(i + 1) % 4}": [f"Conv_{i}"] for i in range(4)}
+    plain = {f"a{i}": [f"Conv_{i}"] for i in range(4)}
+    assert [()] * 4 == [*words(plain, moved, signs)[0].values()]
+
+
+def test_a_number_is_doubted_where_the_weights_of_one_differ() -> None:
+    first = {"a": ["layer1.weight", "Conv_1"], "b": ["layer2.weight", "Conv_2"]}
+    second = {"p": ["layer1.weight", "Conv_2"], "q": ["layer2.weight", "Conv_1"]}
+    one, two = words(first, second)
+    assert {"a": ("layer1.weight",), "b": ("layer2.weight",)} == one
+    assert {"p": ("layer1.weight",), "q": ("layer2.weight",)} == two
+
+
+def test_a_weight_that_two_layers_read_joins_none() -> None:
+    first = {"a": ["wte.weight"], "b": ["wte.weight", "MatMul_7"]}
+    second = {"p": ["wte.weight"], "q": ["MatMul_7"]}
+    assert ({"a": (), "b": ("MatMul_7",)}, {"p": (), "q": ("MatMul_7",)}) == words(first, second)
+
+
+def test_layers_of_one_name_are_counted_where_both_engines_have_as_many() -> None:
+    one, two = words({"a": ["Conv"], "b": ["Conv"]}, {"p": ["Conv"], "q": ["Conv"]})
+    assert one["a"] == two["p"] != one["b"] == two["q"]
+    one, two = words({"a": ["Conv"], "b": ["Conv"]}, {"p": ["Conv"]})
+    assert one["a"] == one["b"] == two["p"] == ("Conv",)

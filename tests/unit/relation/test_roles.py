@@ -4,28 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 
+import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
 import nets
-from rtlab import Study
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.model import Model, wrap
+from rtlab.core.model import Model
 from rtlab.core.variant import Target
 from rtlab.relation.kernel import kernel, operations
 from rtlab.relation.relate import relate
-from rtlab.relation.roles import Roles, words
-from rtlab.samples import load
-from rtlab.view.document import document
+from rtlab.relation.roles import Roles
 
 
 def layer(
     name: str, kind: str, reads: str, writes: str, *, index: int = 0, origins: tuple[str, ...] = ()
 ) -> Layer:
     """A layer that reads one tensor and writes one, of these types."""
-    return Layer(
-        f"{index}", name, kind, index, (Tensor("x", reads),), (Tensor("y", writes),), origins=origins
-    )
+    ends = (Tensor("x", reads),), (Tensor("y", writes),)
+    return Layer(f"{index}", name, kind, index, *ends, origins=origins)
 
 
 @pytest.mark.parametrize(
@@ -61,16 +58,13 @@ def test_a_name_that_is_cut_is_not_taken_as_the_whole() -> None:
 
 def convolution(*, bias: bool = True) -> Model:
     """Conv, HardSwish and Conv."""
-    weights = helper.make_tensor("w", TensorProto.FLOAT, [4, 4, 1, 1], [0.5] * 16)
-    more = [helper.make_tensor("b", TensorProto.FLOAT, [4], [0.0] * 4)] if bias else []
+    weights = {"w": np.full((4, 4, 1, 1), 0.5, np.float32)} | ({"b": np.zeros(4, np.float32)} if bias else {})
     nodes = [
         helper.make_node("Conv", ["x", "w", "b"] if bias else ["x", "w"], ["c"], name="first"),
         helper.make_node("HardSwish", ["c"], ["h"], name="swish"),
         helper.make_node("Conv", ["h", "w"], ["y"], name="second"),
     ]
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4, 8, 8]) for n in "xy"]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [weights, *more])
-    return wrap(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]), name="swish")
+    return nets.graph(nodes, *([(n, TensorProto.FLOAT, [1, 4, 8, 8])] for n in "xy"), weights)
 
 
 @pytest.mark.parametrize(("bias", "role"), [(True, "bias"), (False, "scale")])
@@ -85,9 +79,8 @@ def test_the_layer_that_convolves_alone_does_the_convolution(bias: bool, role: s
         layer("second_myl0_3", "correlation", "int8", "fp32", index=3, origins=("second",)),
     )  # fmt: skip
     mapping = relate(model, model, Engine("t", "1", Target("sm89"), layers))
-    assert [("0", "Q"), ("1", "work"), ("2", role)] == [
-        (p.layer, p.role) for p in mapping.pairs if p.node == "first"
-    ]
+    first = [(p.layer, p.role) for p in mapping.pairs if p.node == "first"]
+    assert [("0", "Q"), ("1", "work"), ("2", role)] == first
     assert [("2", "Q"), ("3", "work")] == [(p.layer, p.role) for p in mapping.pairs if p.node == "second"]
     assert [(), ("first",), ("swish",), ("second",)] == [mapping.run(y.id) for y in layers]
     assert ("first", "swish", "second") == mapping.nodes("2")
@@ -103,10 +96,9 @@ def test_the_layer_that_convolves_alone_does_the_convolution(bias: bool, role: s
 def test_a_reformat_in_front_of_a_product_serves_it_by_its_types(reads: str, writes: str, role: str) -> None:
     """Only what makes a narrow type of a wide one quantizes; another order of the same numbers is a layout."""
     model = convolution()
+    name = "Reformatting CopyNode for Input Tensor 0 to first"
     layers = (
-        layer(
-            "Reformatting CopyNode for Input Tensor 0 to first", "Reformat", reads, writes, origins=("first",)
-        ),
+        layer(name, "Reformat", reads, writes, origins=("first",)),
         layer("first", "CaskConvolution", writes, "fp32", index=1, origins=("first",)),
     )
     mapping = relate(model, model, Engine("t", "1", Target("sm89"), layers))
@@ -120,55 +112,6 @@ def test_a_product_that_only_a_quantizing_kernel_declares_is_done_nowhere() -> N
     mapping = relate(model, model, Engine("t", "1", Target("sm89"), (quantizing,)))
     assert ["Q"] == [p.role for p in mapping.pairs if p.node == "first"]
     assert "first" not in mapping.run("0")
-
-
-@pytest.fixture(scope="module")
-def study() -> Study:
-    """The first sample in INT8."""
-    sample = load("digits_inception")
-    made = Study(sample.model, data=sample.calibration)
-    made.add("int8", calibrator="minmax", target="sm86", backend="tensorrt-rtx")
-    return made.run(compare=False)
-
-
-def test_an_explanation_names_what_is_fused_and_what_is_only_served(study: Study) -> None:
-    """The node's own layer comes first; what quantizes for the next node is no company."""
-    told = study.explain("/stem/relu/Relu", variant="int8")
-    assert 'runs in layer 3, "BN · ReLU · Q" ("__myl_MulAddReluMulMinMaxRounCast_myl0_2") with' in told
-    assert "with BatchNormalization, Q for MaxPool (declared)" in told
-    lines = study.explain("/stem/conv/Conv", variant="int8").splitlines()
-    assert lines[0].startswith(
-        '"/stem/conv/Conv" runs in layer 2, "Conv" ("/stem/conv/Conv_myl0_1") (declared).'
-    )
-    assert lines[1].startswith(
-        '"/stem/conv/Conv" has its Q in layer 1, "Q for Conv" ("__myl_MulMinMaxRounCastConc_'
-    )
-
-
-def test_tables_and_json_tell_the_role_of_each_node(study: Study) -> None:
-    """What a program reads says the same as a card."""
-    table = study["int8"].table()
-    assert ("Q for Conv",) == table.operators.iloc[0]
-    assert ("Conv",) == table.operators.iloc[1]
-    layers = document(study["int8"].facts, study.model)["engine"]["layers"]
-    assert {"/stem/conv/Conv": "Q"} == layers[0]["roles"]
-    assert {"/stem/conv/Conv": "work"} == layers[1]["roles"]
-
-
-def test_layers_that_only_quantize_are_counted_with_those_that_move_data(study: Study) -> None:
-    """They explain no node."""
-    found = study["int8"].coverage
-    assert (24, 1, 25) == (found.layers, found.moves, found.all_layers)
-
-
-@pytest.mark.parametrize(
-    ("role", "op", "expected"),
-    [("work", "Conv", "Conv"), ("Q", "Conv", "Q for Conv"), ("bias", "Gemm", "bias of Gemm"),
-     ("layout", "MatMul", "layout for MatMul"), ("control", "If", "control of If")],
-)  # fmt: skip
-def test_a_role_is_said_with_the_operator_that_it_serves(role, op, expected) -> None:
-    """As cards, tables and explanations say it."""
-    assert expected == words(role, op)
 
 
 def test_two_layers_of_one_id_are_not_taken_for_each_other() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,60 +27,42 @@ def sources(*steps: tuple[str, str], inputs: str = "") -> list[list[tuple[int, .
     return [[writers.of(y.index, t) for t in y.inputs] for y in layers]
 
 
-def test_a_reader_gets_the_last_writer_before_it() -> None:
-    """Myelin gives one name to one buffer after the other."""
-    found = sources(("x", "a"), ("a", "b"), ("b", "a"), ("a", "y"), inputs="x")
-    assert [[()], [(0,)], [(1,)], [(2,)]] == found
+X = "x"
+#: Three convolutions that write into one buffer: what the sizes add up to is what is read.
+PARTS = [(X, "c:64"), (X, "c:128"), (X, "c:32")]
+LOOP = [("state", "a"), ("a", "state"), ("state", "state")]
 
 
-def test_a_layer_that_writes_what_it_reads_reads_what_was_there_before() -> None:
-    """In place."""
-    assert [[()], [(0,)], [(1,)], [(2,)]] == sources(
-        ("x", "a"), ("a", "a"), ("a", "a"), ("a", "y"), inputs="x"
-    )
+@pytest.mark.parametrize(
+    ("steps", "inputs", "expected"),
+    [
+        ([(X, "a"), ("a", "b"), ("b", "a"), ("a", "y")], X, [[()], [(0,)], [(1,)], [(2,)]]),
+        ([(X, "a"), ("a", "a"), ("a", "a"), ("a", "y")], X, [[()], [(0,)], [(1,)], [(2,)]]),
+        ([*PARTS, ("c:224", "y")], X, [[()]] * 3 + [[(0, 1, 2)]]),
+        ([*PARTS, ("c:160", "y")], X, [[()]] * 3 + [[(1, 2)]]),
+        # Where no size is told, nothing was read in between, so that each has to be a part.
+        ([(X, "c")] * 3 + [("c", "y")], X, [[()]] * 3 + [[(0, 1, 2)]]),
+        # DenseNet: each layer reads the buffer so far and appends to it.
+        ([(X, "c:8"), ("c:8", "c:4"), ("c:12", "c:4"), ("c:16", "y")], X, [[()], [(0,)], [(0, 1)], [(0, 1, 2)]]),
+        ([(X, "a:8"), (X, "a:8"), ("a:8", "y")], X, [[()], [()], [(1,)]]),
+        # The last of the later writers is what the next turn sees; no layer feeds itself.
+        (LOOP, "", [[(2,)], [(0,)], [(1,)]]), ([("a", "a")], "", [[()]]),
+        # An input is there before anything runs; constants of Myelin have no writer.
+        ([(X, "a"), ("a", X)], X, [[()], [(0,)]]), ([(X, "a"), ("w b", "y")], X, [[()], [(), ()]]),
+    ],
+    ids=["buffers", "in place", "parts", "last", "no sizes", "blocks", "rewritten", "loop", "own", "input", "none"],
+)  # fmt: skip
+def test_writers_of_what_a_layer_reads(steps, inputs: str, expected) -> None:
+    assert expected == sources(*steps, inputs=inputs)
 
 
-def test_the_parts_of_an_eliminated_concatenation_all_reach_its_reader() -> None:
-    """Three convolutions write into one buffer; what the sizes add up to is what is read."""
-    parts = [("x", "c:64"), ("x", "c:128"), ("x", "c:32")]
-    assert [(0, 1, 2)] == sources(*parts, ("c:224", "y"), inputs="x")[-1]
-    assert [(1, 2)] == sources(*parts, ("c:160", "y"), inputs="x")[-1]
-    # Where no size is told, nothing was read in between, so that each has to be a part.
-    assert [(0, 1, 2)] == sources(("x", "c"), ("x", "c"), ("x", "c"), ("c", "y"), inputs="x")[-1]
-
-
-def test_a_block_that_reads_its_own_parts_keeps_them_all() -> None:
-    """DenseNet: each layer reads the buffer so far and appends to it."""
-    found = sources(("x", "c:8"), ("c:8", "c:4"), ("c:12", "c:4"), ("c:16", "y"), inputs="x")
-    assert [[()], [(0,)], [(0, 1)], [(0, 1, 2)]] == found
-
-
-def test_a_whole_rewriting_hides_what_was_there() -> None:
-    """Also where nothing read it in between."""
-    assert [(1,)] == sources(("x", "a:8"), ("x", "a:8"), ("a:8", "y"), inputs="x")[-1]
-
-
-def test_a_tensor_that_is_written_only_later_comes_from_the_loop_s_end() -> None:
-    """The last of the later writers is what the next turn sees; no layer feeds itself."""
-    assert [[(2,)], [(0,)], [(1,)]] == sources(("state", "a"), ("a", "state"), ("state", "state"))
-    assert [[()]] == sources(("a", "a"))
-
-
-def test_an_input_of_the_engine_is_no_loop() -> None:
-    """It is there before anything runs."""
-    assert [[()], [(0,)]] == sources(("x", "a"), ("a", "x"), inputs="x")
-
-
-def test_what_nobody_writes_and_what_has_no_name_has_no_writer() -> None:
-    """Constants of Myelin, and tensors that the inspector does not name."""
-    assert [[()], [(), ()]] == sources(("x", "a"), ("w b", "y"), inputs="x")
+def test_a_tensor_without_a_name_has_no_writer() -> None:
     unnamed = Engine("t", "1", Target("unknown"), (Layer("L", "L", "", 0, outputs=(Tensor(""),)),))
     assert () == Writers(unnamed).of(1, Tensor(""))
 
 
 @given(st.lists(st.tuples(st.text("abc ", max_size=4), st.text("abc ", max_size=4)), max_size=8))
 def test_edges_go_forwards_unless_every_writer_comes_later(steps) -> None:
-    """The law that keeps a picture of an engine in its order."""
     steps = [(" ".join(reads.replace(" ", "")), " ".join(writes.replace(" ", ""))) for reads, writes in steps]
     written = {n: [i for i, (_, w) in enumerate(steps) if n in w.split()] for n in "abc"}
     for at, ((reads, _), found) in enumerate(zip(steps, sources(*steps), strict=True)):

@@ -32,7 +32,6 @@ def row(node: str, effect: float, verified: float | None, quantizer: str = "") -
 
 
 def test_estimates_and_runs_are_two_numbers_of_a_node(study) -> None:
-    """The second is of those alone that were run, and says what was estimated of them."""
     first, second = (n.id for n in study.model.top[:2])
     guessed, run = effects(study["int8"].facts, told(row(first, 0.5, 0.75), row(second, 0.25, None)))
     assert ("effect", "estimated", "low") == (guessed["id"], guessed["origin"], guessed["best"])
@@ -47,12 +46,9 @@ def test_estimates_and_runs_are_two_numbers_of_a_node(study) -> None:
 def test_of_places_that_round_the_worst_stands_for_its_node(study) -> None:
     """It is named; a number that is none gives no colour, and where nothing was run there is no such overlay."""
     node = study.model.top[0].id
-    rows = (
-        row(node, 0.25, None, "a"),
-        row(node, 0.5, None, "b"),
-        row(node, math.inf, None, "c"),
-        row(node, 0.125, None, "d"),
-    )
+    rows = [
+        row(node, effect, None, q) for effect, q in ((0.25, "a"), (0.5, "b"), (math.inf, "c"), (0.125, "d"))
+    ]
     (only,) = effects(study["int8"].facts, told(*rows, by="quantizer"))
     assert 0.5 == only["nodes"][node]["value"]
     assert only["nodes"][node]["note"].startswith('of "b"; ')
@@ -71,7 +67,6 @@ def test_a_layer_has_the_worst_of_the_nodes_that_it_runs(study) -> None:
 
 
 def test_harm_of_nodes_is_told_before_any_other_ranking(study) -> None:
-    """Whatever was asked last."""
     kinds = [(a, b, "outputs") for a in ("released", "only") for b in ("quantizer", "node")]
     known = {key: told(asks=key[0], by=key[1]) for key in kinds}
     snapshot = dataclasses.replace(study.snapshot(), sensitivities={"int8": known})

@@ -1,19 +1,25 @@
-"""The engine as an ONNX file for other viewers."""
+"""The engine as an ONNX file for other viewers, and engines from files as the graph view draws them."""
 
 from __future__ import annotations
+
+import dataclasses
 
 import onnx
 from hypothesis import given
 from hypothesis import strategies as st
+from onnx import helper
 
+import engines
 import strategies
 from rtlab import Study
+from rtlab.backends.trtexec import Trtexec
 from rtlab.core.engine import Engine
 from rtlab.core.facts import Facts
-from rtlab.core.model import Model
+from rtlab.core.model import Model, wrap
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Variant
 from rtlab.testing import tiny_model
+from rtlab.view.graph import engine_view
 from rtlab.view.layers import layers_model
 
 
@@ -28,7 +34,6 @@ def built(model: Model, engine: Engine) -> Facts:
 
 
 def test_layers_carry_what_the_compiler_told() -> None:
-    """Netron's panel is then the inspector."""
     study = Study(tiny_model())
     study.add("fp32", target="cpu", backend="onnxruntime")
     result = study.run()["fp32"]
@@ -54,3 +59,19 @@ def test_any_engine_is_a_valid_file(model, data) -> None:
         assert len(made) == len(set(made))
         assert [layer.kind for layer in engine.layers] == [n.op_type for n in proto.graph.node]
     assert proto == onnx.load_from_string(proto.SerializeToString())
+
+
+@engines.detailed
+def test_every_engine_is_drawn_in_its_order_without_a_model(folder) -> None:
+    """Names tell operators; every tensor comes from before, and nothing but calls of shapes stands alone."""
+    nothing = wrap(helper.make_model(helper.make_graph([], "", [], [])), name="")
+    engine = Trtexec().read({"layers": engines.files(folder)["layers"]}).engine
+    graph = engine_view(dataclasses.replace(built(nothing, engine), recorded=True), nothing)["graph"]
+    boxes = graph["boxes"]
+    assert [] == [e for e in graph["edges"] if e["source"] >= e["target"]]
+    joined = {e[end] for e in graph["edges"] for end in ("source", "target")}
+    alone = {b["op"] for i, b in enumerate(boxes) if i not in joined}
+    assert alone <= {"shape_call"}
+    assert [] == [b["id"] for b in boxes if b["kind"] == "layer" and bool(b["chips"]) == b["slim"]]
+    convolutions = [b for b in boxes if "Convolution" in b["op"]]
+    assert {"convolution"} >= {b["family"] for b in convolutions}

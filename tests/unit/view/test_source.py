@@ -59,23 +59,17 @@ def branch(name: str, op: str, read: str, out: str) -> onnx.GraphProto:
 
 def if_model() -> onnx.ModelProto:
     bodies = {"then_branch": branch("yes", "Relu", "x", "a"), "else_branch": branch("no", "Neg", "h", "b")}
-    nodes = [
-        node("Abs", ["x"], ["h"], name="abs"),
-        node("If", ["flag"], ["y"], name="choose", **bodies),
-    ]
+    nodes = [node("Abs", ["x"], ["h"], name="abs"), node("If", ["flag"], ["y"], name="choose", **bodies)]
     return strategies.of_nodes(nodes, weights=[numpy_helper.from_array(np.array(True), "flag")])
 
 
-def loop_model(carried: str = "state", body_name: str = "step") -> onnx.ModelProto:
-    body = helper.make_graph(
-        [
-            node("Add", [carried, "x"], ["next"], name=body_name),
-            node("Identity", ["go"], ["on"], name="keep"),
-        ],
-        "body",
-        [info("i", INT64, []), info("go", BOOL, []), info(carried, FLOAT, [1, 4])],
-        [info("on", BOOL, []), info("next", FLOAT, [1, 4])],
-    )
+def loop_model(carried: str = "state") -> onnx.ModelProto:
+    steps = [
+        node("Add", [carried, "x"], ["next"], name="step"),
+        node("Identity", ["go"], ["on"], name="keep"),
+    ]
+    inputs = [info("i", INT64, []), info("go", BOOL, []), info(carried, FLOAT, [1, 4])]
+    body = helper.make_graph(steps, "body", inputs, [info("on", BOOL, []), info("next", FLOAT, [1, 4])])
     nodes = [node("Loop", ["count", "yes", "x"], ["y"], name="loop", body=body)]
     weights = [numpy_helper.from_array(np.array(v), n) for n, v in (("count", 3), ("yes", True))]
     return strategies.of_nodes(nodes, weights=weights)
@@ -95,11 +89,8 @@ def function_model() -> onnx.ModelProto:
          node("shift", ["t"], ["w"], name="second", domain="local")], opset,
     )  # fmt: skip
     once = helper.make_function("local", "once", ["u"], ["v"], [node("Neg", ["u"], ["v"], name="neg")], opset)
-    nodes = [
-        node("twice", ["x"], ["h"], name="a", domain="local"),
-        node("twice", ["h"], ["k"], name="b", domain="local"),
-        node("once", ["k"], ["y"], name="c0", domain="local"),
-    ]
+    calls = ("twice", "x", "h", "a"), ("twice", "h", "k", "b"), ("once", "k", "y", "c0")
+    nodes = [node(op, [x], [y], name=name, domain="local") for op, x, y, name in calls]
     proto = strategies.of_nodes(nodes)
     proto.opset_import.append(helper.make_opsetid("local", 1))
     proto.functions.extend([shift, twice, once])
@@ -112,17 +103,13 @@ def test_branches_stand_in_their_if_and_read_the_outer_value_themselves() -> Non
     assert ["yes", "choose/then_branch/output a"] == inside(graph, "choose", "then_branch")
     assert ["no", "choose/else_branch/output b"] == inside(graph, "choose", "else_branch")
     assert {
-        ("input x", "abs", "x"),
-        ("input x", "yes", "x"),
-        ("abs", "no", "h"),
-        ("yes", "choose/then_branch/output a", "a"),
-        ("no", "choose/else_branch/output b", "b"),
+        ("input x", "abs", "x"), ("input x", "yes", "x"), ("abs", "no", "h"),
+        ("yes", "choose/then_branch/output a", "a"), ("no", "choose/else_branch/output b", "b"),
         ("choose", "output y", "y"),
-    } == wires(graph)
+    } == wires(graph)  # fmt: skip
 
 
 def test_the_subtitle_counts_boxes_of_the_main_graph_and_of_bodies_apart() -> None:
-    """A number that counts what is not on screen makes people search for it."""
     assert "2 nodes · 2 in bodies" == source_graph(load(if_model()))["subtitle"]
     assert "10 nodes" == source_graph(tiny_model())["subtitle"]
     # Of shift's Constant nothing is drawn, four times.
@@ -152,22 +139,18 @@ def test_a_carried_name_that_equals_an_outer_one_is_the_inner_value_inside() -> 
 
 
 def test_bodies_in_bodies_name_their_own_owner() -> None:
-    """Folding the outer one must fold the inner one with it."""
     inner = node("If", ["flag"], ["a"], name="inner", then_branch=branch("yes", "Relu", "x", "p"),
                  else_branch=branch("no", "Neg", "x", "q"))  # fmt: skip
     outer = helper.make_graph([inner], "outer", [], [info("a", FLOAT, None)])
-    nodes = [
-        node("If", ["flag"], ["y"], name="outer", then_branch=outer, else_branch=branch("e", "Abs", "x", "b"))
-    ]
-    graph = graph_of(
-        load(strategies.of_nodes(nodes, weights=[numpy_helper.from_array(np.array(True), "flag")]))
-    )
+    other = branch("e", "Abs", "x", "b")
+    nodes = [node("If", ["flag"], ["y"], name="outer", then_branch=outer, else_branch=other)]
+    flag = numpy_helper.from_array(np.array(True), "flag")
+    graph = graph_of(load(strategies.of_nodes(nodes, weights=[flag])))
     assert "inner" in inside(graph, "outer", "then_branch")
     assert "yes" in inside(graph, "inner", "then_branch")
 
 
 def test_each_call_of_a_function_has_a_copy_of_its_own() -> None:
-    """Two calls that shared their boxes would look like one."""
     model = load(function_model())
     graph = graph_of(model)
     assert ["a/twice/input u", "a/first", "a/second", "a/twice/output w"] == inside(graph, "a", "twice")
@@ -179,7 +162,6 @@ def test_each_call_of_a_function_has_a_copy_of_its_own() -> None:
 
 
 def test_a_copy_can_be_selected_and_lights_up_the_layers_of_its_call() -> None:
-    """The id on screen is not the id of a node, and must do all the same."""
     model = load(function_model())
     assert model.node("add") is model.node("b/second/add")
     assert ("a/first/add", "a/second/add", "b/first/add", "b/second/add") == model.where("add")
@@ -192,7 +174,6 @@ def test_a_copy_can_be_selected_and_lights_up_the_layers_of_its_call() -> None:
 
 @pytest.mark.parametrize("make", [if_model, loop_model, function_model])
 def test_every_link_of_an_engine_ends_at_boxes(make) -> None:
-    """A pair that names no box lights up nothing, and a node in neither list vanishes."""
     study = Study(load(make()))
     study.add("fp32", target="cpu", backend="onnxruntime")
     view = engine_view(study.run()["fp32"].facts, study.model)
@@ -208,16 +189,10 @@ def test_every_link_of_an_engine_ends_at_boxes(make) -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        "n" * 10_000,
-        "\u202e\u05e9\u05dc\u05d5\u05dd",
-        "🙂👩‍👩‍👧",
-        "<img src=x onerror=alert(1)>",
-        "input x",
-        "output y",
-        "a/b",
-        "__proto__",
+        "n" * 10_000, "\u202e\u05e9\u05dc\u05d5\u05dd", "🙂👩‍👩‍👧", "<img src=x onerror=alert(1)>", "input x",
+        "output y", "a/b", "__proto__",
     ],
-)
+)  # fmt: skip
 def test_any_name_reaches_the_box_as_it_was_written(name) -> None:
     """An id may differ, since compilers print it; what a person reads may not."""
     nodes = [node("Relu", ["x"], [f"{name}_h"], name=name), node("Neg", [f"{name}_h"], ["y"], name="b")]
@@ -228,7 +203,6 @@ def test_any_name_reaches_the_box_as_it_was_written(name) -> None:
 
 
 def test_scan_and_sequence_map_bodies_are_drawn() -> None:
-    """Two more operators own a body under the name body."""
     one = helper.make_graph(
         [node("Add", ["s", "r"], ["s2"], name="sum"), node("Identity", ["s2"], ["o"], name="copy")],
         "scan", [info("s", FLOAT, [4]), info("r", FLOAT, [4])], [info("s2", FLOAT, [4]), info("o", FLOAT, [4])],
@@ -237,21 +211,12 @@ def test_scan_and_sequence_map_bodies_are_drawn() -> None:
     scan = strategies.of_nodes(
         [node("Scan", ["zero", "x"], ["last", "y"], name="scan", body=one, num_scan_inputs=1)], weights=[zero]
     )
-    expected = [
-        "scan/body/input s",
-        "scan/body/input r",
-        "sum",
-        "copy",
-        "scan/body/output s2",
-        "scan/body/output o",
-    ]
-    assert expected == inside(graph_of(load(scan)), "scan", "body")
-    item = helper.make_graph(
-        [node("Relu", ["e"], ["f"], name="relu")],
-        "map",
-        [info("e", FLOAT, [1, 4])],
-        [info("f", FLOAT, [1, 4])],
+    inputs, outputs = (
+        [f"scan/body/{end}" for end in ends] for ends in (("input s", "input r"), ("output s2", "output o"))
     )
+    assert [*inputs, "sum", "copy", *outputs] == inside(graph_of(load(scan)), "scan", "body")
+    ends = [info("e", FLOAT, [1, 4])], [info("f", FLOAT, [1, 4])]
+    item = helper.make_graph([node("Relu", ["e"], ["f"], name="relu")], "map", *ends)
     nodes = [
         node("SequenceConstruct", ["x", "x"], ["list"], name="make"),
         node("SequenceMap", ["list"], ["mapped"], name="map", body=item),
@@ -275,7 +240,6 @@ def test_a_cycle_is_drawn_as_it_is() -> None:
 
 
 def test_a_node_of_two_thousand_inputs_keeps_them_all() -> None:
-    """Its ports are listed in the panel."""
     nodes = [node("Relu", ["x"], [f"r{i}"], name=f"n{i}") for i in range(2000)]
     nodes.append(node("Sum", [f"r{i}" for i in range(2000)], ["y"], name="sum"))
     box = graph_of(load(strategies.of_nodes(nodes)))["boxes"][-2]
