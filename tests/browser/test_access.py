@@ -67,7 +67,6 @@ def test_axe_finds_nothing_serious_in_any_tab_or_mode(opened, theme: str) -> Non
     page.click(f'{EXPLORER} [data-control="play"]')
     page.wait_for_selector(f"{EXPLORER}.rt-present")
     broken["present"] = found(page)
-    shown.picture(f"access-{theme.split(' ', 1)[1].replace(' ', '-')}")
     # It would find a button that nobody could name.
     page.evaluate(
         """() => {

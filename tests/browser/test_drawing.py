@@ -124,15 +124,6 @@ def test_wires_cross_at_most_a_tenth_more_than_dagre_draws_them(page, path: Path
     assert found["ours"] <= 1.1 * found["theirs"] + 2
 
 
-@pytest.mark.parametrize("made", ["inception_chain", "transformer_stack"])
-def test_generated_graphs_keep_boxes_and_wires_apart(page, made: str) -> None:
-    """The shapes that large models have: parallel branches again and again, one mask for all layers."""
-    draw(page, source_graph(getattr(rtlab.samples, made)(nodes=1000)))
-    overlaps, found = page.evaluate("() => [window.rtlab.overlaps(0), window.rtlab.besideDagre(0)]")
-    assert 0 == overlaps
-    assert found["ours"] <= 1.1 * found["theirs"] + 2
-
-
 HTML = '<img src=x onerror="window.stolen=1"><script>window.stolen=1</script>'
 BAD = {
     "isolated": lambda: chain(

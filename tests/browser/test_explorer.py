@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +41,6 @@ def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab
     conv = lab_page.python("first_conv.id")
     explorer.wait_data("selection", [conv])
     assert lab_page.python("list(study['fp32'].mapping.layers(first_conv.id))") == explorer.listed("layers")
-    explorer.picture("light")
 
     # A click on a node lights up the layer that swallowed it, in the browser and in the kernel.
     relu = lab_page.python("next(n.id for n in sample.model.top if n.op == 'Relu')")
@@ -87,7 +85,6 @@ def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab
         f"[i for n in {fused!r} for i in explorer.study[explorer.state.variant].mapping.layers(n)]"
     )
     assert set(now) == set(explorer.listed("layers"))
-    explorer.picture("int8")
 
     # A variant already built comes back at once, by its chip.
     lab_page.page.click(f'{EXPLORER} [data-chip="fp32"] button')
@@ -96,7 +93,6 @@ def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab
 
     lab_page.theme(dark=True)
     explorer.ready()
-    explorer.picture("dark")
 
     assert [] == lab_page.left_machine
     assert [] == lab_page.console_errors
@@ -126,37 +122,12 @@ def test_bad_input_is_a_card_and_the_notebook_lives_on(explorer, lab_page, tmp_p
     lab_page.python(f"explorer.load({str(bad)!r}).wait(60) and None")
     card = lab_page.page.locator(f"{EXPLORER} [role=alertdialog]")
     card.filter(has_text="not an ONNX model").wait_for()
-    explorer.picture("failure")
     assert before == lab_page.python("len(explorer.engine)")
     assert 4 == lab_page.python("2 + 2")
     assert b"no model at all" == bad.read_bytes()
     # One failure is one card, which is drawn once and stays.
     assert 1 == lab_page.page.evaluate("window.cards")
     assert card.is_visible()
-
-
-@pytest.mark.slow
-def test_the_graphs_alone_link_both_ways(lab_page) -> None:
-    """`study.graph` is the picture without the rest."""
-    lab_page.open(
-        [
-            (
-                "import rtlab\nfrom rtlab.testing import tiny_model\nstudy = rtlab.Study(tiny_model())\n"
-                "study.add('fp32', target='cpu')\nstudy.run()\ngraph = study.graph('fp32')"
-            ),
-            "graph",
-        ]
-    )
-    lab_page.run_all()
-    lab_page.page.wait_for_selector('.rt-graph[data-ready="1"]')
-    lab_page.python("graph.select('stem/Relu')")
-    lab_page.page.wait_for_function(
-        "() => document.querySelector('.rt-graph').dataset.selection === JSON.stringify(['stem/Relu'])"
-    )
-    shown = json.loads(lab_page.page.get_attribute(".rt-graph", "data-layers"))
-    assert shown == lab_page.python("list(study['fp32'].mapping.layers('stem/Relu'))")
-    assert [] == lab_page.left_machine
-    assert [] == lab_page.console_errors
 
 
 @pytest.mark.slow
@@ -181,7 +152,6 @@ def test_sizes_that_a_model_leaves_open_are_named_on_the_card(explorer, lab_page
     page.wait_for_selector(f'{EXPLORER} [data-control="sizing"] >> text=Which sizes do the inputs have?')
     assert 0 == page.locator(f'{EXPLORER} [data-control="failure"]').count()
     assert 0 == page.locator(f"{EXPLORER} .rt-chip").count()
-    explorer.picture("sizes")
     fields = page.locator(f'{EXPLORER} [data-control="sizes"] input')
     assert ["1", "224", "224"] == [fields.nth(i).input_value() for i in range(fields.count())]
     build = page.locator(f'{EXPLORER} [data-control="sizes"] [type="submit"]')
@@ -220,7 +190,6 @@ def test_sizes_that_a_model_leaves_open_are_named_on_the_card(explorer, lab_page
     for button in (build, page.locator(f'{EXPLORER} [data-control="dismiss"]')):
         box = button.bounding_box()
         assert card["y"] < box["y"] < card["y"] + card["height"] - box["height"]
-    explorer.picture("sizes-refused")
     page.set_viewport_size(before)
     assert ["1", "2", "64"] == [fields.nth(i).input_value() for i in range(fields.count())]
     page.fill(f'{EXPLORER} [aria-label="image, dimension 2, height"]', "32")

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-import rtlab
-
 pytestmark = pytest.mark.slow
 
 EXPLORER = ".rt-explorer"
@@ -117,79 +115,6 @@ def test_a_third_pane_shows_another_engine_linked_to_both_graphs(shown) -> None:
     shown.control("close-other")
     lab.wait_python("explorer.state.compared == ''")
     assert ["layer", "node"] == page.evaluate(sides)
-
-
-def test_frames_hold_the_nodes_of_a_layer_and_fold(shown) -> None:
-    """The fused view: nodes stand inside of the layer that they became."""
-    lab = shown.lab
-    lab.python("explorer.show('fp32')")
-    layer = lab.python(
-        "max(study['fp32'].engine.layers, key=lambda l: len(study['fp32'].mapping.nodes(l.id))).id"
-    )
-    nodes = lab.python(f"list(study['fp32'].mapping.nodes({layer!r}))")
-    assert len(nodes) > 1
-    shown.pick("more-node", "group-layers")
-    lab.wait_python("explorer.state.grouping_nodes == 'layers'")
-    frame = shown.place("node", f"layer:{layer}")
-    assert frame
-    # A node inside of the frame is selected as ever, and folding keeps it so.
-    shown.click("node", nodes[0])
-    assert [nodes[0]] == shown.listed("selection")
-    shown.pick("more-node", "fold-all")
-    lab.wait_python(f"'layer:{layer}' in explorer.state.folds")
-    shown.ready()
-    assert [nodes[0]] == shown.listed("selection")
-    shown.click("node", f"layer:{layer}")
-    assert sorted(nodes) == sorted(shown.listed("selection"))
-
-
-def test_the_morph_leads_from_the_nodes_to_the_layers(shown) -> None:
-    """At the start the picture is the ONNX graph's, at the end the engine's; Escape brings it back."""
-    shown.focus("node")
-    shown.page.keyboard.press("m")
-    slider = shown.page.wait_for_selector(f'{EXPLORER} [data-control="morph-slider"]')
-    pictures = []
-    for value in ("0", "0.5", "1"):
-        slider.fill(value)
-        shown.page.evaluate(
-            "() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))"
-        )
-        pictures.append(shown.picture("node"))
-    start, half, end = pictures
-    assert (np.abs(start - half).max(axis=2) > 32).mean() > 0.005
-    assert (np.abs(half - end).max(axis=2) > 32).mean() > 0.005
-    shown.control("morph-close")
-    shown.page.wait_for_selector(f'{EXPLORER} [data-control="morph-slider"]', state="detached")
-
-
-def test_the_panel_tells_the_numbers_of_weights_and_activations(shown) -> None:
-    """Statistics are those that NumPy computes from the file."""
-    lab, page = shown.lab, shown.page
-    node = lab.python("next(n.id for n in sample.model.top if n.op == 'Conv')")
-    shown.click("node", node)
-    lab.wait_python(f"(explorer.inspection or {{}}).get('node') == {node!r}")
-    lab.wait_python("any(t['kind'] == 'activation' for t in explorer.inspection['tensors'])")
-    weight = next(t for t in lab.python("explorer.inspection['tensors']") if t["kind"] == "weight")
-    initializers = {t.name: t for t in sample_model().graph.initializer}
-    array = rtlab_array(initializers[weight["name"]])
-    assert array.size == weight["count"] == sum(weight["counts"])
-    assert np.allclose(
-        [array.min(), array.max(), array.mean(), array.std(), (array == 0).mean()],
-        [weight[k] for k in ("minimum", "maximum", "mean", "std", "zeros")],
-        atol=1e-6,
-    )
-    page.wait_for_selector(f"{EXPLORER} .rt-panel svg.rt-histogram")
-    assert "measured" in page.locator(f"{EXPLORER} .rt-panel").inner_html()
-
-
-def sample_model():
-    return rtlab.samples.load("digits_inception").model.proto()
-
-
-def rtlab_array(tensor) -> np.ndarray:
-    from onnx import numpy_helper
-
-    return numpy_helper.to_array(tensor).astype(np.float64)
 
 
 @pytest.mark.parametrize("side", ["node", "layer"])

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-import engines
 from explorer import EXPLORER, Explorer, show
 from rtlab.documents.tabs import TABS
 from rtlab.questions.panels import QUESTIONS
@@ -20,28 +17,6 @@ study.run()
 explorer = study.explore()
 explorer"""
 
-WRITTEN = f"""import rtlab
-def files(name):
-    at = {str(engines.FOLDER)!r} + f"/written-{{name}}/engine"
-    return {{"layers": f"{{at}}.graph.json", "profile": f"{{at}}.profile.json", "times": f"{{at}}.timing.json"}}
-study = rtlab.read(**files("fp32"))
-study.read("int8", **files("int8"))
-explorer = study.explore()
-explorer"""
-
-GOOGLENET = """import rtlab
-study = rtlab.Study(rtlab.samples.load("googlenet").model)
-study.add("fp32")
-study.run(compare=False)
-explorer = study.explore()
-explorer"""
-
-LSTM = """import rtlab
-study = rtlab.Study(rtlab.samples.load("digits_lstm").model)
-study.add("fp32")
-study.run(compare=False)
-explorer = study.explore()
-explorer"""
 
 #: Panels that have a figure before anything was measured by a button.
 DRAWN = ["roofline", "samples", "difference", "variants", "memory", "schedule"]
@@ -159,7 +134,6 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
         assert len(page.inner_text(f"{where} .rt-lead p.rt-quiet")) > 40
         # What is in front is in the view that Python reads.
         lab.wait_python(f"explorer.state.tab == {tab!r}")
-        shown.picture(f"panel-{panel}-light")
     lab.wait_python("explorer.state.settings['compare'] == 'variants'")
     lab.theme(dark=True)
     where = show(shown, "compare", "difference")
@@ -169,7 +143,6 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
         "where => getComputedStyle(document.querySelector(`${where} .xtick text`)).fill", where
     )
     assert min(int(c) for c in ink.removeprefix("rgb(").removesuffix(")").split(",")[:3]) > 180
-    shown.picture("panel-difference-dark")
     lab.theme(dark=False)
 
     # Facts take one row; those that have no room unfold.
@@ -221,7 +194,6 @@ def test_a_bar_of_the_waterfall_is_a_group_of_nodes(opened) -> None:
     lab.wait_python(f"set(explorer.state.layers) == set({link['layers']!r})")
     assert key in marked(shown, where)
     assert page.locator(f'{where} [data-row="{key}"][aria-selected="true"]').count() == 1
-    shown.picture("panel-waterfall-selected")
 
     # The other way, and by the keyboard: the row below in the table.
     other, next_link = next((k, v) for k, v in links.items() if k != key and v["nodes"] and v["layers"])
@@ -269,13 +241,11 @@ def test_the_batch_moves_the_memory(opened) -> None:
     page.wait_for_function(
         "([peak, value]) => document.querySelector(peak).innerText.includes(value)", arg=[peak, peaks["Peak"]]
     )
-    shown.picture("panel-memory-batch")
 
     key = largest(shown, where)
     link = told["links"][key]
     click_point(shown, where, key)
     lab.wait_python(f"set(explorer.state.layers) == set({link['layers']!r})")
-    shown.picture("panel-memory-selected")
     assert [] == lab.console_errors
 
 
@@ -304,7 +274,6 @@ def test_titles_of_two_axes_keep_apart_where_a_figure_is_low(opened) -> None:
         })""",
         arg=drawn,
     )
-    shown.picture("panel-memory-low")
 
 
 @pytest.mark.slow
@@ -321,60 +290,3 @@ def test_a_low_figure_gives_its_legend_up_and_takes_it_back(opened) -> None:
     assert page.locator(f"{drawn} .point").count()
     place.evaluate("plot => { plot.style.height = ''; }")
     page.wait_for_selector(f"{drawn} .legend")
-
-
-@pytest.mark.slow
-def test_a_bar_of_the_schedule_is_a_layer(opened) -> None:
-    """Who runs beside whom in a network with branches; each bar selects its layer."""
-    shown = opened(GOOGLENET)
-    lab = shown.lab
-    where = show(shown, "streams", "schedule")
-    figure(shown, where)
-    links = lab.python("explorer.panel('schedule')['links']")
-    key, link = next((k, v) for k, v in list(links.items())[3:] if v["layers"])
-    click_point(shown, where, key)
-    lab.wait_python(f"set(explorer.state.layers) == set({link['layers']!r})")
-    assert key in marked(shown, where)
-    shown.picture("panel-schedule-selected")
-    assert [] == lab.console_errors
-
-
-@pytest.mark.slow
-def test_a_recurrence_has_a_tab_of_its_own(opened) -> None:
-    """What became of the steps of an LSTM; a network without one has no such tab, as the first test tells."""
-    shown = opened(LSTM)
-    where = show(shown, "recurrence", "recurrence")
-    figure(shown, where)
-    assert 0 == shown.page.locator(f'{where} [data-control="problem"]').count()
-    shown.picture("panel-recurrence")
-    assert [] == shown.lab.console_errors
-
-
-@pytest.mark.slow
-def test_engines_from_files_are_compared_without_their_model(opened) -> None:
-    """Two engines of one network: fp32 against int8, without an ONNX file."""
-    shown = opened(WRITTEN)
-    lab = shown.lab
-    lab.python("explorer.show('int8')")
-    where = show(shown, "compare", "difference")
-    figure(shown, where)
-    told = lab.python("explorer.panel('difference')")
-    assert "Known by" == shown.page.locator(f"{where} thead th").last.inner_text().strip()
-    known = {r["cells"][-1] for r in told["rows"]}
-    assert 2 == len(known)
-    assert {*shown.page.locator(f"{where} tbody tr td:last-child").all_inner_texts()} <= known
-    key = next(r["key"] for r in told["rows"][:6] if told["links"].get(r["key"], {}).get("layers"))
-    link = told["links"][key]
-    row = f"{where} [data-row={json.dumps(key)}]"
-    shown.page.locator(row).scroll_into_view_if_needed()
-    shown.page.click(row)
-    lab.wait_python(f"set(explorer.state.layers) == set({link['layers']!r})")
-    shown.picture("panel-difference-of-files")
-    where = show(shown, "timing", "samples")
-    figure(shown, where)
-    # What cannot be measured here says why, to those who cannot hover too.
-    where = show(shown, "timing", "batches")
-    button = shown.page.locator(f'{where} [data-work="sweep"]')
-    assert "true" == button.get_attribute("aria-disabled")
-    assert button.get_attribute("title")
-    assert [] == lab.console_errors

@@ -73,7 +73,6 @@ def test_all_of_it_is_in_the_notebook_s_view_with_graphs_of_240_pixels_in_every_
     ((graphs, charts),) = heights
     assert graphs >= 240
     assert charts >= 180
-    shown.picture(f"room-{width}")
 
 
 def test_the_line_above_the_charts_stays_where_it_was_put(opened) -> None:
@@ -170,7 +169,6 @@ def test_a_room_sees_larger_type_fewer_controls_and_where_the_pointer_is(opened)
     page.mouse.click(*place)
     lab.wait_python("len(explorer.state.layers) == 1")
     assert page.locator(f"{EXPLORER} .rt-spot").is_visible()
-    shown.picture("present")
 
     page.keyboard.press("Escape")
     page.wait_for_selector(f"{EXPLORER}:not(.rt-present)")
@@ -206,4 +204,3 @@ def test_the_map_lies_on_no_layer_at_first(opened, lab_page, width: int, height:
     assert maps.count() >= 1
     for at in range(maps.count()):
         assert maps.nth(at).evaluate(UNDER_MAP) < 0.04
-    shown.picture(f"map-{width}")
