@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import shutil
 import sys
 import types
@@ -16,7 +15,6 @@ import wheels
 from rtlab import backends
 from rtlab.backends import compilers
 from rtlab.backends.live import compiler, kept
-from rtlab.cli import main
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits
 from rtlab.errors import Unavailable, VariantError
@@ -142,17 +140,3 @@ def test_each_thing_that_is_missing_is_told_with_what_to_bring(source, tmp_path,
     monkeypatch.setenv("RTLAB_COMPILERS", str(tmp_path / "file"))
     with pytest.raises(Unavailable, match=r"cannot be written .*RTLAB_COMPILERS"):
         compilers.add("0.2", source=source)
-
-
-def test_the_command_adds_lists_and_removes(capsys, source) -> None:
-    assert 0 == main(["compilers", "add", "0.2", "--from", str(source)])
-    assert capsys.readouterr().out.startswith("added 0.2.0.10: ")
-    assert 0 == main(["compilers", "list", "--json"])
-    rows = {row["version"]: row for row in json.loads(capsys.readouterr().out)["compilers"]}
-    assert (False, "") == (rows["0.2.0.10"]["own"], rows["0.2.0.10"]["refusal"])
-    assert ["fuse=0", "fuse=1"] == rows["0.2.0.10"]["routes"]
-    assert 0 == main(["compilers", "list"])
-    assert "works, offers 2 build routes" in capsys.readouterr().out
-    assert 0 == main(["compilers", "remove", "0.2"])
-    assert 1 == main(["compilers", "remove", "0.2"])
-    assert 'Cannot use compiler "0.2": it is not here' in capsys.readouterr().err

@@ -111,7 +111,6 @@ def states(study: Study) -> list[str]:
     [*((s, "SIGSEGV") for s in PHASES), (Stage.COMPARED, "SIGABRT"), (Stage.SCORED, "SIGKILL")],
 )
 def test_a_crash_in_a_stage_costs_that_stage_alone(undisturbed, stage, name) -> None:
-    """The engine is there, the stages before and after it too, and words say what happened; and it can be had again."""
     study, progress = planned(), Crashing(PHASES[stage], name)
     study.run(progress=progress, budget_s=math.inf)
     assert progress.done
@@ -136,7 +135,6 @@ def test_a_crash_in_a_stage_costs_that_stage_alone(undisturbed, stage, name) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("stage", [Stage.COMPARED, Stage.SCORED])
 def test_batches_before_a_crash_are_kept_and_measuring_goes_on_behind_them(undisturbed, stage) -> None:
-    """No sample is lost, none is counted twice."""
     study, progress = planned(), Crashing(PHASES[stage], batches=1)
     study.run(progress=progress, budget_s=math.inf)
     known = study["int8"].stages[stage]
@@ -150,7 +148,6 @@ def test_batches_before_a_crash_are_kept_and_measuring_goes_on_behind_them(undis
 
 
 def test_a_crash_while_a_model_is_built_is_the_variants_own_failure() -> None:
-    """The others are built."""
     study = planned()
     study.add("fp32", target="cpu")
     with pytest.raises(BuildError) as caught:
@@ -180,7 +177,6 @@ def test_a_child_sees_the_environment_that_the_notebook_has_now(monkeypatch) -> 
 
 @pytest.mark.slow
 def test_weights_beside_a_model_are_found_by_its_relative_path(tmp_path, monkeypatch) -> None:
-    """The child may have started in another folder."""
     build()
     proto = onnx.load_from_string(tiny_model().bytes())
     onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="w", size_threshold=0)

@@ -73,18 +73,6 @@ def test_releases_stand_side_by_side_and_a_refusal_is_an_answer() -> None:
 
 
 @pytest.mark.slow
-def test_why_is_asked_of_the_release_that_built() -> None:
-    needs(releases.QUICK)
-    given = samples.load("digits_inception")
-    study = rtlab.Study(given.model)
-    study.add("fp16", target="sm86", compiler=releases.QUICK)
-    study.run(compare=False)
-    found = study.why("/residual/Relu", "/pool3/GlobalAveragePool", variant="fp16", seconds=5)
-    assert f"TensorRT-RTX {releases.QUICK} · sm86" == found.compiler
-    assert found.builds
-
-
-@pytest.mark.slow
 def test_what_changed_is_found_with_the_smallest_part_that_shows_it(tmp_path) -> None:
     """RTX 1.7 averages where it brings the tensor into order, which took 1.6 two steps: 21 layers against 20."""
     needs(releases.QUICK)

@@ -99,7 +99,6 @@ def test_a_large_model_is_built_timed_and_read_from_one_file_of_weights(
 
 @pytest.mark.slow
 def test_an_engine_runs_where_its_files_are_not(everything_large) -> None:
-    """Executors send engines to other processes and machines: the model goes along."""
     model, runner = load(layers(), name="layers"), backends.get("onnxruntime")
     engine = runner.build(BuildRequest(model, Variant.of("fp32")), Silent())
     sent = pickle.loads(pickle.dumps(engine))

@@ -118,12 +118,6 @@ def test_an_activation_and_a_pooling_are_never_one_step(inception) -> None:
     assert ("never", (), "") == (verdict.verdict, verdict.causes, verdict.edit)
 
 
-def test_two_that_are_one_step_are_so_without_a_build(inception) -> None:
-    verdict = inception.why("/stem/norm/BatchNormalization", "/stem/conv/Conv", variant="fp32")
-    assert ("fused", 0) == (verdict.verdict, verdict.builds)
-    assert "/stem/conv/Conv" == verdict.first, "the one that writes comes first, however they were given"
-
-
 @pytest.mark.slow
 def test_in_int8_a_convolution_keeps_to_itself_whatever_is_changed_around_it() -> None:
     """20 builds by hand said so of release 1.7: with and without bias, at every size and target."""
@@ -179,12 +173,3 @@ def test_a_record_that_was_damaged_is_no_answer() -> None:
     (file,) = records.folder().iterdir()
     file.write_text(file.read_text("utf-8")[:-9], "utf-8")
     assert not made.why(*pair, variant="fp32").recalled
-
-
-@pytest.mark.slow
-def test_advice_takes_what_is_known_of_a_pair(inception) -> None:
-    first = inception.advise("fp32")
-    second = inception.advise("fp32")
-    assert [v.verdict for v in first.verdicts] == [v.verdict for v in second.verdicts]
-    assert all(v.recalled for v in second.verdicts if v.verdict != "unknown")
-    assert second.builds < first.builds

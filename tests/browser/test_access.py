@@ -30,7 +30,6 @@ def found(page) -> list[list[object]]:
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast"])
 def test_axe_finds_nothing_serious_in_any_tab_or_mode(opened, theme: str) -> None:
-    """In each tab, in the tour and the help, in the list of steps, and while one presents."""
     assert AXE.exists(), "axe-core is not there: run tests/run setup, which installs the npm packages"
     shown = opened(CELL)
     page, lab = shown.page, shown.lab

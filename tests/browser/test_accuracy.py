@@ -33,7 +33,6 @@ PANEL = f'{EXPLORER} [data-panel="diagnosis"]'
     ],
 )
 def test_two_clicks_lead_from_a_drop_to_a_repaired_variant(opened, cell, worse, word, label, good) -> None:
-    """Why? on the chip, then what the panel offers against the first cause."""
     shown: Explorer = opened(cell)
     page, lab = shown.page, shown.lab
     assert page.locator(f'{EXPLORER} [data-control="why-accuracy"]').count() == 1
@@ -66,7 +65,6 @@ def test_two_clicks_lead_from_a_drop_to_a_repaired_variant(opened, cell, worse, 
 
 
 def test_flipped_samples_are_shown_alone_until_all_are_wanted_again(opened) -> None:
-    """In every panel; a mark beside the variants says so, and leads back."""
     shown: Explorer = opened(OUTLIER)
     page, lab = shown.page, shown.lab
     whole = lab.python("study['int8'].score.samples")

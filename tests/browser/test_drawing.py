@@ -98,7 +98,6 @@ def chain(
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_boxes_never_lie_on_each_other(page, path: Path) -> None:
-    """In every arrangement: plain, from left to right, and with all groups open."""
     graph = source_graph(rtlab.load(path))
     found = {}
     for name, wish in {
@@ -148,7 +147,6 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_difficult_graph_is_drawn_sensibly(page, name: str) -> None:
-    """Never a blank box, never a frozen page, and a name is a name."""
     graph = BAD[name]()
     draw(page, graph)
     boxes, overlaps = page.evaluate(
@@ -212,7 +210,6 @@ def test_a_planted_change_of_the_picture_is_found(page) -> None:
 
 
 def test_the_svg_is_whole_and_well_formed(page) -> None:
-    """Every operator and every wire is in it as text and path, and it refers to nothing outside."""
     graph = source_graph(rtlab.load(LIGHT / "light_squeezenet.onnx"))
     draw(page, graph)
     text = page.evaluate("() => window.rtlab.svg(0)")

@@ -37,7 +37,6 @@ def choose_files(shown: Explorer, *files: Path) -> None:
 
 
 def test_where_the_time_of_an_engine_goes(opened) -> None:
-    """Kinds, precisions and transitions of an engine; a click on one selects its layers everywhere."""
     shown = opened(STRUCTURE)
     page, lab = shown.page, shown.lab
     page.click(f'{EXPLORER} [data-tab="engine"]')
@@ -64,7 +63,6 @@ def test_where_the_time_of_an_engine_goes(opened) -> None:
 
 
 def test_a_build_of_a_log_is_replayed_on_the_graph(opened, tmp_path) -> None:
-    """GoogLeNet: 141, 84, 66 layers; each decision lights up the nodes that it joined."""
     shown = opened(f"""import rtlab
 study = rtlab.read(log={str(engines.googlenet_log(tmp_path))!r}, model=rtlab.samples.load("googlenet").model)
 explorer = study.explore()
@@ -90,7 +88,6 @@ explorer.arrange(tab="build")""")
 
 
 def test_files_chosen_or_dropped_together_become_one_engine(opened) -> None:
-    """Three files in one go; those of two engines are a card that names what does not match."""
     shown = opened(TINY)
     page, lab = shown.page, shown.lab
     files = [engines.RESIDUAL / f"engine.{kind}.json" for kind in ("graph", "profile", "timing")]

@@ -37,7 +37,6 @@ def explorer(lab_page):
 
 
 def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab_page) -> None:
-    """The main job, as the first page of the documentation promises it."""
     # Run All has selected a node; both sides show it.
     conv = lab_page.python("first_conv.id")
     explorer.wait_data("selection", [conv])
@@ -100,7 +99,6 @@ def test_the_first_notebook_from_run_all_to_a_compared_int8_engine(explorer, lab
 
 
 def test_cancel_ends_a_build_and_keeps_the_picture(explorer, lab_page) -> None:
-    """Half-way is half-way: the finished variant stays, no error card appears."""
     explorer.choose("model", "resnet50")
     lab_page.page.wait_for_selector(f'{EXPLORER} [data-control="cancel"]')
     # What is being opened is named at once, although the kernel still has the old model.
@@ -115,7 +113,6 @@ def test_cancel_ends_a_build_and_keeps_the_picture(explorer, lab_page) -> None:
 
 @pytest.mark.slow
 def test_bad_input_is_a_card_and_the_notebook_lives_on(explorer, lab_page, tmp_path) -> None:
-    """Whatever is opened, the last good result stays behind the card."""
     bad = tmp_path / "bad.onnx"
     bad.write_bytes(b"no model at all")
     before = lab_page.python("len(explorer.engine)")
@@ -133,7 +130,6 @@ def test_bad_input_is_a_card_and_the_notebook_lives_on(explorer, lab_page, tmp_p
 
 @pytest.mark.slow
 def test_sizes_that_a_model_leaves_open_are_named_on_the_card(explorer, lab_page, tmp_path) -> None:
-    """Exporters of detectors and readers leave height and width open: no cell is needed to go on."""
     open_sizes = tmp_path / "reader.onnx"
     nodes = [
         helper.make_node("Conv", ["image", "w"], ["c"], name="conv"),

@@ -27,7 +27,6 @@ def shown(opened):
 
 
 def test_a_third_pane_shows_another_engine_linked_to_both_graphs(shown) -> None:
-    """Two engines of one model compare as an engine and its model do."""
     lab, page = shown.lab, shown.page
     lab.python("explorer.show('fp32')")
     page.click(f'{EXPLORER} [data-chip="fp16"] [aria-haspopup="menu"]')
@@ -66,7 +65,6 @@ def test_a_third_pane_shows_another_engine_linked_to_both_graphs(shown) -> None:
 
 @pytest.mark.parametrize("side", ["node", "layer"])
 def test_netron_opens_the_model_and_the_engine(shown, chromium, side: str) -> None:
-    """The real Netron, on loopback, shows what the pane shows."""
     shown.page.click(f'{EXPLORER} [data-control="more-{side}"] button')
     shown.page.click(f'{EXPLORER} [data-item="netron"]')
     link = shown.page.wait_for_selector(f'{EXPLORER} [data-control="link"] a')

@@ -42,7 +42,6 @@ def silent(page, asked: set[str]) -> list[str]:
 
 
 def test_every_control_says_in_a_sentence_what_it_does(opened) -> None:
-    """In every tab and part of one, with a node selected, in the search, the morph, the third pane and the help."""
     shown = opened(DIGITS)
     page, lab = shown.page, shown.lab
     lab.python("explorer.select('/inception1/branch3x3/conv/Conv')")

@@ -36,7 +36,6 @@ def listed(page, name: str) -> list[str]:
 
 
 def test_voila_shows_the_linked_graphs(voila_page) -> None:
-    """A lesson served to a class: outputs only, no editing, the same picture."""
     page = voila_page.page
     voila_page.visit(["print('voila alone')"])
     page.wait_for_selector("text=voila alone")
@@ -81,7 +80,6 @@ def seen(page, side: str) -> list[str]:
 
 
 def test_the_graph_view_does_its_work_in_every_notebook(host, tmp_path) -> None:
-    """Link both ways, search, colour by, collapse, keyboard, dark theme, export: in JupyterLab and in Notebook 7."""
     page = host.page
     host.open(["print('the host alone')"])
     host.run_all()

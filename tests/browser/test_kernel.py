@@ -156,7 +156,6 @@ def test_what_is_asked_of_a_kernel_that_is_busy_or_out_of_reach_waits_and_says_s
 
 
 def test_the_code_of_tabs_follows_the_picture_and_is_there_when_the_kernel_is_not(lab_page) -> None:
-    """It is no part of what the picture waits for; a tab that is first opened later needs no kernel for its code."""
     lab_page.open([STUDY, "explorer"], alone=True)
     lab_page.forget()
     lab_page.run_all()

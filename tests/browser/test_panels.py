@@ -100,7 +100,6 @@ def cut(shown: Explorer, where: str) -> list[str]:
 
 
 def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
-    """Each tab of a study with two variants, in light and in dark, wide and narrow."""
     shown = opened(DIGITS)
     page, lab = shown.page, shown.lab
     known = offered(shown)
@@ -160,7 +159,6 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
 
 @pytest.mark.slow
 def test_a_bar_of_the_waterfall_is_a_group_of_nodes(opened) -> None:
-    """A click selects the group in both graphs; what is selected in a graph is outlined in the figure."""
     shown = opened(DIGITS)
     page, lab = shown.page, shown.lab
     where = show(shown, "compare", "difference")
@@ -192,7 +190,6 @@ def test_a_bar_of_the_waterfall_is_a_group_of_nodes(opened) -> None:
 
 @pytest.mark.slow
 def test_the_batch_moves_the_memory(opened) -> None:
-    """The slider is felt at once, and Python sees what was chosen; a box of the arena is a tensor."""
     shown = opened(DIGITS)
     page, lab = shown.page, shown.lab
     where = show(shown, "memory", "memory")
@@ -229,7 +226,6 @@ def test_the_batch_moves_the_memory(opened) -> None:
 
 @pytest.mark.slow
 def test_titles_of_two_axes_keep_apart_where_a_figure_is_low(opened) -> None:
-    """On a laptop both say their unit, and neither is written over the other."""
     shown = opened(DIGITS)
     page = shown.page
     page.set_viewport_size({"width": 1280, "height": 720})

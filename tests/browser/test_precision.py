@@ -24,7 +24,6 @@ def idle(shown: Explorer) -> None:
 
 
 def test_from_nothing_observed_to_the_calibrator_that_the_task_wants(opened) -> None:
-    """The whole of calibration without a cell: observe, rank, look at a tensor, take the best, build."""
     shown = opened(OUTLIER)
     shown.shown("fp32")
     page, lab = shown.page, shown.lab
@@ -65,7 +64,6 @@ def test_from_nothing_observed_to_the_calibrator_that_the_task_wants(opened) -> 
 
 
 def test_a_node_is_pinned_pruned_built_and_taken_back(opened) -> None:
-    """Mixing is a choice at the node that one looks at, and every choice can be undone."""
     shown = opened(OUTLIER)
     shown.shown("fp32")
     page, lab = shown.page, shown.lab
@@ -99,7 +97,6 @@ def test_a_node_is_pinned_pruned_built_and_taken_back(opened) -> None:
 
 
 def test_findings_lead_to_nodes_and_are_repaired(opened) -> None:
-    """A model from quantization-aware training: what stands badly, and one click to put it right."""
     shown = opened(MISPLACED)
     shown.shown("fp32")
     page, lab = shown.page, shown.lab

@@ -85,7 +85,6 @@ def opened(chromium):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_report_is_explored_without_kernel_and_network(opened, scheme, path, study) -> None:
-    """Click a node, change the variant, click a row: all of it is in the file."""
     shown = opened(path, 1400, 900, scheme)
     page = shown.page
     # It opens with what is different, from the baseline on.
@@ -142,7 +141,6 @@ def saved_svg(page, folder: Path) -> tuple[ElementTree.Element, list[str]]:
 
 @pytest.mark.slow
 def test_what_a_tab_shows_is_saved_as_a_picture(opened, path, study, tmp_path) -> None:
-    """Bars as high as the numbers, names as text, whose they are and where they are from."""
     shown = opened(path, 1400, 900)
     page = shown.page
     shown.show("fp32")
@@ -171,7 +169,6 @@ def test_what_a_tab_shows_is_saved_as_a_picture(opened, path, study, tmp_path) -
 
 @pytest.mark.slow
 def test_a_picture_has_room_for_what_the_page_has_not(opened, path, study, tmp_path) -> None:
-    """From a laptop's page: figures end above the sources, tables and sentences are whole."""
     shown = opened(path, 1280, 620)
     page = shown.page
     shown.show("int8")
@@ -206,7 +203,6 @@ def test_a_picture_has_room_for_what_the_page_has_not(opened, path, study, tmp_p
 
 @pytest.mark.slow
 def test_a_picture_says_which_rows_of_a_long_table_it_has(opened, tmp_path) -> None:
-    """Thirty of them; from where the table was scrolled to on the page they would be others, and it says so."""
     layer = {"LayerType": "Convolution", "Inputs": [], "Outputs": []}
     layers = [{"Name": f"layer{k}", **layer} for k in range(40)]
     (tmp_path / "layers.json").write_text(json.dumps({"Layers": layers, "Bindings": []}))
@@ -234,7 +230,6 @@ STEPS = [
 
 @pytest.mark.slow
 def test_a_presentation_is_played_from_the_file(opened, study, tmp_path) -> None:
-    """Full screen, the arrow keys, the sentence of each step; no kernel and no network."""
     page = opened(study.to_html(tmp_path / "report.html", steps=STEPS)).page
     words = f'{REPORT} [data-control="words"]'
     page.click(f'{REPORT} [data-control="contents"]')
@@ -261,7 +256,6 @@ def test_a_presentation_is_played_from_the_file(opened, study, tmp_path) -> None
 
 @pytest.mark.slow
 def test_half_a_report_says_so(chromium, path, tmp_path) -> None:
-    """Files are cut by mail and by full disks."""
     text = path.read_text(encoding="utf-8")
     at = text.index('id="saved">') + 400
     (tmp_path / "cut.html").write_text(text[:at] + text[text.index("</script>", at) :], encoding="utf-8")

@@ -41,7 +41,6 @@ ABOVE = 20
 
 
 def test_a_pair_is_asked_about_and_its_remedy_is_built(opened) -> None:
-    """Choose a pair, ask, read the answer and its experiments, and build the remedy: three clicks."""
     shown: Explorer = opened(BLOCKS)
     page, lab = shown.page, shown.lab
     where = show(shown, "fusion", "why")
@@ -68,7 +67,6 @@ def test_a_pair_is_asked_about_and_its_remedy_is_built(opened) -> None:
 
 
 def test_a_wire_and_a_layer_are_asked_about_where_they_are_drawn(opened) -> None:
-    """A click on a wire selects its ends, whose question asks the compiler; a click on a layer asks why it is one."""
     shown: Explorer = opened(BLOCKS)
     page, lab = shown.page, shown.lab
     shown.ready()

@@ -45,7 +45,6 @@ def height(page, selector: str) -> float:
 
 
 def test_at_200_percent_all_can_be_reached(opened, lab_page) -> None:
-    """What 1280x720 and 1500x1000 give: graphs of some height, each tab and menu, and no page wider than a window."""
     page, lab = lab_page.page, lab_page
     page.set_viewport_size({"width": 640, "height": 360})
     opened(DIGITS)
