@@ -7,13 +7,14 @@ import importlib
 import hypothesis
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import strategies
+from nets import graph
 from rtlab import backends
 from rtlab.backends.live import compiler
 from rtlab.core.engine import Engine
-from rtlab.core.model import Model, load
+from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.scale import Scale
@@ -46,15 +47,8 @@ def net() -> Model:
         node("MatMul", ["g", "w4"], ["m2"], name="head/MatMul"),
         node("Softmax", ["m2"], ["y"], name="head/Softmax"),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 16, 8, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 64, 32])],
-        [numpy_helper.from_array(v, k) for k, v in weights.items()],
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    return load(proto, name="net")
+    ends = ("x", TensorProto.FLOAT, [2, 16, 8, 8]), ("y", TensorProto.FLOAT, [2, 64, 32])
+    return graph(nodes, [ends[0]], [ends[1]], weights)
 
 
 def built(

@@ -11,14 +11,13 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 from nets import graph
 from rtlab import backends
 from rtlab.backends.live import driver
 from rtlab.backends.log import verbose
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
-from rtlab.core.model import load
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest, Limits
@@ -44,13 +43,7 @@ def chain(length: int):
         helper.make_node("Sigmoid" if i % 2 else "Relu", [f"x{i}"], [f"x{i + 1}"], name=f"n{i}")
         for i in range(length)
     ]
-    graph = helper.make_graph(
-        nodes,
-        "chain",
-        [helper.make_tensor_value_info("x0", TensorProto.FLOAT, [3])],
-        [helper.make_tensor_value_info(f"x{length}", TensorProto.FLOAT, [3])],
-    )
-    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    return graph(nodes, [("x0", TensorProto.FLOAT, [3])], [(f"x{length}", TensorProto.FLOAT, [3])], {})
 
 
 def test_the_listing_accounts_for_every_node() -> None:
@@ -59,11 +52,8 @@ def test_the_listing_accounts_for_every_node() -> None:
     mapping = relate(model, model, engine)
     assert {n.id for n in model.nodes} == {p.node for p in mapping.pairs} | {m.node for m in mapping.missing}
     assert {"head/Flatten": "view"} == {m.node: m.reason for m in mapping.missing}
-    assert (
-        mapping.layers("stem/Conv")
-        == mapping.layers("stem/BatchNormalization")
-        == mapping.layers("stem/Relu")
-    )
+    names = ("stem/Conv", "stem/BatchNormalization", "stem/Relu")
+    assert 1 == len({mapping.layers(name) for name in names})
     assert "declared" == next(p.evidence for p in mapping.pairs if p.node == "stem/Relu")
 
 
@@ -99,13 +89,7 @@ def test_names_that_would_break_the_listing_come_back_as_they_were() -> None:
     for i, node in enumerate(nodes):
         node.input[0] = "x" if i == 0 else f"v{i}, Datatype: Half }}"
         node.output[0] = "y" if i == len(nodes) - 1 else f"v{i + 1}, Datatype: Half }}"
-    graph = helper.make_graph(
-        nodes,
-        "hostile",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 3])],
-    )
-    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    model = graph(nodes, [("x", TensorProto.FLOAT, [2, 3])], [("y", TensorProto.FLOAT, [2, 3])], {})
     engine = build(model)
     assert names == [n.name for n in model.nodes]
     assert {n.id for n in model.nodes} == {i for layer in engine.layers for i in layer.origins}
@@ -125,17 +109,8 @@ def test_a_crash_is_an_error_that_names_the_signal() -> None:
         helper.make_node("Cast", ["d"], ["f"], name="cast", to=TensorProto.FLOAT),
         helper.make_node("Add", ["x", "f"], ["y"], name="add"),
     ]
-    weights = [
-        numpy_helper.from_array(np.array(v, np.int64), n) for n, v in (("a", [1, 2, 3]), ("z", [0, 0, 0]))
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "crash",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [3])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])],
-        weights,
-    )
-    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    ends = [("x", TensorProto.FLOAT, [3])], [("y", TensorProto.FLOAT, [3])]
+    model = graph(nodes, *ends, {"a": [1, 2, 3], "z": [0, 0, 0]})
     with pytest.raises(BuildError, match="the compiler crashed with SIGFPE") as caught:
         build(model)
     # What it said until then is kept: every line was written before the next one came.
@@ -143,22 +118,10 @@ def test_a_crash_is_an_error_that_names_the_signal() -> None:
 
 
 def test_all_unsupported_operators_are_listed_with_their_nodes() -> None:
-    nodes = [
-        helper.make_node("Det", ["x"], ["a"], name="first"),
-        helper.make_node("Relu", ["x"], ["b"], name="fine"),
-        helper.make_node("Unique", ["x"], ["c"], name="second"),
-    ]
-    graph = helper.make_graph(
-        nodes,
-        "unsupported",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3, 3])],
-        [
-            helper.make_tensor_value_info("a", TensorProto.FLOAT, [2]),
-            helper.make_tensor_value_info("b", TensorProto.FLOAT, [2, 3, 3]),
-            helper.make_tensor_value_info("c", TensorProto.FLOAT, ["k"]),
-        ],
-    )
-    model = load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    made = {"a": ("Det", "first", [2]), "b": ("Relu", "fine", [2, 3, 3]), "c": ("Unique", "second", ["k"])}
+    nodes = [helper.make_node(op, ["x"], [y], name=name) for y, (op, name, _) in made.items()]
+    outputs = [(y, TensorProto.FLOAT, shape) for y, (*_, shape) in made.items()]
+    model = graph(nodes, [("x", TensorProto.FLOAT, [2, 3, 3])], outputs, {})
     with pytest.raises(BuildError, match=r'2 nodes: "first".*Det.*"second".*Unique') as caught:
         build(model)
     assert "fine" not in str(caught.value)
@@ -177,7 +140,6 @@ def test_a_build_past_a_limit_is_ended_with_the_limit_in_the_message(limits: Lim
 
 @pytest.mark.slow
 def test_cancelling_ends_the_compiler_at_once() -> None:
-
     class Stop(Silent):
         def phase(self, name: str, total: int | None = None) -> None:
             if name == "Compiling":

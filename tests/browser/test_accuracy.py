@@ -31,6 +31,7 @@ PANEL = f'{EXPLORER} [data-panel="diagnosis"]'
         (OUTLIER, "int8", "Outlier channels", "Another scale", 98.9),
         (OVERFLOW, "fp16", "FP16 overflow", "Pin this region", 98.1),
     ],
+    ids=["scale", "region"],
 )
 def test_two_clicks_lead_from_a_drop_to_a_repaired_variant(opened, cell, worse, word, label, good) -> None:
     shown: Explorer = opened(cell)
@@ -70,6 +71,7 @@ def test_flipped_samples_are_shown_alone_until_all_are_wanted_again(opened) -> N
     whole = lab.python("study['int8'].score.samples")
     lab.python("explorer.show('int8')")
     task = show(shown, "accuracy", "score")
+    assert 16 == page.locator(f"{task} .js-plotly-plot .annotation").count()
     flipped = page.locator(f"{task} .rt-table table").get_attribute("aria-rowcount")
     page.click(f'{task} [data-work="only"]')
     mark = f'{EXPLORER} [data-control="chosen"]'

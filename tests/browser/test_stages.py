@@ -12,13 +12,11 @@ pytestmark = pytest.mark.slow
 STAGES = {"_time": "timed", "_compare": "compared", "_score": "scored"}
 WAITING = {"timed": "Timing …", "compared": "Comparing values …", "scored": "Scoring the task …"}
 
-SHOW = "explorer"
-
 
 @pytest.fixture
 def waiting(opened, lab_page):
     """An Explorer that builds int8 on the press of the button; its stages wait."""
-    lab_page.open([GATED, SHOW])
+    lab_page.open([GATED, "explorer"])
     lab_page.run_all()
     lab_page.page.wait_for_selector(f'{EXPLORER} [data-control="build"]:not([disabled])')
     # Waiting at a gate takes of the time that a stage has.
