@@ -313,23 +313,14 @@ def _port() -> int:
 
 
 @contextlib.contextmanager
-def _served(
-    command: list[str],
-    root: Path,
-    home: Path,
-    ready: str,
-) -> Iterator[None]:
+def _served(command: list[str], root: Path, home: Path, ready: str) -> Iterator[None]:
     """A server while the block runs; ``ready`` is an address that it answers once it is up."""
     log = home / LOG
     with log.open("wb") as spoken:
         server = subprocess.Popen(
-            command,
-            cwd=root,
-            env=_variables(home),
-            stdin=subprocess.DEVNULL,
-            stdout=spoken,
+            command, cwd=root, env=_variables(home), stdin=subprocess.DEVNULL, stdout=spoken,
             stderr=subprocess.STDOUT,
-        )
+        )  # fmt: skip
     try:
         _wait_for_server(server, ready, log)
         yield

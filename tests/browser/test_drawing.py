@@ -18,6 +18,7 @@ from PIL import Image
 from playwright.sync_api import Page
 
 import rtlab
+from nets import graph
 from rtlab.documents.payload import encode
 from rtlab.questions.cards.picture import Graph
 from rtlab.view.graph import source_graph
@@ -84,21 +85,15 @@ def draw(page, *graphs: Graph, **wish: object) -> None:
     page.evaluate("([graphs, wish]) => window.rtlab.show(graphs, wish)", [[packed(g) for g in graphs], wish])
 
 
-def chain(
-    *nodes: onnx.NodeProto, inputs: tuple[str, ...] = ("x",), outputs: tuple[str, ...] = ("y",)
-) -> Graph:
-    """The graph of nodes on 1x8 tensors."""
-    tensor = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 8]) for n in (*inputs, *outputs)]
-    graph = helper.make_graph(nodes, "g", tensor[: len(inputs)], tensor[len(inputs) :])
-    made = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("own", 1)], ir_version=10
-    )
-    return source_graph(rtlab.load(made.SerializeToString(), name="g"))
+def chain(*nodes: onnx.NodeProto) -> Graph:
+    """The graph of nodes on 1x8 tensors, from "x" to "y"."""
+    x, y = ([(name, TensorProto.FLOAT, [1, 8])] for name in "xy")
+    return source_graph(graph(list(nodes), x, y, {}, 20))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_boxes_never_lie_on_each_other(page, path: Path) -> None:
-    graph = source_graph(rtlab.load(path))
+    whole = source_graph(rtlab.load(path))
     found = {}
     for name, wish in {
         "down": {},
@@ -106,10 +101,10 @@ def test_boxes_never_lie_on_each_other(page, path: Path) -> None:
         "repeats": {"grouping": "repeats"},
         "scopes": {"grouping": "scopes"},
     }.items():
-        draw(page, graph, **wish)
+        draw(page, whole, **wish)
         found[name] = page.evaluate("() => window.rtlab.overlaps(0)")
         if name in {"repeats", "scopes"}:
-            draw(page, graph, **wish, opened=True)
+            draw(page, whole, **wish, opened=True)
             found[f"{name} open"] = page.evaluate("() => window.rtlab.overlaps(0)")
     assert {} == {name: count for name, count in found.items() if count}
 
