@@ -225,11 +225,19 @@ def test_the_batch_moves_the_memory(opened) -> None:
 
 
 @pytest.mark.slow
-def test_titles_of_two_axes_keep_apart_where_a_figure_is_low(opened) -> None:
+def test_a_low_figure_gives_its_legend_up_and_keeps_the_titles_of_its_axes_apart(opened) -> None:
     shown = opened(DIGITS)
     page = shown.page
-    page.set_viewport_size({"width": 1280, "height": 720})
     drawn = figure(shown, show(shown, "memory", "memory"))
+    # Where a legend would take a third of a figure its points are worth more, and the pointer tells what they are.
+    page.wait_for_selector(f"{drawn} .legend")
+    page.locator(drawn).evaluate("plot => { plot.style.height = '60px'; }")
+    page.wait_for_selector(f"{drawn} .legend", state="detached")
+    assert page.locator(f"{drawn} .point").count()
+    page.locator(drawn).evaluate("plot => { plot.style.height = ''; }")
+    page.wait_for_selector(f"{drawn} .legend")
+    # On a laptop both axes say their unit, and neither title is written over the other.
+    page.set_viewport_size({"width": 1280, "height": 720})
     page.wait_for_function(
         """plot => {
           const titles = [...document.querySelectorAll(`${plot} :is(.ytitle, .y2title)`)];
@@ -248,10 +256,3 @@ def test_titles_of_two_axes_keep_apart_where_a_figure_is_low(opened) -> None:
         })""",
         arg=drawn,
     )
-    # Where a legend would take a third of a figure its points are worth more, and the pointer tells what they are.
-    page.wait_for_selector(f"{drawn} .legend")
-    page.locator(drawn).evaluate("plot => { plot.style.height = '60px'; }")
-    page.wait_for_selector(f"{drawn} .legend", state="detached")
-    assert page.locator(f"{drawn} .point").count()
-    page.locator(drawn).evaluate("plot => { plot.style.height = ''; }")
-    page.wait_for_selector(f"{drawn} .legend")
