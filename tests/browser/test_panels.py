@@ -237,7 +237,10 @@ def test_a_low_figure_gives_its_legend_up_and_keeps_the_titles_of_its_axes_apart
     page.locator(drawn).evaluate("plot => { plot.style.height = ''; }")
     page.wait_for_selector(f"{drawn} .legend")
     # On a laptop both axes say their unit, and neither title is written over the other.
+    height = "plot => document.querySelector(`${plot} .main-svg`).getBoundingClientRect().height"
+    before = page.evaluate(height, drawn)
     page.set_viewport_size({"width": 1280, "height": 720})
+    page.wait_for_function(f"([plot, before]) => ({height})(plot) < before - 5", arg=[drawn, before])
     page.wait_for_function(
         """plot => {
           const titles = [...document.querySelectorAll(`${plot} :is(.ytitle, .y2title)`)];
