@@ -71,6 +71,7 @@ def test_flipped_samples_are_shown_alone_until_all_are_wanted_again(opened) -> N
     whole = lab.python("study['int8'].score.samples")
     lab.python("explorer.show('int8')")
     task = show(shown, "accuracy", "score")
+    page.wait_for_selector(f"{task} .js-plotly-plot .main-svg >> nth=0")
     assert 16 == page.locator(f"{task} .js-plotly-plot .annotation").count()
     flipped = page.locator(f"{task} .rt-table table").get_attribute("aria-rowcount")
     page.click(f'{task} [data-work="only"]')
