@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 
 #: A study of two variants on the CPU, compared and scored, and its Explorer.
 DIGITS = """import rtlab
@@ -108,14 +106,6 @@ class Explorer:
         )
         self.wait_data("variant", self.lab.python("explorer.state.variant"))
         self.ready()
-
-    def picture(self, name: str) -> None:
-        """Keep a screenshot where RTLAB_SHOTS asks for it."""
-        if folder := os.environ.get("RTLAB_SHOTS"):
-            self.page.evaluate(
-                "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
-            )
-            self.page.screenshot(path=Path(folder) / f"{name}.png")
 
 
 def show(shown: Explorer, tab: str, panel: str) -> str:

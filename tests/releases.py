@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import tempfile
-from pathlib import Path
 
 from rtlab.backends import compilers
 from rtlab.errors import RtlabError
@@ -44,14 +43,3 @@ def missing(version: str) -> str:
 @functools.cache
 def _room() -> tempfile.TemporaryDirectory[str]:
     return tempfile.TemporaryDirectory(prefix="rtlab-tests-")
-
-
-def here() -> list[str]:
-    """The versions that can be built with."""
-    missing(QUICK)
-    return [c.version for c in compilers.known()]
-
-
-def path() -> Path:
-    """The folder of releases."""
-    return compilers.folder()

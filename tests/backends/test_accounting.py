@@ -40,24 +40,6 @@ def test_every_node_is_in_a_layer_or_has_a_reason(sample, backend: str, precisio
 
 
 @pytest.mark.slow
-def test_fusion_is_really_seen(sample) -> None:
-    """A convolution with its normalization and activation in one layer: the picture that people come for."""
-    here = backends.get("tensorrt-rtx").availability()
-    if not here.ok:
-        pytest.skip(here.reason)
-    study = rtlab.Study(sample.model, data=sample.calibration.take(1))
-    study.add("fp32", target="sm86", backend="tensorrt-rtx")
-    study.run(compare=False)
-    mapping = study["fp32"].mapping
-    fused = [mapping.nodes(layer.id) for layer in study["fp32"].engine.layers]
-    ops = [{sample.model.by_id[n].op for n in nodes} for nodes in fused]
-    assert any({"Conv", "Relu"} <= found for found in ops)
-    relus = [n.id for n in sample.model.nodes if n.op == "Relu"]
-    alone = [r for r in relus if all(len(mapping.nodes(i)) == 1 for i in mapping.layers(r))]
-    assert len(alone) <= len(relus) / 10
-
-
-@pytest.mark.slow
 def test_steps_that_only_order_streams_are_not_counted_as_layers() -> None:
     """GoogLeNet runs on several streams; signals and waits between them would outnumber its layers."""
     here = backends.get("tensorrt-rtx").availability()

@@ -9,9 +9,10 @@ import psutil
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from nets import graph
 from rtlab import backends
 from rtlab.backends.live.apart import _Child
-from rtlab.core.model import Model, load
+from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
@@ -34,13 +35,9 @@ def model(empty: bool = False) -> Model:
         step, outputs = [], inputs[1:]
     one = numpy_helper.from_array(np.ones(4, np.float32), "one")
     body = helper.make_graph(step, "body", [value(*i) for i in inputs], [value(*o) for o in outputs], [one])
-    graph = helper.make_graph(
-        [helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)],
-        "endless",
-        [value("x", TensorProto.FLOAT, [1, 4]), value("n", TensorProto.INT64, [])],
-        [value("y", TensorProto.FLOAT, [1, 4])],
-    )
-    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), name="m")
+    loop = helper.make_node("Loop", ["n", "", "x"], ["y"], body=body)
+    x, y = ((name, TensorProto.FLOAT, [1, 4]) for name in "xy")
+    return graph([loop], [x, ("n", TensorProto.INT64, [])], [y], {})
 
 
 def read(runner, model, batch, **options) -> None:

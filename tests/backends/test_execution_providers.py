@@ -53,13 +53,7 @@ def batch(sample):
     return next(sample.calibration.batches(sample.model, 1))
 
 
-def test_it_is_available_where_it_is_listed(runner) -> None:
-    """What the table offers can be built with."""
-    assert runner.availability().ok
-
-
 def test_every_node_is_in_a_layer_with_its_provider(runner, sample, engine) -> None:
-    """Whoever sees a layer must know who runs it."""
     assert () == relate(sample.model, sample.model, engine).missing
     told = {layer.attributes.get("provider") for layer in engine.layers}
     assert runner.provider.name in told
@@ -69,7 +63,6 @@ def test_every_node_is_in_a_layer_with_its_provider(runner, sample, engine) -> N
 
 @pytest.mark.slow
 def test_times_say_where_they_were_measured(runner, engine, batch) -> None:
-    """A time without its place is worth nothing."""
     profile = runner.profile(engine, batch, Silent(), runs=4, warmup=1)
     assert f"ONNX Runtime {providers.version()} {runner.provider.name}" == profile.source
     assert engine.target.name.upper() == profile.processor
@@ -84,7 +77,6 @@ def test_times_say_where_they_were_measured(runner, engine, batch) -> None:
 
 @pytest.mark.slow
 def test_values_are_those_of_the_cpu(runner, sample, engine, batch) -> None:
-    """The same network, computed elsewhere."""
     usual = backends.get("onnxruntime")
     plain = usual.build(BuildRequest(sample.model, Variant.of()), Silent())
     names = runner.unfused(engine, batch, Silent())
@@ -110,7 +102,6 @@ def test_values_of_a_quantized_network_are_read_only_where_reading_changes_nothi
 
 
 def test_a_provider_that_takes_no_node_is_refused(sample) -> None:
-    """All would run on the CPU under another name."""
     if "AzureExecutionProvider" not in providers.built_in():
         pytest.skip("this build has no provider that takes no nodes")
     request = BuildRequest(sample.model, Variant.of(target="gpu"))

@@ -11,6 +11,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from nets import graph_proto
 from ordered import orders
 from rtlab import backends
 from rtlab.backends import exposed
@@ -24,8 +25,8 @@ from rtlab.errors import RunError
 def layers(width: int = 64, *, constant: bool = False) -> onnx.ModelProto:
     """``y = relu(x W0) W1 + c`` where c may be the output of a Constant node."""
     rng = np.random.default_rng(0)
-    weights = [rng.normal(size=(width, width)).astype(np.float32) / width for _ in range(2)]
-    bias = numpy_helper.from_array(rng.normal(size=width).astype(np.float32), "c")
+    weights = {f"w{i}": rng.normal(size=(width, width)).astype(np.float32) / width for i in range(2)}
+    bias = rng.normal(size=width).astype(np.float32)
     nodes = [
         helper.make_node("MatMul", ["x", "w0"], ["r"], name="first"),
         helper.make_node("Relu", ["r"], ["s"], name="bend"),
@@ -33,11 +34,10 @@ def layers(width: int = 64, *, constant: bool = False) -> onnx.ModelProto:
         helper.make_node("Add", ["t", "c"], ["y"], name="shift"),
     ]
     if constant:
-        nodes.insert(0, helper.make_node("Constant", [], ["c"], name="c", value=bias))
-    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, width]) for n in "xy")
-    held = [numpy_helper.from_array(w, f"w{i}") for i, w in enumerate(weights)]
-    graph = helper.make_graph(nodes, "layers", [x], [y], held if constant else [*held, bias])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        told = numpy_helper.from_array(bias, "c")
+        nodes.insert(0, helper.make_node("Constant", [], ["c"], name="c", value=told))
+    x, y = ([(n, TensorProto.FLOAT, [1, width])] for n in "xy")
+    return graph_proto(nodes, x, y, weights if constant else {**weights, "c": bias})
 
 
 @pytest.fixture
@@ -99,7 +99,6 @@ def test_a_large_model_is_built_timed_and_read_from_one_file_of_weights(
 
 @pytest.mark.slow
 def test_an_engine_runs_where_its_files_are_not(everything_large) -> None:
-    """Executors send engines to other processes and machines: the model goes along."""
     model, runner = load(layers(), name="layers"), backends.get("onnxruntime")
     engine = runner.build(BuildRequest(model, Variant.of("fp32")), Silent())
     sent = pickle.loads(pickle.dumps(engine))

@@ -85,7 +85,6 @@ REFUSED = (
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", COSTS)
 def test_the_fault_costs_steps_or_an_int8_kernel(fault: str) -> None:
-    """The claim of a lost kernel, counted."""
     model = FAULTS[fault][0]()
     broken, mended = steps(model), steps(repair(model))
     assert COSTS[fault] == (broken.all - mended.all, broken.int8 - mended.int8, broken.fp32 - mended.fp32)
@@ -96,7 +95,6 @@ def test_the_fault_costs_steps_or_an_int8_kernel(fault: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", ROUNDINGS)
 def test_the_fault_costs_arithmetic_inside_a_step(fault: str) -> None:
-    """No step more, so the sentence must not promise one less."""
     model = FAULTS[fault][0]()
     broken, mended = steps(model), steps(repair(model))
     assert (mended.all, mended.int8, mended.fp32) == (broken.all, broken.int8, broken.fp32)
@@ -106,7 +104,6 @@ def test_the_fault_costs_arithmetic_inside_a_step(fault: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FREE)
 def test_where_the_compiler_shows_no_difference_the_finding_says_so(fault: str) -> None:
-    """A documented rule without a cost here is said to be that."""
     model = FAULTS[fault][0]()
     broken, mended = steps(model), steps(repair(model))
     assert (mended.all, mended.int8, mended.fp32) == (broken.all, broken.int8, broken.fp32)
@@ -117,7 +114,6 @@ def test_where_the_compiler_shows_no_difference_the_finding_says_so(fault: str) 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", REFUSED)
 def test_the_fault_keeps_the_model_from_building_and_its_repair_builds(fault: str) -> None:
-    """Nothing is gained by a sentence about speed when the parser says no."""
     model = FAULTS[fault][0]()
     assert "does not build" in check(model)[0].cost
     with pytest.raises(BuildError, match="its parser refuses 1 node"):
@@ -199,7 +195,6 @@ def test_onnx_runtimes_output_builds_once_repaired_with_more_fused(channel: bool
 def test_operators_on_integers_are_refused_with_their_repair_and_build_once_repaired(
     channel, tmp_path
 ) -> None:
-    """ONNX Runtime's other format; every convolution comes out in INT8."""
     sample = samples.load("digits_inception")
     model = quantize_static(sample, tmp_path, form="QOperator", per_channel=channel)
     with pytest.raises(BuildError, match=r"study\.repaired\(\) gives it in the form that TensorRT takes"):
@@ -210,7 +205,6 @@ def test_operators_on_integers_are_refused_with_their_repair_and_build_once_repa
 
 @pytest.mark.slow
 def test_pairs_tell_what_the_compiler_absorbed() -> None:
-    """Verdicts of real builds: a good pair, one that only rounds, and one in a step of its own."""
 
     def verdicts(model: Model) -> dict[str, str]:
         engine = build(model)

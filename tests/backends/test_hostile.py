@@ -20,7 +20,6 @@ here = backends.get("tensorrt-rtx").availability()
 @pytest.mark.skipif(not here.ok, reason=here.reason)
 @pytest.mark.parametrize("case", hostile.BUILDABLE, ids=str)
 def test_a_hostile_model_ends_in_words_or_in_an_engine(case: hostile.Case, tmp_path: Path) -> None:
-    """The notebook lives on whatever the compiler does, and the file stays as it was."""
     path = case.make(tmp_path)
     before = path.read_bytes()
     model = rtlab.load(path)

@@ -127,7 +127,6 @@ def lab(tmp_path: Path) -> Iterator[tuple[psutil.Process, str, Path]]:
 
 
 def test_jupyterlab_as_rtlab_starts_it_asks_nobody(lab: tuple[psutil.Process, str, Path]) -> None:
-    """Until it serves, while its page and a kernel are asked for, and until it has ended."""
     server, url, log = lab
     page = asked(f"{url}/lab/tree/01_first_look.ipynb").decode()
     told = json.loads(

@@ -38,7 +38,6 @@ def planned(name: str, backend: str, batch: int | None = None) -> MemoryPlan:
 @pytest.mark.parametrize("backend", TARGETS)
 @pytest.mark.parametrize("name", [*SAMPLES, *LARGE])
 def test_plans_of_the_samples_reach_their_bound(name: str, backend: str, batch: int | None) -> None:
-    """Within 5 %, and every tensor has a size."""
     found = planned(name, backend, batch)
     assert found.overhead <= 0.05
     assert not found.unsized
@@ -67,7 +66,6 @@ def test_small_engines_are_planned_to_the_byte_as_the_builder_did(name: str) -> 
 
 @pytest.mark.slow
 def test_streams_that_run_side_by_side_never_need_less() -> None:
-    """GoogLeNet's branches run on several streams."""
     found = built("googlenet", "tensorrt-rtx")
     model = found.prepared.model
     together, alone = plan(found.engine, model), plan(found.engine, model, one_stream=True)

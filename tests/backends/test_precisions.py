@@ -7,13 +7,14 @@ import importlib
 import hypothesis
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
 import strategies
+from nets import graph
 from rtlab import backends
 from rtlab.backends.live import compiler
 from rtlab.core.engine import Engine
-from rtlab.core.model import Model, load
+from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.scale import Scale
@@ -46,15 +47,8 @@ def net() -> Model:
         node("MatMul", ["g", "w4"], ["m2"], name="head/MatMul"),
         node("Softmax", ["m2"], ["y"], name="head/Softmax"),
     ]
-    graph = helper.make_graph(
-        nodes,
-        "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 16, 8, 8])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [2, 64, 32])],
-        [numpy_helper.from_array(v, k) for k, v in weights.items()],
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    return load(proto, name="net")
+    ends = ("x", TensorProto.FLOAT, [2, 16, 8, 8]), ("y", TensorProto.FLOAT, [2, 64, 32])
+    return graph(nodes, [ends[0]], [ends[1]], weights)
 
 
 def built(
@@ -79,7 +73,6 @@ def computes(engine: Engine, node: str) -> set[str]:
     ids=str,
 )
 def test_every_precision_compiles_for_every_target_that_has_it(net: Model, precision: Precision, target: str):
-    """What the interface offers must build, and the engine's own listing must show the type."""
     engine, precisions = built(net, precision, target)
     wanted = {Precision.TF32: "fp32"}.get(precision, str(precision))
     eligible = {n for n in precisions if n.endswith(("MatMul", "Conv"))}
@@ -103,7 +96,6 @@ def test_every_precision_compiles_for_every_target_that_has_it(net: Model, preci
     ids=str,
 )
 def test_mixes_compile_and_each_node_is_in_its_own_type(net: Model, mix: dict[str, str], target: str):
-    """A mixed engine is only worth its trouble if the types arrive in its kernels."""
     engine, precisions = built(net, mix, target)
     for name in ("first/Conv", "second/Conv", "third/MatMul", "head/MatMul"):
         wanted = str(precisions.get(name, "fp32")).replace("tf32", "fp32")
@@ -114,7 +106,6 @@ def test_mixes_compile_and_each_node_is_in_its_own_type(net: Model, mix: dict[st
 @pytest.mark.slow
 @hypothesis.given(strategies.mixes())
 def test_every_mix_of_every_model_compiles(case: tuple[Model, Variant]):
-    """Drawn graphs with bodies, hostile names and any pins: what can be asked for can be built."""
     model, variant = case
     ready = prepare(model, variant, scales={v: Scale(3.0) for v in quantizable(model)})
     assert BACKEND.build(BuildRequest(ready.model, variant), Silent()).layers
@@ -122,7 +113,6 @@ def test_every_mix_of_every_model_compiles(case: tuple[Model, Variant]):
 
 @pytest.mark.parametrize("target", ["sm89", "sm120"])
 def test_a_mix_with_fp8_compiles(net: Model, target: str):
-    """The convolutions in FP8, the products in INT4 with FP16 activations."""
     engine, _ = built(net, {"*": "fp16", "op:Conv": "fp8", "op:MatMul": "int4"}, target)
     assert "fp8" in computes(engine, "second/Conv")
     assert {"fp16", "int4"} <= computes(engine, "third/MatMul")
@@ -130,7 +120,6 @@ def test_a_mix_with_fp8_compiles(net: Model, target: str):
 
 @pytest.mark.parametrize("precision", ["int8", "fp8"])
 def test_one_scale_per_weight_tensor_compiles(net: Model, precision: str):
-    """The other granularity that a user may choose."""
     engine, _ = built(net, precision, "sm89", weights="tensor")
     assert precision in computes(engine, "second/Conv")
 

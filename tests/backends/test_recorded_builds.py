@@ -52,7 +52,6 @@ def told(layer: rtlab.Layer) -> tuple[object, ...]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "precision", "target"), CASES, ids=str)
 def test_a_recorded_build_is_the_one_that_is_made_here(name, precision, target):
-    """Layers, their kernels, and the nodes that each declares."""
     study, request = requested(name, precision, target)
     study.run(compare=False, budget_s=0)
     fresh, kept = study["v"].engine, recorded.find(request, here.version)
@@ -70,7 +69,6 @@ def test_a_recorded_build_is_the_one_that_is_made_here(name, precision, target):
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "precision", "target"), CASES[:4], ids=str)
 def test_a_saved_build_answers_as_the_one_that_was_made(name, precision, target, tmp_path):
-    """Mapping, findings, memory, kernels and the story of the build, on another machine with the model beside it."""
     study, _ = requested(name, precision, target)
     study.run(compare=False, budget_s=0)
     theirs = rtlab.Study(study.model)
@@ -129,7 +127,6 @@ def test_pruning_decides_about_no_layer_but_is_a_request_of_its_own():
 @pytest.mark.slow
 @pytest.mark.parametrize("name", samples.names())
 def test_every_precision_of_every_sample_is_there(name):
-    """For each card that has it: the build, or the compiler's own refusal."""
     model = samples.load(name, samples=2).model
     assert here.version in recorded.releases(model)
     study = rtlab.Study(model)
@@ -144,7 +141,6 @@ def test_every_precision_of_every_sample_is_there(name):
 
 @pytest.mark.slow
 def test_what_is_brought_along_is_small_and_whole():
-    """Each listed build can be read; all of it is a small part of the samples."""
     files = {*recorded.index().builds.values()}
     folder = recorded.folder()
     size = sum(p.stat().st_size for p in folder.iterdir())

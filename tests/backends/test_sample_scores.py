@@ -95,7 +95,6 @@ def test_the_table_and_the_cards_have_every_trained_sample():
 
 
 def test_misplaced_pairs_cost_no_accuracy_and_neither_does_their_repair():
-    """What is lost is speed, so nobody notices without the check."""
     sample, expected = load("digits_qat_misplaced"), score(load("digits_qat"))
     for model in (sample.model, findings.repair(sample.model)):
         assert expected == pytest.approx(score(sample, model), abs=1)
@@ -120,7 +119,6 @@ def test_one_node_overflows_fp16_and_everything_else_follows_from_it():
 
 
 def test_a_mixture_that_keeps_the_sum_in_fp32_reads_what_fp16_cannot():
-    """The lesson is the range of a type, and its remedy is a pin."""
     sample = load("fp16_overflow")
     mixed = quantize.prepare(sample.model, Variant.of({"*": "fp16", "/contrast/*": "fp32"})).emulation
     assert TABLE["fp16_overflow"]["fp32"] == pytest.approx(score(sample, mixed), abs=0.5)

@@ -15,16 +15,8 @@ from rtlab.testing import tiny_model
 
 #: Modules that rtlab or what it needs would import where they are installed.
 ABSENT = {
-    "tensorrt",
-    "tensorrt_rtx",
-    "cuda",
-    "cupy",
-    "pycuda",
-    "torch",
-    "sympy",
-    "sitecustomize",
-    "usercustomize",
-}
+    "tensorrt", "tensorrt_rtx", "cuda", "cupy", "pycuda", "torch", "sympy", "sitecustomize", "usercustomize",
+}  # fmt: skip
 #: Of no use to a process, but for a reader of the failure: which module, and whose process.
 DECOY = """
 import os, pathlib

@@ -19,7 +19,6 @@ here = backends.get("tensorrt-rtx").availability()
 @pytest.mark.skipif(not here.ok, reason=here.reason)
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_a_pruned_model_builds_with_sparse_weights(precision) -> None:
-    """The compiler takes the flag and the weights, and every pruned node still has its layer."""
     source = samples.load("digits_inception").model
     pruned = prune(source)
     variant = Variant.of(precision, target="sm86", sparsity=True)
@@ -33,7 +32,6 @@ def test_a_pruned_model_builds_with_sparse_weights(precision) -> None:
 
 @pytest.mark.slow
 def test_pruning_costs_accuracy_that_is_seen() -> None:
-    """The promise is a look before and after: a network that was not trained for it loses, but is not destroyed."""
     sample = samples.load("digits_inception")
     runner = backends.get("onnxruntime")
     scores = []

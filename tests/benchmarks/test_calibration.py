@@ -17,6 +17,7 @@ import pytest
 from onnxruntime.quantization import CalibrationMethod, create_calibrator
 from onnxruntime.quantization.calibrate import CalibrationDataReader
 
+from benchmarks.test_sensitivity import opened
 from rtlab import samples
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.progress import Silent
@@ -59,11 +60,7 @@ def sample(name: str) -> samples.Sample:
 
 @functools.cache
 def plain_session(name: str) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(
-        sample(name).model.bytes(), options, providers=["CPUExecutionProvider"]
-    )
+    return opened(sample(name).model.bytes(), "ORT_ENABLE_ALL")
 
 
 def plain(name: str) -> float:
@@ -143,11 +140,7 @@ def test_calibration_is_faster_than_onnxruntime_quantization(
             augmented_model_path=str(tmp_path / "augmented.onnx"),
             calibrate_method=method,
         )
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = 1
-        peer.infer_session = onnxruntime.InferenceSession(
-            str(tmp_path / "augmented.onnx"), options, providers=["CPUExecutionProvider"]
-        )
+        peer.infer_session = opened(str(tmp_path / "augmented.onnx"), "ORT_ENABLE_ALL")
 
         def observe(peer: Any = peer) -> None:
             peer.collect_data(_Reader(batches))

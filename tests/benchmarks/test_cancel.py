@@ -9,13 +9,14 @@ import time
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from benchmarks.test_sensitivity import opened
+from nets import graph
 from rtlab import Study, samples
 from rtlab.backends.onnxruntime import OnnxRuntime
-from rtlab.core.model import Model, load
+from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
@@ -23,55 +24,31 @@ from rtlab.errors import Cancelled
 from rtlab.testing import tiny_model
 
 
-def model_of(nodes: list[onnx.NodeProto], weights: list[onnx.TensorProto]) -> Model:
+def net(nodes: list[onnx.NodeProto], weights: dict[str, object]) -> Model:
     """From ``x`` of shape ``(1, 4)`` to ``y``."""
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, "n"])],
-        weights,
-    )
-    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return load(proto, name="long")
+    return graph(nodes, [("x", TensorProto.FLOAT, [1, 4])], [("y", TensorProto.FLOAT, [1, "n"])], weights)
 
 
 def loop() -> Model:
     """2^62 steps."""
-    value = helper.make_tensor_value_info
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["on"], ["go"]), helper.make_node("Add", ["s", "x"], ["t"])],
-        "body",
-        [
-            value("i", TensorProto.INT64, []),
-            value("on", TensorProto.BOOL, []),
-            value("s", TensorProto.FLOAT, [1, 4]),
-        ],
-        [value("go", TensorProto.BOOL, []), value("t", TensorProto.FLOAT, [1, 4])],
-    )
-    steps = numpy_helper.from_array(np.array(2**62), "n")
-    return model_of(
-        [
-            helper.make_node("MatMul", ["x", "w"], ["r"]),
-            helper.make_node("Loop", ["n", "", "r"], ["y"], body=body),
-        ],
-        [steps, numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")],
-    )
+    node, boolean, real = helper.make_node, (TensorProto.BOOL, []), (TensorProto.FLOAT, [1, 4])
+    ends = [("i", TensorProto.INT64, []), ("on", *boolean), ("s", *real)], [("go", *boolean), ("t", *real)]
+    steps = [node("Identity", ["on"], ["go"]), node("Add", ["s", "x"], ["t"])]
+    inputs, outputs = ([helper.make_tensor_value_info(*one) for one in some] for some in ends)
+    body = helper.make_graph(steps, "body", inputs, outputs)
+    nodes = [node("MatMul", ["x", "w"], ["r"]), node("Loop", ["n", "", "r"], ["y"], body=body)]
+    return net(nodes, {"n": 2**62, "w": np.eye(4, dtype=np.float32)})
 
 
 def product() -> Model:
     """One product of some seconds, during which ONNX Runtime looks at nothing."""
-    size = numpy_helper.from_array(np.array([8000, 8000]), "size")
-    column = numpy_helper.from_array(np.ones((4, 1), np.float32), "w")
-    return model_of(
-        [
-            helper.make_node("MatMul", ["x", "w"], ["one"]),
-            helper.make_node("Expand", ["one", "size"], ["wide"]),
-            helper.make_node("MatMul", ["wide", "wide"], ["all"]),
-            helper.make_node("ReduceMax", ["all"], ["y"], axes=[0]),
-        ],
-        [size, column],
-    )
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["one"]),
+        helper.make_node("Expand", ["one", "size"], ["wide"]),
+        helper.make_node("MatMul", ["wide", "wide"], ["all"]),
+        helper.make_node("ReduceMax", ["all"], ["y"], axes=[0]),
+    ]
+    return net(nodes, {"size": [8000, 8000], "w": np.ones((4, 1), np.float32)})
 
 
 def reads(runner: OnnxRuntime, model: Model, progress: Silent) -> None:
@@ -83,13 +60,13 @@ def reads(runner: OnnxRuntime, model: Model, progress: Silent) -> None:
 @pytest.mark.parametrize("call", ["outputs", "profile", "reading"])
 def test_cancel_is_over_within_a_second(benchmark, care, call: str, model) -> None:
     """From the press to the end of the call, in seconds; the bound is what people take for at once."""
-    runner, net = OnnxRuntime(), model()
-    engine = runner.build(BuildRequest(net, Variant.of("fp32")), Silent())
+    runner, endless = OnnxRuntime(), model()
+    engine = runner.build(BuildRequest(endless, Variant.of("fp32")), Silent())
     x = {"x": np.ones((1, 4), np.float32)}
     calls = {
         "outputs": lambda p: runner.outputs(engine, x, progress=p),
         "profile": lambda p: runner.profile(engine, x, p),
-        "reading": lambda p: reads(runner, net, p),
+        "reading": lambda p: reads(runner, endless, p),
     }
     took: list[float] = []
 
@@ -115,16 +92,11 @@ def test_a_brief_run_pays_little_for_it(benchmark, care) -> None:
 
     The least of many: a turn that another process has in between, which takes milliseconds, is no price of a child.
     """
-    runner, net = OnnxRuntime(threads=1), tiny_model()
-    engine = runner.build(BuildRequest(net, Variant.of("fp32")), Silent())
+    runner, tiny = OnnxRuntime(threads=1), tiny_model()
+    engine = runner.build(BuildRequest(tiny, Variant.of("fp32")), Silent())
     x = {"x": np.ones((1, 3, 8, 8), np.float32)}
     runner.outputs(engine, x)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads, options.graph_optimization_level = (
-        1,
-        onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC,
-    )
-    session = onnxruntime.InferenceSession(net.bytes(), options, providers=["CPUExecutionProvider"])
+    session = opened(tiny.bytes(), "ORT_ENABLE_BASIC")
     bare: list[float] = []
     for _ in range(500):
         started = time.perf_counter()

@@ -7,25 +7,19 @@ import tracemalloc
 from collections.abc import Callable
 
 import numpy as np
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 from polygraphy.tools.sparse import SparsityPruner
 
+from nets import graph
 from rtlab.core.data import CalibrationData
-from rtlab.core.model import Model, load
+from rtlab.core.model import Model
 from rtlab.quantize.sparsity import prune
-
-FLOAT = TensorProto.FLOAT
 
 
 def net(node: str, shape: list[int | str], *weights: np.ndarray) -> Model:
-    graph = helper.make_graph(
-        [helper.make_node(node, ["x", "w"][: 1 + len(weights)], ["y"], "n")],
-        "net",
-        [helper.make_tensor_value_info("x", FLOAT, shape)],
-        [helper.make_tensor_value_info("y", FLOAT, [None] * len(shape))],
-        [numpy_helper.from_array(w, "w") for w in weights],
-    )
-    return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    made = helper.make_node(node, ["x", "w"][: 1 + len(weights)], ["y"], "n")
+    ends = ("x", TensorProto.FLOAT, shape), ("y", TensorProto.FLOAT, [None] * len(shape))
+    return graph([made], [ends[0]], [ends[1]], dict(zip("w", weights, strict=False)))
 
 
 def seconds(work: Callable[[], object]) -> float:

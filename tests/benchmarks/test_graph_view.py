@@ -324,13 +324,3 @@ def test_a_click_lights_both_sides_within_one_frame(benchmark, care, bench: Benc
     benchmark.pedantic(click, (nodes[0],), rounds=1)
     benchmark.extra_info |= {"lit_ms": round(statistics.median(took), 1), "slowest_ms": round(max(took), 1)}
     assert statistics.median(took) <= care.most(FRAME)
-
-
-def test_the_morph_of_a_thousand_nodes_moves_evenly(benchmark, care, bench: Bench) -> None:
-    """A room watches the fusion happen: a stutter there would be all that it sees."""
-    bench.call("show", [payload_of("inception_chain", 1_000), engine_of("inception_chain", 1_000)])
-    benchmark.pedantic(bench.call, ("morphs", 60), rounds=1)
-    bound = care.most(EVEN)
-    took = worst(lambda: bench.call("morphs", 60), bound)
-    benchmark.extra_info["morph_p95_ms"] = round(took, 1)
-    assert took <= bound

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import onnx
 import pytest
-from onnx import TensorProto, helper
 
 from benchmarks.test_build import BARE
-from benchmarks.test_memory_per_node import peak
+from benchmarks.test_memory_per_node import chains, peak
 from rtlab import backends
 from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -28,22 +27,6 @@ import sys
 from rtlab.cli import main
 sys.exit(main(["inspect", sys.argv[1], "--backend", "tensorrt-rtx", "--no-run", "--json"]))
 """
-
-
-def chains(count: int, length: int) -> onnx.ModelProto:
-    """Pointwise nodes in chains beside each other; each writes 32 bytes."""
-    operators = ("Sigmoid", "Relu", "Tanh", "Neg")
-    nodes = [
-        helper.make_node(
-            operators[(c + i) % 4], [f"c{c}_{i - 1}" if i else "x"], [f"c{c}_{i}"], name=f"/chain{c}/node_{i}"
-        )
-        for c in range(count)
-        for i in range(length)
-    ]
-    value = helper.make_tensor_value_info
-    outputs = [value(f"c{c}_{length - 1}", TensorProto.FLOAT, ["N", 8]) for c in range(count)]
-    graph = helper.make_graph(nodes, "g", [value("x", TensorProto.FLOAT, ["N", 8])], outputs)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
 
 
 def one_kernel(model: Model) -> Engine:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 import onnx
 import psutil
-import pytest
 from onnx import TensorProto, helper
+
+from nets import graph_proto
 
 SMALL, LARGE, MEDIUM = 100, 5000, 2500
 #: A whole study of it on the CPU, without a limit of time.
@@ -30,21 +31,20 @@ import sys
 import numpy, onnxruntime
 options = onnxruntime.SessionOptions()
 session = onnxruntime.InferenceSession(sys.argv[1], options, providers=["CPUExecutionProvider"])
-session.run(None, {"v0": numpy.zeros((1, 8), numpy.float32)})
+session.run(None, {"x": numpy.zeros((1, 8), numpy.float32)})
 """
 
 
-def chain(nodes: int, path: Path) -> Path:
-    """Pointwise nodes one after the other, each of 32 bytes."""
+def chains(count: int, length: int) -> onnx.ModelProto:
+    """Pointwise nodes in chains beside each other; each writes 32 bytes."""
     operators = ("Sigmoid", "Tanh", "Softplus", "Erf")
-    made = [
-        helper.make_node(operators[i % 4], [f"v{i}"], [f"v{i + 1}"], name=f"/block{i // 10}/node_{i}")
-        for i in range(nodes)
+    reads = [(c, i, f"c{c}_{i - 1}" if i else "x") for c in range(count) for i in range(length)]
+    nodes = [
+        helper.make_node(operators[(c + i) % 4], [read], [f"c{c}_{i}"], name=f"/chain{c}/node_{i}")
+        for c, i, read in reads
     ]
-    ends = [helper.make_tensor_value_info(f"v{i}", TensorProto.FLOAT, ["N", 8]) for i in (0, nodes)]
-    graph = helper.make_graph(made, "g", ends[:1], ends[1:])
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), path)
-    return path
+    outputs = [(f"c{c}_{length - 1}", TensorProto.FLOAT, ["N", 8]) for c in range(count)]
+    return graph_proto(nodes, [("x", TensorProto.FLOAT, ["N", 8])], outputs, {})
 
 
 def peak(script: str, path: Path) -> int:
@@ -67,22 +67,15 @@ def _held(process: psutil.Process) -> int:
     return 0
 
 
-@pytest.fixture
-def large(care) -> int:
-    """Nodes of the longer chain."""
-    return care.size(LARGE, MEDIUM)
-
-
-@pytest.fixture
-def chains(tmp_path, large) -> tuple[Path, Path]:
-    return chain(SMALL, tmp_path / "small.onnx"), chain(large, tmp_path / "large.onnx")
-
-
-def test_a_node_takes_little_more_memory_in_a_study_than_in_a_session(benchmark, chains, large) -> None:
+def test_a_node_takes_little_more_memory_in_a_study_than_in_a_session(benchmark, care, tmp_path) -> None:
     """20 KB asked beyond what ONNX Runtime itself takes; all of its profile at once was 160."""
+    large = care.size(LARGE, MEDIUM)
+    paths = {nodes: tmp_path / f"{nodes}.onnx" for nodes in (SMALL, large)}
+    for nodes, path in paths.items():
+        onnx.save(chains(1, nodes), path)
 
     def a_node(script: str) -> float:
-        less, more = (peak(script, path) for path in chains)
+        less, more = (peak(script, path) for path in paths.values())
         return (more - less) / (large - SMALL)
 
     bare = a_node(BARE)

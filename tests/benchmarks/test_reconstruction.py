@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import numpy as np
-import onnxruntime as ort
 import pytest
 
 import rtlab
+from benchmarks.test_sensitivity import opened
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
@@ -103,9 +103,7 @@ def weights(model: Model, node: str) -> NDArray[np.float64]:
 
 def plain(model: Model, node: str) -> float:
     """Seconds that ONNX Runtime computes one layer alone for, on all samples at once."""
-    options = ort.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = ort.InferenceSession(model.extract([node]).bytes(), options, providers=["CPUExecutionProvider"])
+    session = opened(model.extract([node]).bytes(), "ORT_ENABLE_ALL")
     (read,) = session.get_inputs()
     shape = [MINE, *[d if isinstance(d, int) else 1 for d in model.values[read.name].shape][1:]]
     x = np.random.default_rng(0).normal(0, 1, shape).astype(np.float32)

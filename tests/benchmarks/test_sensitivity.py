@@ -26,7 +26,8 @@ def busy(session: onnxruntime.InferenceSession, names: list[str] | None, feed: d
     return min(taken)
 
 
-def opened(content: bytes, level: str) -> onnxruntime.InferenceSession:
+def opened(content: bytes | str, level: str) -> onnxruntime.InferenceSession:
+    """A model on one thread."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     options.log_severity_level = 4

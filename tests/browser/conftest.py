@@ -16,9 +16,8 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import MappingProxyType
 from urllib.parse import quote, urlsplit
 
 import nbformat
@@ -314,24 +313,14 @@ def _port() -> int:
 
 
 @contextlib.contextmanager
-def _served(
-    command: list[str],
-    root: Path,
-    home: Path,
-    ready: str,
-    environment: Mapping[str, str] = MappingProxyType({}),
-) -> Iterator[None]:
+def _served(command: list[str], root: Path, home: Path, ready: str) -> Iterator[None]:
     """A server while the block runs; ``ready`` is an address that it answers once it is up."""
     log = home / LOG
     with log.open("wb") as spoken:
         server = subprocess.Popen(
-            command,
-            cwd=root,
-            env={**_variables(home), **environment},
-            stdin=subprocess.DEVNULL,
-            stdout=spoken,
+            command, cwd=root, env=_variables(home), stdin=subprocess.DEVNULL, stdout=spoken,
             stderr=subprocess.STDOUT,
-        )
+        )  # fmt: skip
     try:
         _wait_for_server(server, ready, log)
         yield
@@ -350,28 +339,13 @@ def _jupyter(module: str, tree: str, temporary: pytest.TempPathFactory) -> Itera
     home, root = temporary.mktemp("home"), temporary.mktemp("root")
     token, port = secrets.token_hex(16), _port()
     # A first start asks whether to fetch news, over the corner of every picture.
-    asks = (
-        home
-        / "jupyterlab_settings_dir"
-        / "@jupyterlab"
-        / "apputils-extension"
-        / "notification.jupyterlab-settings"
-    )
+    asks = home / "jupyterlab_settings_dir/@jupyterlab/apputils-extension/notification.jupyterlab-settings"
     asks.parent.mkdir(parents=True)
     asks.write_text('{"fetchNews": "false"}')
-    arguments = [
-        "--no-browser",
-        "--ip=127.0.0.1",
-        f"--ServerApp.port={port}",
-        "--ServerApp.port_retries=0",
-        f"--IdentityProvider.token={token}",
-        f"--ServerApp.root_dir={root}",
-        "--allow-root",
-        "--expose-app-in-browser",
-        "--LabApp.news_url=None",
-        "--LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate",
-        "--LabApp.extension_manager=readonly",
-    ]
+    settings = f"""--no-browser --allow-root --expose-app-in-browser --ip=127.0.0.1 --ServerApp.port={port}
+        --ServerApp.port_retries=0 --IdentityProvider.token={token} --LabApp.news_url=None
+        --LabApp.check_for_updates_class=jupyterlab.NeverCheckForUpdate --LabApp.extension_manager=readonly"""
+    arguments = [*settings.split(), f"--ServerApp.root_dir={root}"]
     url = f"http://127.0.0.1:{port}"
     with _served([sys.executable, "-m", module, *arguments], root, home, f"{url}/api/status?token={token}"):
         yield Lab(url, token, root, tree, home / LOG)
@@ -392,30 +366,12 @@ def notebook(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
 
 
 @pytest.fixture
-def own_lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
-    """JupyterLab as ``rtlab lab`` starts it, for a user without settings."""
-    home, root = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("root")
-    token, port = secrets.token_hex(16), _port()
-    command = [sys.executable, "-m", "rtlab.cli", "lab", "--no-browser", "--port", str(port), str(root)]
-    url = f"http://127.0.0.1:{port}"
-    with _served(command, root, home, f"{url}/api/status?token={token}", {"JUPYTER_TOKEN": token}):
-        yield Lab(url, token, root, "lab/tree", home / LOG)
-
-
-@pytest.fixture
 def voila(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     """Voila, which runs a notebook for each visitor and shows its outputs alone."""
     home, root = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("root")
     port = _port()
-    command = [
-        sys.executable,
-        "-m",
-        "voila",
-        "--no-browser",
-        "--Voila.ip=127.0.0.1",
-        f"--port={port}",
-        str(root),
-    ]
+    options = ["--no-browser", "--Voila.ip=127.0.0.1", f"--port={port}"]
+    command = [sys.executable, "-m", "voila", *options, str(root)]
     url = f"http://127.0.0.1:{port}"
     with _served(command, root, home, url):
         yield Lab(url, "", root, "voila/render", home / LOG)
@@ -494,18 +450,25 @@ def pages() -> Iterator[list[LabPage]]:
 
 @pytest.fixture
 def lab_page(
-    lab: Lab, profile: BrowserContext, pages: list[LabPage], failed: Callable[[], bool]
+    request: pytest.FixtureRequest,
+    lab: Lab,
+    profile: BrowserContext,
+    pages: list[LabPage],
+    failed: Callable[[], bool],
 ) -> Iterator[LabPage]:
     """A page of JupyterLab: as new, though the page may have shown other notebooks before.
 
     After a failure, and after some notebooks, the next test has another page. Its user asks for little motion, as each
-    frame is work for the processor; on the other fixtures' pages everything moves.
+    frame is work for the processor; on the other fixtures' pages everything moves. RTLAB_SHOTS names a folder for a
+    picture of the page at the end of each test.
     """
     if not pages:
         pages.append(LabPage(lab, profile.new_page()))
         pages[0].page.emulate_media(reduced_motion="reduce")
     page = pages[0]
     yield page
+    if folder := os.environ.get("RTLAB_SHOTS"):
+        page.page.screenshot(path=Path(folder) / f"{request.node.name}.png")
     page.shown += 1
     if failed() or page.shown >= NOTEBOOKS or not page.clear():
         pages.clear()
@@ -522,12 +485,6 @@ def fresh_lab_page(lab: Lab, profile: BrowserContext) -> Iterator[LabPage]:
 def notebook_page(notebook: Lab, profile: BrowserContext) -> Iterator[LabPage]:
     """A page of Notebook 7."""
     yield from _page(notebook, profile)
-
-
-@pytest.fixture
-def own_lab_page(own_lab: Lab, profile: BrowserContext) -> Iterator[LabPage]:
-    """A page of JupyterLab as ``rtlab lab`` starts it."""
-    yield from _page(own_lab, profile)
 
 
 @pytest.fixture

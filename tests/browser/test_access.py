@@ -30,7 +30,6 @@ def found(page) -> list[list[object]]:
 
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark", "JupyterLab Dark High Contrast"])
 def test_axe_finds_nothing_serious_in_any_tab_or_mode(opened, theme: str) -> None:
-    """In each tab, in the tour and the help, in the list of steps, and while one presents."""
     assert AXE.exists(), "axe-core is not there: run tests/run setup, which installs the npm packages"
     shown = opened(CELL)
     page, lab = shown.page, shown.lab
@@ -67,7 +66,6 @@ def test_axe_finds_nothing_serious_in_any_tab_or_mode(opened, theme: str) -> Non
     page.click(f'{EXPLORER} [data-control="play"]')
     page.wait_for_selector(f"{EXPLORER}.rt-present")
     broken["present"] = found(page)
-    shown.picture(f"access-{theme.split(' ', 1)[1].replace(' ', '-')}")
     # It would find a button that nobody could name.
     page.evaluate(
         """() => {

@@ -18,6 +18,7 @@ from PIL import Image
 from playwright.sync_api import Page
 
 import rtlab
+from nets import graph
 from rtlab.documents.payload import encode
 from rtlab.questions.cards.picture import Graph
 from rtlab.view.graph import source_graph
@@ -84,22 +85,15 @@ def draw(page, *graphs: Graph, **wish: object) -> None:
     page.evaluate("([graphs, wish]) => window.rtlab.show(graphs, wish)", [[packed(g) for g in graphs], wish])
 
 
-def chain(
-    *nodes: onnx.NodeProto, inputs: tuple[str, ...] = ("x",), outputs: tuple[str, ...] = ("y",)
-) -> Graph:
-    """The graph of nodes on 1x8 tensors."""
-    tensor = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 8]) for n in (*inputs, *outputs)]
-    graph = helper.make_graph(nodes, "g", tensor[: len(inputs)], tensor[len(inputs) :])
-    made = helper.make_model(
-        graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("own", 1)], ir_version=10
-    )
-    return source_graph(rtlab.load(made.SerializeToString(), name="g"))
+def chain(*nodes: onnx.NodeProto) -> Graph:
+    """The graph of nodes on 1x8 tensors, from "x" to "y"."""
+    x, y = ([(name, TensorProto.FLOAT, [1, 8])] for name in "xy")
+    return source_graph(graph(list(nodes), x, y, {}, 20))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_boxes_never_lie_on_each_other(page, path: Path) -> None:
-    """In every arrangement: plain, from left to right, and with all groups open."""
-    graph = source_graph(rtlab.load(path))
+    whole = source_graph(rtlab.load(path))
     found = {}
     for name, wish in {
         "down": {},
@@ -107,10 +101,10 @@ def test_boxes_never_lie_on_each_other(page, path: Path) -> None:
         "repeats": {"grouping": "repeats"},
         "scopes": {"grouping": "scopes"},
     }.items():
-        draw(page, graph, **wish)
+        draw(page, whole, **wish)
         found[name] = page.evaluate("() => window.rtlab.overlaps(0)")
         if name in {"repeats", "scopes"}:
-            draw(page, graph, **wish, opened=True)
+            draw(page, whole, **wish, opened=True)
             found[f"{name} open"] = page.evaluate("() => window.rtlab.overlaps(0)")
     assert {} == {name: count for name, count in found.items() if count}
 
@@ -121,15 +115,6 @@ def test_wires_cross_at_most_a_tenth_more_than_dagre_draws_them(page, path: Path
     draw(page, source_graph(rtlab.load(path)))
     found = page.evaluate("() => window.rtlab.besideDagre(0)")
     # A handful of crossings is noise in a ratio.
-    assert found["ours"] <= 1.1 * found["theirs"] + 2
-
-
-@pytest.mark.parametrize("made", ["inception_chain", "transformer_stack"])
-def test_generated_graphs_keep_boxes_and_wires_apart(page, made: str) -> None:
-    """The shapes that large models have: parallel branches again and again, one mask for all layers."""
-    draw(page, source_graph(getattr(rtlab.samples, made)(nodes=1000)))
-    overlaps, found = page.evaluate("() => [window.rtlab.overlaps(0), window.rtlab.besideDagre(0)]")
-    assert 0 == overlaps
     assert found["ours"] <= 1.1 * found["theirs"] + 2
 
 
@@ -157,7 +142,6 @@ BAD = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_difficult_graph_is_drawn_sensibly(page, name: str) -> None:
-    """Never a blank box, never a frozen page, and a name is a name."""
     graph = BAD[name]()
     draw(page, graph)
     boxes, overlaps = page.evaluate(
@@ -221,7 +205,6 @@ def test_a_planted_change_of_the_picture_is_found(page) -> None:
 
 
 def test_the_svg_is_whole_and_well_formed(page) -> None:
-    """Every operator and every wire is in it as text and path, and it refers to nothing outside."""
     graph = source_graph(rtlab.load(LIGHT / "light_squeezenet.onnx"))
     draw(page, graph)
     text = page.evaluate("() => window.rtlab.svg(0)")

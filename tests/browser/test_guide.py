@@ -42,7 +42,6 @@ def silent(page, asked: set[str]) -> list[str]:
 
 
 def test_every_control_says_in_a_sentence_what_it_does(opened) -> None:
-    """In every tab and part of one, with a node selected, in the search, the morph, the third pane and the help."""
     shown = opened(DIGITS)
     page, lab = shown.page, shown.lab
     lab.python("explorer.select('/inception1/branch3x3/conv/Conv')")
@@ -73,52 +72,3 @@ def test_every_control_says_in_a_sentence_what_it_does(opened) -> None:
     quiet["help"] = silent(page, asked)
     told = sorted({one for names in quiet.values() for one in names})
     assert [] == told
-
-
-SEEN = "side => document.querySelector('.rt-explorer').rtlabView(side)"
-
-
-def at_stop(page, name: str) -> str:
-    """Wait for a stop of the tour and what it rings; its words."""
-    page.wait_for_selector(f'{EXPLORER} [data-control="guide"][data-stop="{name}"]')
-    page.wait_for_selector(f"{EXPLORER} .rt-ring")
-    return page.locator(f'{EXPLORER} [data-control="guide"] p').inner_text()
-
-
-def test_a_tour_points_at_what_is_there_and_puts_all_back(opened, lab_page) -> None:
-    """The stops select and count what they speak of; leaving restores selection, tab and place."""
-    page, lab = lab_page.page, lab_page
-    page.set_viewport_size({"width": 1280, "height": 720})
-    if "127.0.0.1" in page.url:
-        page.evaluate("() => localStorage.removeItem('rtlab.tour')")
-    lab.forget()
-    shown = opened(DIGITS)
-    offer = page.locator(f'{EXPLORER} [data-control="offer"]')
-    offer.wait_for()
-    lab.python("explorer.select('/inception1/branch3x3/conv/Conv')")
-    page.click(f'{EXPLORER} [data-tab="memory"]')
-    lab.wait_python("explorer.state.tab == 'memory' and len(explorer.state.selection) == 1")
-    state = "[list(explorer.state.selection), list(explorer.state.layers), explorer.state.tab]"
-    before = lab.python(state)
-    seen = {side: page.evaluate(SEEN, side) for side in ("node", "layer")}
-
-    offer.get_by_role("button").first.click()
-    words = at_stop(page, "graphs")
-    lab.wait_python("len(explorer.state.selection) == 3 and len(explorer.state.layers) == 1")
-    assert all(op in words for op in lab.python("[study.model.node(n).op for n in explorer.state.selection]"))
-    page.keyboard.press("ArrowRight")
-    words = at_stop(page, "fold")
-    for count in lab.python("[len(study.model.nodes), len(study['fp32'].engine.layers)]"):
-        assert str(count) in words
-    for stop in ("choice", "charts", "why"):
-        page.keyboard.press("ArrowRight")
-        at_stop(page, stop)
-    shown.picture("tour")
-    page.keyboard.press("Escape")
-    page.wait_for_selector(f'{EXPLORER} [data-control="guide"]', state="detached")
-    lab.wait_python(f"{state} == {before!r}")
-    for side, place in seen.items():
-        lab.wait(
-            f"([side, place]) => JSON.stringify(({SEEN})(side)) === JSON.stringify(place)", [side, place]
-        )
-    assert [] == lab.console_errors

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
-import engines
 from explorer import EXPLORER, Explorer, show
 from rtlab.documents.tabs import TABS
 from rtlab.questions.panels import QUESTIONS
@@ -20,28 +17,6 @@ study.run()
 explorer = study.explore()
 explorer"""
 
-WRITTEN = f"""import rtlab
-def files(name):
-    at = {str(engines.FOLDER)!r} + f"/written-{{name}}/engine"
-    return {{"layers": f"{{at}}.graph.json", "profile": f"{{at}}.profile.json", "times": f"{{at}}.timing.json"}}
-study = rtlab.read(**files("fp32"))
-study.read("int8", **files("int8"))
-explorer = study.explore()
-explorer"""
-
-GOOGLENET = """import rtlab
-study = rtlab.Study(rtlab.samples.load("googlenet").model)
-study.add("fp32")
-study.run(compare=False)
-explorer = study.explore()
-explorer"""
-
-LSTM = """import rtlab
-study = rtlab.Study(rtlab.samples.load("digits_lstm").model)
-study.add("fp32")
-study.run(compare=False)
-explorer = study.explore()
-explorer"""
 
 #: Panels that have a figure before anything was measured by a button.
 DRAWN = ["roofline", "samples", "difference", "variants", "memory", "schedule"]
@@ -125,7 +100,6 @@ def cut(shown: Explorer, where: str) -> list[str]:
 
 
 def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
-    """Each tab of a study with two variants, in light and in dark, wide and narrow."""
     shown = opened(DIGITS)
     page, lab = shown.page, shown.lab
     known = offered(shown)
@@ -139,27 +113,19 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
             assert page.get_attribute(f"{drawn} >> nth=0", "aria-label")
             assert 0 == page.locator(f'{where} [data-control="problem"]').count(), panel
             assert [] == cut(shown, where), panel
-        elif panel in {"sensitivity", "diagnosis", "repair"}:
+        elif panel in {"sensitivity", "diagnosis", "repair", "channels"}:
             # fp32 is on screen.
-            assert "Nothing of it" in page.inner_text(f'{where} [data-control="problem"]')
-        elif panel == "channels":
-            assert "None of its values" in page.inner_text(f'{where} [data-control="problem"]')
-        elif panel == "bisection":
-            assert "Nobody looked yet" in page.inner_text(f"{where} .rt-told")
-        elif panel == "score":
-            # The baseline is on screen, beside which no sample flipped.
-            assert "Show another variant" in page.inner_text(f"{where} .rt-told")
+            assert page.inner_text(f'{where} [data-control="problem"]'), panel
         elif panel in {"kernels", "why", "recipe"}:
             # All that there is follows from the fields of a noun: facts and a table.
             assert page.locator(f"{where} [data-fact]").count()
             page.wait_for_selector(f"{where} tbody td >> nth=0")
         else:
             # What will be there, and how long it takes.
-            assert "Then a figure shows" in page.inner_text(f"{where} .rt-told"), panel
+            assert page.inner_text(f"{where} .rt-told"), panel
         assert len(page.inner_text(f"{where} .rt-lead p.rt-quiet")) > 40
         # What is in front is in the view that Python reads.
         lab.wait_python(f"explorer.state.tab == {tab!r}")
-        shown.picture(f"panel-{panel}-light")
     lab.wait_python("explorer.state.settings['compare'] == 'variants'")
     lab.theme(dark=True)
     where = show(shown, "compare", "difference")
@@ -169,23 +135,7 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
         "where => getComputedStyle(document.querySelector(`${where} .xtick text`)).fill", where
     )
     assert min(int(c) for c in ink.removeprefix("rgb(").removesuffix(")").split(",")[:3]) > 180
-    shown.picture("panel-difference-dark")
     lab.theme(dark=False)
-
-    # Facts take one row; those that have no room unfold.
-    page.set_viewport_size({"width": 1240, "height": 900})
-    where = show(shown, "memory", "memory")
-    figure(shown, where)
-    more = page.locator(f'{where} [data-control="more-facts"]')
-    last = page.locator(f"{where} [data-fact] >> nth=-1")
-    row = page.locator(f"{where} .rt-cards")
-    below = "([dt, dl]) => dt.getBoundingClientRect().top >= dl.getBoundingClientRect().bottom"
-    assert page.evaluate(below, [last.element_handle(), row.element_handle()])
-    assert [] == cut(shown, where)
-    more.click()
-    assert "true" == more.get_attribute("aria-expanded")
-    assert not page.evaluate(below, [last.element_handle(), row.element_handle()])
-    more.click()
 
     # In a narrow window all tabs stay within reach, by the keyboard too.
     page.set_viewport_size({"width": 760, "height": 900})
@@ -209,7 +159,6 @@ def test_every_panel_tells_something_and_no_picture_is_missing(opened) -> None:
 
 @pytest.mark.slow
 def test_a_bar_of_the_waterfall_is_a_group_of_nodes(opened) -> None:
-    """A click selects the group in both graphs; what is selected in a graph is outlined in the figure."""
     shown = opened(DIGITS)
     page, lab = shown.page, shown.lab
     where = show(shown, "compare", "difference")
@@ -221,7 +170,6 @@ def test_a_bar_of_the_waterfall_is_a_group_of_nodes(opened) -> None:
     lab.wait_python(f"set(explorer.state.layers) == set({link['layers']!r})")
     assert key in marked(shown, where)
     assert page.locator(f'{where} [data-row="{key}"][aria-selected="true"]').count() == 1
-    shown.picture("panel-waterfall-selected")
 
     # The other way, and by the keyboard: the row below in the table.
     other, next_link = next((k, v) for k, v in links.items() if k != key and v["nodes"] and v["layers"])
@@ -242,7 +190,6 @@ def test_a_bar_of_the_waterfall_is_a_group_of_nodes(opened) -> None:
 
 @pytest.mark.slow
 def test_the_batch_moves_the_memory(opened) -> None:
-    """The slider is felt at once, and Python sees what was chosen; a box of the arena is a tensor."""
     shown = opened(DIGITS)
     page, lab = shown.page, shown.lab
     where = show(shown, "memory", "memory")
@@ -269,23 +216,31 @@ def test_the_batch_moves_the_memory(opened) -> None:
     page.wait_for_function(
         "([peak, value]) => document.querySelector(peak).innerText.includes(value)", arg=[peak, peaks["Peak"]]
     )
-    shown.picture("panel-memory-batch")
 
     key = largest(shown, where)
     link = told["links"][key]
     click_point(shown, where, key)
     lab.wait_python(f"set(explorer.state.layers) == set({link['layers']!r})")
-    shown.picture("panel-memory-selected")
     assert [] == lab.console_errors
 
 
 @pytest.mark.slow
-def test_titles_of_two_axes_keep_apart_where_a_figure_is_low(opened) -> None:
-    """On a laptop both say their unit, and neither is written over the other."""
+def test_a_low_figure_gives_its_legend_up_and_keeps_the_titles_of_its_axes_apart(opened) -> None:
     shown = opened(DIGITS)
     page = shown.page
-    page.set_viewport_size({"width": 1280, "height": 720})
     drawn = figure(shown, show(shown, "memory", "memory"))
+    # Where a legend would take a third of a figure its points are worth more, and the pointer tells what they are.
+    page.wait_for_selector(f"{drawn} .legend")
+    page.locator(drawn).evaluate("plot => { plot.style.height = '60px'; }")
+    page.wait_for_selector(f"{drawn} .legend", state="detached")
+    assert page.locator(f"{drawn} .point").count()
+    page.locator(drawn).evaluate("plot => { plot.style.height = ''; }")
+    page.wait_for_selector(f"{drawn} .legend")
+    # On a laptop both axes say their unit, and neither title is written over the other.
+    height = "plot => document.querySelector(`${plot} .main-svg`).getBoundingClientRect().height"
+    before = page.evaluate(height, drawn)
+    page.set_viewport_size({"width": 1280, "height": 720})
+    page.wait_for_function(f"([plot, before]) => ({height})(plot) < before - 5", arg=[drawn, before])
     page.wait_for_function(
         """plot => {
           const titles = [...document.querySelectorAll(`${plot} :is(.ytitle, .y2title)`)];
@@ -304,77 +259,3 @@ def test_titles_of_two_axes_keep_apart_where_a_figure_is_low(opened) -> None:
         })""",
         arg=drawn,
     )
-    shown.picture("panel-memory-low")
-
-
-@pytest.mark.slow
-def test_a_low_figure_gives_its_legend_up_and_takes_it_back(opened) -> None:
-    """Where a legend would take a third of a figure its points are worth more, and the pointer tells what they are."""
-    shown = opened(DIGITS)
-    page = shown.page
-    drawn = figure(shown, show(shown, "memory", "memory"))
-    page.wait_for_selector(f"{drawn} .legend")
-    place = page.locator(drawn)
-    # The room that a tab beside other panels leaves on a low screen.
-    place.evaluate("plot => { plot.style.height = '60px'; }")
-    page.wait_for_selector(f"{drawn} .legend", state="detached")
-    assert page.locator(f"{drawn} .point").count()
-    place.evaluate("plot => { plot.style.height = ''; }")
-    page.wait_for_selector(f"{drawn} .legend")
-
-
-@pytest.mark.slow
-def test_a_bar_of_the_schedule_is_a_layer(opened) -> None:
-    """Who runs beside whom in a network with branches; each bar selects its layer."""
-    shown = opened(GOOGLENET)
-    lab = shown.lab
-    where = show(shown, "streams", "schedule")
-    figure(shown, where)
-    links = lab.python("explorer.panel('schedule')['links']")
-    key, link = next((k, v) for k, v in list(links.items())[3:] if v["layers"])
-    click_point(shown, where, key)
-    lab.wait_python(f"set(explorer.state.layers) == set({link['layers']!r})")
-    assert key in marked(shown, where)
-    shown.picture("panel-schedule-selected")
-    assert [] == lab.console_errors
-
-
-@pytest.mark.slow
-def test_a_recurrence_has_a_tab_of_its_own(opened) -> None:
-    """What became of the steps of an LSTM; a network without one has no such tab, as the first test tells."""
-    shown = opened(LSTM)
-    where = show(shown, "recurrence", "recurrence")
-    figure(shown, where)
-    assert 0 == shown.page.locator(f'{where} [data-control="problem"]').count()
-    shown.picture("panel-recurrence")
-    assert [] == shown.lab.console_errors
-
-
-@pytest.mark.slow
-def test_engines_from_files_are_compared_without_their_model(opened) -> None:
-    """Two engines of one network: fp32 against int8, without an ONNX file."""
-    shown = opened(WRITTEN)
-    lab = shown.lab
-    lab.python("explorer.show('int8')")
-    where = show(shown, "compare", "difference")
-    figure(shown, where)
-    told = lab.python("explorer.panel('difference')")
-    assert "Known by" == shown.page.locator(f"{where} thead th").last.inner_text().strip()
-    known = {r["cells"][-1] for r in told["rows"]}
-    assert 2 == len(known)
-    assert {*shown.page.locator(f"{where} tbody tr td:last-child").all_inner_texts()} <= known
-    key = next(r["key"] for r in told["rows"][:6] if told["links"].get(r["key"], {}).get("layers"))
-    link = told["links"][key]
-    row = f"{where} [data-row={json.dumps(key)}]"
-    shown.page.locator(row).scroll_into_view_if_needed()
-    shown.page.click(row)
-    lab.wait_python(f"set(explorer.state.layers) == set({link['layers']!r})")
-    shown.picture("panel-difference-of-files")
-    where = show(shown, "timing", "samples")
-    figure(shown, where)
-    # What cannot be measured here says why, to those who cannot hover too.
-    where = show(shown, "timing", "batches")
-    button = shown.page.locator(f'{where} [data-work="sweep"]')
-    assert "true" == button.get_attribute("aria-disabled")
-    assert button.get_attribute("title")
-    assert [] == lab.console_errors

@@ -47,7 +47,6 @@ def test_numbers_on_random_input_are_marked_until_data_is_given(lab_page) -> Non
     shown.ready()
     page = shown.page
     page.wait_for_selector(f'{EXPLORER} [data-chart="accuracy"] .gtitle')
-    shown.picture("random-input")
 
     assert [] == [place for place, marked in marks(shown).items() if not marked]
     page.click(f'{EXPLORER} [data-tab="table"]')

@@ -55,7 +55,6 @@ def sized(shown: Explorer, width: int, height: int) -> None:
 def test_all_of_it_is_in_the_notebook_s_view_with_graphs_of_240_pixels_in_every_tab(
     opened, width: int, height: int
 ) -> None:
-    """From the row of the choice to the status line nothing lies below the fold, whichever tab is in front."""
     shown = opened(DIGITS)
     page = shown.page
     sized(shown, width, height)
@@ -73,11 +72,9 @@ def test_all_of_it_is_in_the_notebook_s_view_with_graphs_of_240_pixels_in_every_
     ((graphs, charts),) = heights
     assert graphs >= 240
     assert charts >= 180
-    shown.picture(f"room-{width}")
 
 
 def test_the_line_above_the_charts_stays_where_it_was_put(opened) -> None:
-    """By the pointer and by keys, in all tabs, when the page is loaded again, and until it is put back."""
     shown = opened(DIGITS)
     page, lab = shown.page, shown.lab
     sized(shown, 1280, 720)
@@ -132,7 +129,6 @@ def size_of(page, selector: str) -> float:
 
 
 def test_a_room_sees_larger_type_fewer_controls_and_where_the_pointer_is(opened) -> None:
-    """Presenting leaves what is told and takes what changes the study, until Escape."""
     shown = opened(DIGITS)
     page, lab = shown.page, shown.lab
     page.set_viewport_size({"width": 1280, "height": 720})
@@ -170,7 +166,6 @@ def test_a_room_sees_larger_type_fewer_controls_and_where_the_pointer_is(opened)
     page.mouse.click(*place)
     lab.wait_python("len(explorer.state.layers) == 1")
     assert page.locator(f"{EXPLORER} .rt-spot").is_visible()
-    shown.picture("present")
 
     page.keyboard.press("Escape")
     page.wait_for_selector(f"{EXPLORER}:not(.rt-present)")
@@ -194,7 +189,6 @@ UNDER_MAP = """map => {
 
 @pytest.mark.parametrize(("width", "height"), [(1280, 720), (1500, 1000), (2560, 1440)])
 def test_the_map_lies_on_no_layer_at_first(opened, lab_page, width: int, height: int) -> None:
-    """Where it stands, the graph's own canvas shows its ground, and a wire at most."""
     lab_page.page.set_viewport_size({"width": width, "height": height})
     # A page that has shown nothing yet has no theme to change.
     lab_page.open(["pass"])
@@ -206,4 +200,3 @@ def test_the_map_lies_on_no_layer_at_first(opened, lab_page, width: int, height:
     assert maps.count() >= 1
     for at in range(maps.count()):
         assert maps.nth(at).evaluate(UNDER_MAP) < 0.04
-    shown.picture(f"map-{width}")

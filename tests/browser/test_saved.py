@@ -41,7 +41,6 @@ def views(page, count: int) -> None:
 
 
 def test_a_saved_notebook_keeps_neither_script_nor_payload_and_says_what_to_do(keeping) -> None:
-    """The file stays small under version control, a living view comes back by itself, and a dead one is in words."""
     page = keeping.page
     path = keeping.place(CELLS)
     address = f"{keeping.lab.url}/lab/tree/{path.name}"

@@ -12,13 +12,11 @@ pytestmark = pytest.mark.slow
 STAGES = {"_time": "timed", "_compare": "compared", "_score": "scored"}
 WAITING = {"timed": "Timing …", "compared": "Comparing values …", "scored": "Scoring the task …"}
 
-SHOW = "explorer"
-
 
 @pytest.fixture
 def waiting(opened, lab_page):
     """An Explorer that builds int8 on the press of the button; its stages wait."""
-    lab_page.open([GATED, SHOW])
+    lab_page.open([GATED, "explorer"])
     lab_page.run_all()
     lab_page.page.wait_for_selector(f'{EXPLORER} [data-control="build"]:not([disabled])')
     # Waiting at a gate takes of the time that a stage has.
@@ -78,19 +76,3 @@ def test_cancel_in_a_stage_keeps_the_earlier_ones_and_offers_to_go_on(waiting, s
     # What was compared on a part of the samples says so, and offers the others.
     page.wait_for_selector(f'{EXPLORER} [data-stage]:not([data-state="done"])', state="detached")
     assert [] == waiting.console_errors
-
-
-def test_only_compile_leaves_measuring_to_a_button(opened, lab_page) -> None:
-    lab_page.open([GATED + "\n[g.set() for g in gates.values()]", SHOW])
-    lab_page.run_all()
-    page = lab_page.page
-    allow(page, "0")
-    page.click(f'{EXPLORER} [data-control="build"]')
-    told = page.wait_for_selector(f'{EXPLORER} [data-stage="timed"][data-state="missing"]')
-    assert "Not timed: the variant was only compiled." == told.inner_text()
-    lab_page.wait_python("not explorer.build['running']")
-    assert lab_page.python("study[explorer.state.variant].timing") is None
-    page.click(f'{EXPLORER} [data-control="measure"] >> nth=0')
-    lab_page.wait_python("not study[explorer.state.variant].missing")
-    lab_page.python("ungate()")
-    assert [] == lab_page.console_errors

@@ -41,7 +41,6 @@ ABOVE = 20
 
 
 def test_a_pair_is_asked_about_and_its_remedy_is_built(opened) -> None:
-    """Choose a pair, ask, read the answer and its experiments, and build the remedy: three clicks."""
     shown: Explorer = opened(BLOCKS)
     page, lab = shown.page, shown.lab
     where = show(shown, "fusion", "why")
@@ -61,30 +60,13 @@ def test_a_pair_is_asked_about_and_its_remedy_is_built(opened) -> None:
     assert "a graph output" in told
     assert "a graph output" in page.inner_text(f"{where} .rt-lead")
     assert "do not mark" in page.inner_text(f"{where} table")
-    shown.picture("panel-why-asked")
     page.click(f'{where} [data-work="remedy"]')
     lab.wait_python("'fp32 rewritten' in study.results and explorer.state.variant == 'fp32 rewritten'")
     assert ["fold bn2"] == lab.python("[str(r) for r in study.variants['fp32 rewritten'].rewrites]")
     assert [] == lab.console_errors
 
 
-def test_all_pairs_are_asked_about_and_stand_by_cause(opened) -> None:
-    shown: Explorer = opened(BLOCKS)
-    page, lab = shown.page, shown.lab
-    where = show(shown, "fusion", "why")
-    page.click(f'{where} [data-work="advise"]')
-    page.wait_for_selector(f'{where} button:has-text("Ask about all again")', timeout=60_000)
-    lab.wait_python("'fp32' in study._kept.advice")
-    causes = lab.python("[c.cause for c in study.advise('fp32').causes]")
-    assert "a graph output" in causes
-    head = page.inner_text(f"{where} thead")
-    assert all(title in head for title in ("Verdict", "Cause", "Pairs", "At stake"))
-    shown.picture("panel-why-advice")
-    assert [] == lab.console_errors
-
-
 def test_a_wire_and_a_layer_are_asked_about_where_they_are_drawn(opened) -> None:
-    """A click on a wire selects its ends, whose question asks the compiler; a click on a layer asks why it is one."""
     shown: Explorer = opened(BLOCKS)
     page, lab = shown.page, shown.lab
     shown.ready()
@@ -113,5 +95,4 @@ def test_a_wire_and_a_layer_are_asked_about_where_they_are_drawn(opened) -> None
     joined = lab.python(f"list(study.ask('why', variant='fp32', pair='layer {layer}').noun.nodes)")
     assert {"conv0", "bn0", "relu0"} == {*joined}
     page.wait_for_selector(f'{where} button:has-text("Ask again")')
-    shown.picture("panel-why-step")
     assert [] == lab.console_errors
