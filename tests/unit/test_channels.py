@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-import onnxruntime
 import pytest
 
+import nets
 import rtlab
 from rtlab import Study
 from rtlab.core.progress import Silent
@@ -27,14 +27,9 @@ def study() -> Study:
 
 def computed(model: rtlab.Model, name: str, feed: dict[str, np.ndarray]) -> np.ndarray:
     proto = model.proto()
-    if name not in model.outputs:
-        proto.graph.output.add().name = name
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return session.run([name], feed)[0].astype(np.float64)
+    del proto.graph.output[:]
+    proto.graph.output.add().name = name
+    return nets.run(proto.SerializeToString(), feed)[0].astype(np.float64)
 
 
 def test_each_channel_has_its_own_errors(study: Study) -> None:
@@ -63,19 +58,14 @@ def test_each_channel_has_its_own_errors(study: Study) -> None:
 
 def test_what_lies_beyond_a_threshold_is_counted_by_channel(study: Study) -> None:
     value = next(v for v in study["int8"].prepared.scales if v in study.model.producers)
-    study.add(
-        "clipped",
-        precision="int8",
-        scales=dict(study["int8"].prepared.scales) | {value: Scale(0.5)},
-        backend="onnxruntime",
-    )
+    scales = dict(study["int8"].prepared.scales) | {value: Scale(0.5)}
+    study.add("clipped", precision="int8", scales=scales, backend="onnxruntime")
     told = study.channels("clipped", value)
     x = computed(study.model, value, dict(next(study.data.batches(study.model, 80))))
     rows = np.moveaxis(x, told.axis, 0).reshape(len(told.channels), -1)
     assert told.threshold == 0.5
-    assert [r.saturated for r in told.channels] == pytest.approx(
-        (np.abs(rows) > 0.5).mean(axis=1).tolist(), abs=1e-4
-    )
+    beyond = (np.abs(rows) > 0.5).mean(axis=1).tolist()
+    assert [r.saturated for r in told.channels] == pytest.approx(beyond, abs=1e-4)
     study.remove("clipped")
 
 

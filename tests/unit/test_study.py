@@ -296,17 +296,3 @@ def test_a_node_inside_a_body_has_weights_and_no_outputs_to_read() -> None:
     assert "weight" == study.weights(inner.id)[0].kind
     with pytest.raises(RunError):
         study.activations(inner.id)
-
-
-def test_a_metric_that_fails_leaves_everything_else(model) -> None:
-    """The user's own function is named as the place, and the compiled variant stays."""
-    data = CalibrationData.random(model, samples=16)
-
-    def metric(outputs, labels):
-        raise KeyError("classes")
-
-    study = Study(model, data=data, task=Task(data, np.zeros(16), metric=metric))
-    study.add("fp32", target="cpu")
-    result = study.run()["fp32"]
-    assert "its metric raised KeyError" in result.stages[Stage.SCORED].text
-    assert result.timing is not None
