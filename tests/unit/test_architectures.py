@@ -47,7 +47,6 @@ def test_activations_stay_standardised_on_samples_that_weights_were_not_fitted_t
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "least"), [("mobilenet_v2", 12), ("bert", 15)])
 def test_int8_leaves_most_of_the_signal(name: str, least: float):
-    """Random weights usually amplify rounding from layer to layer until nothing is left to compare."""
     sample = load(name)
     model, names = sample.model, quantizable(sample.model)
     collector = Collector(names)

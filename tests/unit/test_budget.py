@@ -73,7 +73,6 @@ def test_a_default_limits_measuring_alone(model, monkeypatch, capsys) -> None:
 
 @pytest.mark.slow
 def test_what_does_not_hear_of_the_end_is_ended(model) -> None:
-    """A load that never ends, and a child beside it: words, exit code 1, and no process is left."""
     code = (
         "import subprocess, sys, time\n"
         "from rtlab.cli import main, opening\n"

@@ -58,7 +58,6 @@ def pools():
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 @pytest.mark.parametrize("parts", [1, 3, 7])
 def test_any_number_of_workers_sees_the_same(model, data, whole, kind, parts) -> None:
-    """Scales must not depend on who counted: not nearly the same, the same."""
     with pools()[kind]() as pool:
         found = Study(model, data=data).observe(executor=pool, parts=parts)
     assert whole.samples == found.samples
@@ -86,7 +85,6 @@ class Slices(CalibrationData):
 
 
 def test_a_stopped_pass_keeps_what_was_seen_and_goes_on(model, data, whole) -> None:
-    """An hour of calibration must not be lost to one press of Cancel, nor counted twice."""
     study = Study(model, data=Slices(data.arrays, data.source))
     with pytest.raises(Cancelled):
         study.observe(progress=Stops(3))
@@ -201,7 +199,6 @@ def test_changing_the_calibrator_runs_no_inference(model, data) -> None:
 
 
 def test_a_cache_becomes_explicit_pairs_and_back(model, data, tmp_path) -> None:
-    """The way from TensorRT 8 to 11: the same scales, now in the graph."""
     study = Study(model, data=data)
     study.prepare("minmax", precision="int8", calibrator="minmax")
     done = study.export("minmax", tmp_path / "out.onnx", cache=tmp_path / "out.cache")
@@ -320,26 +317,8 @@ def test_stopped_workers_keep_their_parts_and_the_others_follow(model, data, who
 
 
 def test_a_study_that_several_threads_observe_counts_each_sample_once(model, data, whole) -> None:
-    """A widget and a cell may both ask; counted twice, samples would weigh twice once more are added."""
     study = Study(model, data=data)
     with concurrent.futures.ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda _: study.observe(), range(4)))
     assert whole.samples == study.calibration.samples
     assert whole.frame().equals(study.calibration.frame())
-
-
-def test_a_ranking_is_as_many_steps_as_it_says(model, data) -> None:
-    """The model as it is, and once with each calibrator: three steps for two."""
-    told: list[list[int]] = []
-
-    class Counting(Silent):
-        def phase(self, name: str, total: int | None = None) -> None:
-            if name.startswith("Ranking"):
-                told.append([total or 0, 0])
-
-        def advance(self, steps: int = 1) -> None:
-            if told:
-                told[-1][1] += steps
-
-    Study(model, data=data.take(4)).rank(["minmax", "mse"], progress=Counting())
-    assert [[3, 3]] == told

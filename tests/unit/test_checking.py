@@ -11,7 +11,6 @@ import onnxruntime
 import pytest
 
 import engines
-import rtlab
 from rtlab.cli import main
 from rtlab.testing import tiny_model
 
@@ -75,7 +74,6 @@ def test_a_check_is_held_against_an_earlier_one(capsys, kept, tmp_path) -> None:
 
 @pytest.mark.slow
 def test_what_could_not_be_checked_is_exit_code_1_and_skipped(capsys, file, kept, tmp_path) -> None:
-    """Neither samples nor an earlier check: that nobody looked is not that it holds, and not that it is worse."""
     xml = tmp_path / "out.xml"
     code, out, _ = run(
         capsys, str(file), *HERE, "--max-drop", "0.5", "--max-latency-regression", "5%", "--junit", str(xml)
@@ -138,18 +136,3 @@ def test_an_engine_from_files_is_checked_by_its_times_and_layers(capsys, tmp_pat
     code, out, _ = run(capsys, *given, "--max-drop", "1", "--json")
     (accuracy,) = (r for r in json.loads(out)["rows"] if r["check"] == "accuracy")
     assert (1, True) == (code, "files of another machine" in accuracy["reason"])
-
-
-@pytest.mark.slow
-def test_the_same_in_python(kept, tmp_path) -> None:
-    sample = rtlab.samples.load("digits_outlier")
-    study = rtlab.Study(sample.model, data=sample.calibration, task=sample.task)
-    study.add("int8", precision="int8", calibrator="minmax", backend="onnxruntime")
-    found = study.check("int8", max_drop=30, against=kept, save=tmp_path / "b.json", budget_s=10)
-    assert (True, ()) == (found.ok, found.broken)
-    assert "fp32" in study.facts
-    # What was built and scored is not built again, and holds for other limits.
-    engine = study.facts["int8"].engine
-    again = study.check("int8", max_drop=0.5, against=found.record, budget_s=10)
-    assert (("accuracy",), True) == (again.broken, study.facts["int8"].engine is engine)
-    assert study.check("fp32", max_drop=0).ok

@@ -71,23 +71,7 @@ def test_inspect_prints_one_object_with_everything_that_is_known(capsys, file, t
     assert len(found["engine"]["layers"]) >= len(found["estimate"]["layers"]) > 0
 
 
-@pytest.mark.slow
-def test_inspect_scores_by_labels_and_a_metric_beside_fp32(capsys, file, tmp_path) -> None:
-    labels = tmp_path / "l.npy"
-    given = ("--data", str(tmp_path / "d.npz"), "--labels", str(labels), "--metric", "top-2", "--json")
-    scored = ("inspect", str(file), "--precision", "int8", "--target", "cpu", *given)
-    np.save(labels, np.arange(12) % 3)
-    found = json.loads(run(capsys, *scored)[1])["score"]
-    compared = found["compared"]
-    assert ("%", 12, "fp32") == (found["unit"], found["samples"], compared["baseline"])
-    assert found["interval"]["low"] <= found["value"] <= found["interval"]["high"]
-    assert compared["difference"] == pytest.approx(100 * (compared["won"] - compared["lost"]) / 12)
-    np.save(labels, np.arange(11))
-    assert 1 == run(capsys, *scored)[0]
-
-
 def test_a_size_is_given_by_symbol_or_by_input(capsys, tmp_path) -> None:
-    """What is counted with the one is counted with the other."""
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 3, "H", "W"]) for n in "xy"]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], "relu")], "g", ends[:1], ends[1:])
     path = tmp_path / "dynamic.onnx"
@@ -198,7 +182,6 @@ def saved(page: Path) -> dict[str, Any]:
 
 
 def test_report_writes_one_file_and_prints_its_path(capsys, file, tmp_path) -> None:
-    """A shell script goes on with what is printed."""
     path = tmp_path / "it.html"
     code, out, _ = run(
         capsys, "report", str(file), "-o", str(path), "--target", "cpu", "--no-run",
@@ -225,7 +208,6 @@ def test_a_report_takes_a_presentation_and_refuses_what_is_none_before_the_work(
 
 
 def test_prepare_writes_a_model_its_scales_a_cache_and_says_how_to_build_it(capsys, file, tmp_path) -> None:
-    """The machine with the GPU needs the files and the command, and nothing of rtlab."""
     before, out = file.read_bytes(), tmp_path / "OUT.onnx"
     given = ("--calibrator", "percentile(99.9)", "--data", str(tmp_path / "d.npz"), "-o", str(out))
     cache = ("--cache", str(tmp_path / "OUT.cache"), "--cache-version", "8601")
@@ -264,19 +246,6 @@ def engine(tmp_path: Path, file: Path) -> list[str]:
     return [str(tmp_path / "layers.json"), str(tmp_path / "profile.json")]
 
 
-def test_one_question_is_answered_as_json(capsys, engine) -> None:
-    path = Path(engine[0])
-    layers = json.loads(path.read_text(encoding="utf-8"))["Layers"]
-    named = [{**layer, "TacticName": f"gemm_{i % 3}"} for i, layer in enumerate(layers)]
-    path.write_text(json.dumps({"Layers": named}), encoding="utf-8")
-    told = json.loads(run(capsys, "read", *engine, "--ask", "kernels", "--json")[1])
-    # Ten layers of a millisecond each: four, three and three.
-    assert [("gemm_0", 4, 4.0, 0.4), ("gemm_1", 3, 3.0, 0.3), ("gemm_2", 3, 3.0, 0.3)] == [
-        (k["name"], len(k["layers"]), k["milliseconds"], k["share"]) for k in told["kernels"]
-    ]
-    assert (10, 0, 2) == (told["layers"], told["untold"], told["half"])
-
-
 def test_read_takes_what_is_piped_in(capsys, monkeypatch) -> None:
     """A table of times in the quote marks of a mail, by hand: 20, 49, 10 and 21 microseconds."""
     table = (Path(__file__).parents[1] / "corpus" / "pasted" / "profile-table.log").read_bytes()
@@ -299,7 +268,6 @@ def test_read_claims_no_types_where_the_file_tells_none(capsys, tmp_path) -> Non
 
 @pytest.mark.slow
 def test_compare_tells_where_the_time_went_and_the_parts_add_up(capsys, file) -> None:
-    """A program that reads this must be able to draw the same waterfall."""
     code, out, _ = run(
         capsys, "compare", "fp32", "int8", "--model", str(file), "--target", "cpu", "--json"
     )  # fmt: skip
@@ -332,7 +300,6 @@ def test_compare_reads_folders_of_two_engines(capsys) -> None:
 
 @pytest.mark.parametrize("name", ["nowhere", ""])
 def test_compare_says_what_it_needs(capsys, name: str) -> None:
-    """A misspelt folder is the most frequent mistake; and no name is not the folder that one stands in."""
     code, _, err = run(capsys, "compare", name, "int8")
     assert (1, True) == (code, f'Cannot compare "{name}":' in err)
 

@@ -29,7 +29,6 @@ def study(release) -> Study:
 
 
 def test_an_engine_that_runs_on_a_gpu_shows_its_own_times_and_its_own_errors(study) -> None:
-    """No emulation stands in where the real engine can be asked."""
     # What is not named is built for the GPU that is here.
     assert "sm86" == str(study.add("fp16", backend="tensorrt").target)
     study.run()
@@ -95,7 +94,6 @@ def test_an_engine_of_another_machine_is_refused_with_what_to_do(study, tmp_path
 
 
 def test_without_a_gpu_opening_says_how_to_export(tmp_path) -> None:
-    """Most people have no GPU here; they need the command for the other machine."""
     study = Study(tiny_model())
     with pytest.raises(Unavailable, match="exportLayerInfo"):
         study.open("x", tmp_path / "model.engine")

@@ -54,7 +54,6 @@ def test_files_are_told_apart_by_what_is_in_them(files, built) -> None:
 
 
 def test_an_engine_of_an_exported_model_belongs_to_the_source(files, built) -> None:
-    """The engine was built from the graph with Q/DQ; what one looks at is the model that one knows."""
     study = Study(built.model)
     read = study.read("elsewhere", files / "layers.json", model=files / "prepared.onnx")
     here = built["int8"].mapping
@@ -76,7 +75,6 @@ def test_an_engine_without_its_model_is_shown_all_the_same(files, tmp_path) -> N
 
 
 def test_a_model_whose_weights_stayed_at_home_is_enough(tmp_path) -> None:
-    """The structure tells which node a layer is; the weights are what may not leave the house."""
     paths = [engines.MOBILE / n for n in ("engine.graph.json", "model.structure-only.onnx")]
     study = rtlab.read(*paths)
     result = study["engine"]
@@ -128,7 +126,6 @@ def test_a_log_of_decisions_replays_on_the_sample(tmp_path) -> None:
 
 
 def test_outputs_are_compared_with_what_onnx_runtime_computes(tmp_path) -> None:
-    """An error of the real engine, told from trtexec's own output file."""
     sample = load("digits_inception")
     study = Study(sample.model, data=sample.calibration)
     study.add("fp32", target="cpu")
@@ -175,7 +172,6 @@ def test_the_whole_and_its_layers_are_counted_by_runs_of_their_own(tmp_path) -> 
 
 
 def test_an_engine_of_the_cpu_is_never_called_one_of_a_gpu(tmp_path) -> None:
-    """ONNX Runtime's files are read by the same call, and their times are a CPU's."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.enable_profiling = True
@@ -212,7 +208,6 @@ def test_the_document_has_shares_of_one_kind_and_null_for_what_nobody_told() -> 
 
 @engines.each
 def test_exported_layers_of_an_engine_come_back_as_they_were(folder, tmp_path) -> None:
-    """A colleague reads what one exports; and the files that one was given stay as they are."""
     source = folder / "engine.graph.json"
     before = source.read_bytes(), source.stat().st_mtime_ns
     study = rtlab.read(source)
@@ -257,7 +252,6 @@ def test_what_is_no_path_is_refused(wrong) -> None:
 
 
 def test_the_device_that_the_log_names_is_the_device_of_the_times() -> None:
-    """A time without its GPU is worth little."""
     read = rtlab.read(
         layers=engines.files("written-fp16")["layers"], log=CORPUS / "pasted" / "load-engine.log"
     )
@@ -284,6 +278,5 @@ def test_times_that_the_layers_cannot_explain_are_doubted(files, tmp_path) -> No
     ("backend", "options"), [("onnxruntime", {"builder_optimization_level": 5}), ("tensorrt-rtx", 5)]
 )
 def test_options_of_a_builder_are_refused_by_a_backend_that_has_none(backend, options) -> None:
-    """A chip that says "1 option" while nothing took it would be a lie."""
     with pytest.raises(VariantError, match="options"):
         Study(tiny_model()).add("fp32", backend=backend, options=options)

@@ -1,5 +1,6 @@
 """A variant is repaired by the cheapest change that does, chosen on some samples and told of others."""
 
+import dataclasses
 import math
 
 import pytest
@@ -109,6 +110,9 @@ def test_nothing_is_kept_high_where_the_samples_cannot_tell_what_is_free_from_fp
     (as_it_is,) = found.points
     assert as_it_is.drop > -1
     assert (as_it_is.enough, found.kept_high, found.enough) == (True, (), True)
+    # A drop within what was asked for needs no such word.
+    for limit, words in ((found.max_drop, True), (100.0, False)):
+        assert words == ("all the same" in dataclasses.replace(found, max_drop=limit).words)
 
 
 def _counted(monkeypatch):

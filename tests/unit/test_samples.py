@@ -158,7 +158,6 @@ def test_misplaced_pairs_are_found_and_repaired():
 
 
 def test_every_layer_but_the_stem_is_sparse_two_to_four():
-    """One group of four with three weights in it, and TensorRT takes the dense kernel."""
     model = load("digits_sparse24").model
     held = {i.name: numpy_helper.to_array(i) for i in onnx.load_from_string(model.bytes()).graph.initializer}
     weights = {n.id: held[n.inputs[1]] for n in model.nodes if n.op in {"Conv", "Gemm"}}
@@ -182,18 +181,6 @@ def test_sample_is_valid_onnx_and_runs(name):
     assert np.isfinite(found).all()
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["digits_gru", "sentences", *(pytest.param(n, marks=pytest.mark.slow) for n in ("mobilenet_v2", "bert"))],
-)
-def test_a_sample_is_the_same_again_with_as_few_calibration_samples_as_are_asked_for(name):
-    again = samples.load(name, samples=3)
-    assert load(name).model is not again.model
-    assert load(name).model.digest == again.model.digest
-    for key, array in load(name).calibration.arrays.items():
-        np.testing.assert_array_equal(array[:3], again.calibration.arrays[key])
-
-
 @pytest.mark.parametrize("name", EVERY)
 def test_a_card_tells_what_loading_gives_and_shows_the_graph(name):
     """A block for every node, and an edge for every value that one hands to another."""
@@ -212,7 +199,6 @@ def test_a_card_tells_what_loading_gives_and_shows_the_graph(name):
 
 
 def test_cards_are_a_grid_in_a_notebook_and_a_table_as_text():
-    """Both name every sample; a part of them is cards again, and an untrained sample has no score to show."""
     cards = samples.list()
     shown, text = cards._repr_html_(), repr(cards).splitlines()
     assert [line.split()[0] for line in text] == [*samples.names()]
@@ -278,7 +264,6 @@ def test_pictures_have_the_spectrum_of_natural_images():
 
 
 def test_pictures_are_normalised_photographs_in_range():
-    """Calibration must see what a preprocessing pipeline can produce: pixels of 0 to 1, normalised."""
     mean, deviation = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
     pixels = pictures(4, 64).transpose(0, 2, 3, 1) * deviation + mean
     assert pixels.min() > -1e-6
@@ -320,7 +305,6 @@ def test_both_branches_of_the_if_can_be_reached():
 
 @pytest.mark.slow
 def test_trait_models_are_what_their_script_writes(tmp_path):
-    """A model without the script that made it cannot be changed later."""
     script = str(SHIPPED / "make_traits.py")
     subprocess.run([sys.executable, script, "--out", str(tmp_path)], check=True, capture_output=True)
     assert sorted(f"{n}.onnx" for n in TRAITS) == sorted(p.name for p in tmp_path.iterdir())

@@ -63,7 +63,6 @@ def test_errors_and_score_are_of_the_chosen_samples(study) -> None:
 
 
 def test_all_samples_come_back_as_they_were(study) -> None:
-    """Nothing is measured anew of what was known, and times were never touched."""
     before = dict(study.facts)
     study.only(FEW).only([5]).only(None)
     for name, was in before.items():
@@ -74,7 +73,6 @@ def test_all_samples_come_back_as_they_were(study) -> None:
 
 
 def test_samples_that_were_picked_conclude_nothing(study) -> None:
-    """They were chosen because they flipped: an interval of them is one of the choice."""
     study.only(FEW)
     found = study.ask("score", variant="int8", baseline="fp32").noun
     assert (None, None, None, "") == (found.interval, found.difference_interval, found.p, found.verdict)

@@ -48,7 +48,6 @@ def test_named_sizes_bound_the_batch(kind, bits) -> None:
 
 
 def test_the_samples_of_a_stream_tell_what_nobody_named() -> None:
-    """A DataLoader brings pictures of a size; the model was loaded without one."""
     net = load(convolutions(["N", "H", "W"]))
     data = CalibrationData.of([np.zeros((3, 40, 50), np.float32)] * 4, model=net)
     named = load(convolutions(["N", "H", "W"]), shapes={"H": 40, "W": 50})

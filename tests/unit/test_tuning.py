@@ -61,23 +61,14 @@ class Timed(Opened):
 
 
 class Clocked(Scripted):
-    """Opening takes as many seconds of a clock of its own as is told by formulation, and reading ``first``."""
+    """A clock of its own."""
 
-    def __init__(self, monkeypatch, seconds: dict[str, float], first: float = 0.0) -> None:
+    def __init__(self, monkeypatch) -> None:
         super().__init__(even)
-        self.clock, self.seconds, self.first = time.monotonic(), seconds, first
+        self.clock = time.monotonic()
         still = types.SimpleNamespace(monotonic=lambda: self.clock)
         for module in ("tuning", "race"):
             monkeypatch.setattr(f"rtlab.experiments.{module}.time", still)
-
-    def values(self, model, names, batch):
-        self.clock += self.first
-        return super().values(model, names, batch)
-
-    def open(self, model: bytes, batch, threads: int) -> Timed:
-        made = super().open(model, batch, threads)
-        self.clock += self.seconds.get(made.names[0], 0.0)
-        return made
 
 
 def normal(seed: int, *shape: int) -> np.ndarray:
@@ -129,7 +120,6 @@ def test_the_fastest_formulation_with_any_number_of_threads_wins() -> None:
 
 
 def test_the_whole_model_is_compared_with_the_winners_in_it() -> None:
-    """For each number of threads; a model that loses is told as it is."""
     found = tune(network(), BATCH, bench=Scripted(even))
     assert [(1, ("one", "two", "four")), (2, ("one", "two", "four"))] == [
         (w.threads, w.changed) for w in found.wholes
@@ -144,7 +134,6 @@ def test_the_whole_model_is_compared_with_the_winners_in_it() -> None:
 
 
 def test_overlapping_times_change_nothing_in_the_model() -> None:
-    """A winner by noise is shown as such, and the model stays as it is."""
     rng = np.random.default_rng(0)
     bench = Scripted(lambda name, threads: rng.uniform(1, 2) - (0.15 if name == "im2col" else 0))
     found = tune(network(), BATCH, bench=bench, candidates=["im2col"], threads=(1,))
@@ -271,7 +260,6 @@ def test_a_whole_model_that_cannot_be_composed_leaves_its_layers_tuned() -> None
 
 
 def test_a_busy_machine_is_told() -> None:
-    """By the spread of the times, layer by layer."""
     rng = np.random.default_rng(0)
     busy = tune(network(), BATCH, bench=Scripted(lambda n, t: even(n, t) * rng.choice([1, 5])), threads=(1,))
     assert 4 == busy.disturbed
@@ -309,7 +297,6 @@ def test_differences_are_relative_to_the_greatest_value() -> None:
 
 
 def test_a_layer_that_shares_times_is_checked_with_its_own_weights() -> None:
-    """Where they make a formulation wrong, it does not win there."""
 
     class Wrong(Scripted):
         opened = 0
@@ -345,7 +332,7 @@ def test_a_stop_between_layers_of_one_shape_keeps_and_counts_the_one_that_was_tu
 
 
 def test_layers_that_there_is_no_time_to_check_stay_as_they_are(monkeypatch) -> None:
-    bench, rounds = Clocked(monkeypatch, {}), Race._rounds
+    bench, rounds = Clocked(monkeypatch), Race._rounds
 
     def slow(*given) -> None:
         rounds(*given)

@@ -113,7 +113,6 @@ def test_a_rival_is_replaced_and_not_deleted_and_another_form_is_the_remedy() ->
 
 
 def test_an_experiment_that_the_compiler_refuses_is_an_answer_of_its_own() -> None:
-    """The part with the neutral reader cannot be built; the search goes on without it."""
     found = model(conv("x", "c"), node("Relu", "c", "y"), node("Sigmoid", "c", "z"), outputs=("y", "z"))
     verdict, _ = asked(found, "conv_c", "Relu_y", Ruled(refused={"MaxPool"}))
     refused = [t for t in verdict.experiments if t.layers is None]
@@ -359,7 +358,6 @@ def test_a_reader_and_a_rival_hold_together_though_both_readers_behind_cannot_go
 
 
 def test_what_is_not_needed_is_not_named_with_what_is() -> None:
-    """The casts are absorbed: delta debugging leaves them out, and the reader and the output in."""
     casts = (node("Cast", "c", "h", to=10), node("Cast", "h", "f", to=1))
     nodes = (conv("x", "c"), *casts, node("Relu", "f", "y"), node("Sigmoid", "c", "z"))
     found = model(*nodes, outputs=("y", "z", "c"))
@@ -418,7 +416,6 @@ def test_a_refusal_is_an_answer_of_its_own() -> None:
 
 
 def test_a_graph_is_built_once_for_each_target() -> None:
-    """Whoever asks twice, or about the pair beside, waits for no build a second time."""
     asked = []
 
     class Counted(Ruled):
