@@ -100,7 +100,6 @@ TOLD = {
 @pytest.mark.parametrize("value", [0, -5, 2**31, 2**62, 2**70, -(2**70), 10**400, 1.5, "8", None, True])
 @pytest.mark.parametrize("fields", FIELDS)
 def test_a_number_that_cannot_be_is_refused_or_unknown(tmp_path, fields, value) -> None:
-    """A file is damaged on its way, or was never meant well; the page must not break over one layer."""
     study = read(tmp_path, put(copy.deepcopy(ENGINE), value, FIELDS[fields]))
     for tell in TOLD.values():
         with contextlib.suppress(RtlabError):

@@ -13,21 +13,14 @@ from onnx import helper
 
 from nets import graph
 from rtlab import CalibrationData, Calibrator, Study, Task, samples
-from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.model import Model
-from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest
-from rtlab.core.variant import CALIBRATORS, Variant
+from rtlab.core.variant import CALIBRATORS
 from rtlab.errors import CalibrationError, Cancelled
 from rtlab.quantize import findings
 from rtlab.questions.calibration.calibrated import calibration
 from rtlab.testing import tiny_model
-
-
-def execute(model, feed, names):
-    backend = OnnxRuntime(threads=1)
-    engine = backend.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
-    return dict(backend.outputs(engine, feed, names))
+from shelf import expose
+from stopping import Stopping
 
 
 @pytest.fixture(scope="module")
@@ -64,19 +57,6 @@ def test_any_number_of_workers_sees_the_same(model, data, whole, kind, parts) ->
     assert whole.frame().equals(found.frame())
 
 
-class Stops(Silent):
-    """Stops the work after some steps."""
-
-    def __init__(self, steps: int) -> None:
-        super().__init__()
-        self.left = steps
-
-    def advance(self, steps: int = 1) -> None:
-        self.left -= steps
-        if self.left <= 0:
-            self.cancel()
-
-
 class Slices(CalibrationData):
     """Small batches, so that there is something to stop between."""
 
@@ -87,7 +67,7 @@ class Slices(CalibrationData):
 def test_a_stopped_pass_keeps_what_was_seen_and_goes_on(model, data, whole) -> None:
     study = Study(model, data=Slices(data.arrays, data.source))
     with pytest.raises(Cancelled):
-        study.observe(progress=Stops(3))
+        study.observe(progress=Stopping(3))
     assert 0 < study.calibration.samples < 40
     again = study.observe()
     assert 40 == again.samples
@@ -97,7 +77,6 @@ def test_a_stopped_pass_keeps_what_was_seen_and_goes_on(model, data, whole) -> N
 def test_a_variant_that_saw_a_part_of_the_data_says_how_to_calibrate_it_on_the_rest(
     data, monkeypatch
 ) -> None:
-    """The budget is for a first answer; the way to the second one must not be guessed, and has no such bound."""
     monkeypatch.setattr("rtlab.session.runs.BUDGET_S", 1e-6)
     study = Study(tiny_model(), data=Slices(data.arrays, data.source))
     study.add("int8", target="cpu")
@@ -161,7 +140,7 @@ def test_the_calibrators_are_ranked_by_the_task(model, data) -> None:
     assert {str(r.calibrator): r.score.value for r in ranking} == {n: built[n].score.value for n in built}
 
 
-def test_the_ranking_gives_the_metric_every_output() -> None:
+def test_ranking_and_score_give_the_metric_every_output() -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["h"], "conv"),
         helper.make_node("Relu", ["h"], ["up"], "first"),
@@ -175,9 +154,11 @@ def test_the_ranking_gives_the_metric_every_output() -> None:
     def metric(outputs, labels):
         return -float(np.abs(outputs["up"] - np.maximum(-outputs["down"], 0)).sum()) + len(labels)
 
-    (one,) = Study(net, data=data, task=Task(data, np.zeros(8), metric=metric)).rank(["minmax"]).ranking
-    assert 8.0 == one.score.value, "both heads show the same quantized convolution"
-    assert 8 == one.score.samples == one.samples
+    study = Study(net, data=data, task=Task(data, np.zeros(8), metric=metric))
+    study.add("fp32", target="cpu")
+    # Both heads show the same convolution, quantized or not.
+    scored = [study.rank(["minmax"]).ranking[0].score, study.run(budget_s=math.inf)["fp32"].score]
+    assert [(8.0, 8)] * 2 == [(s.value, s.samples) for s in scored]
 
 
 def test_changing_the_calibrator_runs_no_inference(model, data) -> None:
@@ -252,7 +233,8 @@ def test_a_missing_pair_is_put_in_with_the_scale_that_calibration_finds() -> Non
     made = [n for n in fixed.top if n.op == "QuantizeLinear" and n.id not in sample.model.by_id]
     assert [lacking.nodes[0]] == [n.origin for n in made]
     value, batches = made[0].inputs[0], sample.calibration.batches(sample.model, 64)
-    largest = max(float(np.abs(execute(sample.model, b, [value])[value]).max()) for b in batches)
+    session = expose(sample.model, [value])
+    largest = max(float(np.abs(session.run([value], b)[0]).max()) for b in batches)
     scale = float(fixed.constants(made[0].id)[made[0].inputs[1]].numpy())
     assert 0 < scale <= largest / 127 * (1 + 1e-6)
     assert () == Study(study.repaired(), data=sample.calibration).findings()
@@ -278,7 +260,6 @@ def test_a_model_of_which_only_the_input_is_quantized_is_calibrated() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["digits_qat", "no product"])
 def test_int8_of_a_model_with_nothing_left_to_quantize_leaves_it_and_says_so(name) -> None:
-    """Nothing to observe is no failure: a network from quantization-aware training is built as it is."""
     nothing = helper.make_node("Relu", ["x"], ["y"])
     study = Study(samples.load(name).model if name == "digits_qat" else _product(nothing))
     study.add("int8", target="cpu")
@@ -309,7 +290,7 @@ def test_stopped_workers_keep_their_parts_and_the_others_follow(model, data, who
     study = Study(model, data=data)
     with pools()["threads"]() as pool:
         with pytest.raises(Cancelled):
-            study.observe(executor=pool, parts=4, progress=Stops(2))
+            study.observe(executor=pool, parts=4, progress=Stopping(2))
         assert 20 == study.calibration.samples
         again = study.observe(executor=pool, parts=4)
     assert 40 == again.samples

@@ -56,7 +56,6 @@ def test_inspect_saves_a_build_that_read_opens(capsys, file, tmp_path) -> None:
 
 
 def test_inspect_prints_one_object_with_everything_that_is_known(capsys, file, tmp_path) -> None:
-    """Programs read this; the keys are a promise."""
     code, out, _ = run(
         capsys, "inspect", str(file), "--precision", "int8", "--calibrator", "minmax", "--data",
         str(tmp_path / "d.npz"), "--target", "cpu", "--json",
@@ -103,7 +102,6 @@ def test_a_size_is_given_by_symbol_or_by_input(capsys, tmp_path) -> None:
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_1(capsys, file, engine, tmp_path, command, words) -> None:
-    """Never a traceback, never a half-printed object, and nothing is written."""
     out = tmp_path / "out.onnx"
     paths = {"FILE": str(file), "LAYERS": engine[0], "OUT": str(out)}
     code, said, err = run(capsys, *(paths.get(a, a) for a in command.split()))
@@ -118,7 +116,6 @@ def test_an_error_is_an_object_too_when_json_was_asked_for(capsys) -> None:
 
 
 def test_lab_copies_the_notebooks_once_and_keeps_the_users_changes(tmp_path) -> None:
-    """A second start must not undo an afternoon's notes."""
     first = copy_notebooks(tmp_path)
     assert "01_first_look.ipynb" == first
     (tmp_path / first).write_text("mine")
@@ -138,7 +135,6 @@ def test_lab_says_in_words_that_it_cannot_write_or_lacks_jupyterlab(capsys, tmp_
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="the command is replaced by the server's")
 def test_lab_starts_the_jupyterlab_of_its_own_environment(tmp_path, monkeypatch) -> None:
-    """Another one that stands first in PATH has kernels without rtlab, or with another version of it."""
     other = tmp_path / "bin" / "jupyter-lab"
     other.parent.mkdir()
     other.write_text("#!/bin/sh\necho another environment\n")
@@ -194,7 +190,6 @@ def test_report_writes_one_file_and_prints_its_path(capsys, file, tmp_path) -> N
 def test_a_report_takes_a_presentation_and_refuses_what_is_none_before_the_work(
     capsys, file, tmp_path
 ) -> None:
-    """Whoever waited for a build must not hear then that the file of steps was damaged."""
     path, steps = tmp_path / "it.html", tmp_path / "steps.json"
     asked = ("report", str(file), "-o", str(path), "--target", "cpu", "--no-run", "--steps", str(steps))
     steps.write_text('[{"words": "Look", "view": {"tab": "memory"}}]')
@@ -257,7 +252,6 @@ def test_read_takes_what_is_piped_in(capsys, monkeypatch) -> None:
 
 
 def test_read_claims_no_types_where_the_file_tells_none(capsys, tmp_path) -> None:
-    """Names alone are what trtexec exports of an engine that was built without detailed verbosity."""
     names = tmp_path / "names.json"
     names.write_text(json.dumps({"Layers": ["Conv_0 + Relu_1", "Gemm_2"], "Bindings": ["x", "y"]}))
     code, out, _ = run(capsys, "read", str(names))
@@ -268,9 +262,8 @@ def test_read_claims_no_types_where_the_file_tells_none(capsys, tmp_path) -> Non
 
 @pytest.mark.slow
 def test_compare_tells_where_the_time_went_and_the_parts_add_up(capsys, file) -> None:
-    code, out, _ = run(
-        capsys, "compare", "fp32", "int8", "--model", str(file), "--target", "cpu", "--json"
-    )  # fmt: skip
+    given = ("--model", str(file), "--target", "cpu", "--json")
+    code, out, _ = run(capsys, "compare", "fp32", "int8", *given)
     found = json.loads(out)
     assert 0 == code
     assert "measured" == found["origin"]

@@ -20,6 +20,7 @@ from rtlab.experiments import trials
 from rtlab.experiments.doctor import Examination, Report, clean
 from rtlab.experiments.experiment import Rig, carry_out
 from rtlab.session.selftest import doctor
+from stopping import Stopping
 
 USER = Path.home().name
 
@@ -87,10 +88,8 @@ def test_whatever_an_action_raises_is_a_failed_check():
 
 
 def test_cancelling_ends_it_and_an_unknown_backend_is_named():
-    progress = Silent()
-    progress.cancel()
     with pytest.raises(Cancelled):
-        examine({}, progress)
+        examine({}, Stopping())
     with pytest.raises(Unavailable, match='"nvidia"'):
         doctor(Silent(), backend="nvidia")
 

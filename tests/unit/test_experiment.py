@@ -102,7 +102,6 @@ def test_a_cancel_keeps_what_was_found_and_says_so_unless_a_part_is_an_answer(ki
 
 @pytest.mark.parametrize(("allowed", "batches"), [({}, [1, 2, 4]), ({"runs": 4}, [1, 2])])
 def test_a_sweep_runs_on_what_it_is_handed_and_keeps_to_its_runs(allowed, batches) -> None:
-    """Batches of the tiny network on ONNX's own evaluator, which the test hands in; two runs each."""
     model, runner = tiny_model(), ReferenceBackend()
     study = rtlab.Study(model, data=CalibrationData.random(model, samples=4))
     study.add("plain", precision="fp32", backend=runner)
@@ -116,7 +115,6 @@ def test_a_sweep_runs_on_what_it_is_handed_and_keeps_to_its_runs(allowed, batche
 
 @pytest.mark.parametrize(("allowed", "tried"), [({}, 3), ({"builds": 3}, 2), ({"builds": 1}, 1)])
 def test_a_ranking_keeps_to_its_builds_and_gives_those_that_were_tried(allowed, tried) -> None:
-    """One build for the model itself, then one a calibrator; the best of those first."""
     model = tiny_model()
     data = CalibrationData.random(model, samples=8)
     ranges = rtlab.Study(model, data=data).ranges()
@@ -129,7 +127,6 @@ def test_a_ranking_keeps_to_its_builds_and_gives_those_that_were_tried(allowed, 
 
 
 def test_a_run_that_ends_since_the_budget_is_over_leaves_what_was_found_as_the_answer() -> None:
-    """A runner hears of the budget as of a cancel, and ends in the middle of a step."""
 
     class Slow(Squares):
         def steps(self, rig: Rig[list[int]]) -> Iterator[tuple[int, ...]]:

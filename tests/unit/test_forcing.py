@@ -55,7 +55,6 @@ def taken(study: Study, name: str) -> dict[str, int]:
 @pytest.mark.slow(but="trt10")
 @every_release
 def test_a_forced_variant_is_built_with_the_tactic_and_compared(tmp_path: Path, release: str) -> None:
-    """The whole way: build, list, force, build again, see where the time went; the first cache keeps its bytes."""
     cache = tmp_path / "timing.cache"
     study = _study(cache, FLAGS, compare=True)
     table = study.tactics("base")

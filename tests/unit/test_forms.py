@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from recurrent import Session, recurrent_model
-from rtlab.core.progress import Silent
 from rtlab.experiments.experiment import Rig, carry_out
 from rtlab.experiments.forms import RecurrentForms
 from rtlab.formulations.recurrent import FORMS, recurrent
+from stopping import Stopping
 
 
 def timed(layer, ready, *, progress=None, **choices):
@@ -26,19 +26,6 @@ def test_forms_are_timed_in_turn_and_compared_with_the_node():
     assert {3} == {t.runs for t in found}
     assert max(t.error for t in found) < 1e-5
     assert found[-1].error == 0
-
-
-class Stopping(Silent):
-    """Asks to stop after so many steps."""
-
-    def __init__(self, steps: int) -> None:
-        super().__init__()
-        self.left = steps
-
-    def advance(self, steps: int = 1) -> None:
-        self.left -= steps
-        if self.left <= 0:
-            self.cancel()
 
 
 def test_cancelling_keeps_the_rounds_that_were_timed():

@@ -42,7 +42,6 @@ def test_an_engine_that_runs_on_a_gpu_shows_its_own_times_and_its_own_errors(stu
 
 
 def test_an_engine_is_saved_opened_again_and_counted(study, tmp_path) -> None:
-    """The file is the plan itself; ONNX Runtime on the model's file says what it computes."""
     study.add("fp32", backend="tensorrt", target="sm86")
     study.run(compare=False)
     path = study.save_engine("fp32", tmp_path / "tiny.engine")
@@ -72,7 +71,6 @@ def test_options_reach_the_builder_and_name_the_variant(study) -> None:
 
 @pytest.mark.slow
 def test_implicit_int8_is_calibrated_by_tensorrt_10_and_refused_by_11(study, release) -> None:
-    """Its scales come from TensorRT's own calibrator, fed from the study's data; the graph stays FP32."""
     study.add("int8", backend="tensorrt", target="sm86", options={"implicit": True})
     if release == "trt11":
         with pytest.raises(VariantError, match="Q/DQ"):

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from rtlab.backends.reference import evaluator
-from rtlab.core.progress import Silent
 from rtlab.errors import Cancelled
 from rtlab.experiments.experiment import Rig, carry_out
 from rtlab.experiments.peaks import CpuPeaks
+from stopping import Stopping
 
 
 @pytest.mark.slow
@@ -51,7 +51,5 @@ def test_rates_are_the_work_of_the_fastest_run_of_the_node_that_took_longest() -
 
 
 def test_measuring_can_be_stopped() -> None:
-    progress = Silent()
-    progress.cancel()
     with pytest.raises(Cancelled):
-        carry_out(CpuPeaks(128, 1 << 16), Rig(evaluator(), progress))
+        carry_out(CpuPeaks(128, 1 << 16), Rig(evaluator(), Stopping()))

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 
 import pytest
 
 import rtlab
-from rtlab import questions
 from rtlab.errors import VariantError
 from rtlab.questions import panels
-from rtlab.questions.difference.diff import Difference
 from rtlab.questions.scene import Scene
 from rtlab.view import chrome, document
 from rtlab.view.table import study_html
@@ -67,24 +64,8 @@ def test_nobody_gets_one_unasked() -> None:
 
 
 @pytest.mark.parametrize(("name", "other"), [("classic", "cpu"), ("cpu", "classic")])
-def test_beside_a_reported_engine_each_side_tells_its_own_origin(
-    study: rtlab.Study, name: str, other: str, monkeypatch
-) -> None:
+def test_beside_a_reported_engine_each_side_tells_its_own_origin(study, name: str, other: str) -> None:
     told = {"classic": "predicted", "cpu": "reported"}
-    kept = study.snapshot()
-
-    def untimed(*given: object, **more: object) -> Difference:
-        found = compare(*given, **more)
-        sides = (dataclasses.replace(s, times={}, whole=None) for s in (found.first, found.second))
-        return dataclasses.replace(found, **dict(zip(("first", "second"), sides, strict=True)))
-
-    compare = questions.difference.of
-    with monkeypatch.context() as patch:
-        patch.setattr(questions.difference, "of", untimed)
-        panel = panels.answer("difference", Scene(kept, kept.facts[name], kept.facts[other], {"from": other}))
-    hovers = {t["hovertemplate"] for f in panel["figures"] for t in f["data"]}
-    assert {f"%{{customdata}}<extra>{told[other]} before, {told[name]} after</extra>"} == hovers
-    assert {""} == {c["origin"] for c in panel["columns"] if not c["unit"]}
     study.bisect(other, name, builds=1, again=True)
     kept = study.snapshot()
     panel = panels.answer("bisection", Scene(kept, kept.facts[name], kept.facts[other], {"from": other}))

@@ -97,19 +97,6 @@ def test_a_model_whose_weights_stayed_at_home_is_enough(tmp_path) -> None:
     assert result.mapping.pairs == explorer.study[explorer.state.variant].mapping.pairs
 
 
-def test_an_engine_tells_its_document() -> None:
-    """What rtlab read --json prints is JSON: 160 µs by layers, four fifths of it as a whole."""
-    study = rtlab.read(**engines.files(engines.MOBILE), model=engines.MOBILE / "model.structure-only.onnx")
-    result = study["engine"]
-    told = json.loads(json.dumps(document(result.facts, study.model), allow_nan=False))
-    assert 59 == len(told["timing"]["layers"])
-    assert pytest.approx(0.160) == told["timing"]["sum_of_layers_ms"]
-    assert len(told["findings"]) == len(result.findings) > 0
-    assert told["summary"]["coverage"]["all_layers"] == len(told["engine"]["layers"])
-    assert len(result.mapping.pairs) == result.coverage.declared
-    assert 1.25 == pytest.approx(told["summary"]["ratio"])
-
-
 @pytest.mark.slow
 def test_a_log_of_decisions_replays_on_the_sample(tmp_path) -> None:
     """141 layers, 84 after vertical fusions, 66 after merging; the decisions are told, the layers inferred."""
@@ -155,22 +142,6 @@ def lines(study: Study) -> str:
     return "\n".join(s["text"] for s in chrome.status(study.snapshot(), "engine"))
 
 
-def test_the_whole_and_its_layers_are_counted_by_runs_of_their_own(tmp_path) -> None:
-    """A hundred profiled runs stand beside other inferences; nobody measured in zero runs."""
-    files = engines.files("written-fp16")
-    # 101 inferences from 50 to 60 µs, of which the median is 52.5 and the mean more.
-    times = tmp_path / "times.json"
-    took = [0.05 + i * i * 1e-6 for i in range(101)]
-    times.write_text(json.dumps([{"computeMs": t, "latencyMs": t} for t in took]))
-    whole, layers = "the whole takes 52.5 µs (p95 59 µs)", "layers sum to 72 µs"
-    told = lines(rtlab.read(files["layers"], files["profile"], times))
-    assert f"{layers} over 100 runs, {whole}" in told
-    assert whole in lines(rtlab.read(log=CORPUS / "pasted" / "python-build-trt7.log", times=times))
-    rows = json.loads(files["profile"].read_text(encoding="utf-8"))
-    (tmp_path / "p.json").write_text(json.dumps(rows[1:]), encoding="utf-8")
-    assert f"{layers}, " in lines(rtlab.read(files["layers"], tmp_path / "p.json"))
-
-
 def test_an_engine_of_the_cpu_is_never_called_one_of_a_gpu(tmp_path) -> None:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -188,7 +159,6 @@ def test_an_engine_of_the_cpu_is_never_called_one_of_a_gpu(tmp_path) -> None:
 
 
 def test_the_document_has_shares_of_one_kind_and_null_for_what_nobody_told() -> None:
-    """A program must not have to know which share is in percent, nor take 0 s for a measured build."""
     files = engines.files(engines.RESIDUAL)
     study = rtlab.read(**files)
     told = document(study["engine"].facts, study.model)
@@ -228,7 +198,6 @@ def test_a_name_of_thousands_of_brackets_takes_no_time(files) -> None:
 
 
 def test_no_file_that_is_given_is_passed_over(files, tmp_path) -> None:
-    """One engine shown while another was named, or half of what was given, is worse than a refusal."""
     layers, other = files / "layers.json", tmp_path / "other.json"
     device, cache = tmp_path / "device.json", tmp_path / "model.cache"
     other.write_text(layers.read_text(encoding="utf-8"), encoding="utf-8")
@@ -260,18 +229,14 @@ def test_the_device_that_the_log_names_is_the_device_of_the_times() -> None:
 
 def test_times_that_the_layers_cannot_explain_are_doubted(files, tmp_path) -> None:
     """Layers are timed one after the other: their sum is never half of the latency."""
-    names = [y["Name"] for y in json.loads((files / "layers.json").read_text(encoding="utf-8"))["Layers"]]
-    rows = [{"count": 3}, *({"name": n, "averageMs": 1.0, "medianMs": 1.0} for n in names)]
-    (tmp_path / "profile.json").write_text(json.dumps(rows), encoding="utf-8")
-    notes = {}
-    for latency in (len(names) * 0.9, len(names) * 2.0):
-        times = [{"computeMs": latency, "latencyMs": latency}] * 3
-        (tmp_path / "times.json").write_text(json.dumps(times), encoding="utf-8")
-        read = rtlab.read(files / "layers.json", tmp_path / "profile.json", tmp_path / "times.json")
-        notes[latency] = read["engine"].engine.notes
-    plausible, odd = notes.values()
-    assert not any("same engine and batch" in n for n in plausible)
-    assert any("same engine and batch" in n for n in odd)
+    layers, profile, times = files / "layers.json", tmp_path / "profile.json", tmp_path / "times.json"
+    names = [y["Name"] for y in json.loads(layers.read_text(encoding="utf-8"))["Layers"]]
+    rows = [{"name": n, "averageMs": 1.0, "medianMs": 1.0} for n in names]
+    profile.write_text(json.dumps([{"count": 3}, *rows]), encoding="utf-8")
+    for latency, doubted in ((len(names) * 0.9, False), (len(names) * 2.0, True)):
+        times.write_text(json.dumps([{"computeMs": latency, "latencyMs": latency}] * 3), encoding="utf-8")
+        notes = rtlab.read(layers, profile, times)["engine"].engine.notes
+        assert doubted == any("same engine and batch" in n for n in notes)
 
 
 @pytest.mark.parametrize(

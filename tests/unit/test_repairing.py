@@ -137,16 +137,6 @@ def test_a_search_goes_on_from_what_was_measured(monkeypatch):
     assert len(ran) == 14
 
 
-@pytest.mark.slow
-def test_what_is_good_enough_is_left_as_it_is():
-    study = _study("digits_mobilenet", "int8", calibrator="minmax")
-    found = study.repair("int8", budget_s=math.inf, max_drop=5)
-    assert (found.changes, found.runs, found.before) == ((), 0, found.after)
-    # Halves of the 899 held-out digits.
-    assert (found.chosen, found.reported) == (450, 449)
-    assert "int8 repaired" not in study.variants
-
-
 def test_few_samples_conclude_nothing():
     model, data, fresh = healthy(3)
     study = rtlab.Study(model, data=data, task=Task(CalibrationData({"x": fresh[:3]}, "three")))

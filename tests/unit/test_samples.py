@@ -40,7 +40,6 @@ load, expose, run = shelf.load, shelf.expose, shelf.run
 
 @pytest.mark.slow
 def test_calibration_never_sees_the_held_out_half():
-    """Scales fitted to the test pictures would flatter every INT8 number."""
     datasets = pytest.importorskip("sklearn.datasets", reason="scikit-learn holds the original data")
     digits = datasets.load_digits()
     order = np.random.default_rng(0).permutation(1797)
@@ -68,7 +67,6 @@ def test_preprocessing_is_scikit_learns_standardisation_and_onnx_resize():
 
 
 def test_outliers_are_rare_large_and_in_one_channel_of_each_tensor():
-    """What the description says of them; were they common, no calibrator could clip them."""
     sample = load("digits_outlier")
     values = [f"/blocks/{i}/pointwise/Relu_output_0" for i in range(5)]
     found = expose(sample.model, values).run(values, dict(sample.calibration.arrays))
@@ -93,7 +91,6 @@ def test_pictures_of_bytes_are_what_a_file_holds(name, ground):
 
 
 def test_sentences_come_with_the_mask_of_their_padding():
-    """A tokenizer returns both; an attention that read the padding would answer otherwise."""
     sample = load("sentences")
     arrays = {k: a[:100] for k, a in sample.task.data.arrays.items()}
     assert {"input_ids", "attention_mask"} == {*sample.model.inputs} == {*arrays}
@@ -208,18 +205,12 @@ def test_cards_are_a_grid_in_a_notebook_and_a_table_as_text():
     assert [True, False] == ["<dt>Right</dt>" in c._repr_html_() for c in (few, untrained)]
 
 
-@pytest.mark.parametrize(
-    ("ask", "words"),
-    [
-        (lambda: samples.load("resnet51"), ["resnet51", *samples.names()]),
-        (lambda: samples.load("googlenet", samples=0), ["googlenet"]),
-        (lambda: samples.engine("../digits"), [*samples.engines()]),
-    ],
-)
-def test_what_there_is_not_is_refused_with_what_there_is(ask, words):
-    with pytest.raises(ModelError) as caught:
-        ask()
-    assert all(word in str(caught.value) for word in words)
+def test_what_there_is_not_is_refused() -> None:
+    for ask, given in ((samples.load, "resnet51"), (samples.engine, "../digits"), (samples.engine, "..")):
+        with pytest.raises(ModelError):
+            ask(given)
+    with pytest.raises(ModelError):
+        samples.load("googlenet", samples=0)
 
 
 @pytest.mark.slow
@@ -238,22 +229,6 @@ def test_files_are_found_in_a_wheel_and_in_a_checkout_or_named_as_missing(tmp_pa
     assert ("ModelError: " in found.stderr) == (not place)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["googlenet", "resnet50"])
-def test_activations_stay_standardised_on_pictures_that_weights_were_not_fitted_to(name):
-    """Activations that explode or die with depth would make every precision look broken, or none."""
-    model = load(name).model
-    before = [n.inputs[0] for n in model.nodes if n.op == "Relu" and model.producers[n.inputs[0]].op != "Add"]
-    everything = [n.outputs[0] for n in model.nodes]
-    found = expose(model, everything).run(everything, {"image": pictures(7, 224)[4:]})
-    held = dict(zip(everything, found, strict=True))
-    assert all(np.isfinite(a).all() for a in held.values())
-    assert max(float(np.abs(a).max()) for a in held.values()) < 100
-    for value in before:
-        assert 0.8 < held[value].std() < 1.25, value
-        assert 0.1 < held[value].mean() < 0.4, value
-
-
 def test_pictures_have_the_spectrum_of_natural_images():
     made = pictures(6, 128)[:, 1]
     power = np.square(np.abs(np.fft.fft2(made - made.mean(axis=(1, 2), keepdims=True)))).mean(axis=0)
@@ -261,14 +236,6 @@ def test_pictures_have_the_spectrum_of_natural_images():
     used = (radius >= 2) & (radius <= 40)
     slope = np.polyfit(np.log(radius[used]), np.log(power[used]) / 2, 1)[0]
     assert slope == pytest.approx(-1, abs=0.15)
-
-
-def test_pictures_are_normalised_photographs_in_range():
-    mean, deviation = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
-    pixels = pictures(4, 64).transpose(0, 2, 3, 1) * deviation + mean
-    assert pixels.min() > -1e-6
-    assert pixels.max() < 1 + 1e-6
-    assert pixels.std(axis=(1, 2)).min() > 0.1
 
 
 @pytest.mark.parametrize("make", [samples.inception_chain, samples.transformer_stack])
@@ -286,17 +253,7 @@ def test_chain_has_about_as_many_nodes_as_asked_for_and_runs(make, nodes):
     assert model.digest == make(nodes=nodes).digest
 
 
-def test_hostile_names_are_kept_as_the_author_wrote_them():
-    model = load("hostile_names").model
-    written = [n.name for n in model.nodes]
-    assert written[:8] == ["", "", "", "", "conv", "conv.relu", "conv", "conv.relu"]
-    for name in ("left|right", "a] [ONNX Layer: b", "line\nbreak\ttab", "unit\x1fseparator\x1e", "__proto__"):
-        assert name in written
-    assert len({n.id for n in model.nodes}) == len(model.nodes)
-
-
 def test_both_branches_of_the_if_can_be_reached():
-    """A condition that never changes would be folded, and the If with it."""
     model = load("control_flow").model
     picture = load("control_flow").calibration.arrays["image"][:1]
     limit = expose(model, ["bright"])

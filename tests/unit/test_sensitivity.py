@@ -14,12 +14,12 @@ from nets import graph
 from rtlab import CalibrationData, Study, Task
 from rtlab.backends.reference import evaluator
 from rtlab.core.model import Model
-from rtlab.core.progress import Silent
 from rtlab.core.scale import Scale
 from rtlab.errors import CalibrationError, Cancelled, ModelError, RunError, VariantError
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
 from rtlab.experiments.sensitivity import SensitivitySearch
 from rtlab.questions.sensitivity import Sensitivity, reliability, spearman
+from stopping import Stopping
 
 SIZE = 16
 #: The weights of each product, and by value what its largest quantized number stands for: that of "b" clips.
@@ -259,31 +259,12 @@ def test_the_reliability_is_that_of_the_whole_and_not_of_its_halves() -> None:
     assert reliability(seen[:, :3]) is None
 
 
-class Stopping(Silent):
-    """Asks to stop after so many steps of a phase."""
-
-    def __init__(self, steps: int) -> None:
-        super().__init__()
-        self.steps = self.left = steps
-
-    def phase(self, name: str, total: int | None = None) -> None:
-        super().phase(name, total)
-        self.left = self.steps
-
-    def advance(self, steps: int = 1) -> None:
-        self.left -= steps
-        if self.left == 0:
-            self.cancel()
-
-
 def test_what_was_found_before_a_cancel_is_kept() -> None:
     found = study().sensitivity("int8", progress=Stopping(1), verify=None)
     assert 1 == len(found.ranking)
     assert any("1 of 3 places" in note for note in found.notes)
-    stopped = Silent()
-    stopped.cancel()
     with pytest.raises(Cancelled):
-        study().sensitivity("int8", progress=stopped)
+        study().sensitivity("int8", progress=Stopping())
 
 
 def test_of_workers_that_were_stopped_the_parts_that_ended_are_kept() -> None:

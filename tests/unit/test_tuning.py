@@ -25,6 +25,7 @@ from rtlab.formulations import Formulation, layer, offered, tunable
 from rtlab.formulations.convolutions import small_kernel
 from rtlab.formulations.tiles import tiled, winograd
 from rtlab.formulations.trial import Tuned
+from stopping import Stopping
 
 Times = Callable[[str, int], float]
 
@@ -98,7 +99,6 @@ def even(name: str, threads: int) -> float:
 
 
 def test_the_fastest_formulation_with_any_number_of_threads_wins() -> None:
-    """Layers of one shape share their times; each keeps its place in the order of the graph."""
     bench = Scripted(even)
     found = tune(network(), BATCH, bench=bench)
     assert ["one", "two", "three", "four"] == [y.node for y in found.layers]
@@ -176,7 +176,6 @@ def test_a_wrong_winograd_matrix_is_refused(scale: float) -> None:
 
 
 def test_a_formulation_that_does_not_open_is_shown_with_its_reason() -> None:
-
     class Refusing(Scripted):
         def open(self, model: bytes, batch, threads: int) -> Timed:
             opened = super().open(model, batch, threads)
@@ -190,20 +189,6 @@ def test_a_formulation_that_does_not_open_is_shown_with_its_reason() -> None:
     assert "Winograd 2×2" == found.winner.formulation
 
 
-class Stopping(Silent):
-    """Asks to stop after so many steps."""
-
-    def __init__(self, steps: int) -> None:
-        super().__init__()
-        self.left = steps
-
-    def advance(self, steps: int = 1) -> None:
-        self.left -= steps
-
-    def stopped(self) -> bool:
-        return self.left <= 0
-
-
 def test_cancelling_keeps_what_was_tuned() -> None:
     found = tune(network(), BATCH, bench=Scripted(even), progress=Stopping(1))
     assert (["one", "two"], (), False) == ([y.node for y in found.layers], found.wholes, found.complete)
@@ -213,7 +198,6 @@ def test_cancelling_keeps_what_was_tuned() -> None:
 
 
 def test_no_further_layer_is_tuned_once_the_builds_are_used_up() -> None:
-    """Each formulation of a layer is opened once with each number of threads; so is each whole model."""
     rig = Rig(Scripted(even), allowance=Allowance(seconds=60, builds=1))
     kept: list[Tuned] = []
     found = carry_out(CpuTuning(network(), BATCH, candidates=["im2col"], threads=(1,)), rig, kept.append)
@@ -239,7 +223,6 @@ def test_the_budget_ends_the_tuning_after_at_least_one_layer() -> None:
 
 
 def test_a_timing_cache_saves_the_timing_and_not_the_check(tmp_path: Path) -> None:
-    """The second run times whole models only."""
     path = tmp_path / "times.json"
     first = tune(network(), BATCH, bench=Scripted(even), cache=path)
     bench = Scripted(even)
@@ -297,7 +280,6 @@ def test_differences_are_relative_to_the_greatest_value() -> None:
 
 
 def test_a_layer_that_shares_times_is_checked_with_its_own_weights() -> None:
-
     class Wrong(Scripted):
         opened = 0
 
@@ -354,15 +336,3 @@ def test_candidates_that_do_not_fit_are_dropped_the_slowest_first() -> None:
     kept = {t.formulation for t in trials if not t.note}
     assert {"direct", "Winograd 2×2"} == kept
     assert {"not timed further: the time was over"} == {t.note for t in trials if t.ok} - {""}
-
-
-def test_layers_of_another_form_are_counted() -> None:
-    nodes = [
-        helper.make_node("Conv", ["x", "a"], ["1"], name="one"),
-        helper.make_node("Squeeze", ["1", "axes"], ["2"]),
-        helper.make_node("Conv", ["2", "b"], ["y"]),
-    ]
-    weights = {"a": normal(0, 4, 2, 3, 3), "b": normal(0, 4, 4, 3), "axes": np.array([2])}
-    net = graph(nodes, [("x", 1, [1, 2, 3, 8])], [("y", 1, [1, 4, 4])], weights)
-    found = tune(net, {"x": normal(1, 1, 2, 3, 8)}, bench=Scripted(even))
-    assert (["one"], True) == ([y.node for y in found.layers], found.notes[0].startswith("1 layers "))

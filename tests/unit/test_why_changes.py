@@ -148,7 +148,6 @@ def test_casts_there_and_back_are_no_other_type() -> None:
 
 
 def test_a_cast_that_nobody_takes_back_is_not_just_taken_away() -> None:
-    """Its reader would read two types; it is the reader, or the writer, that gets another one."""
     found = list(changes.between(typed(), "first", "second", ("narrow",), ()))
     assert ["reader"] == [c.cause for c in found]
 
