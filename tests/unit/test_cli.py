@@ -13,7 +13,6 @@ import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
@@ -172,29 +171,18 @@ def test_what_nobody_foresaw_is_words_and_json_on_the_command_line(capsys, file,
     assert "the disk is full" in json.loads(out)["error"]["message"]
 
 
-def saved(page: Path) -> dict[str, Any]:
-    (packed,) = re.findall('id="saved">([^<]*)<', page.read_text(encoding="utf-8"))
-    return json.loads(gzip.decompress(base64.b64decode(packed)))
-
-
-def test_report_writes_one_file_and_prints_its_path(capsys, file, tmp_path) -> None:
-    path = tmp_path / "it.html"
-    code, out, _ = run(
-        capsys, "report", str(file), "-o", str(path), "--target", "cpu", "--no-run",
-        "--precision", "fp32", "--precision", "int8", "--calibrator", "minmax",
-    )  # fmt: skip
-    assert (0, f"{path}\n") == (code, out)
-    assert ["fp32", "int8"] == [v["id"] for v in saved(path)["variants"]]
-
-
-def test_a_report_takes_a_presentation_and_refuses_what_is_none_before_the_work(
+def test_a_report_is_one_file_and_a_presentation_that_is_none_is_refused_before_the_work(
     capsys, file, tmp_path
 ) -> None:
     path, steps = tmp_path / "it.html", tmp_path / "steps.json"
     asked = ("report", str(file), "-o", str(path), "--target", "cpu", "--no-run", "--steps", str(steps))
+    asked += ("--precision", "fp32", "--precision", "int8", "--calibrator", "minmax")
     steps.write_text('[{"words": "Look", "view": {"tab": "memory"}}]')
-    assert 0 == run(capsys, *asked)[0]
-    assert [{"words": "Look", "view": {"tab": "memory"}, "places": {}}] == saved(path)["steps"]
+    assert (0, f"{path}\n") == run(capsys, *asked)[:2]
+    (packed,) = re.findall('id="saved">([^<]*)<', path.read_text(encoding="utf-8"))
+    saved = json.loads(gzip.decompress(base64.b64decode(packed)))
+    assert ["fp32", "int8"] == [v["id"] for v in saved["variants"]]
+    assert [{"words": "Look", "view": {"tab": "memory"}, "places": {}}] == saved["steps"]
     path.unlink()
     for text in ("[", '{"words": "Look"}', '[{"say": "x"}]'):
         steps.write_text(text)

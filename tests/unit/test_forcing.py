@@ -162,16 +162,6 @@ class Remembering:
         return {key: Entry(key, 0xB, 1.5) for key in keys if key != "key c"}
 
 
-class Stopped(Silent):
-    """Somebody asks to stop once ``seen`` holds a record."""
-
-    def __init__(self, seen: list[object]) -> None:
-        self.seen = seen
-
-    def stopped(self) -> bool:
-        return bool(self.seen)
-
-
 @pytest.fixture(scope="module")
 def built() -> Facts:
     study = Study(tiny_model())
@@ -194,15 +184,14 @@ def test_a_listing_tells_what_logs_say_and_then_what_the_cache_holds(built: Fact
 
 
 def test_a_listing_that_may_not_open_the_cache_tells_what_the_logs_say(built: Facts) -> None:
-    tuner, records = Remembering(), []
+    tuner, progress, lengths = Remembering(), Silent(), []
+    listing = TacticListing(built, ("ab",), Path("x.cache"))
     for allowance in (Allowance(builds=0), Allowance(seconds=0)):
-        found = carry_out(TacticListing(built, ("ab",), Path("x.cache")), Rig(tuner, allowance=allowance))
+        found = carry_out(listing, Rig(tuner, allowance=allowance))
         assert [("a", None), ("b", None)] == [(t.layer, t.remembered) for t in found]
-    with pytest.raises(Cancelled, match="listing the tactics"):
-        carry_out(
-            TacticListing(built, ("ab",), Path("x.cache")), Rig(tuner, Stopped(records)), records.append
-        )
-    assert ([2], []) == ([len(r) for r in records], tuner.opened)
+    with pytest.raises(Cancelled):
+        carry_out(listing, Rig(tuner, progress), lambda r: (lengths.append(len(r)), progress.cancel()))
+    assert ([2], []) == (lengths, tuner.opened)
 
 
 def test_what_was_timed_in_several_forms_is_forced_where_it_was_timed() -> None:
@@ -216,7 +205,7 @@ def test_what_was_timed_in_several_forms_is_forced_where_it_was_timed() -> None:
     assert {"key 1": both, "key 2": both} == forcing._chosen("x", table, "op", "0x0a")
     assert {"key 2": half} == forcing._chosen("x", table, "n", "half")
     assert {"key 2": half} == forcing._chosen("x", table, "n", 11)
-    with pytest.raises(VariantError, match=r'"pool" has no entry in the timing cache.*one of "op"'):
+    with pytest.raises(VariantError, match='"pool" has no entry'):
         forcing._chosen("x", table, "pool", "0xA")
 
 

@@ -61,17 +61,6 @@ class Timed(Opened):
         return sum(self.bench.times(n, self.threads) for n in self.names)
 
 
-class Clocked(Scripted):
-    """A clock of its own."""
-
-    def __init__(self, monkeypatch) -> None:
-        super().__init__(even)
-        self.clock = time.monotonic()
-        still = types.SimpleNamespace(monotonic=lambda: self.clock)
-        for module in ("tuning", "race"):
-            monkeypatch.setattr(f"rtlab.experiments.{module}.time", still)
-
-
 def normal(seed: int, *shape: int) -> np.ndarray:
     return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
 
@@ -314,14 +303,17 @@ def test_a_stop_between_layers_of_one_shape_keeps_and_counts_the_one_that_was_tu
 
 
 def test_layers_that_there_is_no_time_to_check_stay_as_they_are(monkeypatch) -> None:
-    bench, rounds = Clocked(monkeypatch), Race._rounds
+    rounds, now = Race._rounds, [time.monotonic()]
+    for module in ("tuning", "race"):
+        clock = types.SimpleNamespace(monotonic=lambda: now[0])
+        monkeypatch.setattr(f"rtlab.experiments.{module}.time", clock)
 
     def slow(*given) -> None:
         rounds(*given)
-        bench.clock += 5.0
+        now[0] += 5.0
 
     monkeypatch.setattr(Race, "_rounds", slow)
-
+    bench = Scripted(even)
     found = tune(network(), BATCH, bench=bench, threads=(1,), candidates=["Winograd 2×2"], budget_s=6.0)
     assert ["one"] == [y.node for y in found.layers]
     assert not found.complete

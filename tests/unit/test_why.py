@@ -277,11 +277,13 @@ def test_a_step_that_was_asked_about_is_told_at_once_with_its_date_and_asked_aga
     assert (False, True) == (first.recalled, first.builds > 0)
     assert first.asked[:2] == "20"
     other = asked_step(compiler)
+    assert {*first.nodes} == {p.node for p in other["fp32"].mapping.pairs if p.layer == first.layer}
     built = len(compiler.built)
     second = other.why("stem/Conv", variant="fp32")
     assert dataclasses.replace(first, recalled=True) == second, "by another node of the same step"
     assert built == len(compiler.built)
     assert second is other._kept.joined["fp32"][second.layer]
+    assert first.layer == other.why(first.layer, variant="fp32").layer, "by the layer itself"
     anew = other.why("stem/Relu", variant="fp32", again=True)
     assert not anew.recalled
     assert len(compiler.built) > built
@@ -294,15 +296,6 @@ def test_a_step_of_one_node_and_a_budget_of_one_build() -> None:
         joined(found, 1)
     told = joined(found, 0, builds=1)
     assert 1 == told.builds == len(told.experiments)
-
-
-def test_a_step_is_asked_about_by_a_node_or_by_its_layer() -> None:
-    study = asked_step(Ruled())
-    told = study.why("stem/Relu", variant="fp32")
-    assert {"stem/Conv", "stem/BatchNormalization", "stem/Relu"} == {*told.nodes}
-    assert told.layer == study.why(told.layer, variant="fp32").layer
-    assert {*told.nodes} == {p.node for p in study["fp32"].mapping.pairs if p.layer == told.layer}
-    assert told.layer in study.snapshot().joined["fp32"]
 
 
 LOG = Path(__file__).parents[1] / "corpus" / "builds" / "digits_inception-fp16-sm80.log"
