@@ -70,7 +70,6 @@ def test_what_one_compiler_joins_and_the_other_does_not_is_found_with_the_fewest
 
 @pytest.mark.parametrize("refusing", ["first", "second"])
 def test_what_is_refused_is_found(refusing: str) -> None:
-    """Of eleven nodes the one whose operator is refused."""
     ops = ("Sigmoid", "Relu", "Sigmoid", "Relu", "Exp", "Relu", "Sigmoid", "Tanh", "Relu", "Exp", "Relu")
     pair = [Newer(refused={"Tanh"}), Ruled()]
     found = study(chain(*ops), *(pair if refusing == "first" else reversed(pair))).bisect("old", "new")

@@ -39,20 +39,18 @@ def whole(model, data):
     return Study(model, data=data).observe()
 
 
-def pools():
-    spawn = multiprocessing.get_context("spawn")
-    return {
-        "threads": lambda: concurrent.futures.ThreadPoolExecutor(3),
-        "processes": lambda: concurrent.futures.ProcessPoolExecutor(2, mp_context=spawn),
-    }
+def pool(kind: str) -> concurrent.futures.Executor:
+    if kind == "threads":
+        return concurrent.futures.ThreadPoolExecutor(3)
+    return concurrent.futures.ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn"))
 
 
 @pytest.mark.slow(but="3-threads")
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 @pytest.mark.parametrize("parts", [1, 3, 7])
 def test_any_number_of_workers_sees_the_same(model, data, whole, kind, parts) -> None:
-    with pools()[kind]() as pool:
-        found = Study(model, data=data).observe(executor=pool, parts=parts)
+    with pool(kind) as workers:
+        found = Study(model, data=data).observe(executor=workers, parts=parts)
     assert whole.samples == found.samples
     assert whole.frame().equals(found.frame())
 
@@ -288,11 +286,11 @@ def test_shares_of_a_map_that_was_counted_in_part_are_estimates() -> None:
 
 def test_stopped_workers_keep_their_parts_and_the_others_follow(model, data, whole) -> None:
     study = Study(model, data=data)
-    with pools()["threads"]() as pool:
+    with pool("threads") as workers:
         with pytest.raises(Cancelled):
-            study.observe(executor=pool, parts=4, progress=Stopping(2))
+            study.observe(executor=workers, parts=4, progress=Stopping(2))
         assert 20 == study.calibration.samples
-        again = study.observe(executor=pool, parts=4)
+        again = study.observe(executor=workers, parts=4)
     assert 40 == again.samples
     assert whole.frame().equals(again.frame())
 

@@ -18,7 +18,6 @@ def timed(layer, ready, *, progress=None, **choices):
 
 
 def test_forms_are_timed_in_turn_and_compared_with_the_node():
-    """The times are the bench's own, and the fewest runs are three."""
     layer = recurrent(recurrent_model("LSTM", 4, batch=2), "/rnn0")
     found = timed(layer, Session, seconds=0.0)
     assert list(FORMS) == [t.name for t in found]

@@ -9,7 +9,7 @@ import pytest
 from fake_gpu import VERSIONS, Here, needs_api
 from rtlab import Study, backends
 from rtlab.core.data import CalibrationData
-from rtlab.errors import ReadError, RunError, Unavailable, VariantError
+from rtlab.errors import RunError, Unavailable, VariantError
 from rtlab.testing import tiny_model
 
 pytestmark = needs_api
@@ -58,17 +58,6 @@ def test_an_engine_is_saved_opened_again_and_counted(study, tmp_path) -> None:
     np.testing.assert_allclose(session.run(None, dict(batch))[0], found, rtol=1e-4, atol=1e-4)
 
 
-def test_options_reach_the_builder_and_name_the_variant(study) -> None:
-    levels = {"quick": 1, "slow": 5}
-    for name, level in levels.items():
-        options = {"builder_optimization_level": level}
-        study.add(name, precision="fp32", backend="tensorrt", target="sm86", options=options)
-    study.run(compare=False)
-    assert study.variants["quick"].id != study.variants["slow"].id
-    for name, level in levels.items():
-        assert f'"builder_optimization_level": {level}' in study[name].engine.log
-
-
 @pytest.mark.slow
 def test_implicit_int8_is_calibrated_by_tensorrt_10_and_refused_by_11(study, release) -> None:
     study.add("int8", backend="tensorrt", target="sm86", options={"implicit": True})
@@ -81,14 +70,6 @@ def test_implicit_int8_is_calibrated_by_tensorrt_10_and_refused_by_11(study, rel
     assert not any("Linear" in n.op for n in result.prepared.model.nodes)
     assert any("TensorRT's own choice" in n for n in result.prepared.notes)
     assert result.engine.calibration.startswith("TRT-")
-
-
-def test_an_engine_of_another_machine_is_refused_with_what_to_do(study, tmp_path) -> None:
-    path = tmp_path / "no.engine"
-    path.write_bytes(b"nothing of the kind")
-    with pytest.raises((Unavailable, RunError, ReadError), match=r"no\.engine"):
-        study.open("x", path)
-    assert "x" not in study.variants
 
 
 def test_without_a_gpu_opening_says_how_to_export(tmp_path) -> None:

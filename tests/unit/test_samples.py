@@ -180,7 +180,6 @@ def test_sample_is_valid_onnx_and_runs(name):
 
 @pytest.mark.parametrize("name", EVERY)
 def test_a_card_tells_what_loading_gives_and_shows_the_graph(name):
-    """A block for every node, and an edge for every value that one hands to another."""
     (card,) = [c for c in samples.list() if c.name == name]
     sample, task = load(name), load(name).task
     assert (card.name, card.title, card.nodes) == (sample.model.name, sample.title, len(sample.model.nodes))
