@@ -9,7 +9,7 @@ import pytest
 from fake_gpu import VERSIONS, Here, needs_api
 from rtlab import Study, backends
 from rtlab.core.data import CalibrationData
-from rtlab.errors import RunError, Unavailable, VariantError
+from rtlab.errors import ReadError, RunError, Unavailable, VariantError
 from rtlab.testing import tiny_model
 
 pytestmark = needs_api
@@ -70,6 +70,14 @@ def test_implicit_int8_is_calibrated_by_tensorrt_10_and_refused_by_11(study, rel
     assert not any("Linear" in n.op for n in result.prepared.model.nodes)
     assert any("TensorRT's own choice" in n for n in result.prepared.notes)
     assert result.engine.calibration.startswith("TRT-")
+
+
+def test_an_engine_of_another_machine_is_refused(study, tmp_path) -> None:
+    path = tmp_path / "no.engine"
+    path.write_bytes(b"nothing of the kind")
+    with pytest.raises((Unavailable, RunError, ReadError), match=r"no\.engine"):
+        study.open("x", path)
+    assert "x" not in study.variants
 
 
 def test_without_a_gpu_opening_says_how_to_export(tmp_path) -> None:
