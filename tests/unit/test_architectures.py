@@ -16,7 +16,8 @@ def test_activations_stay_standardised_on_samples_that_weights_were_not_fitted_t
     sample = shelf.load(name)
     model, key = sample.model, sample.model.inputs[0]
     names = [n.outputs[0] for n in model.nodes if model.values[n.outputs[0]].dtype == "fp32"]
-    fresh = pictures(7, 224)[4:] if name in {"googlenet", "resnet50"} else sample.calibration.arrays[key][8:12]
+    later = sample.calibration.arrays[key][8:12]
+    fresh = pictures(7, 224)[4:] if name in {"googlenet", "resnet50"} else later
     with OnnxRuntime().reading(model, names) as fetch:
         held = dict(fetch({key: fresh}))
     assert all(np.isfinite(a).all() for a in held.values())
