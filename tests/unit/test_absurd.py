@@ -100,18 +100,16 @@ TOLD = {
 @pytest.mark.parametrize("value", [0, -5, 2**31, 2**62, 2**70, -(2**70), 10**400, 1.5, "8", None, True])
 @pytest.mark.parametrize("fields", FIELDS)
 def test_a_number_that_cannot_be_is_refused_or_unknown(tmp_path, fields, value) -> None:
-    """A file is damaged on its way, or was never meant well; the page must not break over one layer."""
     study = read(tmp_path, put(copy.deepcopy(ENGINE), value, FIELDS[fields]))
     for tell in TOLD.values():
         with contextlib.suppress(RtlabError):
             tell(study["engine"], study)
 
 
-@pytest.mark.parametrize("what", TOLD)
-def test_of_numbers_that_can_be_everything_is_told(tmp_path, what) -> None:
-    """So that the test above does not pass because all is refused."""
+def test_of_numbers_that_can_be_everything_is_told(tmp_path) -> None:
     study = read(tmp_path, ENGINE)
-    TOLD[what](study["engine"], study)
+    for tell in TOLD.values():
+        tell(study["engine"], study)
 
 
 def test_what_is_too_large_to_be_is_unknown_and_the_rest_is_told(tmp_path) -> None:
@@ -127,7 +125,6 @@ def test_what_is_too_large_to_be_is_unknown_and_the_rest_is_told(tmp_path) -> No
 
 
 def test_bytes_are_counted_up_to_what_64_bits_hold() -> None:
-    """The last size that is told, and the first that is not."""
     assert 2**63 - 1 == nbytes("int8", (2**63 - 1,))
     assert nbytes("int8", (2**63,)) is None
     assert nbytes("fp32", (2**31, 2**31)) is None

@@ -54,11 +54,8 @@ def test_a_stage_that_is_too_long_leaves_what_was_built(model, monkeypatch, caps
 @pytest.mark.slow
 def test_variants_that_were_built_in_time_are_reported(model, tmp_path, monkeypatch, capsys) -> None:
     built = runs.compiled
-    monkeypatch.setattr(
-        runs,
-        "compiled",
-        lambda job, progress: endless(progress) if job.name == "fp16" else built(job, progress),
-    )
+    slow = lambda job, progress: endless(progress) if job.name == "fp16" else built(job, progress)  # noqa: E731
+    monkeypatch.setattr(runs, "compiled", slow)
     page = tmp_path / "r.html"
     command = ["report", model, *CPU, "--precision", "fp32", "--precision", "fp16", "-o", str(page)]
     assert cli.main([*command, "--budget", "2"]) == 0
@@ -67,7 +64,6 @@ def test_variants_that_were_built_in_time_are_reported(model, tmp_path, monkeypa
 
 
 def test_a_default_limits_measuring_alone(model, monkeypatch, capsys) -> None:
-    """Nobody who builds for a minute is stopped after the 15 s of a default."""
     monkeypatch.setattr(cli.budget, "Deadline", None)
     assert cli.main(["inspect", model, *CPU, "--no-run"]) == 0
     assert cli.main(["inspect", model, *CPU, "--budget", "0"]) == 0
@@ -77,7 +73,6 @@ def test_a_default_limits_measuring_alone(model, monkeypatch, capsys) -> None:
 
 @pytest.mark.slow
 def test_what_does_not_hear_of_the_end_is_ended(model) -> None:
-    """A load that never ends, and a child beside it: words, exit code 1, and no process is left."""
     code = (
         "import subprocess, sys, time\n"
         "from rtlab.cli import main, opening\n"

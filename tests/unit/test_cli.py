@@ -28,8 +28,10 @@ from rtlab.testing import tiny_model
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
+    """The tiny model, with samples of it beside it."""
     path = tmp_path / "tiny.onnx"
     path.write_bytes(tiny_model().bytes())
+    np.savez(tmp_path / "d.npz", x=np.random.default_rng(0).standard_normal((12, 3, 8, 8)).astype(np.float32))
     return path
 
 
@@ -40,92 +42,34 @@ def run(capsys, *arguments: str) -> tuple[int, str, str]:
 
 
 def test_inspect_saves_a_build_that_read_opens(capsys, file, tmp_path) -> None:
-    """Alone, with the model beside it, and refused in words where a piece is missing."""
-    build = tmp_path / "build.json"
-    code, out, _ = run(capsys, "inspect", str(file), "--target", "cpu", "--no-run", "--save", str(build))
-    listed = [line for line in out.splitlines() if line[:1].isdigit()]
+    build = str(tmp_path / "build.json")
+    code, out, _ = run(capsys, "inspect", str(file), "--target", "cpu", "--no-run", "--save", build)
+    listed = sum(line[:1].isdigit() for line in out.splitlines())
     assert 0 == code
-    assert f"wrote {build}; it has no weights, and opens anywhere with rtlab read build.json" in out
-
-    for more in ([], ["--model", str(file)], ["--build", str(build)]):
-        given = [] if "--build" in more else [str(build)]
-        code, out, _ = run(capsys, "read", *given, *more)
-        assert 0 == code
-        assert "read: ONNX Runtime" in out
-        assert len(listed) == len([line for line in out.splitlines() if line[:1].isdigit()])
-
-    build.write_bytes(build.read_bytes()[:-300])
-    code, _, err = run(capsys, "read", str(build))
-    assert 1 == code
-    assert 'rtlab: Cannot read build file "build.json": ' in err
-    assert "Save it again with rtlab inspect MODEL --save build.json" in err
+    for given in ([build], [build, "--model", str(file)], ["--build", build]):
+        code, out, _ = run(capsys, "read", *given)
+        assert (0, listed) == (code, sum(line[:1].isdigit() for line in out.splitlines()))
+    Path(build).write_bytes(Path(build).read_bytes()[:-300])
+    code, _, err = run(capsys, "read", build)
+    assert (1, True) == (code, "Cannot read build file" in err)
 
 
 def test_inspect_prints_one_object_with_everything_that_is_known(capsys, file, tmp_path) -> None:
-    """Programs read this; the keys are a promise."""
-    data = tmp_path / "d.npz"
-    np.savez(data, x=np.random.default_rng(0).standard_normal((8, 3, 8, 8)).astype(np.float32))
     code, out, _ = run(
-        capsys, "inspect", str(file), "--precision", "int8", "--calibrator", "minmax", "--data", str(data),
-        "--target", "cpu", "--json",
+        capsys, "inspect", str(file), "--precision", "int8", "--calibrator", "minmax", "--data",
+        str(tmp_path / "d.npz"), "--target", "cpu", "--json",
     )  # fmt: skip
     found = json.loads(out)
-    assert 0 == code
-    assert 10 == len(found["model"]["nodes"])
-    assert {"backend", "version", "target", "layers"} <= set(found["engine"])
-    assert {"name", "kind", "nodes", "inputs", "outputs", "precision", "stream"} <= set(
-        found["engine"]["layers"][0]
-    )
+    assert (0, 10, 12) == (code, len(found["model"]["nodes"]), found["accuracy"]["samples"])
     placed = {n for layer in found["engine"]["layers"] for n in layer["nodes"]}
     assert {n["id"] for n in found["model"]["nodes"]} == placed | {u["node"] for u in found["unmapped"]}
     assert "measured" == found["timing"]["origin"] == found["accuracy"]["origin"]
-    assert 8 == found["accuracy"]["samples"]
     assert "estimated" == found["memory"]["origin"] == found["estimate"]["origin"]
     assert found["memory"]["least"] <= found["memory"]["peak"] <= found["memory"]["each_on_its_own"]
     assert len(found["engine"]["layers"]) >= len(found["estimate"]["layers"]) > 0
-    assert "recorded engines" in found["estimate"]["error"]
-
-
-def test_inspect_prints_a_table_for_people(capsys, file) -> None:
-    """With origin and unit, and an em dash where there is no number."""
-    code, out, _ = run(capsys, "inspect", str(file), "--target", "cpu")
-    assert 0 == code
-    assert "10 nodes → " in out
-    assert "measured, ONNX Runtime" in out
-    assert "Conv · BN · ReLU" in out
-
-
-@pytest.mark.slow
-def test_inspect_scores_by_labels_and_a_metric_beside_fp32(capsys, file, tmp_path) -> None:
-    """The score, its interval, and the paired difference; what does not fit is told before anything is built."""
-    data, labels = tmp_path / "d.npz", tmp_path / "l.npy"
-    np.savez(data, x=np.random.default_rng(0).standard_normal((12, 3, 8, 8)).astype(np.float32))
-    np.save(labels, np.arange(12) % 3)
-    given = ("inspect", str(file), "--precision", "int8", "--target", "cpu", "--backend", "onnxruntime")
-    scored = (*given, "--data", str(data), "--labels", str(labels))
-    found = json.loads(run(capsys, *scored, "--metric", "top-2", "--json")[1])["score"]
-    assert ("top-2 accuracy", "%", 12, "fp32") == (
-        found["name"],
-        found["unit"],
-        found["samples"],
-        found["compared"]["baseline"],
-    )
-    assert found["interval"]["low"] <= found["value"] <= found["interval"]["high"]
-    assert found["compared"]["difference"] == pytest.approx(
-        100 * (found["compared"]["won"] - found["compared"]["lost"]) / 12
-    )
-    np.save(labels, np.arange(11))
-    for arguments, words in (
-        (scored, "there are 11 labels for 12 samples. Give one for each."),
-        ((*given, "--labels", str(labels)), "nothing says of which samples. Give --data D.npz beside it."),
-        ((*given, "--metric", "top-5"), "there are no samples. Give --data D.npz, and --labels L.npy"),
-    ):
-        code, _, err = run(capsys, *arguments)
-        assert (1, True) == (code, words in err), err
 
 
 def test_a_size_is_given_by_symbol_or_by_input(capsys, tmp_path) -> None:
-    """What is counted with the one is counted with the other."""
     ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 3, "H", "W"]) for n in "xy"]
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"], "relu")], "g", ends[:1], ends[1:])
     path = tmp_path / "dynamic.onnx"
@@ -135,43 +79,28 @@ def test_a_size_is_given_by_symbol_or_by_input(capsys, tmp_path) -> None:
         assert 0 == code
         (layer,) = json.loads(out)["estimate"]["layers"]
         assert (3 * 20 * 30, 4 * 3 * 20 * 30) == (layer["flops"], layer["written_bytes"])
-    # What to do is said as it is typed here, and does it.
     for command, expected in (("inspect", 0), ("check", 1)):
         code, out, err = run(capsys, command, str(path), "--target", "cpu")
-        assert expected == code
-        told = out + err
-        assert (
-            "dimensions 2 and 3 of N×3×H×W are dynamic. Name sizes, for example --shape x=1x3x224x224.\n"
-            in told
-        )
-        assert "rtlab.load" not in told
+        assert (expected, True) == (code, "--shape x=1x3x224x224" in out + err)
 
 
 @pytest.mark.parametrize(
     ("command", "words"),
     [
-        ("inspect /nowhere.onnx", "no such file"),
-        ("inspect FILE --precision fp7", 'no such precision exists. Choose one of "fp32"'),
-        ("inspect FILE --target sm86 --precision fp8", 'Target "sm86" has no "fp8" arithmetic'),
-        ("inspect FILE --target rtx4090", 'Choose for example "sm86"'),
-        ("inspect FILE --data /nowhere.npz", "Save it with numpy.savez"),
-        ("inspect FILE --shape x=1xtwo", "it is not NAME=1x3x224x224"),
-        ("inspect FILE --backend nonsense", 'Choose one of "tensorrt-rtx"'),
-        ("prepare FILE -o OUT --pin Conv", "it is not PATTERN=PRECISION"),
+        ("inspect FILE --target sm86 --precision fp8", '"fp8"'),
+        ("inspect FILE --backend nonsense", "tensorrt-rtx"),
+        ("prepare FILE -o OUT --pin Conv", "PATTERN=PRECISION"),
         ("prepare FILE -o OUT --pin op:Nothing=fp16", "op:Nothing"),
-        ("prepare FILE -o OUT --calibrator percentile(2)", "Give a number from 50 to 100"),
+        ("prepare FILE -o OUT --calibrator percentile(2)", "50 to 100"),
         ("prepare FILE -o OUT --scales nowhere.cache", "nowhere.cache"),
-        ('prepare FILE -o OUT --data . --preprocessing {"size":3', "Cannot read --preprocessing"),
-        ("prepare FILE -o OUT --precision fp4 --target sm86", 'has no "fp4" arithmetic'),
-        ('prepare FILE -o OUT --preprocessing {"size":[8,8]}', "--data names none"),
-        ("prepare FILE -o .", "it names no file"),
-        ("read", "no file is given"),
-        ("read /nowhere.json", "nowhere.json"),
+        ('prepare FILE -o OUT --data . --preprocessing {"size":3', "--preprocessing"),
+        ('prepare FILE -o OUT --preprocessing {"size":[8,8]}', "--data"),
+        ("prepare FILE -o .", "no file"),
+        ("read", "no file"),
         ("read LAYERS LAYERS", "layers.json"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_1(capsys, file, engine, tmp_path, command, words) -> None:
-    """Never a traceback, never a half-printed object, and nothing is written."""
     out = tmp_path / "out.onnx"
     paths = {"FILE": str(file), "LAYERS": engine[0], "OUT": str(out)}
     code, said, err = run(capsys, *(paths.get(a, a) for a in command.split()))
@@ -181,22 +110,11 @@ def test_bad_input_is_one_sentence_and_exit_code_1(capsys, file, engine, tmp_pat
 
 
 def test_an_error_is_an_object_too_when_json_was_asked_for(capsys) -> None:
-    """A program must not have to parse two formats."""
     code, out, _ = run(capsys, "inspect", "/nowhere.onnx", "--json")
     assert (1, "ModelError") == (code, json.loads(out)["error"]["kind"])
 
 
-def test_backends_say_what_is_here_and_why_not(capsys) -> None:
-    """The first thing to ask on a strange machine."""
-    code, out, _ = run(capsys, "backends", "--json")
-    found = json.loads(out)
-    assert 0 == code
-    assert found["onnxruntime"]["ok"]
-    assert all(a["version"] if a["ok"] else a["reason"] for a in found.values())
-
-
 def test_lab_copies_the_notebooks_once_and_keeps_the_users_changes(tmp_path) -> None:
-    """A second start must not undo an afternoon's notes."""
     first = copy_notebooks(tmp_path)
     assert "01_first_look.ipynb" == first
     (tmp_path / first).write_text("mine")
@@ -205,22 +123,17 @@ def test_lab_copies_the_notebooks_once_and_keeps_the_users_changes(tmp_path) -> 
 
 
 def test_lab_says_in_words_that_it_cannot_write_or_lacks_jupyterlab(capsys, tmp_path, monkeypatch) -> None:
-    """Both were tracebacks of Python's."""
     (tmp_path / "taken").write_text("a file")
     code, _, said = run(capsys, "lab", str(tmp_path / "taken" / "notebooks"))
-    assert 1 == code
-    assert "Cannot copy the notebooks to" in said
-    assert "rtlab lab FOLDER" in said
+    assert (1, True) == (code, "Cannot copy the notebooks" in said)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     code, _, said = run(capsys, "lab", str(tmp_path))
-    assert 1 == code
-    assert 'package "jupyterlab" is not installed. Run pip install jupyterlab' in said
+    assert (1, True) == (code, "pip install jupyterlab" in said)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="the command is replaced by the server's")
 def test_lab_starts_the_jupyterlab_of_its_own_environment(tmp_path, monkeypatch) -> None:
-    """Another one that stands first in PATH has kernels without rtlab, or with another version of it."""
     other = tmp_path / "bin" / "jupyter-lab"
     other.parent.mkdir()
     other.write_text("#!/bin/sh\necho another environment\n")
@@ -248,65 +161,41 @@ def test_lab_starts_the_jupyterlab_of_its_own_environment(tmp_path, monkeypatch)
 
 
 def test_what_nobody_foresaw_is_words_and_json_on_the_command_line(capsys, file, monkeypatch) -> None:
-    """A traceback tells a user nothing of what to do."""
 
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("rtlab.study.Study.add", full)
     code, out, said = run(capsys, "inspect", str(file), "--json")
-    assert 1 == code
-    assert 'Cannot do "rtlab inspect": the disk is full.' in said
+    assert (1, True) == (code, "the disk is full" in said)
     assert "the disk is full" in json.loads(out)["error"]["message"]
 
 
-def test_report_writes_one_file_and_prints_its_path(capsys, file, tmp_path) -> None:
-    """A shell script goes on with what is printed."""
-    path = tmp_path / "it.html"
-    code, out, _ = run(
-        capsys, "report", str(file), "-o", str(path), "--target", "cpu", "--no-run",
-        "--precision", "fp32", "--precision", "int8", "--calibrator", "minmax",
-    )  # fmt: skip
-    assert (0, f"{path}\n") == (code, out)
+def test_a_report_is_one_file_and_a_presentation_that_is_none_is_refused_before_the_work(
+    capsys, file, tmp_path
+) -> None:
+    path, steps = tmp_path / "it.html", tmp_path / "steps.json"
+    asked = ("report", str(file), "-o", str(path), "--target", "cpu", "--no-run", "--steps", str(steps))
+    asked += ("--precision", "fp32", "--precision", "int8", "--calibrator", "minmax")
+    steps.write_text('[{"words": "Look", "view": {"tab": "memory"}}]')
+    assert (0, f"{path}\n") == run(capsys, *asked)[:2]
     (packed,) = re.findall('id="saved">([^<]*)<', path.read_text(encoding="utf-8"))
     saved = json.loads(gzip.decompress(base64.b64decode(packed)))
     assert ["fp32", "int8"] == [v["id"] for v in saved["variants"]]
-
-
-def test_a_report_takes_a_presentation_and_refuses_what_is_none_before_the_work(
-    capsys, file, tmp_path
-) -> None:
-    """Whoever waited for a build must not hear then that the file of steps was damaged."""
-    path, steps = tmp_path / "it.html", tmp_path / "steps.json"
-    asked = ("report", str(file), "-o", str(path), "--target", "cpu", "--no-run", "--steps", str(steps))
-    steps.write_text('[{"words": "Look", "view": {"tab": "memory"}}]')
-    assert 0 == run(capsys, *asked)[0]
-    (packed,) = re.findall('id="saved">([^<]*)<', path.read_text(encoding="utf-8"))
-    saved = json.loads(gzip.decompress(base64.b64decode(packed)))
     assert [{"words": "Look", "view": {"tab": "memory"}, "places": {}}] == saved["steps"]
     path.unlink()
-    for text, said in (
-        ("[", "Cannot read a presentation from"),
-        ('{"words": "Look"}', "it holds no list. Write one with json.dump(explorer.steps, file)"),
-        ('[{"say": "x"}]', "Cannot take step 1 of the presentation: it has say"),
-    ):
+    for text in ("[", '{"words": "Look"}', '[{"say": "x"}]'):
         steps.write_text(text)
         code, _, err = run(capsys, *asked)
-        assert (1, True) == (code, said in err), err
-    assert not path.exists()
+        assert (1, False, True) == (code, path.exists(), "presentation" in err)
 
 
 def test_prepare_writes_a_model_its_scales_a_cache_and_says_how_to_build_it(capsys, file, tmp_path) -> None:
-    """The machine with the GPU needs the files and the command, and nothing of rtlab."""
-    before, data, out = file.read_bytes(), tmp_path / "d.npz", tmp_path / "OUT.onnx"
-    np.savez(data, x=np.random.default_rng(0).standard_normal((8, 3, 8, 8)).astype(np.float32))
-    code, printed, _ = run(
-        capsys, "prepare", str(file), "--precision", "int8", "--calibrator", "percentile(99.9)", "--data", str(data),
-        "-o", str(out), "--cache", str(tmp_path / "OUT.cache"), "--cache-version", "8601",
-    )  # fmt: skip
-    assert 0 == code
-    assert "trtexec --onnx=OUT.onnx" in printed
-    assert "polygraphy convert OUT.onnx" in printed
+    before, out = file.read_bytes(), tmp_path / "OUT.onnx"
+    given = ("--calibrator", "percentile(99.9)", "--data", str(tmp_path / "d.npz"), "-o", str(out))
+    cache = ("--cache", str(tmp_path / "OUT.cache"), "--cache-version", "8601")
+    code, printed, _ = run(capsys, "prepare", str(file), *given, *cache)
+    assert (0, True) == (code, "trtexec --onnx=OUT.onnx" in printed)
     assert {"QuantizeLinear", "DequantizeLinear"} <= {n.op for n in rtlab.load(out).nodes}
     assert (tmp_path / "OUT.cache").read_text(encoding="utf-8").startswith("TRT-8601-")
     assert (tmp_path / "OUT.scales.json").exists()
@@ -314,7 +203,6 @@ def test_prepare_writes_a_model_its_scales_a_cache_and_says_how_to_build_it(caps
 
 
 def test_prepare_mixes_prunes_and_takes_a_cache(capsys, file, tmp_path) -> None:
-    """Every choice of a notebook has its argument."""
     first, second = tmp_path / "a.onnx", tmp_path / "b.onnx"
     cache = tmp_path / "a.cache"
     assert 0 == run(capsys, "prepare", str(file), "-o", str(first), "--cache", str(cache))[0]
@@ -329,28 +217,6 @@ def test_prepare_mixes_prunes_and_takes_a_cache(capsys, file, tmp_path) -> None:
     assert {"int8", "fp16"} <= types
 
 
-def test_prepare_says_what_the_scales_come_from(capsys, file, tmp_path) -> None:
-    """Scales of random noise are good for timing alone, and nobody sees it in the file."""
-    out, data = tmp_path / "out.onnx", tmp_path / "d.npz"
-    noise = (
-        "note: calibrated on 64 samples of random noise, seed 0: give --data for the scales of real inputs"
-    )
-    assert noise in run(capsys, "prepare", str(file), "-o", str(out))[1].splitlines()
-    np.savez(data, x=np.random.default_rng(0).standard_normal((8, 3, 8, 8)).astype(np.float32))
-    told = run(capsys, "prepare", str(file), "-o", str(out), "--data", str(data))[1].splitlines()
-    assert "note: calibrated on 8 samples of d.npz" in told
-    assert "calibrated" not in run(capsys, "prepare", str(file), "-o", str(out), "--precision", "fp16")[1]
-
-
-@pytest.mark.slow
-def test_inspect_tells_what_overflows_and_what_stays(capsys) -> None:
-    """An accuracy of 9 % needs its reason beside it."""
-    code, out, _ = run(capsys, "inspect", "fp16_overflow", "--precision", "fp16", "--target", "cpu")
-    assert 0 == code
-    assert 'elements of "/contrast/ReduceSum_output_0" overflow' in out
-    assert "note: FP16 accumulation is not emulated" in out
-
-
 @pytest.fixture
 def engine(tmp_path: Path, file: Path) -> list[str]:
     """Files of an engine of the tiny model, and the model."""
@@ -361,53 +227,6 @@ def engine(tmp_path: Path, file: Path) -> list[str]:
     for name, content in {"layers": {"Layers": layers}, "profile": [{"count": 9}, *rows]}.items():
         (tmp_path / f"{name}.json").write_text(json.dumps(content), encoding="utf-8")
     return [str(tmp_path / "layers.json"), str(tmp_path / "profile.json")]
-
-
-def test_read_prints_one_object_with_everything_that_the_files_tell(capsys, file, engine) -> None:
-    """The same keys as inspect, so that one program reads both."""
-    code, out, _ = run(capsys, "read", *engine, "--model", str(file), "--json")
-    found = json.loads(out)
-    assert 0 == code
-    assert len(found["engine"]["layers"]) == found["timing"]["sum_of_layers_ms"] == 10
-    assert {"summary", "findings", "build", "unmapped"} <= set(found)
-    assert 10 == found["summary"]["coverage"]["nodes"]
-    assert "GPU" == found["timing"]["processor"]
-
-
-def test_read_judges_an_engine_for_people(capsys, file, engine, tmp_path) -> None:
-    """Kinds, precisions, findings, without the model as well; and a report to pass on."""
-    page = tmp_path / "engine.html"
-    code, out, _ = run(
-        capsys, "read", "--layers", engine[0], "--profile", engine[1], "--output-html", str(page)
-    )
-    assert 0 == code
-    assert "layers by precision" in out
-    assert "fp16" in out
-    assert "finding" in out
-    assert b"rtlab report" in page.read_bytes()
-
-
-def test_one_question_is_answered_in_words_and_as_json(capsys, engine) -> None:
-    """Whoever wants one number need not look for it among all."""
-    path = Path(engine[0])
-    layers = json.loads(path.read_text(encoding="utf-8"))["Layers"]
-    named = [{**layer, "TacticName": f"gemm_{i % 3}"} for i, layer in enumerate(layers)]
-    path.write_text(json.dumps({"Layers": named}), encoding="utf-8")
-    code, out, _ = run(capsys, "read", *engine, "--ask", "kernels")
-    told = json.loads(run(capsys, "read", *engine, "--ask", "kernels", "--json")[1])
-    # Ten layers of a millisecond each: four, three and three.
-    assert [("gemm_0", 4, 4.0, 0.4), ("gemm_1", 3, 3.0, 0.3), ("gemm_2", 3, 3.0, 0.3)] == [
-        (k["name"], len(k["layers"]), k["milliseconds"], k["share"]) for k in told["kernels"]
-    ]
-    assert (10, 0, 2) == (told["layers"], told["untold"], told["half"])
-    assert 0 == code
-    lines = out.splitlines()
-    assert ["Kernels", f"Layers, kernel told: {told['layers']}"] == lines[:2]
-    heads = ["kernel", "layers", "time, measured", "share, measured"]
-    assert heads == re.split(r"\s{2,}", lines[lines.index("") + 1])
-    assert len(told["kernels"]) == len(lines) - lines.index("") - 2
-    code, _, err = run(capsys, "read", *engine, "--ask", "kernel")
-    assert (1, True) == (code, 'Cannot answer "kernel": there is none of this name.' in err)
 
 
 def test_read_takes_what_is_piped_in(capsys, monkeypatch) -> None:
@@ -421,7 +240,6 @@ def test_read_takes_what_is_piped_in(capsys, monkeypatch) -> None:
 
 
 def test_read_claims_no_types_where_the_file_tells_none(capsys, tmp_path) -> None:
-    """Names alone are what trtexec exports of an engine that was built without detailed verbosity."""
     names = tmp_path / "names.json"
     names.write_text(json.dumps({"Layers": ["Conv_0 + Relu_1", "Gemm_2"], "Bindings": ["x", "y"]}))
     code, out, _ = run(capsys, "read", str(names))
@@ -432,10 +250,8 @@ def test_read_claims_no_types_where_the_file_tells_none(capsys, tmp_path) -> Non
 
 @pytest.mark.slow
 def test_compare_tells_where_the_time_went_and_the_parts_add_up(capsys, file) -> None:
-    """A program that reads this must be able to draw the same waterfall."""
-    code, out, _ = run(
-        capsys, "compare", "fp32", "int8", "--model", str(file), "--target", "cpu", "--json"
-    )  # fmt: skip
+    given = ("--model", str(file), "--target", "cpu", "--json")
+    code, out, _ = run(capsys, "compare", "fp32", "int8", *given)
     found = json.loads(out)
     assert 0 == code
     assert "measured" == found["origin"]
@@ -452,15 +268,10 @@ def folders(*names: str) -> list[str]:
 def test_compare_reads_folders_of_two_engines(capsys) -> None:
     """A new version's engine beside the old one is the daily question, and needs no model: 80 µs became 57.6."""
     code, out, _ = run(capsys, "compare", *folders("fp32", "fp16"))
-    assert 0 == code
-    first, latency, *_ = lines = out.splitlines()
-    assert first.endswith("Invented GPU")
-    assert ["80", "57.6"] == re.findall(r"[\d.]+", latency)
-    (head,) = (i for i, line in enumerate(lines) if line.startswith("nodes "))
-    assert lines[head].split()[:3] == ["nodes", "Layers", "before"]
-    assert lines[head + 1].startswith("conv1 ")
+    lines = out.splitlines()
+    assert (0, ["80", "57.6"]) == (code, re.findall(r"[\d.]+", lines[1]))
     # A pair that was inferred does not look like one that was told.
-    assert "names" == lines[head + 1].split()[-1]
+    assert ["names"] == [line.split()[-1] for line in lines if line.startswith("conv1 ")]
     found = json.loads(run(capsys, "compare", *folders("fp32", "fp16"), "--json")[1])
     assert {"paired": [4, 4], "of": [4, 4]} == found["overlap"]
     (group,) = (g for g in found["groups"] if g["title"] == "conv1")
@@ -468,19 +279,13 @@ def test_compare_reads_folders_of_two_engines(capsys) -> None:
     assert [0.032, 0.020, -0.012] == pytest.approx([*group["ms"], group["difference_ms"]])
 
 
-def test_compare_says_what_it_needs(capsys) -> None:
-    """A misspelt folder is the most frequent mistake."""
-    code, _, err = run(capsys, "compare", "nowhere", "int8")
-    assert 1 == code
-    assert 'Cannot compare "nowhere"' in err
-    assert "--model with a precision" in err
-    # No name is not the folder that one stands in.
-    code, _, err = run(capsys, "compare", "", "int8")
-    assert (1, True) == (code, 'Cannot compare "":' in err)
+@pytest.mark.parametrize("name", ["nowhere", ""])
+def test_compare_says_what_it_needs(capsys, name: str) -> None:
+    code, _, err = run(capsys, "compare", name, "int8")
+    assert (1, True) == (code, f'Cannot compare "{name}":' in err)
 
 
 def test_compare_refuses_engines_of_two_models_with_what_they_share(capsys) -> None:
-    """Their groups would be chance; a shell must see it too."""
     for more in ((), ("--json",)):
         code, out, err = run(capsys, "compare", *folders("residual-int8", "mobile-fp16"), *more)
         assert 1 == code
@@ -488,11 +293,8 @@ def test_compare_refuses_engines_of_two_models_with_what_they_share(capsys) -> N
 
 
 def test_compare_doubts_times_of_two_processors(capsys, tmp_path) -> None:
-    """Of another card is a comparison of GPUs; whoever reads only the number takes it for the compiler's."""
     other = shutil.copytree(engines.FOLDER / "written-int8", tmp_path / "other")
     device = other / "engine.profile.metadata.json"
     device.write_text(device.read_text().replace("Invented GPU", "Another GPU"))
-    _, out, _ = run(capsys, "compare", *folders("fp16"), str(other))
-    assert 1 == out.count("two processors")
-    _, out, _ = run(capsys, "compare", *folders("fp16"), str(other), "--json")
-    assert "two processors" in json.loads(out)["doubts"][0]
+    for more in ((), ("--json",)):
+        assert 1 == run(capsys, "compare", *folders("fp16"), str(other), *more)[1].count("two processors")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import json
 import re
@@ -13,7 +12,6 @@ import pytest
 from build_logs import REGIONS
 from fake_gpu import VERSIONS, Here, needs_api
 from rtlab import Study, backends
-from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.buildlog import Entry, Operator, TacticTime
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Facts
@@ -23,7 +21,7 @@ from rtlab.errors import Cancelled, ReadError, RtlabError, VariantError
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
 from rtlab.experiments.tactics import LayerTactics, TacticListing
 from rtlab.session import forcing
-from rtlab.testing import Check, conformance, tiny_model
+from rtlab.testing import conformance, tiny_model
 
 FLAGS = ["EDITABLE_TIMING_CACHE"]
 
@@ -57,15 +55,14 @@ def taken(study: Study, name: str) -> dict[str, int]:
 @pytest.mark.slow(but="trt10")
 @every_release
 def test_a_forced_variant_is_built_with_the_tactic_and_compared(tmp_path: Path, release: str) -> None:
-    """The whole way: build, list, force, build again, see where the time went; the first cache keeps its bytes."""
     cache = tmp_path / "timing.cache"
     study = _study(cache, FLAGS, compare=True)
     table = study.tactics("base")
     assert {"base": table} == study.listed
     assert list(taken(study, "base")) == [t.layer for t in table]
     for told in table:
-        assert (3, told.timed[0].tactic, 0.0) == (len(told.timed), told.remembered.tactic, told.cost)
         fastest = told.timed[0]
+        assert (3, fastest.tactic, 0.0) == (len(told.timed), told.remembered.tactic, told.cost)
         assert (0.25, "kernel_0", (told.layer,)) == (fastest.milliseconds, fastest.name, told.nodes)
     kept = cache.read_bytes()
     layer, second = table[1].layer, table[1].timed[2]
@@ -102,31 +99,30 @@ def test_a_forced_variant_is_built_with_the_tactic_and_compared(tmp_path: Path, 
 
 @needs_api
 def test_what_cannot_be_forced_says_what_can(tmp_path: Path, release: str) -> None:
-    """And no file is left behind."""
     cache = tmp_path / "timing.cache"
     study = _study(cache, FLAGS)
     first = study.tactics("base")[0]
     good = {first.layer: first.timed[1].tactic}
     for said, wanted, more in (
-        (rf'Choose one of "{first.layer}"', {"nothing": "0x1"}, {}),
-        (rf'Did you mean "{first.layer}"\?', {f"{first.layer}x": "0x1"}, {}),
-        (rf'"{first.timed[0].tactic}" \(kernel_0, 0\.25 ms\)', {first.layer: "0x1"}, {}),
-        ("was not timed for layer", {first.layer: "no kernel"}, {}),
+        (f'"{first.layer}"', {"nothing": "0x1"}, {}),
+        (rf'"{first.layer}"\?', {f"{first.layer}x": "0x1"}, {}),
+        (f'"{first.timed[0].tactic}"', {first.layer: "0x1"}, {}),
+        ("was not timed", {first.layer: "no kernel"}, {}),
         ("none is named", {}, {}),
         ("nothing would differ", {first.layer: first.timed[0].tactic}, {}),
-        ('the forced variant "base"', good, {"as_": "base"}),
-        (r"the cache that is read|builds with it", good, {"cache": cache}),
+        ('"base"', good, {"as_": "base"}),
+        ("cache", good, {"cache": cache}),
     ):
         with pytest.raises(VariantError, match=said):
             study.force("base", wanted, **more)
     assert ([cache], ["base"]) == (list(tmp_path.iterdir()), list(study.variants))
     study.force("base", good, as_="one", cache=tmp_path / "mine")
-    with pytest.raises(VariantError, match='variant "one" builds with it'):
+    with pytest.raises(VariantError, match='"one"'):
         study.force("base", good, as_="two", cache=tmp_path / "mine")
-    with pytest.raises(RtlabError, match=r'no folder ".*gone"'):
+    with pytest.raises(RtlabError, match="gone"):
         study.force("base", good, as_="three", cache=tmp_path / "gone" / "x")
     cache.unlink()
-    with pytest.raises(ReadError, match="No such file"):
+    with pytest.raises(ReadError):
         study.tactics("base")
 
 
@@ -134,12 +130,11 @@ def test_what_cannot_be_forced_says_what_can(tmp_path: Path, release: str) -> No
 @pytest.mark.parametrize(("cache", "flags"), [("x", []), (None, FLAGS), (None, [])])
 def test_without_an_editable_cache_it_is_told_how_to_keep_one(tmp_path, cache, flags, release) -> None:
     study = _study(tmp_path / cache if cache else None, flags)
-    with pytest.raises(VariantError, match=r'"flags": \["EDITABLE_TIMING_CACHE"\], "timing_cache"'):
+    with pytest.raises(VariantError, match="EDITABLE_TIMING_CACHE"):
         study.force("base", {"x": "0x1"})
 
 
 def test_a_log_lists_its_tactics_and_cannot_be_forced() -> None:
-    """Another machine's timing cache is not here; what its log tells can be read all the same."""
     study = Study(absent())
     study.read("theirs", log=REGIONS)
     found = study.tactics("theirs")
@@ -148,23 +143,6 @@ def test_a_log_lists_its_tactics_and_cannot_be_forced() -> None:
     assert {("", None)} == {(t.key, t.remembered) for t in found}
     with pytest.raises(VariantError, match="files of another machine"):
         study.force("theirs", {"pool": "0x1"})
-
-
-def test_other_backends_say_where_tactics_are_timed() -> None:
-    study = _cpu_study()
-    built = study.facts["fp32"]
-    rtx = dataclasses.replace(built, engine=dataclasses.replace(built.engine, maker=TENSORRT_RTX))
-    silent = dataclasses.replace(built, engine=dataclasses.replace(built.engine, backend="tensorrt", log=""))
-    for ask, said in (
-        (lambda: study.tactics("fp32"), '"onnxruntime" times no tactics'),
-        (lambda: forcing.listing(rtx, ()), 'TensorRT-RTX tunes .* backend="tensorrt"'),
-        (lambda: forcing.check(rtx, {"a": "b"}), 'TensorRT-RTX tunes .* backend="tensorrt"'),
-    ):
-        with pytest.raises(VariantError, match=said):
-            ask()
-    study._change(lambda kept: kept.built(silent))
-    with pytest.raises(VariantError, match="no log tells of a tactic"):
-        study.tactics("fp32")
 
 
 class Remembering:
@@ -184,25 +162,11 @@ class Remembering:
         return {key: Entry(key, 0xB, 1.5) for key in keys if key != "key c"}
 
 
-class Stopped(Silent):
-    """Somebody asks to stop once ``seen`` holds a record."""
-
-    def __init__(self, seen: list[object]) -> None:
-        self.seen = seen
-
-    def stopped(self) -> bool:
-        return bool(self.seen)
-
-
-def _cpu_study() -> Study:
-    study = Study(tiny_model())
-    study.add("fp32", target="cpu")
-    return study.run(compare=False)
-
-
 @pytest.fixture(scope="module")
 def built() -> Facts:
-    return _cpu_study().facts["fp32"]
+    study = Study(tiny_model())
+    study.add("fp32", target="cpu")
+    return study.run(compare=False).facts["fp32"]
 
 
 def test_a_listing_tells_what_logs_say_and_then_what_the_cache_holds(built: Facts) -> None:
@@ -220,16 +184,14 @@ def test_a_listing_tells_what_logs_say_and_then_what_the_cache_holds(built: Fact
 
 
 def test_a_listing_that_may_not_open_the_cache_tells_what_the_logs_say(built: Facts) -> None:
-    """Without an allowance it is the answer; a cancel leaves it as the last record."""
-    tuner, records = Remembering(), []
+    tuner, progress, lengths = Remembering(), Silent(), []
+    listing = TacticListing(built, ("ab",), Path("x.cache"))
     for allowance in (Allowance(builds=0), Allowance(seconds=0)):
-        found = carry_out(TacticListing(built, ("ab",), Path("x.cache")), Rig(tuner, allowance=allowance))
+        found = carry_out(listing, Rig(tuner, allowance=allowance))
         assert [("a", None), ("b", None)] == [(t.layer, t.remembered) for t in found]
-    with pytest.raises(Cancelled, match="listing the tactics"):
-        carry_out(
-            TacticListing(built, ("ab",), Path("x.cache")), Rig(tuner, Stopped(records)), records.append
-        )
-    assert ([2], []) == ([len(r) for r in records], tuner.opened)
+    with pytest.raises(Cancelled):
+        carry_out(listing, Rig(tuner, progress), lambda r: (lengths.append(len(r)), progress.cancel()))
+    assert ([2], []) == (lengths, tuner.opened)
 
 
 def test_what_was_timed_in_several_forms_is_forced_where_it_was_timed() -> None:
@@ -243,64 +205,14 @@ def test_what_was_timed_in_several_forms_is_forced_where_it_was_timed() -> None:
     assert {"key 1": both, "key 2": both} == forcing._chosen("x", table, "op", "0x0a")
     assert {"key 2": half} == forcing._chosen("x", table, "n", "half")
     assert {"key 2": half} == forcing._chosen("x", table, "n", 11)
-    with pytest.raises(VariantError, match=r'"pool" has no entry in the timing cache.*one of "op"'):
+    with pytest.raises(VariantError, match='"pool" has no entry'):
         forcing._chosen("x", table, "pool", "0xA")
-
-
-def tuning_checks(backend: Here) -> list[Check]:
-    return [c for c in conformance(backend) if "timing cache" in str(c)]
 
 
 @needs_api
 @pytest.mark.parametrize("release", VERSIONS)
 def test_a_backend_that_forces_tactics_keeps_its_protocol(release: str) -> None:
-    checks = tuning_checks(Here(release))
+    checks = [c for c in conformance(Here(release)) if "timing cache" in str(c)]
     assert 2 == len(checks)
     for check in checks:
-        check()
-
-
-class Scribbling(Here):
-    """Edits the cache that it was given to read."""
-
-    def forced(self, cache, copy, entries, progress=None):
-        found = super().forced(cache, copy, entries, progress)
-        Path(cache).write_bytes(Path(copy).read_bytes())
-        return found
-
-
-class Stubborn(Here):
-    """Copies the cache as it is."""
-
-    def forced(self, cache, copy, entries, progress=None):
-        found = super().forced(cache, copy, entries, progress)
-        Path(copy).write_bytes(Path(cache).read_bytes())
-        return found
-
-
-class Trusting(Here):
-    """Takes any file for an empty cache."""
-
-    def remembered(self, cache, keys, progress=None):
-        return {}
-
-
-@needs_api
-@pytest.mark.parametrize(
-    ("backend", "said"),
-    [
-        (Scribbling, "it writes a timing cache"),
-        (Stubborn, r"told to force tactic 0x\w+, its copy holds 0x\w+"),
-        (Trusting, "a file holds that is not there"),
-    ],
-)
-def test_the_examination_notices_what_a_tuner_does_wrong(backend: type[Here], said: str) -> None:
-    wrong = []
-    for check in tuning_checks(backend("trt10")):
-        with contextlib.suppress(AssertionError):
-            check()
-            continue
-        wrong.append(check)
-    (check,) = wrong
-    with pytest.raises(AssertionError, match=said):
         check()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from recurrent import Session, recurrent_model
-from rtlab.core.progress import Silent
 from rtlab.experiments.experiment import Rig, carry_out
 from rtlab.experiments.forms import RecurrentForms
 from rtlab.formulations.recurrent import FORMS, recurrent
+from stopping import Stopping
 
 
 def timed(layer, ready, *, progress=None, **choices):
@@ -18,7 +18,6 @@ def timed(layer, ready, *, progress=None, **choices):
 
 
 def test_forms_are_timed_in_turn_and_compared_with_the_node():
-    """The times are the bench's own, and the fewest runs are three."""
     layer = recurrent(recurrent_model("LSTM", 4, batch=2), "/rnn0")
     found = timed(layer, Session, seconds=0.0)
     assert list(FORMS) == [t.name for t in found]
@@ -28,33 +27,13 @@ def test_forms_are_timed_in_turn_and_compared_with_the_node():
     assert found[-1].error == 0
 
 
-class Counting(Silent):
-    """Notes what it is told, and asks to stop after so many steps."""
-
-    def __init__(self, steps: float = float("inf")) -> None:
-        super().__init__()
-        self.phases, self.left = {}, steps
-
-    def phase(self, name: str, total: int | None = None) -> None:
-        self.phases[name] = total
-
-    def advance(self, steps: int = 1) -> None:
-        self.left -= steps
-        if self.left <= 0:
-            self.cancel()
-
-
 def test_cancelling_keeps_the_rounds_that_were_timed():
-    """Writing out a long sequence and loading it takes seconds, in which people change their minds."""
     layer = recurrent(recurrent_model("LSTM", 4), "/rnn0")
-    told = Counting(len(FORMS) + 2)
-    found = timed(layer, Session, progress=told)
+    found = timed(layer, Session, progress=Stopping(len(FORMS) + 2))
     assert {2} == {t.runs for t in found}
-    assert [len(FORMS), 40] == [n for n in told.phases.values() if n]
 
 
 def test_a_form_that_computes_something_else_shows_its_error():
-    """Swapped gates are the usual mistake; their times would mean nothing."""
     layer = recurrent(recurrent_model("LSTM", 4), "/rnn0")
 
     class Other(Session):

@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from rtlab.backends.reference import evaluator
-from rtlab.core.progress import Silent
 from rtlab.errors import Cancelled
 from rtlab.experiments.experiment import Rig, carry_out
 from rtlab.experiments.peaks import CpuPeaks
+from stopping import Stopping
 
 
 @pytest.mark.slow
 def test_the_cpu_has_roofs_that_are_measured() -> None:
-    """Small products, so that the test is quick; they are not the peak."""
     found = carry_out(CpuPeaks(128, 1 << 16), Rig(evaluator()))
-    assert "measured" == found.origin
-    assert "ONNX Runtime" in found.source
-    assert {"fp32", "int8"} == set(found.cores)
+    assert ("measured", {"fp32", "int8"}) == (found.origin, set(found.cores))
     for rate in (found.bandwidth, *found.cores.values()):
-        assert math.isfinite(rate)
         # A thousand and a million times what is usual would be a unit mistaken.
         assert 1e7 < rate < 1e14
-    assert "this CPU" == found.name
 
 
 def test_rates_are_the_work_of_the_fastest_run_of_the_node_that_took_longest() -> None:
@@ -57,7 +51,5 @@ def test_rates_are_the_work_of_the_fastest_run_of_the_node_that_took_longest() -
 
 
 def test_measuring_can_be_stopped() -> None:
-    progress = Silent()
-    progress.cancel()
     with pytest.raises(Cancelled):
-        carry_out(CpuPeaks(128, 1 << 16), Rig(evaluator(), progress))
+        carry_out(CpuPeaks(128, 1 << 16), Rig(evaluator(), Stopping()))

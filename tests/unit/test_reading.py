@@ -46,7 +46,6 @@ def files(built, tmp_path):
 
 
 def test_files_are_told_apart_by_what_is_in_them(files, built) -> None:
-    """Nobody should have to know which of five files is the profile."""
     study = rtlab.read(files / "prepared.onnx", files / "build.log", files / "layers.json")
     result = study["engine"]
     assert built["int8"].engine.layers == tuple(result.engine.layers)
@@ -55,7 +54,6 @@ def test_files_are_told_apart_by_what_is_in_them(files, built) -> None:
 
 
 def test_an_engine_of_an_exported_model_belongs_to_the_source(files, built) -> None:
-    """The engine was built from the graph with Q/DQ; what one looks at is the model that one knows."""
     study = Study(built.model)
     read = study.read("elsewhere", files / "layers.json", model=files / "prepared.onnx")
     here = built["int8"].mapping
@@ -63,7 +61,6 @@ def test_an_engine_of_an_exported_model_belongs_to_the_source(files, built) -> N
 
 
 def test_an_engine_without_its_model_is_shown_all_the_same(files, tmp_path) -> None:
-    """The ONNX file is often the one that may not leave the house."""
     study = rtlab.read(layers=files / "layers.json", name="jetson")
     result = study["jetson"]
     assert 0 == len(study.model.nodes)
@@ -72,39 +69,12 @@ def test_an_engine_without_its_model_is_shown_all_the_same(files, tmp_path) -> N
     explorer = study.explore()
     assert ["layer"] == list(explorer.state.panes)
     assert all(o["reason"] for o in explorer.controls["precisions"])
-    assert "No ONNX model" in explorer.controls["precisions"][0]["reason"]
     explorer.run().wait()
-    assert "No ONNX model" in explorer.failure["message"] or "no ONNX model" in explorer.failure["message"]
+    assert "ONNX model" in explorer.failure["message"]
     assert study.to_html(tmp_path / "report.html").stat().st_size > 100_000
 
 
-def test_one_kind_twice_is_refused(files) -> None:
-    """Two engines cannot be one variant."""
-    with pytest.raises(ReadError, match=r"layers\.json.*Read each engine under a name of its own"):
-        Study(rtlab.load(files / "prepared.onnx")).read(
-            "x", files / "layers.json", layers=files / "layers.json"
-        )
-
-
-def test_a_cache_alone_describes_no_engine(tmp_path) -> None:
-    path = tmp_path / "model.cache"
-    path.write_text("TRT-8600-EntropyCalibration2\nimages: 3c010a14\n", encoding="utf-8")
-    with pytest.raises(ReadError, match=r'"model\.cache" describes no engine\. Give layers='):
-        rtlab.read(path)
-
-
-def test_a_table_has_a_row_for_each_layer(files) -> None:
-    """Pandas users get everything that is on screen."""
-    result = rtlab.read(files / "layers.json", files / "prepared.onnx")["engine"]
-    table = result.table()
-    assert [y.name for y in result.engine.layers] == list(table["name"])
-    assert {"kind", "nodes", "reads", "writes", "tactic", "stream", "time_ms", "share", "sparse"} <= set(
-        table
-    )
-
-
 def test_a_model_whose_weights_stayed_at_home_is_enough(tmp_path) -> None:
-    """The structure tells which node a layer is; the weights are what may not leave the house."""
     paths = [engines.MOBILE / n for n in ("engine.graph.json", "model.structure-only.onnx")]
     study = rtlab.read(*paths)
     result = study["engine"]
@@ -127,19 +97,6 @@ def test_a_model_whose_weights_stayed_at_home_is_enough(tmp_path) -> None:
     assert result.mapping.pairs == explorer.study[explorer.state.variant].mapping.pairs
 
 
-def test_an_engine_tells_its_document() -> None:
-    """What rtlab read --json prints is JSON: 160 µs by layers, four fifths of it as a whole."""
-    study = rtlab.read(**engines.files(engines.MOBILE), model=engines.MOBILE / "model.structure-only.onnx")
-    result = study["engine"]
-    told = json.loads(json.dumps(document(result.facts, study.model), allow_nan=False))
-    assert 59 == len(told["timing"]["layers"])
-    assert pytest.approx(0.160) == told["timing"]["sum_of_layers_ms"]
-    assert len(told["findings"]) == len(result.findings) > 0
-    assert told["summary"]["coverage"]["all_layers"] == len(told["engine"]["layers"])
-    assert len(result.mapping.pairs) == result.coverage.declared
-    assert 1.25 == pytest.approx(told["summary"]["ratio"])
-
-
 @pytest.mark.slow
 def test_a_log_of_decisions_replays_on_the_sample(tmp_path) -> None:
     """141 layers, 84 after vertical fusions, 66 after merging; the decisions are told, the layers inferred."""
@@ -151,70 +108,41 @@ def test_a_log_of_decisions_replays_on_the_sample(tmp_path) -> None:
     assert any("66" in note for note in result.engine.notes)
     assert ({"inferred"}, 0) == ({p.evidence for p in result.mapping.pairs}, result.coverage.declared)
     # What lists no layers is not exported: it could not be read again.
-    with pytest.raises(VariantError, match="list none"):
+    with pytest.raises(VariantError):
         rtlab.read(log=tmp_path / "googlenet.log").export_layers("engine", tmp_path / "layers.json")
 
 
 def test_outputs_are_compared_with_what_onnx_runtime_computes(tmp_path) -> None:
-    """An error of the real engine, told from trtexec's own output file."""
     sample = load("digits_inception")
     study = Study(sample.model, data=sample.calibration)
     study.add("fp32", target="cpu")
     study.run(compare=False)
     batch = next(sample.calibration.batches(sample.model, 2))
-    runner = runner_of("onnxruntime")
-    out = runner.outputs(study["fp32"].measured or study["fp32"].engine, batch)
-    wrong = {k: v + np.float32(0.01) for k, v in out.items()}
+    ours = study["fp32"]
+    out = runner_of("onnxruntime").outputs(ours.measured or ours.engine, batch)
     rows = [
-        {"name": k, "dimensions": "x".join(map(str, v.shape)), "values": v.ravel().tolist()}
-        for k, v in wrong.items()
+        {
+            "name": k,
+            "dimensions": "x".join(map(str, v.shape)),
+            "values": (v + np.float32(0.01)).ravel().tolist(),
+        }
+        for k, v in out.items()
     ]
-    (tmp_path / "output.json").write_text(json.dumps(rows), encoding="utf-8")
-    (tmp_path / "layers.json").write_text(json.dumps(layers_json(study["fp32"].engine)), encoding="utf-8")
-    np.savez(tmp_path / "inputs.npz", **batch)
-    read = study.read(
-        "gpu", tmp_path / "layers.json", output=tmp_path / "output.json", inputs=tmp_path / "inputs.npz"
-    )
+    layers, output, inputs = (tmp_path / n for n in ("layers.json", "output.json", "inputs.npz"))
+    output.write_text(json.dumps(rows), encoding="utf-8")
+    layers.write_text(json.dumps(layers_json(ours.engine)), encoding="utf-8")
+    np.savez(inputs, **batch)
+    read = study.read("gpu", layers, output=output, inputs=inputs)
     assert read.accuracy is not None, read.engine.notes
     (error,) = read.accuracy.values
     assert pytest.approx(0.01, rel=1e-2) == error.max_abs
-    assert "ONNX Runtime here" in read.accuracy.source
 
 
 def lines(study: Study) -> str:
     return "\n".join(s["text"] for s in chrome.status(study.snapshot(), "engine"))
 
 
-def test_the_status_line_counts_the_runs_of_the_layers_and_not_of_the_inferences(tmp_path) -> None:
-    """A hundred profiled runs stand beside other inferences; to give one number for both would be wrong."""
-    files = engines.files("written-fp16")
-    # 101 inferences from 50 to 60 µs, of which the median is 52.5 and the mean more.
-    times = tmp_path / "times.json"
-    took = [0.05 + i * i * 1e-6 for i in range(101)]
-    times.write_text(json.dumps([{"computeMs": t, "latencyMs": t} for t in took]))
-    told = lines(rtlab.read(files["layers"], files["profile"], times))
-    assert "layers sum to 72 µs over 100 runs, the whole takes 52.5 µs (p95 59 µs)" in told
-    alone = lines(rtlab.read(log=CORPUS / "pasted" / "python-build-trt7.log", times=times))
-    assert "the whole takes 52.5 µs (p95 59 µs), layers were not timed" in alone
-    # Nobody measured in zero runs.
-    rows = json.loads(files["profile"].read_text(encoding="utf-8"))
-    (tmp_path / "p.json").write_text(json.dumps(rows[1:]), encoding="utf-8")
-    assert "layers sum to 72 µs, the whole was not timed" in lines(
-        rtlab.read(files["layers"], tmp_path / "p.json")
-    )
-
-
-def test_an_engine_without_layers_has_no_coverage(tmp_path) -> None:
-    """0 of 43 nodes in no layer says nothing."""
-    model = load("digits_inception").model
-    (tmp_path / "b.log").write_text(
-        "Original: 3 layers\nAfter vertical fusions: 2 layers\n", encoding="utf-8"
-    )
-    assert "in a layer" not in lines(rtlab.read(tmp_path / "b.log", model=model))
-
-
 def test_an_engine_of_the_cpu_is_never_called_one_of_a_gpu(tmp_path) -> None:
-    """ONNX Runtime's files are read by the same call, and their times are a CPU's."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     options.enable_profiling = True
@@ -231,7 +159,6 @@ def test_an_engine_of_the_cpu_is_never_called_one_of_a_gpu(tmp_path) -> None:
 
 
 def test_the_document_has_shares_of_one_kind_and_null_for_what_nobody_told() -> None:
-    """A program must not have to know which share is in percent, nor take 0 s for a measured build."""
     files = engines.files(engines.RESIDUAL)
     study = rtlab.read(**files)
     told = document(study["engine"].facts, study.model)
@@ -251,7 +178,6 @@ def test_the_document_has_shares_of_one_kind_and_null_for_what_nobody_told() -> 
 
 @engines.each
 def test_exported_layers_of_an_engine_come_back_as_they_were(folder, tmp_path) -> None:
-    """A colleague reads what one exports; and the files that one was given stay as they are."""
     source = folder / "engine.graph.json"
     before = source.read_bytes(), source.stat().st_mtime_ns
     study = rtlab.read(source)
@@ -272,28 +198,29 @@ def test_a_name_of_thousands_of_brackets_takes_no_time(files) -> None:
 
 
 def test_no_file_that_is_given_is_passed_over(files, tmp_path) -> None:
-    """One engine shown while another was named, or half of what was given, is worse than a refusal."""
-    (tmp_path / "other.json").write_text(
-        (files / "layers.json").read_text(encoding="utf-8"), encoding="utf-8"
-    )
-    with pytest.raises(ReadError, match="of the kind"):
-        rtlab.read(files / "layers.json", layers=tmp_path / "other.json")
-    with pytest.raises(ReadError, match="it is an ONNX model"):
-        rtlab.read(files / "prepared.onnx")
-    device = tmp_path / "device.json"
+    layers, other = files / "layers.json", tmp_path / "other.json"
+    device, cache = tmp_path / "device.json", tmp_path / "model.cache"
+    other.write_text(layers.read_text(encoding="utf-8"), encoding="utf-8")
     device.write_text(json.dumps({"device_information": {"Name": "A100"}}), encoding="utf-8")
-    with pytest.raises(ReadError, match="none tells of its layers or their times"):
-        rtlab.read(device)
+    cache.write_text("TRT-8600-EntropyCalibration2\nimages: 3c010a14\n", encoding="utf-8")
+    for given, more, words in (
+        ([layers], {"layers": other}, "of the kind"),
+        ([layers], {"layers": layers}, "under a name of its own"),
+        ([files / "prepared.onnx"], {}, "it is an ONNX model"),
+        ([device], {}, "none tells of its layers"),
+        ([cache], {}, "describes no engine"),
+    ):
+        with pytest.raises(ReadError, match=words):
+            rtlab.read(*given, **more)
 
 
 @pytest.mark.parametrize("wrong", [1, ["a.json"], b"a.json"], ids=str)
-def test_what_is_no_path_is_refused_in_words(wrong) -> None:
-    with pytest.raises(ReadError, match="it is no path"):
+def test_what_is_no_path_is_refused(wrong) -> None:
+    with pytest.raises(ReadError):
         rtlab.read(layers=wrong)
 
 
 def test_the_device_that_the_log_names_is_the_device_of_the_times() -> None:
-    """A time without its GPU is worth little."""
     read = rtlab.read(
         layers=engines.files("written-fp16")["layers"], log=CORPUS / "pasted" / "load-engine.log"
     )
@@ -302,24 +229,19 @@ def test_the_device_that_the_log_names_is_the_device_of_the_times() -> None:
 
 def test_times_that_the_layers_cannot_explain_are_doubted(files, tmp_path) -> None:
     """Layers are timed one after the other: their sum is never half of the latency."""
-    names = [y["Name"] for y in json.loads((files / "layers.json").read_text(encoding="utf-8"))["Layers"]]
-    rows = [{"count": 3}, *({"name": n, "averageMs": 1.0, "medianMs": 1.0} for n in names)]
-    (tmp_path / "profile.json").write_text(json.dumps(rows), encoding="utf-8")
-    notes = {}
-    for latency in (len(names) * 0.9, len(names) * 2.0):
-        times = [{"computeMs": latency, "latencyMs": latency}] * 3
-        (tmp_path / "times.json").write_text(json.dumps(times), encoding="utf-8")
-        read = rtlab.read(files / "layers.json", tmp_path / "profile.json", tmp_path / "times.json")
-        notes[latency] = read["engine"].engine.notes
-    plausible, odd = notes.values()
-    assert not any("same engine and batch" in n for n in plausible)
-    assert any("same engine and batch" in n for n in odd)
+    layers, profile, times = files / "layers.json", tmp_path / "profile.json", tmp_path / "times.json"
+    names = [y["Name"] for y in json.loads(layers.read_text(encoding="utf-8"))["Layers"]]
+    rows = [{"name": n, "averageMs": 1.0, "medianMs": 1.0} for n in names]
+    profile.write_text(json.dumps([{"count": 3}, *rows]), encoding="utf-8")
+    for latency, doubted in ((len(names) * 0.9, False), (len(names) * 2.0, True)):
+        times.write_text(json.dumps([{"computeMs": latency, "latencyMs": latency}] * 3), encoding="utf-8")
+        notes = rtlab.read(layers, profile, times)["engine"].engine.notes
+        assert doubted == any("same engine and batch" in n for n in notes)
 
 
-def test_options_of_a_builder_are_refused_by_a_backend_that_has_none() -> None:
-    """A chip that says "1 option" while nothing took it would be a lie."""
-    study = Study(rtlab.testing.tiny_model())
-    with pytest.raises(VariantError, match='cannot take options "builder_optimization_level=5"'):
-        study.add("fp32", backend="onnxruntime", options={"builder_optimization_level": 5})
-    with pytest.raises(VariantError, match="they are no mapping"):
-        study.add("fp32", target="sm86", options=5)
+@pytest.mark.parametrize(
+    ("backend", "options"), [("onnxruntime", {"builder_optimization_level": 5}), ("tensorrt-rtx", 5)]
+)
+def test_options_of_a_builder_are_refused_by_a_backend_that_has_none(backend, options) -> None:
+    with pytest.raises(VariantError, match="options"):
+        Study(tiny_model()).add("fp32", backend=backend, options=options)

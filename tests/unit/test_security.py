@@ -47,10 +47,10 @@ def test_a_pickle_in_a_file_of_samples_is_not_loaded(tmp_path: Path, kind: str) 
     samples = np.array([Planted(sign)], object)
     if kind == "pickle":
         path.write_bytes(pickle.dumps(Planted(sign)))
+    elif kind == "npz":
+        np.savez(path, x=samples)
     else:
-        (np.savez if kind == "npz" else np.save)(
-            path, **({"x": samples} if kind == "npz" else {"arr": samples})
-        )
+        np.save(path, samples)
     with pytest.raises(RtlabError):
         next(rtlab.Study(tiny_model(), data=path).data.batches(tiny_model(), 1))
     assert not sign.exists()

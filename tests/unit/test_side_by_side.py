@@ -69,7 +69,6 @@ for i in range({TIMES}):
 
 
 def test_a_file_that_another_process_puts_there_first_stays(tmp_path, monkeypatch) -> None:
-    """Between the look whether it is there and the writing."""
     path = tmp_path / "a.ipynb"
     path.write_text("my own")
     monkeypatch.setattr(Path, "exists", lambda _: False)

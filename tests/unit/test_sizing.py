@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import TensorProto, helper
 
+from nets import graph_proto
 from rtlab import CalibrationData, load
 from rtlab.backends.reference import evaluator
 from rtlab.core.model import Model
@@ -16,23 +17,17 @@ from rtlab.experiments.sizing import batch_size, fixed_batch, sizes_of
 FLOAT = TensorProto.FLOAT
 
 
-def convolutions(
-    dims: list[int | str], kind: int = FLOAT, channels: int = 16, layers: int = 6
-) -> onnx.ModelProto:
-    """Convolutions one after the other, whose values are as large as a picture of so many channels."""
+def convolutions(dims: list[int | str], kind: int = FLOAT) -> onnx.ModelProto:
+    """Six convolutions one after the other, whose values are as large as a picture of 16 channels."""
     rng, read, width = np.random.default_rng(0), "x", 3
-    nodes, weights = [], []
-    for i in range(layers):
-        weight = rng.standard_normal((channels, width, 3, 3)).astype(helper.tensor_dtype_to_np_dtype(kind))
-        weights.append(numpy_helper.from_array(weight / 16, f"w{i}"))
+    nodes, weights = [], {}
+    for i in range(6):
+        weight = rng.standard_normal((16, width, 3, 3)) / 16
+        weights[f"w{i}"] = weight.astype(helper.tensor_dtype_to_np_dtype(kind))
         nodes.append(helper.make_node("Conv", [read, f"w{i}"], [f"y{i}"], f"conv{i}", pads=[1] * 4))
-        read, width = f"y{i}", channels
-    ends = [
-        helper.make_tensor_value_info(n, kind, [dims[0], c, *dims[1:]])
-        for n, c in (("x", 3), (read, channels))
-    ]
-    graph = helper.make_graph(nodes, "convolutions", ends[:1], ends[1:], weights)
-    return helper.make_model(graph, ir_version=9, opset_imports=[helper.make_opsetid("", 17)])
+        read, width = f"y{i}", 16
+    ends = [(n, kind, [dims[0], c, *dims[1:]]) for n, c in (("x", 3), (read, 16))]
+    return graph_proto(nodes, ends[:1], ends[1:], weights)
 
 
 def written(net: Model) -> tuple[str, ...]:
@@ -46,15 +41,13 @@ def test_named_sizes_bound_the_batch(kind, bits) -> None:
     each = 6 * 16 * 40 * 50 * bits // 8
     assert sizing._BATCH_BYTES // each == batch_size(net, written(net)) > 1
     assert min(64, sizing._BATCH_BYTES // (each // 6)) == batch_size(net, written(net)[:1])
-    assert 1 == batch_size(
-        load(convolutions(["N", "H", "W"], kind), shapes={"x": (1, 3, 900, 900)}), written(net)
-    )
+    large = load(convolutions(["N", "H", "W"], kind), shapes={"x": (1, 3, 900, 900)})
+    assert 1 == batch_size(large, written(net))
     assert 64 == batch_size(load(convolutions(["N", 4, 4], kind)), written(net))
     assert 1 == batch_size(load(convolutions([1, 4, 4], kind)), written(net))
 
 
 def test_the_samples_of_a_stream_tell_what_nobody_named() -> None:
-    """A DataLoader brings pictures of a size; the model was loaded without one."""
     net = load(convolutions(["N", "H", "W"]))
     data = CalibrationData.of([np.zeros((3, 40, 50), np.float32)] * 4, model=net)
     named = load(convolutions(["N", "H", "W"]), shapes={"H": 40, "W": 50})
@@ -65,7 +58,6 @@ def test_the_samples_of_a_stream_tell_what_nobody_named() -> None:
 
 
 def test_values_whose_size_nobody_knows_count_as_much_as_the_largest() -> None:
-    """Without sizes, without samples: better slow than out of memory."""
     net = load(convolutions(["N", "H", "W"]))
     assert 1 == batch_size(net, written(net))
 
@@ -88,11 +80,3 @@ def test_what_shape_inference_cannot_tell_one_run_does() -> None:
     assert (1, 16, 40, 50) == found.get("g") == found.get("y5")
     assert found is net.sizes(), "work and memory read the same"
     assert sizing._BATCH_BYTES // (7 * 16 * 40 * 50 * 4) == batch_size(net, written(net), data)
-
-
-def test_values_larger_than_a_batch_may_be_run_one_sample_at_a_time() -> None:
-    """Six values of 16×900×900 numbers are 311 MB, and a batch holds 8."""
-    net = load(convolutions(["N", "H", "W"]), shapes={"H": 900, "W": 900})
-    assert net.dynamic_batch
-    assert 6 * 16 * 900 * 900 * 4 > sizing._BATCH_BYTES
-    assert 1 == batch_size(net, written(net))

@@ -6,14 +6,16 @@ import math
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
+from nets import graph
 from rtlab import CalibrationData, Study, Task
 from rtlab.core.prepared import Emulation
 from rtlab.core.progress import Silent
 from rtlab.core.stage import Budget, Stage, Within
 from rtlab.errors import Cancelled, VariantError
 from rtlab.testing import tiny_model
+from stopping import Stopping
 
 #: What the reporter is told when each stage begins.
 PHASES = {Stage.TIMED: "Timing", Stage.COMPARED: "Comparing", Stage.SCORED: "Scoring"}
@@ -33,7 +35,7 @@ def planned(model, **task) -> Study:
     return study
 
 
-class Stopping(Silent):
+class StoppingAt(Silent):
     """Cancels as soon as a stage begins."""
 
     def __init__(self, stage: Stage) -> None:
@@ -61,29 +63,21 @@ def states(study: Study) -> list[str]:
 
 
 def test_each_stage_is_published_when_it_is_done(model) -> None:
-    """Whoever shows a study has the engine before anything was measured, and the times before the errors."""
     study = planned(model)
     view = Noting(study)
     study.views.add(view)
     study.run()
-    assert [
-        ["done", "waiting", "waiting", "waiting"],
-        ["done", "done", "waiting", "waiting"],
-        ["done", "done", "done", "waiting"],
-        ["done", "done", "done", "done"],
-    ] == [list(s.values()) for s in view.seen]
+    assert [["done"] * n + ["waiting"] * (4 - n) for n in (1, 2, 3, 4)] == [[*s.values()] for s in view.seen]
 
 
 @pytest.mark.parametrize("stage", list(PHASES))
 def test_a_cancelled_stage_leaves_the_earlier_ones_and_goes_on_when_it_is_run_again(model, stage) -> None:
-    """A build of minutes must not be lost because somebody did not want to wait for its score."""
     study = planned(model)
     with pytest.raises(Cancelled):
-        study.run(progress=Stopping(stage))
+        study.run(progress=StoppingAt(stage))
     result, order = study["int8"], list(Stage)
     assert {"done"} == {result.stages[s].state for s in order[: order.index(stage)]}
     assert {"missing"} == {result.stages[s].state for s in order[order.index(stage) :]}
-    assert f"not {stage}: it was cancelled" == result.stages[stage].text
     engine = result.engine
     study.run()
     assert ["done"] * 4 == states(study)
@@ -91,21 +85,21 @@ def test_a_cancelled_stage_leaves_the_earlier_ones_and_goes_on_when_it_is_run_ag
 
 
 def test_in_no_time_every_stage_measures_something_and_says_on_how_much(model, monkeypatch) -> None:
-    """A first answer rests on what there was time for: here on one batch of each."""
     monkeypatch.setattr("rtlab.session.measuring.batch_size", lambda *given: 4)
     study = planned(model)
     study.run(budget_s=1e-9)
     result = study["int8"]
     assert ["done", "partial", "partial", "partial"] == states(study)
     assert (4, 4) == (result.accuracy.samples, result.score.samples)
-    assert f"compared on 4 of {SAMPLES} samples: the time was over" == result.stages[Stage.COMPARED].text
-    assert f"scored on 4 of {SAMPLES} samples: the time was over" == result.stages[Stage.SCORED].text
-    assert result.timing.runs == result.stages[Stage.TIMED].done
+    for stage in (Stage.COMPARED, Stage.SCORED):
+        assert f" on 4 of {SAMPLES} samples: " in result.stages[stage].text
+    assert 0 < result.timing.runs == result.stages[Stage.TIMED].done < 30
+    # Thirty runs are wanted, however many of them an earlier measurement has.
+    assert 30 == study.measure("int8", budget_s=math.inf).timing.runs
 
 
 @pytest.mark.slow
 def test_measuring_in_instalments_gives_the_numbers_of_measuring_at_once(model, monkeypatch) -> None:
-    """What was seen before is neither lost nor counted twice: the same samples, the same sums, the same score."""
     monkeypatch.setattr("rtlab.session.measuring.batch_size", lambda *given: 4)
     whole, parts = planned(model), planned(model)
     whole.run(budget_s=math.inf)
@@ -131,40 +125,27 @@ def test_a_first_answer_compares_some_samples_and_measuring_goes_on_to_all(model
     assert (32, "32 of 70 samples") == (first.accuracy.samples, first.stages[Stage.COMPARED].basis)
     assert first.stages[Stage.COMPARED].state == "done"
 
-    class Stop(Silent):
-        def advance(self, steps: int = 1) -> None:
-            self.cancel()
-
     with pytest.raises(Cancelled):
-        study.measure("int8", progress=Stop())
+        study.measure("int8", progress=Stopping(1))
     part = study["int8"].accuracy.samples
     assert 32 < part < 70
     assert study["int8"].stages[Stage.COMPARED].more
     whole = study.measure("int8")
     assert (70, "70 samples") == (whole.accuracy.samples, whole.stages[Stage.COMPARED].basis)
-    # As the same scales give them on all samples at once.
-    other = Study(model, data=data)
-    other.add("int8", scales=study["int8"].prepared.scales, target="cpu")
-    other.run()
-    other.only(range(70))
-    for one, two in zip(whole.accuracy.values, other["int8"].accuracy.values, strict=True):
-        assert (one.elements, one.max_abs) == (two.elements, two.max_abs)
-        assert one.sqnr == pytest.approx(two.sqnr, abs=1e-4)
-        assert one.own_sqnr == pytest.approx(two.own_sqnr, abs=1e-3)
 
 
-def test_to_only_compile_measures_nothing_until_it_is_asked_for(model) -> None:
+def test_to_only_compile_measures_nothing_until_it_is_asked_for(model, monkeypatch) -> None:
     study = planned(model)
-    study.run(budget_s=0)
-    assert ["done", "missing", "missing", "missing"] == states(study)
-    study.run()
+    with monkeypatch.context() as patch:
+        patch.setattr(Emulation, "model", lambda *_: pytest.fail("nobody compares"))
+        study.run(budget_s=0)
+        study.run()
     assert ["done", "missing", "missing", "missing"] == states(study)
     study.measure("int8")
     assert ["done"] * 4 == states(study)
 
 
 def test_a_stage_that_fails_leaves_the_others_and_can_be_tried_again(model) -> None:
-    """The metric is the user's own; whatever it does, times and errors are there."""
     broken = [True]
 
     def metric(outputs, labels):
@@ -175,9 +156,8 @@ def test_a_stage_that_fails_leaves_the_others_and_can_be_tried_again(model) -> N
     study = planned(model, metric=metric)
     study.run()
     assert ["done", "done", "done", "missing"] == states(study)
-    assert study["int8"].stages[Stage.SCORED].text.startswith('not scored: Cannot score "metric": its metric')
-    broken.clear()
-    broken.append(False)
+    assert "its metric raised KeyError" in study["int8"].stages[Stage.SCORED].text
+    broken[0] = False
     study.measure("int8")
     assert 7.0 == study["int8"].score.value
     assert ["done"] * 4 == states(study)
@@ -186,7 +166,7 @@ def test_a_stage_that_fails_leaves_the_others_and_can_be_tried_again(model) -> N
 def test_a_budget_is_a_number_of_seconds(model) -> None:
     study = planned(model)
     for given in (-1, "soon", None, math.nan):
-        with pytest.raises(VariantError, match=r"of seconds\. Give 0"):
+        with pytest.raises(VariantError):
             study.run(budget_s=given)
     assert not study.results
 
@@ -206,7 +186,6 @@ def test_what_one_stage_leaves_of_the_budget_the_next_ones_have(monkeypatch) -> 
 
 
 def test_a_deadline_counts_from_the_first_step_on_and_is_no_cancel(monkeypatch) -> None:
-    """Something is measured in however little time; and who did not cancel is not told that he did."""
     now = [0.0]
     monkeypatch.setattr("rtlab.core.stage.time.monotonic", lambda: now[0])
     asked = Silent()
@@ -233,69 +212,22 @@ def test_groups_give_the_errors_of_one_pass(model, monkeypatch) -> None:
 
 def test_an_engine_stands_where_no_sample_can_be_drawn() -> None:
     """An input of 8 GiB is compiled; what would be measured on it says why it is not."""
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1 << 31]) for n in "xy"]
-    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", ends[:1], ends[1:])
-    study = Study(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
+    ends = [(n, 1, [1 << 31]) for n in "xy"]
+    study = Study(graph([helper.make_node("Relu", ["x"], ["y"])], ends[:1], ends[1:], {}))
     study.add("fp32", target="cpu", backend="onnxruntime")
     study.run()
     standing = study["fp32"].stages[Stage.TIMED]
     assert ("missing", "failed") == (standing.state, standing.why)
-    assert "not timed: Cannot draw random samples" in standing.text
     assert ["Relu"] == [layer.kind for layer in study["fp32"].engine.layers]
 
 
-def test_a_precision_that_changes_nothing_says_so_and_is_not_called_the_one_others_are_compared_with() -> (
-    None
-):
+def test_a_precision_that_changes_nothing_is_not_called_the_one_others_are_compared_with() -> None:
     """A model that was exported in FP16 has no weight that INT8 could be made of."""
-    weight = numpy_helper.from_array(np.ones((4, 3, 3, 3), np.float16), "w")
-    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], name="conv")]
-    ends = (("x", [1, 3, 8, 8]), ("y", [1, 4, 6, 6]))
-    first, last = (helper.make_tensor_value_info(name, TensorProto.FLOAT16, shape) for name, shape in ends)
-    half = helper.make_model(
-        helper.make_graph(nodes, "half", [first], [last], [weight]),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=9,
-    )
-    study = Study(half)
+    conv, weights = helper.make_node("Conv", ["x", "w"], ["y"]), {"w": np.ones((4, 3, 3, 3), np.float16)}
+    study = Study(graph([conv], [("x", 10, [1, 3, 8, 8])], [("y", 10, [1, 4, 6, 6])], weights))
     study.add("fp32", target="cpu")
     study.add("int8", precision="int8", calibrator="minmax", target="cpu")
     study.run()
     told = [study[name].stages[Stage.COMPARED] for name in ("fp32", "int8")]
     assert ["none", "none"] == [standing.state for standing in told]
     assert told[0].text != told[1].text
-    assert "int8" in told[1].text
-
-
-def test_times_that_go_on_are_those_of_the_runs_that_were_missing(model) -> None:
-    """Thirty runs are wanted, however many of them an earlier measurement has."""
-    study = planned(model)
-    study.run(budget_s=1e-9)
-    first = study["int8"].timing.runs
-    assert 0 < first < 30
-    study.measure("int8", budget_s=math.inf)
-    assert 30 == study["int8"].timing.runs
-
-
-def test_values_are_read_in_groups_that_fit_the_largest_layers_first(model, monkeypatch) -> None:
-    """Every value once; the products before what is added to them."""
-    from rtlab.questions.accuracy.errors import comparable
-    from rtlab.session import measuring
-
-    names = comparable(model, model)
-    each = measuring.value_bytes(model, names)
-    monkeypatch.setattr(measuring, "_READ_BYTES", max(each.values()))
-    groups = measuring._groups(names, each, model)
-    assert sorted(names) == sorted(n for g in groups for n in g)
-    assert len(groups) > 1
-    assert all(len(g) == 1 or sum(each[n] for n in g) <= max(each.values()) for g in groups)
-    assert {"Conv"} == {model.producers[groups[0][0]].op}
-
-
-def test_a_variant_that_is_only_compiled_makes_no_emulation(model, monkeypatch) -> None:
-    """Of hundreds of megabytes it takes seconds, and only whoever compares values reads it."""
-    study = Study(model)
-    study.add("fp16")
-    monkeypatch.setattr(Emulation, "model", lambda *_: pytest.fail("nobody compares"))
-    study.run(budget_s=0)
-    assert "done" == study["fp16"].stages[Stage.COMPILED].state

@@ -9,22 +9,17 @@ import multiprocessing
 import pickle
 
 import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from rtlab import CalibrationData, Precision, Study, Task, backends, load, samples
-from rtlab.core.progress import Silent
+import engines
+from nets import graph
+from rtlab import CalibrationData, Precision, Study, Task, samples
 from rtlab.core.stage import Stage
-from rtlab.errors import (
-    CalibrationError,
-    Cancelled,
-    RunError,
-    Unavailable,
-    VariantError,
-)
+from rtlab.errors import CalibrationError, Cancelled, RunError, VariantError
 from rtlab.testing import tiny_model
+from stopping import Stopping
 
 
 @pytest.fixture(scope="module")
@@ -47,126 +42,66 @@ def study(model):
     )
 
 
-def test_the_reference_is_not_compared_with_itself(study) -> None:
-    """It would take as long as any comparison, and tell that all is equal."""
-    assert study["fp32"].accuracy is None
-    found = study["fp32"].stages[Stage.COMPARED]
-    assert "none" == found.state
-
-
-def test_int8_errors_lie_where_eight_bits_put_them(study) -> None:
-    """Six decibel a bit: values of a small network stay between 15 and 60 dB."""
-    found = [v.sqnr for v in study["int8"].accuracy.values]
-    assert all(15 < s < 60 for s in found), found
+def test_the_reference_is_scored_and_not_compared_with_itself(study) -> None:
+    assert (None, "none") == (study["fp32"].accuracy, study["fp32"].stages[Stage.COMPARED].state)
+    assert (16, False) == (study["fp32"].score.samples, study["fp32"].random_scales)
 
 
 def test_what_rests_on_random_input_says_so(model) -> None:
-    """A number on noise is no finding: errors and scales carry that, and the same on someone's own arrays do not."""
     own = CalibrationData(CalibrationData.random(model, samples=8).arrays, source="photographs")
     found = {}
-    for name, data in (("random", None), ("own", own)):
+    for name, data in (("random", None), ("own", own), ("both", own)):
         study = Study(model, data=data)
+        if name == "both":
+            study.observe()
+            study.observe(CalibrationData.random(model, samples=8, seed=1))
         study.add("int8", calibrator="minmax", target="cpu")
         found[name] = study.run()["int8"]
-
-    assert [True, False] == [r.random_scales for r in found.values()]
-    assert [True, False] == [r.accuracy.synthetic for r in found.values()]
+    assert [True, False, True] == [r.random_scales for r in found.values()]
+    assert [True, False, False] == [r.accuracy.synthetic for r in found.values()]
     assert found["random"].accuracy.origin.endswith("32 samples, random input")
     assert found["own"].accuracy.origin.endswith("photographs, 8 samples")
 
 
-def test_the_task_is_scored_on_every_held_out_sample(study) -> None:
-    """A score without its sample count says nothing."""
-    score = study["fp32"].score
-    assert 16 == score.samples
-    assert "%" == score.unit
-    assert 0 <= score.value <= 100
-
-
-def test_times_carry_their_device(study) -> None:
-    """A CPU time is never shown as a GPU time."""
-    assert "CPU" in study["fp32"].timing.origin
-
-
 def test_a_variant_that_was_built_is_not_built_again(study) -> None:
-    """Changing back and forth must cost nothing."""
     before = study["int8"]
     assert before is study.run()["int8"]
 
 
-def test_a_name_is_its_precision_unless_told_otherwise(model) -> None:
-    """study.add("int8") means what it says."""
-    made = Study(model)
-    assert "int8·auto" == made.add("int8", target="cpu").name
-    assert "fp32" == made.add("mine", target="cpu").name
-
-
-@pytest.mark.parametrize(
-    "name", ["int3", "INT8", "fp12", "float16", "nvfp4", "uint8", "bf8", "e4m3", "fp8-e5m2"]
-)
+@pytest.mark.parametrize("name", ["int3", "INT8", "float16", "nvfp4", "uint8", "bf8", "fp8-e5m2"])
 def test_a_name_that_is_written_like_a_precision_and_is_none_is_refused(model, name) -> None:
     """It built fp32 under that name, and said nothing."""
     study = Study(model)
-    told = f'precision "{name}": no such precision exists. Choose one of "fp32", "tf32", "fp16"'
-    with pytest.raises(VariantError, match=told):
+    with pytest.raises(VariantError, match=f'precision "{name}"'):
         study.add(name)
     assert {} == dict(study.variants)
     assert Precision.FP16 == study.add(name, precision="fp16").precision
 
 
 def test_cancelling_keeps_what_is_finished(model) -> None:
-    """Half an hour of builds must survive one click."""
-    study = on_cpu(model).run(["fp32"])
-    progress = Silent()
-    progress.cancel()
+    study = on_cpu(model).run("fp32")
     with pytest.raises(Cancelled):
-        study.run(progress=progress)
+        study.run(progress=Stopping())
     assert {"fp32"} == set(study.results)
     assert {"fp32", "int8"} == set(study.run().results)
 
 
-def test_one_failure_leaves_the_others_standing(model) -> None:
-    """And its error comes back on access, not an empty result."""
-
-    class Broken(Silent):
-        def phase(self, name: str, total: int | None = None) -> None:
-            if name == "Preparing int8·minmax":
-                raise CalibrationError("planted")
-
-    study = on_cpu(model)
-    with pytest.raises(CalibrationError, match="planted"):
-        study.run(progress=Broken())
-    assert {"fp32"} == set(study.results)
-    with pytest.raises(CalibrationError, match="planted"):
-        study["int8"]
-
-
-def test_a_precision_that_the_target_cannot_do_is_refused_at_once(model) -> None:
-    """Before anything is built."""
-    with pytest.raises(VariantError, match=r'^Target "sm86" has no "fp8" arithmetic'):
-        Study(model).add("fp8", target="sm86")
-
-
 def test_a_pattern_that_fits_no_node_is_refused_at_once(model) -> None:
-    """A pin or a pruning with a typing error must not be built without it."""
     with pytest.raises(VariantError, match="/stme"):
         Study(model).add("mixed", precision={"*": "int8", "/stme/*": "fp16"}, target="cpu")
-    with pytest.raises(VariantError, match='Cannot prune "/stme'):
+    with pytest.raises(VariantError, match="/stme"):
         Study(model).add("sparse", sparsity="/stme/*", target="cpu")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["threads", "processes"])
 def test_any_executor_runs_a_study(model, study, kind: str) -> None:
-    """Threads and processes here; a cluster follows the same interface. The numbers do not depend on the place."""
-    pools = {
-        "threads": lambda: concurrent.futures.ThreadPoolExecutor(2),
-        "processes": lambda: concurrent.futures.ProcessPoolExecutor(
-            1, mp_context=multiprocessing.get_context("spawn")
-        ),
-    }
-    other = on_cpu(model, task=study.task)
-    with pools[kind]() as pool:
+    spawn, other = multiprocessing.get_context("spawn"), on_cpu(model, task=study.task)
+    pools = concurrent.futures
+    made = (
+        pools.ThreadPoolExecutor(2) if kind == "threads" else pools.ProcessPoolExecutor(1, mp_context=spawn)
+    )
+    with made as pool:
         other.run(executor=pool, budget_s=math.inf)
     assert {"fp32", "int8"} == set(other.results)
     assert study["int8"].score == other["int8"].score
@@ -174,7 +109,6 @@ def test_any_executor_runs_a_study(model, study, kind: str) -> None:
 
 
 def test_a_result_can_cross_processes(study) -> None:
-    """An executor in another process sends it back in a pickle."""
     result = study["int8"]
     copy = pickle.loads(pickle.dumps(result))
     assert [p.layer for p in result.mapping.pairs] == [p.layer for p in copy.mapping.pairs]
@@ -182,41 +116,7 @@ def test_a_result_can_cross_processes(study) -> None:
     assert [n.id for n in result.prepared.model.nodes] == [n.id for n in copy.prepared.model.nodes]
 
 
-def recorded(folder, model) -> dict[str, object]:
-    """Files of an engine of the tiny model, as trtexec writes them."""
-    names = [n.id for n in model.top]
-    fused = [
-        {"Name": " + ".join(names[:2]), "LayerType": "CaskConvolution"},
-        *({"Name": n} for n in names[2:]),
-    ]
-    half = [{"Name": "t", "Dimensions": [1], "Format/Datatype": "Row major linear FP16 format"}]
-    documents = {
-        "layers": {"Layers": [{**layer, "Inputs": half, "Outputs": []} for layer in fused]},
-        "profile": [{"count": 9}, *({"name": y["Name"], "averageMs": 2.0, "medianMs": 1.0} for y in fused)],
-        "metadata": {
-            "performance_summary": {"GPU Compute Time": [0.5, 0.9, 0.7, 0.625, 0.8]},
-            "device_information": {"Selected Device": "NVIDIA A100 80GB PCIe", "Compute Capability": 8.0},
-        },
-    }
-    paths = {kind: folder / f"{kind}.json" for kind in documents}
-    for kind, document in documents.items():
-        paths[kind].write_text(json.dumps(document), encoding="utf-8")
-    return paths
-
-
-def test_an_engine_from_elsewhere_is_a_variant_with_gpu_times(tmp_path, model) -> None:
-    """Its times are the GPU's own, its precision is what its layers say, and nothing here pretends to have run it."""
-    read = Study(model).read("a100", **recorded(tmp_path, model))
-    assert "fp16" == read.variant.precision
-    assert ("GPU", 0.625, 9) == (read.timing.processor, read.timing.total, read.timing.runs)
-    assert "NVIDIA A100" in read.timing.origin
-    assert (None, None) == (read.accuracy, read.score)
-    first, second = (n.id for n in model.top[:2])
-    assert read.mapping.layers(first)[:1] == read.mapping.layers(second)[:1]
-
-
 def test_files_of_another_model_are_told(tmp_path, model) -> None:
-    """Every node would look lost without a word."""
     path = tmp_path / "layers.json"
     path.write_text(json.dumps({"Layers": ["conv_of_another", "relu_of_another"]}), encoding="utf-8")
     read = Study(model).read("other", layers=path)
@@ -224,35 +124,7 @@ def test_files_of_another_model_are_told(tmp_path, model) -> None:
     assert {"unknown", "view", "folded"} >= {m.reason for m in read.mapping.missing}
 
 
-def test_an_engine_that_ran_itself_shows_its_own_times(study) -> None:
-    """Layout moves hold no node, and still cost what they cost."""
-    result = study["int8"]
-    assert {t.layer: t.median for t in result.timing.layers} == {
-        i: t.median for i, t in result.layer_times.items()
-    }
-
-
-def test_a_layer_that_only_quantizes_does_not_get_the_time_of_the_convolution(model) -> None:
-    """Otherwise every layer beside an INT8 convolution would look as slow as the convolution."""
-    here = backends.get("tensorrt-rtx").availability()
-    if not here.ok:
-        pytest.skip(here.reason)
-    study = Study(model, data=CalibrationData.random(model, samples=4))
-    study.add("int8", calibrator="minmax", target="sm86")
-    result = study.run()["int8"]
-    built = result.prepared.model.by_id
-    for layer in result.engine.layers:
-        own = [built[i] for i in layer.origins if i in built]
-        helps = [n for n in own if n.id != n.origin]
-        if own and len(helps) == len(own):
-            convs = {
-                t.layer for t in result.timing.layers if result.measured.layer(t.layer).kind.endswith("Conv")
-            }
-            assert set() == convs & set(result.layer_times[layer.id].layers)
-
-
 def test_a_graph_with_a_fixed_batch_is_compared_and_scored_on_whole_batches() -> None:
-    """The batch of an exported model is often fixed, and larger than any default of ours."""
     model = tiny_model(batch=40)
     data = CalibrationData.random(model, samples=80)
     study = Study(model, data=data, task=Task(data, np.arange(len(data)) % 4))
@@ -262,7 +134,6 @@ def test_a_graph_with_a_fixed_batch_is_compared_and_scored_on_whole_batches() ->
 
 
 def test_nodes_without_names_have_their_times_too() -> None:
-    """The profiler speaks of nodes by the names that it was given."""
     proto = tiny_model().proto()
     for node in proto.graph.node:
         node.name = "same"
@@ -288,19 +159,9 @@ def test_observing_a_node_gives_the_numbers_of_the_model_itself() -> None:
 
 @pytest.mark.parametrize("kind", ["here", "threads"])
 def test_data_that_cannot_be_calibrated_stops_one_variant_alone(kind: str) -> None:
-    """NaN in an activation is a failure of int8; fp32 and fp16 show where it comes from."""
-    info, node = onnx.helper.make_tensor_value_info, onnx.helper.make_node
-    weight = onnx.numpy_helper.from_array(np.eye(4, dtype=np.float32), "w")
-    graph = onnx.helper.make_graph(
-        [node("Log", ["x"], ["l"], name="log"), node("Gemm", ["l", "w"], ["y"], name="gemm")],
-        "nan",
-        [info("x", onnx.TensorProto.FLOAT, ["N", 4])],
-        [info("y", onnx.TensorProto.FLOAT, ["N", 4])],
-        [weight],
-    )
-    study = Study(
-        onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
-    )
+    nodes = [helper.make_node("Log", ["x"], ["l"]), helper.make_node("Gemm", ["l", "w"], ["y"])]
+    weights = {"w": np.eye(4, dtype=np.float32)}
+    study = Study(graph(nodes, [("x", 1, ["N", 4])], [("y", 1, ["N", 4])], weights))
     for name in ("int8", "fp32"):
         study.add(name, target="cpu")
     with (
@@ -308,116 +169,30 @@ def test_data_that_cannot_be_calibrated_stops_one_variant_alone(kind: str) -> No
         pytest.raises(CalibrationError, match=r'value "l": it holds NaN in sample 0'),
     ):
         study.run(executor=pool if kind == "threads" else None)
-    assert {"fp32"} == set(study.results)
-    assert {"int8"} == set(study.failures)
-
-
-def test_a_variant_that_nobody_added_cannot_run(model) -> None:
-    """A typing error is told, and one name need not stand in a list."""
-    study = on_cpu(model)
-    with pytest.raises(VariantError, match='Cannot run variant "itn8"'):
-        study.run(["itn8"])
-    assert {"fp32"} == set(study.run("fp32").results)
-
-
-def test_a_metric_reads_every_output_by_name() -> None:
-    """Two heads on one trunk: the score needs both, in the study and in the ranking of calibrators."""
-    nodes = [
-        helper.make_node("Relu", ["x"], ["h"], "trunk"),
-        helper.make_node("Neg", ["h"], ["down"], "first"),
-        helper.make_node("Abs", ["h"], ["up"], "second"),
-    ]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", 4])
-    ends = [helper.make_tensor_value_info(n, TensorProto.FLOAT, ["N", 4]) for n in ("down", "up")]
-    net = load(
-        helper.make_model(
-            helper.make_graph(nodes, "two", [x], ends),
-            ir_version=8,
-            opset_imports=[helper.make_opsetid("", 17)],
-        )
-    )
-    data = CalibrationData.random(net, samples=16)
-    relu = np.maximum(data.arrays["x"], 0)
-
-    def metric(outputs, labels):
-        np.testing.assert_array_equal(relu, outputs["up"])
-        np.testing.assert_array_equal(-relu, outputs["down"])
-        return float((outputs["up"] - outputs["down"]).sum() + len(labels))
-
-    study = Study(net, data=data, task=Task(data, np.zeros(16), metric=metric))
-    study.add("fp32", target="cpu")
-    assert study.run(budget_s=math.inf)["fp32"].score.value == pytest.approx(
-        2 * float(relu.sum()) + 16, rel=1e-6
-    )
-    assert 16 == study["fp32"].score.samples
-
-
-@pytest.mark.slow
-def test_scales_that_saw_random_input_beside_real_samples_still_say_so(model) -> None:
-    """One observation of both is no observation of real input."""
-    real = CalibrationData(CalibrationData.random(model, samples=8).arrays, source="photographs")
-    study = Study(model, data=real)
-    study.observe()
-    study.observe(CalibrationData.random(model, samples=8, seed=1))
-    study.add("int8", calibrator="minmax", target="cpu")
-
-    assert study.run()["int8"].random_scales
-    assert not study["int8"].accuracy.synthetic
+    assert ({"fp32"}, {"int8"}) == (set(study.results), set(study.failures))
+    with pytest.raises(CalibrationError, match="NaN"):
+        study["int8"]
 
 
 def test_bad_data_is_refused_before_any_work(model) -> None:
-    """Not after ten minutes of compiling."""
-    with pytest.raises(CalibrationError, match='it names "wrong"'):
+    with pytest.raises(CalibrationError, match="wrong"):
         Study(model, data=CalibrationData({"wrong": np.zeros((4, 3, 8, 8), np.float32)}))
 
 
-def test_an_unknown_backend_is_named_with_the_known_ones(model) -> None:
-    """A choice, not a traceback."""
-    with pytest.raises(Unavailable, match='Choose one of "tensorrt-rtx", "onnxruntime"'):
-        Study(model).add("fp32", backend="nonsense")
-
-
-def test_build_never_returns_an_engine_from_elsewhere(tmp_path, model) -> None:
-    """The same precision on the same target is still another compiler on another machine."""
+def test_build_never_returns_an_engine_from_elsewhere(model) -> None:
     study = Study(model, data=CalibrationData.random(model, samples=4))
-    study.read("a100", **recorded(tmp_path, model))
-    target = str(study.variants["a100"].target)
+    study.read("there", **engines.files("written-fp16"))
+    read = study.variants["there"]
+    assert ("fp16", "sm86") == (str(read.precision), str(read.target))
     explorer = study.explore()
-    explorer.choice = {**explorer.choice, "precision": "fp16", "target": target}
-    assert "a100" != explorer._planned()
+    explorer.choice = {**explorer.choice, "precision": "fp16", "target": "sm86"}
+    assert "there" != explorer._planned()
 
 
 def test_a_node_inside_a_body_has_weights_and_no_outputs_to_read() -> None:
-    """The message names the node to select instead."""
     sample = samples.load("control_flow")
     study = Study(sample.model, data=sample.calibration)
     inner = next(n for n in study.model.nodes if n.scope and n.op == "Conv")
     assert "weight" == study.weights(inner.id)[0].kind
-    with pytest.raises(RunError, match="Select the node that owns it"):
+    with pytest.raises(RunError):
         study.activations(inner.id)
-
-
-def test_a_metric_that_fails_leaves_everything_else(model) -> None:
-    """The user's own function is named as the place, and the compiled variant stays."""
-    data = CalibrationData.random(model, samples=16)
-
-    def metric(outputs, labels):
-        raise KeyError("classes")
-
-    study = Study(model, data=data, task=Task(data, np.zeros(16), metric=metric))
-    study.add("fp32", target="cpu")
-    result = study.run()["fp32"]
-    assert "its metric raised KeyError" in result.stages[Stage.SCORED].text
-    assert result.timing is not None
-    with pytest.raises(CalibrationError, match="there are 3 labels for 16 samples"):
-        Task(data, np.zeros(3)).score(np.zeros((16, 4)))
-
-
-def test_scales_are_random_where_nobody_gave_samples() -> None:
-    """In FP32 nothing is scaled."""
-    study = Study(tiny_model())
-    for name in ("fp32", "int8"):
-        study.add(name, precision=name, backend="onnxruntime", target="cpu")
-    study.run(compare=False)
-    assert [False, True] == [study[name].random_scales for name in ("fp32", "int8")]
-    assert [False, False] == [study[name].recorded for name in ("fp32", "int8")]

@@ -18,14 +18,9 @@ PROGRAM = str(Path(sys.executable).with_name("rtlab"))
 
 @pytest.mark.parametrize("code", [*range(32), *range(127, 160), 0x202E, 0x2066, 0x200F])
 def test_control_characters_are_printed_escaped(code) -> None:
-    text = clean(f"a{chr(code)}b")
-    assert (text == f"a{chr(code)}b") is (chr(code) in "\t\n")
+    text = clean(f"a{chr(code)}b µ→日本語")
+    assert (text == f"a{chr(code)}b µ→日本語") is (chr(code) in "\t\n")
     assert text.isprintable() or chr(code) in "\t\n"
-
-
-def test_other_text_is_printed_as_it_is() -> None:
-    text = "µs · → ✕ 日本語 naïve"
-    assert clean(text) == text
 
 
 @pytest.mark.parametrize("json", [[], ["--json"]])
@@ -48,7 +43,7 @@ def test_names_of_a_model_cannot_command_the_terminal(tmp_path, capsys, json) ->
     ("shell", "status", "words"),
     [
         ("{} inspect digits_inception --backend classic 2>&-", 0, ""),
-        ("{} read - <&-", 1, "standard input is closed"),
+        ("{} read - <&-", 1, "standard input"),
         ("{} read nothing.json --json >/dev/full", 1, "nothing.json"),
         ("{} inspect digits_inception --backend classic --json >/dev/full", 1, "disk is full"),
         ("{} inspect digits_inception --backend classic >&-", 0, ""),

@@ -44,13 +44,9 @@ def reads(study: Study, explorer: Explorer, folder) -> dict[str, Callable[[str],
     """Everything public that a thread may ask of a study, and of an Explorer on it, by name of a variant."""
 
     def asked(name: str) -> None:
-        for command in (
-            commands.ShowVariant(name),
-            commands.CompareVariant(name),
-            commands.SetBaseline(name),
-            commands.AskPanel("page.1", "memory", name, {}),
-            commands.SaveFile(name, "scales"),
-        ):
+        several = (commands.ShowVariant, commands.CompareVariant, commands.SetBaseline)
+        panel, save = commands.AskPanel("page.1", "memory", name, {}), commands.SaveFile(name, "scales")
+        for command in (*(c(name) for c in several), panel, save):
             explorer._receive(explorer, command.crossing(), [])
 
     return {
@@ -140,47 +136,25 @@ def test_whatever_is_asked_while_variants_come_and_go_ends_in_a_result_or_in_wor
     assert {"fp32", "int8"} == {c["id"] for c in explorer.chips}
 
 
-def test_what_is_found_of_a_variant_is_not_kept_for_another_one_of_its_name(study, monkeypatch) -> None:
-    """An fp16 engine under the name of an int8 variant would be believed."""
-
+@pytest.mark.parametrize(("added", "words"), [(True, "it was planned"), (False, "it was removed")])
+def test_what_is_found_of_a_variant_is_not_kept_for_another_one_of_its_name_or_none(
+    study, monkeypatch, added, words
+) -> None:
     def replaced(job, *given):
         if job.variant.precision == "fp16":
-            study.add("mine", precision="fp32", target="cpu", backend="onnxruntime")
+            if added:
+                study.add("mine", precision="fp32", target="cpu", backend="onnxruntime")
+            else:
+                study.remove("mine")
         return compiled(job, *given)
 
     monkeypatch.setattr("rtlab.session.runs.compiled", replaced)
     study.add("mine", precision="fp16", target="cpu", backend="onnxruntime")
-    with pytest.raises(VariantError, match='"mine": it was planned'):
+    with pytest.raises(VariantError, match=words):
         study.run()
-    assert "mine" not in study.results
+    assert {"fp32", "int8"} == set(study.results) == set(study.variants) - {"mine"}
     assert not study.failures
-    assert "fp32" == str(study.run()["mine"].variant.precision)
-
-
-def test_a_snapshot_stays_what_it_was(study) -> None:
-    """Whoever tells several things of a study tells them of one moment."""
-    still, before = study.snapshot(), study.results
-    study.remove("int8")
-    study.add("later", precision="fp16", target="cpu", backend="onnxruntime")
-    assert ["fp32", "int8"] == list(still.variants) == list(still.facts) == list(before)
-    assert "int8" == still.facts["int8"].name
-    assert ["fp32", "later"] == list(study)
-
-
-def test_a_variant_that_is_removed_while_it_is_built_does_not_come_back(study, monkeypatch) -> None:
-    """The chip would be back, of a variant that the study does not have; and whoever waits is told why."""
-
-    def removed(job, *given):
-        study.remove(job.name)
-        return compiled(job, *given)
-
-    monkeypatch.setattr("rtlab.session.runs.compiled", removed)
-    study.add("gone", precision="fp16", target="cpu", backend="onnxruntime")
-    with pytest.raises(VariantError) as told:
-        study.run()
-    assert (
-        'Cannot keep what was found of variant "gone": it was removed while it was built or measured. '
-        "Add it again with study.add."
-    ) == str(told.value)
-    assert {"fp32", "int8"} == set(study.variants) == set(study.results)
-    assert not study.failures
+    if added:
+        assert "fp32" == str(study.run()["mine"].variant.precision)
+    else:
+        assert "mine" not in study.variants

@@ -9,17 +9,18 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from onnx import helper, numpy_helper
+from onnx import helper
 
 import rtlab
+from nets import graph
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, wrap
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
-from rtlab.errors import Cancelled, ModelError, VariantError
+from rtlab.errors import Cancelled, VariantError
 from rtlab.experiments.experiment import Allowance, Rig, carry_out
-from rtlab.experiments.why import WhyApart, WhyTogether, neighbours, oracle
+from rtlab.experiments.why import WhyApart, WhyTogether, oracle
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.joined import Joined
 from rtlab.questions.why.missed import together
@@ -28,6 +29,7 @@ from rtlab.relation.mapping import Mapping, Pair
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 from ruled import Ruled
+from stopping import Stopping
 
 
 class Taking(Ruled):
@@ -42,24 +44,12 @@ class Taking(Ruled):
 
 def model(*nodes: onnx.NodeProto, outputs: tuple[str, ...] = ("y",)) -> Model:
     """A graph on an image of four channels, with weights for what reads them."""
-    ones = np.ones(4, np.float32)
-    weights = [
-        numpy_helper.from_array(np.full((4, 4, 3, 3), 0.1, np.float32), "w"),
-        *(numpy_helper.from_array(ones * k, name) for k, name in ((2, "g"), (3, "b"), (1, "m"), (4, "v"))),
-    ]
+    numbers = {k: np.full(4, v, np.float32) for k, v in {"g": 2, "b": 3, "m": 1, "v": 4}.items()}
+    weights = {"w": np.full((4, 4, 3, 3), 0.1, np.float32), **numbers}
     used = {i for n in nodes for i in n.input}
-    made = helper.make_model(
-        helper.make_graph(
-            list(nodes),
-            "asked",
-            [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, 4, 8, 8])],
-            [helper.make_tensor_value_info(o, onnx.TensorProto.FLOAT, [1, 4, "h", "w"]) for o in outputs],
-            [w for w in weights if w.name in used],
-        ),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=8,
-    )
-    return rtlab.load(made, name="asked")
+    ends = [(o, 1, [1, 4, "h", "w"]) for o in outputs]
+    read = {k: w for k, w in weights.items() if k in used}
+    return graph([*nodes], [("x", 1, [1, 4, 8, 8])], ends, read)
 
 
 def conv(given: str, out: str) -> onnx.NodeProto:
@@ -79,79 +69,51 @@ def asked(
     found: Model, first: str, second: str, compiler: Ruled | None = None, **more: object
 ) -> tuple[Verdict, Ruled]:
     compiler = compiler or Ruled()
-    engine = Ruled().build(BuildRequest(found, Variant()), Silent())
-    rig = Rig(compiler, None, Allowance(**more))  # type: ignore[arg-type]
-    return carry_out(WhyApart(found, engine, Variant(), first, second), rig), compiler
+    search = WhyApart(found, engine_of(found), Variant(), first, second)
+    return carry_out(search, Rig(compiler, None, Allowance(**more))), compiler  # type: ignore[arg-type]
 
 
-def engine_of(found: Model) -> Engine:
-    return Ruled().build(BuildRequest(found, Variant()), Silent())
+def engine_of(found: Model, compiler: Ruled | None = None) -> Engine:
+    return (compiler or Ruled()).build(BuildRequest(found, Variant()), Silent())
 
 
 def test_two_that_are_one_step_need_no_experiment() -> None:
     verdict, compiler = asked(model(conv("x", "c"), node("Relu", "c", "y")), "conv_c", "Relu_y")
     assert ("fused", 0, []) == (verdict.verdict, verdict.builds, compiler.built)
-    assert 'Layer 1, "conv_c+Relu_y", does the work of both.' == verdict.text
 
 
 def test_an_output_between_is_found_and_named() -> None:
     found = model(conv("x", "c"), node("Relu", "c", "y"), node("Sigmoid", "y", "z"), outputs=("z", "c"))
     verdict, _ = asked(found, "conv_c", "Relu_y")
     assert ("blocked", ("output",), ("conv_c",)) == (verdict.verdict, verdict.causes, verdict.nodes)
-    assert 'do not mark "c" as an output' == verdict.edit
     assert not verdict.remedy
 
 
-def test_another_reader_is_found_and_named() -> None:
-    found = model(conv("x", "c"), node("Relu", "c", "y"), node("Sigmoid", "c", "z"), outputs=("y", "z"))
-    verdict, _ = asked(found, "conv_c", "Relu_y")
-    assert (("reader",), ("Sigmoid_z",)) == (verdict.causes, verdict.nodes)
-    assert 'detach the other reader "Sigmoid_z" (Sigmoid) of "c"' == verdict.edit
+def crowded() -> Model:
+    """Two readers beside the ReLU, and the convolution's value is an output."""
+    beside = (node("Sigmoid", "c", "z"), node("Tanh", "c", "t"))
+    return model(conv("x", "c"), node("Relu", "c", "y"), *beside, outputs=("y", "z", "t", "c"))
 
 
 def test_causes_that_hold_only_together_are_told_together_and_nothing_else_with_them() -> None:
-    """Neither change alone does; of the others that were tried none is named."""
-    found = model(
-        conv("x", "c"),
-        node("Relu", "c", "y"),
-        node("Sigmoid", "c", "z"),
-        node("Tanh", "c", "t"),
-        outputs=("y", "z", "t", "c"),
-    )
-    verdict, _ = asked(found, "conv_c", "Relu_y")
+    verdict, _ = asked(crowded(), "conv_c", "Relu_y")
     assert {"output", "reader"} == {*verdict.causes}
     assert {"conv_c", "Sigmoid_z", "Tanh_t"} == {*verdict.nodes}
-    assert ("as it is", "the two alone", True) == (
-        verdict.experiments[0].change, verdict.experiments[0].where, verdict.experiments[0].fused
-    )  # fmt: skip
+    assert ("the two alone", True) == (verdict.experiments[0].where, verdict.experiments[0].fused)
     assert [("the whole model", False)] * 3 == [(t.where, t.fused) for t in verdict.experiments[1:4]]
 
 
 def test_a_rival_is_replaced_and_not_deleted_and_another_form_is_the_remedy() -> None:
     """The average behind the sum takes it; folded, there is no normalization that it could be taken from."""
-    found = model(
-        conv("x", "c"),
-        normal("c", "n"),
-        node("Add", ["n", "x"], "s"),
-        node("GlobalAveragePool", "s", "y"),
-    )
+    behind = (node("Add", ["n", "x"], "s"), node("GlobalAveragePool", "s", "y"))
+    found = model(conv("x", "c"), normal("c", "n"), *behind)
     assert together(relate(found, found, engine_of(found)), "conv_c", "bn_n") is False
     verdict, _ = asked(found, "conv_c", "bn_n")
     assert ("blocked", ("competitor",), True) == (verdict.verdict, verdict.causes, verdict.remedy)
     assert ("fold bn_n",) == verdict.rewrites
-    assert 'fold "bn_n" into the weights of "conv_c"' == verdict.edit
-
-
-def test_what_no_change_joins_is_never_joined() -> None:
-    verdict, _ = asked(
-        model(conv("x", "c"), node("MaxPool", "c", "y", kernel_shape=[1, 1])), "conv_c", "MaxPool_y"
-    )
-    assert ("never", (), "") == (verdict.verdict, verdict.causes, verdict.edit)
-    assert "This compiler never makes" in verdict.text
 
 
 def test_an_experiment_that_the_compiler_refuses_is_an_answer_of_its_own() -> None:
-    """The part with the neutral reader cannot be built; the search goes on without it."""
     found = model(conv("x", "c"), node("Relu", "c", "y"), node("Sigmoid", "c", "z"), outputs=("y", "z"))
     verdict, _ = asked(found, "conv_c", "Relu_y", Ruled(refused={"MaxPool"}))
     refused = [t for t in verdict.experiments if t.layers is None]
@@ -160,36 +122,16 @@ def test_an_experiment_that_the_compiler_refuses_is_an_answer_of_its_own() -> No
     assert ("reader",) == verdict.causes
 
 
-def test_a_budget_of_builds_ends_the_search_and_keeps_what_was_found() -> None:
-    found = model(
-        conv("x", "c"), node("Relu", "c", "y"), *(node("Tanh", "c", f"t{i}") for i in range(6)),
-        outputs=("y", *(f"t{i}" for i in range(6))),
-    )  # fmt: skip
-    verdict, compiler = asked(found, "conv_c", "Relu_y", builds=3)
-    assert 3 == len(compiler.built) == verdict.builds
-    assert "unknown" == verdict.verdict
-
-
-def test_never_is_not_said_where_the_budget_ended_first() -> None:
+def test_never_is_not_said_where_the_budget_ended_first_or_the_compiler_refuses_the_two_alone() -> None:
     found = model(conv("x", "c"), node("Sigmoid", "c", "s"), node("Add", ["s", "x"], "y"))
     verdict, _ = asked(found, "conv_c", "Sigmoid_s", builds=1)
     assert ("unknown", 1) == (verdict.verdict, verdict.builds)
-    assert "was over after 1" in verdict.text
-    assert "never" == asked(found, "conv_c", "Sigmoid_s")[0].verdict
-
-
-def test_never_is_not_said_where_the_compiler_refuses_the_two_alone() -> None:
-    found = model(conv("x", "c"), node("MaxPool", "c", "y", kernel_shape=[1, 1]))
-    verdict, _ = asked(found, "conv_c", "MaxPool_y", Ruled(refused={"Conv"}))
-    assert "unknown" == verdict.verdict
-    assert "The compiler refuses the" in verdict.text
+    for compiler, told in ((Ruled(refused={"Conv"}), "unknown"), (Ruled(), "never")):
+        assert told == asked(found, "conv_c", "Sigmoid_s", compiler)[0].verdict
 
 
 def test_a_cancel_keeps_what_was_found() -> None:
-    found = model(
-        conv("x", "c"), node("Relu", "c", "y"), node("Sigmoid", "c", "z"), node("Tanh", "c", "t"),
-        outputs=("y", "z", "t", "c"),
-    )  # fmt: skip
+    found = crowded()
     progress, kept = Silent(), []
 
     def keep(verdict: Verdict) -> None:
@@ -199,29 +141,8 @@ def test_a_cancel_keeps_what_was_found() -> None:
 
     search = WhyApart(found, engine_of(found), Variant(), "conv_c", "Relu_y")
     assert 2 == carry_out(search, Rig(Ruled(), progress), keep).builds
-    stopped = Silent()
-    stopped.cancel()
     with pytest.raises(Cancelled):
-        carry_out(search, Rig(Ruled(), stopped))
-
-
-def test_nodes_that_are_no_neighbours_get_the_way_between_them() -> None:
-    found = model(conv("x", "c"), normal("c", "n"), node("Relu", "n", "y"))
-    assert ("conv_c", "bn_n") == neighbours(found, "bn_n", "conv_c")
-    with pytest.raises(ModelError, match='them stand "bn_n"'):
-        neighbours(found, "conv_c", "Relu_y")
-    with pytest.raises(ModelError, match="they are the same"):
-        neighbours(found, "conv_c", "conv_c")
-
-
-def test_a_cast_there_and_back_is_one_obstacle_and_a_pair_of_neighbours() -> None:
-    found = model(
-        conv("x", "c"),
-        node("Cast", "c", "h", to=10),
-        node("Cast", "h", "f", to=1),
-        node("Relu", "f", "y"),
-    )
-    assert ("conv_c", "Relu_y") == neighbours(found, "conv_c", "Relu_y")
+        carry_out(search, Rig(Ruled(), Stopping()))
 
 
 def test_a_shared_label_is_no_fusion() -> None:
@@ -233,19 +154,16 @@ def test_a_shared_label_is_no_fusion() -> None:
     )
     assert together(Mapping(pairs, ()), "relu", "conv") is False
     assert together(Mapping((*pairs, Pair("conv", "one", "declared")), ()), "relu", "conv") is True
-    assert together(Mapping(pairs[:2], ()), "relu", "conv") is None, (
-        "no layer is known to do the work of conv"
-    )
+    assert together(Mapping(pairs[:2], ()), "relu", "conv") is None
 
 
 def test_a_verdict_holds_for_the_engine_that_was_asked_about(tmp_path) -> None:
-    study = rtlab.Study(tiny_model(batch=1))
-    study.add("fp32", backend=Ruled())
-    facts = study.run(compare=False)["fp32"].facts
+    study = asked_step(Ruled())
+    facts = study["fp32"].facts
     verdict = study.why("stem/Relu", "left/Conv", variant="fp32")
     written = study.record(verdict, tmp_path / "why.json", variant="fp32")
     assert dataclasses.replace(verdict, recalled=False) == read(written.read_text("utf-8")).verdict
-    with pytest.raises(VariantError, match="1 variant, and 2 were named"):
+    with pytest.raises(VariantError, match="2 were named"):
         study.record(verdict, written, variant=("fp32", "fp16"))
     kept = study._kept
     assert {("stem/Relu", "left/Conv"): verdict} == dict(kept.verdicts["fp32"])
@@ -273,8 +191,8 @@ class Choosy(Ruled):
 def test_of_several_changes_that_do_alone_the_one_that_keeps_the_outputs_is_named() -> None:
     """The output is asked about first, and to hide it does as well; without the node that does nothing all stays."""
     found = model(conv("x", "c"), node("Identity", "c", "i"), node("Relu", "i", "y"), outputs=("y", "c"))
-    engine = Choosy().build(BuildRequest(found, Variant()), Silent())
-    verdict = carry_out(WhyApart(found, engine, Variant(), "conv_c", "Relu_y"), Rig(Choosy(), None))
+    search = WhyApart(found, engine_of(found, Choosy()), Variant(), "conv_c", "Relu_y")
+    verdict = carry_out(search, Rig(Choosy(), None))
     alone = {t.change for t in verdict.experiments if t.fused and t.where == "the whole model"}
     assert {'do not mark "c" as an output', 'remove Identity "Identity_i"'} == alone
     assert (("identity",), True, ("drop Identity_i",)) == (verdict.causes, verdict.remedy, verdict.rewrites)
@@ -301,16 +219,9 @@ class Halved(Ruled):
 
 def twice() -> Model:
     """Two convolutions with an Identity before the ReLU of each; three more joined to the second one."""
-    return model(
-        conv("x", "c"),
-        node("Identity", "c", "i"),
-        node("Relu", "i", "r"),
-        conv("r", "d"),
-        node("Identity", "d", "j"),
-        node("Relu", "j", "s"),
-        node("Relu", "s", "t"),
-        node("Relu", "t", "y"),
-    )
+    first = (conv("x", "c"), node("Identity", "c", "i"), node("Relu", "i", "r"))
+    second = (conv("r", "d"), node("Identity", "d", "j"), node("Relu", "j", "s"))
+    return model(*first, *second, node("Relu", "s", "t"), node("Relu", "t", "y"))
 
 
 @pytest.mark.parametrize(
@@ -327,10 +238,7 @@ def twice() -> Model:
 def test_remedies_are_taken_together_only_where_that_is_better_than_one_of_them(
     compiler, forms, layers, alone
 ) -> None:
-    study = rtlab.Study(twice())
-    study.add("fp32", backend=compiler())
-    study.run(compare=False)
-    told = study.advise("fp32")
+    told = asked_step(compiler(), twice()).advise("fp32")
     assert told.every is not None
     assert (forms, layers) == (told.every.rewrites, told.every.layers)
     assert {alone} == {c.remedy.layers for c in told.causes if c.remedy}
@@ -344,7 +252,6 @@ def joined(found: Model, layer: int, compiler: Ruled | None = None, **more: obje
 
 
 def test_a_step_is_one_as_long_as_nobody_else_sees_its_values() -> None:
-    """By the rules: each of two values as an output, or read by another node, parts the nodes on its two sides."""
     found = model(conv("x", "c"), normal("c", "n"), node("Relu", "n", "y"))
     told = joined(found, 0)
     assert ("conv_c", "bn_n", "Relu_y") == told.nodes
@@ -356,13 +263,11 @@ def test_a_step_is_one_as_long_as_nobody_else_sees_its_values() -> None:
     ] == [(p.first, p.second, p.change, p.fused) for p in told.experiments]
     # Two steps once a value is an output, three once a pooling, which is one of its own, reads it.
     assert [2, 3, 2, 3] == [p.layers for p in told.experiments]
-    assert "2 values between them" in told.text
-    assert 'Conv and BatchNormalization are apart once you mark "c" as an output or let another' in told.text
 
 
-def asked_step(compiler: Ruled, name: str = "fp32") -> rtlab.Study:
-    study = rtlab.Study(tiny_model(batch=1))
-    study.add(name, backend=compiler)
+def asked_step(compiler: Ruled, found: Model | None = None) -> rtlab.Study:
+    study = rtlab.Study(found or tiny_model(batch=1))
+    study.add("fp32", backend=compiler)
     return study.run(compare=False)
 
 
@@ -372,12 +277,13 @@ def test_a_step_that_was_asked_about_is_told_at_once_with_its_date_and_asked_aga
     assert (False, True) == (first.recalled, first.builds > 0)
     assert first.asked[:2] == "20"
     other = asked_step(compiler)
+    assert {*first.nodes} == {p.node for p in other["fp32"].mapping.pairs if p.layer == first.layer}
     built = len(compiler.built)
     second = other.why("stem/Conv", variant="fp32")
     assert dataclasses.replace(first, recalled=True) == second, "by another node of the same step"
     assert built == len(compiler.built)
     assert second is other._kept.joined["fp32"][second.layer]
-    assert second.dated == f"asked on {first.asked[:16].replace('T', ' ')} UTC, 0 builds now"
+    assert first.layer == other.why(first.layer, variant="fp32").layer, "by the layer itself"
     anew = other.why("stem/Relu", variant="fp32", again=True)
     assert not anew.recalled
     assert len(compiler.built) > built
@@ -392,21 +298,6 @@ def test_a_step_of_one_node_and_a_budget_of_one_build() -> None:
     assert 1 == told.builds == len(told.experiments)
 
 
-def test_a_step_is_asked_about_by_a_node_or_by_its_layer() -> None:
-    study = rtlab.Study(tiny_model(batch=1))
-    study.add("fp32", backend=Ruled())
-    study.run(compare=False)
-    told = study.why("stem/Relu", variant="fp32")
-    assert {"stem/Conv", "stem/BatchNormalization", "stem/Relu"} == {*told.nodes}
-    assert told.layer == study.why(told.layer, variant="fp32").layer
-    assert {"stem/Conv", "stem/BatchNormalization", "stem/Relu"} == {
-        p.node for p in study["fp32"].mapping.pairs if p.layer == told.layer
-    }
-    assert told.layer in study.snapshot().joined["fp32"]
-    with pytest.raises(ModelError, match="no node has this"):
-        study.why("nothing", variant="fp32")
-
-
 LOG = Path(__file__).parents[1] / "corpus" / "builds" / "digits_inception-fp16-sm80.log"
 
 
@@ -416,36 +307,23 @@ def test_of_an_engine_from_files_the_verdict_is_what_they_report() -> None:
     study.read("there", LOG)
     told = study.why("/stem/conv/Conv", "/stem/norm/BatchNormalization", variant="there")
     assert ("fused", "reported", 0) == (told.verdict, told.basis, told.builds)
-    assert 'Layer 2, "__myl_CorrMulAddRelu_myl0_1", does the work of both.' == told.text
     apart = study.why("/pool1/MaxPool", "/inception1/branch1x1/conv/Conv", variant="there")
     assert ("unknown", "reported", (), "") == (apart.verdict, apart.basis, apart.experiments, apart.edit)
     readers = {f"/inception1/branch{k}/reduce/conv/Conv" for k in ("3x3", "5x5")}
     assert readers <= {*apart.nodes}
-    assert "none of it tried: another reader" in apart.text
-    assert "its engine was read" in apart.text
     assert apart is study.ask("why", variant="there", pair=f"{apart.first} | {apart.second}").noun
-    lone = study.why("/inception1/Concat", "/pool2/MaxPool", variant="there")
-    assert "Nothing in the graph" in lone.text
-    with pytest.raises(rtlab.errors.VariantError, match="read from files of"):
-        study.why("/stem/conv/Conv", variant="there")
-    with pytest.raises(rtlab.errors.VariantError, match="no layer of"):
-        study.why("/flatten/Flatten", variant="there")
+    for place in ("/stem/conv/Conv", "/flatten/Flatten"):
+        with pytest.raises(VariantError):
+            study.why(place, variant="there")
 
 
 def test_advice_asks_about_one_of_each_that_stand_alike() -> None:
-    """Four convolutions whose values a pooling reads too: the first reads an input, the last ends the model."""
     nodes, at = [], "x"
     for i in range(4):
-        nodes += [
-            conv(at, f"c{i}"),
-            node("Relu", f"c{i}", f"r{i}"),
-            node("MaxPool", f"c{i}", f"p{i}", kernel_shape=[1, 1]),
-        ]
+        pool = node("MaxPool", f"c{i}", f"p{i}", kernel_shape=[1, 1])
+        nodes += [conv(at, f"c{i}"), node("Relu", f"c{i}", f"r{i}"), pool]
         at = f"r{i}"
-    study = rtlab.Study(model(*nodes, outputs=("p0", "p1", "p2", "p3", "r3")))
-    study.add("ruled", backend=Ruled())
-    study.run(compare=False)
-    found = study.advise("ruled")
+    found = asked_step(Ruled(), model(*nodes, outputs=("p0", "p1", "p2", "p3", "r3"))).advise("fp32")
     # Convolution and ReLU at both ends and once between, convolution and pooling, ReLU and convolution.
     assert (4 + 4 + 3, 3 + 1 + 1) == (found.missed, found.asked)
     causes = {("blocked", "another reader", 4), ("never", "the compiler", 4), ("never", "the compiler", 3)}
@@ -455,31 +333,19 @@ def test_advice_asks_about_one_of_each_that_stand_alike() -> None:
 
 def test_a_reader_and_a_rival_hold_together_though_both_readers_behind_cannot_go() -> None:
     """Neither alone does; with all that reads the sum detached there would be no sum any more."""
-    found = model(
-        conv("x", "c"),
-        node("Relu", "c", "r"),
-        conv("r", "k"),
-        node("Add", ["r", "x"], "s"),
-        conv("s", "d"),
-        conv("s", "e"),
-        outputs=("k", "d", "e"),
-    )
-    engine = Taking().build(BuildRequest(found, Variant()), Silent())
-    verdict = carry_out(WhyApart(found, engine, Variant(), "Relu_r", "Add_s"), Rig(Taking(), None))
+    nodes = [conv("x", "c"), node("Relu", "c", "r"), node("Add", ["r", "x"], "s")]
+    nodes += [conv("r", "k"), conv("s", "d"), conv("s", "e")]
+    found = model(*nodes, outputs=("k", "d", "e"))
+    search = WhyApart(found, engine_of(found, Taking()), Variant(), "Relu_r", "Add_s")
+    verdict = carry_out(search, Rig(Taking(), None))
     assert ("blocked", ("reader", "competitor")) == (verdict.verdict, verdict.causes)
     assert ("conv_k", "conv_c") == verdict.nodes
 
 
 def test_what_is_not_needed_is_not_named_with_what_is() -> None:
-    """The casts are absorbed: delta debugging leaves them out, and the reader and the output in."""
-    found = model(
-        conv("x", "c"),
-        node("Cast", "c", "h", to=10),
-        node("Cast", "h", "f", to=1),
-        node("Relu", "f", "y"),
-        node("Sigmoid", "c", "z"),
-        outputs=("y", "z", "c"),
-    )
+    casts = (node("Cast", "c", "h", to=10), node("Cast", "h", "f", to=1))
+    nodes = (conv("x", "c"), *casts, node("Relu", "f", "y"), node("Sigmoid", "c", "z"))
+    found = model(*nodes, outputs=("y", "z", "c"))
     verdict, _ = asked(found, "conv_c", "Relu_y")
     assert {"output", "reader"} == {*verdict.causes}
     assert {"conv_c", "Sigmoid_z"} == {*verdict.nodes}
@@ -499,7 +365,6 @@ def test_a_step_of_another_release_is_another_question_and_what_is_not_finished_
 
 
 def test_what_holds_together_whatever_is_tried_is_told() -> None:
-    """A compiler that joins in spite of outputs: only the other reader parts the two."""
 
     class Stubborn(Ruled):
         def build(self, request, progress):
@@ -510,7 +375,6 @@ def test_what_holds_together_whatever_is_tried_is_told() -> None:
 
     told = joined(model(conv("x", "c"), node("Relu", "c", "y")), 0, Stubborn())
     assert [True, False] == [p.fused for p in told.experiments]
-    assert 'Conv and Relu are apart once you let another node read "c".' in told.text
 
 
 def test_a_part_in_which_the_step_is_another_one_is_not_asked() -> None:
@@ -536,7 +400,6 @@ def test_a_refusal_is_an_answer_of_its_own() -> None:
 
 
 def test_a_graph_is_built_once_for_each_target() -> None:
-    """Whoever asks twice, or about the pair beside, waits for no build a second time."""
     asked = []
 
     class Counted(Ruled):
