@@ -56,7 +56,6 @@ class Asked:
 
     @property
     def target(self) -> str:
-        """For which GPU TensorRT-RTX builds the graph."""
         return next((t for part, t in TARGETS.items() if part in self.folder.name), "sm86")
 
     def engine(self) -> rtlab.Result:
@@ -80,7 +79,6 @@ def weighed(path: Path) -> Model:
 
 
 def asked(folders: Iterable[Path]) -> Iterator[Asked]:
-    """Those of these engines whose graph is known or can be remade."""
     for folder in folders:
         layers = engines.files(folder).get("layers")
         if layers is None or folder.name in engines.NAMES_ONLY or folder.name.startswith("cookbook"):
@@ -122,7 +120,6 @@ def neighbours(model: Model) -> Iterator[tuple[str, str]]:
 
 
 def _of_weights(model: Model, value: str) -> bool:
-    """Whether a value follows from constants alone."""
     maker = model.producers.get(value)
     return value in model.known or (
         maker is not None and all(_of_weights(model, v) for v in maker.inputs if v)
@@ -130,7 +127,6 @@ def _of_weights(model: Model, value: str) -> bool:
 
 
 def count(engine: Asked, mine: rtlab.Result) -> dict[str, collections.Counter[str]]:
-    """By kind of pair, how many are one step in both, in one alone, in neither."""
     built = related(mine.engine, mine.prepared.model, mine.prepared.model)
     found: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for first, second in neighbours(engine.model):
@@ -144,7 +140,6 @@ def count(engine: Asked, mine: rtlab.Result) -> dict[str, collections.Counter[st
 
 
 def table() -> dict[str, object]:
-    """What is shipped."""
     total: dict[tuple[str, str], collections.Counter[str]] = collections.defaultdict(collections.Counter)
     rows_of_engines, compilers = [], set()
     for engine in asked(sorted((Path(os.environ["RTLAB_RECORDED"]) / "engines").iterdir())):

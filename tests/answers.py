@@ -36,7 +36,6 @@ def asked(name: str) -> Ask:
 
 
 def refusable(question: Callable[[], Any]) -> Any:
-    """The answer, or what is in the way of one."""
     try:
         return question()
     except RtlabError as error:
@@ -44,14 +43,12 @@ def refusable(question: Callable[[], Any]) -> Any:
 
 
 def without(value: Any, names: Collection[str]) -> Any:
-    """A value without the contents of fields of these names."""
     if isinstance(value, dict):
         return {k: "..." if k in names else without(v, names) for k, v in value.items()}
     return [without(v, names) for v in value] if isinstance(value, list) else value
 
 
 def thinned(noun: Any, step: int | None) -> Any:
-    """A noun whose long tables hold every so many rows."""
     found = plain(noun)
     if step is None or "refused" in found:
         return found
@@ -71,7 +68,6 @@ def mapping(study: Any, variant: str) -> Any:
 
 
 def timing(study: Any, variant: str) -> Any:
-    """Times of layers."""
     result = study[variant]
     return {
         "timing": result.timing,
@@ -80,19 +76,16 @@ def timing(study: Any, variant: str) -> Any:
 
 
 def fusion(study: Any, variant: str) -> Any:
-    """How much of the model is placed, and what is in words of every node."""
     result = study[variant]
     words = {n.id: study.explain(n.id, variant=variant) for n in study.model.nodes}
     return {"coverage": result.coverage, "unmapped": result.unmapped, "explained": words}
 
 
 def reformats(study: Any, variant: str) -> Any:
-    """What only moves numbers, with reasons."""
     return refusable(study[variant].reformats)
 
 
 def cards(study: Any, variant: str) -> Any:
-    """What the card of each layer says."""
     boxes = engine_view(study[variant].facts, study.model)["graph"]["boxes"]
     return [
         {
@@ -105,32 +98,27 @@ def cards(study: Any, variant: str) -> Any:
 
 
 def work(study: Any, variant: str) -> Any:
-    """Multiply-accumulates, operations and bytes of layers."""
     result = study[variant]
     done = layer_works(result.engine, result.mapping, study.model)
     return {f"{y.index + 1} {y.kind}": _work(done[y.id]) for y in result.engine.layers}
 
 
 def node_work(study: Any, variant: str) -> Any:
-    """The same of nodes, in the first variant."""
     return (
         {n: _work(w) for n, w in works(study.model).items()} if variant == next(iter(study.results)) else {}
     )
 
 
 def _work(found: Any) -> dict[str, Any]:
-    """What is told of work, but for its name."""
     return {k: v for k, v in plain(found).items() if k not in {"node", "layer"}}
 
 
 def scales(study: Any, variant: str) -> Any:
-    """Thresholds of activations, notes, and what each node is computed in."""
     ready = study[variant].prepared
     return {"scales": ready.scales, "notes": ready.notes, "precisions": ready.precisions}
 
 
 def recipe(study: Any, variant: str) -> Any:
-    """What makes a variant again, but for the machine and its releases."""
     return without(plain(asked("recipe")(study, variant)), {"versions", "size", "sha256"})
 
 

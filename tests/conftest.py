@@ -36,7 +36,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_representative(item: pytest.Item, mark: pytest.Mark) -> bool:
-    """Whether a parametrized test is an instance that stays in the short tier."""
     return "but" in mark.kwargs and bool(re.search(mark.kwargs["but"], item.callspec.id))
 
 

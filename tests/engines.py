@@ -33,7 +33,6 @@ RESIDUAL = FOLDER / "written-residual-int8"
 
 
 def of(folders: list[Path]) -> pytest.MarkDecorator:
-    """A test of each of these engines, as ``folder``."""
     return pytest.mark.parametrize("folder", folders, ids=lambda f: f.name)
 
 
@@ -56,14 +55,12 @@ def files(folder: Path | str) -> dict[str, Path]:
 
 
 def read(folder: Path | str) -> tuple[Engine, Timing | None]:
-    """An engine and its times, where the folder has a profile."""
     recording = Trtexec().read(files(folder))
     engine, profile = recording.engine, recording.profile
     return engine, timing(profile, engine) if profile else None
 
 
 def structure(folder: Path | str) -> Model:
-    """The ONNX model beside an engine, or one without nodes."""
     path = FOLDER / folder / "model.structure-only.onnx"
     return load(path, name=path.parent.name, weights=False) if path.exists() else absent()
 
@@ -74,7 +71,6 @@ def model(folder: Path) -> Model:
 
 
 def proto(copies: int) -> onnx.ModelProto:
-    """The mobile network so many times in a row on the same weights."""
     source = _source()
     graph = source.graph
     weights = {t.name for t in graph.initializer}
@@ -127,14 +123,12 @@ def _value(name: str, copy: int) -> str:
 
 
 def _names() -> re.Pattern[str]:
-    """Names of nodes and of values in text, also as Myelin spells them."""
     names = {n for node in _source().graph.node for n in (node.name, *node.output)} - {"output"}
     names |= {n.replace(".", "_") for n in names}
     return re.compile("|".join(re.escape(n) for n in sorted(names, key=len, reverse=True)))
 
 
 def _copied(rows: list[Any], names: re.Pattern[str], copies: int) -> list[Any]:
-    """Objects of JSON so many times in a row, under the names of each copy."""
     marked = [_each(y, lambda text: names.sub(lambda m: f"\0{m[0]}", text)) for y in rows]
 
     def named(text: str, i: int) -> str:
@@ -144,7 +138,6 @@ def _copied(rows: list[Any], names: re.Pattern[str], copies: int) -> list[Any]:
 
 
 def _each(value: Any, change: Any) -> Any:
-    """JSON with every text changed, keys apart."""
     if isinstance(value, dict):
         return {k: _each(v, change) for k, v in value.items()}
     if isinstance(value, list):

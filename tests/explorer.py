@@ -50,14 +50,11 @@ _ = explorer.choose(precision="int8", calibrator="minmax")
 
 
 def allow(page, seconds: str) -> None:
-    """Choose how long measuring may take, in the settings."""
     page.click(f'{EXPLORER} [data-control="settings"] button')
     page.click(f'{EXPLORER} [data-item="budget-{seconds}"]')
 
 
 class Explorer:
-    """The Explorer on a page, as a person uses it."""
-
     def __init__(self, lab_page) -> None:
         self.lab, self.page = lab_page, lab_page.page
 
@@ -71,7 +68,6 @@ class Explorer:
         return json.loads(self.data(name))
 
     def click(self, side: str, box: str) -> None:
-        """Click the middle of a box where it is drawn."""
         self.ready()
         self.page.evaluate(
             "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
@@ -110,7 +106,6 @@ class Explorer:
         self.ready()
 
     def picture(self, name: str) -> None:
-        """Keep a screenshot where RTLAB_SHOTS asks for it."""
         if folder := os.environ.get("RTLAB_SHOTS"):
             self.page.evaluate(
                 "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"

@@ -147,7 +147,6 @@ gpu = Gpu()
 
 
 def wrapper():
-    """Polygraphy's own wrapper, over the runtime above."""
     from polygraphy.cuda import cuda
 
     if cuda.G_CUDA is None or not isinstance(cuda.G_CUDA.handle, Cudart):
@@ -191,7 +190,6 @@ class Nvml:
 
 
 def CDLL(name: str) -> Any:  # noqa: N802 - stands for ctypes.CDLL
-    """The library of that name."""
     if "nvidia-ml" in name or "nvml" in name:
         return Nvml()
     raise OSError(f"{name}: cannot open shared object file")
@@ -225,7 +223,6 @@ class Spec:
 
 
 def plan(spec: Spec) -> bytes:
-    """A serialized engine for the binding of that name."""
     told = dataclasses.asdict(spec)
     told["model"] = base64.b64encode(spec.model).decode()
     told["version"] = spec.version or api(spec.binding).version
@@ -283,13 +280,11 @@ class Api:
         self.functions = {f: self._function(f, signatures) for f, signatures in listing["functions"].items()}
 
     def module(self) -> types.ModuleType:
-        """What ``import`` gives."""
         made = types.ModuleType(self.name)
         vars(made).update({"__version__": self.version, **self.classes, **self.functions})
         return made
 
     def wrap(self, cls: str, driver: Any) -> Any:
-        """An object of a class, with what the driver does behind it."""
         made = object.__new__(self.classes[cls])
         vars(made).update(_driver=driver, _ready=True)
         return made

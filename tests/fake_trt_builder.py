@@ -343,7 +343,6 @@ class _Bytes:
 
 
 def _memory(api: Api, content: bytes) -> Any:
-    """Memory of the host, which ``bytes`` reads."""
     kind = api.classes["IHostMemory"]
     kind.__bytes__ = lambda this: this._driver.content
     return api.wrap("IHostMemory", _Bytes(content))

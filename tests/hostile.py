@@ -24,8 +24,6 @@ from strategies import HOSTILE_NAMES, chain, of_nodes
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One hostile file. ``make`` writes it into a folder and returns its path."""
-
     name: str
     make: Callable[[Path], Path]
     stage: Literal["load", "build"]
@@ -44,7 +42,6 @@ def _write(folder: Path, content: bytes | onnx.ModelProto) -> Path:
 
 
 def of_bytes(content: Callable[[], bytes | onnx.ModelProto]) -> Callable[[Path], Path]:
-    """A maker that writes this content."""
     return lambda folder: _write(folder, content())
 
 
@@ -52,13 +49,11 @@ def of_bytes(content: Callable[[], bytes | onnx.ModelProto]) -> Callable[[Path],
 
 
 def truncated() -> bytes:
-    """The first two thirds of a good file."""
     whole = chain(20).SerializeToString()
     return whole[: len(whole) * 2 // 3]
 
 
 def no_nodes() -> onnx.ModelProto:
-    """A graph that passes its input on."""
     proto = of_nodes([helper.make_node("Relu", ["x"], ["y"])])
     del proto.graph.node[:]
     return proto
@@ -68,7 +63,6 @@ def no_nodes() -> onnx.ModelProto:
 
 
 def node_without_outputs() -> onnx.ModelProto:
-    """SIGSEGV in the builder's parser."""
     return of_nodes(
         [
             helper.make_node("Relu", ["x"], [], name="mute"),
@@ -101,7 +95,6 @@ def functions_upon_functions(levels: int = 22, times: int = 2) -> onnx.ModelProt
 
 
 def circular() -> onnx.ModelProto:
-    """A cycle of two nodes."""
     return of_nodes(
         [
             helper.make_node("Add", ["x", "b"], ["a"], name="first"),
@@ -112,7 +105,6 @@ def circular() -> onnx.ModelProto:
 
 
 def unknown_operators() -> onnx.ModelProto:
-    """Operators that ONNX itself does not have, one of them twice."""
     return of_nodes(
         [
             helper.make_node("Frobnicate", ["x"], ["a"], name="frob_1"),
@@ -138,7 +130,6 @@ def external(folder: Path, *, location: str = "weights.bin", size: int = 16, **e
 
 
 def escaping(folder: Path) -> Path:
-    """A file that exists, one folder up."""
     inner = folder / "inner"
     inner.mkdir()
     (folder / "weights.bin").write_bytes(bytes(16))
@@ -146,13 +137,11 @@ def escaping(folder: Path) -> Path:
 
 
 def absolute(folder: Path) -> Path:
-    """A file that exists, by its absolute path."""
     (folder / "weights.bin").write_bytes(bytes(16))
     return external(folder, location=str((folder / "weights.bin").absolute()))
 
 
 def linked(folder: Path) -> Path:
-    """A link in the model's folder to a file outside."""
     inner = folder / "inner"
     inner.mkdir()
     (folder / "secret.bin").write_bytes(bytes(16))

@@ -20,7 +20,6 @@ def passing(**inputs: tuple[int, list[int | str]]) -> Model:
 
 
 def run(content: bytes, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """What ONNX Runtime computes without its optimizer."""
     options, level = onnxruntime.SessionOptions(), onnxruntime.GraphOptimizationLevel
     options.log_severity_level, options.intra_op_num_threads = 4, 1
     options.graph_optimization_level = level.ORT_DISABLE_ALL
@@ -57,7 +56,6 @@ def chain(*names: str) -> Model:
 
 
 def wired(nodes: list[onnx.NodeProto], *outputs: str) -> Model:
-    """These nodes between "x" and the outputs."""
     infos = [helper.make_tensor_value_info(v, TensorProto.FLOAT, [1, 4]) for v in ("x", *outputs)]
     graph = helper.make_graph(nodes, "g", infos[:1], infos[1:])
     return wrap(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), name="m")

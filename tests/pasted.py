@@ -32,7 +32,6 @@ _NAMES = (
 
 
 def fragments(home: Path) -> list[Path]:
-    """The texts of a corpus, what is pasted first."""
     found = [p for name in _NAMES for p in home.rglob(name)]
     return sorted(dict.fromkeys(found), key=lambda p: (p.parent.name != "pasted", p))
 
@@ -51,7 +50,6 @@ Fact = tuple[object, ...]
 
 
 def facts(found: Recording) -> set[Fact]:
-    """All that a recording tells, in pieces that can be looked up."""
     engine, log, profile = found.engine, found.log, found.profile
     names = {y.id: y.name for y in engine.layers}
     told: set[Fact] = {("layer", y.name) for y in engine.layers}
@@ -76,7 +74,6 @@ def facts(found: Recording) -> set[Fact]:
 
 
 def read(path: Path) -> Recording:
-    """A file by what is in it, alone."""
     return reading.read({recognise.kind(path): path})
 
 
@@ -134,7 +131,6 @@ def truths(path: Path, text: str) -> set[Fact]:
 
 
 def spans(text: str) -> Iterator[tuple[int, int, dict[str, object]]]:
-    """The entries of a JSON file with their places."""
     decoder, at = json.JSONDecoder(strict=False), text.find("{", text.find("["))
     with contextlib.suppress(json.JSONDecodeError):
         while at >= 0:

@@ -126,7 +126,6 @@ class Writer:
         )
 
     def lone(self) -> list[Block]:
-        """Blocks whose value nobody else reads, as a residual does."""
         readers: dict[str, int] = {}
         for node in self.nodes:
             for value in node.input:
@@ -161,7 +160,6 @@ class Writer:
         return wrap(proto, name="planted")
 
     def samples(self, count: int) -> np.ndarray:
-        """Smooth pictures of unlike contrast."""
         small = self.rng.standard_normal((count, self.channels, 4, 4))
         wide = small.repeat(3, axis=2).repeat(3, axis=3) + 0.3 * self.rng.standard_normal(
             (count, self.channels, 12, 12)
@@ -170,7 +168,6 @@ class Writer:
 
 
 def healthy(seed: int, samples: int = 48) -> tuple[Model, CalibrationData, np.ndarray]:
-    """A network without a fault, its calibration data and other samples."""
     writer = Writer(seed)
     return (
         writer.model(),
@@ -309,7 +306,6 @@ def _misplaced(
 def _stored(
     proto: Any, amax: Mapping[str, float], block: Block, rng: np.random.Generator
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The scale of another tensor in the pair that a convolution reads."""
     far = bool(rng.integers(2))
     reader = next(n for n in proto.graph.node if n.name == block.next_node)
     dq = next(n for n in proto.graph.node if n.output[0] == reader.input[0])

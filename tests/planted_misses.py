@@ -48,8 +48,6 @@ def random_network(seed: int) -> Model:
 
 
 class _Writer:
-    """Writes a network node by node."""
-
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
         self.nodes: list[onnx.NodeProto] = []
@@ -80,8 +78,6 @@ class _Writer:
 
 
 class _Convolutional(_Writer):
-    """Convolutions with normalization, activation, residual sums and pooling."""
-
     def proto(self) -> onnx.ModelProto:
         channels = int(self.rng.choice([8, 16, 32]))
         x = self.node("Relu", self._conv("x", 3, channels))
@@ -134,8 +130,6 @@ class _Convolutional(_Writer):
 
 
 class _Products(_Writer):
-    """Matrix products with bias, activation and residual sums."""
-
     def proto(self) -> onnx.ModelProto:
         width = int(self.rng.choice([32, 64]))
         x = "x"
@@ -191,7 +185,6 @@ def _pair(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
 
 
 def _rival(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
-    """A second product that may take the sum."""
     node = edit.nodes[edge.second]
     if node.op_type != "Add":
         return None
@@ -211,7 +204,6 @@ def _rival(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
 
 
 def _broadcast(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
-    """A smaller operand in place of one of the whole size."""
     node = edit.nodes[edge.second]
     if node.op_type not in {"Add", "Mul"}:
         return None
@@ -248,7 +240,6 @@ def _typed(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
 
 
 def _transposed(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
-    """A pointwise node that computes in NHWC among NCHW."""
     value, node = edit.values[edge.value], edit.nodes[edge.second]
     operands = [v for v in node.inputs if v is not None]
     sizes = [edit.model.sizes().get(v.name or "") for v in operands]
@@ -320,7 +311,6 @@ def planted(model: Model, edge: Edge, kinds: Sequence[str], rng: np.random.Gener
 
 
 def edges(model: Model) -> Iterator[Edge]:
-    """The edges between nodes of the main graph."""
     for node in model.top:
         for value in node.outputs:
             for reader in model.consumers.get(value, ()):

@@ -37,7 +37,6 @@ class PublishedNet:
         return out
 
     def weight(self, name: str, *shape: int) -> str:
-        """A constant of ones."""
         self.weights.append(numpy_helper.from_array(np.ones(shape, np.float32), name))
         return name
 
@@ -45,7 +44,6 @@ class PublishedNet:
         self, x: str, name: str, width: int, kernel: int | tuple[int, int], *, stride: int = 1,
         pads: int | tuple[int, int] | None = None, out: str = "", bias: bool = True, exact: bool = False,
     ) -> str:  # fmt: skip
-        """A convolution with a bias."""
         h, w = (kernel, kernel) if isinstance(kernel, int) else kernel
         ph, pw = (h // 2, w // 2) if pads is None else (pads, pads) if isinstance(pads, int) else pads
         width = width if exact else max(1, width // _SHARE)
@@ -55,13 +53,11 @@ class PublishedNet:
         return self.node("Conv", name, inputs, width, out, **attributes)
 
     def norm(self, x: str, name: str, *, out: str = "") -> str:
-        """A batch normalization."""
         width = self.width[x]
         numbers = [self.weight(f"{name}.{k}", width) for k in ("scale", "beta", "mean", "var")]
         return self.node("BatchNormalization", name, [x, *numbers], width, out)
 
     def relu(self, x: str, name: str, *, out: str = "") -> str:
-        """A rectifier."""
         return self.node("Relu", name, [x], self.width[x], out)
 
     def pool(
@@ -80,17 +76,14 @@ class PublishedNet:
         return self.node(op, name, [x], self.width[x], **attributes)
 
     def concat(self, parts: list[str], name: str) -> str:
-        """A concatenation along the channels."""
         return self.node("Concat", name, parts, sum(self.width[p] for p in parts), axis=1)
 
     def dense(self, x: str, name: str, width: int, read: int, *, out: str = "") -> str:
-        """A fully connected layer on N×C."""
         width = max(1, width // _SHARE)
         weight, bias = self.weight(f"{name}.weight", width, read), self.weight(f"{name}.bias", width)
         return self.node("Gemm", name, [x, weight, bias], width, out, transB=1)
 
     def model(self, last: str) -> Model:
-        """The network as a model, whose output is ``last``."""
         given = helper.make_tensor_value_info("data", TensorProto.FLOAT, [1, 3, self.size, self.size])
         made = helper.make_empty_tensor_value_info(last)
         graph = helper.make_graph(self.nodes, self.name, [given], [made], self.weights)

@@ -47,11 +47,9 @@ def _room() -> tempfile.TemporaryDirectory[str]:
 
 
 def here() -> list[str]:
-    """The versions that can be built with."""
     missing(QUICK)
     return [c.version for c in compilers.known()]
 
 
 def path() -> Path:
-    """The folder of releases."""
     return compilers.folder()

@@ -54,7 +54,6 @@ def part_of(text: str) -> tuple[str, str] | None:
 
 
 def parts(layer: str) -> list[tuple[str, str]]:
-    """The nodes that a layer's name tells, in its order."""
     found = [p for text in layer.split(" + ") if (p := part_of(text)) is not None]
     if any(op == "Gemm" for _, op in found):
         # What TensorFlow calls so is the convolution itself elsewhere.
@@ -72,7 +71,6 @@ class _Told:
         return self.layer.get(f"{self.part}{name}")
 
     def pair(self, name: str, usual: int) -> list[int]:
-        """Two numbers, or the usual ones."""
         found = self._told(name)
         return [int(d) for d in found] if isinstance(found, list) and len(found) == 2 else [usual] * 2
 
@@ -88,22 +86,18 @@ class _Told:
 
     @property
     def wide(self) -> int:
-        """The channels that it writes."""
         return int(self._told("OutMaps") or self.layer["Outputs"][0]["Dimensions"][1])
 
     @property
     def read(self) -> int:
-        """The channels that it reads."""
         return int(self.layer["Inputs"][0]["Dimensions"][1])
 
     @property
     def groups(self) -> int:
-        """Of how many convolutions it consists."""
         return int(self._told("Groups") or 1)
 
     @property
     def biased(self) -> bool:
-        """Whether a bias is the convolution's own, and no node before it was fused."""
         bias, name = self._told("Bias"), str(self.layer["Name"])
         apart = any(op in {"BatchNormalization", "Gemm"} for _, op in parts(name)) or "BiasAdd" in name
         return isinstance(bias, dict) and bool(bias.get("Count")) and not apart
@@ -136,7 +130,6 @@ class Remade:
         self.model = self._model()
 
     def source(self, name: str) -> str:
-        """The value of the graph that a tensor of the file is."""
         while name in self.alias:
             name = self.alias[name]
         return name
@@ -158,7 +151,6 @@ class Remade:
         return out
 
     def _layer(self, layer: dict) -> None:
-        """The nodes of a layer, one after the other."""
         name, reads = layer["Name"], [t["Name"] for t in layer["Inputs"]]
         writes, found = [t["Name"] for t in layer["Outputs"]], parts(name)
         if self.sized and layer["LayerType"] == "Shuffle" and layer.get("FirstTranspose") == [0, 3, 1, 2]:
@@ -188,13 +180,11 @@ class Remade:
         self.alias[writes[0]] = self._flow
 
     def _quantized_weight(self, layer: dict, node: str) -> None:
-        """The pair of a weight, of which the name tells the first."""
         self.weights[f"{node}.weight"] = self._numbers(_Told(layer))
         stored = self._add("QuantizeLinear", node, [f"{node}.weight", "scale", "zero"])
         self._weight = self._add("DequantizeLinear", f"DQ {node}", [stored, "scale", "zero"])
 
     def _step(self, layer: dict, node: str, op: str) -> None:
-        """A node behind what is there by now."""
         flow, more, told = self._flow, {}, _Told(layer)
         inputs = [flow]
         if op in {"Conv", "Gemm"}:
@@ -227,7 +217,6 @@ class Remade:
         self._flow = self._add(op, node, inputs, **more)
 
     def _product(self, node: str, told: _Told) -> None:
-        """A convolution, or a product with a matrix, which is one over one position."""
         if not self._weight:
             self._weight = f"{node}.weight"
             self.weights[self._weight] = self._numbers(told)
@@ -247,7 +236,6 @@ class Remade:
         return np.resize(np.random.default_rng(self._at).standard_normal(9973, np.float32) * spread, shape)
 
     def _vector(self, name: str, *shape: int) -> str:
-        """A constant of a layer."""
         if not self.sized:
             return "one"
         self.weights[name] = np.full(shape, 0.5, np.float32)
@@ -268,8 +256,6 @@ class Remade:
         )
 
     def _sorted(self) -> list[onnx.NodeProto]:
-        """The nodes by the exporter's numbers as far as their inputs allow it."""
-
         def key(i: int) -> tuple[int, int]:
             found = re.fullmatch(r"[A-Z][a-zA-Z]*_(\d+)", self.nodes[i].name)
             return (int(found[1]) if found else 0, i)

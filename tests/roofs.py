@@ -42,7 +42,6 @@ def judged_layers(folder: Path) -> tuple[dict[str, LayerWork], Peaks, dict[str, 
 
 
 def distance(efficiency: Efficiency, rows: Rows) -> float:
-    """Of the logarithms, with what the ranks and the sum are off."""
     estimated = np.array([estimate(w, g, efficiency) for w, g, _ in rows])
     measured = np.array([t for _, _, t in rows])
     ranks = max(0.0, 0.84 - spearmanr(estimated, measured).statistic)
@@ -65,7 +64,6 @@ def fitted(groups: list[Rows], steps: int = 180) -> Efficiency:
 
 
 def main(home: Path) -> None:
-    """Print the constants, those of all engines first."""
     groups: defaultdict[str, list[Rows]] = defaultdict(list)
     for folder in profiled(home):
         works, gpu, measured = judged_layers(folder)

@@ -108,7 +108,6 @@ def timeless() -> Iterator[None]:
 
 @functools.cache
 def sample(name: str) -> rtlab.Study:
-    """A study of a sample, with the first of its samples and nothing planned."""
     if name == "two_outputs":
         model = rtlab.load(two_outputs())
         return rtlab.Study(model, data=rtlab.CalibrationData.random(model, samples=COUNT, seed=3), stride=1)
@@ -158,7 +157,6 @@ def two_outputs() -> onnx.ModelProto:
 
 @functools.cache
 def study(subject: str) -> rtlab.Study:
-    """A subject with all of its variants, built or read, compared and scored."""
     if subject in SAMPLES:
         made = fresh(subject)
         for precision in ("fp32", "fp16", "int8"):
@@ -200,25 +198,21 @@ def on_cpu(name: str) -> rtlab.Study:
 
 
 def fresh(name: str) -> rtlab.Study:
-    """A study of its own on the model and the data of ``sample``."""
     known = sample(name)
     return rtlab.Study(known.model, data=known.data, task=known.task, stride=1)
 
 
 def head(facts: Any) -> str:
-    """The variant and the compiler that a section is of."""
     return f"{facts.name} · {facts.engine.title.partition(' · ')[0] or 'no compiler'}"
 
 
 def sections(subject: str, question: Callable[[rtlab.Study, str], Any]) -> dict[str, Any]:
-    """The answer for each variant of a subject, by its head."""
     made = study(subject)
     return {head(made[name].facts): question(made, name) for name in made.results}
 
 
 @functools.cache
 def engine(folder: Path) -> rtlab.Study:
-    """An engine from files, with its model where that is there."""
     known = next(iter(folder.glob("*.onnx")), None)
     made = rtlab.Study(rtlab.load(known, weights=False) if known else absent())
     made.read("engine", **engines.files(folder))
@@ -226,7 +220,6 @@ def engine(folder: Path) -> rtlab.Study:
 
 
 def steps(layer: Any) -> list[str]:
-    """The operations in a generated kernel's name, four letters each."""
     name = layer.tactic if layer.tactic.startswith("__myl_") else layer.name
     glued = name.split("_")[3] if name.startswith("__myl_") else ""
     return re.sub(r"(?<!^)(?=[A-Z])", " ", glued).split()

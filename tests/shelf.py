@@ -14,7 +14,6 @@ load = functools.cache(rtlab.samples.load)
 
 
 def expose(model: rtlab.Model, values: list[str]) -> onnxruntime.InferenceSession:
-    """A session that gives values of a graph."""
     proto = onnx.load_from_string(model.bytes())
     proto.graph.output.extend(onnx.ValueInfoProto(name=v) for v in values if v not in model.outputs)
     options = onnxruntime.SessionOptions()
@@ -27,5 +26,4 @@ def expose(model: rtlab.Model, values: list[str]) -> onnxruntime.InferenceSessio
 
 
 def run(model: rtlab.Model, **inputs: np.ndarray) -> np.ndarray:
-    """The first output."""
     return expose(model, []).run(None, inputs)[0]

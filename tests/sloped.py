@@ -32,13 +32,10 @@ class Case:
 
 
 class Draw:
-    """Random choices of one seed."""
-
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
 
     def int(self, low: int, high: int) -> int:
-        """Both ends are included."""
         return int(self.rng.integers(low, high + 1))
 
     def of(self, *choices: Any) -> Any:
@@ -57,7 +54,6 @@ class Draw:
         return self.rng.uniform(low, high, shape).astype(np.float32).astype(np.float64)
 
     def axes(self, rank: int, count: int) -> list[int]:
-        """Some axes, from the front or from the back."""
         chosen = self.rng.permutation(rank)[:count]
         return [int(a) - (rank if self.of(True, False) else 0) for a in chosen]
 
@@ -125,7 +121,6 @@ def prelu(d: Draw) -> Case:
 
 
 def repeated(d: Draw, shape: Sequence[int]) -> list[int]:
-    """A shape that is repeated to another one."""
     mine = [1 if d.int(0, 2) == 0 else n for n in shape]
     return mine[d.int(0, len(mine)) :]
 
@@ -164,7 +159,6 @@ def square(d: Draw) -> Case:
 
 @case
 def twice(d: Draw) -> Case:
-    """One value that is read by several, and twice by one."""
     nodes = [node("Mul", "x x", "a", "a"), node("Sigmoid", "x", "b", "b"), node("Add", "a b", "y", "c")]
     return Case(nodes, {"x": d.noise(*d.shape())})
 

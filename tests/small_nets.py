@@ -18,8 +18,6 @@ CLASSES = 10
 
 
 class Net:
-    """Nodes and weights drawn by a seed."""
-
     def __init__(self, seed: int, activations: Sequence[str] = ACTIVATIONS) -> None:
         self.rng, self.activations = np.random.default_rng(seed), activations
         self.nodes: list[Any] = []
@@ -40,7 +38,6 @@ class Net:
         return out
 
     def activation(self, x: str) -> str:
-        """One of the usual ones, or none."""
         op = str(self.rng.choice(self.activations))
         if op == "Gelu":
             gate = self.node("Erf", self.node("Mul", x, self.constant(0.5**0.5)))
@@ -53,7 +50,6 @@ class Net:
         return self.node(op, x) if op else x
 
     def gate(self, x: str, width: int) -> str:
-        """Squeeze and excitation."""
         y = self.node("GlobalAveragePool", x)
         y = self.node("Relu", self.node("Conv", y, self.weight(4, width, 1, 1, gain=2 * width**-0.5)))
         y = self.node("Conv", y, self.weight(width, 4, 1, 1), self.weight(width))

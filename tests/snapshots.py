@@ -110,7 +110,6 @@ def _variant(head: str) -> str:
 
 
 def masked(text: str) -> str:
-    """A text without what is of one run or one machine."""
     for pattern, instead in _MASKED.items():
         text = pattern.sub(instead, text)
     return text
@@ -150,7 +149,6 @@ def written(value: Any) -> str:
 
 
 def read(text: str) -> Any:
-    """What was written."""
     return _untabled(json.loads(text))
 
 

@@ -149,7 +149,6 @@ def _split(g: _Graph) -> None:
 
 
 def _constant(g: _Graph) -> None:
-    """A constant subgraph that any compiler folds, added to a live value."""
     x, shape = g.pick()
     tensor = numpy_helper.from_array(g.noise(1, shape[1], 1, 1))
     one = g.node("Constant", value=tensor)
@@ -262,7 +261,6 @@ def models(**options: object) -> st.SearchStrategy[Model]:
 
 
 def variants() -> st.SearchStrategy[Variant]:
-    """Every combination that a user may ask for."""
     precisions = st.sampled_from([Precision.FP32, Precision.FP16, Precision.INT8])
     return st.builds(
         lambda p, pins, c, t, w, s: Variant.of(

@@ -104,7 +104,6 @@ _ADDED: dict[str, dict[str, dict[str, Any]]] = {
 
 @functools.cache
 def installed() -> dict[str, Any]:
-    """The listing of the TensorRT-RTX that is installed."""
     module = importlib.import_module("tensorrt_rtx")
     classes = {n: _class(c) for n, c in vars(module).items() if inspect.isclass(c) and not n.startswith("_")}
     functions = {n: _signatures(n, f) for n, f in vars(module).items() if inspect.isroutine(f)}

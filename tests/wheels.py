@@ -25,7 +25,6 @@ class Builder:
 
 
 def release(folder: Path, version: str, *, binding: str = WORKS, libs: bool = True) -> None:
-    """Write the two wheels of a release into a folder."""
     wheel(
         folder,
         "tensorrt_rtx_cu13_bindings",

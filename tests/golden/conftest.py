@@ -25,5 +25,4 @@ def _group(item: pytest.Item) -> str:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
-    """Compares sections with a file of this folder, or accepts them."""
     return Golden(HERE, request.config.getoption("--accept"))

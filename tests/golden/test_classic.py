@@ -15,7 +15,6 @@ from rtlab.core.variant import Variant
 
 
 def predicted(model: Model) -> Engine:
-    """The engine that the rules predict."""
     return backends.get("classic").build(BuildRequest(model, Variant.of("fp32", target="sm86")), Silent())
 
 

@@ -69,7 +69,6 @@ def folder(tmp_path: Path, monkeypatch: Any) -> Path:
 
 
 def printed(commands: Iterable[str], folder: Path, capsys: Any) -> dict[str, Any]:
-    """The exit code of each command, and what it prints and writes."""
     sections: dict[str, Any] = {}
     for command in commands:
         before = {*folder.iterdir()}
@@ -93,23 +92,17 @@ def test_stories_are_printed(story: str, folder: Path, golden: Any, capsys: Any,
 
 
 class Other(Ruled):
-    """A second release, in which sums stand alone."""
-
     name = "other"
 
     def _makers(self, model: Any, node: str) -> list[str]:
         return [] if model.by_id[node].op == "Add" else super()._makers(model, node)
 
     def build(self, request: Any, progress: Any) -> Any:
-        """With a name of its own."""
         return dataclasses.replace(super().build(request, progress), backend=self.name)
 
 
 class Released(rtlab.Study):
-    """A study in which two releases of a compiler are backends of the tests."""
-
     def add(self, name: str, *, compiler: str | None = None, **choice: Any) -> str:
-        """A variant by one of them."""
         backend = {"1.6": Other(), "1.7": Ruled()}.get(compiler or "1.7")
         return super().add(name, precision="fp32", backend=backend)
 
@@ -178,7 +171,6 @@ def test_defaults_and_kinds_of_classes_and_functions_are_those_of_the_file(golde
 
 
 def list_module(module: Any) -> Iterator[tuple[str, str, Any]]:
-    """What a module's own names set, by section."""
     source = Path(module.__file__).read_text(encoding="utf-8")
     for name in re.findall(r"^(?:def|class) (\w+)", source, re.MULTILINE):
         value = vars(module).get(name)
@@ -219,7 +211,6 @@ def list_function(function: Any, name: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def list_dataclass(kind: Any, name: str) -> Iterator[tuple[str, str, Any]]:
-    """Defaults of its fields, and what is unusual about it."""
     odd = [n for n in ("frozen", "eq", "repr") if not getattr(kind.__dataclass_params__, n)]
     for field in dataclasses.fields(kind):
         odd += [f"{field.name} {n}" for n in ("repr", "compare", "init") if not getattr(field, n)]
@@ -230,7 +221,6 @@ def list_dataclass(kind: Any, name: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def is_figure(value: Any) -> bool:
-    """Whether a value is a number, or a table of numbers and words."""
     leaves = [*list_leaves(value)]
     numbers = [type(v) in {bool, int, float} or isinstance(v, np.generic) for v in leaves]
     return any(numbers) and all(
@@ -239,7 +229,6 @@ def is_figure(value: Any) -> bool:
 
 
 def list_leaves(value: Any) -> Iterator[Any]:
-    """What a table holds."""
     if isinstance(value, (Mapping, tuple, list, frozenset, set, np.ndarray)):
         for inner in value.values() if isinstance(value, Mapping) else value:
             yield from list_leaves(inner)
@@ -261,7 +250,6 @@ def test_a_command_that_is_ended_has_an_exit_code_of_its_own(capsys: Any, monkey
 
 
 def test_a_reader_who_has_seen_enough_is_no_failure(monkeypatch: Any, capfd: Any) -> None:
-    """What goes to the closed pipe afterwards goes nowhere."""
     monkeypatch.setattr("rtlab.study.available", mock.Mock(side_effect=BrokenPipeError()))
     saved = os.dup(1)
     with capfd.disabled(), mock.patch.object(sys, "stdout", os.fdopen(os.dup(1), "w")) as out:

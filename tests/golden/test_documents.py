@@ -70,8 +70,6 @@ def test_numbers_and_axes_are_written_as_in_the_file(golden: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One of each kind of field."""
-
     name: Annotated[str, Meaning("Name", links="nodes")]
     time: Annotated[float | None, Meaning("Time", "ms", "measured")]
     whole: Annotated[float | None, Meaning("Whole", "ms", "{self.origin}")]
@@ -84,7 +82,6 @@ class Row:
 
 
 def rows(count: int) -> list[Row]:
-    """So many rows, in which something is missing now and then."""
     return [
         Row(
             f"node{i % 40}", None if i % 3 == 0 else 0.3 * i, 0.9 * i, None if i % 4 == 0 else 700 * i,

@@ -127,7 +127,6 @@ def check_reasons(result: Any, model: Any) -> None:
 
 
 def constants(graph: onnx.GraphProto) -> set[str]:
-    """Values that no input of the model reaches."""
     found = {"", *(w.name for w in graph.initializer)}
     for node in graph.node:
         if node.op_type == "Constant" or (node.input and found >= {*node.input}):
@@ -136,7 +135,6 @@ def constants(graph: onnx.GraphProto) -> set[str]:
 
 
 def reaching(graph: onnx.GraphProto) -> set[str]:
-    """Values that an output of the model depends on."""
     found = {o.name for o in graph.output}
     for node in reversed(graph.node):
         if found & {*node.output}:
@@ -163,7 +161,6 @@ def check_products(result: Any, model: Any) -> None:
 
 
 def check_card(layer: Layer, box: Box, *, linked: bool) -> None:
-    """What the kernel itself tells holds of the card."""
     where = f"{layer.name}: {box['title']} {[c['title'] for c in box['chips']]}"
     work = {c["op"] for c in box["chips"] if c["role"] == "work"}
     said = (
@@ -359,7 +356,6 @@ def counted(node: onnx.NodeProto, known: Arrays) -> tuple[int, int] | None:
 
 
 def check_nodes(name: str, found: Mapping[str, Any]) -> int:
-    """How many nodes were counted twice, each time to the same number."""
     model, known = scenes.study(name).model, arrays(name)
     checked = 0
     by_name = {n.name: n for n in model.proto().graph.node if n.name}
@@ -456,7 +452,6 @@ def test_findings_quote_layers_and_differences_hold_each_once(subject: str) -> N
 
 @scenes.samples
 def test_work_is_what_sizes_say(subject: str) -> None:
-    """Rooflines, estimates and differences all rest on these numbers."""
     study = scenes.study(subject)
     found = works(study.model)
     countable = [n for n in study.model.top if n.op not in {"Constant", "If"}]

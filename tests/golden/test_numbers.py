@@ -25,21 +25,18 @@ NEAR = 0.3
 
 
 def sqnr(x: np.ndarray, y: np.ndarray) -> float:
-    """Decibels from signal to error, of the elements themselves."""
     x, y = x.astype(np.float64), y.astype(np.float64)
     noise = ((x - y) ** 2).sum()
     return 10 * math.log10((x**2).sum() / noise) if noise else math.inf
 
 
 def of(subject: str) -> Any:
-    """A test of a subject."""
     return pytest.param(subject, marks=pytest.mark.xdist_group(subject))
 
 
 @pytest.mark.parametrize("subject", [of("digits_outlier"), of("sentences"), of("two_outputs")])
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
 def test_errors_are_those_of_the_values(subject: str, precision: str) -> None:
-    """The layer that loses the accuracy is found by these numbers."""
     study = scenes.study(subject)
     result = study[precision]
     data = (study.task.data if study.task else study.data).take(result.accuracy.samples)
@@ -129,12 +126,10 @@ def test_the_guilty_are_those_whose_rounding_alone_changes_the_outputs() -> None
 
 
 def energy(found: np.ndarray) -> np.ndarray:
-    """Of each sample."""
     return (found.reshape(len(found), -1).astype(float) ** 2).sum(axis=1)
 
 
 def rounded_at(node: str, position: int, scale: float) -> onnx.ModelProto:
-    """The small model in which one node reads a rounded value."""
     proto = scenes.two_outputs()
     graph = proto.graph
     scales = [
@@ -180,7 +175,6 @@ def test_a_check_breaks_where_the_drop_is_over_the_limit() -> None:
 
 @pytest.mark.xdist_group("two_outputs")
 def test_a_recipe_makes_the_same_variant_again() -> None:
-    """The lines of Python, run by Python."""
     sample = scenes.study("digits_gru")
     told = sample.ask("recipe", variant="int8").noun.python.replace("study.run()", "")
     made: dict[str, Any] = {}

@@ -32,7 +32,6 @@ shown = pytest.mark.parametrize("subject", [pytest.param(s, marks=pytest.mark.xd
 
 
 def scene(subject: str, settings: Mapping[str, str]) -> Scene:
-    """A subject beside its first variant."""
     study = scenes.study(subject)
     return Scene(study.snapshot(), study.facts_of(SHOWN[subject][0]), study.facts_of("fp32"), settings)
 
@@ -52,7 +51,6 @@ def test_the_page_is_sent_what_the_file_says(subject: str, golden: Any) -> None:
 @shown
 @pytest.mark.parametrize("question", panels.PANELS)
 def test_panels_are_those_of_the_file(subject: str, question: str, golden: Any) -> None:
-    """As it opens, and with the last choice of each of its settings."""
     found = panels.answer(question, scene(subject, {}))
     sections: dict[str, Any] = {"as it opens": found}
     for setting in found["settings"]:
@@ -121,7 +119,6 @@ def test_commands_print_what_the_file_says(command: str, golden: Any, capsys: An
 
 
 def anonymous(text: str, folder: Path) -> str:
-    """A text without folders, releases and processors."""
     for path, name in (
         (folder, "FOLDER"),
         (scenes.CORPUS, "CORPUS"),

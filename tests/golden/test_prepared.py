@@ -41,7 +41,6 @@ OF_SAMPLES = ("int8-auto", "int8-tensor", "int8-all", "int8-sparse", "mixed", "f
 
 
 def prepared(study: Any, name: str) -> Any:
-    """What a choice makes of a study's model."""
     choice = CHOICES[name]
     return study.prepare(name, **{"target": "sm89", **choice})
 
@@ -87,7 +86,6 @@ def summed(study: Any, ready: Any) -> dict[str, Any]:
 
 
 def weighed(model: Any) -> dict[str, list[float]]:
-    """By type of constants how many there are, and two sums of their numbers."""
     found: dict[str, list[float]] = {}
     for tensor in model.known.values():
         numbers = np.asarray(tensor.numpy()).astype(np.float64).ravel()
@@ -121,7 +119,6 @@ def test_what_is_written_for_other_builders_is_what_the_file_says(golden: Any, t
 @pytest.mark.xdist_group("digits_inception")
 @pytest.mark.parametrize("name", ["digits_inception", "digits_qat"])
 def test_rewritten_models_are_those_of_the_file(name: str, golden: Any) -> None:
-    """Each node in every form that it may have."""
     study = scenes.sample(name)
     forms: dict[str, Any] = {}
     for kind in ("fold", "pool", "drop", "merge", "mend", "release"):

@@ -36,7 +36,6 @@ def stripped(engine: Engine, *, kinds: bool = False) -> Engine:
 
 
 def groups(found: Difference) -> dict[str, Any]:
-    """By the layers of both sides what they have in common, and why."""
     at = [{y.id: y.index + 1 for y in side.engine.layers} for side in (found.first, found.second)]
     told = {}
     for g in found.groups:
@@ -72,13 +71,11 @@ def test_layers_of_two_engines_are_set_side_by_side_as_in_the_file(subject: str,
 
 
 def compared(study: Any, one: Engine, two: Engine) -> dict[str, Any]:
-    """Engines of one model, whose nodes are known."""
     sides = [Side(n, e, relate(study.model, study.model, e)) for n, e in (("one", one), ("two", two))]
     return groups(difference(*sides, study.model))
 
 
 def parts(one: Any, engine: Engine) -> dict[str, Any]:
-    """What is said of a recurrence, and of each layer of it."""
     at = {y.id: y.index + 1 for y in engine.layers}
     layers = {
         str(at[p.layer]): f"{p.runs}x, {p.declared}: {p.why} "
@@ -93,8 +90,6 @@ def parts(one: Any, engine: Engine) -> dict[str, Any]:
 
 
 def altered(engine: Engine) -> dict[str, Engine]:
-    """A listing as other compilers might write it."""
-
     def each(change: Any, which: str = "") -> Engine:
         return dataclasses.replace(
             engine, layers=tuple(change(y) if which in y.name else y for y in engine.layers)
@@ -130,7 +125,6 @@ def altered(engine: Engine) -> dict[str, Engine]:
 
 
 def test_steps_of_recurrences_are_those_of_the_file(golden: Any) -> None:
-    """Of listings of unrolled LSTMs, and of what could be written otherwise."""
     sections = {}
     for inputs, layers in ((8, 1), (16, 1), (16, 2)):
         model = recurrent_model("LSTM", 4, batch=4, inputs=inputs, layers=layers, head=False)
@@ -155,7 +149,6 @@ NAMES = (
 
 
 def test_names_tell_nodes_as_in_the_file(golden: Any) -> None:
-    """Words, operators and nodes, sure or not, of each form of a name."""
     model = chain(
         ("conv1", "Neg"), ("relu1", "Relu"), ("add", "Add"), ("/m.0/conv", "Exp"), ("twice", "Abs"),
         ("join", "Concat"), ("/layer1/layer1.0/Convolution", "Neg"), ("/layer1/layer1.0/Relu", "Relu"),

@@ -108,7 +108,6 @@ def test_chains_are_those_of_the_file(golden: Golden, name: str, nodes: int | No
 
 
 def test_random_inputs_are_those_of_the_file(golden: Golden) -> None:
-    """Later ones do not depend on how many are asked for."""
     drawn = {"pictures": architectures.pictures(3, 32), "words": transformers.sentences(3)}
     np.testing.assert_array_equal(drawn["pictures"][:2], architectures.pictures(2, 32))
     np.testing.assert_array_equal(drawn["words"][:2], transformers.sentences(2))

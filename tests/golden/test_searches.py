@@ -64,18 +64,13 @@ def chain() -> rtlab.Model:
 
 
 class Newer(Ruled):
-    """As ``Ruled``, under a name of its own."""
-
     name = "newer"
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
-        """With a name of its own."""
         return dataclasses.replace(super().build(request, progress), backend=self.name)
 
 
 class Older(Newer):
-    """A sum starts a step of its own, and so does a normalization."""
-
     name = "older"
 
     def _makers(self, model: Any, node: str) -> list[str]:
@@ -92,13 +87,11 @@ class Timed:
         self.milliseconds = 0.01 * sum(len(n.op_type) for n in graph.node) / (1 + 0.5 * (threads - 1))
 
     def time(self, repeats: int = 1) -> float:
-        """Always the same."""
         return self.milliseconds
 
 
 @contextlib.contextmanager
 def timeless() -> Iterator[None]:
-    """Invented times, of formulations too, on a processor of two threads."""
     real = OrtBench.open
 
     def opened(self: OrtBench, model: bytes, batch: Any, threads: int) -> Timed:
@@ -109,18 +102,14 @@ def timeless() -> Iterator[None]:
 
 
 def sensitivity(**how: Any) -> Search:
-    """Who is guilty, by runs of the model or by estimates."""
     return lambda made: made.sensitivity("int8", budget_s=600, **how)
 
 
 def channels(value: str) -> Search:
-    """The errors of the channels of a value."""
     return lambda made: made.channels("int8", value)
 
 
 def ask(search: Search, question: str, variant: str = "int8", baseline: str = "fp32") -> Search:
-    """A search, and what the page says of it then where that is another noun."""
-
     def both(made: rtlab.Study) -> Any:
         found, answer = search(made), made.ask(question, variant=variant, baseline=baseline).noun
         scene = Scene(made.snapshot(), made.facts_of(variant), made.facts_of(baseline), {})
@@ -144,17 +133,14 @@ def checked(made: rtlab.Study) -> Any:
 
 
 def why(*nodes: str, variant: str = "newer") -> Search:
-    """Why two nodes are not one step, or why those of a step are."""
     return lambda made: made.why(*nodes, variant=variant, seconds=600, builds=30, again=True)
 
 
 def bisect(made: rtlab.Study) -> Any:
-    """What changed."""
     return made.bisect("older", "newer", seconds=600, again=True)
 
 
 def varied(made: rtlab.Study) -> Any:
-    """What can be varied."""
     return {name: made.varied(name) for name in made.variants}
 
 
@@ -164,7 +150,6 @@ def repair(made: rtlab.Study) -> Any:
 
 
 def treated(made: rtlab.Study) -> Any:
-    """What a diagnosis offers to do."""
     made.diagnose("int8")
     name = made.treat("int8", as_="treated")
     return {"name": name, "variant": str(made.variants[name])}

@@ -38,7 +38,6 @@ def nodes(result: Any, layer: Any) -> str:
     ("precision", "sums", "whole"), [("fp32", 100, 80), ("fp16", 72, 57.6), ("int8", 88, 70.4)]
 )
 def test_times_add_up_to_the_round_sums_that_they_were_written_with(precision, sums, whole) -> None:
-    """Whole inferences take four fifths of what their layers take one by one."""
     result, _ = engine(precision)
     folder = CORPUS / "engines" / f"written-{precision}"
     read = rtlab.read(folder / "engine.graph.json", folder / "engine.profile.json", folder / "engine.timing.json",

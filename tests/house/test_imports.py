@@ -47,14 +47,12 @@ def imports(node: ast.AST, *, inside: bool = False) -> Iterator[tuple[str, bool,
 
 
 def python(code: str) -> str:
-    """What a fresh interpreter prints."""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_rows_of_the_house_hold():
-    """An import upwards or across makes two parts that cannot be changed alone."""
     linter = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
 
@@ -133,7 +131,6 @@ def test_confined_packages_are_imported_where_they_belong():
 
 
 def test_importing_rtlab_imports_no_heavy_package():
-    """A command line and a script pay for what they use."""
     code = "import json, sys, rtlab; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
     heavy = {
         "onnxruntime",

@@ -16,7 +16,6 @@ PUBLIC = sorted(set(rtlab.__all__))
 
 
 def test_all_is_sorted_and_is_what_completion_offers():
-    """What a user finds with the Tab key is what is promised."""
     assert PUBLIC == list(rtlab.__all__)
     assert PUBLIC == [name for name in dir(rtlab) if not name.startswith("_")]
 
@@ -42,7 +41,6 @@ def test_public_objects_report_rtlab_as_their_module(name):
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_public_functions_and_methods_have_docstrings(name):
-    """Help in a notebook is the docstring."""
     thing = getattr(rtlab, name)
     silent = []
     if callable(thing) and not inspect.getdoc(thing):

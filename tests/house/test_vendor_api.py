@@ -45,7 +45,6 @@ def listings() -> dict[str, Any]:
 
 @needs_api
 def test_what_is_touched_exists_in_every_release_it_is_touched_in() -> None:
-    """A branch under ``hasattr`` counts for the releases that have the name."""
     checks = {f: Check(listings(), ROOTS).run((LIVE / f"{f}.py").read_text()) for f in FILES}
     assert [] == [
         f"{f}.py:{p}" for f, c in checks.items() for p in c.problems if not any(v in p for v in VIRTUAL)
@@ -122,7 +121,6 @@ def test_code_that_fits_all_releases_passes(code: str) -> None:
     ],
 )
 def test_a_fault_is_seen(code: str, said: str) -> None:
-    """Misspelt, missing in one release, or wrongly called."""
     found = problems(code)
     assert found
     assert all(said in one for one in found)

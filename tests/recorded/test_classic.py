@@ -27,7 +27,6 @@ LOGS = Path(os.environ.get("RTLAB_RECORDED", "")) / "build-logs"
 
 
 def predicted(model: Model) -> Engine:
-    """The engine that the rules predict."""
     return backends.get("classic").build(BuildRequest(model, Variant.of("fp32", target="sm86")), Silent())
 
 
@@ -69,7 +68,6 @@ def told(folder: Path) -> tuple[Model, list[list[str]]]:
 
 
 def pairs(groups: Iterable[Iterable[str]]) -> set[tuple[str, ...]]:
-    """Two nodes each that are in one group."""
     return {p for g in groups for p in itertools.combinations(sorted(set(g)), 2)}
 
 

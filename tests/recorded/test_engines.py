@@ -284,7 +284,6 @@ def test_quantized_shortcuts_free_what_the_other_placement_is_advised() -> None:
 
 
 def test_two_engines_are_alike_enough_where_they_are_of_one_model() -> None:
-    """Nothing between a half and all is recorded."""
     families = ("resnet18", "resnet50", "mobilenet", "alexnet", "mnist", "detr")
     for one, two in itertools.combinations(map(side, FOLDERS), 2):
         found = difference(one, two, absent()).overlap

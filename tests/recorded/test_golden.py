@@ -23,7 +23,6 @@ def test_figures_of_an_engine_are_those_of_the_file(folder: Path, request: pytes
 
 
 def figures(result: Any, model: Any) -> dict[str, Any]:
-    """Counts and sums, and no names of others' networks."""
     done = list(layer_works(result.engine, result.mapping, model).values())
     sums = {k: sum(getattr(w, k) or 0 for w in done) for k in ("macs", "flops", "read", "written")}
     schedule, times = result.schedule(), result.timing

@@ -57,7 +57,6 @@ def test_a_log_tells_the_figures_of_its_lines(name: str) -> None:
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_timing_and_decision_is_counted_and_winners_are_those_that_the_log_names(name: str) -> None:
-    """By plain expressions over the text."""
     text, log = (LOGS / name).read_text(), parse(LOGS / name).log
     own = [t for t in log.tunings if not t.operator]
     rows = re.findall(r"^(.*)Tactic:? \S+ [Tt]ime:? [\d.e-]+$", text, re.MULTILINE)

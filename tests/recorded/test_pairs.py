@@ -93,7 +93,6 @@ def side(name: str) -> Side:
 
 
 def nameless(told: Side) -> tuple[Side, Mapping[str, str]]:
-    """The engine without any name, and the layer that each of its layers was."""
     called: dict[str, str] = {}
 
     def renamed(tensor: Tensor) -> Tensor:
@@ -142,7 +141,6 @@ def check(
 
 
 def exact(found: Difference) -> None:
-    """Every layer is in one group, and the groups add up to the nanosecond."""
     for which, half in ((found.first, "first"), (found.second, "second")):
         ids = [i for g in found.groups for i in getattr(g, half).layers]
         assert sorted(ids) == sorted(y.id for y in which.engine.layers)

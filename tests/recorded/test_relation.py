@@ -35,7 +35,6 @@ def test_every_label_is_resolved_and_every_node_has_a_place_or_a_reason(
 
 
 def test_every_word_of_a_torch_tensorrt_engine_has_its_form() -> None:
-    """Each fused layer of the engine falls into kind, operation and path."""
     path = ENGINES / "fuzzy-jetson-orin-torchtrt-resnet18" / "resnet18_trt_engine_info.json"
     fused = (y.name for y in Trtexec().read({"layers": path}).engine.layers if y.kind == "CaskConvolution")
     kinds = Counter(tuple(operator(w) for w in words(name)) for name in fused)

@@ -14,7 +14,6 @@ LOG = Path(os.environ["RTLAB_RECORDED"]) / "build-logs" / "mnist-trt10.16-h100-l
 
 
 def test_a_log_without_the_flag_lists_tactics_without_keys() -> None:
-    """As many tables and rows as the text has, counted by a plainer pattern."""
     text = LOG.read_text()
     found = operators(text)
     tables = re.split(r"Autotuning op ", text)[1:]

@@ -44,23 +44,19 @@ class Case:
 
     @property
     def exporter(self) -> str:
-        """What wrote the file, in a word."""
         return "as it is" if self.source == "onnx" else "dynamo" if self.dynamo else "TorchScript"
 
     @property
     def architecture(self) -> str:
-        """What is the same in several cases that are exported otherwise."""
         return " ".join(self.name.split()[:2])
 
     @property
     def traits(self) -> str:
-        """What is special about the file, in words."""
         axes = dict.fromkeys(name for free in self.free.values() for name in free.values())
         return ", ".join(["dynamic " + "/".join(axes)] * bool(axes) + ["FP16"] * self.half)
 
 
 def cases() -> dict[str, Case]:
-    """All cases by name, the quick and common ones first."""
     every = [*_torchvision(), *_timm(), *_transformers(), *_torch(), *_onnx()]
     found = {case.name: case for case in every}
     assert len(found) == len(every)

@@ -12,7 +12,6 @@ from catalogue import Case, cases
 
 
 def export(case: Case, file: Path) -> None:
-    """Export with random weights that are the same every time."""
     if case.source == "onnx":
         shutil.copy(case.make(), file)
         return

@@ -17,7 +17,6 @@ from rtlab.errors import RtlabError
 
 
 def look(path: str, precision: str, shapes: dict[str, list[int]], samples: int) -> dict[str, Any]:
-    """Load, calibrate where the precision asks for it, compile, relate."""
     started = time.perf_counter()
     model = rtlab.load(path, shapes={name: tuple(shape) for name, shape in shapes.items()} or None)
     study = rtlab.Study(model, data=rtlab.CalibrationData.random(model, samples=samples, seed=0))
@@ -44,7 +43,6 @@ def look(path: str, precision: str, shapes: dict[str, list[int]], samples: int) 
 
 
 def main(path: str, precision: str, shapes: str, samples: str) -> dict[str, Any]:
-    """The same, with a refusal in words instead of an error."""
     try:
         return look(path, precision, json.loads(shapes), int(samples))
     except RtlabError as error:

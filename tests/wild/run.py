@@ -95,7 +95,6 @@ def _end(process: psutil.Process) -> None:
 
 
 def visit(case: Case, options: argparse.Namespace) -> dict[str, Any]:
-    """Everything that the table says of one model."""
     with tempfile.TemporaryDirectory(prefix="wild-") as room:
         file = Path(options.models or room) / f"{_plain(case.name)}.onnx"
         found: dict[str, Any] = {"case": case.name}
@@ -119,7 +118,6 @@ def visit(case: Case, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _written_by(file: Path) -> tuple[int, str]:
-    """The opset of a file, and the name and version of what wrote it."""
     import onnx
 
     model = onnx.load(file, load_external_data=False)
@@ -210,7 +208,6 @@ def _sums(rows: list[tuple[Case, Mapping[str, Any]]]) -> Iterator[str]:
 
 
 def _unknown(result: Mapping[str, Any]) -> float:
-    """The largest share of unknown nodes in any precision."""
     parts = [result[p] for p in PRECISIONS if "nodes" in result[p]]
     return max((p["reasons"].get("unknown", 0) / p["nodes"] for p in parts), default=0.0)
 
