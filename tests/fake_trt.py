@@ -234,7 +234,6 @@ def layers_of(model: onnx.ModelProto, groups: list[list[str]], *, era: int = 10)
     graph = model.graph
     nodes = {n.name: n for n in graph.node}
     weights = {w.name for w in graph.initializer}
-
     kind = (
         {"Format": "Row major linear", "Datatype": "Float"}
         if era >= 11

@@ -17,6 +17,7 @@ import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
 
 import rtlab
+from nets import fp32_proto
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model, wrap
 
@@ -149,15 +150,8 @@ class Writer:
         return at
 
     def model(self) -> Model:
-        graph = helper.make_graph(
-            self.nodes,
-            "planted",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", self.channels, 12, 12])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", CLASSES])],
-            [numpy_helper.from_array(a, n) for n, a in self.weights.items()],
-        )
-        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        return wrap(proto, name="planted")
+        edges = {"x": ["N", self.channels, 12, 12]}, {"y": ["N", CLASSES]}
+        return wrap(fp32_proto(self.nodes, *edges, self.weights, name="planted"), name="planted")
 
     def samples(self, count: int) -> np.ndarray:
         small = self.rng.standard_normal((count, self.channels, 4, 4))

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 import rtlab
+from nets import fp32_proto
 from rtlab.core.model import Model
 from rtlab.quantize.edit import Edit
 
@@ -67,14 +68,7 @@ class _Writer:
         return out
 
     def finished(self, given: Sequence[int], out: str, size: Sequence[int]) -> onnx.ModelProto:
-        graph = helper.make_graph(
-            self.nodes,
-            "random",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(given))],
-            [helper.make_tensor_value_info(out, TensorProto.FLOAT, list(size))],
-            self.weights,
-        )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return fp32_proto(self.nodes, {"x": given}, {out: size}, self.weights, name="random")
 
 
 class _Convolutional(_Writer):

@@ -18,10 +18,11 @@ from unittest import mock
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 import engines
 import rtlab
+from nets import fp32_proto
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.core.engine import Engine
@@ -120,17 +121,9 @@ def sample(name: str) -> rtlab.Study:
 def two_outputs() -> onnx.ModelProto:
     """A convolution with a residual, and two heads: a map of half the size with negative biases, and six classes."""
     rng = np.random.default_rng(0)
-
-    def weight(name: str, *shape: int) -> onnx.TensorProto:
-        return numpy_helper.from_array((rng.standard_normal(shape) / 3).astype(np.float32), name)
-
-    weights = [
-        weight("w1", 8, 3, 3, 3),
-        weight("w2", 8, 8, 1, 1),
-        weight("w3", 4, 8, 3, 3),
-        weight("w4", 8, 6),
-    ]
-    weights.append(numpy_helper.from_array(-np.linspace(0.5, 2, 8, dtype=np.float32), "b1"))
+    shapes = {"w1": (8, 3, 3, 3), "w2": (8, 8, 1, 1), "w3": (4, 8, 3, 3), "w4": (8, 6)}
+    weights = {n: (rng.standard_normal(s) / 3).astype(np.float32) for n, s in shapes.items()}
+    weights["b1"] = -np.linspace(0.5, 2, 8, dtype=np.float32)
     node = helper.make_node
     nodes = [
         node("Conv", ["image", "w1", "b1"], ["c1"], name="stem", pads=[1, 1, 1, 1]),
@@ -144,15 +137,8 @@ def two_outputs() -> onnx.ModelProto:
         node("MatMul", ["f1", "w4"], ["m1"], name="classes"),
         node("Softmax", ["m1"], ["share"], name="softmax", axis=-1),
     ]
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes,
-        "two_outputs",
-        [info("image", TensorProto.FLOAT, ["N", 3, 8, 8])],
-        [info("map", TensorProto.FLOAT, ["N", 4, 4, 4]), info("share", TensorProto.FLOAT, ["N", 6])],
-        weights,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    edges = {"image": ["N", 3, 8, 8]}, {"map": ["N", 4, 4, 4], "share": ["N", 6]}
+    return fp32_proto(nodes, *edges, weights, name="two_outputs")
 
 
 @functools.cache

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, checker, helper, numpy_helper
+from onnx import checker, helper, numpy_helper
 
+from nets import fp32_proto
 from rtlab.core.model import Model, wrap
 
 #: Activations between layers, the usual ones more often.
@@ -110,13 +111,6 @@ def small_net(seed: int, activations: Sequence[str] = ACTIVATIONS) -> tuple[Mode
     last = net.nodes[-1].output[0]
     net.node("Gemm", last, net.weight(width, CLASSES, gain=width**-0.5), net.constant(np.zeros(CLASSES)))
     net.nodes[-1].output[0] = "y"
-    graph = helper.make_graph(
-        net.nodes,
-        "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", *shape[1:]])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", CLASSES])],
-        net.weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = fp32_proto(net.nodes, {"x": ["N", *shape[1:]]}, {"y": ["N", CLASSES]}, net.weights, name="net")
     checker.check_model(model, full_check=True)
     return wrap(model, name="net"), shape

@@ -16,6 +16,7 @@ import onnx
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from nets import fp32_proto
 from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load
@@ -244,15 +245,8 @@ def protos(
         flat = g.node("Flatten", g.node("GlobalAveragePool", last))
         last = g.node("Softmax", g.node("Gemm", flat, g.weight(g.noise(c, 3)), g.weight(g.noise(3))))
         result = [batch, 3]
-    outputs = [helper.make_tensor_value_info(last, TensorProto.FLOAT, result)]
-    graph = helper.make_graph(
-        g.nodes,
-        "drawn",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [batch, *shape[1:]])],
-        outputs,
-        initializer=g.weights,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    edges = {"image": [batch, *shape[1:]]}, {last: result}
+    return fp32_proto(g.nodes, *edges, g.weights, name="drawn", ir_version=9)
 
 
 def models(**options: object) -> st.SearchStrategy[Model]:
@@ -369,11 +363,5 @@ def of_nodes(
     opset: int = 17,
 ) -> onnx.ModelProto:
     """A model of these nodes from the fp32 input ``x`` to the fp32 output ``y``."""
-    graph = helper.make_graph(
-        nodes,
-        "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(shape))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, list(shape if result is None else result))],
-        initializer=list(weights),
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    edges = {"x": shape}, {"y": shape if result is None else result}
+    return fp32_proto(nodes, *edges, weights, name="small", opset=opset, ir_version=9)

@@ -179,7 +179,6 @@ def entries(folder: Path) -> dict[str, Callable[[bytes], object]]:
     from rtlab.view.graph import source_graph
 
     sample = rtlab.samples.load("digits_inception").model
-
     shown: list[typing.Any] = []
 
     def explorer() -> typing.Any:

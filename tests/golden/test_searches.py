@@ -12,11 +12,12 @@ from unittest import mock
 
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 import rtlab
 import scenes
 from answers import refusable, without
+from nets import fp32_proto
 from rtlab.backends.bench import OrtBench
 from rtlab.core.engine import Engine
 from rtlab.core.protocols import BuildRequest, Progress
@@ -56,11 +57,10 @@ def chain() -> rtlab.Model:
         for i, op in enumerate(ops)
     ]
     nodes.append(helper.make_node("Neg", ["v4"], ["aside"], name="Neg"))
-    edge = [
-        helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4, 8, 8]) for n in ("v0", "v3", "v8", "aside")
-    ]
-    graph = helper.make_graph(nodes, "chain", edge[:1], edge[1:])
-    return rtlab.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    size = [1, 4, 8, 8]
+    return rtlab.load(
+        fp32_proto(nodes, {"v0": size}, dict.fromkeys(("v3", "v8", "aside"), size), name="chain")
+    )
 
 
 class Newer(Ruled):

@@ -55,7 +55,6 @@ def python(code: str) -> str:
 def test_rows_of_the_house_hold():
     linter = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
-
     assert done.returncode == 0, done.stdout + done.stderr
 
 
@@ -63,7 +62,6 @@ def test_every_package_has_a_place():
     """The layer contract is exhaustive, so that a new package cannot appear without a row."""
     contracts = importlinter.api.read_configuration(str(ROOT / "pyproject.toml"))["contracts_options"]
     layers = next(c for c in contracts if c["type"] == "layers")
-
     assert "True" == layers["exhaustive"]
     assert ["rtlab"] == layers["containers"]
 
@@ -126,7 +124,6 @@ def test_confined_packages_are_imported_where_they_belong():
             rows, only_inside = CONFINED.get(package, ({row}, False))
             if row not in rows or (only_inside and not inside):
                 wrong.append(f"{path.relative_to(ROOT)}:{line} imports {package}")
-
     assert [] == wrong
 
 
@@ -142,7 +139,6 @@ def test_importing_rtlab_imports_no_heavy_package():
         "pandas",
         "IPython",
     }
-
     assert set() == heavy & set(json.loads(python(code)))
 
 
@@ -160,7 +156,6 @@ for name in names:
 print(len(names))
 """
     modules = [p for p in SOURCES if p.name not in {"__init__.py", "__main__.py"}]
-
     assert int(python(code)) >= len(modules)
 
 
@@ -176,12 +171,10 @@ study = rtlab.Study(rtlab.testing.tiny_model())
 study.prepare("elsewhere", precision="fp4", target="sm120")
 print(study.export("elsewhere", {str(tmp_path / "out.onnx")!r}).model)
 """
-
     assert str(tmp_path / "out.onnx") == python(code).strip()
 
 
 def test_installed_rtlab_is_this_checkout():
     """Child processes import rtlab too; they must run the code under test."""
     where = Path(python("import rtlab; print(rtlab.__file__)").strip())
-
     assert Path(rtlab.__file__).resolve() == where.resolve()

@@ -25,7 +25,6 @@ def test_names_are_known_to_editors():
     tree = ast.parse(Path(rtlab.__file__).read_text(encoding="utf-8"))
     guarded = [n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
     imported = [a.name for n in guarded for i in n.body if isinstance(i, ast.ImportFrom) for a in i.names]
-
     assert PUBLIC == sorted(imported)
 
 
@@ -53,7 +52,6 @@ def test_public_functions_and_methods_have_docstrings(name):
             and (inspect.isroutine(member) or hasattr(member, "__get__"))
             and not inspect.getdoc(getattr(thing, key))
         ]
-
     assert [] == silent
 
 
@@ -61,6 +59,5 @@ def test_errors_are_one_tree():
     """``except rtlab.errors.RtlabError`` catches everything that rtlab raises on purpose."""
     own = [v for v in vars(rtlab.errors).values() if getattr(v, "__module__", "") == rtlab.errors.__name__]
     classes = [v for v in own if inspect.isclass(v)]
-
     assert [] == [c.__name__ for c in classes if not issubclass(c, rtlab.errors.RtlabError)]
     assert [] == [c.__name__ for c in classes if c.__name__ not in (rtlab.errors.__doc__ or "")]
