@@ -14,20 +14,12 @@ import pytest
 import published_nets
 import recorded
 import remade
-from rtlab import backends
+from golden.test_classic import predicted
 from rtlab.backends.log import verbose
-from rtlab.core.engine import Engine
 from rtlab.core.model import Model, load
-from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest
-from rtlab.core.variant import Variant
 from rtlab.questions.build.replay import replay
 
 LOGS = Path(os.environ.get("RTLAB_RECORDED", "")) / "build-logs"
-
-
-def predicted(model: Model) -> Engine:
-    return backends.get("classic").build(BuildRequest(model, Variant.of("fp32", target="sm86")), Silent())
 
 
 def test_googlenet_is_what_tensorrt_5_made_of_it() -> None:
