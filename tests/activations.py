@@ -81,31 +81,19 @@ def _padded(rng: np.random.Generator, shape: Shape) -> np.ndarray:
 
 
 FAMILIES: dict[str, Draw] = {
-    "constant": _constant,
-    "constant planes": _planes,
-    "mask": _mask,
-    "one-hot": _one_hot,
+    "constant": _constant, "constant planes": _planes, "mask": _mask, "one-hot": _one_hot,
     "integers 0..16": lambda r, s: r.integers(0, 17, s).astype(float),
-    "sixteen levels": lambda r, s: r.integers(0, 16, s) / 15,
-    "dark picture": _picture,
-    "light picture": lambda r, s: 1 - _picture(r, s),
-    "bytes": lambda r, s: np.round(255 * _picture(r, s)),
+    "sixteen levels": lambda r, s: r.integers(0, 16, s) / 15, "dark picture": _picture,
+    "light picture": lambda r, s: 1 - _picture(r, s), "bytes": lambda r, s: np.round(255 * _picture(r, s)),
     "narrow": lambda r, s: 1 + 0.01 * r.standard_normal(s),
-    "far from zero": lambda r, s: 5 + 0.3 * r.standard_normal(s),
-    "bimodal": _bimodal,
-    "gated": _gated,
-    "softmax": _softmax,
-    "student": lambda r, s: r.standard_t(3, s),
-    "lognormal": lambda r, s: np.exp(r.standard_normal(s)),
-    "laplace": lambda r, s: r.laplace(size=s),
-    "tiny": lambda r, s: 1e-6 * r.standard_normal(s),
-    "normal": lambda r, s: r.standard_normal(s),
-    "relu": lambda r, s: np.maximum(r.standard_normal(s), 0),
-    "uniform": lambda r, s: r.uniform(-1, 1, s),
-    "sparse": lambda r, s: r.standard_normal(s) * (r.random(s) < 0.02),
-    "outlier channel": _outlier_channel,
+    "far from zero": lambda r, s: 5 + 0.3 * r.standard_normal(s), "bimodal": _bimodal, "gated": _gated,
+    "softmax": _softmax, "student": lambda r, s: r.standard_t(3, s),
+    "lognormal": lambda r, s: np.exp(r.standard_normal(s)), "laplace": lambda r, s: r.laplace(size=s),
+    "tiny": lambda r, s: 1e-6 * r.standard_normal(s), "normal": lambda r, s: r.standard_normal(s),
+    "relu": lambda r, s: np.maximum(r.standard_normal(s), 0), "uniform": lambda r, s: r.uniform(-1, 1, s),
+    "sparse": lambda r, s: r.standard_normal(s) * (r.random(s) < 0.02), "outlier channel": _outlier_channel,
     "padded": _padded,
-}
+}  # fmt: skip
 
 
 def drawn(family: str, seed: int, shape: Shape = (32, 8, 14, 14)) -> np.ndarray:

@@ -32,12 +32,9 @@ from rtlab.questions.why.missed import readers, together
 WHERE = Path(agreement.__file__).with_name("agreement.json")
 #: Of engines whose files do not tell it: which release, by those who published them; which network; for which GPU.
 RELEASES = {
-    "fuzzy-jetson": "TensorRT 10.1",
-    "fuzzy-": "TensorRT 10.4",
-    "trex-resnet18": "TensorRT about 8.4",
-    "trex-resnet50": "TensorRT 8.2 to 8.4",
-    "trex-mobilenet": "TensorRT 8.2 to 8.5",
-}
+    "fuzzy-jetson": "TensorRT 10.1", "fuzzy-": "TensorRT 10.4", "trex-resnet18": "TensorRT about 8.4",
+    "trex-resnet50": "TensorRT 8.2 to 8.4", "trex-mobilenet": "TensorRT 8.2 to 8.5",
+}  # fmt: skip
 NETWORKS = {"alexnet": "AlexNet", "mobilenet": "MobileNetV2", "resnet18": "ResNet18", "resnet50": "ResNet50"}
 #: TensorRT-RTX builds for neither a TITAN RTX nor an Orin by itself; the nearest generation stands for them.
 TARGETS = {"a100": "sm80"}

@@ -68,17 +68,11 @@ class _Builder:
             taken = {n.name: self._tuned(i, n, conf.timing["entries"]) for i, n in enumerate(nodes)}
         conf.progress_monitor.phase_finish("Building")
         configured = {
-            "strong": strong,
-            "debug": net.debug,
-            "flags": on,
-            "pools": conf.pools,
+            "strong": strong, "debug": net.debug, "flags": on, "pools": conf.pools,
             "state": {k: getattr(v := getattr(conf, k), "name", v) for k in _Config.ATTRIBUTES},
-            "profiles": [p.bounds for p in conf.profiles],
-            "tactics": conf.tactics,
-            "preview": conf.preview,
-            "calibration": calibration,
-            "tactics taken": {name: tactic for name, (tactic, _) in taken.items()},
-        }
+            "profiles": [p.bounds for p in conf.profiles], "tactics": conf.tactics, "preview": conf.preview,
+            "calibration": calibration, "tactics taken": {name: tactic for name, (tactic, _) in taken.items()},
+        }  # fmt: skip
         self.log("VERBOSE", "CONFIGURED " + json.dumps(configured))
         self.log("VERBOSE", "Total Activation Memory: 4242")
         spec = Spec(
@@ -207,11 +201,8 @@ class _Profile:
 
 class _Config:
     ATTRIBUTES = (
-        "builder_optimization_level",
-        "max_aux_streams",
-        "profiling_verbosity",
-        "tiling_optimization_level",
-    )
+        "builder_optimization_level", "max_aux_streams", "profiling_verbosity", "tiling_optimization_level",
+    )  # fmt: skip
 
     def __init__(self, builder: _Builder) -> None:
         enums = builder.api.classes

@@ -21,14 +21,8 @@ RECORDED = Path(os.environ.get("RTLAB_RECORDED", os.devnull))
 CORPUS = Path(__file__).parent / "corpus"
 #: Kinds of files whose pieces tell of an engine.
 _NAMES = (
-    "*.log",
-    "*.graph.json",
-    "*.profile.json",
-    "*.timing.json",
-    "*-info.json",
-    "*_info.json",
-    "detr-profile.json",
-)
+    "*.log", "*.graph.json", "*.profile.json", "*.timing.json", "*-info.json", "*_info.json", "detr-profile.json",
+)  # fmt: skip
 
 
 def fragments(home: Path) -> list[Path]:

@@ -94,11 +94,8 @@ class _Convolutional(_Writer):
         )
         if self.rng.random() < 0.5:
             more = [
-                self.weight(after),
-                self.weight(after),
-                self.weight(after),
-                self.weight(after, positive=True),
-            ]
+                self.weight(after), self.weight(after), self.weight(after), self.weight(after, positive=True),
+            ]  # fmt: skip
             x = self.node("BatchNormalization", x, *more)
         return x
 
@@ -259,15 +256,9 @@ def _transposed(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
 
 
 PLANTS: dict[str, Plant] = {
-    "output": _output,
-    "reader": _reader,
-    "cast": _cast,
-    "quantization": _pair,
-    "competitor": _rival,
-    "broadcast": _broadcast,
-    "type": _typed,
-    "layout": _transposed,
-}
+    "output": _output, "reader": _reader, "cast": _cast, "quantization": _pair, "competitor": _rival,
+    "broadcast": _broadcast, "type": _typed, "layout": _transposed,
+}  # fmt: skip
 #: What reads the value itself comes first, so that what stands between stands behind it; what needs the edge, last.
 _ORDER = ("output", "reader", "competitor", "broadcast", "cast", "quantization", "type", "layout")
 

@@ -24,20 +24,13 @@ from rtlab.core.model import Model, wrap
 
 #: What a part of a name is, by how it begins or ends. What fits none of them is no node: weights, constants, shuffles.
 _OPS = (
-    (r"PWN\(Clip|Clip_|/Clip$", "Clip"),
-    (r"QuantizeLinear_|QuantLinearNode", "QuantizeLinear"),
+    (r"PWN\(Clip|Clip_|/Clip$", "Clip"), (r"QuantizeLinear_|QuantLinearNode", "QuantizeLinear"),
     (r"^Conv_|/Conv$|Conv2D(__\d+)?$|\[CONVOLUTION\]|Conv__\d+$", "Conv"),
-    (r"^Add_|/Add$|add/add$|\[ELEMENTWISE\].*add", "Add"),
-    (r"^Relu_|/Relu$|\[RELU\]", "Relu"),
-    (r"GlobalAveragePool|/Mean$|\[REDUCE\]", "GlobalAveragePool"),
-    (r"MaxPool|\[MAX\]", "MaxPool"),
-    (r"\[SCALE\]", "BatchNormalization"),
-    (r"^Gemm_|/Gemm$|MatMul$|\[MATRIX_MULTIPLY\]", "Gemm"),
-    (r"Softmax$", "Softmax"),
-    (r"/Pad$", "Pad"),
-    (r"BiasAdd$", "Conv"),
-    (r"DequantizeLinear_", "DequantizeLinear"),
-)
+    (r"^Add_|/Add$|add/add$|\[ELEMENTWISE\].*add", "Add"), (r"^Relu_|/Relu$|\[RELU\]", "Relu"),
+    (r"GlobalAveragePool|/Mean$|\[REDUCE\]", "GlobalAveragePool"), (r"MaxPool|\[MAX\]", "MaxPool"),
+    (r"\[SCALE\]", "BatchNormalization"), (r"^Gemm_|/Gemm$|MatMul$|\[MATRIX_MULTIPLY\]", "Gemm"),
+    (r"Softmax$", "Softmax"), (r"/Pad$", "Pad"), (r"BiasAdd$", "Conv"), (r"DequantizeLinear_", "DequantizeLinear"),
+)  # fmt: skip
 #: What is no node of the model, by what stands in its name or at its beginning.
 _OTHERS = re.compile(r"weight|ReadVariableOp|Unnamed Layer|^unsqueeze|^transpose_before|^addmm")
 

@@ -37,15 +37,9 @@ CORPUS = Path(__file__).parent / "corpus"
 SAMPLES = ("control_flow", "digits_gru", "digits_inception", "digits_outlier", "digits_qat", "sentences")
 #: Written by hand, one study of each network; and what TensorRT-RTX 1.7.1 printed of samples.
 ENGINES = (
-    "written",
-    "written-mobile-fp16",
-    "written-residual-int8",
-    "written-names-only",
-    "control_flow-fp16-sm86",
-    "digits_inception-int8-sm89",
-    "digits_lstm-fp32-sm86",
-    "digits_vit-fp8-sm120",
-)
+    "written", "written-mobile-fp16", "written-residual-int8", "written-names-only", "control_flow-fp16-sm86",
+    "digits_inception-int8-sm89", "digits_lstm-fp32-sm86", "digits_vit-fp8-sm120",
+)  # fmt: skip
 SUBJECTS = (*SAMPLES, "cpu", "two_outputs", *ENGINES)
 #: Samples that are made on demand and take long.
 LARGE = {"googlenet", "resnet50", "mobilenet_v2", "bert", "csp_detector"}
@@ -127,16 +121,13 @@ def two_outputs() -> onnx.ModelProto:
     node = helper.make_node
     nodes = [
         node("Conv", ["image", "w1", "b1"], ["c1"], name="stem", pads=[1, 1, 1, 1]),
-        node("Relu", ["c1"], ["r1"], name="relu"),
-        node("Conv", ["r1", "w2"], ["c2"], name="mix"),
-        node("Add", ["c2", "r1"], ["a1"], name="add"),
-        node("LRN", ["a1"], ["n1"], name="norm", size=3),
+        node("Relu", ["c1"], ["r1"], name="relu"), node("Conv", ["r1", "w2"], ["c2"], name="mix"),
+        node("Add", ["c2", "r1"], ["a1"], name="add"), node("LRN", ["a1"], ["n1"], name="norm", size=3),
         node("Conv", ["n1", "w3"], ["map"], name="head", strides=[2, 2], pads=[1, 1, 1, 1]),
-        node("GlobalAveragePool", ["a1"], ["g1"], name="mean"),
-        node("Flatten", ["g1"], ["f1"], name="flat"),
+        node("GlobalAveragePool", ["a1"], ["g1"], name="mean"), node("Flatten", ["g1"], ["f1"], name="flat"),
         node("MatMul", ["f1", "w4"], ["m1"], name="classes"),
         node("Softmax", ["m1"], ["share"], name="softmax", axis=-1),
-    ]
+    ]  # fmt: skip
     edges = {"image": ["N", 3, 8, 8]}, {"map": ["N", 4, 4, 4], "share": ["N", 6]}
     return fp32_proto(nodes, *edges, weights, name="two_outputs")
 

@@ -25,32 +25,10 @@ from rtlab.core.variant import CALIBRATORS, KNOWN_TARGETS, Calibrator, Precision
 
 #: Names that have broken a tool somewhere: log separators, control characters, markup, ids of our own.
 HOSTILE_NAMES = (
-    "",
-    "a",
-    "a",
-    " a ",
-    "#0",
-    "#3",
-    "a|b",
-    "]",
-    "[ONNX Layer: n1]",
-    "n1, Metadata: [ONNX Layer: n2]",
-    "line\nbreak",
-    "tab\there",
-    "\x1e\x1f",
-    "<script>alert(1)</script>",
-    "&amp;",
-    '"; DROP TABLE layers; --',
-    "../../etc/passwd",
-    "C:\\temp\\x",
-    "%s%n{0}${x}",
-    "é—✓ 模型",
-    "\u202eright to left",
-    "x" * 300,
-    "__proto__",
-    "constructor",
-    "NaN",
-)
+    "", "a", "a", " a ", "#0", "#3", "a|b", "]", "[ONNX Layer: n1]", "n1, Metadata: [ONNX Layer: n2]", "line\nbreak",
+    "tab\there", "\x1e\x1f", "<script>alert(1)</script>", "&amp;", '"; DROP TABLE layers; --', "../../etc/passwd",
+    "C:\\temp\\x", "%s%n{0}${x}", "é—✓ 模型", "\u202eright to left", "x" * 300, "__proto__", "constructor", "NaN",
+)  # fmt: skip
 
 _UNARY = ("Relu", "Sigmoid", "Tanh", "Neg", "Abs", "LeakyRelu", "Identity", "HardSigmoid")
 

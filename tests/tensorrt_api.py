@@ -53,20 +53,15 @@ BOTH = {
 }
 _FLAGS = "EDITABLE_TIMING_CACHE TF32 SPARSE_WEIGHTS STRICT_NANS"
 _ENUMS = {
-    "BuilderFlag": _FLAGS,
-    "DataType": "FLOAT HALF BF16 INT8 INT32 INT64 BOOL UINT8 FP8 INT4 FP4 E8M0",
-    "EngineStat": "TOTAL_WEIGHTS_SIZE STRIPPED_WEIGHTS_SIZE",
-    "LayerInformationFormat": "ONELINE JSON",
+    "BuilderFlag": _FLAGS, "DataType": "FLOAT HALF BF16 INT8 INT32 INT64 BOOL UINT8 FP8 INT4 FP4 E8M0",
+    "EngineStat": "TOTAL_WEIGHTS_SIZE STRIPPED_WEIGHTS_SIZE", "LayerInformationFormat": "ONELINE JSON",
     "MemoryPoolType": "WORKSPACE DLA_MANAGED_SRAM DLA_LOCAL_DRAM DLA_GLOBAL_DRAM TACTIC_DRAM TACTIC_SHARED_MEMORY",
     "NetworkDefinitionCreationFlag": "STRONGLY_TYPED",
     "PreviewFeature": "ALIASED_PLUGIN_IO_10_03 RUNTIME_ACTIVATION_RESIZE_10_10",
-    "ProfilingVerbosity": "LAYER_NAMES_ONLY DETAILED NONE",
-    "TacticSource": "EDGE_MASK_CONVOLUTIONS JIT_CONVOLUTIONS",
-    "TensorFormat": "LINEAR CHW2 HWC8 CHW4 CHW16 CHW32",
-    "TensorIOMode": "NONE INPUT OUTPUT",
-    "TensorLocation": "DEVICE HOST",
-    "TilingOptimizationLevel": "NONE FAST MODERATE FULL",
-}
+    "ProfilingVerbosity": "LAYER_NAMES_ONLY DETAILED NONE", "TacticSource": "EDGE_MASK_CONVOLUTIONS JIT_CONVOLUTIONS",
+    "TensorFormat": "LINEAR CHW2 HWC8 CHW4 CHW16 CHW32", "TensorIOMode": "NONE INPUT OUTPUT",
+    "TensorLocation": "DEVICE HOST", "TilingOptimizationLevel": "NONE FAST MODERATE FULL",
+}  # fmt: skip
 # What each has beyond that: flags of weakly typed networks and calibrators went with 11, build routes came.
 _OTHER_ENUMS = {
     "trt10": {
@@ -77,12 +72,8 @@ _OTHER_ENUMS = {
     "trt11": {},
 }
 _CALIBRATORS = (
-    "EntropyCalibrator",
-    "EntropyCalibrator2",
-    "LegacyCalibrator",
-    "MinMaxCalibrator",
-    "Calibrator",
-)
+    "EntropyCalibrator", "EntropyCalibrator2", "LegacyCalibrator", "MinMaxCalibrator", "Calibrator",
+)  # fmt: skip
 _ADDED: dict[str, dict[str, dict[str, Any]]] = {
     "trt10": {
         "IBuilderConfig": {

@@ -27,22 +27,8 @@ NAMES = (
     "é\u0301", "\0", "__class__", "constructor",
 )  # fmt: skip
 VALUES = (
-    None,
-    True,
-    -1,
-    0,
-    1e308,
-    2**63,
-    "",
-    "x",
-    [],
-    {},
-    [[]],
-    {"a": 1},
-    "9" * 400,
-    float("inf"),
-    float("nan"),
-)
+    None, True, -1, 0, 1e308, 2**63, "", "x", [], {}, [[]], {"a": 1}, "9" * 400, float("inf"), float("nan"),
+)  # fmt: skip
 #: The part of a model's faults that are other names, and how often messages of a kind are drawn beside the others.
 RENAMED = 0.5
 DRAWN = {"NodeProto": 2, "AttributeProto": 6, "TensorProto": 6, "ValueInfoProto": 3, "Dimension": 3}

@@ -214,11 +214,8 @@ def entries(folder: Path) -> dict[str, Callable[[bytes], object]]:
         CalibrationData.of(written(data, "damaged.npz"), model=sample).check(sample)
 
     files = {
-        "engine": "damaged.json",
-        "log": "damaged.log",
-        "archive": "damaged.tea",
-        "recording": "damaged.json",
-    }
+        "engine": "damaged.json", "log": "damaged.log", "archive": "damaged.tea", "recording": "damaged.json",
+    }  # fmt: skip
     return {
         "model": model, "foreign": model, "samples": samples, "command": lambda d: _obey(explorer(), d),
         "cache": lambda d: CalibrationCache.read(written(d, "damaged.cache")),

@@ -35,15 +35,12 @@ from ruled import Ruled
 
 #: What stands for several words in the stories.
 _WORDS = {
-    "MODEL": "model.onnx",
-    "CPU": "--target cpu --backend onnxruntime",
-    "INT8": "--target cpu --backend onnxruntime --precision int8 --calibrator minmax",
-    "DATA": "--data d.npz",
-    "LABELS": "--data d.npz --labels l.npy",
-    "WRITTEN": _MODEL,
+    "MODEL": "model.onnx", "CPU": "--target cpu --backend onnxruntime",
+    "INT8": "--target cpu --backend onnxruntime --precision int8 --calibrator minmax", "DATA": "--data d.npz",
+    "LABELS": "--data d.npz --labels l.npy", "WRITTEN": _MODEL,
     **{f"W-{name}": folder for name, folder in WRITTEN.items()},
     **{f"ENGINE-{name}": " ".join(files) for name, files in _FILES.items()},
-}
+}  # fmt: skip
 #: Commands of one folder, one after the other, by the name of their file.
 _TEXT = (Path(__file__).parent / "commands/stories.txt").read_text(encoding="utf-8")
 STORIES = {title: commands for title, *commands in map(str.splitlines, _TEXT.split("\n\n"))}

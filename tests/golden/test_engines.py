@@ -41,18 +41,8 @@ VIEWS = {
 }  # fmt: skip
 #: What a kernel that only moves numbers can be called by.
 MOVES = {
-    "Transpose",
-    "Reshape",
-    "Flatten",
-    "Concat",
-    "Slice",
-    "Split",
-    "Cast",
-    "Squeeze",
-    "Unsqueeze",
-    "Expand",
-    "Pad",
-}
+    "Transpose", "Reshape", "Flatten", "Concat", "Slice", "Split", "Cast", "Squeeze", "Unsqueeze", "Expand", "Pad",
+}  # fmt: skip
 #: Operations in kernels' names and the operators one of which must then stand on the card.
 TELLING = {
     "Relu": {"ReLU"}, "Erf": {"Erf", "Gelu"}, "Exp": {"Softmax", "Exp"}, "Tanh": {"LSTM", "GRU", "Tanh"},
@@ -388,16 +378,8 @@ def check_layers(result: Any, model: Any, found: Mapping[str, Any], done: Mappin
     # A node whose work is divided among layers may lose less than one for each of them.
     assert got == pytest.approx(wanted, abs=len(done)), "multiply-accumulates of nodes and layers"
     sizes = {
-        "fp32": 4,
-        "fp16": 2,
-        "int8": 1,
-        "fp8": 1,
-        "int32": 4,
-        "int64": 8,
-        "bool": 1,
-        "uint8": 1,
-        "bf16": 2,
-    }
+        "fp32": 4, "fp16": 2, "int8": 1, "fp8": 1, "int32": 4, "int64": 8, "bool": 1, "uint8": 1, "bf16": 2,
+    }  # fmt: skip
     for layer in result.engine.layers:
         reads, writes = (*layer.inputs, *layer.constants), layer.outputs
         if result.engine.backend != "tensorrt-rtx" or done[layer.id].still:

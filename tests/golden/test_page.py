@@ -87,14 +87,7 @@ COMMANDS: dict[str, list[str]] = {
     "compare": ["compare", WRITTEN["fp16"], WRITTEN["int8"], "--model", _MODEL],
     "inspect": ["inspect", "digits_gru", "--target", "cpu", "--no-run"],
     "inspect-calibration": [
-        "inspect",
-        "MODEL",
-        "--precision",
-        "int8",
-        "--target",
-        "cpu",
-        "--ask",
-        "calibration",
+        "inspect", "MODEL", "--precision", "int8", "--target", "cpu", "--ask", "calibration",
     ],
     "inspect-table": ["inspect", "MODEL", "--target", "cpu", "--ask", "table", "--json"],
     "check": ["check", _MODEL, "--engine", *_FILES["fp16"]],
@@ -103,7 +96,7 @@ COMMANDS: dict[str, list[str]] = {
     "sensitivity": ["sensitivity", "MODEL", "--measure", "--calibrator", "minmax", "--target", "cpu"],
     "wrong": ["read", *_FILES["fp16"], _MODEL, "--ask", "sensitivity"],
     "missing": ["inspect", "nothing.onnx"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.xdist_group("written")

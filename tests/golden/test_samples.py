@@ -136,13 +136,10 @@ def test_what_is_not_trained_has_sixteen_samples(monkeypatch, asked: int | None,
 @pytest.mark.parametrize(
     ("name", "parameters", "multiplications"),
     [
-        ("googlenet", 6_998_552, 1.58e9),
-        ("resnet50", 25_557_032, 4.09e9),
-        ("mobilenet_v2", 3_504_872, 0.301e9),
-        ("csp_detector", 1_872_157, 0.5 * 4.5e9 * 0.16),
-        ("bert", 4 * 7_087_872 + 8_322 * 768, 0),
+        ("googlenet", 6_998_552, 1.58e9), ("resnet50", 25_557_032, 4.09e9), ("mobilenet_v2", 3_504_872, 0.301e9),
+        ("csp_detector", 1_872_157, 0.5 * 4.5e9 * 0.16), ("bert", 4 * 7_087_872 + 8_322 * 768, 0),
     ],
-)
+)  # fmt: skip
 def test_an_architecture_has_the_published_size(name: str, parameters: int, multiplications: float) -> None:
     model = shelf.load(name).model
     weights = {n: [*v.shape.numpy()] for n, v in model.ir.graph.initializers.items()}

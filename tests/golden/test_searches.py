@@ -172,12 +172,9 @@ SEARCHES: Mapping[str, tuple[str, Search]] = {
             "check": checked,
         },
         "digits_outlier": {
-            "labels": sensitivity(loss="labels"),
-            "diagnosis": ask(lambda made: made.diagnose("int8"), "diagnosis"),
-            "channels": ask(channels("/blocks/3/pointwise/Relu"), "channels"),
-            "repair": ask(repair, "repair"),
-            "treated": treated,
-            "rank": lambda made: made.rank(("minmax", "percentile", "mse")),
+            "labels": sensitivity(loss="labels"), "diagnosis": ask(lambda made: made.diagnose("int8"), "diagnosis"),
+            "channels": ask(channels("/blocks/3/pointwise/Relu"), "channels"), "repair": ask(repair, "repair"),
+            "treated": treated, "rank": lambda made: made.rank(("minmax", "percentile", "mse")),
         },
         "digits_gru": {
             "only quantizer": sensitivity(by="quantizer"),
@@ -199,7 +196,7 @@ SEARCHES: Mapping[str, tuple[str, Search]] = {
         },
     }.items()
     for what, search in searches.items()
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -55,12 +55,9 @@ def drawn(study: Any, facts: Any, built: bool) -> dict[str, Any]:
     view = engine_view(facts, study.model)
     figures = {o["id"]: thin(charts.bars(view, o["id"])) for o in view["overlays"][:1]}
     return {
-        "title": view["graph"]["title"],
-        "subtitle": view["graph"]["subtitle"],
-        "edges": thin(edges(view["graph"])),
-        "overlays": [numbers(o) for o in view["overlays"] if not (built and o["id"] in RUN)],
-        "bars": plain(figures),
-    }
+        "title": view["graph"]["title"], "subtitle": view["graph"]["subtitle"], "edges": thin(edges(view["graph"])),
+        "overlays": [numbers(o) for o in view["overlays"] if not (built and o["id"] in RUN)], "bars": plain(figures),
+    }  # fmt: skip
 
 
 @scenes.subjects

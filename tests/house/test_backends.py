@@ -57,15 +57,12 @@ def test_no_backend_is_known_by_name() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        'engine.backend == "tensorrt-rtx"',
-        'engine.backend in {"tensorrt", "x"}',
-        'backend.startswith("onnxruntime:")',
-        'engine.backend.partition(":")[0] == "onnxruntime"',
-        'titles = {"trtexec": "TensorRT"}',
-        'def open(backend="tensorrt"): ...',
+        'engine.backend == "tensorrt-rtx"', 'engine.backend in {"tensorrt", "x"}',
+        'backend.startswith("onnxruntime:")', 'engine.backend.partition(":")[0] == "onnxruntime"',
+        'titles = {"trtexec": "TensorRT"}', 'def open(backend="tensorrt"): ...',
         'match backend:\n case "tensorrt": ...',
     ],
-)
+)  # fmt: skip
 def test_every_way_to_compare_a_name_is_seen(source: str) -> None:
     assert list(named(source))
 

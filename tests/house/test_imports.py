@@ -130,15 +130,8 @@ def test_confined_packages_are_imported_where_they_belong():
 def test_importing_rtlab_imports_no_heavy_package():
     code = "import json, sys, rtlab; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
     heavy = {
-        "onnxruntime",
-        "tensorrt",
-        "tensorrt_rtx",
-        "plotly",
-        "ipywidgets",
-        "anywidget",
-        "pandas",
-        "IPython",
-    }
+        "onnxruntime", "tensorrt", "tensorrt_rtx", "plotly", "ipywidgets", "anywidget", "pandas", "IPython",
+    }  # fmt: skip
     assert set() == heavy & set(json.loads(python(code)))
 
 

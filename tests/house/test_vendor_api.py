@@ -17,18 +17,10 @@ LIVE = Path(__file__).parents[2] / "rtlab" / "backends" / "live"
 #: Modules that touch a binding, and what a name of theirs always is.
 FILES = {"calibrator", "compiler", "inner", "lane", "listening", "loaded", "settings", "timing_cache"}
 ROOTS = {
-    "trt": MODULE,
-    "builder": "Builder",
-    "config": "IBuilderConfig",
-    "context": "IExecutionContext",
-    "engine": "ICudaEngine",
-    "network": "INetworkDefinition",
-    "parser": "OnnxParser",
-    "runtime": "Runtime",
-    "source": "OnnxParser",
-    "t": "ITensor",
-    "tensor": "ITensor",
-}
+    "trt": MODULE, "builder": "Builder", "config": "IBuilderConfig", "context": "IExecutionContext",
+    "engine": "ICudaEngine", "network": "INetworkDefinition", "parser": "OnnxParser", "runtime": "Runtime",
+    "source": "OnnxParser", "t": "ITensor", "tensor": "ITensor",
+}  # fmt: skip
 #: Pure virtual in C++, so that the binding calls them and has no method to list.
 VIRTUAL = {f"IOutputAllocator.{n}" for n in ("reallocate_output", "reallocate_output_async", "notify_shape")}
 #: What is used by a name that is computed, or by the binding itself.

@@ -29,17 +29,12 @@ def look(path: str, precision: str, shapes: dict[str, list[int]], samples: int) 
     held = {p.layer for p in result.mapping.pairs}
     loose = [y for y in result.engine.layers if y.id not in held]
     return {
-        "nodes": len(model.nodes),
-        "layers": len(result.engine.layers),
-        "in layers": len({p.node for p in result.mapping.pairs}),
-        "reasons": dict(reasons),
-        "unknown": dict(Counter(unknown.values())),
-        "unknown nodes": list(unknown)[:20],
-        "loose": dict(Counter(y.kind for y in loose)),
-        "compiler": result.engine.seconds,
-        "seconds": seconds,
+        "nodes": len(model.nodes), "layers": len(result.engine.layers),
+        "in layers": len({p.node for p in result.mapping.pairs}), "reasons": dict(reasons),
+        "unknown": dict(Counter(unknown.values())), "unknown nodes": list(unknown)[:20],
+        "loose": dict(Counter(y.kind for y in loose)), "compiler": result.engine.seconds, "seconds": seconds,
         "notes": list(result.prepared.notes),
-    }
+    }  # fmt: skip
 
 
 def main(path: str, precision: str, shapes: str, samples: str) -> dict[str, Any]:

@@ -160,14 +160,8 @@ def table(
     many = len({c.architecture for c, _ in opened})
     run = f"{len(rows)} of {len(known)} cases were run, {many} architectures."
     lines = [
-        _HEAD.format(samples=samples),
-        run,
-        *_sums(opened),
-        *[note] * bool(note),
-        "",
-        head,
-        "|---" * 8 + "|",
-    ]
+        _HEAD.format(samples=samples), run, *_sums(opened), *[note] * bool(note), "", head, "|---" * 8 + "|",
+    ]  # fmt: skip
     lines += [_row(case, result) for case, result in opened]
     if refusals := list(_refusals(opened)):
         lines += ["", "What was refused, word for word:", "", *refusals]
