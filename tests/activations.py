@@ -7,7 +7,6 @@ from collections.abc import Callable
 import numpy as np
 
 Shape = tuple[int, ...]
-#: Draws an array of a shape ``(samples, channels, ...)``.
 Draw = Callable[[np.random.Generator, Shape], np.ndarray]
 
 

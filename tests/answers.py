@@ -124,7 +124,6 @@ def recipe(study: Any, variant: str) -> Any:
 
 #: Answers to searches: ``test_searches.py`` asks them.
 SEARCHED = {"batches", "bisection", "channels", "diagnosis", "formulations", "repair", "sensitivity"}
-#: All that is asked.
 ASKED: Mapping[str, Ask] = {
     **{name: asked(name) for name in PANELS if name not in SEARCHED}, "recipe": recipe, "mapping": mapping,
     "timing": timing, "fusion": fusion, "reformats": reformats, "cards": cards, "work": work, "node_work": node_work,

@@ -27,7 +27,6 @@ FOLDER = Path(__file__).parent / "corpus" / "engines"
 ENGINES = sorted(FOLDER.iterdir())
 #: Engines whose layer file holds names and nothing else: built without detailed verbosity.
 NAMES_ONLY = frozenset({"detr-names-only", "written-names-only"})
-#: What is repeated.
 MOBILE = FOLDER / "written-mobile-fp16"
 RESIDUAL = FOLDER / "written-residual-int8"
 
@@ -36,9 +35,7 @@ def of(folders: list[Path]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize("folder", folders, ids=lambda f: f.name)
 
 
-#: A test of every engine of the corpus.
 each = of(ENGINES)
-#: A test of every engine whose layers tell kinds, types and tensors.
 detailed = of([f for f in ENGINES if f.name not in NAMES_ONLY])
 
 

@@ -42,9 +42,6 @@ _BY_NUMPY = {
 }  # fmt: skip
 
 
-# ---------------------------------------------------------------- the CUDA runtime
-
-
 class Gpu:
     """Device memory and streams. Addresses are none of this process, so that touching one without a copy is fatal."""
 
@@ -52,7 +49,6 @@ class Gpu:
         self.memory: dict[int, np.ndarray] = {}
         self.streams: dict[int, list[Callable[[], None]]] = {}
         self.limit = 1 << 30
-        #: Inferences done.
         self.done = 0
         #: From now on, waiting for a stream fails with this code.
         self.fault = 0
@@ -195,9 +191,6 @@ def CDLL(name: str) -> Any:  # noqa: N802 - stands for ctypes.CDLL
     raise OSError(f"{name}: cannot open shared object file")
 
 
-# ---------------------------------------------------------------- plans
-
-
 @dataclasses.dataclass(frozen=True)
 class Spec:
     """What a fake plan holds.
@@ -263,9 +256,6 @@ def layers_of(model: onnx.ModelProto, groups: list[list[str]], *, era: int = 10)
         top["Bindings"] = [name for name, _ in edges]
     # The real writer leaves control characters as they are.
     return json.dumps(top, indent=1).replace("\\u001e", "\x1e")
-
-
-# ---------------------------------------------------------------- names from the listings
 
 
 class Api:
@@ -397,9 +387,6 @@ def _get(name: str, this: Any) -> Any:
 def _set(name: str, this: Any, value: Any) -> None:
     _get(name, this)
     setattr(vars(this)["_driver"], name, value)
-
-
-# ---------------------------------------------------------------- the driver's side
 
 
 class _Runtime:
@@ -719,7 +706,6 @@ def _pack(value: np.ndarray) -> np.ndarray:
 
 
 _DRIVERS: dict[str, Any] = {"Runtime": _Runtime}
-#: What stands behind static methods, by class and name.
 _STATIC: dict[str, Callable[..., Any]] = {}
 
 

@@ -172,7 +172,6 @@ def _load(name: str, make: Callable[[Path], Path], *words: str) -> Case:
 
 
 _OUTSIDE = "outside the model's folder"
-#: Refused by ``load``.
 UNLOADABLE = (
     _load("empty file", of_bytes(lambda: b""), "empty"),
     # The builder takes these two for networks without layers.

@@ -19,7 +19,6 @@ from rtlab.backends.live import (
 from rtlab.core.progress import check
 from rtlab.errors import RtlabError
 
-#: The real one, whatever stands in its place meanwhile.
 ChildProcess = child.ChildProcess
 
 

@@ -12,7 +12,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rtlab.core.model import Model, load, wrap
 
-#: Shapes by name; of None nothing is said.
 Shapes = Mapping[str, Sequence[int | str] | None]
 
 

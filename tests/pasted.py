@@ -19,7 +19,6 @@ from rtlab.errors import ReadError
 #: Texts of real GPUs, where somebody has them; else no folder.
 RECORDED = Path(os.environ.get("RTLAB_RECORDED", os.devnull))
 CORPUS = Path(__file__).parent / "corpus"
-#: Kinds of files whose pieces tell of an engine.
 _NAMES = (
     "*.log", "*.graph.json", "*.profile.json", "*.timing.json", "*-info.json", "*_info.json", "detr-profile.json",
 )  # fmt: skip
@@ -95,7 +94,6 @@ _TIMED = (
     r"got cached result: .*, tactic (?P<tactic>\S+), (?P<time>\S+) ms",
     r"\(foreignNode\)\s+\d+, (?P<time>[\d.]+), .*, (?P<tactic>0x[0-9a-f]+),",
 )
-#: A layer that was tuned.
 _TUNED = (
     r"Timing Runner: (.*) \([^()]*\)",
     r"-+ Timing (.*)\(\d+\)",

@@ -131,9 +131,6 @@ class _Products(_Writer):
         return self.finished((4, 16, width), x, (4, 16, width))
 
 
-# --- what is planted -----------------------------------------------------------------------------------------------
-
-
 def _output(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
     value = edit.values[edge.value]
     edit.graph.outputs.append(value)

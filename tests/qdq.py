@@ -11,7 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rtlab.core.model import Model, load
 
-#: Scales of activations and of weights in these networks.
 ACT, WEIGHT = 0.05, 0.001
 
 
@@ -109,9 +108,6 @@ def quantize_static(
     finally:
         logging.disable(logging.NOTSET)
     return load(target, name="quantize_static")
-
-
-# --- well placed, and one fault each ------------------------------------------------------------------------
 
 
 def two_convolutions() -> Model:

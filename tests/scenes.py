@@ -43,16 +43,13 @@ ENGINES = (
 SUBJECTS = (*SAMPLES, "cpu", "two_outputs", *ENGINES)
 #: Samples that are made on demand and take long.
 LARGE = {"googlenet", "resnet50", "mobilenet_v2", "bert", "csp_detector"}
-#: When everything is built.
 DAY = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.timezone.utc)
-#: Samples of data to calibrate and compare on.
 COUNT = 16
 
 #: A test of every subject as ``subject``; those of one stand behind each other (``tests/golden/conftest.py``).
 subjects = pytest.mark.parametrize(
     "subject", [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in SUBJECTS]
 )
-#: A test of every sample that is built.
 samples = pytest.mark.parametrize(
     "subject", [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in SAMPLES]
 )

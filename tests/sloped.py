@@ -12,15 +12,9 @@ from onnx import NodeProto, helper
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A graph, with numbers to run it on.
+    """A graph from "x" and the other ``moving`` values, whose gradients are asked for, to "y", with numbers.
 
-    Attributes:
-        nodes: From "x" and the other values to "y".
-        moving: Inputs of which the gradient is asked for, "x" first; those behind it may as well be weights.
-        fixed: Constants.
-        opset: Of the graph.
-        stops: Where gradients may stop: with "open" sizes, with those of a "batch" alone.
-        linear: Whether "y" is linear in each input, so that large steps in FP32 tell its slope.
+    Gradients may stop with "open" sizes, or those of a "batch" alone; ``linear`` lets large steps in FP32 tell a slope.
     """
 
     nodes: Sequence[NodeProto]

@@ -197,13 +197,7 @@ def protos(
 ) -> onnx.ModelProto:
     """Valid fp32 models with one input ``image`` of shape N×C×H×W; ONNX Runtime runs all with unique names.
 
-    Args:
-        draw: Given by Hypothesis.
-        max_steps: Bound of the number of patterns; a pattern is one to six nodes.
-        dynamic: Whether the batch dimension is the symbol ``N`` (drawn when None) or 1.
-        hostile: Whether node and value names are hostile, duplicate and empty, or unique and plain.
-        bodies: Whether If nodes with bodies occur.
-        head: Whether the graph ends in a classifier (drawn when None).
+    A step is one to six nodes; ``dynamic`` leaves the batch open, ``bodies`` are those of If, ``head`` is a classifier.
     """
     batch: int | str = "N" if (draw(st.booleans()) if dynamic is None else dynamic) else 1
     shape = (1, draw(st.integers(1, 4)), draw(st.sampled_from([4, 8])), draw(st.sampled_from([4, 8])))

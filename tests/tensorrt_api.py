@@ -13,7 +13,6 @@ import inspect
 import re
 from typing import Any
 
-#: Modules and the release that each has.
 VERSIONS = {"trt10": "10.16.1.11", "trt11": "11.4.0.106"}
 AVAILABLE = importlib.util.find_spec("tensorrt_rtx") is not None
 

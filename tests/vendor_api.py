@@ -36,8 +36,6 @@ class Check:
     def problem(self, node: ast.AST, words: str) -> None:
         self.problems.append(f"{getattr(node, 'lineno', 0)}: {words}")
 
-    # What a release has.
-
     def members(self, owner: str, release: str) -> Collection[str]:
         api = self.apis[release]
         if owner == MODULE:

@@ -102,7 +102,6 @@ def _samples() -> list[bytes]:
     return [m.getvalue() for m in made]
 
 
-#: Whole files of each kind, and how they are damaged.
 KINDS: dict[str, tuple[Callable[[], list[bytes]], faults.Fault]] = {
     "archive": (_archives, faults.of_archive),
     "cache": (_caches, faults.of_cache),

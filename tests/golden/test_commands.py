@@ -33,7 +33,6 @@ from rtlab.experiments.doctor import Probe, Report
 from rtlab.testing import tiny_model
 from ruled import Ruled
 
-#: What stands for several words in the stories.
 _WORDS = {
     "MODEL": "model.onnx", "CPU": "--target cpu --backend onnxruntime",
     "INT8": "--target cpu --backend onnxruntime --precision int8 --calibrator minmax", "DATA": "--data d.npz",

@@ -57,7 +57,6 @@ STEPS = {
     "Relu": 1, "Add": 1, "Mul": 1, "Sub": 1, "Div": 1, "Erf": 1, "Sqrt": 1, "Greater": 1, "Sigmoid": 3, "Softmax": 5,
     "QuantizeLinear": 2, "DequantizeLinear": 2, "BatchNormalization": 2, "LayerNormalization": 7, "Clip": 2,
 }  # fmt: skip
-#: They rename memory.
 FREE = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape"}
 #: Gates of a recurrence, and the operations of each unit at each step beside its products and biases.
 #: LSTM: input, output and forget gates are sigmoids; tanh of candidate and cell; f * c, i * g, their sum, o * h.
@@ -272,7 +271,6 @@ def check_difference(found: Any) -> None:
     nodes = [n for g in found.groups for n in g.nodes]
     assert len({*nodes}) == len(nodes)
     for group in found.groups:
-        # A node is in the group of every layer that does its work.
         for half, side in ((group.first, found.first), (group.second, found.second)):
             for layer in half.layers:
                 work = {p.node for p in side.mapping.of(layer) if p.role in {"work", "bias", "scale"}}
@@ -324,7 +322,6 @@ def counted(node: onnx.NodeProto, known: Arrays) -> tuple[int, int] | None:
     if node.op_type in STEPS:
         return 0, STEPS[node.op_type] * out.size
     if node.op_type == "Conv":
-        # Each number of the output is a sum over the kernel and the channels of its group.
         _, channels, *kernel = ins[1]
         macs = out.size * channels * math.prod(kernel)
         return macs, 2 * macs + (out.size if biased else 0)

@@ -23,7 +23,6 @@ from snapshots import plain
 
 #: The studies whose page is compared, with the variant that is shown beside fp32 and a node that is selected.
 SHOWN = {"written": ("fp16", "conv2"), "two_outputs": ("int8", "head")}
-#: What the page is sent.
 SENT = (
     "source", "engine", "other", "source_later", "engine_later", "other_later", "controls", "choice", "chips", "view",
     "status", "data", "notice", "charts", "engine_answer", "build_answer", "calibration_answer", "findings_answer",

@@ -12,7 +12,6 @@ import scenes
 from answers import graph, refusable, values
 from snapshots import plain, rounded
 
-#: What ``Study.prepare`` takes.
 CHOICES: dict[str, dict[str, Any]] = {
     "int8": {"precision": "int8", "calibrator": "minmax"},
     "int8-auto": {"precision": "int8"},

@@ -24,7 +24,6 @@ from rtlab.relation.names import Names, operator, own, words
 from rtlab.relation.relate import relate
 from unit.relation.test_names import chain
 
-#: Subjects of which engines are set side by side.
 COMPARED = (*scenes.SAMPLES, "two_outputs", "written")
 
 
@@ -134,7 +133,6 @@ def test_steps_of_recurrences_are_those_of_the_file(golden: Any) -> None:
     golden("relation/steps.json", sections)
 
 
-#: Names in the forms of several releases and front ends.
 NAMES = (
     "conv1 + relu1", "PWN(PWN(relu1), add)", "conv1 || conv2", "{ForeignNode[conv1...add]}", "relu1 copy",
     "relu1_copy_2", "{ForeignNode[conv1]}", "{ForeignNode[onnx::w...add]}",

@@ -102,7 +102,6 @@ def test_chains_are_those_of_the_file(golden: Golden, name: str, nodes: int | No
     make = getattr(samples, name)
     found = facts(make() if nodes is None else make(nodes=nodes))
     if nodes is None:
-        # More of the same.
         del found["weights"]
     golden(f"samples/{name}_{nodes or 1000}.json", {"model": found}, **TOLERANCE)
 

@@ -29,7 +29,6 @@ from snapshots import plain
 
 #: Fields that say when and how long, and how often somebody had the time to look.
 WHEN = frozenset({"seconds", "asked", "taken", "recalled", "versions", "cost_x_plain"})
-#: A search of a study, and the study that it is of.
 Search = Callable[[rtlab.Study], Any]
 
 

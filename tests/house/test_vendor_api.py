@@ -62,9 +62,6 @@ def test_no_other_module_touches_a_binding() -> None:
     assert {LIVE / f"{f}.py" for f in FILES} == touching
 
 
-# The check itself.
-
-
 def problems(code: str) -> list[str]:
     return Check(listings(), ROOTS).run(code).problems
 

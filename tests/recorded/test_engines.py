@@ -62,9 +62,6 @@ def side(folder: Path) -> Side:
     return Side(folder.name, built, None, each, times.total if times else None)
 
 
-# --- reading ---
-
-
 @engines.of(FOLDERS)
 def test_every_layer_and_time_is_read_and_drawn(folder: Path) -> None:
     """Eight years of schemas: no layer is lost, no time is invented, and each is a box that a page can draw."""
@@ -148,9 +145,6 @@ def test_names_alone_tell_what_840_layers_do() -> None:
     assert (247, pytest.approx(489.44)) == (len(told.layers), told.microseconds)
 
 
-# --- relation ---
-
-
 @pytest.mark.parametrize("lost", [(), ("origins",), ("origins", "inputs", "outputs", "kind")], ids=str)
 def test_labels_are_nodes_and_engines_without_them_map_to_the_same(lost: tuple[str, ...]) -> None:
     """99 of 170 nodes of MobileNetV2; the rest are constants and views."""
@@ -185,8 +179,6 @@ def test_engines_without_an_onnx_model_have_the_published_counts(name: str, macs
     found = layer_works(engine, Mapping((), ()), absent())
     assert macs * batch_of(engine, absent()) == sum(w.macs or 0 for w in found.values())
 
-
-# --- questions ---
 
 #: What people can read off the engines by hand.
 EXPECTED = {
@@ -282,8 +274,6 @@ def test_two_engines_are_alike_enough_where_they_are_of_one_model() -> None:
         assert any(f in one.name and f in two.name for f in families) == found.enough, (one.name, two.name)
         assert not found.enough or found.share == 1.0
 
-
-# --- TensorRT beside TensorRT-RTX ---
 
 #: One engine of each precision, one with its own graph, and one of which a pair is one layer in either alone.
 COUNTED = [JETSON, MOBILENET, FP32, RESIDUAL]

@@ -13,7 +13,6 @@ import pytest
 import rtlab
 from rtlab.core.engine import Engine, Tensor
 
-#: The recording of each shipped build.
 RECORDINGS = {
     "mobilenet_v2-rtx3060": "fuzzy-mobilenet_v2-rtx3060laptop-fp16",
     "resnet18-a100-fp16": "trex-resnet18-pytorch-a100-fp16",

@@ -18,18 +18,9 @@ _SQUARE: Mapping[str, Shape] = {"x": (1, 3, 256, 256)}
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One model file to be made and opened.
+    """One model file to be made and opened: ``make`` gives the PyTorch module, or the path of a file of ``onnx``.
 
-    Attributes:
-        name: Its row in the table, and the name of its file.
-        source: The package that the architecture comes from.
-        make: Gives the PyTorch module; for models of the ``onnx`` package the file's path.
-        inputs: Shape of each input, in the order of the module's ``forward``.
-        below: Inputs that are integers, and the number that they stay below.
-        opset: The ONNX opset to export.
-        dynamo: Whether ``torch.export`` traces the model; else TorchScript does.
-        free: The axes of each input whose sizes are left open, by name.
-        half: Whether the module and its inputs are FP16.
+    Inputs stand in the order of ``forward``; integers stay ``below`` a number, and axes that are ``free`` have names.
     """
 
     name: str

@@ -129,9 +129,6 @@ def _plain(name: str) -> str:
     return re.sub(r"[^\w.]+", "-", name)
 
 
-# --- the table --------------------------------------------------------------------------------------------------
-
-
 _HEAD = """# Models of other people
 
 Architectures of torchvision, timm, transformers, PyTorch and the onnx package, with random weights, exported by both of
@@ -257,9 +254,6 @@ def limit_of(refusal: Mapping[str, Any]) -> str:
 def _short(words: str) -> str:
     line = " ".join(words.split()).replace("|", "\\|")
     return line if len(line) <= 600 else f"{line[:600]}…"
-
-
-# --- the command ------------------------------------------------------------------------------------------------
 
 
 def arguments() -> argparse.Namespace:
