@@ -69,12 +69,9 @@ class Net:
         """The model with input ``x``; the given values are its outputs."""
         shape = self.shape if rank == 4 else [1, *self.shape[-2:]]
         graph = helper.make_graph(
-            self.nodes,
-            "qdq",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-            [onnx.ValueInfoProto(name=o) for o in outputs],
-            self.weights,
-        )
+            self.nodes, "qdq", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+            [onnx.ValueInfoProto(name=o) for o in outputs], self.weights,
+        )  # fmt: skip
         made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=9)
         return onnx.shape_inference.infer_shapes(made)
 

@@ -86,11 +86,6 @@ class Ruled:
         written = model.by_id[group[-1]].outputs[0]
         read = [v for n in group for v in model.by_id[n].inputs if v in model.producers or v in model.inputs]
         return Layer(
-            f"layer{index}",
-            "+".join(group),
-            model.by_id[group[0]].op if len(group) == 1 else "fused",
-            index,
-            tuple(Tensor(v, "fp32") for v in read),
-            (Tensor(written, "fp32"),),
-            origins=tuple(group),
-        )
+            f"layer{index}", "+".join(group), model.by_id[group[0]].op if len(group) == 1 else "fused", index,
+            tuple(Tensor(v, "fp32") for v in read), (Tensor(written, "fp32"),), origins=tuple(group),
+        )  # fmt: skip

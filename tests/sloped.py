@@ -199,15 +199,8 @@ def gemm(d: Draw) -> Case:
 @case
 def einsum(d: Draw) -> Case:
     text = d.of(
-        "bij,bjk->bik",
-        "bij,kj->bki",
-        "bij->bji",
-        "bij,bij->b",
-        "bij,bjk",
-        "ij,jk,kl->il",
-        "bij->b",
-        "i,j->ij",
-    )
+        "bij,bjk->bik", "bij,kj->bki", "bij->bji", "bij,bij->b", "bij,bjk", "ij,jk,kl->il", "bij->b", "i,j->ij",
+    )  # fmt: skip
     sizes = {c: d.int(1, 3) for c in "bijkl"}
     terms = text.split("->")[0].split(",")
     names = ["x", "w", "v"][: len(terms)]
@@ -354,11 +347,8 @@ def average_pool_ceil(d: Draw) -> Case:
     sides = x.ndim - 2
     names["pads"] = [*names.get("pads", [0] * sides)[:sides], *[0] * sides]
     return Case(
-        [node("AveragePool", ceil_mode=1, count_include_pad=d.int(0, 1), **names)],
-        {"x": x},
-        opset=19,
-        linear=True,
-    )
+        [node("AveragePool", ceil_mode=1, count_include_pad=d.int(0, 1), **names)], {"x": x}, opset=19, linear=True,
+    )  # fmt: skip
 
 
 @case

@@ -286,16 +286,11 @@ def engines(draw: st.DrawFn, model: Model, *, declare: bool = True) -> Engine:
             )
         )
     return Engine(
-        backend="tensorrt-rtx",
-        version="1.7.1",
-        target=Target(draw(st.sampled_from(["sm86", "sm89", "sm120"]))),
-        layers=tuple(layers),
-        inputs=tuple(_tensor(model, n) for n in model.inputs),
-        outputs=tuple(_tensor(model, n) for n in model.outputs),
-        totals={"activations": draw(st.integers(0, 2**32))},
-        seconds=draw(st.floats(0.01, 100)),
-        maker=TENSORRT_RTX,
-    )
+        backend="tensorrt-rtx", version="1.7.1", target=Target(draw(st.sampled_from(["sm86", "sm89", "sm120"]))),
+        layers=tuple(layers), inputs=tuple(_tensor(model, n) for n in model.inputs),
+        outputs=tuple(_tensor(model, n) for n in model.outputs), totals={"activations": draw(st.integers(0, 2**32))},
+        seconds=draw(st.floats(0.01, 100)), maker=TENSORRT_RTX,
+    )  # fmt: skip
 
 
 def _tensor(model: Model, name: str) -> Tensor:

@@ -26,12 +26,8 @@ class Builder:
 
 def release(folder: Path, version: str, *, binding: str = WORKS, libs: bool = True) -> None:
     wheel(
-        folder,
-        "tensorrt_rtx_cu13_bindings",
-        version,
-        "tensorrt_rtx_bindings",
-        binding.format(version=version),
-    )
+        folder, "tensorrt_rtx_cu13_bindings", version, "tensorrt_rtx_bindings", binding.format(version=version),
+    )  # fmt: skip
     if libs:
         wheel(folder, "tensorrt_rtx_cu13_libs", version, "tensorrt_rtx_libs", f'VERSION = "{version}"\n')
 

@@ -51,11 +51,8 @@ def test_graphs_of_the_small_model_are_those_of_the_file(choice: str, golden: An
     emulated = {} if ready.emulation is ready.model else {"emulation": graph(ready.emulation)}
     told = {"scales": ready.scales, "notes": ready.notes, "precisions": ready.precisions}
     golden(
-        f"prepared/{choice}.json",
-        {"model": graph(ready.model), **emulated, "told": told},
-        rel=1e-4,
-        least=1e-6,
-    )
+        f"prepared/{choice}.json", {"model": graph(ready.model), **emulated, "told": told}, rel=1e-4, least=1e-6,
+    )  # fmt: skip
 
 
 @scenes.samples

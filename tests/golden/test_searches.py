@@ -207,8 +207,5 @@ def test_searches_find_what_the_file_says(search: str, golden: Any) -> None:
     with timeless():
         found = refusable(lambda: look(made))
     golden(
-        f"searches/{search.replace(' ', '-')}.json",
-        {"found": without(plain(found), WHEN)},
-        rel=1e-2,
-        least=1e-7,
-    )
+        f"searches/{search.replace(' ', '-')}.json", {"found": without(plain(found), WHEN)}, rel=1e-2, least=1e-7,
+    )  # fmt: skip

@@ -38,15 +38,8 @@ def export(case: Case, file: Path) -> None:
             # A module of *tensors has one parameter, the tuple of all.
             shapes = None if not case.free else (free,) if case.source == "transformers" else free
             torch.onnx.export(
-                module,
-                args,
-                file,
-                dynamo=True,
-                external_data=False,
-                verbose=False,
-                dynamic_shapes=shapes,
-                **names,
-            )
+                module, args, file, dynamo=True, external_data=False, verbose=False, dynamic_shapes=shapes, **names,
+            )  # fmt: skip
         else:
             free = {n: dict(axes) for n, axes in case.free.items()}
             torch.onnx.export(module, args, file, dynamo=False, dynamic_axes=free, **names)
