@@ -6,8 +6,13 @@ import dataclasses
 import itertools
 import json
 import os
+import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from scipy.stats import spearmanr
@@ -16,10 +21,13 @@ import agreement
 import engines
 import remade
 import rtlab
+import scenes
+from answers import refusable
 from roofs import judged_layers, profiled
 from rtlab import Study, backends
 from rtlab.backends.files import reading
 from rtlab.backends.trtexec import Trtexec
+from rtlab.core.engine import Engine, Tensor
 from rtlab.core.model import absent
 from rtlab.documents.payload import decode, encode
 from rtlab.errors import ReadError
@@ -31,13 +39,16 @@ from rtlab.questions.reformats.reasons import reformats
 from rtlab.questions.roofline.estimate_error import HELD_OUT, RECORDED, WITHOUT, judge
 from rtlab.questions.roofline.roofs import GPU_EFFICIENCY, estimate
 from rtlab.questions.why import agreement as shipped
+from rtlab.relation.coverage import coverage
 from rtlab.relation.dataflow import work
 from rtlab.relation.layerwork import batch_of, layer_works
 from rtlab.relation.mapping import Mapping
+from rtlab.relation.names import operator, words
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view
+from snapshots import Golden
 
 HOME = Path(os.environ["RTLAB_RECORDED"]) / "engines"
 FOLDERS = sorted(HOME.iterdir())
@@ -155,6 +166,27 @@ def test_labels_are_nodes_and_engines_without_them_map_to_the_same(lost: tuple[s
     old = tuple(dataclasses.replace(y, **{k: blank[k] for k in lost}) for y in engine.layers)
     found = {(p.node, p.layer) for p in relate(model, model, dataclasses.replace(engine, layers=old)).pairs}
     assert (set(), True) == (declared - found, len(found - declared) <= 1)
+
+
+@pytest.mark.parametrize(("folder", "nodes", "of"), [(ALEXNET, 19, 20), (MOBILENET, 99, 170)])
+def test_every_label_is_resolved_and_every_node_has_a_place_or_a_reason(
+    folder: Path, nodes: int, of: int
+) -> None:
+    model, (engine, _) = engines.structure(folder), engines.read(folder)
+    mapping = relate(model, model, engine)
+    labels = {(i, y.id) for y in engine.layers for i in y.origins}
+    assert labels
+    assert labels == {(p.node, p.layer) for p in mapping.pairs if p.evidence == "declared"}
+    found = coverage(mapping, model, engine)
+    assert (nodes, of, of - nodes) == (found.nodes, found.all_nodes, found.explained)
+
+
+def test_every_word_of_a_torch_tensorrt_engine_has_its_form() -> None:
+    """Each fused layer of the engine falls into kind, operation and path."""
+    fused = (y.name for y in engines.read(JETSON)[0].layers if y.kind == "CaskConvolution")
+    kinds = Counter(tuple(operator(w) for w in words(name)) for name in fused)
+    conv = ("CONVOLUTION", "SCALE")
+    assert (20, {conv, (*conv, "RELU"), (*conv, "ELEMENTWISE", "RELU")}) == (kinds.total(), {*kinds})
 
 
 @pytest.mark.parametrize("folder", [ALEXNET, MOBILENET], ids=lambda f: f.name)
@@ -315,3 +347,81 @@ def test_a_remade_graph_has_the_shapes_that_its_engine_tells(folder: Path) -> No
     assert compared >= 20
     depthwise = sum(n.attributes.get("group", 1) > 1 for n in model.top if n.op == "Conv")
     assert (17 if "mobilenet" in folder.name else 0) == depthwise
+
+
+@engines.of(FOLDERS)
+def test_figures_of_an_engine_are_those_of_the_file(folder: Path, request: pytest.FixtureRequest) -> None:
+    study = scenes.engine(folder)
+    golden = Golden(Path(__file__).parent / "golden", request.config.getoption("--accept"))
+    golden(f"{folder.name}.json", {"figures": figures(study["engine"], study.model)})
+
+
+def figures(result: Any, model: Any) -> dict[str, Any]:
+    done = list(layer_works(result.engine, result.mapping, model).values())
+    sums = {k: sum(getattr(w, k) or 0 for w in done) for k in ("macs", "flops", "read", "written")}
+    schedule, times = result.schedule(), result.timing
+    memory = refusable(result.memory)
+    return {
+        "title": result.engine.title,
+        "kinds": dict(sorted(Counter(y.kind for y in result.engine.layers).items())),
+        "types": dict(sorted(Counter(f"{y.reads} → {y.writes}" for y in result.engine.layers).items())),
+        "evidence": dict(sorted(Counter(f"{p.role} {p.evidence}" for p in result.mapping.pairs).items())),
+        "reasons": dict(sorted(Counter(m.reason for m in result.mapping.missing).items())),
+        "work": sums,
+        "memory": memory
+        if isinstance(memory, dict)
+        else {k: getattr(memory, k) for k in ("peak", "bound", "naive", "weights", "reported", "scratch")},
+        "schedule": {k: getattr(schedule, k) for k in ("makespan", "serial", "chain", "unit")},
+        "streams": len(schedule.streams),
+        "times": times and {"total": times.total, "summed": times.summed, "layers": len(times.layers)},
+        "findings": dict(sorted(Counter(f.rule for f in result.findings).items())),
+        "reformats": dict(sorted(Counter(r.source for r in result.reformats()).items())),
+    }
+
+
+#: The recording of each build of ``sample_models/engines``: every step, edge and time is that of its file.
+RECORDINGS = {
+    "mobilenet_v2-rtx3060": "fuzzy-mobilenet_v2-rtx3060laptop-fp16",
+    "resnet18-a100-fp16": "trex-resnet18-pytorch-a100-fp16",
+    "resnet18-a100-int8": "trex-resnet18-pytorch-a100-int8-qat",
+    "resnet18-a100-int8-residual": "trex-resnet18-pytorch-a100-int8-qat-residual",
+}
+#: What a step does, in TensorRT's words; ``Conv`` and ``Pooling`` stand before those of a fused step.
+WORDS = [
+    prefix + word
+    for prefix in ("", "Conv", "Pooling")
+    for word in (
+        "ParameterType", "Kernel", "WindowSize", "PoolingType", "Stride", "PrePadding", "PostPadding", "OutMaps",
+        "Groups", "Weights", "Bias", "Activation", "HasSparseWeights", "Origin",
+    )
+]  # fmt: skip
+
+
+def describe(tensor: Tensor) -> tuple[object, ...]:
+    layout = re.sub(r" (linear|format|FP16|FP32|Int8)\b", "", tensor.format)
+    return tensor.dtype, tensor.shape, layout
+
+
+def list_steps(engine: Engine) -> Iterator[tuple[object, ...]]:
+    """Kind, parameters, what is read from which step, and what is written; of a gemm the first input alone."""
+    writers: dict[str, int] = {}
+    for layer in engine.layers:
+        inputs = layer.inputs[:1] if layer.kind == "gemm" else layer.inputs
+        told = {w: layer.attributes[w] for w in WORDS if w in layer.attributes}
+        edges = [(writers.get(t.name), *(describe(t)[: 2 if layer.kind == "gemm" else 3])) for t in inputs]
+        yield layer.kind, told, edges, [describe(t) for t in layer.outputs]
+        writers |= {t.name: layer.index for t in layer.outputs}
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_shipped_build_has_every_figure_of_its_recording(name: str) -> None:
+    folder = HOME / RECORDINGS[name]
+    kinds = {"layers": "engine.graph.json", "profile": "engine.profile.json", "times": "engine.timing.json"}
+    theirs = rtlab.read(**{k: folder / file for k, file in kinds.items()}).facts_of("engine")
+    ours = rtlab.read(*rtlab.samples.engine(name)).facts_of("engine")
+    assert list(list_steps(theirs.engine)) == list(list_steps(ours.engine))
+    times = [[f.profile.samples[y.id][0] for y in f.engine.layers] for f in (theirs, ours)]
+    np.testing.assert_allclose(*times, atol=1e-6)
+    # The first 200 inferences, rounded to ticks of the GPU or to 0.1 µs.
+    np.testing.assert_allclose(theirs.profile.total[:200], ours.profile.total, rtol=3e-4)
+    assert theirs.profile.runs == ours.profile.runs
