@@ -12,7 +12,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rtlab.core.model import Model, load
 
-Kernel = int | tuple[int, int]
 #: One channel of so many is kept.
 _SHARE = 8
 
@@ -42,20 +41,20 @@ class PublishedNet:
 
     def conv(
         self, x: str, name: str, width: int, kernel: int | tuple[int, int], *, stride: int = 1,
-        pads: int | tuple[int, int] | None = None, out: str = "", bias: bool = True, exact: bool = False,
+        pads: int | tuple[int, int] | None = None, out: str = "", bias: bool = True,
     ) -> str:  # fmt: skip
         h, w = (kernel, kernel) if isinstance(kernel, int) else kernel
         ph, pw = (h // 2, w // 2) if pads is None else (pads, pads) if isinstance(pads, int) else pads
-        width = width if exact else max(1, width // _SHARE)
+        width = max(1, width // _SHARE)
         inputs = [x, self.weight(f"{name}.weight", width, self.width[x], h, w)]
         inputs += [self.weight(f"{name}.bias", width)] if bias else []
         attributes = {"kernel_shape": [h, w], "strides": [stride] * 2, "pads": [ph, pw, ph, pw]}
         return self.node("Conv", name, inputs, width, out, **attributes)
 
-    def norm(self, x: str, name: str, *, out: str = "") -> str:
+    def norm(self, x: str, name: str) -> str:
         width = self.width[x]
         numbers = [self.weight(f"{name}.{k}", width) for k in ("scale", "beta", "mean", "var")]
-        return self.node("BatchNormalization", name, [x, *numbers], width, out)
+        return self.node("BatchNormalization", name, [x, *numbers], width)
 
     def relu(self, x: str, name: str, *, out: str = "") -> str:
         return self.node("Relu", name, [x], self.width[x], out)
@@ -77,11 +76,6 @@ class PublishedNet:
 
     def concat(self, parts: list[str], name: str) -> str:
         return self.node("Concat", name, parts, sum(self.width[p] for p in parts), axis=1)
-
-    def dense(self, x: str, name: str, width: int, read: int, *, out: str = "") -> str:
-        width = max(1, width // _SHARE)
-        weight, bias = self.weight(f"{name}.weight", width, read), self.weight(f"{name}.bias", width)
-        return self.node("Gemm", name, [x, weight, bias], width, out, transB=1)
 
     def model(self, last: str) -> Model:
         given = helper.make_tensor_value_info("data", TensorProto.FLOAT, [1, 3, self.size, self.size])

@@ -10,7 +10,7 @@ import dataclasses
 import datetime
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -46,13 +46,14 @@ LARGE = {"googlenet", "resnet50", "mobilenet_v2", "bert", "csp_detector"}
 DAY = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.timezone.utc)
 COUNT = 16
 
-#: A test of every subject as ``subject``; those of one stand behind each other (``tests/golden/conftest.py``).
-subjects = pytest.mark.parametrize(
-    "subject", [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in SUBJECTS]
-)
-samples = pytest.mark.parametrize(
-    "subject", [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in SAMPLES]
-)
+
+def of(subjects: Iterable[str]) -> pytest.MarkDecorator:
+    """A test of subjects; those of one stand behind each other (``tests/golden/conftest.py``)."""
+    marked = [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in subjects]
+    return pytest.mark.parametrize("subject", marked)
+
+
+subjects, samples = of(SUBJECTS), of(SAMPLES)
 
 
 def invented(engine: Engine, batch: int = 1, runs: int = 5) -> Profile:

@@ -104,9 +104,7 @@ def test_tables_of_nouns_are_those_of_the_file(golden: Any) -> None:
     golden("documents/tables.json", sections)
 
 
-@pytest.mark.parametrize(
-    "subject", [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in ("written", "cpu")]
-)
+@scenes.of(("written", "cpu"))
 def test_answers_in_text_and_in_a_notebook_are_those_of_the_file(subject: str, golden: Any) -> None:
     study = scenes.study(subject)
 

@@ -30,11 +30,7 @@ def sqnr(x: np.ndarray, y: np.ndarray) -> float:
     return 10 * math.log10((x**2).sum() / noise) if noise else math.inf
 
 
-def of(subject: str) -> Any:
-    return pytest.param(subject, marks=pytest.mark.xdist_group(subject))
-
-
-@pytest.mark.parametrize("subject", [of("digits_outlier"), of("sentences"), of("two_outputs")])
+@scenes.of(("digits_outlier", "sentences", "two_outputs"))
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
 def test_errors_are_those_of_the_values(subject: str, precision: str) -> None:
     study = scenes.study(subject)
@@ -52,7 +48,7 @@ def test_errors_are_those_of_the_values(subject: str, precision: str) -> None:
         assert difference.max() == pytest.approx(error.max_abs, rel=0.25, abs=1e-4), value
 
 
-@pytest.mark.parametrize("subject", [of("digits_outlier"), of("sentences")])
+@scenes.of(("digits_outlier", "sentences"))
 def test_a_score_and_what_flipped_are_those_of_the_outputs(subject: str) -> None:
     """Hits are counted of the arrays, and SciPy tells Wilson's interval and the test of a drop."""
     study = scenes.study(subject)
@@ -73,7 +69,7 @@ def test_a_score_and_what_flipped_are_those_of_the_outputs(subject: str) -> None
         assert np.flatnonzero(which).tolist() == [f.sample for f in score.flipped if f.flip == flip]
 
 
-@pytest.mark.parametrize("subject", [of("digits_outlier"), of("digits_gru"), of("sentences")])
+@scenes.of(("digits_outlier", "digits_gru", "sentences"))
 def test_thresholds_are_those_of_the_values(subject: str) -> None:
     """A scale that is wrong by a factor of two costs an INT8 model a bit everywhere."""
     study = scenes.study(subject)

@@ -27,7 +27,7 @@ SENT = (
     "source", "engine", "other", "source_later", "engine_later", "other_later", "controls", "choice", "chips", "view",
     "status", "data", "notice", "charts", "engine_answer", "build_answer", "calibration_answer", "findings_answer",
 )  # fmt: skip
-shown = pytest.mark.parametrize("subject", [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in SHOWN])
+shown = scenes.of(SHOWN)
 
 
 def scene(subject: str, settings: Mapping[str, str]) -> Scene:
@@ -63,10 +63,7 @@ def test_panels_are_those_of_the_file(subject: str, question: str, golden: Any) 
     golden(f"page/{subject}/{question}.json", masked, rel=1e-3, least=1e-6)
 
 
-@pytest.mark.parametrize(
-    "subject",
-    [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in ("written", "digits_outlier", "cpu")],
-)
+@scenes.of(("written", "digits_outlier", "cpu"))
 def test_reports_in_markdown_are_those_of_the_file(subject: str, golden: Any, tmp_path: Any) -> None:
     text = scenes.study(subject).to_markdown(tmp_path / "report.md").read_text(encoding="utf-8")
     head = next(iter(scenes.sections(subject, lambda *_: None)))

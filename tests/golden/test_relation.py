@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-import pytest
-
 import scenes
 from answers import refusable
 from golden.test_classic import predicted
@@ -45,7 +43,7 @@ def groups(found: Difference) -> dict[str, Any]:
     return {"groups": told, "overlap": f"{found.overlap}, {found.overlap.told}"}
 
 
-@pytest.mark.parametrize("subject", [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in COMPARED])
+@scenes.of(COMPARED)
 def test_layers_of_two_engines_are_set_side_by_side_as_in_the_file(subject: str, golden: Any) -> None:
     """Of two precisions, and with what the rules predict; by nodes, by what layers do, and by kinds alone."""
     study = scenes.study(subject)

@@ -6,6 +6,7 @@ Nothing of torch is imported before a model is made, so that the list can be rea
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -106,81 +107,46 @@ def _timm() -> list[Case]:
 
 
 def _transformers() -> list[Case]:
-    def text(
-        kind: str, title: str = "", output: str = "last_hidden_state", mask: bool = True, **more: Any
-    ) -> Case:
-        sizes = more.pop("sizes", {})
+    def case(kind: str, inputs: Mapping[str, Shape], title: str = "", sizes: Any = None, **more: Any) -> Case:
+        made = functools.partial(_named, kind, tuple(inputs), sizes or {})
+        return Case(title or f"transformers {kind}", "transformers", made, inputs=inputs, **more)
+
+    def text(kind: str, title: str = "", mask: bool = True, dynamic: bool = False, **more: Any) -> Case:
         names = ("input_ids", "attention_mask")[: 1 + mask]
-        free = {n: {0: "batch", 1: "sequence"} for n in names} if more.pop("dynamic", False) else {}
-        return Case(
-            title or f"transformers {kind}", "transformers", lambda: _named(kind, output, names, sizes),
-            inputs=dict.fromkeys(names, (1, 64)), below={"input_ids": 1000, "attention_mask": 2}, free=free, **more,
-        )  # fmt: skip
+        free = {n: {0: "batch", 1: "sequence"} for n in names} if dynamic else {}
+        below = {"input_ids": 1000, "attention_mask": 2}
+        return case(kind, dict.fromkeys(names, (1, 64)), title, below=below, free=free, **more)
 
-    def other(kind: str, output: str, inputs: Mapping[str, Shape], **more: Any) -> Case:
-        sizes = more.pop("sizes", {})
-        return Case(
-            f"transformers {kind}", "transformers", lambda: _named(kind, output, tuple(inputs), sizes),
-            inputs=inputs, **more,
-        )  # fmt: skip
-
-    small = {
-        "vocab_size": 1000, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "intermediate_size": 512,
-    }  # fmt: skip
-    dynamo = {"dynamo": True, "opset": 18}
+    wide = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 512}
+    words, image = {"vocab_size": 1000}, {"pixel_values": (1, 3, 224, 224)}
+    small, dynamo, once = words | wide, {"dynamo": True, "opset": 18}, {"use_cache": False}
+    distil = {"dim": 128, "n_layers": 2, "n_heads": 4, "hidden_dim": 512}
+    gpt2, llama = {"n_embd": 128, "n_layer": 2, "n_head": 4, **once}, {"num_key_value_heads": 2, **once}
+    t5 = {"d_model": 128, "d_ff": 512, "num_layers": 2, "num_heads": 4, "d_kv": 32}
     return [
         text("BertModel", sizes=small, **dynamo),
         text("BertModel", "transformers BertModel TorchScript", sizes=small, opset=14),
         text("BertModel", "transformers BertModel dynamic", sizes=small, dynamic=True, **dynamo),
         text("BertModel", "transformers BertModel FP16", sizes=small, half=True, **dynamo),
         text("BertModel", "transformers BertModel base", sizes={"num_hidden_layers": 12}, mask=False, **dynamo),
-        text("RobertaModel", sizes=small, **dynamo),
-        text("ElectraModel", sizes=small, opset=14),
+        text("RobertaModel", sizes=small, **dynamo), text("ElectraModel", sizes=small, opset=14),
         text("AlbertModel", sizes=small, **dynamo),
-        text("MobileBertModel", sizes={"vocab_size": 1000, "num_hidden_layers": 2}, **dynamo),
-        text(
-            "DistilBertModel", opset=16,
-            sizes={"vocab_size": 1000, "dim": 128, "n_layers": 2, "n_heads": 4, "hidden_dim": 512},
-        ),
-        text(
-            "GPT2Model", mask=False, **dynamo,
-            sizes={"vocab_size": 1000, "n_embd": 128, "n_layer": 2, "n_head": 4, "use_cache": False},
-        ),
-        text(
-            "LlamaModel", mask=False, dynamo=True, opset=20,
-            sizes={**small, "num_key_value_heads": 2, "use_cache": False},
-        ),
-        text(
-            "T5EncoderModel", mask=False, **dynamo,
-            sizes={"vocab_size": 1000, "d_model": 128, "d_ff": 512, "num_layers": 2, "num_heads": 4, "d_kv": 32},
-        ),
-        other(
-            "ViTModel", "last_hidden_state", {"pixel_values": (1, 3, 224, 224)},
-            sizes={k: v for k, v in small.items() if k != "vocab_size"}, **dynamo,
-        ),
-        other("SegformerModel", "last_hidden_state", {"pixel_values": (1, 3, 224, 224)}, opset=14),
-        other(
-            "Wav2Vec2Model", "last_hidden_state", {"input_values": (1, 8000)},
-            sizes={k: v for k, v in small.items() if k != "vocab_size"}, **dynamo,
-        ),
-        other(
-            "CLIPVisionModel", "last_hidden_state", {"pixel_values": (1, 3, 224, 224)},
-            sizes={k: v for k, v in small.items() if k != "vocab_size"}, **dynamo,
-        ),
+        text("MobileBertModel", sizes={**words, "num_hidden_layers": 2}, **dynamo),
+        text("DistilBertModel", opset=16, sizes=words | distil),
+        text("GPT2Model", mask=False, sizes=words | gpt2, **dynamo),
+        text("LlamaModel", mask=False, dynamo=True, opset=20, sizes=small | llama),
+        text("T5EncoderModel", mask=False, sizes=words | t5, **dynamo),
+        case("ViTModel", image, sizes=wide, **dynamo), case("SegformerModel", image, opset=14),
+        case("Wav2Vec2Model", {"input_values": (1, 8000)}, sizes=wide, **dynamo),
+        case("CLIPVisionModel", image, sizes=wide, **dynamo),
     ]  # fmt: skip
 
 
 def _torch() -> list[Case]:
-    def lstm() -> Any:
+    def recurrent(kind: str, **more: Any) -> Any:
         import torch
 
-        return torch.nn.LSTM(32, 64, num_layers=2, bidirectional=True, batch_first=True)
-
-    def gru() -> Any:
-        import torch
-
-        return torch.nn.GRU(32, 64, batch_first=True)
+        return getattr(torch.nn, kind)(32, 64, batch_first=True, **more)
 
     def encoder() -> Any:
         import torch
@@ -188,6 +154,8 @@ def _torch() -> list[Case]:
         layer = torch.nn.TransformerEncoderLayer(64, 4, 256, batch_first=True)
         return torch.nn.TransformerEncoder(layer, 2)
 
+    lstm = functools.partial(recurrent, "LSTM", num_layers=2, bidirectional=True)
+    gru = functools.partial(recurrent, "GRU")
     steps = {"inputs": {"x": (1, 12, 32)}}
     return [
         Case("torch bidirectional LSTM", "torch", lstm, opset=14, **steps),
@@ -229,8 +197,8 @@ def _pytorch_image_model(name: str) -> Any:
     return timm.create_model(name, pretrained=False, exportable=True)
 
 
-def _named(kind: str, output: str, names: tuple[str, ...], sizes: Mapping[str, Any]) -> Any:
-    """A transformer that takes tensors in the order of ``names`` and gives one tensor."""
+def _named(kind: str, names: tuple[str, ...], sizes: Mapping[str, Any]) -> Any:
+    """A transformer that takes tensors in the order of ``names`` and gives its last hidden state."""
     import torch
     import transformers
 
@@ -243,6 +211,6 @@ def _named(kind: str, output: str, names: tuple[str, ...], sizes: Mapping[str, A
             self.model = model
 
         def forward(self, *tensors: Any) -> Any:
-            return getattr(self.model(**dict(zip(names, tensors, strict=True))), output)
+            return self.model(**dict(zip(names, tensors, strict=True))).last_hidden_state
 
     return One()
