@@ -146,9 +146,9 @@ def several(d: Draw) -> Case:
     return Case([node(d.of("Max", "Min", "Sum", "Mean"), "w x v")], values)
 
 
-@case
-def square(d: Draw) -> Case:
-    return Case([node("Pow", "x p")], {"x": d.noise(*d.shape())}, {"p": np.asarray(float(d.of(1, 2, 3)))})
+CASES["square"] = lambda d: Case(
+    [node("Pow", "x p")], {"x": d.noise(*d.shape())}, {"p": np.asarray(float(d.of(1, 2, 3)))}
+)
 
 
 @case
@@ -191,9 +191,8 @@ def gemm(d: Draw) -> Case:
     reads = "x w"
     if d.of(True, False):
         values["c"], reads = d.noise(*d.of((n,), (1, n), (m, 1), (m, n), (1,))), "x w c"
-    return Case(
-        [node("Gemm", reads, transA=over, transB=under, alpha=d.of(None, 0.5), beta=d.of(None, 2.0))], values
-    )
+    scaled = {"alpha": d.of(None, 0.5), "beta": d.of(None, 2.0)}
+    return Case([node("Gemm", reads, transA=over, transB=under, **scaled)], values)
 
 
 @case
@@ -303,15 +302,15 @@ def group_normalization(d: Draw) -> Case:
     return Case([made], {"x": d.noise(*shape)}, fixed, opset=21)
 
 
-@case
-def lp_normalization(d: Draw) -> Case:
-    return Case([node("LpNormalization", p=d.of(1, 2), axis=-1)], {"x": d.noise(*d.shape(2, 3, 2))})
-
-
-@case
-def lrn(d: Draw) -> Case:
-    made = node("LRN", size=d.of(1, 3, 5), alpha=d.of(None, 0.5), beta=d.of(None, 0.6), bias=d.of(None, 2.0))
-    return Case([made], {"x": d.noise(d.int(1, 2), d.int(1, 6), *d.ints(2, 1, 3))})
+CASES |= {
+    "lp_normalization": lambda d: Case(
+        [node("LpNormalization", p=d.of(1, 2), axis=-1)], {"x": d.noise(*d.shape(2, 3, 2))}
+    ),
+    "lrn": lambda d: Case(
+        [node("LRN", size=d.of(1, 3, 5), alpha=d.of(None, 0.5), beta=d.of(None, 0.6), bias=d.of(None, 2.0))],
+        {"x": d.noise(d.int(1, 2), d.int(1, 6), *d.ints(2, 1, 3))},
+    ),
+}
 
 
 @case
@@ -520,16 +519,16 @@ def depth(d: Draw) -> Case:
     return Case([made], {"x": d.noise(2, 2 * size**2, 2, 3)}, stops="open")
 
 
-@case
-def trilu(d: Draw) -> Case:
-    made = node("Trilu", d.of("x", "x k"), upper=d.int(0, 1))
-    return Case([made], {"x": d.noise(2, 3, 4)}, {"k": np.asarray(d.int(-2, 2))})
-
-
-@case
-def reverse_sequence(d: Draw) -> Case:
-    made = node("ReverseSequence", "x n", batch_axis=1, time_axis=0)
-    return Case([made], {"x": d.noise(4, 3, 2)}, {"n": np.array([2, 4, 1])})
+CASES |= {
+    "trilu": lambda d: Case(
+        [node("Trilu", d.of("x", "x k"), upper=d.int(0, 1))],
+        {"x": d.noise(2, 3, 4)}, {"k": np.asarray(d.int(-2, 2))},
+    ),
+    "reverse_sequence": lambda d: Case(
+        [node("ReverseSequence", "x n", batch_axis=1, time_axis=0)],
+        {"x": d.noise(4, 3, 2)}, {"n": np.array([2, 4, 1])},
+    ),
+}  # fmt: skip
 
 
 @case

@@ -117,9 +117,7 @@ KINDS: dict[str, tuple[Callable[[], list[bytes]], faults.Fault]] = {
     "foreign": (_foreign, faults.of_model),
     "log": (
         lambda: [
-            data
-            for f in (CORPUS, SAMPLES / "engines", ROOT / "tests" / "data")
-            for data in _files(f, "*.log")
+            x for f in (CORPUS, SAMPLES / "engines", ROOT / "tests" / "data") for x in _files(f, "*.log")
         ],
         faults.of_text,
     ),
@@ -285,11 +283,8 @@ def work(seed: int, first: int, last: int, only: str) -> None:
                 doing[kind](data)
                 outcome = "read"
             except RtlabError as error:
-                outcome = (
-                    "words"
-                    if UNFORESEEN not in str(error)
-                    else f"unforeseen: {_last(error.__cause__ or error)}"
-                )
+                raw = f"unforeseen: {_last(error.__cause__ or error)}"
+                outcome = raw if UNFORESEEN in str(error) else "words"
             except Exception as error:  # noqa: BLE001 - what the run is for
                 outcome = f"other: {_last(error)}"
             say.write(f"{number} {outcome}\n")
