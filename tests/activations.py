@@ -96,5 +96,4 @@ FAMILIES: dict[str, Draw] = {
 
 
 def drawn(family: str, seed: int, shape: Shape = (32, 8, 14, 14)) -> np.ndarray:
-    """An array of a family, float32."""
     return FAMILIES[family](np.random.default_rng(seed), shape).astype(np.float32)

@@ -23,7 +23,6 @@ _THINNED = {"table": 4, "recurrence": 4}
 
 
 def asked(name: str) -> Ask:
-    """A question of the page; FP32 is the baseline of the others."""
 
     def ask(study: Any, variant: str) -> Any:
         first = next(iter(study.results))

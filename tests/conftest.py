@@ -19,7 +19,6 @@ hypothesis.settings.load_profile("fixed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The tiers of ``tests/run``; without either option every test runs."""
     parser.addoption("--short", action="store_true", help="leave out the tests marked slow")
     parser.addoption("--accept", action="store_true", help="write the files of tests/golden anew")
     parser.addoption("--rest", action="store_true", help="run only what --short leaves out")

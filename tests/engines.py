@@ -40,7 +40,6 @@ detailed = of([f for f in ENGINES if f.name not in NAMES_ONLY])
 
 
 def files(folder: Path | str) -> dict[str, Path]:
-    """The files of an engine by kind: of the corpus by its name, or of a folder."""
     names = {
         "layers": ("engine.graph.json", "resnet18_trt_engine_info.json", "detr-layer-info.json"),
         "profile": ("engine.profile.json", "detr-profile.json"),
@@ -115,7 +114,6 @@ def _source() -> onnx.ModelProto:
 
 
 def _value(name: str, copy: int) -> str:
-    """A tensor's name in one copy: the output of each is the input of the next."""
     return f"c{copy + 1}input" if name == "output" else f"c{copy}{name}"
 
 

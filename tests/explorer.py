@@ -87,7 +87,6 @@ class Explorer:
         )
 
     def choose(self, control: str, value: str) -> None:
-        """Choose as a person does: a segment of the precision, an option of a list."""
         if control == "precision":
             self.page.click(f'{EXPLORER} [data-control="precision"] [data-value="{value}"]')
             return
@@ -114,7 +113,6 @@ class Explorer:
 
 
 def show(shown: Explorer, tab: str, panel: str) -> str:
-    """Bring a panel to the front as a person does; returns its selector once its answer is there."""
     page = shown.page
     page.click(f'{EXPLORER} [data-tab="{tab}"]')
     segment = f'{EXPLORER} [data-segment="{panel}"]'

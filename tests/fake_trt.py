@@ -223,7 +223,6 @@ def plan(spec: Spec) -> bytes:
 
 
 def layers_of(model: onnx.ModelProto, groups: list[list[str]], *, era: int = 10) -> str:
-    """An inspector's text for a model whose nodes are fused in groups, with tensors of one type."""
     graph = model.graph
     nodes = {n.name: n for n in graph.node}
     weights = {w.name for w in graph.initializer}
@@ -711,7 +710,6 @@ _STATIC: dict[str, Callable[..., Any]] = {}
 
 @functools.cache
 def api(binding: str) -> Api:
-    """The binding of that name, such as ``fake_trt.trt10``."""
     return Api(binding, tensorrt_api.listing(binding.partition(".")[2]))
 
 

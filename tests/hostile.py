@@ -149,7 +149,6 @@ def not_utf8() -> bytes:
 
 
 def hostile_names() -> onnx.ModelProto:
-    """Every hostile name at once, duplicates and empty ones included."""
     proto = chain(len(HOSTILE_NAMES), ops=("Relu", "Sigmoid", "Neg"))
     for node, name in zip(proto.graph.node, HOSTILE_NAMES, strict=True):
         node.name = name
@@ -157,7 +156,6 @@ def hostile_names() -> onnx.ModelProto:
 
 
 def unsupported_operators() -> onnx.ModelProto:
-    """Operators of a vendor's domain: valid ONNX, unknown to every compiler here."""
     proto = unknown_operators("com.example")
     proto.opset_import.append(helper.make_opsetid("com.example", 1))
     return proto

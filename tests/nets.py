@@ -16,7 +16,6 @@ Shapes = Mapping[str, Sequence[int | str] | None]
 
 
 def passing(**inputs: tuple[int, list[int | str]]) -> Model:
-    """A model named "net" that passes on these inputs, each given as ONNX type and shape."""
     values = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()]
     nodes = [helper.make_node("Identity", [name], [f"{name}_out"]) for name in inputs]
     outputs = [helper.make_tensor_value_info(f"{n}_out", kind, shape) for n, (kind, shape) in inputs.items()]
@@ -65,7 +64,6 @@ def graph_proto(nodes: list, inputs: list, outputs: list, weights: dict, opset: 
 
 
 def chain(*names: str) -> Model:
-    """Nodes one after the other; each writes ``<name>_out``."""
     flow, nodes = "x", []
     for name in names:
         nodes.append(helper.make_node("Neg", [flow], [f"{name}_out"], name))

@@ -103,7 +103,6 @@ _TUNED = (
 
 
 def truths(path: Path, text: str) -> set[Fact]:
-    """What is true of a file: all that it tells as a whole, and what single lines of it say of other builds."""
     true: set[Fact] = set()
     for select in (None, 0, 1):
         with contextlib.suppress(ReadError):
@@ -132,7 +131,6 @@ def spans(text: str) -> Iterator[tuple[int, int, dict[str, object]]]:
 
 
 def cut(rng: random.Random, text: str) -> tuple[int, int]:
-    """Where a piece begins and ends: it lacks its start, its end or both."""
     a, b = sorted((rng.randrange(len(text) + 1), rng.randrange(len(text) + 1)))
     return rng.choice(((0, b), (a, len(text)), (a, b)))
 
@@ -192,7 +190,6 @@ def checked(
 
 
 def outcomes(path: Path, folder: Path, cuts: int, longest: int) -> Counter[str]:
-    """How often pieces of a file were read and refused; the cuts of a file are the same in every run."""
     text = path.read_text(encoding="utf-8")
     whole = truths(path, text)
     text = text[:longest]

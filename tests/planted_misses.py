@@ -42,7 +42,6 @@ Plant = Callable[[Edit, Edge, np.random.Generator], "str | None"]
 
 
 def random_network(seed: int) -> Model:
-    """A convolutional network, or one of products, of 8 to 30 nodes with blocks drawn at random."""
     rng = np.random.default_rng(seed)
     made = _Convolutional(rng) if rng.random() < 0.75 else _Products(rng)
     return rtlab.load(made.proto(), name=f"random{seed}")
@@ -278,7 +277,6 @@ def _feed(node: ir.Node, old: ir.Value, new: ir.Value) -> None:
 
 
 def planted(model: Model, edge: Edge, kinds: Sequence[str], rng: np.random.Generator) -> Miss | None:
-    """A model with these things planted on an edge; None where one of them has no place there."""
     edit = Edit(model, source=True)
     nodes: set[str] = set()
     for kind in sorted(kinds, key=_ORDER.index):

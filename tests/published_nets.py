@@ -29,7 +29,6 @@ class PublishedNet:
     def node(
         self, op: str, name: str, inputs: list[str], width: int, out: str = "", **attributes: object
     ) -> str:
-        """One node; gives the name of what it writes."""
         out = out or name
         self.nodes.append(helper.make_node(op, inputs, [out], name=name, **attributes))
         self.width[out] = width
@@ -69,7 +68,6 @@ class PublishedNet:
         *,
         op: str = "MaxPool",
     ) -> str:
-        """A pooling; ``pads`` before and behind."""
         a, b = pads
         attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [a, a, b, b]}
         return self.node(op, name, [x], self.width[x], **attributes)

@@ -66,7 +66,6 @@ class Net:
         return self.op("Conv", inputs, name, pads=[kernel // 2] * 4)
 
     def proto(self, *outputs: str, rank: int = 4) -> onnx.ModelProto:
-        """The model with input ``x``; the given values are its outputs."""
         shape = self.shape if rank == 4 else [1, *self.shape[-2:]]
         graph = helper.make_graph(
             self.nodes, "qdq", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
@@ -136,7 +135,6 @@ def pair_on_the_convolutions_side_of_a_sum() -> Model:
 
 
 def weight_in_fp32() -> Model:
-    """A quantized activation meets an FP32 weight."""
     n = Net()
     v = n.op("Relu", [n.conv(n.pair("x", "p0"), "c0", quantized=False)], "r0")
     return n.model(n.conv(n.pair(v, "p1"), "c1"))
@@ -151,7 +149,6 @@ def transposed_weight_in_fp32() -> Model:
 
 
 def activation_in_fp32(*, known: bool) -> Model:
-    """A quantized weight meets an FP32 activation, which another reader does or does not take quantized."""
     n = Net()
     a = n.conv("x", "c0")
     return n.model(a, n.conv(n.pair("x", "p0"), "c1")) if known else n.model(a)
@@ -232,7 +229,6 @@ def scale_of(shape: tuple[int, ...], scale: object = ACT) -> Model:
 
 
 def weight_with_scale_of_one() -> Model:
-    """A weight whose only scale has the shape (1,)."""
     n = Net()
     w = n.constant("w", n.rng.integers(-127, 128, (16, 16, 3, 3)), np.int8)
     w = n.op("DequantizeLinear", [w, n.constant("ws", [WEIGHT])], "wdq")
@@ -246,7 +242,6 @@ def scales_on_the_input_channels() -> Model:
 
 
 def scale_at_run_time() -> Model:
-    """The scale is the largest number of the input, divided by 127."""
     n = Net()
     s = n.op("Div", [n.op("ReduceMax", ["x"], "max", keepdims=0), n.constant("k", 127.0)], "div")
     z = n.constant("z", 0, np.int8)
@@ -281,7 +276,6 @@ def shape_of_a_pair() -> Model:
 
 
 def vector(*, rows: int, columns: int) -> Model:
-    """A product with so many rows and columns, one of them 1."""
     n = Net()
     n.shape = [rows, 16]
     return n.model(n.op("MatMul", [n.pair("x", "p0"), n.weight("m0", (16, columns), axis=1)], "m0"))

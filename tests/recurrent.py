@@ -63,7 +63,6 @@ def recurrent_model(
 
 
 def tensor(name: str, *shape: int) -> Tensor:
-    """FP32."""
     return Tensor(name, "fp32", shape)
 
 

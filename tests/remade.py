@@ -36,7 +36,6 @@ _OTHERS = re.compile(r"weight|ReadVariableOp|Unnamed Layer|^unsqueeze|^transpose
 
 
 def part_of(text: str) -> tuple[str, str] | None:
-    """The node and the operator of a part of a layer's name; None where it is none."""
     name = text.strip()
     if name.startswith("PWN(") and name.endswith(")"):
         name = name[4:-1]
@@ -220,7 +219,6 @@ class Remade:
         self._flow = self._add("Conv", node, inputs, **more)
 
     def _numbers(self, told: _Told) -> np.ndarray:
-        """The weight of a layer: nobody recorded its numbers."""
         kernel = told.pair("Kernel", 1)
         if not self.sized:
             return np.ones((1, 1, *kernel), np.float32)

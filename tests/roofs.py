@@ -26,13 +26,11 @@ Rows = list[tuple[LayerWork, Peaks, float]]
 
 
 def profiled(home: Path) -> list[Path]:
-    """The engines of a folder that hold the time of each layer, and tell what it does and on which GPU."""
     folders = sorted(home.iterdir())
     return [f for f in folders if "profile" in engines.files(f) and f.name not in engines.NAMES_ONLY]
 
 
 def judged_layers(folder: Path) -> tuple[dict[str, LayerWork], Peaks, dict[str, float]]:
-    """What the layers of an engine do, the GPU, and the milliseconds of those that took any."""
     engine, times = engines.read(folder)
     assert times is not None
     model = engines.structure(folder)

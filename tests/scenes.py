@@ -161,7 +161,6 @@ def study(subject: str) -> rtlab.Study:
 
 @functools.cache
 def on_cpu(name: str) -> rtlab.Study:
-    """A sample on the CPU for searches, in FP32 and in INT8 by the largest value."""
     known = sample(name)
     # The largest values of outliers are rare.
     data = rtlab.samples.load(name).calibration.take(256) if name == "digits_outlier" else known.data

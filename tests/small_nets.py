@@ -25,7 +25,6 @@ class Net:
         self.weights: list[Any] = []
 
     def weight(self, *shape: int, gain: float = 1.0) -> str:
-        """Normal numbers; the gain is a standard deviation."""
         return self.constant(gain * self.rng.standard_normal(shape))
 
     def constant(self, array: Any) -> str:
@@ -74,7 +73,6 @@ class Net:
         return x, outputs
 
     def convolutional(self, width: int) -> int:
-        """Two to four convolutions and a pool; returns how many features there are."""
         x, rng = "x", self.rng
         for _ in range(int(rng.integers(2, 5))):
             x, width = self.convolution(x, width)
@@ -88,7 +86,6 @@ class Net:
         return width
 
     def dense(self, width: int) -> int:
-        """One to three layers; returns how many features there are."""
         x = "x"
         for _ in range(int(self.rng.integers(1, 4))):
             outputs = int(self.rng.integers(12, 33))
@@ -99,7 +96,6 @@ class Net:
 
 
 def small_net(seed: int, activations: Sequence[str] = ACTIVATIONS) -> tuple[Model, tuple[int, ...]]:
-    """A network, and the shape of its input with 48 samples."""
     net = Net(seed, activations)
     shape: tuple[int, ...]
     if net.rng.random() < 0.7:

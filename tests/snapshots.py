@@ -116,7 +116,6 @@ def masked(text: str) -> str:
 
 
 def _fields(kind: type) -> tuple[str, ...]:
-    """Fields of a noun that cross to JSON; of what never does, all of them."""
     try:
         return tuple(f.name for f in schema.fields(kind))
     except NameError:
@@ -124,7 +123,6 @@ def _fields(kind: type) -> tuple[str, ...]:
 
 
 def rounded(number: float) -> float | str:
-    """To seven digits; NaN and infinities as words."""
     if not math.isfinite(number):
         return str(number)
     found = float(f"{number:.{DIGITS}g}")

@@ -222,7 +222,6 @@ def protos(
 
 
 def models(**options: object) -> st.SearchStrategy[Model]:
-    """Loaded models; the options are those of ``protos``."""
     return protos(**options).map(lambda proto: load(proto, name="drawn"))
 
 
@@ -245,7 +244,6 @@ def variants() -> st.SearchStrategy[Variant]:
 
 @st.composite
 def mixes(draw: st.DrawFn, *, hostile: bool = True) -> tuple[Model, Variant]:
-    """A model, and a variant of any precision with up to three pins of the model's nodes and operators."""
     model = draw(models(bodies=True, hostile=hostile))
     patterns = [*(f"op:{n.op}" for n in model.top), *(n.id for n in model.top)]
     # TF32 is one switch for a whole engine and cannot be pinned.
@@ -302,7 +300,6 @@ def _tensor(model: Model, name: str) -> Tensor:
 
 @st.composite
 def profiles(draw: st.DrawFn, engine: Engine, *, runs: int = 8) -> Profile:
-    """Times for each layer of an engine in milliseconds, positive and of very different sizes."""
     times = st.floats(1e-4, 1e3, allow_nan=False)
     samples = {
         layer.id: np.array(draw(st.lists(times, min_size=runs, max_size=runs))) for layer in engine.layers
@@ -329,6 +326,5 @@ def of_nodes(
     result: Sequence[int | str] | None = None,
     opset: int = 17,
 ) -> onnx.ModelProto:
-    """A model of these nodes from the fp32 input ``x`` to the fp32 output ``y``."""
     edges = {"x": shape}, {"y": shape if result is None else result}
     return fp32_proto(nodes, *edges, weights, name="small", opset=opset, ir_version=9)

@@ -115,13 +115,11 @@ def _member(cls: Any, name: str) -> Any:
 
 
 def _signatures(name: str, function: Any) -> list[str]:
-    """Those that pybind11 writes, one of each overload."""
     return re.findall(rf"^(?:\d+\. )?({name}\(.*\) -> .*)$", function.__doc__ or "", re.MULTILINE)
 
 
 @functools.cache
 def listing(release: str) -> dict[str, Any]:
-    """The listing of ``trt10``, ``trt11`` or ``rtx``."""
     here = installed()
     if release == "rtx":
         return here

@@ -28,7 +28,6 @@ class Op:
 
 
 def network(blocks: int, stages: int = 4) -> list[Op]:
-    """A residual network like ResNet-50, with this many blocks in all."""
     size, width = 224, 64
     ops = [
         Op("stem", "Conv", ("input",), (width, size // 2, size // 2), 7, 2),

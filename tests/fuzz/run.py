@@ -133,7 +133,6 @@ def corpus(kind: str) -> list[bytes]:
 
 
 def command(rng: random.Random) -> dict[str, object]:
-    """A command of the page, each of its fields filled with what is there, what might be, or what hurts."""
     from rtlab.documents import commands
     from rtlab.questions.panels import QUESTIONS
 

@@ -12,7 +12,6 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of one subject behind each other: a worker takes neighbours, and builds a subject once."""
     at = [i for i, item in enumerate(items) if HERE in item.path.parents]
     for i, item in zip(at, sorted((items[i] for i in at), key=_group), strict=True):
         items[i] = item

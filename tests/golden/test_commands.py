@@ -55,7 +55,6 @@ _VARYING = {"_BITS", "_TYPES"}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: Any) -> Path:
-    """A model, six samples of it, and their labels; it is the one that commands are run in."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.onnx").write_bytes(scenes.two_outputs().SerializeToString())
     image = np.random.default_rng(0).standard_normal((6, 3, 8, 8)).astype(np.float32)
@@ -104,7 +103,6 @@ class Released(rtlab.Study):
 
 
 def test_what_is_here_is_listed(tmp_path: Path, golden: Any, capsys: Any, monkeypatch: Any) -> None:
-    """Backends, releases and a check of the machine, all invented; what is added is told with its size."""
     monkeypatch.setenv("RTLAB_COMPILERS", str(tmp_path / "compilers"))
     table = {"one": Availability(ok=True, version="1.2"), "another": Availability(ok=False, reason="No.")}
     monkeypatch.setattr("rtlab.study.available", lambda: table)
@@ -127,7 +125,6 @@ def test_what_is_here_is_listed(tmp_path: Path, golden: Any, capsys: Any, monkey
 
 
 def test_arguments_are_those_of_the_file(golden: Any) -> None:
-    """Of every command: how an argument is written, how often, what it may be, and what it is by default."""
     commands: dict[str, Any] = {}
 
     def list_arguments(parser: argparse.ArgumentParser, name: str) -> None:
@@ -193,7 +190,6 @@ def list_module(module: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def list_function(function: Any, name: str) -> Iterator[tuple[str, str, Any]]:
-    """Defaults of its parameters, how many answers it keeps, and what its error boundary says was done."""
     if hasattr(function, "cache_parameters"):
         yield "caches", name, function.cache_parameters()["maxsize"]
     closure = inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}

@@ -78,7 +78,6 @@ def label(title: str) -> Iterator[str]:
 
 
 def labels_printed(log: str) -> dict[str, set[str]]:
-    """By the name of a layer, what its lines in the listing of TensorRT-RTX say: copies of a layer share one name."""
     found: dict[str, set[str]] = collections.defaultdict(set)
     for line in log.splitlines():
         if told := re.match(r"Name: (.*?), LayerType: .*?Metadata: ?(.*)$", line):
@@ -179,7 +178,6 @@ def check_card(layer: Layer, box: Box, *, linked: bool) -> None:
 
 
 def plain(engine: Any) -> bool:
-    """Whether one step after the other writes new tensors of known sizes, side by side in memory."""
     written = Counter(t.name for y in engine.layers for t in y.outputs)
     return (
         engine.backend == "tensorrt-rtx"
@@ -195,7 +193,6 @@ def plain(engine: Any) -> bool:
 
 
 def spans(engine: Any) -> dict[str, tuple[int, int, int]]:
-    """By the name of a tensor in the engine's own memory: its first step, its last step, its bytes."""
     outside = {t.name for t in (*engine.inputs, *engine.outputs)}
     found: dict[str, tuple[int, int, int]] = {}
     for at, layer in enumerate(engine.layers):
@@ -296,7 +293,6 @@ def check_findings(result: Any, model: Any) -> None:
 
 @functools.cache
 def arrays(name: str) -> Arrays:
-    """Every value of a sample for one element of a batch, as ONNX Runtime computes it."""
     model = scenes.study(name).model
     proto = model.proto()
     given = {v.name for v in (*proto.graph.output, *proto.graph.input)} | {

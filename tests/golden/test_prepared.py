@@ -66,7 +66,6 @@ def test_sums_of_prepared_samples_are_those_of_the_file(subject: str, golden: An
 
 
 def summed(study: Any, ready: Any) -> dict[str, Any]:
-    """Operators, thresholds, notes, and of both graphs the outputs of two samples."""
     batch = next(study.data.take(2).batches(study.model, 2))
     outputs = values(ready.emulation, ready.emulation.outputs, [batch])
     return {

@@ -26,7 +26,6 @@ COMPARED = (*scenes.SAMPLES, "two_outputs", "written")
 
 
 def stripped(engine: Engine, *, kinds: bool = False) -> Engine:
-    """Without what tells nodes; with ``kinds`` without tensors and attributes too."""
     gone: dict[str, Any] = {"inputs": (), "outputs": (), "attributes": {}} if kinds else {}
     layers = [dataclasses.replace(y, name=f"{y.kind} {y.index}", origins=(), **gone) for y in engine.layers]
     return dataclasses.replace(engine, layers=tuple(layers))
@@ -45,7 +44,6 @@ def groups(found: Difference) -> dict[str, Any]:
 
 @scenes.of(COMPARED)
 def test_layers_of_two_engines_are_set_side_by_side_as_in_the_file(subject: str, golden: Any) -> None:
-    """Of two precisions, and with what the rules predict; by nodes, by what layers do, and by kinds alone."""
     study = scenes.study(subject)
     first, *_, last = study.results
     one, two = study[first].engine, study[last].engine

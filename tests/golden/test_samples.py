@@ -23,7 +23,6 @@ LARGE = (*CONVOLUTIONAL, "bert")
 
 
 def spread(array: np.ndarray) -> list[Any]:
-    """Shape, deviation and relative mean; small ones number by number."""
     if array.size <= 4 or not np.issubdtype(array.dtype, np.floating):
         return [array.tolist() if array.size <= 40 else [*array.shape, int(array.sum(dtype=np.int64))]]
     rows = array.reshape(len(array), -1)

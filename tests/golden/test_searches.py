@@ -34,7 +34,6 @@ Search = Callable[[rtlab.Study], Any]
 
 @functools.cache
 def study(name: str) -> rtlab.Study:
-    """On the CPU, in INT8 by the largest value; or with two compilers whose rules are known."""
     if name == "ruled":
         made = rtlab.Study(chain())
         for backend in (Older(), Newer()):
@@ -119,7 +118,6 @@ def ask(search: Search, question: str, variant: str = "int8", baseline: str = "f
 
 
 def checked(made: rtlab.Study) -> Any:
-    """A check of fp32, and one of int8 with limits that is held against it."""
     first = made.check("fp32")
     every = ("fusion", "precision", "findings")
     limits = {"max_drop": 0.1, "max_latency_regression": 5.0, "fail_on": every}
@@ -144,7 +142,6 @@ def varied(made: rtlab.Study) -> Any:
 
 
 def repair(made: rtlab.Study) -> Any:
-    """The cheapest change that is good enough, once for a small and once for a large drop."""
     return {f"{drop}": made.repair("int8", drop, runs=12, budget_s=600, again=True) for drop in (0.5, 40.0)}
 
 

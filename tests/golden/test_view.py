@@ -84,7 +84,6 @@ def test_graphs_and_their_numbers_are_those_of_the_file(subject: str, golden: An
 
 
 def around(study: Any, name: str, building: str = "") -> dict[str, Any]:
-    """What stands around the graphs: the chips, the status line, and the table of a notebook."""
     return {
         "chips": [
             without(plain(c), {"stages"})

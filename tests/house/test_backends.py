@@ -74,7 +74,6 @@ def test_registered_backends_are_those_that_are_looked_for() -> None:
 
 
 def called(source: str) -> Iterator[tuple[str, int]]:
-    """Compilers and runtimes that are imported, modules imported by a computed name, and children that are started."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             modules = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]

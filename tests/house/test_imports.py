@@ -36,7 +36,6 @@ CONFINED = {
 
 
 def imports(node: ast.AST, *, inside: bool = False) -> Iterator[tuple[str, bool, int]]:
-    """Top-level package, whether inside a function, and line of every import statement."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
             yield from ((alias.name.split(".")[0], inside, child.lineno) for alias in child.names)
@@ -127,7 +126,6 @@ def test_importing_rtlab_imports_no_heavy_package():
 
 @pytest.mark.parametrize("absent", [("tensorrt", "tensorrt_rtx"), ("dask", "distributed", "sklearn")])
 def test_every_module_imports_without_optional_packages(absent):
-    """On a Mac there is no TensorRT; rtlab installs and works there all the same."""
     code = f"""
 import importlib, pkgutil, sys
 for name in {absent!r}:

@@ -57,7 +57,6 @@ class Mutant:
 
 
 def list_files() -> dict[str, list[Path]]:
-    """Every file of rtlab by its package: the folder in ``rtlab/`` that it lies in."""
     files: dict[str, list[Path]] = defaultdict(list)
     for path in sorted((ROOT / "rtlab").rglob("*.py")):
         folder, *below = path.relative_to(ROOT / "rtlab").parts
@@ -67,7 +66,6 @@ def list_files() -> dict[str, list[Path]]:
 
 
 def list_places(cache: Path) -> list[Place]:
-    """All places of all packages. What a file holds is cached in a folder by the digest of the file."""
     cache.mkdir(parents=True, exist_ok=True)
     jobs = [
         (package, str(path.relative_to(ROOT)), cache)

@@ -46,7 +46,6 @@ ENGINES = [f for f in recorded.REAL if f.name not in {*recorded.NAMES_ONLY, "coo
 
 
 def told(folder: Path) -> tuple[Model, list[list[str]]]:
-    """The model that an engine was built from, and the nodes of each of its layers, by their own names."""
     real = folder / "model.structure-only.onnx"
     layers = recorded.files(folder)["layers"]
     if not real.exists():
@@ -65,7 +64,6 @@ def pairs(groups: Iterable[Iterable[str]]) -> set[tuple[str, ...]]:
 
 @pytest.mark.parametrize("folder", ENGINES, ids=lambda f: f.name)
 def test_nodes_share_a_layer_where_a_real_engine_has_them(folder: Path) -> None:
-    """Precision and recall of node pairs are at least 0.95."""
     model, groups = told(folder)
     names = {n for g in groups for n in g}
     engine = predicted(model)

@@ -182,7 +182,6 @@ def test_every_label_is_resolved_and_every_node_has_a_place_or_a_reason(
 
 
 def test_every_word_of_a_torch_tensorrt_engine_has_its_form() -> None:
-    """Each fused layer of the engine falls into kind, operation and path."""
     fused = (y.name for y in engines.read(JETSON)[0].layers if y.kind == "CaskConvolution")
     kinds = Counter(tuple(operator(w) for w in words(name)) for name in fused)
     conv = ("CONVOLUTION", "SCALE")

@@ -43,7 +43,6 @@ _PAIRS = [(f, *pair) for f, names in _FAMILIES.items() for pair in itertools.com
 
 
 def modules(family: str, engine: Engine) -> dict[str, frozenset[str]]:
-    """The parts of the network that each layer runs, by the names that its exporter gave them."""
     found = {}
     for layer in engine.layers:
         name = layer.name

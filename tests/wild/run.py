@@ -147,7 +147,6 @@ logger at WARNING. GiB are the most that all processes held at once.
 def table(
     results: Mapping[str, Mapping[str, Any]], known: Mapping[str, Case], samples: int, note: str = ""
 ) -> str:
-    """The table in Markdown, its sums first, the refusals word for word behind it."""
     rows = [(known[name], results[name]) for name in known if name in results]
     opened = [(c, r) for c, r in rows if "export" not in r]
     head = (
@@ -281,7 +280,6 @@ def _chosen(name: str, asked: Sequence[str], known: Mapping[str, Case]) -> bool:
 
 
 def main() -> int:
-    """Visit what was asked for, print the table, and tell by the exit code whether enough works."""
     options, known = arguments(), cases()
     wanted = [n for n in known if not options.names or _chosen(n, options.names, known)]
     if options.list:
