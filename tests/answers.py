@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 
+import nets
 from rtlab.errors import RtlabError
 from rtlab.questions.panels import PANELS
 from rtlab.relation.layerwork import layer_works
@@ -186,12 +186,7 @@ def values(model: Any, names: Iterable[str], batches: Iterable[Any]) -> dict[str
     proto.graph.output.extend(
         onnx.helper.make_empty_tensor_value_info(n) for n in names if n not in model.outputs
     )
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = nets.session(proto.SerializeToString())
     kinds = {"tensor(float)": "f4", "tensor(float16)": "f2", "tensor(int64)": "i8", "tensor(int32)": "i4"}
     types = {i.name: kinds[i.type] for i in session.get_inputs()}
     runs = [

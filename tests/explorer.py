@@ -16,6 +16,9 @@ study.run()
 explorer = study.explore()
 explorer"""
 EXPLORER = ".rt-explorer"
+_CENTRE = (
+    "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
+)
 READY = f'{EXPLORER}[data-ready="1"]'
 
 #: Each stage waits at its gate, and hears of a cancel there as it does in its work, until ``ungate()``.
@@ -69,9 +72,7 @@ class Explorer:
 
     def click(self, side: str, box: str) -> None:
         self.ready()
-        self.page.evaluate(
-            "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
-        )
+        self.page.evaluate(_CENTRE)
         at = self.page.evaluate(
             "([side, id]) => document.querySelector('.rt-explorer').rtlabBoxAt(side, id)", [side, box]
         )
@@ -106,9 +107,7 @@ class Explorer:
 
     def picture(self, name: str) -> None:
         if folder := os.environ.get("RTLAB_SHOTS"):
-            self.page.evaluate(
-                "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
-            )
+            self.page.evaluate(_CENTRE)
             self.page.screenshot(path=Path(folder) / f"{name}.png")
 
 
@@ -120,7 +119,5 @@ def show(shown: Explorer, tab: str, panel: str) -> str:
         page.click(segment)
     where = f'{EXPLORER} [data-panel="{panel}"]'
     page.wait_for_selector(f'{where}[aria-busy="false"] h4:not(:empty)')
-    page.evaluate(
-        "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
-    )
+    page.evaluate(_CENTRE)
     return where

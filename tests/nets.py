@@ -23,12 +23,17 @@ def passing(**inputs: tuple[int, list[int | str]]) -> Model:
     return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
 
 
-def run(content: bytes, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-    options, level = onnxruntime.SessionOptions(), onnxruntime.GraphOptimizationLevel
+def session(content: bytes, level: str = "ORT_DISABLE_ALL") -> onnxruntime.InferenceSession:
+    """Threads that wait for each other would take the processor from the other worker: there is one."""
+    options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
-    options.graph_optimization_level = level.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    return session.run(None, {i.name: feed[i.name] for i in session.get_inputs()})
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def run(content: bytes, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    opened = session(content)
+    return opened.run(None, {i.name: feed[i.name] for i in opened.get_inputs()})
 
 
 def fp32_proto(

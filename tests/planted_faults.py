@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
+import answers
 import rtlab
 from nets import fp32_proto
 from rtlab.core.data import CalibrationData
@@ -230,26 +230,12 @@ def quantized(model: Model, data: CalibrationData) -> tuple[Any, Mapping[str, fl
     """A network with its quantization in the graph, as a stranger's file has it, and the magnitudes of its values."""
     study = rtlab.Study(model, data=data)
     ready = study.prepare("int8", precision="int8", calibrator="minmax", backend="onnxruntime")
-    session = onnxruntime.InferenceSession(_telling(model).SerializeToString())
-    names = [o.name for o in session.get_outputs()]
-    outputs = session.run(names, dict(data.arrays))
+    written = answers.values(model, [o for n in model.proto().graph.node for o in n.output], [data.arrays])
     proto = ready.model.proto()
     # What made it leaves no word of it.
     for node in proto.graph.node:
         del node.metadata_props[:]
-    return proto, {n: float(np.abs(a).max()) for n, a in zip(names, outputs, strict=True)}
-
-
-def _telling(model: Model) -> Any:
-    proto = model.proto()
-    told = {o.name for o in proto.graph.output}
-    proto.graph.output.extend(
-        helper.make_tensor_value_info(o, TensorProto.FLOAT, None)
-        for n in proto.graph.node
-        for o in n.output
-        if o not in told
-    )
-    return proto
+    return proto, {n: float(np.abs(a).max()) for n, a in written.items()}
 
 
 def _pair(proto: Any, value: str, out: str, amax: float, at: int) -> tuple[str, str]:

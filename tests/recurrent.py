@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper, numpy_helper
 
-from nets import fp32_proto
+from nets import fp32_proto, session
 from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, wrap
@@ -100,9 +99,7 @@ class Session:
     """A form in ONNX Runtime as it stands, whose runs take as many milliseconds as it has nodes."""
 
     def __init__(self, model: bytes, batch) -> None:
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        self.session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self.session = session(model)
         self.batch, self.nodes = batch, len(onnx.load_from_string(model).graph.node)
 
     def outputs(self):

@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 
+import nets
 import rtlab
 
 load = functools.cache(rtlab.samples.load)
@@ -16,13 +17,7 @@ load = functools.cache(rtlab.samples.load)
 def expose(model: rtlab.Model, values: list[str]) -> onnxruntime.InferenceSession:
     proto = onnx.load_from_string(model.bytes())
     proto.graph.output.extend(onnx.ValueInfoProto(name=v) for v in values if v not in model.outputs)
-    options = onnxruntime.SessionOptions()
-    # Threads that wait for each other would take the processor from the other worker.
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    return onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    return nets.session(proto.SerializeToString(), "ORT_ENABLE_BASIC")
 
 
 def run(model: rtlab.Model, **inputs: np.ndarray) -> np.ndarray:
