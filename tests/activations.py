@@ -12,11 +12,8 @@ Draw = Callable[[np.random.Generator, Shape], np.ndarray]
 
 def _along(of: np.ndarray, shape: Shape) -> np.ndarray:
     """One number a channel, or a channel of each sample, over the rest of the shape."""
-    return (
-        of.reshape(*of.shape, *[1] * (len(shape) - of.ndim))
-        if of.ndim > 1
-        else of.reshape(1, -1, *[1] * (len(shape) - 2))
-    )
+    first = of.shape if of.ndim > 1 else (1, of.size)
+    return of.reshape(*first, *[1] * (len(shape) - len(first)))
 
 
 def _constant(rng: np.random.Generator, shape: Shape) -> np.ndarray:
@@ -44,11 +41,10 @@ def _picture(rng: np.random.Generator, shape: Shape) -> np.ndarray:
     else:
         rows, columns = np.mgrid[: shape[2], : shape[3]]
         spots = rng.uniform(size=(3, 4, *shape[:2], 1, 1))
-        near = [(rows - shape[2] * a) ** 2 + (columns - shape[3] * b) ** 2 for a, b, *_ in spots]
-        ink = sum(
-            (0.3 + 0.7 * c) * np.exp(-d / (2 * (0.8 + 1.7 * w) ** 2))
-            for d, (_, _, c, w) in zip(near, spots, strict=True)
-        )
+        ink = 0
+        for a, b, c, w in spots:
+            far = (rows - shape[2] * a) ** 2 + (columns - shape[3] * b) ** 2
+            ink = ink + (0.3 + 0.7 * c) * np.exp(-far / (2 * (0.8 + 1.7 * w) ** 2))
     return np.round(255 * np.clip(ink, 0, 1)) / 255
 
 

@@ -68,10 +68,8 @@ def mapping(study: Any, variant: str) -> Any:
 
 def timing(study: Any, variant: str) -> Any:
     result = study[variant]
-    return {
-        "timing": result.timing,
-        "layers": None if result.timing is result.own_times else result.layer_times,
-    }
+    layers = None if result.timing is result.own_times else result.layer_times
+    return {"timing": result.timing, "layers": layers}
 
 
 def fusion(study: Any, variant: str) -> Any:
@@ -86,14 +84,8 @@ def reformats(study: Any, variant: str) -> Any:
 
 def cards(study: Any, variant: str) -> Any:
     boxes = engine_view(study[variant].facts, study.model)["graph"]["boxes"]
-    return [
-        {
-            "card": b["title"],
-            "slim": b["slim"],
-            "chips": " + ".join(f"{c['title']} ({c['role']} {c['op']})" for c in b["chips"]),
-        }
-        for b in boxes
-    ]
+    chips = [" + ".join(f"{c['title']} ({c['role']} {c['op']})" for c in b["chips"]) for b in boxes]
+    return [{"card": b["title"], "slim": b["slim"], "chips": c} for b, c in zip(boxes, chips, strict=True)]
 
 
 def work(study: Any, variant: str) -> Any:
@@ -158,24 +150,17 @@ def _setting(attribute: onnx.AttributeProto) -> str:
         return str(_weight(value))
     if isinstance(value, onnx.GraphProto):
         return f"[{'; '.join(map(_node, value.node))}]"
-    return (
-        value.decode()
-        if isinstance(value, bytes)
-        else f"{value:.6g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(value, bytes):
+        return value.decode()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _weight(tensor: onnx.TensorProto) -> Any:
     kind = onnx.TensorProto.DataType.Name(tensor.data_type)
     if tensor.data_type >= onnx.TensorProto.FLOAT8E4M3FN:
         # NumPy has no such numbers.
-        return {
-            "type": kind,
-            "shape": list(tensor.dims),
-            "digest": hashlib.sha256(tensor.raw_data).hexdigest()[:12],
-        }
+        told = hashlib.sha256(tensor.raw_data).hexdigest()[:12]
+        return {"type": kind, "shape": list(tensor.dims), "digest": told}
     numbers = onnx.numpy_helper.to_array(tensor)
     return {"type": kind, "is": array(numbers.astype("f4") if numbers.dtype.kind == "V" else numbers)}
 

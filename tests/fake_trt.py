@@ -226,11 +226,9 @@ def layers_of(model: onnx.ModelProto, groups: list[list[str]], *, era: int = 10)
     graph = model.graph
     nodes = {n.name: n for n in graph.node}
     weights = {w.name for w in graph.initializer}
-    kind = (
-        {"Format": "Row major linear", "Datatype": "Float"}
-        if era >= 11
-        else {"Format/Datatype": "Row major linear FP32"}
-    )
+    kind = {"Format": "Row major linear", "Datatype": "Float"}
+    if era < 11:
+        kind = {"Format/Datatype": "Row major linear FP32"}
 
     def tensor(name: str, **more: str) -> dict[str, Any]:
         return {"Name": name, "Dimensions": [1, 4], **kind, **more}

@@ -53,10 +53,8 @@ class _Builder:
         strong = bool(net.flags & (1 << int(flags.STRONGLY_TYPED)))
         on = sorted(f.name for f in conf.on)
         if strong and {"FP16", "INT8"} & set(on):
-            self.log(
-                "ERROR",
-                "IBuilder::buildSerializedNetwork: Error Code 4: flags of a weakly typed network are set",
-            )
+            where = "IBuilder::buildSerializedNetwork"
+            self.log("ERROR", f"{where}: Error Code 4: flags of a weakly typed network are set")
             return None
         conf.progress_monitor.phase_start("Building", None, 2)
         if not conf.progress_monitor.step_complete("Building", 0):
@@ -113,11 +111,8 @@ class _Builder:
 
     def _calibrate(self, calibrator: Any, net: Any, conf: Any) -> dict[str, Any]:
         base = next(c.__name__ for c in type(calibrator).__mro__ if c.__name__.startswith("IInt8"))
-        seen: dict[str, Any] = {
-            "class": base,
-            "batches": 0,
-            "profile": conf.calibration and conf.calibration.bounds,
-        }
+        bounds = conf.calibration and conf.calibration.bounds
+        seen: dict[str, Any] = {"class": base, "batches": 0, "profile": bounds}
         if base == "IInt8LegacyCalibrator":
             seen |= {"quantile": calibrator.get_quantile(), "cutoff": calibrator.get_regression_cutoff()}
         algorithm = base.removeprefix("IInt8").replace("Calibrator", "Calibration")

@@ -115,16 +115,8 @@ class Writer:
     def _block(self, conv: int, value: str, reader: int) -> None:
         """Note that ``reader`` alone reads what the convolution at this position and its Relu wrote."""
         node, after = self.nodes[conv], self.nodes[reader]
-        self.blocks.append(
-            Block(
-                node.input[1],
-                node.input[2],
-                value,
-                after.input[1],
-                after.name,
-                tuple(n.name for n in self.nodes[conv : reader + 1]),
-            )
-        )
+        names = tuple(n.name for n in self.nodes[conv : reader + 1])
+        self.blocks.append(Block(*node.input[1:3], value, after.input[1], after.name, names))
 
     def lone(self) -> list[Block]:
         readers: dict[str, int] = {}
@@ -163,11 +155,8 @@ class Writer:
 
 def healthy(seed: int, samples: int = 48) -> tuple[Model, CalibrationData, np.ndarray]:
     writer = Writer(seed)
-    return (
-        writer.model(),
-        CalibrationData({"x": writer.samples(samples)}, "pictures"),
-        writer.samples(samples),
-    )
+    model, data = writer.model(), CalibrationData({"x": writer.samples(samples)}, "pictures")
+    return model, data, writer.samples(samples)
 
 
 def planted(kind: str, seed: int, samples: int = 48) -> Fault | None:
@@ -183,16 +172,8 @@ def planted(kind: str, seed: int, samples: int = 48) -> Fault | None:
     def made(
         nodes: tuple[str, ...], rules: tuple[str, ...], which: tuple[int, ...] = (), **more: Any
     ) -> Fault:
-        return Fault(
-            kind,
-            writer.model(),
-            CalibrationData({"x": given}, "pictures"),
-            fresh,
-            nodes,
-            rules,
-            which,
-            **more,
-        )
+        data = CalibrationData({"x": given}, "pictures")
+        return Fault(kind, writer.model(), data, fresh, nodes, rules, which, **more)
 
     minmax = {"precision": "int8", "calibrator": "minmax"}
     if kind in {"misplaced", "stored"}:
@@ -241,12 +222,8 @@ def quantized(model: Model, data: CalibrationData) -> tuple[Any, Mapping[str, fl
 def _pair(proto: Any, value: str, out: str, amax: float, at: int) -> tuple[str, str]:
     """Put a pair at a place among the nodes; gives the names of its nodes."""
     scale, names = f"planted/{value}/scale", (f"planted/{value}/Q", f"planted/{value}/DQ")
-    proto.graph.initializer.extend(
-        [
-            numpy_helper.from_array(np.array(amax / 127, np.float32), scale),
-            numpy_helper.from_array(np.array(0, np.int8), f"{scale}/zero"),
-        ]
-    )
+    numbers = {scale: np.array(amax / 127, np.float32), f"{scale}/zero": np.array(0, np.int8)}
+    proto.graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in numbers.items())
     parameters = [scale, f"{scale}/zero"]
     made = [
         helper.make_node("QuantizeLinear", [value, *parameters], [f"{out}/stored"], name=names[0]),

@@ -83,14 +83,8 @@ class _Convolutional(_Writer):
 
     def _conv(self, x: str, before: int, after: int, kernel: int = 3, group: int = 1) -> str:
         bias = [self.weight(after)] if self.rng.random() < 0.5 else []
-        x = self.node(
-            "Conv",
-            x,
-            self.weight(after, before // group, kernel, kernel),
-            *bias,
-            pads=[kernel // 2] * 4,
-            group=group,
-        )
+        reads = x, self.weight(after, before // group, kernel, kernel), *bias
+        x = self.node("Conv", *reads, pads=[kernel // 2] * 4, group=group)
         if self.rng.random() < 0.5:
             more = [
                 self.weight(after), self.weight(after), self.weight(after), self.weight(after, positive=True),

@@ -184,15 +184,11 @@ class Remade:
             return
         if op == "Add":
             constant = not self._others or node.endswith("BiasAdd")
-            inputs = [
-                flow,
-                self._vector(f"{node}.constant", told.wide, 1, 1) if constant else self._others.pop(0),
-            ]
+            other = self._vector(f"{node}.constant", told.wide, 1, 1) if constant else self._others.pop(0)
+            inputs = [flow, other]
         elif op == "BatchNormalization":
-            inputs = [
-                flow,
-                *(self._vector(f"{node}.{k}", told.wide) for k in ("scale", "beta", "mean", "var")),
-            ]
+            names = (f"{node}.{k}" for k in ("scale", "beta", "mean", "var"))
+            inputs = [flow, *(self._vector(n, told.wide) for n in names)]
         elif op in {"QuantizeLinear", "DequantizeLinear"}:
             inputs = [flow, "scale", "zero"]
         elif op == "MaxPool":

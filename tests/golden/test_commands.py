@@ -173,11 +173,8 @@ def list_module(module: Any) -> Iterator[tuple[str, str, Any]]:
                 yield "traits", f"{name}.{key}", [type(trait).__name__, trait.metadata, trait.default()]
         config = getattr(value, "__struct_config__", None)
         if config is not None:
-            yield (
-                "structs",
-                name,
-                [config.frozen, config.eq, config.tag, config.forbid_unknown_fields, config.omit_defaults],
-            )
+            flags = ("frozen", "eq", "tag", "forbid_unknown_fields", "omit_defaults")
+            yield "structs", name, [getattr(config, flag) for flag in flags]
         for key, member in vars(value).items() if inspect.isclass(value) else ():
             if not (made and key == "__init__"):
                 inner = getattr(member, "__func__", getattr(member, "func", member))

@@ -118,11 +118,8 @@ def test_answers_in_text_and_in_a_notebook_are_those_of_the_file(subject: str, g
         }  # fmt: skip
 
     asked = [n for n in PANELS if n not in {"recipe", "samples", "calibration", "accuracy"}]
-    golden(
-        f"documents/{subject}.json",
-        {n: without(plain(refusable(lambda n=n: told(n))), {"versions"}) for n in asked},
-        rel=1e-3,
-    )
+    found = {n: without(plain(refusable(lambda n=n: told(n))), {"versions"}) for n in asked}
+    golden(f"documents/{subject}.json", found, rel=1e-3)
 
 
 @pytest.mark.xdist_group("written")

@@ -151,11 +151,7 @@ def check_products(result: Any, model: Any) -> None:
 def check_card(layer: Layer, box: Box, *, linked: bool) -> None:
     where = f"{layer.name}: {box['title']} {[c['title'] for c in box['chips']]}"
     work = {c["op"] for c in box["chips"] if c["role"] == "work"}
-    said = (
-        {box["title"], *(c["role"] for c in box["chips"])}
-        if box["slim"]
-        else {c["role"] for c in box["chips"]}
-    )
+    said = {*([box["title"]] if box["slim"] else []), *(c["role"] for c in box["chips"])}
     told = steps(layer)
     assert box["slim"] == (not box["chips"]), where
     assert not box["slim"] or box["title"] not in PRODUCTS, where
@@ -370,23 +366,15 @@ def check_layers(result: Any, model: Any, found: Mapping[str, Any], done: Mappin
     got = sum(w.macs or 0 for w in done.values())
     # A node whose work is divided among layers may lose less than one for each of them.
     assert got == pytest.approx(wanted, abs=len(done)), "multiply-accumulates of nodes and layers"
-    sizes = {
-        "fp32": 4, "fp16": 2, "int8": 1, "fp8": 1, "int32": 4, "int64": 8, "bool": 1, "uint8": 1, "bf16": 2,
-    }  # fmt: skip
     for layer in result.engine.layers:
         reads, writes = (*layer.inputs, *layer.constants), layer.outputs
         if result.engine.backend != "tensorrt-rtx" or done[layer.id].still:
             continue
-        if any("wide" in t.format or not t.shape or t.dtype not in sizes for t in (*reads, *writes)):
+        if any("wide" in t.format or not t.shape or t.dtype not in SIZES for t in (*reads, *writes)):
             continue
         # Two parts of one buffer are two tensors; the same part twice is one.
-        moved = [
-            sum(
-                math.prod(shape) * sizes[dtype]
-                for _, shape, dtype in {(t.name, t.shape, t.dtype) for t in side}
-            )
-            for side in (reads, writes)
-        ]
+        sides = ({(t.name, t.shape, t.dtype) for t in side} for side in (reads, writes))
+        moved = [sum(math.prod(shape) * SIZES[dtype] for _, shape, dtype in side) for side in sides]
         assert moved == [done[layer.id].read, done[layer.id].written], layer.name
 
 

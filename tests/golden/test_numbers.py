@@ -92,10 +92,8 @@ def test_thresholds_are_those_of_the_values(subject: str) -> None:
             )
             at = round(search.amax(Calibrator.of(method)) / right.max() * 2048) - 128
             # Where the minimum is flat candidates change places; what is reached is what counts.
-            assert divergences[max(at - 1, 0) : at + 2].min() <= divergences.min() * 1.05 + 1e-12, (
-                value,
-                method,
-            )
+            near = divergences[max(at - 1, 0) : at + 2]
+            assert near.min() <= divergences.min() * 1.05 + 1e-12, (value, method)
 
 
 @pytest.mark.xdist_group("two_outputs")

@@ -58,11 +58,8 @@ def test_graphs_of_the_small_model_are_those_of_the_file(choice: str, golden: An
 @scenes.samples
 def test_sums_of_prepared_samples_are_those_of_the_file(subject: str, golden: Any) -> None:
     study = scenes.sample(subject)
-    golden(
-        f"prepared/{subject}.json",
-        {choice: refusable(lambda c=choice: summed(study, prepared(study, c))) for choice in OF_SAMPLES},
-        rel=1e-3,
-    )
+    found = {choice: refusable(lambda c=choice: summed(study, prepared(study, c))) for choice in OF_SAMPLES}
+    golden(f"prepared/{subject}.json", found, rel=1e-3)
 
 
 def summed(study: Any, ready: Any) -> dict[str, Any]:

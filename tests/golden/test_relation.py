@@ -59,10 +59,8 @@ def test_layers_of_two_engines_are_set_side_by_side_as_in_the_file(subject: str,
     every = likeness.signatures((one, two))[0]
     signs = {f"{y.index + 1} {y.kind}": str(every[y.id]).partition("(")[2] for y in one.layers}
     head = scenes.head(study[first].facts)
-    golden(
-        f"relation/{subject}.json",
-        {f"{k} · {head.partition(' · ')[2]}": v for k, v in (sections | {"does": signs}).items()},
-    )
+    compiler, sections = head.partition(" · ")[2], sections | {"does": signs}
+    golden(f"relation/{subject}.json", {f"{k} · {compiler}": v for k, v in sections.items()})
 
 
 def compared(study: Any, one: Engine, two: Engine) -> dict[str, Any]:
@@ -77,10 +75,8 @@ def parts(one: Any, engine: Engine) -> dict[str, Any]:
         + "; ".join(f"{q.role} of {[*q.steps]}, {q.gates}: {q.evidence}" for q in p.parts)
         for p in one.pieces
     }
-    told = {
-        k: getattr(one, k)
-        for k in ("form", "found", "body", "turns", "hoisted", "merged", "evidence", "products")
-    }
+    names = ("form", "found", "body", "turns", "hoisted", "merged", "evidence", "products")
+    told = {k: getattr(one, k) for k in names}
     return {**told, "launches": one.launches, "layers": layers}
 
 

@@ -24,11 +24,10 @@ ROOTS = {
 #: Pure virtual in C++, so that the binding calls them and has no method to list.
 VIRTUAL = {f"IOutputAllocator.{n}" for n in ("reallocate_output", "reallocate_output_async", "notify_shape")}
 #: What is used by a name that is computed, or by the binding itself.
-COMPUTED = {"builder_optimization_level", "max_aux_streams", "tiling_optimization_level", "name", "log"} | {
-    "Severity",
-    "ERROR",
+COMPUTED = {
+    "builder_optimization_level", "max_aux_streams", "tiling_optimization_level", "name", "log", "Severity", "ERROR",
     "WARNING",
-}
+}  # fmt: skip
 
 
 def listings() -> dict[str, Any]:

@@ -117,10 +117,8 @@ def check(
     for group in found.groups:
         if group.basis == "moves":
             continue
-        one, two = (
-            frozenset().union(*(told[i] for i in half.layers))
-            for told, half in zip(parts, (group.first, group.second), strict=True)
-        )
+        halves = zip(parts, (group.first, group.second), strict=True)
+        one, two = (frozenset().union(*(told[i] for i in half.layers)) for told, half in halves)
         assert one == two, (group.basis, group.first.layers, group.second.layers)
         assert group.basis != "alone", (group.first.layers, group.second.layers)
         seen += one
@@ -137,10 +135,8 @@ def exact(found: Difference) -> None:
             assert abs(total - math.fsum(which.times.values())) < 1e-6
     if found.timed:
         deltas = math.fsum(g.delta or 0.0 for g in found.groups)
-        assert (
-            abs(deltas - (math.fsum(found.second.times.values()) - math.fsum(found.first.times.values())))
-            < 1e-6
-        )
+        before, after = (math.fsum(side.times.values()) for side in (found.first, found.second))
+        assert abs(deltas - (after - before)) < 1e-6
 
 
 def test_there_are_as_many_parts_as_the_networks_have() -> None:
@@ -173,10 +169,8 @@ def test_kernels_shapes_and_neighbours_find_the_same_without_a_name(
     told = [side(first), side(second)]
     bare = [nameless(s) for s in told]
     found = difference(bare[0][0], bare[1][0], absent())
-    parts = [
-        {i: truth[w] for i, w in was.items()}
-        for (_, was), truth in zip(bare, (modules(family, s.engine) for s in told), strict=True)
-    ]
+    truths = [modules(family, s.engine) for s in told]
+    parts = [{i: t[w] for i, w in was.items()} for (_, was), t in zip(bare, truths, strict=True)]
     check(found, tuple(parts))  # type: ignore[arg-type]
     exact(found)
     assert not {"nodes", "names"} & {g.basis for g in found.groups}
@@ -186,13 +180,9 @@ def test_a_pooling_that_was_fused_stands_beside_its_convolution() -> None:
     """Conv_0 and MaxPool_2 are one ConvActPool of 72.7 us in the other engine, and no rows of their own."""
     sides = side("trex-resnet18-pytorch-a100-fp16"), side("trex-resnet18-pytorch-a100-int8-qat-residual")
     (group,) = (g for g in difference(*sides, absent()).groups if g.title == "Conv_0")
-    names = [
-        [s.engine.layer(i).name for i in h.layers]
-        for s, h in zip(sides, (group.first, group.second), strict=True)
-    ]
-    assert [
-        ["Conv_0 + Relu_1", "MaxPool_2"],
-        ["conv1.weight + QuantizeLinear_7 + Conv_9 + MaxPool_12"],
-    ] == names
+    halves = zip(sides, (group.first, group.second), strict=True)
+    one, two = ([s.engine.layer(i).name for i in h.layers] for s, h in halves)
+    assert ["Conv_0 + Relu_1", "MaxPool_2"] == one
+    assert ["conv1.weight + QuantizeLinear_7 + Conv_9 + MaxPool_12"] == two
     assert "fused" == group.basis
     assert 0.0727 == pytest.approx(group.second.time, abs=5e-5)
