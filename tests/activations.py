@@ -7,17 +7,13 @@ from collections.abc import Callable
 import numpy as np
 
 Shape = tuple[int, ...]
-#: Draws an array of a shape ``(samples, channels, ...)``.
 Draw = Callable[[np.random.Generator, Shape], np.ndarray]
 
 
 def _along(of: np.ndarray, shape: Shape) -> np.ndarray:
     """One number a channel, or a channel of each sample, over the rest of the shape."""
-    return (
-        of.reshape(*of.shape, *[1] * (len(shape) - of.ndim))
-        if of.ndim > 1
-        else of.reshape(1, -1, *[1] * (len(shape) - 2))
-    )
+    first = of.shape if of.ndim > 1 else (1, of.size)
+    return of.reshape(*first, *[1] * (len(shape) - len(first)))
 
 
 def _constant(rng: np.random.Generator, shape: Shape) -> np.ndarray:
@@ -45,11 +41,10 @@ def _picture(rng: np.random.Generator, shape: Shape) -> np.ndarray:
     else:
         rows, columns = np.mgrid[: shape[2], : shape[3]]
         spots = rng.uniform(size=(3, 4, *shape[:2], 1, 1))
-        near = [(rows - shape[2] * a) ** 2 + (columns - shape[3] * b) ** 2 for a, b, *_ in spots]
-        ink = sum(
-            (0.3 + 0.7 * c) * np.exp(-d / (2 * (0.8 + 1.7 * w) ** 2))
-            for d, (_, _, c, w) in zip(near, spots, strict=True)
-        )
+        ink = 0
+        for a, b, c, w in spots:
+            far = (rows - shape[2] * a) ** 2 + (columns - shape[3] * b) ** 2
+            ink = ink + (0.3 + 0.7 * c) * np.exp(-far / (2 * (0.8 + 1.7 * w) ** 2))
     return np.round(255 * np.clip(ink, 0, 1)) / 255
 
 
@@ -81,33 +76,20 @@ def _padded(rng: np.random.Generator, shape: Shape) -> np.ndarray:
 
 
 FAMILIES: dict[str, Draw] = {
-    "constant": _constant,
-    "constant planes": _planes,
-    "mask": _mask,
-    "one-hot": _one_hot,
+    "constant": _constant, "constant planes": _planes, "mask": _mask, "one-hot": _one_hot,
     "integers 0..16": lambda r, s: r.integers(0, 17, s).astype(float),
-    "sixteen levels": lambda r, s: r.integers(0, 16, s) / 15,
-    "dark picture": _picture,
-    "light picture": lambda r, s: 1 - _picture(r, s),
-    "bytes": lambda r, s: np.round(255 * _picture(r, s)),
+    "sixteen levels": lambda r, s: r.integers(0, 16, s) / 15, "dark picture": _picture,
+    "light picture": lambda r, s: 1 - _picture(r, s), "bytes": lambda r, s: np.round(255 * _picture(r, s)),
     "narrow": lambda r, s: 1 + 0.01 * r.standard_normal(s),
-    "far from zero": lambda r, s: 5 + 0.3 * r.standard_normal(s),
-    "bimodal": _bimodal,
-    "gated": _gated,
-    "softmax": _softmax,
-    "student": lambda r, s: r.standard_t(3, s),
-    "lognormal": lambda r, s: np.exp(r.standard_normal(s)),
-    "laplace": lambda r, s: r.laplace(size=s),
-    "tiny": lambda r, s: 1e-6 * r.standard_normal(s),
-    "normal": lambda r, s: r.standard_normal(s),
-    "relu": lambda r, s: np.maximum(r.standard_normal(s), 0),
-    "uniform": lambda r, s: r.uniform(-1, 1, s),
-    "sparse": lambda r, s: r.standard_normal(s) * (r.random(s) < 0.02),
-    "outlier channel": _outlier_channel,
+    "far from zero": lambda r, s: 5 + 0.3 * r.standard_normal(s), "bimodal": _bimodal, "gated": _gated,
+    "softmax": _softmax, "student": lambda r, s: r.standard_t(3, s),
+    "lognormal": lambda r, s: np.exp(r.standard_normal(s)), "laplace": lambda r, s: r.laplace(size=s),
+    "tiny": lambda r, s: 1e-6 * r.standard_normal(s), "normal": lambda r, s: r.standard_normal(s),
+    "relu": lambda r, s: np.maximum(r.standard_normal(s), 0), "uniform": lambda r, s: r.uniform(-1, 1, s),
+    "sparse": lambda r, s: r.standard_normal(s) * (r.random(s) < 0.02), "outlier channel": _outlier_channel,
     "padded": _padded,
-}
+}  # fmt: skip
 
 
 def drawn(family: str, seed: int, shape: Shape = (32, 8, 14, 14)) -> np.ndarray:
-    """An array of a family, float32."""
     return FAMILIES[family](np.random.default_rng(seed), shape).astype(np.float32)

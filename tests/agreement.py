@@ -32,12 +32,9 @@ from rtlab.questions.why.missed import readers, together
 WHERE = Path(agreement.__file__).with_name("agreement.json")
 #: Of engines whose files do not tell it: which release, by those who published them; which network; for which GPU.
 RELEASES = {
-    "fuzzy-jetson": "TensorRT 10.1",
-    "fuzzy-": "TensorRT 10.4",
-    "trex-resnet18": "TensorRT about 8.4",
-    "trex-resnet50": "TensorRT 8.2 to 8.4",
-    "trex-mobilenet": "TensorRT 8.2 to 8.5",
-}
+    "fuzzy-jetson": "TensorRT 10.1", "fuzzy-": "TensorRT 10.4", "trex-resnet18": "TensorRT about 8.4",
+    "trex-resnet50": "TensorRT 8.2 to 8.4", "trex-mobilenet": "TensorRT 8.2 to 8.5",
+}  # fmt: skip
 NETWORKS = {"alexnet": "AlexNet", "mobilenet": "MobileNetV2", "resnet18": "ResNet18", "resnet50": "ResNet50"}
 #: TensorRT-RTX builds for neither a TITAN RTX nor an Orin by itself; the nearest generation stands for them.
 TARGETS = {"a100": "sm80"}
@@ -56,7 +53,6 @@ class Asked:
 
     @property
     def target(self) -> str:
-        """For which GPU TensorRT-RTX builds the graph."""
         return next((t for part, t in TARGETS.items() if part in self.folder.name), "sm86")
 
     def engine(self) -> rtlab.Result:
@@ -80,7 +76,6 @@ def weighed(path: Path) -> Model:
 
 
 def asked(folders: Iterable[Path]) -> Iterator[Asked]:
-    """Those of these engines whose graph is known or can be remade."""
     for folder in folders:
         layers = engines.files(folder).get("layers")
         if layers is None or folder.name in engines.NAMES_ONLY or folder.name.startswith("cookbook"):
@@ -122,7 +117,6 @@ def neighbours(model: Model) -> Iterator[tuple[str, str]]:
 
 
 def _of_weights(model: Model, value: str) -> bool:
-    """Whether a value follows from constants alone."""
     maker = model.producers.get(value)
     return value in model.known or (
         maker is not None and all(_of_weights(model, v) for v in maker.inputs if v)
@@ -130,7 +124,6 @@ def _of_weights(model: Model, value: str) -> bool:
 
 
 def count(engine: Asked, mine: rtlab.Result) -> dict[str, collections.Counter[str]]:
-    """By kind of pair, how many are one step in both, in one alone, in neither."""
     built = related(mine.engine, mine.prepared.model, mine.prepared.model)
     found: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for first, second in neighbours(engine.model):
@@ -144,7 +137,6 @@ def count(engine: Asked, mine: rtlab.Result) -> dict[str, collections.Counter[st
 
 
 def table() -> dict[str, object]:
-    """What is shipped."""
     total: dict[tuple[str, str], collections.Counter[str]] = collections.defaultdict(collections.Counter)
     rows_of_engines, compilers = [], set()
     for engine in asked(sorted((Path(os.environ["RTLAB_RECORDED"]) / "engines").iterdir())):

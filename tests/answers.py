@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 
+import nets
 from rtlab.errors import RtlabError
 from rtlab.questions.panels import PANELS
 from rtlab.relation.layerwork import layer_works
@@ -23,7 +23,6 @@ _THINNED = {"table": 4, "recurrence": 4}
 
 
 def asked(name: str) -> Ask:
-    """A question of the page; FP32 is the baseline of the others."""
 
     def ask(study: Any, variant: str) -> Any:
         first = next(iter(study.results))
@@ -36,7 +35,6 @@ def asked(name: str) -> Ask:
 
 
 def refusable(question: Callable[[], Any]) -> Any:
-    """The answer, or what is in the way of one."""
     try:
         return question()
     except RtlabError as error:
@@ -44,14 +42,12 @@ def refusable(question: Callable[[], Any]) -> Any:
 
 
 def without(value: Any, names: Collection[str]) -> Any:
-    """A value without the contents of fields of these names."""
     if isinstance(value, dict):
         return {k: "..." if k in names else without(v, names) for k, v in value.items()}
     return [without(v, names) for v in value] if isinstance(value, list) else value
 
 
 def thinned(noun: Any, step: int | None) -> Any:
-    """A noun whose long tables hold every so many rows."""
     found = plain(noun)
     if step is None or "refused" in found:
         return found
@@ -71,84 +67,59 @@ def mapping(study: Any, variant: str) -> Any:
 
 
 def timing(study: Any, variant: str) -> Any:
-    """Times of layers."""
     result = study[variant]
-    return {
-        "timing": result.timing,
-        "layers": None if result.timing is result.own_times else result.layer_times,
-    }
+    layers = None if result.timing is result.own_times else result.layer_times
+    return {"timing": result.timing, "layers": layers}
 
 
 def fusion(study: Any, variant: str) -> Any:
-    """How much of the model is placed, and what is in words of every node."""
     result = study[variant]
     words = {n.id: study.explain(n.id, variant=variant) for n in study.model.nodes}
     return {"coverage": result.coverage, "unmapped": result.unmapped, "explained": words}
 
 
 def reformats(study: Any, variant: str) -> Any:
-    """What only moves numbers, with reasons."""
     return refusable(study[variant].reformats)
 
 
 def cards(study: Any, variant: str) -> Any:
-    """What the card of each layer says."""
     boxes = engine_view(study[variant].facts, study.model)["graph"]["boxes"]
-    return [
-        {
-            "card": b["title"],
-            "slim": b["slim"],
-            "chips": " + ".join(f"{c['title']} ({c['role']} {c['op']})" for c in b["chips"]),
-        }
-        for b in boxes
-    ]
+    chips = [" + ".join(f"{c['title']} ({c['role']} {c['op']})" for c in b["chips"]) for b in boxes]
+    return [{"card": b["title"], "slim": b["slim"], "chips": c} for b, c in zip(boxes, chips, strict=True)]
 
 
 def work(study: Any, variant: str) -> Any:
-    """Multiply-accumulates, operations and bytes of layers."""
     result = study[variant]
     done = layer_works(result.engine, result.mapping, study.model)
     return {f"{y.index + 1} {y.kind}": _work(done[y.id]) for y in result.engine.layers}
 
 
 def node_work(study: Any, variant: str) -> Any:
-    """The same of nodes, in the first variant."""
     return (
         {n: _work(w) for n, w in works(study.model).items()} if variant == next(iter(study.results)) else {}
     )
 
 
 def _work(found: Any) -> dict[str, Any]:
-    """What is told of work, but for its name."""
     return {k: v for k, v in plain(found).items() if k not in {"node", "layer"}}
 
 
 def scales(study: Any, variant: str) -> Any:
-    """Thresholds of activations, notes, and what each node is computed in."""
     ready = study[variant].prepared
     return {"scales": ready.scales, "notes": ready.notes, "precisions": ready.precisions}
 
 
 def recipe(study: Any, variant: str) -> Any:
-    """What makes a variant again, but for the machine and its releases."""
     return without(plain(asked("recipe")(study, variant)), {"versions", "size", "sha256"})
 
 
 #: Answers to searches: ``test_searches.py`` asks them.
 SEARCHED = {"batches", "bisection", "channels", "diagnosis", "formulations", "repair", "sensitivity"}
-#: All that is asked.
 ASKED: Mapping[str, Ask] = {
-    **{name: asked(name) for name in PANELS if name not in SEARCHED},
-    "recipe": recipe,
-    "mapping": mapping,
-    "timing": timing,
-    "fusion": fusion,
-    "reformats": reformats,
-    "cards": cards,
-    "work": work,
-    "node_work": node_work,
+    **{name: asked(name) for name in PANELS if name not in SEARCHED}, "recipe": recipe, "mapping": mapping,
+    "timing": timing, "fusion": fusion, "reformats": reformats, "cards": cards, "work": work, "node_work": node_work,
     "scales": scales,
-}
+}  # fmt: skip
 
 
 def graph(model: Any) -> Any:
@@ -179,24 +150,17 @@ def _setting(attribute: onnx.AttributeProto) -> str:
         return str(_weight(value))
     if isinstance(value, onnx.GraphProto):
         return f"[{'; '.join(map(_node, value.node))}]"
-    return (
-        value.decode()
-        if isinstance(value, bytes)
-        else f"{value:.6g}"
-        if isinstance(value, float)
-        else str(value)
-    )
+    if isinstance(value, bytes):
+        return value.decode()
+    return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
 def _weight(tensor: onnx.TensorProto) -> Any:
     kind = onnx.TensorProto.DataType.Name(tensor.data_type)
     if tensor.data_type >= onnx.TensorProto.FLOAT8E4M3FN:
         # NumPy has no such numbers.
-        return {
-            "type": kind,
-            "shape": list(tensor.dims),
-            "digest": hashlib.sha256(tensor.raw_data).hexdigest()[:12],
-        }
+        told = hashlib.sha256(tensor.raw_data).hexdigest()[:12]
+        return {"type": kind, "shape": list(tensor.dims), "digest": told}
     numbers = onnx.numpy_helper.to_array(tensor)
     return {"type": kind, "is": array(numbers.astype("f4") if numbers.dtype.kind == "V" else numbers)}
 
@@ -207,12 +171,7 @@ def values(model: Any, names: Iterable[str], batches: Iterable[Any]) -> dict[str
     proto.graph.output.extend(
         onnx.helper.make_empty_tensor_value_info(n) for n in names if n not in model.outputs
     )
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = nets.session(proto.SerializeToString())
     kinds = {"tensor(float)": "f4", "tensor(float16)": "f2", "tensor(int64)": "i8", "tensor(int32)": "i4"}
     types = {i.name: kinds[i.type] for i in session.get_inputs()}
     runs = [

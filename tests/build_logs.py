@@ -20,7 +20,6 @@ DIGIT = ("conv", "act", "pool", "view", "fc", "act_1", "fc_1", "soft", "best")
 
 
 def inception() -> Model:
-    """The 28 nodes of ``INCEPTION``; Neg stands for convolutions, poolings and the product."""
     nodes: list[NodeProto] = []
 
     def add(op: str, name: str, *reads: str) -> str:

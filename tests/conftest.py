@@ -19,7 +19,6 @@ hypothesis.settings.load_profile("fixed")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """The tiers of ``tests/run``; without either option every test runs."""
     parser.addoption("--short", action="store_true", help="leave out the tests marked slow")
     parser.addoption("--accept", action="store_true", help="write the files of tests/golden anew")
     parser.addoption("--rest", action="store_true", help="run only what --short leaves out")
@@ -36,7 +35,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _is_representative(item: pytest.Item, mark: pytest.Mark) -> bool:
-    """Whether a parametrized test is an instance that stays in the short tier."""
     return "but" in mark.kwargs and bool(re.search(mark.kwargs["but"], item.callspec.id))
 
 

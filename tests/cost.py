@@ -70,11 +70,8 @@ def pytest_fixture_setup(fixturedef: Any, request: Any) -> Iterator[None]:
         _state["shared"] = inside + spent
         if mine > 0.05:
             _write(
-                fixture=fixturedef.argname,
-                file=fixturedef.baseid,
-                scope=fixturedef.scope,
-                seconds=round(mine, 3),
-            )
+                fixture=fixturedef.argname, file=fixturedef.baseid, scope=fixturedef.scope, seconds=round(mine, 3),
+            )  # fmt: skip
 
 
 @pytest.hookimpl(wrapper=True)

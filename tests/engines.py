@@ -27,24 +27,19 @@ FOLDER = Path(__file__).parent / "corpus" / "engines"
 ENGINES = sorted(FOLDER.iterdir())
 #: Engines whose layer file holds names and nothing else: built without detailed verbosity.
 NAMES_ONLY = frozenset({"detr-names-only", "written-names-only"})
-#: What is repeated.
 MOBILE = FOLDER / "written-mobile-fp16"
 RESIDUAL = FOLDER / "written-residual-int8"
 
 
 def of(folders: list[Path]) -> pytest.MarkDecorator:
-    """A test of each of these engines, as ``folder``."""
     return pytest.mark.parametrize("folder", folders, ids=lambda f: f.name)
 
 
-#: A test of every engine of the corpus.
 each = of(ENGINES)
-#: A test of every engine whose layers tell kinds, types and tensors.
 detailed = of([f for f in ENGINES if f.name not in NAMES_ONLY])
 
 
 def files(folder: Path | str) -> dict[str, Path]:
-    """The files of an engine by kind: of the corpus by its name, or of a folder."""
     names = {
         "layers": ("engine.graph.json", "resnet18_trt_engine_info.json", "detr-layer-info.json"),
         "profile": ("engine.profile.json", "detr-profile.json"),
@@ -56,14 +51,12 @@ def files(folder: Path | str) -> dict[str, Path]:
 
 
 def read(folder: Path | str) -> tuple[Engine, Timing | None]:
-    """An engine and its times, where the folder has a profile."""
     recording = Trtexec().read(files(folder))
     engine, profile = recording.engine, recording.profile
     return engine, timing(profile, engine) if profile else None
 
 
 def structure(folder: Path | str) -> Model:
-    """The ONNX model beside an engine, or one without nodes."""
     path = FOLDER / folder / "model.structure-only.onnx"
     return load(path, name=path.parent.name, weights=False) if path.exists() else absent()
 
@@ -74,7 +67,6 @@ def model(folder: Path) -> Model:
 
 
 def proto(copies: int) -> onnx.ModelProto:
-    """The mobile network so many times in a row on the same weights."""
     source = _source()
     graph = source.graph
     weights = {t.name for t in graph.initializer}
@@ -122,19 +114,16 @@ def _source() -> onnx.ModelProto:
 
 
 def _value(name: str, copy: int) -> str:
-    """A tensor's name in one copy: the output of each is the input of the next."""
     return f"c{copy + 1}input" if name == "output" else f"c{copy}{name}"
 
 
 def _names() -> re.Pattern[str]:
-    """Names of nodes and of values in text, also as Myelin spells them."""
     names = {n for node in _source().graph.node for n in (node.name, *node.output)} - {"output"}
     names |= {n.replace(".", "_") for n in names}
     return re.compile("|".join(re.escape(n) for n in sorted(names, key=len, reverse=True)))
 
 
 def _copied(rows: list[Any], names: re.Pattern[str], copies: int) -> list[Any]:
-    """Objects of JSON so many times in a row, under the names of each copy."""
     marked = [_each(y, lambda text: names.sub(lambda m: f"\0{m[0]}", text)) for y in rows]
 
     def named(text: str, i: int) -> str:
@@ -144,7 +133,6 @@ def _copied(rows: list[Any], names: re.Pattern[str], copies: int) -> list[Any]:
 
 
 def _each(value: Any, change: Any) -> Any:
-    """JSON with every text changed, keys apart."""
     if isinstance(value, dict):
         return {k: _each(v, change) for k, v in value.items()}
     if isinstance(value, list):

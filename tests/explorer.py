@@ -14,6 +14,9 @@ study.run()
 explorer = study.explore()
 explorer"""
 EXPLORER = ".rt-explorer"
+_CENTRE = (
+    "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
+)
 READY = f'{EXPLORER}[data-ready="1"]'
 
 #: Each stage waits at its gate, and hears of a cancel there as it does in its work, until ``ungate()``.
@@ -48,14 +51,11 @@ _ = explorer.choose(precision="int8", calibrator="minmax")
 
 
 def allow(page, seconds: str) -> None:
-    """Choose how long measuring may take, in the settings."""
     page.click(f'{EXPLORER} [data-control="settings"] button')
     page.click(f'{EXPLORER} [data-item="budget-{seconds}"]')
 
 
 class Explorer:
-    """The Explorer on a page, as a person uses it."""
-
     def __init__(self, lab_page) -> None:
         self.lab, self.page = lab_page, lab_page.page
 
@@ -69,11 +69,8 @@ class Explorer:
         return json.loads(self.data(name))
 
     def click(self, side: str, box: str) -> None:
-        """Click the middle of a box where it is drawn."""
         self.ready()
-        self.page.evaluate(
-            "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
-        )
+        self.page.evaluate(_CENTRE)
         at = self.page.evaluate(
             "([side, id]) => document.querySelector('.rt-explorer').rtlabBoxAt(side, id)", [side, box]
         )
@@ -89,7 +86,6 @@ class Explorer:
         )
 
     def choose(self, control: str, value: str) -> None:
-        """Choose as a person does: a segment of the precision, an option of a list."""
         if control == "precision":
             self.page.click(f'{EXPLORER} [data-control="precision"] [data-value="{value}"]')
             return
@@ -109,7 +105,6 @@ class Explorer:
 
 
 def show(shown: Explorer, tab: str, panel: str) -> str:
-    """Bring a panel to the front as a person does; returns its selector once its answer is there."""
     page = shown.page
     page.click(f'{EXPLORER} [data-tab="{tab}"]')
     segment = f'{EXPLORER} [data-segment="{panel}"]'
@@ -117,7 +112,5 @@ def show(shown: Explorer, tab: str, panel: str) -> str:
         page.click(segment)
     where = f'{EXPLORER} [data-panel="{panel}"]'
     page.wait_for_selector(f'{where}[aria-busy="false"] h4:not(:empty)')
-    page.evaluate(
-        "() => document.querySelector('.rt-explorer').scrollIntoView({block: 'center', behavior: 'instant'})"
-    )
+    page.evaluate(_CENTRE)
     return where

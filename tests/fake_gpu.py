@@ -18,8 +18,6 @@ needs_api = pytest.mark.skipif(
 
 
 class Here(TensorRT):
-    """The backend on a machine with a GPU and this release."""
-
     cuda = libraries = "fake_trt"
 
     def __init__(self, release: str) -> None:

@@ -42,9 +42,6 @@ _BY_NUMPY = {
 }  # fmt: skip
 
 
-# ---------------------------------------------------------------- the CUDA runtime
-
-
 class Gpu:
     """Device memory and streams. Addresses are none of this process, so that touching one without a copy is fatal."""
 
@@ -52,7 +49,6 @@ class Gpu:
         self.memory: dict[int, np.ndarray] = {}
         self.streams: dict[int, list[Callable[[], None]]] = {}
         self.limit = 1 << 30
-        #: Inferences done.
         self.done = 0
         #: From now on, waiting for a stream fails with this code.
         self.fault = 0
@@ -147,7 +143,6 @@ gpu = Gpu()
 
 
 def wrapper():
-    """Polygraphy's own wrapper, over the runtime above."""
     from polygraphy.cuda import cuda
 
     if cuda.G_CUDA is None or not isinstance(cuda.G_CUDA.handle, Cudart):
@@ -191,13 +186,9 @@ class Nvml:
 
 
 def CDLL(name: str) -> Any:  # noqa: N802 - stands for ctypes.CDLL
-    """The library of that name."""
     if "nvidia-ml" in name or "nvml" in name:
         return Nvml()
     raise OSError(f"{name}: cannot open shared object file")
-
-
-# ---------------------------------------------------------------- plans
 
 
 @dataclasses.dataclass(frozen=True)
@@ -225,7 +216,6 @@ class Spec:
 
 
 def plan(spec: Spec) -> bytes:
-    """A serialized engine for the binding of that name."""
     told = dataclasses.asdict(spec)
     told["model"] = base64.b64encode(spec.model).decode()
     told["version"] = spec.version or api(spec.binding).version
@@ -233,16 +223,12 @@ def plan(spec: Spec) -> bytes:
 
 
 def layers_of(model: onnx.ModelProto, groups: list[list[str]], *, era: int = 10) -> str:
-    """An inspector's text for a model whose nodes are fused in groups, with tensors of one type."""
     graph = model.graph
     nodes = {n.name: n for n in graph.node}
     weights = {w.name for w in graph.initializer}
-
-    kind = (
-        {"Format": "Row major linear", "Datatype": "Float"}
-        if era >= 11
-        else {"Format/Datatype": "Row major linear FP32"}
-    )
+    kind = {"Format": "Row major linear", "Datatype": "Float"}
+    if era < 11:
+        kind = {"Format/Datatype": "Row major linear FP32"}
 
     def tensor(name: str, **more: str) -> dict[str, Any]:
         return {"Name": name, "Dimensions": [1, 4], **kind, **more}
@@ -269,9 +255,6 @@ def layers_of(model: onnx.ModelProto, groups: list[list[str]], *, era: int = 10)
     return json.dumps(top, indent=1).replace("\\u001e", "\x1e")
 
 
-# ---------------------------------------------------------------- names from the listings
-
-
 class Api:
     """One binding: classes and enums with the names of its listing."""
 
@@ -283,13 +266,11 @@ class Api:
         self.functions = {f: self._function(f, signatures) for f, signatures in listing["functions"].items()}
 
     def module(self) -> types.ModuleType:
-        """What ``import`` gives."""
         made = types.ModuleType(self.name)
         vars(made).update({"__version__": self.version, **self.classes, **self.functions})
         return made
 
     def wrap(self, cls: str, driver: Any) -> Any:
-        """An object of a class, with what the driver does behind it."""
         made = object.__new__(self.classes[cls])
         vars(made).update(_driver=driver, _ready=True)
         return made
@@ -403,9 +384,6 @@ def _get(name: str, this: Any) -> Any:
 def _set(name: str, this: Any, value: Any) -> None:
     _get(name, this)
     setattr(vars(this)["_driver"], name, value)
-
-
-# ---------------------------------------------------------------- the driver's side
 
 
 class _Runtime:
@@ -725,13 +703,11 @@ def _pack(value: np.ndarray) -> np.ndarray:
 
 
 _DRIVERS: dict[str, Any] = {"Runtime": _Runtime}
-#: What stands behind static methods, by class and name.
 _STATIC: dict[str, Callable[..., Any]] = {}
 
 
 @functools.cache
 def api(binding: str) -> Api:
-    """The binding of that name, such as ``fake_trt.trt10``."""
     return Api(binding, tensorrt_api.listing(binding.partition(".")[2]))
 
 

@@ -53,10 +53,8 @@ class _Builder:
         strong = bool(net.flags & (1 << int(flags.STRONGLY_TYPED)))
         on = sorted(f.name for f in conf.on)
         if strong and {"FP16", "INT8"} & set(on):
-            self.log(
-                "ERROR",
-                "IBuilder::buildSerializedNetwork: Error Code 4: flags of a weakly typed network are set",
-            )
+            where = "IBuilder::buildSerializedNetwork"
+            self.log("ERROR", f"{where}: Error Code 4: flags of a weakly typed network are set")
             return None
         conf.progress_monitor.phase_start("Building", None, 2)
         if not conf.progress_monitor.step_complete("Building", 0):
@@ -68,17 +66,11 @@ class _Builder:
             taken = {n.name: self._tuned(i, n, conf.timing["entries"]) for i, n in enumerate(nodes)}
         conf.progress_monitor.phase_finish("Building")
         configured = {
-            "strong": strong,
-            "debug": net.debug,
-            "flags": on,
-            "pools": conf.pools,
+            "strong": strong, "debug": net.debug, "flags": on, "pools": conf.pools,
             "state": {k: getattr(v := getattr(conf, k), "name", v) for k in _Config.ATTRIBUTES},
-            "profiles": [p.bounds for p in conf.profiles],
-            "tactics": conf.tactics,
-            "preview": conf.preview,
-            "calibration": calibration,
-            "tactics taken": {name: tactic for name, (tactic, _) in taken.items()},
-        }
+            "profiles": [p.bounds for p in conf.profiles], "tactics": conf.tactics, "preview": conf.preview,
+            "calibration": calibration, "tactics taken": {name: tactic for name, (tactic, _) in taken.items()},
+        }  # fmt: skip
         self.log("VERBOSE", "CONFIGURED " + json.dumps(configured))
         self.log("VERBOSE", "Total Activation Memory: 4242")
         spec = Spec(
@@ -119,11 +111,8 @@ class _Builder:
 
     def _calibrate(self, calibrator: Any, net: Any, conf: Any) -> dict[str, Any]:
         base = next(c.__name__ for c in type(calibrator).__mro__ if c.__name__.startswith("IInt8"))
-        seen: dict[str, Any] = {
-            "class": base,
-            "batches": 0,
-            "profile": conf.calibration and conf.calibration.bounds,
-        }
+        bounds = conf.calibration and conf.calibration.bounds
+        seen: dict[str, Any] = {"class": base, "batches": 0, "profile": bounds}
         if base == "IInt8LegacyCalibrator":
             seen |= {"quantile": calibrator.get_quantile(), "cutoff": calibrator.get_regression_cutoff()}
         algorithm = base.removeprefix("IInt8").replace("Calibrator", "Calibration")
@@ -207,11 +196,8 @@ class _Profile:
 
 class _Config:
     ATTRIBUTES = (
-        "builder_optimization_level",
-        "max_aux_streams",
-        "profiling_verbosity",
-        "tiling_optimization_level",
-    )
+        "builder_optimization_level", "max_aux_streams", "profiling_verbosity", "tiling_optimization_level",
+    )  # fmt: skip
 
     def __init__(self, builder: _Builder) -> None:
         enums = builder.api.classes
@@ -343,7 +329,6 @@ class _Bytes:
 
 
 def _memory(api: Api, content: bytes) -> Any:
-    """Memory of the host, which ``bytes`` reads."""
     kind = api.classes["IHostMemory"]
     kind.__bytes__ = lambda this: this._driver.content
     return api.wrap("IHostMemory", _Bytes(content))

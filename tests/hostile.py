@@ -1,4 +1,4 @@
-"""Files that hurt: each with what must happen. ``CASES`` is the list; a case makes its file in a folder.
+"""Files that hurt: each with what must happen. a case makes its file in a folder.
 
 ``load`` must refuse a case whose ``stage`` is "load", with ``error`` and all of ``words``. A case whose stage
 is "build" is valid ONNX and loads; a TensorRT build of it must then raise ``error`` with ``words``, or
@@ -12,7 +12,7 @@ import functools
 import itertools
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import onnx
@@ -24,14 +24,11 @@ from strategies import HOSTILE_NAMES, chain, of_nodes
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One hostile file. ``make`` writes it into a folder and returns its path."""
-
     name: str
     make: Callable[[Path], Path]
     stage: Literal["load", "build"]
     error: type[RtlabError] | None
     words: tuple[str, ...] = ()
-    why: str = ""
 
     def __str__(self) -> str:
         return self.name
@@ -44,37 +41,22 @@ def _write(folder: Path, content: bytes | onnx.ModelProto) -> Path:
 
 
 def of_bytes(content: Callable[[], bytes | onnx.ModelProto]) -> Callable[[Path], Path]:
-    """A maker that writes this content."""
     return lambda folder: _write(folder, content())
 
 
-# --- not a model --------------------------------------------------------------------------------------------
-
-
 def truncated() -> bytes:
-    """The first two thirds of a good file."""
     whole = chain(20).SerializeToString()
     return whole[: len(whole) * 2 // 3]
 
 
 def no_nodes() -> onnx.ModelProto:
-    """A graph that passes its input on."""
     proto = of_nodes([helper.make_node("Relu", ["x"], ["y"])])
     del proto.graph.node[:]
     return proto
 
 
-# --- valid protobuf, invalid graph --------------------------------------------------------------------------
-
-
 def node_without_outputs() -> onnx.ModelProto:
-    """SIGSEGV in the builder's parser."""
-    return of_nodes(
-        [
-            helper.make_node("Relu", ["x"], [], name="mute"),
-            helper.make_node("Relu", ["x"], ["y"], name="loud"),
-        ]
-    )
+    return of_nodes([helper.make_node("Relu", ["x"], w, n) for w, n in (([], "mute"), (["y"], "loud"))])
 
 
 def function_calling_itself() -> onnx.ModelProto:
@@ -101,29 +83,19 @@ def functions_upon_functions(levels: int = 22, times: int = 2) -> onnx.ModelProt
 
 
 def circular() -> onnx.ModelProto:
-    """A cycle of two nodes."""
+    first = helper.make_node("Add", ["x", "b"], ["a"], "first")
     return of_nodes(
-        [
-            helper.make_node("Add", ["x", "b"], ["a"], name="first"),
-            helper.make_node("Neg", ["a"], ["b"], name="second"),
-            helper.make_node("Neg", ["a"], ["y"], name="third"),
-        ]
+        [first, *(helper.make_node("Neg", ["a"], [w], n) for w, n in (("b", "second"), ("y", "third")))]
     )
 
 
-def unknown_operators() -> onnx.ModelProto:
+def unknown_operators(domain: str = "") -> onnx.ModelProto:
     """Operators that ONNX itself does not have, one of them twice."""
+    rows = (("Frobnicate", "x", "a", "frob_1"), ("Relu", "a", "b", "relu"), ("Frobnicate", "b", "c", "frob_2"),
+            ("Twiddle", "c", "y", "twid"))  # fmt: skip
     return of_nodes(
-        [
-            helper.make_node("Frobnicate", ["x"], ["a"], name="frob_1"),
-            helper.make_node("Relu", ["a"], ["b"], name="relu"),
-            helper.make_node("Frobnicate", ["b"], ["c"], name="frob_2"),
-            helper.make_node("Twiddle", ["c"], ["y"], name="twid"),
-        ]
+        [helper.make_node(op, [i], [o], n, domain="" if op == "Relu" else domain) for op, i, o, n in rows]
     )
-
-
-# --- external data ------------------------------------------------------------------------------------------
 
 
 def external(folder: Path, *, location: str = "weights.bin", size: int = 16, **entries: str) -> Path:
@@ -138,7 +110,6 @@ def external(folder: Path, *, location: str = "weights.bin", size: int = 16, **e
 
 
 def escaping(folder: Path) -> Path:
-    """A file that exists, one folder up."""
     inner = folder / "inner"
     inner.mkdir()
     (folder / "weights.bin").write_bytes(bytes(16))
@@ -146,13 +117,11 @@ def escaping(folder: Path) -> Path:
 
 
 def absolute(folder: Path) -> Path:
-    """A file that exists, by its absolute path."""
     (folder / "weights.bin").write_bytes(bytes(16))
     return external(folder, location=str((folder / "weights.bin").absolute()))
 
 
 def linked(folder: Path) -> Path:
-    """A link in the model's folder to a file outside."""
     inner = folder / "inner"
     inner.mkdir()
     (folder / "secret.bin").write_bytes(bytes(16))
@@ -160,21 +129,16 @@ def linked(folder: Path) -> Path:
     return external(inner, location="link.bin")
 
 
-# --- valid ONNX that compilers dislike ----------------------------------------------------------------------
-
-
 def division_by_zero() -> onnx.ModelProto:
     """SIGFPE in the builder while it folds constants; the ONNX checker sees nothing wrong."""
+    nodes = [
+        helper.make_node("Div", ["seven", "zero"], ["q"], name="div"),
+        helper.make_node("Cast", ["q"], ["c"], name="cast", to=TensorProto.FLOAT),
+        helper.make_node("Add", ["x", "c"], ["y"], name="add"),
+    ]
+    numbers = {"seven": 7, "zero": 0}
     return of_nodes(
-        [
-            helper.make_node("Div", ["seven", "zero"], ["q"], name="div"),
-            helper.make_node("Cast", ["q"], ["c"], name="cast", to=TensorProto.FLOAT),
-            helper.make_node("Add", ["x", "c"], ["y"], name="add"),
-        ],
-        weights=[
-            numpy_helper.from_array(np.array([7], np.int32), "seven"),
-            numpy_helper.from_array(np.array([0], np.int32), "zero"),
-        ],
+        nodes, weights=[numpy_helper.from_array(np.array([v], np.int32), k) for k, v in numbers.items()]
     )
 
 
@@ -185,7 +149,6 @@ def not_utf8() -> bytes:
 
 
 def hostile_names() -> onnx.ModelProto:
-    """Every hostile name at once, duplicates and empty ones included."""
     proto = chain(len(HOSTILE_NAMES), ops=("Relu", "Sigmoid", "Neg"))
     for node, name in zip(proto.graph.node, HOSTILE_NAMES, strict=True):
         node.name = name
@@ -193,183 +156,58 @@ def hostile_names() -> onnx.ModelProto:
 
 
 def unsupported_operators() -> onnx.ModelProto:
-    """Operators of a vendor's domain: valid ONNX, unknown to every compiler here."""
-    proto = of_nodes(
-        [
-            helper.make_node("Frobnicate", ["x"], ["a"], name="frob_1", domain="com.example"),
-            helper.make_node("Relu", ["a"], ["b"], name="relu"),
-            helper.make_node("Frobnicate", ["b"], ["c"], name="frob_2", domain="com.example"),
-            helper.make_node("Twiddle", ["c"], ["y"], name="twid", domain="com.example"),
-        ]
-    )
+    proto = unknown_operators("com.example")
     proto.opset_import.append(helper.make_opsetid("com.example", 1))
     return proto
 
 
-CASES: tuple[Case, ...] = (
-    Case("empty file", of_bytes(lambda: b""), "load", ModelError, ("empty", "Export the model again")),
-    Case(
-        "text",
-        of_bytes(lambda: b"This is not a model.\n" * 20),
-        "load",
-        ModelError,
-        ("420 bytes are not an ONNX model", "Export it again"),
-        "the builder takes it for a network without layers",
-    ),
-    Case(
-        "zeros",
-        of_bytes(lambda: bytes(1000)),
-        "load",
-        ModelError,
-        ("1000 bytes are not an ONNX model",),
-        "the builder takes it for a network without layers",
-    ),
-    Case("truncated file", of_bytes(truncated), "load", ModelError, ("truncated", "download was complete")),
-    Case("no nodes", of_bytes(no_nodes), "load", ModelError, ("has no nodes", "nothing to compile")),
-    Case(
-        "node without outputs",
-        of_bytes(node_without_outputs),
-        "load",
-        ModelError,
-        ("mute", "output size 0"),
-        "SIGSEGV in the builder",
-    ),
-    Case(
-        "function calling itself",
-        of_bytes(function_calling_itself),
-        "load",
-        ModelError,
-        ('call each other in a circle: "Again", "Again"', "without local functions"),
-        "SIGSEGV in the builder, and in the checker of ONNX up to 1.21",
-    ),
-    Case(
-        "functions upon functions",
-        of_bytes(functions_upon_functions),
-        "load",
-        ModelError,
-        ("its 1 nodes stand for 4.19e+06 calls", "at most 2,000,000", "without local functions"),
-        "the checker infers the types of each call, for hours",
-    ),
-    Case("cycle", of_bytes(circular), "load", ModelError, ("in a circle", '"first"', '"second"')),
-    Case(
-        "unknown operators",
-        of_bytes(unknown_operators),
-        "load",
-        ModelError,
-        ('"Frobnicate" (node "frob_1", "frob_2")', '"Twiddle" (node "twid")'),
-        "a checker that stops at the first makes the user export once per operator",
-    ),
-    Case(
-        "external data missing",
-        functools.partial(external, location="gone.bin"),
-        "load",
-        ModelError,
-        ('"gone.bin" is missing', 'beside "hostile.onnx"'),
-    ),
-    Case(
-        "external data truncated",
-        functools.partial(external, size=8),
-        "load",
-        ModelError,
-        ('tensor "w"', '"weights.bin", which has 8 bytes', "Copy the complete file"),
-        "onnx reads what there is and says nothing",
-    ),
-    Case(
-        "external data past its end",
-        functools.partial(external, offset="4096"),
-        "load",
-        ModelError,
-        ("bytes 4096 to 4112", "which has 16 bytes"),
-    ),
-    Case(
-        "external data with a wrong length",
-        functools.partial(external, length="8"),
-        "load",
-        ModelError,
-        ("takes 16 bytes", "declares 8 bytes"),
-    ),
-    Case(
-        "external data at a negative offset",
-        functools.partial(external, offset="-4"),
-        "load",
-        ModelError,
-        ("at offset -4",),
-    ),
-    Case(
-        "external data at no offset",
-        functools.partial(external, offset="first"),
-        "load",
-        ModelError,
-        ("unusable type, offset or length",),
-    ),
-    Case(
-        "external data of no name",
-        functools.partial(external, location=""),
-        "load",
-        ModelError,
-        ("names no file",),
-    ),
-    Case(
-        "external data is the folder",
-        functools.partial(external, location="."),
-        "load",
-        ModelError,
-        ('"." is missing',),
-    ),
-    Case(
-        "external data escaping",
-        escaping,
-        "load",
-        ModelError,
-        ('"../weights.bin"', "outside the model's folder"),
-    ),
-    Case("external data absolute", absolute, "load", ModelError, ("outside the model's folder",)),
-    Case("external data linked", linked, "load", ModelError, ('"link.bin"', "outside the model's folder")),
-    Case(
-        "external data is a device",
-        functools.partial(external, location="/dev/zero"),
-        "load",
-        ModelError,
-        ('"/dev/zero"', "outside the model's folder"),
-    ),
-    Case(
-        "constant division by zero",
-        of_bytes(division_by_zero),
-        "build",
-        BuildError,
-        ("SIGFPE",),
-        "SIGFPE in the builder",
-    ),
-    Case(
-        "unsupported operators",
-        of_bytes(unsupported_operators),
-        "build",
-        BuildError,
-        ("Frobnicate", "frob_1", "frob_2", "Twiddle", "twid"),
-        "all are listed, with the names of the nodes",
-    ),
-    Case(
-        "3,000 pointwise nodes",
-        of_bytes(lambda: chain(3000)),
-        "build",
-        None,
-        (),
-        "the builder recurses: without a large stack it ends in SIGSEGV",
-    ),
-    Case(
-        "name that is not UTF-8",
-        of_bytes(not_utf8),
-        "build",
-        None,
-        (),
-        "UnicodeDecodeError in the vendor's binding",
-    ),
-    Case(
-        "hostile names", of_bytes(hostile_names), "build", None, (), "names that break the listing's format"
-    ),
-)
+def _external(**entries: Any) -> Callable[[Path], Path]:
+    return functools.partial(external, **entries)
 
-#: Refused by ``load``.
-UNLOADABLE = tuple(c for c in CASES if c.stage == "load")
+
+def _load(name: str, make: Callable[[Path], Path], *words: str) -> Case:
+    return Case(name, make, "load", ModelError, words)
+
+
+_OUTSIDE = "outside the model's folder"
+UNLOADABLE = (
+    _load("empty file", of_bytes(lambda: b""), "empty"),
+    # The builder takes these two for networks without layers.
+    _load("text", of_bytes(lambda: b"This is not a model.\n" * 20), "420 bytes are not an ONNX model"),
+    _load("zeros", of_bytes(lambda: bytes(1000)), "1000 bytes are not an ONNX model"),
+    _load("truncated file", of_bytes(truncated), "truncated", "download was complete"),
+    _load("no nodes", of_bytes(no_nodes), "has no nodes"),
+    _load("node without outputs", of_bytes(node_without_outputs), "mute", "output size 0"),
+    # SIGSEGV in the checker of ONNX up to 1.21 too.
+    _load("function calling itself", of_bytes(function_calling_itself), "in a circle", '"Again", "Again"'),
+    # The checker infers the types of each call, for hours.
+    _load("functions upon functions", of_bytes(functions_upon_functions), "4.19e+06 calls", "at most 2,000,000"),
+    _load("cycle", of_bytes(circular), "in a circle", '"first"', '"second"'),
+    # A checker that stops at the first makes the user export once per operator.
+    _load("unknown operators", of_bytes(unknown_operators), '"Frobnicate" (node "frob_1", "frob_2")', '"Twiddle"'),
+    _load("external data missing", _external(location="gone.bin"), '"gone.bin" is missing', '"hostile.onnx"'),
+    # onnx reads what there is and says nothing.
+    _load("external data truncated", _external(size=8), 'tensor "w"', '"weights.bin", which has 8 bytes'),
+    _load("external data past its end", _external(offset="4096"), "bytes 4096 to 4112", "which has 16 bytes"),
+    _load("external data with a wrong length", _external(length="8"), "takes 16 bytes", "declares 8 bytes"),
+    _load("external data at a negative offset", _external(offset="-4"), "at offset -4"),
+    _load("external data at no offset", _external(offset="first"), "unusable type, offset or length"),
+    _load("external data of no name", _external(location=""), "names no file"),
+    _load("external data is the folder", _external(location="."), '"." is missing'),
+    _load("external data escaping", escaping, '"../weights.bin"', _OUTSIDE),
+    _load("external data absolute", absolute, _OUTSIDE),
+    _load("external data linked", linked, '"link.bin"', _OUTSIDE),
+    _load("external data is a device", _external(location="/dev/zero"), '"/dev/zero"', _OUTSIDE),
+)  # fmt: skip
+_UNSUPPORTED = ("Frobnicate", "frob_1", "frob_2", "Twiddle", "twid")
 #: Valid ONNX; what a TensorRT build makes of it is in ``error`` and ``words``.
-BUILDABLE = tuple(c for c in CASES if c.stage == "build")
+BUILDABLE = (
+    Case("constant division by zero", of_bytes(division_by_zero), "build", BuildError, ("SIGFPE",)),
+    Case("unsupported operators", of_bytes(unsupported_operators), "build", BuildError, _UNSUPPORTED),
+    # The builder recurses: without a large stack it ends in SIGSEGV.
+    Case("3,000 pointwise nodes", of_bytes(lambda: chain(3000)), "build", None),
+    # UnicodeDecodeError in the vendor's binding.
+    Case("name that is not UTF-8", of_bytes(not_utf8), "build", None),
+    # Names that break the listing's format.
+    Case("hostile names", of_bytes(hostile_names), "build", None),
+)

@@ -20,7 +20,6 @@ def planned(model) -> Study:
 
 
 def hostile_model():
-    """The small model with names that are HTML, JavaScript and format strings."""
     proto = onnx.load_from_string(tiny_model().bytes())
     for i, node in enumerate(proto.graph.node):
         node.name = f"{HOSTILE}{i}"

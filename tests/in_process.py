@@ -19,13 +19,10 @@ from rtlab.backends.live import (
 from rtlab.core.progress import check
 from rtlab.errors import RtlabError
 
-#: The real one, whatever stands in its place meanwhile.
 ChildProcess = child.ChildProcess
 
 
 class _Report:
-    """Progress that a cancel ends at the next step."""
-
     def __init__(self, progress: Any, doing: str) -> None:
         self._progress, self._doing = progress, doing
 
@@ -79,5 +76,4 @@ class Session:
 
 
 def _copy(value: Any) -> Any:
-    """What a pipe makes of it."""
     return pickle.loads(pickle.dumps(value))

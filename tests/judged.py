@@ -53,7 +53,6 @@ def engine(
 
 
 def timed(found: Engine, *microseconds: float, total: float | None = None) -> Timing:
-    """Times in microseconds, the last one for all layers that are left."""
     every = [*microseconds, *[microseconds[-1]] * (len(found.layers) - len(microseconds))]
     summed = sum(every) / 1e3
     rows = tuple(

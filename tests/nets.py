@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -9,9 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rtlab.core.model import Model, load, wrap
 
+Shapes = Mapping[str, Sequence[int | str] | None]
+
 
 def passing(**inputs: tuple[int, list[int | str]]) -> Model:
-    """A model named "net" that passes on these inputs, each given as ONNX type and shape."""
     values = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()]
     nodes = [helper.make_node("Identity", [name], [f"{name}_out"]) for name in inputs]
     outputs = [helper.make_tensor_value_info(f"{n}_out", kind, shape) for n, (kind, shape) in inputs.items()]
@@ -19,13 +23,30 @@ def passing(**inputs: tuple[int, list[int | str]]) -> Model:
     return load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9))
 
 
-def run(content: bytes, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """What ONNX Runtime computes without its optimizer."""
-    options, level = onnxruntime.SessionOptions(), onnxruntime.GraphOptimizationLevel
+def session(content: bytes, level: str = "ORT_DISABLE_ALL") -> onnxruntime.InferenceSession:
+    """Threads that wait for each other would take the processor from the other worker: there is one."""
+    options = onnxruntime.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
-    options.graph_optimization_level = level.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-    return session.run(None, {i.name: feed[i.name] for i in session.get_inputs()})
+    options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, level)
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+
+
+def run(content: bytes, feed: dict[str, np.ndarray]) -> list[np.ndarray]:
+    opened = session(content)
+    return opened.run(None, {i.name: feed[i.name] for i in opened.get_inputs()})
+
+
+def fp32_proto(
+    nodes: Sequence[onnx.NodeProto], inputs: Shapes, outputs: Shapes, weights: Any = (), *,
+    name: str = "g", opset: int = 17, ir_version: int = 8,
+) -> onnx.ModelProto:  # fmt: skip
+    """A model whose inputs and outputs are FP32, with their shapes; weights as tensors or as arrays by name."""
+    if isinstance(weights, Mapping):
+        weights = [numpy_helper.from_array(np.asarray(v), k) for k, v in weights.items()]
+    ends = [[helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in side.items()]
+            for side in (inputs, outputs)]  # fmt: skip
+    made = helper.make_graph(nodes, name, *ends, weights)
+    return helper.make_model(made, opset_imports=[helper.make_opsetid("", opset)], ir_version=ir_version)
 
 
 def graph(nodes: list, inputs: list, outputs: list, weights: dict, opset: int = 17) -> Model:
@@ -48,7 +69,6 @@ def graph_proto(nodes: list, inputs: list, outputs: list, weights: dict, opset: 
 
 
 def chain(*names: str) -> Model:
-    """Nodes one after the other; each writes ``<name>_out``."""
     flow, nodes = "x", []
     for name in names:
         nodes.append(helper.make_node("Neg", [flow], [f"{name}_out"], name))
@@ -57,10 +77,7 @@ def chain(*names: str) -> Model:
 
 
 def wired(nodes: list[onnx.NodeProto], *outputs: str) -> Model:
-    """These nodes between "x" and the outputs."""
-    infos = [helper.make_tensor_value_info(v, TensorProto.FLOAT, [1, 4]) for v in ("x", *outputs)]
-    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:])
-    return wrap(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9), name="m")
+    return wrap(fp32_proto(nodes, {"x": [1, 4]}, dict.fromkeys(outputs, (1, 4)), ir_version=9), name="m")
 
 
 def detector(size: int = 64) -> onnx.ModelProto:
@@ -97,11 +114,5 @@ def detector(size: int = 64) -> onnx.ModelProto:
     heads = ((conv(*op("Concat", up, fine, axis=1), 96, 80, 1)), conv(deep, 64, 80, 1))
     flat = [op("Reshape", h, constant(np.array([1, 80, -1])))[0] for h in heads]
     (found,) = op("Concat", *flat, axis=2)
-    graph = helper.make_graph(
-        nodes,
-        "detector",
-        [helper.make_tensor_value_info("images", TensorProto.FLOAT, [1, 3, size, size])],
-        [helper.make_tensor_value_info(found, TensorProto.FLOAT, [1, 80, 5 * (size // 8) ** 2])],
-        weights,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    edges = {"images": [1, 3, size, size]}, {found: [1, 80, 5 * (size // 8) ** 2]}
+    return fp32_proto(nodes, *edges, weights, name="detector")

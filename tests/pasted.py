@@ -19,20 +19,12 @@ from rtlab.errors import ReadError
 #: Texts of real GPUs, where somebody has them; else no folder.
 RECORDED = Path(os.environ.get("RTLAB_RECORDED", os.devnull))
 CORPUS = Path(__file__).parent / "corpus"
-#: Kinds of files whose pieces tell of an engine.
 _NAMES = (
-    "*.log",
-    "*.graph.json",
-    "*.profile.json",
-    "*.timing.json",
-    "*-info.json",
-    "*_info.json",
-    "detr-profile.json",
-)
+    "*.log", "*.graph.json", "*.profile.json", "*.timing.json", "*-info.json", "*_info.json", "detr-profile.json",
+)  # fmt: skip
 
 
 def fragments(home: Path) -> list[Path]:
-    """The texts of a corpus, what is pasted first."""
     found = [p for name in _NAMES for p in home.rglob(name)]
     return sorted(dict.fromkeys(found), key=lambda p: (p.parent.name != "pasted", p))
 
@@ -51,7 +43,6 @@ Fact = tuple[object, ...]
 
 
 def facts(found: Recording) -> set[Fact]:
-    """All that a recording tells, in pieces that can be looked up."""
     engine, log, profile = found.engine, found.log, found.profile
     names = {y.id: y.name for y in engine.layers}
     told: set[Fact] = {("layer", y.name) for y in engine.layers}
@@ -76,7 +67,6 @@ def facts(found: Recording) -> set[Fact]:
 
 
 def read(path: Path) -> Recording:
-    """A file by what is in it, alone."""
     return reading.read({recognise.kind(path): path})
 
 
@@ -104,7 +94,6 @@ _TIMED = (
     r"got cached result: .*, tactic (?P<tactic>\S+), (?P<time>\S+) ms",
     r"\(foreignNode\)\s+\d+, (?P<time>[\d.]+), .*, (?P<tactic>0x[0-9a-f]+),",
 )
-#: A layer that was tuned.
 _TUNED = (
     r"Timing Runner: (.*) \([^()]*\)",
     r"-+ Timing (.*)\(\d+\)",
@@ -114,7 +103,6 @@ _TUNED = (
 
 
 def truths(path: Path, text: str) -> set[Fact]:
-    """What is true of a file: all that it tells as a whole, and what single lines of it say of other builds."""
     true: set[Fact] = set()
     for select in (None, 0, 1):
         with contextlib.suppress(ReadError):
@@ -134,7 +122,6 @@ def truths(path: Path, text: str) -> set[Fact]:
 
 
 def spans(text: str) -> Iterator[tuple[int, int, dict[str, object]]]:
-    """The entries of a JSON file with their places."""
     decoder, at = json.JSONDecoder(strict=False), text.find("{", text.find("["))
     with contextlib.suppress(json.JSONDecodeError):
         while at >= 0:
@@ -144,7 +131,6 @@ def spans(text: str) -> Iterator[tuple[int, int, dict[str, object]]]:
 
 
 def cut(rng: random.Random, text: str) -> tuple[int, int]:
-    """Where a piece begins and ends: it lacks its start, its end or both."""
     a, b = sorted((rng.randrange(len(text) + 1), rng.randrange(len(text) + 1)))
     return rng.choice(((0, b), (a, len(text)), (a, b)))
 
@@ -204,7 +190,6 @@ def checked(
 
 
 def outcomes(path: Path, folder: Path, cuts: int, longest: int) -> Counter[str]:
-    """How often pieces of a file were read and refused; the cuts of a file are the same in every run."""
     text = path.read_text(encoding="utf-8")
     whole = truths(path, text)
     text = text[:longest]

@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import onnxruntime
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
+import answers
 import rtlab
+from nets import fp32_proto
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model, wrap
 
@@ -114,19 +115,10 @@ class Writer:
     def _block(self, conv: int, value: str, reader: int) -> None:
         """Note that ``reader`` alone reads what the convolution at this position and its Relu wrote."""
         node, after = self.nodes[conv], self.nodes[reader]
-        self.blocks.append(
-            Block(
-                node.input[1],
-                node.input[2],
-                value,
-                after.input[1],
-                after.name,
-                tuple(n.name for n in self.nodes[conv : reader + 1]),
-            )
-        )
+        names = tuple(n.name for n in self.nodes[conv : reader + 1])
+        self.blocks.append(Block(*node.input[1:3], value, after.input[1], after.name, names))
 
     def lone(self) -> list[Block]:
-        """Blocks whose value nobody else reads, as a residual does."""
         readers: dict[str, int] = {}
         for node in self.nodes:
             for value in node.input:
@@ -150,18 +142,10 @@ class Writer:
         return at
 
     def model(self) -> Model:
-        graph = helper.make_graph(
-            self.nodes,
-            "planted",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", self.channels, 12, 12])],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", CLASSES])],
-            [numpy_helper.from_array(a, n) for n, a in self.weights.items()],
-        )
-        proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-        return wrap(proto, name="planted")
+        edges = {"x": ["N", self.channels, 12, 12]}, {"y": ["N", CLASSES]}
+        return wrap(fp32_proto(self.nodes, *edges, self.weights, name="planted"), name="planted")
 
     def samples(self, count: int) -> np.ndarray:
-        """Smooth pictures of unlike contrast."""
         small = self.rng.standard_normal((count, self.channels, 4, 4))
         wide = small.repeat(3, axis=2).repeat(3, axis=3) + 0.3 * self.rng.standard_normal(
             (count, self.channels, 12, 12)
@@ -170,13 +154,9 @@ class Writer:
 
 
 def healthy(seed: int, samples: int = 48) -> tuple[Model, CalibrationData, np.ndarray]:
-    """A network without a fault, its calibration data and other samples."""
     writer = Writer(seed)
-    return (
-        writer.model(),
-        CalibrationData({"x": writer.samples(samples)}, "pictures"),
-        writer.samples(samples),
-    )
+    model, data = writer.model(), CalibrationData({"x": writer.samples(samples)}, "pictures")
+    return model, data, writer.samples(samples)
 
 
 def planted(kind: str, seed: int, samples: int = 48) -> Fault | None:
@@ -192,16 +172,8 @@ def planted(kind: str, seed: int, samples: int = 48) -> Fault | None:
     def made(
         nodes: tuple[str, ...], rules: tuple[str, ...], which: tuple[int, ...] = (), **more: Any
     ) -> Fault:
-        return Fault(
-            kind,
-            writer.model(),
-            CalibrationData({"x": given}, "pictures"),
-            fresh,
-            nodes,
-            rules,
-            which,
-            **more,
-        )
+        data = CalibrationData({"x": given}, "pictures")
+        return Fault(kind, writer.model(), data, fresh, nodes, rules, which, **more)
 
     minmax = {"precision": "int8", "calibrator": "minmax"}
     if kind in {"misplaced", "stored"}:
@@ -239,37 +211,19 @@ def quantized(model: Model, data: CalibrationData) -> tuple[Any, Mapping[str, fl
     """A network with its quantization in the graph, as a stranger's file has it, and the magnitudes of its values."""
     study = rtlab.Study(model, data=data)
     ready = study.prepare("int8", precision="int8", calibrator="minmax", backend="onnxruntime")
-    session = onnxruntime.InferenceSession(_telling(model).SerializeToString())
-    names = [o.name for o in session.get_outputs()]
-    outputs = session.run(names, dict(data.arrays))
+    written = answers.values(model, [o for n in model.proto().graph.node for o in n.output], [data.arrays])
     proto = ready.model.proto()
     # What made it leaves no word of it.
     for node in proto.graph.node:
         del node.metadata_props[:]
-    return proto, {n: float(np.abs(a).max()) for n, a in zip(names, outputs, strict=True)}
-
-
-def _telling(model: Model) -> Any:
-    proto = model.proto()
-    told = {o.name for o in proto.graph.output}
-    proto.graph.output.extend(
-        helper.make_tensor_value_info(o, TensorProto.FLOAT, None)
-        for n in proto.graph.node
-        for o in n.output
-        if o not in told
-    )
-    return proto
+    return proto, {n: float(np.abs(a).max()) for n, a in written.items()}
 
 
 def _pair(proto: Any, value: str, out: str, amax: float, at: int) -> tuple[str, str]:
     """Put a pair at a place among the nodes; gives the names of its nodes."""
     scale, names = f"planted/{value}/scale", (f"planted/{value}/Q", f"planted/{value}/DQ")
-    proto.graph.initializer.extend(
-        [
-            numpy_helper.from_array(np.array(amax / 127, np.float32), scale),
-            numpy_helper.from_array(np.array(0, np.int8), f"{scale}/zero"),
-        ]
-    )
+    numbers = {scale: np.array(amax / 127, np.float32), f"{scale}/zero": np.array(0, np.int8)}
+    proto.graph.initializer.extend(numpy_helper.from_array(v, k) for k, v in numbers.items())
     parameters = [scale, f"{scale}/zero"]
     made = [
         helper.make_node("QuantizeLinear", [value, *parameters], [f"{out}/stored"], name=names[0]),
@@ -309,7 +263,6 @@ def _misplaced(
 def _stored(
     proto: Any, amax: Mapping[str, float], block: Block, rng: np.random.Generator
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The scale of another tensor in the pair that a convolution reads."""
     far = bool(rng.integers(2))
     reader = next(n for n in proto.graph.node if n.name == block.next_node)
     dq = next(n for n in proto.graph.node if n.output[0] == reader.input[0])

@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper, numpy_helper
 
 import rtlab
+from nets import fp32_proto
 from rtlab.core.model import Model
 from rtlab.quantize.edit import Edit
 
@@ -41,15 +42,12 @@ Plant = Callable[[Edit, Edge, np.random.Generator], "str | None"]
 
 
 def random_network(seed: int) -> Model:
-    """A convolutional network, or one of products, of 8 to 30 nodes with blocks drawn at random."""
     rng = np.random.default_rng(seed)
     made = _Convolutional(rng) if rng.random() < 0.75 else _Products(rng)
     return rtlab.load(made.proto(), name=f"random{seed}")
 
 
 class _Writer:
-    """Writes a network node by node."""
-
     def __init__(self, rng: np.random.Generator) -> None:
         self.rng = rng
         self.nodes: list[onnx.NodeProto] = []
@@ -69,19 +67,10 @@ class _Writer:
         return out
 
     def finished(self, given: Sequence[int], out: str, size: Sequence[int]) -> onnx.ModelProto:
-        graph = helper.make_graph(
-            self.nodes,
-            "random",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(given))],
-            [helper.make_tensor_value_info(out, TensorProto.FLOAT, list(size))],
-            self.weights,
-        )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return fp32_proto(self.nodes, {"x": given}, {out: size}, self.weights, name="random")
 
 
 class _Convolutional(_Writer):
-    """Convolutions with normalization, activation, residual sums and pooling."""
-
     def proto(self) -> onnx.ModelProto:
         channels = int(self.rng.choice([8, 16, 32]))
         x = self.node("Relu", self._conv("x", 3, channels))
@@ -94,21 +83,12 @@ class _Convolutional(_Writer):
 
     def _conv(self, x: str, before: int, after: int, kernel: int = 3, group: int = 1) -> str:
         bias = [self.weight(after)] if self.rng.random() < 0.5 else []
-        x = self.node(
-            "Conv",
-            x,
-            self.weight(after, before // group, kernel, kernel),
-            *bias,
-            pads=[kernel // 2] * 4,
-            group=group,
-        )
+        reads = x, self.weight(after, before // group, kernel, kernel), *bias
+        x = self.node("Conv", *reads, pads=[kernel // 2] * 4, group=group)
         if self.rng.random() < 0.5:
             more = [
-                self.weight(after),
-                self.weight(after),
-                self.weight(after),
-                self.weight(after, positive=True),
-            ]
+                self.weight(after), self.weight(after), self.weight(after), self.weight(after, positive=True),
+            ]  # fmt: skip
             x = self.node("BatchNormalization", x, *more)
         return x
 
@@ -134,8 +114,6 @@ class _Convolutional(_Writer):
 
 
 class _Products(_Writer):
-    """Matrix products with bias, activation and residual sums."""
-
     def proto(self) -> onnx.ModelProto:
         width = int(self.rng.choice([32, 64]))
         x = "x"
@@ -144,9 +122,6 @@ class _Products(_Writer):
             y = self.node(str(self.rng.choice(["Relu", "Sigmoid", "Tanh"])), y)
             x = self.node("Add", y, x) if self.rng.random() < 0.4 else y
         return self.finished((4, 16, width), x, (4, 16, width))
-
-
-# --- what is planted -----------------------------------------------------------------------------------------------
 
 
 def _output(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
@@ -191,7 +166,6 @@ def _pair(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
 
 
 def _rival(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
-    """A second product that may take the sum."""
     node = edit.nodes[edge.second]
     if node.op_type != "Add":
         return None
@@ -211,7 +185,6 @@ def _rival(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
 
 
 def _broadcast(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
-    """A smaller operand in place of one of the whole size."""
     node = edit.nodes[edge.second]
     if node.op_type not in {"Add", "Mul"}:
         return None
@@ -248,7 +221,6 @@ def _typed(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
 
 
 def _transposed(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
-    """A pointwise node that computes in NHWC among NCHW."""
     value, node = edit.values[edge.value], edit.nodes[edge.second]
     operands = [v for v in node.inputs if v is not None]
     sizes = [edit.model.sizes().get(v.name or "") for v in operands]
@@ -274,15 +246,9 @@ def _transposed(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
 
 
 PLANTS: dict[str, Plant] = {
-    "output": _output,
-    "reader": _reader,
-    "cast": _cast,
-    "quantization": _pair,
-    "competitor": _rival,
-    "broadcast": _broadcast,
-    "type": _typed,
-    "layout": _transposed,
-}
+    "output": _output, "reader": _reader, "cast": _cast, "quantization": _pair, "competitor": _rival,
+    "broadcast": _broadcast, "type": _typed, "layout": _transposed,
+}  # fmt: skip
 #: What reads the value itself comes first, so that what stands between stands behind it; what needs the edge, last.
 _ORDER = ("output", "reader", "competitor", "broadcast", "cast", "quantization", "type", "layout")
 
@@ -305,7 +271,6 @@ def _feed(node: ir.Node, old: ir.Value, new: ir.Value) -> None:
 
 
 def planted(model: Model, edge: Edge, kinds: Sequence[str], rng: np.random.Generator) -> Miss | None:
-    """A model with these things planted on an edge; None where one of them has no place there."""
     edit = Edit(model, source=True)
     nodes: set[str] = set()
     for kind in sorted(kinds, key=_ORDER.index):
@@ -320,7 +285,6 @@ def planted(model: Model, edge: Edge, kinds: Sequence[str], rng: np.random.Gener
 
 
 def edges(model: Model) -> Iterator[Edge]:
-    """The edges between nodes of the main graph."""
     for node in model.top:
         for value in node.outputs:
             for reader in model.consumers.get(value, ()):

@@ -13,7 +13,6 @@ from rtlab.core.trace import Profile
 
 
 def retimed(facts: Facts, whole: float, layers: Mapping[str, float], **changes: Any) -> Profile:
-    """The profile of a variant with other milliseconds: of the whole inference, and of its layers by id."""
     assert facts.profile is not None
     samples = {i: np.array([t]) for i, t in layers.items()}
     return dataclasses.replace(facts.profile, samples=samples, total=np.array([whole]), **changes)

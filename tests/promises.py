@@ -13,7 +13,6 @@ from rtlab.quantize.passes import Pass
 
 @pytest.fixture(scope="module", autouse=True)
 def promises() -> Iterator[set[str]]:
-    """The names of the passes that were applied so far."""
     seen: set[str] = set()
     apply = passes.apply
 

@@ -13,7 +13,6 @@ import numpy as np
 
 @functools.cache
 def _level(i: int, levels: int) -> np.ndarray:
-    """Which of the levels, all equally wide, each of ``i`` bins falls into."""
     return np.searchsorted(np.arange(levels + 1) * i / levels, np.arange(i), side="right") - 1
 
 

@@ -12,7 +12,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rtlab.core.model import Model, load
 
-Kernel = int | tuple[int, int]
 #: One channel of so many is kept.
 _SHARE = 8
 
@@ -30,38 +29,33 @@ class PublishedNet:
     def node(
         self, op: str, name: str, inputs: list[str], width: int, out: str = "", **attributes: object
     ) -> str:
-        """One node; gives the name of what it writes."""
         out = out or name
         self.nodes.append(helper.make_node(op, inputs, [out], name=name, **attributes))
         self.width[out] = width
         return out
 
     def weight(self, name: str, *shape: int) -> str:
-        """A constant of ones."""
         self.weights.append(numpy_helper.from_array(np.ones(shape, np.float32), name))
         return name
 
     def conv(
         self, x: str, name: str, width: int, kernel: int | tuple[int, int], *, stride: int = 1,
-        pads: int | tuple[int, int] | None = None, out: str = "", bias: bool = True, exact: bool = False,
+        pads: int | tuple[int, int] | None = None, out: str = "", bias: bool = True,
     ) -> str:  # fmt: skip
-        """A convolution with a bias."""
         h, w = (kernel, kernel) if isinstance(kernel, int) else kernel
         ph, pw = (h // 2, w // 2) if pads is None else (pads, pads) if isinstance(pads, int) else pads
-        width = width if exact else max(1, width // _SHARE)
+        width = max(1, width // _SHARE)
         inputs = [x, self.weight(f"{name}.weight", width, self.width[x], h, w)]
         inputs += [self.weight(f"{name}.bias", width)] if bias else []
         attributes = {"kernel_shape": [h, w], "strides": [stride] * 2, "pads": [ph, pw, ph, pw]}
         return self.node("Conv", name, inputs, width, out, **attributes)
 
-    def norm(self, x: str, name: str, *, out: str = "") -> str:
-        """A batch normalization."""
+    def norm(self, x: str, name: str) -> str:
         width = self.width[x]
         numbers = [self.weight(f"{name}.{k}", width) for k in ("scale", "beta", "mean", "var")]
-        return self.node("BatchNormalization", name, [x, *numbers], width, out)
+        return self.node("BatchNormalization", name, [x, *numbers], width)
 
     def relu(self, x: str, name: str, *, out: str = "") -> str:
-        """A rectifier."""
         return self.node("Relu", name, [x], self.width[x], out)
 
     def pool(
@@ -74,23 +68,14 @@ class PublishedNet:
         *,
         op: str = "MaxPool",
     ) -> str:
-        """A pooling; ``pads`` before and behind."""
         a, b = pads
         attributes = {"kernel_shape": [kernel] * 2, "strides": [stride] * 2, "pads": [a, a, b, b]}
         return self.node(op, name, [x], self.width[x], **attributes)
 
     def concat(self, parts: list[str], name: str) -> str:
-        """A concatenation along the channels."""
         return self.node("Concat", name, parts, sum(self.width[p] for p in parts), axis=1)
 
-    def dense(self, x: str, name: str, width: int, read: int, *, out: str = "") -> str:
-        """A fully connected layer on N×C."""
-        width = max(1, width // _SHARE)
-        weight, bias = self.weight(f"{name}.weight", width, read), self.weight(f"{name}.bias", width)
-        return self.node("Gemm", name, [x, weight, bias], width, out, transB=1)
-
     def model(self, last: str) -> Model:
-        """The network as a model, whose output is ``last``."""
         given = helper.make_tensor_value_info("data", TensorProto.FLOAT, [1, 3, self.size, self.size])
         made = helper.make_empty_tensor_value_info(last)
         graph = helper.make_graph(self.nodes, self.name, [given], [made], self.weights)

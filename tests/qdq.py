@@ -11,7 +11,6 @@ from onnx import TensorProto, helper, numpy_helper
 
 from rtlab.core.model import Model, load
 
-#: Scales of activations and of weights in these networks.
 ACT, WEIGHT = 0.05, 0.001
 
 
@@ -26,12 +25,10 @@ class Net:
         self.shape = [1, channels, size, size]
 
     def constant(self, name: str, values: object, dtype: type = np.float32) -> str:
-        """A new initializer."""
         self.weights.append(numpy_helper.from_array(np.asarray(values, dtype), name))
         return name
 
     def op(self, op: str, inputs: list[str], name: str, **attributes: object) -> str:
-        """A node whose output bears its name."""
         self.nodes.append(helper.make_node(op, inputs, [f"{name}_out"], name=name, **attributes))
         return f"{name}_out"
 
@@ -45,7 +42,6 @@ class Net:
         dtype: type = np.int8,
         shape: tuple[int, ...] = (),
     ) -> str:
-        """QuantizeLinear and DequantizeLinear named ``name_q`` and ``name_dq``."""
         s = self.constant(f"{name}_scale", np.full(shape, scale) if np.ndim(scale) == 0 else scale)
         z = self.constant(f"{name}_zero", np.full(shape, zero), dtype)
         q = self.op("QuantizeLinear", [value, s, z], f"{name}_q")
@@ -70,20 +66,15 @@ class Net:
         return self.op("Conv", inputs, name, pads=[kernel // 2] * 4)
 
     def proto(self, *outputs: str, rank: int = 4) -> onnx.ModelProto:
-        """The model with input ``x``; the given values are its outputs."""
         shape = self.shape if rank == 4 else [1, *self.shape[-2:]]
         graph = helper.make_graph(
-            self.nodes,
-            "qdq",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-            [onnx.ValueInfoProto(name=o) for o in outputs],
-            self.weights,
-        )
+            self.nodes, "qdq", [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+            [onnx.ValueInfoProto(name=o) for o in outputs], self.weights,
+        )  # fmt: skip
         made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", self.opset)], ir_version=9)
         return onnx.shape_inference.infer_shapes(made)
 
     def model(self, *outputs: str, rank: int = 4) -> Model:
-        """The same, loaded and checked."""
         return load(self.proto(*outputs, rank=rank), name="qdq")
 
 
@@ -115,9 +106,6 @@ def quantize_static(
     return load(target, name="quantize_static")
 
 
-# --- well placed, and one fault each ------------------------------------------------------------------------
-
-
 def two_convolutions() -> Model:
     """X -> pair -> Conv -> Relu -> pair -> Conv: as it should be."""
     n = Net()
@@ -126,14 +114,12 @@ def two_convolutions() -> Model:
 
 
 def pair_before_relu(*, behind: bool) -> Model:
-    """Conv -> pair -> Relu, with or without the pair that belongs behind."""
     n = Net()
     v = n.op("Relu", [n.pair(n.conv(n.pair("x", "p0"), "c0"), "wrong")], "r0")
     return n.model(n.conv(n.pair(v, "p1") if behind else v, "c1"))
 
 
 def pair_before_batch_normalization() -> Model:
-    """Conv -> pair -> BatchNormalization."""
     n = Net()
     v = n.pair(n.conv(n.pair("x", "p0"), "c0"), "wrong")
     numbers = [n.constant(f"bn{i}", np.full(n.channels, k)) for i, k in enumerate((1.1, 0.1, 0.05, 0.9))]
@@ -142,7 +128,6 @@ def pair_before_batch_normalization() -> Model:
 
 
 def pair_on_the_convolutions_side_of_a_sum() -> Model:
-    """Both branches of a residual Add are quantized, as ONNX Runtime does."""
     n = Net()
     skip = n.pair("x", "p0")
     v = n.op("Add", [n.pair(n.conv(skip, "c0"), "wrong"), skip], "add")
@@ -150,7 +135,6 @@ def pair_on_the_convolutions_side_of_a_sum() -> Model:
 
 
 def weight_in_fp32() -> Model:
-    """A quantized activation meets an FP32 weight."""
     n = Net()
     v = n.op("Relu", [n.conv(n.pair("x", "p0"), "c0", quantized=False)], "r0")
     return n.model(n.conv(n.pair(v, "p1"), "c1"))
@@ -165,21 +149,18 @@ def transposed_weight_in_fp32() -> Model:
 
 
 def activation_in_fp32(*, known: bool) -> Model:
-    """A quantized weight meets an FP32 activation, which another reader does or does not take quantized."""
     n = Net()
     a = n.conv("x", "c0")
     return n.model(a, n.conv(n.pair("x", "p0"), "c1")) if known else n.model(a)
 
 
 def activation_in_fp32_behind_a_pool() -> Model:
-    """The scale is known in front of the MaxPool."""
     n = Net()
     v = n.conv(n.op("MaxPool", ["x"], "mp", kernel_shape=[2, 2], strides=[2, 2]), "c0")
     return n.model(v, n.conv(n.pair("x", "p0"), "c1"))
 
 
 def one_factor_in_fp32() -> Model:
-    """A product of two activations of which one is quantized."""
     n = Net()
     n.shape = [1, 8, 16]
     t = n.op("Transpose", ["x"], "t0", perm=[0, 2, 1])
@@ -187,7 +168,6 @@ def one_factor_in_fp32() -> Model:
 
 
 def residual_in_fp32(*, known: bool) -> Model:
-    """A residual Add whose identity branch is not quantized."""
     n = Net()
     skip = n.op("Relu", ["x"], "r0")
     v = n.conv(n.pair(skip, "p0"), "c0")
@@ -198,7 +178,6 @@ def residual_in_fp32(*, known: bool) -> Model:
 
 
 def concat_of_two_scales(*, behind: bool) -> Model:
-    """Two branches joined, each on a scale of its own."""
     n = Net()
     p = n.pair("x", "p0")
     a = n.op("Relu", [n.conv(p, "a")], "ra")
@@ -209,21 +188,18 @@ def concat_of_two_scales(*, behind: bool) -> Model:
 
 
 def pair_per_reader(*, same: bool) -> Model:
-    """Each of two convolutions has a pair of its own on one tensor."""
     n = Net()
     a = n.conv(n.pair("x", "p0"), "a")
     return n.model(a, n.conv(n.pair("x", "p1", scale=ACT if same else 0.06), "b", kernel=1))
 
 
 def bias_as_int32() -> Model:
-    """ONNX Runtime stores biases so."""
     n = Net()
     b, s = n.constant("bias", np.arange(16) * 10 - 50, np.int32), n.constant("bias_s", np.full(16, 1e-3))
     return n.model(n.conv(n.pair("x", "p0"), "c0", bias=n.op("DequantizeLinear", [b, s], "bdq", axis=0)))
 
 
 def batch_normalization_in_int8() -> Model:
-    """ONNX Runtime stores the factors of a BatchNormalization so."""
     n = Net()
     v = n.conv(n.pair("x", "p0"), "c0")
     g, s = n.constant("g", np.arange(16) * 8, np.int8), n.constant("gs", 0.01)
@@ -234,13 +210,11 @@ def batch_normalization_in_int8() -> Model:
 
 
 def zero_point(zero: int, dtype: type, *, scale: float = ACT) -> Model:
-    """An activation with this zero point."""
     n = Net()
     return n.model(n.conv(n.pair("x", "p0", zero=zero, dtype=dtype, scale=scale), "c0"))
 
 
 def zero_point_of_weight(zero: int, dtype: type) -> Model:
-    """A stored weight with this zero point."""
     n = Net()
     low = np.iinfo(dtype).min
     w = n.constant("w", n.rng.integers(low + 1, low + 255, (16, 16, 3, 3)), dtype)
@@ -250,13 +224,11 @@ def zero_point_of_weight(zero: int, dtype: type) -> Model:
 
 
 def scale_of(shape: tuple[int, ...], scale: object = ACT) -> Model:
-    """An activation whose scale has this shape."""
     n = Net()
     return n.model(n.conv(n.pair("x", "p0", shape=shape, scale=scale), "c0"))
 
 
 def weight_with_scale_of_one() -> Model:
-    """A weight whose only scale has the shape (1,)."""
     n = Net()
     w = n.constant("w", n.rng.integers(-127, 128, (16, 16, 3, 3)), np.int8)
     w = n.op("DequantizeLinear", [w, n.constant("ws", [WEIGHT])], "wdq")
@@ -264,14 +236,12 @@ def weight_with_scale_of_one() -> Model:
 
 
 def scales_on_the_input_channels() -> Model:
-    """A weight whose scales belong to the wrong axis."""
     n = Net()
     w = n.weight("c0", (16, 16, 3, 3), axis=1)
     return n.model(n.op("Conv", [n.pair("x", "p0"), w], "c0", pads=[1] * 4))
 
 
 def scale_at_run_time() -> Model:
-    """The scale is the largest number of the input, divided by 127."""
     n = Net()
     s = n.op("Div", [n.op("ReduceMax", ["x"], "max", keepdims=0), n.constant("k", 127.0)], "div")
     z = n.constant("z", 0, np.int8)
@@ -280,7 +250,6 @@ def scale_at_run_time() -> Model:
 
 
 def chain(*, same: bool, view: bool = False) -> Model:
-    """Two pairs in a row, with nothing or a view between."""
     n = Net()
     v = n.pair("x", "p0")
     if view:
@@ -301,14 +270,12 @@ def around(op: str) -> Model:
 
 
 def shape_of_a_pair() -> Model:
-    """Only the shape of the dequantized value is asked for."""
     n = Net()
     size = n.op("Shape", [n.pair(n.op("Abs", ["x"], "abs"), "wrong")], "shape")
     return n.model(n.op("Reshape", [n.conv(n.pair("x", "p0"), "c0"), size], "view"))
 
 
 def vector(*, rows: int, columns: int) -> Model:
-    """A product with so many rows and columns, one of them 1."""
     n = Net()
     n.shape = [rows, 16]
     return n.model(n.op("MatMul", [n.pair("x", "p0"), n.weight("m0", (16, columns), axis=1)], "m0"))
@@ -323,7 +290,6 @@ def pair_between_add_and_relu() -> Model:
 
 
 def pair_on_the_output() -> Model:
-    """The model's result is quantized and dequantized."""
     n = Net()
     return n.model(n.pair(n.conv(n.pair("x", "p0"), "c0"), "wrong"))
 

@@ -18,5 +18,4 @@ present = pytest.mark.skipif(not REAL, reason="RTLAB_RECORDED names no folder")
 
 
 def read(folder: Path | str) -> tuple[Engine, Timing | None]:
-    """An engine of the folder and its times, where it has a profile."""
     return engines.read(FOLDER / folder)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
-import onnxruntime
 from onnx import helper, numpy_helper
 
+from nets import fp32_proto, session
 from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, wrap
@@ -55,23 +55,13 @@ def recurrent_model(
         matrix = rng.normal(size=(hidden, 10)).astype(np.float32)
         constants.append(numpy_helper.from_array(matrix, "matrix"))
         nodes.append(helper.make_node("MatMul", [f"h{last}", "matrix"], ["out"], "/head"))
-        output = helper.make_tensor_value_info("out", onnx.TensorProto.FLOAT, [count, batch, 10])
-    else:
-        output = helper.make_tensor_value_info(
-            f"y{last}", onnx.TensorProto.FLOAT, [steps, count, batch, hidden]
-        )
-    data = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [steps, batch, inputs])
-    proto = helper.make_model(
-        helper.make_graph(nodes, "recurrent", [data], [output], constants),
-        opset_imports=[helper.make_opsetid("", 17)],
-        ir_version=8,
-    )
+    output = {"out": [count, batch, 10]} if head else {f"y{last}": [steps, count, batch, hidden]}
+    proto = fp32_proto(nodes, {"x": [steps, batch, inputs]}, output, constants, name="recurrent")
     onnx.checker.check_model(proto, full_check=True)
     return wrap(proto, name="recurrent")
 
 
 def tensor(name: str, *shape: int) -> Tensor:
-    """FP32."""
     return Tensor(name, "fp32", shape)
 
 
@@ -80,20 +70,8 @@ def listing(steps: int, layers: int = 1, *, inputs: int = 8, hidden: int = 16, b
     made: list[Layer] = []
 
     def add(name, kind, reads, weights, writes, origins=()) -> None:
-        at = len(made)
-        made.append(
-            Layer(
-                f"{at}:{name}_myl0_{at}",
-                f"{name}_myl0_{at}",
-                kind,
-                at,
-                reads,
-                writes,
-                weights,
-                name,
-                origins=origins,
-            )
-        )
+        at, called = len(made), f"{name}_myl0_{len(made)}"
+        made.append(Layer(f"{at}:{called}", called, kind, at, reads, writes, weights, name, origins=origins))
 
     value, width, gates = "x", inputs, 4 * hidden
     kernel = "__myl_AddAddSlicSlicSlicSlicSigmSigmTanhSigmMulMulAddTanhMul"
@@ -121,9 +99,7 @@ class Session:
     """A form in ONNX Runtime as it stands, whose runs take as many milliseconds as it has nodes."""
 
     def __init__(self, model: bytes, batch) -> None:
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        self.session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+        self.session = session(model)
         self.batch, self.nodes = batch, len(onnx.load_from_string(model).graph.node)
 
     def outputs(self):

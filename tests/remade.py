@@ -24,26 +24,18 @@ from rtlab.core.model import Model, wrap
 
 #: What a part of a name is, by how it begins or ends. What fits none of them is no node: weights, constants, shuffles.
 _OPS = (
-    (r"PWN\(Clip|Clip_|/Clip$", "Clip"),
-    (r"QuantizeLinear_|QuantLinearNode", "QuantizeLinear"),
+    (r"PWN\(Clip|Clip_|/Clip$", "Clip"), (r"QuantizeLinear_|QuantLinearNode", "QuantizeLinear"),
     (r"^Conv_|/Conv$|Conv2D(__\d+)?$|\[CONVOLUTION\]|Conv__\d+$", "Conv"),
-    (r"^Add_|/Add$|add/add$|\[ELEMENTWISE\].*add", "Add"),
-    (r"^Relu_|/Relu$|\[RELU\]", "Relu"),
-    (r"GlobalAveragePool|/Mean$|\[REDUCE\]", "GlobalAveragePool"),
-    (r"MaxPool|\[MAX\]", "MaxPool"),
-    (r"\[SCALE\]", "BatchNormalization"),
-    (r"^Gemm_|/Gemm$|MatMul$|\[MATRIX_MULTIPLY\]", "Gemm"),
-    (r"Softmax$", "Softmax"),
-    (r"/Pad$", "Pad"),
-    (r"BiasAdd$", "Conv"),
-    (r"DequantizeLinear_", "DequantizeLinear"),
-)
+    (r"^Add_|/Add$|add/add$|\[ELEMENTWISE\].*add", "Add"), (r"^Relu_|/Relu$|\[RELU\]", "Relu"),
+    (r"GlobalAveragePool|/Mean$|\[REDUCE\]", "GlobalAveragePool"), (r"MaxPool|\[MAX\]", "MaxPool"),
+    (r"\[SCALE\]", "BatchNormalization"), (r"^Gemm_|/Gemm$|MatMul$|\[MATRIX_MULTIPLY\]", "Gemm"),
+    (r"Softmax$", "Softmax"), (r"/Pad$", "Pad"), (r"BiasAdd$", "Conv"), (r"DequantizeLinear_", "DequantizeLinear"),
+)  # fmt: skip
 #: What is no node of the model, by what stands in its name or at its beginning.
 _OTHERS = re.compile(r"weight|ReadVariableOp|Unnamed Layer|^unsqueeze|^transpose_before|^addmm")
 
 
 def part_of(text: str) -> tuple[str, str] | None:
-    """The node and the operator of a part of a layer's name; None where it is none."""
     name = text.strip()
     if name.startswith("PWN(") and name.endswith(")"):
         name = name[4:-1]
@@ -54,7 +46,6 @@ def part_of(text: str) -> tuple[str, str] | None:
 
 
 def parts(layer: str) -> list[tuple[str, str]]:
-    """The nodes that a layer's name tells, in its order."""
     found = [p for text in layer.split(" + ") if (p := part_of(text)) is not None]
     if any(op == "Gemm" for _, op in found):
         # What TensorFlow calls so is the convolution itself elsewhere.
@@ -72,7 +63,6 @@ class _Told:
         return self.layer.get(f"{self.part}{name}")
 
     def pair(self, name: str, usual: int) -> list[int]:
-        """Two numbers, or the usual ones."""
         found = self._told(name)
         return [int(d) for d in found] if isinstance(found, list) and len(found) == 2 else [usual] * 2
 
@@ -88,22 +78,18 @@ class _Told:
 
     @property
     def wide(self) -> int:
-        """The channels that it writes."""
         return int(self._told("OutMaps") or self.layer["Outputs"][0]["Dimensions"][1])
 
     @property
     def read(self) -> int:
-        """The channels that it reads."""
         return int(self.layer["Inputs"][0]["Dimensions"][1])
 
     @property
     def groups(self) -> int:
-        """Of how many convolutions it consists."""
         return int(self._told("Groups") or 1)
 
     @property
     def biased(self) -> bool:
-        """Whether a bias is the convolution's own, and no node before it was fused."""
         bias, name = self._told("Bias"), str(self.layer["Name"])
         apart = any(op in {"BatchNormalization", "Gemm"} for _, op in parts(name)) or "BiasAdd" in name
         return isinstance(bias, dict) and bool(bias.get("Count")) and not apart
@@ -136,7 +122,6 @@ class Remade:
         self.model = self._model()
 
     def source(self, name: str) -> str:
-        """The value of the graph that a tensor of the file is."""
         while name in self.alias:
             name = self.alias[name]
         return name
@@ -158,7 +143,6 @@ class Remade:
         return out
 
     def _layer(self, layer: dict) -> None:
-        """The nodes of a layer, one after the other."""
         name, reads = layer["Name"], [t["Name"] for t in layer["Inputs"]]
         writes, found = [t["Name"] for t in layer["Outputs"]], parts(name)
         if self.sized and layer["LayerType"] == "Shuffle" and layer.get("FirstTranspose") == [0, 3, 1, 2]:
@@ -188,13 +172,11 @@ class Remade:
         self.alias[writes[0]] = self._flow
 
     def _quantized_weight(self, layer: dict, node: str) -> None:
-        """The pair of a weight, of which the name tells the first."""
         self.weights[f"{node}.weight"] = self._numbers(_Told(layer))
         stored = self._add("QuantizeLinear", node, [f"{node}.weight", "scale", "zero"])
         self._weight = self._add("DequantizeLinear", f"DQ {node}", [stored, "scale", "zero"])
 
     def _step(self, layer: dict, node: str, op: str) -> None:
-        """A node behind what is there by now."""
         flow, more, told = self._flow, {}, _Told(layer)
         inputs = [flow]
         if op in {"Conv", "Gemm"}:
@@ -202,15 +184,11 @@ class Remade:
             return
         if op == "Add":
             constant = not self._others or node.endswith("BiasAdd")
-            inputs = [
-                flow,
-                self._vector(f"{node}.constant", told.wide, 1, 1) if constant else self._others.pop(0),
-            ]
+            other = self._vector(f"{node}.constant", told.wide, 1, 1) if constant else self._others.pop(0)
+            inputs = [flow, other]
         elif op == "BatchNormalization":
-            inputs = [
-                flow,
-                *(self._vector(f"{node}.{k}", told.wide) for k in ("scale", "beta", "mean", "var")),
-            ]
+            names = (f"{node}.{k}" for k in ("scale", "beta", "mean", "var"))
+            inputs = [flow, *(self._vector(n, told.wide) for n in names)]
         elif op in {"QuantizeLinear", "DequantizeLinear"}:
             inputs = [flow, "scale", "zero"]
         elif op == "MaxPool":
@@ -227,7 +205,6 @@ class Remade:
         self._flow = self._add(op, node, inputs, **more)
 
     def _product(self, node: str, told: _Told) -> None:
-        """A convolution, or a product with a matrix, which is one over one position."""
         if not self._weight:
             self._weight = f"{node}.weight"
             self.weights[self._weight] = self._numbers(told)
@@ -238,7 +215,6 @@ class Remade:
         self._flow = self._add("Conv", node, inputs, **more)
 
     def _numbers(self, told: _Told) -> np.ndarray:
-        """The weight of a layer: nobody recorded its numbers."""
         kernel = told.pair("Kernel", 1)
         if not self.sized:
             return np.ones((1, 1, *kernel), np.float32)
@@ -247,7 +223,6 @@ class Remade:
         return np.resize(np.random.default_rng(self._at).standard_normal(9973, np.float32) * spread, shape)
 
     def _vector(self, name: str, *shape: int) -> str:
-        """A constant of a layer."""
         if not self.sized:
             return "one"
         self.weights[name] = np.full(shape, 0.5, np.float32)
@@ -268,8 +243,6 @@ class Remade:
         )
 
     def _sorted(self) -> list[onnx.NodeProto]:
-        """The nodes by the exporter's numbers as far as their inputs allow it."""
-
         def key(i: int) -> tuple[int, int]:
             found = re.fullmatch(r"[A-Z][a-zA-Z]*_(\d+)", self.nodes[i].name)
             return (int(found[1]) if found else 0, i)

@@ -26,13 +26,11 @@ Rows = list[tuple[LayerWork, Peaks, float]]
 
 
 def profiled(home: Path) -> list[Path]:
-    """The engines of a folder that hold the time of each layer, and tell what it does and on which GPU."""
     folders = sorted(home.iterdir())
     return [f for f in folders if "profile" in engines.files(f) and f.name not in engines.NAMES_ONLY]
 
 
 def judged_layers(folder: Path) -> tuple[dict[str, LayerWork], Peaks, dict[str, float]]:
-    """What the layers of an engine do, the GPU, and the milliseconds of those that took any."""
     engine, times = engines.read(folder)
     assert times is not None
     model = engines.structure(folder)
@@ -42,7 +40,6 @@ def judged_layers(folder: Path) -> tuple[dict[str, LayerWork], Peaks, dict[str, 
 
 
 def distance(efficiency: Efficiency, rows: Rows) -> float:
-    """Of the logarithms, with what the ranks and the sum are off."""
     estimated = np.array([estimate(w, g, efficiency) for w, g, _ in rows])
     measured = np.array([t for _, _, t in rows])
     ranks = max(0.0, 0.84 - spearmanr(estimated, measured).statistic)
@@ -65,7 +62,6 @@ def fitted(groups: list[Rows], steps: int = 180) -> Efficiency:
 
 
 def main(home: Path) -> None:
-    """Print the constants, those of all engines first."""
     groups: defaultdict[str, list[Rows]] = defaultdict(list)
     for folder in profiled(home):
         works, gpu, measured = judged_layers(folder)

@@ -30,15 +30,12 @@ class Ruled:
         self.built: list[Model] = []
 
     def availability(self) -> Availability:
-        """It is always there."""
         return Availability(ok=True, version="1.0")
 
     def capabilities(self) -> Capabilities:
-        """One target, one precision."""
         return Capabilities((Target("cpu"),), (Precision.FP32,), builds=True)
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
-        """By the rules."""
         model = request.model
         self.built.append(model)
         if self.stop and len(self.built) > self.stop:
@@ -63,7 +60,6 @@ class Ruled:
         )
 
     def _makers(self, model: Model, node: str) -> list[str]:
-        """The nodes whose step a node may join."""
         found = model.by_id[node]
         if found.op not in FOLLOWS:
             return []
@@ -78,7 +74,6 @@ class Ruled:
         return makers
 
     def _taken(self, model: Model, node: str) -> bool:
-        """Whether a global average stands behind the sum that a normalization feeds."""
         at = model.by_id[node]
         for wanted in ("Add", GREEDY):
             readers = [r for o in at.outputs for r in model.consumers.get(o, ())]
@@ -91,11 +86,6 @@ class Ruled:
         written = model.by_id[group[-1]].outputs[0]
         read = [v for n in group for v in model.by_id[n].inputs if v in model.producers or v in model.inputs]
         return Layer(
-            f"layer{index}",
-            "+".join(group),
-            model.by_id[group[0]].op if len(group) == 1 else "fused",
-            index,
-            tuple(Tensor(v, "fp32") for v in read),
-            (Tensor(written, "fp32"),),
-            origins=tuple(group),
-        )
+            f"layer{index}", "+".join(group), model.by_id[group[0]].op if len(group) == 1 else "fused", index,
+            tuple(Tensor(v, "fp32") for v in read), (Tensor(written, "fp32"),), origins=tuple(group),
+        )  # fmt: skip

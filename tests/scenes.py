@@ -10,7 +10,7 @@ import dataclasses
 import datetime
 import functools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,10 +18,11 @@ from unittest import mock
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 import engines
 import rtlab
+from nets import fp32_proto
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.core.engine import Engine
@@ -36,31 +37,23 @@ CORPUS = Path(__file__).parent / "corpus"
 SAMPLES = ("control_flow", "digits_gru", "digits_inception", "digits_outlier", "digits_qat", "sentences")
 #: Written by hand, one study of each network; and what TensorRT-RTX 1.7.1 printed of samples.
 ENGINES = (
-    "written",
-    "written-mobile-fp16",
-    "written-residual-int8",
-    "written-names-only",
-    "control_flow-fp16-sm86",
-    "digits_inception-int8-sm89",
-    "digits_lstm-fp32-sm86",
-    "digits_vit-fp8-sm120",
-)
+    "written", "written-mobile-fp16", "written-residual-int8", "written-names-only", "control_flow-fp16-sm86",
+    "digits_inception-int8-sm89", "digits_lstm-fp32-sm86", "digits_vit-fp8-sm120",
+)  # fmt: skip
 SUBJECTS = (*SAMPLES, "cpu", "two_outputs", *ENGINES)
 #: Samples that are made on demand and take long.
 LARGE = {"googlenet", "resnet50", "mobilenet_v2", "bert", "csp_detector"}
-#: When everything is built.
 DAY = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.timezone.utc)
-#: Samples of data to calibrate and compare on.
 COUNT = 16
 
-#: A test of every subject as ``subject``; those of one stand behind each other (``tests/golden/conftest.py``).
-subjects = pytest.mark.parametrize(
-    "subject", [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in SUBJECTS]
-)
-#: A test of every sample that is built.
-samples = pytest.mark.parametrize(
-    "subject", [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in SAMPLES]
-)
+
+def of(subjects: Iterable[str]) -> pytest.MarkDecorator:
+    """A test of subjects; those of one stand behind each other (``tests/golden/conftest.py``)."""
+    marked = [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in subjects]
+    return pytest.mark.parametrize("subject", marked)
+
+
+subjects, samples = of(SUBJECTS), of(SAMPLES)
 
 
 def invented(engine: Engine, batch: int = 1, runs: int = 5) -> Profile:
@@ -108,7 +101,6 @@ def timeless() -> Iterator[None]:
 
 @functools.cache
 def sample(name: str) -> rtlab.Study:
-    """A study of a sample, with the first of its samples and nothing planned."""
     if name == "two_outputs":
         model = rtlab.load(two_outputs())
         return rtlab.Study(model, data=rtlab.CalibrationData.random(model, samples=COUNT, seed=3), stride=1)
@@ -121,44 +113,25 @@ def sample(name: str) -> rtlab.Study:
 def two_outputs() -> onnx.ModelProto:
     """A convolution with a residual, and two heads: a map of half the size with negative biases, and six classes."""
     rng = np.random.default_rng(0)
-
-    def weight(name: str, *shape: int) -> onnx.TensorProto:
-        return numpy_helper.from_array((rng.standard_normal(shape) / 3).astype(np.float32), name)
-
-    weights = [
-        weight("w1", 8, 3, 3, 3),
-        weight("w2", 8, 8, 1, 1),
-        weight("w3", 4, 8, 3, 3),
-        weight("w4", 8, 6),
-    ]
-    weights.append(numpy_helper.from_array(-np.linspace(0.5, 2, 8, dtype=np.float32), "b1"))
+    shapes = {"w1": (8, 3, 3, 3), "w2": (8, 8, 1, 1), "w3": (4, 8, 3, 3), "w4": (8, 6)}
+    weights = {n: (rng.standard_normal(s) / 3).astype(np.float32) for n, s in shapes.items()}
+    weights["b1"] = -np.linspace(0.5, 2, 8, dtype=np.float32)
     node = helper.make_node
     nodes = [
         node("Conv", ["image", "w1", "b1"], ["c1"], name="stem", pads=[1, 1, 1, 1]),
-        node("Relu", ["c1"], ["r1"], name="relu"),
-        node("Conv", ["r1", "w2"], ["c2"], name="mix"),
-        node("Add", ["c2", "r1"], ["a1"], name="add"),
-        node("LRN", ["a1"], ["n1"], name="norm", size=3),
+        node("Relu", ["c1"], ["r1"], name="relu"), node("Conv", ["r1", "w2"], ["c2"], name="mix"),
+        node("Add", ["c2", "r1"], ["a1"], name="add"), node("LRN", ["a1"], ["n1"], name="norm", size=3),
         node("Conv", ["n1", "w3"], ["map"], name="head", strides=[2, 2], pads=[1, 1, 1, 1]),
-        node("GlobalAveragePool", ["a1"], ["g1"], name="mean"),
-        node("Flatten", ["g1"], ["f1"], name="flat"),
+        node("GlobalAveragePool", ["a1"], ["g1"], name="mean"), node("Flatten", ["g1"], ["f1"], name="flat"),
         node("MatMul", ["f1", "w4"], ["m1"], name="classes"),
         node("Softmax", ["m1"], ["share"], name="softmax", axis=-1),
-    ]
-    info = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        nodes,
-        "two_outputs",
-        [info("image", TensorProto.FLOAT, ["N", 3, 8, 8])],
-        [info("map", TensorProto.FLOAT, ["N", 4, 4, 4]), info("share", TensorProto.FLOAT, ["N", 6])],
-        weights,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    ]  # fmt: skip
+    edges = {"image": ["N", 3, 8, 8]}, {"map": ["N", 4, 4, 4], "share": ["N", 6]}
+    return fp32_proto(nodes, *edges, weights, name="two_outputs")
 
 
 @functools.cache
 def study(subject: str) -> rtlab.Study:
-    """A subject with all of its variants, built or read, compared and scored."""
     if subject in SAMPLES:
         made = fresh(subject)
         for precision in ("fp32", "fp16", "int8"):
@@ -188,7 +161,6 @@ def study(subject: str) -> rtlab.Study:
 
 @functools.cache
 def on_cpu(name: str) -> rtlab.Study:
-    """A sample on the CPU for searches, in FP32 and in INT8 by the largest value."""
     known = sample(name)
     # The largest values of outliers are rare.
     data = rtlab.samples.load(name).calibration.take(256) if name == "digits_outlier" else known.data
@@ -200,25 +172,21 @@ def on_cpu(name: str) -> rtlab.Study:
 
 
 def fresh(name: str) -> rtlab.Study:
-    """A study of its own on the model and the data of ``sample``."""
     known = sample(name)
     return rtlab.Study(known.model, data=known.data, task=known.task, stride=1)
 
 
 def head(facts: Any) -> str:
-    """The variant and the compiler that a section is of."""
     return f"{facts.name} · {facts.engine.title.partition(' · ')[0] or 'no compiler'}"
 
 
 def sections(subject: str, question: Callable[[rtlab.Study, str], Any]) -> dict[str, Any]:
-    """The answer for each variant of a subject, by its head."""
     made = study(subject)
     return {head(made[name].facts): question(made, name) for name in made.results}
 
 
 @functools.cache
 def engine(folder: Path) -> rtlab.Study:
-    """An engine from files, with its model where that is there."""
     known = next(iter(folder.glob("*.onnx")), None)
     made = rtlab.Study(rtlab.load(known, weights=False) if known else absent())
     made.read("engine", **engines.files(folder))
@@ -226,7 +194,6 @@ def engine(folder: Path) -> rtlab.Study:
 
 
 def steps(layer: Any) -> list[str]:
-    """The operations in a generated kernel's name, four letters each."""
     name = layer.tactic if layer.tactic.startswith("__myl_") else layer.name
     glued = name.split("_")[3] if name.startswith("__myl_") else ""
     return re.sub(r"(?<!^)(?=[A-Z])", " ", glued).split()

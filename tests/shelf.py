@@ -8,24 +8,17 @@ import numpy as np
 import onnx
 import onnxruntime
 
+import nets
 import rtlab
 
 load = functools.cache(rtlab.samples.load)
 
 
 def expose(model: rtlab.Model, values: list[str]) -> onnxruntime.InferenceSession:
-    """A session that gives values of a graph."""
     proto = onnx.load_from_string(model.bytes())
     proto.graph.output.extend(onnx.ValueInfoProto(name=v) for v in values if v not in model.outputs)
-    options = onnxruntime.SessionOptions()
-    # Threads that wait for each other would take the processor from the other worker.
-    options.intra_op_num_threads = 1
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    return onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    return nets.session(proto.SerializeToString(), "ORT_ENABLE_BASIC")
 
 
 def run(model: rtlab.Model, **inputs: np.ndarray) -> np.ndarray:
-    """The first output."""
     return expose(model, []).run(None, inputs)[0]

@@ -12,15 +12,9 @@ from onnx import NodeProto, helper
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A graph, with numbers to run it on.
+    """A graph from "x" and the other ``moving`` values, whose gradients are asked for, to "y", with numbers.
 
-    Attributes:
-        nodes: From "x" and the other values to "y".
-        moving: Inputs of which the gradient is asked for, "x" first; those behind it may as well be weights.
-        fixed: Constants.
-        opset: Of the graph.
-        stops: Where gradients may stop: with "open" sizes, with those of a "batch" alone.
-        linear: Whether "y" is linear in each input, so that large steps in FP32 tell its slope.
+    Gradients may stop with "open" sizes, or those of a "batch" alone; ``linear`` lets large steps in FP32 tell a slope.
     """
 
     nodes: Sequence[NodeProto]
@@ -32,13 +26,10 @@ class Case:
 
 
 class Draw:
-    """Random choices of one seed."""
-
     def __init__(self, seed: int) -> None:
         self.rng = np.random.default_rng(seed)
 
     def int(self, low: int, high: int) -> int:
-        """Both ends are included."""
         return int(self.rng.integers(low, high + 1))
 
     def of(self, *choices: Any) -> Any:
@@ -57,7 +48,6 @@ class Draw:
         return self.rng.uniform(low, high, shape).astype(np.float32).astype(np.float64)
 
     def axes(self, rank: int, count: int) -> list[int]:
-        """Some axes, from the front or from the back."""
         chosen = self.rng.permutation(rank)[:count]
         return [int(a) - (rank if self.of(True, False) else 0) for a in chosen]
 
@@ -125,7 +115,6 @@ def prelu(d: Draw) -> Case:
 
 
 def repeated(d: Draw, shape: Sequence[int]) -> list[int]:
-    """A shape that is repeated to another one."""
     mine = [1 if d.int(0, 2) == 0 else n for n in shape]
     return mine[d.int(0, len(mine)) :]
 
@@ -157,14 +146,13 @@ def several(d: Draw) -> Case:
     return Case([node(d.of("Max", "Min", "Sum", "Mean"), "w x v")], values)
 
 
-@case
-def square(d: Draw) -> Case:
-    return Case([node("Pow", "x p")], {"x": d.noise(*d.shape())}, {"p": np.asarray(float(d.of(1, 2, 3)))})
+CASES["square"] = lambda d: Case(
+    [node("Pow", "x p")], {"x": d.noise(*d.shape())}, {"p": np.asarray(float(d.of(1, 2, 3)))}
+)
 
 
 @case
 def twice(d: Draw) -> Case:
-    """One value that is read by several, and twice by one."""
     nodes = [node("Mul", "x x", "a", "a"), node("Sigmoid", "x", "b", "b"), node("Add", "a b", "y", "c")]
     return Case(nodes, {"x": d.noise(*d.shape())})
 
@@ -203,23 +191,15 @@ def gemm(d: Draw) -> Case:
     reads = "x w"
     if d.of(True, False):
         values["c"], reads = d.noise(*d.of((n,), (1, n), (m, 1), (m, n), (1,))), "x w c"
-    return Case(
-        [node("Gemm", reads, transA=over, transB=under, alpha=d.of(None, 0.5), beta=d.of(None, 2.0))], values
-    )
+    scaled = {"alpha": d.of(None, 0.5), "beta": d.of(None, 2.0)}
+    return Case([node("Gemm", reads, transA=over, transB=under, **scaled)], values)
 
 
 @case
 def einsum(d: Draw) -> Case:
     text = d.of(
-        "bij,bjk->bik",
-        "bij,kj->bki",
-        "bij->bji",
-        "bij,bij->b",
-        "bij,bjk",
-        "ij,jk,kl->il",
-        "bij->b",
-        "i,j->ij",
-    )
+        "bij,bjk->bik", "bij,kj->bki", "bij->bji", "bij,bij->b", "bij,bjk", "ij,jk,kl->il", "bij->b", "i,j->ij",
+    )  # fmt: skip
     sizes = {c: d.int(1, 3) for c in "bijkl"}
     terms = text.split("->")[0].split(",")
     names = ["x", "w", "v"][: len(terms)]
@@ -322,15 +302,15 @@ def group_normalization(d: Draw) -> Case:
     return Case([made], {"x": d.noise(*shape)}, fixed, opset=21)
 
 
-@case
-def lp_normalization(d: Draw) -> Case:
-    return Case([node("LpNormalization", p=d.of(1, 2), axis=-1)], {"x": d.noise(*d.shape(2, 3, 2))})
-
-
-@case
-def lrn(d: Draw) -> Case:
-    made = node("LRN", size=d.of(1, 3, 5), alpha=d.of(None, 0.5), beta=d.of(None, 0.6), bias=d.of(None, 2.0))
-    return Case([made], {"x": d.noise(d.int(1, 2), d.int(1, 6), *d.ints(2, 1, 3))})
+CASES |= {
+    "lp_normalization": lambda d: Case(
+        [node("LpNormalization", p=d.of(1, 2), axis=-1)], {"x": d.noise(*d.shape(2, 3, 2))}
+    ),
+    "lrn": lambda d: Case(
+        [node("LRN", size=d.of(1, 3, 5), alpha=d.of(None, 0.5), beta=d.of(None, 0.6), bias=d.of(None, 2.0))],
+        {"x": d.noise(d.int(1, 2), d.int(1, 6), *d.ints(2, 1, 3))},
+    ),
+}
 
 
 @case
@@ -366,11 +346,8 @@ def average_pool_ceil(d: Draw) -> Case:
     sides = x.ndim - 2
     names["pads"] = [*names.get("pads", [0] * sides)[:sides], *[0] * sides]
     return Case(
-        [node("AveragePool", ceil_mode=1, count_include_pad=d.int(0, 1), **names)],
-        {"x": x},
-        opset=19,
-        linear=True,
-    )
+        [node("AveragePool", ceil_mode=1, count_include_pad=d.int(0, 1), **names)], {"x": x}, opset=19, linear=True,
+    )  # fmt: skip
 
 
 @case
@@ -542,16 +519,16 @@ def depth(d: Draw) -> Case:
     return Case([made], {"x": d.noise(2, 2 * size**2, 2, 3)}, stops="open")
 
 
-@case
-def trilu(d: Draw) -> Case:
-    made = node("Trilu", d.of("x", "x k"), upper=d.int(0, 1))
-    return Case([made], {"x": d.noise(2, 3, 4)}, {"k": np.asarray(d.int(-2, 2))})
-
-
-@case
-def reverse_sequence(d: Draw) -> Case:
-    made = node("ReverseSequence", "x n", batch_axis=1, time_axis=0)
-    return Case([made], {"x": d.noise(4, 3, 2)}, {"n": np.array([2, 4, 1])})
+CASES |= {
+    "trilu": lambda d: Case(
+        [node("Trilu", d.of("x", "x k"), upper=d.int(0, 1))],
+        {"x": d.noise(2, 3, 4)}, {"k": np.asarray(d.int(-2, 2))},
+    ),
+    "reverse_sequence": lambda d: Case(
+        [node("ReverseSequence", "x n", batch_axis=1, time_axis=0)],
+        {"x": d.noise(4, 3, 2)}, {"n": np.array([2, 4, 1])},
+    ),
+}  # fmt: skip
 
 
 @case

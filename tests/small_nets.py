@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from onnx import TensorProto, checker, helper, numpy_helper
+from onnx import checker, helper, numpy_helper
 
+from nets import fp32_proto
 from rtlab.core.model import Model, wrap
 
 #: Activations between layers, the usual ones more often.
@@ -18,15 +19,12 @@ CLASSES = 10
 
 
 class Net:
-    """Nodes and weights drawn by a seed."""
-
     def __init__(self, seed: int, activations: Sequence[str] = ACTIVATIONS) -> None:
         self.rng, self.activations = np.random.default_rng(seed), activations
         self.nodes: list[Any] = []
         self.weights: list[Any] = []
 
     def weight(self, *shape: int, gain: float = 1.0) -> str:
-        """Normal numbers; the gain is a standard deviation."""
         return self.constant(gain * self.rng.standard_normal(shape))
 
     def constant(self, array: Any) -> str:
@@ -40,7 +38,6 @@ class Net:
         return out
 
     def activation(self, x: str) -> str:
-        """One of the usual ones, or none."""
         op = str(self.rng.choice(self.activations))
         if op == "Gelu":
             gate = self.node("Erf", self.node("Mul", x, self.constant(0.5**0.5)))
@@ -53,7 +50,6 @@ class Net:
         return self.node(op, x) if op else x
 
     def gate(self, x: str, width: int) -> str:
-        """Squeeze and excitation."""
         y = self.node("GlobalAveragePool", x)
         y = self.node("Relu", self.node("Conv", y, self.weight(4, width, 1, 1, gain=2 * width**-0.5)))
         y = self.node("Conv", y, self.weight(width, 4, 1, 1), self.weight(width))
@@ -77,7 +73,6 @@ class Net:
         return x, outputs
 
     def convolutional(self, width: int) -> int:
-        """Two to four convolutions and a pool; returns how many features there are."""
         x, rng = "x", self.rng
         for _ in range(int(rng.integers(2, 5))):
             x, width = self.convolution(x, width)
@@ -91,7 +86,6 @@ class Net:
         return width
 
     def dense(self, width: int) -> int:
-        """One to three layers; returns how many features there are."""
         x = "x"
         for _ in range(int(self.rng.integers(1, 4))):
             outputs = int(self.rng.integers(12, 33))
@@ -102,7 +96,6 @@ class Net:
 
 
 def small_net(seed: int, activations: Sequence[str] = ACTIVATIONS) -> tuple[Model, tuple[int, ...]]:
-    """A network, and the shape of its input with 48 samples."""
     net = Net(seed, activations)
     shape: tuple[int, ...]
     if net.rng.random() < 0.7:
@@ -114,13 +107,6 @@ def small_net(seed: int, activations: Sequence[str] = ACTIVATIONS) -> tuple[Mode
     last = net.nodes[-1].output[0]
     net.node("Gemm", last, net.weight(width, CLASSES, gain=width**-0.5), net.constant(np.zeros(CLASSES)))
     net.nodes[-1].output[0] = "y"
-    graph = helper.make_graph(
-        net.nodes,
-        "net",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["N", *shape[1:]])],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", CLASSES])],
-        net.weights,
-    )
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = fp32_proto(net.nodes, {"x": ["N", *shape[1:]]}, {"y": ["N", CLASSES]}, net.weights, name="net")
     checker.check_model(model, full_check=True)
     return wrap(model, name="net"), shape

@@ -110,14 +110,12 @@ def _variant(head: str) -> str:
 
 
 def masked(text: str) -> str:
-    """A text without what is of one run or one machine."""
     for pattern, instead in _MASKED.items():
         text = pattern.sub(instead, text)
     return text
 
 
 def _fields(kind: type) -> tuple[str, ...]:
-    """Fields of a noun that cross to JSON; of what never does, all of them."""
     try:
         return tuple(f.name for f in schema.fields(kind))
     except NameError:
@@ -125,7 +123,6 @@ def _fields(kind: type) -> tuple[str, ...]:
 
 
 def rounded(number: float) -> float | str:
-    """To seven digits; NaN and infinities as words."""
     if not math.isfinite(number):
         return str(number)
     found = float(f"{number:.{DIGITS}g}")
@@ -150,7 +147,6 @@ def written(value: Any) -> str:
 
 
 def read(text: str) -> Any:
-    """What was written."""
     return _untabled(json.loads(text))
 
 

@@ -16,6 +16,7 @@ import onnx
 from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
+from nets import fp32_proto
 from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load
@@ -24,32 +25,10 @@ from rtlab.core.variant import CALIBRATORS, KNOWN_TARGETS, Calibrator, Precision
 
 #: Names that have broken a tool somewhere: log separators, control characters, markup, ids of our own.
 HOSTILE_NAMES = (
-    "",
-    "a",
-    "a",
-    " a ",
-    "#0",
-    "#3",
-    "a|b",
-    "]",
-    "[ONNX Layer: n1]",
-    "n1, Metadata: [ONNX Layer: n2]",
-    "line\nbreak",
-    "tab\there",
-    "\x1e\x1f",
-    "<script>alert(1)</script>",
-    "&amp;",
-    '"; DROP TABLE layers; --',
-    "../../etc/passwd",
-    "C:\\temp\\x",
-    "%s%n{0}${x}",
-    "é—✓ 模型",
-    "\u202eright to left",
-    "x" * 300,
-    "__proto__",
-    "constructor",
-    "NaN",
-)
+    "", "a", "a", " a ", "#0", "#3", "a|b", "]", "[ONNX Layer: n1]", "n1, Metadata: [ONNX Layer: n2]", "line\nbreak",
+    "tab\there", "\x1e\x1f", "<script>alert(1)</script>", "&amp;", '"; DROP TABLE layers; --', "../../etc/passwd",
+    "C:\\temp\\x", "%s%n{0}${x}", "é—✓ 模型", "\u202eright to left", "x" * 300, "__proto__", "constructor", "NaN",
+)  # fmt: skip
 
 _UNARY = ("Relu", "Sigmoid", "Tanh", "Neg", "Abs", "LeakyRelu", "Identity", "HardSigmoid")
 
@@ -149,7 +128,6 @@ def _split(g: _Graph) -> None:
 
 
 def _constant(g: _Graph) -> None:
-    """A constant subgraph that any compiler folds, added to a live value."""
     x, shape = g.pick()
     tensor = numpy_helper.from_array(g.noise(1, shape[1], 1, 1))
     one = g.node("Constant", value=tensor)
@@ -219,13 +197,7 @@ def protos(
 ) -> onnx.ModelProto:
     """Valid fp32 models with one input ``image`` of shape N×C×H×W; ONNX Runtime runs all with unique names.
 
-    Args:
-        draw: Given by Hypothesis.
-        max_steps: Bound of the number of patterns; a pattern is one to six nodes.
-        dynamic: Whether the batch dimension is the symbol ``N`` (drawn when None) or 1.
-        hostile: Whether node and value names are hostile, duplicate and empty, or unique and plain.
-        bodies: Whether If nodes with bodies occur.
-        head: Whether the graph ends in a classifier (drawn when None).
+    A step is one to six nodes; ``dynamic`` leaves the batch open, ``bodies`` are those of If, ``head`` is a classifier.
     """
     batch: int | str = "N" if (draw(st.booleans()) if dynamic is None else dynamic) else 1
     shape = (1, draw(st.integers(1, 4)), draw(st.sampled_from([4, 8])), draw(st.sampled_from([4, 8])))
@@ -245,24 +217,15 @@ def protos(
         flat = g.node("Flatten", g.node("GlobalAveragePool", last))
         last = g.node("Softmax", g.node("Gemm", flat, g.weight(g.noise(c, 3)), g.weight(g.noise(3))))
         result = [batch, 3]
-    outputs = [helper.make_tensor_value_info(last, TensorProto.FLOAT, result)]
-    graph = helper.make_graph(
-        g.nodes,
-        "drawn",
-        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [batch, *shape[1:]])],
-        outputs,
-        initializer=g.weights,
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    edges = {"image": [batch, *shape[1:]]}, {last: result}
+    return fp32_proto(g.nodes, *edges, g.weights, name="drawn", ir_version=9)
 
 
 def models(**options: object) -> st.SearchStrategy[Model]:
-    """Loaded models; the options are those of ``protos``."""
     return protos(**options).map(lambda proto: load(proto, name="drawn"))
 
 
 def variants() -> st.SearchStrategy[Variant]:
-    """Every combination that a user may ask for."""
     precisions = st.sampled_from([Precision.FP32, Precision.FP16, Precision.INT8])
     return st.builds(
         lambda p, pins, c, t, w, s: Variant.of(
@@ -281,7 +244,6 @@ def variants() -> st.SearchStrategy[Variant]:
 
 @st.composite
 def mixes(draw: st.DrawFn, *, hostile: bool = True) -> tuple[Model, Variant]:
-    """A model, and a variant of any precision with up to three pins of the model's nodes and operators."""
     model = draw(models(bodies=True, hostile=hostile))
     patterns = [*(f"op:{n.op}" for n in model.top), *(n.id for n in model.top)]
     # TF32 is one switch for a whole engine and cannot be pinned.
@@ -322,16 +284,11 @@ def engines(draw: st.DrawFn, model: Model, *, declare: bool = True) -> Engine:
             )
         )
     return Engine(
-        backend="tensorrt-rtx",
-        version="1.7.1",
-        target=Target(draw(st.sampled_from(["sm86", "sm89", "sm120"]))),
-        layers=tuple(layers),
-        inputs=tuple(_tensor(model, n) for n in model.inputs),
-        outputs=tuple(_tensor(model, n) for n in model.outputs),
-        totals={"activations": draw(st.integers(0, 2**32))},
-        seconds=draw(st.floats(0.01, 100)),
-        maker=TENSORRT_RTX,
-    )
+        backend="tensorrt-rtx", version="1.7.1", target=Target(draw(st.sampled_from(["sm86", "sm89", "sm120"]))),
+        layers=tuple(layers), inputs=tuple(_tensor(model, n) for n in model.inputs),
+        outputs=tuple(_tensor(model, n) for n in model.outputs), totals={"activations": draw(st.integers(0, 2**32))},
+        seconds=draw(st.floats(0.01, 100)), maker=TENSORRT_RTX,
+    )  # fmt: skip
 
 
 def _tensor(model: Model, name: str) -> Tensor:
@@ -343,7 +300,6 @@ def _tensor(model: Model, name: str) -> Tensor:
 
 @st.composite
 def profiles(draw: st.DrawFn, engine: Engine, *, runs: int = 8) -> Profile:
-    """Times for each layer of an engine in milliseconds, positive and of very different sizes."""
     times = st.floats(1e-4, 1e3, allow_nan=False)
     samples = {
         layer.id: np.array(draw(st.lists(times, min_size=runs, max_size=runs))) for layer in engine.layers
@@ -370,12 +326,5 @@ def of_nodes(
     result: Sequence[int | str] | None = None,
     opset: int = 17,
 ) -> onnx.ModelProto:
-    """A model of these nodes from the fp32 input ``x`` to the fp32 output ``y``."""
-    graph = helper.make_graph(
-        nodes,
-        "small",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, list(shape))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, list(shape if result is None else result))],
-        initializer=list(weights),
-    )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+    edges = {"x": shape}, {"y": shape if result is None else result}
+    return fp32_proto(nodes, *edges, weights, name="small", opset=opset, ir_version=9)

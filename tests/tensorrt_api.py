@@ -13,7 +13,6 @@ import inspect
 import re
 from typing import Any
 
-#: Modules and the release that each has.
 VERSIONS = {"trt10": "10.16.1.11", "trt11": "11.4.0.106"}
 AVAILABLE = importlib.util.find_spec("tensorrt_rtx") is not None
 
@@ -53,20 +52,15 @@ BOTH = {
 }
 _FLAGS = "EDITABLE_TIMING_CACHE TF32 SPARSE_WEIGHTS STRICT_NANS"
 _ENUMS = {
-    "BuilderFlag": _FLAGS,
-    "DataType": "FLOAT HALF BF16 INT8 INT32 INT64 BOOL UINT8 FP8 INT4 FP4 E8M0",
-    "EngineStat": "TOTAL_WEIGHTS_SIZE STRIPPED_WEIGHTS_SIZE",
-    "LayerInformationFormat": "ONELINE JSON",
+    "BuilderFlag": _FLAGS, "DataType": "FLOAT HALF BF16 INT8 INT32 INT64 BOOL UINT8 FP8 INT4 FP4 E8M0",
+    "EngineStat": "TOTAL_WEIGHTS_SIZE STRIPPED_WEIGHTS_SIZE", "LayerInformationFormat": "ONELINE JSON",
     "MemoryPoolType": "WORKSPACE DLA_MANAGED_SRAM DLA_LOCAL_DRAM DLA_GLOBAL_DRAM TACTIC_DRAM TACTIC_SHARED_MEMORY",
     "NetworkDefinitionCreationFlag": "STRONGLY_TYPED",
     "PreviewFeature": "ALIASED_PLUGIN_IO_10_03 RUNTIME_ACTIVATION_RESIZE_10_10",
-    "ProfilingVerbosity": "LAYER_NAMES_ONLY DETAILED NONE",
-    "TacticSource": "EDGE_MASK_CONVOLUTIONS JIT_CONVOLUTIONS",
-    "TensorFormat": "LINEAR CHW2 HWC8 CHW4 CHW16 CHW32",
-    "TensorIOMode": "NONE INPUT OUTPUT",
-    "TensorLocation": "DEVICE HOST",
-    "TilingOptimizationLevel": "NONE FAST MODERATE FULL",
-}
+    "ProfilingVerbosity": "LAYER_NAMES_ONLY DETAILED NONE", "TacticSource": "EDGE_MASK_CONVOLUTIONS JIT_CONVOLUTIONS",
+    "TensorFormat": "LINEAR CHW2 HWC8 CHW4 CHW16 CHW32", "TensorIOMode": "NONE INPUT OUTPUT",
+    "TensorLocation": "DEVICE HOST", "TilingOptimizationLevel": "NONE FAST MODERATE FULL",
+}  # fmt: skip
 # What each has beyond that: flags of weakly typed networks and calibrators went with 11, build routes came.
 _OTHER_ENUMS = {
     "trt10": {
@@ -77,12 +71,8 @@ _OTHER_ENUMS = {
     "trt11": {},
 }
 _CALIBRATORS = (
-    "EntropyCalibrator",
-    "EntropyCalibrator2",
-    "LegacyCalibrator",
-    "MinMaxCalibrator",
-    "Calibrator",
-)
+    "EntropyCalibrator", "EntropyCalibrator2", "LegacyCalibrator", "MinMaxCalibrator", "Calibrator",
+)  # fmt: skip
 _ADDED: dict[str, dict[str, dict[str, Any]]] = {
     "trt10": {
         "IBuilderConfig": {
@@ -104,7 +94,6 @@ _ADDED: dict[str, dict[str, dict[str, Any]]] = {
 
 @functools.cache
 def installed() -> dict[str, Any]:
-    """The listing of the TensorRT-RTX that is installed."""
     module = importlib.import_module("tensorrt_rtx")
     classes = {n: _class(c) for n, c in vars(module).items() if inspect.isclass(c) and not n.startswith("_")}
     functions = {n: _signatures(n, f) for n, f in vars(module).items() if inspect.isroutine(f)}
@@ -126,13 +115,11 @@ def _member(cls: Any, name: str) -> Any:
 
 
 def _signatures(name: str, function: Any) -> list[str]:
-    """Those that pybind11 writes, one of each overload."""
     return re.findall(rf"^(?:\d+\. )?({name}\(.*\) -> .*)$", function.__doc__ or "", re.MULTILINE)
 
 
 @functools.cache
 def listing(release: str) -> dict[str, Any]:
-    """The listing of ``trt10``, ``trt11`` or ``rtx``."""
     here = installed()
     if release == "rtx":
         return here

@@ -28,7 +28,6 @@ class Op:
 
 
 def network(blocks: int, stages: int = 4) -> list[Op]:
-    """A residual network like ResNet-50, with this many blocks in all."""
     size, width = 224, 64
     ops = [
         Op("stem", "Conv", ("input",), (width, size // 2, size // 2), 7, 2),
@@ -62,8 +61,6 @@ def network(blocks: int, stages: int = 4) -> list[Op]:
 
 @dataclasses.dataclass(frozen=True)
 class Habits:
-    """How a builder goes about it, as probabilities."""
-
     quantizes: float = 0.0
     #: A ReLU is a layer of its own.
     splits: float = 0.0
@@ -139,7 +136,6 @@ def build(
 
 
 def _homes(ops: list[Op], habits: Habits, chance: random.Random) -> dict[str, str]:
-    """The first operation of the layer that runs each operation."""
     home: dict[str, str] = {}
     for op in ops:
         home[op.name] = op.name

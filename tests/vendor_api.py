@@ -30,17 +30,13 @@ class Check:
         self.classes: dict[str, str] = {}
 
     def run(self, source: str) -> Check:
-        """Check a whole file."""
         self.block(ast.parse(source).body, frozenset(self.apis))
         return self
 
     def problem(self, node: ast.AST, words: str) -> None:
         self.problems.append(f"{getattr(node, 'lineno', 0)}: {words}")
 
-    # What a release has.
-
     def members(self, owner: str, release: str) -> Collection[str]:
-        """Names of a class, or of the module."""
         api = self.apis[release]
         if owner == MODULE:
             return {*api["classes"], *api["functions"]}
@@ -56,7 +52,6 @@ class Check:
         return listed if isinstance(listed, list) else []
 
     def class_of(self, node: ast.AST | None) -> str | None:
-        """The class of a value, of a class itself, or the module."""
         match node:
             case ast.Name(id=name):
                 return self.classes.get(name, self.roots.get(name))
@@ -131,7 +126,6 @@ class Check:
             self.expression(child, on)
 
     def branches(self, test: ast.expr, on: _Releases) -> tuple[_Releases, _Releases]:
-        """The releases for which a test may be true, and may be false."""
         match test:
             case ast.UnaryOp(op=ast.Not()):
                 return self.branches(test.operand, on)[::-1]
@@ -176,7 +170,6 @@ class Check:
 
 
 def _accepts(signature: str, node: ast.Call, *, bound: bool) -> bool:
-    """Whether a call's arguments may be these parameters."""
     listed = [p for p in parameters(signature) or () if not bound or p[0] != "self"]
     names = [p[0] for p in listed]
     keywords = {k.arg for k in node.keywords}

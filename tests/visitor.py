@@ -23,7 +23,6 @@ def asked(
 
 
 def loaded(url: str) -> bytes:
-    """The model that the page at an address loads, as its script asks for it."""
     status, page, _ = asked(url)
     assert 200 == status
     name = re.search('<meta name="file" content="/([^"]*)">', page.decode())

@@ -25,14 +25,9 @@ class Builder:
 
 
 def release(folder: Path, version: str, *, binding: str = WORKS, libs: bool = True) -> None:
-    """Write the two wheels of a release into a folder."""
     wheel(
-        folder,
-        "tensorrt_rtx_cu13_bindings",
-        version,
-        "tensorrt_rtx_bindings",
-        binding.format(version=version),
-    )
+        folder, "tensorrt_rtx_cu13_bindings", version, "tensorrt_rtx_bindings", binding.format(version=version),
+    )  # fmt: skip
     if libs:
         wheel(folder, "tensorrt_rtx_cu13_libs", version, "tensorrt_rtx_libs", f'VERSION = "{version}"\n')
 

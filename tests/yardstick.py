@@ -10,7 +10,6 @@ import numpy as np
 
 
 def time_python() -> float:
-    """Seconds of a loop of integer arithmetic."""
     start, total = time.perf_counter(), 0
     for i in range(12_000_000):
         total += i & 7
@@ -18,7 +17,6 @@ def time_python() -> float:
 
 
 def time_numpy() -> float:
-    """Seconds of sorting and multiplying arrays."""
     numbers = np.random.default_rng(0).standard_normal((1000, 1000)).astype(np.float32)
     start = time.perf_counter()
     for _ in range(10):

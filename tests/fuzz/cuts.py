@@ -19,7 +19,6 @@ CUTS, LONGEST = 200, 400_000
 
 
 def main() -> int:
-    """Print a line for each file; 1 where a piece told what is not true or lost what is."""
     total: Counter[str] = Counter()
     with tempfile.TemporaryDirectory() as folder:
         for path in [*pasted.fragments(pasted.CORPUS), *pasted.fragments(pasted.RECORDED)]:

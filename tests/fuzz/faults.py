@@ -27,29 +27,14 @@ NAMES = (
     "é\u0301", "\0", "__class__", "constructor",
 )  # fmt: skip
 VALUES = (
-    None,
-    True,
-    -1,
-    0,
-    1e308,
-    2**63,
-    "",
-    "x",
-    [],
-    {},
-    [[]],
-    {"a": 1},
-    "9" * 400,
-    float("inf"),
-    float("nan"),
-)
+    None, True, -1, 0, 1e308, 2**63, "", "x", [], {}, [[]], {"a": 1}, "9" * 400, float("inf"), float("nan"),
+)  # fmt: skip
 #: The part of a model's faults that are other names, and how often messages of a kind are drawn beside the others.
 RENAMED = 0.5
 DRAWN = {"NodeProto": 2, "AttributeProto": 6, "TensorProto": 6, "ValueInfoProto": 3, "Dimension": 3}
 
 
 def of_bytes(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Bits, pieces, numbers and words of the bytes that are not what they were."""
     made = bytearray(data)
     for _ in range(rng.randint(1, 3)):
         at = rng.randrange(len(made) + 1)
@@ -106,7 +91,6 @@ def _rename(rng: random.Random, proto: onnx.ModelProto) -> None:
 
 
 def messages(message: Any) -> Iterator[Any]:
-    """A message and all that are in it."""
     todo = [message]
     while todo:
         one = todo.pop()
@@ -172,7 +156,6 @@ def _other(rng: random.Random, field: Any, value: Any, proto: onnx.ModelProto) -
 
 
 def of_json(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Values, keys and entries of a JSON, and values of another of its kind."""
     tree = json.loads(data)
     for _ in range(rng.choice((1, 1, 1, 2, 3))):
         places = list(_places(tree))
@@ -297,7 +280,6 @@ def of_archive(rng: random.Random, data: bytes, others: Sequence[bytes]) -> byte
 
 
 def packed(members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> bytes:
-    """Files as a zip."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", method) as archive:
         for name, content in members.items():

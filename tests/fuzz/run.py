@@ -73,7 +73,6 @@ def _foreign() -> list[bytes]:
 
 
 def _recordings() -> list[bytes]:
-    """A line of a bundle is a key and what is recorded under it."""
     lines = [
         line
         for p in sorted((SAMPLES / "recordings").glob("*.xz"))
@@ -103,7 +102,6 @@ def _samples() -> list[bytes]:
     return [m.getvalue() for m in made]
 
 
-#: Whole files of each kind, and how they are damaged.
 KINDS: dict[str, tuple[Callable[[], list[bytes]], faults.Fault]] = {
     "archive": (_archives, faults.of_archive),
     "cache": (_caches, faults.of_cache),
@@ -119,9 +117,7 @@ KINDS: dict[str, tuple[Callable[[], list[bytes]], faults.Fault]] = {
     "foreign": (_foreign, faults.of_model),
     "log": (
         lambda: [
-            data
-            for f in (CORPUS, SAMPLES / "engines", ROOT / "tests" / "data")
-            for data in _files(f, "*.log")
+            x for f in (CORPUS, SAMPLES / "engines", ROOT / "tests" / "data") for x in _files(f, "*.log")
         ],
         faults.of_text,
     ),
@@ -133,12 +129,10 @@ KINDS: dict[str, tuple[Callable[[], list[bytes]], faults.Fault]] = {
 
 @functools.cache
 def corpus(kind: str) -> list[bytes]:
-    """Whole files of a kind."""
     return KINDS[kind][0]()
 
 
 def command(rng: random.Random) -> dict[str, object]:
-    """A command of the page, each of its fields filled with what is there, what might be, or what hurts."""
     from rtlab.documents import commands
     from rtlab.questions.panels import QUESTIONS
 
@@ -175,18 +169,15 @@ def command(rng: random.Random) -> dict[str, object]:
 
 
 def entries(folder: Path) -> dict[str, Callable[[bytes], object]]:
-    """What is done with a file of each kind."""
     import rtlab
     from rtlab.core.data import CalibrationData
     from rtlab.quantize.cache import CalibrationCache
     from rtlab.view.graph import source_graph
 
     sample = rtlab.samples.load("digits_inception").model
-
     shown: list[typing.Any] = []
 
     def explorer() -> typing.Any:
-        """The page of a study, a new one where a command took its variant away."""
         if not shown or "fp32" not in shown[-1].study.facts or shown[-1].study.model.name != sample.name:
             study = rtlab.Study(sample)
             study.add("fp32", target="cpu", backend="onnxruntime")
@@ -219,11 +210,8 @@ def entries(folder: Path) -> dict[str, Callable[[bytes], object]]:
         CalibrationData.of(written(data, "damaged.npz"), model=sample).check(sample)
 
     files = {
-        "engine": "damaged.json",
-        "log": "damaged.log",
-        "archive": "damaged.tea",
-        "recording": "damaged.json",
-    }
+        "engine": "damaged.json", "log": "damaged.log", "archive": "damaged.tea", "recording": "damaged.json",
+    }  # fmt: skip
     return {
         "model": model, "foreign": model, "samples": samples, "command": lambda d: _obey(explorer(), d),
         "cache": lambda d: CalibrationCache.read(written(d, "damaged.cache")),
@@ -261,12 +249,10 @@ def _words() -> Iterator[None]:
 
 
 def kind_of(number: int, only: str) -> str:
-    """The kinds come in turn."""
     return only or sorted(KINDS)[number % len(KINDS)]
 
 
 def damaged(seed: int, number: int, kind: str) -> bytes:
-    """One of them."""
     rng = random.Random(f"{seed}/{number}")  # noqa: S311 - faults, not secrets
     whole = corpus(kind)
     if kind == "command" and rng.random() < 0.8:
@@ -296,26 +282,20 @@ def work(seed: int, first: int, last: int, only: str) -> None:
                 doing[kind](data)
                 outcome = "read"
             except RtlabError as error:
-                outcome = (
-                    "words"
-                    if UNFORESEEN not in str(error)
-                    else f"unforeseen: {_last(error.__cause__ or error)}"
-                )
+                raw = f"unforeseen: {_last(error.__cause__ or error)}"
+                outcome = raw if UNFORESEEN in str(error) else "words"
             except Exception as error:  # noqa: BLE001 - what the run is for
                 outcome = f"other: {_last(error)}"
             say.write(f"{number} {outcome}\n")
 
 
 def _last(error: BaseException | None) -> str:
-    """An exception and the last place in rtlab that it came through."""
     frames = [f for f in traceback.extract_tb(error.__traceback__) if "rtlab" in f.filename] if error else []
     where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "?"
     return " ".join(f"{type(error).__name__} at {where}: {error}".split())[:200]
 
 
 class Run:
-    """A process at work, and what it told."""
-
     def __init__(self, seed: int, first: int, last: int, only: str) -> None:
         self.at, self.begun = first, time.monotonic()
         command = [sys.executable, __file__, "--work", str(seed), str(first), str(last), only]
@@ -367,7 +347,6 @@ def _say(text: str) -> None:
 
 
 def main() -> int:
-    """Run it, and print a table of what happened."""
     parser = argparse.ArgumentParser(description="Damaged files, thousands of them.")
     parser.add_argument("--inputs", type=int, default=20_000)
     parser.add_argument("--seconds", type=float, default=1200.0, help="the time that all may take")

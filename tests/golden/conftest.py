@@ -12,7 +12,6 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """All of one subject behind each other: a worker takes neighbours, and builds a subject once."""
     at = [i for i, item in enumerate(items) if HERE in item.path.parents]
     for i, item in zip(at, sorted((items[i] for i in at), key=_group), strict=True):
         items[i] = item
@@ -25,5 +24,4 @@ def _group(item: pytest.Item) -> str:
 
 @pytest.fixture
 def golden(request: pytest.FixtureRequest) -> Golden:
-    """Compares sections with a file of this folder, or accepts them."""
     return Golden(HERE, request.config.getoption("--accept"))

@@ -11,13 +11,8 @@ import scenes
 
 #: What rests on runs of ONNX Runtime: on another processor sums come in another order, and a rounding may flip.
 RUN = {
-    "accuracy": 1e-2,
-    "samples": 1e-2,
-    "score": 1e-4,
-    "calibration": 1e-4,
-    "scales": 1e-4,
-    "findings": 1e-3,
-}
+    "accuracy": 1e-2, "samples": 1e-2, "score": 1e-4, "calibration": 1e-4, "scales": 1e-4, "findings": 1e-3,
+}  # fmt: skip
 
 
 @scenes.subjects

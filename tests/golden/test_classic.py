@@ -15,7 +15,6 @@ from rtlab.core.variant import Variant
 
 
 def predicted(model: Model) -> Engine:
-    """The engine that the rules predict."""
     return backends.get("classic").build(BuildRequest(model, Variant.of("fp32", target="sm86")), Silent())
 
 
@@ -48,7 +47,6 @@ def test_the_famous_block_is_seen_without_a_recording() -> None:
     ],
 )
 def test_the_networks_of_nvidias_table_have_its_layers(network: str, counts: tuple[int, ...]) -> None:
-    """43, 309 and 670 layers before."""
     assert counts == layers(getattr(published_nets, network)())
 
 

@@ -33,17 +33,13 @@ from rtlab.experiments.doctor import Probe, Report
 from rtlab.testing import tiny_model
 from ruled import Ruled
 
-#: What stands for several words in the stories.
 _WORDS = {
-    "MODEL": "model.onnx",
-    "CPU": "--target cpu --backend onnxruntime",
-    "INT8": "--target cpu --backend onnxruntime --precision int8 --calibrator minmax",
-    "DATA": "--data d.npz",
-    "LABELS": "--data d.npz --labels l.npy",
-    "WRITTEN": _MODEL,
+    "MODEL": "model.onnx", "CPU": "--target cpu --backend onnxruntime",
+    "INT8": "--target cpu --backend onnxruntime --precision int8 --calibrator minmax", "DATA": "--data d.npz",
+    "LABELS": "--data d.npz --labels l.npy", "WRITTEN": _MODEL,
     **{f"W-{name}": folder for name, folder in WRITTEN.items()},
     **{f"ENGINE-{name}": " ".join(files) for name, files in _FILES.items()},
-}
+}  # fmt: skip
 #: Commands of one folder, one after the other, by the name of their file.
 _TEXT = (Path(__file__).parent / "commands/stories.txt").read_text(encoding="utf-8")
 STORIES = {title: commands for title, *commands in map(str.splitlines, _TEXT.split("\n\n"))}
@@ -59,7 +55,6 @@ _VARYING = {"_BITS", "_TYPES"}
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: Any) -> Path:
-    """A model, six samples of it, and their labels; it is the one that commands are run in."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "model.onnx").write_bytes(scenes.two_outputs().SerializeToString())
     image = np.random.default_rng(0).standard_normal((6, 3, 8, 8)).astype(np.float32)
@@ -69,7 +64,6 @@ def folder(tmp_path: Path, monkeypatch: Any) -> Path:
 
 
 def printed(commands: Iterable[str], folder: Path, capsys: Any) -> dict[str, Any]:
-    """The exit code of each command, and what it prints and writes."""
     sections: dict[str, Any] = {}
     for command in commands:
         before = {*folder.iterdir()}
@@ -93,29 +87,22 @@ def test_stories_are_printed(story: str, folder: Path, golden: Any, capsys: Any,
 
 
 class Other(Ruled):
-    """A second release, in which sums stand alone."""
-
     name = "other"
 
     def _makers(self, model: Any, node: str) -> list[str]:
         return [] if model.by_id[node].op == "Add" else super()._makers(model, node)
 
     def build(self, request: Any, progress: Any) -> Any:
-        """With a name of its own."""
         return dataclasses.replace(super().build(request, progress), backend=self.name)
 
 
 class Released(rtlab.Study):
-    """A study in which two releases of a compiler are backends of the tests."""
-
     def add(self, name: str, *, compiler: str | None = None, **choice: Any) -> str:
-        """A variant by one of them."""
         backend = {"1.6": Other(), "1.7": Ruled()}.get(compiler or "1.7")
         return super().add(name, precision="fp32", backend=backend)
 
 
 def test_what_is_here_is_listed(tmp_path: Path, golden: Any, capsys: Any, monkeypatch: Any) -> None:
-    """Backends, releases and a check of the machine, all invented; what is added is told with its size."""
     monkeypatch.setenv("RTLAB_COMPILERS", str(tmp_path / "compilers"))
     table = {"one": Availability(ok=True, version="1.2"), "another": Availability(ok=False, reason="No.")}
     monkeypatch.setattr("rtlab.study.available", lambda: table)
@@ -138,7 +125,6 @@ def test_what_is_here_is_listed(tmp_path: Path, golden: Any, capsys: Any, monkey
 
 
 def test_arguments_are_those_of_the_file(golden: Any) -> None:
-    """Of every command: how an argument is written, how often, what it may be, and what it is by default."""
     commands: dict[str, Any] = {}
 
     def list_arguments(parser: argparse.ArgumentParser, name: str) -> None:
@@ -178,7 +164,6 @@ def test_defaults_and_kinds_of_classes_and_functions_are_those_of_the_file(golde
 
 
 def list_module(module: Any) -> Iterator[tuple[str, str, Any]]:
-    """What a module's own names set, by section."""
     source = Path(module.__file__).read_text(encoding="utf-8")
     for name in re.findall(r"^(?:def|class) (\w+)", source, re.MULTILINE):
         value = vars(module).get(name)
@@ -188,11 +173,8 @@ def list_module(module: Any) -> Iterator[tuple[str, str, Any]]:
                 yield "traits", f"{name}.{key}", [type(trait).__name__, trait.metadata, trait.default()]
         config = getattr(value, "__struct_config__", None)
         if config is not None:
-            yield (
-                "structs",
-                name,
-                [config.frozen, config.eq, config.tag, config.forbid_unknown_fields, config.omit_defaults],
-            )
+            flags = ("frozen", "eq", "tag", "forbid_unknown_fields", "omit_defaults")
+            yield "structs", name, [getattr(config, flag) for flag in flags]
         for key, member in vars(value).items() if inspect.isclass(value) else ():
             if not (made and key == "__init__"):
                 inner = getattr(member, "__func__", getattr(member, "func", member))
@@ -205,7 +187,6 @@ def list_module(module: Any) -> Iterator[tuple[str, str, Any]]:
 
 
 def list_function(function: Any, name: str) -> Iterator[tuple[str, str, Any]]:
-    """Defaults of its parameters, how many answers it keeps, and what its error boundary says was done."""
     if hasattr(function, "cache_parameters"):
         yield "caches", name, function.cache_parameters()["maxsize"]
     closure = inspect.getclosurevars(function).nonlocals if inspect.isfunction(function) else {}
@@ -219,7 +200,6 @@ def list_function(function: Any, name: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def list_dataclass(kind: Any, name: str) -> Iterator[tuple[str, str, Any]]:
-    """Defaults of its fields, and what is unusual about it."""
     odd = [n for n in ("frozen", "eq", "repr") if not getattr(kind.__dataclass_params__, n)]
     for field in dataclasses.fields(kind):
         odd += [f"{field.name} {n}" for n in ("repr", "compare", "init") if not getattr(field, n)]
@@ -230,7 +210,6 @@ def list_dataclass(kind: Any, name: str) -> Iterator[tuple[str, str, Any]]:
 
 
 def is_figure(value: Any) -> bool:
-    """Whether a value is a number, or a table of numbers and words."""
     leaves = [*list_leaves(value)]
     numbers = [type(v) in {bool, int, float} or isinstance(v, np.generic) for v in leaves]
     return any(numbers) and all(
@@ -239,7 +218,6 @@ def is_figure(value: Any) -> bool:
 
 
 def list_leaves(value: Any) -> Iterator[Any]:
-    """What a table holds."""
     if isinstance(value, (Mapping, tuple, list, frozenset, set, np.ndarray)):
         for inner in value.values() if isinstance(value, Mapping) else value:
             yield from list_leaves(inner)
@@ -261,7 +239,6 @@ def test_a_command_that_is_ended_has_an_exit_code_of_its_own(capsys: Any, monkey
 
 
 def test_a_reader_who_has_seen_enough_is_no_failure(monkeypatch: Any, capfd: Any) -> None:
-    """What goes to the closed pipe afterwards goes nowhere."""
     monkeypatch.setattr("rtlab.study.available", mock.Mock(side_effect=BrokenPipeError()))
     saved = os.dup(1)
     with capfd.disabled(), mock.patch.object(sys, "stdout", os.fdopen(os.dup(1), "w")) as out:

@@ -25,19 +25,9 @@ VALUES = (
 )  # fmt: skip
 BYTES = (None, 0, 1, -1, 1023, 1024, -1024, 1536, 2**20 - 1, 2**20, 5 * 2**20, 2**30, -(2**31), 2**40)
 RANGES = (
-    (1, 2),
-    (1, 3.9),
-    (1, 4),
-    (3, 11),
-    (10, 12),
-    (97, 98),
-    (0.2, 0.3),
-    (1, 300),
-    (1, 350),
-    (0.01, 1e4),
-    (5, 5),
+    (1, 2), (1, 3.9), (1, 4), (3, 11), (10, 12), (97, 98), (0.2, 0.3), (1, 300), (1, 350), (0.01, 1e4), (5, 5),
     (1e-7, 1e-3),
-)
+)  # fmt: skip
 
 
 def test_numbers_and_axes_are_written_as_in_the_file(golden: Any) -> None:
@@ -70,8 +60,6 @@ def test_numbers_and_axes_are_written_as_in_the_file(golden: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    """One of each kind of field."""
-
     name: Annotated[str, Meaning("Name", links="nodes")]
     time: Annotated[float | None, Meaning("Time", "ms", "measured")]
     whole: Annotated[float | None, Meaning("Whole", "ms", "{self.origin}")]
@@ -84,7 +72,6 @@ class Row:
 
 
 def rows(count: int) -> list[Row]:
-    """So many rows, in which something is missing now and then."""
     return [
         Row(
             f"node{i % 40}", None if i % 3 == 0 else 0.3 * i, 0.9 * i, None if i % 4 == 0 else 700 * i,
@@ -117,9 +104,7 @@ def test_tables_of_nouns_are_those_of_the_file(golden: Any) -> None:
     golden("documents/tables.json", sections)
 
 
-@pytest.mark.parametrize(
-    "subject", [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in ("written", "cpu")]
-)
+@scenes.of(("written", "cpu"))
 def test_answers_in_text_and_in_a_notebook_are_those_of_the_file(subject: str, golden: Any) -> None:
     study = scenes.study(subject)
 
@@ -133,11 +118,8 @@ def test_answers_in_text_and_in_a_notebook_are_those_of_the_file(subject: str, g
         }  # fmt: skip
 
     asked = [n for n in PANELS if n not in {"recipe", "samples", "calibration", "accuracy"}]
-    golden(
-        f"documents/{subject}.json",
-        {n: without(plain(refusable(lambda n=n: told(n))), {"versions"}) for n in asked},
-        rel=1e-3,
-    )
+    found = {n: without(plain(refusable(lambda n=n: told(n))), {"versions"}) for n in asked}
+    golden(f"documents/{subject}.json", found, rel=1e-3)
 
 
 @pytest.mark.xdist_group("written")

@@ -41,18 +41,8 @@ VIEWS = {
 }  # fmt: skip
 #: What a kernel that only moves numbers can be called by.
 MOVES = {
-    "Transpose",
-    "Reshape",
-    "Flatten",
-    "Concat",
-    "Slice",
-    "Split",
-    "Cast",
-    "Squeeze",
-    "Unsqueeze",
-    "Expand",
-    "Pad",
-}
+    "Transpose", "Reshape", "Flatten", "Concat", "Slice", "Split", "Cast", "Squeeze", "Unsqueeze", "Expand", "Pad",
+}  # fmt: skip
 #: Operations in kernels' names and the operators one of which must then stand on the card.
 TELLING = {
     "Relu": {"ReLU"}, "Erf": {"Erf", "Gelu"}, "Exp": {"Softmax", "Exp"}, "Tanh": {"LSTM", "GRU", "Tanh"},
@@ -67,7 +57,6 @@ STEPS = {
     "Relu": 1, "Add": 1, "Mul": 1, "Sub": 1, "Div": 1, "Erf": 1, "Sqrt": 1, "Greater": 1, "Sigmoid": 3, "Softmax": 5,
     "QuantizeLinear": 2, "DequantizeLinear": 2, "BatchNormalization": 2, "LayerNormalization": 7, "Clip": 2,
 }  # fmt: skip
-#: They rename memory.
 FREE = {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Shape"}
 #: Gates of a recurrence, and the operations of each unit at each step beside its products and biases.
 #: LSTM: input, output and forget gates are sigmoids; tanh of candidate and cell; f * c, i * g, their sum, o * h.
@@ -89,7 +78,6 @@ def label(title: str) -> Iterator[str]:
 
 
 def labels_printed(log: str) -> dict[str, set[str]]:
-    """By the name of a layer, what its lines in the listing of TensorRT-RTX say: copies of a layer share one name."""
     found: dict[str, set[str]] = collections.defaultdict(set)
     for line in log.splitlines():
         if told := re.match(r"Name: (.*?), LayerType: .*?Metadata: ?(.*)$", line):
@@ -127,7 +115,6 @@ def check_reasons(result: Any, model: Any) -> None:
 
 
 def constants(graph: onnx.GraphProto) -> set[str]:
-    """Values that no input of the model reaches."""
     found = {"", *(w.name for w in graph.initializer)}
     for node in graph.node:
         if node.op_type == "Constant" or (node.input and found >= {*node.input}):
@@ -136,7 +123,6 @@ def constants(graph: onnx.GraphProto) -> set[str]:
 
 
 def reaching(graph: onnx.GraphProto) -> set[str]:
-    """Values that an output of the model depends on."""
     found = {o.name for o in graph.output}
     for node in reversed(graph.node):
         if found & {*node.output}:
@@ -163,14 +149,9 @@ def check_products(result: Any, model: Any) -> None:
 
 
 def check_card(layer: Layer, box: Box, *, linked: bool) -> None:
-    """What the kernel itself tells holds of the card."""
     where = f"{layer.name}: {box['title']} {[c['title'] for c in box['chips']]}"
     work = {c["op"] for c in box["chips"] if c["role"] == "work"}
-    said = (
-        {box["title"], *(c["role"] for c in box["chips"])}
-        if box["slim"]
-        else {c["role"] for c in box["chips"]}
-    )
+    said = {*([box["title"]] if box["slim"] else []), *(c["role"] for c in box["chips"])}
     told = steps(layer)
     assert box["slim"] == (not box["chips"]), where
     assert not box["slim"] or box["title"] not in PRODUCTS, where
@@ -193,7 +174,6 @@ def check_card(layer: Layer, box: Box, *, linked: bool) -> None:
 
 
 def plain(engine: Any) -> bool:
-    """Whether one step after the other writes new tensors of known sizes, side by side in memory."""
     written = Counter(t.name for y in engine.layers for t in y.outputs)
     return (
         engine.backend == "tensorrt-rtx"
@@ -209,7 +189,6 @@ def plain(engine: Any) -> bool:
 
 
 def spans(engine: Any) -> dict[str, tuple[int, int, int]]:
-    """By the name of a tensor in the engine's own memory: its first step, its last step, its bytes."""
     outside = {t.name for t in (*engine.inputs, *engine.outputs)}
     found: dict[str, tuple[int, int, int]] = {}
     for at, layer in enumerate(engine.layers):
@@ -285,7 +264,6 @@ def check_difference(found: Any) -> None:
     nodes = [n for g in found.groups for n in g.nodes]
     assert len({*nodes}) == len(nodes)
     for group in found.groups:
-        # A node is in the group of every layer that does its work.
         for half, side in ((group.first, found.first), (group.second, found.second)):
             for layer in half.layers:
                 work = {p.node for p in side.mapping.of(layer) if p.role in {"work", "bias", "scale"}}
@@ -311,7 +289,6 @@ def check_findings(result: Any, model: Any) -> None:
 
 @functools.cache
 def arrays(name: str) -> Arrays:
-    """Every value of a sample for one element of a batch, as ONNX Runtime computes it."""
     model = scenes.study(name).model
     proto = model.proto()
     given = {v.name for v in (*proto.graph.output, *proto.graph.input)} | {
@@ -337,7 +314,6 @@ def counted(node: onnx.NodeProto, known: Arrays) -> tuple[int, int] | None:
     if node.op_type in STEPS:
         return 0, STEPS[node.op_type] * out.size
     if node.op_type == "Conv":
-        # Each number of the output is a sum over the kernel and the channels of its group.
         _, channels, *kernel = ins[1]
         macs = out.size * channels * math.prod(kernel)
         return macs, 2 * macs + (out.size if biased else 0)
@@ -359,7 +335,6 @@ def counted(node: onnx.NodeProto, known: Arrays) -> tuple[int, int] | None:
 
 
 def check_nodes(name: str, found: Mapping[str, Any]) -> int:
-    """How many nodes were counted twice, each time to the same number."""
     model, known = scenes.study(name).model, arrays(name)
     checked = 0
     by_name = {n.name: n for n in model.proto().graph.node if n.name}
@@ -391,31 +366,15 @@ def check_layers(result: Any, model: Any, found: Mapping[str, Any], done: Mappin
     got = sum(w.macs or 0 for w in done.values())
     # A node whose work is divided among layers may lose less than one for each of them.
     assert got == pytest.approx(wanted, abs=len(done)), "multiply-accumulates of nodes and layers"
-    sizes = {
-        "fp32": 4,
-        "fp16": 2,
-        "int8": 1,
-        "fp8": 1,
-        "int32": 4,
-        "int64": 8,
-        "bool": 1,
-        "uint8": 1,
-        "bf16": 2,
-    }
     for layer in result.engine.layers:
         reads, writes = (*layer.inputs, *layer.constants), layer.outputs
         if result.engine.backend != "tensorrt-rtx" or done[layer.id].still:
             continue
-        if any("wide" in t.format or not t.shape or t.dtype not in sizes for t in (*reads, *writes)):
+        if any("wide" in t.format or not t.shape or t.dtype not in SIZES for t in (*reads, *writes)):
             continue
         # Two parts of one buffer are two tensors; the same part twice is one.
-        moved = [
-            sum(
-                math.prod(shape) * sizes[dtype]
-                for _, shape, dtype in {(t.name, t.shape, t.dtype) for t in side}
-            )
-            for side in (reads, writes)
-        ]
+        sides = ({(t.name, t.shape, t.dtype) for t in side} for side in (reads, writes))
+        moved = [sum(math.prod(shape) * SIZES[dtype] for _, shape, dtype in side) for side in sides]
         assert moved == [done[layer.id].read, done[layer.id].written], layer.name
 
 
@@ -456,7 +415,6 @@ def test_findings_quote_layers_and_differences_hold_each_once(subject: str) -> N
 
 @scenes.samples
 def test_work_is_what_sizes_say(subject: str) -> None:
-    """Rooflines, estimates and differences all rest on these numbers."""
     study = scenes.study(subject)
     found = works(study.model)
     countable = [n for n in study.model.top if n.op not in {"Constant", "If"}]

@@ -12,9 +12,7 @@ from rtlab.questions.scene import Scene
 from rtlab.report import _simplify
 
 
-@pytest.mark.parametrize(
-    "subject", [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in ("cpu", "written")]
-)
+@scenes.of(("cpu", "written"))
 def test_every_chart_of_a_panel_is_a_plotly_figure_with_the_data_of_the_page(subject) -> None:
     study = scenes.study(subject)
     first, *others = study.results

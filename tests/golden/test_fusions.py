@@ -46,7 +46,6 @@ BY_HAND = {
 
 
 def fate(case: FusionCase) -> dict[str, Any]:
-    """What becomes of a pair: one step for both, one for each, or none for one of them."""
     options = None if case.profile is None else BuildOptions.of(profiles=[dict([case.profile])])
     target = case.target or "sm86"
     variant = Variant.of(case.precision, target=target, backend=RTX.name, options=options)

@@ -39,7 +39,5 @@ def written(name: str, seed: int, sizes: str) -> str:
 
 @pytest.mark.parametrize("sizes", ["known", "open"])
 def test_gradients_are_written_as_in_the_file(sizes: str, golden: Any) -> None:
-    golden(
-        f"gradients/{sizes}.json",
-        {name: [*dict.fromkeys(written(name, s, sizes) for s in range(FORMS))] for name in CASES},
-    )
+    found = {name: [*dict.fromkeys(written(name, s, sizes) for s in range(FORMS))] for name in CASES}
+    golden(f"gradients/{sizes}.json", found)

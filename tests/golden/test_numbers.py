@@ -25,21 +25,14 @@ NEAR = 0.3
 
 
 def sqnr(x: np.ndarray, y: np.ndarray) -> float:
-    """Decibels from signal to error, of the elements themselves."""
     x, y = x.astype(np.float64), y.astype(np.float64)
     noise = ((x - y) ** 2).sum()
     return 10 * math.log10((x**2).sum() / noise) if noise else math.inf
 
 
-def of(subject: str) -> Any:
-    """A test of a subject."""
-    return pytest.param(subject, marks=pytest.mark.xdist_group(subject))
-
-
-@pytest.mark.parametrize("subject", [of("digits_outlier"), of("sentences"), of("two_outputs")])
+@scenes.of(("digits_outlier", "sentences", "two_outputs"))
 @pytest.mark.parametrize("precision", ["int8", "fp16"])
 def test_errors_are_those_of_the_values(subject: str, precision: str) -> None:
-    """The layer that loses the accuracy is found by these numbers."""
     study = scenes.study(subject)
     result = study[precision]
     data = (study.task.data if study.task else study.data).take(result.accuracy.samples)
@@ -55,7 +48,7 @@ def test_errors_are_those_of_the_values(subject: str, precision: str) -> None:
         assert difference.max() == pytest.approx(error.max_abs, rel=0.25, abs=1e-4), value
 
 
-@pytest.mark.parametrize("subject", [of("digits_outlier"), of("sentences")])
+@scenes.of(("digits_outlier", "sentences"))
 def test_a_score_and_what_flipped_are_those_of_the_outputs(subject: str) -> None:
     """Hits are counted of the arrays, and SciPy tells Wilson's interval and the test of a drop."""
     study = scenes.study(subject)
@@ -76,7 +69,7 @@ def test_a_score_and_what_flipped_are_those_of_the_outputs(subject: str) -> None
         assert np.flatnonzero(which).tolist() == [f.sample for f in score.flipped if f.flip == flip]
 
 
-@pytest.mark.parametrize("subject", [of("digits_outlier"), of("digits_gru"), of("sentences")])
+@scenes.of(("digits_outlier", "digits_gru", "sentences"))
 def test_thresholds_are_those_of_the_values(subject: str) -> None:
     """A scale that is wrong by a factor of two costs an INT8 model a bit everywhere."""
     study = scenes.study(subject)
@@ -99,10 +92,8 @@ def test_thresholds_are_those_of_the_values(subject: str) -> None:
             )
             at = round(search.amax(Calibrator.of(method)) / right.max() * 2048) - 128
             # Where the minimum is flat candidates change places; what is reached is what counts.
-            assert divergences[max(at - 1, 0) : at + 2].min() <= divergences.min() * 1.05 + 1e-12, (
-                value,
-                method,
-            )
+            near = divergences[max(at - 1, 0) : at + 2]
+            assert near.min() <= divergences.min() * 1.05 + 1e-12, (value, method)
 
 
 @pytest.mark.xdist_group("two_outputs")
@@ -129,12 +120,10 @@ def test_the_guilty_are_those_whose_rounding_alone_changes_the_outputs() -> None
 
 
 def energy(found: np.ndarray) -> np.ndarray:
-    """Of each sample."""
     return (found.reshape(len(found), -1).astype(float) ** 2).sum(axis=1)
 
 
 def rounded_at(node: str, position: int, scale: float) -> onnx.ModelProto:
-    """The small model in which one node reads a rounded value."""
     proto = scenes.two_outputs()
     graph = proto.graph
     scales = [
@@ -180,7 +169,6 @@ def test_a_check_breaks_where_the_drop_is_over_the_limit() -> None:
 
 @pytest.mark.xdist_group("two_outputs")
 def test_a_recipe_makes_the_same_variant_again() -> None:
-    """The lines of Python, run by Python."""
     sample = scenes.study("digits_gru")
     told = sample.ask("recipe", variant="int8").noun.python.replace("study.run()", "")
     made: dict[str, Any] = {}

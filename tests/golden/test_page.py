@@ -23,16 +23,14 @@ from snapshots import plain
 
 #: The studies whose page is compared, with the variant that is shown beside fp32 and a node that is selected.
 SHOWN = {"written": ("fp16", "conv2"), "two_outputs": ("int8", "head")}
-#: What the page is sent.
 SENT = (
     "source", "engine", "other", "source_later", "engine_later", "other_later", "controls", "choice", "chips", "view",
     "status", "data", "notice", "charts", "engine_answer", "build_answer", "calibration_answer", "findings_answer",
 )  # fmt: skip
-shown = pytest.mark.parametrize("subject", [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in SHOWN])
+shown = scenes.of(SHOWN)
 
 
 def scene(subject: str, settings: Mapping[str, str]) -> Scene:
-    """A subject beside its first variant."""
     study = scenes.study(subject)
     return Scene(study.snapshot(), study.facts_of(SHOWN[subject][0]), study.facts_of("fp32"), settings)
 
@@ -52,7 +50,6 @@ def test_the_page_is_sent_what_the_file_says(subject: str, golden: Any) -> None:
 @shown
 @pytest.mark.parametrize("question", panels.PANELS)
 def test_panels_are_those_of_the_file(subject: str, question: str, golden: Any) -> None:
-    """As it opens, and with the last choice of each of its settings."""
     found = panels.answer(question, scene(subject, {}))
     sections: dict[str, Any] = {"as it opens": found}
     for setting in found["settings"]:
@@ -66,10 +63,7 @@ def test_panels_are_those_of_the_file(subject: str, question: str, golden: Any) 
     golden(f"page/{subject}/{question}.json", masked, rel=1e-3, least=1e-6)
 
 
-@pytest.mark.parametrize(
-    "subject",
-    [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in ("written", "digits_outlier", "cpu")],
-)
+@scenes.of(("written", "digits_outlier", "cpu"))
 def test_reports_in_markdown_are_those_of_the_file(subject: str, golden: Any, tmp_path: Any) -> None:
     text = scenes.study(subject).to_markdown(tmp_path / "report.md").read_text(encoding="utf-8")
     head = next(iter(scenes.sections(subject, lambda *_: None)))
@@ -89,14 +83,7 @@ COMMANDS: dict[str, list[str]] = {
     "compare": ["compare", WRITTEN["fp16"], WRITTEN["int8"], "--model", _MODEL],
     "inspect": ["inspect", "digits_gru", "--target", "cpu", "--no-run"],
     "inspect-calibration": [
-        "inspect",
-        "MODEL",
-        "--precision",
-        "int8",
-        "--target",
-        "cpu",
-        "--ask",
-        "calibration",
+        "inspect", "MODEL", "--precision", "int8", "--target", "cpu", "--ask", "calibration",
     ],
     "inspect-table": ["inspect", "MODEL", "--target", "cpu", "--ask", "table", "--json"],
     "check": ["check", _MODEL, "--engine", *_FILES["fp16"]],
@@ -105,7 +92,7 @@ COMMANDS: dict[str, list[str]] = {
     "sensitivity": ["sensitivity", "MODEL", "--measure", "--calibrator", "minmax", "--target", "cpu"],
     "wrong": ["read", *_FILES["fp16"], _MODEL, "--ask", "sensitivity"],
     "missing": ["inspect", "nothing.onnx"],
-}
+}  # fmt: skip
 
 
 @pytest.mark.xdist_group("written")
@@ -121,7 +108,6 @@ def test_commands_print_what_the_file_says(command: str, golden: Any, capsys: An
 
 
 def anonymous(text: str, folder: Path) -> str:
-    """A text without folders, releases and processors."""
     for path, name in (
         (folder, "FOLDER"),
         (scenes.CORPUS, "CORPUS"),

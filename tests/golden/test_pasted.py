@@ -21,7 +21,6 @@ BY_HAND: dict[str, tuple[int, float | None, tuple[int, ...], str, float | None]]
 
 
 def told(path: Path) -> Any:
-    """What a reader sees."""
     result = rtlab.read(text=path.read_text(encoding="utf-8"))["engine"]
     log = result.log
     return {

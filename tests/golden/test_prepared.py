@@ -12,7 +12,6 @@ import scenes
 from answers import graph, refusable, values
 from snapshots import plain, rounded
 
-#: What ``Study.prepare`` takes.
 CHOICES: dict[str, dict[str, Any]] = {
     "int8": {"precision": "int8", "calibrator": "minmax"},
     "int8-auto": {"precision": "int8"},
@@ -41,7 +40,6 @@ OF_SAMPLES = ("int8-auto", "int8-tensor", "int8-all", "int8-sparse", "mixed", "f
 
 
 def prepared(study: Any, name: str) -> Any:
-    """What a choice makes of a study's model."""
     choice = CHOICES[name]
     return study.prepare(name, **{"target": "sm89", **choice})
 
@@ -53,25 +51,18 @@ def test_graphs_of_the_small_model_are_those_of_the_file(choice: str, golden: An
     emulated = {} if ready.emulation is ready.model else {"emulation": graph(ready.emulation)}
     told = {"scales": ready.scales, "notes": ready.notes, "precisions": ready.precisions}
     golden(
-        f"prepared/{choice}.json",
-        {"model": graph(ready.model), **emulated, "told": told},
-        rel=1e-4,
-        least=1e-6,
-    )
+        f"prepared/{choice}.json", {"model": graph(ready.model), **emulated, "told": told}, rel=1e-4, least=1e-6,
+    )  # fmt: skip
 
 
 @scenes.samples
 def test_sums_of_prepared_samples_are_those_of_the_file(subject: str, golden: Any) -> None:
     study = scenes.sample(subject)
-    golden(
-        f"prepared/{subject}.json",
-        {choice: refusable(lambda c=choice: summed(study, prepared(study, c))) for choice in OF_SAMPLES},
-        rel=1e-3,
-    )
+    found = {choice: refusable(lambda c=choice: summed(study, prepared(study, c))) for choice in OF_SAMPLES}
+    golden(f"prepared/{subject}.json", found, rel=1e-3)
 
 
 def summed(study: Any, ready: Any) -> dict[str, Any]:
-    """Operators, thresholds, notes, and of both graphs the outputs of two samples."""
     batch = next(study.data.take(2).batches(study.model, 2))
     outputs = values(ready.emulation, ready.emulation.outputs, [batch])
     return {
@@ -87,7 +78,6 @@ def summed(study: Any, ready: Any) -> dict[str, Any]:
 
 
 def weighed(model: Any) -> dict[str, list[float]]:
-    """By type of constants how many there are, and two sums of their numbers."""
     found: dict[str, list[float]] = {}
     for tensor in model.known.values():
         numbers = np.asarray(tensor.numpy()).astype(np.float64).ravel()
@@ -121,7 +111,6 @@ def test_what_is_written_for_other_builders_is_what_the_file_says(golden: Any, t
 @pytest.mark.xdist_group("digits_inception")
 @pytest.mark.parametrize("name", ["digits_inception", "digits_qat"])
 def test_rewritten_models_are_those_of_the_file(name: str, golden: Any) -> None:
-    """Each node in every form that it may have."""
     study = scenes.sample(name)
     forms: dict[str, Any] = {}
     for kind in ("fold", "pool", "drop", "merge", "mend", "release"):

@@ -7,8 +7,6 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-import pytest
-
 import scenes
 from answers import refusable
 from golden.test_classic import predicted
@@ -24,19 +22,16 @@ from rtlab.relation.names import Names, operator, own, words
 from rtlab.relation.relate import relate
 from unit.relation.test_names import chain
 
-#: Subjects of which engines are set side by side.
 COMPARED = (*scenes.SAMPLES, "two_outputs", "written")
 
 
 def stripped(engine: Engine, *, kinds: bool = False) -> Engine:
-    """Without what tells nodes; with ``kinds`` without tensors and attributes too."""
     gone: dict[str, Any] = {"inputs": (), "outputs": (), "attributes": {}} if kinds else {}
     layers = [dataclasses.replace(y, name=f"{y.kind} {y.index}", origins=(), **gone) for y in engine.layers]
     return dataclasses.replace(engine, layers=tuple(layers))
 
 
 def groups(found: Difference) -> dict[str, Any]:
-    """By the layers of both sides what they have in common, and why."""
     at = [{y.id: y.index + 1 for y in side.engine.layers} for side in (found.first, found.second)]
     told = {}
     for g in found.groups:
@@ -47,9 +42,8 @@ def groups(found: Difference) -> dict[str, Any]:
     return {"groups": told, "overlap": f"{found.overlap}, {found.overlap.told}"}
 
 
-@pytest.mark.parametrize("subject", [pytest.param(s, marks=pytest.mark.xdist_group(s)) for s in COMPARED])
+@scenes.of(COMPARED)
 def test_layers_of_two_engines_are_set_side_by_side_as_in_the_file(subject: str, golden: Any) -> None:
-    """Of two precisions, and with what the rules predict; by nodes, by what layers do, and by kinds alone."""
     study = scenes.study(subject)
     first, *_, last = study.results
     one, two = study[first].engine, study[last].engine
@@ -65,36 +59,28 @@ def test_layers_of_two_engines_are_set_side_by_side_as_in_the_file(subject: str,
     every = likeness.signatures((one, two))[0]
     signs = {f"{y.index + 1} {y.kind}": str(every[y.id]).partition("(")[2] for y in one.layers}
     head = scenes.head(study[first].facts)
-    golden(
-        f"relation/{subject}.json",
-        {f"{k} · {head.partition(' · ')[2]}": v for k, v in (sections | {"does": signs}).items()},
-    )
+    compiler, sections = head.partition(" · ")[2], sections | {"does": signs}
+    golden(f"relation/{subject}.json", {f"{k} · {compiler}": v for k, v in sections.items()})
 
 
 def compared(study: Any, one: Engine, two: Engine) -> dict[str, Any]:
-    """Engines of one model, whose nodes are known."""
     sides = [Side(n, e, relate(study.model, study.model, e)) for n, e in (("one", one), ("two", two))]
     return groups(difference(*sides, study.model))
 
 
 def parts(one: Any, engine: Engine) -> dict[str, Any]:
-    """What is said of a recurrence, and of each layer of it."""
     at = {y.id: y.index + 1 for y in engine.layers}
     layers = {
         str(at[p.layer]): f"{p.runs}x, {p.declared}: {p.why} "
         + "; ".join(f"{q.role} of {[*q.steps]}, {q.gates}: {q.evidence}" for q in p.parts)
         for p in one.pieces
     }
-    told = {
-        k: getattr(one, k)
-        for k in ("form", "found", "body", "turns", "hoisted", "merged", "evidence", "products")
-    }
+    names = ("form", "found", "body", "turns", "hoisted", "merged", "evidence", "products")
+    told = {k: getattr(one, k) for k in names}
     return {**told, "launches": one.launches, "layers": layers}
 
 
 def altered(engine: Engine) -> dict[str, Engine]:
-    """A listing as other compilers might write it."""
-
     def each(change: Any, which: str = "") -> Engine:
         return dataclasses.replace(
             engine, layers=tuple(change(y) if which in y.name else y for y in engine.layers)
@@ -130,7 +116,6 @@ def altered(engine: Engine) -> dict[str, Engine]:
 
 
 def test_steps_of_recurrences_are_those_of_the_file(golden: Any) -> None:
-    """Of listings of unrolled LSTMs, and of what could be written otherwise."""
     sections = {}
     for inputs, layers in ((8, 1), (16, 1), (16, 2)):
         model = recurrent_model("LSTM", 4, batch=4, inputs=inputs, layers=layers, head=False)
@@ -140,7 +125,6 @@ def test_steps_of_recurrences_are_those_of_the_file(golden: Any) -> None:
     golden("relation/steps.json", sections)
 
 
-#: Names in the forms of several releases and front ends.
 NAMES = (
     "conv1 + relu1", "PWN(PWN(relu1), add)", "conv1 || conv2", "{ForeignNode[conv1...add]}", "relu1 copy",
     "relu1_copy_2", "{ForeignNode[conv1]}", "{ForeignNode[onnx::w...add]}",
@@ -155,7 +139,6 @@ NAMES = (
 
 
 def test_names_tell_nodes_as_in_the_file(golden: Any) -> None:
-    """Words, operators and nodes, sure or not, of each form of a name."""
     model = chain(
         ("conv1", "Neg"), ("relu1", "Relu"), ("add", "Add"), ("/m.0/conv", "Exp"), ("twice", "Abs"),
         ("join", "Concat"), ("/layer1/layer1.0/Convolution", "Neg"), ("/layer1/layer1.0/Relu", "Relu"),

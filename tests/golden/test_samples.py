@@ -23,7 +23,6 @@ LARGE = (*CONVOLUTIONAL, "bert")
 
 
 def spread(array: np.ndarray) -> list[Any]:
-    """Shape, deviation and relative mean; small ones number by number."""
     if array.size <= 4 or not np.issubdtype(array.dtype, np.floating):
         return [array.tolist() if array.size <= 40 else [*array.shape, int(array.sum(dtype=np.int64))]]
     rows = array.reshape(len(array), -1)
@@ -102,13 +101,11 @@ def test_chains_are_those_of_the_file(golden: Golden, name: str, nodes: int | No
     make = getattr(samples, name)
     found = facts(make() if nodes is None else make(nodes=nodes))
     if nodes is None:
-        # More of the same.
         del found["weights"]
     golden(f"samples/{name}_{nodes or 1000}.json", {"model": found}, **TOLERANCE)
 
 
 def test_random_inputs_are_those_of_the_file(golden: Golden) -> None:
-    """Later ones do not depend on how many are asked for."""
     drawn = {"pictures": architectures.pictures(3, 32), "words": transformers.sentences(3)}
     np.testing.assert_array_equal(drawn["pictures"][:2], architectures.pictures(2, 32))
     np.testing.assert_array_equal(drawn["words"][:2], transformers.sentences(2))
@@ -137,13 +134,10 @@ def test_what_is_not_trained_has_sixteen_samples(monkeypatch, asked: int | None,
 @pytest.mark.parametrize(
     ("name", "parameters", "multiplications"),
     [
-        ("googlenet", 6_998_552, 1.58e9),
-        ("resnet50", 25_557_032, 4.09e9),
-        ("mobilenet_v2", 3_504_872, 0.301e9),
-        ("csp_detector", 1_872_157, 0.5 * 4.5e9 * 0.16),
-        ("bert", 4 * 7_087_872 + 8_322 * 768, 0),
+        ("googlenet", 6_998_552, 1.58e9), ("resnet50", 25_557_032, 4.09e9), ("mobilenet_v2", 3_504_872, 0.301e9),
+        ("csp_detector", 1_872_157, 0.5 * 4.5e9 * 0.16), ("bert", 4 * 7_087_872 + 8_322 * 768, 0),
     ],
-)
+)  # fmt: skip
 def test_an_architecture_has_the_published_size(name: str, parameters: int, multiplications: float) -> None:
     model = shelf.load(name).model
     weights = {n: [*v.shape.numpy()] for n, v in model.ir.graph.initializers.items()}

@@ -12,11 +12,12 @@ from unittest import mock
 
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import helper
 
 import rtlab
 import scenes
 from answers import refusable, without
+from nets import fp32_proto
 from rtlab.backends.bench import OrtBench
 from rtlab.core.engine import Engine
 from rtlab.core.protocols import BuildRequest, Progress
@@ -28,13 +29,11 @@ from snapshots import plain
 
 #: Fields that say when and how long, and how often somebody had the time to look.
 WHEN = frozenset({"seconds", "asked", "taken", "recalled", "versions", "cost_x_plain"})
-#: A search of a study, and the study that it is of.
 Search = Callable[[rtlab.Study], Any]
 
 
 @functools.cache
 def study(name: str) -> rtlab.Study:
-    """On the CPU, in INT8 by the largest value; or with two compilers whose rules are known."""
     if name == "ruled":
         made = rtlab.Study(chain())
         for backend in (Older(), Newer()):
@@ -56,26 +55,20 @@ def chain() -> rtlab.Model:
         for i, op in enumerate(ops)
     ]
     nodes.append(helper.make_node("Neg", ["v4"], ["aside"], name="Neg"))
-    edge = [
-        helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, 4, 8, 8]) for n in ("v0", "v3", "v8", "aside")
-    ]
-    graph = helper.make_graph(nodes, "chain", edge[:1], edge[1:])
-    return rtlab.load(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    size = [1, 4, 8, 8]
+    return rtlab.load(
+        fp32_proto(nodes, {"v0": size}, dict.fromkeys(("v3", "v8", "aside"), size), name="chain")
+    )
 
 
 class Newer(Ruled):
-    """As ``Ruled``, under a name of its own."""
-
     name = "newer"
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
-        """With a name of its own."""
         return dataclasses.replace(super().build(request, progress), backend=self.name)
 
 
 class Older(Newer):
-    """A sum starts a step of its own, and so does a normalization."""
-
     name = "older"
 
     def _makers(self, model: Any, node: str) -> list[str]:
@@ -92,13 +85,11 @@ class Timed:
         self.milliseconds = 0.01 * sum(len(n.op_type) for n in graph.node) / (1 + 0.5 * (threads - 1))
 
     def time(self, repeats: int = 1) -> float:
-        """Always the same."""
         return self.milliseconds
 
 
 @contextlib.contextmanager
 def timeless() -> Iterator[None]:
-    """Invented times, of formulations too, on a processor of two threads."""
     real = OrtBench.open
 
     def opened(self: OrtBench, model: bytes, batch: Any, threads: int) -> Timed:
@@ -109,18 +100,14 @@ def timeless() -> Iterator[None]:
 
 
 def sensitivity(**how: Any) -> Search:
-    """Who is guilty, by runs of the model or by estimates."""
     return lambda made: made.sensitivity("int8", budget_s=600, **how)
 
 
 def channels(value: str) -> Search:
-    """The errors of the channels of a value."""
     return lambda made: made.channels("int8", value)
 
 
 def ask(search: Search, question: str, variant: str = "int8", baseline: str = "fp32") -> Search:
-    """A search, and what the page says of it then where that is another noun."""
-
     def both(made: rtlab.Study) -> Any:
         found, answer = search(made), made.ask(question, variant=variant, baseline=baseline).noun
         scene = Scene(made.snapshot(), made.facts_of(variant), made.facts_of(baseline), {})
@@ -131,7 +118,6 @@ def ask(search: Search, question: str, variant: str = "int8", baseline: str = "f
 
 
 def checked(made: rtlab.Study) -> Any:
-    """A check of fp32, and one of int8 with limits that is held against it."""
     first = made.check("fp32")
     every = ("fusion", "precision", "findings")
     limits = {"max_drop": 0.1, "max_latency_regression": 5.0, "fail_on": every}
@@ -144,27 +130,22 @@ def checked(made: rtlab.Study) -> Any:
 
 
 def why(*nodes: str, variant: str = "newer") -> Search:
-    """Why two nodes are not one step, or why those of a step are."""
     return lambda made: made.why(*nodes, variant=variant, seconds=600, builds=30, again=True)
 
 
 def bisect(made: rtlab.Study) -> Any:
-    """What changed."""
     return made.bisect("older", "newer", seconds=600, again=True)
 
 
 def varied(made: rtlab.Study) -> Any:
-    """What can be varied."""
     return {name: made.varied(name) for name in made.variants}
 
 
 def repair(made: rtlab.Study) -> Any:
-    """The cheapest change that is good enough, once for a small and once for a large drop."""
     return {f"{drop}": made.repair("int8", drop, runs=12, budget_s=600, again=True) for drop in (0.5, 40.0)}
 
 
 def treated(made: rtlab.Study) -> Any:
-    """What a diagnosis offers to do."""
     made.diagnose("int8")
     name = made.treat("int8", as_="treated")
     return {"name": name, "variant": str(made.variants[name])}
@@ -187,12 +168,9 @@ SEARCHES: Mapping[str, tuple[str, Search]] = {
             "check": checked,
         },
         "digits_outlier": {
-            "labels": sensitivity(loss="labels"),
-            "diagnosis": ask(lambda made: made.diagnose("int8"), "diagnosis"),
-            "channels": ask(channels("/blocks/3/pointwise/Relu"), "channels"),
-            "repair": ask(repair, "repair"),
-            "treated": treated,
-            "rank": lambda made: made.rank(("minmax", "percentile", "mse")),
+            "labels": sensitivity(loss="labels"), "diagnosis": ask(lambda made: made.diagnose("int8"), "diagnosis"),
+            "channels": ask(channels("/blocks/3/pointwise/Relu"), "channels"), "repair": ask(repair, "repair"),
+            "treated": treated, "rank": lambda made: made.rank(("minmax", "percentile", "mse")),
         },
         "digits_gru": {
             "only quantizer": sensitivity(by="quantizer"),
@@ -214,7 +192,7 @@ SEARCHES: Mapping[str, tuple[str, Search]] = {
         },
     }.items()
     for what, search in searches.items()
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -226,8 +204,5 @@ def test_searches_find_what_the_file_says(search: str, golden: Any) -> None:
     with timeless():
         found = refusable(lambda: look(made))
     golden(
-        f"searches/{search.replace(' ', '-')}.json",
-        {"found": without(plain(found), WHEN)},
-        rel=1e-2,
-        least=1e-7,
-    )
+        f"searches/{search.replace(' ', '-')}.json", {"found": without(plain(found), WHEN)}, rel=1e-2, least=1e-7,
+    )  # fmt: skip

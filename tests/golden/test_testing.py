@@ -31,7 +31,6 @@ VARIANT = Variant.of("fp32", target="cpu")
 
 
 def described(value: Any) -> Any:
-    """An argument in a word."""
     if isinstance(value, BuildRequest):
         variant, limits = value.variant, value.limits
         flags = variant.options.flags if variant.options else ()

@@ -33,7 +33,6 @@ def test_expressions_have_the_values_of_the_file(
 
 
 def valued(text: str, names: dict[str, Any]) -> Any:
-    """The value of an expression, or the error that it raises."""
     try:
         return plain(eval(text, names))  # noqa: S307 - of this folder
     except Exception as error:  # noqa: BLE001 - of any kind
@@ -41,7 +40,6 @@ def valued(text: str, names: dict[str, Any]) -> Any:
 
 
 def masked(value: Any, folder: Path) -> Any:
-    """Without folders and releases."""
     if isinstance(value, dict):
         return {k: masked(v, folder) for k, v in value.items()}
     if isinstance(value, list):

@@ -29,7 +29,6 @@ LEFT_OUT = {"seconds", "version", "built", "provenance"}
 
 
 def edges(graph: Any) -> list[str]:
-    """The edges of a graph by the titles of their boxes."""
     titles = [b["title"] for b in graph["boxes"]]
     return [
         f"{titles[e['source']]} > {titles[e['target']]} {e['value']} {e['label']}" for e in graph["edges"]
@@ -37,8 +36,6 @@ def edges(graph: Any) -> list[str]:
 
 
 def numbers(overlay: Any) -> dict[str, Any]:
-    """The head of an overlay, and about eight of its numbers."""
-
     def few(told: Any) -> dict[str, str]:
         return {
             k: " ".join(map(str, plain([*v.values()]))) for k, v in [*told.items()][:: 1 + len(told) // 8]
@@ -49,23 +46,18 @@ def numbers(overlay: Any) -> dict[str, Any]:
 
 
 def thin(value: Any) -> Any:
-    """With about eight of long lists."""
     if isinstance(value, dict):
         return {k: thin(v) for k, v in value.items()}
     return [thin(v) for v in value[:: 1 + len(value) // 8]] if isinstance(value, list) else value
 
 
 def drawn(study: Any, facts: Any, built: bool) -> dict[str, Any]:
-    """What the page draws of a variant."""
     view = engine_view(facts, study.model)
     figures = {o["id"]: thin(charts.bars(view, o["id"])) for o in view["overlays"][:1]}
     return {
-        "title": view["graph"]["title"],
-        "subtitle": view["graph"]["subtitle"],
-        "edges": thin(edges(view["graph"])),
-        "overlays": [numbers(o) for o in view["overlays"] if not (built and o["id"] in RUN)],
-        "bars": plain(figures),
-    }
+        "title": view["graph"]["title"], "subtitle": view["graph"]["subtitle"], "edges": thin(edges(view["graph"])),
+        "overlays": [numbers(o) for o in view["overlays"] if not (built and o["id"] in RUN)], "bars": plain(figures),
+    }  # fmt: skip
 
 
 @scenes.subjects
@@ -92,7 +84,6 @@ def test_graphs_and_their_numbers_are_those_of_the_file(subject: str, golden: An
 
 
 def around(study: Any, name: str, building: str = "") -> dict[str, Any]:
-    """What stands around the graphs: the chips, the status line, and the table of a notebook."""
     return {
         "chips": [
             without(plain(c), {"stages"})

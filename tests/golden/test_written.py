@@ -38,7 +38,6 @@ def nodes(result: Any, layer: Any) -> str:
     ("precision", "sums", "whole"), [("fp32", 100, 80), ("fp16", 72, 57.6), ("int8", 88, 70.4)]
 )
 def test_times_add_up_to_the_round_sums_that_they_were_written_with(precision, sums, whole) -> None:
-    """Whole inferences take four fifths of what their layers take one by one."""
     result, _ = engine(precision)
     folder = CORPUS / "engines" / f"written-{precision}"
     read = rtlab.read(folder / "engine.graph.json", folder / "engine.profile.json", folder / "engine.timing.json",
@@ -46,10 +45,8 @@ def test_times_add_up_to_the_round_sums_that_they_were_written_with(precision, s
     assert sums == pytest.approx(1e3 * result.timing.summed)
     assert whole == pytest.approx(1e3 * read.timing.total)
     assert 1.25 == pytest.approx(read.timing.ratio)
-    assert ("Invented GPU", {"fp32": "sm80"}.get(precision, "sm86")) == (
-        read.engine.device,
-        str(read.engine.target),
-    )
+    target = {"fp32": "sm80"}.get(precision, "sm86")
+    assert ("Invented GPU", target) == (read.engine.device, str(read.engine.target))
 
 
 @pytest.mark.parametrize(
@@ -164,16 +161,12 @@ def test_what_fp16_gains_and_int8_loses_is_told_node_by_node() -> None:
 
 def test_a_listing_of_a_build_is_the_builder_s_whether_it_is_read_as_a_log_or_as_layers(tmp_path) -> None:
     """What stands behind the layers in a print, tensors at the edge and sums, is no layer."""
-    log = (CORPUS / "builds" / "control_flow-fp16-sm86.log").read_text(encoding="utf-8")
+    path = CORPUS / "builds" / "control_flow-fp16-sm86.log"
+    log = path.read_text(encoding="utf-8")
     cut = tmp_path / "listing.txt"
     cut.write_text(log[log.rindex("Total Host Persistent Memory:") :], encoding="utf-8")
-    assert ["log", "layers"] == [
-        recognise.kind(CORPUS / "builds" / "control_flow-fp16-sm86.log"),
-        recognise.kind(cut),
-    ]
-    whole, listed = (
-        rtlab.read(p)["engine"].engine for p in (CORPUS / "builds" / "control_flow-fp16-sm86.log", cut)
-    )
+    assert ["log", "layers"] == [recognise.kind(path), recognise.kind(cut)]
+    whole, listed = (rtlab.read(p)["engine"].engine for p in (path, cut))
     assert 12 == len(listed.layers)
     assert [y.name for y in whole.layers] == [y.name for y in listed.layers]
     assert (whole.inputs, whole.outputs) == (listed.inputs, listed.outputs)

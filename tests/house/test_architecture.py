@@ -15,7 +15,6 @@ PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 
 
 def rows() -> list[list[str]]:
-    """The rows of the contract, the highest first."""
     (contract,) = importlinter.api.read_configuration(str(ROOT / "pyproject.toml"))["contracts_options"]
     return [row.split(" | ") for row in contract["layers"]]
 
@@ -54,7 +53,6 @@ def test_the_picture_is_that_of_the_imports() -> None:
 
 
 def test_every_row_is_told() -> None:
-    """A package of which the page says nothing has to be found out."""
     told = re.findall(r"^\| `(\w+)` \|", PAGE, re.MULTILINE)
     assert [name for row in rows() for name in row] == told
 

@@ -57,15 +57,12 @@ def test_no_backend_is_known_by_name() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        'engine.backend == "tensorrt-rtx"',
-        'engine.backend in {"tensorrt", "x"}',
-        'backend.startswith("onnxruntime:")',
-        'engine.backend.partition(":")[0] == "onnxruntime"',
-        'titles = {"trtexec": "TensorRT"}',
-        'def open(backend="tensorrt"): ...',
+        'engine.backend == "tensorrt-rtx"', 'engine.backend in {"tensorrt", "x"}',
+        'backend.startswith("onnxruntime:")', 'engine.backend.partition(":")[0] == "onnxruntime"',
+        'titles = {"trtexec": "TensorRT"}', 'def open(backend="tensorrt"): ...',
         'match backend:\n case "tensorrt": ...',
     ],
-)
+)  # fmt: skip
 def test_every_way_to_compare_a_name_is_seen(source: str) -> None:
     assert list(named(source))
 
@@ -77,7 +74,6 @@ def test_registered_backends_are_those_that_are_looked_for() -> None:
 
 
 def called(source: str) -> Iterator[tuple[str, int]]:
-    """Compilers and runtimes that are imported, modules imported by a computed name, and children that are started."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, (ast.Import, ast.ImportFrom)):
             modules = [a.name for a in node.names] if isinstance(node, ast.Import) else [node.module or ""]

@@ -41,5 +41,4 @@ def test_graphs_are_changed_by_passes_alone() -> None:
 
 
 def test_a_graph_is_converted_at_the_doors_alone() -> None:
-    """Once on the way in, and once on the way out."""
     assert DOORS == callers({"from_proto", "to_proto"})

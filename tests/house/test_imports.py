@@ -36,7 +36,6 @@ CONFINED = {
 
 
 def imports(node: ast.AST, *, inside: bool = False) -> Iterator[tuple[str, bool, int]]:
-    """Top-level package, whether inside a function, and line of every import statement."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.Import):
             yield from ((alias.name.split(".")[0], inside, child.lineno) for alias in child.names)
@@ -47,27 +46,23 @@ def imports(node: ast.AST, *, inside: bool = False) -> Iterator[tuple[str, bool,
 
 
 def python(code: str) -> str:
-    """What a fresh interpreter prints."""
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_rows_of_the_house_hold():
-    """An import upwards or across makes two parts that cannot be changed alone."""
     linter = Path(sys.executable).with_name("lint-imports")
     done = subprocess.run([linter, "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False)
-
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_every_package_has_a_place():
-    """The layer contract is exhaustive, so that a new package cannot appear without a row."""
-    contracts = importlinter.api.read_configuration(str(ROOT / "pyproject.toml"))["contracts_options"]
-    layers = next(c for c in contracts if c["type"] == "layers")
-
-    assert "True" == layers["exhaustive"]
-    assert ["rtlab"] == layers["containers"]
+def test_every_package_has_a_place_and_imports_for_types_alone_count():
+    """A type that is only named pulls nothing in, and yet its file has to be known to read this one."""
+    read = importlinter.api.read_configuration(str(ROOT / "pyproject.toml"))
+    layers = next(c for c in read["contracts_options"] if c["type"] == "layers")
+    assert ("True", ["rtlab"]) == (layers["exhaustive"], layers["containers"])
+    assert "False" == read["session_options"]["exclude_type_checking_imports"]
 
 
 def test_no_file_needs_itself() -> None:
@@ -92,19 +87,9 @@ def test_experiments_are_handed_what_builds_and_runs() -> None:
     assert {} == {module: others for module, others in found.items() if others}
 
 
-def test_rows_count_what_is_imported_for_types_alone() -> None:
-    """A type that is only named pulls nothing in, and yet its file has to be known to read this one."""
-    options = importlinter.api.read_configuration(str(ROOT / "pyproject.toml"))["session_options"]
-    assert "False" == options["exclude_type_checking_imports"]
-
-
 #: Files that import a package by a name which is their datum: the binding of a backend, a plug-in of ONNX Runtime's;
 #: and ``core.optional``, which says in words which package is missing.
-NAMED = {
-    "backends/live/sensors.py",
-    "backends/vendor.py",
-    "core/optional.py",
-}
+NAMED = {"backends/live/sensors.py", "backends/vendor.py", "core/optional.py"}
 IMPORTING = {"importlib.import_module", "import_module", "__import__"}
 
 
@@ -128,30 +113,19 @@ def test_confined_packages_are_imported_where_they_belong():
             rows, only_inside = CONFINED.get(package, ({row}, False))
             if row not in rows or (only_inside and not inside):
                 wrong.append(f"{path.relative_to(ROOT)}:{line} imports {package}")
-
     assert [] == wrong
 
 
 def test_importing_rtlab_imports_no_heavy_package():
-    """A command line and a script pay for what they use."""
     code = "import json, sys, rtlab; print(json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
     heavy = {
-        "onnxruntime",
-        "tensorrt",
-        "tensorrt_rtx",
-        "plotly",
-        "ipywidgets",
-        "anywidget",
-        "pandas",
-        "IPython",
-    }
-
+        "onnxruntime", "tensorrt", "tensorrt_rtx", "plotly", "ipywidgets", "anywidget", "pandas", "IPython",
+    }  # fmt: skip
     assert set() == heavy & set(json.loads(python(code)))
 
 
 @pytest.mark.parametrize("absent", [("tensorrt", "tensorrt_rtx"), ("dask", "distributed", "sklearn")])
 def test_every_module_imports_without_optional_packages(absent):
-    """On a Mac there is no TensorRT; rtlab installs and works there all the same."""
     code = f"""
 import importlib, pkgutil, sys
 for name in {absent!r}:
@@ -163,7 +137,6 @@ for name in names:
 print(len(names))
 """
     modules = [p for p in SOURCES if p.name not in {"__init__.py", "__main__.py"}]
-
     assert int(python(code)) >= len(modules)
 
 
@@ -179,12 +152,10 @@ study = rtlab.Study(rtlab.testing.tiny_model())
 study.prepare("elsewhere", precision="fp4", target="sm120")
 print(study.export("elsewhere", {str(tmp_path / "out.onnx")!r}).model)
 """
-
     assert str(tmp_path / "out.onnx") == python(code).strip()
 
 
 def test_installed_rtlab_is_this_checkout():
     """Child processes import rtlab too; they must run the code under test."""
     where = Path(python("import rtlab; print(rtlab.__file__)").strip())
-
     assert Path(rtlab.__file__).resolve() == where.resolve()

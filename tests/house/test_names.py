@@ -16,7 +16,6 @@ PUBLIC = sorted(set(rtlab.__all__))
 
 
 def test_all_is_sorted_and_is_what_completion_offers():
-    """What a user finds with the Tab key is what is promised."""
     assert PUBLIC == list(rtlab.__all__)
     assert PUBLIC == [name for name in dir(rtlab) if not name.startswith("_")]
 
@@ -26,7 +25,6 @@ def test_names_are_known_to_editors():
     tree = ast.parse(Path(rtlab.__file__).read_text(encoding="utf-8"))
     guarded = [n for n in tree.body if isinstance(n, ast.If) and ast.unparse(n.test) == "TYPE_CHECKING"]
     imported = [a.name for n in guarded for i in n.body if isinstance(i, ast.ImportFrom) for a in i.names]
-
     assert PUBLIC == sorted(imported)
 
 
@@ -42,7 +40,6 @@ def test_public_objects_report_rtlab_as_their_module(name):
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_public_functions_and_methods_have_docstrings(name):
-    """Help in a notebook is the docstring."""
     thing = getattr(rtlab, name)
     silent = []
     if callable(thing) and not inspect.getdoc(thing):
@@ -55,7 +52,6 @@ def test_public_functions_and_methods_have_docstrings(name):
             and (inspect.isroutine(member) or hasattr(member, "__get__"))
             and not inspect.getdoc(getattr(thing, key))
         ]
-
     assert [] == silent
 
 
@@ -63,6 +59,5 @@ def test_errors_are_one_tree():
     """``except rtlab.errors.RtlabError`` catches everything that rtlab raises on purpose."""
     own = [v for v in vars(rtlab.errors).values() if getattr(v, "__module__", "") == rtlab.errors.__name__]
     classes = [v for v in own if inspect.isclass(v)]
-
     assert [] == [c.__name__ for c in classes if not issubclass(c, rtlab.errors.RtlabError)]
     assert [] == [c.__name__ for c in classes if c.__name__ not in (rtlab.errors.__doc__ or "")]

@@ -56,14 +56,11 @@ class Test:
 
     @property
     def file(self) -> str:
-        """The file that it is in."""
         return self.name.partition("::")[0]
 
 
 @dataclasses.dataclass(frozen=True)
 class CoverageMap:
-    """The tests that pass, and by file and line which of them run it."""
-
     tests: Mapping[str, Test]
     lines: Mapping[str, Mapping[int, frozenset[str]]]
     minutes: float
@@ -146,7 +143,6 @@ def executed_lines(source: str, line: int) -> tuple[set[int], bool]:
 
 
 def _own_lines(statement: ast.stmt) -> set[int]:
-    """The lines of a statement without those of the statements in it."""
     first = min([statement.lineno, *(d.lineno for d in getattr(statement, "decorator_list", []))])
     inner = getattr(statement, "body", None) or [c.pattern for c in getattr(statement, "cases", [])]
     last = inner[0].lineno - 1 if inner else statement.end_lineno
@@ -159,7 +155,6 @@ def _body_lines(function: ast.FunctionDef | ast.AsyncFunctionDef) -> set[int]:
 
 @functools.cache
 def importers(path: str) -> list[str]:
-    """The files of rtlab that import a file."""
     module = path.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
     parent, _, name = module.rpartition(".")
     found = []
@@ -177,7 +172,6 @@ def importers(path: str) -> list[str]:
 
 
 def tree_files() -> list[Path]:
-    """What belongs to the tree, and the bundles that were built into it."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT, check=True, capture_output=True, text=True,

@@ -43,7 +43,6 @@ PYTEST = (
 
 
 def run_tests(request: dict[str, Any], home: Path) -> dict[str, Any]:
-    """Fork, run the tests, and wait no longer than the limit."""
     select, last, failed, out = (home / name for name in ("select", "last", "failed", "out"))
     last.unlink(missing_ok=True)
     failed.unlink(missing_ok=True)
@@ -97,7 +96,6 @@ def _read(path: Path) -> str:
 
 
 def main() -> None:
-    """Load, then answer line by line."""
     warnings.simplefilter("ignore")
     for name in PRELOADED:
         with contextlib.suppress(ImportError):

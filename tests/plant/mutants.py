@@ -57,7 +57,6 @@ class Mutant:
 
 
 def list_files() -> dict[str, list[Path]]:
-    """Every file of rtlab by its package: the folder in ``rtlab/`` that it lies in."""
     files: dict[str, list[Path]] = defaultdict(list)
     for path in sorted((ROOT / "rtlab").rglob("*.py")):
         folder, *below = path.relative_to(ROOT / "rtlab").parts
@@ -67,7 +66,6 @@ def list_files() -> dict[str, list[Path]]:
 
 
 def list_places(cache: Path) -> list[Place]:
-    """All places of all packages. What a file holds is cached in a folder by the digest of the file."""
     cache.mkdir(parents=True, exist_ok=True)
     jobs = [
         (package, str(path.relative_to(ROOT)), cache)
@@ -79,7 +77,6 @@ def list_places(cache: Path) -> list[Place]:
 
 
 def draw(places: Iterable[Place], *, sample: int, seed: int) -> list[Mutant]:
-    """So many mutants, each at a place of its own, the packages in turn."""
     by_package: dict[str, list[Place]] = defaultdict(list)
     for place in sorted(places, key=lambda p: digest(seed, p.key)):
         by_package[place.package].append(place)
@@ -137,7 +134,6 @@ def _changed_lines(source: str, code: str) -> tuple[str, str]:
 
 
 def digest(*parts: object) -> str:
-    """A number by which places are ordered and files are named."""
     return hashlib.sha256("\0".join(map(str, parts)).encode()).hexdigest()
 
 
@@ -154,7 +150,6 @@ def _cached_places(job: tuple[str, str, Path]) -> list[Place]:
 
 
 def _find_places(path: str, source: str) -> Iterator[tuple[str, int, list[tuple[str, int]]]]:
-    """Key, line and mutations of each place of a file."""
     from cosmic_ray.ast import ast_nodes, get_ast
     from cosmic_ray.plugins import get_operator, operator_names
 

@@ -26,7 +26,6 @@ def split_group(nodeid: str) -> tuple[str, str]:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep what is selected, in its order, each test with a limit of its own."""
     if not SELECT:
         return
     lines = [line.split(" ", 1) for line in Path(SELECT).read_text(encoding="utf-8").splitlines()]
@@ -49,7 +48,6 @@ def pytest_runtest_logstart(nodeid: str) -> None:
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:
-    """Add up what a test takes, with its fixtures."""
     name, group = split_group(report.nodeid)
     test = _tests.setdefault(name, {"seconds": 0.0, "outcome": "passed", "group": group})
     test["seconds"] = float(str(test["seconds"])) + report.duration
@@ -60,6 +58,5 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """Write the measurements, in the process that hears of every test."""
     if MEASURE and not hasattr(session.config, "workerinput"):
         Path(MEASURE, "tests.json").write_text(json.dumps(_tests), encoding="utf-8")

@@ -49,14 +49,11 @@ SLOWER, PATIENCE = 6.0, 60.0
 
 
 def say(text: str) -> None:
-    """Print a line at once."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 class Worker:
-    """One copy of the tree, and a process in it that runs tests."""
-
     def __init__(self, name: str) -> None:
         self.tree = copy_tree(name)
         self._clock = int(time.time()) - 10**6
@@ -107,7 +104,6 @@ class Worker:
         return answer["failed"] or (answer["last"] if answer["status"] != FAILED else "") or "import"
 
     def types_hold(self) -> bool:
-        """Whether mypy passes, as the stage ``style`` asks it."""
         command = [sys.executable, "-m", "mypy", f"--cache-dir={self.tree.parent / 'mypy'}"]
         done = subprocess.run(
             command, cwd=self.tree, env=environment(self.tree), check=False, capture_output=True, text=True
@@ -117,7 +113,6 @@ class Worker:
         return done.returncode == 0
 
     def close(self) -> None:
-        """End the process."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
@@ -139,7 +134,6 @@ class Results:
         self.by_id: dict[str, dict[str, Any]] = {r["id"]: r for r in map(json.loads, lines)}
 
     def add(self, result: dict[str, Any]) -> None:
-        """Write down one."""
         self.by_id[result["id"]] = result
         with self._path.open("a", encoding="utf-8") as file:
             file.write(json.dumps(result) + "\n")
@@ -193,7 +187,6 @@ def try_mutants(
 
 
 def describe(mutant: Mutant, result: Mapping[str, Any]) -> str:
-    """A line or three on what became of a mutant."""
     where, seconds = f"{mutant.place.path}:{mutant.place.line}", f"({result['seconds']:.0f} s)"
     if result["killer"]:
         return f"noticed  {where} by {result['killer']} {seconds}"
@@ -255,8 +248,6 @@ def write_scores(
 
 
 def read_commit() -> str:
-    """The commit, with a plus where code or tests differ from it."""
-
     def git(*command: str) -> str:
         return subprocess.run(
             ["git", *command], cwd=ROOT, check=True, capture_output=True, text=True
@@ -269,7 +260,6 @@ def read_commit() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """The command."""
     parser = argparse.ArgumentParser("tests/run plant", description=__doc__.split("\n\n")[0])
     parser.add_argument("--suite", choices=[*SUITES], default="short", help="which tests are asked (short)")
     parser.add_argument("--sample", type=int, default=100, help="how many bugs (100)")

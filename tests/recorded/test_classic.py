@@ -14,21 +14,12 @@ import pytest
 import published_nets
 import recorded
 import remade
-from rtlab import backends
+from golden.test_classic import predicted
 from rtlab.backends.log import verbose
-from rtlab.core.engine import Engine
 from rtlab.core.model import Model, load
-from rtlab.core.progress import Silent
-from rtlab.core.protocols import BuildRequest
-from rtlab.core.variant import Variant
 from rtlab.questions.build.replay import replay
 
 LOGS = Path(os.environ.get("RTLAB_RECORDED", "")) / "build-logs"
-
-
-def predicted(model: Model) -> Engine:
-    """The engine that the rules predict."""
-    return backends.get("classic").build(BuildRequest(model, Variant.of("fp32", target="sm86")), Silent())
 
 
 def test_googlenet_is_what_tensorrt_5_made_of_it() -> None:
@@ -55,7 +46,6 @@ ENGINES = [f for f in recorded.REAL if f.name not in {*recorded.NAMES_ONLY, "coo
 
 
 def told(folder: Path) -> tuple[Model, list[list[str]]]:
-    """The model that an engine was built from, and the nodes of each of its layers, by their own names."""
     real = folder / "model.structure-only.onnx"
     layers = recorded.files(folder)["layers"]
     if not real.exists():
@@ -69,13 +59,11 @@ def told(folder: Path) -> tuple[Model, list[list[str]]]:
 
 
 def pairs(groups: Iterable[Iterable[str]]) -> set[tuple[str, ...]]:
-    """Two nodes each that are in one group."""
     return {p for g in groups for p in itertools.combinations(sorted(set(g)), 2)}
 
 
 @pytest.mark.parametrize("folder", ENGINES, ids=lambda f: f.name)
 def test_nodes_share_a_layer_where_a_real_engine_has_them(folder: Path) -> None:
-    """Precision and recall of node pairs are at least 0.95."""
     model, groups = told(folder)
     names = {n for g in groups for n in g}
     engine = predicted(model)

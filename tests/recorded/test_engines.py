@@ -6,7 +6,11 @@ import dataclasses
 import itertools
 import json
 import os
+import re
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -17,11 +21,13 @@ import agreement
 import engines
 import remade
 import rtlab
+import scenes
+from answers import refusable
 from roofs import judged_layers, profiled
 from rtlab import Study, backends
 from rtlab.backends.files import reading
 from rtlab.backends.trtexec import Trtexec
-from rtlab.cli import main
+from rtlab.core.engine import Engine, Tensor
 from rtlab.core.model import absent
 from rtlab.documents.payload import decode, encode
 from rtlab.errors import ReadError
@@ -29,19 +35,20 @@ from rtlab.questions.difference.diff import Side, difference
 from rtlab.questions.engine.breakdown import by_kind, transitions
 from rtlab.questions.findings.rank import findings
 from rtlab.questions.memory.plan import plan
-from rtlab.questions.panels import answer
 from rtlab.questions.reformats.reasons import reformats
 from rtlab.questions.roofline.estimate_error import HELD_OUT, RECORDED, WITHOUT, judge
 from rtlab.questions.roofline.roofs import GPU_EFFICIENCY, estimate
-from rtlab.questions.scene import Scene
 from rtlab.questions.why import agreement as shipped
+from rtlab.relation.coverage import coverage
 from rtlab.relation.dataflow import work
 from rtlab.relation.layerwork import batch_of, layer_works
 from rtlab.relation.mapping import Mapping
+from rtlab.relation.names import operator, words
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view
+from snapshots import Golden
 
 HOME = Path(os.environ["RTLAB_RECORDED"]) / "engines"
 FOLDERS = sorted(HOME.iterdir())
@@ -50,8 +57,8 @@ PROFILED = [f for f in FOLDERS if (f / "engine.profile.json").exists()]
 ALEXNET, MOBILENET = (HOME / f"fuzzy-{n}-rtx3060laptop-fp16" for n in ("alexnet", "mobilenet_v2"))
 COOKBOOK, DETR = HOME / "cookbook-mnist-h100-trt10.16", HOME / "detr-names-only"
 JETSON, RESNET50 = HOME / "fuzzy-jetson-orin-torchtrt-resnet18", "trex-resnet50-tf-rtx3090"
-FP32, FP16, QAT, RESIDUAL = (
-    HOME / f"trex-resnet18-pytorch-a100-{p}" for p in ("fp32", "fp16", "int8-qat", "int8-qat-residual")
+FP32, QAT, RESIDUAL = (
+    HOME / f"trex-resnet18-pytorch-a100-{p}" for p in ("fp32", "int8-qat", "int8-qat-residual")
 )
 TENSORRT_RTX = backends.get("tensorrt-rtx").availability()
 
@@ -64,9 +71,6 @@ def side(folder: Path) -> Side:
     built, times = engines.read(folder)
     each = {t.layer: t.median for t in times.layers} if times else {}
     return Side(folder.name, built, None, each, times.total if times else None)
-
-
-# --- reading ---
 
 
 @engines.of(FOLDERS)
@@ -152,9 +156,6 @@ def test_names_alone_tell_what_840_layers_do() -> None:
     assert (247, pytest.approx(489.44)) == (len(told.layers), told.microseconds)
 
 
-# --- relation ---
-
-
 @pytest.mark.parametrize("lost", [(), ("origins",), ("origins", "inputs", "outputs", "kind")], ids=str)
 def test_labels_are_nodes_and_engines_without_them_map_to_the_same(lost: tuple[str, ...]) -> None:
     """99 of 170 nodes of MobileNetV2; the rest are constants and views."""
@@ -165,6 +166,26 @@ def test_labels_are_nodes_and_engines_without_them_map_to_the_same(lost: tuple[s
     old = tuple(dataclasses.replace(y, **{k: blank[k] for k in lost}) for y in engine.layers)
     found = {(p.node, p.layer) for p in relate(model, model, dataclasses.replace(engine, layers=old)).pairs}
     assert (set(), True) == (declared - found, len(found - declared) <= 1)
+
+
+@pytest.mark.parametrize(("folder", "nodes", "of"), [(ALEXNET, 19, 20), (MOBILENET, 99, 170)])
+def test_every_label_is_resolved_and_every_node_has_a_place_or_a_reason(
+    folder: Path, nodes: int, of: int
+) -> None:
+    model, (engine, _) = engines.structure(folder), engines.read(folder)
+    mapping = relate(model, model, engine)
+    labels = {(i, y.id) for y in engine.layers for i in y.origins}
+    assert labels
+    assert labels == {(p.node, p.layer) for p in mapping.pairs if p.evidence == "declared"}
+    found = coverage(mapping, model, engine)
+    assert (nodes, of, of - nodes) == (found.nodes, found.all_nodes, found.explained)
+
+
+def test_every_word_of_a_torch_tensorrt_engine_has_its_form() -> None:
+    fused = (y.name for y in engines.read(JETSON)[0].layers if y.kind == "CaskConvolution")
+    kinds = Counter(tuple(operator(w) for w in words(name)) for name in fused)
+    conv = ("CONVOLUTION", "SCALE")
+    assert (20, {conv, (*conv, "RELU"), (*conv, "ELEMENTWISE", "RELU")}) == (kinds.total(), {*kinds})
 
 
 @pytest.mark.parametrize("folder", [ALEXNET, MOBILENET], ids=lambda f: f.name)
@@ -189,8 +210,6 @@ def test_engines_without_an_onnx_model_have_the_published_counts(name: str, macs
     found = layer_works(engine, Mapping((), ()), absent())
     assert macs * batch_of(engine, absent()) == sum(w.macs or 0 for w in found.values())
 
-
-# --- questions ---
 
 #: What people can read off the engines by hand.
 EXPECTED = {
@@ -248,10 +267,6 @@ def test_the_errors_of_estimates_are_those_that_are_told(folder: Path) -> None:
         )
 
 
-def test_every_engine_that_is_judged_is_there() -> None:
-    assert {j.engine for j in RECORDED} == {f.name for f in profiled(HOME)}
-
-
 @engines.of(DETAILED)
 @pytest.mark.parametrize("batch", [None, 1, 64])
 def test_memory_plans_reach_their_bound(folder: Path, batch: int | None) -> None:
@@ -284,47 +299,12 @@ def test_quantized_shortcuts_free_what_the_other_placement_is_advised() -> None:
 
 
 def test_two_engines_are_alike_enough_where_they_are_of_one_model() -> None:
-    """Nothing between a half and all is recorded."""
     families = ("resnet18", "resnet50", "mobilenet", "alexnet", "mnist", "detr")
     for one, two in itertools.combinations(map(side, FOLDERS), 2):
         found = difference(one, two, absent()).overlap
         assert any(f in one.name and f in two.name for f in families) == found.enough, (one.name, two.name)
         assert not found.enough or found.share == 1.0
 
-
-@pytest.mark.parametrize(
-    ("after", "bases", "least"),
-    [(FP16, {"names"}, 20), (QAT, {"shapes", "neighbours"}, 20)],
-    ids=["fp16", "int8"],
-)
-def test_twenty_convolutions_are_joined(after: Path, bases: set[str], least: int) -> None:
-    """Of one export by names; of one that numbers its nodes anew by kernels and neighbours."""
-    found = difference(side(FP32 if after == FP16 else FP16), side(after), absent())
-    groups = [g for g in found.groups if g.first.layers and g.title.startswith("Conv")]
-    assert (least, bases) == (len(groups), {g.basis for g in groups})
-    for g in groups:
-        a, b = (s.engine.layer(h.layers[-1]) for s, h in ((found.first, g.first), (found.second, g.second)))
-        assert (a.outputs[0].shape, a.attributes["Kernel"]) == (b.outputs[0].shape, b.attributes["Kernel"])
-    # INT8 is no faster than FP16 here: it wins in convolutions what its quantizing steps cost.
-    added = sum(g.delta for g in found.groups if g.title.startswith("QuantizeLinear"))
-    assert added > 0.2 if after == QAT else added == 0
-
-
-def test_the_levels_of_the_clock_are_told() -> None:
-    """1,600 latencies of an A100."""
-    read = rtlab.read(**engines.files(FP32))
-    shown = answer("samples", Scene(read.snapshot(), read["engine"].facts))
-    assert read["engine"].timing.total == pytest.approx(float(np.median(read["engine"].timing.samples)))
-    assert "1,600" == next(f["value"] for f in shown["facts"] if f["key"] == "Runs")
-    assert any("in a row" in note for note in shown["notes"])
-
-
-def test_the_command_line_compares_the_latencies_of_two_precisions(capsys) -> None:
-    assert 0 == main(["compare", str(FP32), str(FP16)])
-    assert "1.991 → 0.8622 ms" in capsys.readouterr().out.splitlines()[1]
-
-
-# --- TensorRT beside TensorRT-RTX ---
 
 #: One engine of each precision, one with its own graph, and one of which a pair is one layer in either alone.
 COUNTED = [JETSON, MOBILENET, FP32, RESIDUAL]
@@ -366,3 +346,81 @@ def test_a_remade_graph_has_the_shapes_that_its_engine_tells(folder: Path) -> No
     assert compared >= 20
     depthwise = sum(n.attributes.get("group", 1) > 1 for n in model.top if n.op == "Conv")
     assert (17 if "mobilenet" in folder.name else 0) == depthwise
+
+
+@engines.of(FOLDERS)
+def test_figures_of_an_engine_are_those_of_the_file(folder: Path, request: pytest.FixtureRequest) -> None:
+    study = scenes.engine(folder)
+    golden = Golden(Path(__file__).parent / "golden", request.config.getoption("--accept"))
+    golden(f"{folder.name}.json", {"figures": figures(study["engine"], study.model)})
+
+
+def figures(result: Any, model: Any) -> dict[str, Any]:
+    done = list(layer_works(result.engine, result.mapping, model).values())
+    sums = {k: sum(getattr(w, k) or 0 for w in done) for k in ("macs", "flops", "read", "written")}
+    schedule, times = result.schedule(), result.timing
+    memory = refusable(result.memory)
+    return {
+        "title": result.engine.title,
+        "kinds": dict(sorted(Counter(y.kind for y in result.engine.layers).items())),
+        "types": dict(sorted(Counter(f"{y.reads} → {y.writes}" for y in result.engine.layers).items())),
+        "evidence": dict(sorted(Counter(f"{p.role} {p.evidence}" for p in result.mapping.pairs).items())),
+        "reasons": dict(sorted(Counter(m.reason for m in result.mapping.missing).items())),
+        "work": sums,
+        "memory": memory
+        if isinstance(memory, dict)
+        else {k: getattr(memory, k) for k in ("peak", "bound", "naive", "weights", "reported", "scratch")},
+        "schedule": {k: getattr(schedule, k) for k in ("makespan", "serial", "chain", "unit")},
+        "streams": len(schedule.streams),
+        "times": times and {"total": times.total, "summed": times.summed, "layers": len(times.layers)},
+        "findings": dict(sorted(Counter(f.rule for f in result.findings).items())),
+        "reformats": dict(sorted(Counter(r.source for r in result.reformats()).items())),
+    }
+
+
+#: The recording of each build of ``sample_models/engines``: every step, edge and time is that of its file.
+RECORDINGS = {
+    "mobilenet_v2-rtx3060": "fuzzy-mobilenet_v2-rtx3060laptop-fp16",
+    "resnet18-a100-fp16": "trex-resnet18-pytorch-a100-fp16",
+    "resnet18-a100-int8": "trex-resnet18-pytorch-a100-int8-qat",
+    "resnet18-a100-int8-residual": "trex-resnet18-pytorch-a100-int8-qat-residual",
+}
+#: What a step does, in TensorRT's words; ``Conv`` and ``Pooling`` stand before those of a fused step.
+WORDS = [
+    prefix + word
+    for prefix in ("", "Conv", "Pooling")
+    for word in (
+        "ParameterType", "Kernel", "WindowSize", "PoolingType", "Stride", "PrePadding", "PostPadding", "OutMaps",
+        "Groups", "Weights", "Bias", "Activation", "HasSparseWeights", "Origin",
+    )
+]  # fmt: skip
+
+
+def describe(tensor: Tensor) -> tuple[object, ...]:
+    layout = re.sub(r" (linear|format|FP16|FP32|Int8)\b", "", tensor.format)
+    return tensor.dtype, tensor.shape, layout
+
+
+def list_steps(engine: Engine) -> Iterator[tuple[object, ...]]:
+    """Kind, parameters, what is read from which step, and what is written; of a gemm the first input alone."""
+    writers: dict[str, int] = {}
+    for layer in engine.layers:
+        inputs = layer.inputs[:1] if layer.kind == "gemm" else layer.inputs
+        told = {w: layer.attributes[w] for w in WORDS if w in layer.attributes}
+        edges = [(writers.get(t.name), *(describe(t)[: 2 if layer.kind == "gemm" else 3])) for t in inputs]
+        yield layer.kind, told, edges, [describe(t) for t in layer.outputs]
+        writers |= {t.name: layer.index for t in layer.outputs}
+
+
+@pytest.mark.parametrize("name", RECORDINGS)
+def test_a_shipped_build_has_every_figure_of_its_recording(name: str) -> None:
+    folder = HOME / RECORDINGS[name]
+    kinds = {"layers": "engine.graph.json", "profile": "engine.profile.json", "times": "engine.timing.json"}
+    theirs = rtlab.read(**{k: folder / file for k, file in kinds.items()}).facts_of("engine")
+    ours = rtlab.read(*rtlab.samples.engine(name)).facts_of("engine")
+    assert list(list_steps(theirs.engine)) == list(list_steps(ours.engine))
+    times = [[f.profile.samples[y.id][0] for y in f.engine.layers] for f in (theirs, ours)]
+    np.testing.assert_allclose(*times, atol=1e-6)
+    # The first 200 inferences, rounded to ticks of the GPU or to 0.1 µs.
+    np.testing.assert_allclose(theirs.profile.total[:200], ours.profile.total, rtol=3e-4)
+    assert theirs.profile.runs == ours.profile.runs

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 import pasted
+from rtlab import Study
 from rtlab.backends.files import recognise
+from rtlab.backends.log.operators import operators
 from rtlab.backends.log.verbose import parse
+from rtlab.core.model import absent
 from rtlab.quantize.cache import CalibrationCache
 from rtlab.questions.build.layers_from_log import COPY, rebuilt
 from rtlab.questions.build.replay import replay
@@ -57,7 +60,6 @@ def test_a_log_tells_the_figures_of_its_lines(name: str) -> None:
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_timing_and_decision_is_counted_and_winners_are_those_that_the_log_names(name: str) -> None:
-    """By plain expressions over the text."""
     text, log = (LOGS / name).read_text(), parse(LOGS / name).log
     own = [t for t in log.tunings if not t.operator]
     rows = re.findall(r"^(.*)Tactic:? \S+ [Tt]ime:? [\d.e-]+$", text, re.MULTILINE)
@@ -135,3 +137,20 @@ def test_a_piece_tells_what_is_true_and_whole_in_it_or_is_refused_in_words(
     path: Path, tmp_path: Path
 ) -> None:
     assert set(pasted.outcomes(path, tmp_path, cuts=12, longest=200_000)) <= {"read", "refused"}
+
+
+def test_a_log_without_the_flag_lists_tactics_without_keys() -> None:
+    log = LOGS / "mnist-trt10.16-h100-level5.log"
+    text = log.read_text()
+    found = operators(text)
+    tables = re.split(r"Autotuning op ", text)[1:]
+    assert [table.partition(":")[0] for table in tables] == [o.name for o in found]
+    rows = [re.findall(r"\(foreignNode\) +\d+, ([\d.]+), .*, (0x\w+),", table) for table in tables]
+    assert [len(r) for r in rows] == [len(o.timed) for o in found]
+    assert [min(float(t) for t, _ in r) for r in rows] == [o.timed[0].milliseconds for o in found]
+    assert {""} == {o.key for o in found}
+    assert ("node_conv2d", "node_relu") in {o.nodes for o in found}
+    study = Study(absent())
+    study.read("theirs", log=log)
+    pool = next(t for t in study.tactics("theirs") if t.layer == "node_max_pool2d")
+    assert all(a.milliseconds <= b.milliseconds for a, b in zip(pool.timed, pool.timed[1:], strict=False))

@@ -12,7 +12,6 @@ import tensorrt_rtx as trt
 
 
 def build(path: str, shapes: dict[str, list[int]]) -> str:
-    """Build for sm86; the words of the refusal, empty where it was built."""
     logger = trt.Logger(trt.ILogger.WARNING)
     builder = trt.Builder(logger)
     network = builder.create_network(1 << int(trt.NetworkDefinitionCreationFlag.STRONGLY_TYPED))

@@ -6,6 +6,7 @@ Nothing of torch is imported before a model is made, so that the list can be rea
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,18 +19,9 @@ _SQUARE: Mapping[str, Shape] = {"x": (1, 3, 256, 256)}
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """One model file to be made and opened.
+    """One model file to be made and opened: ``make`` gives the PyTorch module, or the path of a file of ``onnx``.
 
-    Attributes:
-        name: Its row in the table, and the name of its file.
-        source: The package that the architecture comes from.
-        make: Gives the PyTorch module; for models of the ``onnx`` package the file's path.
-        inputs: Shape of each input, in the order of the module's ``forward``.
-        below: Inputs that are integers, and the number that they stay below.
-        opset: The ONNX opset to export.
-        dynamo: Whether ``torch.export`` traces the model; else TorchScript does.
-        free: The axes of each input whose sizes are left open, by name.
-        half: Whether the module and its inputs are FP16.
+    Inputs stand in the order of ``forward``; integers stay ``below`` a number, and axes that are ``free`` have names.
     """
 
     name: str
@@ -44,23 +36,19 @@ class Case:
 
     @property
     def exporter(self) -> str:
-        """What wrote the file, in a word."""
         return "as it is" if self.source == "onnx" else "dynamo" if self.dynamo else "TorchScript"
 
     @property
     def architecture(self) -> str:
-        """What is the same in several cases that are exported otherwise."""
         return " ".join(self.name.split()[:2])
 
     @property
     def traits(self) -> str:
-        """What is special about the file, in words."""
         axes = dict.fromkeys(name for free in self.free.values() for name in free.values())
         return ", ".join(["dynamic " + "/".join(axes)] * bool(axes) + ["FP16"] * self.half)
 
 
 def cases() -> dict[str, Case]:
-    """All cases by name, the quick and common ones first."""
     every = [*_torchvision(), *_timm(), *_transformers(), *_torch(), *_onnx()]
     found = {case.name: case for case in every}
     assert len(found) == len(every)
@@ -74,34 +62,20 @@ def _torchvision() -> list[Case]:
 
     dynamo = {"dynamo": True, "opset": 18}
     return [
-        case("mobilenet_v3_small"),
-        case("squeezenet1_1", opset=9),
-        case("resnet50", opset=11),
+        case("mobilenet_v3_small"), case("squeezenet1_1", opset=9), case("resnet50", opset=11),
         case("resnet50", title="torchvision resnet50 FP16", half=True),
         case("mobilenet_v3_small", title="torchvision mobilenet_v3_small dynamo", **dynamo),
-        case("mobilenet_v3_small", title="torchvision mobilenet_v3_small dynamic", free=_SIZES),
-        case("vit_b_16"),
-        case("swin_t"),
-        case("vit_b_16", title="torchvision vit_b_16 dynamo", **dynamo),
+        case("mobilenet_v3_small", title="torchvision mobilenet_v3_small dynamic", free=_SIZES), case("vit_b_16"),
+        case("swin_t"), case("vit_b_16", title="torchvision vit_b_16 dynamo", **dynamo),
         case("swin_t", title="torchvision swin_t dynamo", **dynamo),
-        case("vit_b_16", title="torchvision vit_b_16 FP16", half=True),
-        case("alexnet", opset=9),
-        case("vgg11", opset=10),
-        case("resnet18", opset=9, free=_BATCH),
-        case("resnext50_32x4d", opset=12),
-        case("densenet121", opset=10),
-        case("googlenet", opset=13),
-        case("inception_v3", opset=14, inputs={"x": (1, 3, 299, 299)}),
-        case("mobilenet_v2", opset=12, free=_BATCH),
-        case("mobilenet_v3_large", dynamo=True, opset=20),
-        case("mnasnet1_0", opset=15),
-        case("shufflenet_v2_x1_0", opset=16),
-        case("efficientnet_b0", dynamo=True, opset=21),
-        case("efficientnet_v2_s"),
-        case("regnet_y_400mf", opset=13),
-        case("convnext_tiny", **dynamo),
-        case("swin_v2_t", opset=18),
-        case("maxvit_t", **dynamo),
+        case("vit_b_16", title="torchvision vit_b_16 FP16", half=True), case("alexnet", opset=9),
+        case("vgg11", opset=10), case("resnet18", opset=9, free=_BATCH), case("resnext50_32x4d", opset=12),
+        case("densenet121", opset=10), case("googlenet", opset=13),
+        case("inception_v3", opset=14, inputs={"x": (1, 3, 299, 299)}), case("mobilenet_v2", opset=12, free=_BATCH),
+        case("mobilenet_v3_large", dynamo=True, opset=20), case("mnasnet1_0", opset=15),
+        case("shufflenet_v2_x1_0", opset=16), case("efficientnet_b0", dynamo=True, opset=21),
+        case("efficientnet_v2_s"), case("regnet_y_400mf", opset=13), case("convnext_tiny", **dynamo),
+        case("swin_v2_t", opset=18), case("maxvit_t", **dynamo),
         case("lraspp_mobilenet_v3_large", "segmentation.lraspp_mobilenet_v3_large", free=_SIZES),
         case("deeplabv3_mobilenet_v3_large", "segmentation.deeplabv3_mobilenet_v3_large", opset=13),
         case("fcn_resnet50", "segmentation.fcn_resnet50", opset=11),
@@ -117,119 +91,62 @@ def _timm() -> list[Case]:
 
     dynamo = {"dynamo": True, "opset": 18}
     return [
-        case("mobilenetv4_conv_small"),
-        case("mobilevit_xxs", inputs=_SQUARE),
-        case("deit_tiny_patch16_224", **dynamo),
-        case("mixer_s32_224"),
-        case("poolformer_s12", **dynamo),
-        case("ghostnet_100", opset=11),
-        case("lcnet_050", opset=10),
-        case("tf_efficientnet_lite0", opset=13),
-        case("edgenext_xx_small", inputs=_SQUARE),
-        case("efficientformer_l1"),
-        case("levit_128s", **dynamo),
-        case("xcit_nano_12_p16_224"),
-        case("coat_lite_tiny"),
-        case("crossvit_tiny_240", inputs={"x": (1, 3, 240, 240)}, **dynamo),
-        case("repvgg_a0", opset=9),
-        case("res2net50_26w_4s", opset=12),
-        case("skresnet18", free=_BATCH),
-        case("eca_nfnet_l0", **dynamo),
-        case("hrnet_w18_small", opset=11),
-        case("dla34", opset=9),
-        case("volo_d1_224", **dynamo),
-        case("gmlp_s16_224", half=True),
-        case("twins_svt_small", **dynamo),
-        case("fastvit_t8", inputs=_SQUARE),
-        case("convmixer_768_32", opset=12),
-        case("beit_base_patch16_224", **dynamo),
-        case("vit_tiny_patch16_224", half=True),
-        case("tiny_vit_5m_224"),
+        case("mobilenetv4_conv_small"), case("mobilevit_xxs", inputs=_SQUARE),
+        case("deit_tiny_patch16_224", **dynamo), case("mixer_s32_224"), case("poolformer_s12", **dynamo),
+        case("ghostnet_100", opset=11), case("lcnet_050", opset=10), case("tf_efficientnet_lite0", opset=13),
+        case("edgenext_xx_small", inputs=_SQUARE), case("efficientformer_l1"), case("levit_128s", **dynamo),
+        case("xcit_nano_12_p16_224"), case("coat_lite_tiny"),
+        case("crossvit_tiny_240", inputs={"x": (1, 3, 240, 240)}, **dynamo), case("repvgg_a0", opset=9),
+        case("res2net50_26w_4s", opset=12), case("skresnet18", free=_BATCH), case("eca_nfnet_l0", **dynamo),
+        case("hrnet_w18_small", opset=11), case("dla34", opset=9), case("volo_d1_224", **dynamo),
+        case("gmlp_s16_224", half=True), case("twins_svt_small", **dynamo), case("fastvit_t8", inputs=_SQUARE),
+        case("convmixer_768_32", opset=12), case("beit_base_patch16_224", **dynamo),
+        case("vit_tiny_patch16_224", half=True), case("tiny_vit_5m_224"),
         case("maxxvit_rmlp_nano_rw_256", inputs=_SQUARE, **dynamo),
     ]  # fmt: skip
 
 
 def _transformers() -> list[Case]:
-    def text(
-        kind: str, title: str = "", output: str = "last_hidden_state", mask: bool = True, **more: Any
-    ) -> Case:
-        sizes = more.pop("sizes", {})
+    def case(kind: str, inputs: Mapping[str, Shape], title: str = "", sizes: Any = None, **more: Any) -> Case:
+        made = functools.partial(_named, kind, tuple(inputs), sizes or {})
+        return Case(title or f"transformers {kind}", "transformers", made, inputs=inputs, **more)
+
+    def text(kind: str, title: str = "", mask: bool = True, dynamic: bool = False, **more: Any) -> Case:
         names = ("input_ids", "attention_mask")[: 1 + mask]
-        free = {n: {0: "batch", 1: "sequence"} for n in names} if more.pop("dynamic", False) else {}
-        return Case(
-            title or f"transformers {kind}",
-            "transformers",
-            lambda: _named(kind, output, names, sizes),
-            inputs=dict.fromkeys(names, (1, 64)),
-            below={"input_ids": 1000, "attention_mask": 2},
-            free=free,
-            **more,
-        )
+        free = {n: {0: "batch", 1: "sequence"} for n in names} if dynamic else {}
+        below = {"input_ids": 1000, "attention_mask": 2}
+        return case(kind, dict.fromkeys(names, (1, 64)), title, below=below, free=free, **more)
 
-    def other(kind: str, output: str, inputs: Mapping[str, Shape], **more: Any) -> Case:
-        sizes = more.pop("sizes", {})
-        return Case(
-            f"transformers {kind}", "transformers", lambda: _named(kind, output, tuple(inputs), sizes),
-            inputs=inputs, **more,
-        )  # fmt: skip
-
-    small = {
-        "vocab_size": 1000, "hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4,
-        "intermediate_size": 512,
-    }  # fmt: skip
-    dynamo = {"dynamo": True, "opset": 18}
+    wide = {"hidden_size": 128, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 512}
+    words, image = {"vocab_size": 1000}, {"pixel_values": (1, 3, 224, 224)}
+    small, dynamo, once = words | wide, {"dynamo": True, "opset": 18}, {"use_cache": False}
+    distil = {"dim": 128, "n_layers": 2, "n_heads": 4, "hidden_dim": 512}
+    gpt2, llama = {"n_embd": 128, "n_layer": 2, "n_head": 4, **once}, {"num_key_value_heads": 2, **once}
+    t5 = {"d_model": 128, "d_ff": 512, "num_layers": 2, "num_heads": 4, "d_kv": 32}
     return [
         text("BertModel", sizes=small, **dynamo),
         text("BertModel", "transformers BertModel TorchScript", sizes=small, opset=14),
         text("BertModel", "transformers BertModel dynamic", sizes=small, dynamic=True, **dynamo),
         text("BertModel", "transformers BertModel FP16", sizes=small, half=True, **dynamo),
         text("BertModel", "transformers BertModel base", sizes={"num_hidden_layers": 12}, mask=False, **dynamo),
-        text("RobertaModel", sizes=small, **dynamo),
-        text("ElectraModel", sizes=small, opset=14),
+        text("RobertaModel", sizes=small, **dynamo), text("ElectraModel", sizes=small, opset=14),
         text("AlbertModel", sizes=small, **dynamo),
-        text("MobileBertModel", sizes={"vocab_size": 1000, "num_hidden_layers": 2}, **dynamo),
-        text(
-            "DistilBertModel", opset=16,
-            sizes={"vocab_size": 1000, "dim": 128, "n_layers": 2, "n_heads": 4, "hidden_dim": 512},
-        ),
-        text(
-            "GPT2Model", mask=False, **dynamo,
-            sizes={"vocab_size": 1000, "n_embd": 128, "n_layer": 2, "n_head": 4, "use_cache": False},
-        ),
-        text(
-            "LlamaModel", mask=False, dynamo=True, opset=20,
-            sizes={**small, "num_key_value_heads": 2, "use_cache": False},
-        ),
-        text(
-            "T5EncoderModel", mask=False, **dynamo,
-            sizes={"vocab_size": 1000, "d_model": 128, "d_ff": 512, "num_layers": 2, "num_heads": 4, "d_kv": 32},
-        ),
-        other(
-            "ViTModel", "last_hidden_state", {"pixel_values": (1, 3, 224, 224)},
-            sizes={k: v for k, v in small.items() if k != "vocab_size"}, **dynamo,
-        ),
-        other("SegformerModel", "last_hidden_state", {"pixel_values": (1, 3, 224, 224)}, opset=14),
-        other(
-            "Wav2Vec2Model", "last_hidden_state", {"input_values": (1, 8000)},
-            sizes={k: v for k, v in small.items() if k != "vocab_size"}, **dynamo,
-        ),
-        other(
-            "CLIPVisionModel", "last_hidden_state", {"pixel_values": (1, 3, 224, 224)},
-            sizes={k: v for k, v in small.items() if k != "vocab_size"}, **dynamo,
-        ),
+        text("MobileBertModel", sizes={**words, "num_hidden_layers": 2}, **dynamo),
+        text("DistilBertModel", opset=16, sizes=words | distil),
+        text("GPT2Model", mask=False, sizes=words | gpt2, **dynamo),
+        text("LlamaModel", mask=False, dynamo=True, opset=20, sizes=small | llama),
+        text("T5EncoderModel", mask=False, sizes=words | t5, **dynamo),
+        case("ViTModel", image, sizes=wide, **dynamo), case("SegformerModel", image, opset=14),
+        case("Wav2Vec2Model", {"input_values": (1, 8000)}, sizes=wide, **dynamo),
+        case("CLIPVisionModel", image, sizes=wide, **dynamo),
     ]  # fmt: skip
 
 
 def _torch() -> list[Case]:
-    def lstm() -> Any:
+    def recurrent(kind: str, **more: Any) -> Any:
         import torch
 
-        return torch.nn.LSTM(32, 64, num_layers=2, bidirectional=True, batch_first=True)
-
-    def gru() -> Any:
-        import torch
-
-        return torch.nn.GRU(32, 64, batch_first=True)
+        return getattr(torch.nn, kind)(32, 64, batch_first=True, **more)
 
     def encoder() -> Any:
         import torch
@@ -237,6 +154,8 @@ def _torch() -> list[Case]:
         layer = torch.nn.TransformerEncoderLayer(64, 4, 256, batch_first=True)
         return torch.nn.TransformerEncoder(layer, 2)
 
+    lstm = functools.partial(recurrent, "LSTM", num_layers=2, bidirectional=True)
+    gru = functools.partial(recurrent, "GRU")
     steps = {"inputs": {"x": (1, 12, 32)}}
     return [
         Case("torch bidirectional LSTM", "torch", lstm, opset=14, **steps),
@@ -278,8 +197,8 @@ def _pytorch_image_model(name: str) -> Any:
     return timm.create_model(name, pretrained=False, exportable=True)
 
 
-def _named(kind: str, output: str, names: tuple[str, ...], sizes: Mapping[str, Any]) -> Any:
-    """A transformer that takes tensors in the order of ``names`` and gives one tensor."""
+def _named(kind: str, names: tuple[str, ...], sizes: Mapping[str, Any]) -> Any:
+    """A transformer that takes tensors in the order of ``names`` and gives its last hidden state."""
     import torch
     import transformers
 
@@ -292,6 +211,6 @@ def _named(kind: str, output: str, names: tuple[str, ...], sizes: Mapping[str, A
             self.model = model
 
         def forward(self, *tensors: Any) -> Any:
-            return getattr(self.model(**dict(zip(names, tensors, strict=True))), output)
+            return self.model(**dict(zip(names, tensors, strict=True))).last_hidden_state
 
     return One()

@@ -12,7 +12,6 @@ from catalogue import Case, cases
 
 
 def export(case: Case, file: Path) -> None:
-    """Export with random weights that are the same every time."""
     if case.source == "onnx":
         shutil.copy(case.make(), file)
         return
@@ -39,15 +38,8 @@ def export(case: Case, file: Path) -> None:
             # A module of *tensors has one parameter, the tuple of all.
             shapes = None if not case.free else (free,) if case.source == "transformers" else free
             torch.onnx.export(
-                module,
-                args,
-                file,
-                dynamo=True,
-                external_data=False,
-                verbose=False,
-                dynamic_shapes=shapes,
-                **names,
-            )
+                module, args, file, dynamo=True, external_data=False, verbose=False, dynamic_shapes=shapes, **names,
+            )  # fmt: skip
         else:
             free = {n: dict(axes) for n, axes in case.free.items()}
             torch.onnx.export(module, args, file, dynamo=False, dynamic_axes=free, **names)

@@ -17,7 +17,6 @@ from rtlab.errors import RtlabError
 
 
 def look(path: str, precision: str, shapes: dict[str, list[int]], samples: int) -> dict[str, Any]:
-    """Load, calibrate where the precision asks for it, compile, relate."""
     started = time.perf_counter()
     model = rtlab.load(path, shapes={name: tuple(shape) for name, shape in shapes.items()} or None)
     study = rtlab.Study(model, data=rtlab.CalibrationData.random(model, samples=samples, seed=0))
@@ -30,21 +29,15 @@ def look(path: str, precision: str, shapes: dict[str, list[int]], samples: int) 
     held = {p.layer for p in result.mapping.pairs}
     loose = [y for y in result.engine.layers if y.id not in held]
     return {
-        "nodes": len(model.nodes),
-        "layers": len(result.engine.layers),
-        "in layers": len({p.node for p in result.mapping.pairs}),
-        "reasons": dict(reasons),
-        "unknown": dict(Counter(unknown.values())),
-        "unknown nodes": list(unknown)[:20],
-        "loose": dict(Counter(y.kind for y in loose)),
-        "compiler": result.engine.seconds,
-        "seconds": seconds,
+        "nodes": len(model.nodes), "layers": len(result.engine.layers),
+        "in layers": len({p.node for p in result.mapping.pairs}), "reasons": dict(reasons),
+        "unknown": dict(Counter(unknown.values())), "unknown nodes": list(unknown)[:20],
+        "loose": dict(Counter(y.kind for y in loose)), "compiler": result.engine.seconds, "seconds": seconds,
         "notes": list(result.prepared.notes),
-    }
+    }  # fmt: skip
 
 
 def main(path: str, precision: str, shapes: str, samples: str) -> dict[str, Any]:
-    """The same, with a refusal in words instead of an error."""
     try:
         return look(path, precision, json.loads(shapes), int(samples))
     except RtlabError as error:

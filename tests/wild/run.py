@@ -95,7 +95,6 @@ def _end(process: psutil.Process) -> None:
 
 
 def visit(case: Case, options: argparse.Namespace) -> dict[str, Any]:
-    """Everything that the table says of one model."""
     with tempfile.TemporaryDirectory(prefix="wild-") as room:
         file = Path(options.models or room) / f"{_plain(case.name)}.onnx"
         found: dict[str, Any] = {"case": case.name}
@@ -119,7 +118,6 @@ def visit(case: Case, options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _written_by(file: Path) -> tuple[int, str]:
-    """The opset of a file, and the name and version of what wrote it."""
     import onnx
 
     model = onnx.load(file, load_external_data=False)
@@ -129,9 +127,6 @@ def _written_by(file: Path) -> tuple[int, str]:
 
 def _plain(name: str) -> str:
     return re.sub(r"[^\w.]+", "-", name)
-
-
-# --- the table --------------------------------------------------------------------------------------------------
 
 
 _HEAD = """# Models of other people
@@ -152,7 +147,6 @@ logger at WARNING. GiB are the most that all processes held at once.
 def table(
     results: Mapping[str, Mapping[str, Any]], known: Mapping[str, Case], samples: int, note: str = ""
 ) -> str:
-    """The table in Markdown, its sums first, the refusals word for word behind it."""
     rows = [(known[name], results[name]) for name in known if name in results]
     opened = [(c, r) for c, r in rows if "export" not in r]
     head = (
@@ -162,14 +156,8 @@ def table(
     many = len({c.architecture for c, _ in opened})
     run = f"{len(rows)} of {len(known)} cases were run, {many} architectures."
     lines = [
-        _HEAD.format(samples=samples),
-        run,
-        *_sums(opened),
-        *[note] * bool(note),
-        "",
-        head,
-        "|---" * 8 + "|",
-    ]
+        _HEAD.format(samples=samples), run, *_sums(opened), *[note] * bool(note), "", head, "|---" * 8 + "|",
+    ]  # fmt: skip
     lines += [_row(case, result) for case, result in opened]
     if refusals := list(_refusals(opened)):
         lines += ["", "What was refused, word for word:", "", *refusals]
@@ -210,7 +198,6 @@ def _sums(rows: list[tuple[Case, Mapping[str, Any]]]) -> Iterator[str]:
 
 
 def _unknown(result: Mapping[str, Any]) -> float:
-    """The largest share of unknown nodes in any precision."""
     parts = [result[p] for p in PRECISIONS if "nodes" in result[p]]
     return max((p["reasons"].get("unknown", 0) / p["nodes"] for p in parts), default=0.0)
 
@@ -268,9 +255,6 @@ def _short(words: str) -> str:
     return line if len(line) <= 600 else f"{line[:600]}…"
 
 
-# --- the command ------------------------------------------------------------------------------------------------
-
-
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="tests/run wild", description=__doc__)
     parser.add_argument("names", nargs="*", help="cases by name or a part of it; all by default")
@@ -296,7 +280,6 @@ def _chosen(name: str, asked: Sequence[str], known: Mapping[str, Case]) -> bool:
 
 
 def main() -> int:
-    """Visit what was asked for, print the table, and tell by the exit code whether enough works."""
     options, known = arguments(), cases()
     wanted = [n for n in known if not options.names or _chosen(n, options.names, known)]
     if options.list:
