@@ -9,6 +9,7 @@ import json
 import pickle
 import re
 from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -93,6 +94,19 @@ def test_a_traceback_names_files_from_where_they_are_imported() -> None:
     for words in ('File "json/decoder.py", line', 'test_errors.py", line', "obj, end = self.raw_decode"):
         assert words in details
     assert not re.search(r'File "(/|\w:)', details)
+
+
+def test_a_file_is_named_from_the_nearest_folder_of_imports(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    near = tmp_path / "far" / "near"
+    near.mkdir(parents=True)
+    (near / "broken_module.py").write_text("raise KeyError('x')\n")
+    for folder in (near, tmp_path, tmp_path / "far"):
+        monkeypatch.syspath_prepend(folder)
+    with pytest.raises(RtlabError) as raised, boundary("try"):
+        __import__("broken_module")
+    assert 'File "broken_module.py"' in raised.value.details
 
 
 @boundary("try")

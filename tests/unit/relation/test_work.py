@@ -122,6 +122,8 @@ def test_einsum_with_dots_and_a_lone_term() -> None:
     assert (0, 20) == (lone.macs, lone.flops)
     outer = done("Einsum", {"a": (4,), "b": (5,)}, equation="i,j->ij")
     assert (0, 20) == (outer.macs, outer.flops)
+    thin = done("Einsum", {"a": (3, 1), "b": (1, 4)}, equation="ij,jk->ik")
+    assert (3 * 1 * 4, 2 * 3 * 1 * 4) == (thin.macs, thin.flops)
 
 
 @pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])

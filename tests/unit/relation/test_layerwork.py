@@ -1,0 +1,42 @@
+"""What a layer computes by its own parameters, where no node tells."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import rtlab
+from rtlab.relation.layerwork import layer_works
+
+
+def count_windows(size: int, before: int, after: int, stride: int, dilation: int, kernel: int) -> int:
+    """How often a kernel fits into a padded axis, tried place by place."""
+    padded = size + before + after
+    return sum(start + dilation * (kernel - 1) < padded for start in range(0, padded, stride))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "stride", "dilation", "kernel"),
+    [(1, 1, 1, 1, 3), (0, 0, 1, 1, 3), (2, 1, 2, 1, 3), (0, 3, 1, 2, 3), (1, 0, 3, 1, 4), (0, 0, 1, 1, 1)],
+)
+def test_a_convolution_whose_output_a_pool_has_passed_counts_the_windows_of_its_input(
+    tmp_path: Path, before: int, after: int, stride: int, dilation: int, kernel: int
+) -> None:
+    def tensor(name: str, *shape: int) -> dict[str, object]:
+        return {"Name": name, "Dimensions": shape, "Format/Datatype": "Row major linear FP32"}
+
+    layer = {
+        "Name": "conv + pool", "LayerType": "ConvActPool", "Inputs": [tensor("x", 2, 6, 11, 11)],
+        "Outputs": [tensor("y", 2, 8, 4, 4)], "ConvKernel": [kernel] * 2, "ConvOutMaps": 8, "ConvGroups": 2,
+        "ConvPrePadding": [before] * 2, "ConvPostPadding": [after] * 2, "ConvStride": [stride] * 2,
+        "ConvDilation": [dilation] * 2,
+    }  # fmt: skip
+    path = tmp_path / "layers.json"
+    path.write_text(json.dumps({"Layers": [layer], "Bindings": ["x", "y"]}))
+    study = rtlab.read(layers=path)
+    result = study[next(iter(study))]
+    (work,) = layer_works(result.engine, result.mapping, study.model).values()
+    windows = count_windows(11, before, after, stride, dilation, kernel)
+    assert 2 * 8 * windows**2 * (6 // 2) * kernel**2 == work.macs
