@@ -76,29 +76,3 @@ def test_recurrence_is_offered_where_there_is_one(studies) -> None:
     drawn = {"engine", "build", "calibration", "findings", "table"}
     assert set(PANELS) - {"recurrence"} - drawn == set(offered(study.model))
     assert [name for name in PANELS if name not in drawn] == offered(samples.load("digits_lstm").model)
-
-
-@pytest.mark.parametrize("name", PANELS)
-def test_plotly_accepts_every_figure_and_its_points_have_ids_of_their_own(name, studies) -> None:
-    """Two points of one id are one point to Plotly: the second is not drawn."""
-    for title, scene in scenes(studies):
-        for figure in answer(name, scene)["figures"]:
-            go.Figure(figure["data"], figure["layout"])
-            assert figure["title"], title
-            for trace in figure["data"]:
-                ids = trace.get("ids") or []
-                assert len(ids) == len(set(ids)), (title, figure["title"])
-
-
-@pytest.mark.parametrize("name", PANELS)
-def test_links_lead_to_nodes_and_layers_that_there_are(name, studies) -> None:
-    """A click that selects nothing, or something else, is worse than none."""
-    for title, scene in scenes(studies):
-        found = answer(name, scene)
-        layers = {y.id for y in scene.result.engine.layers}
-        # The third pane may show any other variant.
-        others = {y.id for r in scene.study.facts.values() for y in r.engine.layers}
-        for key, link in found["links"].items():
-            assert set(link["nodes"]) <= set(scene.model.places), (title, key)
-            assert set(link["layers"]) <= layers, (title, key)
-            assert set(link["others"]) <= others, (title, key)

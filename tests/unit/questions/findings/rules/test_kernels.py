@@ -224,16 +224,3 @@ def test_a_product_that_is_no_small_one_hides_none_behind_it() -> None:
     grouped = engine(conv(x, y, name="groups", Groups=2), conv(x, y, name="one"))
     (only,) = of(grouped, "few-rows", timed(grouped, 50, 50))
     assert ("1:one",) == only.layers
-
-
-def test_positions_of_a_convolution_of_one_dimension_are_rows_too() -> None:
-    """A signal of 100 positions reads its weights once for all of them."""
-    x, y = Tensor("x", "fp16", (1, 4096, 100)), Tensor("y", "fp16", (1, 1000, 100))
-    found = engine(step("Pooling", tensor("w"), x), conv(x, y))
-    assert [] == of(found, "few-rows", timed(found, 80, 20))
-
-
-def test_the_weights_of_a_product_are_counted() -> None:
-    """4096 by 1000 numbers of two bytes."""
-    (found,) = of(product(1), "few-rows", timed(product(1), 80, 20))
-    assert "1 row with 8.19 MB of weights in 20 µs" in found.evidence
