@@ -26,7 +26,7 @@ from nets import fp32_proto
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.core.engine import Engine
-from rtlab.core.model import absent
+from rtlab.core.model import make_empty_model
 from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.core.stage import Stage
 from rtlab.core.trace import Profile
@@ -188,7 +188,7 @@ def sections(subject: str, question: Callable[[rtlab.Study, str], Any]) -> dict[
 @functools.cache
 def engine(folder: Path) -> rtlab.Study:
     known = next(iter(folder.glob("*.onnx")), None)
-    made = rtlab.Study(rtlab.load(known, weights=False) if known else absent())
+    made = rtlab.Study(rtlab.load(known, weights=False) if known else make_empty_model())
     made.read("engine", **engines.files(folder))
     return made
 

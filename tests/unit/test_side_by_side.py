@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rtlab.core import files
-from rtlab.formulations.cache import timing_cache
+from rtlab.formulations.cache import read_timing_cache
 
 PROCESSES, TIMES = 3, 20
 
@@ -59,9 +59,9 @@ for i in range({TIMES}):
     cache.keep(f"{{who}}/{{i}}", trial)
     cache.save()
 """,
-        lambda: timing_cache(path, "cpu", "ORT 1"),
+        lambda: read_timing_cache(path, "cpu", "ORT 1"),
     )
-    found = timing_cache(path, "cpu", "ORT 1").entries
+    found = read_timing_cache(path, "cpu", "ORT 1").entries
     assert {f"{who}/{i}" for who in range(PROCESSES) for i in range(TIMES)} == set(found)
     assert [] == [
         p.name for p in tmp_path.iterdir() if p.name not in {"go", "times.json"} and "ready" not in p.name
@@ -72,6 +72,6 @@ def test_a_file_that_another_process_puts_there_first_stays(tmp_path, monkeypatc
     path = tmp_path / "a.ipynb"
     path.write_text("my own")
     monkeypatch.setattr(Path, "exists", lambda _: False)
-    files.added(path, b"ours")
+    files.write_if_missing(path, b"ours")
     assert b"my own" == path.read_bytes()
     assert [path] == list(tmp_path.iterdir())
