@@ -488,8 +488,8 @@ def read(
         files_by_kind = collect_files((*files, *copied), kwargs)
         if set(files_by_kind) == {"model"}:
             raise ReadError(
-                f'Cannot read an engine from "{files_by_kind["model"].name}": it is an ONNX model. Give the engine\'s files '
-                'beside it, such as layers="layers.json"; rtlab.explore opens a model alone.'
+                f'Cannot read an engine from "{files_by_kind["model"].name}": it is an ONNX model. Give the '
+                'engine\'s files beside it, such as layers="layers.json"; rtlab.explore opens a model alone.'
             )
         onnx_file = files_by_kind.pop("model", None)
         source = model if model is not None else onnx_file

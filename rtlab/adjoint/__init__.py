@@ -24,7 +24,8 @@ class Gradients:
     Attributes:
         values: By value, of what was differentiated with respect to it, summed over all its readers.
         edges: The part that one reading edge has in it, by node and position of the input.
-        unsupported_nodes: Nodes that no rule covers, with what is in the way; nothing upstream of one has its whole gradient.
+        unsupported_nodes: Nodes that no rule covers, with what is in the way; nothing upstream of one has its whole
+            gradient.
         incomplete_values: The values whose gradient lacks a part for that.
     """
 

@@ -164,8 +164,8 @@ def _compute_weight_gradient(
         return s.op("Reshape", value, s.tape.concat(*front, _spatial_sizes(s, value, rank)))
 
     weight_gradient = s.op(
-        "Conv", swap_batch_and_channels(image, is_grouped=True), swap_batch_and_channels(kernel, is_grouped=False), group=group,
-        dilations=list(w.strides), strides=list(w.dilations), pads=w.pads,
+        "Conv", swap_batch_and_channels(image, is_grouped=True), swap_batch_and_channels(kernel, is_grouped=False),
+        group=group, dilations=list(w.strides), strides=list(w.dilations), pads=w.pads,
     )  # fmt: skip
     weight_gradient = s.tape.transpose(weight_gradient, [1, 0, *(2 + i for i in sides)])
     # What the last step leaves makes the kernel longer than it is.
@@ -219,8 +219,8 @@ def _conv_transpose(s: VjpContext) -> _InputGradients:
             ends = [0, 0, *crops[:rank], 0, 0, *crops[rank:]]
             padded_gradient = s.op("Pad", s.g, s.c(ends))
         gradients[0] = s.op(
-            "Conv", padded_gradient, s.at(1), group=group, kernel_shape=list(kernel), strides=list(strides), dilations=list(dilations),
-            pads=[max(0, p) for p in (*w.pads_begin, *pads_end)],
+            "Conv", padded_gradient, s.at(1), group=group, kernel_shape=list(kernel), strides=list(strides),
+            dilations=list(dilations), pads=[max(0, p) for p in (*w.pads_begin, *pads_end)],
         )  # fmt: skip
     if s.needs_gradient(1):
         if group != 1 or any(output_padding):
@@ -232,8 +232,8 @@ def _conv_transpose(s: VjpContext) -> _InputGradients:
 
 
 def _compute_pads(
-    s: VjpContext, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...], output_padding: list[int], *,
-    upper: bool, valid: bool,
+    s: VjpContext, kernel: tuple[int, ...], strides: tuple[int, ...], dilations: tuple[int, ...],
+    output_padding: list[int], *, upper: bool, valid: bool,
 ) -> list[int]:  # fmt: skip
     """The padding that follows from the sizes of input and output."""
     rank = len(kernel)

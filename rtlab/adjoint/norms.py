@@ -185,7 +185,8 @@ def _log_softmax(s: VjpContext) -> ir.Value:
 
 RULES: Rules = {
     "BatchNormalization": _batch_norm, "LayerNormalization": _make_layer_norm_rule(centre=True),
-    "RMSNormalization": _make_layer_norm_rule(centre=False), "SimplifiedLayerNormalization": _make_layer_norm_rule(centre=False),
+    "RMSNormalization": _make_layer_norm_rule(centre=False),
+    "SimplifiedLayerNormalization": _make_layer_norm_rule(centre=False),
     "InstanceNormalization": _instance_norm, "GroupNormalization": _group_norm,
     "MeanVarianceNormalization": _mean_variance, "LpNormalization": _lp_norm, "LRN": _local_response_norm,
     "Softmax": _softmax, "LogSoftmax": _log_softmax,

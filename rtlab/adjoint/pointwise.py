@@ -220,9 +220,9 @@ def _logarithm(s: VjpContext) -> ir.Value:
 
 
 _SLOPES: dict[str, Callable[[VjpContext], ir.Value]] = {
-    "Relu": _relu, "LeakyRelu": _leaky_relu, "Elu": _elu, "Selu": _selu, "Celu": _celu, "ThresholdedRelu": _thresholded_relu,
-    "Sigmoid": _sigmoid, "Tanh": _tanh, "HardSigmoid": _hard_sigmoid, "HardSwish": _hard_swish, "Swish": _swish,
-    "Mish": _mish, "Gelu": _gelu, "Softsign": _softsign, "Erf": _erf,
+    "Relu": _relu, "LeakyRelu": _leaky_relu, "Elu": _elu, "Selu": _selu, "Celu": _celu,
+    "ThresholdedRelu": _thresholded_relu, "Sigmoid": _sigmoid, "Tanh": _tanh, "HardSigmoid": _hard_sigmoid,
+    "HardSwish": _hard_swish, "Swish": _swish, "Mish": _mish, "Gelu": _gelu, "Softsign": _softsign, "Erf": _erf,
     "Softplus": lambda s: s.op("Sigmoid", s.x),
     "Exp": lambda s: s.y,
     "Sqrt": lambda s: s.op("Div", s.c(0.5), s.y),
@@ -245,5 +245,6 @@ RULES: Rules = {
     **{kind: _make_elementwise_rule(of) for kind, of in _SLOPES.items()},
     "Log": _logarithm, "Neg": lambda s: s.op("Neg", s.g), "PRelu": _prelu, "Clip": _clip_rule,
     "Identity": _identity, "Dropout": _identity, "DequantizeLinear": _identity, "Cast": _cast, "CastLike": _identity,
-    "QuantizeLinear": _quantize, "Floor": _zero_gradient, "Ceil": _zero_gradient, "Sign": _zero_gradient, "Hardmax": _zero_gradient,
+    "QuantizeLinear": _quantize, "Floor": _zero_gradient, "Ceil": _zero_gradient, "Sign": _zero_gradient,
+    "Hardmax": _zero_gradient,
 }  # fmt: skip

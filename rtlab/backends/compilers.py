@@ -224,18 +224,18 @@ def add(version: str, *, source: str | Path | None = None, progress: Progress | 
         free = shutil.disk_usage(base_folder).free
     except OSError as error:
         raise Unavailable(
-            f'{error_prefix}: the folder "{base_folder}" cannot be written ({error.strerror or error}). Name another one in '
-            "RTLAB_COMPILERS."
+            f'{error_prefix}: the folder "{base_folder}" cannot be written ({error.strerror or error}). Name another '
+            "one in RTLAB_COMPILERS."
         ) from error
     if importlib.util.find_spec("pip") is None:
         raise Unavailable(
-            f"{error_prefix}: this Python has no pip. Run {Path(sys.executable).name} -m ensurepip, or uv pip install pip, "
-            "and try again."
+            f"{error_prefix}: this Python has no pip. Run {Path(sys.executable).name} -m ensurepip, or uv pip install "
+            "pip, and try again."
         )
     if free < _NEEDED:
         raise Unavailable(
-            f'{error_prefix}: it takes about {_format_size(_NEEDED)} in "{base_folder}", and {_format_size(free)} are free. Free some, or name a '
-            "folder with more in RTLAB_COMPILERS."
+            f'{error_prefix}: it takes about {_format_size(_NEEDED)} in "{base_folder}", and {_format_size(free)} are '
+            "free. Free some, or name a folder with more in RTLAB_COMPILERS."
         )
     if source is not None and not Path(source).is_dir():
         raise Unavailable(
@@ -264,8 +264,8 @@ def add(version: str, *, source: str | Path | None = None, progress: Progress | 
         return _create_added(final_path)
     except OSError as error:
         raise Unavailable(
-            f'{error_prefix}: the folder "{base_folder}" cannot be written ({error.strerror or error}). Name another one in '
-            "RTLAB_COMPILERS."
+            f'{error_prefix}: the folder "{base_folder}" cannot be written ({error.strerror or error}). Name another '
+            "one in RTLAB_COMPILERS."
         ) from error
     finally:
         shutil.rmtree(temp_folder, ignore_errors=True)
@@ -345,15 +345,18 @@ def _explain_pip_failure(words: str, requirement: str, source: str | Path | None
         else [v.strip() for v in version_match[1].split(",")]
     )
     if source is not None:
-        return f'"{source}" has no wheel of {requirement} for {_describe_platform()}. {_explain_offline_install(version)}'
+        return (
+            f'"{source}" has no wheel of {requirement} for {_describe_platform()}. '
+            f"{_explain_offline_install(version)}"
+        )
     if _OFFLINE.search(words) and not others:
         return f"the package index cannot be reached. {_explain_offline_install(version)}"
     if others:
         return f"there is no such release; there are {', '.join(others)}. Choose one of them."
     if version_match is not None:
         return (
-            f"no release has a wheel for {_describe_platform()}; wheels exist for x86-64 Linux and Windows. Add it on such a "
-            "machine, or read the files that it writes there with rtlab read."
+            f"no release has a wheel for {_describe_platform()}; wheels exist for x86-64 Linux and Windows. Add it on "
+            "such a machine, or read the files that it writes there with rtlab read."
         )
     return "pip failed. Its words are in the details; try again, or give the wheels with --from FOLDER."
 

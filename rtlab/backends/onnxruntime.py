@@ -186,8 +186,8 @@ class OnnxRuntime:
         provider_parts = [part for part in parts if part.provider == self.provider.name]
         if not provider_parts:
             raise BuildError(
-                f"{caller.error_prefix}: {self.provider.name} takes none of the model's {len(request.model.top)} nodes, so "
-                'that all would run on the CPU. Choose another precision, or backend="onnxruntime".'
+                f"{caller.error_prefix}: {self.provider.name} takes none of the model's {len(request.model.top)} "
+                'nodes, so that all would run on the CPU. Choose another precision, or backend="onnxruntime".'
             )
         notes = [placement.describe_placement(self.provider.name, title, parts)]
         tf32 = request.variant.precision is Precision.TF32

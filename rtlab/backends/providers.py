@@ -112,7 +112,8 @@ PROVIDERS = (
     _provider("MIGraphX", "MIGraphX", "gpu", package="onnxruntime-migraphx", platforms=("linux",)),
     Provider(
         "OpenVINOExecutionProvider", "OpenVINO", {t.lower(): {"device_type": t} for t in ("CPU", "GPU", "NPU")},
-        "onnxruntime-openvino", _PC, exact={t.lower(): _get_accuracy_options(t) for t in ("CPU", "GPU")}, loose={"npu": "FP16"},
+        "onnxruntime-openvino", _PC, exact={t.lower(): _get_accuracy_options(t) for t in ("CPU", "GPU")},
+        loose={"npu": "FP16"},
     ),
     Provider(
         "CoreMLExecutionProvider", "Core ML",
@@ -322,13 +323,14 @@ def build_provider_options(
         return provider_options
     if user_options.count != len(user_options.config):
         raise VariantError(
-            f'{error_prefix} options "{user_options}": flags, pools, profiles and timing caches are those of a TensorRT builder. '
-            f'Give options of {provider.name} by name, such as options={{"device_id": 0}}.'
+            f'{error_prefix} options "{user_options}": flags, pools, profiles and timing caches are those of a '
+            f'TensorRT builder. Give options of {provider.name} by name, such as options={{"device_id": 0}}.'
         )
     for name, value in user_options.config:
         if isinstance(value, tuple) or value is None:
             raise VariantError(
-                f"{error_prefix} {name}={value!r}: a provider takes numbers and texts only. Write the value as one text."
+                f"{error_prefix} {name}={value!r}: a provider takes numbers and texts only. Write the value as one "
+                "text."
             )
         if name == provider.tf32 and str(value).lower() not in _SAME[tf32]:
             raise VariantError(
@@ -386,8 +388,8 @@ def create_session(
 ) -> Any:
     """A session on a provider, with the CPU for what it leaves; ONNX Runtime's own errors pass.
 
-    ``disabled_optimizers`` names optimizers of ONNX Runtime that are left out. So is ``NARROWING`` at level BASIC, where numbers
-    count.
+    ``disabled_optimizers`` names optimizers of ONNX Runtime that are left out. So is ``NARROWING`` at level BASIC,
+    where numbers count.
 
     Raises:
         Unavailable: ONNX Runtime would run on the CPU alone, since the provider cannot start.

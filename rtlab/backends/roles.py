@@ -36,8 +36,8 @@ def require_capability(name: str, capability: str, verb: str) -> Any:
     if missing := lacking(backend, capability):
         missing_list = quote_names(missing)
         raise Unavailable(
-            f"{error_prefix}: it says that it does and has no {missing_list}. Complete it after rtlab.core.protocols, or leave "
-            f"{capability}=True out of its capabilities."
+            f"{error_prefix}: it says that it does and has no {missing_list}. Complete it after rtlab.core.protocols, "
+            f"or leave {capability}=True out of its capabilities."
         )
     return backend
 

@@ -89,7 +89,7 @@ def _open_folded(
 
 
 def open_session(open_source: _Content, spec: SessionSpec, caller: CancellableCaller) -> Any:
-    """A session in this process, of what ``open_source`` gives meanwhile; errors are those of ``inference.open_session``."""
+    """A session in this process, of what ``open_source`` gives meanwhile; errors are those of ``inference.open_session``."""  # noqa: E501
     options = inference.create_session_options(spec)
 
     def create(_: Progress) -> Any:

@@ -178,8 +178,8 @@ def _explain_missing(package: str) -> str:
     wheels = "wheels exist for x86-64 Linux and Windows only"
     platform_text = f"{platform.system()} {platform.machine()}"
     return (
-        f'package "{package}" is not installed ({wheels}; this is {platform_text}). Run pip install {package} there, or '
-        'choose backend="onnxruntime", or open a recording: rtlab inspect MODEL --save build.json where it is '
+        f'package "{package}" is not installed ({wheels}; this is {platform_text}). Run pip install {package} there, '
+        'or choose backend="onnxruntime", or open a recording: rtlab inspect MODEL --save build.json where it is '
         "installed, rtlab read build.json here."
     )
 

@@ -50,8 +50,8 @@ def alternate(
     The first goes on where runs are brief, up to 300 within half a second. After ten seconds of its own each ends, but
     not before its third run; in a budget of ``seconds``, after its part of that, but not before its first. Warming up
     ends after a tenth of that time, with one run; where the budget is half spent by then, the others do without.
-    ``prepare`` is called before each run with the number of its work, and makes what that needs; this counts as time that
-    the work took, and not as time of a run.
+    ``prepare`` is called before each run with the number of its work, and makes what that needs; this counts as time
+    that the work took, and not as time of a run.
 
     Raises:
         Cancelled: ``progress`` asked to stop.

@@ -124,8 +124,8 @@ def _task(args: argparse.Namespace, data: CalibrationData | None, sample_task: T
     label_array = labels(args.labels)
     if label_array.ndim and data.count is not None and len(label_array) != data.count:
         raise CalibrationError(
-            f"Cannot score by --labels {args.labels}: there are {len(label_array)} labels for {data.count} samples. Give "
-            "one for each."
+            f"Cannot score by --labels {args.labels}: there are {len(label_array)} labels for {data.count} samples. "
+            "Give one for each."
         )
     return Task(data, label_array, metric=args.metric)
 

@@ -40,7 +40,10 @@ def print_variant(result: Result, study: Study) -> None:
           + "".join(f"; {fault}" for fault in _find_faults(result, study)))  # fmt: skip
     if result.recorded:
         coverage = result.coverage
-        coverage_text = f"; {coverage.nodes} of {coverage.all_nodes} nodes are in a layer, {coverage.explained} more explained"
+        coverage_text = (
+            f"; {coverage.nodes} of {coverage.all_nodes} nodes are in a layer, "
+            f"{coverage.explained} more explained"
+        )
         print(f"read: {engine.title}{coverage_text if study.model.nodes and engine.layers else ''}")
     else:
         where = "reported" if engine.recorded else "measured here"
@@ -55,7 +58,8 @@ def print_variant(result: Result, study: Study) -> None:
         # Whoever asked for no more than the build knows it.
         if stage_status.why != "not asked":
             print(
-                f"{rewrite_for_cli(stage_status.text)}{'; give more with --budget' if stage_status.why == 'budget' else ''}"
+                f"{rewrite_for_cli(stage_status.text)}"
+                f"{'; give more with --budget' if stage_status.why == 'budget' else ''}"
             )
     noise = f"{words} with --data D.npz" if (words := random_words(result.facts)) else ""
     for note in filter(None, (noise, *result.prepared.notes, *engine.notes, *_overflow(result))):
@@ -215,8 +219,9 @@ def print_advice(fusion_advice: Advice) -> None:
 
     explained_count = sum(c.count for c in fusion_advice.causes)
     print(
-        f"{fusion_advice.missed} missed fusions, {explained_count} of them explained by {fusion_advice.asked} questions: {fusion_advice.builds} builds "
-        f"in {fusion_advice.seconds:.2g} s (measured here); holds for {fusion_advice.compiler}"
+        f"{fusion_advice.missed} missed fusions, {explained_count} of them explained by {fusion_advice.asked} "
+        f"questions: {fusion_advice.builds} builds in {fusion_advice.seconds:.2g} s (measured here); holds for "
+        f"{fusion_advice.compiler}"
     )
     if fusion_advice.causes:
         print(f"\n{NounTable(Cause, fusion_advice.causes).text()}")

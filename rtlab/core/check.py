@@ -162,8 +162,8 @@ def _check_calls(proto: onnx.ModelProto, error_prefix: str) -> None:
     total = sum(1 + expanded[c] for c in _collect_calls(proto.graph.node, functions))
     if total > _MOST_CALLS:
         raise ModelError(
-            f"{error_prefix} its local functions call each other so often that its {len(proto.graph.node)} nodes stand for "
-            f"{total:.3g} calls, and at most {_MOST_CALLS:,} are looked into. Export the model without local "
+            f"{error_prefix} its local functions call each other so often that its {len(proto.graph.node)} nodes stand "
+            f"for {total:.3g} calls, and at most {_MOST_CALLS:,} are looked into. Export the model without local "
             "functions, or a smaller part of it."
         )
 
@@ -337,8 +337,8 @@ def _check_external(proto: onnx.ModelProto, path: Path | None, error_prefix: str
             _check_extent(tensor, entries, size, error_prefix)
         elif needed and path is not None:
             raise ModelError(
-                f'{error_prefix} its external data "{location}" is missing. Put that file beside "{path.name}", or give '
-                "weights=False to look at the graph alone."
+                f'{error_prefix} its external data "{location}" is missing. Put that file beside "{path.name}", or '
+                "give weights=False to look at the graph alone."
             )
         else:
             all_present = False

@@ -269,8 +269,8 @@ class CalibrationData:
                 d if isinstance(d, int) else size for d, size in zip(declared, sample_shape, strict=True)
             )
             raise CalibrationError(
-                f'{error_prefix}: the input "{name}" is {shape_text(declared)}, and nothing says which sizes it has. Name '
-                f'those of the data: rtlab.load(..., shapes={{"{name}": {sizes}}}).'
+                f'{error_prefix}: the input "{name}" is {shape_text(declared)}, and nothing says which sizes it has. '
+                f'Name those of the data: rtlab.load(..., shapes={{"{name}": {sizes}}}).'
             ) from error
         # The first dimension may be any size where the graph leaves it open and the batch is ours to choose.
         open_batch = bool(want) and not isinstance((value.shape or (0,))[0], int)
@@ -486,8 +486,8 @@ class SampleStream(CalibrationData):
         if not has_batches and not skip:
             step = inputs.fixed or 1
             raise CalibrationError(
-                f'Cannot cut {self.source} into batches for model "{model.name}": {self._feed.samples_read} samples are '
-                f"fewer than one batch of {step}. Give at least {step} samples."
+                f'Cannot cut {self.source} into batches for model "{model.name}": {self._feed.samples_read} samples '
+                f"are fewer than one batch of {step}. Give at least {step} samples."
             )
 
     def _items(self, model: Model, *, skip: int = 0, window: int = AHEAD) -> Iterator[Batch]:

@@ -37,8 +37,8 @@ def check_extent(proto: onnx.ModelProto, error_prefix: str) -> None:
     def check_count(count: int, most: int, what: str) -> None:
         if count > most:
             raise ModelError(
-                f"{error_prefix} it has {count:,} {what}, and at most {most:,} are looked at. Export a smaller model, or the "
-                "part of it that matters."
+                f"{error_prefix} it has {count:,} {what}, and at most {most:,} are looked at. Export a smaller model, "
+                "or the part of it that matters."
             )
 
     check_count(len(proto.functions), MOST_LISTED, "local functions")

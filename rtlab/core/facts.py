@@ -42,11 +42,11 @@ class Errors(Memoizable):
     ``sample_counts`` is how many samples each value saw.
     ``source`` names runner and data; ``synthetic`` says that the samples were random.
 
-    ``isolated_errors`` holds by value the energy and the largest magnitude of the error that its node makes of exact inputs, an
-    array of shape ``(2,)``, and ``saturated`` how many elements of a value lie beyond its threshold, on the same
-    samples; a value that is compared and not in ``isolated_errors`` is computed as in fp32. Both are None where the variant was run
-    by its own engine, which shows what it computes and not what would become of other inputs. ``slices`` holds the same
-    sums of each output of the model by index of its axes.
+    ``isolated_errors`` holds by value the energy and the largest magnitude of the error that its node makes of exact
+    inputs, an array of shape ``(2,)``, and ``saturated`` how many elements of a value lie beyond its threshold, on the
+    same samples; a value that is compared and not in ``isolated_errors`` is computed as in fp32. Both are None where
+    the variant was run by its own engine, which shows what it computes and not what would become of other inputs.
+    ``slices`` holds the same sums of each output of the model by index of its axes.
     """
 
     source: str
@@ -62,8 +62,8 @@ class Errors(Memoizable):
 class Score:
     """The task's metric for one variant, measured on ``samples`` held-out samples.
 
-    ``higher`` says that more of it is better. ``predictions`` are the model's outputs on these samples, so that scoring can go
-    on with others; ``tally`` is what the metric counts of each, from which ``interval`` follows.
+    ``higher`` says that more of it is better. ``predictions`` are the model's outputs on these samples, so that scoring
+    can go on with others; ``tally`` is what the metric counts of each, from which ``interval`` follows.
     """
 
     name: str
@@ -149,8 +149,8 @@ class VariantResult(Memoizable):
 
     Prepared: ``prepared``; ``ranges`` is what the calibrator saw, and ``random_scales`` says that it was random input.
 
-    Compiled: ``engine``. ``recorded`` says that it was read from files of another machine; ``build_log`` is the build log
-    that was among them, and ``inferred`` says that the layers are not the compiler's own words but follow from that
+    Compiled: ``engine``. ``recorded`` says that it was read from files of another machine; ``build_log`` is the build
+    log that was among them, and ``inferred`` says that the layers are not the compiler's own words but follow from that
     log's decisions.
 
     Timed: ``profile``, of ``measured``, which is ``engine`` itself or, where that cannot run here, another one of the

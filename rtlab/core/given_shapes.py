@@ -193,8 +193,9 @@ def check(model: str, inputs: Mapping[str, Declared], named: Named) -> None:
     for key, named_size in named.items():
         if any(size < 1 for size in (named_size if isinstance(named_size, tuple) else (named_size,))):
             raise ModelError(
-                f'Cannot give "{key}" the size {shape_text(named_size) if isinstance(named_size, tuple) else named_size} in '
-                f'model "{model}": a size is at least 1. Name positive sizes.'
+                f'Cannot give "{key}" the size '
+                f'{shape_text(named_size) if isinstance(named_size, tuple) else named_size} in model "{model}": a size '
+                "is at least 1. Name positive sizes."
             )
         if isinstance(named_size, tuple):
             declared = inputs.get(key)

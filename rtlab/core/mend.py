@@ -280,6 +280,6 @@ def _describe_cycle(graph: Graph, cycle: Sequence[int], error_prefix: str) -> st
     )
     where = f' of function "{graph.name}"' if isinstance(graph, onnx.FunctionProto) else ""
     return (
-        f"{error_prefix} nodes{where} read from each other in a circle: {' → '.join(listed_names)}. A graph has no circles; a "
-        "recurrence is a Loop, a Scan or an LSTM. Export the model again."
+        f"{error_prefix} nodes{where} read from each other in a circle: {' → '.join(listed_names)}. A graph has no "
+        "circles; a recurrence is a Loop, a Scan or an LSTM. Export the model again."
     )

@@ -47,9 +47,9 @@ class Tally:
     The score is ``link`` of the sum of ``amounts`` over the sum of ``weights``, both float64 of shape ``(N,)``; they
     are None of a metric that tells one number for all samples. ``hits`` says that amounts are 1 for a hit and 0 for a
     miss, which those of a metric that counts mistakes, not ``higher``, never are. ``resampled`` is in their place what
-    such a metric says of samples drawn anew, always the same draws. ``count_nan_samples`` counts the samples whose first output
-    has a NaN; ``picked`` samples stand for no others, and have no interval; ``why`` says in words why there is none.
-    ``where`` is the part of the outputs that was counted, where it is not all of one.
+    such a metric says of samples drawn anew, always the same draws. ``count_nan_samples`` counts the samples whose
+    first output has a NaN; ``picked`` samples stand for no others, and have no interval; ``why`` says in words why
+    there is none. ``where`` is the part of the outputs that was counted, where it is not all of one.
     """
 
     value: float
@@ -306,7 +306,8 @@ def _check_classes(name: str, labels: NDArray[Any], count: int) -> NDArray[np.in
     error_prefix = f'Cannot score "{name}": '
     if labels.dtype.kind not in "biuf":
         raise CalibrationError(
-            f"{error_prefix}labels are {_describe_type(labels)}. Give the number of the class of each sample, counted from 0."
+            f"{error_prefix}labels are {_describe_type(labels)}. Give the number of the class of each sample, counted "
+            "from 0."
         )
     if labels.ndim != 1:
         remedy = (
@@ -315,21 +316,22 @@ def _check_classes(name: str, labels: NDArray[Any], count: int) -> NDArray[np.in
             else "A metric of your own takes others: metric=f(outputs, labels)."
         )
         raise CalibrationError(
-            f"{error_prefix}labels have shape {shape_text(labels.shape)}, it takes one class number for each sample. {remedy}"
+            f"{error_prefix}labels have shape {shape_text(labels.shape)}, it takes one class number for each sample. "
+            f"{remedy}"
         )
     integral = np.isfinite(labels) & (np.floor(labels) == labels) if labels.dtype.kind == "f" else np.True_
     if not integral.all():
         raise CalibrationError(
-            f"{error_prefix}label {labels[~integral][0]:g} is no class number. Give whole numbers from 0, or a metric for such "
-            f"labels: {NAMES}."
+            f"{error_prefix}label {labels[~integral][0]:g} is no class number. Give whole numbers from 0, or a metric "
+            f"for such labels: {NAMES}."
         )
     class_ids = labels.astype(np.int64)
     outside = (class_ids < 0) | (class_ids >= count)
     if outside.any():
         first = int(np.flatnonzero(outside)[0])
         raise CalibrationError(
-            f"{error_prefix}label {class_ids[first]} of sample {first} is none of the {count} classes of the output, 0 to "
-            f"{count - 1}. Give labels of this model, counted from 0."
+            f"{error_prefix}label {class_ids[first]} of sample {first} is none of the {count} classes of the output, 0 "
+            f"to {count - 1}. Give labels of this model, counted from 0."
         )
     return class_ids
 
@@ -392,14 +394,14 @@ def _compute_log_likelihood(outputs: Any, labels: NDArray[Any]) -> tuple[Floats,
     error_prefix = 'Cannot score "perplexity": '
     if labels.dtype.kind not in "iu" or labels.ndim not in (1, 2):
         raise CalibrationError(
-            f"{error_prefix}labels are {_describe_type(labels)} of shape {shape_text(labels.shape)}. Give token ids, whole numbers of "
-            "shape (N, T); those below 0 do not count."
+            f"{error_prefix}labels are {_describe_type(labels)} of shape {shape_text(labels.shape)}. Give token ids, "
+            "whole numbers of shape (N, T); those below 0 do not count."
         )
     rows = [r[None] if r.ndim == 1 else r for r in _iter_rows(outputs)]
     if len(rows) != len(labels) or any(r.ndim != 2 for r in rows):
         raise CalibrationError(
-            f"{error_prefix}the output has no row of scores by position and token for each of {len(labels)} samples. Make the "
-            "logits of shape (N, T, C) its first output, or give a metric of your own."
+            f"{error_prefix}the output has no row of scores by position and token for each of {len(labels)} samples. "
+            "Make the logits of shape (N, T, C) its first output, or give a metric of your own."
         )
     are_probabilities = all(_is_softmax(r) for r in rows)
     amounts, weights = np.zeros(len(rows)), np.zeros(len(rows))
@@ -407,8 +409,8 @@ def _compute_log_likelihood(outputs: Any, labels: NDArray[Any]) -> tuple[Floats,
         aligned_tokens = tokens[: len(row)]
         if (tokens[len(row) :] >= 0).any() or (aligned_tokens >= row.shape[1]).any():
             raise CalibrationError(
-                f"{error_prefix}sample {i} has {int((tokens >= 0).sum())} tokens up to id {int(tokens.max())}, its output "
-                f"{len(row)} positions of {row.shape[1]} tokens. Give labels of this model."
+                f"{error_prefix}sample {i} has {int((tokens >= 0).sum())} tokens up to id {int(tokens.max())}, its "
+                f"output {len(row)} positions of {row.shape[1]} tokens. Give labels of this model."
             )
         at = np.flatnonzero(aligned_tokens >= 0)
         scores = row[at].astype(np.float64)
@@ -442,8 +444,8 @@ def _count_edits(
     is_text = labels.dtype.kind in "US"
     if (is_text and not vocabulary) or (not is_text and (labels.dtype.kind not in "iu" or labels.ndim != 2)):
         raise CalibrationError(
-            f'Cannot score "{name}": labels are {_describe_type(labels)} of shape {shape_text(labels.shape)}. Give ids of '
-            "shape (N, L), filled up with -1; or texts, with Task(..., vocabulary=...) for the ids of the output."
+            f'Cannot score "{name}": labels are {_describe_type(labels)} of shape {shape_text(labels.shape)}. Give ids '
+            "of shape (N, L), filled up with -1; or texts, with Task(..., vocabulary=...) for the ids of the output."
         )
     amounts, weights = np.zeros(len(rows)), np.zeros(len(rows))
     for i, (row, label) in enumerate(zip(rows, labels, strict=True)):

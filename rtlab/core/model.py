@@ -522,8 +522,8 @@ def wrap(
 ) -> Model:
     """Make a ``Model`` of a proto that is known to be valid, such as one that a preparation made.
 
-    ``weights`` are what initializers of these names hold, where the proto has their types and shapes alone; ``external_files``
-    are the files that others lie in.
+    ``weights`` are what initializers of these names hold, where the proto has their types and shapes alone;
+    ``external_files`` are the files that others lie in.
     """
     try:
         graph = ir.from_proto(proto)

@@ -98,7 +98,9 @@ class BuildOptions:
         options: dict[str, Any] = {
             "config": tuple((name, _normalize_value(name, value)) for name, value in sorted(config.items())),
             "flags": flags, "cleared": cleared, "pools": {} if pools is None else pools,
-            "profiles": tuple(_parse_profile(number, profile) for number, profile in enumerate(_check_profiles(profiles))),
+            "profiles": tuple(
+                _parse_profile(number, profile) for number, profile in enumerate(_check_profiles(profiles))
+            ),
             "timing_cache": timing_cache, "implicit": bool(implicit),
         }  # fmt: skip
         return cls(**options)

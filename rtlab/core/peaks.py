@@ -218,8 +218,8 @@ def resolve_peaks(source: str | Peaks | Mapping[str, Any] | Path) -> Peaks:
         return _find_by_name(source)
     if not isinstance(source, Mapping):
         raise VariantError(
-            f"Cannot read the peaks of a processor: {source!r} is a {type(source).__name__}. Give a name, or describe it "
-            f"as {_HOW}."
+            f"Cannot read the peaks of a processor: {source!r} is a {type(source).__name__}. Give a name, or describe "
+            f"it as {_HOW}."
         )
     field_names = {f.name for f in dataclasses.fields(Peaks)}
     strange = [k for k in source if k not in field_names]

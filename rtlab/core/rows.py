@@ -94,8 +94,8 @@ class NpyFile(LazyArray):
         # It may have been written in the middle of being read.
         if fingerprint_file(self._path) != self._loaded or samples.size != len(self._rows) * item:
             raise CalibrationError(
-                f"{error_prefix}: it was written since it was opened, and samples of both would mix. Give it to the study "
-                "again, study.use(path)."
+                f"{error_prefix}: it was written since it was opened, and samples of both would mix. Give it to the "
+                "study again, study.use(path)."
             )
         return samples.reshape(self.shape)
 

@@ -40,9 +40,9 @@ class Stage(str, enum.Enum):
 class StageStatus:
     """How far a stage came: ``done`` of ``target_count`` of its ``unit`` (runs, samples); ``target_count`` is 0 where untold.
 
-    ``available_count`` is how many there are, where more than a first answer wants; ``Study.measure`` goes on to all of them.
-    ``text`` says in a sentence what is missing and why, and is empty for a stage that is done or under way.
-    """
+    ``available_count`` is how many there are, where more than a first answer wants; ``Study.measure`` goes on to all of
+    them. ``text`` says in a sentence what is missing and why, and is empty for a stage that is done or under way.
+    """  # noqa: E501
 
     stage: Stage
     state: State

@@ -98,8 +98,8 @@ class Inputs:
         if any(not isinstance(arrays.get(n), np.ndarray) for n in names):
             have = quote_names(item) if isinstance(item, Mapping) else _count_arrays(arrays)
             raise CalibrationError(
-                f"{error_prefix}: it gives {have}, the inputs are {self._describe_inputs()}. Yield a mapping from these names "
-                "to arrays, or a tuple of arrays in this order."
+                f"{error_prefix}: it gives {have}, the inputs are {self._describe_inputs()}. Yield a mapping from "
+                "these names to arrays, or a tuple of arrays in this order."
             )
         return {n: arrays[n] for n in names}
 
@@ -107,8 +107,8 @@ class Inputs:
         dtype, shape = self.dtypes[name], self.shapes[name]
         if dtype is not None and str(array.dtype) != dtype:
             raise CalibrationError(
-                f'{error_prefix}: "{name}" is {array.dtype}, the input is {dtype}. Convert it before it is yielded, for '
-                f'example with .astype("{dtype}").'
+                f'{error_prefix}: "{name}" is {array.dtype}, the input is {dtype}. Convert it before it is yielded, '
+                f'for example with .astype("{dtype}").'
             )
         fits = array.ndim == len(shape)
         for axis, (want, have) in enumerate(zip(shape, array.shape, strict=False) if fits else ()):

@@ -280,8 +280,8 @@ class Task:
         if array.size != 1 or array.dtype.kind not in "biuf":
             what = f"an array of shape {shape_text(array.shape)}" if array.ndim else type(value).__name__
             raise CalibrationError(
-                f"{error_prefix} {what}, not one number. Return its mean; or give Metric(name, each=...), which takes a value "
-                "for each sample."
+                f"{error_prefix} {what}, not one number. Return its mean; or give Metric(name, each=...), which takes "
+                "a value for each sample."
             )
         number = float(array.item())
         if not np.isfinite(number):

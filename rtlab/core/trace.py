@@ -67,8 +67,8 @@ class Profile(Memoizable):
         ):
             if mine != its:
                 raise RunError(
-                    f'{error_prefix}: one has {what} "{mine}", the other "{its}". Merge those of one engine, device and '
-                    "number of threads."
+                    f'{error_prefix}: one has {what} "{mine}", the other "{its}". Merge those of one engine, device '
+                    "and number of threads."
                 )
         if strange := sorted(self.samples.keys() ^ other.samples.keys()):
             raise RunError(
@@ -78,7 +78,8 @@ class Profile(Memoizable):
             averaged = (one.runs or 0) > 1 and any(len(s) == 1 for s in one.samples.values())
             if not len(one.total) or one.runs is None or averaged:
                 raise RunError(
-                    f"{error_prefix}: one of them holds no times of single inferences. Merge those that were measured here."
+                    f"{error_prefix}: one of them holds no times of single inferences. Merge those that were measured "
+                    "here."
                 )
         return dataclasses.replace(
             other,

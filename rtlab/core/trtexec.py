@@ -166,7 +166,10 @@ def _check_pool(part: str) -> str:
     if not pool:
         return "a pool and its size belong there. Write workspace:1024."
     if find_misread_size(size_text) is not None:
-        return f'it reads "{size_text}" as {find_misread_size(size_text):,} bytes. Write the number alone, which is in MiB.'
+        return (
+            f'it reads "{size_text}" as {find_misread_size(size_text):,} bytes. '
+            "Write the number alone, which is in MiB."
+        )
     return (
         ""
         if parse_size(size_text) is not None or size_text == "..."

@@ -63,7 +63,7 @@ def wilson(hits: int, samples: int) -> Interval:
 
 
 def mcnemar(first_only: int, second_only: int) -> float:
-    """McNemar's test in its exact form: the two-sided binomial test of ``first_only`` among those that differ; 1 for none."""
+    """McNemar's test in its exact form: the two-sided binomial test of ``first_only`` among those that differ; 1 for none."""  # noqa: E501
     from scipy import stats
 
     return (

@@ -27,9 +27,9 @@ _LONG, _FIRST = 25, 15
 class NounTable:
     """Nouns of one kind, a row each: the fields that declare a title are its columns, a field ``note`` is its hover.
 
-    ``titles`` are the titles of ids that link, ``nodes`` gives those of a layer; ``placeholder`` stands for an empty text.
-    Times, bytes and shares stand in the unit that reads best; ``units`` are others, by that of the declaration: their
-    name, and by what values are multiplied. ``of`` is the noun that the nouns are of, which headings may name.
+    ``titles`` are the titles of ids that link, ``nodes`` gives those of a layer; ``placeholder`` stands for an empty
+    text. Times, bytes and shares stand in the unit that reads best; ``units`` are others, by that of the declaration:
+    their name, and by what values are multiplied. ``of`` is the noun that the nouns are of, which headings may name.
     """
 
     kind: type

@@ -42,8 +42,8 @@ _HOPS = (1, 2, 4)
 class BisectionSide:
     """One of the two: what was given to its compiler, and what that made of it.
 
-    ``facts`` is None where it refused, and ``error_text`` has its words then. ``builder`` is None where it cannot be asked,
-    as of an engine from files. ``release`` is that of its compiler, and ``on`` what both
+    ``facts`` is None where it refused, and ``error_text`` has its words then. ``builder`` is None where it cannot be
+    asked, as of an engine from files. ``release`` is that of its compiler, and ``on`` what both
     sides have in common where their titles leave it out.
     """
 
@@ -139,7 +139,8 @@ class _BisectionState:
         if changes.alone:
             what = f": {changes.types}" if changes.types else ""
             sentences.append(
-                f"{pluralize(changes.alone_nodes, 'node')} {'keeps its' if changes.alone_nodes == 1 else 'keep their'} grouping "
+                f"{pluralize(changes.alone_nodes, 'node')} "
+                f"{'keeps its' if changes.alone_nodes == 1 else 'keep their'} grouping "
                 f"and differ{'s' * (changes.alone_nodes == 1)} in kernels or types alone{what}."
             )
         if one.builder is None or two.builder is None:
@@ -192,7 +193,10 @@ class _BisectionState:
             operators=_format_operators(models[1 - refusing]),
             shown=Reproduction(models, self._collect_logs(models)),
         )
-        text += f" {pluralize(len(node_ids), 'node')} of {len(units)} {'is' if len(node_ids) == 1 else 'are'} enough for that."
+        text += (
+            f" {pluralize(len(node_ids), 'node')} of {len(units)} "
+            f"{'is' if len(node_ids) == 1 else 'are'} enough for that."
+        )
         yield self._make_record([row], text, refused=place, said=side.error_text)
 
     def _attach_reproduction(self, change: ChangedGroup) -> ChangedGroup:

@@ -1,8 +1,8 @@
 """What every experiment is: a search that builds and runs to find an answer, within what it may take.
 
 An experiment is a frozen dataclass of choices with a method ``steps``, which gives after each step all that is known by
-then. ``run_experiment`` follows it on a ``SearchContext``, which has what builds and runs, hears who asks to stop, and counts. Nothing
-here knows where the tool comes from: the session hands it in, a test one of its own.
+then. ``run_experiment`` follows it on a ``SearchContext``, which has what builds and runs, hears who asks to stop, and
+counts. Nothing here knows where the tool comes from: the session hands it in, a test one of its own.
 """
 
 from __future__ import annotations

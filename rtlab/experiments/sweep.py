@@ -59,8 +59,8 @@ class BatchSweep:
             )
         if not facts.prepared.model.dynamic_batch or facts.prepared.model.written_batch:
             raise VariantError(
-                f"{error_prefix}: its model has a fixed batch dimension. Export the model with a dynamic batch, for example "
-                'dynamic_axes={"input": {0: "batch"}} in torch.onnx.export.'
+                f"{error_prefix}: its model has a fixed batch dimension. Export the model with a dynamic batch, for "
+                'example dynamic_axes={"input": {0: "batch"}} in torch.onnx.export.'
             )
         return cls(
             facts.name, facts.measured, facts.prepared.model, data, _validate_sizes(batches, error_prefix)

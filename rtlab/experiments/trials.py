@@ -192,8 +192,8 @@ class GpuTrial:
             raise Failed(f"no time joins a layer. {profile.note}")
         layer_sum_ms = sum(float(np.median(v)) for v in profile.samples.values())
         return (
-            f"{len(profile.samples)} of {len(engine.layers)} layers timed; their medians sum to {layer_sum_ms:.4g} ms, an "
-            f"inference takes {inference_ms:.4g} ms (ratio {layer_sum_ms / inference_ms:.2f})\n{profile.note}"
+            f"{len(profile.samples)} of {len(engine.layers)} layers timed; their medians sum to {layer_sum_ms:.4g} "
+            f"ms, an inference takes {inference_ms:.4g} ms (ratio {layer_sum_ms / inference_ms:.2f})\n{profile.note}"
         )
 
     def throughput(self) -> str:

@@ -86,8 +86,8 @@ class Explorer(Opening):
             return netron.serve(self.study, netron_model, variant or "")
         except OSError as error:
             raise RtlabError(
-                f'Cannot open "{netron_model.name}" in Netron: this machine gave no port to serve it on ({error.strerror}). '
-                "Close other servers, or open the file in the Netron application."
+                f'Cannot open "{netron_model.name}" in Netron: this machine gave no port to serve it on '
+                f"({error.strerror}). Close other servers, or open the file in the Netron application."
             ) from error
 
     def _action(self, command: Command, buffers: Sequence[Any]) -> Callable[[], object]:  # noqa: C901, PLR0912 - one line each

@@ -115,8 +115,8 @@ class Opening(Choosing):
         if not any(path.resolve().is_relative_to(folder.resolve()) for folder in folders):
             folder_names = quote_names(sorted({str(f.resolve()) for f in folders})) or "none"
             raise ReadError(
-                f'Cannot open "{path}" from the page: it opens files of these folders: {folder_names}. Name another one with '
-                "study.explore(files=FOLDER), or open it in a cell with explorer.load(PATH)."
+                f'Cannot open "{path}" from the page: it opens files of these folders: {folder_names}. Name another '
+                "one with study.explore(files=FOLDER), or open it in a cell with explorer.load(PATH)."
             )
 
     def _read_dropped_files(self, command: ReadDropped, buffers: Sequence[Any]) -> None:

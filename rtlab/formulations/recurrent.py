@@ -123,7 +123,8 @@ def read_recurrent(model: Model, node: str) -> Recurrent:
 
     def refuse(why: str) -> ModelError:
         return ModelError(
-            f'Cannot put "{recurrent_node.title}" in other words: {why}. Choose another recurrent node, or read its layers.'
+            f'Cannot put "{recurrent_node.title}" in other words: {why}. Choose another recurrent node, or read its '
+            "layers."
         )
 
     if recurrent_node.op not in _GATES:

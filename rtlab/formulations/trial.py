@@ -134,8 +134,8 @@ class ModelTrial:
 class TunedModel:
     """A model tuned on one device for one batch.
 
-    ``layers`` come in the order of the graph. ``model_trials`` compares whole models, one for each number of threads, empty
-    where it was stopped before. ``complete`` says that nothing was cut short; ``notes`` say what was left out.
+    ``layers`` come in the order of the graph. ``model_trials`` compares whole models, one for each number of threads,
+    empty where it was stopped before. ``complete`` says that nothing was cut short; ``notes`` say what was left out.
     ``seconds`` is how long it took.
     """
 

@@ -54,7 +54,8 @@ def to_fp16(
     Args:
         values: The numbers.
         out: Where they are written.
-        scratch: Two rows for what is computed, as long as the numbers or longer; fresh memory takes longer than the sums.
+        scratch: Two rows for what is computed, as long as the numbers or longer; fresh memory takes longer than the
+            sums.
 
     Returns:
         Where those are that are no normal numbers of FP16: zero, smaller, larger, and none.

@@ -289,7 +289,9 @@ def compute_kl_divergence(
 
 
 def _get_level_starts(bins: int, levels: int, first: int) -> NDArray[np.intp]:
-    """The bin that each level starts with and the end, for ``_CANDIDATE_BATCH`` candidates; shape ``(.., levels + 1)``."""
+    """The bin that each level starts with and the end, for ``_CANDIDATE_BATCH`` candidates;
+    shape ``(.., levels + 1)``.
+    """  # noqa: D205 - one sentence of two lines
     return (
         _get_cached_level_starts
         if bins * levels <= _MAX_CACHED_STARTS

@@ -156,7 +156,10 @@ class _Preparation:
             self.notes.insert(0, f"{count} quantized in the source already and stay so")
         if not self.assigned_precisions:
             names = sorted({p.upper() for p in self.requested_precisions.values() if p is not Precision.FP32})
-            nothing = f"no {'further ' if self.source_precisions else ''}node has {_add_article(' or '.join(names))} form here"
+            nothing = (
+                f"no {'further ' if self.source_precisions else ''}node "
+                f"has {_add_article(' or '.join(names))} form here"
+            )
             if self.has_missing_scales:
                 nothing = "no node is quantized, for want of scales"
             self.notes.insert(0, nothing + ("" if changed else ": the model is unchanged"))

@@ -79,7 +79,9 @@ class Edit:
 
     @property
     def graph(self) -> ir.Graph:
-        """The main graph itself, for whoever changes what onnx-ir has methods for; ``sort_and_reindex`` when that is done."""
+        """The main graph itself, for whoever changes what onnx-ir has methods for;
+        ``sort_and_reindex`` when that is done.
+        """  # noqa: D205 - one sentence of two lines
         self._view = None
         return self._work.graph
 

@@ -77,7 +77,9 @@ def fp16(model: Model) -> HalfPrecisionModels:
 
 @dataclasses.dataclass(frozen=True)
 class _HalfPass:
-    """What both forms share: ``plan`` was made for the graph that it is applied to, and ``constants`` of its constants."""
+    """What both forms share:
+    ``plan`` was made for the graph that it is applied to, and ``constants`` of its constants.
+    """  # noqa: D205 - one sentence of two lines
 
     plan: HalfPlan
     constants: HalfConstants

@@ -51,8 +51,8 @@ EXACT = {
 class HalfPlan:
     """What is computed in 16 bits.
 
-    ``inputs`` are the node inputs read in a type, ``outputs`` the values written in one. ``skipped_nodes`` are the nodes
-    that stay FP32, by reason; ``nodes`` those that do not.
+    ``inputs`` are the node inputs read in a type, ``outputs`` the values written in one. ``skipped_nodes`` are the
+    nodes that stay FP32, by reason; ``nodes`` those that do not.
     """
 
     inputs: Mapping[tuple[str, int], Precision]

@@ -158,8 +158,8 @@ def _sum_batch(request: InputStatsRequest, tensors: Outputs) -> list[Any]:
     x = np.asarray(tensors[request.product.value], np.float32)
     if not np.isfinite(x).all():
         raise CalibrationError(
-            f'Cannot observe value "{request.product.value}": it holds NaN or infinity. Check the data and the model in '
-            "FP32 first: its outputs must be finite."
+            f'Cannot observe value "{request.product.value}": it holds NaN or infinity. Check the data and the model '
+            "in FP32 first: its outputs must be finite."
         )
     rounded_inputs = request.round_input(x)
     mean, places = request.product.sum_positions(x)

@@ -89,7 +89,10 @@ def check(graph: ir.Graph, opset: int) -> list[Finding]:
                 "TensorRT has no such operators and does not build.",
                 "Write each as what it computes on floats, between quantize and dequantize pairs."
                 if not unsupported
-                else f'"{unsupported[0].name}" cannot be rewritten here: quantize with QuantFormat.QDQ at opset 13 or later.',
+                else (
+                    f'"{unsupported[0].name}" cannot be rewritten here: '
+                    "quantize with QuantFormat.QDQ at opset 13 or later."
+                ),
                 "ONNX Runtime's format QOperator is for its own kernels; TensorRT takes its format QDQ.",
                 not unsupported,
             )

@@ -26,7 +26,10 @@ def convert_opset(model: Model, opset: int, why: str) -> Model:
     """
     before, detached_weights = model.outline()
     light, weights = _move_weights_to_inputs(before)
-    message_prefix = f'Cannot prepare model "{model.name}" {why}: it uses opset {model.opset}, and the ONNX converter to opset'
+    message_prefix = (
+        f'Cannot prepare model "{model.name}" {why}: '
+        f"it uses opset {model.opset}, and the ONNX converter to opset"
+    )
     try:
         after = onnx.version_converter.convert_version(light, opset)
         # The converter loses local functions; whether they fit the new opset, the checker tells.

@@ -31,7 +31,9 @@ def run(
     source: bool = False,
     check: Callable[[], object] = lambda: None,
 ) -> Model:
-    """The model after all of the passes; ``keep_origins`` and ``source`` as for ``Edit``, ``check`` as for ``apply``."""
+    """The model after all of the passes;
+    ``keep_origins`` and ``source`` as for ``Edit``, ``check`` as for ``apply``.
+    """  # noqa: D205 - one sentence of two lines
     edit = Edit(model, keep_origins=keep_origins, source=source)
     for graph_pass in passes:
         apply(graph_pass, edit, check)

@@ -262,8 +262,8 @@ def _validate_scales(plan: QuantizationPlan, scales: Mapping[str, Scale]) -> Map
     missing_values = [v for v in plan.activations if v not in scales]
     if missing_values:
         raise CalibrationError(
-            f'Cannot quantize value "{missing_values[0]}": it has no scale, and {len(missing_values) - 1} more have none. '
-            "Collect ranges of every value in rtlab.quantize.quantizable(model)."
+            f'Cannot quantize value "{missing_values[0]}": it has no scale, and {len(missing_values) - 1} more have '
+            "none. Collect ranges of every value in rtlab.quantize.quantizable(model)."
         )
     for value in plan.activations:
         amax = scales[value].amax

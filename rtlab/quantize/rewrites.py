@@ -302,8 +302,8 @@ def _pool(edit: Edit, node: str, area: tuple[int, ...]) -> None:
     attributes = ir.convenience.convert_attributes({"kernel_shape": list(area)})
     title = global_pool.name
     pool_node = ir.Node(
-        "", "AveragePool", list(global_pool.inputs), attributes, num_outputs=1, name=edit.make_node_name(f"{node}/pool"),
-        metadata_props=dict(global_pool.metadata_props),
+        "", "AveragePool", list(global_pool.inputs), attributes, num_outputs=1,
+        name=edit.make_node_name(f"{node}/pool"), metadata_props=dict(global_pool.metadata_props),
     )  # fmt: skip
     edit.graph.insert_before(global_pool, pool_node)
     pool_node.outputs[0].name = edit.make_value_name(f"{node}/pool/output")

@@ -34,8 +34,8 @@ def apply_transforms(
     Args:
         model: The source.
         variant: Its rewrites, its pruning and its treatments.
-        peaks: The largest magnitude of each channel of the values that ``plan_smoothing_observation`` names, which smoothing needs;
-            without, it is left out with a note.
+        peaks: The largest magnitude of each channel of the values that ``plan_smoothing_observation`` names, which
+            smoothing needs; without, it is left out with a note.
 
     Raises:
         VariantError: a node lacks a form, or a pattern fits none.

@@ -97,10 +97,10 @@ class PanelSpec:
     ``tab`` is where its panel stands, as ``label`` among those of the tab; ``title`` and ``lead``, a sentence or two
     that say what is to be seen, are its head. ``noun`` gives the noun that answers, from whose fields the panel, JSON,
     frame and text follow; ``panel_builder`` the same with a figure, or with something to choose.
-    ``concerns`` says of which models there is anything to ask. ``payload_type`` is the type of the noun where the page draws
-    it with code of its own, and needs no panel; ``shared`` says that the answer is the same for every variant,
-    ``per_engine`` that its rows are of an engine each, and tell themselves what of it is predicted. ``summary`` says what the
-    panel shows where the first sentence of ``lead`` does not.
+    ``concerns`` says of which models there is anything to ask. ``payload_type`` is the type of the noun where the page
+    draws it with code of its own, and needs no panel; ``shared`` says that the answer is the same for every variant,
+    ``per_engine`` that its rows are of an engine each, and tell themselves what of it is predicted. ``summary`` says
+    what the panel shows where the first sentence of ``lead`` does not.
     """
 
     name: str

@@ -33,12 +33,12 @@ class Snapshot:
     ``variants`` were planned, ``facts`` are of those that were built or read, ``failures`` say why one could not be,
     and ``sweeps`` what was timed at several batch sizes, each by the name of the variant; ``forms`` are those of
     recurrent nodes that were timed here, by node. ``tuned`` and ``calibration`` are None before there is any,
-    ``processors`` those that engines are judged by beside those of the table. ``user_data`` are the samples that somebody
-    gave, None where random ones are drawn when they are needed, and ``data`` those or the random ones, None before any
-    were needed. ``chosen`` are the numbers of the samples that errors,
+    ``processors`` those that engines are judged by beside those of the table. ``user_data`` are the samples that
+    somebody gave, None where random ones are drawn when they are needed, and ``data`` those or the random ones, None
+    before any were needed. ``chosen`` are the numbers of the samples that errors,
     scores and ``task`` are of; empty where these are all. ``verdicts`` and ``advice`` say why nodes are not one step,
-    ``fusion_explanations`` why those of a step are, ``sensitivities`` who is guilty of its error, ``diagnoses`` where the accuracy
-    went, ``channels`` which channels of a value lost it, and ``repairs`` what gives it back, by variant;
+    ``fusion_explanations`` why those of a step are, ``sensitivities`` who is guilty of its error, ``diagnoses`` where
+    the accuracy went, ``channels`` which channels of a value lost it, and ``repairs`` what gives it back, by variant;
     ``bisections`` say what changed from one to another.
     """
 

@@ -25,9 +25,9 @@ class Regions:
     ) -> list[Node]:
         """The nodes between a layer's values, in graph order, without those that the compiler puts into other layers.
 
-        ``declared_layers`` are the layers of nodes by the compiler's word, and ``has_name`` says that the layer is among them. None,
-        where no value that the layer reads is known and nothing else ends the way back to the model's inputs: all that
-        comes before the layer would seem to lie in it.
+        ``declared_layers`` are the layers of nodes by the compiler's word, and ``has_name`` says that the layer is
+        among them. None, where no value that the layer reads is known and nothing else ends the way back to the model's
+        inputs: all that comes before the layer would seem to lie in it.
         """
         reads = {self._alias[t.name] for t in layer.inputs if t.name in self._alias}
         if layer.inputs and not reads and has_name:

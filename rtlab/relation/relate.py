@@ -268,7 +268,8 @@ class _MappingBuilder:
         for layer, read in layers.items():
             note = (
                 f"All that reads it runs in layers that start from what comes before it: this one reads "
-                f"{format_tensors(read)}, which cannot hold what the node writes, so it does the node's work or needs none."
+                f"{format_tensors(read)}, which cannot hold what the node writes, so it does the node's work or "
+                "needs none."
             )
             self._add_pair(node.id, layer, "inferred", note)
 

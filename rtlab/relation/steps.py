@@ -131,7 +131,8 @@ class LayerFlow:
 class RnnSteps:
     """The working state of dividing the layers of one recurrence into steps.
 
-    ``mine`` are the positions of its layers in order, with why they are; ``dependent_nodes`` the nodes that depend on it.
+    ``mine`` are the positions of its layers in order, with why they are; ``dependent_nodes`` the nodes that depend on
+    it.
     """
 
     def __init__(

@@ -10,8 +10,8 @@ What is counted, and how:
   element of a window.
 - ``read`` and ``written``: bytes of the node's inputs and outputs, once each, were it to run alone; none for what only
   renames memory. A lookup reads what it takes out, not the whole table.
-- ``count_parameters``: numbers in constant tensors of floating type, or quantized, biases in INT32 among them; not scales of
-  Q/DQ, not the mean and variance that a batch normalization observed, not single numbers and not sizes.
+- ``count_parameters``: numbers in constant tensors of floating type, or quantized, biases in INT32 among them; not
+  scales of Q/DQ, not the mean and variance that a batch normalization observed, not single numbers and not sizes.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ def _resolve_input_shapes(model: Model, batch: int | None, shapes: Mapping[str, 
             if isinstance(fixed_batch, int) and fixed_batch != batch:
                 raise ModelError(
                     f'Cannot count model "{model.name}" at batch {batch}: its input "{name}" is fixed at '
-                    f"{shape_text(declared_shape)}. Export it with a dynamic first dimension, or choose batch {fixed_batch}."
+                    f"{shape_text(declared_shape)}. Export it with a dynamic first dimension, or choose batch "
+                    f"{fixed_batch}."
                 )
             first = dataclasses.replace(model, shapes={**model.shapes, **input_shapes}).input_shape(name)
             input_shapes[name] = (batch, *first[1:])

@@ -81,9 +81,9 @@ class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R
             self.model, state.variants, state.facts, state.failures, state.sweeps, state.forms,
             tuned=self.tuned, processors=tuple(self.processors), calibration=self.calibration, user_data=self.given,
             data=self._data,
-            task=self._selected_task, chosen=self.chosen, verdicts=state.verdicts, fusion_explanations=state.fusion_explanations, advice=state.advice,
-            sensitivities=state.sensitivities, diagnoses=state.diagnoses, repairs=state.repairs,
-            channels=state.channels, bisections=state.bisections,
+            task=self._selected_task, chosen=self.chosen, verdicts=state.verdicts,
+            fusion_explanations=state.fusion_explanations, advice=state.advice, sensitivities=state.sensitivities,
+            diagnoses=state.diagnoses, repairs=state.repairs, channels=state.channels, bisections=state.bisections,
         )  # fmt: skip
 
     @boundary("build with every release")
@@ -132,8 +132,8 @@ class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R
         count = 2 if isinstance(found, Bisection) else 1
         if len(names) != count:
             raise VariantError(
-                f"Cannot write a record: the answer is about {pluralize(count, 'variant')}, and {len(names)} were named. "
-                f"Name {'it' if count == 1 else 'both, as variant=(first, second)'}."
+                f"Cannot write a record: the answer is about {pluralize(count, 'variant')}, and {len(names)} were "
+                f"named. Name {'it' if count == 1 else 'both, as variant=(first, second)'}."
             )
         if isinstance(found, Bisection):
             text = self.bisected(names[0], names[1], found).text()

@@ -53,8 +53,8 @@ def listing(result: VariantResult, others: Iterable[VariantResult]) -> tuple[Tac
 def no_tactics_error(result: VariantResult) -> VariantError:
     """The error of a variant of whose tactics nothing is told."""
     return VariantError(
-        f"{_listing_prefix(result)}: no log tells of a tactic that was timed, since there is none, it is not verbose, or the "
-        f"timing cache knew all. {_advice()}, or read the log of trtexec --verbose."
+        f"{_listing_prefix(result)}: no log tells of a tactic that was timed, since there is none, it is not "
+        f"verbose, or the timing cache knew all. {_advice()}, or read the log of trtexec --verbose."
     )
 
 
@@ -153,8 +153,8 @@ def _check_backend(prefix: str, result: VariantResult) -> None:
     engine = result.engine
     if engine.maker.tunes == "load":
         raise VariantError(
-            f"{prefix}: {engine.compiler} tunes on the GPU when it loads an engine, and its builds time nothing. Choose "
-            f"{suggest_backends(_edits_timing_cache)}."
+            f"{prefix}: {engine.compiler} tunes on the GPU when it loads an engine, and its builds time nothing. "
+            f"Choose {suggest_backends(_edits_timing_cache)}."
         )
     if not result.recorded and not backends.get(engine.backend).capabilities().forces:
         raise VariantError(

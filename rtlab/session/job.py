@@ -37,11 +37,11 @@ _NARROW = {"fp16", "bf16", "int8", "fp8"}
 class Job:
     """What one variant's work needs; it can be pickled.
 
-    ``data`` may be left out where the variant is only compiled. ``requested_samples`` is how many samples calibration would have
-    seen in its own time; ``random_ranges`` says that what it saw was random input. ``plan`` is a serialized engine to
-    open in place of a build. ``runner`` is what stands in where the builder does not run its engine itself. ``inputs``
-    are what treatments of weights and biases need, ``peaks`` what smoothing needs. ``all_samples`` says that values are
-    compared on all samples, and not only on as many as a first answer wants.
+    ``data`` may be left out where the variant is only compiled. ``requested_samples`` is how many samples calibration
+    would have seen in its own time; ``random_ranges`` says that what it saw was random input. ``plan`` is a serialized
+    engine to open in place of a build. ``runner`` is what stands in where the builder does not run its engine itself.
+    ``inputs`` are what treatments of weights and biases need, ``peaks`` what smoothing needs. ``all_samples`` says that
+    values are compared on all samples, and not only on as many as a first answer wants.
     """
 
     name: str
@@ -129,8 +129,8 @@ def _open_engine(job: Job) -> Engine:
     if not backends.get(job.builder).capabilities().opens:
         raise Unavailable(
             f'Backend "{job.builder}" cannot open "{job.plan}": it loads no engines. Choose '
-            f"{suggest_backends(lambda c: c.opens)} where its GPU is; elsewhere export its layers there, and read them with "
-            "study.read."
+            f"{suggest_backends(lambda c: c.opens)} where its GPU is; elsewhere export its layers there, and read "
+            "them with study.read."
         )
     opener: Opener = require_capability(job.builder, "opens", f'open "{job.plan}"')
     return opener.open_plan(job.plan)

@@ -264,8 +264,8 @@ class Observer:
         graph_node = self.model.node(node)
         if graph_node.scope:
             raise RunError(
-                f'Cannot observe node "{graph_node.title}": it stands inside "{graph_node.scope[0]}", and tensors of a body or a '
-                "function cannot be read from outside. Select the node that owns it."
+                f'Cannot observe node "{graph_node.title}": it stands inside "{graph_node.scope[0]}", and tensors of '
+                "a body or a function cannot be read from outside. Select the node that owns it."
             )
         names = [o for o in graph_node.outputs if o]
         ranges = self.observed_ranges

@@ -67,6 +67,6 @@ def _parse_amax(value: str, number: Any) -> float:
         return float(number)
     except (TypeError, ValueError):
         raise VariantError(
-            f'Cannot use {number!r} as the scale of value "{value}": it is no number. Give its amax, the magnitude that '
-            "the largest quantized number stands for."
+            f'Cannot use {number!r} as the scale of value "{value}": it is no number. Give its amax, the magnitude '
+            "that the largest quantized number stands for."
         ) from None

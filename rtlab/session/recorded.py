@@ -57,8 +57,8 @@ def collect_files(
     for kind, path in recognized_files.items():
         if kind in named_files:
             raise ReadError(
-                f'Cannot read "{path.name}" beside "{named_files[kind].name}": both are of the kind "{kind}", and an engine '
-                "has one. Read each engine under a name of its own."
+                f'Cannot read "{path.name}" beside "{named_files[kind].name}": both are of the kind "{kind}", and an '
+                "engine has one. Read each engine under a name of its own."
             )
     return recognized_files | named_files
 

@@ -148,8 +148,8 @@ class Sensitivities(Runs[R]):
         label_array = np.asarray(label_source)
         if data.count is not None and len(label_array) != data.count:
             raise CalibrationError(
-                f"Cannot take the cross-entropy of labels: there are {len(label_array)} labels for {data.count} samples of "
-                f"{data.source}. Give one for each."
+                f"Cannot take the cross-entropy of labels: there are {len(label_array)} labels for {data.count} "
+                f"samples of {data.source}. Give one for each."
             )
         return data, loss_name, label_array
 
@@ -215,5 +215,6 @@ def _check(**choices: tuple[str, tuple[str, ...]]) -> None:
     for name, (choice, allowed_choices) in choices.items():
         if choice not in allowed_choices:
             raise VariantError(
-                f'Cannot look for the guilty with {name}="{choice}": there is no such choice. Choose {quote_names(allowed_choices)}.'
+                f'Cannot look for the guilty with {name}="{choice}": there is no such choice. Choose '
+                f"{quote_names(allowed_choices)}."
             )

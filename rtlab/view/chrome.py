@@ -97,7 +97,8 @@ def _losses(study: Snapshot, result: VariantResult) -> Iterator[Status]:
         elements = sum(v.overflowed for v in overflows)
         yield _item(
             "measured",
-            f'overflow: {elements} elements of {pluralize(len(overflows), "value")} are not finite, first after "{first}"',
+            f"overflow: {elements} elements of {pluralize(len(overflows), 'value')} are not finite, "
+            f'first after "{first}"',
             warning=True,
         )
     if result.variant.precisions & _HALVES:
@@ -161,7 +162,10 @@ def _times(times: Timing) -> str:
     # Files may tell times and not how often they were taken.
     runs = f" over {times.runs} run{'s' if times.runs != 1 else ''}" if times.runs else ""
     scaling_note = f"; layers are scaled by {times.scale:.2g}" if times.scaled else ""
-    return f"{times.source}; layers sum to {format_number(times.summed, 'ms')}{runs}, the whole {total_text}{scaling_note}"
+    return (
+        f"{times.source}; layers sum to {format_number(times.summed, 'ms')}{runs}, "
+        f"the whole {total_text}{scaling_note}"
+    )
 
 
 def _underflow(study: Snapshot, errors: Accuracy) -> Iterator[Status]:
@@ -171,7 +175,7 @@ def _underflow(study: Snapshot, errors: Accuracy) -> Iterator[Status]:
         where = study.model.by_id[most.node].title
         yield _item(
             "measured",
-            f"underflow: {sum(v.underflowed for v in underflows)} elements of {pluralize(len(underflows), 'value')} became zero, "
-            f'most after "{where}" ({format_number(100 * most.underflowed / most.elements, "%")})',
+            f"underflow: {sum(v.underflowed for v in underflows)} elements of {pluralize(len(underflows), 'value')} "
+            f'became zero, most after "{where}" ({format_number(100 * most.underflowed / most.elements, "%")})',
             warning=True,
         )

@@ -154,8 +154,8 @@ class Saved(TypedDict):
 
 #: What crosses by itself; what it is made of crosses with it.
 ROOTS: tuple[Any, ...] = (
-    Graph, EngineView, Later, *(q.payload_type for q in QUESTIONS if q.payload_type), Inspection, Panel, contract.Controls, Choice,
-    Chip, contract.BuildState, contract.DataState, ViewState, Status, Saved,
+    Graph, EngineView, Later, *(q.payload_type for q in QUESTIONS if q.payload_type), Inspection, Panel,
+    contract.Controls, Choice, Chip, contract.BuildState, contract.DataState, ViewState, Status, Saved,
     Step,
 )  # fmt: skip
 ALIASES: Mapping[str, Any] = {

@@ -34,7 +34,8 @@ def document(
     *,
     baseline: VariantResult | None = None,
 ) -> dict[str, Any]:
-    """Everything that is known of a variant; ``variant_titles`` are the titles of variants, by their names in the study.
+    """Everything that is known of a variant;
+    ``variant_titles`` are the titles of variants, by their names in the study.
 
     ``baseline`` is what its score is compared with, under ``difference_document`` there: difference, interval and test.
 
@@ -45,7 +46,7 @@ def document(
     the value's unit; null where nothing was measured. ``title`` of a layer is what its card says, ``roles`` what it
     does for each of its nodes: the node's "work", or a service such as "Q". An infinite SQNR (equal values) is null
     with ``equal`` true. Without an ONNX model, ``model`` has no name and no nodes.
-    """
+    """  # noqa: D205 - one sentence of two lines
     engine, titles = result.engine, name_layers(result, model)
     evidence: defaultdict[str, dict[str, str]] = defaultdict(dict)
     roles: defaultdict[str, dict[str, str]] = defaultdict(dict)

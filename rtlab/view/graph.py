@@ -158,7 +158,8 @@ def source_graph(model: Model, *, defer_details: bool = False) -> Graph:
     """A model as boxes: nodes, and pills for inputs and outputs; constants show inside their consumers.
 
     The boxes of a body or of a called function stand after their owner and name it as ``parent``; edges lead from a
-    value outside straight to the node inside that reads it. With ``defer_details``, ``describe_source_boxes`` has what they tell.
+    value outside straight to the node inside that reads it. With ``defer_details``, ``describe_source_boxes`` has what
+    they tell.
     """
     source = _ModelGraph(model)
     graph = source.graph()
@@ -237,7 +238,8 @@ def engine_view(
 ) -> EngineView:
     """A variant's engine, its relation to the source model, and every number with its origin.
 
-    With ``defer_details``, ``describe_engine_boxes`` has what is not needed to draw it; ``sensitivity`` is what ``overlays`` takes.
+    With ``defer_details``, ``describe_engine_boxes`` has what is not needed to draw it; ``sensitivity`` is what
+    ``overlays`` takes.
     """
     mapping = map_to_places(questions.fusion.mapping(result), model)
     view = EngineView(

@@ -93,7 +93,10 @@ def _estimate(result: VariantResult, roofline: Roofline) -> Overlay:
         title=f"{roofline.peaks.name} time",
         unit="ms",
         origin="estimated",
-        source=f"estimated for {roofline.peaks.name} at batch {roofline.batch}: {describe_estimate_error(roofline.peaks.name)}",
+        source=(
+            f"estimated for {roofline.peaks.name} at batch {roofline.batch}: "
+            f"{describe_estimate_error(roofline.peaks.name)}"
+        ),
         best="low",
         nodes={
             i: OverlayValue(value=s.median, spread=None, shared=s.shared, note="")

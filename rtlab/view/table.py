@@ -96,7 +96,8 @@ def study_html(study: Snapshot) -> str:
             error = study.failures.get(name)
             state = html.escape(str(error)) if error else "not built yet"
             rows.append(
-                f"<tr><td>{html.escape(titles_by_name[name])}</td><td>{variant.target}</td><td colspan=4>{state}</td></tr>"
+                f"<tr><td>{html.escape(titles_by_name[name])}</td><td>{variant.target}</td><td "
+                f"colspan=4>{state}</td></tr>"
             )
             continue
         before = questions.score.reference(study, result)
@@ -141,7 +142,10 @@ def _row(name: str, result: VariantResult, before: VariantResult | None, title: 
         name,
         result.engine.place if result.recorded else str(result.variant.target),
         # An engine may be shown without its ONNX model.
-        f"{count_nodes(result.prepared.model) or '—'} → {pluralize(layers, get_layer_noun(result.engine))}{prediction_note}",
+        (
+            f"{count_nodes(result.prepared.model) or '—'} → "
+            f"{pluralize(layers, get_layer_noun(result.engine))}{prediction_note}"
+        ),
         time,
         score,
         worst,

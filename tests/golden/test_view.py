@@ -142,7 +142,8 @@ CHOICES: tuple[dict[str, Any], ...] = (
 
 def test_what_can_be_chosen_is_what_the_file_says(golden: Any) -> None:
     models = {
-        "sizes": rtlab.load(scenes.two_outputs()), "none": make_empty_model(), "open": rtlab.samples.load("dynamic_shapes").model,
+        "sizes": rtlab.load(scenes.two_outputs()), "none": make_empty_model(),
+        "open": rtlab.samples.load("dynamic_shapes").model,
     }  # fmt: skip
     sections: dict[str, Any] = {}
     for name, model in models.items():

@@ -52,8 +52,8 @@ def test_a_log_tells_the_figures_of_its_lines(name: str) -> None:
     inside = [t.count for t in log.tunings if t.operator]
     assert expected == (
         [a.counts for a in log.attempts], log.chosen, log.version, log.device, pytest.approx(log.seconds), log.lines,
-        len(parsed.layers), log.workspace, log.totals, (len(inside), sum(inside)), pytest.approx(sum_fastest_times(found)),
-        pytest.approx(sum_runner_up_losses(found)),
+        len(parsed.layers), log.workspace, log.totals, (len(inside), sum(inside)),
+        pytest.approx(sum_fastest_times(found)), pytest.approx(sum_runner_up_losses(found)),
     )  # fmt: skip
     assert log.complete
 

@@ -49,11 +49,11 @@ def test_times_that_several_processes_measure_are_all_in_the_cache(tmp_path) -> 
         tmp_path,
         f"""
 import datetime
-from rtlab.formulations.cache import timing_cache
+from rtlab.formulations.cache import read_timing_cache
 from rtlab.formulations.trial import Trial
 when = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
 trial = Trial("im2col", 2, 1.5, (1.25, 1.75), 10, 1e-6, 2e-5, ok=True, taken=when)
-cache = timing_cache(home / "times.json", "cpu", "ORT 1")
+cache = read_timing_cache(home / "times.json", "cpu", "ORT 1")
 ready()
 for i in range({TIMES}):
     cache.keep(f"{{who}}/{{i}}", trial)

@@ -65,7 +65,8 @@ class Classic:
         model, target = request.model, request.variant.target
         if target.sm is None:
             raise VariantError(
-                f'{_CANNOT_PREDICT} "{model.name}" for target "{target}": TensorRT is for GPUs. Choose a target such as "sm86".'
+                f'{_CANNOT_PREDICT} "{model.name}" for target "{target}": TensorRT is for GPUs. Choose a target such '
+                'as "sm86".'
             )
         start = time.perf_counter()
 
@@ -168,8 +169,8 @@ def _reject_unknown_operators(model: Model) -> None:
             if node.domain in _PLUGINS:
                 continue
             raise BuildError(
-                f'{_CANNOT_PREDICT} "{model.name}": operator {node.domain}::{node.op} of "{node.id}" is none of ONNX\'s, and '
-                "TensorRT would need a plugin for it. Choose standard operators."
+                f'{_CANNOT_PREDICT} "{model.name}": operator {node.domain}::{node.op} of "{node.id}" is none of '
+                "ONNX's, and TensorRT would need a plugin for it. Choose standard operators."
             )
 
 

@@ -68,7 +68,10 @@ def _match_tree(
     *,
     top: bool = False,
 ) -> str | None:
-    """What ``X`` stands for, where a layer is a tree; None where it is not. ``matched_layers`` grows by what was met."""
+    """What ``X`` stands for, where a layer is a tree; None where it is not.
+
+    ``matched_layers`` grows by what was met.
+    """
     if layer is None or layer.kind != tree[0] or len(layer.ops) != 1 or (layer in matched_layers and not top):
         return None
     parts = tree[1:]

@@ -204,7 +204,8 @@ SCALES = (
     FusionRule("MatMulBiasFusion", op_set("MatMul"), op_set("Add"), f"{CATALOG}: FullyConnected, Convolution and Scale",
                (check_sole_reader, check_constant_weights, check_unfused, check_constant_operand)),
     FusionRule("ScaleScaleFusion", op_set("BatchNormalization"), op_set("BatchNormalization"),
-               "NVIDIA/TensorRT issue 252, log of TensorRT 6: Fusing [Scale] with [Scale]", (check_sole_reader, check_per_channel)),
+               "NVIDIA/TensorRT issue 252, log of TensorRT 6: Fusing [Scale] with [Scale]",
+               (check_sole_reader, check_per_channel)),
 )  # fmt: skip
 
 #: Activations and sums into the layer before them.
@@ -214,7 +215,8 @@ VERTICAL = (
     FusionRule("ConvEltwiseSumFusion", LINEAR, SUMS, f"{CATALOG}: Convolution and ElementWise Operation",
                (check_sole_reader, check_constant_weights, check_unfused, check_same_shape, check_last_conv)),
     FusionRule("ConvReluFusion", LINEAR, op_set("Relu", "Clip"),
-               f"{CATALOG}: Convolution and ReLU Activation, Clip; {LOG_5}", (check_sole_reader, check_constant_weights, check_no_activation)),
+               f"{CATALOG}: Convolution and ReLU Activation, Clip; {LOG_5}",
+               (check_sole_reader, check_constant_weights, check_no_activation)),
     FusionRule("ConvGeluFusion", LINEAR, op_set("Gelu"), f"{CATALOG}: Convolution and GELU Activation",
                (check_sole_reader, check_constant_weights, check_no_activation, check_low_precision)),
     FusionRule("ConvPoolFusion", CONVOLUTIONS, op_set("MaxPool", "AveragePool"), f"{CATALOG}: Convolution and Pooling",

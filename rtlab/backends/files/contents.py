@@ -321,10 +321,16 @@ def _make_json_error(error: Exception, text: str, start: int, file: str, kind: s
         )
         return fault(kind, file, problem, f"a {expected}" if expected == "value" else expected)
     if isinstance(error, RecursionError):
-        problem = f"{format_position(text, _find_too_deep(text, start))}: it is not whole JSON that can be read, it nests too deep"
+        problem = (
+            f"{format_position(text, _find_too_deep(text, start))}: it is not whole JSON that can be read, "
+            "it nests too deep"
+        )
         return fault(kind, file, problem, f"JSON of fewer than {_DEEP} levels")
     digits = re.compile(r"\d{1000,}").search(text, start)
-    problem = f"{format_position(text, digits.start() if digits else start)}: it is not whole JSON that can be read ({error})"
+    problem = (
+        f"{format_position(text, digits.start() if digits else start)}: "
+        f"it is not whole JSON that can be read ({error})"
+    )
     return fault(kind, file, problem, "a number that fits into 64 bits")
 
 

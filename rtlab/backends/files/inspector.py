@@ -121,8 +121,8 @@ def parse(
     if len(profiles) > 1:
         others = ", ".join(str(p) for p in profiles if p != selected_profile)
         notes.append(
-            f"The engine has {len(profiles)} optimization profiles; the layers of profile {selected_profile} are shown. "
-            f"Read another with optimization_profile={others.split(',')[0]}"
+            f"The engine has {len(profiles)} optimization profiles; the layers of profile {selected_profile} are "
+            f"shown. Read another with optimization_profile={others.split(',')[0]}"
             + (f" (there are {others})." if "," in others else ".")
         )
     if not any(entry for _, entry in selected_entries):

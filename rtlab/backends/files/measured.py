@@ -161,8 +161,8 @@ def read_latencies(path: Path | None, device_record: DeviceRecord) -> Latencies:
     # Copies that take no time tell nothing.
     if latency_median > 1.01 * compute_median:
         notes.append(
-            f"With copies to and from the GPU an inference takes {latency_median:.3g} ms (median); {compute_median:.3g} ms of it are "
-            "computing, which is the latency shown."
+            f"With copies to and from the GPU an inference takes {latency_median:.3g} ms (median); "
+            f"{compute_median:.3g} ms of it are computing, which is the latency shown."
         )
     return Latencies(np.asarray(compute, dtype=np.float64), tuple(notes))
 
@@ -261,8 +261,8 @@ def join_times(
             f'profile "{path.name}"',
             list(matched_rows.unmatched or matched_rows.other_profiles),
             untimed_names,
-            f"{match_count or 'none'} of its {len(profile_rows.names)} rows {'name' if match_count > 1 else 'names'} one of the "
-            f"{len(inspected.layers)} layers",
+            f"{match_count or 'none'} of its {len(profile_rows.names)} rows {'name' if match_count > 1 else 'names'} "
+            f"one of the {len(inspected.layers)} layers",
         )
     profile = Profile(
         source=describe_source(device_record),
@@ -335,7 +335,8 @@ def _describe_unmatched(
             verb = "names {} and is left out" if len(unmatched_times) == 1 else "name {} and are left out"
             time = sum(unmatched_times.values())
             notes.append(
-                f"{pluralize(len(unmatched_times), 'name', 'names')} of the profile ({time:.3g} ms) {verb.format(target)}: {format_names(unmatched_times)}."
+                f"{pluralize(len(unmatched_times), 'name', 'names')} of the profile ({time:.3g} ms) "
+                f"{verb.format(target)}: {format_names(unmatched_times)}."
             )
     duplicate_names = [name for name, same in by_name.items() if len(same) > 1]
     untimed_names = [
@@ -343,12 +344,13 @@ def _describe_unmatched(
     ]
     if untimed_names:
         notes.append(
-            f"{pluralize(len(untimed_names), 'layer has', 'layers have')} no time in the profile: {format_names(untimed_names)}."
+            f"{pluralize(len(untimed_names), 'layer has', 'layers have')} no time in the profile: "
+            f"{format_names(untimed_names)}."
         )
     if duplicate_names:
         notes.append(
-            f"{pluralize(len(duplicate_names), 'name belongs', 'names belong')} to several layers; the first of each shows the time "
-            f"of all: {format_names(duplicate_names)}."
+            f"{pluralize(len(duplicate_names), 'name belongs', 'names belong')} to several layers; the first of each "
+            f"shows the time of all: {format_names(duplicate_names)}."
         )
     return notes
 
@@ -358,8 +360,9 @@ def make_mismatch_error(
 ) -> ReadError:
     """The error of files that belong to two engines: names that only one of them has."""
     return ReadError(
-        f"Cannot join {what} to the layers: {problem}. Only there: {format_names(unmatched_names) or 'none'}; only among the layers: "
-        f"{format_names(layer_names) or 'none'}. Give the layers and the {what.split(' ', maxsplit=1)[0]} of one engine."
+        f"Cannot join {what} to the layers: {problem}. Only there: {format_names(unmatched_names) or 'none'}; only "
+        f"among the layers: {format_names(layer_names) or 'none'}. Give the layers and the "
+        f"{what.split(' ', maxsplit=1)[0]} of one engine."
     )
 
 
@@ -403,7 +406,8 @@ def read_outputs(path: Path, engine: Engine) -> tuple[Outputs, list[str]]:
     notes = list(document.notes)
     if types and unmatched_names:
         notes.append(
-            f"{pluralize(len(unmatched_names), 'tensor', 'tensors')} are no outputs of the engine: {format_names(unmatched_names)}."
+            f"{pluralize(len(unmatched_names), 'tensor', 'tensors')} are no outputs of the engine: "
+            f"{format_names(unmatched_names)}."
         )
     return tensors, notes
 

@@ -114,8 +114,8 @@ def read_events(path: Path, *, names_escaped: bool) -> Iterator[Mapping[str, Any
 
     Args:
         path: The file. An event that cannot be read is left out, so that its node has no time.
-        names_escaped: Whether names are JSON, as from release 1.31 on; before, quotes, backslashes and line breaks stand in
-            them as they are.
+        names_escaped: Whether names are JSON, as from release 1.31 on; before, quotes, backslashes and line breaks
+            stand in them as they are.
     """
     for text in _split_events(path):
         raw = None if names_escaped else _NAME.search(text)

@@ -85,8 +85,8 @@ def _read_events(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     notes = [*document.notes]
     if run_times:
         notes.append(
-            f"While profiled, an inference took {np.median(run_times):.3g} ms (median of {len(run_times)}); without the "
-            "profiler it takes less."
+            f"While profiled, an inference took {np.median(run_times):.3g} ms (median of {len(run_times)}); without "
+            "the profiler it takes less."
         )
     return kernel_events, notes
 
@@ -148,7 +148,8 @@ def _make_profile(path: Path, events: list[dict[str, Any]], engine: Engine) -> P
             f'profile "{path.name}"',
             unmatched_names,
             sorted(names - timed_names),
-            f"{match_count or 'none'} of its {match_count + len(unmatched_names)} nodes is one of the {len(names)} layers",
+            f"{match_count or 'none'} of its {match_count + len(unmatched_names)} nodes is one of the {len(names)} "
+            "layers",
         )
     providers = {str(e["args"].get("provider") or _CPU) for e in events}
     processor: Processor = "CPU" if providers == {_CPU} else "GPU"

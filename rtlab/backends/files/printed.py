@@ -59,7 +59,7 @@ class Table:
     """Names and milliseconds of layers, medians or else means, over ``count`` inferences; ``is_complete`` with its total.
 
     ``has_line_end`` is False where all of it is one line without an end, whose name may be cut.
-    """
+    """  # noqa: E501
 
     rows: tuple[tuple[str, float], ...]
     count: int
@@ -102,7 +102,8 @@ def parse_layers(text: str, file: str) -> Document:
         raise fault("layers", file, f"line {line}: no layer in its listing is whole", "a line for each layer")
     if header.re is ROW:
         notes.append(
-            f'"{file}" is a piece of a listing of layers, cut off at its start: {pluralize(len(layer_entries), "layer")} of it '
+            f'"{file}" is a piece of a listing of layers, cut off at its start: '
+            f"{pluralize(len(layer_entries), 'layer')} of it "
             f"{'is' if len(layer_entries) == 1 else 'are'} shown. Give all of what the inspector printed for the rest."
         )
     edges = [e for _, row in sections["I/O Tensors:"] for e in _parse_edge(row)]

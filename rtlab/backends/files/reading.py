@@ -128,8 +128,9 @@ def _check_kinds(paths: Mapping[str, Path]) -> None:
         if actual_kind == "plan":
             raise _make_plan_error(path)
         raise ReadError(
-            f'Cannot read {kind} file "{path.name}": by its first bytes (byte 0) this is {recognise.KINDS[actual_kind]}; '
-            f'{recognise.KINDS[kind]} belongs there. Give it as {actual_kind}="{path.name}".'
+            f'Cannot read {kind} file "{path.name}": by its first bytes (byte 0) this is '
+            f"{recognise.KINDS[actual_kind]}; {recognise.KINDS[kind]} belongs there. Give it as "
+            f'{actual_kind}="{path.name}".'
         )
 
 
@@ -150,8 +151,8 @@ def _check_combination(paths: Mapping[str, Path]) -> None:
         other = (trt_kinds or ["results"])[0]
         raise ReadError(
             f'Cannot read "{paths[ort_kinds[0]].name}" beside "{paths[other].name}": the first is '
-            f"{recognise.KINDS[ort_kinds[0]]}, the second {recognise.KINDS[other]}; one engine has files of one of them. "
-            "Read each under a name of its own."
+            f"{recognise.KINDS[ort_kinds[0]]}, the second {recognise.KINDS[other]}; one engine has files of one of "
+            "them. Read each under a name of its own."
         )
     if trt_kinds and not {"archive", "layers", "log", "profile", "times"} & set(paths):
         names = ", ".join(f'"{paths[k].name}"' for k in trt_kinds)

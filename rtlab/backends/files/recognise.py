@@ -132,14 +132,17 @@ def _make_unknown_error(path: Path, head: bytes) -> ReadError:
     if not head:
         description = "it is empty"
     elif _LAYER.match(head):
-        description = "it is one line of a listing of layers, cut off within the name of its layer, which is all that it tells"
+        description = (
+            "it is one line of a listing of layers, cut off within the name of its layer, "
+            "which is all that it tells"
+        )
     elif description:
         description = f"it is {description}"
     else:
         description = f"it begins with {head[:16]!r}, which tells no kind"
     return ReadError(
-        f'Cannot read "{path.name}": byte 0: {description}; a file of TensorRT, trex, Polygraphy or ONNX Runtime belongs '
-        'there. Give one that rtlab reads: layers="layers.json" (trtexec --exportLayerInfo), profile, times, '
+        f'Cannot read "{path.name}": byte 0: {description}; a file of TensorRT, trex, Polygraphy or ONNX Runtime '
+        'belongs there. Give one that rtlab reads: layers="layers.json" (trtexec --exportLayerInfo), profile, times, '
         "output, metadata, log, archive, results, ort_profile or ort_model."
     )
 

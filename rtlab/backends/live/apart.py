@@ -40,7 +40,8 @@ _RETRY_HINT = (
 )
 RUNNING = ChildWork(
     RunError, "the run", "ONNX Runtime's process", "ONNX Runtime's process",
-    "choose smaller batches", "choose smaller batches", f"{_RETRY_HINT}, or choose smaller batches.", limit_to_free_memory=True,
+    "choose smaller batches", "choose smaller batches", f"{_RETRY_HINT}, or choose smaller batches.",
+    limit_to_free_memory=True,
 )  # fmt: skip
 BUILDING = dataclasses.replace(
     RUNNING,

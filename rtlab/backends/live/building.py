@@ -140,8 +140,8 @@ def build(
         text = _read(log)
     if file == request.model.path and request.model.origin is None:
         raise BuildError(
-            f'{error_prefix}: "{file}", or a file with its weights, was written while it was compiled, so that nobody knows '
-            "what the engine holds. Load the model again."
+            f'{error_prefix}: "{file}", or a file with its weights, was written while it was compiled, so that nobody '
+            "knows what the engine holds. Load the model again."
         )
     ranges = tuple(tuple(sorted(p.items())) for p in profiles)
     if options.timing_cache is not None and output.timing:
@@ -253,8 +253,8 @@ def _complete_profile(model: Model, ranges: dict[str, Shapes], error_prefix: str
             declared_text = "x".join(str(d if d is not None else "?") for d in declared_shape)
             raise VariantError(
                 f'{error_prefix}: an optimization profile gives input "{name}" the shapes '
-                f"{', '.join('x'.join(map(str, s)) for s in shapes)}, and the model declares {declared_text}. Give shapes of "
-                f"{len(declared_shape)} dimensions, with its fixed sizes."
+                f"{', '.join('x'.join(map(str, s)) for s in shapes)}, and the model declares {declared_text}. Give "
+                f"shapes of {len(declared_shape)} dimensions, with its fixed sizes."
             )
     for name in model.inputs:
         declared_shape = model.values[name].shape or ()
@@ -283,8 +283,9 @@ def _check_implicit(request: BuildRequest, error_prefix: str, product: str) -> N
         return
     if chosen_calibrator == Calibrator.AUTO:
         raise VariantError(
-            f'{error_prefix}: TensorRT has no calibrator that chooses among several as "auto" does. Leave the calibrator '
-            'out for TensorRT\'s usual one, "entropy2", or give the scales that "auto" finds as a calibration cache.'
+            f'{error_prefix}: TensorRT has no calibrator that chooses among several as "auto" does. Leave the '
+            'calibrator out for TensorRT\'s usual one, "entropy2", or give the scales that "auto" finds as a '
+            "calibration cache."
         )
     if chosen_calibrator is None or chosen_calibrator.method not in ALGORITHMS:
         raise VariantError(
@@ -313,8 +314,8 @@ def _prepare_calibration(
         algorithm = header.rpartition("-")[2]
         if algorithm not in ALGORITHMS.values():
             raise CalibrationError(
-                f'{error_prefix}: the calibration cache starts with "{header[:80]}". Give one that TensorRT wrote, whose '
-                "first line is such as TRT-100300-EntropyCalibration2."
+                f'{error_prefix}: the calibration cache starts with "{header[:80]}". Give one that TensorRT wrote, '
+                "whose first line is such as TRT-100300-EntropyCalibration2."
             )
         builder_names = {name: fresh for fresh, name in names.values.items()}
         return CalibratorInput(

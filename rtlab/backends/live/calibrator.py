@@ -25,8 +25,8 @@ def has_calibrators(product: str) -> bool:
 def create_unsupported_error(error_prefix: str, product: str) -> VariantError:
     """What to say of a release without calibrators."""
     return VariantError(
-        f"{error_prefix}: {product} has no calibrators, which implicit INT8 needs. Leave out implicit=True: INT8 then stands "
-        "in the graph as explicit Q/DQ pairs, which is rtlab's default."
+        f"{error_prefix}: {product} has no calibrators, which implicit INT8 needs. Leave out implicit=True: INT8 then "
+        "stands in the graph as explicit Q/DQ pairs, which is rtlab's default."
     )
 
 
@@ -83,8 +83,8 @@ def read_cache(calibrator: Any, spec: BuildSpec, *, done: bool) -> tuple[str, tu
     # A refusal of the network before calibration has another reason.
     if calibrator.num_batches < calibrator_input.count and (done or calibrator.num_batches):
         raise CalibrationError(
-            f"{spec.error_prefix}: TensorRT's calibrator took {calibrator.num_batches} of {calibrator_input.count} batches. "
-            "Look for the reason in the log; the GPU's memory may be too small for a batch."
+            f"{spec.error_prefix}: TensorRT's calibrator took {calibrator.num_batches} of {calibrator_input.count} "
+            "batches. Look for the reason in the log; the GPU's memory may be too small for a batch."
         )
     old_version, _ = _parse_header(calibrator_input.cache)
     new_version, _ = _parse_header(bytes(text))

@@ -56,8 +56,8 @@ _TEMPORARY = ("TMPDIR", "TEMP", "TMP")
 class ChildWork:
     """What a child does, in the words of an error when it crashes or passes a limit; which of ``failure`` it is.
 
-    ``time_hint`` and ``memory_hint`` are what helps against the limits of time and of memory, ``retry_hint`` after a crash. Of
-    ``limit_to_free_memory`` work, the memory that nobody else takes is a limit too.
+    ``time_hint`` and ``memory_hint`` are what helps against the limits of time and of memory, ``retry_hint`` after a
+    crash. Of ``limit_to_free_memory`` work, the memory that nobody else takes is a limit too.
     """
 
     failure: type[BackendError]
@@ -158,8 +158,8 @@ def call(
 ) -> R:
     """Call ``function(payload, report)``, a function of a module, in a child process of its own and return its result.
 
-    ``error_prefix`` opens error messages, such as ``Backend "tensorrt-rtx" cannot build "fp16"``. ``path`` and ``work`` are
-    those of ``ChildProcess``.
+    ``error_prefix`` opens error messages, such as ``Backend "tensorrt-rtx" cannot build "fp16"``. ``path`` and ``work``
+    are those of ``ChildProcess``.
 
     Raises:
         BuildError: the child crashed, or passed a limit; the message names the signal or the limit.

@@ -246,7 +246,10 @@ def _describe_refusal(parser: Any, spec: BuildSpec, trt: Any, parser_logger: Any
             refusals.extract_cause(parser.get_error(i).desc(), gpu=spec.on_gpu)
             for i in range(parser.num_errors)
         )
-        return f"{spec.error_prefix}: its parser refuses the model. {next(filter(None, causes), 'It gave no reason')}. {advice}"
+        return (
+            f"{spec.error_prefix}: its parser refuses the model. "
+            f"{next(filter(None, causes), 'It gave no reason')}. {advice}"
+        )
     node_list = "; ".join(f'"{name}" ({op}: {why})' for name, (op, why) in list(refused_nodes.items())[:20])
     more = f" and {len(refused_nodes) - 20} more" if len(refused_nodes) > 20 else ""
     count = pluralize(len(refused_nodes), "node")

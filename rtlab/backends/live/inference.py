@@ -44,9 +44,9 @@ _SESSION_IDS = itertools.count()
 class SessionSpec:
     """What a session is made of: a model, as bytes or by the path of its file, and ONNX Runtime's settings.
 
-    ``error_prefix`` begins the words of an error. ``saved`` is where the optimized graph is written, ``profile`` what the name
-    of the profiler's file begins with; empty for neither. ``planned`` says whether memory is planned for all values at
-    once. ``without`` names optimizers that are left out.
+    ``error_prefix`` begins the words of an error. ``saved`` is where the optimized graph is written, ``profile`` what
+    the name of the profiler's file begins with; empty for neither. ``planned`` says whether memory is planned for all
+    values at once. ``without`` names optimizers that are left out.
     """
 
     data: bytes | str = dataclasses.field(repr=False)
@@ -261,9 +261,9 @@ def create_session(spec: SessionSpec, options: Any) -> Any:
     except Exception as error:
         if "serialization failed" in str(error):
             raise BuildError(
-                f"{spec.error_prefix}: ONNX Runtime cannot write the graph that it made: the disk is full, or a file may not "
-                "grow so large here (ulimit -f). Free some space, name a folder with more of it in TMPDIR, or raise "
-                "the limit.",
+                f"{spec.error_prefix}: ONNX Runtime cannot write the graph that it made: the disk is full, or a file "
+                "may not grow so large here (ulimit -f). Free some space, name a folder with more of it in TMPDIR, or "
+                "raise the limit.",
                 details=str(error),
             ) from error
         advice = (

@@ -32,9 +32,9 @@ def attach_debug_listener(open_engine: OpenEngine, context: Any, names: list[str
         if not hasattr(context, "unfused_tensors_debug_state"):
             missing = next(n for n in names if n not in marked_names)
             raise RunError(
-                f'{open_engine.spec.error_prefix}: the value "{missing}" was not marked as a debug tensor at the build, '
-                f"and {open_engine.spec.product} {open_engine.trt.__version__} shows no others. Take a newer release, or read the "
-                "engine's outputs."
+                f'{open_engine.spec.error_prefix}: the value "{missing}" was not marked as a debug tensor at the '
+                f"build, and {open_engine.spec.product} {open_engine.trt.__version__} shows no others. Take a newer "
+                "release, or read the engine's outputs."
             )
         context.unfused_tensors_debug_state = True
     # What was logged about names that are not marked is no error of the run.
@@ -106,8 +106,8 @@ def collect_debug_tensors(
         return dict(listener.values)
     if not listener.names:
         raise RunError(
-            f'{error_prefix}: the engine shows no inner tensors, such as "{missing_names[0]}"; it was built without debug tensors. '
-            f"Build it again with rtlab, or read its outputs: {quote_names(others)}."
+            f'{error_prefix}: the engine shows no inner tensors, such as "{missing_names[0]}"; it was built without '
+            f"debug tensors. Build it again with rtlab, or read its outputs: {quote_names(others)}."
         )
     available_names = [*listener.names, *others]
     close_matches = (
@@ -115,7 +115,7 @@ def collect_debug_tensors(
     )
     more = f" (and {len(missing_names) - 1} more)" if len(missing_names) > 1 else ""
     raise RunError(
-        f'{error_prefix}: the value "{missing_names[0]}"{more} does not exist in the engine: it was fused away, folded or renamed. '
-        f"Choose one that does; near ones are {quote_names(close_matches)}.",
+        f'{error_prefix}: the value "{missing_names[0]}"{more} does not exist in the engine: it was fused away, folded '
+        f"or renamed. Choose one that does; near ones are {quote_names(close_matches)}.",
         details="\n".join(available_names),
     )

@@ -218,8 +218,8 @@ class ExecutionContext:
             expected_dtype = values.get_dtype(port.type)
             if port.is_input and feed[port.name].dtype != expected_dtype:
                 raise RunError(
-                    f'{error_prefix}: input "{port.name}" is {feed[port.name].dtype}, and the engine takes {expected_dtype}. '
-                    f'Convert it with .astype("{expected_dtype}").'
+                    f'{error_prefix}: input "{port.name}" is {feed[port.name].dtype}, and the engine takes '
+                    f'{expected_dtype}. Convert it with .astype("{expected_dtype}").'
                 )
 
     def _select_profile(self, feed: Mapping[str, NDArray[Any]]) -> int:
@@ -243,9 +243,9 @@ class ExecutionContext:
             for i, (min_shape, _, max_shape) in enumerate(port.ranges)
         )
         raise RunError(
-            f'{self._open_engine.spec.error_prefix}: input "{port.name}" has shape {_format_shape(feed[port.name].shape)}, and the engine '
-            f"takes {bounds_text}. Give a batch within that, or build with an optimization profile that holds it: "
-            f'profiles=[{{"{port.name}": (least, usual, most)}}].'
+            f'{self._open_engine.spec.error_prefix}: input "{port.name}" has shape '
+            f"{_format_shape(feed[port.name].shape)}, and the engine takes {bounds_text}. Give a batch within that, or "
+            f'build with an optimization profile that holds it: profiles=[{{"{port.name}": (least, usual, most)}}].'
         )
 
     def _copy_in(self, name: str, raw: NDArray[Any]) -> None:

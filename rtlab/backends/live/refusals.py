@@ -81,8 +81,8 @@ def create_open_error(
     installation = f"{compiler} on {device.name} (sm{device.sm})" if device else compiler
     if _DAMAGED.search(text):
         return ReadError(
-            f"{error_prefix}: it is no whole plan of {compiler}, but another compiler's plan, another kind of file, or a "
-            "part of one. Give the file that the build wrote; layers as JSON are read with rtlab.read(layers=...).",
+            f"{error_prefix}: it is no whole plan of {compiler}, but another compiler's plan, another kind of file, or "
+            "a part of one. Give the file that the build wrote; layers as JSON are read with rtlab.read(layers=...).",
             details=details,
         )
     match = _LIBRARY.search(text) or _CREATED.search(text)
@@ -115,14 +115,14 @@ def create_run_error(error_prefix: str, what: str, lines: list[str]) -> BackendE
     text, details = " ".join((what, *lines)), "\n".join(lines)
     if _NO_DRIVER.search(text):
         return Unavailable(
-            f"{error_prefix}: no NVIDIA driver or GPU is found that this CUDA release can use. Install or update the driver "
-            '(nvidia-smi shows it), or choose backend="onnxruntime".',
+            f"{error_prefix}: no NVIDIA driver or GPU is found that this CUDA release can use. Install or update the "
+            'driver (nvidia-smi shows it), or choose backend="onnxruntime".',
             details=details,
         )
     if _NO_MEMORY.search(text):
         return RunError(
-            f"{error_prefix}: the GPU has not enough free memory. Close what else uses it (nvidia-smi lists it), or take "
-            "smaller batches, fewer streams or a smaller model.",
+            f"{error_prefix}: the GPU has not enough free memory. Close what else uses it (nvidia-smi lists it), or "
+            "take smaller batches, fewer streams or a smaller model.",
             details=details,
         )
     reason = f": {lines[0]}" if lines else ", and TensorRT gives no reason"
@@ -149,7 +149,7 @@ def translate_errors(error_prefix: str, lines: list[str]) -> Iterator[None]:
 
 def _create_no_runtime_error(error_prefix: str, error: Exception) -> Unavailable:
     return Unavailable(
-        f"{error_prefix}: the CUDA runtime library is not found. Run pip install nvidia-cuda-runtime-cu12 (or the one of "
-        "your CUDA release), or add its folder to LD_LIBRARY_PATH.",
+        f"{error_prefix}: the CUDA runtime library is not found. Run pip install nvidia-cuda-runtime-cu12 (or the one "
+        "of your CUDA release), or add its folder to LD_LIBRARY_PATH.",
         details=str(error),
     )

@@ -426,7 +426,8 @@ def _collect_profiles(ports: Sequence[EnginePort]) -> tuple[tuple[tuple[str, Sha
 def _require_plan(engine: Engine, error_prefix: str) -> bytes:
     if engine.plan is None:
         raise RunError(
-            f"{error_prefix}: the engine holds no plan to run. Build it again with keep_plan=True, or open one from a file."
+            f"{error_prefix}: the engine holds no plan to run. Build it again with keep_plan=True, or open one from a "
+            "file."
         )
     return engine.plan
 

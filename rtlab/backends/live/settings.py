@@ -58,8 +58,8 @@ def apply(trt: Any, config: Any, spec: BuildSpec, warnings: list[str]) -> None:
     for name in (*options.flags, *options.cleared):
         if name in _WEAK_TYPING_FLAGS and spec.calibration is None:
             raise VariantError(
-                f'{spec.error_prefix}: builder flag "{name}" belongs to weakly typed networks, and the types of this one '
-                f'stand in its graph. Choose the precision instead, such as precision="fp16".'
+                f'{spec.error_prefix}: builder flag "{name}" belongs to weakly typed networks, and the types of this '
+                'one stand in its graph. Choose the precision instead, such as precision="fp16".'
             )
         if name not in flags:
             raise _create_unknown_error(trt, spec, "builder flag", name, flags)
@@ -75,8 +75,9 @@ def apply(trt: Any, config: Any, spec: BuildSpec, warnings: list[str]) -> None:
         config.set_memory_pool_limit(pools[name], size)
         if (actual_size := config.get_memory_pool_limit(pools[name])) != size or warnings[before:]:
             raise VariantError(
-                f'{spec.error_prefix}: {_describe_compiler(trt, spec)} does not limit memory pool "{name}" to {size} bytes '
-                f"and keeps {actual_size}. {_format_reason(warnings[before:])}Choose another limit, or leave it out."
+                f'{spec.error_prefix}: {_describe_compiler(trt, spec)} does not limit memory pool "{name}" to {size} '
+                f"bytes and keeps {actual_size}. {_format_reason(warnings[before:])}Choose another limit, or leave it "
+                "out."
             )
 
 
@@ -111,8 +112,8 @@ def _set(trt: Any, config: Any, spec: BuildSpec, setting: tuple[str, Any], warni
         ) from error
     if (actual_setting := getattr(config, name)) != requested_setting:
         raise VariantError(
-            f"{spec.error_prefix}: {_describe_compiler(trt, spec)} does not take {name}={value!r}: it keeps {actual_setting!r}. "
-            f"{_format_reason(warnings[before:])}Choose a value within its bounds, or leave it out."
+            f"{spec.error_prefix}: {_describe_compiler(trt, spec)} does not take {name}={value!r}: it keeps "
+            f"{actual_setting!r}. {_format_reason(warnings[before:])}Choose a value within its bounds, or leave it out."
         )
 
 
@@ -144,8 +145,8 @@ def add_profiles(builder: Any, network: Any, config: Any, spec: BuildSpec, warni
     for number, ranges in enumerate(spec.profiles or ({},)):
         if missing := [name for name in required_inputs if name not in ranges]:
             raise BuildError(
-                f'{spec.error_prefix}: optimization profile {number} lacks input "{missing[0]}", whose values or sizes are '
-                f'not fixed. Give profiles=[{{"{missing[0]}": (least, usual, greatest)}}]; a shape tensor has its '
+                f'{spec.error_prefix}: optimization profile {number} lacks input "{missing[0]}", whose values or sizes '
+                f'are not fixed. Give profiles=[{{"{missing[0]}": (least, usual, greatest)}}]; a shape tensor has its '
                 "values there."
             )
         profile = builder.create_optimization_profile()
@@ -201,7 +202,8 @@ def _create_unknown_error(
     close = [by_case[c] for c in difflib.get_close_matches(name.casefold(), by_case, n=3)]
     hint = f"Did you mean {' or '.join(close)}? " if close else ""
     return VariantError(
-        f'{spec.error_prefix}: {_describe_compiler(trt, spec)} has no {noun} "{name}". {hint}Choose one of {", ".join(names)}.'
+        f'{spec.error_prefix}: {_describe_compiler(trt, spec)} has no {noun} "{name}". {hint}Choose one of '
+        f"{', '.join(names)}."
     )
 
 

@@ -151,15 +151,15 @@ def edit(spec: CacheEdit, report: Any) -> EditedCache:
         )
     if not cache.queryKeys():
         raise ReadError(
-            f'{spec.error_prefix}: it has no entries that can be edited. Build with flags=["{FLAG}"] and this file, after '
-            "it was deleted."
+            f'{spec.error_prefix}: it has no entries that can be edited. Build with flags=["{FLAG}"] and this file, '
+            "after it was deleted."
         )
     for entry in spec.entries:
         key = trt.TimingCacheKey.parse(entry.key)
         if cache.query(key).tacticHash == _NONE:
             raise VariantError(
-                f"{spec.error_prefix}: it has no entry of key {entry.key}, so it is not of the build whose log tells it. "
-                "Build once more with this file, after it was deleted."
+                f"{spec.error_prefix}: it has no entry of key {entry.key}, so it is not of the build whose log tells "
+                "it. Build once more with this file, after it was deleted."
             )
         if not cache.update(key, trt.TimingCacheValue(entry.tactic, entry.milliseconds)):
             raise VariantError(

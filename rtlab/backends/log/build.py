@@ -68,7 +68,10 @@ class OpenAttempt:
 
 
 class Build:
-    """What the log told so far. ``has_begun`` is set by its first pass; ``complete`` when the builder said it is done."""
+    """What the log told so far.
+
+    ``has_begun`` is set by its first pass; ``complete`` when the builder said it is done.
+    """
 
     def __init__(self, header: Header, first: int) -> None:
         self.header = header
@@ -94,7 +97,7 @@ class Build:
         return self.attempts[-1]
 
     def record_unread(self, text: str, *, in_listing: bool) -> None:
-        """A line of the listing of layers that no rule understands; ``in_listing`` where its heading stands above it."""
+        """A line of the listing of layers that no rule understands; ``in_listing`` where its heading stands above it."""  # noqa: E501
         self.unread += in_listing
         self.unread_line = text
 
@@ -267,7 +270,8 @@ class Build:
             notes.append(
                 f"{self.tactics.refused_count} tactics could not be timed for want of workspace; the largest asks for "
                 f"{self.tactics.largest_workspace / _MIB:.3g} MiB. Build with a larger workspace pool, such as trtexec "
-                f"{trtexec.format_flag('memPoolSize', {'workspace': self.tactics.largest_workspace})} (trtexec counts in MiB)."
+                f"{trtexec.format_flag('memPoolSize', {'workspace': self.tactics.largest_workspace})} (trtexec counts "
+                "in MiB)."
             )
         if self.tactics.cached_count:
             notes.append(

@@ -28,8 +28,9 @@ _RUNNING = re.compile(r"Running: (?P<rule>\w+) on (?P<name>.+)", re.DOTALL)
 class Decisions:
     """Reads the sentences of one network in order.
 
-    ``layer_names`` are the names of layers that were met so far, ``targets`` those of buffers that others were moved into,
-    ``removed_layers`` layers that a decision has taken away: the log says so again. ``rule`` is being tried on ``subject``.
+    ``layer_names`` are the names of layers that were met so far, ``targets`` those of buffers that others were moved
+    into, ``removed_layers`` layers that a decision has taken away: the log says so again. ``rule`` is being tried on
+    ``subject``.
     """
 
     def __init__(self) -> None:

@@ -38,9 +38,9 @@ class LogLines:
     """Iterates over lists of lines without their ends. ``size`` and ``head`` are its bytes and the first of them.
 
     What mail, issues and terminals put around the lines is taken off. ``is_cut`` says, once all is read, that the last
-    line has no end. Of a file, such a line is ``last_dropped`` where it may end within a number or a name, as is the first
-    one where it has lost its beginning: both were cut when the file was made of a piece of a log. Where it is the only
-    line it is ``is_single_cut_line``, and read.
+    line has no end. Of a file, such a line is ``last_dropped`` where it may end within a number or a name, as is the
+    first one where it has lost its beginning: both were cut when the file was made of a piece of a log. Where it is the
+    only line it is ``is_single_cut_line``, and read.
     """
 
     def __init__(self, source: Path | str | Iterable[bytes]) -> None:

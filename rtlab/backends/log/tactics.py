@@ -65,8 +65,9 @@ class TacticRows:
                 self.tunings.append(
                     Tuning(
                         self._layer if self._open else "", self._runner if self._open else "", self._formats,
-                        timed_operator.timed[:MAX_TACTICS], timed_operator.timed[0].tactic, len(timed_operator.timed), line, attempt=self.attempt,
-                        operator=self._intern(timed_operator.name), nodes=timed_operator.nodes,
+                        timed_operator.timed[:MAX_TACTICS], timed_operator.timed[0].tactic, len(timed_operator.timed),
+                        line, attempt=self.attempt, operator=self._intern(timed_operator.name),
+                        nodes=timed_operator.nodes,
                     )
                 )  # fmt: skip
         self._operator = None

@@ -61,11 +61,11 @@ _STRATEGY = re.compile(r"(?:Building graph using|.*?with) (?P<name>backend strat
 class ParsedLog:
     """A log, and the engine's layers and the tensors at its edges, as far as the log lists them.
 
-    ``printed_rows`` are lines, each with its number, in which the inspector's text form lists the same layers: TensorRT up
-    to 10 built with detailed verbosity, and ``trtexec --dumpLayerInfo``; ``bound_names`` are names of inputs and outputs.
-    ``unread`` are lines of the listing that no rule understood.
-    ``has_build`` is False where the log is that of a run alone: then ``log`` holds machine, version and latency. ``has_times``
-    says that it holds a table of the times of the layers.
+    ``printed_rows`` are lines, each with its number, in which the inspector's text form lists the same layers: TensorRT
+    up to 10 built with detailed verbosity, and ``trtexec --dumpLayerInfo``; ``bound_names`` are names of inputs and
+    outputs. ``unread`` are lines of the listing that no rule understood.
+    ``has_build`` is False where the log is that of a run alone: then ``log`` holds machine, version and latency.
+    ``has_times`` says that it holds a table of the times of the layers.
     """
 
     log: BuildLog
@@ -85,8 +85,8 @@ def parse(source: Path | str | Iterable[bytes], *, require_build: bool = True) -
     Args:
         source: A file, the text itself, or its bytes in chunks. UTF-8, or UTF-16 with or without a mark; the lines of
             any logger.
-        require_build: Refuse a log that tells of no build. Else that of a run is taken too, such as ``trtexec --loadEngine``
-            writes, for the machine and the version that it tells.
+        require_build: Refuse a log that tells of no build. Else that of a run is taken too, such as
+            ``trtexec --loadEngine`` writes, for the machine and the version that it tells.
 
     Returns:
         The last complete build of the log; where none is complete, the last that tells anything. Others are noted.
@@ -122,19 +122,21 @@ class _LogReader:
         self._offset, self._tail = 0, b""
         # A reader says whether the line was its own; if not, it may be one that begins with the name of a layer.
         self._readers: dict[bytes, Callable[[str], bool]] = {
-            b"After": self._on_after, b"Origi": self._on_original, b"Runni": self._on_running, b"Addin": self._on_adding,
-            b"-----": self._on_timing, b"*****": self._on_autotuning, b">>>>>": self._on_choice, b"=====": self._on_costs,
-            b"=== P": self._on_table,
+            b"After": self._on_after, b"Origi": self._on_original, b"Runni": self._on_running,
+            b"Addin": self._on_adding, b"-----": self._on_timing, b"*****": self._on_autotuning,
+            b">>>>>": self._on_choice, b"=====": self._on_costs, b"=== P": self._on_table,
             b"Faste": self._on_fastest, b"Skipp": self._on_skipping,
             b"Layer": self._on_layer, b"Name:": self._on_name, b"I/O T": self._on_edges, b"Engin": self._on_engine,
             b"Bindi": self._on_bindings,
             **dict.fromkeys((b"Creat", b"Input", b"Outpu"), self._on_binding),
-            b"Total": self._on_total, b"Max S": self._on_total, b"(Spar": self._on_sparsity, b"(fore": self._on_sparsity,
-            b"Forei": self._on_foreign, b"[MS] ": self._on_stream, b"Data ": self._on_engine, b"Graph": self._on_engine,
-            b"Forma": self._on_engine, b"Finis": self._on_engine, b"Build": self._on_building, b"Use b": self._on_strategy,
-            b"Chose": self._on_strategy, b"Skip ": self._on_strategy, b"Regis": self._on_registering, b"Marki": self._on_marking,
+            b"Total": self._on_total, b"Max S": self._on_total, b"(Spar": self._on_sparsity,
+            b"(fore": self._on_sparsity, b"Forei": self._on_foreign, b"[MS] ": self._on_stream,
+            b"Data ": self._on_engine, b"Graph": self._on_engine, b"Forma": self._on_engine, b"Finis": self._on_engine,
+            b"Build": self._on_building, b"Use b": self._on_strategy, b"Chose": self._on_strategy,
+            b"Skip ": self._on_strategy, b"Regis": self._on_registering, b"Marki": self._on_marking,
             b"Selec": self._on_device, b"Compu": self._on_device, b"Tenso": self._on_device, b"&&&& ": self._on_device,
-            b"Tryin": self._on_device, b"Loade": self._on_device, b"Memor": self._on_device, b"Start": self._on_calibration,
+            b"Tryin": self._on_device, b"Loade": self._on_device, b"Memor": self._on_device,
+            b"Start": self._on_calibration,
             **dict.fromkeys((b"GPU C", b"Avera", b"Throu"), self._on_latency),
             **dict.fromkeys(
                 (b"Fusin", b"Mergi", b"Elimi", b"Retar", b"Gener", b"Remov", b"Swap ", b"Swapp", b"Conve"),

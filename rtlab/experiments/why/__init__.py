@@ -49,7 +49,8 @@ def neighbours(model: Model, node: str, other: str) -> tuple[str, str]:
     between = find_route(model, one.id, two.id) or find_route(model, two.id, one.id)
     if between is None:
         raise ModelError(
-            f"{error_prefix} no way leads from one to the other. Choose two nodes of which one reads what the other writes."
+            f"{error_prefix} no way leads from one to the other. Choose two nodes of which one reads what the other "
+            "writes."
         )
     raise ModelError(
         f"{error_prefix} they are no neighbours; between them stand {quote_names(between[1:-1])}. "

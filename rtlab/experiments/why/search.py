@@ -244,7 +244,10 @@ class _Search:
                 text=f"The budget was over after {trial_count} experiments, before a cause was found.",
             )
         if lone.fused is None:
-            text = f"The compiler refuses the two alone, and no change makes one step of them ({trial_count} experiments)."
+            text = (
+                "The compiler refuses the two alone, and no change makes one step of them "
+                f"({trial_count} experiments)."
+            )
             return self._make_verdict("unknown", text=text)
         if lone.fused:
             text = (
@@ -407,7 +410,10 @@ class _Search:
         nodes = tuple(dict.fromkeys(n for c in chosen_changes for n in c.nodes))
         cause_text = ", and ".join(CAUSES[c] for c in causes)
         edit = changes.join_words([cure] if cure else chosen_changes)
-        text = f"What keeps them apart is {cause_text}: they are one step once you {changes.join_words(chosen_changes)}."
+        text = (
+            f"What keeps them apart is {cause_text}: "
+            f"they are one step once you {changes.join_words(chosen_changes)}."
+        )
         if cure is not None:
             text += f" What the model computes stays the same if you {edit} instead."
         keeps = cure is not None or all(c.keeps for c in chosen_changes)
@@ -447,8 +453,8 @@ class _Search:
     def _format_neighbour_error(self) -> str:
         search = self.search
         return (
-            f'Cannot ask why "{search.first}" and "{search.second}" are not one step: they are no neighbours. Choose two '
-            "nodes of which one reads what the other writes."
+            f'Cannot ask why "{search.first}" and "{search.second}" are not one step: they are no neighbours. Choose '
+            "two nodes of which one reads what the other writes."
         )
 
 

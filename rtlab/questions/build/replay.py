@@ -32,9 +32,9 @@ _DEEPEST = 40
 class ReplayedStep:
     """One decision on the model.
 
-    ``place`` is the position of its pass. ``find_nodes`` are ids of the nodes whose layers it concerned, in the order of its
-    names; ``joins`` says that they are one layer from then on; ``layer`` is the id of the engine's layer that bears the
-    result in the end, empty where none does or no engine is known.
+    ``place`` is the position of its pass. ``find_nodes`` are ids of the nodes whose layers it concerned, in the order
+    of its names; ``joins`` says that they are one layer from then on; ``layer`` is the id of the engine's layer that
+    bears the result in the end, empty where none does or no engine is known.
     """
 
     decision: Decision

@@ -121,8 +121,8 @@ def _list_notes(log: BuildLog, matched_steps: int, steps: int, *, nodes: int) ->
         )
     if steps and nodes:
         notes.append(
-            f"{matched_steps} of {steps} steps concern nodes of the model; the others concern constants and layers that the "
-            "parser added, or bear other names."
+            f"{matched_steps} of {steps} steps concern nodes of the model; the others concern constants and layers "
+            "that the parser added, or bear other names."
         )
     notes += [
         f"{len(sparsity.eligible)} layers could use sparse tactics, {len(sparsity.chosen)} do: "

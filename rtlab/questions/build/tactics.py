@@ -93,7 +93,9 @@ def sum_fastest_times(contests: Sequence[Contest]) -> float:
 
 
 def compute_prices(contest: Contest, engine: float) -> tuple[Price, ...]:
-    """What each candidate but the fastest would cost, the cheapest first; ``engine`` is the ``sum_fastest_times`` of all layers."""
+    """What each candidate but the fastest would cost, the cheapest first;
+    ``engine`` is the ``sum_fastest_times`` of all layers.
+    """  # noqa: D205 - one sentence of two lines
     first = contest.winner
     least = first.tactic.milliseconds
     prices = []

@@ -67,7 +67,8 @@ def summarize_calibration(
 ) -> Calibrated:
     """What the Calibration tab shows; values come in graph order.
 
-    ``variant_calibrators`` are calibrators of variants, whose thresholds are shown beside those with default parameters.
+    ``variant_calibrators`` are calibrators of variants, whose thresholds are shown beside those with default
+    parameters.
     """
     others = tuple(c for c in dict.fromkeys(variant_calibrators) if c not in CALIBRATORS)
     readers = {v: dict.fromkeys(node for node, _ in edges) for v, edges in plan(model).activations.items()}

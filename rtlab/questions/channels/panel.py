@@ -83,7 +83,10 @@ def build_channel_panel(context: PanelContext) -> Panel:
         notes = ["Nobody measured the channels of this value yet."]
         return CHANNELS.panel(context, settings=settings, work=work, notes=notes)
     table = NounTable(ChannelDelta, channel_errors.channels, of=channel_errors)
-    provenance = f"Measured on {channel_errors.samples} samples: {channel_errors.source}{f', {RANDOM}' if channel_errors.synthetic else ''}."
+    provenance = (
+        f"Measured on {channel_errors.samples} samples: "
+        f"{channel_errors.source}{f', {RANDOM}' if channel_errors.synthetic else ''}."
+    )
     one = ["It has no axis of channels: all of it is one."] if channel_errors.axis is None else []
     return CHANNELS.panel(
         context,

@@ -37,12 +37,12 @@ def compare_engines(previous: CheckRecord, current: CheckRecord, model: Model) -
     if bare.overlap.is_enough and bare.overlap.share is not None:
         return bare
     why = (
-        f"of the layers that multiply, only {difference.overlap} run the same nodes as some of the other engine, and by "
-        f"kernels and shapes {bare.overlap} have one like them"
+        f"of the layers that multiply, only {difference.overlap} run the same nodes as some of the other engine, and "
+        f"by kernels and shapes {bare.overlap} have one like them"
     )
     raise VariantError(
-        f'Cannot check "{current.model}" against a check of "{previous.model}": {why}, so that they are of different models. '
-        "Save a new one of this model, with rtlab check --save."
+        f'Cannot check "{current.model}" against a check of "{previous.model}": {why}, so that they are of different '
+        "models. Save a new one of this model, with rtlab check --save."
     )
 
 

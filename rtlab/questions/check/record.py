@@ -188,8 +188,8 @@ def read(text: str | bytes, name: str) -> CheckRecord:
         raise ReadError(f"{prefix} it is JSON, but no record of a check. {remedy}")
     if document.get("schema") != _SCHEMA:
         raise ReadError(
-            f"{prefix} its schema is {document.get('schema')}, and this rtlab reads {_SCHEMA}. Save a new one with this "
-            "rtlab."
+            f"{prefix} its schema is {document.get('schema')}, and this rtlab reads {_SCHEMA}. Save a new one with "
+            "this rtlab."
         )
     try:
         record: CheckRecord = msgspec.convert(document, CheckRecord)

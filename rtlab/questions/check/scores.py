@@ -146,7 +146,8 @@ def check_score(previous: RecordedScore | None, score: Score | None) -> CheckRow
     if change and one is not None and other is not None and one.low <= other.high and other.low <= one.high:
         reason = "the intervals of both overlap"
     return CheckRow(
-        "score", "", words, "told", "measured", f"{value_words(previous_score)}{ends} then; {_format_score(score)} now", reason,
+        "score", "", words, "told", "measured",
+        f"{value_words(previous_score)}{ends} then; {_format_score(score)} now", reason,
         value=change, unit=unit,
     )  # fmt: skip
 

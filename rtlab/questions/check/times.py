@@ -68,7 +68,10 @@ def format_time(time: RecordedTime) -> str:
     """A time and between what it varied."""
     if time.low is None or time.high is None:
         return format_number(time.milliseconds, "ms")
-    return f"{format_number(time.milliseconds, 'ms')} ({format_number(time.low, 'ms')} to {format_number(time.high, 'ms')})"
+    return (
+        f"{format_number(time.milliseconds, 'ms')} "
+        f"({format_number(time.low, 'ms')} to {format_number(time.high, 'ms')})"
+    )
 
 
 def describe_source(time: RecordedTime) -> str:
@@ -102,7 +105,8 @@ def check_latency(
         if not limit:
             return CheckRow("latency", "", time_text, "told", time.origin, detail)
         return CheckRow(
-            "latency", limit, time_text, "not checked", time.origin, detail, "there is no earlier check to compare with",
+            "latency", limit, time_text, "not checked", time.origin, detail,
+            "there is no earlier check to compare with",
             "Give --against with a file that rtlab check --save wrote.",
         )  # fmt: skip
     before = previous.time
@@ -127,7 +131,8 @@ def check_latency(
         elif change > most and time.low is None and time.origin == "measured":
             reason = "nothing tells what the times vary by: the verdict is that of their values"
     return CheckRow(
-        "latency", limit, words, verdict, time.origin, f"{format_time(before)} then, {format_time(time)} now; {describe_source(time)}", reason,
+        "latency", limit, words, verdict, time.origin,
+        f"{format_time(before)} then, {format_time(time)} now; {describe_source(time)}", reason,
         "rtlab compare tells where the time went." if verdict == "broken" else "",
         _list_slower_groups(difference) if slower and difference is not None else (), change, most, "%",
     )  # fmt: skip

@@ -51,7 +51,8 @@ def format_markdown(check_result: CheckResult) -> str:
         "|---|---|---|---|---|",
     ]
     lines += [
-        f"| {r.check} | {r.limit or '—'} | {_escape_markdown(r.found) or '—'} | {_format_verdict(r)} | {r.origin or '—'} |"
+        f"| {r.check} | {r.limit or '—'} | {_escape_markdown(r.found) or '—'} | {_format_verdict(r)} | "
+        f"{r.origin or '—'} |"
         for r in check_result.rows
     ]
     for row in check_result.rows:

@@ -106,8 +106,9 @@ def find_one_sample_range(place: QuantizerSite) -> Iterator[Finding]:
         "one-sample-range",
         f"{pluralize(count, 'calibration sample sets', 'calibration samples set')} the range of "
         f'"{place.value}" for all others.',
-        f"Sample {_format_numbers(outlier_samples)} reaches {format_number(peaks[0])}; none of the other {len(order) - count} reaches beyond "
-        f"{format_number(peaks[count])}, and the threshold is {format_number(place.amax)}.",
+        f"Sample {_format_numbers(outlier_samples)} reaches {format_number(peaks[0])}; none of the other "
+        f"{len(order) - count} reaches beyond {format_number(peaks[count])}, and the threshold is "
+        f"{format_number(place.amax)}.",
         "Leave that sample out of the calibration if it is a mistake; else choose a calibrator that clips, such as "
         "percentile.",
         samples=outlier_samples,
@@ -126,8 +127,8 @@ def find_too_few_samples(place: QuantizerSite) -> Iterator[Finding]:
     yield place.make_finding(
         "too-few-samples",
         f'The range of "{place.value}" was calibrated on too few samples.',
-        f"{pluralize(sample_count, 'sample')} reached {format_number(old.amax)}; of {len(outside_mask)} others {int(outside_mask.sum())} reach beyond "
-        f"{format_number(_MORE * place.amax)}, up to {format_number(new.amax)}.",
+        f"{pluralize(sample_count, 'sample')} reached {format_number(old.amax)}; of {len(outside_mask)} others "
+        f"{int(outside_mask.sum())} reach beyond {format_number(_MORE * place.amax)}, up to {format_number(new.amax)}.",
         "Calibrate on more samples, some hundred of the kind that the model will see.",
         samples=tuple(int(i) for i in np.flatnonzero(outside_mask)[:_NAMED]),
     )
@@ -150,7 +151,10 @@ def find_clipping(place: QuantizerSite) -> Iterator[Finding]:
         return
     yield place.make_finding(
         "clipping",
-        f'The threshold of "{place.value}" cuts off {_format_percent(stats.compute_clipped_share(place.amax))} of its elements.',
+        (
+            f'The threshold of "{place.value}" cuts off '
+            f"{_format_percent(stats.compute_clipped_share(place.amax))} of its elements."
+        ),
         f"It stands at {format_number(place.amax)}, the values reach {format_number(stats.amax)}; a threshold of "
         f"{format_number(float(candidates[best]))} has {gain_db:.3g} dB less noise (estimated).",
         "Choose a calibrator that keeps more, such as minmax or mse.",
@@ -202,7 +206,8 @@ def find_unequal_channels(place: QuantizerSite) -> Iterator[Finding]:
     yield place.make_finding(
         "unequal-channels",
         f'The channels of "{place.value}" are too unlike for one scale.',
-        f"They reach from {format_number(float(nonzero_peaks.min()))} to {format_number(float(nonzero_peaks.max()))}; a quarter of them has "
+        f"They reach from {format_number(float(nonzero_peaks.min()))} to "
+        f"{format_number(float(nonzero_peaks.max()))}; a quarter of them has "
         f"{place.steps * quarter / place.amax:.3g} of {place.steps} steps or fewer.",
         "Equalize the channels with the layers around them.",
         channels=tuple(int(i) for i in np.argsort(stats.channels)[::-1][:_NAMED]),

@@ -91,7 +91,8 @@ def propose_cure(
 ) -> Cure | None:
     """What may be done about a cause, the cheapest first; None where no choice of the variant helps.
 
-    ``quantized_nodes`` are the nodes that the model itself quantizes: they know no calibrator until they leave their pairs.
+    ``quantized_nodes`` are the nodes that the model itself quantizes: they know no calibrator until they leave their
+    pairs.
     """
     arguments = get_add_arguments(variant)
     is_quantized = bool(finding.nodes) and finding.nodes[0] in quantized_nodes

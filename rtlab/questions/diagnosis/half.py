@@ -63,8 +63,8 @@ def find_overflow(place: QuantizerSite) -> Iterator[Finding]:
     yield place.make_finding(
         "fp16-overflow",
         f'"{place.value}" leaves the range of FP16.',
-        f"It reaches {format_number(stats.amax)} in {int(overflow_mask.sum())} of {len(overflow_mask)} samples, and FP16 ends at "
-        f"{LARGEST:,.0f}: what is larger becomes infinite.",
+        f"It reaches {format_number(stats.amax)} in {int(overflow_mask.sum())} of {len(overflow_mask)} samples, and "
+        f"FP16 ends at {LARGEST:,.0f}: what is larger becomes infinite.",
         f"Keep {pluralize(len(region), 'node')} in FP32, from where the values grow to where they fit again, or choose "
         "BF16.",
         nodes=region,
@@ -85,7 +85,8 @@ def find_underflow(place: QuantizerSite) -> Iterator[Finding]:
     yield place.make_finding(
         "fp16-underflow",
         f'"{place.value}" is too small for FP16.',
-        f"It is {format_number(stats.rms)} on the root mean square and at most {format_number(stats.amax)}; the smallest number of "
-        f"FP16 is {format_number(_STEP)}, so that {'all of it becomes zero' if is_all_zero else 'a few steps are left of it'}.",
+        f"It is {format_number(stats.rms)} on the root mean square and at most {format_number(stats.amax)}; the "
+        f"smallest number of FP16 is {format_number(_STEP)}, so that "
+        f"{'all of it becomes zero' if is_all_zero else 'a few steps are left of it'}.",
         "Keep what writes and what reads it in FP32, scale it up before and down behind, or choose BF16.",
     )

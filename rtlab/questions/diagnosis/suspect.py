@@ -22,12 +22,12 @@ class QuantizerSite:
     """One quantizer of a variant.
 
     ``node`` is the source node that the quantizer belongs to. ``amax`` is the threshold that the variant has for an
-    activation in INT8 or FP8, None where it has none. ``calibration_stats`` is what the samples of the calibration showed and
-    ``evaluation_stats`` what those showed that the accuracy was measured on, each None where nobody looked; they may be the same
-    one. ``calibration_samples`` is the number of samples that the threshold rests on, 0 where that is not known. ``weight``
-    is the constant where one is rounded, its channels along the first axis, and ``granularity`` says whether all of them
-    share one scale. ``other_operand`` is the other operand of a sum, None elsewhere. ``region`` are the nodes around it whose
-    values do not fit FP16.
+    activation in INT8 or FP8, None where it has none. ``calibration_stats`` is what the samples of the calibration
+    showed and ``evaluation_stats`` what those showed that the accuracy was measured on, each None where nobody looked;
+    they may be the same one. ``calibration_samples`` is the number of samples that the threshold rests on, 0 where that
+    is not known. ``weight`` is the constant where one is rounded, its channels along the first axis, and
+    ``granularity`` says whether all of them share one scale. ``other_operand`` is the other operand of a sum, None
+    elsewhere. ``region`` are the nodes around it whose values do not fit FP16.
     """
 
     node: Node

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class ActivationStats(Memoizable):
     """One value in the reference, over some samples.
 
-    ``histogram`` holds every element. ``peaks`` is the largest magnitude of each channel in each sample, a float64 array of
-    shape ``(samples, channels)``; one channel stands for all where the value has none. ``squares`` is the mean square
-    of each channel, shape ``(channels,)``. Where a batch holds several samples that lie in one tensor in another way,
-    ``peaks`` has a row for each batch.
+    ``histogram`` holds every element. ``peaks`` is the largest magnitude of each channel in each sample, a float64
+    array of shape ``(samples, channels)``; one channel stands for all where the value has none. ``squares`` is the mean
+    square of each channel, shape ``(channels,)``. Where a batch holds several samples that lie in one tensor in another
+    way, ``peaks`` has a row for each batch.
     """
 
     value: str

@@ -50,9 +50,10 @@ def of(before: VariantResult, after: VariantResult, *, gpu: str | Peaks | None =
     difference = diff.compute_difference(sides[0], sides[1], before.source)
     if not difference.overlap.is_enough:
         raise VariantError(
-            f'Cannot compare "{before.name}" with "{after.name}": of the layers that multiply, only {difference.overlap} '
-            "have one of the same kernel and shapes in the other engine, so they are of different models. Compare "
-            "engines of one model, or give its ONNX file to both with model=, or --model on the command line."
+            f'Cannot compare "{before.name}" with "{after.name}": of the layers that multiply, only '
+            f"{difference.overlap} have one of the same kernel and shapes in the other engine, so they are of "
+            "different models. Compare engines of one model, or give its ONNX file to both with model=, or --model "
+            "on the command line."
         )
     return difference
 
@@ -67,7 +68,7 @@ def explain_rest(difference: Difference) -> str:
     )
     return (
         f"The layers cannot tell where {format_number(difference.delta, 'ms', signed=True)} come from: "
-        f"{format_number(difference.rest, 'ms', signed=True)} lie outside of them. Timed one by one, with the cost of timing each, "
-        f"they sum to {sums} times the whole inferences. Choose estimated times, or build both for a larger batch or "
-        "input."
+        f"{format_number(difference.rest, 'ms', signed=True)} lie outside of them. Timed one by one, with the cost "
+        f"of timing each, they sum to {sums} times the whole inferences. Choose estimated times, or build both for a "
+        "larger batch or input."
     )

@@ -127,9 +127,9 @@ class Group:
 class Overlap:
     """How many of the layers that multiply stand beside some of the other engine: of the first, and of the second.
 
-    ``total_counts`` are all that can be judged: not those that stand side by side because nothing of them is told but their kind.
-    ``comparable`` says of each engine whether its layers can be missed in the other, which a region of untold steps in that
-    one forbids.
+    ``total_counts`` are all that can be judged: not those that stand side by side because nothing of them is told but
+    their kind. ``comparable`` says of each engine whether its layers can be missed in the other, which a region of
+    untold steps in that one forbids.
     """
 
     paired_counts: tuple[int, int]
@@ -157,7 +157,10 @@ class Overlap:
         return self.share is None or self.share >= self.LEAST
 
     def __str__(self) -> str:
-        return f"{self.paired_counts[0]} of {self.total_counts[0]} and {self.paired_counts[1]} of {self.total_counts[1]}"
+        return (
+            f"{self.paired_counts[0]} of {self.total_counts[0]} and "
+            f"{self.paired_counts[1]} of {self.total_counts[1]}"
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

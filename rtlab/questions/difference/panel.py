@@ -208,7 +208,8 @@ def _draw_waterfall(
         values.append(remainder)
         ids.append("others")
         hover.append(
-            f"{len(groups) - len(visible_ids)} smaller differences together: {use_minus_sign(f'{remainder * factor:+.4g}')} {unit}"
+            f"{len(groups) - len(visible_ids)} smaller differences together: "
+            f"{use_minus_sign(f'{remainder * factor:+.4g}')} {unit}"
         )
     if difference.rest and difference.first.latency is not None and difference.second.latency is not None:
         labels.append("outside layers")
@@ -238,8 +239,8 @@ def _draw_waterfall(
         "connector": {"line": {"color": FAINT, "width": 1}},
     }
     return figure(
-        f"From {difference.first.name} to {difference.second.name}: {before * factor:.4g} to {after * factor:.4g} {unit}, "
-        "by groups of nodes",
+        f"From {difference.first.name} to {difference.second.name}: {before * factor:.4g} to {after * factor:.4g} "
+        f"{unit}, by groups of nodes",
         [trace],
         title=f"{SIGNS[difference.origin]} {unit}, {difference.origin}: down is faster",
         xaxis=_build_name_axis(labels),

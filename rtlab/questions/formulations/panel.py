@@ -52,7 +52,8 @@ def analyze_tuning(context: PanelContext) -> BuilderTuning | OrtTuning:
         return contested.summarize_contests(layer_contests, log, _layer(context, layer_contests)[0])
     if context.study.tuned is None:
         raise RunError(
-            f'Cannot tell how "{context.model.name}" is computed fastest: nothing was tuned yet. Run study.tune() first.'
+            f'Cannot tell how "{context.model.name}" is computed fastest: nothing was tuned yet. Run study.tune() '
+            "first."
         )
     layer, titles = _node(context, context.study.tuned)
     return tuned.tuning(context.study.tuned, titles, context.mapping, layer)
@@ -174,7 +175,8 @@ def _option(context: PanelContext, key: str, options: Mapping[str, str], usual: 
             return usual
         listed = ", ".join(f'"{o}"' for o in options)
         raise VariantError(
-            f'Cannot show the tuning "{choice}" of variant "{context.result.name}": there is none. Choose one of {listed}.'
+            f'Cannot show the tuning "{choice}" of variant "{context.result.name}": there is none. Choose one of '
+            f"{listed}."
         )
     return choice
 

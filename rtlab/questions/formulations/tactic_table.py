@@ -231,7 +231,8 @@ def _trace(
         "ids": [_key(c, p) for _, c, p in rows],
         "marker": marker,
         "text": [
-            f"<b>{html.escape(shorten_name(c.layer, _LONG))}</b><br>{html.escape(shorten_name(p.candidate.name, _LONG))}<br>"
+            f"<b>{html.escape(shorten_name(c.layer, _LONG))}</b><br>"
+            f"{html.escape(shorten_name(p.candidate.name, _LONG))}<br>"
             f"+{format_number(p.milliseconds, 'ms')} to {format_number(c.winner.tactic.milliseconds, 'ms')}"
             for _, c, p in rows
         ],

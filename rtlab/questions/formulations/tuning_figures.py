@@ -227,8 +227,8 @@ def _notes(cpu_tuning: TunedModel) -> list[str]:
         )
     if cpu_tuning.disturbed_count > len(cpu_tuning.layers) / 4:
         notes.append(
-            f"This machine was busy: in {cpu_tuning.disturbed_count} of {len(cpu_tuning.layers)} layers the slower runs took over "
-            "twice as long as the faster. Tune again when nothing else runs, or with more seconds."
+            f"This machine was busy: in {cpu_tuning.disturbed_count} of {len(cpu_tuning.layers)} layers the slower "
+            "runs took over twice as long as the faster. Tune again when nothing else runs, or with more seconds."
         )
     if any(t.cached for y in cpu_tuning.layers for t in y.trials):
         notes.append("Some times were measured before on this device and come from a timing cache.")

@@ -109,8 +109,8 @@ def memory_use(plan: MemoryPlan, one: MemoryPlan | None, engine: Engine, names: 
         origin=plan.weights_origin,
         tensors=tuple(
             PlacedTensor(
-                life.id, shape_text(pick_largest_mention(life).shape), pick_largest_mention(life).dtype, allocation.nbytes, life.first + 1, life.last + 1,
-                allocation.offset or 0, i in plan.at_peak,
+                life.id, shape_text(pick_largest_mention(life).shape), pick_largest_mention(life).dtype,
+                allocation.nbytes, life.first + 1, life.last + 1, allocation.offset or 0, i in plan.at_peak,
                 tuple(dict.fromkeys(engine.layers[p].id for p in (*life.writers, *life.readers))),
                 f"from step {names[life.first]} to step {names[life.last]}",
             )

@@ -18,10 +18,10 @@ from rtlab.relation import footprint as memory
 class Extents:
     """Sizes of the tensors of one engine.
 
-    ``engine_batch`` is the batch that the engine is built for, None where its inputs do not have one in common; ``batch`` the
-    one that is asked for. A dimension that the compiler left open has the size of the built model's value of that
-    name (``Model.sizes``); else the first is the batch, and the others have the one size that the inputs give to open
-    dimensions.
+    ``engine_batch`` is the batch that the engine is built for, None where its inputs do not have one in common;
+    ``batch`` the one that is asked for. A dimension that the compiler left open has the size of the built model's value
+    of that name (``Model.sizes``); else the first is the batch, and the others have the one size that the inputs give
+    to open dimensions.
     Fixed shapes stay as they are: ``scaled`` says that another batch is asked for.
 
     Raises:

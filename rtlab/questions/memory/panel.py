@@ -116,8 +116,8 @@ def _lead(memory_plan: MemoryPlan, layer_names: Sequence[str]) -> str:
     name = layer_names[memory_plan.step]
     return (
         "A tensor needs memory from the layer that writes it to the last that reads it; then another may have its "
-        f"place. Each box is one, as wide as its life and as high as its size. Most is alive at step {memory_plan.step + 1} "
-        f"({name}): to need less, look at the orange boxes."
+        "place. Each box is one, as wide as its life and as high as its size. Most is alive at step "
+        f"{memory_plan.step + 1} ({name}): to need less, look at the orange boxes."
     )
 
 
@@ -140,8 +140,8 @@ def _notes(memory_plan: MemoryPlan, one: MemoryPlan | None, engine: Engine) -> l
         notes.append(scratch_note)
     if memory_plan.scaled:
         notes.append(
-            f"The engine is built for batch {memory_plan.engine_batch}. At batch {memory_plan.batch} it is shown as if it were built "
-            "for that: its tensors grow in proportion, though a compiler may choose other layers then."
+            f"The engine is built for batch {memory_plan.engine_batch}. At batch {memory_plan.batch} it is shown as "
+            "if it were built for that: its tensors grow in proportion, though a compiler may choose other layers then."
         )
     if one is not None:
         notes.append(
@@ -171,8 +171,9 @@ def _draw_arena(
     names = [html.escape(n) for n in layer_names]
     ends = [0.5, steps + 0.5]
     return figure(
-        f"Memory over the steps of the engine: {len(memory_plan.lives):,} tensors in an arena of {format_bytes(memory_plan.peak)}, and "
-        f"what is alive at each step, at most {format_bytes(int(memory_plan.alive.max()))} at step {memory_plan.step + 1}.",
+        f"Memory over the steps of the engine: {len(memory_plan.lives):,} tensors in an arena of "
+        f"{format_bytes(memory_plan.peak)}, and what is alive at each step, at most "
+        f"{format_bytes(int(memory_plan.alive.max()))} at step {memory_plan.step + 1}.",
         [
             _boxes(memory_plan, names, scale, peak, first=True),
             _boxes(memory_plan, names, scale, peak, first=False),

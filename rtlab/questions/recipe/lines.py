@@ -71,7 +71,8 @@ def python(study: Snapshot, names: Sequence[str]) -> str:
 def command(study: Snapshot, names: Sequence[str]) -> tuple[str, ...]:
     """What a shell is told to make these variants, one line for those that differ in their precision alone.
 
-    What has no arguments of the command line, such as options of a builder, is left out: ``explain_missing_command`` says why.
+    What has no arguments of the command line, such as options of a builder, is left out: ``explain_missing_command``
+    says why.
     """
     common = _format_common_arguments(study)
     if common is None:

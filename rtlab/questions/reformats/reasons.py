@@ -214,8 +214,8 @@ def _io(site: _Site, tensor: Tensor, side: str) -> tuple[str, bool]:
     if can:
         return f"Let the engine have it so: {flag_hint}{until}, and {other}.", True
     return (
-        f"No I/O format has the layout {word}, but the type can be had: {flag_hint}{until}, which leaves less to copy, and "
-        f"{other}."
+        f"No I/O format has the layout {word}, but the type can be had: {flag_hint}{until}, which leaves less to "
+        f"copy, and {other}."
     ), True
 
 

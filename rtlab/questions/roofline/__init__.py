@@ -61,5 +61,6 @@ def estimate_source(facts: VariantResult) -> str:
     )
     return (
         roofline_estimate.withheld
-        or f"estimated for {roofline_estimate.peaks.name}{summed}; {describe_estimate_error(roofline_estimate.peaks.name)}"
+        or f"estimated for {roofline_estimate.peaks.name}{summed}; "
+        f"{describe_estimate_error(roofline_estimate.peaks.name)}"
     )

@@ -90,8 +90,8 @@ def summarize_roofline(roofline: Roofline, engine: Engine, layer_names: Mapping[
     error = (
         "not known for a processor that was measured"
         if roofs.origin == "measured"
-        else f"{describe_estimate_error(roofs.name)}. Timed one by one, layers of recorded engines sum to 1.02 to 1.78 times a "
-        "whole inference"
+        else f"{describe_estimate_error(roofs.name)}. Timed one by one, layers of recorded engines sum to 1.02 to 1.78 "
+        "times a whole inference"
     )
     steps = {y.id: y for y in engine.layers}
     share = math.floor(100 * coverage.moved)

@@ -18,9 +18,9 @@ from rtlab.questions.roofline.roofs import Efficiency
 class EstimateAccuracy:
     """The estimates of one engine's layers beside its measured times.
 
-    ``factor`` is the median over ``layers`` of the larger time by the smaller, ``share_below_2x`` the share of layers that are
-    off by a factor of 2 at most, ``rank`` Spearman's correlation, ``total`` the sum of the estimates by that of the
-    measured times.
+    ``factor`` is the median over ``layers`` of the larger time by the smaller, ``share_below_2x`` the share of layers
+    that are off by a factor of 2 at most, ``rank`` Spearman's correlation, ``total`` the sum of the estimates by that
+    of the measured times.
     """
 
     engine: str

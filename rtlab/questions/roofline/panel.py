@@ -162,9 +162,9 @@ def _lead(estimate: Roofline) -> str:
     )
     if estimate.share("launch") > 0.5:
         return (
-            f"{roof}But most of these layers are too small for {estimate.peaks.name}: to start them takes longer than to "
-            "compute them, so that neither faster arithmetic nor faster memory helps. Choose a larger batch, and see "
-            "where fewer layers would do."
+            f"{roof}But most of these layers are too small for {estimate.peaks.name}: to start them takes longer "
+            "than to compute them, so that neither faster arithmetic nor faster memory helps. Choose a larger batch, "
+            "and see where fewer layers would do."
         )
     return f"{roof}To go faster, look at large marks far below the line."
 
@@ -196,7 +196,8 @@ def _draw_roofline(estimate: Roofline, layer_names: Mapping[str, str]) -> Figure
             "text": [_hover(p, layer_names[p.layer]) for p in points], "hovertemplate": "%{text}<extra></extra>",
         })  # fmt: skip
     return figure(
-        f"Roofline on {estimate.peaks.name}: arithmetic intensity against operations per second, one mark for each layer",
+        f"Roofline on {estimate.peaks.name}: arithmetic intensity against operations per second, "
+        "one mark for each layer",
         data,
         height=380,
         showlegend=True,
@@ -259,8 +260,8 @@ def _notes(estimate: Roofline, engine: Engine, why: str) -> list[str]:
     if roofs.origin != "measured":
         notes.append(
             f"An estimate takes {efficiency.launch} µs to start a kernel, {efficiency.memory:.0%} of the bandwidth and "
-            f"{efficiency.matrix:.0%} of the matrix units, with whole waves of tiles: fitted to {len(RECORDED)} recorded "
-            f"engines. Known error {describe_estimate_error(roofs.name)}."
+            f"{efficiency.matrix:.0%} of the matrix units, with whole waves of tiles: fitted to {len(RECORDED)} "
+            f"recorded engines. Known error {describe_estimate_error(roofs.name)}."
         )
     if why:
         notes.append(why)
@@ -276,13 +277,14 @@ def _notes(estimate: Roofline, engine: Engine, why: str) -> list[str]:
     if estimate.uncounted:
         notes += [estimate.withheld] if estimate.withheld else []
         notes.append(
-            f"{len(estimate.uncounted)} of {len(estimate.layers)} layers are not counted, because their shapes or what they "
-            "compute is not told. Load the ONNX model with rtlab.load(..., shapes={...}) to count them."
+            f"{len(estimate.uncounted)} of {len(estimate.layers)} layers are not counted, because their shapes or what "
+            "they compute is not told. Load the ONNX model with rtlab.load(..., shapes={...}) to count them."
         )
     below = sum(p.distance is not None and p.distance < 1 for p in estimate.layers)
     if below:
         notes.append(
-            f"{below} of {len(estimate.layers)} layers took less than the attainable time: {_explain_fast_layers(roofs)}"
+            f"{below} of {len(estimate.layers)} layers took less than the attainable time: "
+            f"{_explain_fast_layers(roofs)}"
         )
     if engine.detail == "region":
         notes.append("The compiler tells whole regions only, so a mark stands for many kernels.")

@@ -174,7 +174,8 @@ def samples(context: PanelContext) -> Panel:
         units={"ms": (unit, factor)},
         figures=[
             figure(
-                f"{distribution.count} inferences, median {middle:.4g} {unit}, {len(distribution.outliers)} stand apart",
+                f"{distribution.count} inferences, median {middle:.4g} {unit}, "
+                f"{len(distribution.outliers)} stand apart",
                 [steady, strange, bars] if outliers_by_index else [steady, bars],
                 title=f"● {unit} of each inference, in order"
                 + ("   ◆ stands apart" if outliers_by_index else ""),

@@ -33,7 +33,8 @@ def gantt(plan: Schedule, names: Mapping[str, str], caption: str) -> Figure:
     data = [_scale_trace(t, factor) for t in (_bars(plan, rows, names), *more)]
     height = min(max(200, 90 + 44 * len(rows)), 640)
     return figure(
-        f"{len(plan.streams)} streams over {format_number(plan.makespan, plan.unit)}, from {_describe_durations(plan)}: "
+        f"{len(plan.streams)} streams over {format_number(plan.makespan, plan.unit)}, "
+        f"from {_describe_durations(plan)}: "
         f"{sum(s.critical and not s.sync for s in plan.steps)} layers on the critical path",
         data,
         height=height,

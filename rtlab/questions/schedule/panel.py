@@ -356,8 +356,12 @@ def _draw_comparison(
         height=110 + 28 * len(siblings),
         title="What streams buy, and what they cost",
         # Side by side with the schedule there is room for few words; the hover text has the others.
-        xaxis=axis(f"{SIGNS.get(origin_text, '')} time, {unit}".strip(), domain=[0, 0.46], rangemode="tozero", nticks=4),
-        xaxis2=axis(f"{SIGNS['reported']} memory, {memory_unit}", domain=[0.54, 1], rangemode="tozero", anchor="y", nticks=4),
+        xaxis=axis(
+            f"{SIGNS.get(origin_text, '')} time, {unit}".strip(), domain=[0, 0.46], rangemode="tozero", nticks=4,
+        ),
+        xaxis2=axis(
+            f"{SIGNS['reported']} memory, {memory_unit}", domain=[0.54, 1], rangemode="tozero", anchor="y", nticks=4,
+        ),
         yaxis=axis(type="category", automargin=True),
     )  # fmt: skip
 

@@ -48,8 +48,8 @@ class Wait:
 
     ``step`` waits for ``on``: a wait and its signal, told by the engine with their ``event``, or a layer and the last
     layer of the other stream that it reads from, inferred. ``layer`` is the work behind the wait and ``source`` the
-    work before the signal, empty where there is none. The stream stands still for ``idle_time``; of several waits of one
-    step each has what it adds.
+    work before the signal, empty where there is none. The stream stands still for ``idle_time``; of several waits of
+    one step each has what it adds.
     """
 
     step: str
@@ -367,8 +367,8 @@ def _note_unordered_reads(
 ) -> Iterator[str]:
     if unmatched_waits := [y for y, on in zip(layers, others, strict=True) if y.kind == "wait" and not on]:
         yield (
-            f"{_format_count(len(unmatched_waits), 'wait has', 'waits have')} no signal of the same event before, such as "
-            f'"{unmatched_waits[0].name}": nothing is waited for there.'
+            f"{_format_count(len(unmatched_waits), 'wait has', 'waits have')} no signal of the same event before, "
+            f'such as "{unmatched_waits[0].name}": nothing is waited for there.'
         )
     pairs = (
         (p, i)
@@ -378,9 +378,9 @@ def _note_unordered_reads(
     if loose := sorted(pairs):
         writer, reader = (layers[p] for p in loose[0])
         yield (
-            f"Nothing that the engine tells orders {_format_count(len(loose), 'reading', 'readings')} behind the writing: "
-            f'"{reader.name}" on stream {reader.stream} reads what "{writer.name}" on stream {writer.stream} writes. '
-            "They may overlap here."
+            f"Nothing that the engine tells orders {_format_count(len(loose), 'reading', 'readings')} behind the "
+            f'writing: "{reader.name}" on stream {reader.stream} reads what "{writer.name}" on stream '
+            f"{writer.stream} writes. They may overlap here."
         )
 
 

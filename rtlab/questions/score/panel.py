@@ -113,7 +113,10 @@ def _missing(facts: VariantResult, task: Task | None) -> str:
             "answers of fp32 count."
         )
     if facts.recorded:
-        return f"{prefix}it was read from files, which tell none. Add a variant of the same precision to score one here."
+        return (
+            f"{prefix}it was read from files, which tell none. "
+            "Add a variant of the same precision to score one here."
+        )
     standing = next((s.text for s in facts.stages.values() if s.stage is Stage.SCORED), "")
     why = f"{standing}." if standing else f'it was not scored. Run study.measure("{facts.name}").'
     return f"{prefix}{why}"
@@ -148,8 +151,8 @@ def _notes(
     tally, before = score.tally, baseline.score if baseline is not None and comparison is not None else None
     if score.samples < FEWEST and not (tally is not None and tally.picked):
         yield (
-            f"{pluralize(score.samples, 'sample')} are too few to conclude anything about the task: give at least {FEWEST}, "
-            "better some hundreds."
+            f"{pluralize(score.samples, 'sample')} are too few to conclude anything about the task: give at least "
+            f"{FEWEST}, better some hundreds."
         )
     if before is not None and before.tally is not None and baseline is not None and before.tally.broken:
         yield (
@@ -160,8 +163,8 @@ def _notes(
         yield f"The output has NaN in {tally.broken} of {score.samples} samples, which count as wrong."
     if tally is not None and tally.picked:
         yield (
-            f"Only {pluralize(score.samples, 'chosen sample')}: picked for what they show, they tell nothing of others, so "
-            "that there are no intervals."
+            f"Only {pluralize(score.samples, 'chosen sample')}: picked for what they show, they tell nothing of "
+            "others, so that there are no intervals."
         )
     elif score.interval is None and tally is not None:
         why = tally.why or ("one sample has no spread" if score.samples == 1 else "the metric gives none")

@@ -144,7 +144,10 @@ def _step(context: PanelContext, layer: str, settings: list[Setting]) -> Panel:
         rows=table.rows(),
         links={"pair": layer_link, **table.links()},
         notes=[
-            f"Holds for {fused_layer.compiler}, {fused_layer.shapes}{'; ' + fused_layer.date_text if fused_layer.asked else ''}."
+            (
+                f"Holds for {fused_layer.compiler}, "
+                f"{fused_layer.shapes}{'; ' + fused_layer.date_text if fused_layer.asked else ''}."
+            )
         ],
     )
 

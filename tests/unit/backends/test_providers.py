@@ -129,7 +129,7 @@ def test_a_provider_whose_default_is_less_than_fp32_is_told_to_keep_the_types(na
     providers.parse_release() < (1, 24), reason="before 1.24, ONNX Runtime tells of no node who runs it"
 )
 def test_the_options_of_a_precision_reach_every_session_of_an_engine(monkeypatch) -> None:
-    seen = orders(monkeypatch, lambda order: dataclasses.replace(order, provider=CPU_STAND_IN, told={}))
+    seen = orders(monkeypatch, lambda order: dataclasses.replace(order, provider=CPU_STAND_IN, provider_options={}))
     monkeypatch.setattr(OnnxRuntime, "availability", lambda self: Availability(ok=True, version="1.99.0"))
     provider = dataclasses.replace(CPU_STAND_IN, title="CUDA", devices={"cpu": {}}, tf32="use_tf32")
     runner, model = OnnxRuntime(provider), tiny_model()

@@ -219,7 +219,7 @@ def test_building_one_again_while_another_builds_loses_neither() -> None:
         (commands.StartWork("treat", "fp32", {"cause": ""}), "study.Study.treat"),
         (commands.FetchPlotly(), "view.charts.script"),
     ],
-    ids=lambda given: getattr(given, "doing", None),
+    ids=lambda given: getattr(given, "action", None),
 )
 def test_a_card_of_what_nobody_foresaw_names_what_was_tried(shown, monkeypatch, asked, where) -> None:
     """Jupyter would write it to a log, and the click would seem to do nothing."""

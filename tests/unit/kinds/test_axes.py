@@ -72,7 +72,8 @@ def test_small_channels_of_a_weight_are_named_on_the_side_where_they_are_small(k
         model = graph([op], *ends, {"w": weight})
         place = Quantizer("n", "weight", 1, "w")
         suspect = QuantizerSite(
-            model.by_id["n"], place, Precision.INT8, weight=_get_weight(model, model.by_id["n"], place), granularity=scaled,
+            model.by_id["n"], place, Precision.INT8,
+            weight=_get_weight(model, model.by_id["n"], place), granularity=scaled,
         )  # type: ignore[arg-type]  # fmt: skip
         found = list(find_unequal_weights(suspect))
         told = side == "input" or scaled == "tensor"

@@ -44,8 +44,8 @@ def test_only_remedies_that_keep_the_outputs_and_pay_are_taken_together() -> Non
     told = {("a",): remedy(0.9), ("b",): remedy(0.5), ("c",): remedy(0.1, 1.0), ("d",): remedy(1.2)}
     tried = {**told, ("a", "b"): remedy(0.6)}
     asked: list[tuple[str, ...]] = []
-    rig = types.SimpleNamespace(over=False, each=lambda items, _: iter(items))
-    self = types.SimpleNamespace(tried=tried, every=None, rig=rig, _try=asked.append, _advice=lambda: None)
+    context = types.SimpleNamespace(is_exhausted=False, iterate=lambda items, _: iter(items))
+    self = types.SimpleNamespace(tried=tried, every=None, context=context, _try=asked.append, _advice=lambda: None)
     for name in ("_better", "_gain"):
         setattr(self, name, getattr(advising._AdviceState, name).__get__(self))
     for one in "abcd":

@@ -193,7 +193,7 @@ def shown(monkeypatch: Any) -> Explorer:
     """The Explorer whose work is done at once, of a study that notes what it is asked for."""
     made = scenes.study("written").explore(baseline="fp32")
     study = mock.Mock(variants={"int8": "known"})
-    study.snapshot.return_value = mock.Mock(diagnoses={}, verdicts={}, joined={}, bisections={})
+    study.snapshot.return_value = mock.Mock(diagnoses={}, verdicts={}, fusion_explanations={}, bisections={})
     monkeypatch.setattr(Explorer, "_work", lambda self, work, _: work("P"))
     made.study = study
     return made
@@ -226,7 +226,7 @@ def shown(monkeypatch: Any) -> Explorer:
 def test_a_button_asks_the_study_for_its_work(shown: Explorer, work: Any, values: Any, call: Any) -> None:
     shown.study.repair.return_value = mock.Mock(changes=())
     snapshot = shown.study.snapshot.return_value
-    snapshot.verdicts, snapshot.joined = {"int8": {("k", "n"): None}}, {"int8": {"known": None}}
+    snapshot.verdicts, snapshot.fusion_explanations = {"int8": {("k", "n"): None}}, {"int8": {"known": None}}
     shown._start_panel_work(StartWork(work, "int8", values))
     assert [c for c in shown.study.mock_calls if c[0] != "snapshot"] == ([] if call is None else [call])
 

@@ -95,8 +95,8 @@ def lone_epilogues(reading: Reading) -> Iterator[Finding]:
             "lone-epilogue",
             reason,
             layers,
-            f"{pluralize(len(layers), 'pointwise layer runs', 'pointwise layers run')} behind a convolution or product and "
-            f"not in it, {titles[reason]}.",
+            f"{pluralize(len(layers), 'pointwise layer runs', 'pointwise layers run')} behind a convolution or "
+            f"product and not in it, {titles[reason]}.",
             evidence=f"Readers and types of the tensors between: {reading.quote(layers, descriptions)}",
             fix=fixes[reason],
         )
@@ -161,7 +161,10 @@ def requantized_outside(reading: Reading) -> Iterator[Finding]:
         steps,
         f"No {narrow} convolution requantizes its sums: behind {len(before)} of {len(products)}, "
         f"{pluralize(len(steps), 'generated step turns', 'generated steps turn')} {wide} into {narrow}.",
-        evidence=f"Of {pluralize(count, 'layer')}: {reading.quote(steps, descriptions)} {_describe_compiler_limit(reading, narrow)}",
+        evidence=(
+            f"Of {pluralize(count, 'layer')}: {reading.quote(steps, descriptions)} "
+            f"{_describe_compiler_limit(reading, narrow)}"
+        ),
         fix=(
             "No change of the model is known that moves it. Compare with a variant in FP16, or build for this GPU with "
             "another compiler: the fusion is one that TensorRT documents."
@@ -188,8 +191,8 @@ def _describe_compiler_limit(reading: Reading, narrow: str) -> str:
     if count is None:
         return f"Whether {compiler_release} ever does is not known."
     return (
-        f"That is the compiler's limit: in none of {count} small graphs with such a convolution does {compiler_release} make one "
-        "step of the two."
+        f"That is the compiler's limit: in none of {count} small graphs with such a convolution does "
+        f"{compiler_release} make one step of the two."
     )
 
 

@@ -257,8 +257,8 @@ def unaligned(reading: Reading) -> Iterator[Finding]:
             "unaligned",
             dtype,
             layers,
-            f"{pluralize(len(layers), f'{dtype} layer has', f'{dtype} layers have')} channels that do not fill the kernel's "
-            "units.",
+            f"{pluralize(len(layers), f'{dtype} layer has', f'{dtype} layers have')} channels that do not fill the "
+            "kernel's units.",
             evidence=f"Channels and layouts: {reading.quote(layers, descriptions)}",
             fix=(
                 "Choose channel counts that are multiples of these units when the network is next trained, or append "
@@ -326,7 +326,7 @@ def slow_depthwise(reading: Reading) -> Iterator[Finding]:
             "slow-depthwise",
             "",
             layers,
-            f"{pluralize(len(layers), 'quantized depthwise convolution takes', 'quantized depthwise convolutions take')} "
+            f"{pluralize(len(layers), 'quantized depthwise convolution takes', 'quantized depthwise convolutions take')} "  # noqa: E501 - one call
             "longer than the neighbours that do more arithmetic.",
             evidence=f"Times of layers: {reading.quote(layers, descriptions)}",
             fix="Compare with an engine that has these layers in FP16: depthwise kernels gain little from INT8.",
@@ -350,7 +350,10 @@ def dynamic_weights(reading: Reading) -> Iterator[Finding]:
             "dynamic-weights",
             "",
             layers,
-            f"{pluralize(len(layers), 'convolution computes', 'convolutions compute')} with weights that are not constant.",
+            (
+                f"{pluralize(len(layers), 'convolution computes', 'convolutions compute')} "
+                "with weights that are not constant."
+            ),
             evidence=f"HasDynamicFilter and HasDynamicBias: {reading.quote(layers, descriptions)}",
             fix=(
                 "Fold the weights to constants before the build (polygraphy surgeon sanitize --fold-constants), so "
@@ -383,7 +386,10 @@ def dense_though_sparse(reading: Reading) -> Iterator[Finding]:
             "dense-though-sparse",
             "",
             layers,
-            f"{pluralize(len(layers), 'layer')} could use sparse weights and {'runs' if len(layers) == 1 else 'run'} dense.",
+            (
+                f"{pluralize(len(layers), 'layer')} could use sparse weights "
+                f"and {'runs' if len(layers) == 1 else 'run'} dense."
+            ),
             evidence=f"What the builder told: {reading.quote(layers, descriptions)}",
             fix=(
                 f"Build with {_sparse(reading)} if it was off; if it was on, the dense kernel was faster: sparse "

@@ -65,8 +65,9 @@ def wide_layers(reading: Reading) -> Iterator[Finding]:
             "wide-layer",
             work,
             layers,
-            f"{pluralize(len(layers), f'{_word(work)} computes', f'{_word(work)}s compute')} in fp32, though {narrow} of "
-            f"{pluralize(len(products), 'convolution or product', 'convolutions and products')} are narrower.",
+            f"{pluralize(len(layers), f'{_word(work)} computes', f'{_word(work)}s compute')} in fp32, though "
+            f"{narrow} of {pluralize(len(products), 'convolution or product', 'convolutions and products')} are "
+            "narrower.",
             evidence=f"Types of the tensors: {reading.quote(layers, descriptions)}",
             fix=_FIXES.get(work) or _narrower(reading, work, quantized=2 * quantized > narrow),
         )
@@ -95,8 +96,8 @@ def back_and_forth(reading: Reading) -> Iterator[Finding]:
             "back-and-forth",
             "",
             conversions,
-            f"{pluralize(len(conversions), 'step converts', 'steps convert')} a tensor to another type and back again within "
-            f"{_BETWEEN} layers.",
+            f"{pluralize(len(conversions), 'step converts', 'steps convert')} a tensor to another type and back "
+            f"again within {_BETWEEN} layers.",
             evidence=f"Types of the tensors: {reading.quote(conversions, descriptions)}",
             fix=(
                 "Let what lies between compute in the type of its neighbours, or move the conversions around all of "

@@ -171,7 +171,9 @@ class Reading:
         return bool(layers) if share is None else share >= least
 
     def cost(self, layers: Sequence[Layer], *, removable: bool = False) -> str:
-        """What layers take, in a sentence; ``removable`` if the remedy leaves nothing of them but what changes layouts."""
+        """What layers take, in a sentence;
+        ``removable`` if the remedy leaves nothing of them but what changes layouts.
+        """  # noqa: D205 - one sentence of two lines
         time, share = self.microseconds(layers), self.share(layers)
         if time is None or self.timing is None:
             return self._describe_estimated_cost(layers)
@@ -232,7 +234,9 @@ class Reading:
         )
 
     def quote(self, layers: Sequence[Layer], descriptions: Mapping[str, str]) -> str:
-        """The slowest of the layers by name, each with what ``descriptions`` holds for its id, and how many more there are."""
+        """The slowest of the layers by name,
+        each with what ``descriptions`` holds for its id, and how many more there are.
+        """  # noqa: D205 - one sentence of two lines
         first = sorted(layers, key=lambda y: -self.times.get(y.id, 0.0))[:_QUOTED]
         text = "; ".join(f'"{shorten_name(y.name)}" {descriptions.get(y.id, "")}'.rstrip() for y in first)
         more = len(layers) - len(first)

@@ -61,7 +61,10 @@ def tiny_workspace(reading: Reading) -> Iterator[Finding]:
             "unit as MiB and reads one letter as a unit, B, K, M or G: of two or three it takes the last, B for bytes."
         ),
         cost="Cost unknown: tactics that asked for more were not timed.",
-        fix=f"Build again with trtexec {trtexec.format_flag('memPoolSize', {'workspace': pool * _SMALLEST})}, or without it.",
+        fix=(
+            f"Build again with trtexec {trtexec.format_flag('memPoolSize', {'workspace': pool * _SMALLEST})}, "
+            "or without it."
+        ),
     )
 
 

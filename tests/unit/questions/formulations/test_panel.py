@@ -58,7 +58,7 @@ def context(
     found: TunedModel | None = None, log: BuildLog | None = None, model=None, **settings: str
 ) -> PanelContext:
     there = study()
-    result = dataclasses.replace(there["engine"].facts, told=log)
+    result = dataclasses.replace(there["engine"].facts, build_log=log)
     asked = types.SimpleNamespace(model=model or there.model, tuned=found, facts={"engine": result})
     return PanelContext(asked, result, settings=settings)
 

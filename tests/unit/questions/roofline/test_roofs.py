@@ -287,8 +287,8 @@ def test_an_estimate_is_never_below_the_attainable_and_grows_with_waves() -> Non
 
 @pytest.mark.parametrize(
     ("precision", "roofs", "note"),
-    [("tf32", resolve_peaks("T4"), ""), ("fp32", resolve_peaks("T4"), ""), ("fp16", resolve_peaks("T4"), ""), ("int8", resolve_peaks("V100"), ""),
-     ("fp8", resolve_peaks("A100"), "no rate of fp8"),
+    [("tf32", resolve_peaks("T4"), ""), ("fp32", resolve_peaks("T4"), ""), ("fp16", resolve_peaks("T4"), ""),
+     ("int8", resolve_peaks("V100"), ""), ("fp8", resolve_peaks("A100"), "no rate of fp8"),
      ("bf16", resolve_peaks("T4"), "no rate of bf16")],
 )  # fmt: skip
 def test_only_a_precision_that_is_missed_is_said_to_be_missing(precision, roofs, note) -> None:
