@@ -67,8 +67,8 @@ def invented(engine: Engine, batch: int = 1, runs: int = 5) -> Profile:
 def _time(self: Any, _within: Any) -> None:
     engine = self.result.engine
     self.result = dataclasses.replace(self.result, measured=engine, profile=invented(engine, runs=30))
-    self._stand(Stage.TIMED, 30, 30, "runs")
-    self._settle(Stage.TIMED)
+    self._record_progress(Stage.TIMED, 30, 30, "runs")
+    self._finish_stage(Stage.TIMED)
 
 
 def _profile(_self: Any, engine: Engine, inputs: Any, *_: Any, runs: int = 30, **__: Any) -> Profile:

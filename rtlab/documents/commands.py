@@ -283,8 +283,8 @@ def read(message: object) -> Command | None:
         command: Command = msgspec.convert(message, kind)
     except msgspec.ValidationError as error:
         raise RtlabError(
-            f"Cannot {kind.doing}: the page sent what this kernel cannot read. They may be of two versions of "
+            f"Cannot {kind.action}: the page sent what this kernel cannot read. They may be of two versions of "
             "rtlab: restart the kernel, reload the page, and run the cell again.",
-            details=wrap_error(error, kind.doing).details,
+            details=wrap_error(error, kind.action).details,
         ) from error
     return command

@@ -119,7 +119,9 @@ def document(
             {
                 **_pick_fields(s, "stage", "state", "done"),
                 # What is empty or counts nothing says nothing.
-                **{k: getattr(s, k) or None for k in ("why", "text", "wanted", "unit")},
+                **{k: getattr(s, k) or None for k in ("why", "text")},
+                "wanted": s.target_count or None,
+                "unit": s.unit or None,
             }
             for s in result.stages.values()
         ],

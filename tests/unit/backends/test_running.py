@@ -213,7 +213,7 @@ def test_a_child_answers_many_calls_survives_errors_and_crashes_in_words(monkeyp
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     here = importlib.import_module(Path(__file__).stem)
     session = child.ChildProcess(Limits(stack=1 << 26), work=work)
-    how = {"progress": Silent(), "doing": "X"}
+    how = {"progress": Silent(), "error_prefix": "X"}
     first = session.call(here.echo, 1, **how)
     with pytest.raises(ReadError) as caught:
         session.call(here.refuse, None, **how)

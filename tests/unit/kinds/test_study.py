@@ -143,9 +143,9 @@ def test_a_report_tells_of_what_is_built_and_why_others_failed(failed: rtlab.Stu
 
 def test_json_compares_every_other_variant_with_the_baseline(monkeypatch: Any) -> None:
     monkeypatch.setattr(whole, "document", lambda *_, baseline: baseline and baseline.name)
-    answer = whole.whole(written().snapshot(), ["fp32", "int8"], "fp32")
+    answer = whole.build_document(written().snapshot(), ["fp32", "int8"], "fp32")
     assert answer["variants"] == {"fp32": None, "int8": "fp32"}
-    assert whole.whole(written().snapshot(), ["int8"], "")["baseline"] is None
+    assert whole.build_document(written().snapshot(), ["int8"], "")["baseline"] is None
 
 
 def test_methods_of_a_result_have_its_names_and_a_study_says_how_far_it_is(failed: rtlab.Study) -> None:

@@ -76,7 +76,7 @@ def test_estimates_are_within_a_factor_of_two_and_in_the_right_order() -> None:
 
 def test_an_engine_is_judged_by_the_order_the_ratio_and_the_sum_of_its_layers(monkeypatch) -> None:
     """Against SciPy's rank correlation and NumPy's median, on an engine of the corpus as if an RTX 3090 had run it."""
-    monkeypatch.setattr("roofs.peaks", lambda device: resolve_peaks("RTX 3090"))
+    monkeypatch.setattr("roofs.resolve_peaks", lambda device: resolve_peaks("RTX 3090"))
     found, gpu, measured = judged_layers(corpus.MOBILE)
     # Of 59 layers, a view and a call of shapes launch nothing or tell nothing.
     assert 57 == len(measured)
