@@ -51,7 +51,7 @@ class RtlabError(Exception):
     """Base of all errors. ``details`` keeps the vendor's own words, unabridged, and a message whose names were cut."""
 
     def __init__(self, message: str, *, details: str = "") -> None:
-        short = _LONG.sub(_cut, message)
+        short = _LONG.sub(_shorten, message)
         super().__init__(short)
         self.details = details if short == message else "\n".join(filter(None, (details, message)))
 
@@ -60,10 +60,10 @@ class RtlabError(Exception):
         return (_restore, (type(self), str(self), self.details))
 
 
-def _cut(found: re.Match[str]) -> str:
+def _shorten(match: re.Match[str]) -> str:
     """Both ends of a name, of which either may tell one from another."""
     half = _QUOTED // 2 - 1
-    return f"{found[0][:half]}…{found[0][-half:]}"
+    return f"{match[0][:half]}…{match[0][-half:]}"
 
 
 def _restore(kind: type[RtlabError], message: str, details: str) -> RtlabError:
@@ -110,19 +110,19 @@ class Cancelled(RtlabError):  # noqa: N818 - not a fault
     """The user stopped the work."""
 
 
-def told(error: Exception, doing: str, kind: type[RtlabError] = RtlabError) -> RtlabError:
+def wrap_error(error: Exception, action: str, kind: type[RtlabError] = RtlabError) -> RtlabError:
     """An error that nobody raised on purpose, in words; Python's own are its details.
 
     Args:
         error: One of rtlab's comes back as it is, unless a vendor says in it that memory is refused.
-        doing: What was attempted, continuing "Cannot": ``load the model``.
+        action: What was attempted, continuing "Cannot": ``load the model``.
         kind: Of the error that tells it.
     """
-    if isinstance(error, RtlabError) and not starved(error):
+    if isinstance(error, RtlabError) and not is_out_of_memory(error):
         return error
-    found, next_ = _found(error)
+    cause, next_ = _describe_cause(error)
     details = format_traceback(error)
-    return kind(f"Cannot {doing}: {found}. {next_}", details=details)
+    return kind(f"Cannot {action}: {cause}. {next_}", details=details)
 
 
 def format_traceback(error: BaseException) -> str:
@@ -130,9 +130,9 @@ def format_traceback(error: BaseException) -> str:
     import traceback
     from pathlib import Path
 
-    known = sorted({str(Path(p).resolve()) for p in sys.path}, key=len, reverse=True)
-    whole = traceback.TracebackException.from_exception(error)
-    waiting: list[traceback.TracebackException | None] = [whole]
+    search_paths = sorted({str(Path(p).resolve()) for p in sys.path}, key=len, reverse=True)
+    trace = traceback.TracebackException.from_exception(error)
+    waiting: list[traceback.TracebackException | None] = [trace]
     while waiting:
         part = waiting.pop()
         if part is None:
@@ -141,14 +141,14 @@ def format_traceback(error: BaseException) -> str:
         for frame in part.stack:
             _ = frame.line  # read while its file has its name
             path = Path(frame.filename)
-            home = next((p for p in known if path.is_relative_to(p)), str(path.parent))
+            home = next((p for p in search_paths if path.is_relative_to(p)), str(path.parent))
             frame.filename = path.relative_to(home).as_posix()
-    return "".join(whole.format())
+    return "".join(trace.format())
 
 
 @contextlib.contextmanager
-def boundary(doing: str, kind: type[RtlabError] = RtlabError) -> Iterator[None]:
-    """A public entry, behind which whatever fails is told in words; arguments as for ``told``.
+def boundary(action: str, kind: type[RtlabError] = RtlabError) -> Iterator[None]:
+    """A public entry, behind which whatever fails is told in words; arguments as for ``wrap_error``.
 
     Raises:
         RtlabError: what failed inside. Arguments that the signature does not take (TypeError) and mistakes of a
@@ -160,18 +160,18 @@ def boundary(doing: str, kind: type[RtlabError] = RtlabError) -> Iterator[None]:
     except (AssertionError, BrokenPipeError):
         raise
     except RtlabError as error:
-        if not starved(error):
+        if not is_out_of_memory(error):
             raise
-        raise told(error, doing, type(error)) from error
+        raise wrap_error(error, action, type(error)) from error
     except Exception as error:
         from concurrent.futures import CancelledError
 
-        if isinstance(error, CancelledError) or (isinstance(error, TypeError) and _is_of_call(error)):
+        if isinstance(error, CancelledError) or (isinstance(error, TypeError) and _is_signature_error(error)):
             raise
-        raise told(error, doing, kind) from error
+        raise wrap_error(error, action, kind) from error
 
 
-def _is_of_call(error: TypeError) -> bool:
+def _is_signature_error(error: TypeError) -> bool:
     """Whether a call did not fit the signature of what ``boundary`` decorates: nothing behind it ran."""
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -190,7 +190,7 @@ def guard_methods(owner: type[T]) -> type[T]:
     return owner
 
 
-def confined() -> str:
+def describe_memory_limit() -> str:
     """The limit of this process's address space, which its children inherit, in words; empty where there is none."""
     if sys.platform == "win32":
         return ""
@@ -200,7 +200,7 @@ def confined() -> str:
     return f"a process may have no more than {limit / 2**30:.2f} GiB of address space here (ulimit -v)"
 
 
-if confined():
+if describe_memory_limit():
     import ctypes
 
     # A thread that ends needs it to unwind its stack, and where it finds no room by then the system aborts the process.
@@ -208,13 +208,13 @@ if confined():
         ctypes.CDLL("libgcc_s.so.1")
 
 
-def starved(error: BaseException) -> bool:
+def is_out_of_memory(error: BaseException) -> bool:
     """Whether an error is one of a process that came to the limit of its address space."""
-    if not confined():
+    if not describe_memory_limit():
         return False
     # A library that finds no room is not there, for all that the import of a package can tell.
-    lost = isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError)
-    return lost or bool(_REFUSED.search(f"{error}"))
+    library_missing = isinstance(error, ImportError) and not isinstance(error, ModuleNotFoundError)
+    return library_missing or bool(_REFUSED.search(f"{error}"))
 
 
 #: What to do where memory is confined.
@@ -227,22 +227,24 @@ UNCONFINE = (
 _LEAST = 1 << 29
 
 
-def see_room(doing: str) -> None:
-    """See that what loads vendors' libraries has room for them; ``doing`` continues "Cannot".
+def check_memory_limit(action: str) -> None:
+    """See that what loads vendors' libraries has room for them; ``action`` continues "Cannot".
 
     Raises:
         RtlabError: the address space is confined to less.
     """
-    if confined() and resource.getrlimit(resource.RLIMIT_AS)[0] < _LEAST:
-        raise RtlabError(f"Cannot {doing}: there is not enough memory: {confined()}. {UNCONFINE}")
+    if describe_memory_limit() and resource.getrlimit(resource.RLIMIT_AS)[0] < _LEAST:
+        raise RtlabError(
+            f"Cannot {action}: there is not enough memory: {describe_memory_limit()}. {UNCONFINE}"
+        )
 
 
-def _found(error: Exception) -> tuple[str, str]:
+def _describe_cause(error: Exception) -> tuple[str, str]:
     """What was found, and what to do next."""
     from concurrent.futures import BrokenExecutor
 
-    if (isinstance(error, MemoryError) and confined()) or starved(error):
-        return f"there is not enough memory: {confined()}", UNCONFINE
+    if (isinstance(error, MemoryError) and describe_memory_limit()) or is_out_of_memory(error):
+        return f"there is not enough memory: {describe_memory_limit()}", UNCONFINE
     if isinstance(error, OSError) and error.errno in {errno.ENOSPC, errno.EDQUOT}:
         return "the disk is full", "Free some space, or name a folder with more of it in TMPDIR."
     if isinstance(error, OSError) and error.errno == errno.EFBIG:

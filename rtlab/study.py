@@ -14,26 +14,26 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec
 
 from rtlab import backends, questions, report
 from rtlab.backends.files import build, recognise
-from rtlab.backends.roles import advice
-from rtlab.core.answers import kept
-from rtlab.core.facts import Facts, Ranked, Score
+from rtlab.backends.roles import suggest_backends
+from rtlab.core.answers import memoized
+from rtlab.core.facts import Ranked, Score, VariantResult
 from rtlab.core.files import write
-from rtlab.core.model import Model, absent, load
+from rtlab.core.model import Model, load, make_empty_model
 from rtlab.core.peaks import Peaks
-from rtlab.core.stage import Stage, Standing
+from rtlab.core.stage import Stage, StageStatus
 from rtlab.core.task import Task
 from rtlab.errors import ReadError, RunError, VariantError, boundary, guard_methods
-from rtlab.quantize.own import quantized
+from rtlab.quantize.own import find_quantized_nodes
 from rtlab.questions import panels
 from rtlab.questions.calibration import pairs as _pairs
 from rtlab.questions.calibration.pairs import PairUse
 from rtlab.questions.calibration.seen import Calibration
 from rtlab.questions.difference.diff import Difference
 from rtlab.questions.fusion.words import explain
-from rtlab.questions.scene import Scene
-from rtlab.questions.variants.variations import offered
+from rtlab.questions.scene import PanelContext
+from rtlab.questions.variants.variations import list_variations
 from rtlab.session import Session
-from rtlab.session.recorded import gathered, pasted
+from rtlab.session.recorded import collect_files, save_pasted_text
 from rtlab.session.recorded import source as recorded_source
 from rtlab.view.layers import layers_json
 from rtlab.view.table import study_html
@@ -53,7 +53,7 @@ __all__ = [
     "Result",
     "Score",
     "Stage",
-    "Standing",
+    "StageStatus",
     "Study",
     "available",
     "explore",
@@ -65,39 +65,41 @@ T = TypeVar("T")
 P = ParamSpec("P")
 
 
-class Asked(Generic[T]):
+class AnalysisProperty(Generic[T]):
     """A property of ``Result`` that asks a question of its facts, whose type and documentation it has."""
 
-    def __init__(self, question: Callable[[Facts], T], doc: str | None = None) -> None:
+    def __init__(self, question: Callable[[VariantResult], T], doc: str | None = None) -> None:
         self._question, self.__doc__ = question, doc or question.__doc__
 
     @overload
-    def __get__(self, result: None, owner: type) -> Asked[T]: ...
+    def __get__(self, result: None, owner: type) -> AnalysisProperty[T]: ...
     @overload
     def __get__(self, result: Result, owner: type) -> T: ...
-    def __get__(self, result: Result | None, owner: type) -> Asked[T] | T:
+    def __get__(self, result: Result | None, owner: type) -> AnalysisProperty[T] | T:
         return self if result is None else self._question(result.facts)
 
     def __set__(self, result: Result, value: NoReturn) -> None:
         """That it has one makes it a property to ``help``; a frozen result asks nobody."""
 
 
-def asking(question: Callable[Concatenate[Facts, P], T]) -> Callable[Concatenate[Result, P], T]:
+def analysis_method(
+    question: Callable[Concatenate[VariantResult, P], T],
+) -> Callable[Concatenate[Result, P], T]:
     """A method of ``Result`` that asks a question of its facts, with its signature and documentation."""
 
     @functools.wraps(question)
-    def ask(self: Result, /, *given: P.args, **named: P.kwargs) -> T:
-        return question(self.facts, *given, **named)
+    def ask(self: Result, /, *args: P.args, **named: P.kwargs) -> T:
+        return question(self.facts, *args, **named)
 
     # Whoever asks for help sees a method, and not the facts, which it has.
     facts, *rest = inspect.signature(question).parameters.values()
-    own = facts.replace(name="self", annotation=inspect.Parameter.empty)
-    ask.__dict__["__signature__"] = inspect.signature(question).replace(parameters=[own, *rest])
+    self_parameter = facts.replace(name="self", annotation=inspect.Parameter.empty)
+    ask.__dict__["__signature__"] = inspect.signature(question).replace(parameters=[self_parameter, *rest])
     ask.__doc__ = re.sub(r"\n +facts: The variant\.(?=\n)", "", question.__doc__ or "")
     return ask
 
 
-def called(result: type[Result]) -> type[Result]:
+def set_method_names(result: type[Result]) -> type[Result]:
     """Methods by the names that they have in a class, in place of those of their questions."""
     for name, member in vars(result).items():
         if inspect.isfunction(member):
@@ -106,7 +108,7 @@ def called(result: type[Result]) -> type[Result]:
     return result
 
 
-@called
+@set_method_names
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Result:
     """Everything known of one variant: its facts, and what can be asked of them.
@@ -119,51 +121,53 @@ class Result:
     them, ``outputs`` the tensors.
     """
 
-    facts: Facts
+    facts: VariantResult
 
-    name = Asked(lambda f: f.name, "What it is called in the study.")
-    variant = Asked(lambda f: f.variant, "What was chosen.")
-    source = Asked(lambda f: f.source, "The model that the study is of.")
-    prepared = Asked(lambda f: f.prepared, "That model with the precision expressed in its graph.")
-    engine = Asked(lambda f: f.engine, "What the compiler made of it.")
-    measured = Asked(lambda f: f.measured, "The engine that was timed here; None where none was.")
-    profile = Asked(lambda f: f.profile, "The samples behind ``timing``.")
-    score = Asked(lambda f: f.score, "The task's metric; None where it is not known.")
-    ranges = Asked(lambda f: f.ranges, "What the calibrator saw; None where none did.")
-    random_scales = Asked(lambda f: f.random_scales, "Whether the scales rest on random input.")
-    recorded = Asked(lambda f: f.recorded, "Whether the engine was read from files of another machine.")
-    told = Asked(lambda f: f.told, "The build log that was among those files.")
-    outputs = Asked(lambda f: f.outputs, "The tensors that were among them.")
-    stages = Asked(lambda f: f.stages, "How far each stage came, and why one is missing.")
-    missing = Asked(
+    name = AnalysisProperty(lambda f: f.name, "What it is called in the study.")
+    variant = AnalysisProperty(lambda f: f.variant, "What was chosen.")
+    source = AnalysisProperty(lambda f: f.source, "The model that the study is of.")
+    prepared = AnalysisProperty(lambda f: f.prepared, "That model with the precision expressed in its graph.")
+    engine = AnalysisProperty(lambda f: f.engine, "What the compiler made of it.")
+    measured = AnalysisProperty(lambda f: f.measured, "The engine that was timed here; None where none was.")
+    profile = AnalysisProperty(lambda f: f.profile, "The samples behind ``timing``.")
+    score = AnalysisProperty(lambda f: f.score, "The task's metric; None where it is not known.")
+    ranges = AnalysisProperty(lambda f: f.ranges, "What the calibrator saw; None where none did.")
+    random_scales = AnalysisProperty(lambda f: f.random_scales, "Whether the scales rest on random input.")
+    recorded = AnalysisProperty(
+        lambda f: f.recorded, "Whether the engine was read from files of another machine."
+    )
+    told = AnalysisProperty(lambda f: f.build_log, "The build log that was among those files.")
+    outputs = AnalysisProperty(lambda f: f.outputs, "The tensors that were among them.")
+    stages = AnalysisProperty(lambda f: f.stages, "How far each stage came, and why one is missing.")
+    missing = AnalysisProperty(
         lambda f: f.missing,
         "Stages in which there is more to find out, which ``Study.measure`` does, with what is in the way.",
     )
 
-    mapping = Asked(questions.fusion.mapping)
-    measured_mapping = Asked(
-        questions.fusion.measured,
+    mapping = AnalysisProperty(questions.fusion.mapping)
+    measured_mapping = AnalysisProperty(
+        questions.fusion.map_measured_engine,
         "The ``mapping`` of the engine that was measured; None where none was.",
     )
-    coverage = Asked(questions.fusion.coverage)
-    unmapped = Asked(questions.fusion.unmapped)
-    log = Asked(questions.build.log)
-    timing = Asked(questions.timing.of)
-    own_times = Asked(questions.timing.own)
-    layer_times = Asked(questions.timing.on_layers)
-    accuracy = Asked(questions.accuracy.of)
-    estimate = Asked(questions.roofline.estimate)
-    findings = Asked(questions.findings.of)
+    coverage = AnalysisProperty(questions.fusion.coverage)
+    unmapped = AnalysisProperty(questions.fusion.list_unmapped_nodes)
+    log = AnalysisProperty(questions.build.get_build_log)
+    timing = AnalysisProperty(questions.timing.of)
+    own_times = AnalysisProperty(questions.timing.get_engine_timing)
+    layer_times = AnalysisProperty(questions.timing.on_layers)
+    accuracy = AnalysisProperty(questions.accuracy.of)
+    estimate = AnalysisProperty(questions.roofline.estimate)
+    findings = AnalysisProperty(questions.findings.of)
 
-    roofline = asking(questions.roofline.of)
-    memory = asking(questions.memory.of)
-    schedule = asking(questions.schedule.of)
-    side = asking(questions.difference.side)
-    recurrences = asking(questions.recurrence.of)
-    kinds = asking(questions.engine.kinds)
-    precisions = asking(questions.engine.precisions)
-    transitions = asking(questions.engine.transitions)
-    reformats = asking(questions.reformats.of)
+    roofline = analysis_method(questions.roofline.of)
+    memory = analysis_method(questions.memory.of)
+    schedule = analysis_method(questions.schedule.of)
+    side = analysis_method(questions.difference.build_side)
+    recurrences = analysis_method(questions.recurrence.of)
+    kinds = analysis_method(questions.engine.kinds)
+    precisions = analysis_method(questions.engine.precisions)
+    transitions = analysis_method(questions.engine.transitions)
+    reformats = analysis_method(questions.reformats.of)
 
     def __repr__(self) -> str:
         return f"<Result{repr(self.facts).removeprefix('<Facts')}"
@@ -176,8 +180,8 @@ class Result:
         return layers_frame(self.facts, self.source)
 
 
-@kept
-def _result(facts: Facts) -> Result:
+@memoized
+def _make_result(facts: VariantResult) -> Result:
     return Result(facts)
 
 
@@ -195,11 +199,11 @@ class Study(Session[Result]):
             longer. The least and the largest value are exact whatever it is.
     """
 
-    _handle = staticmethod(_result)
+    _handle = staticmethod(_make_result)
 
     def __repr__(self) -> str:
-        kept = self._kept
-        return f"<Study {self.model.name}: {len(kept.facts)} of {len(kept.variants)} variants built>"
+        state = self._state
+        return f"<Study {self.model.name}: {len(state.facts)} of {len(state.variants)} variants built>"
 
     def _repr_html_(self) -> str:
         return study_html(self.snapshot())
@@ -229,7 +233,7 @@ class Study(Session[Result]):
         if engine.plan is None:
             raise RunError(
                 f'Cannot save the engine of "{name}": backend "{engine.backend}" kept no serialized engine. '
-                f"Build it where a GPU is, with {advice(lambda c: c.opens)}."
+                f"Build it where a GPU is, with {suggest_backends(lambda c: c.opens)}."
             )
         return write(path, engine.plan, what="the engine", model=self.model)
 
@@ -245,7 +249,7 @@ class Study(Session[Result]):
             RtlabError: the file cannot be written, or is the one that the model was read from.
         """
         facts = self.facts_of(name)
-        content = build.of(
+        content = build.encode(
             facts.engine,
             words=facts.variant.id,
             source=self.model if self.model.nodes else None,
@@ -276,7 +280,9 @@ class Study(Session[Result]):
         Raises:
             VariantError: there is no such variant.
         """
-        return offered(name, self._known(name, "vary"), self.facts.get(name), quantized(self.model))
+        return list_variations(
+            name, self._require_variant(name, "vary"), self.facts.get(name), find_quantized_nodes(self.model)
+        )
 
     def pairs(self, name: str) -> tuple[PairUse, ...]:
         """Where each Q/DQ pair that the model brought along went in a variant's engine: absorbed, or a step of its own.
@@ -285,7 +291,7 @@ class Study(Session[Result]):
             VariantError: the variant is not built.
         """
         facts = self.facts_of(name)
-        return _pairs.pairs(self.model, questions.fusion.mapping(facts), facts.engine)
+        return _pairs.trace_pairs(self.model, questions.fusion.mapping(facts), facts.engine)
 
     def export_layers(self, name: str, path: str | Path) -> Path:
         """Write the layers of a built variant as TensorRT 11's inspector would, for ``read`` elsewhere.
@@ -320,7 +326,7 @@ class Study(Session[Result]):
             RtlabError: what it needs of the variant is not known.
         """
         other = None if baseline is None else self.facts_of(baseline)
-        return panels.ask(question, Scene(self.snapshot(), self.facts_of(variant), other, settings))
+        return panels.ask(question, PanelContext(self.snapshot(), self.facts_of(variant), other, settings))
 
     @boundary("show the Explorer")
     def explore(
@@ -365,7 +371,7 @@ class Study(Session[Result]):
 
         other = None if baseline is None else self.facts_of(baseline)
         return plotly_figure(
-            question, Scene(self.snapshot(), self.facts_of(variant), other, settings), index=index
+            question, PanelContext(self.snapshot(), self.facts_of(variant), other, settings), index=index
         )
 
     @boundary("write the report")
@@ -457,7 +463,7 @@ def read(
     model: Model | str | Path | None = None,
     name: str = "engine",
     text: str | bytes | None = None,
-    **given: Any,
+    **kwargs: Any,
 ) -> Study:
     """Read an engine that another machine built, with its ONNX model or without.
 
@@ -466,7 +472,7 @@ def read(
         model: The ONNX model, where it is not among the files.
         name: What the variant is called.
         text: What was copied from somewhere in place of a file, as ``Study.read`` takes it.
-        given: Files by kind and options, as ``Study.read`` takes them.
+        kwargs: Files by kind and options, as ``Study.read`` takes them.
 
     Returns:
         A study with that one variant: ``rtlab.read(...).explore()`` shows it.
@@ -476,25 +482,25 @@ def read(
         ModelError: the model cannot be loaded.
     """
     options: dict[str, Any] = {
-        k: given.pop(k) for k in ("inputs", "optimization_profile", "backend") if k in given
+        k: kwargs.pop(k) for k in ("inputs", "optimization_profile", "backend") if k in kwargs
     }
-    with pasted(text) as copied:
-        found = gathered((*files, *copied), given)
-        if set(found) == {"model"}:
+    with save_pasted_text(text) as copied:
+        files_by_kind = collect_files((*files, *copied), kwargs)
+        if set(files_by_kind) == {"model"}:
             raise ReadError(
-                f'Cannot read an engine from "{found["model"].name}": it is an ONNX model. Give the engine\'s files '
-                'beside it, such as layers="layers.json"; rtlab.explore opens a model alone.'
+                f'Cannot read an engine from "{files_by_kind["model"].name}": it is an ONNX model. Give the '
+                'engine\'s files beside it, such as layers="layers.json"; rtlab.explore opens a model alone.'
             )
-        onnx_file = found.pop("model", None)
+        onnx_file = files_by_kind.pop("model", None)
         source = model if model is not None else onnx_file
         if source is not None and onnx_file is not None and source is not onnx_file:
-            found["model"] = onnx_file
+            files_by_kind["model"] = onnx_file
         if source is None:
-            source = recorded_source(found) or absent()
+            source = recorded_source(files_by_kind) or make_empty_model()
         elif not isinstance(source, Model):
             source = load(source, weights=False)
         study = Study(source)
-        study.read(name, **(options | found))
+        study.read(name, **(options | files_by_kind))
     return study
 
 

@@ -61,7 +61,9 @@ class Recorder:
                 recorder.keep(
                     key,
                     msgspec.json.encode(
-                        recorded.Refused(build.nowhere(str(error)), build.nowhere(error.details)[-2000:])
+                        recorded.RecordedRefusal(
+                            build.remove_folders(str(error)), build.remove_folders(error.details)[-2000:]
+                        )
                     ),
                 )
                 raise

@@ -25,9 +25,9 @@ import engines
 import remade
 import rtlab
 from rtlab.core.model import Model
-from rtlab.questions.fusion import related
+from rtlab.questions.fusion import relate_engine
 from rtlab.questions.why import agreement
-from rtlab.questions.why.missed import readers, together
+from rtlab.questions.why.missed import find_readers, same_layer
 
 WHERE = Path(agreement.__file__).with_name("agreement.json")
 #: Of engines whose files do not tell it: which release, by those who published them; which network; for which GPU.
@@ -88,7 +88,7 @@ def asked(folders: Iterable[Path]) -> Iterator[Asked]:
             study = rtlab.Study(weighed(graphs[0]))
             study.read("tensorrt", layers=layers)
             mapping = study["tensorrt"].mapping
-            yield Asked(folder, study.model, True, floats, lambda a, b, m=mapping: together(m, a, b))
+            yield Asked(folder, study.model, True, floats, lambda a, b, m=mapping: same_layer(m, a, b))
             continue
         made = remade.Remade(layers, sized=True)
         model = rtlab.load(onnx.shape_inference.infer_shapes(made.model.proto(), strict_mode=True))
@@ -113,7 +113,7 @@ def neighbours(model: Model) -> Iterator[tuple[str, str]]:
             if node.op == "QuantizeLinear":
                 continue
             yield from ((node.id, r) for r in direct if model.by_id[r].op == "QuantizeLinear")
-            yield from ((node.id, r) for r in dict.fromkeys(readers(model, value)))
+            yield from ((node.id, r) for r in dict.fromkeys(find_readers(model, value)))
 
 
 def _of_weights(model: Model, value: str) -> bool:
@@ -124,10 +124,10 @@ def _of_weights(model: Model, value: str) -> bool:
 
 
 def count(engine: Asked, mine: rtlab.Result) -> dict[str, collections.Counter[str]]:
-    built = related(mine.engine, mine.prepared.model, mine.prepared.model)
+    built = relate_engine(mine.engine, mine.prepared.model, mine.prepared.model)
     found: dict[str, collections.Counter[str]] = collections.defaultdict(collections.Counter)
     for first, second in neighbours(engine.model):
-        one, other = together(built, first, second), engine.one(first, second)
+        one, other = same_layer(built, first, second), engine.one(first, second)
         if one is None or other is None:
             continue
         where = ("both" if other else "rtx") if one else ("tensorrt" if other else "neither")

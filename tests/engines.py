@@ -17,7 +17,7 @@ import shelf
 from rtlab import backends
 from rtlab.backends.trtexec import Trtexec
 from rtlab.core.engine import Engine
-from rtlab.core.model import Model, absent, load, wrap
+from rtlab.core.model import Model, load, make_empty_model, wrap
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
@@ -58,7 +58,7 @@ def read(folder: Path | str) -> tuple[Engine, Timing | None]:
 
 def structure(folder: Path | str) -> Model:
     path = FOLDER / folder / "model.structure-only.onnx"
-    return load(path, name=path.parent.name, weights=False) if path.exists() else absent()
+    return load(path, name=path.parent.name, weights=False) if path.exists() else make_empty_model()
 
 
 def model(folder: Path) -> Model:

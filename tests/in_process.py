@@ -58,11 +58,11 @@ class Session:
                 return self._child.call(function, payload, **how)
             finally:
                 self.alive = self._child.alive
-        report = _Report(how["progress"], how["doing"])
+        report = _Report(how["progress"], how["error_prefix"])
         with self._lock:
             before, loaded._open[:] = loaded._open[:], self._opened or []
             try:
-                check(how["progress"], how["doing"])
+                check(how["progress"], how["error_prefix"])
                 return _copy(function(_copy(payload), report))
             except RtlabError as error:
                 raise _copy(error) from None

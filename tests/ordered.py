@@ -6,19 +6,19 @@ from collections.abc import Callable
 
 import pytest
 
-from rtlab.backends.live.apart import Errand
-from rtlab.backends.live.inference import SessionOrder
+from rtlab.backends.live.apart import ChildCaller
+from rtlab.backends.live.inference import SessionSpec
 
 
 def orders(
-    monkeypatch: pytest.MonkeyPatch, change: Callable[[SessionOrder], SessionOrder] = lambda order: order
-) -> list[SessionOrder]:
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[SessionSpec], SessionSpec] = lambda order: order
+) -> list[SessionSpec]:
     """Orders of sessions as they come from now on; each is carried out as ``change`` makes it."""
-    found: list[SessionOrder] = []
-    real = Errand.call
+    found: list[SessionSpec] = []
+    real = ChildCaller.call
 
     def noted(given: object) -> object:
-        if not isinstance(given, SessionOrder):
+        if not isinstance(given, SessionSpec):
             return given
         found.append(given)
         return change(given)
@@ -28,5 +28,5 @@ def orders(
         changed = tuple(map(noted, payload)) if several else noted(payload)
         return real(self, child, function, changed)
 
-    monkeypatch.setattr(Errand, "call", call)
+    monkeypatch.setattr(ChildCaller, "call", call)
     return found

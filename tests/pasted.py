@@ -67,7 +67,7 @@ def facts(found: Recording) -> set[Fact]:
 
 
 def read(path: Path) -> Recording:
-    return reading.read({recognise.kind(path): path})
+    return reading.read({recognise.detect_kind(path): path})
 
 
 _AFTER = re.compile(r"After (.+?): (\d+) layers\s*$")
@@ -106,7 +106,7 @@ def truths(path: Path, text: str) -> set[Fact]:
     true: set[Fact] = set()
     for select in (None, 0, 1):
         with contextlib.suppress(ReadError):
-            true |= facts(reading.read({recognise.kind(path): path}, select=select))
+            true |= facts(reading.read({recognise.detect_kind(path): path}, select=select))
     for line in text.split("\n") if path.suffix == ".log" else ():
         message = re.sub(r"^(?:\[[^\]]*\] ?)*(?:VERBOSE: )?", "", line)
         true.add(("decision", message))

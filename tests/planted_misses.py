@@ -158,7 +158,10 @@ def _cast(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
 
 def _pair(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
     value, node = edit.values[edge.value], edit.nodes[edge.second]
-    scale, zero = edit.constant("planted_scale", np.float32(0.03)), edit.constant("planted_zero", np.int8(0))
+    scale, zero = (
+        edit.add_constant("planted_scale", np.float32(0.03)),
+        edit.add_constant("planted_zero", np.int8(0)),
+    )
     q = _made(edit, "QuantizeLinear", [value, scale, zero], "planted_Q", edge.second, {})
     dq = _made(edit, "DequantizeLinear", [q, scale, zero], "planted_DQ", edge.second, {})
     _feed(node, value, dq)
@@ -174,10 +177,12 @@ def _rival(edit: Edit, edge: Edge, rng: np.random.Generator) -> str | None:
     if other is None or size is None or other.const_value is not None:
         return None
     if len(size) == 4:
-        weight = edit.constant("planted_w", rng.normal(0, 0.1, (size[1], size[1], 3, 3)).astype(np.float32))
+        weight = edit.add_constant(
+            "planted_w", rng.normal(0, 0.1, (size[1], size[1], 3, 3)).astype(np.float32)
+        )
         made = _made(edit, "Conv", [other, weight], "planted_Conv", edge.second, {"pads": [1, 1, 1, 1]})
     else:
-        weight = edit.constant("planted_w", rng.normal(0, 0.1, (size[-1], size[-1])).astype(np.float32))
+        weight = edit.add_constant("planted_w", rng.normal(0, 0.1, (size[-1], size[-1])).astype(np.float32))
         made = _made(edit, "MatMul", [other, weight], "planted_MatMul", edge.second, {})
     made.type, made.shape = other.type, other.shape
     _feed(node, other, made)
@@ -256,8 +261,8 @@ _ORDER = ("output", "reader", "competitor", "broadcast", "cast", "quantization",
 def _made(
     edit: Edit, op: str, inputs: list[ir.Value], name: str, before: str, attributes: dict[str, object]
 ) -> ir.Value:
-    unique = edit.node_name(name)
-    out = ir.Value(name=edit.value_name(f"{unique}/output"))
+    unique = edit.make_node_name(name)
+    out = ir.Value(name=edit.make_value_name(f"{unique}/output"))
     node = ir.Node("", op, inputs, ir.convenience.convert_attributes(attributes), outputs=[out], name=unique)
     edit.graph.insert_before(edit.nodes[before], node)
     edit.nodes[unique], edit.values[out.name or ""] = node, out
@@ -278,7 +283,7 @@ def planted(model: Model, edge: Edge, kinds: Sequence[str], rng: np.random.Gener
         if found is None:
             return None
         nodes |= {found} if found else set()
-    edit.settle()
+    edit.sort_and_reindex()
     edit.infer()
     made = rtlab.load(edit.finish().proto(), name=f"{model.name}_planted")
     return Miss(made, edge, frozenset(kinds), frozenset(nodes))

@@ -22,7 +22,7 @@ def promises() -> Iterator[set[str]]:
         after = edit.model
         seen.add(one.name)
         for promise in one.promises:
-            assert "" == promise.broken(before, after), f'"{one.name}" promises: {promise.name}'
+            assert "" == promise.check(before, after), f'"{one.name}" promises: {promise.name}'
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passes, "apply", watched)

@@ -17,7 +17,7 @@ from scipy.optimize import minimize
 from scipy.stats import spearmanr
 
 import engines
-from rtlab.core.peaks import Peaks, peaks
+from rtlab.core.peaks import Peaks, resolve_peaks
 from rtlab.questions.roofline.roofs import GPU_EFFICIENCY, Efficiency, estimate
 from rtlab.relation.layerwork import LayerWork, layer_works
 from rtlab.relation.relate import relate
@@ -36,7 +36,7 @@ def judged_layers(folder: Path) -> tuple[dict[str, LayerWork], Peaks, dict[str, 
     model = engines.structure(folder)
     works = layer_works(engine, relate(model, model, engine), model)
     measured = {t.layer: t.median for t in times.layers if t.median > 0 and not works[t.layer].still}
-    return works, peaks(engine.device), measured
+    return works, resolve_peaks(engine.device), measured
 
 
 def distance(efficiency: Efficiency, rows: Rows) -> float:

@@ -26,7 +26,7 @@ from nets import fp32_proto
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.core.engine import Engine
-from rtlab.core.model import absent
+from rtlab.core.model import make_empty_model
 from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.core.stage import Stage
 from rtlab.core.trace import Profile
@@ -67,8 +67,8 @@ def invented(engine: Engine, batch: int = 1, runs: int = 5) -> Profile:
 def _time(self: Any, _within: Any) -> None:
     engine = self.result.engine
     self.result = dataclasses.replace(self.result, measured=engine, profile=invented(engine, runs=30))
-    self._stand(Stage.TIMED, 30, 30, "runs")
-    self._settle(Stage.TIMED)
+    self._record_progress(Stage.TIMED, 30, 30, "runs")
+    self._finish_stage(Stage.TIMED)
 
 
 def _profile(_self: Any, engine: Engine, inputs: Any, *_: Any, runs: int = 30, **__: Any) -> Profile:
@@ -188,7 +188,7 @@ def sections(subject: str, question: Callable[[rtlab.Study, str], Any]) -> dict[
 @functools.cache
 def engine(folder: Path) -> rtlab.Study:
     known = next(iter(folder.glob("*.onnx")), None)
-    made = rtlab.Study(rtlab.load(known, weights=False) if known else absent())
+    made = rtlab.Study(rtlab.load(known, weights=False) if known else make_empty_model())
     made.read("engine", **engines.files(folder))
     return made
 

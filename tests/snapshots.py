@@ -19,13 +19,13 @@ import pytest
 
 from rtlab.core import schema
 from rtlab.core.engine import Engine
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 
 #: Letters of a line and of what stands beside others in it, digits of a number, numbers of an array written one by one.
 WIDTH, SHORT, DIGITS, LISTED = 160, 90, 7, 40
 #: What is too large to be a value of an answer, and has sections of its own.
-WHOLE = (Engine, Facts, Model, onnx.ModelProto)
+WHOLE = (Engine, VariantResult, Model, onnx.ModelProto)
 #: What of a text is of one run or one machine: numbers of alike nodes, durations, threads, releases.
 _MASKED = {
     re.compile(r"\b(Reorder(?:In|Out)put)_token_\d+"): r"\1",

@@ -21,7 +21,7 @@ from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load
 from rtlab.core.trace import Profile
-from rtlab.core.variant import CALIBRATORS, KNOWN_TARGETS, Calibrator, Precision, Target, Variant
+from rtlab.core.variant import CALIBRATORS, SUPPORTED_TARGETS, Calibrator, Precision, Target, Variant
 
 #: Names that have broken a tool somewhere: log separators, control characters, markup, ids of our own.
 HOSTILE_NAMES = (
@@ -236,7 +236,7 @@ def variants() -> st.SearchStrategy[Variant]:
         st.sampled_from(
             [*CALIBRATORS, Calibrator.of("percentile(99.9)"), Calibrator.of("entropy2(bins=4096)")]
         ),
-        st.sampled_from(["cpu", *KNOWN_TARGETS]),
+        st.sampled_from(["cpu", *SUPPORTED_TARGETS]),
         st.sampled_from(["channel", "tensor"]),
         st.sampled_from([False, True, "op:Conv"]),
     )

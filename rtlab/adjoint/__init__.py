@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from rtlab.adjoint.rules import RULES
-from rtlab.adjoint.site import Site
-from rtlab.adjoint.tape import Tape, Unruled
+from rtlab.adjoint.site import VjpContext
+from rtlab.adjoint.tape import NotDifferentiable, Tape
 from rtlab.core.node import ONNX_DOMAINS, bodies
 
 if TYPE_CHECKING:
@@ -24,14 +24,15 @@ class Gradients:
     Attributes:
         values: By value, of what was differentiated with respect to it, summed over all its readers.
         edges: The part that one reading edge has in it, by node and position of the input.
-        stopped: Nodes that no rule covers, with what is in the way; nothing upstream of one has its whole gradient.
-        lacking: The values whose gradient lacks a part for that.
+        unsupported_nodes: Nodes that no rule covers, with what is in the way; nothing upstream of one has its whole
+            gradient.
+        incomplete_values: The values whose gradient lacks a part for that.
     """
 
     values: Mapping[ir.Value, ir.Value]
     edges: Mapping[tuple[ir.Node, int], ir.Value]
-    stopped: Mapping[str, str]
-    lacking: frozenset[ir.Value]
+    unsupported_nodes: Mapping[str, str]
+    incomplete_values: frozenset[ir.Value]
 
 
 def differentiate(
@@ -39,7 +40,7 @@ def differentiate(
     nodes: Iterable[ir.Node],
     seeds: Mapping[ir.Value, ir.Value],
     *,
-    beyond: Callable[[ir.Value], bool],
+    is_excluded: Callable[[ir.Value], bool],
 ) -> Gradients:
     """Append the gradients of a sum over products of outputs with seeds.
 
@@ -50,78 +51,86 @@ def differentiate(
         tape: Writes to the graph.
         nodes: Those of the forward part, in their order.
         seeds: By output what it is multiplied with, of its shape.
-        beyond: Whether the gradient of a value is not asked for, nor that of anything that it follows from.
+        is_excluded: Whether the gradient of a value is not asked for, nor that of anything that it follows from.
     """
     forward = list(nodes)
-    moving = _moving(tape, forward)
-    values = {value: tape.real(seed) for value, seed in seeds.items()}
+    differentiable = _collect_differentiable(tape, forward)
+    values = {value: tape.cast_to_float(seed) for value, seed in seeds.items()}
     edges: dict[tuple[ir.Node, int], ir.Value] = {}
-    stopped: dict[str, str] = {}
-    lacking: set[ir.Value] = set()
+    unsupported_nodes: dict[str, str] = {}
+    incomplete_values: set[ir.Value] = set()
     for node in reversed(forward):
-        given = [values.get(v) for v in node.outputs]
-        reads = (*node.inputs, *_captured(node))
-        asked = [v is not None and v in moving and not beyond(v) for v in reads]
-        short = any(v in lacking for v in node.outputs)
-        found: Sequence[ir.Value | None] = ()
-        if any(asked) and any(g is not None for g in given):
+        output_gradients = [values.get(v) for v in node.outputs]
+        reads = (*node.inputs, *_iter_captured_values(node))
+        needs_gradient = [v is not None and v in differentiable and not is_excluded(v) for v in reads]
+        is_incomplete = any(v in incomplete_values for v in node.outputs)
+        input_gradients: Sequence[ir.Value | None] = ()
+        if any(needs_gradient) and any(g is not None for g in output_gradients):
             try:
-                found = _found(tape, node, given, asked)
-            except Unruled as why:
-                stopped[node.name or ""] = str(why)
-                short = True
-        if short:
-            lacking.update(v for v, w in zip(reads, asked, strict=True) if w and v is not None)
-        for i, (value, gradient) in enumerate(zip(node.inputs, found, strict=False)):
-            if value is None or gradient is None or not asked[i]:
+                input_gradients = _apply_rule(tape, node, output_gradients, needs_gradient)
+            except NotDifferentiable as why:
+                unsupported_nodes[node.name or ""] = str(why)
+                is_incomplete = True
+        if is_incomplete:
+            incomplete_values.update(
+                v for v, w in zip(reads, needs_gradient, strict=True) if w and v is not None
+            )
+        for i, (value, gradient) in enumerate(zip(node.inputs, input_gradients, strict=False)):
+            if value is None or gradient is None or not needs_gradient[i]:
                 continue
             edges[node, i] = gradient
             before = values.get(value)
             values[value] = gradient if before is None else tape.op("Add", before, gradient)
-    return Gradients(values, edges, stopped, frozenset(lacking))
+    return Gradients(values, edges, unsupported_nodes, frozenset(incomplete_values))
 
 
-def _found(
-    tape: Tape, node: ir.Node, given: Sequence[ir.Value | None], asked: Sequence[bool]
+def _apply_rule(
+    tape: Tape, node: ir.Node, output_gradients: Sequence[ir.Value | None], needs_gradient: Sequence[bool]
 ) -> Sequence[ir.Value | None]:
     """The gradients of a node's inputs."""
     rule = RULES.get(node.op_type) if node.domain in ONNX_DOMAINS else None
     if bodies(node):
-        raise Unruled(f"the bodies of {node.op_type} are not differentiated")
+        raise NotDifferentiable(f"the bodies of {node.op_type} are not differentiated")
     if rule is None:
-        raise Unruled(f"there is no rule for {node.op_type}")
-    found = rule(Site(tape, node, given, asked))
-    return [found] if found is None or isinstance(found, ir.Value) else found
+        raise NotDifferentiable(f"there is no rule for {node.op_type}")
+    input_gradients = rule(VjpContext(tape, node, output_gradients, needs_gradient))
+    return (
+        [input_gradients]
+        if input_gradients is None or isinstance(input_gradients, ir.Value)
+        else input_gradients
+    )
 
 
-def _moving(tape: Tape, forward: Iterable[ir.Node]) -> set[ir.Value]:
+def _collect_differentiable(tape: Tape, forward: Iterable[ir.Node]) -> set[ir.Value]:
     """What has a slope: numbers with a fraction, or with the few bits of a quantizer, that follow from an input."""
-    follows = {v for v in tape.graph.inputs if tape.number(v) is None}
-    moving = {v for v in follows if _fractional(v)}
+    follows = {v for v in tape.graph.inputs if tape.constant_value(v) is None}
+    differentiable = {v for v in follows if _is_floating_point(v)}
     for node in forward:
-        if any(v in follows for v in (*node.inputs, *_captured(node)) if v is not None):
-            mine = [v for v in node.outputs if tape.number(v) is None]
+        if any(v in follows for v in (*node.inputs, *_iter_captured_values(node)) if v is not None):
+            mine = [v for v in node.outputs if tape.constant_value(v) is None]
             follows.update(mine)
-            moving.update(v for v in mine if _fractional(v) or node.op_type == "QuantizeLinear")
-    return moving
+            differentiable.update(
+                v for v in mine if _is_floating_point(v) or node.op_type == "QuantizeLinear"
+            )
+    return differentiable
 
 
-def _fractional(value: ir.Value) -> bool:
+def _is_floating_point(value: ir.Value) -> bool:
     # One whose type nobody tells may be a number with a fraction: its rule, or what runs it, says so.
     return value.dtype is None or value.dtype.is_floating_point()
 
 
-def _captured(node: ir.Node) -> Iterator[ir.Value]:
+def _iter_captured_values(node: ir.Node) -> Iterator[ir.Value]:
     """What the bodies of a node read from outside of them."""
     for body in bodies(node):
         graph = body.as_graph()
         inner: set[ir.Value] = {*graph.inputs, *graph.initializers.values()}
         for one in graph:
-            for value in (*one.inputs, *_captured(one)):
+            for value in (*one.inputs, *_iter_captured_values(one)):
                 if value is not None and value not in inner:
                     yield value
             inner.update(one.outputs)
         yield from (v for v in graph.outputs if v not in inner)
 
 
-__all__ = ["Gradients", "Tape", "Unruled", "differentiate"]
+__all__ = ["Gradients", "NotDifferentiable", "Tape", "differentiate"]

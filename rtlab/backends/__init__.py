@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.errors import Unavailable, VariantError
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ def registry() -> dict[str, Backend]:
     table = {b.name: b for b in sorted(built_in, key=lambda b: not b.availability().ok)}
     for point in importlib.metadata.entry_points(group="rtlab.backends"):
         try:
-            found = point.load()
-            backend = found() if isinstance(found, type) else found
-            refused = _refused(backend)
+            plugin = point.load()
+            backend = plugin() if isinstance(plugin, type) else plugin
+            reason = _explain_unusable(backend)
         except Exception as error:  # noqa: BLE001 - a broken plug-in must not take the others along
             warnings.warn(f'Cannot load backend "{point.name}": {error}', RuntimeWarning, stacklevel=2)
             continue
-        if refused:
-            warnings.warn(f'Cannot use backend "{point.name}": {refused}', RuntimeWarning, stacklevel=2)
+        if reason:
+            warnings.warn(f'Cannot use backend "{point.name}": {reason}', RuntimeWarning, stacklevel=2)
             continue
         if backend.name != point.name:
             warnings.warn(
@@ -59,7 +59,7 @@ def registry() -> dict[str, Backend]:
     return table
 
 
-def _refused(backend: object) -> str:
+def _explain_unusable(backend: object) -> str:
     """Why an object is no backend; empty where it is one."""
     missing = [n for n in ("name", "availability", "capabilities") if not hasattr(backend, n)]
     if not missing:
@@ -71,7 +71,7 @@ def _refused(backend: object) -> str:
 
 
 #: Backends that were handed over, which a later one of their name may replace, as when a cell runs again.
-_HANDED: set[str] = set()
+_REGISTERED: set[str] = set()
 
 
 def register(backend: Backend) -> str:
@@ -82,16 +82,16 @@ def register(backend: Backend) -> str:
     Raises:
         VariantError: the object is no backend, or its name is that of another one.
     """
-    if refused := _refused(backend):
-        raise VariantError(f"Cannot use this backend: {refused}")
+    if reason := _explain_unusable(backend):
+        raise VariantError(f"Cannot use this backend: {reason}")
     table, name = registry(), backend.name
-    if name in table and table[name] is not backend and name not in _HANDED:
+    if name in table and table[name] is not backend and name not in _REGISTERED:
         raise VariantError(
             f'Cannot use this {type(backend).__name__} as backend "{name}": another backend has this name. Give it '
             "a name of its own."
         )
     if table.get(name) is not backend:
-        _HANDED.add(name)
+        _REGISTERED.add(name)
         table[name] = backend
     return name
 
@@ -107,31 +107,37 @@ def get(name: str) -> Backend:
     from rtlab.backends import compilers, providers
 
     if isinstance(name, str) and name.startswith(f"{compilers.BACKEND}:"):
-        found = compilers.named(name.partition(":")[2])
-        return registry()[compilers.BACKEND] if found.backend == compilers.BACKEND else _of(found)
+        release = compilers.named(name.partition(":")[2])
+        return (
+            registry()[compilers.BACKEND]
+            if release.backend == compilers.BACKEND
+            else _get_release_backend(release)
+        )
     if isinstance(name, str) and name.startswith(providers.PREFIX):
-        return _on(providers.named(name.removeprefix(providers.PREFIX)).short)
+        return _get_provider_backend(providers.parse_provider(name.removeprefix(providers.PREFIX)).short)
     try:
         return registry()[name]
     except (KeyError, TypeError):
-        known = quoted(registry())
+        names = quote_names(registry())
         raise Unavailable(
-            f'Cannot use backend "{name}": no backend has this name. Choose one of {known}.'
+            f'Cannot use backend "{name}": no backend has this name. Choose one of {names}.'
         ) from None
 
 
 @functools.cache
-def _on(provider: str) -> Backend:
+def _get_provider_backend(provider: str) -> Backend:
     """ONNX Runtime on a provider, one object for all spellings; its sessions are kept there."""
     from rtlab.backends import providers
     from rtlab.backends.onnxruntime import OnnxRuntime
 
-    found = providers.named(provider)
-    return registry()["onnxruntime"] if found == providers.CPU else OnnxRuntime(found)
+    execution_provider = providers.parse_provider(provider)
+    return (
+        registry()["onnxruntime"] if execution_provider == providers.CPU else OnnxRuntime(execution_provider)
+    )
 
 
 @functools.cache
-def _of(release: Compiler) -> Backend:
+def _get_release_backend(release: Compiler) -> Backend:
     """A release of a compiler, one object for all spellings; its engines are kept there."""
     from rtlab.backends.tensorrt_rtx import TensorRTRTX
 
@@ -143,8 +149,10 @@ def available() -> Mapping[str, Availability]:
     from rtlab.backends import compilers, providers
 
     table = {name: backend.availability() for name, backend in registry().items()}
-    table |= {c.backend: _of(c).availability() for c in compilers.known() if c.backend not in table}
-    for provider in (*providers.here(), *providers.elsewhere()):
-        backend = _on(provider.short)
+    table |= {
+        c.backend: _get_release_backend(c).availability() for c in compilers.known() if c.backend not in table
+    }
+    for provider in (*providers.list_available(), *providers.list_installable()):
+        backend = _get_provider_backend(provider.short)
         table[backend.name] = backend.availability()
     return table

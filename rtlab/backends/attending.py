@@ -21,7 +21,7 @@ from concurrent import futures
 from typing import Any, ClassVar, TypeVar
 
 from rtlab.backends.live.apart import RUNNING
-from rtlab.backends.live.child import Bounds, ChildWork, memory, running
+from rtlab.backends.live.child import Bounds, ChildWork, find_process, measure_memory
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import Limits, Progress
 
@@ -33,7 +33,7 @@ _IDLE, _LAST = 0.5, 3.0
 T = TypeVar("T")
 
 
-class Attendant:
+class CancellableCaller:
     """Does calls, one after the other, in the time that all of them have together.
 
     Args:
@@ -45,15 +45,15 @@ class Attendant:
 
     def __init__(
         self,
-        doing: str,
+        error_prefix: str,
         progress: Progress | None = None,
         limits: Limits | None = None,
         *,
         work: ChildWork = RUNNING,
     ) -> None:
-        self._progress, self._bounds = progress or Silent(), Bounds.of(doing, work, limits or Limits())
+        self._progress, self._bounds = progress or Silent(), Bounds.of(error_prefix, work, limits or Limits())
 
-    def do(self, work: Callable[[Progress], T], stop: Callable[[], object]) -> T:
+    def call(self, work: Callable[[Progress], T], stop: Callable[[], object]) -> T:
         """What ``work`` returns or raises; it reports to the progress that it is given.
 
         Args:
@@ -65,26 +65,26 @@ class Attendant:
             BackendError: the time or the memory is over, of the kind of the work.
         """
         # A brief call would be done before anybody looks.
-        doing, process = self._bounds.work.called, running()
-        check(self._progress, doing)
+        activity, process = self._bounds.work.activity, find_process()
+        check(self._progress, activity)
         relay = _Relay()
-        call = _Pending(relay, stop)
-        _Thread.free().do(functools.partial(call.do, work))
-        most = 0
+        call = _PendingCall(relay, stop)
+        _Thread.acquire().do(functools.partial(call.do, work))
+        memory_limit = 0
         try:
-            while not call.ended(_TICK):
-                relay.tell(self._progress)
-                check(self._progress, doing)
-                most = most or self._bounds.granted(process)
-                self._bounds.check(memory(process), most)
+            while not call.wait(_TICK):
+                relay.forward(self._progress)
+                check(self._progress, activity)
+                memory_limit = memory_limit or self._bounds.compute_memory_limit(process)
+                self._bounds.check(measure_memory(process), memory_limit)
         except BaseException:
-            call.end()
+            call.cancel()
             # Its words would be those of an end that we asked for.
-            call.ended(_GRACE)
+            call.wait(_GRACE)
             raise
-        relay.tell(self._progress)
-        done: T = call.answer.result()
-        return done
+        relay.forward(self._progress)
+        answer: T = call.answer.result()
+        return answer
 
 
 class _Thread:
@@ -94,28 +94,28 @@ class _Thread:
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
-        self._given: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._tasks: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         threading.Thread(target=self._work, name="rtlab-run", daemon=True).start()
 
     @classmethod
-    def free(cls) -> _Thread:
+    def acquire(cls) -> _Thread:
         """One without work: the last that had some, whose processor still has what it needs at hand, or a new one."""
         with cls._lock:
             return cls._idle.pop() if cls._idle else cls()
 
     @classmethod
-    def forked(cls) -> None:
+    def reset_after_fork(cls) -> None:
         """This process is a fork, and the threads are those of another."""
         cls._idle, cls._lock = [], threading.Lock()
 
     def do(self, work: Callable[[], None]) -> None:
         """Begin with a piece of work."""
-        self._given.put(work)
+        self._tasks.put(work)
 
     def _work(self) -> None:
         while True:
             try:
-                work = self._given.get(timeout=_IDLE)
+                work = self._tasks.get(timeout=_IDLE)
             except queue.Empty:
                 with self._lock:
                     if self in self._idle:
@@ -130,19 +130,19 @@ class _Thread:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_Thread.forked)
+    os.register_at_fork(after_in_child=_Thread.reset_after_fork)
 
 
-class _Pending:
+class _PendingCall:
     """A piece of work that has not ended, whether or not its caller still waits for it."""
 
     #: All of them: Python must not end under one, or it crashes.
-    running: ClassVar[set[_Pending]] = set()
+    active: ClassVar[set[_PendingCall]] = set()
 
     def __init__(self, relay: _Relay, stop: Callable[[], object]) -> None:
         self._relay, self._stop = relay, stop
         self.answer: futures.Future[Any] = futures.Future()
-        self.running.add(self)
+        self.active.add(self)
 
     def do(self, work: Callable[[Progress], object]) -> None:
         """Do it; in its thread."""
@@ -151,14 +151,14 @@ class _Pending:
         except BaseException as error:  # noqa: BLE001 - whatever it is, the caller must hear of it
             self.answer.set_exception(error)
         finally:
-            self.running.discard(self)
+            self.active.discard(self)
 
-    def end(self) -> None:
+    def cancel(self) -> None:
         """Tell it to end; from another thread."""
         self._relay.stop()
         self._stop()
 
-    def ended(self, seconds: float) -> bool:
+    def wait(self, seconds: float) -> bool:
         """Whether it has ended, waited for so long."""
         return bool(futures.wait([self.answer], seconds).done)
 
@@ -170,11 +170,11 @@ def _end() -> None:
     Until Python 3.14 a thread that does ends by unwinding its stack, and that of ONNX Runtime is C++ that must not be
     unwound: the process would abort after all of its work was done.
     """
-    calls = tuple(_Pending.running)
+    calls = tuple(_PendingCall.active)
     for call in calls:
-        call.end()
-    until = time.monotonic() + _LAST
-    if not all(call.ended(max(0.0, until - time.monotonic())) for call in calls):
+        call.cancel()
+    deadline = time.monotonic() + _LAST
+    if not all(call.wait(max(0.0, deadline - time.monotonic())) for call in calls):
         _never_abort()
 
 
@@ -193,13 +193,13 @@ class _Relay:
     """Progress of a call, told where its caller waits: what shows it need not be safe in other threads."""
 
     def __init__(self) -> None:
-        self._told: queue.SimpleQueue[tuple[str, int | None]] = queue.SimpleQueue()
-        self._steps = self._passed = 0
+        self._phases: queue.SimpleQueue[tuple[str, int | None]] = queue.SimpleQueue()
+        self._steps = self._forwarded_steps = 0
         self._stop = threading.Event()
 
     def phase(self, name: str, total: int | None = None) -> None:
         """Open a phase."""
-        self._told.put((name, total))
+        self._phases.put((name, total))
 
     def advance(self, steps: int = 1) -> None:
         """Count finished steps."""
@@ -213,11 +213,11 @@ class _Relay:
         """Whether the caller waits no longer."""
         return self._stop.is_set()
 
-    def tell(self, progress: Progress) -> None:
+    def forward(self, progress: Progress) -> None:
         """Hand on what came since the last time."""
         with contextlib.suppress(queue.Empty):
             while True:
-                progress.phase(*self._told.get_nowait())
-        if new := self._steps - self._passed:
-            self._passed += new
-            progress.advance(new)
+                progress.phase(*self._phases.get_nowait())
+        if new_steps := self._steps - self._forwarded_steps:
+            self._forwarded_steps += new_steps
+            progress.advance(new_steps)

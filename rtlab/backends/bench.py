@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlab.backends import cpu, streamed, vendor
-from rtlab.backends.attending import Attendant
+from rtlab.backends.attending import CancellableCaller
 from rtlab.backends.live import inference
 from rtlab.backends.live.apart import BUILDING
-from rtlab.backends.live.inference import IN_TURN, SessionOrder
+from rtlab.backends.live.inference import STOP_SPINNING, SessionSpec
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
@@ -39,7 +39,7 @@ class OrtBench:
         self._progress = progress
         self._runner = OnnxRuntime()
         self.threads = self._runner.threads
-        self.device = cpu.name()
+        self.device = cpu.get_name()
         self.source = self._runner.source.partition(",")[0]
 
     def values(self, model: Model, names: Sequence[str], batch: Batch) -> Outputs:
@@ -51,39 +51,39 @@ class OrtBench:
         """
         with self._runner.reading(model, names, progress=self._progress) as read:
             # What is read lies in the session's memory, which ends with it.
-            found = {name: np.array(array) for name, array in read(batch).items()}
-        return {**{n: np.asarray(batch[n]) for n in names if n in batch}, **found}
+            outputs = {name: np.array(array) for name, array in read(batch).items()}
+        return {**{n: np.asarray(batch[n]) for n in names if n in batch}, **outputs}
 
-    def open(self, model: bytes, batch: Batch, threads: int) -> Opened:
+    def open(self, model: bytes, batch: Batch, threads: int) -> BoundSession:
         """A model with its input in place.
 
         Raises:
             BuildError: ONNX Runtime refuses the model.
             Cancelled: it was asked to stop.
         """
-        return Opened(model, batch, threads, self._progress)
+        return BoundSession(model, batch, threads, self._progress)
 
 
-class Opened:
+class BoundSession:
     """A session that runs one batch again and again, without copying it."""
 
     def __init__(self, model: bytes, batch: Batch, threads: int, progress: Progress | None = None) -> None:
         ort = vendor.onnxruntime()
-        self._progress, self._told = progress, ort.RunOptions()
+        self._progress, self._run_options = progress, ort.RunOptions()
         #: Milliseconds of the fastest run, of the same batch always.
-        self._least = float("inf")
+        self._fastest_ms = float("inf")
         # Threads that wait for more work would take the processor from the session that is timed next.
-        order = SessionOrder(model, "Cannot open a formulation", threads, entries=(IN_TURN,))
-        opening = Attendant(order.doing, progress, work=BUILDING)
-        self._session = streamed.session(lambda: contextlib.nullcontext(model), order, opening)
+        spec = SessionSpec(model, "Cannot open a formulation", threads, entries=(STOP_SPINNING,))
+        opener = CancellableCaller(spec.error_prefix, progress, work=BUILDING)
+        self._session = streamed.open_session(lambda: contextlib.nullcontext(model), spec, opener)
         self._names = [o.name for o in self._session.get_outputs()]
         self._binding = self._session.io_binding()
         # Bound memory is not copied, so it must live as long as the binding.
         self._inputs = {
             k: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(v)) for k, v in batch.items()
         }
-        given = {i.name for i in self._session.get_inputs()}
-        for name in given & set(self._inputs):
+        input_names = {i.name for i in self._session.get_inputs()}
+        for name in input_names & set(self._inputs):
             self._binding.bind_ortvalue_input(name, self._inputs[name])
         for name in self._names:
             self._binding.bind_output(name)
@@ -95,7 +95,7 @@ class Opened:
             RunError: ONNX Runtime fails on the batch, or the limit of time is passed.
             Cancelled: it was asked to stop.
         """
-        self._attended(1)
+        self._measure_cancellable(1)
         arrays: list[NDArray[Any]] = self._binding.copy_outputs_to_cpu()
         return dict(zip(self._names, arrays, strict=True))
 
@@ -107,19 +107,19 @@ class Opened:
             Cancelled: it was asked to stop.
         """
         # What is known to end soon needs nobody beside it, who would take the processor from it.
-        brief = repeats * self._least <= _BRIEF
-        taken = self._timed(repeats) if brief else self._attended(repeats)
-        self._least = min(self._least, taken)
-        return taken
+        is_brief = repeats * self._fastest_ms <= _BRIEF
+        milliseconds = self._measure(repeats) if is_brief else self._measure_cancellable(repeats)
+        self._fastest_ms = min(self._fastest_ms, milliseconds)
+        return milliseconds
 
-    def _timed(self, repeats: int) -> float:
-        with inference.running():
-            started = time.perf_counter()
+    def _measure(self, repeats: int) -> float:
+        with inference.translate_errors():
+            start = time.perf_counter()
             for _ in range(repeats):
-                self._session.run_with_iobinding(self._binding, self._told)
-            return (time.perf_counter() - started) * 1e3 / repeats
+                self._session.run_with_iobinding(self._binding, self._run_options)
+            return (time.perf_counter() - start) * 1e3 / repeats
 
-    def _attended(self, repeats: int) -> float:
-        stop = functools.partial(setattr, self._told, "terminate", True)  # noqa: FBT003 - it has no name
-        attendant = Attendant("Cannot run a formulation", self._progress)
-        return attendant.do(lambda _: self._timed(repeats), stop)
+    def _measure_cancellable(self, repeats: int) -> float:
+        stop = functools.partial(setattr, self._run_options, "terminate", True)  # noqa: FBT003 - it has no name
+        caller = CancellableCaller("Cannot run a formulation", self._progress)
+        return caller.call(lambda _: self._measure(repeats), stop)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from rtlab import backends
 from rtlab.backends import compilers
-from rtlab.backends.roles import able, advice, role
+from rtlab.backends.roles import list_capable, require_capability, suggest_backends
 from rtlab.core.model import Model
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.core.protocols import Backend, Reader, Recaller
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import Unavailable, VariantError
@@ -16,7 +16,7 @@ _DEFAULT_SM = "sm86"
 #: What reads the files that people have, when nobody says.
 _READER = "trtexec"
 #: What is missing where no TensorRT builder is, and how to get it.
-ELSEWHERE = (
+NO_BUILDER_REASON = (
     "no TensorRT builder is installed here, and nobody recorded builds of this model. TensorRT-RTX has wheels for "
     'x86-64 Linux and Windows only. Choose target="cpu" for the graph that ONNX Runtime makes here, or record a build '
     "where the builder is, with rtlab inspect MODEL --save build.json, and read it here: rtlab read build.json."
@@ -25,28 +25,28 @@ ELSEWHERE = (
 
 def default_target(builder: str) -> str:
     """Where a builder builds for when nobody says."""
-    known = [str(t) for t in backends.get(builder).capabilities().targets]
-    return _DEFAULT_SM if _DEFAULT_SM in known or not known else known[0]
+    target_names = [str(t) for t in backends.get(builder).capabilities().targets]
+    return _DEFAULT_SM if _DEFAULT_SM in target_names or not target_names else target_names[0]
 
 
 def check_capable(builder: str, variant: Variant) -> None:
     """Raise ``VariantError`` unless the backend compiles this variant."""
-    capable = backends.get(builder).capabilities()
-    if variant.target not in capable.targets:
-        known = quoted(capable.targets)
+    capabilities = backends.get(builder).capabilities()
+    if variant.target not in capabilities.targets:
+        target_names = quote_names(capabilities.targets)
         raise VariantError(
             f'Backend "{builder}" cannot build for target "{variant.target}": it does not compile for it. '
-            f"Choose one of {known}, or another backend."
+            f"Choose one of {target_names}, or another backend."
         )
-    if variant.options is not None and not capable.options:
+    if variant.options is not None and not capabilities.options:
         raise VariantError(
             f'Backend "{builder}" cannot take options "{variant.options}": they are those of a TensorRT builder. '
-            f"Leave them out, or choose {advice(lambda c: c.options)}."
+            f"Leave them out, or choose {suggest_backends(lambda c: c.options)}."
         )
-    for refused in sorted(variant.precisions - set(capable.precisions)):
-        names = quoted(capable.precisions)
+    for precision in sorted(variant.precisions - set(capabilities.precisions)):
+        names = quote_names(capabilities.precisions)
         raise VariantError(
-            f'Backend "{builder}" cannot build "{refused}": it has no such arithmetic. Choose one of {names}.'
+            f'Backend "{builder}" cannot build "{precision}": it has no such arithmetic. Choose one of {names}.'
         )
 
 
@@ -55,45 +55,47 @@ def usual_builder(model: Model | None = None) -> str:
 
     Where no compiler is here, it is the one whose builds of the model were recorded.
     """
-    for name in able(lambda c: c.builds and not c.maker.predicts and any(t.sm for t in c.targets)):
-        if usable(name, model):
+    for name in list_capable(lambda c: c.builds and not c.maker.predicts and any(t.sm for t in c.targets)):
+        if is_usable(name, model):
             return name
     return "onnxruntime"
 
 
-def usable(name: str, model: Model | None) -> bool:
+def is_usable(name: str, model: Model | None) -> bool:
     """Whether a builder works here, or recorded builds of a model are here in its place."""
-    found = backends.get(name)
-    return found.availability().ok or bool(recalled(name, model))
+    backend = backends.get(name)
+    return backend.availability().ok or bool(list_recorded_releases(name, model))
 
 
-def recalled(name: str, model: Model | None) -> tuple[str, ...]:
+def list_recorded_releases(name: str, model: Model | None) -> tuple[str, ...]:
     """The releases of a builder that is not here whose builds of a model are, the newest first."""
-    found = backends.get(name)
-    if model is None or found.availability().ok or not found.capabilities().recalls:
+    backend = backends.get(name)
+    if model is None or backend.availability().ok or not backend.capabilities().recalls:
         return ()
-    recaller: Recaller = role(name, "recalls", "show recorded builds")
-    return recaller.recalled(model)
+    recorded_builds: Recaller = require_capability(name, "recalls", "show recorded builds")
+    return recorded_builds.recalled(model)
 
 
-def predicting() -> tuple[str, ...]:
+def list_predicting_backends() -> tuple[str, ...]:
     """The backends that predict engines by rules, which nobody gets unasked."""
-    return able(lambda c: c.builds and c.maker.predicts)
+    return list_capable(lambda c: c.builds and c.maker.predicts)
 
 
-def beside(backend: str | None) -> str | None:
+def get_additional_backend(backend: str | None) -> str | None:
     """The name of a backend that is chosen beside the usual one: an added release, or one that predicts; else None."""
-    return backend if backend in predicting() else compilers.added(backend)
+    return backend if backend in list_predicting_backends() else compilers.get_added_backend(backend)
 
 
 def opener_for(backend: str | Backend | None) -> str:
     """The backend that is asked for, or the best one that opens serialized engines."""
     if backend is not None:
         return backend if isinstance(backend, str) else backends.register(backend)
-    openers = able(lambda c: c.opens)
-    ready = [n for n in openers if backends.get(n).availability().ok and backends.get(n).capabilities().runs]
+    openers = list_capable(lambda c: c.opens)
+    ready_openers = [
+        n for n in openers if backends.get(n).availability().ok and backends.get(n).capabilities().runs
+    ]
     # Its own words say what is missing.
-    return (ready or sorted(openers))[0]
+    return (ready_openers or sorted(openers))[0]
 
 
 def reader_for(backend: str | Backend | None) -> Reader:
@@ -105,8 +107,8 @@ def reader_for(backend: str | Backend | None) -> Reader:
     """
     if backend is not None and not isinstance(backend, str):
         backend = backends.register(backend)
-    found: Reader = role(backend or _READER, "reads", "read files")
-    return found
+    reader: Reader = require_capability(backend or _READER, "reads", "read files")
+    return reader
 
 
 def builder_for(
@@ -126,14 +128,14 @@ def builder_for(
     if compiler is not None:
         release = compilers.named(compiler)
         name = backend if isinstance(backend, str) or backend is None else backend.name
-        if name is not None and release not in compilers.releases(name):
+        if name is not None and release not in compilers.list_releases(name):
             raise VariantError(
                 f'Cannot build with compiler "{compiler}" and backend "{name}": it is a release of another backend. '
                 f'Leave the backend out, or choose backend="{release.backend}" alone.'
             )
-        return _asked(release.backend, model)
+        return _require_builder(release.backend, model)
     if backend is not None:
-        return _asked(backend if isinstance(backend, str) else backends.register(backend), model)
+        return _require_builder(backend if isinstance(backend, str) else backends.register(backend), model)
     if str(target) == "cpu":
         return "onnxruntime"
     builders = {
@@ -141,7 +143,7 @@ def builder_for(
         for name, candidate in backends.registry().items()
         if candidate.capabilities().builds
         and not candidate.capabilities().maker.predicts
-        and usable(name, model)
+        and is_usable(name, model)
     }
     gpus = {name: targets for name, targets in builders.items() if any(t.sm for t in targets)}
     # Where none compiles for the target, the first says for what it does.
@@ -151,21 +153,21 @@ def builder_for(
     if gpus:
         return next(iter(gpus))
     if target is not None:
-        raise Unavailable(f'Cannot build for target "{target}": {ELSEWHERE}')
+        raise Unavailable(f'Cannot build for target "{target}": {NO_BUILDER_REASON}')
     return "onnxruntime"
 
 
-def _asked(backend: str, model: Model | None) -> str:
+def _require_builder(backend: str, model: Model | None) -> str:
     """The builder of this name, by its own spelling; what it lacks is told before any work begins."""
-    found = backends.get(backend)
-    here, capable = found.availability(), found.capabilities()
-    if not here.ok and not recalled(backend, model):
-        raise Unavailable(f'Backend "{backend}" cannot build: {here.reason}')
+    candidate = backends.get(backend)
+    availability, capable = candidate.availability(), candidate.capabilities()
+    if not availability.ok and not list_recorded_releases(backend, model):
+        raise Unavailable(f'Backend "{backend}" cannot build: {availability.reason}')
     if not capable.builds:
         raise Unavailable(
             f'Backend "{backend}" cannot build: it only runs or reads. Choose another backend, or use study.read.'
         )
-    role(found.name, "builds", "build")
+    require_capability(candidate.name, "builds", "build")
     if capable.runs:
-        role(found.name, "runs", "run")
-    return found.name
+        require_capability(candidate.name, "runs", "run")
+    return candidate.name

@@ -21,7 +21,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits, Progress
 from rtlab.errors import BackendError, RtlabError, Unavailable, VariantError
@@ -29,14 +29,14 @@ from rtlab.errors import BackendError, RtlabError, Unavailable, VariantError
 __all__ = ["Compiler", "add", "folder", "known", "named", "remove"]
 
 #: The backend whose releases these are, and its module in the environment and in a folder.
-BACKEND, _OWN, BINDING = "tensorrt-rtx", "tensorrt_rtx", "tensorrt_rtx_bindings"
+BACKEND, _ENVIRONMENT_MODULE, BINDING = "tensorrt-rtx", "tensorrt_rtx", "tensorrt_rtx_bindings"
 #: The parts that are needed, the smallest first; ``tensorrt-rtx`` and ``-cu13`` are but other names of the binding.
 _PARTS = ("tensorrt-rtx-cu13-bindings", "tensorrt-rtx-cu13-libs")
 _VERSION = re.compile(r"\d+(\.\d+){1,3}")
 #: Bytes that an installation takes at its height: what is downloaded, and what it is unpacked to.
 _NEEDED = 400_000_000
 _SECONDS = 1800.0
-_ROOM = ".adding-"
+_TEMP_PREFIX = ".adding-"
 _OFFLINE = re.compile(
     r"name resolution|getaddrinfo|unreachable|NewConnectionError|Connection refused|ConnectTimeout|timed out|ProxyError"
     r"|No route to host|Max retries",
@@ -75,7 +75,9 @@ class Compiler:
         """The release in short: 1.5, or its version in full where another one here begins so."""
         short = ".".join(self.version.split(".")[:2])
         return (
-            short if sum(_numbers(c.version)[:2] == _numbers(short) for c in known()) == 1 else self.version
+            short
+            if sum(_parse_numbers(c.version)[:2] == _parse_numbers(short) for c in known()) == 1
+            else self.version
         )
 
     @property
@@ -85,48 +87,51 @@ class Compiler:
             return str(self.path)
         if self.recorded:
             return ""
-        spec = importlib.util.find_spec(_OWN)
+        spec = importlib.util.find_spec(_ENVIRONMENT_MODULE)
         return str(Path(spec.origin).parents[1]) if spec is not None and spec.origin else ""
 
     @property
     def nbytes(self) -> int:
         """Bytes of disk that it takes."""
-        from rtlab.backends.live.installing import size
+        from rtlab.backends.live.installing import measure_size
 
         if self.path is not None:
-            return size(self.path)
+            return measure_size(self.path)
         if self.recorded:
             return 0
-        return sum(size(Path(self.where) / part) for part in (_OWN, BINDING, f"{_OWN}_libs"))
+        return sum(
+            measure_size(Path(self.where) / part)
+            for part in (_ENVIRONMENT_MODULE, BINDING, f"{_ENVIRONMENT_MODULE}_libs")
+        )
 
-    def tried(self, progress: Progress | None = None) -> Started:
+    def tried(self, progress: Progress | None = None) -> CompilerProbe:
         """What a child finds that imports it and asks for a builder."""
         from rtlab.backends.live import child, compiler
 
-        doing = f'Cannot use compiler "{self.version}"'
+        error_prefix = f'Cannot use compiler "{self.version}"'
         if self.recorded:
-            return Started(
-                f"{doing}: it is not installed. Builds of the samples that were recorded with it are shown."
+            return CompilerProbe(
+                f"{error_prefix}: it is not installed. Builds of the samples that were recorded with it are shown."
             )
         path = () if self.path is None else (str(self.path),)
         try:
-            found, routes = child.call(
-                compiler.started,
-                _OWN if self.own else BINDING,
+            version, routes = child.call(
+                compiler.probe_binding,
+                _ENVIRONMENT_MODULE if self.own else BINDING,
                 limits=Limits(seconds=60.0),
                 progress=progress or Silent(),
-                doing=doing,
+                error_prefix=error_prefix,
                 path=path,
             )
         except BackendError as error:
-            return Started(str(error))
-        if found != self.version:
-            return Started(f"{doing}: the binding says that it is {found}. Add it again.")
-        return Started(routes=routes)
+            return CompilerProbe(str(error))
+        if version != self.version:
+            return CompilerProbe(f"{error_prefix}: the binding says that it is {version}. Add it again.")
+        return CompilerProbe(routes=routes)
 
 
 @dataclasses.dataclass(frozen=True)
-class Started:
+class CompilerProbe:
     """How a release did when it was tried.
 
     Attributes:
@@ -143,9 +148,13 @@ def folder() -> Path:
     """Where added compilers lie: one folder for each version of Python, because a binding fits only one."""
     import platformdirs
 
-    told = os.environ.get("RTLAB_COMPILERS")
-    place = Path(told) if told else platformdirs.user_cache_path("rtlab", appauthor=False) / "compilers"
-    return place / (sys.implementation.cache_tag or "python")
+    configured_path = os.environ.get("RTLAB_COMPILERS")
+    base_folder = (
+        Path(configured_path)
+        if configured_path
+        else platformdirs.user_cache_path("rtlab", appauthor=False) / "compilers"
+    )
+    return base_folder / (sys.implementation.cache_tag or "python")
 
 
 def known() -> tuple[Compiler, ...]:
@@ -153,15 +162,17 @@ def known() -> tuple[Compiler, ...]:
 
     Where that is not installed, those are too whose recorded builds rtlab brings along.
     """
-    own = importlib.util.find_spec(_OWN) is not None
-    here = [_own()] if own else []
+    in_environment = importlib.util.find_spec(_ENVIRONMENT_MODULE) is not None
+    releases_here = [_get_environment_release()] if in_environment else []
     with contextlib.suppress(OSError):
-        here += [_added(p) for p in folder().iterdir() if _VERSION.fullmatch(p.name) and p.is_dir()]
-    here += [] if own else _recorded()
+        releases_here += [
+            _create_added(p) for p in folder().iterdir() if _VERSION.fullmatch(p.name) and p.is_dir()
+        ]
+    releases_here += [] if in_environment else _list_recorded()
     versions = dict[str, Compiler]()
-    for one in here:
+    for one in releases_here:
         versions.setdefault(one.version, one)
-    return tuple(sorted(versions.values(), key=lambda c: _numbers(c.version)))
+    return tuple(sorted(versions.values(), key=lambda c: _parse_numbers(c.version)))
 
 
 def named(version: str) -> Compiler:
@@ -171,13 +182,13 @@ def named(version: str) -> Compiler:
         VariantError: it is no version.
         Unavailable: no such release is here.
     """
-    wanted = _numbers(_version(version, "use"))
-    found = [c for c in known() if _numbers(c.version)[: len(wanted)] == wanted]
-    if found:
-        return found[-1]
-    here = quoted(c.version for c in known()) or "none"
+    numbers = _parse_numbers(_check_version(version, "use"))
+    matches = [c for c in known() if _parse_numbers(c.version)[: len(numbers)] == numbers]
+    if matches:
+        return matches[-1]
+    available = quote_names(c.version for c in known()) or "none"
     raise Unavailable(
-        f'Cannot use compiler "{version}": it is not here ({here}). Run rtlab compilers add {version}, or choose '
+        f'Cannot use compiler "{version}": it is not here ({available}). Run rtlab compilers add {version}, or choose '
         "another."
     )
 
@@ -201,61 +212,63 @@ def add(version: str, *, source: str | Path | None = None, progress: Progress | 
         Unavailable: pip is missing, the network, the wheels, or room on the disk; or what was installed does not work.
         Cancelled: ``progress`` asked to stop.
     """
-    version = _version(version, "add")
+    version = _check_version(version, "add")
     with contextlib.suppress(Unavailable):
-        if not (here := named(version)).recorded:
-            return here
-    doing = f'Cannot add compiler "{version}"'
-    place = folder()
+        if not (existing := named(version)).recorded:
+            return existing
+    error_prefix = f'Cannot add compiler "{version}"'
+    base_folder = folder()
     try:
-        place.mkdir(parents=True, exist_ok=True)
-        _sweep(place)
-        free = shutil.disk_usage(place).free
+        base_folder.mkdir(parents=True, exist_ok=True)
+        _sweep(base_folder)
+        free = shutil.disk_usage(base_folder).free
     except OSError as error:
         raise Unavailable(
-            f'{doing}: the folder "{place}" cannot be written ({error.strerror or error}). Name another one in '
-            "RTLAB_COMPILERS."
+            f'{error_prefix}: the folder "{base_folder}" cannot be written ({error.strerror or error}). Name another '
+            "one in RTLAB_COMPILERS."
         ) from error
     if importlib.util.find_spec("pip") is None:
         raise Unavailable(
-            f"{doing}: this Python has no pip. Run {Path(sys.executable).name} -m ensurepip, or uv pip install pip, "
-            "and try again."
+            f"{error_prefix}: this Python has no pip. Run {Path(sys.executable).name} -m ensurepip, or uv pip install "
+            "pip, and try again."
         )
     if free < _NEEDED:
         raise Unavailable(
-            f'{doing}: it takes about {_mb(_NEEDED)} in "{place}", and {_mb(free)} are free. Free some, or name a '
-            "folder with more in RTLAB_COMPILERS."
+            f'{error_prefix}: it takes about {_format_size(_NEEDED)} in "{base_folder}", and {_format_size(free)} are '
+            "free. Free some, or name a folder with more in RTLAB_COMPILERS."
         )
     if source is not None and not Path(source).is_dir():
-        raise Unavailable(f'{doing}: there is no folder "{source}". {_bring(version)}')
-    progress = progress or Silent()
-    room = place / f"{_ROOM}{os.getpid()}-{secrets.token_hex(4)}"
-    try:
-        room.mkdir()
-        progress.phase(
-            f"Installing TensorRT-RTX {version}, MB of about {_NEEDED // 1_000_000}, {_mb(free)} free"
+        raise Unavailable(
+            f'{error_prefix}: there is no folder "{source}". {_explain_offline_install(version)}'
         )
-        _pip(room, f"{_PARTS[0]}=={version}.*", source, doing, progress)
-        exact = _installed(room, doing)
-        _pip(room, f"{_PARTS[1]}=={exact}", source, doing, progress)
+    progress = progress or Silent()
+    temp_folder = base_folder / f"{_TEMP_PREFIX}{os.getpid()}-{secrets.token_hex(4)}"
+    try:
+        temp_folder.mkdir()
+        progress.phase(
+            f"Installing TensorRT-RTX {version}, MB of about {_NEEDED // 1_000_000}, {_format_size(free)} free"
+        )
+        _install_part(temp_folder, f"{_PARTS[0]}=={version}.*", source, error_prefix, progress)
+        exact = _read_installed_version(temp_folder, error_prefix)
+        _install_part(temp_folder, f"{_PARTS[1]}=={exact}", source, error_prefix, progress)
         progress.phase(f"Trying TensorRT-RTX {exact}")
-        made = Compiler(exact, f"{BACKEND}:{exact}", room)
-        if why := made.tried(progress).refusal:
+        compiler = Compiler(exact, f"{BACKEND}:{exact}", temp_folder)
+        if why := compiler.tried(progress).refusal:
             raise Unavailable(
-                f"{doing}: it was installed and does not work here. Choose another version, or another machine.",
+                f"{error_prefix}: it was installed and does not work here. Choose another version, or another machine.",
                 details=why,
             )
-        whole = place / exact
-        if not whole.exists():  # another process may have been quicker
-            room.rename(whole)
-        return _added(whole)
+        final_path = base_folder / exact
+        if not final_path.exists():  # another process may have been quicker
+            temp_folder.rename(final_path)
+        return _create_added(final_path)
     except OSError as error:
         raise Unavailable(
-            f'{doing}: the folder "{place}" cannot be written ({error.strerror or error}). Name another one in '
-            "RTLAB_COMPILERS."
+            f'{error_prefix}: the folder "{base_folder}" cannot be written ({error.strerror or error}). Name another '
+            "one in RTLAB_COMPILERS."
         ) from error
     finally:
-        shutil.rmtree(room, ignore_errors=True)
+        shutil.rmtree(temp_folder, ignore_errors=True)
 
 
 def remove(version: str) -> Compiler:
@@ -266,34 +279,36 @@ def remove(version: str) -> Compiler:
         Unavailable: no such release is here.
         RtlabError: its folder cannot be removed.
     """
-    found = named(version)
-    if found.recorded:
+    compiler = named(version)
+    if compiler.recorded:
         raise VariantError(
             f'Cannot remove compiler "{version}": it is not installed, and its recorded builds are a part of rtlab. '
             "Choose an added one: rtlab compilers list."
         )
-    if found.path is None:
+    if compiler.path is None:
         raise VariantError(
-            f'Cannot remove compiler "{version}": {found.version} is the environment\'s own, which pip installed. '
+            f'Cannot remove compiler "{version}": {compiler.version} is the environment\'s own, which pip installed. '
             "Choose an added one: rtlab compilers list."
         )
     from rtlab.backends.live import kept
 
-    kept.close(str(found.path))
+    kept.close(str(compiler.path))
     # Out of sight at once; a part of it is never taken for the whole.
-    gone = found.path.with_name(f"{_ROOM}{os.getpid()}-{secrets.token_hex(4)}")
+    removed_path = compiler.path.with_name(f"{_TEMP_PREFIX}{os.getpid()}-{secrets.token_hex(4)}")
     try:
-        found.path.rename(gone)
-        shutil.rmtree(gone)
+        compiler.path.rename(removed_path)
+        shutil.rmtree(removed_path)
     except OSError as error:
         raise RtlabError(
             f'Cannot remove compiler "{version}": the system refused it ({error.strerror or error}). End what uses '
-            f'it, or remove "{gone if gone.exists() else found.path}" by hand.'
+            f'it, or remove "{removed_path if removed_path.exists() else compiler.path}" by hand.'
         ) from error
-    return found
+    return compiler
 
 
-def _pip(room: Path, requirement: str, source: str | Path | None, doing: str, progress: Progress) -> None:
+def _install_part(
+    temp_folder: Path, requirement: str, source: str | Path | None, error_prefix: str, progress: Progress
+) -> None:
     """Install one part into the room.
 
     Raises:
@@ -301,42 +316,52 @@ def _pip(room: Path, requirement: str, source: str | Path | None, doing: str, pr
     """
     from rtlab.backends.live import child, installing
 
-    told = "" if source is None else str(Path(source).resolve())
-    order = installing.PipOrder((requirement,), str(room), told)
-    said: installing.PipSaid = child.call(
+    source_folder = "" if source is None else str(Path(source).resolve())
+    spec = installing.PipSpec((requirement,), str(temp_folder), source_folder)
+    pip_output: installing.PipOutput = child.call(
         installing.install,
-        order,
+        spec,
         limits=Limits(seconds=_SECONDS),
         progress=progress,
-        doing=doing,
+        error_prefix=error_prefix,
         work=child.INSTALLING,
     )
-    if said.code:
-        raise Unavailable(f"{doing}: {_why(said.words, requirement, source)}", details=said.words)
+    if pip_output.code:
+        raise Unavailable(
+            f"{error_prefix}: {_explain_pip_failure(pip_output.words, requirement, source)}",
+            details=pip_output.words,
+        )
 
 
-def _why(words: str, requirement: str, source: str | Path | None) -> str:
+def _explain_pip_failure(words: str, requirement: str, source: str | Path | None) -> str:
     """What pip found, and what to do next."""
     version = requirement.partition("==")[2].removesuffix(".*")
     if "No space left" in words or "Disk quota" in words:
         return "the disk is full. Free some room, or name another folder in RTLAB_COMPILERS."
-    listed = _LISTED.search(words)
-    others = [] if listed is None or listed[1] == "none" else [v.strip() for v in listed[1].split(",")]
+    version_match = _LISTED.search(words)
+    others = (
+        []
+        if version_match is None or version_match[1] == "none"
+        else [v.strip() for v in version_match[1].split(",")]
+    )
     if source is not None:
-        return f'"{source}" has no wheel of {requirement} for {_here()}. {_bring(version)}'
+        return (
+            f'"{source}" has no wheel of {requirement} for {_describe_platform()}. '
+            f"{_explain_offline_install(version)}"
+        )
     if _OFFLINE.search(words) and not others:
-        return f"the package index cannot be reached. {_bring(version)}"
+        return f"the package index cannot be reached. {_explain_offline_install(version)}"
     if others:
         return f"there is no such release; there are {', '.join(others)}. Choose one of them."
-    if listed is not None:
+    if version_match is not None:
         return (
-            f"no release has a wheel for {_here()}; wheels exist for x86-64 Linux and Windows. Add it on such a "
-            "machine, or read the files that it writes there with rtlab read."
+            f"no release has a wheel for {_describe_platform()}; wheels exist for x86-64 Linux and Windows. Add it on "
+            "such a machine, or read the files that it writes there with rtlab read."
         )
     return "pip failed. Its words are in the details; try again, or give the wheels with --from FOLDER."
 
 
-def _bring(version: str) -> str:
+def _explain_offline_install(version: str) -> str:
     """What to do where there is no network."""
     exact = version if version.count(".") == 3 else f"{version}.*"
     names = " ".join(f'"{part}=={exact}"' for part in _PARTS)
@@ -346,28 +371,28 @@ def _bring(version: str) -> str:
     )
 
 
-def _here() -> str:
+def _describe_platform() -> str:
     return f"Python {platform.python_version()} on {platform.system()} {platform.machine()}"
 
 
-def _installed(room: Path, doing: str) -> str:
+def _read_installed_version(temp_folder: Path, error_prefix: str) -> str:
     """The version of the binding that was installed."""
-    found = [d.version for d in importlib.metadata.distributions(path=[str(room)])]
-    if len(found) != 1 or not _VERSION.fullmatch(found[0]):
+    versions = [d.version for d in importlib.metadata.distributions(path=[str(temp_folder)])]
+    if len(versions) != 1 or not _VERSION.fullmatch(versions[0]):
         raise Unavailable(
-            f"{doing}: what was installed names no version ({', '.join(found)}). Choose another release."
+            f"{error_prefix}: what was installed names no version ({', '.join(versions)}). Choose another release."
         )
-    return found[0]
+    return versions[0]
 
 
 @functools.cache
-def _own() -> Compiler:
-    from rtlab.backends.live.building import installed
+def _get_environment_release() -> Compiler:
+    from rtlab.backends.live.building import find_package_version
 
-    return Compiler(installed(_OWN), BACKEND)
+    return Compiler(find_package_version(_ENVIRONMENT_MODULE), BACKEND)
 
 
-def _recorded() -> list[Compiler]:
+def _list_recorded() -> list[Compiler]:
     """The newest release whose builds were recorded is what the backend itself shows."""
     from rtlab.backends import recorded
 
@@ -375,23 +400,23 @@ def _recorded() -> list[Compiler]:
     return [Compiler(r, f"{BACKEND}:{r}" if i else BACKEND, recorded=True) for i, r in enumerate(releases)]
 
 
-def _added(path: Path) -> Compiler:
+def _create_added(path: Path) -> Compiler:
     return Compiler(path.name, f"{BACKEND}:{path.name}", path)
 
 
-def _version(given: str, doing: str) -> str:
-    if isinstance(given, str) and _VERSION.fullmatch(given):
-        return given
+def _check_version(version: str, verb: str) -> str:
+    if isinstance(version, str) and _VERSION.fullmatch(version):
+        return version
     raise VariantError(
-        f'Cannot {doing} compiler "{given}": it is no version. Write for example 1.5, or 1.5.0.114 in full.'
+        f'Cannot {verb} compiler "{version}": it is no version. Write for example 1.5, or 1.5.0.114 in full.'
     )
 
 
-def _numbers(version: str) -> tuple[int, ...]:
+def _parse_numbers(version: str) -> tuple[int, ...]:
     return tuple(int(n) for n in re.findall(r"\d+", version))
 
 
-def _mb(nbytes: int) -> str:
+def _format_size(nbytes: int) -> str:
     return f"{nbytes / 1e9:.1f} GB" if nbytes >= 1e9 else f"{nbytes // 1_000_000} MB"
 
 
@@ -399,17 +424,17 @@ def _sweep(place: Path) -> None:
     """Remove what installations left that somebody killed."""
     import psutil
 
-    for left in place.glob(f"{_ROOM}*"):
-        owner = left.name.removeprefix(_ROOM).partition("-")[0]
+    for leftover in place.glob(f"{_TEMP_PREFIX}*"):
+        owner = leftover.name.removeprefix(_TEMP_PREFIX).partition("-")[0]
         if not (owner.isdigit() and psutil.pid_exists(int(owner))):
-            shutil.rmtree(left, ignore_errors=True)
+            shutil.rmtree(leftover, ignore_errors=True)
 
 
-def releases(backend: str) -> Sequence[Compiler]:
+def list_releases(backend: str) -> Sequence[Compiler]:
     """All releases of the compiler that a backend is one of; empty where it has none."""
     return known() if backend.partition(":")[0] == BACKEND else ()
 
 
-def added(backend: str | None) -> str | None:
+def get_added_backend(backend: str | None) -> str | None:
     """The name of a backend that is a release beside the usual one; None of any other."""
     return next((c.backend for c in known() if c.backend == backend != BACKEND), None) if backend else None

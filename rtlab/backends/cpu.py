@@ -6,14 +6,14 @@ import os
 from pathlib import Path
 
 
-def cores() -> int:
+def count_cores() -> int:
     """How many cores it has, as far as the operating system tells them from threads."""
     import psutil
 
     return int(psutil.cpu_count(logical=False) or os.cpu_count() or 1)
 
 
-def name() -> str:
+def get_name() -> str:
     """Its name, as the operating system tells it."""
     import platform
 

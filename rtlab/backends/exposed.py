@@ -19,7 +19,7 @@ import onnx_ir as ir
 
 from rtlab.core import scratch
 from rtlab.core.model import Model
-from rtlab.core.outside import gather
+from rtlab.core.outside import load_body_constants
 from rtlab.errors import RunError
 
 #: Bytes from which a weight lies outside the model that a session reads.
@@ -28,7 +28,7 @@ EXTERNAL = 1024
 LARGE = 16 << 20
 
 
-def names(runnable: bytes | Model) -> tuple[str, ...]:
+def list_value_names(runnable: bytes | Model) -> tuple[str, ...]:
     """Values that the nodes of a model write, those of bodies aside."""
     if isinstance(runnable, Model):
         return tuple(v for n in runnable.top for v in n.outputs if v)
@@ -36,7 +36,7 @@ def names(runnable: bytes | Model) -> tuple[str, ...]:
 
 
 @contextlib.contextmanager
-def opened(runnable: bytes | Model, names: Sequence[str] = ()) -> Iterator[bytes | str]:
+def open_session_model(runnable: bytes | Model, names: Sequence[str] = ()) -> Iterator[bytes | str]:
     """What a session is made of, while it is made: bytes, or the path of a large model.
 
     Args:
@@ -48,34 +48,34 @@ def opened(runnable: bytes | Model, names: Sequence[str] = ()) -> Iterator[bytes
         ModelError: its weights cannot be read any more.
     """
     if not isinstance(runnable, Model):
-        yield _inside(runnable, names) if names else runnable
-    elif weight(runnable) < LARGE:
-        data = _written(runnable).bytes(runnable)
-        yield _inside(data, names) if names else data
+        yield _add_outputs_to_bytes(runnable, names) if names else runnable
+    elif count_weight_bytes(runnable) < LARGE:
+        data = _get_model_files(runnable).bytes(runnable)
+        yield _add_outputs_to_bytes(data, names) if names else data
     else:
-        with outside(runnable, names) as path:
+        with write_external_model(runnable, names) as path:
             yield path
 
 
 def prepare(runnable: bytes | Model) -> None:
-    """Write what ``opened`` needs, so that opening takes no longer than a session does."""
+    """Write what ``open_session_model`` needs, so that opening takes no longer than a session does."""
     if isinstance(runnable, Model):
-        with opened(runnable):
+        with open_session_model(runnable):
             pass
 
 
 @contextlib.contextmanager
-def outside(model: Model, names: Sequence[str] = ()) -> Iterator[str]:
+def write_external_model(model: Model, names: Sequence[str] = ()) -> Iterator[str]:
     """The path of a model with its weights in a file beside it, while a session is made of it.
 
     A session reads such weights without the copies that it makes of those inside a model. Errors are those of
-    ``opened``.
+    ``open_session_model``.
     """
-    with _written(model).file(model, names) as path:
+    with _get_model_files(model).file(model, names) as path:
         yield str(path)
 
 
-class _Written:
+class _ModelFiles:
     """What is written of one model; many threads may ask for it, and the first one writes."""
 
     def __init__(self, model: Model) -> None:
@@ -85,8 +85,8 @@ class _Written:
         self._graph = onnx.ModelProto()
         self._count = 0
         # Empty until something is written; a finalizer must not hold what it waits for.
-        self._made: list[Path] = []
-        weakref.finalize(model, _remove, self._made)
+        self._folders: list[Path] = []
+        weakref.finalize(model, _remove, self._folders)
 
     def bytes(self, model: Model) -> bytes:
         with self._lock:
@@ -98,11 +98,11 @@ class _Written:
     def file(self, model: Model, names: Sequence[str]) -> Iterator[Path]:
         with self._lock:
             if self._folder is None:
-                made = scratch.kept()
-                self._made.append(made)
-                self._graph = _apart(model, made)
-                self._folder = made
-            graph = _with_outputs(self._graph, names)
+                folder = scratch.make_folder()
+                self._folders.append(folder)
+                self._graph = _write_external_weights(model, folder)
+                self._folder = folder
+            graph = _add_outputs(self._graph, names)
             self._count += 1
             path = self._folder / f"model-{self._count}.onnx"
         try:
@@ -113,16 +113,16 @@ class _Written:
                 path.unlink(missing_ok=True)
 
 
-_WRITTEN: weakref.WeakKeyDictionary[Model, _Written] = weakref.WeakKeyDictionary()
+_MODEL_FILES: weakref.WeakKeyDictionary[Model, _ModelFiles] = weakref.WeakKeyDictionary()
 _LOCK = threading.Lock()
 
 
-def _written(model: Model) -> _Written:
+def _get_model_files(model: Model) -> _ModelFiles:
     with _LOCK:
-        found = _WRITTEN.get(model)
-        if found is None:
-            found = _WRITTEN[model] = _Written(model)
-        return found
+        model_files = _MODEL_FILES.get(model)
+        if model_files is None:
+            model_files = _MODEL_FILES[model] = _ModelFiles(model)
+        return model_files
 
 
 def _remove(folders: list[Path]) -> None:
@@ -131,18 +131,18 @@ def _remove(folders: list[Path]) -> None:
         shutil.rmtree(folders.pop(), ignore_errors=True)
 
 
-def weight(runnable: bytes | Model) -> int:
+def count_weight_bytes(runnable: bytes | Model) -> int:
     """Bytes of a model's weights; of a model as bytes, all of it."""
     if not isinstance(runnable, Model):
         return len(runnable)
     return sum(t.nbytes for v in runnable.ir.graph.initializers.values() if (t := v.const_value) is not None)
 
 
-def _apart(model: Model, folder: Path) -> onnx.ModelProto:
+def _write_external_weights(model: Model, folder: Path) -> onnx.ModelProto:
     """The graph of a model whose weights are written to a folder."""
     # The clone shares the tensors of the model, which stays as it is.
     copy = model.ir.clone()
-    gather(copy)
+    load_body_constants(copy)
     large = [
         v
         for v in copy.graph.initializers.values()
@@ -150,35 +150,35 @@ def _apart(model: Model, folder: Path) -> onnx.ModelProto:
         and t.dtype != ir.DataType.STRING
         and (t.nbytes >= EXTERNAL or isinstance(t, ir.ExternalTensor))
     ]
-    written = ir.external_data.convert_tensors_to_external(
+    external_tensors = ir.external_data.convert_tensors_to_external(
         [v.const_value for v in large if v.const_value is not None], folder, "weights"
     )
-    for value, tensor in zip(large, written, strict=True):
+    for value, tensor in zip(large, external_tensors, strict=True):
         value.const_value = tensor
     return ir.to_proto(copy)
 
 
-def _inside(data: bytes, names: Sequence[str]) -> bytes:
-    return bytes(_with_outputs(onnx.load_from_string(data), names).SerializeToString())
+def _add_outputs_to_bytes(data: bytes, names: Sequence[str]) -> bytes:
+    return bytes(_add_outputs(onnx.load_from_string(data), names).SerializeToString())
 
 
-def _with_outputs(proto: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
+def _add_outputs(proto: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
     """A graph with the named values as additional outputs."""
-    changed = onnx.ModelProto()
-    changed.CopyFrom(proto)
-    have = {o.name for o in proto.graph.output}
-    made = _values(proto)
+    extended_proto = onnx.ModelProto()
+    extended_proto.CopyFrom(proto)
+    output_names = {o.name for o in proto.graph.output}
+    value_names = _collect_value_names(proto)
     for name in names:
-        if name not in made:
+        if name not in value_names:
             raise RunError(
                 f'Cannot read value "{name}": the model has no value of this name. See model.values.'
             )
-        if name not in have:
-            have.add(name)
-            changed.graph.output.add(name=name)
-    return changed
+        if name not in output_names:
+            output_names.add(name)
+            extended_proto.graph.output.add(name=name)
+    return extended_proto
 
 
-def _values(proto: onnx.ModelProto) -> Collection[str]:
-    made = {o for n in proto.graph.node for o in n.output}
-    return made | {i.name for i in (*proto.graph.input, *proto.graph.initializer)}
+def _collect_value_names(proto: onnx.ModelProto) -> Collection[str]:
+    node_outputs = {o for n in proto.graph.node for o in n.output}
+    return node_outputs | {i.name for i in (*proto.graph.input, *proto.graph.initializer)}

@@ -18,18 +18,18 @@ import numpy as np
 import onnx
 
 from rtlab.backends import cpu, exposed, makers, placement, providers, streamed, watch
-from rtlab.backends.attending import Attendant
+from rtlab.backends.attending import CancellableCaller
 from rtlab.backends.files import optimized
 from rtlab.backends.files.optimized import NodeRuns
 from rtlab.backends.live import apart
-from rtlab.backends.live.apart import Errand, KeptSession
-from rtlab.backends.live.inference import IN_TURN, PLACED, SessionOrder
+from rtlab.backends.live.apart import ChildCaller, ChildSession
+from rtlab.backends.live.inference import RECORD_PLACEMENT, STOP_SPINNING, SessionSpec
 from rtlab.backends.providers import CPU, PREFIX, Provider
 from rtlab.core import scratch
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 from rtlab.core.progress import check
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Limits, Progress
 from rtlab.core.trace import Outputs, Processor, Profile
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 
 _CPU = Target("cpu")
 #: Types whose kernels the CPU lacks.
-_CPU_LACKS = {Precision.BF16, Precision.FP4}
+_CPU_UNSUPPORTED = {Precision.BF16, Precision.FP4}
 #: Bytes that the profiler keeps of each run of a kernel (1.31, two threads), those that it may keep at a time, and the
 #: fewest runs, one of them untimed.
-_PROFILED_KERNEL, _PROFILED, _LEAST_KEPT = 3000, 32 << 20, 3
+_BYTES_PER_KERNEL_RUN, _MAX_PROFILER_BYTES, _MIN_PROFILED_RUNS = 3000, 32 << 20, 3
 #: Sessions kept for streaming; a comparison reads two engines in turn.
-_KEPT = 4
+_MAX_SESSIONS = 4
 #: How notes of an engine begin that tell how to open it again.
-_LEVEL, _TOLD = "optimization level ", "provider options "
+_LEVEL_PREFIX, _OPTIONS_PREFIX = "optimization level ", "provider options "
 
 
 class OnnxRuntime:
@@ -57,8 +57,8 @@ class OnnxRuntime:
     def __init__(self, provider: Provider = CPU, *, threads: int | None = None) -> None:
         self.provider = provider
         self.name = "onnxruntime" if provider == CPU else PREFIX + provider.short
-        self.threads = threads or cpu.cores()
-        self._sessions: collections.OrderedDict[tuple[int, tuple[str, ...]], tuple[Engine, KeptSession]] = (
+        self.threads = threads or cpu.count_cores()
+        self._sessions: collections.OrderedDict[tuple[int, tuple[str, ...]], tuple[Engine, ChildSession]] = (
             collections.OrderedDict()
         )
 
@@ -68,7 +68,7 @@ class OnnxRuntime:
             version = providers.version()
             reason = "" if version else 'package "onnxruntime" is not installed. Run pip install onnxruntime.'
             return Availability(ok=not reason, version=version, reason=reason)
-        reason = providers.missing(self.provider)
+        reason = providers.explain_missing(self.provider)
         return Availability(ok=not reason, version="" if reason else providers.version(), reason=reason)
 
     def capabilities(self) -> Capabilities:
@@ -77,20 +77,20 @@ class OnnxRuntime:
         BF16 and FP4 are missing: for most BF16 operators, and for dequantizing FP4, there is no kernel at all. Other
         processors may have some for BF16. ``options`` are those of the provider.
         """
-        lacking = {Precision.FP4} if any(d != "cpu" for d in self.provider.devices) else _CPU_LACKS
+        unsupported = {Precision.FP4} if any(d != "cpu" for d in self.provider.devices) else _CPU_UNSUPPORTED
         return Capabilities(
             targets=self.provider.targets,
-            precisions=tuple(p for p in Precision if p not in lacking),
+            precisions=tuple(p for p in Precision if p not in unsupported),
             builds=True,
             runs=True,
             options=self.provider != CPU,
-            times="layers" if self._waits else "inferences",
+            times="layers" if self._times_layers else "inferences",
             emulates=self.provider == CPU,
             maker=makers.ONNX_RUNTIME,
         )
 
     @property
-    def _waits(self) -> bool:
+    def _times_layers(self) -> bool:
         """Whether the profiler tells how long a layer ran, and not only when it was handed over."""
         return self.provider.waits or os.environ.get(self.provider.blocking) == "1"
 
@@ -99,7 +99,7 @@ class OnnxRuntime:
         """What to write beside a number: name, version, provider; of the CPU's own also the threads."""
         if self.provider != CPU:
             return f"ONNX Runtime {providers.version()} {self.provider.name}"
-        return f"ONNX Runtime {providers.version()} CPU, {many(self.threads, 'thread')}"
+        return f"ONNX Runtime {providers.version()} CPU, {pluralize(self.threads, 'thread')}"
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
         """Optimize the model at ``request.level``; the layers are the nodes of the optimized graph.
@@ -114,95 +114,113 @@ class OnnxRuntime:
             Cancelled: ``progress`` asked to stop.
         """
         target = request.variant.target if self.provider != CPU else _CPU
-        progress.phase(f"Optimizing for {self._place(target)}")
+        progress.phase(f"Optimizing for {self._describe_target(target)}")
         model = request.model
         # Beyond BASIC, ONNX Runtime 1.31 fuses an FP8 product into an INT8 kernel, which then refuses its type.
         level = "basic" if Precision.FP8 in request.variant.precisions else request.level
-        doing = f'Backend "{self.name}" cannot build "{request.variant.name}"'
-        errand = Errand(doing, progress, request.limits, work=apart.BUILDING)
+        error_prefix = f'Backend "{self.name}" cannot build "{request.variant.name}"'
+        caller = ChildCaller(error_prefix, progress, request.limits, work=apart.BUILDING)
         notes: tuple[str, ...] = ()
         if self.provider == CPU:
             runnable: bytes | Model = model
-            apart.warm()
-            Attendant(doing, progress, request.limits, work=apart.BUILDING).do(
-                lambda _: exposed.prepare(model), _nothing
+            apart.prestart_child()
+            CancellableCaller(error_prefix, progress, request.limits, work=apart.BUILDING).call(
+                lambda _: exposed.prepare(model), _do_nothing
             )
-            started = time.perf_counter()
-            layers = self._optimized(request, model, level, errand)
+            start = time.perf_counter()
+            layers = self._build_optimized_layers(request, model, level, caller)
         else:
-            here = self.availability()
-            if not here.ok:
-                raise Unavailable(f"{doing}: {here.reason}")
-            runnable, started = _named(model), time.perf_counter()
-            layers, level, notes = self._placed(request, runnable, level, errand)
+            availability = self.availability()
+            if not availability.ok:
+                raise Unavailable(f"{error_prefix}: {availability.reason}")
+            runnable, start = _name_nodes_by_id(model), time.perf_counter()
+            layers, level, notes = self._build_partitioned_layers(request, runnable, level, caller)
         check(progress, "the build")
         return Engine(
             backend=self.name,
             version=providers.version(),
             target=target,
             layers=layers,
-            inputs=optimized.tensors(model.values, model.inputs),
-            outputs=optimized.tensors(model.values, model.outputs),
+            inputs=optimized.to_tensors(model.values, model.inputs),
+            outputs=optimized.to_tensors(model.values, model.outputs),
             detail="region" if any(len(y.origins) > 1 for y in layers) else "layer",
-            seconds=time.perf_counter() - started,
+            seconds=time.perf_counter() - start,
             built=datetime.datetime.now(datetime.timezone.utc),
-            notes=(f"{_LEVEL}{level}", *notes),
+            notes=(f"{_LEVEL_PREFIX}{level}", *notes),
             runnable=runnable,
-            device="" if self.provider == CPU else self._device(target),
+            device="" if self.provider == CPU else self._get_device_name(target),
             maker=makers.ONNX_RUNTIME,
         )
 
-    def _optimized(
-        self, request: BuildRequest, runnable: bytes | Model, level: str, errand: Errand
+    def _build_optimized_layers(
+        self, request: BuildRequest, runnable: bytes | Model, level: str, caller: ChildCaller
     ) -> tuple[Layer, ...]:
         """Layers of the graph that ONNX Runtime writes after optimizing it."""
         with scratch.folder() as folder:
             saved = Path(folder) / "optimized.onnx"
-            told, target = self._told(request), request.variant.target
-            with exposed.opened(runnable) as data:
-                errand.optimize(self._order(data, errand.doing, level, told, target, saved=str(saved)))
+            provider_options, target = self._get_provider_options(request), request.variant.target
+            with exposed.open_session_model(runnable) as data:
+                caller.optimize(
+                    self._create_spec(
+                        data, caller.error_prefix, level, provider_options, target, saved=str(saved)
+                    )
+                )
             proto = onnx.load(str(saved), load_external_data=False)
         return optimized.read(proto, request.model.name, request.model)[0]
 
-    def _placed(
-        self, request: BuildRequest, data: bytes, level: str, errand: Errand
+    def _build_partitioned_layers(
+        self, request: BuildRequest, data: bytes, level: str, caller: ChildCaller
     ) -> tuple[tuple[Layer, ...], str, tuple[str, ...]]:
         """Layers with their provider, the level that they are made at, and notes."""
-        told, title = self._told(request), self.provider.title
-        parts = errand.optimize(
-            self._order(data, errand.doing, "basic", told, request.variant.target, entries=(PLACED,))
-        )
-        mine = [part for part in parts if part.provider == self.provider.name]
-        if not mine:
-            raise BuildError(
-                f"{errand.doing}: {self.provider.name} takes none of the model's {len(request.model.top)} nodes, so "
-                'that all would run on the CPU. Choose another precision, or backend="onnxruntime".'
+        provider_options, title = self._get_provider_options(request), self.provider.title
+        parts = caller.optimize(
+            self._create_spec(
+                data,
+                caller.error_prefix,
+                "basic",
+                provider_options,
+                request.variant.target,
+                entries=(RECORD_PLACEMENT,),
             )
-        notes = [placement.note(self.provider.name, title, parts)]
+        )
+        provider_parts = [part for part in parts if part.provider == self.provider.name]
+        if not provider_parts:
+            raise BuildError(
+                f"{caller.error_prefix}: {self.provider.name} takes none of the model's {len(request.model.top)} "
+                'nodes, so that all would run on the CPU. Choose another precision, or backend="onnxruntime".'
+            )
+        notes = [placement.describe_placement(self.provider.name, title, parts)]
         tf32 = request.variant.precision is Precision.TF32
-        notes += filter(None, [providers.arithmetic(self.provider, request.variant.target, told, tf32=tf32)])
-        if told:
-            notes.append(_TOLD + json.dumps(told))
-        if all(len(part.nodes) == 1 for part in mine):
+        notes += filter(
+            None,
+            [
+                providers.describe_arithmetic(
+                    self.provider, request.variant.target, provider_options, tf32=tf32
+                )
+            ],
+        )
+        if provider_options:
+            notes.append(_OPTIONS_PREFIX + json.dumps(provider_options))
+        if all(len(part.nodes) == 1 for part in provider_parts):
             # Nothing is compiled together, unless a subgraph has one node only; then the graph cannot be written.
             with contextlib.suppress(BuildError):
-                layers = self._optimized(request, data, level, errand)
-                return placement.marked(layers, request.model, parts), level, tuple(notes)
+                layers = self._build_optimized_layers(request, data, level, caller)
+                return placement.add_providers(layers, request.model, parts), level, tuple(notes)
         # Nodes left to the CPU are fused at other levels, and then the profiler names them otherwise.
-        return placement.regions(request.model, parts, self.provider.name, title), "basic", tuple(notes)
+        return placement.build_regions(request.model, parts, self.provider.name, title), "basic", tuple(notes)
 
-    def _told(self, request: BuildRequest) -> dict[str, str]:
+    def _get_provider_options(self, request: BuildRequest) -> dict[str, str]:
         if self.provider == CPU:
             return {}
         variant = request.variant
         tf32 = variant.precision is Precision.TF32
-        return providers.options(self.provider, variant.target, variant.options, tf32=tf32)
+        return providers.build_provider_options(self.provider, variant.target, variant.options, tf32=tf32)
 
-    def _place(self, target: Target) -> str:
+    def _describe_target(self, target: Target) -> str:
         return "the CPU" if self.provider == CPU else f"{self.provider.title} ({str(target).upper()})"
 
-    def _device(self, target: Target) -> str:
-        return cpu.name() if target.name == "cpu" else providers.device(self.provider, target)
+    def _get_device_name(self, target: Target) -> str:
+        return cpu.get_name() if target.name == "cpu" else providers.get_device_name(self.provider, target)
 
     def profile(
         self,
@@ -236,59 +254,59 @@ class OnnxRuntime:
             RunError: ONNX Runtime fails on the inputs, or the limit is passed.
             Cancelled: ``progress`` asked to stop.
         """
-        started = time.monotonic()
-        errand = self._errand("profile", progress, limit_s)
-        progress.phase(f"Timing on {self._place(engine.target)}", 2 * runs)
+        started_at = time.monotonic()
+        caller = self._create_child_caller("profile", progress, limit_s)
+        progress.phase(f"Timing on {self._describe_target(engine.target)}", 2 * runs)
         with (
             scratch.folder() as folder,
-            exposed.opened(_runnable(engine)) as data,
+            exposed.open_session_model(_require_runnable(engine)) as data,
         ):
-            plain = self._reopened(engine, data, errand)
-            profiled = dataclasses.replace(plain, profile=str(Path(folder) / "profile"))
-            left = None if seconds is None else seconds - (time.monotonic() - started)
-            times, told = errand.time(
-                (plain, profiled),
+            plain_spec = self._create_engine_spec(engine, data, caller)
+            profiled_spec = dataclasses.replace(plain_spec, profile=str(Path(folder) / "profile"))
+            remaining = None if seconds is None else seconds - (time.monotonic() - started_at)
+            times, kernel_runs = caller.time(
+                (plain_spec, profiled_spec),
                 inputs,
                 runs=runs,
                 warmup=warmup,
-                seconds=left,
-                most=self._kept(engine, runs + warmup),
+                seconds=remaining,
+                max_profiled_runs=self._limit_profiled_runs(engine, runs + warmup),
             )
-        total, whole = times.taken
-        samples, notes = self._samples(engine, told)
+        total, profiled_total = times.milliseconds
+        samples, notes = self._collect_samples(engine, kernel_runs)
         return Profile(
             source=self.source,
-            device=self._device(engine.target),
+            device=self._get_device_name(engine.target),
             samples=samples,
             total=total,
             warmup=times.warmups[0],
             taken=datetime.datetime.now(datetime.timezone.utc),
-            note=". ".join((*notes, *watch.differences(total, whole, samples))),
+            note=". ".join((*notes, *watch.explain_differences(total, profiled_total, samples))),
             processor=cast("Processor", engine.target.name.upper()),
-            runs=len(whole),
+            runs=len(profiled_total),
         )
 
-    def _kept(self, engine: Engine, runs: int) -> int | None:
+    def _limit_profiled_runs(self, engine: Engine, runs: int) -> int | None:
         """How many of so many runs the profiler may keep at a time; None for all of them."""
         if self.provider != CPU or not engine.layers:
             # Other processors may take minutes to make a session.
             return None
         # A session of large weights takes long to make too, and much memory anyway.
-        most = max(_PROFILED, exposed.weight(_runnable(engine)))
-        kept = max(_LEAST_KEPT, most // (_PROFILED_KERNEL * len(engine.layers)))
-        return kept if kept < runs else None
+        byte_limit = max(_MAX_PROFILER_BYTES, exposed.count_weight_bytes(_require_runnable(engine)))
+        max_runs = max(_MIN_PROFILED_RUNS, byte_limit // (_BYTES_PER_KERNEL_RUN * len(engine.layers)))
+        return max_runs if max_runs < runs else None
 
-    def _samples(
-        self, engine: Engine, told: Mapping[str, NodeRuns]
+    def _collect_samples(
+        self, engine: Engine, kernel_runs: Mapping[str, NodeRuns]
     ) -> tuple[dict[str, NDArray[np.float64]], list[str]]:
         """Milliseconds of the layers, and what is to be said of them."""
         provider = self.provider
         if provider == CPU:
-            return optimized.samples(told, engine.layers), []
+            return optimized.collect_samples(kernel_runs, engine.layers), []
         notes = []
         if engine.target.name != "cpu":
             notes.append("Inferences include copying inputs to the device and outputs from it")
-        if not self._waits:
+        if not self._times_layers:
             remedy = (
                 f"; for them, set {provider.blocking}=1 before Python starts" if provider.blocking else ""
             )
@@ -296,8 +314,8 @@ class OnnxRuntime:
                 f"Layers have no times: on {provider.title}, the profiler tells when work was handed over{remedy}"
             )
             return {}, notes
-        found, more = placement.samples(told, engine.layers, provider.name, provider.title)
-        return found, [*notes, more] if more else notes
+        samples, more = placement.collect_samples(kernel_runs, engine.layers, provider.name, provider.title)
+        return samples, [*notes, more] if more else notes
 
     def outputs(
         self,
@@ -321,20 +339,22 @@ class OnnxRuntime:
             RunError: a name is unknown, ONNX Runtime fails on the inputs, or the limit is passed.
             Cancelled: ``progress`` asked to stop.
         """
-        key, errand = (id(engine), tuple(names)), self._errand("run", progress, limit_s)
+        key, caller = (id(engine), tuple(names)), self._create_child_caller("run", progress, limit_s)
         # Another thread may end what is kept at any time, so it is taken out while it is used.
         _, session = self._sessions.pop(key, (engine, None))
         if session is None or not session.alive:
-            self._attendant(progress, limit_s).do(lambda _: exposed.prepare(_runnable(engine)), _nothing)
-            with exposed.opened(_runnable(engine), names) as data:
-                session = errand.keep(self._reopened(engine, data, errand, level="basic"))
-        wanted = list(names) or list(session.outputs)
-        found = session.run(errand, wanted, inputs)
+            self._create_cancellable_caller(progress, limit_s).call(
+                lambda _: exposed.prepare(_require_runnable(engine)), _do_nothing
+            )
+            with exposed.open_session_model(_require_runnable(engine), names) as data:
+                session = caller.open_session(self._create_engine_spec(engine, data, caller, level="basic"))
+        output_names = list(names) or list(session.outputs)
+        arrays = session.run(caller, output_names, inputs)
         self._sessions[key] = (engine, session)
-        while len(self._sessions) > _KEPT:
+        while len(self._sessions) > _MAX_SESSIONS:
             _, (_, oldest) = self._sessions.popitem(last=False)
             oldest.close()
-        return dict(zip(wanted, found, strict=True))
+        return dict(zip(output_names, arrays, strict=True))
 
     def unfused(
         self, engine: Engine, inputs: Batch, progress: Progress, *, limit_s: float | None = None
@@ -349,13 +369,13 @@ class OnnxRuntime:
             Cancelled: ``progress`` asked to stop.
         """
         check(progress, "reading values")
-        names = exposed.names(_runnable(engine))
-        plain = self.outputs(engine, inputs, progress=progress, limit_s=limit_s)
+        names = exposed.list_value_names(_require_runnable(engine))
+        plain_outputs = self.outputs(engine, inputs, progress=progress, limit_s=limit_s)
         try:
             read = self.outputs(engine, inputs, names, progress=progress, limit_s=limit_s)
         except (BuildError, RunError):
             read = {}
-        if all(name in read and _near(plain[name], read[name]) for name in plain):
+        if all(name in read and _is_close(plain_outputs[name], read[name]) for name in plain_outputs):
             return names
         return tuple(t.name for layer in engine.layers for t in layer.outputs)
 
@@ -385,63 +405,71 @@ class OnnxRuntime:
             BuildError: ONNX Runtime refuses the model.
             Cancelled: ``progress`` asked to stop.
         """
-        wanted = [n for n in dict.fromkeys(names) if n not in model.inputs]
-        if not wanted:
+        value_names = [n for n in dict.fromkeys(names) if n not in model.inputs]
+        if not value_names:
             # Asked for no value, ONNX Runtime would return every output.
             yield lambda _: {}
             return
-        order = functools.partial(self._order, "", f'Backend "{self.name}" cannot run')
-        attendant = functools.partial(self._attendant, progress, limit_s)
-        with streamed.reading(model, wanted, order, attendant) as read:
+        create_spec = functools.partial(self._create_spec, "", f'Backend "{self.name}" cannot run')
+        create_caller = functools.partial(self._create_cancellable_caller, progress, limit_s)
+        with streamed.open_reader(model, value_names, create_spec, create_caller) as read:
             yield read
 
     def release(self, engine: Engine) -> None:
         """Forget the sessions of an engine, which hold its weights."""
-        for key in [k for k, (kept, _) in tuple(self._sessions.items()) if kept is engine]:
+        for key in [
+            k for k, (session_engine, _) in tuple(self._sessions.items()) if session_engine is engine
+        ]:
             _, session = self._sessions.pop(key, (engine, None))
             if session is not None:
                 session.close()
 
-    def _errand(self, verb: str, progress: Progress | None, limit_s: float | None) -> Errand:
+    def _create_child_caller(
+        self, verb: str, progress: Progress | None, limit_s: float | None
+    ) -> ChildCaller:
         limits = Limits() if limit_s is None else Limits(seconds=limit_s)
-        return Errand(f'Backend "{self.name}" cannot {verb}', progress, limits)
+        return ChildCaller(f'Backend "{self.name}" cannot {verb}', progress, limits)
 
-    def _attendant(self, progress: Progress | None, limit_s: float | None) -> Attendant:
+    def _create_cancellable_caller(
+        self, progress: Progress | None, limit_s: float | None
+    ) -> CancellableCaller:
         limits = Limits() if limit_s is None else Limits(seconds=limit_s)
-        return Attendant(f'Backend "{self.name}" cannot run', progress, limits)
+        return CancellableCaller(f'Backend "{self.name}" cannot run', progress, limits)
 
-    def _order(
+    def _create_spec(
         self,
         data: bytes | str,
-        doing: str,
+        error_prefix: str,
         level: str,
-        told: Mapping[str, str] | None = None,
+        provider_options: Mapping[str, str] | None = None,
         target: Target = _CPU,
         **more: Any,
-    ) -> SessionOrder:
-        return SessionOrder(
+    ) -> SessionSpec:
+        return SessionSpec(
             data,
-            doing,
+            error_prefix,
             self.threads,
             level="basic" if level == "basic" else "all",
             provider=self.provider,
-            told=told or {},
+            provider_options=provider_options or {},
             target=target,
             **more,
         )
 
-    def _reopened(
-        self, engine: Engine, data: bytes | str, errand: Errand, *, level: str = ""
-    ) -> SessionOrder:
+    def _create_engine_spec(
+        self, engine: Engine, data: bytes | str, caller: ChildCaller, *, level: str = ""
+    ) -> SessionSpec:
         """A session with an engine's settings, at its own level or another one."""
-        told: dict[str, str] = json.loads(_told_by(engine, _TOLD, "{}"))
+        provider_options: dict[str, str] = json.loads(_read_note(engine, _OPTIONS_PREFIX, "{}"))
         # Threads that wait for more work would take the processor from the session that runs in turn.
-        entries = (IN_TURN,)
-        level = level or _told_by(engine, _LEVEL, "all")
-        return self._order(data, errand.doing, level, told, engine.target, entries=entries)
+        entries = (STOP_SPINNING,)
+        level = level or _read_note(engine, _LEVEL_PREFIX, "all")
+        return self._create_spec(
+            data, caller.error_prefix, level, provider_options, engine.target, entries=entries
+        )
 
 
-def _near(one: NDArray[Any], other: NDArray[Any]) -> bool:
+def _is_close(one: NDArray[Any], other: NDArray[Any]) -> bool:
     """Whether two arrays differ by rounding only."""
     if one.dtype.kind not in "fiu":
         return bool(np.array_equal(one, other))
@@ -449,24 +477,24 @@ def _near(one: NDArray[Any], other: NDArray[Any]) -> bool:
     return bool(np.allclose(one, other, rtol=0.0, atol=1e-3 * greatest, equal_nan=True))
 
 
-def _told_by(engine: Engine, prefix: str, default: str) -> str:
+def _read_note(engine: Engine, prefix: str, default: str) -> str:
     """What stands behind a prefix in the notes of an engine."""
     return next((n.removeprefix(prefix) for n in engine.notes if n.startswith(prefix)), default)
 
 
-def _named(model: Model) -> bytes:
+def _name_nodes_by_id(model: Model) -> bytes:
     """The model with ids as the names of its nodes, by which ONNX Runtime speaks of them."""
     proto = onnx.load_from_string(model.bytes())
-    for node, given in zip(proto.graph.node, model.top, strict=True):
-        node.name = given.id
+    for node, model_node in zip(proto.graph.node, model.top, strict=True):
+        node.name = model_node.id
     return bytes(proto.SerializeToString())
 
 
-def _nothing() -> None:
+def _do_nothing() -> None:
     """What ends a call that cannot be told to end."""
 
 
-def _runnable(engine: Engine) -> bytes | Model:
+def _require_runnable(engine: Engine) -> bytes | Model:
     if engine.runnable is None:
         raise RunError(
             f'Backend "onnxruntime" cannot run an engine of backend "{engine.backend}": it holds no ONNX graph. '

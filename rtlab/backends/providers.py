@@ -20,7 +20,7 @@ from typing import Any
 from rtlab.backends import vendor
 from rtlab.backends.live import driver
 from rtlab.core.options import BuildOptions
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.core.variant import Target
 from rtlab.errors import Unavailable, VariantError
 
@@ -90,14 +90,14 @@ def _provider(name: str, title: str, *targets: str, **more: Any) -> Provider:
     return Provider(name + _SUFFIX, title, {t: {} for t in targets}, **more)
 
 
-def _accurate(device: str) -> dict[str, str]:
+def _get_accuracy_options(device: str) -> dict[str, str]:
     """OpenVINO's own default is the fastest type of the device: FP16 on a GPU, BF16 on a CPU that has it."""
     return {"load_config": json.dumps({device: {"EXECUTION_MODE_HINT": "ACCURACY"}})}
 
 
 CPU = _provider("CPU", "CPU", "cpu")
 #: Those of the documentation that run whole networks. Microsoft's cloud is not among them.
-KNOWN = (
+PROVIDERS = (
     CPU,
     _provider(
         "CUDA", "CUDA", "gpu", package="onnxruntime-gpu", platforms=_PC, waits=False,
@@ -112,7 +112,8 @@ KNOWN = (
     _provider("MIGraphX", "MIGraphX", "gpu", package="onnxruntime-migraphx", platforms=("linux",)),
     Provider(
         "OpenVINOExecutionProvider", "OpenVINO", {t.lower(): {"device_type": t} for t in ("CPU", "GPU", "NPU")},
-        "onnxruntime-openvino", _PC, exact={t.lower(): _accurate(t) for t in ("CPU", "GPU")}, loose={"npu": "FP16"},
+        "onnxruntime-openvino", _PC, exact={t.lower(): _get_accuracy_options(t) for t in ("CPU", "GPU")},
+        loose={"npu": "FP16"},
     ),
     Provider(
         "CoreMLExecutionProvider", "Core ML",
@@ -143,18 +144,18 @@ KNOWN = (
 @functools.cache
 def version() -> str:
     """The release of ONNX Runtime that an import would give, whatever its package is called; empty without one."""
-    found = importlib.util.find_spec("onnxruntime")
-    if found is None:
+    spec = importlib.util.find_spec("onnxruntime")
+    if spec is None:
         return ""
     try:
-        text = Path(str(found.origin)).read_text(encoding="utf-8")
+        text = Path(str(spec.origin)).read_text(encoding="utf-8")
     except OSError:
         return "of unknown version"
-    told = re.search(r'^__version__\s*=\s*["\'](.+?)["\']', text, re.MULTILINE)
-    return told[1] if told else "of unknown version"
+    match = re.search(r'^__version__\s*=\s*["\'](.+?)["\']', text, re.MULTILINE)
+    return match[1] if match else "of unknown version"
 
 
-def release() -> tuple[int, ...]:
+def parse_release() -> tuple[int, ...]:
     """The first two numbers of it; none where it is not known."""
     return tuple(int(n) for n in re.findall(r"\d+", version())[:2])
 
@@ -172,22 +173,24 @@ def built_in() -> tuple[str, ...]:
 @functools.cache
 def plug_ins() -> Mapping[str, str]:
     """Providers that plug-in packages bring, and what is wrong with each; empty text where nothing is."""
-    found: dict[str, str] = {}
+    problems: dict[str, str] = {}
     for module in pkgutil.iter_modules():
         if module.name.startswith(_PLUG_INS) and version():
-            found.update(_registered(module.name))
-    for device in _devices():
-        found.setdefault(str(device.ep_name), "")
-    return {name: why for name, why in found.items() if name not in built_in()}
+            problems.update(_register_plug_in(module.name))
+    for device in _list_devices():
+        problems.setdefault(str(device.ep_name), "")
+    return {name: why for name, why in problems.items() if name not in built_in()}
 
 
-def _registered(module: str) -> dict[str, str]:
+def _register_plug_in(module: str) -> dict[str, str]:
     ort = vendor.onnxruntime()
 
     try:
         package = vendor.plug_in(module)
-        told = package.get_ep_names() if hasattr(package, "get_ep_names") else [package.get_ep_name()]
-        names = [str(name) for name in told]
+        declared_names = (
+            package.get_ep_names() if hasattr(package, "get_ep_names") else [package.get_ep_name()]
+        )
+        names = [str(name) for name in declared_names]
     except Exception:  # noqa: BLE001 - a broken plug-in must not take the others along
         return {}
     try:
@@ -197,60 +200,66 @@ def _registered(module: str) -> dict[str, str]:
         why = f'plug-in "{module}" cannot be loaded ({_first_line(error)})'
     else:
         why = f'plug-in "{module}" finds no device that it supports'
-    have = {str(d.ep_name) for d in _devices()}
-    return {name: "" if name in have else why for name in names}
+    usable_names = {str(d.ep_name) for d in _list_devices()}
+    return {name: "" if name in usable_names else why for name in names}
 
 
 def _first_line(error: Exception) -> str:
     return str(error).strip().partition("\n")[0].rstrip(".") or type(error).__name__
 
 
-def _devices(name: str | None = None) -> list[Any]:
+def _list_devices(name: str | None = None) -> list[Any]:
     """Devices of plug-ins, all or those of one provider."""
-    listed = vendor.onnxruntime().get_ep_devices() if version() else []
-    return [d for d in listed if name is None or d.ep_name == name]
+    devices = vendor.onnxruntime().get_ep_devices() if version() else []
+    return [d for d in devices if name is None or d.ep_name == name]
 
 
-def here() -> tuple[Provider, ...]:
+def list_available() -> tuple[Provider, ...]:
     """Providers that can be asked for here, besides the CPU's own."""
-    usable = (*built_in(), *(name for name, why in plug_ins().items() if not why))
-    return tuple(_of(name) for name in usable if name not in {CPU.name, "AzureExecutionProvider"})
+    usable_names = (*built_in(), *(name for name, why in plug_ins().items() if not why))
+    return tuple(
+        _find_provider(name) for name in usable_names if name not in {CPU.name, "AzureExecutionProvider"}
+    )
 
 
-def elsewhere() -> tuple[Provider, ...]:
+def list_installable() -> tuple[Provider, ...]:
     """Providers that this platform could have, which its build of ONNX Runtime lacks."""
-    have = {p.name for p in here()}
-    return tuple(p for p in KNOWN[1:] if p.name not in have and p.package and sys.platform in p.platforms)
+    available_names = {p.name for p in list_available()}
+    return tuple(
+        p
+        for p in PROVIDERS[1:]
+        if p.name not in available_names and p.package and sys.platform in p.platforms
+    )
 
 
-def _of(name: str) -> Provider:
+def _find_provider(name: str) -> Provider:
     """What is known of a provider; one that is not known is taken for that of a GPU."""
-    known = next((p for p in KNOWN if p.name == name), None)
-    return known or Provider(name, name.removesuffix(_SUFFIX), {"gpu": {}})
+    provider = next((p for p in PROVIDERS if p.name == name), None)
+    return provider or Provider(name, name.removesuffix(_SUFFIX), {"gpu": {}})
 
 
-def named(spelled: str) -> Provider:
+def parse_provider(spelling: str) -> Provider:
     """The provider that is spelled so, in any case, with or without ``ExecutionProvider``.
 
     Raises:
         Unavailable: there is none of this name; the message names those that are here.
     """
-    wanted = _plain(spelled)
-    others = tuple(_of(name) for name in (*built_in(), *plug_ins()))
-    for provider in (*KNOWN, *others):
-        if wanted in provider.spellings:
+    plain_name = _plain(spelling)
+    others = tuple(_find_provider(name) for name in (*built_in(), *plug_ins()))
+    for provider in (*PROVIDERS, *others):
+        if plain_name in provider.spellings:
             return provider
     raise Unavailable(
-        f'Cannot use backend "{PREFIX}{spelled}": ONNX Runtime knows no execution provider of this name. '
-        f"Choose one of {_names()}, or see rtlab.available() for those of other builds."
+        f'Cannot use backend "{PREFIX}{spelling}": ONNX Runtime knows no execution provider of this name. '
+        f"Choose one of {_quote_available()}, or see rtlab.available() for those of other builds."
     )
 
 
-def _names() -> str:
-    return ", ".join(f'"{PREFIX}{p.short}"' for p in here()) or 'backend="onnxruntime"'
+def _quote_available() -> str:
+    return ", ".join(f'"{PREFIX}{p.short}"' for p in list_available()) or 'backend="onnxruntime"'
 
 
-def missing(provider: Provider) -> str:
+def explain_missing(provider: Provider) -> str:
     """Why a provider cannot be used here, with the next step, in words that follow a colon; empty when it can."""
     if not version():
         return 'package "onnxruntime" is not installed. Run pip install onnxruntime.'
@@ -259,9 +268,9 @@ def missing(provider: Provider) -> str:
             return f'{why}. Check the driver of the device, or choose backend="onnxruntime".'
         return (
             f"ONNX Runtime {version()} has no {provider.name} here, only {', '.join(built_in())}. "
-            f"{_how(provider)}"
+            f"{_explain_install(provider)}"
         )
-    if provider.name != CPU.name and release() < _FIRST:
+    if provider.name != CPU.name and parse_release() < _FIRST:
         return (
             f"ONNX Runtime {version()} does not tell which nodes a provider takes. "
             f"Install release {'.'.join(map(str, _FIRST))} or later."
@@ -269,12 +278,12 @@ def missing(provider: Provider) -> str:
     return ""
 
 
-def _how(provider: Provider) -> str:
+def _explain_install(provider: Provider) -> str:
     """How one gets a provider."""
     package = provider.package
     if not package or sys.platform not in provider.platforms:
         where = f" on {' or '.join(provider.platforms)}" if package else ""
-        return f"Install a build of ONNX Runtime that has it{where}, or choose one that is here: {_names()}."
+        return f"Install a build of ONNX Runtime that has it{where}, or choose one that is here: {_quote_available()}."
     if _PLUG_INS.replace("_", "-") in package:
         return f'Run pip install {package}, or choose backend="onnxruntime".'
     # Two builds overwrite each other's files.
@@ -284,67 +293,70 @@ def _how(provider: Provider) -> str:
     )
 
 
-def options(
-    provider: Provider, target: Target, given: BuildOptions | None, *, tf32: bool = False
+def build_provider_options(
+    provider: Provider, target: Target, user_options: BuildOptions | None, *, tf32: bool = False
 ) -> dict[str, str]:
     """A provider's options for a target, with those that the user gives by the provider's own names.
 
     Args:
         provider: The provider.
         target: One of its targets.
-        given: Options of the user, which go before those by which numbers keep the model's types.
+        user_options: Options of the user, which go before those by which numbers keep the model's types.
         tf32: Whether products of FP32 are to be computed as TF32; otherwise they are not.
 
     Raises:
         VariantError: an option is no pair of name and value, or chooses another device than the target's, or another
             arithmetic than the precision's.
     """
-    targets = quoted(provider.devices)
+    targets = quote_names(provider.devices)
     if str(target) not in provider.devices:
         raise VariantError(
             f'Backend "{PREFIX}{provider.short}" cannot build for target "{target}": {provider.title} does not '
             f"run there. Choose one of {targets}."
         )
     device = provider.devices[str(target)]
-    chosen = {**device, **provider.exact.get(str(target), {})}
+    provider_options = {**device, **provider.exact.get(str(target), {})}
     if provider.tf32:
-        chosen[provider.tf32] = str(int(tf32))
-    doing = f'Backend "{PREFIX}{provider.short}" cannot take'
-    if given is None:
-        return chosen
-    if given.count != len(given.config):
+        provider_options[provider.tf32] = str(int(tf32))
+    error_prefix = f'Backend "{PREFIX}{provider.short}" cannot take'
+    if user_options is None:
+        return provider_options
+    if user_options.count != len(user_options.config):
         raise VariantError(
-            f'{doing} options "{given}": flags, pools, profiles and timing caches are those of a TensorRT builder. '
-            f'Give options of {provider.name} by name, such as options={{"device_id": 0}}.'
+            f'{error_prefix} options "{user_options}": flags, pools, profiles and timing caches are those of a '
+            f'TensorRT builder. Give options of {provider.name} by name, such as options={{"device_id": 0}}.'
         )
-    for name, value in given.config:
+    for name, value in user_options.config:
         if isinstance(value, tuple) or value is None:
             raise VariantError(
-                f"{doing} {name}={value!r}: a provider takes numbers and texts only. Write the value as one text."
+                f"{error_prefix} {name}={value!r}: a provider takes numbers and texts only. Write the value as one "
+                "text."
             )
         if name == provider.tf32 and str(value).lower() not in _SAME[tf32]:
             raise VariantError(
-                f'{doing} {name}="{value}" for precision {"tf32" if tf32 else "other than tf32"}: the precision '
+                f'{error_prefix} {name}="{value}" for precision {"tf32" if tf32 else "other than tf32"}: the precision '
                 f'decides it. Choose precision="{"fp32" if tf32 else "tf32"}", or leave the option out.'
             )
         if name in device and device[name].lower() not in str(value).lower():
             raise VariantError(
-                f'{doing} {name}="{value}" for target "{target}": that is another device. '
+                f'{error_prefix} {name}="{value}" for target "{target}": that is another device. '
                 f"Choose with target=..., one of {targets}."
             )
-        chosen[name] = str(value)
-    return chosen
+        provider_options[name] = str(value)
+    return provider_options
 
 
-def arithmetic(provider: Provider, target: Target, told: Mapping[str, str], *, tf32: bool = False) -> str:
+def describe_arithmetic(
+    provider: Provider, target: Target, provider_options: Mapping[str, str], *, tf32: bool = False
+) -> str:
     """What FP32 is computed in on a target with these options, in words for a note; empty where it goes without saying.
 
     NVIDIA's libraries use no TF32 at all where ``NVIDIA_TF32_OVERRIDE`` is 0; they read it once.
     """
-    never = os.environ.get(_OVERRIDE) == "0"
+    tf32_disabled = os.environ.get(_OVERRIDE) == "0"
     loose, exact = provider.loose.get(str(target), ""), provider.exact.get(str(target), {})
     if provider.tf32 or loose == "TF32":
-        if never:
+        if tf32_disabled:
             return f"FP32 is computed as FP32, since {_OVERRIDE}=0 is set"
         if provider.tf32:
             return (
@@ -360,24 +372,24 @@ def arithmetic(provider: Provider, target: Target, told: Mapping[str, str], *, t
         return f"{provider.title} has no TF32: it computes what fp32 does"
     if loose:
         return f"FP32 is computed in {loose} on this device"
-    if changed := [name for name in exact if told.get(name) != exact[name]]:
-        return f"what FP32 is computed in is up to the {changed[0]} that was given"
+    if overridden_options := [name for name in exact if provider_options.get(name) != exact[name]]:
+        return f"what FP32 is computed in is up to the {overridden_options[0]} that was given"
     return f"numbers keep the model's types ({', '.join(exact)})" if exact else ""
 
 
-def session(
+def create_session(
     data: bytes | str,
     options_: Any,
     provider: Provider,
-    told: Mapping[str, str],
+    provider_options: Mapping[str, str],
     target: Target,
     *,
-    without: Sequence[str] = (),
+    disabled_optimizers: Sequence[str] = (),
 ) -> Any:
     """A session on a provider, with the CPU for what it leaves; ONNX Runtime's own errors pass.
 
-    ``without`` names optimizers of ONNX Runtime that are left out. So is ``NARROWING`` at level BASIC, where numbers
-    count.
+    ``disabled_optimizers`` names optimizers of ONNX Runtime that are left out. So is ``NARROWING`` at level BASIC,
+    where numbers count.
 
     Raises:
         Unavailable: ONNX Runtime would run on the CPU alone, since the provider cannot start.
@@ -385,43 +397,54 @@ def session(
     ort = vendor.onnxruntime()
 
     basic = options_.graph_optimization_level == ort.GraphOptimizationLevel.ORT_ENABLE_BASIC
-    without = (*without, NARROWING) if basic else without
+    disabled_optimizers = (*disabled_optimizers, NARROWING) if basic else disabled_optimizers
     if provider.name in built_in():
-        asked = [CPU.name] if provider.name == CPU.name else [(provider.name, dict(told)), CPU.name]
+        provider_list = (
+            [CPU.name] if provider.name == CPU.name else [(provider.name, dict(provider_options)), CPU.name]
+        )
         # Else ONNX Runtime prints what is wrong, and goes on without the provider.
-        made = ort.InferenceSession(
-            data, options_, providers=asked, enable_fallback=0, disabled_optimizers=list(without)
+        ort_session = ort.InferenceSession(
+            data,
+            options_,
+            providers=provider_list,
+            enable_fallback=0,
+            disabled_optimizers=list(disabled_optimizers),
         )
     else:
         # Each process registers them once.
         plug_ins()
         kind = str(target).upper()
-        fitting = [d for d in _devices(provider.name) if d.device.type.name == kind]
-        if not fitting:
-            have = ", ".join(sorted({d.device.type.name.lower() for d in _devices(provider.name)})) or "none"
+        devices = [d for d in _list_devices(provider.name) if d.device.type.name == kind]
+        if not devices:
+            device_kinds = (
+                ", ".join(sorted({d.device.type.name.lower() for d in _list_devices(provider.name)}))
+                or "none"
+            )
             raise Unavailable(
                 f'Backend "{PREFIX}{provider.short}" cannot run on target "{target}": its plug-in finds no such device '
-                f'here (it finds: {have}). Choose one of these as target=..., or backend="onnxruntime".'
+                f'here (it finds: {device_kinds}). Choose one of these as target=..., or backend="onnxruntime".'
             )
-        options_.add_provider_for_devices(fitting[:1], dict(told))
-        made = ort.InferenceSession(data, options_, enable_fallback=0, disabled_optimizers=list(without))
-    started = made.get_providers()
-    if provider.name not in started:
+        options_.add_provider_for_devices(devices[:1], dict(provider_options))
+        ort_session = ort.InferenceSession(
+            data, options_, enable_fallback=0, disabled_optimizers=list(disabled_optimizers)
+        )
+    active_providers = ort_session.get_providers()
+    if provider.name not in active_providers:
         raise Unavailable(
             f'Backend "{PREFIX}{provider.short}" cannot start {provider.name} for target "{target}": ONNX Runtime '
-            f"goes on with {', '.join(started)} alone. Check the device, its driver and "
+            f"goes on with {', '.join(active_providers)} alone. Check the device, its driver and "
             f'the options of {provider.title}, or choose backend="onnxruntime".'
         )
-    return made
+    return ort_session
 
 
-def device(provider: Provider, target: Target) -> str:
+def get_device_name(provider: Provider, target: Target) -> str:
     """The device's name where one tells it: of an NVIDIA GPU its driver, of a plug-in's device ONNX Runtime."""
     gpu = driver.device() if provider.title in {"CUDA", "TensorRT", "TensorRT-RTX"} else None
     if gpu is not None:
         return gpu.name
-    for found in _devices(provider.name):
-        told = found.device.metadata.get("Description") or found.device.vendor
-        if found.device.type.name == str(target).upper() and told:
-            return str(told)
+    for ep_device in _list_devices(provider.name):
+        description = ep_device.device.metadata.get("Description") or ep_device.device.vendor
+        if ep_device.device.type.name == str(target).upper() and description:
+            return str(description)
     return f"{provider.title} {str(target).upper()}"

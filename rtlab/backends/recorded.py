@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from rtlab.backends.files import build
-from rtlab.core.brought import brought
+from rtlab.core.brought import find_package_data
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.protocols import BuildRequest
@@ -44,34 +44,34 @@ class Index(msgspec.Struct, frozen=True):
     @property
     def releases(self) -> tuple[str, ...]:
         """All releases, the newest first."""
-        found = {r for releases in self.models.values() for r in releases}
-        return tuple(sorted(found, key=lambda r: [int(n) for n in r.split(".")], reverse=True))
+        versions = {r for releases in self.models.values() for r in releases}
+        return tuple(sorted(versions, key=lambda r: [int(n) for n in r.split(".")], reverse=True))
 
 
-class Refused(msgspec.Struct, frozen=True):
+class RecordedRefusal(msgspec.Struct, frozen=True):
     """In the place of a build: the compiler's refusal, which is an answer too."""
 
     refused: str
     details: str = ""
 
 
-def key(request: BuildRequest, release: str) -> str:
+def compute_key(request: BuildRequest, release: str) -> str:
     """What a build is found by."""
     variant = request.variant
     options = "" if variant.options is None else str(variant.options)
-    told = (
+    key_parts = (
         request.model.structure, str(variant.target), release, options,
         str(variant.precision is Precision.TF32), str(bool(variant.sparsity)),
     )  # fmt: skip
-    return hashlib.sha256("\0".join(told).encode("utf-8", "surrogatepass")).hexdigest()[:_KEY]
+    return hashlib.sha256("\0".join(key_parts).encode("utf-8", "surrogatepass")).hexdigest()[:_KEY]
 
 
 def folder() -> Path:
     """Where they lie, or would."""
-    return (brought("sample_models") or Path()) / FOLDER
+    return (find_package_data("sample_models") or Path()) / FOLDER
 
 
-def short(structure: str) -> str:
+def shorten_structure(structure: str) -> str:
     """A structure as the list has it."""
     return structure[:16]
 
@@ -81,18 +81,18 @@ def index() -> Index:
     """What is recorded here; empty where the files are not installed, or are another rtlab's."""
     try:
         content = (folder() / INDEX).read_bytes()
-        found = msgspec.json.decode(content, type=Index)
+        recorded_index = msgspec.json.decode(content, type=Index)
     except (OSError, msgspec.DecodeError):
         return Index()
-    return found if found.schema == build.SCHEMA else Index()
+    return recorded_index if recorded_index.schema == build.SCHEMA else Index()
 
 
 def releases(model: Model | None = None) -> tuple[str, ...]:
     """The releases with builds of a model, or with any, the newest first."""
     if model is None:
         return index().releases
-    mine = index().models.get(short(model.structure), ()) if model.nodes else ()
-    return tuple(r for r in index().releases if r in mine)
+    model_releases = index().models.get(shorten_structure(model.structure), ()) if model.nodes else ()
+    return tuple(r for r in index().releases if r in model_releases)
 
 
 def find(request: BuildRequest, release: str) -> Engine | None:
@@ -102,19 +102,19 @@ def find(request: BuildRequest, release: str) -> Engine | None:
         BuildError: the compiler refused it when it was recorded.
         ReadError: the file is damaged.
     """
-    wanted = key(request, release)
-    file = index().builds.get(wanted)
-    told = None if file is None else held(file).get(wanted)
-    if file is None or told is None:
+    build_key = compute_key(request, release)
+    file = index().builds.get(build_key)
+    content = None if file is None else read_builds(file).get(build_key)
+    if file is None or content is None:
         return None
-    if told.startswith(b'{"refused"'):
-        refused = msgspec.json.decode(told, type=Refused)
-        raise BuildError(refused.refused, details=refused.details)
-    return build.engine(build.decoded(told, file))
+    if content.startswith(b'{"refused"'):
+        refusal = msgspec.json.decode(content, type=RecordedRefusal)
+        raise BuildError(refusal.refused, details=refusal.details)
+    return build.to_engine(build.decode(content, file))
 
 
 @functools.lru_cache(2)
-def held(name: str) -> Mapping[str, bytes]:
+def read_builds(name: str) -> Mapping[str, bytes]:
     """The builds of a file by their keys, each as it was written."""
     path = folder() / Path(name).name
     unpacker = lzma.LZMADecompressor(memlimit=_UNPACKED)
@@ -129,17 +129,17 @@ def held(name: str) -> Mapping[str, bytes]:
 
 
 def write(
-    files: Mapping[str, Mapping[str, bytes]], models: Mapping[str, list[str]], changed: Collection[str]
+    files: Mapping[str, Mapping[str, bytes]], models: Mapping[str, list[str]], changed_files: Collection[str]
 ) -> None:
     """Write recorded builds by file and key, those of the files that changed, and the list of all."""
     folder().mkdir(exist_ok=True)
-    places: dict[str, str] = {}
+    file_of_key: dict[str, str] = {}
     for name, builds in sorted(files.items()):
         file = f"{name}.xz"
-        places |= dict.fromkeys(builds, file)
-        if name in changed:
+        file_of_key |= dict.fromkeys(builds, file)
+        if name in changed_files:
             filters = [{"id": lzma.FILTER_LZMA2, "preset": 9, "dict_size": 64 << 20}]
-            told = b"\n".join(b"%s %s" % (k.encode("ascii"), content) for k, content in builds.items())
-            (folder() / file).write_bytes(lzma.compress(told, filters=filters))
-    listed = Index(models=dict(sorted(models.items())), builds=dict(sorted(places.items())))
-    (folder() / INDEX).write_bytes(msgspec.json.encode(listed) + b"\n")
+            lines = b"\n".join(b"%s %s" % (k.encode("ascii"), content) for k, content in builds.items())
+            (folder() / file).write_bytes(lzma.compress(lines, filters=filters))
+    new_index = Index(models=dict(sorted(models.items())), builds=dict(sorted(file_of_key.items())))
+    (folder() / INDEX).write_bytes(msgspec.json.encode(new_index) + b"\n")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rtlab import backends
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.core.protocols import Capabilities, lacking
 from rtlab.errors import Unavailable
 
@@ -23,30 +23,30 @@ _INSTEAD = {
 }
 
 
-def role(name: str, wanted: str, verb: str) -> Any:
+def require_capability(name: str, capability: str, verb: str) -> Any:
     """The backend of a name in a role, a key of ``protocols.ROLES``: what its protocol declares can be called.
 
     Raises:
         Unavailable: there is no such backend, it does not have the role, or it says so and lacks a method.
     """
-    found = backends.get(name)
-    doing = f'Backend "{name}" cannot {verb}'
-    if not getattr(found.capabilities(), wanted):
-        raise Unavailable(f"{doing}: {_INSTEAD[wanted]}. See rtlab.available().")
-    if missing := lacking(found, wanted):
-        listed = quoted(missing)
+    backend = backends.get(name)
+    error_prefix = f'Backend "{name}" cannot {verb}'
+    if not getattr(backend.capabilities(), capability):
+        raise Unavailable(f"{error_prefix}: {_INSTEAD[capability]}. See rtlab.available().")
+    if missing := lacking(backend, capability):
+        missing_list = quote_names(missing)
         raise Unavailable(
-            f"{doing}: it says that it does and has no {listed}. Complete it after rtlab.core.protocols, or leave "
-            f"{wanted}=True out of its capabilities."
+            f"{error_prefix}: it says that it does and has no {missing_list}. Complete it after rtlab.core.protocols, "
+            f"or leave {capability}=True out of its capabilities."
         )
-    return found
+    return backend
 
 
-def able(what: Callable[[Capabilities], bool]) -> tuple[str, ...]:
+def list_capable(predicate: Callable[[Capabilities], bool]) -> tuple[str, ...]:
     """Names of the backends that can do something, where they are installed; those that are here come first."""
-    return tuple(name for name, found in backends.registry().items() if what(found.capabilities()))
+    return tuple(name for name, backend in backends.registry().items() if predicate(backend.capabilities()))
 
 
-def advice(what: Callable[[Capabilities], bool]) -> str:
+def suggest_backends(predicate: Callable[[Capabilities], bool]) -> str:
     """What to choose for something, to follow "Choose" or "with": each ``backend="..."`` that can do it."""
-    return " or ".join(f'backend="{name}"' for name in sorted(able(what))) or "another backend"
+    return " or ".join(f'backend="{name}"' for name in sorted(list_capable(predicate))) or "another backend"

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from rtlab.backends import exposed, vendor
-from rtlab.backends.attending import Attendant
+from rtlab.backends.attending import CancellableCaller
 from rtlab.backends.live import inference
-from rtlab.backends.live.inference import SessionOrder
+from rtlab.backends.live.inference import SessionSpec
 from rtlab.core import scratch
 from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
@@ -32,68 +32,72 @@ _Content = Callable[[], contextlib.AbstractContextManager[bytes | str]]
 
 
 @contextlib.contextmanager
-def reading(
+def open_reader(
     model: Model,
-    wanted: Sequence[str],
-    order: Callable[..., SessionOrder],
-    attendant: Callable[[], Attendant],
+    value_names: Sequence[str],
+    create_spec: Callable[..., SessionSpec],
+    create_caller: Callable[[], CancellableCaller],
 ) -> Iterator[Callable[[Batch], Outputs]]:
-    """A session that returns the ``wanted`` values of a model in the least time and memory.
+    """A session that returns the ``value_names`` values of a model in the least time and memory.
 
-    ``order`` gives the settings at a level, ``attendant`` who looks after opening, and then after each batch.
+    ``create_spec`` gives the settings at a level, ``create_caller`` who looks after opening, and then after each batch.
 
     Raises:
         BuildError: ONNX Runtime refuses the model.
     """
-    quantized = any(n.op in _QUANTIZING for n in model.nodes)
-    opening = attendant()
+    has_qdq = any(n.op in _QUANTIZING for n in model.nodes)
+    opener = create_caller()
     with scratch.folder() as folder:
-        written = functools.partial(exposed.outside, model, wanted)
-        folded = Path(folder) / "folded.onnx"
+        open_source = functools.partial(exposed.write_external_model, model, value_names)
+        folded_path = Path(folder) / "folded.onnx"
         # In one step, ONNX Runtime holds the weights as they are, folded, and in blocks, all at once.
         entries = (
             (f"{_OPTIMIZED}_file_name", "folded.weights"),
             (f"{_OPTIMIZED}_min_size_in_bytes", str(exposed.EXTERNAL)),
         )
         inference.free_memory()
-        session(written, order("basic", saved=str(folded), entries=entries, without=_ONCE), opening)
+        open_session(
+            open_source, create_spec("basic", saved=str(folded_path), entries=entries, without=_ONCE), opener
+        )
         inference.free_memory()
         # A plan of memory for all values at once is of no use when most are handed out.
-        last = order("basic" if quantized else "all", planned=False)
-        kept = [_folded(folded, written, last, opening)]
+        final_spec = create_spec("basic" if has_qdq else "all", planned=False)
+        sessions = [_open_folded(folded_path, open_source, final_spec, opener)]
         inference.free_memory()
 
         def read(batch: Batch) -> Outputs:
-            opened, told = kept[0], vendor.onnxruntime().RunOptions()
-            return attendant().do(
-                lambda _: inference.read(opened, wanted, batch, told),
-                functools.partial(setattr, told, "terminate", True),  # noqa: FBT003 - it has no name
+            ort_session, run_options = sessions[0], vendor.onnxruntime().RunOptions()
+            return create_caller().call(
+                lambda _: inference.read(ort_session, value_names, batch, run_options),
+                functools.partial(setattr, run_options, "terminate", True),  # noqa: FBT003 - it has no name
             )
 
         try:
             yield read
         finally:
             # The weights are read from the folder, which not every system can remove before.
-            kept.clear()
+            sessions.clear()
 
 
-def _folded(folded: Path, written: _Content, order: SessionOrder, attendant: Attendant) -> Any:
+def _open_folded(
+    folded_path: Path, open_source: _Content, spec: SessionSpec, caller: CancellableCaller
+) -> Any:
     """A session on the folded model; where ONNX Runtime refuses what it wrote, on the model as it is."""
     with contextlib.suppress(BuildError):
-        return session(lambda: contextlib.nullcontext(str(folded)), order, attendant)
-    return session(written, order, attendant)
+        return open_session(lambda: contextlib.nullcontext(str(folded_path)), spec, caller)
+    return open_session(open_source, spec, caller)
 
 
-def session(source: _Content, order: SessionOrder, attendant: Attendant) -> Any:
-    """A session in this process, of what ``source`` gives meanwhile; errors are those of ``inference.session``."""
-    options = inference.settings(order)
+def open_session(open_source: _Content, spec: SessionSpec, caller: CancellableCaller) -> Any:
+    """A session in this process on what ``open_source`` yields; errors as ``inference.open_session``."""
+    options = inference.create_session_options(spec)
 
-    def made(_: Progress) -> Any:
+    def create(_: Progress) -> Any:
         # Weights are written in this thread too, which takes a while where there are many.
-        with source() as data:
-            return inference.session(dataclasses.replace(order, data=data), options)
+        with open_source() as data:
+            return inference.create_session(dataclasses.replace(spec, data=data), options)
 
-    return attendant.do(
-        made,
+    return caller.call(
+        create,
         functools.partial(options.set_load_cancellation_flag, True),  # noqa: FBT003 - it has no name
     )

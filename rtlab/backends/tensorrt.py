@@ -26,20 +26,20 @@ class TensorRT(EngineRunner):
     def availability(self) -> Availability:
         """Look for the package without importing it, and for a GPU at the driver."""
         package = PACKAGES["tensorrt"]
-        lacking = [
+        problems = [
             *(
-                [f'{driver.missing()}, or choose backend="tensorrt-rtx", which builds without a GPU']
+                [f'{driver.explain_missing()}, or choose backend="tensorrt-rtx", which builds without a GPU']
                 * (not self.device)
             ),
             *([f"{package.missing}. Run pip install --upgrade {package.install}"] * bool(package.missing)),
         ]
-        if lacking:
-            return Availability(ok=False, reason="; besides, ".join(lacking) + ".")
-        return Availability(ok=True, version=building.installed("tensorrt"))
+        if problems:
+            return Availability(ok=False, reason="; besides, ".join(problems) + ".")
+        return Availability(ok=True, version=building.find_package_version("tensorrt"))
 
     def capabilities(self) -> Capabilities:
         """One target, the local GPU; none where there is none."""
-        return self._able([self.local] if self.local else [], runs=True, forces=True)
+        return self._create_capabilities([self.local] if self.local else [], runs=True, forces=True)
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
         """Compile in a child process; the layers are those that the engine inspector tells in a second one.
@@ -52,20 +52,20 @@ class TensorRT(EngineRunner):
             RunError: the plan cannot be loaded again.
             Cancelled: ``progress`` asked to stop.
         """
-        here, gpu, variant = self.availability(), self.device, request.variant
-        if not here.ok or gpu is None:
-            raise Unavailable(f'Backend "{self.name}" cannot build: {here.reason}')
+        availability, gpu, variant = self.availability(), self.device, request.variant
+        if not availability.ok or gpu is None:
+            raise Unavailable(f'Backend "{self.name}" cannot build: {availability.reason}')
         if variant.target.sm != gpu.sm:
             raise VariantError(
                 f'Backend "{self.name}" cannot build for target "{variant.target}": it times kernels on the GPU that '
                 f'it builds for, and here is {gpu.name}. Choose target="sm{gpu.sm}", or backend="tensorrt-rtx".'
             )
-        plan = building.build(request, progress, self, version=here.version, times=True, runs=True)
-        return building.opened(plan, request, progress, self)
+        plan = building.build(request, progress, self, version=availability.version, times=True, runs=True)
+        return building.open_engine(plan, request, progress, self)
 
     def operators(self, log: str) -> tuple[Operator, ...]:
         """The operators of TensorRT's graph compiler that the verbose log of a build lists."""
-        return tables.operators(log)
+        return tables.parse_operators(log)
 
     def remembered(
         self, cache: str | Path, keys: Sequence[str], progress: Progress | None = None

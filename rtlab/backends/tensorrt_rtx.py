@@ -19,9 +19,9 @@ from rtlab.backends.live.running import EngineRunner
 from rtlab.backends.log import verbose
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities, Progress
-from rtlab.core.variant import KNOWN_TARGETS, Target
+from rtlab.core.variant import SUPPORTED_TARGETS, Target
 from rtlab.errors import ReadError, RunError, Unavailable, VariantError
 
 
@@ -50,32 +50,36 @@ class TensorRTRTX(EngineRunner):
         if self._release is not None:
             release = self._release
             if release.recorded:
-                return Availability(ok=False, reason=_missing(f"tensorrt-rtx=={release.version}"))
-            gone = release.path is not None and not release.path.is_dir()
+                return Availability(ok=False, reason=_explain_missing(f"tensorrt-rtx=={release.version}"))
+            is_removed = release.path is not None and not release.path.is_dir()
             reason = (
                 f'compiler "{release.version}" was removed. Run rtlab compilers add {release.version}, or choose '
                 "another."
             )
             return (
                 Availability(ok=False, reason=reason)
-                if gone
+                if is_removed
                 else Availability(ok=True, version=release.version)
             )
         if importlib.util.find_spec("tensorrt_rtx") is None:
-            return Availability(ok=False, reason=_missing("tensorrt-rtx"))
-        return Availability(ok=True, version=building.installed("tensorrt_rtx"))
+            return Availability(ok=False, reason=_explain_missing("tensorrt-rtx"))
+        return Availability(ok=True, version=building.find_package_version("tensorrt_rtx"))
 
     def capabilities(self) -> Capabilities:
         """Targets of the known RTX generations; compute capability 9.0 is not among them.
 
         It compiles every precision that the target has: ``Target.refusal`` tells which has not.
         """
-        targets = [Target(t) for t in KNOWN_TARGETS if t != "sm75"]
-        able = self._able(targets, runs=self.device is not None)
-        return dataclasses.replace(able, runs=False, recalls=True) if self._recalling else able
+        targets = [Target(t) for t in SUPPORTED_TARGETS if t != "sm75"]
+        capabilities = self._create_capabilities(targets, runs=self.device is not None)
+        return (
+            dataclasses.replace(capabilities, runs=False, recalls=True)
+            if self._uses_recordings
+            else capabilities
+        )
 
     @property
-    def _recalling(self) -> bool:
+    def _uses_recordings(self) -> bool:
         """Whether recorded builds are all that there is of this compiler."""
         if self._release is not None:
             return self._release.recorded
@@ -83,8 +87,8 @@ class TensorRTRTX(EngineRunner):
 
     def recalled(self, model: Model) -> tuple[str, ...]:
         """The releases whose builds of a model are here, the newest first; of a release itself alone."""
-        mine = None if self._release is None else self._release.version
-        return tuple(r for r in recorded.releases(model) if mine in {None, r})
+        version = None if self._release is None else self._release.version
+        return tuple(r for r in recorded.releases(model) if version in {None, r})
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
         """Compile in a child process and read the layers from its log; where the package is missing, recall a build.
@@ -95,36 +99,36 @@ class TensorRTRTX(EngineRunner):
             BuildError: the parser or builder refuses, crashes or passes a limit.
             Cancelled: ``progress`` asked to stop.
         """
-        here = self.availability()
+        availability = self.availability()
         variant = request.variant
-        if self._recalling:
-            return self._recall(request)
-        if not here.ok:
-            raise Unavailable(f'Backend "{self.name}" cannot build: {here.reason}')
+        if self._uses_recordings:
+            return self._find_recorded(request)
+        if not availability.ok:
+            raise Unavailable(f'Backend "{self.name}" cannot build: {availability.reason}')
         if variant.target.sm is None:
             raise VariantError(
                 f'Backend "{self.name}" cannot build for target "{variant.target}": it compiles for RTX cards. '
                 'Choose target="sm86", "sm89" or "sm120", or backend="onnxruntime".'
             )
         if variant.target not in self.capabilities().targets:
-            known = quoted(self.capabilities().targets)
+            target_names = quote_names(self.capabilities().targets)
             raise VariantError(
                 f'Backend "{self.name}" cannot build for target "{variant.target}": it does not know this compute '
-                f"capability. Choose one of {known}."
+                f"capability. Choose one of {target_names}."
             )
         gpu = self.device
         runs = gpu is not None and gpu.sm == variant.target.sm
-        plan = building.build(request, progress, self, version=here.version, times=False, runs=runs)
-        listed = self._listed(plan, variant.target)
-        if not runs or plan.built.plan is None:
-            return listed
+        plan = building.build(request, progress, self, version=availability.version, times=False, runs=runs)
+        listed_engine = self._read_listing(plan, variant.target)
+        if not runs or plan.output.plan is None:
+            return listed_engine
         try:
-            return building.opened(plan, request, progress, self)
+            return building.open_engine(plan, request, progress, self)
         except (ReadError, RunError, Unavailable) as error:
             # What was compiled is worth showing even where it cannot be loaded.
-            return dataclasses.replace(listed, notes=(*listed.notes, f"not loaded: {error}"))
+            return dataclasses.replace(listed_engine, notes=(*listed_engine.notes, f"not loaded: {error}"))
 
-    def _recall(self, request: BuildRequest) -> Engine:
+    def _find_recorded(self, request: BuildRequest) -> Engine:
         """The recorded engine of a request.
 
         Raises:
@@ -132,55 +136,55 @@ class TensorRTRTX(EngineRunner):
             BuildError: the compiler refused it when it was recorded.
         """
         releases = recorded.releases() if self._release is None else (self._release.version,)
-        found = recorded.find(request, releases[0])
-        if found is None:
+        engine = recorded.find(request, releases[0])
+        if engine is None:
             variant = request.variant
             raise Unavailable(
                 f'Backend "{self.name}" cannot build "{variant.name}" of "{request.model.name}" for {variant.target}: '
                 f"this build is none of those recorded with {self.product} {releases[0]} that rtlab brings along, and "
                 f"{self.availability().reason}"
             )
-        return dataclasses.replace(found, backend=self.name)
+        return dataclasses.replace(engine, backend=self.name)
 
-    def _listed(self, plan: building.BuiltPlan, target: Target) -> Engine:
+    def _read_listing(self, plan: building.BuiltPlan, target: Target) -> Engine:
         """The engine as the build's log lists it."""
-        told = verbose.parse(plan.log)
-        layers, profiles = _first_profile(building.named(told.layers, plan))
-        notes = [f"{told.unread} listing lines were not understood"] if told.unread else []
+        listing = verbose.parse(plan.log)
+        layers, profiles = _select_first_profile(building.restore_origins(listing.layers, plan))
+        notes = [f"{listing.unread} listing lines were not understood"] if listing.unread else []
         if profiles > 1:
             notes.append(
                 f"the engine has {profiles} optimization profiles; the layers of profile 0 are shown"
             )
         return Engine(
             backend=self.name,
-            version=plan.built.version,
+            version=plan.output.version,
             target=target,
             layers=layers,
-            inputs=told.inputs,
-            outputs=told.outputs,
-            totals=told.log.totals,
+            inputs=listing.inputs,
+            outputs=listing.outputs,
+            totals=listing.log.totals,
             log=plan.log,
-            seconds=plan.built.seconds,
+            seconds=plan.output.seconds,
             built=datetime.datetime.now(datetime.timezone.utc),
             notes=(*plan.notes, *notes),
-            plan=plan.built.plan,
+            plan=plan.output.plan,
             profiles=plan.profiles,
             maker=self.maker,
         )
 
 
-def _missing(package: str) -> str:
+def _explain_missing(package: str) -> str:
     """That a package is not here, and what to do."""
     wheels = "wheels exist for x86-64 Linux and Windows only"
-    here = f"{platform.system()} {platform.machine()}"
+    platform_text = f"{platform.system()} {platform.machine()}"
     return (
-        f'package "{package}" is not installed ({wheels}; this is {here}). Run pip install {package} there, or '
-        'choose backend="onnxruntime", or open a recording: rtlab inspect MODEL --save build.json where it is '
+        f'package "{package}" is not installed ({wheels}; this is {platform_text}). Run pip install {package} there, '
+        'or choose backend="onnxruntime", or open a recording: rtlab inspect MODEL --save build.json where it is '
         "installed, rtlab read build.json here."
     )
 
 
-def _first_profile(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:
+def _select_first_profile(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:
     """The layers of profile 0, and how many profiles there are.
 
     Each profile is compiled to programs of its own. Not every layer of a program bears the profile's number, and a
@@ -189,13 +193,13 @@ def _first_profile(layers: tuple[Layer, ...]) -> tuple[tuple[Layer, ...], int]:
     owners: dict[str, int] = {}
     for layer in layers:
         names = (layer.name, *(t.name for t in (*layer.inputs, *layer.outputs)))
-        told = max(inspector.bare(name)[1] or 0 for name in names)
-        program = _program(layer)
-        owners[program] = max(owners.get(program, 0), told)
-    return tuple(layer for layer in layers if owners[_program(layer)] == 0), len({0, *owners.values()})
+        profile_number = max(inspector.split_profile(name)[1] or 0 for name in names)
+        program = _parse_program(layer)
+        owners[program] = max(owners.get(program, 0), profile_number)
+    return tuple(layer for layer in layers if owners[_parse_program(layer)] == 0), len({0, *owners.values()})
 
 
-def _program(layer: Layer) -> str:
+def _parse_program(layer: Layer) -> str:
     """The number of a layer's program: 1 in ``__myl_FcAdd_myl1_6``."""
-    found = re.search(r"_myl(\d+)_\d+$", layer.name)
-    return found[1] if found else ""
+    match = re.search(r"_myl(\d+)_\d+$", layer.name)
+    return match[1] if match else ""

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from rtlab.cli import budget, checking, compilers, opening, printing, reporting, terminal
-from rtlab.cli.arguments import FILES, parser
+from rtlab.cli.arguments import FILES, create_parser
 from rtlab.cli.notebooks import lab
-from rtlab.errors import ReadError, RtlabError, VariantError, boundary, see_room
+from rtlab.errors import ReadError, RtlabError, VariantError, boundary, check_memory_limit
 
 if TYPE_CHECKING:
     from rtlab.study import Study
@@ -28,7 +28,7 @@ _USAGE, _FAILED = 2, 1
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code."""
-    known = parser(
+    argument_parser = create_parser(
         {
             "lab": lab,
             "inspect": _inspect,
@@ -47,32 +47,32 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "doctor": _doctor,
         }
     )
-    given = known.parse_args(arguments)
-    given.program = arguments is None
-    if given.command is None:
-        known.print_help()
+    args = argument_parser.parse_args(arguments)
+    args.program = arguments is None
+    if args.command is None:
+        argument_parser.print_help()
         return _USAGE
     for stream in (sys.stdout, sys.stderr):
         # Names from files hold what a terminal's encoding may not; a table with question marks is still a table.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     with terminal.clean_output():
-        return _work(given)
+        return _run_command(args)
 
 
-def _work(given: argparse.Namespace) -> int:
+def _run_command(args: argparse.Namespace) -> int:
     try:
-        with boundary(f'do "rtlab {given.command}"'), budget.limited(given):
-            if hasattr(given, "model"):
-                see_room(f'do "rtlab {given.command}"')
-            return int(given.work(given))
+        with boundary(f'do "rtlab {args.command}"'), budget.enforce_budget(args):
+            if hasattr(args, "model"):
+                check_memory_limit(f'do "rtlab {args.command}"')
+            return int(args.work(args))
     except RtlabError as error:
-        if getattr(given, "json", False):
-            told = {"kind": type(error).__name__, "message": opening.spoken(str(error))}
+        if getattr(args, "json", False):
+            error_info = {"kind": type(error).__name__, "message": opening.rewrite_for_cli(str(error))}
             # What could not be written may be this output.
             with contextlib.suppress(OSError):
-                print(json.dumps({"error": told}), flush=True)
-        print(f"rtlab: {opening.spoken(str(error))}", file=sys.stderr)
+                print(json.dumps({"error": error_info}), flush=True)
+        print(f"rtlab: {opening.rewrite_for_cli(str(error))}", file=sys.stderr)
         return _FAILED
     except KeyboardInterrupt:
         print("rtlab: stopped", file=sys.stderr)
@@ -83,11 +83,11 @@ def _work(given: argparse.Namespace) -> int:
         return 0
 
 
-def _backends(given: argparse.Namespace) -> int:
+def _backends(args: argparse.Namespace) -> int:
     from rtlab.study import available
 
     table = available()
-    if given.json:
+    if args.json:
         print(json.dumps({name: dataclasses.asdict(a) for name, a in table.items()}))
         return 0
     width = max(len(n) for n in table)
@@ -96,240 +96,269 @@ def _backends(given: argparse.Namespace) -> int:
     return 0
 
 
-def _inspect(given: argparse.Namespace) -> int:
-    study = opening.planned(given, [given.precision])
-    if (given.labels or given.metric) and given.precision != "fp32":
+def _inspect(args: argparse.Namespace) -> int:
+    study = opening.plan_study(args, [args.precision])
+    if (args.labels or args.metric) and args.precision != "fp32":
         # What a score is compared with.
-        study.add("fp32", target=given.target, backend=given.backend, compiler=given.compiler)
-    opening.run(study, given)
-    saved = None if given.save is None else study.save_build(given.precision, given.save)
-    if not _told(given, study, given.precision):
-        printing.variant(study[given.precision], study)
-        if saved is not None:
-            print(f"wrote {saved}; it has no weights, and opens anywhere with rtlab read {saved.name}")
+        study.add("fp32", target=args.target, backend=args.backend, compiler=args.compiler)
+    opening.run(study, args)
+    saved_path = None if args.save is None else study.save_build(args.precision, args.save)
+    if not _print_answer(args, study, args.precision):
+        printing.print_variant(study[args.precision], study)
+        if saved_path is not None:
+            print(
+                f"wrote {saved_path}; it has no weights, and opens anywhere with rtlab read {saved_path.name}"
+            )
     return 0
 
 
-def _read(given: argparse.Namespace) -> int:
+def _read(args: argparse.Namespace) -> int:
     from rtlab.study import read
 
-    named = {kind: path for kind in FILES if (path := getattr(given, kind)) is not None}
-    if "-" in given.files and sys.stdin is None:
+    files_by_kind = {kind: path for kind in FILES if (path := getattr(args, kind)) is not None}
+    if "-" in args.files and sys.stdin is None:
         raise ReadError("Cannot read what is piped in: standard input is closed. Pipe a file in, or name it.")
-    piped = sys.stdin.buffer.read() if "-" in given.files else None
-    files = [f for f in given.files if f != "-"]
+    piped_bytes = sys.stdin.buffer.read() if "-" in args.files else None
+    files = [f for f in args.files if f != "-"]
     study = read(
-        *files, text=piped, model=given.model, optimization_profile=given.optimization_profile, **named
+        *files,
+        text=piped_bytes,
+        model=args.model,
+        optimization_profile=args.optimization_profile,
+        **files_by_kind,
     )
-    if given.output_html:
-        study.to_html(given.output_html)
-    if not _told(given, study, "engine"):
-        printing.variant(study["engine"], study)
-        printing.judgement(study["engine"])
+    if args.output_html:
+        study.to_html(args.output_html)
+    if not _print_answer(args, study, "engine"):
+        printing.print_variant(study["engine"], study)
+        printing.print_assessment(study["engine"])
     return 0
 
 
-def _told(given: argparse.Namespace, study: Study, name: str) -> bool:
+def _print_answer(args: argparse.Namespace, study: Study, name: str) -> bool:
     """Print one question of a variant, or all of it as JSON; False where neither was wanted."""
     from rtlab.questions import score
-    from rtlab.questions.titles import titles
+    from rtlab.questions.titles import get_variant_titles
     from rtlab.view.document import document
 
-    if given.ask:
-        found = study.ask(given.ask, variant=name)
-        print(json.dumps(found.plain(), allow_nan=False) if given.json else found)
-    elif given.json:
-        facts, known = study[name].facts, study.snapshot()
-        told = document(facts, study.model, titles(known), baseline=score.reference(known, facts))
-        print(json.dumps(told, allow_nan=False))
-    return bool(given.ask or given.json)
+    if args.ask:
+        answer = study.ask(args.ask, variant=name)
+        print(json.dumps(answer.plain(), allow_nan=False) if args.json else answer)
+    elif args.json:
+        facts, snapshot = study[name].facts, study.snapshot()
+        variant_document = document(
+            facts, study.model, get_variant_titles(snapshot), baseline=score.reference(snapshot, facts)
+        )
+        print(json.dumps(variant_document, allow_nan=False))
+    return bool(args.ask or args.json)
 
 
-def _compare(given: argparse.Namespace) -> int:
-    from rtlab.questions.titles import titles
-    from rtlab.view.document import compared
+def _compare(args: argparse.Namespace) -> int:
+    from rtlab.questions.titles import get_variant_titles
+    from rtlab.view.document import difference_document
 
-    if given.second == "compilers" and not Path(given.second).exists():
-        return _releases(given)
-    study, names = opening.both(given)
-    found = study.difference(*names)
+    if args.second == "compilers" and not Path(args.second).exists():
+        return _releases(args)
+    study, names = opening.open_both_engines(args)
+    engine_difference = study.difference(*names)
     # What was compiled for a GPU is compared there first: the CPU in its place runs other kernels.
     target = study.difference(*names, gpu="target") if all(study[n].estimate for n in names) else None
-    if given.json:
-        called = titles(study.snapshot())
-        told = compared(found, study.model, called)
-        told["estimate"] = None if target is None else compared(target, study.model, called)
-        print(json.dumps(told, allow_nan=False))
+    if args.json:
+        titles_by_name = get_variant_titles(study.snapshot())
+        comparison = difference_document(engine_difference, study.model, titles_by_name)
+        comparison["estimate"] = (
+            None if target is None else difference_document(target, study.model, titles_by_name)
+        )
+        print(json.dumps(comparison, allow_nan=False))
         return 0
     if target is not None:
-        printing.difference(target, study, "estimated for the GPU of each")
+        printing.print_difference(target, study, "estimated for the GPU of each")
         print()
-    printing.difference(found, study)
+    printing.print_difference(engine_difference, study)
     return 0
 
 
-def _releases(given: argparse.Namespace) -> int:
-    from rtlab.documents.crossing import plain
+def _releases(args: argparse.Namespace) -> int:
+    from rtlab.documents.crossing import to_builtins
 
-    study, name = opening.first(given)
-    found = study.releases(name)
-    print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False) if given.json else found.told())
-    return 0
-
-
-def _tell(given: argparse.Namespace, found: T, words: Callable[[T], None]) -> int:
-    """Print an answer as JSON, or in words."""
-    from rtlab.documents.crossing import plain
-
-    if given.json:
-        print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False))
-    else:
-        words(found)
-    return 0
-
-
-def _why(given: argparse.Namespace) -> int:
-    study = opening.built(given, [given.precision])
-    found = study.why(
-        given.node,
-        given.other,
-        variant=given.precision,
-        builds=given.builds,
-        seconds=given.seconds,
-        again=given.again,
+    study, name = opening.plan_first_engine(args)
+    releases = study.releases(name)
+    print(
+        json.dumps(to_builtins(releases), allow_nan=False, ensure_ascii=False)
+        if args.json
+        else releases.told()
     )
-    if given.output is not None:
-        study.record(found, given.output, variant=given.precision)
-    return _tell(given, found, printing.fusion)
+    return 0
 
 
-def _advise(given: argparse.Namespace) -> int:
-    study = opening.built(given, [given.precision])
-    found = study.advise(given.precision, seconds=given.seconds)
-    return _tell(given, found, printing.advice)
+def _print_json_or_text(args: argparse.Namespace, answer: T, words: Callable[[T], None]) -> int:
+    """Print an answer as JSON, or in words."""
+    from rtlab.documents.crossing import to_builtins
+
+    if args.json:
+        print(json.dumps(to_builtins(answer), allow_nan=False, ensure_ascii=False))
+    else:
+        words(answer)
+    return 0
 
 
-def _sensitivity(given: argparse.Namespace) -> int:
-    study = opening.planned(given, [given.precision])
-    if given.data is not None:
+def _why(args: argparse.Namespace) -> int:
+    study = opening.build_study(args, [args.precision])
+    answer = study.why(
+        args.node,
+        args.other,
+        variant=args.precision,
+        builds=args.builds,
+        seconds=args.seconds,
+        again=args.again,
+    )
+    if args.output is not None:
+        study.record(answer, args.output, variant=args.precision)
+    return _print_json_or_text(args, answer, printing.print_fusion)
+
+
+def _advise(args: argparse.Namespace) -> int:
+    study = opening.build_study(args, [args.precision])
+    advice = study.advise(args.precision, seconds=args.seconds)
+    return _print_json_or_text(args, advice, printing.print_advice)
+
+
+def _sensitivity(args: argparse.Namespace) -> int:
+    study = opening.plan_study(args, [args.precision])
+    if args.data is not None:
         # A sample's own task has other samples.
         study.task = None
-    found = study.sensitivity(
-        given.precision,
-        asks=given.asks,
-        by=given.by,
-        labels=None if given.labels is None else opening.labels(given.labels),
-        verify=None if given.measure else given.verify,
-        budget_s=given.seconds,
+    sensitivity = study.sensitivity(
+        args.precision,
+        asks=args.asks,
+        by=args.by,
+        labels=None if args.labels is None else opening.labels(args.labels),
+        verify=None if args.measure else args.verify,
+        budget_s=args.seconds,
     )
-    found = study.diagnose(given.precision).explained(found)
-    return _tell(given, found, lambda one: print(one.told()))
+    sensitivity = study.diagnose(args.precision).add_causes(sensitivity)
+    return _print_json_or_text(args, sensitivity, lambda one: print(one.told()))
 
 
-def _repair(given: argparse.Namespace) -> int:
+def _repair(args: argparse.Namespace) -> int:
     from rtlab.core.task import Task
-    from rtlab.documents.crossing import plain
+    from rtlab.documents.crossing import to_builtins
 
-    study = opening.built(given, [given.precision])
-    if given.data is not None:
+    study = opening.build_study(args, [args.precision])
+    if args.data is not None:
         # A sample's own task has other samples.
         # Without labels the answers of fp32 count.
-        study.task = Task(study.data, metric=given.metric)
-        if given.labels is not None:
-            study.task = Task(study.data, opening.labels(given.labels), given.metric)
-    found = study.repair(given.precision, given.max_drop, budget_s=given.seconds)
-    name = found.repaired if found.changes else given.precision
-    written = None if given.output is None else study.export(name, given.output)
-    if given.json:
-        told = {**plain(found), "model": None if written is None else str(written.model)}
-        print(json.dumps(told, allow_nan=False, ensure_ascii=False))
+        study.task = Task(study.data, metric=args.metric)
+        if args.labels is not None:
+            study.task = Task(study.data, opening.labels(args.labels), args.metric)
+    repair = study.repair(args.precision, args.max_drop, budget_s=args.seconds)
+    name = repair.repaired if repair.changes else args.precision
+    exported_files = None if args.output is None else study.export(name, args.output)
+    if args.json:
+        json_fields = {
+            **to_builtins(repair),
+            "model": None if exported_files is None else str(exported_files.model),
+        }
+        print(json.dumps(json_fields, allow_nan=False, ensure_ascii=False))
         return 0
-    print(found.text())
-    if written is not None:
-        print(f"wrote {written.model}")
+    print(repair.text())
+    if exported_files is not None:
+        print(f"wrote {exported_files.model}")
     return 0
 
 
-def _bisect(given: argparse.Namespace) -> int:
-    from rtlab.documents.crossing import plain
+def _bisect(args: argparse.Namespace) -> int:
+    from rtlab.documents.crossing import to_builtins
 
-    if len(given.compiler) != 2:
+    if len(args.compiler) != 2:
         raise VariantError(
-            f"Cannot look for what changed: {len(given.compiler)} compiler was named. Give two, as --compiler 1.6 1.7."
+            f"Cannot look for what changed: {len(args.compiler)} compiler was named. Give two, as --compiler 1.6 1.7."
         )
-    study = opening.opened(given)
-    for release in given.compiler:
+    study = opening.open_study(args)
+    for release in args.compiler:
         study.add(
             release,
-            precision={"*": given.precision, **opening.pins(given.pin)},
-            calibrator=given.calibrator,
-            target=given.target,
-            weights=given.weights,
-            sparsity=given.sparsity,
-            scales=given.scales,
-            calibrators=opening.calibrators(given.calibrate),
-            treatments=given.treat,
+            precision={"*": args.precision, **opening.pins(args.pin)},
+            calibrator=args.calibrator,
+            target=args.target,
+            weights=args.weights,
+            sparsity=args.sparsity,
+            scales=args.scales,
+            calibrators=opening.calibrators(args.calibrate),
+            treatments=args.treat,
             compiler=release,
         )
-    found = study.bisect(*given.compiler, folder=given.output, builds=given.builds, seconds=given.seconds)
-    if given.json:
-        print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False))
+    bisection = study.bisect(*args.compiler, folder=args.output, builds=args.builds, seconds=args.seconds)
+    if args.json:
+        print(json.dumps(to_builtins(bisection), allow_nan=False, ensure_ascii=False))
         return 0
-    print(found.told())
-    if given.output:
-        print(f"wrote {Path(given.output) / 'report.md'}")
+    print(bisection.to_text())
+    if args.output:
+        print(f"wrote {Path(args.output) / 'report.md'}")
     return 0
 
 
-def _doctor(given: argparse.Namespace) -> int:
+def _doctor(args: argparse.Namespace) -> int:
     from rtlab.core.progress import Terminal
     from rtlab.session.selftest import doctor
 
     progress = Terminal()
     try:
-        found = doctor(progress, backend=given.backend)
+        report = doctor(progress, backend=args.backend)
     finally:
         progress.close()
-    print(json.dumps(found.as_dict(), ensure_ascii=False) if given.json else found.text)
-    return _FAILED if found.failed else 0
+    print(json.dumps(report.as_dict(), ensure_ascii=False) if args.json else report.text)
+    return _FAILED if report.failed else 0
 
 
-def _prepare(given: argparse.Namespace) -> int:
+def _prepare(args: argparse.Namespace) -> int:
     from rtlab.quantize.export import VERSION
-    from rtlab.questions.titles import titles
+    from rtlab.questions.titles import get_variant_titles
 
-    study, name = opening.opened(given), given.precision
-    prepared = study.prepare(
+    study, name = opening.open_study(args), args.precision
+    prepared_variant = study.prepare(
         name,
-        precision={"*": given.precision, **opening.pins(given.pin)},
-        calibrator=given.calibrator,
-        target=given.target or "cpu",
-        weights=given.weights,
-        sparsity=given.sparsity,
-        scales=given.scales,
-        calibrators=opening.calibrators(given.calibrate),
-        treatments=given.treat,
+        precision={"*": args.precision, **opening.pins(args.pin)},
+        calibrator=args.calibrator,
+        target=args.target or "cpu",
+        weights=args.weights,
+        sparsity=args.sparsity,
+        scales=args.scales,
+        calibrators=opening.calibrators(args.calibrate),
+        treatments=args.treat,
     )
-    done = study.export(name, given.output, cache=given.cache, version=given.cache_version or VERSION)
-    notes = prepared.notes
+    exported_files = study.export(name, args.output, cache=args.cache, version=args.cache_version or VERSION)
+    notes = prepared_variant.notes
     if study.variants[name].calibrator is not None:
-        seen = f"calibrated on {len(study.data)} samples of {study.data.source}"
-        real = given.data is not None or study.task is not None
-        notes = (seen if real else f"{seen}: give --data for the scales of real inputs", *notes)
-    if given.json:
+        calibration_note = f"calibrated on {len(study.data)} samples of {study.data.source}"
+        real = args.data is not None or study.task is not None
+        notes = (
+            calibration_note if real else f"{calibration_note}: give --data for the scales of real inputs",
+            *notes,
+        )
+    if args.json:
         files = {
-            k: _text(v) for k, v in (("model", done.model), ("scales", done.scales), ("cache", done.cache))
+            k: _text(v)
+            for k, v in (
+                ("model", exported_files.model),
+                ("scales", exported_files.scales),
+                ("cache", exported_files.cache),
+            )
         }
-        print(json.dumps({"files": files, "commands": done.commands, "notes": notes}, ensure_ascii=False))
+        print(
+            json.dumps(
+                {"files": files, "commands": exported_files.commands, "notes": notes}, ensure_ascii=False
+            )
+        )
         return 0
-    called = titles(study.snapshot())[name]
-    print(f"{study.model.name} · {called}: {len(study.model.top)} nodes → {len(prepared.model.top)}")
-    for path in filter(None, (done.model, done.scales, done.cache)):
+    title = get_variant_titles(study.snapshot())[name]
+    print(f"{study.model.name} · {title}: {len(study.model.top)} nodes → {len(prepared_variant.model.top)}")
+    for path in filter(None, (exported_files.model, exported_files.scales, exported_files.cache)):
         print(f"wrote {path}")
     for note in notes:
         print(f"note: {note}")
     print("\nbuild it elsewhere with one of")
-    for line in done.commands:
+    for line in exported_files.commands:
         print(f"  {line}")
     return 0
 

@@ -25,64 +25,70 @@ FILES = {
 _PRECISIONS = "fp32, tf32, fp16, bf16, int8, fp8, int4 or fp4"
 
 
-def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse.ArgumentParser:
+def create_parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse.ArgumentParser:
     """The parser of all commands; ``works`` does each, by its name."""
-    made = argparse.ArgumentParser(
+    main_parser = argparse.ArgumentParser(
         prog="rtlab", description="See what TensorRT does to an ONNX model.", allow_abbrev=False
     )
-    commands = made.add_subparsers(dest="command", metavar="COMMAND")
+    commands = main_parser.add_subparsers(dest="command", metavar="COMMAND")
 
-    lab = commands.add_parser("lab", help="open JupyterLab on a copy of the notebooks")
-    lab.add_argument(
+    lab_parser = commands.add_parser("lab", help="open JupyterLab on a copy of the notebooks")
+    lab_parser.add_argument(
         "folder", nargs="?", default="rtlab-notebooks", help="where the copy goes (default: %(default)s)"
     )
-    lab.add_argument("--port", type=int, default=None, help="port of the server on this machine")
-    lab.add_argument(
+    lab_parser.add_argument("--port", type=int, default=None, help="port of the server on this machine")
+    lab_parser.add_argument(
         "--no-browser", action="store_true", help="print the address instead of opening a browser"
     )
 
-    look = commands.add_parser("inspect", help="build one variant of a model and list its layers")
-    look.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
-    look.add_argument(
+    inspect_parser = commands.add_parser("inspect", help="build one variant of a model and list its layers")
+    inspect_parser.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
+    inspect_parser.add_argument(
         "--save", default=None, metavar="B.json", help="also write the build, to read it anywhere"
     )
     for more in (_answer_arguments, _model_arguments, _build_arguments):
-        more(look)
+        more(inspect_parser)
 
-    heard = commands.add_parser("read", help="read an engine that another machine built, and judge it")
-    heard.add_argument(
+    read_parser = commands.add_parser("read", help="read an engine that another machine built, and judge it")
+    read_parser.add_argument(
         "files",
         nargs="*",
         metavar="FILE",
         help="files of one engine, whole or in pieces; what each is shows from what is in it; - reads what is piped in",
     )
     for kind, source in FILES.items():
-        heard.add_argument(f"--{kind}", default=None, metavar="F", help=source)
-    heard.add_argument(
+        read_parser.add_argument(f"--{kind}", default=None, metavar="F", help=source)
+    read_parser.add_argument(
         "--optimization-profile",
         type=int,
         default=None,
         metavar="K",
         help="which of several (default: the first)",
     )
-    heard.add_argument(
+    read_parser.add_argument(
         "--model", default=None, metavar="M.onnx", help="the ONNX model that it was built from"
     )
-    heard.add_argument("-o", "--output-html", default=None, metavar="R.html", help="also write a report")
-    _answer_arguments(heard)
+    read_parser.add_argument(
+        "-o", "--output-html", default=None, metavar="R.html", help="also write a report"
+    )
+    _answer_arguments(read_parser)
 
-    both = commands.add_parser(
+    compare_parser = commands.add_parser(
         "compare", help="tell where the time went from one engine to another, by groups of ONNX nodes"
     )
-    both.add_argument("first", help="a folder or a file of an engine, or a precision to build --model in")
-    both.add_argument(
+    compare_parser.add_argument(
+        "first", help="a folder or a file of an engine, or a precision to build --model in"
+    )
+    compare_parser.add_argument(
         "second", help='the same; or "compilers", to see the first with every release of the compiler here'
     )
-    both.add_argument(
+    compare_parser.add_argument(
         "--model", default=None, metavar="M.onnx", help="the ONNX model of both, or a sample's name"
     )
-    both.add_argument("--target", default=None, help="what a precision is built for (default: the backend's)")
-    both.add_argument(
+    compare_parser.add_argument(
+        "--target", default=None, help="what a precision is built for (default: the backend's)"
+    )
+    compare_parser.add_argument(
         "--compiler",
         nargs="+",
         action=_OneOrTwo,
@@ -90,7 +96,7 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
         metavar="RELEASE",
         help="the release of the compiler that builds, or one for the first and one for the second",
     )
-    both.add_argument("--json", action="store_true", help="print one JSON object")
+    compare_parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     _why_arguments(commands)
     _bisect_arguments(commands)
@@ -98,56 +104,60 @@ def parser(works: Mapping[str, Callable[[argparse.Namespace], int]]) -> argparse
     for accuracy in (_sensitivity_arguments, _repair_arguments, _check_arguments):
         accuracy(commands)
 
-    ready = commands.add_parser(
+    prepare_parser = commands.add_parser(
         "prepare", help="write the ONNX model that expresses a precision in its graph, to build it elsewhere"
     )
-    ready.add_argument("--precision", default="int8", help=f"{_PRECISIONS} (default: %(default)s)")
-    ready.add_argument("-o", "--output", required=True, metavar="OUT.onnx", help="the prepared model")
-    ready.add_argument(
+    prepare_parser.add_argument("--precision", default="int8", help=f"{_PRECISIONS} (default: %(default)s)")
+    prepare_parser.add_argument(
+        "-o", "--output", required=True, metavar="OUT.onnx", help="the prepared model"
+    )
+    prepare_parser.add_argument(
         "--cache",
         default=None,
         metavar="OUT.cache",
         help="also a calibration cache, for TensorRT 10's implicit INT8",
     )
-    ready.add_argument(
+    prepare_parser.add_argument(
         "--cache-version",
         default=None,
         metavar="DIGITS",
         help="version at the head of the cache, such as 8601 or 101601: TensorRT ignores a cache of another",
     )
-    ready.add_argument("--json", action="store_true", help="print one JSON object")
-    _model_arguments(ready)
+    prepare_parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _model_arguments(prepare_parser)
 
-    told = commands.add_parser("report", help="build variants of a model and write them as one HTML file")
-    reporting.arguments(told)
-    told.add_argument(
+    report_parser = commands.add_parser(
+        "report", help="build variants of a model and write them as one HTML file"
+    )
+    reporting.arguments(report_parser)
+    report_parser.add_argument(
         "--precision",
         action="append",
         help=f"{_PRECISIONS}; repeat it for several variants (default: fp32)",
     )
-    _model_arguments(told)
-    _build_arguments(told)
+    _model_arguments(report_parser)
+    _build_arguments(report_parser)
 
-    listed = commands.add_parser("backends", help="what is available here, and why not")
-    listed.add_argument("--json", action="store_true", help="print one JSON object")
+    backends_parser = commands.add_parser("backends", help="what is available here, and why not")
+    backends_parser.add_argument("--json", action="store_true", help="print one JSON object")
 
     _compiler_arguments(commands)
 
-    well = commands.add_parser(
+    doctor_parser = commands.add_parser(
         "doctor", help="try everything that this machine can do, and say what to report"
     )
-    well.add_argument("--backend", default=None, help="only this one (default: all)")
-    well.add_argument("--json", action="store_true", help="print one JSON object")
+    doctor_parser.add_argument("--backend", default=None, help="only this one (default: all)")
+    doctor_parser.add_argument("--json", action="store_true", help="print one JSON object")
     for name, work in works.items():
         commands.choices[name].set_defaults(work=work)
-    return made
+    return main_parser
 
 
 def _compiler_arguments(commands: Any) -> None:
-    kept = commands.add_parser(
+    compilers_parser = commands.add_parser(
         "compilers", help="keep several releases of TensorRT-RTX side by side: list, add or remove one"
     )
-    actions = kept.add_subparsers(dest="action", metavar="ACTION")
+    actions = compilers_parser.add_subparsers(dest="action", metavar="ACTION")
     for action, what in (
         ("list", "which are here, where, how large, and whether they work"),
         ("add", "install one into a folder of its own, with pip"),
@@ -165,138 +175,144 @@ def _compiler_arguments(commands: Any) -> None:
                 help="where its wheels lie, for a machine without a network",
             )
         one.add_argument("--json", action="store_true", help="print one JSON object")
-    kept.set_defaults(action="list", json=False)
+    compilers_parser.set_defaults(action="list", json=False)
 
 
 def _why_arguments(commands: Any) -> None:
-    asked = commands.add_parser(
+    why_parser = commands.add_parser(
         "why",
         help="ask the compiler, by building parts, why two neighbours are not one step of the engine, or why nodes are",
     )
-    asked.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
-    _allowance_arguments(asked, builds=60)
-    asked.add_argument(
+    why_parser.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
+    _allowance_arguments(why_parser, builds=60)
+    why_parser.add_argument(
         "--again",
         action="store_true",
         help="ask anew what was asked before, rather than tell what was found then",
     )
-    asked.add_argument(
+    why_parser.add_argument(
         "-o", "--output", default=None, metavar="R.json", help="also write the verdict as a record"
     )
-    asked.add_argument("node", help="one of two neighbours, by its id; alone, why it is one step with others")
-    asked.add_argument("other", nargs="?", default=None, help="the other one")
-    asked.add_argument(
+    why_parser.add_argument(
+        "node", help="one of two neighbours, by its id; alone, why it is one step with others"
+    )
+    why_parser.add_argument("other", nargs="?", default=None, help="the other one")
+    why_parser.add_argument(
         "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"
     )
-    _release_argument(asked)
-    asked.set_defaults(no_run=True, budget=BUDGET_S)
+    _release_argument(why_parser)
+    why_parser.set_defaults(no_run=True, budget=BUDGET_S)
 
 
 def _advise_arguments(commands: Any) -> None:
-    asked = commands.add_parser(
+    advise_parser = commands.add_parser(
         "advise", help="ask the compiler about all missed fusions, and try remedies on the whole model"
     )
-    asked.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
-    asked.add_argument(
+    advise_parser.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
+    advise_parser.add_argument(
         "--seconds",
         type=float,
         default=60.0,
         help="how long it may take, without the whole build (default: %(default)g)",
     )
-    asked.add_argument("--json", action="store_true", help="print one JSON object")
-    _model_arguments(asked)
-    asked.add_argument(
+    advise_parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _model_arguments(advise_parser)
+    advise_parser.add_argument(
         "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"
     )
-    _release_argument(asked)
-    asked.set_defaults(no_run=True, budget=BUDGET_S)
+    _release_argument(advise_parser)
+    advise_parser.set_defaults(no_run=True, budget=BUDGET_S)
 
 
 def _sensitivity_arguments(commands: Any) -> None:
-    asked = commands.add_parser(
+    sensitivity_parser = commands.add_parser(
         "sensitivity", help="which nodes are guilty of a variant's error, by what each does to the outputs"
     )
-    asked.add_argument("--precision", default="int8", help=f"{_PRECISIONS} (default: %(default)s)")
-    asked.add_argument(
+    sensitivity_parser.add_argument(
+        "--precision", default="int8", help=f"{_PRECISIONS} (default: %(default)s)"
+    )
+    sensitivity_parser.add_argument(
         "--asks",
         choices=("only", "released"),
         default="only",
         help="what each harms alone, or what it would win back alone (default: %(default)s)",
     )
-    asked.add_argument(
+    sensitivity_parser.add_argument(
         "--by", choices=("node", "quantizer"), default="node", help="what is ranked (default: %(default)s)"
     )
-    asked.add_argument(
+    sensitivity_parser.add_argument(
         "--labels",
         default=None,
         metavar="L.npy",
         help="a label for each sample: their cross-entropy is the loss",
     )
-    asked.add_argument(
+    sensitivity_parser.add_argument(
         "--verify",
         type=int,
         default=8,
         metavar="K",
         help="run the first K of an estimate (default: %(default)s)",
     )
-    asked.add_argument("--measure", action="store_true", help="run all of them, and estimate nothing")
-    asked.add_argument(
+    sensitivity_parser.add_argument(
+        "--measure", action="store_true", help="run all of them, and estimate nothing"
+    )
+    sensitivity_parser.add_argument(
         "--seconds", type=float, default=60.0, help="how long it may take (default: %(default)g)"
     )
-    asked.add_argument("--json", action="store_true", help="print one JSON object")
-    _model_arguments(asked)
-    asked.set_defaults(backend=None, compiler=None)
+    sensitivity_parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _model_arguments(sensitivity_parser)
+    sensitivity_parser.set_defaults(backend=None, compiler=None)
 
 
 def _repair_arguments(commands: Any) -> None:
-    asked = commands.add_parser(
+    repair_parser = commands.add_parser(
         "repair", help="what gives a variant's accuracy back, the cheapest first, and the model with it"
     )
-    asked.add_argument("--precision", default="int8", help=f"{_PRECISIONS} (default: %(default)s)")
-    asked.add_argument(
+    repair_parser.add_argument("--precision", default="int8", help=f"{_PRECISIONS} (default: %(default)s)")
+    repair_parser.add_argument(
         "--max-drop",
         type=float,
         default=0.5,
         metavar="POINTS",
         help="how far the score may stay behind fp32, in its unit (default: %(default)g)",
     )
-    asked.add_argument(
+    repair_parser.add_argument(
         "--labels",
         default=None,
         metavar="L.npy",
         help="a label for each sample of --data; those of fp32 without",
     )
-    asked.add_argument(
+    repair_parser.add_argument(
         "--metric", default=None, help="what is counted of outputs and labels (default: top-1)"
     )
-    asked.add_argument("-o", "--output", default=None, metavar="OUT.onnx", help="the repaired model")
-    asked.add_argument(
+    repair_parser.add_argument("-o", "--output", default=None, metavar="OUT.onnx", help="the repaired model")
+    repair_parser.add_argument(
         "--seconds", type=float, default=600.0, help="how long it may take (default: %(default)g)"
     )
-    asked.add_argument("--json", action="store_true", help="print one JSON object")
-    _model_arguments(asked)
-    asked.add_argument(
+    repair_parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _model_arguments(repair_parser)
+    repair_parser.add_argument(
         "--backend", default=None, help="the compiler: see rtlab backends (default: the best available)"
     )
-    _release_argument(asked)
-    asked.set_defaults(no_run=True, budget=BUDGET_S)
+    _release_argument(repair_parser)
+    repair_parser.set_defaults(no_run=True, budget=BUDGET_S)
 
 
 def _check_arguments(commands: Any) -> None:
-    held = commands.add_parser("check", **checking.PARSER)
-    held.add_argument("--precision", default="int8", help=f"{_PRECISIONS} (default: %(default)s)")
-    _model_arguments(held)
-    _build_arguments(held)
-    checking.arguments(held)
+    check_parser = commands.add_parser("check", **checking.PARSER)
+    check_parser.add_argument("--precision", default="int8", help=f"{_PRECISIONS} (default: %(default)s)")
+    _model_arguments(check_parser)
+    _build_arguments(check_parser)
+    checking.arguments(check_parser)
 
 
 def _bisect_arguments(commands: Any) -> None:
-    asked = commands.add_parser(
+    bisect_parser = commands.add_parser(
         "bisect",
         help="find what changed from one release of the compiler to another, and the smallest parts that show it",
     )
-    asked.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
-    asked.add_argument(
+    bisect_parser.add_argument("--precision", default="fp32", help=f"{_PRECISIONS} (default: %(default)s)")
+    bisect_parser.add_argument(
         "--compiler",
         nargs="+",
         action=_OneOrTwo,
@@ -304,29 +320,29 @@ def _bisect_arguments(commands: Any) -> None:
         metavar="RELEASE",
         help="the two, such as 1.6 1.7",
     )
-    asked.add_argument(
+    bisect_parser.add_argument(
         "-o",
         "--output",
         default=None,
         metavar="FOLDER",
         help="a text for a bug report, parts and logs go here",
     )
-    _allowance_arguments(asked, builds=200)
+    _allowance_arguments(bisect_parser, builds=200)
 
 
-def _allowance_arguments(asked: argparse.ArgumentParser, *, builds: int) -> None:
+def _allowance_arguments(parser: argparse.ArgumentParser, *, builds: int) -> None:
     """What an experiment with the compiler may take, how it is printed, and the model that it is about."""
-    asked.add_argument(
+    parser.add_argument(
         "--builds", type=int, default=builds, help="how many parts may be built (default: %(default)s)"
     )
-    asked.add_argument(
+    parser.add_argument(
         "--seconds",
         type=float,
         default=60.0,
         help="how long it may take, without building the whole model (default: %(default)g)",
     )
-    asked.add_argument("--json", action="store_true", help="print one JSON object")
-    _model_arguments(asked)
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    _model_arguments(parser)
 
 
 def _answer_arguments(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from rtlab.core.progress import Deadline
 from rtlab.errors import Cancelled, RtlabError
 
 #: When the command was begun, which imports much of rtlab after this module.
-_started = time.monotonic()
+_start_time = time.monotonic()
 #: Seconds after its time at which a command is ended that does not hear of it.
 _ENDED = 4.2
 
@@ -26,58 +26,58 @@ class Seconds(float):
 
 
 @contextlib.contextmanager
-def limited(given: argparse.Namespace) -> Iterator[None]:
-    """Run a command within its budget, where one stands on the command line; ``given.deadline`` is what is reported to.
+def enforce_budget(args: argparse.Namespace) -> Iterator[None]:
+    """Run a command within its budget, where one stands on the command line; ``args.deadline`` is what is reported to.
 
     Raises:
         RtlabError: the time was over before there was anything to show.
     """
-    seconds = getattr(given, "budget", None)
-    given.deadline = None
+    seconds = getattr(args, "budget", None)
+    args.deadline = None
     if not isinstance(seconds, Seconds) or not 0 < seconds < math.inf:
         yield
         return
-    given.deadline = Deadline(seconds - (time.monotonic() - _started) if given.program else seconds)
+    args.deadline = Deadline(seconds - (time.monotonic() - _start_time) if args.program else seconds)
     # What is computed in this process, such as the layout of a table, hears nothing.
-    end = threading.Timer(given.deadline.left + _ENDED, _end, (given,))
+    end = threading.Timer(args.deadline.remaining + _ENDED, _kill_command, (args,))
     end.daemon = True
-    if given.program:
+    if args.program:
         # Not where a notebook or a test calls the command.
         end.start()
     try:
         yield
     except Cancelled as error:
-        if not given.deadline.late:
+        if not args.deadline.is_over:
             raise
-        raise RtlabError(_over(given)) from error
+        raise RtlabError(_timeout_message(args)) from error
     finally:
         end.cancel()
-        given.deadline.close()
+        args.deadline.close()
 
 
-def shared(given: argparse.Namespace, parts: int) -> float:
+def share_budget(args: argparse.Namespace, parts: int) -> float:
     """Seconds for each of so many parts of a command that measure."""
-    return float(given.budget) / parts if given.deadline is not None else float(given.budget)
+    return float(args.budget) / parts if args.deadline is not None else float(args.budget)
 
 
-def _over(given: argparse.Namespace) -> str:
+def _timeout_message(args: argparse.Namespace) -> str:
     return (
-        f'Cannot finish "rtlab {given.command}" in {float(given.budget):g} s: the time of --budget was over before '
+        f'Cannot finish "rtlab {args.command}" in {float(args.budget):g} s: the time of --budget was over before '
         "there was anything to show. Give more, or leave --budget out, which limits measuring alone."
     )
 
 
-def _end(given: argparse.Namespace) -> None:
+def _kill_command(args: argparse.Namespace) -> None:
     import psutil
 
-    if getattr(given, "json", False) and sys.__stdout__ is not None:
+    if getattr(args, "json", False) and sys.__stdout__ is not None:
         print(
-            json.dumps({"error": {"kind": "RtlabError", "message": _over(given)}}),
+            json.dumps({"error": {"kind": "RtlabError", "message": _timeout_message(args)}}),
             file=sys.__stdout__,
             flush=True,
         )
     if sys.__stderr__ is not None:
-        print(f"rtlab: {_over(given)}", file=sys.__stderr__, flush=True)
+        print(f"rtlab: {_timeout_message(args)}", file=sys.__stderr__, flush=True)
     for child in psutil.Process().children(recursive=True):
         with contextlib.suppress(psutil.Error):
             child.kill()

@@ -79,71 +79,71 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(budget=_BUDGET_S)
 
 
-def run(given: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Check, write what was asked for, and tell by the exit code."""
     from rtlab.core.files import write
-    from rtlab.documents.crossing import plain
+    from rtlab.documents.crossing import to_builtins
     from rtlab.questions.check import told
 
-    study, name = None, given.precision
+    study, name = None, args.precision
     try:
-        study, name = _opened(given)
-        found = _checked(given, study, name)
+        study, name = _open_study(args)
+        check_result = _run_check(args, study, name)
     except RtlabError as error:
-        if given.junit is not None:
+        if args.junit is not None:
             model = study.model if study is not None else None
-            unfinished = told.unfinished(given.model, name, opening.spoken(str(error)))
-            write(given.junit, unfinished, what="the XML", model=model)
+            unfinished = told.format_junit_error(args.model, name, opening.rewrite_for_cli(str(error)))
+            write(args.junit, unfinished, what="the XML", model=model)
         raise
-    for path, made, what in (
-        (given.junit, told.junit, "the XML"),
-        (given.markdown, lambda one: told.markdown(one).encode(), "the summary"),
+    for path, render, what in (
+        (args.junit, told.format_junit, "the XML"),
+        (args.markdown, lambda one: told.format_markdown(one).encode(), "the summary"),
     ):
         if path is not None:
-            write(path, made(found), what=what, model=study.model)
-    if given.json:
-        print(json.dumps(plain(found), allow_nan=False, ensure_ascii=False))
+            write(path, render(check_result), what=what, model=study.model)
+    if args.json:
+        print(json.dumps(to_builtins(check_result), allow_nan=False, ensure_ascii=False))
     else:
-        print(told.text(found))
-        if given.save is not None:
+        print(told.format_text(check_result))
+        if args.save is not None:
             print(
-                f"not written, since a limit is broken: {given.save}"
-                if found.broken
-                else f"wrote {given.save}"
+                f"not written, since a limit is broken: {args.save}"
+                if check_result.broken
+                else f"wrote {args.save}"
             )
-    return _BROKEN if found.broken else _UNCHECKED if found.unchecked else 0
+    return _BROKEN if check_result.broken else _UNCHECKED if check_result.unchecked else 0
 
 
-def _opened(given: argparse.Namespace) -> tuple[Study, str]:
+def _open_study(args: argparse.Namespace) -> tuple[Study, str]:
     """The study, and what in it is checked."""
-    if given.no_run and not given.engine:
+    if args.no_run and not args.engine:
         # Layers are compared without a run; a score and a time are told to be missing.
-        given.budget = 0.0
-    if given.engine:
-        study = opening.opened(given)
-        study.read("engine", *given.engine)
+        args.budget = 0.0
+    if args.engine:
+        study = opening.open_study(args)
+        study.read("engine", *args.engine)
         return study, "engine"
-    study = opening.planned(given, [given.precision])
-    if given.data is not None and given.labels is None and given.metric is None:
+    study = opening.plan_study(args, [args.precision])
+    if args.data is not None and args.labels is None and args.metric is None:
         from rtlab.core.task import Task
 
         # A sample's own task has other samples; without labels the answers of fp32 count.
         study.task = Task(study.data)
-    return study, given.precision
+    return study, args.precision
 
 
-def _checked(given: argparse.Namespace, study: Study, name: str) -> CheckResult:
+def _run_check(args: argparse.Namespace, study: Study, name: str) -> CheckResult:
     return study.check(
         name,
-        max_drop=given.max_drop,
-        max_latency_regression=given.max_latency_regression,
-        against=given.against,
-        fail_on=given.fail_on,
-        sure=given.sure,
-        save=given.save,
+        max_drop=args.max_drop,
+        max_latency_regression=args.max_latency_regression,
+        against=args.against,
+        fail_on=args.fail_on,
+        sure=args.sure,
+        save=args.save,
         # The variant, fp32 and the sessions that are timed for themselves.
-        budget_s=budget.shared(given, 3),
-        progress=given.deadline,
+        budget_s=budget.share_budget(args, 3),
+        progress=args.deadline,
     )
 
 

@@ -19,7 +19,7 @@ _START = (
 )
 
 
-def lab(given: argparse.Namespace) -> int:
+def lab(args: argparse.Namespace) -> int:
     """Open JupyterLab on a folder of notebooks, in place of this process where the system can.
 
     Raises:
@@ -30,7 +30,7 @@ def lab(given: argparse.Namespace) -> int:
             'Cannot open JupyterLab: package "jupyterlab" is not installed. Run pip install jupyterlab ipywidgets '
             "anywidget plotly netron."
         )
-    folder = Path(given.folder).absolute()
+    folder = Path(args.folder).absolute()
     first = copy_notebooks(folder)
     # Not "jupyter lab", which runs the first jupyter-lab of PATH: that of another environment where this one is not
     # activated, whose kernels then lack rtlab or have another version of it.
@@ -40,17 +40,17 @@ def lab(given: argparse.Namespace) -> int:
         # The other manager asks PyPI as soon as it is looked at.
         "--LabApp.extension_manager=readonly",
     ]  # fmt: skip
-    if given.port is not None:
-        command += [f"--ServerApp.port={given.port}"]
-    if given.no_browser:
+    if args.port is not None:
+        command += [f"--ServerApp.port={args.port}"]
+    if args.no_browser:
         command += ["--no-browser"]
     if getattr(os, "geteuid", lambda: 1)() == 0:
         # Jupyter refuses to serve as root, which is the usual user in a container.
         command += ["--allow-root"]
     # JupyterLab asks on its first start whether to fetch news, over the corner of the notebook.
-    ours = str(Path(__file__).parents[1] / "static")
+    config_folder = str(Path(__file__).parents[1] / "static")
     os.environ["JUPYTER_CONFIG_PATH"] = os.pathsep.join(
-        filter(None, (ours, os.environ.get("JUPYTER_CONFIG_PATH")))
+        filter(None, (config_folder, os.environ.get("JUPYTER_CONFIG_PATH")))
     )
     # It asks npm, where there is one, for a folder; npm asks its registry for news of itself now and then.
     os.environ.setdefault("NPM_CONFIG_UPDATE_NOTIFIER", "false")
@@ -78,7 +78,7 @@ def copy_notebooks(folder: Path) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         for name in names:
-            files.added(folder / name, (home / name).read_bytes())
+            files.write_if_missing(folder / name, (home / name).read_bytes())
     except OSError as error:
         raise RtlabError(
             f'Cannot copy the notebooks to "{folder}": {error.strerror}. Name a folder that is yours to write to: '

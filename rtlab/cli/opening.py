@@ -29,49 +29,49 @@ _SHAPE = r'"([^"\n]+)": \((\d+(?:, \d+)*),?\)'
 _SIZES = re.compile(rf"rtlab\.load\(\.\.\., shapes=\{{({_SHAPE}(?:, {_SHAPE})*)\}}\)")
 
 
-def built(given: argparse.Namespace, precisions: Sequence[str]) -> Study:
+def build_study(args: argparse.Namespace, precisions: Sequence[str]) -> Study:
     """The model's study with a variant in each of these precisions, built."""
-    return run(planned(given, precisions), given)
+    return run(plan_study(args, precisions), args)
 
 
-def run(study: Study, given: argparse.Namespace) -> Study:
+def run(study: Study, args: argparse.Namespace) -> Study:
     """Build and measure what is planned; where the time of ``--budget`` is over, what is built by then is the answer.
 
     Raises:
         RtlabError: nothing is.
     """
-    seconds = budget.shared(given, len(study.variants))
+    seconds = budget.share_budget(args, len(study.variants))
     try:
-        study.run(compare=not given.no_run, budget_s=seconds, progress=given.deadline)
+        study.run(compare=not args.no_run, budget_s=seconds, progress=args.deadline)
     except Cancelled:
-        if given.deadline is None or not given.deadline.late or not study.facts:
+        if args.deadline is None or not args.deadline.late or not study.facts:
             raise
         if missing := [name for name in study.variants if name not in study.facts]:
-            print(f"rtlab: not built in {float(given.budget):g} s: {', '.join(missing)}", file=sys.stderr)
+            print(f"rtlab: not built in {float(args.budget):g} s: {', '.join(missing)}", file=sys.stderr)
     return study
 
 
-def planned(given: argparse.Namespace, precisions: Sequence[str]) -> Study:
+def plan_study(args: argparse.Namespace, precisions: Sequence[str]) -> Study:
     """The same, with variants that are not built yet."""
-    study = opened(given)
+    study = open_study(args)
     for precision in precisions:
         study.add(
             precision,
-            precision={"*": precision, **pins(given.pin)},
-            calibrator=given.calibrator,
-            target=given.target,
-            backend=given.backend,
-            weights=given.weights,
-            sparsity=given.sparsity,
-            scales=given.scales,
-            calibrators=calibrators(given.calibrate),
-            treatments=given.treat,
-            compiler=given.compiler,
+            precision={"*": precision, **pins(args.pin)},
+            calibrator=args.calibrator,
+            target=args.target,
+            backend=args.backend,
+            weights=args.weights,
+            sparsity=args.sparsity,
+            scales=args.scales,
+            calibrators=calibrators(args.calibrate),
+            treatments=args.treat,
+            compiler=args.compiler,
         )
     return study
 
 
-def opened(given: argparse.Namespace) -> Study:
+def open_study(args: argparse.Namespace) -> Study:
     """A study of the model that is named, with its data.
 
     Raises:
@@ -81,22 +81,22 @@ def opened(given: argparse.Namespace) -> Study:
     from rtlab.core.model import load
     from rtlab.study import Study
 
-    if given.preprocessing is not None and given.data is None:
+    if args.preprocessing is not None and args.data is None:
         raise CalibrationError(
             "Cannot use --preprocessing: it is for a folder of images, and --data names none. Give --data FOLDER."
         )
-    if not Path(given.model).exists() and given.model in samples.names():
-        if given.shape:
+    if not Path(args.model).exists() and args.model in samples.names():
+        if args.shape:
             raise ModelError("Cannot apply --shape to a sample: its shapes are set. Give the path of a file.")
-        sample = samples.load(given.model)
-        data = _data(given, sample.model) if given.data else sample.calibration
-        return Study(sample.model, data=data, task=_task(given, data, sample.task))
-    model = load(given.model, shapes=_shapes(given.shape))
-    own = _data(given, model) if given.data else None
-    return Study(model, data=own, task=_task(given, own, None))
+        sample = samples.load(args.model)
+        data = _data(args, sample.model) if args.data else sample.calibration
+        return Study(sample.model, data=data, task=_task(args, data, sample.task))
+    model = load(args.model, shapes=_shapes(args.shape))
+    user_data = _data(args, model) if args.data else None
+    return Study(model, data=user_data, task=_task(args, user_data, None))
 
 
-def _task(given: argparse.Namespace, data: CalibrationData | None, own: Task | None) -> Task | None:
+def _task(args: argparse.Namespace, data: CalibrationData | None, sample_task: Task | None) -> Task | None:
     """What the arguments score variants by; a sample has a task of its own.
 
     Raises:
@@ -105,99 +105,99 @@ def _task(given: argparse.Namespace, data: CalibrationData | None, own: Task | N
     from rtlab.core.task import Task
 
     # Other commands take no metric, and labels for something else.
-    if not hasattr(given, "metric") or (given.labels is None and given.metric is None):
-        return own
-    if given.labels is None:
-        if data is not None and given.data is not None:
+    if not hasattr(args, "metric") or (args.labels is None and args.metric is None):
+        return sample_task
+    if args.labels is None:
+        if data is not None and args.data is not None:
             # The answers of fp32 are the labels.
-            return Task(data, metric=given.metric)
-        if own is None:
+            return Task(data, metric=args.metric)
+        if sample_task is None:
             raise CalibrationError(
-                f"Cannot score by --metric {given.metric}: there are no samples. Give --data D.npz, and --labels L.npy "
+                f"Cannot score by --metric {args.metric}: there are no samples. Give --data D.npz, and --labels L.npy "
                 "where there are some."
             )
-        return Task(own.data, own.labels, metric=given.metric)
-    if data is None or given.data is None:
+        return Task(sample_task.data, sample_task.labels, metric=args.metric)
+    if data is None or args.data is None:
         raise CalibrationError(
-            f"Cannot score by --labels {given.labels}: nothing says of which samples. Give --data D.npz beside it."
+            f"Cannot score by --labels {args.labels}: nothing says of which samples. Give --data D.npz beside it."
         )
-    known = labels(given.labels)
-    if known.ndim and data.count is not None and len(known) != data.count:
+    label_array = labels(args.labels)
+    if label_array.ndim and data.count is not None and len(label_array) != data.count:
         raise CalibrationError(
-            f"Cannot score by --labels {given.labels}: there are {len(known)} labels for {data.count} samples. Give "
-            "one for each."
+            f"Cannot score by --labels {args.labels}: there are {len(label_array)} labels for {data.count} samples. "
+            "Give one for each."
         )
-    return Task(data, known, metric=given.metric)
+    return Task(data, label_array, metric=args.metric)
 
 
-def first(given: argparse.Namespace) -> tuple[Study, str]:
+def plan_first_engine(args: argparse.Namespace) -> tuple[Study, str]:
     """The study of a model with one variant, not built yet, and what it is called."""
-    if given.model is None:
+    if args.model is None:
         raise VariantError(
-            f'Cannot build "{given.first}" with every compiler: there is no model to build. Give --model.'
+            f'Cannot build "{args.first}" with every compiler: there is no model to build. Give --model.'
         )
-    study = _compared(given)
-    release = (given.compiler or [None])[0]
-    study.add(given.first, precision=given.first, target=given.target, compiler=release)
-    return study, given.first
+    study = _open_comparison_study(args)
+    release = (args.compiler or [None])[0]
+    study.add(args.first, precision=args.first, target=args.target, compiler=release)
+    return study, args.first
 
 
-def _compared(given: argparse.Namespace) -> Study:
+def _open_comparison_study(args: argparse.Namespace) -> Study:
     from rtlab import samples
-    from rtlab.core.model import absent, load
+    from rtlab.core.model import load, make_empty_model
     from rtlab.study import Study
 
-    if given.model is None:
-        return Study(absent())
-    if given.model in samples.names() and not Path(given.model).exists():
-        sample = samples.load(given.model)
+    if args.model is None:
+        return Study(make_empty_model())
+    if args.model in samples.names() and not Path(args.model).exists():
+        sample = samples.load(args.model)
         return Study(sample.model, data=sample.calibration, task=sample.task)
-    return Study(load(given.model, weights=False))
+    return Study(load(args.model, weights=False))
 
 
-def both(given: argparse.Namespace) -> tuple[Study, list[str]]:
+def open_both_engines(args: argparse.Namespace) -> tuple[Study, list[str]]:
     """The study of two engines, and what they are called."""
-    study = _compared(given)
+    study = _open_comparison_study(args)
     names = []
     # One release builds both, two build one each.
-    releases = [*(given.compiler or [None])] * 2
+    releases = [*(args.compiler or [None])] * 2
     for place, what, release in (
-        ("first", given.first, releases[0]),
-        ("second", given.second, releases[1]),
+        ("first", args.first, releases[0]),
+        ("second", args.second, releases[1]),
     ):
         path = Path(what)
-        given_file = bool(what) and path.exists()
-        title = path.name if given_file else f"{what} {release}" if release else what
+        is_path = bool(what) and path.exists()
+        title = path.name if is_path else f"{what} {release}" if release else what
         name = title if title not in names else f"{title} ({place})"
         names.append(name)
-        if given_file:
+        if is_path:
             files = sorted(f for f in path.iterdir() if f.is_file()) if path.is_dir() else [path]
             study.read(name, *(f for f in files if f.suffix != ".onnx"))
-        elif given.model is None:
+        elif args.model is None:
             raise VariantError(
                 f'Cannot compare "{what}": there is no file or folder of this name, and no model to build. '
                 "Give the files of an engine, or --model with a precision."
             )
         else:
-            study.add(name, precision=what, target=given.target, compiler=release)
+            study.add(name, precision=what, target=args.target, compiler=release)
             study.run([name])
     return study, names
 
 
-def _data(given: argparse.Namespace, model: Model) -> CalibrationData:
+def _data(args: argparse.Namespace, model: Model) -> CalibrationData:
     from rtlab.core.data import CalibrationData
     from rtlab.core.images import Preprocessing
 
     settings = None
-    if given.preprocessing is not None:
+    if args.preprocessing is not None:
         try:
-            settings = Preprocessing(**json.loads(given.preprocessing))
+            settings = Preprocessing(**json.loads(args.preprocessing))
         except (ValueError, TypeError) as error:
             raise CalibrationError(
-                f"Cannot read --preprocessing {given.preprocessing}: {error}. "
+                f"Cannot read --preprocessing {args.preprocessing}: {error}. "
                 'Give JSON with the arguments of rtlab.Preprocessing, such as {"size": [224, 224]}.'
             ) from error
-    return CalibrationData.of(given.data, model=model, preprocessing=settings)
+    return CalibrationData.of(args.data, model=model, preprocessing=settings)
 
 
 def labels(path: str) -> NDArray[Any]:
@@ -224,23 +224,23 @@ def steps(path: str) -> list[Step]:
         ReadError: the file cannot be read.
         RtlabError: one of them is no step.
     """
-    from rtlab.view.steps import steps_of
+    from rtlab.view.steps import parse_steps
 
     try:
-        found = json.loads(read_input(path))
+        step_list = json.loads(read_input(path))
     except (OSError, ValueError) as error:
         raise ReadError(
             f'Cannot read a presentation from "{path}": {error}. Write one with json.dump(explorer.steps, file).'
         ) from error
-    if not isinstance(found, list):
+    if not isinstance(step_list, list):
         raise ReadError(
             f'Cannot read a presentation from "{path}": it holds no list. Write one with '
             "json.dump(explorer.steps, file)."
         )
-    return steps_of(found)
+    return parse_steps(step_list)
 
 
-def spoken(message: str) -> str:
+def rewrite_for_cli(message: str) -> str:
     """A message with the command line's own words for sizes in the place of Python's."""
 
     def options(match: re.Match[str]) -> str:
@@ -252,9 +252,9 @@ def spoken(message: str) -> str:
     return _SIZES.sub(options, message)
 
 
-def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
+def _shapes(entries: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
     shapes: dict[str, tuple[int, ...] | int] = {}
-    for item in given:
+    for item in entries:
         name, _, text = item.rpartition("=")
         try:
             sizes = tuple(int(d) for d in text.lower().replace("×", "x").split("x"))
@@ -268,37 +268,37 @@ def _shapes(given: Sequence[str]) -> dict[str, tuple[int, ...] | int]:
     return shapes
 
 
-def pins(given: Sequence[str]) -> dict[str, str]:
+def pins(entries: Sequence[str]) -> dict[str, str]:
     """Patterns of nodes with their precisions.
 
     Raises:
         VariantError: one is not written as PATTERN=PRECISION.
     """
-    made: dict[str, str] = {}
-    for item in given:
+    precisions_by_pattern: dict[str, str] = {}
+    for item in entries:
         pattern, _, precision = item.rpartition("=")
         if not pattern or not precision:
             raise VariantError(
                 f'Cannot read --pin "{item}": it is not PATTERN=PRECISION. Write for example --pin "/head/*=fp16".'
             )
-        made[pattern] = precision
-    return made
+        precisions_by_pattern[pattern] = precision
+    return precisions_by_pattern
 
 
-def calibrators(given: Sequence[str]) -> dict[str, str]:
+def calibrators(entries: Sequence[str]) -> dict[str, str]:
     """Patterns of values with their calibrators.
 
     Raises:
         VariantError: one is not written as PATTERN=CALIBRATOR.
     """
-    made: dict[str, str] = {}
-    for item in given:
+    calibrators_by_pattern: dict[str, str] = {}
+    for item in entries:
         # A calibrator may have an equals sign in its brackets.
-        found = re.fullmatch(r"(.+?)=(\w+(?:\(.*\))?)", item)
-        if found is None:
+        match = re.fullmatch(r"(.+?)=(\w+(?:\(.*\))?)", item)
+        if match is None:
             raise VariantError(
                 f'Cannot read --calibrate "{item}": it is not PATTERN=CALIBRATOR. Write for example '
                 '--calibrate "/head/*=percentile(99.9)".'
             )
-        made[found[1]] = found[2]
-    return made
+        calibrators_by_pattern[match[1]] = match[2]
+    return calibrators_by_pattern

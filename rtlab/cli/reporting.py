@@ -24,14 +24,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run(given: argparse.Namespace) -> int:
+def run(args: argparse.Namespace) -> int:
     """Build the variants and write them; prints the paths, a line each."""
     # What is wrong with the steps is said before the work.
-    steps = opening.steps(given.steps) if given.steps else []
-    study = opening.built(given, given.precision or ["fp32"])
-    print(study.to_html(given.output, steps=steps))
-    if given.markdown is not None:
-        print(study.to_markdown(given.markdown))
-    if given.whole is not None:
-        print(study.to_json(given.whole))
+    steps = opening.steps(args.steps) if args.steps else []
+    study = opening.build_study(args, args.precision or ["fp32"])
+    print(study.to_html(args.output, steps=steps))
+    if args.markdown is not None:
+        print(study.to_markdown(args.markdown))
+    if args.whole is not None:
+        print(study.to_json(args.whole))
     return 0

@@ -11,7 +11,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _ANSWERS = "_answers"
 
 
-def kept(question: F) -> F:
+def memoized(question: F) -> F:
     """A pure function of nouns, whose answer stays with the first of them for as long as that lives.
 
     Nouns are told apart by identity, since comparing two engines takes longer than most questions. Where two threads
@@ -19,7 +19,7 @@ def kept(question: F) -> F:
     """
 
     @functools.wraps(question)
-    def ask(noun: Noun, *others: object) -> object:
+    def ask(noun: Memoizable, *others: object) -> object:
         answers = noun.__dict__.setdefault(_ANSWERS, {})
         key = (question, *map(id, others))
         if key not in answers:
@@ -30,7 +30,7 @@ def kept(question: F) -> F:
     return cast("F", ask)
 
 
-class Noun:
+class Memoizable:
     """What can be asked; its answers are not pickled with it."""
 
     def __getstate__(self) -> dict[str, object]:

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from rtlab.core.schema import UNSENT, Meaning
+from rtlab.core.schema import UNSENT, FieldMeta
 from rtlab.core.variant import Target
 
 #: What a pass did with layers or tensors, in the compiler's own words where it has one.
@@ -60,21 +60,21 @@ class Attempt:
     @property
     def counts(self) -> tuple[int, ...]:
         """Numbers of layers at the start and after each pass that changed it: 141, 84, 66."""
-        found: list[int] = []
+        layer_counts: list[int] = []
         for step in self.passes:
             for count in (step.before, step.after):
-                if count is not None and (not found or found[-1] != count):
-                    found.append(count)
-        return tuple(found)
+                if count is not None and (not layer_counts or layer_counts[-1] != count):
+                    layer_counts.append(count)
+        return tuple(layer_counts)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TacticTime:
     """One tactic that was timed for a layer: its id (hex, or a number in old logs), its name, milliseconds."""
 
-    tactic: Annotated[str, Meaning("Tactic")]
-    name: Annotated[str, Meaning("Name")]
-    milliseconds: Annotated[float, Meaning("Time", "ms", "reported")]
+    tactic: Annotated[str, FieldMeta("Tactic")]
+    name: Annotated[str, FieldMeta("Name")]
+    milliseconds: Annotated[float, FieldMeta("Time", "ms", "reported")]
 
 
 @dataclasses.dataclass(frozen=True)

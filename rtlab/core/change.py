@@ -18,18 +18,18 @@ E_contra = TypeVar("E_contra", contravariant=True)
 
 @dataclasses.dataclass(frozen=True)
 class Need(Generic[G]):
-    """What a graph must be before a pass; ``lacks`` says what it lacks, or nothing."""
+    """What a graph must be before a pass; ``check`` says what it lacks, or nothing."""
 
     name: str
-    lacks: Callable[[G], str]
+    check: Callable[[G], str]
 
 
 @dataclasses.dataclass(frozen=True)
 class Promise(Generic[G]):
-    """What holds of a graph after a pass, beside the one before; ``broken`` says where it does not, or nothing."""
+    """What holds of a graph after a pass, beside the one before; ``check`` says where it does not, or nothing."""
 
     name: str
-    broken: Callable[[G, G], str]
+    check: Callable[[G, G], str]
 
 
 class Pass(Protocol[G, E_contra]):

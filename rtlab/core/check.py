@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from rtlab.core import mend
-from rtlab.core.extent import MOST_NESTED, check_extent, nested
+from rtlab.core.extent import MOST_NESTED, check_extent, measure_depth
 from rtlab.core.inputs import read_input
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.errors import ModelError
@@ -28,7 +28,7 @@ _COMPLEX = frozenset({onnx.TensorProto.COMPLEX64, onnx.TensorProto.COMPLEX128})
 _NAMED = 8
 
 #: Domain, name and overload of a local function.
-_Called = tuple[str, str, str]
+_FunctionKey = tuple[str, str, str]
 
 
 def read(source: str | Path | bytes | onnx.ModelProto) -> tuple[onnx.ModelProto, Path | None]:
@@ -72,7 +72,7 @@ def _parse(data: bytes, what: str) -> onnx.ModelProto:
     try:
         proto = onnx.load_model_from_string(data)
     except Exception as error:
-        if (deep := nested(data)) > MOST_NESTED:
+        if (deep := measure_depth(data)) > MOST_NESTED:
             raise ModelError(
                 f"Cannot load {what}: {deep:,} graphs are inside each other, and at most {MOST_NESTED} are read. "
                 "Export it with fewer bodies inside each other."
@@ -97,42 +97,42 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: boo
     order. Text that is not UTF-8, which the ONNX checker lets pass, is replaced by its escaped form. Without
     ``weights``, the files that hold those of the graph may be missing.
     """
-    doing = f'Cannot load model "{title}":'
+    error_prefix = f'Cannot load model "{title}":'
     if not proto.graph.node:
         raise ModelError(
-            f"{doing} its graph has no nodes, so there is nothing to compile. "
+            f"{error_prefix} its graph has no nodes, so there is nothing to compile. "
             "Export it again with the network inside."
         )
     opset = next((o.version for o in proto.opset_import if o.domain in ONNX_DOMAINS), None)
     if opset is not None and opset < 7:
         raise ModelError(
-            f"{doing} it uses opset {opset}, and operators before opset 7 have other meanings. "
+            f"{error_prefix} it uses opset {opset}, and operators before opset 7 have other meanings. "
             "Convert it with onnx.version_converter to opset 13 or later."
         )
-    _check_calls(proto, doing)
-    _check_maps(proto, path, doing)
-    _check_numbers(proto, doing)
-    whole = _check_external(proto, path, doing, weights=weights)
-    _check_operators(proto, doing)
-    notes = tuple(mend.mended(proto, doing))
-    light = without_weights(proto, _weighs)
+    _check_calls(proto, error_prefix)
+    _check_maps(proto, path, error_prefix)
+    _check_numbers(proto, error_prefix)
+    all_present = _check_external(proto, path, error_prefix, weights=weights)
+    _check_operators(proto, error_prefix)
+    notes = tuple(mend.repair(proto, error_prefix))
+    light = replace_weights_with_inputs(proto, _is_large)
     checked: str | onnx.ModelProto = light
-    if any(_outside(tensor) for tensor, _ in _tensors(light)):
+    if any(_is_external(tensor) for tensor, _ in _iter_tensors(light)):
         # Constants of bodies lie in files too. The file on disk is as it was; a proto would look for them from here.
-        checked = str(path) if whole and not notes else _bare(light)
+        checked = str(path) if all_present and not notes else _replace_external_with_inputs(light)
     try:
         onnx.checker.check_model(checked, full_check=True)
     except Exception as error:
         text = " ".join(str(error).split()) or type(error).__name__
         first = (text if len(text) <= 300 else text[:300] + "…").rstrip(".")
         raise ModelError(
-            f"{doing} the ONNX checker refuses it: {first}. Fix the named part and export again.",
+            f"{error_prefix} the ONNX checker refuses it: {first}. Fix the named part and export again.",
             details=str(error),
         ) from error
     return notes
 
 
-def _check_calls(proto: onnx.ModelProto, doing: str) -> None:
+def _check_calls(proto: onnx.ModelProto, error_prefix: str) -> None:
     """Local functions that call each other twice, ten levels deep, are a thousand calls in a file of 600 bytes.
 
     The checker infers the types of each of them, and a compiler expands them; so they are counted first, without.
@@ -140,63 +140,63 @@ def _check_calls(proto: onnx.ModelProto, doing: str) -> None:
     functions = {(f.domain, f.name, f.overload): f for f in proto.functions}
     if not functions:
         return
-    calls = {key: _called(f.node, functions) for key, f in functions.items()}
-    expanded: dict[_Called, int] = {}
+    calls = {key: _collect_calls(f.node, functions) for key, f in functions.items()}
+    expanded: dict[_FunctionKey, int] = {}
     #: Those that are being counted, each called by the one before.
-    opened: dict[_Called, None] = {}
+    opened: dict[_FunctionKey, None] = {}
     for key in functions:
         stack = [key]
         while stack:
             at = stack[-1]
             if at not in expanded and at not in opened:
                 opened[at] = None
-                for called in calls[at]:
-                    if called in opened:
-                        _refuse_circle([*itertools.dropwhile(called.__ne__, opened), called], doing)
+                for callee in calls[at]:
+                    if callee in opened:
+                        _refuse_circle([*itertools.dropwhile(callee.__ne__, opened), callee], error_prefix)
                 stack += dict.fromkeys(c for c in calls[at] if c not in expanded)
                 continue
             stack.pop()
             if at in opened:
                 del opened[at]
                 expanded[at] = sum(1 + expanded[c] for c in calls[at])
-    total = sum(1 + expanded[c] for c in _called(proto.graph.node, functions))
+    total = sum(1 + expanded[c] for c in _collect_calls(proto.graph.node, functions))
     if total > _MOST_CALLS:
         raise ModelError(
-            f"{doing} its local functions call each other so often that its {len(proto.graph.node)} nodes stand for "
-            f"{total:.3g} calls, and at most {_MOST_CALLS:,} are looked into. Export the model without local "
+            f"{error_prefix} its local functions call each other so often that its {len(proto.graph.node)} nodes stand "
+            f"for {total:.3g} calls, and at most {_MOST_CALLS:,} are looked into. Export the model without local "
             "functions, or a smaller part of it."
         )
 
 
-def _refuse_circle(circle: Sequence[_Called], doing: str) -> None:
+def _refuse_circle(circle: Sequence[_FunctionKey], error_prefix: str) -> None:
     """Checkers up to ONNX 1.21 follow it until the process crashes."""
     names = [f'"{name}"' for _, name, _ in circle]
     if len(names) > _NAMED:
         names[_NAMED - 2 : -1] = ["…"]
     raise ModelError(
-        f"{doing} its local functions call each other in a circle: {', '.join(names)}. Export the model without "
+        f"{error_prefix} its local functions call each other in a circle: {', '.join(names)}. Export the model without "
         "local functions."
     )
 
 
-def _called(nodes: Iterable[onnx.NodeProto], functions: Container[_Called]) -> list[_Called]:
+def _collect_calls(nodes: Iterable[onnx.NodeProto], functions: Container[_FunctionKey]) -> list[_FunctionKey]:
     """The local functions that nodes and their bodies call, once for each call."""
-    found = []
+    calls = []
     todo = list(nodes)
     while todo:
         node = todo.pop()
         key = node.domain, node.op_type, node.overload
         if key in functions:
-            found.append(key)
+            calls.append(key)
         for attribute in node.attribute:
             for body in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
                 todo.extend(body.node)
-    return found
+    return calls
 
 
-def _tensors(proto: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, bool]]:
+def _iter_tensors(proto: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, bool]]:
     """Every tensor, and whether it is an initializer."""
-    for graph in mend.graphs(proto):
+    for graph in mend.iter_graphs(proto):
         if isinstance(graph, onnx.GraphProto):
             yield from ((tensor, True) for tensor in graph.initializer)
             for sparse in graph.sparse_initializer:
@@ -208,7 +208,9 @@ def _tensors(proto: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, bool]]:
                 yield from ((tensor, False) for tensor in attribute.tensors)
 
 
-def without_weights(proto: onnx.ModelProto, heavy: Callable[[onnx.TensorProto], bool]) -> onnx.ModelProto:
+def replace_weights_with_inputs(
+    proto: onnx.ModelProto, heavy: Callable[[onnx.TensorProto], bool]
+) -> onnx.ModelProto:
     """A copy of a model with inputs in the place of heavy constants of its main graph, which are never copied.
 
     What only asks for types and shapes takes seconds less that way on a model of hundreds of megabytes.
@@ -240,49 +242,51 @@ def _merge(into: Any, message: Any, *, skip: str) -> None:
             setattr(into, field.name, value)
 
 
-def beside(proto: onnx.ModelProto) -> tuple[str, ...]:
+def list_external_files(proto: onnx.ModelProto) -> tuple[str, ...]:
     """The files in which constants of a checked model lie, as it names them from its own folder."""
     named = (
         e.value
-        for tensor, _ in _tensors(proto)
-        if _outside(tensor)
+        for tensor, _ in _iter_tensors(proto)
+        if _is_external(tensor)
         for e in tensor.external_data
         if e.key == "location"
     )
     return tuple(dict.fromkeys(named))
 
 
-def _outside(tensor: onnx.TensorProto) -> bool:
+def _is_external(tensor: onnx.TensorProto) -> bool:
     """Whether a constant lies in a file: the checker would look for it; what it would find is checked here."""
     return bool(tensor.data_location == onnx.TensorProto.EXTERNAL)
 
 
-def _bare(proto: onnx.ModelProto) -> onnx.ModelProto:
+def _replace_external_with_inputs(proto: onnx.ModelProto) -> onnx.ModelProto:
     """A model with inputs in the place of constants in files, those of its bodies too."""
     bare = onnx.ModelProto()
     bare.CopyFrom(proto)
     listed = {i.name for i in bare.graph.input}
-    for graph in mend.graphs(bare):
+    for graph in mend.iter_graphs(bare):
         if isinstance(graph, onnx.FunctionProto):
             continue
-        outside = [t for t in graph.initializer if _outside(t)]
-        kept = [t for t in graph.initializer if not _outside(t)]
+        external = [t for t in graph.initializer if _is_external(t)]
+        embedded = [t for t in graph.initializer if not _is_external(t)]
         bare.graph.input.extend(
             onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims)
-            for t in outside
+            for t in external
             if t.name not in listed
         )
         graph.ClearField("initializer")
-        graph.initializer.extend(kept)
+        graph.initializer.extend(embedded)
     return bare
 
 
-def _weighs(tensor: onnx.TensorProto) -> bool:
+def _is_large(tensor: onnx.TensorProto) -> bool:
     """Whether a constant is large, and has all the bytes that the checker would count."""
-    return _outside(tensor) or (len(tensor.raw_data) >= _LARGE and len(tensor.raw_data) == _bytes(tensor))
+    return _is_external(tensor) or (
+        len(tensor.raw_data) >= _LARGE and len(tensor.raw_data) == _count_bytes(tensor)
+    )
 
 
-def _bytes(tensor: onnx.TensorProto) -> int | None:
+def _count_bytes(tensor: onnx.TensorProto) -> int | None:
     """Bytes that the numbers of a constant take; None of types that have no such size."""
     try:
         bits = ir.DataType(tensor.data_type).bitwidth
@@ -291,11 +295,11 @@ def _bytes(tensor: onnx.TensorProto) -> int | None:
     return int(math.prod(tensor.dims) * bits + 7) // 8
 
 
-def _check_numbers(proto: onnx.ModelProto, doing: str) -> None:
+def _check_numbers(proto: onnx.ModelProto, error_prefix: str) -> None:
     """Checkers up to ONNX 1.23 let constants pass that hold too few numbers, and readers go on behind their end."""
-    for tensor, _ in _tensors(proto):
-        needed = _bytes(tensor)
-        if needed is None or _outside(tensor):
+    for tensor, _ in _iter_tensors(proto):
+        needed = _count_bytes(tensor)
+        if needed is None or _is_external(tensor):
             continue
         if tensor.HasField("raw_data"):
             stored, what = len(tensor.raw_data), "bytes"
@@ -306,16 +310,16 @@ def _check_numbers(proto: onnx.ModelProto, doing: str) -> None:
             needed = needed if bits < 8 else count * (2 if tensor.data_type in _COMPLEX else 1)
         if stored != needed:
             raise ModelError(
-                f'{doing} tensor "{tensor.name}" takes {needed} {what}, and the file holds {stored} '
+                f'{error_prefix} tensor "{tensor.name}" takes {needed} {what}, and the file holds {stored} '
                 "of it. Export the model again."
             )
 
 
-def _check_external(proto: onnx.ModelProto, path: Path | None, doing: str, *, weights: bool) -> bool:
+def _check_external(proto: onnx.ModelProto, path: Path | None, error_prefix: str, *, weights: bool) -> bool:
     """Whether all constants that lie in files are there; without ``weights``, those of initializers need not be."""
     sizes: dict[str, int | None] = {}
-    whole = True
-    for tensor, initializer in _tensors(proto):
+    all_present = True
+    for tensor, initializer in _iter_tensors(proto):
         if tensor.data_location != onnx.TensorProto.EXTERNAL:
             continue
         needed = weights or not initializer
@@ -323,40 +327,40 @@ def _check_external(proto: onnx.ModelProto, path: Path | None, doing: str, *, we
         location = entries.get("location", "")
         if path is None and needed:
             raise ModelError(
-                f"{doing} its weights are in external files, which bytes do not carry. "
+                f"{error_prefix} its weights are in external files, which bytes do not carry. "
                 "Pass the path of the file instead."
             )
         if location not in sizes:
-            sizes[location] = None if path is None else _external_size(path, location, doing)
+            sizes[location] = None if path is None else _get_external_size(path, location, error_prefix)
         size = sizes[location]
         if size is not None:
-            _check_extent(tensor, entries, size, doing)
+            _check_extent(tensor, entries, size, error_prefix)
         elif needed and path is not None:
             raise ModelError(
-                f'{doing} its external data "{location}" is missing. Put that file beside "{path.name}", or give '
-                "weights=False to look at the graph alone."
+                f'{error_prefix} its external data "{location}" is missing. Put that file beside "{path.name}", or '
+                "give weights=False to look at the graph alone."
             )
         else:
-            whole = False
-    return whole
+            all_present = False
+    return all_present
 
 
-def _external_size(path: Path, location: str, doing: str) -> int | None:
+def _get_external_size(path: Path, location: str, error_prefix: str) -> int | None:
     """Size in bytes of an external file that lies in the model's folder; None where it is missing."""
     if not location:
-        raise ModelError(f"{doing} a tensor with external data names no file. Export the model again.")
+        raise ModelError(f"{error_prefix} a tensor with external data names no file. Export the model again.")
     folder = path.parent.resolve()
     parts = location.replace("\\", "/")
     file = folder / parts
     if not file.resolve().is_relative_to(folder) or Path(parts).is_absolute() or ".." in Path(parts).parts:
         raise ModelError(
-            f'{doing} its external data "{location}" lies outside the model\'s folder. '
+            f'{error_prefix} its external data "{location}" lies outside the model\'s folder. '
             "Move the data file beside the model and save it again."
         )
     return file.stat().st_size if file.is_file() else None
 
 
-def _check_extent(tensor: onnx.TensorProto, entries: dict[str, str], size: int, doing: str) -> None:
+def _check_extent(tensor: onnx.TensorProto, entries: dict[str, str], size: int, error_prefix: str) -> None:
     """ONNX tools cut a tensor short, silently, where its file is: so ask for every byte here."""
     location = entries["location"]
     try:
@@ -366,29 +370,29 @@ def _check_extent(tensor: onnx.TensorProto, entries: dict[str, str], size: int, 
         length = int(entries.get("length") or needed)
     except (ValueError, TypeError) as error:
         raise ModelError(
-            f'{doing} the external data of tensor "{tensor.name}" has an unusable type, offset or length. '
+            f'{error_prefix} the external data of tensor "{tensor.name}" has an unusable type, offset or length. '
             "Save the model again with onnx.save_model(..., save_as_external_data=True).",
             details=str(error),
         ) from error
     if offset < 0 or length != needed:
         raise ModelError(
-            f'{doing} tensor "{tensor.name}" takes {needed} bytes, and its external data declares {length} '
+            f'{error_prefix} tensor "{tensor.name}" takes {needed} bytes, and its external data declares {length} '
             f"bytes at offset {offset}. Export the model again."
         )
     if offset + needed > size:
         raise ModelError(
-            f'{doing} tensor "{tensor.name}" takes bytes {offset} to {offset + needed} of external data '
+            f'{error_prefix} tensor "{tensor.name}" takes bytes {offset} to {offset + needed} of external data '
             f'"{location}", which has {size} bytes. Copy the complete file beside the model.'
         )
 
 
-def _check_operators(proto: onnx.ModelProto, doing: str) -> None:
+def _check_operators(proto: onnx.ModelProto, error_prefix: str) -> None:
     """List every operator that ONNX's own domains do not have; the checker stops at the first."""
     local = {(f.domain, f.name) for f in proto.functions}
     default = {o.domain: o.version for o in proto.opset_import}
-    known: dict[tuple[str, str, int], bool] = {}
+    has_schema: dict[tuple[str, str, int], bool] = {}
     missing: dict[str, list[str]] = {}
-    for graph in mend.graphs(proto):
+    for graph in mend.iter_graphs(proto):
         versions = default
         if isinstance(graph, onnx.FunctionProto):
             versions = {**default, **{o.domain: o.version for o in graph.opset_import}}
@@ -398,16 +402,16 @@ def _check_operators(proto: onnx.ModelProto, doing: str) -> None:
             if domain not in {"", "ai.onnx.ml"} or not version or (node.domain, node.op_type) in local:
                 continue
             key = (domain, node.op_type, version)
-            if key not in known:
-                known[key] = _has_operator(*key)
-            if not known[key]:
+            if key not in has_schema:
+                has_schema[key] = _has_operator(*key)
+            if not has_schema[key]:
                 missing.setdefault(f'"{node.op_type}"', []).append(
                     f'"{node.name}"' if node.name else "unnamed"
                 )
     if missing:
         listed = "; ".join(f"{op} (node {', '.join(names)})" for op, names in missing.items())
         raise ModelError(
-            f"{doing} ONNX has no such operators in the opset that the model declares: {listed}. "
+            f"{error_prefix} ONNX has no such operators in the opset that the model declares: {listed}. "
             "Export with a later opset, or replace these nodes."
         )
 
@@ -424,21 +428,21 @@ def _has_operator(domain: str, op: str, version: int) -> bool:
 
 def escape(proto: onnx.ModelProto) -> None:
     """Replace text that is not UTF-8: protobuf hands it out as bytes, which no tool downstream expects."""
-    texts = itertools.chain(_model_texts(proto), *map(_texts, mend.graphs(proto)))
+    texts = itertools.chain(_iter_model_texts(proto), *map(_iter_texts, mend.iter_graphs(proto)))
     if any(isinstance(text, bytes) for text in texts):
         stack: list[object] = [proto]
         while stack:
             stack.extend(_escape_one(stack.pop()))
 
 
-def _model_texts(proto: onnx.ModelProto) -> Iterator[object]:
+def _iter_model_texts(proto: onnx.ModelProto) -> Iterator[object]:
     yield from (proto.producer_name, proto.producer_version, proto.domain, proto.doc_string)
     yield from (o.domain for o in proto.opset_import)
     for entry in proto.metadata_props:
         yield from (entry.key, entry.value)
 
 
-def _texts(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[object]:
+def _iter_texts(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[object]:
     yield from (graph.name, graph.doc_string)
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, node.doc_string)
@@ -458,7 +462,7 @@ def _texts(graph: onnx.GraphProto | onnx.FunctionProto) -> Iterator[object]:
         yield from (d.dim_param for d in value.type.tensor_type.shape.dim)
 
 
-def _check_maps(proto: onnx.ModelProto, path: Path | None, doing: str) -> None:
+def _check_maps(proto: onnx.ModelProto, path: Path | None, error_prefix: str) -> None:
     """Raise ``ModelError`` for a value that is a map, as scikit-learn's converters put at the end of a classifier."""
     graph = proto.graph
     for value in (*graph.input, *graph.output, *graph.value_info):
@@ -479,7 +483,7 @@ def _check_maps(proto: onnx.ModelProto, path: Path | None, doing: str) -> None:
                 f'onnx.utils.extract_model("{file}", "cut.onnx", {inputs}, {ends}).'
             )
         raise ModelError(
-            f'{doing} value "{value.name}" is a map, and no compiler of tensors takes one. {remedy}'
+            f'{error_prefix} value "{value.name}" is a map, and no compiler of tensors takes one. {remedy}'
         )
 
 
@@ -489,10 +493,10 @@ def _escape_one(message: object) -> Iterator[object]:
         if field.type == field.TYPE_MESSAGE:
             yield from (value,) if hasattr(value, "ListFields") else value
         elif field.type == field.TYPE_STRING and isinstance(value, bytes):
-            setattr(message, field.name, _escaped(value))
+            setattr(message, field.name, _escape_text(value))
         elif field.type == field.TYPE_STRING and any(isinstance(v, bytes) for v in value):
-            value[:] = [_escaped(v) for v in value]
+            value[:] = [_escape_text(v) for v in value]
 
 
-def _escaped(text: str | bytes) -> str:
+def _escape_text(text: str | bytes) -> str:
     return text if isinstance(text, str) else text.decode("utf-8", "backslashreplace")

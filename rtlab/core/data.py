@@ -14,10 +14,18 @@ from rtlab.core.images import Images, Preprocessing
 from rtlab.core.inputs import open_arrays
 from rtlab.core.lazy import LazyArray
 from rtlab.core.model import Model
-from rtlab.core.noise import Noise, samples_for
-from rtlab.core.phrases import quoted
-from rtlab.core.rows import array_of
-from rtlab.core.stream import AHEAD, Feed, Inputs, cut, drawn_by, title_of, with_metadata
+from rtlab.core.noise import Noise, make_samples
+from rtlab.core.phrases import quote_names
+from rtlab.core.rows import load_array
+from rtlab.core.stream import (
+    AHEAD,
+    Feed,
+    Inputs,
+    cut_batches,
+    describe_source,
+    is_random_loader,
+    with_metadata,
+)
 from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError, ModelError
 
@@ -71,8 +79,8 @@ class CalibrationData:
         Raises:
             CalibrationError: one batch of the inputs alone takes more than that.
         """
-        found = samples_for(model, samples, seed)
-        return cls(found, source=f"random noise, seed {seed}", synthetic=True)
+        arrays = make_samples(model, samples, seed)
+        return cls(arrays, source=f"random noise, seed {seed}", synthetic=True)
 
     @classmethod
     def read(cls, path: str | Path) -> CalibrationData:
@@ -124,11 +132,11 @@ class CalibrationData:
         if isinstance(source, CalibrationData):
             return source
         if isinstance(source, str | Path):
-            return cls._at(Path(source), model, preprocessing)
+            return cls._read_path(Path(source), model, preprocessing)
         if isinstance(source, Mapping):
             return cls(source)
         if isinstance(source, Images) or hasattr(source, "__array__"):
-            return cls({_only_input(model, "one array"): source}, source="one array")
+            return cls({_get_only_input(model, "one array"): source}, source="one array")
         if isinstance(source, Iterable) or hasattr(source, "__getitem__") or callable(source):
             return SampleStream.over(source, model=model)
         raise CalibrationError(
@@ -137,21 +145,23 @@ class CalibrationData:
         )
 
     @classmethod
-    def _at(cls, path: Path, model: Model | None, preprocessing: Preprocessing | None) -> CalibrationData:
+    def _read_path(
+        cls, path: Path, model: Model | None, preprocessing: Preprocessing | None
+    ) -> CalibrationData:
         if path.is_dir():
             if preprocessing is None:
                 raise CalibrationError(
                     f'Cannot read pictures from "{path}": nothing says how a picture becomes an input. Give '
                     "preprocessing=Preprocessing(size=(224, 224), ...) with what the model was trained with."
                 )
-            name = _only_input(model, f'the pictures in "{path}"')
+            name = _get_only_input(model, f'the pictures in "{path}"')
             pictures: Any = Images.of(path, preprocessing)
             return cls({name: pictures}, source=f'pictures in "{path.name}"')
         if path.suffix.lower() != ".npy":
             return cls.read(path)
-        name = _only_input(model, f'"{path}"')
+        name = _get_only_input(model, f'"{path}"')
         try:
-            return cls({name: array_of(path)}, source=path.name)
+            return cls({name: load_array(path)}, source=path.name)
         except Exception as error:
             raise CalibrationError(
                 f'Cannot read calibration data "{path}": {error}. '
@@ -165,16 +175,16 @@ class CalibrationData:
         Raises:
             CalibrationError: there is no sample of an input.
         """
-        found: dict[str, tuple[int, ...]] = {}
+        shapes: dict[str, tuple[int, ...]] = {}
         for name in model.inputs:
             if name not in self.arrays:
                 raise CalibrationError(
                     f'Cannot use {self.source}: it has no array "{name}". Name one for each input.'
                 )
             shape = self.arrays[name].shape
-            whole = len(shape) != len(model.values[name].shape or ())
-            found[name] = shape[1:] if whole else (1, *shape[1:])
-        return found
+            row_is_input = len(shape) != len(model.values[name].shape or ())
+            shapes[name] = shape[1:] if row_is_input else (1, *shape[1:])
+        return shapes
 
     def part(self, index: int, count: int, *, model: Model | None = None) -> CalibrationData:
         """The share number ``index`` of ``count`` contiguous ones of nearly equal size, for work in parallel.
@@ -192,69 +202,75 @@ class CalibrationData:
             )
         if model is None or not model.inputs:
             steps = dict.fromkeys(self.arrays, 1)
-            whole = len(self)
+            total = len(self)
         else:
             steps = {name: max(1, self._step(model, name)) for name in model.inputs}
-            whole = min(self._batches_of(model, name) for name in model.inputs)
-        first, last = index * whole // count, (index + 1) * whole // count
-        arrays = {name: _rows(self.arrays[name], first * step, last * step) for name, step in steps.items()}
+            total = min(self._count_batches(model, name) for name in model.inputs)
+        first, last = index * total // count, (index + 1) * total // count
+        arrays = {
+            name: _slice_rows(self.arrays[name], first * step, last * step) for name, step in steps.items()
+        }
         return dataclasses.replace(self, arrays=arrays)
 
     def take(self, count: int) -> CalibrationData:
         """The first ``count`` samples, of each array as many rows as it has for them."""
-        whole = max(1, len(self))
+        sample_count = max(1, len(self))
         # The state of a recurrent network may have two rows, or a layer's number of them, for each.
         steps = {
-            k: v.shape[0] // whole if v.ndim and v.shape[0] % whole == 0 else 1
+            k: v.shape[0] // sample_count if v.ndim and v.shape[0] % sample_count == 0 else 1
             for k, v in self.arrays.items()
         }
         return dataclasses.replace(
-            self, arrays={k: _rows(v, 0, count * steps[k]) for k, v in self.arrays.items()}
+            self, arrays={k: _slice_rows(v, 0, count * steps[k]) for k, v in self.arrays.items()}
         )
 
     def check(self, model: Model) -> None:
         """Raise ``CalibrationError`` unless every input has fitting, finite samples."""
-        wanted = ", ".join(
+        expected_inputs = ", ".join(
             f'"{n}" {model.values[n].dtype} {shape_text(model.values[n].shape)}' for n in model.inputs
         )
-        doing = f'Cannot use {self.source} as data for model "{model.name}"'
+        error_prefix = f'Cannot use {self.source} as data for model "{model.name}"'
         missing = [n for n in model.inputs if n not in self.arrays]
         extra = [n for n in self.arrays if n not in model.inputs]
         if missing or extra:
-            found = quoted(self.arrays) or "nothing"
-            raise CalibrationError(f"{doing}: it names {found}. Name one array for each of {wanted}.")
-        for name in model.inputs:
-            self._check_one(model, name, doing)
-        counts = {name: self._batches_of(model, name) for name in model.inputs}
-        if len(set(counts.values())) > 1:
-            found = ", ".join(f'"{name}" {shape_text(self.arrays[name].shape)}' for name in model.inputs)
+            array_list = quote_names(self.arrays) or "nothing"
             raise CalibrationError(
-                f"{doing}: its arrays {found} hold different numbers of samples. Give as many of each."
+                f"{error_prefix}: it names {array_list}. Name one array for each of {expected_inputs}."
+            )
+        for name in model.inputs:
+            self._check_one(model, name, error_prefix)
+        counts = {name: self._count_batches(model, name) for name in model.inputs}
+        if len(set(counts.values())) > 1:
+            array_list = ", ".join(f'"{name}" {shape_text(self.arrays[name].shape)}' for name in model.inputs)
+            raise CalibrationError(
+                f"{error_prefix}: its arrays {array_list} hold different numbers of samples. Give as many of each."
             )
 
-    def _check_one(self, model: Model, name: str, doing: str) -> None:
+    def _check_one(self, model: Model, name: str, error_prefix: str) -> None:
         array, value = self.arrays[name], model.values[name]
         dtype = NUMPY.get(value.dtype)
         if array.ndim == 0 or len(array) == 0:
-            raise CalibrationError(f'{doing}: array "{name}" has no samples. Give at least one.')
+            raise CalibrationError(f'{error_prefix}: array "{name}" has no samples. Give at least one.')
         if dtype is not None and str(array.dtype) != dtype:
             lazy = isinstance(array, Images)
             how = f'Preprocessing(dtype="{dtype}")' if lazy else f'data["{name}"].astype("{dtype}")'
             raise CalibrationError(
-                f'{doing}: array "{name}" is {array.dtype}, the input is {dtype}. '
+                f'{error_prefix}: array "{name}" is {array.dtype}, the input is {dtype}. '
                 f"Convert it, for example {how}."
             )
         try:
             want = model.input_shape(name)
         except ModelError as error:
             declared = value.shape or ()
-            own = (1, *array.shape[1:]) if array.ndim == len(declared) else array.shape[1:]
-            if len(own) != len(declared):
+            sample_shape = (1, *array.shape[1:]) if array.ndim == len(declared) else array.shape[1:]
+            if len(sample_shape) != len(declared):
                 raise
-            sizes = tuple(d if isinstance(d, int) else size for d, size in zip(declared, own, strict=True))
+            sizes = tuple(
+                d if isinstance(d, int) else size for d, size in zip(declared, sample_shape, strict=True)
+            )
             raise CalibrationError(
-                f'{doing}: the input "{name}" is {shape_text(declared)}, and nothing says which sizes it has. Name '
-                f'those of the data: rtlab.load(..., shapes={{"{name}": {sizes}}}).'
+                f'{error_prefix}: the input "{name}" is {shape_text(declared)}, and nothing says which sizes it has. '
+                f'Name those of the data: rtlab.load(..., shapes={{"{name}": {sizes}}}).'
             ) from error
         # The first dimension may be any size where the graph leaves it open and the batch is ours to choose.
         open_batch = bool(want) and not isinstance((value.shape or (0,))[0], int)
@@ -270,14 +286,14 @@ class CalibrationData:
                 else f"Put samples along the first axis: {shape_text(('N', *want[1:]))}."
             )
             raise CalibrationError(
-                f'{doing}: array "{name}" has shape {shape_text(array.shape)}, the input takes '
+                f'{error_prefix}: array "{name}" has shape {shape_text(array.shape)}, the input takes '
                 f"{shape_text(want)}. {remedy}"
             )
         # Whole numbers between 0 and 255 stay finite, so pictures need not all be decoded beforehand; so does noise.
         bad = not_finite(np.asarray(array[:1]) if isinstance(array, Images | Noise) else array)
         if bad is not None:
             raise CalibrationError(
-                f'{doing}: array "{name}" has NaN or infinity in sample {bad}. Remove or repair that sample.'
+                f'{error_prefix}: array "{name}" has NaN or infinity in sample {bad}. Remove or repair that sample.'
             )
 
     def _step(self, model: Model, name: str) -> int:
@@ -285,7 +301,7 @@ class CalibrationData:
         shape = model.input_shape(name)
         return shape[0] if self.arrays[name].ndim == len(shape) else 0
 
-    def _batches_of(self, model: Model, name: str) -> int:
+    def _count_batches(self, model: Model, name: str) -> int:
         return len(self.arrays[name]) // (self._step(model, name) or 1)
 
     def samples_in(self, model: Model, batch: Batch) -> int:  # noqa: ARG002 - a stream needs it
@@ -307,7 +323,7 @@ class CalibrationData:
             return
         steps = {name: self._step(model, name) for name in model.inputs}
         free = model.free_batch and all(steps.values())
-        count = len(self) if free else min(self._batches_of(model, name) for name in model.inputs)
+        count = len(self) if free else min(self._count_batches(model, name) for name in model.inputs)
         if count == 0:
             step = max(steps.values())
             raise CalibrationError(
@@ -329,7 +345,7 @@ class CalibrationData:
             }
 
 
-def samples_of(path: Path, model: Model) -> CalibrationData:
+def read_samples(path: Path, model: Model) -> CalibrationData:
     """Samples of a file as people save them, all in memory: one array for a model with one input needs no name.
 
     Raises:
@@ -339,24 +355,24 @@ def samples_of(path: Path, model: Model) -> CalibrationData:
     arrays = {name: np.array(a) for name, a in data.arrays.items()}
     if len(arrays) == len(model.inputs) == 1:
         arrays = dict(zip(model.inputs, arrays.values(), strict=True))
-    found = dataclasses.replace(data, arrays=arrays)
-    found.check(model)
-    return found
+    samples = dataclasses.replace(data, arrays=arrays)
+    samples.check(model)
+    return samples
 
 
-def _rows(array: Any, first: int, last: int) -> Any:
+def _slice_rows(array: Any, first: int, last: int) -> Any:
     """Some of the samples, not read yet where they are made when they are."""
     return array.part(first, last) if isinstance(array, LazyArray) else array[first:last]
 
 
-def _only_input(model: Model | None, what: str) -> str:
+def _get_only_input(model: Model | None, what: str) -> str:
     """The name of the one input that unnamed samples are for."""
     if model is None:
         raise CalibrationError(
             f"Cannot use {what} as data: no model says which input it is for. Give model=."
         )
     if len(model.inputs) != 1:
-        names = quoted(model.inputs) or "none"
+        names = quote_names(model.inputs) or "none"
         raise CalibrationError(
             f'Cannot use {what} as data for model "{model.name}": its inputs are {names}. '
             "Give one array for each by name, {name: array}."
@@ -377,34 +393,34 @@ class SampleStream(CalibrationData):
     """
 
     def __init__(self, feed: Feed, limit: int | None = None) -> None:
-        super().__init__({}, feed.name, feed.drawn)
+        super().__init__({}, feed.name, feed.synthetic)
         self._feed = feed
         self._limit = limit
 
     @classmethod
     def over(cls, source: Any, *, model: Model | None = None) -> SampleStream:
         """A stream over an iterable, or over what a function returns each time it is called."""
-        feed = Feed(with_metadata(source, model), title_of(source), drawn=drawn_by(source))
+        feed = Feed(with_metadata(source, model), describe_source(source), synthetic=is_random_loader(source))
         if model is not None:
             feed.measure = Inputs(model).size
         return cls(feed)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (_restore, (self._limit, self._feed.drawn, *self._feed.parcel()))
+        return (_restore, (self._limit, self._feed.synthetic, *self._feed.parcel()))
 
     def __bool__(self) -> bool:
         return True
 
     def __len__(self) -> int:
-        known = self.count
-        if known is not None:
-            return known
-        guesses = [n for n in (self._limit, self._feed.expected) if n is not None]
-        return min(guesses, default=self._feed.seen)
+        count = self.count
+        if count is not None:
+            return count
+        guesses = [n for n in (self._limit, self._feed.expected_count) if n is not None]
+        return min(guesses, default=self._feed.samples_read)
 
     def __repr__(self) -> str:
-        known = self.count
-        return f"<CalibrationData stream of {'?' if known is None else known} samples from {self.source}>"
+        count = self.count
+        return f"<CalibrationData stream of {'?' if count is None else count} samples from {self.source}>"
 
     @property
     def count(self) -> int | None:
@@ -412,7 +428,7 @@ class SampleStream(CalibrationData):
         feed, limit = self._feed, self._limit
         if feed.total is not None:
             return feed.total if limit is None else min(limit, feed.total)
-        return limit if limit is not None and feed.seen >= limit else None
+        return limit if limit is not None and feed.samples_read >= limit else None
 
     def take(self, count: int) -> SampleStream:
         """The first ``count`` samples; of a generator that was read already, those of them that were kept."""
@@ -461,17 +477,17 @@ class SampleStream(CalibrationData):
             yield {}
             return
         inputs = Inputs(model)
-        wanted = inputs.fixed or (size if inputs.free else None)
-        made = False
-        items = self._items(model, skip=skip, window=AHEAD * (wanted or 1))
-        for batch in cut(items, wanted, self.source, whole=bool(inputs.fixed)):
-            made = True
+        batch_size = inputs.fixed or (size if inputs.free else None)
+        has_batches = False
+        items = self._items(model, skip=skip, window=AHEAD * (batch_size or 1))
+        for batch in cut_batches(items, batch_size, self.source, drop_last=bool(inputs.fixed)):
+            has_batches = True
             yield batch
-        if not made and not skip:
+        if not has_batches and not skip:
             step = inputs.fixed or 1
             raise CalibrationError(
-                f'Cannot cut {self.source} into batches for model "{model.name}": {self._feed.seen} samples are '
-                f"fewer than one batch of {step}. Give at least {step} samples."
+                f'Cannot cut {self.source} into batches for model "{model.name}": {self._feed.samples_read} samples '
+                f"are fewer than one batch of {step}. Give at least {step} samples."
             )
 
     def _items(self, model: Model, *, skip: int = 0, window: int = AHEAD) -> Iterator[Batch]:
@@ -482,7 +498,7 @@ class SampleStream(CalibrationData):
                 return
             if first < skip and first + inputs.size(item) <= skip:
                 continue
-            batch = inputs.named(item, first, self.source)
+            batch = inputs.name_arrays(item, first, self.source)
             if inputs.batched:
                 last = None if self._limit is None else self._limit - first
                 batch = {name: array[max(0, skip - first) : last] for name, array in batch.items()}
@@ -491,5 +507,5 @@ class SampleStream(CalibrationData):
                 return
 
 
-def _restore(limit: int | None, drawn: bool, *parcel: Any) -> SampleStream:  # noqa: FBT001 - of a pickle
-    return SampleStream(Feed.unpacked(*parcel, drawn=drawn), limit)
+def _restore(limit: int | None, synthetic: bool, *parcel: Any) -> SampleStream:  # noqa: FBT001 - of a pickle
+    return SampleStream(Feed.from_parcel(*parcel, synthetic=synthetic), limit)

@@ -8,7 +8,7 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from rtlab.core.answers import Noun
+from rtlab.core.answers import Memoizable
 from rtlab.core.maker import Maker
 from rtlab.core.options import Shapes
 from rtlab.core.schema import Origin
@@ -108,7 +108,7 @@ class Allocation:
 
 
 @dataclasses.dataclass(frozen=True)
-class Engine(Noun):
+class Engine(Memoizable):
     """What a backend made of a model.
 
     ``detail`` is ``layer``, or ``region`` where a compiler reports a whole subgraph as one unit. ``totals``

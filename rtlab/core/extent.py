@@ -31,87 +31,89 @@ _INTO = {
 _MOST_FIELDS = 1_000_000
 
 
-def check_extent(proto: onnx.ModelProto, doing: str) -> None:
+def check_extent(proto: onnx.ModelProto, error_prefix: str) -> None:
     """Raise ``ModelError`` for a model of more parts than are looked at, without looking at all of them."""
 
-    def see(count: int, most: int, what: str) -> None:
+    def check_count(count: int, most: int, what: str) -> None:
         if count > most:
             raise ModelError(
-                f"{doing} it has {count:,} {what}, and at most {most:,} are looked at. Export a smaller model, or the "
-                "part of it that matters."
+                f"{error_prefix} it has {count:,} {what}, and at most {most:,} are looked at. Export a smaller model, "
+                "or the part of it that matters."
             )
 
-    see(len(proto.functions), MOST_LISTED, "local functions")
+    check_count(len(proto.functions), MOST_LISTED, "local functions")
     for listed in (proto.metadata_props, proto.opset_import, proto.training_info):
-        see(len(listed), MOST_LISTED, "entries of metadata, operator sets or training")
+        check_count(len(listed), MOST_LISTED, "entries of metadata, operator sets or training")
     nodes = values = parts = 0
-    for graph in mend.graphs(proto):
+    for graph in mend.iter_graphs(proto):
         nodes += len(graph.node)
-        see(nodes, MOST_NODES, "nodes")
+        check_count(nodes, MOST_NODES, "nodes")
         lists = [graph.input, graph.output, graph.value_info]
         if isinstance(graph, onnx.GraphProto):
             lists += [graph.initializer, graph.sparse_initializer, graph.quantization_annotation]
-        see(len(graph.output), MOST_LISTED, "outputs of a graph")
+        check_count(len(graph.output), MOST_LISTED, "outputs of a graph")
         values += sum(map(len, lists))
-        see(values, MOST_VALUES, "values and constants")
+        check_count(values, MOST_VALUES, "values and constants")
         for node in graph.node:
             for one, what in (
                 (node.input, "inputs"),
                 (node.output, "outputs"),
                 (node.attribute, "attributes"),
             ):
-                see(len(one), MOST_LISTED, f'{what} of node "{node.name or node.op_type}"')
+                check_count(len(one), MOST_LISTED, f'{what} of node "{node.name or node.op_type}"')
             parts += len(node.input) + len(node.output) + len(node.attribute)
-        see(parts, MOST_PARTS, "inputs, outputs and attributes of nodes")
-        _check_dimensions(graph, see)
+        check_count(parts, MOST_PARTS, "inputs, outputs and attributes of nodes")
+        _check_dimensions(graph, check_count)
 
 
-def _check_dimensions(graph: mend.Graph, see: Callable[[int, int, str], None]) -> None:
+def _check_dimensions(graph: mend.Graph, check_count: Callable[[int, int, str], None]) -> None:
     if isinstance(graph, onnx.GraphProto):
         for tensor in graph.initializer:
-            see(len(tensor.dims), MOST_DIMENSIONS, f'dimensions of constant "{tensor.name}"')
+            check_count(len(tensor.dims), MOST_DIMENSIONS, f'dimensions of constant "{tensor.name}"')
         for value in (*graph.input, *graph.output, *graph.value_info):
-            see(len(value.type.tensor_type.shape.dim), MOST_DIMENSIONS, f'dimensions of value "{value.name}"')
+            check_count(
+                len(value.type.tensor_type.shape.dim), MOST_DIMENSIONS, f'dimensions of value "{value.name}"'
+            )
 
 
-def nested(data: bytes) -> int:
+def measure_depth(data: bytes) -> int:
     """How many graphs are inside each other in the bytes of a model, as far as they are those of protobuf."""
-    deepest = seen = 0
+    deepest = field_count = 0
     todo = [(0, len(data), "model", 0)]
     while todo:
         begin, end, kind, depth = todo.pop()
-        for number, start, stop in _fields(data, begin, end):
-            seen += 1
+        for number, start, stop in _iter_fields(data, begin, end):
+            field_count += 1
             into = _INTO[kind].get(number)
             if into is not None:
                 inner = depth + (into == "graph")
                 deepest = max(deepest, inner)
                 todo.append((start, stop, into, inner))
-            if seen > _MOST_FIELDS:
+            if field_count > _MOST_FIELDS:
                 return deepest
     return deepest
 
 
-def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+def _iter_fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
     """Numbers of the fields of a message that hold bytes, with where these begin and end."""
 
-    def number() -> int:
+    def read_varint() -> int:
         nonlocal at
-        found = shift = 0
+        varint = shift = 0
         while at < end and shift < 64:
             byte = data[at]
             at += 1
-            found |= (byte & 127) << shift
+            varint |= (byte & 127) << shift
             shift += 7
             if byte < 128:
                 break
-        return found
+        return varint
 
     while at < end:
-        key = number()
+        key = read_varint()
         kind = key & 7
         if kind == 2:
-            size = number()
+            size = read_varint()
             if at + size > end:
                 return
             yield key >> 3, at, at + size
@@ -119,6 +121,6 @@ def _fields(data: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
         elif kind in {1, 5}:
             at += 8 if kind == 1 else 4
         elif kind == 0:
-            number()
+            read_varint()
         else:
             return

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from rtlab.errors import ModelError
 
 
-def part(source: ir.Model, title: str, chosen: Collection[str]) -> onnx.ModelProto:
+def extract_nodes(source: ir.Model, title: str, chosen: Collection[str]) -> onnx.ModelProto:
     """The chosen nodes of the main graph, by name, as a model of their own.
 
     What they read from outside becomes an input, or comes along where it is constant; what the rest of the model
@@ -27,17 +27,19 @@ def part(source: ir.Model, title: str, chosen: Collection[str]) -> onnx.ModelPro
         raise ModelError(
             f'Cannot extract a part of model "{title}": no node is chosen. Select at least one node.'
         )
-    reads = {id(n): list(_reads(n)) for n in graph}
-    made = {id(v) for n in nodes for v in n.outputs}
-    outside: dict[int, ir.Value] = {id(v): v for n in nodes for v in reads[id(n)] if id(v) not in made}
+    reads = {id(n): list(_iter_reads(n)) for n in graph}
+    produced_ids = {id(v) for n in nodes for v in n.outputs}
+    outside: dict[int, ir.Value] = {
+        id(v): v for n in nodes for v in reads[id(n)] if id(v) not in produced_ids
+    }
     # A Constant node is an initializer in another form, so it comes along like one.
     constants = {
         id(p): p for v in outside.values() if (p := v.producer()) is not None and p.op_type == "Constant"
     }
     nodes = [n for n in graph if n.name in chosen or id(n) in constants]
-    made = {id(v) for n in nodes for v in n.outputs}
-    weights = [v for v in outside.values() if v.const_value is not None and id(v) not in made]
-    inputs = [v for v in outside.values() if v.const_value is None and id(v) not in made]
+    produced_ids = {id(v) for n in nodes for v in n.outputs}
+    weights = [v for v in outside.values() if v.const_value is not None and id(v) not in produced_ids]
+    inputs = [v for v in outside.values() if v.const_value is None and id(v) not in produced_ids]
     read = {id(v) for n in graph for v in reads[id(n)]}
     elsewhere = {id(v) for n in graph if n.name not in chosen for v in reads[id(n)]}
     elsewhere |= {id(v) for v in graph.outputs}
@@ -48,12 +50,12 @@ def part(source: ir.Model, title: str, chosen: Collection[str]) -> onnx.ModelPro
     inner = [v for n in nodes for v in n.outputs if v.name and v.type is not None]
     proto = onnx.ModelProto(ir_version=source.ir_version, producer_name="rtlab")
     proto.graph.name = f"{graph.name or title} (part)"
-    shown = {id(v) for v in outputs}
+    graph_output_ids = {id(v) for v in outputs}
     try:
         proto.graph.node.extend(ir.serde.serialize_node(n) for n in nodes)
         proto.graph.input.extend(_info(v) for v in inputs)
         proto.graph.output.extend(_info(v) for v in outputs)
-        proto.graph.value_info.extend(_info(v) for v in inner if id(v) not in shown)
+        proto.graph.value_info.extend(_info(v) for v in inner if id(v) not in graph_output_ids)
         proto.graph.initializer.extend(
             _tensor(v, v.const_value) for v in weights if v.const_value is not None
         )
@@ -70,22 +72,22 @@ def part(source: ir.Model, title: str, chosen: Collection[str]) -> onnx.ModelPro
     return proto
 
 
-def _reads(node: ir.Node) -> Iterator[ir.Value]:
+def _iter_reads(node: ir.Node) -> Iterator[ir.Value]:
     """Values that a node reads from the graph that it stands in, those that its bodies read included."""
-    own: set[int] = set()
-    found: dict[int, ir.Value] = {}
+    local_ids: set[int] = set()
+    read_values: dict[int, ir.Value] = {}
     todo = [node]
     while todo:
         at = todo.pop()
-        found |= {id(v): v for v in at.inputs if v is not None and v.name}
+        read_values |= {id(v): v for v in at.inputs if v is not None and v.name}
         for attribute in at.attributes.values():
             if attribute.type == ir.AttributeType.GRAPH and not attribute.is_ref():
                 body = attribute.as_graph()
-                own |= {id(v) for v in (*body.inputs, *body.initializers.values())}
-                own |= {id(v) for inner in body for v in inner.outputs}
-                found |= {id(v): v for v in body.outputs}
+                local_ids |= {id(v) for v in (*body.inputs, *body.initializers.values())}
+                local_ids |= {id(v) for inner in body for v in inner.outputs}
+                read_values |= {id(v): v for v in body.outputs}
                 todo += body
-    yield from (v for k, v in found.items() if k not in own)
+    yield from (v for k, v in read_values.items() if k not in local_ids)
 
 
 def _info(value: ir.Value) -> onnx.ValueInfoProto:

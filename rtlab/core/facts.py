@@ -8,16 +8,16 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
-from rtlab.core.answers import Noun
+from rtlab.core.answers import Memoizable
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.metrics import Tally
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.ranges import Ranges
-from rtlab.core.schema import UNSENT, Meaning
+from rtlab.core.schema import UNSENT, FieldMeta
 from rtlab.core.slices import SliceSums
-from rtlab.core.stage import Stage, Standing
+from rtlab.core.stage import Stage, StageStatus
 from rtlab.core.task import Predictions, Task
 from rtlab.core.trace import Outputs, Profile
 from rtlab.core.uncertainty import Interval, interval
@@ -33,27 +33,27 @@ SCORED = 2000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Errors(Noun):
+class Errors(Memoizable):
     """Sums over the samples compared so far, from which the errors of each value follow.
 
     ``sums`` holds by value a float64 array of shape ``(9,)``: the sums of x², (x - y)², xy and y² of the reference x
     and the variant y over elements that are finite in both, the largest magnitude of x - y, and how many elements are
     finite or the same in both, are finite in one alone, are zero in the variant alone, and are NaN in the reference.
-    ``counted`` is how many samples each value saw.
+    ``sample_counts`` is how many samples each value saw.
     ``source`` names runner and data; ``synthetic`` says that the samples were random.
 
-    ``own`` holds by value the energy and the largest magnitude of the error that its node makes of exact inputs, an
-    array of shape ``(2,)``, and ``saturated`` how many elements of a value lie beyond its threshold, on the same
-    samples; a value that is compared and not in ``own`` is computed as in fp32. Both are None where the variant was run
-    by its own engine, which shows what it computes and not what would become of other inputs. ``slices`` holds the same
-    sums of each output of the model by index of its axes.
+    ``isolated_errors`` holds by value the energy and the largest magnitude of the error that its node makes of exact
+    inputs, an array of shape ``(2,)``, and ``saturated`` how many elements of a value lie beyond its threshold, on the
+    same samples; a value that is compared and not in ``isolated_errors`` is computed as in fp32. Both are None where
+    the variant was run by its own engine, which shows what it computes and not what would become of other inputs.
+    ``slices`` holds the same sums of each output of the model by index of its axes.
     """
 
     source: str
     sums: Mapping[str, NDArray[np.float64]] = dataclasses.field(repr=False)
-    counted: Mapping[str, int] = dataclasses.field(repr=False)
+    sample_counts: Mapping[str, int] = dataclasses.field(repr=False)
     synthetic: bool = False
-    own: Mapping[str, NDArray[np.float64]] | None = dataclasses.field(default=None, repr=False)
+    isolated_errors: Mapping[str, NDArray[np.float64]] | None = dataclasses.field(default=None, repr=False)
     saturated: Mapping[str, float] | None = dataclasses.field(default=None, repr=False)
     slices: Mapping[str, SliceSums] = dataclasses.field(default_factory=dict, repr=False)
 
@@ -62,8 +62,8 @@ class Errors(Noun):
 class Score:
     """The task's metric for one variant, measured on ``samples`` held-out samples.
 
-    ``higher`` says that more of it is better. ``held`` are the model's outputs on these samples, so that scoring can go
-    on with others; ``tally`` is what the metric counts of each, from which ``interval`` follows.
+    ``higher`` says that more of it is better. ``predictions`` are the model's outputs on these samples, so that scoring
+    can go on with others; ``tally`` is what the metric counts of each, from which ``interval`` follows.
     """
 
     name: str
@@ -72,36 +72,36 @@ class Score:
     samples: int
     source: str
     higher: bool = True
-    held: Annotated[Predictions, UNSENT] = dataclasses.field(
+    predictions: Annotated[Predictions, UNSENT] = dataclasses.field(
         default_factory=Predictions, repr=False, compare=False
     )
     tally: Annotated[Tally | None, UNSENT] = dataclasses.field(default=None, repr=False, compare=False)
 
     @classmethod
-    def of(cls, task: Task, held: Predictions, source: str) -> Score:
+    def of(cls, task: Task, predictions: Predictions, source: str) -> Score:
         """What a task's metric says of a model's outputs.
 
         Raises:
             CalibrationError: it cannot be counted; see ``Task.tally``.
         """
-        tally = task.tally(held.joined(), held.samples)
+        tally = task.tally(predictions.concatenate(), predictions.samples)
         return cls(
             task.name,
             tally.value,
             task.unit or "",
-            held.samples,
+            predictions.samples,
             source,
             task.higher is not False,
-            held,
+            predictions,
             tally,
         )
 
     @classmethod
-    def worst(cls, task: Task, held: Predictions, source: str) -> Score:
+    def worst(cls, task: Task, predictions: Predictions, source: str) -> Score:
         """The score of a model whose outputs are no numbers, where the metric cannot count them: worse than any."""
         higher = task.higher is not False
         worst = -math.inf if higher else math.inf
-        return cls(task.name, worst, task.unit or "", held.samples, source, higher, held)
+        return cls(task.name, worst, task.unit or "", predictions.samples, source, higher, predictions)
 
     @property
     def better(self) -> float:
@@ -109,7 +109,7 @@ class Score:
         return self.value if self.higher else -self.value
 
     @functools.cached_property
-    def interval(self) -> Annotated[Interval | None, Meaning("95 % interval")]:
+    def interval(self) -> Annotated[Interval | None, FieldMeta("95 % interval")]:
         """Where the score of all samples of this kind may lie; None where nothing tells."""
         return None if self.tally is None else interval(self.tally)
 
@@ -122,35 +122,35 @@ class Ranked:
     ``score`` is None without a task, ``delta`` its difference from fp32 in the same unit.
     """
 
-    calibrator: Annotated[Calibrator, Meaning("Calibrator")]
+    calibrator: Annotated[Calibrator, FieldMeta("Calibrator")]
     precision: Precision
     score: Score | None
-    delta: Annotated[float | None, Meaning("To fp32", origin="measured")]
-    sqnr: Annotated[float, Meaning("Output SQNR", "dB", "measured", infinite=True)]
+    delta: Annotated[float | None, FieldMeta("To fp32", origin="measured")]
+    sqnr: Annotated[float, FieldMeta("Output SQNR", "dB", "measured", infinite=True)]
     samples: int
     source: str
 
     @property
-    def note(self) -> Annotated[str, Meaning()]:
+    def note(self) -> Annotated[str, FieldMeta()]:
         """What a signal to noise ratio that is no number says."""
         return "" if math.isfinite(self.sqnr) else "equal to fp32" if self.sqnr > 0 else "not finite"
 
     def __repr__(self) -> str:
         score = f"{self.score.value:.2f} {self.score.unit}, " if self.score else ""
         delta = f"{self.delta:+.2f} to fp32, " if self.delta is not None else ""
-        return f"<Ranked {self.calibrator}: {score}{delta}output {decibel(self.sqnr)}>"
+        return f"<Ranked {self.calibrator}: {score}{delta}output {format_decibel(self.sqnr)}>"
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Facts(Noun):
+class VariantResult(Memoizable):
     """What is known of one variant; ``rtlab.questions`` computes from it.
 
     What it is: ``name``, ``variant``, and ``source``, the model that the study is of.
 
     Prepared: ``prepared``; ``ranges`` is what the calibrator saw, and ``random_scales`` says that it was random input.
 
-    Compiled: ``engine``. ``recorded`` says that it was read from files of another machine; ``told`` is the build log
-    that was among them, and ``inferred`` says that the layers are not the compiler's own words but follow from that
+    Compiled: ``engine``. ``recorded`` says that it was read from files of another machine; ``build_log`` is the build
+    log that was among them, and ``inferred`` says that the layers are not the compiler's own words but follow from that
     log's decisions.
 
     Timed: ``profile``, of ``measured``, which is ``engine`` itself or, where that cannot run here, another one of the
@@ -174,19 +174,19 @@ class Facts(Noun):
     random_scales: bool = False
     recorded: bool = False
     inferred: bool = False
-    told: BuildLog | None = None
+    build_log: BuildLog | None = None
     outputs: Outputs | None = None
-    stages: Mapping[Stage, Standing] = dataclasses.field(default_factory=dict)
+    stages: Mapping[Stage, StageStatus] = dataclasses.field(default_factory=dict)
 
     def __repr__(self) -> str:
         return f"<Facts {self.name}: {len(self.prepared.model.top)} nodes, {len(self.engine.layers)} layers>"
 
     @property
-    def missing(self) -> tuple[Standing, ...]:
+    def missing(self) -> tuple[StageStatus, ...]:
         """Stages in which there is more to find out, with what is in the way."""
-        return tuple(s for s in self.stages.values() if s.lacks)
+        return tuple(s for s in self.stages.values() if s.is_incomplete)
 
 
-def decibel(value: float) -> str:
+def format_decibel(value: float) -> str:
     """A signal to noise ratio as text."""
     return f"{value:.1f} dB" if math.isfinite(value) else "equal" if value > 0 else "—"

@@ -26,7 +26,7 @@ _WAIT = 5.0
 
 
 @contextlib.contextmanager
-def alone(path: Path) -> Iterator[None]:
+def lock_folder(path: Path) -> Iterator[None]:
     """While a file is read and written anew, other processes that do the same wait, so that none loses what it wrote.
 
     The lock is the system's own, on the folder: nothing is left behind, however this process ends. Where the system
@@ -37,10 +37,10 @@ def alone(path: Path) -> Iterator[None]:
         return
     import fcntl
 
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as stack:
         with contextlib.suppress(OSError):
             folder = os.open(path.parent, os.O_RDONLY)
-            held.callback(os.close, folder)
+            stack.callback(os.close, folder)
             end = time.monotonic() + _WAIT
             while time.monotonic() < end:
                 try:
@@ -51,7 +51,7 @@ def alone(path: Path) -> Iterator[None]:
         yield
 
 
-def added(path: Path, content: bytes) -> None:
+def write_if_missing(path: Path, content: bytes) -> None:
     """Put a file where there is none; one that is there stays, also where another process has just put it there.
 
     Raises:
@@ -59,22 +59,22 @@ def added(path: Path, content: bytes) -> None:
     """
     if path.exists():
         return
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary_path = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        beside.write_bytes(content)
+        temporary_path.write_bytes(content)
         try:
             # Unlike a file that is moved, a second name is not given where there is one.
-            path.hardlink_to(beside)
+            path.hardlink_to(temporary_path)
         except FileExistsError:
             return
         except OSError:
             # Some systems of files have no second names.
-            beside.replace(path)
+            temporary_path.replace(path)
     finally:
-        beside.unlink(missing_ok=True)
+        temporary_path.unlink(missing_ok=True)
 
 
-def named(path: str | Path, what: str) -> Path:
+def check_path(path: str | Path, what: str) -> Path:
     """The path of a file to write.
 
     Raises:
@@ -82,8 +82,8 @@ def named(path: str | Path, what: str) -> Path:
     """
     if isinstance(path, (str, Path)) and Path(path).name and "\0" not in str(path):
         return Path(path)
-    found = "it names no file" if isinstance(path, (str, Path)) else "it is no path"
-    raise RtlabError(f'Cannot write {what} to "{path}": {found}. Name a file in a folder that exists.')
+    reason = "it names no file" if isinstance(path, (str, Path)) else "it is no path"
+    raise RtlabError(f'Cannot write {what} to "{path}": {reason}. Name a file in a folder that exists.')
 
 
 def write(path: str | Path, content: bytes, *, what: str, model: Model | None = None) -> Path:
@@ -103,7 +103,7 @@ def write(path: str | Path, content: bytes, *, what: str, model: Model | None = 
     Raises:
         RtlabError: the file cannot be written there, or the model was read from it.
     """
-    path = named(path, what)
+    path = check_path(path, what)
     if model is not None and model.path is not None and path.resolve() == model.path.resolve():
         raise RtlabError(
             f'Cannot write {what} to "{path}": the model was read from this file. Choose another name.'
@@ -158,12 +158,12 @@ def _write_into(path: Path, content: bytes) -> None:
 
 def _replace(path: Path, content: bytes) -> None:
     """Write beside a file and put the new one in its place, with the permissions of the old one."""
-    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary_path = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     try:
-        beside.write_bytes(content)
+        temporary_path.write_bytes(content)
         if path.exists():
-            shutil.copymode(path, beside)
-        beside.replace(path)
+            shutil.copymode(path, temporary_path)
+        temporary_path.replace(path)
     finally:
         with contextlib.suppress(OSError):
-            beside.unlink()
+            temporary_path.unlink()

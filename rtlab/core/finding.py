@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated
 
-from rtlab.core.schema import UNSENT, Meaning
+from rtlab.core.schema import UNSENT, FieldMeta
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,16 +23,16 @@ class Finding:
     """
 
     id: str
-    rule: Annotated[str, Meaning("Rule")]
-    title: Annotated[str, Meaning("Finding")]
-    nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")]
-    cost: Annotated[str, Meaning("Cost")]
-    fix: Annotated[str, Meaning("Remedy")]
-    evidence: Annotated[str, Meaning("Evidence")]
+    rule: Annotated[str, FieldMeta("Rule")]
+    title: Annotated[str, FieldMeta("Finding")]
+    nodes: Annotated[tuple[str, ...], FieldMeta("Nodes", links="nodes")]
+    cost: Annotated[str, FieldMeta("Cost")]
+    fix: Annotated[str, FieldMeta("Remedy")]
+    evidence: Annotated[str, FieldMeta("Evidence")]
     fixable: bool
     exact: bool = False
-    layers: Annotated[tuple[str, ...], Meaning("Layers", links="layers")] = ()
-    microseconds: Annotated[float | None, Meaning("Time at stake", "µs", "measured")] = None
-    samples: Annotated[tuple[int, ...], Meaning("Samples", omit=True)] = ()
-    channels: Annotated[tuple[int, ...], Meaning("Channels", omit=True)] = ()
+    layers: Annotated[tuple[str, ...], FieldMeta("Layers", links="layers")] = ()
+    microseconds: Annotated[float | None, FieldMeta("Time at stake", "µs", "measured")] = None
+    samples: Annotated[tuple[int, ...], FieldMeta("Samples", omit=True)] = ()
+    channels: Annotated[tuple[int, ...], FieldMeta("Channels", omit=True)] = ()
     value: Annotated[str, UNSENT] = ""

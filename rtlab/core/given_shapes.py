@@ -19,7 +19,7 @@ _CHANNELS = (1, 3, 4)
 _BATCH = re.compile(r"b|n|bs|.*batch.*", re.IGNORECASE)
 
 
-def fixed(
+def resolve_shape(
     name: str,
     declared: Sequence[int | str | None],
     named: Named,
@@ -31,23 +31,23 @@ def fixed(
         Unsized: a dimension other than the first is dynamic and has no named size; the message names ``proposed``
             shapes.
     """
-    if axes := lacking(name, declared, named):
+    if axes := list_unsized_axes(name, declared, named):
         many = len(axes) > 1
-        told = " and ".join(filter(None, (", ".join(map(str, axes[:-1])), str(axes[-1]))))
+        axes_text = " and ".join(filter(None, (", ".join(map(str, axes[:-1])), str(axes[-1]))))
         example = ", ".join(f'"{n}": {shape}' for n, shape in proposed().items())
         raise Unsized(
-            f'Cannot fix the shape of input "{name}": dimension{"s" if many else ""} {told} of '
+            f'Cannot fix the shape of input "{name}": dimension{"s" if many else ""} {axes_text} of '
             f"{shape_text(declared)} {'are' if many else 'is'} dynamic. Name sizes, for example rtlab.load(..., "
             f"shapes={{{example}}})."
         )
-    whole = named.get(name)
-    if isinstance(whole, tuple):
-        return whole
+    named_shape = named.get(name)
+    if isinstance(named_shape, tuple):
+        return named_shape
     sizes = (named.get(d) if isinstance(d, str) else d for d in declared)
     return tuple(size if isinstance(size, int) else 1 for size in sizes)
 
 
-def lacking(name: str, declared: Sequence[int | str | None], named: Named) -> list[int]:
+def list_unsized_axes(name: str, declared: Sequence[int | str | None], named: Named) -> list[int]:
     """The dimensions of an input that need a size, and have none: all but the first that are open."""
     if isinstance(named.get(name), tuple):
         return []
@@ -60,7 +60,7 @@ def lacking(name: str, declared: Sequence[int | str | None], named: Named) -> li
     ]
 
 
-def symbol(dim: int | str | None) -> str:
+def get_symbol(dim: int | str | None) -> str:
     """What a dimension is called, so that others of this name have its size; empty where it is not called anything.
 
     Some exporters write a question mark into every dimension that they leave open.
@@ -68,7 +68,7 @@ def symbol(dim: int | str | None) -> str:
     return dim if isinstance(dim, str) and any(c.isalnum() for c in dim) else ""
 
 
-def suggested(
+def suggest_shapes(
     declared: Mapping[str, Declared], named: Named, *, picture: tuple[int, int], length: int
 ) -> dict[str, tuple[int, ...]]:
     """The shapes of inputs of known rank, with something to try where a dimension is open and has no named size.
@@ -79,32 +79,40 @@ def suggested(
     """
     symbols = {key: size for key, size in named.items() if isinstance(size, int)}
     for name, dims in declared.items():
-        whole = named.get(name)
-        if isinstance(whole, tuple):
-            symbols.update({s: d for dim, d in zip(dims or (), whole, strict=False) if (s := symbol(dim))})
+        named_shape = named.get(name)
+        if isinstance(named_shape, tuple):
+            symbols.update(
+                {s: d for dim, d in zip(dims or (), named_shape, strict=False) if (s := get_symbol(dim))}
+            )
     for dims in declared.values():
-        if dims and (first := symbol(dims[0])):
+        if dims and (first := get_symbol(dims[0])):
             symbols.setdefault(first, 1)
-    found: dict[str, tuple[int, ...]] = {}
+    shapes: dict[str, tuple[int, ...]] = {}
     for name, dims in declared.items():
         if dims is None:
             continue
-        whole = named.get(name)
-        if isinstance(whole, tuple):
-            found[name] = whole
+        named_shape = named.get(name)
+        if isinstance(named_shape, tuple):
+            shapes[name] = named_shape
             continue
-        usual = _usual(dims, picture, length)
+        usual = _suggest_sizes(dims, picture, length)
         sizes = []
         for dim, other in zip(dims, usual, strict=True):
-            called = symbol(dim)
-            size = 1 if _BATCH.fullmatch(called) else other
-            own = dim if isinstance(dim, int) else symbols.setdefault(called, size) if called else size
-            sizes.append(own)
-        found[name] = tuple(sizes)
-    return found
+            symbol_name = get_symbol(dim)
+            size = 1 if _BATCH.fullmatch(symbol_name) else other
+            axis_size = (
+                dim
+                if isinstance(dim, int)
+                else symbols.setdefault(symbol_name, size)
+                if symbol_name
+                else size
+            )
+            sizes.append(axis_size)
+        shapes[name] = tuple(sizes)
+    return shapes
 
 
-def _usual(dims: Sequence[int | str | None], picture: tuple[int, int], length: int) -> list[int]:
+def _suggest_sizes(dims: Sequence[int | str | None], picture: tuple[int, int], length: int) -> list[int]:
     """A size for each dimension, by where it stands."""
     if len(dims) == 4:
         last = dims[3] in _CHANNELS and dims[1] not in _CHANNELS
@@ -114,7 +122,7 @@ def _usual(dims: Sequence[int | str | None], picture: tuple[int, int], length: i
     return [1, *[length] * (len(dims) - 1)] if dims else []
 
 
-def known(
+def resolve_partial_shapes(
     declared: Mapping[str, Declared],
     named: Named,
     batch: int | None,
@@ -125,79 +133,82 @@ def known(
     ``batch`` is the first dimension of every input whose first dimension is dynamic, 1 by default; ``shapes`` stand in
     place of those that were ``named``.
     """
-    given = {n: tuple(s) for n, s in {**named, **shapes}.items() if isinstance(s, Sequence)}
+    input_shapes = {n: tuple(s) for n, s in {**named, **shapes}.items() if isinstance(s, Sequence)}
     symbols = {d: s for d, s in named.items() if isinstance(s, int)}
     for name, dims in declared.items():
         for axis, dim in enumerate(dims or ()):
-            if isinstance(dim, str) and name in given and axis < len(given[name]):
-                symbols[dim] = given[name][axis]
+            if isinstance(dim, str) and name in input_shapes and axis < len(input_shapes[name]):
+                symbols[dim] = input_shapes[name][axis]
     for dims in declared.values():
         if dims and isinstance(dims[0], str):
             symbols[dims[0]] = batch if batch is not None else symbols.get(dims[0], 1)
-    found: dict[str, tuple[int | None, ...] | None] = {}
+    partial_shapes: dict[str, tuple[int | None, ...] | None] = {}
     for name, dims in declared.items():
         if dims is None:
-            found[name] = given.get(name)
+            partial_shapes[name] = input_shapes.get(name)
             continue
-        whole = given.get(name)
-        own: Sequence[int | str | None] = whole if whole is not None and len(whole) == len(dims) else dims
-        sizes = [symbols.get(d) if isinstance(d, str) else d for d in own]
+        full_shape = input_shapes.get(name)
+        source_dims: Sequence[int | str | None] = (
+            full_shape if full_shape is not None and len(full_shape) == len(dims) else dims
+        )
+        sizes = [symbols.get(d) if isinstance(d, str) else d for d in source_dims]
         if dims and not isinstance(dims[0], int):
             sizes[0] = batch if batch is not None else sizes[0] or 1
-        found[name] = tuple(sizes)
-    return found
+        partial_shapes[name] = tuple(sizes)
+    return partial_shapes
 
 
 def with_batch(
     declared: Mapping[str, Declared], named: Named, batch: int
 ) -> dict[str, tuple[int, ...] | int]:
     """The named sizes with this first dimension of all inputs; unnamed where other dimensions are open."""
-    found = {n: (batch, *size[1:]) if isinstance(size, tuple) else size for n, size in named.items()}
+    batch_sizes = {n: (batch, *size[1:]) if isinstance(size, tuple) else size for n, size in named.items()}
     for name, dims in declared.items():
         first, *others = dims or (0,)
-        if name in found or isinstance(first, int):
+        if name in batch_sizes or isinstance(first, int):
             continue
         if isinstance(first, str):
-            found[first] = batch
+            batch_sizes[first] = batch
         elif all(isinstance(d, int) for d in others):
-            found[name] = (batch, *(d for d in others if isinstance(d, int)))
-    return found
+            batch_sizes[name] = (batch, *(d for d in others if isinstance(d, int)))
+    return batch_sizes
 
 
-def read(
-    given: Mapping[str, Sequence[int] | int], inputs: Container[str]
+def parse_sizes(
+    sizes: Mapping[str, Sequence[int] | int], inputs: Container[str]
 ) -> dict[str, tuple[int, ...] | int]:
     """Sizes as they were given, as tuples and numbers."""
-    found: dict[str, tuple[int, ...] | int] = {}
-    for key, size in given.items():
+    parsed_sizes: dict[str, tuple[int, ...] | int] = {}
+    for key, size in sizes.items():
         named = size if isinstance(size, int) else tuple(int(d) for d in size)
         # A shape of one size, by a name that no input has, is that of a symbol.
         lone = isinstance(named, tuple) and len(named) == 1 and key not in inputs
-        found[key] = named[0] if lone and isinstance(named, tuple) else named
-    return found
+        parsed_sizes[key] = named[0] if lone and isinstance(named, tuple) else named
+    return parsed_sizes
 
 
 def check(model: str, inputs: Mapping[str, Declared], named: Named) -> None:
     """Raise ``ModelError`` unless the named sizes are those of inputs and symbols of the model of this name."""
     symbols = {d for declared in inputs.values() for d in declared or () if isinstance(d, str)}
-    for key, given in named.items():
-        if any(size < 1 for size in (given if isinstance(given, tuple) else (given,))):
+    for key, named_size in named.items():
+        if any(size < 1 for size in (named_size if isinstance(named_size, tuple) else (named_size,))):
             raise ModelError(
-                f'Cannot give "{key}" the size {shape_text(given) if isinstance(given, tuple) else given} in '
-                f'model "{model}": a size is at least 1. Name positive sizes.'
+                f'Cannot give "{key}" the size '
+                f'{shape_text(named_size) if isinstance(named_size, tuple) else named_size} in model "{model}": a size '
+                "is at least 1. Name positive sizes."
             )
-        if isinstance(given, tuple):
+        if isinstance(named_size, tuple):
             declared = inputs.get(key)
             fits = (
                 declared is not None
-                and len(given) == len(declared)
-                and all(not isinstance(d, int) or d == g for d, g in zip(declared, given, strict=True))
+                and len(named_size) == len(declared)
+                and all(not isinstance(d, int) or d == g for d, g in zip(declared, named_size, strict=True))
             )
             if not fits:
-                told = ", ".join(f'"{n}" {shape_text(shape)}' for n, shape in inputs.items())
+                input_list = ", ".join(f'"{n}" {shape_text(shape)}' for n, shape in inputs.items())
                 raise ModelError(
-                    f'Cannot give "{key}" the shape {shape_text(given)} in model "{model}": '
-                    f"its inputs are {told}. Name one of them with as many dimensions."
+                    f'Cannot give "{key}" the shape {shape_text(named_size)} in model "{model}": '
+                    f"its inputs are {input_list}. Name one of them with as many dimensions."
                 )
         elif key not in symbols:
             raise ModelError(

@@ -6,19 +6,19 @@ import onnx
 import onnx_ir as ir
 
 from rtlab.core.outline import LARGE
-from rtlab.core.outside import each
+from rtlab.core.outside import map_tensors
 
 
-def hold(model: ir.Model) -> None:
+def materialize_weights(model: ir.Model) -> None:
     """Let each large weight of a graph be an array, and everything else a proto of its own.
 
     A tensor that is left in the proto that was read would keep all of it in memory, weights included. What is small, or
     stored in another form than an array's, stays as the file has it, to the last byte.
     """
-    each(model, lambda t: _held(t) if isinstance(t, ir.TensorProtoTensor) else t)
+    map_tensors(model, lambda t: _materialize(t) if isinstance(t, ir.TensorProtoTensor) else t)
 
 
-def _held(tensor: ir.TensorProtoTensor) -> ir.TensorProtocol:
+def _materialize(tensor: ir.TensorProtoTensor) -> ir.TensorProtocol:
     raw = tensor.raw
     if tensor.size > LARGE and raw.HasField("raw_data") and tensor.dtype.bitwidth % 8 == 0:
         return ir.Tensor(
@@ -29,6 +29,6 @@ def _held(tensor: ir.TensorProtoTensor) -> ir.TensorProtocol:
             doc_string=tensor.doc_string,
             metadata_props=dict(tensor.metadata_props),
         )
-    own = onnx.TensorProto()
-    own.CopyFrom(raw)
-    return ir.TensorProtoTensor(own)
+    proto_copy = onnx.TensorProto()
+    proto_copy.CopyFrom(raw)
+    return ir.TensorProtoTensor(proto_copy)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rtlab.core.optional import require
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.errors import CalibrationError
 
 if TYPE_CHECKING:
@@ -58,25 +58,33 @@ class Preprocessing:
     dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        for name, known in (("channels", tuple(_MODES)), ("layout", ("NCHW", "NHWC"))):
-            if getattr(self, name) not in known:
-                choices = quoted(known)
-                raise _refused(f'{name} "{getattr(self, name)}" is not known', f"Choose one of {choices}")
+        for name, options in (("channels", tuple(_MODES)), ("layout", ("NCHW", "NHWC"))):
+            if getattr(self, name) not in options:
+                choices = quote_names(options)
+                raise _preprocessing_error(
+                    f'{name} "{getattr(self, name)}" is not known', f"Choose one of {choices}"
+                )
         if len(self.size) != 2 or min(self.size) < 1:
-            raise _refused(f"size {self.size} is no height and width", "Give two positive numbers of pixels")
+            raise _preprocessing_error(
+                f"size {self.size} is no height and width", "Give two positive numbers of pixels"
+            )
         if self.resize is not None and self.resize < max(self.size):
-            raise _refused(
+            raise _preprocessing_error(
                 f"resize {self.resize} is smaller than the size {self.size} that is cut from it",
                 f"Give at least {max(self.size)}, or None to scale to the size directly",
             )
         count = 1 if self.channels == "gray" else 3
         for name in ("mean", "std"):
-            given = np.asarray(getattr(self, name), np.float64)
-            if given.shape not in {(), (count,)} or not np.isfinite(given).all():
-                raise _refused(f"{name} {getattr(self, name)} does not fit", f"Give {count} finite numbers")
-            object.__setattr__(self, name, tuple(given.tolist()) if given.ndim else float(given))
+            factors = np.asarray(getattr(self, name), np.float64)
+            if factors.shape not in {(), (count,)} or not np.isfinite(factors).all():
+                raise _preprocessing_error(
+                    f"{name} {getattr(self, name)} does not fit", f"Give {count} finite numbers"
+                )
+            object.__setattr__(self, name, tuple(factors.tolist()) if factors.ndim else float(factors))
         if not np.all(np.asarray(self.std)) or not math.isfinite(self.scale):
-            raise _refused("std is zero or scale is not finite", "Give factors that keep the pixels")
+            raise _preprocessing_error(
+                "std is zero or scale is not finite", "Give factors that keep the pixels"
+            )
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -86,9 +94,9 @@ class Preprocessing:
 
     def apply(self, picture: Any) -> NDArray[Any]:
         """Prepare one ``PIL.Image``; the result has the shape ``shape``."""
-        resampling = _pillow("prepare pictures").Resampling.BILINEAR
+        resampling = _import_pillow("prepare pictures").Resampling.BILINEAR
         height, width = self.size
-        picture = _eight_bits(picture).convert(_MODES[self.channels])
+        picture = _to_eight_bits(picture).convert(_MODES[self.channels])
         if self.resize is None:
             picture = picture.resize((width, height), resampling)
         else:
@@ -101,20 +109,20 @@ class Preprocessing:
                     f"one to {self.resize}"
                 )
             picture = picture.resize((w, h), resampling)
-            left, top = round((w - width) / 2), round((h - height) / 2)
-            picture = picture.crop((left, top, left + width, top + height))
+            x_offset, y_offset = round((w - width) / 2), round((h - height) / 2)
+            picture = picture.crop((x_offset, y_offset, x_offset + width, y_offset + height))
         pixels = np.asarray(picture, np.float32).reshape(height, width, -1)
         if self.channels == "BGR":
             pixels = pixels[..., ::-1]
-        made = (pixels * np.float32(self.scale) - np.asarray(self.mean, np.float32)) / np.asarray(
+        tensor = (pixels * np.float32(self.scale) - np.asarray(self.mean, np.float32)) / np.asarray(
             self.std, np.float32
         )
         if self.layout == "NCHW":
-            made = made.transpose(2, 0, 1)
+            tensor = tensor.transpose(2, 0, 1)
         if np.dtype(self.dtype).kind in "iu":
             limits = np.iinfo(self.dtype)
-            made = np.clip(np.rint(made), limits.min, limits.max)
-        return np.ascontiguousarray(made, self.dtype)
+            tensor = np.clip(np.rint(tensor), limits.min, limits.max)
+        return np.ascontiguousarray(tensor, self.dtype)
 
 
 class Images:
@@ -136,22 +144,22 @@ class Images:
             CalibrationError: there is no picture.
             Unavailable: Pillow is not installed.
         """
-        image = _pillow(f'read the pictures in "{folder}"')
-        known = {e for e, kind in image.registered_extensions().items() if kind not in _NO_PICTURES}
+        image = _import_pillow(f'read the pictures in "{folder}"')
+        suffixes = {e for e, kind in image.registered_extensions().items() if kind not in _NO_PICTURES}
         root = Path(folder)
-        found = [
+        paths = [
             p
             for p in root.rglob("*")
-            if p.suffix.lower() in known
+            if p.suffix.lower() in suffixes
             and not any(part.startswith(".") for part in p.relative_to(root).parts)
             and p.is_file()
         ]
-        if not found:
+        if not paths:
             raise CalibrationError(
                 f'Cannot read pictures from "{folder}": it holds no file of a kind that Pillow reads. '
                 "Name a folder of pictures, such as .png or .jpg files."
             )
-        return cls(sorted(found, key=lambda p: p.relative_to(root).as_posix()), preprocessing)
+        return cls(sorted(paths, key=lambda p: p.relative_to(root).as_posix()), preprocessing)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -186,35 +194,35 @@ class Images:
         Raises:
             CalibrationError: a file cannot be decoded; it is named.
         """
-        made = np.empty(self.shape, self.dtype)
+        pictures = np.empty(self.shape, self.dtype)
         for i, file in enumerate(self.files):
-            made[i] = self._read(file)
-        return made if dtype is None else made.astype(dtype, copy=False)
+            pictures[i] = self._read(file)
+        return pictures if dtype is None else pictures.astype(dtype, copy=False)
 
     def _read(self, file: Path) -> NDArray[Any]:
-        image = _pillow(f'read "{file}"')
+        image = _import_pillow(f'read "{file}"')
         try:
             image.init()
             with image.open(file, formats=[k for k in image.OPEN if k not in _NO_PICTURES]) as picture:
                 return self.preprocessing.apply(picture)
         except Exception as error:
             raise CalibrationError(
-                f'Cannot read picture "{file}": {_why(error)}. Remove it from the folder, or save it again.',
+                f'Cannot read picture "{file}": {_describe_error(error)}. Remove it from the folder, or save it again.',
                 details=repr(error),
             ) from error
 
 
-def _eight_bits(picture: Any) -> Any:
+def _to_eight_bits(picture: Any) -> Any:
     """A picture of one channel with more than 8 bits, which Pillow would turn white, as it turns those of three."""
     sixteen = picture.mode.startswith("I;16") or (picture.mode == "I" and picture.format == "PNG")
     if sixteen:
-        return _pillow("read pictures").fromarray((np.asarray(picture) >> 8).astype(np.uint8))
+        return _import_pillow("read pictures").fromarray((np.asarray(picture) >> 8).astype(np.uint8))
     if picture.mode in {"I", "F"}:
         raise ValueError("its pixels are numbers of 32 bits, and nothing says which of them is white")
     return picture
 
 
-def _why(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """What is wrong with a picture: Pillow names the file once more, and MemoryError says nothing."""
     name = type(error).__name__
     if name == "UnidentifiedImageError":
@@ -224,7 +232,7 @@ def _why(error: Exception) -> str:
     return str(error).rstrip(".") or name
 
 
-def _pillow(why: str) -> ModuleType:
+def _import_pillow(why: str) -> ModuleType:
     require("pillow", why=why)
     # The package alone brings none of its modules.
     from PIL import Image
@@ -232,5 +240,5 @@ def _pillow(why: str) -> ModuleType:
     return Image
 
 
-def _refused(found: str, remedy: str) -> CalibrationError:
-    return CalibrationError(f"Cannot prepare pictures: {found}. {remedy}.")
+def _preprocessing_error(reason: str, remedy: str) -> CalibrationError:
+    return CalibrationError(f"Cannot prepare pictures: {reason}. {remedy}.")

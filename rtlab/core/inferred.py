@@ -20,19 +20,25 @@ def infer_types(model: ir.Model, proto: onnx.ModelProto) -> None:
     ONNX copies the model several times for this, so large weights stay behind: an input of their shape says
     as much. onnx-ir has a pass for the same purpose, which turns sequences into tensors (seen in 1.1).
     """
-    light = check.without_weights(proto, lambda t: math.prod(t.dims) > LARGE)
+    light = check.replace_weights_with_inputs(proto, lambda t: math.prod(t.dims) > LARGE)
     inferred = onnx.shape_inference.infer_shapes(light, data_prop=not _fills(light))
     del light
     # Read from the proto: making a second model of it takes as long as all the rest.
     todo: list[tuple[ir.Graph, onnx.GraphProto]] = [(model.graph, inferred.graph)]
     while todo:
-        graph, known = todo.pop()
-        found = {i.name: i.type for i in (*known.value_info, *known.input, *known.output)}
+        graph, inferred_graph = todo.pop()
+        types = {
+            i.name: i.type
+            for i in (*inferred_graph.value_info, *inferred_graph.input, *inferred_graph.output)
+        }
         for value in (*graph.inputs, *(o for n in graph for o in n.outputs)):
-            told = found.get(value.name or "")
-            if told is not None and (kind := ir.serde.deserialize_type_proto_for_type(told)) is not None:
-                value.type, value.shape = kind, ir.serde.deserialize_type_proto_for_shape(told)
-        for node, source in zip(graph, known.node, strict=True):
+            type_proto = types.get(value.name or "")
+            if (
+                type_proto is not None
+                and (kind := ir.serde.deserialize_type_proto_for_type(type_proto)) is not None
+            ):
+                value.type, value.shape = kind, ir.serde.deserialize_type_proto_for_shape(type_proto)
+        for node, source in zip(graph, inferred_graph.node, strict=True):
             todo += [(node.attributes[a.name].as_graph(), a.g) for a in source.attribute if a.HasField("g")]
 
 

@@ -29,15 +29,15 @@ FLAG = Kind(int(onnx.TensorProto.BOOL), ())
 COUNT = Kind(int(onnx.TensorProto.INT64), ())
 
 
-def whole(dims: Dims) -> Shape | None:
+def to_static_shape(dims: Dims) -> Shape | None:
     """The shape, where every dimension is known."""
     if dims is None:
         return None
-    known = tuple(d for d in dims if d is not None)
-    return known if len(known) == len(dims) else None
+    sizes = tuple(d for d in dims if d is not None)
+    return sizes if len(sizes) == len(dims) else None
 
 
-def declared(value: ir.Value) -> Kind:
+def get_declared_kind(value: ir.Value) -> Kind:
     """As the model tells a value's type, with the shape as it was loaded."""
     if isinstance(value.type, ir.TensorType):
         dims = None if value.shape is None else tuple(d if isinstance(d, int) else None for d in value.shape)
@@ -47,33 +47,33 @@ def declared(value: ir.Value) -> Kind:
     return Kind(0, None, ir.serde.serialize_type(value.type).SerializeToString())
 
 
-def is_whole(kind: Kind) -> bool:
+def is_complete(kind: Kind) -> bool:
     """Whether all that there is to know is known."""
-    return bool(kind.other) or whole(kind.dims) is not None
+    return bool(kind.other) or to_static_shape(kind.dims) is not None
 
 
-def type_of(kind: Kind) -> onnx.TypeProto:
+def to_type_proto(kind: Kind) -> onnx.TypeProto:
     """As ONNX writes it."""
-    made: onnx.TypeProto = (
+    type_proto: onnx.TypeProto = (
         onnx.TypeProto.FromString(kind.other)
         if kind.other
         else onnx.helper.make_tensor_type_proto(kind.dtype, kind.dims)
     )
-    return made
+    return type_proto
 
 
-def kind_of(told: onnx.TypeProto) -> Kind:
+def from_type_proto(type_proto: onnx.TypeProto) -> Kind:
     """As ONNX wrote it."""
-    if not told.HasField("tensor_type"):
-        return Kind(0, None, told.SerializeToString())
-    held = told.tensor_type
-    if not held.HasField("shape"):
-        return Kind(held.elem_type, None)
-    dims = tuple(d.dim_value if d.HasField("dim_value") else None for d in held.shape.dim)
-    return Kind(held.elem_type, tuple(d if d is None or d >= 0 else None for d in dims))
+    if not type_proto.HasField("tensor_type"):
+        return Kind(0, None, type_proto.SerializeToString())
+    tensor_type = type_proto.tensor_type
+    if not tensor_type.HasField("shape"):
+        return Kind(tensor_type.elem_type, None)
+    dims = tuple(d.dim_value if d.HasField("dim_value") else None for d in tensor_type.shape.dim)
+    return Kind(tensor_type.elem_type, tuple(d if d is None or d >= 0 else None for d in dims))
 
 
-def common(one: Kind, two: Kind) -> Kind:
+def merge_kinds(one: Kind, two: Kind) -> Kind:
     """What holds of a value that is one or the other."""
     if one == two or one.dims is None or one.other:
         return one
@@ -82,7 +82,7 @@ def common(one: Kind, two: Kind) -> Kind:
     return one._replace(dims=tuple(a if a == b else None for a, b in zip(one.dims, two.dims, strict=True)))
 
 
-def without(kind: Kind, axis: int) -> Kind:
+def remove_axis(kind: Kind, axis: int) -> Kind:
     """A slice of a tensor along an axis."""
     if not kind.dims or not -len(kind.dims) <= axis < len(kind.dims):
         return kind._replace(dims=None)
@@ -90,7 +90,7 @@ def without(kind: Kind, axis: int) -> Kind:
     return kind._replace(dims=(*kind.dims[:axis], *kind.dims[axis + 1 :]))
 
 
-def with_axis(kind: Kind, axis: int, size: int | None) -> Kind:
+def add_axis(kind: Kind, axis: int, size: int | None) -> Kind:
     """Slices of this kind, ``size`` of them, put together along an axis."""
     if kind.dims is None:
         return kind

@@ -10,7 +10,7 @@ import onnx_ir as ir
 from rtlab.core.node import ONNX_DOMAINS
 
 
-def known(graph: ir.Graph, inputs: Collection[str]) -> Mapping[str, ir.TensorProtocol]:
+def find_constant_values(graph: ir.Graph, inputs: Collection[str]) -> Mapping[str, ir.TensorProtocol]:
     """What initializers that are no ``inputs`` hold, and Constant nodes, straight or through Identity, by value."""
     table: dict[str, ir.TensorProtocol] = {}
     for name, value in graph.initializers.items():
@@ -22,8 +22,8 @@ def known(graph: ir.Graph, inputs: Collection[str]) -> Mapping[str, ir.TensorPro
         out = node.outputs[0].name or ""
         if node.op_type == "Constant" and (attribute := node.attributes.get("value")) is not None:
             table[out] = attribute.as_tensor()
-        elif node.op_type == "Constant" and (found := _numbers(node)) is not None:
-            table[out] = found
+        elif node.op_type == "Constant" and (tensor := _read_numbers(node)) is not None:
+            table[out] = tensor
         elif node.op_type == "Identity" and node.inputs and node.inputs[0] is not None:
             source = node.inputs[0].name or ""
             if source in table:
@@ -31,10 +31,10 @@ def known(graph: ir.Graph, inputs: Collection[str]) -> Mapping[str, ir.TensorPro
     return table
 
 
-def _numbers(node: ir.Node) -> ir.TensorProtocol | None:
+def _read_numbers(node: ir.Node) -> ir.TensorProtocol | None:
     """What a Constant node holds as numbers in place of a tensor."""
     for name, kind in (("float", np.float32), ("floats", np.float32), ("int", np.int64), ("ints", np.int64)):
-        held = node.attributes.get(f"value_{name}")
-        if held is not None and not held.is_ref():
-            return ir.Tensor(np.array(held.value, kind))
+        attribute = node.attributes.get(f"value_{name}")
+        if attribute is not None and not attribute.is_ref():
+            return ir.Tensor(np.array(attribute.value, kind))
     return None

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 class LayerInput:
     """What one product read, a row for each place of its output.
 
-    ``mean`` is the mean row, and ``rounded`` that of the rows as the variant rounds them: shape ``(groups, K)``, with
-    ``K`` the weights of an output channel. ``second`` is the mean of ``x xᵀ`` over the rounded rows that were taken,
-    ``rows`` of them: shape ``(groups, K, K)``; None where nobody asked.
+    ``mean`` is the mean row, and ``rounded_mean`` that of the rows as the variant rounds them: shape ``(groups, K)``,
+    with ``K`` the weights of an output channel. ``second_moment`` is the mean of ``x xᵀ`` over the rounded rows that
+    were taken, ``rows`` of them: shape ``(groups, K, K)``; None where nobody asked.
     """
 
     mean: NDArray[np.float64]
-    rounded: NDArray[np.float64]
-    second: NDArray[Any] | None = None
+    rounded_mean: NDArray[np.float64]
+    second_moment: NDArray[Any] | None = None
     rows: int = 0
 
 

@@ -52,8 +52,8 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin, abc.ABC):
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         """Compute with it as with the array."""
-        made = (np.asarray(i) if isinstance(i, LazyArray) else i for i in inputs)
-        return getattr(ufunc, method)(*made, **options)
+        arrays = (np.asarray(i) if isinstance(i, LazyArray) else i for i in inputs)
+        return getattr(ufunc, method)(*arrays, **options)
 
     def __getitem__(self, key: Any) -> Any:
         """Some of the numbers, as NumPy's indices name them; no more are made than a slice of samples needs."""

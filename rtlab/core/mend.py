@@ -15,7 +15,7 @@ from typing import TypeAlias
 import onnx
 
 from rtlab.core.change import Pass, Promise
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 from rtlab.core.value import shape_text
 from rtlab.errors import ModelError
 
@@ -26,22 +26,22 @@ _NAMED = 8
 _LISTED = 3
 
 
-def mended(proto: onnx.ModelProto, doing: str) -> Iterator[str]:
-    """Put right what is wrong, with a sentence about each kind; errors are those of ``order``."""
-    for one in passes(proto, doing):
+def repair(proto: onnx.ModelProto, error_prefix: str) -> Iterator[str]:
+    """Put right what is wrong, with a sentence about each kind; errors are those of ``find_node_order``."""
+    for one in passes(proto, error_prefix):
         one(proto)
         yield from one.notes
 
 
-def passes(proto: onnx.ModelProto, doing: str) -> Iterator[Pass[onnx.ModelProto, onnx.ModelProto]]:
+def passes(proto: onnx.ModelProto, error_prefix: str) -> Iterator[Pass[onnx.ModelProto, onnx.ModelProto]]:
     """What there is to put right. None is decided before the one that came first was applied."""
-    if (dynamic := sizes(proto)).notes:
+    if (dynamic := find_impossible_sizes(proto)).notes:
         yield dynamic
-    if (sort := order(proto, doing)).notes:
+    if (sort := find_node_order(proto, error_prefix)).notes:
         yield sort
 
 
-def graphs(proto: onnx.ModelProto) -> Iterator[Graph]:
+def iter_graphs(proto: onnx.ModelProto) -> Iterator[Graph]:
     """The main graph, the local functions and every body inside them, after what they are in."""
     stack: list[Graph] = [*proto.functions, proto.graph]
     while stack:
@@ -57,14 +57,14 @@ def graphs(proto: onnx.ModelProto) -> Iterator[Graph]:
 # --- sizes -----------------------------------------------------------------------------------------------------------
 
 
-def _kept(before: onnx.ModelProto, after: onnx.ModelProto) -> str:
-    was, now = ([n.name for g in graphs(p) for n in g.node] for p in (before, after))
+def _check_nodes_unchanged(before: onnx.ModelProto, after: onnx.ModelProto) -> str:
+    was, now = ([n.name for g in iter_graphs(p) for n in g.node] for p in (before, after))
     return "" if was == now else f"nodes were {was} and are {now}"
 
 
-def _possible(_: onnx.ModelProto, after: onnx.ModelProto) -> str:
-    left = sizes(after).notes
-    return left[0] if left else ""
+def _check_sizes_possible(_: onnx.ModelProto, after: onnx.ModelProto) -> str:
+    notes = find_impossible_sizes(after).notes
+    return notes[0] if notes else ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +76,8 @@ class ImpossibleSizes:
     name = "sizes that no tensor has"
     needs = ()
     promises = (
-        Promise("nodes stay as they are", _kept),
-        Promise("every size that is left is one", _possible),
+        Promise("nodes stay as they are", _check_nodes_unchanged),
+        Promise("every size that is left is one", _check_sizes_possible),
     )
     changes = ""
 
@@ -87,7 +87,7 @@ class ImpossibleSizes:
             dim.ClearField("dim_value")
 
 
-def sizes(proto: onnx.ModelProto) -> ImpossibleSizes:
+def find_impossible_sizes(proto: onnx.ModelProto) -> ImpossibleSizes:
     """Take sizes that no tensor has as dynamic, as their exporters mean them; a sentence about each kind.
 
     A size below zero is unknown wherever it stands. Zero in an input of the main graph is too: no data has it. Where
@@ -95,61 +95,61 @@ def sizes(proto: onnx.ModelProto) -> ImpossibleSizes:
     """
     stored = {t.name for t in proto.graph.initializer}
     dims: list[onnx.TensorShapeProto.Dimension] = []
-    found: list[str] = []
+    descriptions: list[str] = []
     for info in proto.graph.input:
-        if info.name not in stored and (none := _none(info.type, zero=True)):
+        if info.name not in stored and (none := _find_impossible_dims(info.type, zero=True)):
             dims += none
-            before = _shape(info.type)
+            before = _read_shape(info.type)
             after = [None if isinstance(d, int) and d < 1 else d for d in before]
-            found.append(f'"{info.name}" {_written(before)} is {shape_text(after)}')
+            descriptions.append(f'"{info.name}" {_format_shape(before)} is {shape_text(after)}')
     inner = 0
-    for graph in graphs(proto):
+    for graph in iter_graphs(proto):
         infos = list(graph.value_info)
         if isinstance(graph, onnx.GraphProto):
             infos += [i for i in graph.input if graph is not proto.graph or i.name in stored]
             infos += graph.output
         for info in infos:
             empty = graph is proto.graph and info.name in stored
-            none = _none(info.type, zero=bool(found) and not empty)
+            none = _find_impossible_dims(info.type, zero=bool(descriptions) and not empty)
             dims += none
             inner += bool(none)
     notes: tuple[str, ...] = ()
-    if found:
-        more = f", and {len(found) - _LISTED} more" if len(found) > _LISTED else ""
+    if descriptions:
+        more = f", and {len(descriptions) - _LISTED} more" if len(descriptions) > _LISTED else ""
         notes = (
-            f"Sizes of 0 or below are taken as dynamic: input {', '.join(found[:_LISTED])}{more}"
-            + (f"; so are those of {many(inner, 'other value')}" if inner else ""),
+            f"Sizes of 0 or below are taken as dynamic: input {', '.join(descriptions[:_LISTED])}{more}"
+            + (f"; so are those of {pluralize(inner, 'other value')}" if inner else ""),
         )
     elif inner:
-        notes = (f"Sizes below 0 of {many(inner, 'value')} are taken as unknown",)
+        notes = (f"Sizes below 0 of {pluralize(inner, 'value')} are taken as unknown",)
     return ImpossibleSizes(tuple(dims), notes)
 
 
-def _none(kind: onnx.TypeProto, *, zero: bool) -> list[onnx.TensorShapeProto.Dimension]:
+def _find_impossible_dims(kind: onnx.TypeProto, *, zero: bool) -> list[onnx.TensorShapeProto.Dimension]:
     """The sizes of a type that are none."""
-    dims = (dim for shape in _shapes(kind) for dim in shape.dim)
+    dims = (dim for shape in _iter_shapes(kind) for dim in shape.dim)
     return [d for d in dims if d.HasField("dim_value") and d.dim_value < (1 if zero else 0)]
 
 
-def _shapes(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto]:
+def _iter_shapes(kind: onnx.TypeProto) -> Iterator[onnx.TensorShapeProto]:
     """The shapes in a type: of a tensor, or of the tensors in a sequence, an optional or a map."""
     while (which := kind.WhichOneof("value")) is not None:
-        held = getattr(kind, which)
+        inner_type = getattr(kind, which)
         if which in {"tensor_type", "sparse_tensor_type"}:
-            if held.HasField("shape"):
-                yield held.shape
+            if inner_type.HasField("shape"):
+                yield inner_type.shape
             return
         if which not in {"sequence_type", "optional_type", "map_type"}:
             return
-        kind = held.value_type if which == "map_type" else held.elem_type
+        kind = inner_type.value_type if which == "map_type" else inner_type.elem_type
 
 
-def _shape(kind: onnx.TypeProto) -> list[int | str | None]:
-    shape = next(_shapes(kind), onnx.TensorShapeProto())
+def _read_shape(kind: onnx.TypeProto) -> list[int | str | None]:
+    shape = next(_iter_shapes(kind), onnx.TensorShapeProto())
     return [d.dim_value if d.HasField("dim_value") else d.dim_param or None for d in shape.dim]
 
 
-def _written(shape: Sequence[int | str | None]) -> str:
+def _format_shape(shape: Sequence[int | str | None]) -> str:
     """A shape as the file has it, the sizes that are none included."""
     return "×".join("?" if d is None else str(d) for d in shape)
 
@@ -157,14 +157,14 @@ def _written(shape: Sequence[int | str | None]) -> str:
 # --- order -----------------------------------------------------------------------------------------------------------
 
 
-def _same(before: onnx.ModelProto, after: onnx.ModelProto) -> str:
-    was, now = (sorted(n.name for g in graphs(p) for n in g.node) for p in (before, after))
+def _check_same_nodes(before: onnx.ModelProto, after: onnx.ModelProto) -> str:
+    was, now = (sorted(n.name for g in iter_graphs(p) for n in g.node) for p in (before, after))
     return "" if was == now else f"nodes were {was} and are {now}"
 
 
-def _ordered(_: onnx.ModelProto, after: onnx.ModelProto) -> str:
-    left = order(after, "Cannot sort:").notes
-    return left[0] if left else ""
+def _check_order(_: onnx.ModelProto, after: onnx.ModelProto) -> str:
+    notes = find_node_order(after, "Cannot sort:").notes
+    return notes[0] if notes else ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,8 +176,8 @@ class NodeOrder:
     name = "order of nodes"
     needs = ()
     promises = (
-        Promise("no node is lost, and none is new", _same),
-        Promise("nodes stand behind what they read", _ordered),
+        Promise("no node is lost, and none is new", _check_same_nodes),
+        Promise("nodes stand behind what they read", _check_order),
     )
     changes = ""
 
@@ -189,7 +189,7 @@ class NodeOrder:
             graph.node.sort(key=lambda node, rank=rank: rank[id(node)])
 
 
-def order(proto: onnx.ModelProto, doing: str) -> NodeOrder:
+def find_node_order(proto: onnx.ModelProto, error_prefix: str) -> NodeOrder:
     """Sort the nodes of every graph so that each comes after those that it reads from; a sentence if any moved.
 
     Nodes that stand well keep their order: of those that may come next, the first of the file does.
@@ -198,26 +198,32 @@ def order(proto: onnx.ModelProto, doing: str) -> NodeOrder:
         ModelError: nodes read from each other in a circle.
     """
     # Owners come before what they own, so what a body reads from outside is known when its owner is looked at.
-    listed = list(graphs(proto))
+    listed = list(iter_graphs(proto))
     outer: dict[int, set[str]] = {}
     orders: list[tuple[Graph, Sequence[int]]] = []
     moved = 0
     for graph in reversed(listed):
-        reads = [_reads(node, outer) for node in graph.node]
-        made = Counter(name for node in graph.node for name in node.output if name)
-        given = set(_given(graph))
+        reads = [_collect_reads(node, outer) for node in graph.node]
+        output_counts = Counter(name for node in graph.node for name in node.output if name)
+        initial_names = set(_iter_initial_names(graph))
         ends = graph.output if isinstance(graph, onnx.FunctionProto) else [v.name for v in graph.output]
-        outer[id(graph)] = set(ends).union(*reads) - given - made.keys()
+        outer[id(graph)] = set(ends).union(*reads) - initial_names - output_counts.keys()
         # A name that is written twice has no one writer; the checker tells of it.
-        if max(made.values(), default=1) == 1 and not given & made.keys() and not _sorted(graph, reads, made):
-            places, early = _places(graph, reads, doing)
+        if (
+            max(output_counts.values(), default=1) == 1
+            and not initial_names & output_counts.keys()
+            and not _is_sorted(graph, reads, output_counts)
+        ):
+            places, early = _sort_nodes(graph, reads, error_prefix)
             orders.append((graph, places))
             moved += early
-    words = f"{many(moved, 'node')} stood before what {'it reads' if moved == 1 else 'they read'}: sorted"
+    words = (
+        f"{pluralize(moved, 'node')} stood before what {'it reads' if moved == 1 else 'they read'}: sorted"
+    )
     return NodeOrder(tuple(orders), (words,) if moved else ())
 
 
-def _given(graph: Graph) -> Iterator[str]:
+def _iter_initial_names(graph: Graph) -> Iterator[str]:
     """Names that are there before the first node runs."""
     if isinstance(graph, onnx.FunctionProto):
         yield from graph.input
@@ -226,25 +232,25 @@ def _given(graph: Graph) -> Iterator[str]:
     yield from (s.values.name for s in graph.sparse_initializer)
 
 
-def _reads(node: onnx.NodeProto, outer: dict[int, set[str]]) -> set[str]:
+def _collect_reads(node: onnx.NodeProto, outer: dict[int, set[str]]) -> set[str]:
     """Names that a node reads, those that its bodies read from outside included."""
-    found = {name for name in node.input if name}
+    names = {name for name in node.input if name}
     for attribute in node.attribute:
         for body in (attribute.g, *attribute.graphs) if attribute.HasField("g") else attribute.graphs:
-            found |= outer[id(body)]
-    return found
+            names |= outer[id(body)]
+    return names
 
 
-def _sorted(graph: Graph, reads: Sequence[set[str]], made: Collection[str]) -> bool:
+def _is_sorted(graph: Graph, reads: Sequence[set[str]], produced_names: Collection[str]) -> bool:
     done: set[str] = set()
     for node, names in zip(graph.node, reads, strict=True):
-        if any(name in made and name not in done for name in names):
+        if any(name in produced_names and name not in done for name in names):
             return False
         done.update(node.output)
     return True
 
 
-def _places(graph: Graph, reads: Sequence[set[str]], doing: str) -> tuple[list[int], int]:
+def _sort_nodes(graph: Graph, reads: Sequence[set[str]], error_prefix: str) -> tuple[list[int], int]:
     """The places of one graph's nodes in a good order, and how many of them stand before a node that they read from."""
     writers = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
     before = [{writers[name] for name in names if name in writers} for names in reads]
@@ -252,7 +258,7 @@ def _places(graph: Graph, reads: Sequence[set[str]], doing: str) -> tuple[list[i
     try:
         sorter.prepare()
     except graphlib.CycleError as error:
-        raise ModelError(_circle(graph, error.args[1], doing)) from None
+        raise ModelError(_describe_cycle(graph, error.args[1], error_prefix)) from None
     ready: list[int] = []
     places: list[int] = []
     while sorter.is_active():
@@ -261,19 +267,19 @@ def _places(graph: Graph, reads: Sequence[set[str]], doing: str) -> tuple[list[i
         at = heapq.heappop(ready)
         places.append(at)
         sorter.done(at)
-    return places, sum(any(writer > at for writer in own) for at, own in enumerate(before))
+    return places, sum(any(writer > at for writer in predecessors) for at, predecessors in enumerate(before))
 
 
-def _circle(graph: Graph, found: Sequence[int], doing: str) -> str:
+def _describe_cycle(graph: Graph, cycle: Sequence[int], error_prefix: str) -> str:
     names = [
         f'"{graph.node[at].name}"' if graph.node[at].name else f"unnamed {graph.node[at].op_type} ({at})"
-        for at in found
+        for at in cycle
     ]
-    shown = (
+    listed_names = (
         [*names[:_NAMED], f"{len(names) - _NAMED - 1} more", names[-1]] if len(names) > _NAMED + 2 else names
     )
     where = f' of function "{graph.name}"' if isinstance(graph, onnx.FunctionProto) else ""
     return (
-        f"{doing} nodes{where} read from each other in a circle: {' → '.join(shown)}. A graph has no circles; a "
-        "recurrence is a Loop, a Scan or an LSTM. Export the model again."
+        f"{error_prefix} nodes{where} read from each other in a circle: {' → '.join(listed_names)}. A graph has no "
+        "circles; a recurrence is a Loop, a Scan or an LSTM. Export the model again."
     )

@@ -29,12 +29,12 @@ _LINKS: dict[Link, Callable[[Any], Any]] = {
     "decibel": lambda x: -10.0 * np.log10(x),
 }
 #: What counts outputs that are no classes, where there are no labels.
-_JOINED = "normalized squared error"
+_NMSE = "normalized squared error"
 #: What `named` knows, for messages and for help.
 NAMES = 'a "top-K" such as "top-1" or "top-5", "psnr", "mse", "cosine", "perplexity", "nmse", "wer" or "cer"'
 
 
-def linked(link: Link, ratio: Any) -> Any:
+def apply_link(link: Link, ratio: Any) -> Any:
     """The score of amounts over weights, element by element."""
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return _LINKS[link](ratio)
@@ -47,9 +47,9 @@ class Tally:
     The score is ``link`` of the sum of ``amounts`` over the sum of ``weights``, both float64 of shape ``(N,)``; they
     are None of a metric that tells one number for all samples. ``hits`` says that amounts are 1 for a hit and 0 for a
     miss, which those of a metric that counts mistakes, not ``higher``, never are. ``resampled`` is in their place what
-    such a metric says of samples drawn anew, always the same draws. ``broken`` counts the samples whose first output
-    has a NaN; ``picked`` samples stand for no others, and have no interval; ``why`` says in words why there is none.
-    ``where`` is the part of the outputs that was counted, where it is not all of one.
+    such a metric says of samples drawn anew, always the same draws. ``broken`` counts the samples whose
+    first output has a NaN; ``picked`` samples stand for no others, and have no interval; ``why`` says in words why
+    there is none. ``where`` is the part of the outputs that was counted, where it is not all of one.
     """
 
     value: float
@@ -76,7 +76,7 @@ class Tally:
         if self.amounts is None or self.weights is None:
             return None
         with np.errstate(divide="ignore", invalid="ignore"):
-            each: Floats = linked("mean" if self.hits else self.link, self.amounts / self.weights)
+            each: Floats = apply_link("mean" if self.hits else self.link, self.amounts / self.weights)
         return each
 
 
@@ -117,8 +117,10 @@ class Metric:
             CalibrationError: outputs and labels do not fit, ``each`` gave something else than a value for each sample,
                 or one of them is no number.
         """
-        found = self.each(outputs, labels)
-        amounts, weights, *where = found if isinstance(found, tuple) else (found, None)
+        sample_values = self.each(outputs, labels)
+        amounts, weights, *where = (
+            sample_values if isinstance(sample_values, tuple) else (sample_values, None)
+        )
         outputs = next(iter(outputs.values())) if self.joint else outputs
         amounts = np.asarray(amounts, np.float64)
         weights = np.ones(len(labels)) if weights is None else np.asarray(weights, np.float64)
@@ -131,26 +133,26 @@ class Metric:
         if len(bad):
             raise CalibrationError(
                 f'Cannot score "{self.name}": it is not a number in {len(bad)} of {len(labels)} samples, first in '
-                f"sample {bad[0]}. {_where(outputs, labels, int(bad[0]))}"
+                f"sample {bad[0]}. {_explain_bad_value(outputs, labels, int(bad[0]))}"
             )
         total = weights.sum()
         if not total > 0:
             raise CalibrationError(
                 f'Cannot score "{self.name}": there is nothing to count in the labels. Give labels that are not empty.'
             )
-        value = float(linked(self.link, amounts.sum() / total))
+        value = float(apply_link(self.link, amounts.sum() / total))
         return Tally(
             value,
             amounts,
             weights,
             self.link,
-            broken=broken(outputs),
+            broken=count_nan_samples(outputs),
             higher=self.higher,
             where="".join(where),
         )
 
 
-def named(text: str, vocabulary: Sequence[str] = ()) -> Metric:
+def find_metric(text: str, vocabulary: Sequence[str] = ()) -> Metric:
     """A built-in metric by its name.
 
     ``top-K``: share of samples whose label, a class number of shape ``(N,)``, is among the K largest of the first
@@ -178,34 +180,36 @@ def named(text: str, vocabulary: Sequence[str] = ()) -> Metric:
     if (top := re.fullmatch(r"top-?([1-9]\d*)", name)) is not None:
         k = int(top[1])
         title = f"top-{k} accuracy"
-        return Metric(title, lambda y, t: _top(title, y, t, k), "%", link="share", says="class")
+        return Metric(title, lambda y, t: _score_top_k(title, y, t, k), "%", link="share", says="class")
     if name in {"wer", "cer"}:
         title = "word error rate" if name == "wer" else "character error rate"
         return Metric(
             title,
-            lambda y, t: _edits(title, y, t, vocabulary, words=name == "wer"),
+            lambda y, t: _count_edits(title, y, t, vocabulary, words=name == "wer"),
             "%",
             higher=False,
             link="share",
             says="sequence",
         )
-    known = {
-        "psnr": Metric("PSNR", lambda y, t: _squared("PSNR", y, t, _peak(t)), "dB", link="decibel"),
-        "mse": Metric("mean squared error", lambda y, t: _squared("mean squared error", y, t), higher=False),
-        "cosine": Metric("cosine similarity", _cosine),
-        "nmse": Metric("normalized squared error", _normalized, "%", higher=False),
-        "perplexity": Metric("perplexity", _likelihood, higher=False, link="exp"),
+    metrics = {
+        "psnr": Metric("PSNR", lambda y, t: _compute_mse("PSNR", y, t, _peak(t)), "dB", link="decibel"),
+        "mse": Metric(
+            "mean squared error", lambda y, t: _compute_mse("mean squared error", y, t), higher=False
+        ),
+        "cosine": Metric("cosine similarity", _compute_cosine),
+        "nmse": Metric("normalized squared error", _compute_nmse, "%", higher=False),
+        "perplexity": Metric("perplexity", _compute_log_likelihood, higher=False, link="exp"),
     }
-    if name not in known:
+    if name not in metrics:
         raise CalibrationError(
             f'Cannot score "{text}": there is no metric of this name. Choose {NAMES}; or give a function of outputs '
             "and labels."
         )
-    return known[name]
+    return metrics[name]
 
 
 @dataclasses.dataclass(frozen=True)
-class _JoinedError:
+class _WorstSliceError:
     """Energies of the error and of the labels of each sample, in the part of all outputs that fares worst.
 
     A class, so that a task crosses to the processes of an executor.
@@ -219,7 +223,7 @@ class _JoinedError:
             outputs = {self.shapes[0][0]: next(iter(outputs.values()))}
         for name, shape in self.shapes:
             end = begin + math.prod(shape)
-            y, t = _same(_JOINED, outputs[name], labels[:, begin:end].reshape(-1, *shape))
+            y, t = _match_shapes(_NMSE, outputs[name], labels[:, begin:end].reshape(-1, *shape))
             begin, sums = end, SliceSums(name)
             sums.add(t.reshape(-1, *shape), y.reshape(-1, *shape), len(t))
             worst = sums.worst()
@@ -234,24 +238,24 @@ class _JoinedError:
             return 100 * np.square(y - t).sum(axis=1), np.square(t).sum(axis=1), where
 
 
-def joined_error(shapes: Mapping[str, tuple[int, ...]]) -> Metric:
+def make_worst_slice_metric(shapes: Mapping[str, tuple[int, ...]]) -> Metric:
     """The normalized squared error of the part of all outputs that fares worst; see ``rtlab.core.slices``.
 
     Args:
         shapes: The shape of a row of each output that is counted, by name, in the order in which labels, of shape
             ``(N, F)``, hold them.
     """
-    return Metric(_JOINED, _JoinedError(tuple(shapes.items())), "%", higher=False, joint=True)
+    return Metric(_NMSE, _WorstSliceError(tuple(shapes.items())), "%", higher=False, joint=True)
 
 
-def broken(outputs: Any) -> int:
+def count_nan_samples(outputs: Any) -> int:
     """How many samples have a NaN in an output."""
-    return sum(bool(np.isnan(row).any()) for row in _rows(outputs) if row.dtype.kind == "f")
+    return sum(bool(np.isnan(row).any()) for row in _iter_rows(outputs) if row.dtype.kind == "f")
 
 
-def _where(outputs: Any, labels: NDArray[Any], bad: int) -> str:
+def _explain_bad_value(outputs: Any, labels: NDArray[Any], bad: int) -> str:
     """Whose fault a value is that is no number, and what to do."""
-    row = next((r for i, r in enumerate(_rows(outputs)) if i == bad), np.zeros(0))
+    row = next((r for i, r in enumerate(_iter_rows(outputs)) if i == bad), np.zeros(0))
     if row.dtype.kind == "f" and not np.isfinite(row).all():
         return "Its output has NaN or infinity: look at the errors of values for the first node that is not finite."
     if labels.dtype.kind == "f" and not np.isfinite(labels[bad]).all():
@@ -259,13 +263,13 @@ def _where(outputs: Any, labels: NDArray[Any], bad: int) -> str:
     return "Call the metric with this sample alone to see why."
 
 
-def _rows(outputs: Any) -> Iterator[NDArray[Any]]:
+def _iter_rows(outputs: Any) -> Iterator[NDArray[Any]]:
     """The row of each sample; batches of rows whose shapes differ are a list."""
     for part in outputs if isinstance(outputs, list) else [outputs]:
         yield from np.asarray(part)
 
 
-def _array(name: str, outputs: Any, labels: NDArray[Any]) -> NDArray[Any]:
+def _check_array(name: str, outputs: Any, labels: NDArray[Any]) -> NDArray[Any]:
     """Outputs with one row per sample.
 
     Raises:
@@ -279,30 +283,31 @@ def _array(name: str, outputs: Any, labels: NDArray[Any]) -> NDArray[Any]:
     return outputs
 
 
-def _top(name: str, outputs: Any, labels: NDArray[Any], k: int) -> Floats:
-    given = _array(name, outputs, labels)
-    scores = given.reshape(len(given), -1)
-    wanted = _classes(name, labels, scores.shape[1])
-    own = scores[np.arange(len(scores)), wanted][:, None]
-    before = np.arange(scores.shape[1])[None, :] < wanted[:, None]
+def _score_top_k(name: str, outputs: Any, labels: NDArray[Any], k: int) -> Floats:
+    output_rows = _check_array(name, outputs, labels)
+    scores = output_rows.reshape(len(output_rows), -1)
+    class_ids = _check_classes(name, labels, scores.shape[1])
+    label_scores = scores[np.arange(len(scores)), class_ids][:, None]
+    before = np.arange(scores.shape[1])[None, :] < class_ids[:, None]
     # The largest first, of equal ones the first, as argmax takes it; a NaN is larger than nothing.
-    rank = ((scores > own) | ((scores == own) & before)).sum(axis=1)
+    rank = ((scores > label_scores) | ((scores == label_scores) & before)).sum(axis=1)
     # An answer that has a NaN is no answer.
     sound = ~np.isnan(scores).any(axis=1) if scores.dtype.kind == "f" else True
     hits: Floats = ((rank < k) & sound).astype(np.float64)
     return hits
 
 
-def _classes(name: str, labels: NDArray[Any], count: int) -> NDArray[np.int64]:
+def _check_classes(name: str, labels: NDArray[Any], count: int) -> NDArray[np.int64]:
     """Labels as class numbers.
 
     Raises:
         CalibrationError: they are something else.
     """
-    doing = f'Cannot score "{name}": '
+    error_prefix = f'Cannot score "{name}": '
     if labels.dtype.kind not in "biuf":
         raise CalibrationError(
-            f"{doing}labels are {_typed(labels)}. Give the number of the class of each sample, counted from 0."
+            f"{error_prefix}labels are {_describe_type(labels)}. Give the number of the class of each sample, counted "
+            "from 0."
         )
     if labels.ndim != 1:
         remedy = (
@@ -311,106 +316,107 @@ def _classes(name: str, labels: NDArray[Any], count: int) -> NDArray[np.int64]:
             else "A metric of your own takes others: metric=f(outputs, labels)."
         )
         raise CalibrationError(
-            f"{doing}labels have shape {shape_text(labels.shape)}, it takes one class number for each sample. {remedy}"
+            f"{error_prefix}labels have shape {shape_text(labels.shape)}, it takes one class number for each sample. "
+            f"{remedy}"
         )
-    whole = np.isfinite(labels) & (np.floor(labels) == labels) if labels.dtype.kind == "f" else np.True_
-    if not whole.all():
+    integral = np.isfinite(labels) & (np.floor(labels) == labels) if labels.dtype.kind == "f" else np.True_
+    if not integral.all():
         raise CalibrationError(
-            f"{doing}label {labels[~whole][0]:g} is no class number. Give whole numbers from 0, or a metric for such "
-            f"labels: {NAMES}."
+            f"{error_prefix}label {labels[~integral][0]:g} is no class number. Give whole numbers from 0, or a metric "
+            f"for such labels: {NAMES}."
         )
-    wanted = labels.astype(np.int64)
-    outside = (wanted < 0) | (wanted >= count)
+    class_ids = labels.astype(np.int64)
+    outside = (class_ids < 0) | (class_ids >= count)
     if outside.any():
         first = int(np.flatnonzero(outside)[0])
         raise CalibrationError(
-            f"{doing}label {wanted[first]} of sample {first} is none of the {count} classes of the output, 0 to "
-            f"{count - 1}. Give labels of this model, counted from 0."
+            f"{error_prefix}label {class_ids[first]} of sample {first} is none of the {count} classes of the output, 0 "
+            f"to {count - 1}. Give labels of this model, counted from 0."
         )
-    return wanted
+    return class_ids
 
 
-def _typed(labels: NDArray[Any]) -> str:
+def _describe_type(labels: NDArray[Any]) -> str:
     """The type of labels in words."""
     kind = {"U": "text", "S": "text", "O": "Python objects"}.get(labels.dtype.kind)
     return kind or str(labels.dtype)
 
 
-def _same(name: str, outputs: Any, labels: NDArray[Any]) -> tuple[Floats, Floats]:
+def _match_shapes(name: str, outputs: Any, labels: NDArray[Any]) -> tuple[Floats, Floats]:
     """Outputs and labels as rows of numbers.
 
     Raises:
         CalibrationError: they are no numbers, or not of one shape.
     """
-    given = _array(name, outputs, labels)
+    output_rows = _check_array(name, outputs, labels)
     if labels.dtype.kind not in "biuf":
         raise CalibrationError(
-            f'Cannot score "{name}": labels are {_typed(labels)}. Give numbers of the shape of the output.'
+            f'Cannot score "{name}": labels are {_describe_type(labels)}. Give numbers of the shape of the output.'
         )
-    if given.shape != labels.shape:
+    if output_rows.shape != labels.shape:
         raise CalibrationError(
-            f'Cannot score "{name}": outputs have shape {shape_text(given.shape)}, labels '
+            f'Cannot score "{name}": outputs have shape {shape_text(output_rows.shape)}, labels '
             f"{shape_text(labels.shape)}. Give labels of the shape of the output, a row per sample."
         )
-    rows = given.reshape(len(given), -1).astype(np.float64)
-    return rows, labels.reshape(len(given), -1).astype(np.float64)
+    rows = output_rows.reshape(len(output_rows), -1).astype(np.float64)
+    return rows, labels.reshape(len(output_rows), -1).astype(np.float64)
 
 
 def _peak(labels: NDArray[Any]) -> float:
     return 255.0 if labels.dtype == np.uint8 else 1.0
 
 
-def _squared(name: str, outputs: Any, labels: NDArray[Any], peak: float = 1.0) -> Floats:
+def _compute_mse(name: str, outputs: Any, labels: NDArray[Any], peak: float = 1.0) -> Floats:
     """Mean squared error of each sample in units of the peak."""
-    y, t = _same(name, outputs, labels)
+    y, t = _match_shapes(name, outputs, labels)
     with np.errstate(over="ignore", invalid="ignore"):
         errors: Floats = ((y - t) ** 2).mean(axis=1) / peak**2
     return errors
 
 
-def _cosine(outputs: Any, labels: NDArray[Any]) -> Floats:
-    y, t = _same("cosine similarity", outputs, labels)
+def _compute_cosine(outputs: Any, labels: NDArray[Any]) -> Floats:
+    y, t = _match_shapes("cosine similarity", outputs, labels)
     norm = np.linalg.norm(y, axis=1) * np.linalg.norm(t, axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
-        found: Floats = np.where(norm == 0, 0.0, (y * t).sum(axis=1) / norm)
-    return found
+        similarities: Floats = np.where(norm == 0, 0.0, (y * t).sum(axis=1) / norm)
+    return similarities
 
 
-def _normalized(outputs: Any, labels: NDArray[Any]) -> tuple[Floats, Floats]:
+def _compute_nmse(outputs: Any, labels: NDArray[Any]) -> tuple[Floats, Floats]:
     """The energy of the error of each sample in percent, and that of its label."""
-    y, t = _same("normalized squared error", outputs, labels)
+    y, t = _match_shapes("normalized squared error", outputs, labels)
     with np.errstate(over="ignore", invalid="ignore"):
         return 100 * ((y - t) ** 2).sum(axis=1), (t**2).sum(axis=1)
 
 
-def _likelihood(outputs: Any, labels: NDArray[Any]) -> tuple[Floats, Floats]:
+def _compute_log_likelihood(outputs: Any, labels: NDArray[Any]) -> tuple[Floats, Floats]:
     """Negative log-likelihood and number of tokens of each sample."""
-    doing = 'Cannot score "perplexity": '
+    error_prefix = 'Cannot score "perplexity": '
     if labels.dtype.kind not in "iu" or labels.ndim not in (1, 2):
         raise CalibrationError(
-            f"{doing}labels are {_typed(labels)} of shape {shape_text(labels.shape)}. Give token ids, whole numbers of "
-            "shape (N, T); those below 0 do not count."
+            f"{error_prefix}labels are {_describe_type(labels)} of shape {shape_text(labels.shape)}. Give token ids, "
+            "whole numbers of shape (N, T); those below 0 do not count."
         )
-    rows = [r[None] if r.ndim == 1 else r for r in _rows(outputs)]
+    rows = [r[None] if r.ndim == 1 else r for r in _iter_rows(outputs)]
     if len(rows) != len(labels) or any(r.ndim != 2 for r in rows):
         raise CalibrationError(
-            f"{doing}the output has no row of scores by position and token for each of {len(labels)} samples. Make the "
-            "logits of shape (N, T, C) its first output, or give a metric of your own."
+            f"{error_prefix}the output has no row of scores by position and token for each of {len(labels)} samples. "
+            "Make the logits of shape (N, T, C) its first output, or give a metric of your own."
         )
-    whole = all(_is_softmax(r) for r in rows)
+    are_probabilities = all(_is_softmax(r) for r in rows)
     amounts, weights = np.zeros(len(rows)), np.zeros(len(rows))
-    for i, (row, wanted) in enumerate(zip(rows, labels.reshape(len(labels), -1), strict=True)):
-        known = wanted[: len(row)]
-        if (wanted[len(row) :] >= 0).any() or (known >= row.shape[1]).any():
+    for i, (row, tokens) in enumerate(zip(rows, labels.reshape(len(labels), -1), strict=True)):
+        aligned_tokens = tokens[: len(row)]
+        if (tokens[len(row) :] >= 0).any() or (aligned_tokens >= row.shape[1]).any():
             raise CalibrationError(
-                f"{doing}sample {i} has {int((wanted >= 0).sum())} tokens up to id {int(wanted.max())}, its output "
-                f"{len(row)} positions of {row.shape[1]} tokens. Give labels of this model."
+                f"{error_prefix}sample {i} has {int((tokens >= 0).sum())} tokens up to id {int(tokens.max())}, its "
+                f"output {len(row)} positions of {row.shape[1]} tokens. Give labels of this model."
             )
-        at = np.flatnonzero(known >= 0)
+        at = np.flatnonzero(aligned_tokens >= 0)
         scores = row[at].astype(np.float64)
         with np.errstate(divide="ignore", invalid="ignore"):
-            logs = np.log(scores) if whole else scores - _log_sum(scores)
-        amounts[i], weights[i] = -logs[np.arange(len(at)), known[at]].sum(), len(at)
+            logs = np.log(scores) if are_probabilities else scores - _compute_log_sum(scores)
+        amounts[i], weights[i] = -logs[np.arange(len(at)), aligned_tokens[at]].sum(), len(at)
     return amounts, weights
 
 
@@ -419,66 +425,68 @@ def _is_softmax(row: NDArray[Any]) -> bool:
     return bool((row >= 0).all() and np.allclose(row.sum(axis=-1), 1.0, atol=1e-3))
 
 
-def _log_sum(scores: Floats) -> Floats:
+def _compute_log_sum(scores: Floats) -> Floats:
     top = scores.max(axis=1, keepdims=True, initial=-math.inf)
-    found: Floats = top + np.log(np.exp(scores - top).sum(axis=1, keepdims=True))
-    return found
+    log_sums: Floats = top + np.log(np.exp(scores - top).sum(axis=1, keepdims=True))
+    return log_sums
 
 
-def _edits(
+def _count_edits(
     name: str, outputs: Any, labels: NDArray[Any], vocabulary: Sequence[str], *, words: bool
 ) -> tuple[Floats, Floats]:
     """Edits and length of the label of each sample."""
-    rows = list(_rows(outputs))
+    rows = list(_iter_rows(outputs))
     if len(rows) != len(labels) or any(r.ndim not in (1, 2) for r in rows):
         raise CalibrationError(
             f'Cannot score "{name}": the output has no sequence for each of {len(labels)} samples. Make ids of shape '
             "(N, T), or scores (N, T, C), the first output, or give a metric of your own."
         )
-    told = labels.dtype.kind in "US"
-    if (told and not vocabulary) or (not told and (labels.dtype.kind not in "iu" or labels.ndim != 2)):
+    is_text = labels.dtype.kind in "US"
+    if (is_text and not vocabulary) or (not is_text and (labels.dtype.kind not in "iu" or labels.ndim != 2)):
         raise CalibrationError(
-            f'Cannot score "{name}": labels are {_typed(labels)} of shape {shape_text(labels.shape)}. Give ids of '
-            "shape (N, L), filled up with -1; or texts, with Task(..., vocabulary=...) for the ids of the output."
+            f'Cannot score "{name}": labels are {_describe_type(labels)} of shape {shape_text(labels.shape)}. Give ids '
+            "of shape (N, L), filled up with -1; or texts, with Task(..., vocabulary=...) for the ids of the output."
         )
     amounts, weights = np.zeros(len(rows)), np.zeros(len(rows))
     for i, (row, label) in enumerate(zip(rows, labels, strict=True)):
         if row.dtype.kind == "f" and np.isnan(row).any():
             amounts[i] = math.nan
             continue
-        found = _units(name, sequence(row), vocabulary, words=words)
-        wanted = _units(name, str(label) if told else sequence(label), vocabulary, words=words)
-        amounts[i], weights[i] = distance(wanted, found), len(wanted)
+        output_units = _split_units(name, decode_ids(row), vocabulary, words=words)
+        label_units = _split_units(
+            name, str(label) if is_text else decode_ids(label), vocabulary, words=words
+        )
+        amounts[i], weights[i] = edit_distance(label_units, output_units), len(label_units)
     return amounts, weights
 
 
-def sequence(row: NDArray[Any]) -> list[int]:
+def decode_ids(row: NDArray[Any]) -> list[int]:
     """The ids of one sample without padding; of scores by position the largest ones."""
     ids = row.argmax(axis=-1) if row.ndim == 2 else row
     return [int(i) for i in ids if i >= 0]
 
 
-def spelled(ids: Sequence[int], vocabulary: Sequence[str]) -> str:
+def spell_ids(ids: Sequence[int], vocabulary: Sequence[str]) -> str:
     """Ids as text; as numbers where there is no vocabulary, or none that has them."""
     if not vocabulary or any(i >= len(vocabulary) for i in ids):
         return " ".join(map(str, ids))
     return "".join(vocabulary[i] for i in ids)
 
 
-def _units(name: str, found: str | list[int], vocabulary: Sequence[str], *, words: bool) -> list[Any]:
+def _split_units(name: str, tokens: str | list[int], vocabulary: Sequence[str], *, words: bool) -> list[Any]:
     """What is counted of a sequence: ids, or the words or characters of its text."""
-    if isinstance(found, list):
+    if isinstance(tokens, list):
         if not vocabulary:
-            return list(found)
-        if (wild := max(found, default=0)) >= len(vocabulary):
+            return list(tokens)
+        if (wild := max(tokens, default=0)) >= len(vocabulary):
             raise CalibrationError(
                 f'Cannot score "{name}": id {wild} is none of the {len(vocabulary)} of the vocabulary. Give all of it.'
             )
-        found = spelled(found, vocabulary)
-    return found.split() if words else list(found)
+        tokens = spell_ids(tokens, vocabulary)
+    return tokens.split() if words else list(tokens)
 
 
-def distance(one: Sequence[Any], other: Sequence[Any]) -> int:
+def edit_distance(one: Sequence[Any], other: Sequence[Any]) -> int:
     """The fewest insertions, deletions and substitutions that make one sequence of the other (Wagner, Fischer 1974)."""
     above = list(range(len(other) + 1))
     for i, a in enumerate(one, 1):

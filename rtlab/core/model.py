@@ -20,21 +20,21 @@ from google.protobuf.message import EncodeError
 from onnx_ir import TensorProtocol
 
 from rtlab.core import check, given_shapes
-from rtlab.core.extract import part
-from rtlab.core.held import hold
+from rtlab.core.extract import extract_nodes
+from rtlab.core.held import materialize_weights
 from rtlab.core.inferred import infer_types
-from rtlab.core.known import known
+from rtlab.core.known import find_constant_values
 from rtlab.core.node import NAME, Node, assign_ids, project, values_of, walk
-from rtlab.core.outline import outlined
-from rtlab.core.outside import changed, outside, settle
-from rtlab.core.phrases import quoted
-from rtlab.core.places import Place, Scope, scopes
-from rtlab.core.proposed import lacking, propose
+from rtlab.core.outline import strip_weights
+from rtlab.core.outside import iter_external_weights, set_external_folder, weights_changed_error
+from rtlab.core.phrases import quote_names
+from rtlab.core.places import NodeInstance, Subgraph, list_subgraphs
+from rtlab.core.proposed import find_missing_shapes, propose_shapes
 from rtlab.core.sizes import Sizes
-from rtlab.core.stamp import Stamp, stamp
-from rtlab.core.structure import structure
+from rtlab.core.stamp import FileFingerprint, fingerprint_file
+from rtlab.core.structure import hash_structure
 from rtlab.core.value import Value, shape_text
-from rtlab.core.written_batch import written_batch
+from rtlab.core.written_batch import find_written_batch
 from rtlab.errors import ModelError, boundary
 
 
@@ -59,15 +59,15 @@ class Model:
     shapes: Mapping[str, tuple[int, ...] | int]
     path: Path | None = None
     notes: tuple[str, ...] = ()
-    stamp: Stamp | None = None
-    beside: Mapping[str, Stamp | None] = dataclasses.field(default_factory=dict)
+    stamp: FileFingerprint | None = None
+    beside: Mapping[str, FileFingerprint | None] = dataclasses.field(default_factory=dict)
     declined: dict[str, str] = dataclasses.field(default_factory=dict)
-    proposed = functools.cached_property(propose)
+    proposed = functools.cached_property(propose_shapes)
 
     def __reduce__(self) -> tuple[object, ...]:
         # The nodes of a graph refer to each other, and a pickle of them goes as deep as the graph is long.
         rest = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.name != "ir"}
-        return _restore, (_serialized(self.name, ir.to_proto(self.ir)), rest)
+        return _restore, (_serialize(self.name, ir.to_proto(self.ir)), rest)
 
     def __repr__(self) -> str:
         return f"<Model {self.name}: {len(self.nodes)} nodes, opset {self.opset}>"
@@ -101,12 +101,14 @@ class Model:
         return tuple(n for n in self.nodes if not n.scope)
 
     @functools.cached_property
-    def scopes(self) -> tuple[Scope, ...]:
+    def scopes(self) -> tuple[Subgraph, ...]:
         """The main graph, the bodies, and each call of a local function, an owner's scope before its bodies'."""
-        return scopes(self.ir, {id(n): node for (n, _), node in zip(walk(self.ir), self.nodes, strict=True)})
+        return list_subgraphs(
+            self.ir, {id(n): node for (n, _), node in zip(walk(self.ir), self.nodes, strict=True)}
+        )
 
     @functools.cached_property
-    def places(self) -> Mapping[str, Place]:
+    def places(self) -> Mapping[str, NodeInstance]:
         """Where nodes run, by the id that the graph view gives it; a function's nodes run once per call."""
         return {p.id: p for s in self.scopes for p in s.places}
 
@@ -117,12 +119,12 @@ class Model:
 
     @functools.cached_property
     def _copies(self) -> Mapping[str, tuple[str, ...]]:
-        own = {i: (i,) for i, place in self.places.items() if i == place.node.id}
+        main_places = {i: (i,) for i, place in self.places.items() if i == place.node.id}
         several: dict[str, list[str]] = {}
         for place in self.places.values():
-            if place.id not in own:
+            if place.id not in main_places:
                 several.setdefault(place.node.id, []).append(place.id)
-        return own | {k: tuple(v) for k, v in several.items()}
+        return main_places | {k: tuple(v) for k, v in several.items()}
 
     def where(self, node: str) -> tuple[str, ...]:
         """Ids of the places where a node runs: itself, one per call in a function, none when it is never called."""
@@ -175,7 +177,7 @@ class Model:
             )
         import difflib
 
-        near = quoted(difflib.get_close_matches(id, self.by_id, n=3))
+        near = quote_names(difflib.get_close_matches(id, self.by_id, n=3))
         hint = f"Did you mean {near}?" if near else "See model.nodes."
         raise ModelError(f'Cannot find node "{id}" in model "{self.name}": no node has this id. {hint}')
 
@@ -190,7 +192,7 @@ class Model:
     def structure(self) -> str:
         """SHA-256 of what a compiler's layers follow from: the graph, and not the numbers of its weights."""
         ends = ([self.values[n] for n in names] for names in (self.inputs, self.outputs))
-        return structure(self.ir, self.shapes, *ends)
+        return hash_structure(self.ir, self.shapes, *ends)
 
     def proto(self, *, static: bool = False) -> onnx.ModelProto:
         """The model as a new ``ModelProto`` with all weights inside.
@@ -201,7 +203,7 @@ class Model:
             ModelError: the external data cannot be read any more, or was changed; or a dynamic size has no name.
         """
         proto = ir.to_proto(self.ir)
-        if not self.path and any(True for _ in outside(self.ir)):
+        if not self.path and any(True for _ in iter_external_weights(self.ir)):
             raise ModelError(
                 f'Cannot serialize model "{self.name}": the file with its weights was not given. Load the model from '
                 "its path, with that file beside it."
@@ -209,7 +211,7 @@ class Model:
         try:
             if self.path:
                 # Releases of onnx before 1.21 take what is left of a file.
-                if any(not t.is_whole for t in outside(self.ir)):
+                if any(not t.is_complete for t in iter_external_weights(self.ir)):
                     raise ValueError("the file ends early")  # noqa: TRY301 - said as what onnx finds
                 onnx.load_external_data_for_model(proto, str(self.path.parent))
         except (OSError, RuntimeError, ValueError, onnx.checker.ValidationError) as error:
@@ -218,17 +220,23 @@ class Model:
                 "Put the data file back beside the model and load it again.",
                 details=str(error),
             ) from error
-        if self.path and (other := self._written_since()):
-            raise changed(f'serialize the weights of model "{self.name}"', other)
-        return self._fixed(proto) if static else proto
+        if self.path and (other := self._find_changed_file()):
+            raise weights_changed_error(f'serialize the weights of model "{self.name}"', other)
+        return self._fix_shapes(proto) if static else proto
 
-    def _written_since(self) -> Path | None:
+    def _find_changed_file(self) -> Path | None:
         """A file with its weights that is not the one that was there when it was loaded."""
         home = self.path.parent if self.path else Path()
-        loaded = {home / name: known for name, known in self.beside.items() if known is not None}
-        return next((file for file, known in loaded.items() if stamp(file) != known), None)
+        loaded = {
+            home / name: recorded_stamp
+            for name, recorded_stamp in self.beside.items()
+            if recorded_stamp is not None
+        }
+        return next(
+            (file for file, loaded_stamp in loaded.items() if fingerprint_file(file) != loaded_stamp), None
+        )
 
-    def _fixed(self, proto: onnx.ModelProto) -> onnx.ModelProto:
+    def _fix_shapes(self, proto: onnx.ModelProto) -> onnx.ModelProto:
         """The proto itself, with every input dimension fixed and without inner shapes."""
         if self._static:
             return proto
@@ -252,10 +260,10 @@ class Model:
         Raises:
             ModelError: as ``proto``.
         """
-        if any(True for _ in outside(self.ir)):
+        if any(True for _ in iter_external_weights(self.ir)):
             return self.proto(static=static), {}
-        light, weights = outlined(self.ir)
-        return (self._fixed(light) if static else light), weights
+        light, weights = strip_weights(self.ir)
+        return (self._fix_shapes(light) if static else light), weights
 
     def bytes(self) -> bytes:
         """The model as one ONNX file with all weights inside.
@@ -263,17 +271,17 @@ class Model:
         Raises:
             ModelError: it is larger than the two gigabytes that one ONNX file can hold.
         """
-        return _serialized(self.name, self.proto())
+        return _serialize(self.name, self.proto())
 
     @functools.cached_property
     def known(self) -> Mapping[str, TensorProtocol]:
         """Every main-graph value known before the first inference, straight, from a Constant or through Identity."""
-        return known(self.ir.graph, set(self.inputs))
+        return find_constant_values(self.ir.graph, set(self.inputs))
 
     @functools.cached_property
     def weightless(self) -> bool:
         """Whether a file that holds weights was missing when this was first asked."""
-        return any(not t.is_there for t in outside(self.ir))
+        return any(not t.is_there for t in iter_external_weights(self.ir))
 
     def constants(self, node: str) -> Mapping[str, TensorProtocol]:
         """The constant tensors that a node reads, by value: initializers, and what Constant nodes hold.
@@ -281,17 +289,19 @@ class Model:
         Raises:
             ModelError: there is no such node.
         """
-        found = self.node(node)
-        inner = next(n for (n, _), known in zip(walk(self.ir), self.nodes, strict=True) if known is found)
+        target_node = self.node(node)
+        inner = next(
+            n for (n, _), candidate in zip(walk(self.ir), self.nodes, strict=True) if candidate is target_node
+        )
         table: dict[str, TensorProtocol] = {}
         for value in inner.inputs:
             maker = value.producer() if value is not None else None
             if value is not None and value.const_value is not None:
                 table[value.name or ""] = value.const_value
             elif value is not None and maker is not None and maker.op_type == "Constant":
-                held = maker.attributes.get("value")
-                if held is not None and held.type == ir.AttributeType.TENSOR:
-                    table[value.name or ""] = held.as_tensor()
+                attribute = maker.attributes.get("value")
+                if attribute is not None and attribute.type == ir.AttributeType.TENSOR:
+                    table[value.name or ""] = attribute.as_tensor()
         return table
 
     def extract(self, ids: Iterable[str]) -> Model:
@@ -302,15 +312,15 @@ class Model:
         Raises:
             ModelError: there is no such node, none is chosen, or the weights do not fit into one file.
         """
-        chosen = {owner for id_ in ids for owner in self._running(id_)}
-        proto = part(self.ir, self.name, chosen)
+        chosen = {owner for id_ in ids for owner in self._iter_top_nodes(id_)}
+        proto = extract_nodes(self.ir, self.name, chosen)
         inputs = proto.graph.input
         symbols = {d.dim_param for v in inputs for d in v.type.tensor_type.shape.dim if d.dim_param}
         names = {v.name for v in inputs}
         shapes = {k: s for k, s in self.shapes.items() if k in (symbols if isinstance(s, int) else names)}
         return wrap(proto, name=f"{self.name}_part", shapes=shapes)
 
-    def _running(self, id_: str) -> Iterator[str]:
+    def _iter_top_nodes(self, id_: str) -> Iterator[str]:
         """The nodes of the main graph in which a node runs."""
         node = self.node(id_)
         for place in (id_,) if id_ in self.places else self.where(node.id):
@@ -339,7 +349,9 @@ class Model:
         Raises:
             Unsized: a dimension other than the first is dynamic and has no named size.
         """
-        return given_shapes.fixed(name, self.values[name].shape or (), self.shapes, lambda: lacking(self))
+        return given_shapes.resolve_shape(
+            name, self.values[name].shape or (), self.shapes, lambda: find_missing_shapes(self)
+        )
 
     def sized(self, shapes: Mapping[str, Sequence[int] | int]) -> Model:
         """This model with sizes named for its dynamic dimensions, as ``rtlab.load(..., shapes=...)`` takes them.
@@ -348,16 +360,16 @@ class Model:
             ModelError: a name is neither an input nor a symbol, or a shape does not fit.
         """
         declared = {n: self.values[n].shape for n in self.inputs}
-        named = given_shapes.read(shapes, declared)
+        named = given_shapes.parse_sizes(shapes, declared)
         given_shapes.check(self.name, declared, named)
-        made = dataclasses.replace(self, shapes=named)
-        batch = made.written_batch
-        if not batch or batch == made.named_batch:
-            return made
+        sized_model = dataclasses.replace(self, shapes=named)
+        batch = sized_model.written_batch
+        if not batch or batch == sized_model.named_batch:
+            return sized_model
         fixed = given_shapes.with_batch(declared, named, batch)
-        wanted = f", not of {made.named_batch}" if made.named_batch else ""
-        note = f"A batch of {batch} is written inside the model: it is run in batches of {batch}{wanted}."
-        return dataclasses.replace(made, shapes=fixed, notes=tuple(dict.fromkeys((*self.notes, note))))
+        rejected_batch = f", not of {sized_model.named_batch}" if sized_model.named_batch else ""
+        note = f"A batch of {batch} is written inside the model: it is run in batches of {batch}{rejected_batch}."
+        return dataclasses.replace(sized_model, shapes=fixed, notes=tuple(dict.fromkeys((*self.notes, note))))
 
     def sizes(self, *, batch: int | None = None, shapes: Mapping[str, Sequence[int]] | None = None) -> Sizes:
         """The shape of every value at the shapes that the inputs are given; computed once for each.
@@ -369,7 +381,7 @@ class Model:
         What nobody named stays unknown, but for the batch, which is 1.
         """
         declared = {name: self.values[name].shape for name in self.inputs}
-        inputs = given_shapes.known(declared, self.shapes, batch, shapes or {})
+        inputs = given_shapes.resolve_partial_shapes(declared, self.shapes, batch, shapes or {})
         key = tuple(inputs.items())
         if key not in self._sizes:
             self._sizes[key] = Sizes(self, inputs)
@@ -392,7 +404,11 @@ class Model:
     @property
     def origin(self) -> Path | None:
         """The file that it was loaded from; None where there was none, or it or its weights have changed since."""
-        same = self.path is not None and self.stamp == stamp(self.path) and self._written_since() is None
+        same = (
+            self.path is not None
+            and self.stamp == fingerprint_file(self.path)
+            and self._find_changed_file() is None
+        )
         return self.path if same else None
 
     @property
@@ -409,7 +425,7 @@ class Model:
     @functools.cached_property
     def written_batch(self) -> int:
         """The only batch that constants inside the graph allow, where its inputs leave it open; 0 where none does."""
-        return written_batch(self)
+        return find_written_batch(self)
 
     @property
     def named_batch(self) -> int:
@@ -419,9 +435,9 @@ class Model:
 
     def _named_batch(self, name: str) -> int:
         """The first dimension of an input as it was named with the model's sizes; 0 where it was not."""
-        whole, shape = self.shapes.get(name), self.values[name].shape or ()
-        if isinstance(whole, tuple):
-            return whole[0] if whole else 0
+        named_shape, shape = self.shapes.get(name), self.values[name].shape or ()
+        if isinstance(named_shape, tuple):
+            return named_shape[0] if named_shape else 0
         size = self.shapes.get(shape[0]) if shape and isinstance(shape[0], str) else 0
         return size if isinstance(size, int) else 0
 
@@ -436,7 +452,7 @@ class Model:
         return wrap(self.proto(static=True), name=self.name, path=self.path, notes=self.notes)
 
 
-def _serialized(name: str, proto: onnx.ModelProto) -> bytes:
+def _serialize(name: str, proto: onnx.ModelProto) -> bytes:
     try:
         return bytes(proto.SerializeToString())
     except (EncodeError, ValueError) as error:
@@ -449,8 +465,8 @@ def _serialized(name: str, proto: onnx.ModelProto) -> bytes:
 def _restore(content: bytes, rest: Mapping[str, Any]) -> Model:
     """What was pickled; weights in external data stay where they are, beside the model's file."""
     graph = ir.from_proto(onnx.load_from_string(content))
-    hold(graph)
-    settle(graph, rest["path"].parent.absolute() if rest["path"] else None, rest["beside"])
+    materialize_weights(graph)
+    set_external_folder(graph, rest["path"].parent.absolute() if rest["path"] else None, rest["beside"])
     return Model(ir=graph, **rest)
 
 
@@ -476,17 +492,20 @@ def load(
         ModelError: not an ONNX file, truncated, without nodes, not valid, or external data is missing or lies
             outside the model's folder.
     """
-    before = stamp(Path(source)) if isinstance(source, (str, Path)) else None
+    before = fingerprint_file(Path(source)) if isinstance(source, (str, Path)) else None
     proto, path = check.read(source)
     check.escape(proto)
-    beside = {name: stamp(path.parent / name) if path else None for name in check.beside(proto)}
+    external_files = {
+        name: fingerprint_file(path.parent / name) if path else None
+        for name in check.list_external_files(proto)
+    }
     title = name or (path.stem if path else "") or proto.graph.name or "model"
     notes = check.check(proto, path, title, weights=weights)
-    wrapped = wrap(proto, name=title, path=path, notes=notes, beside=beside)
+    wrapped = wrap(proto, name=title, path=path, notes=notes, external_files=external_files)
     return dataclasses.replace(wrapped, stamp=before).sized(shapes or {})
 
 
-def absent() -> Model:
+def make_empty_model() -> Model:
     """A model without nodes: stands where an engine was read and nobody gave its ONNX model."""
     return wrap(onnx.helper.make_model(onnx.helper.make_graph([], "none", [], [])), name="no ONNX model")
 
@@ -499,12 +518,12 @@ def wrap(
     shapes: Mapping[str, tuple[int, ...] | int] | None = None,
     notes: tuple[str, ...] = (),
     weights: Mapping[str, TensorProtocol] | None = None,
-    beside: Mapping[str, Stamp | None] | None = None,
+    external_files: Mapping[str, FileFingerprint | None] | None = None,
 ) -> Model:
     """Make a ``Model`` of a proto that is known to be valid, such as one that a preparation made.
 
-    ``weights`` are what initializers of these names hold, where the proto has their types and shapes alone; ``beside``
-    are the files that others lie in.
+    ``weights`` are what initializers of these names hold, where the proto has their types and shapes alone;
+    ``external_files`` are the files that others lie in.
     """
     try:
         graph = ir.from_proto(proto)
@@ -519,14 +538,14 @@ def wrap(
     for initializer, tensor in (weights or {}).items():
         if initializer in graph.graph.initializers:
             graph.graph.initializers[initializer].const_value = tensor
-    hold(graph)
-    settle(graph, path.parent.absolute() if path else None, beside or {})
+    materialize_weights(graph)
+    set_external_folder(graph, path.parent.absolute() if path else None, external_files or {})
     assign_ids(graph)
     # Shapes are a help, not a condition: the checker has accepted the model.
     with contextlib.suppress(Exception):
         infer_types(graph, proto)
-    made = of(graph, name=name, shapes=shapes)
-    return dataclasses.replace(made, path=path, notes=notes, beside=beside or {})
+    model = of(graph, name=name, shapes=shapes)
+    return dataclasses.replace(model, path=path, notes=notes, beside=external_files or {})
 
 
 def of(graph: ir.Model, *, name: str, shapes: Mapping[str, tuple[int, ...] | int] | None = None) -> Model:

@@ -101,14 +101,14 @@ def project(model: ir.Model) -> Iterator[Node]:
             domain=node.domain,
             inputs=tuple(v.name or "" if v is not None else "" for v in node.inputs),
             outputs=tuple(v.name or "" for v in node.outputs),
-            attributes={k: _plain(a) for k, a in node.attributes.items()},
+            attributes={k: _to_json(a) for k, a in node.attributes.items()},
             scope=tuple(o if isinstance(o, str) else o.name or "" for o in owners),
             index=index,
             origin=node.metadata_props.get(ORIGIN, id_),
         )
 
 
-def _plain(attribute: ir.Attr) -> object:
+def _to_json(attribute: ir.Attr) -> object:
     """An attribute as JSON can carry it; tensors and graphs as a description."""
     if attribute.ref_attr_name:
         return f"@{attribute.ref_attr_name}"
@@ -134,8 +134,8 @@ def values_of(model: ir.Model, inputs: set[str]) -> dict[str, Value]:
         if value is not None and value.name and value.name not in table:
             table[value.name] = describe(value, kind)
 
-    for given in model.graph.inputs:
-        put(given, "input" if given.name in inputs else "constant")
+    for graph_input in model.graph.inputs:
+        put(graph_input, "input" if graph_input.name in inputs else "constant")
     for initializer in model.graph.initializers.values():
         put(initializer, "constant")
     for result in model.graph.outputs:

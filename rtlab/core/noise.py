@@ -48,7 +48,7 @@ class Noise(LazyArray):
         return self._source.dtype
 
     @property
-    def drawn(self) -> int:
+    def generated_count(self) -> int:
         """How many samples were drawn until now."""
         return self._source.rows
 
@@ -63,21 +63,23 @@ class Noise(LazyArray):
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NDArray[Any]:
         """Draw all samples of this part."""
         rows = self._range
-        made = self._source.upto(rows.stop if rows else 0)[rows.start : rows.stop]
+        samples = self._source.generate_rows(rows.stop if rows else 0)[rows.start : rows.stop]
         if copy:
-            return np.array(made, dtype)
-        return made if dtype is None else made.astype(dtype, copy=False)
+            return np.array(samples, dtype)
+        return samples if dtype is None else samples.astype(dtype, copy=False)
 
 
-def drawn(wanted: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]], seed: int) -> dict[str, Noise]:
+def make_noise(
+    array_specs: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]], seed: int
+) -> dict[str, Noise]:
     """Noise by name, each of a shape and a type; all of it from one generator, one array after the other."""
     rng = np.random.default_rng(seed)
-    made: dict[str, Noise] = {}
+    arrays: dict[str, Noise] = {}
     before: _InputNoise | None = None
-    for name, (shape, dtype) in wanted.items():
+    for name, (shape, dtype) in array_specs.items():
         before = _InputNoise(rng, shape, dtype, before)
-        made[name] = Noise(before)
-    return made
+        arrays[name] = Noise(before)
+    return arrays
 
 
 class _InputNoise:
@@ -93,45 +95,45 @@ class _InputNoise:
         self.shape, self.dtype, self.rows = shape, dtype, 0
         self._rng, self._before = rng, before
         self.lock: threading.RLock = threading.RLock() if before is None else before.lock
-        self._held: NDArray[Any] | None = None
+        self._array: NDArray[Any] | None = None
 
-    def upto(self, rows: int) -> NDArray[Any]:
+    def generate_rows(self, rows: int) -> NDArray[Any]:
         """The array with at least so many of its samples drawn."""
         with self.lock:
-            if self._held is None:
+            if self._array is None:
                 # Memory that is not written yet takes none.
-                self._held = np.empty(self.shape, self.dtype)
+                self._array = np.empty(self.shape, self.dtype)
             if rows > self.rows and self._before is not None:
-                self._before.upto(self._before.shape[0])
-            step = max(1, _PIECE // max(1, self._held[:1].size))
+                self._before.generate_rows(self._before.shape[0])
+            step = max(1, _PIECE // max(1, self._array[:1].size))
             while self.rows < rows:
                 until = min(rows, self.rows + step)
                 size = (until - self.rows, *self.shape[1:])
                 floating = self.dtype.kind == "f"
-                self._held[self.rows : until] = (
+                self._array[self.rows : until] = (
                     self._rng.standard_normal(size) if floating else self._rng.integers(0, 2, size)
                 )
                 self.rows = until
-            return self._held
+            return self._array
 
     def __getstate__(self) -> dict[str, object]:
         with self.lock:
             state = self.__dict__.copy()
             # Elsewhere they are drawn anew from here on, and what is drawn goes along.
-            held = state.pop("_held")
-            state["_held"] = None if held is None else held[: self.rows]
+            array = state.pop("_array")
+            state["_array"] = None if array is None else array[: self.rows]
             del state["lock"]
             return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.lock = threading.RLock() if self._before is None else self._before.lock
-        if (first := state["_held"]) is not None:
-            self._held = np.empty(self.shape, self.dtype)
-            self._held[: len(first)] = first
+        if (first := state["_array"]) is not None:
+            self._array = np.empty(self.shape, self.dtype)
+            self._array[: len(first)] = first
 
 
-def samples_for(model: Model, samples: int, seed: int) -> dict[str, Any]:
+def make_samples(model: Model, samples: int, seed: int) -> dict[str, Any]:
     """Random samples for the inputs of a model, in whole batches; those of large inputs as ``Noise``.
 
     Raises:
@@ -153,10 +155,10 @@ def samples_for(model: Model, samples: int, seed: int) -> dict[str, Any]:
             f'rtlab.load(..., shapes={{"{largest}": (...)}}), or give data of your own.'
         )
     count = min(-(-samples // (batch or 1)), room) * (batch or 1)
-    wanted: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
+    array_specs: dict[str, tuple[tuple[int, ...], np.dtype[Any]]] = {}
     for name, shape in shapes.items():
-        wanted[name] = ((count, *shape[1:]) if batch else (count, *shape)), types[name]
-    found: dict[str, Any] = {**drawn(wanted, seed)}
-    if sum(math.prod(size) * dtype.itemsize for size, dtype in wanted.values()) <= _AT_ONCE:
-        found = {name: np.asarray(noise) for name, noise in found.items()}
-    return found
+        array_specs[name] = ((count, *shape[1:]) if batch else (count, *shape)), types[name]
+    arrays: dict[str, Any] = {**make_noise(array_specs, seed)}
+    if sum(math.prod(size) * dtype.itemsize for size, dtype in array_specs.values()) <= _AT_ONCE:
+        arrays = {name: np.asarray(noise) for name, noise in arrays.items()}
+    return arrays

@@ -27,11 +27,11 @@ class Optional:
         if importlib.util.find_spec(self.module) is None:
             return f'package "{self.package}>={self.minimum}" is not installed'
         try:
-            found = importlib.metadata.version(self.package)
+            installed_version = importlib.metadata.version(self.package)
         except importlib.metadata.PackageNotFoundError:  # a build of one's own, on the path without metadata
             return ""
-        if _numbers(found) < _numbers(self.minimum):
-            return f'package "{self.package}" {found} is installed, {self.minimum} or later is needed'
+        if _numbers(installed_version) < _numbers(self.minimum):
+            return f'package "{self.package}" {installed_version} is installed, {self.minimum} or later is needed'
         return ""
 
     def load(self, *, why: str) -> ModuleType:

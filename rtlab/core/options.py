@@ -37,7 +37,7 @@ class BuildOptions:
     def __post_init__(self) -> None:
         """Resolve what is written as in ``of``: lists of flags, limits by pool, the path of a file as text."""
         for name in ("flags", "cleared"):
-            object.__setattr__(self, name, _names(getattr(self, name), name))
+            object.__setattr__(self, name, _sort_names(getattr(self, name), name))
         if both := sorted({*self.flags} & {*self.cleared}):
             raise VariantError(
                 f'Cannot set and clear builder flag "{both[0]}" at once: it stands in flags and in cleared. '
@@ -46,12 +46,14 @@ class BuildOptions:
         pools: Any = self.pools
         profiles: Any = self.profiles
         if not isinstance(pools, tuple):
-            object.__setattr__(self, "pools", _pools(pools))
+            object.__setattr__(self, "pools", _parse_pools(pools))
         if not isinstance(profiles, tuple):
-            resolved = tuple(_profile(number, profile) for number, profile in enumerate(_listed(profiles)))
+            resolved = tuple(
+                _parse_profile(number, profile) for number, profile in enumerate(_check_profiles(profiles))
+            )
             object.__setattr__(self, "profiles", resolved)
         if self.timing_cache is not None:
-            object.__setattr__(self, "timing_cache", _file(self.timing_cache))
+            object.__setattr__(self, "timing_cache", _parse_path(self.timing_cache))
 
     def __str__(self) -> str:
         """All of it on one line, as it is spelled in a variant's id."""
@@ -94,73 +96,75 @@ class BuildOptions:
                 a value is of no kind that a builder takes.
         """
         options: dict[str, Any] = {
-            "config": tuple((name, _value(name, value)) for name, value in sorted(config.items())),
+            "config": tuple((name, _normalize_value(name, value)) for name, value in sorted(config.items())),
             "flags": flags, "cleared": cleared, "pools": {} if pools is None else pools,
-            "profiles": tuple(_profile(number, profile) for number, profile in enumerate(_listed(profiles))),
+            "profiles": tuple(
+                _parse_profile(number, profile) for number, profile in enumerate(_check_profiles(profiles))
+            ),
             "timing_cache": timing_cache, "implicit": bool(implicit),
         }  # fmt: skip
         return cls(**options)
 
 
-def _name(given: Any) -> str:
+def _get_member_name(member: Any) -> str:
     """A member's name; the members of the vendor's enums have one."""
-    return given if isinstance(given, str) else str(getattr(given, "name", given))
+    return member if isinstance(member, str) else str(getattr(member, "name", member))
 
 
-def _names(given: Any, noun: str) -> tuple[str, ...]:
-    if isinstance(given, str) or not isinstance(given, Iterable):
+def _sort_names(members: Any, noun: str) -> tuple[str, ...]:
+    if isinstance(members, str) or not isinstance(members, Iterable):
         raise VariantError(
-            f'Cannot read {noun} "{given}" of a builder: it is no list. Write {noun}=["{_name(given)}"].'
+            f'Cannot read {noun} "{members}" of a builder: it is no list. Write {noun}=["{_get_member_name(members)}"].'
         )
-    return tuple(sorted({_name(one) for one in given}))
+    return tuple(sorted({_get_member_name(one) for one in members}))
 
 
-def _value(name: str, given: Any) -> Any:
+def _normalize_value(name: str, option: Any) -> Any:
     """A plain value that can be hashed and sent to another process, whatever library it comes from."""
-    if given is None or isinstance(given, (bool, str)):
-        return given
-    if hasattr(given, "__members__") or hasattr(type(given), "__members__"):
-        return _name(given)
-    if isinstance(given, numbers.Integral):
-        return int(given)
-    if isinstance(given, numbers.Real):
-        return float(given)
-    if isinstance(given, Path):
-        return str(given)
-    if isinstance(given, (list, tuple, set, frozenset)):
-        return tuple(_value(name, one) for one in given)
+    if option is None or isinstance(option, (bool, str)):
+        return option
+    if hasattr(option, "__members__") or hasattr(type(option), "__members__"):
+        return _get_member_name(option)
+    if isinstance(option, numbers.Integral):
+        return int(option)
+    if isinstance(option, numbers.Real):
+        return float(option)
+    if isinstance(option, Path):
+        return str(option)
+    if isinstance(option, (list, tuple, set, frozenset)):
+        return tuple(_normalize_value(name, one) for one in option)
     raise VariantError(
-        f"Cannot give a builder {name}={given!r}: it is a {type(given).__name__}. "
+        f"Cannot give a builder {name}={option!r}: it is a {type(option).__name__}. "
         "Give a number, a text, the name of a member, or a list of them."
     )
 
 
-def _pools(given: Any) -> tuple[tuple[str, int], ...]:
-    if not isinstance(given, Mapping):
+def _parse_pools(limits: Any) -> tuple[tuple[str, int], ...]:
+    if not isinstance(limits, Mapping):
         raise VariantError(
-            f'Cannot limit memory pools to {given!r}: it is no mapping. Write pools={{"WORKSPACE": 1 << 30}}.'
+            f'Cannot limit memory pools to {limits!r}: it is no mapping. Write pools={{"WORKSPACE": 1 << 30}}.'
         )
-    return tuple(sorted((_name(pool), _bytes(pool, size)) for pool, size in given.items()))
+    return tuple(sorted((_get_member_name(pool), _parse_bytes(pool, size)) for pool, size in limits.items()))
 
 
-def _file(given: Any) -> Path:
-    if not isinstance(given, (str, Path)) or not str(given) or "\0" in str(given):
+def _parse_path(path: Any) -> Path:
+    if not isinstance(path, (str, Path)) or not str(path) or "\0" in str(path):
         raise VariantError(
-            f'Cannot keep a timing cache in {given!r}: it is no path. Name a file, such as "timing.cache".'
+            f'Cannot keep a timing cache in {path!r}: it is no path. Name a file, such as "timing.cache".'
         )
-    return Path(given)
+    return Path(path)
 
 
-def _bytes(pool: Any, given: Any) -> int:
-    if isinstance(given, bool) or not isinstance(given, numbers.Integral) or not 0 <= int(given) < 2**63:
+def _parse_bytes(pool: Any, size: Any) -> int:
+    if isinstance(size, bool) or not isinstance(size, numbers.Integral) or not 0 <= int(size) < 2**63:
         raise VariantError(
-            f'Cannot limit memory pool "{_name(pool)}" to {given!r}: it is no number of bytes. '
+            f'Cannot limit memory pool "{_get_member_name(pool)}" to {size!r}: it is no number of bytes. '
             "Give a whole number, such as 1 << 30."
         )
-    return int(given)
+    return int(size)
 
 
-def _listed(profiles: Any) -> Sequence[Any]:
+def _check_profiles(profiles: Any) -> Sequence[Any]:
     if isinstance(profiles, (Mapping, str)) or not isinstance(profiles, Sequence):
         raise VariantError(
             "Cannot read optimization profiles: they are no list. "
@@ -169,38 +173,40 @@ def _listed(profiles: Any) -> Sequence[Any]:
     return profiles
 
 
-def _profile(number: int, given: Any) -> tuple[tuple[str, Shapes], ...]:
-    doing = f"Cannot use optimization profile {number}"
-    if not isinstance(given, Mapping):
+def _parse_profile(number: int, bounds: Any) -> tuple[tuple[str, Shapes], ...]:
+    error_prefix = f"Cannot use optimization profile {number}"
+    if not isinstance(bounds, Mapping):
         raise VariantError(
-            f"{doing}: it is a {type(given).__name__}. Give a mapping from inputs to (least, usual, greatest)."
+            f"{error_prefix}: it is a {type(bounds).__name__}. Give a mapping from inputs to (least, usual, greatest)."
         )
-    return tuple(sorted((str(name), _shapes(doing, name, shapes)) for name, shapes in given.items()))
+    return tuple(
+        sorted((str(name), _parse_shapes(error_prefix, name, shapes)) for name, shapes in bounds.items())
+    )
 
 
-def _shapes(doing: str, name: Any, given: Any) -> Shapes:
+def _parse_shapes(error_prefix: str, name: Any, bounds: Any) -> Shapes:
     advice = (
         "Give three shapes (least, usual, greatest) of one rank, each size at least that of the one before."
     )
     try:
-        least, usual, most = (tuple(_size(size) for size in shape) for shape in given)
+        least, usual, most = (tuple(_parse_size(size) for size in shape) for shape in bounds)
     except (TypeError, ValueError):
-        raise VariantError(f'{doing}: input "{name}" has {given!r}. {advice}') from None
+        raise VariantError(f'{error_prefix}: input "{name}" has {bounds!r}. {advice}') from None
     if not len(least) == len(usual) == len(most):
         ranks = ", ".join(str(len(s)) for s in (least, usual, most))
-        raise VariantError(f'{doing}: the shapes of input "{name}" have ranks {ranks}. {advice}')
+        raise VariantError(f'{error_prefix}: the shapes of input "{name}" have ranks {ranks}. {advice}')
     for axis, sizes in enumerate(zip(least, usual, most, strict=True)):
         if not 0 <= sizes[0] <= sizes[1] <= sizes[2] <= _GREATEST:
             raise VariantError(
-                f'{doing}: dimension {axis} of input "{name}" goes {" to ".join(map(str, sizes))}. {advice}'
+                f'{error_prefix}: dimension {axis} of input "{name}" goes {" to ".join(map(str, sizes))}. {advice}'
             )
     return least, usual, most
 
 
-def _size(given: Any) -> int:
-    if isinstance(given, bool) or not isinstance(given, numbers.Integral):
+def _parse_size(dimension: Any) -> int:
+    if isinstance(dimension, bool) or not isinstance(dimension, numbers.Integral):
         raise TypeError
-    return int(given)
+    return int(dimension)
 
 
 def _profile_text(profile: tuple[tuple[str, Shapes], ...]) -> str:

@@ -12,7 +12,7 @@ import onnx_ir as ir
 LARGE = 1024
 
 
-def outlined(model: ir.Model) -> tuple[onnx.ModelProto, Mapping[str, ir.TensorProtocol]]:
+def strip_weights(model: ir.Model) -> tuple[onnx.ModelProto, Mapping[str, ir.TensorProtocol]]:
     """A proto in which large initializers of the main graph have a type and a shape alone, and these by name.
 
     The tensors are the model's own, not copies. Those that are inputs or outputs as well keep their numbers.
@@ -25,10 +25,10 @@ def outlined(model: ir.Model) -> tuple[onnx.ModelProto, Mapping[str, ir.TensorPr
         if value.const_value is not None and name not in listed and _is_large(value.const_value)
     }
     light = {
-        name: _Instead(value, const_value=stub(weights[name], name)) if name in weights else value
+        name: _AttributeProxy(value, const_value=make_stub(weights[name], name)) if name in weights else value
         for name, value in graph.initializers.items()
     }
-    outline: Any = _Instead(model, graph=_Instead(graph, initializers=light))
+    outline: Any = _AttributeProxy(model, graph=_AttributeProxy(graph, initializers=light))
     return ir.serde.serialize_model(outline), weights
 
 
@@ -36,25 +36,25 @@ def _is_large(tensor: ir.TensorProtocol) -> bool:
     return tensor.size > LARGE and tensor.dtype != ir.DataType.STRING
 
 
-def stub(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtoTensor:
+def make_stub(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtoTensor:
     """A tensor of the same type and shape, and without numbers."""
     return ir.TensorProtoTensor(
         onnx.TensorProto(name=name, data_type=int(tensor.dtype), dims=tensor.shape.numpy())
     )
 
 
-class _Instead:
+class _AttributeProxy:
     """An object of onnx-ir with some attributes replaced, as long as it is serialized; the object stays as it is."""
 
-    def __init__(self, held: Any, **replaced: object) -> None:
-        self._held = held
+    def __init__(self, target: Any, **replaced: object) -> None:
+        self._target = target
         vars(self).update(replaced)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._held, name)
+        return getattr(self._target, name)
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self._held)
+        return iter(self._target)
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._target)

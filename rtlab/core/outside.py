@@ -12,7 +12,7 @@ import onnx
 import onnx_ir as ir
 
 from rtlab.core.node import walk
-from rtlab.core.stamp import Stamp, stamp
+from rtlab.core.stamp import FileFingerprint, fingerprint_file
 from rtlab.errors import ModelError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _NOWHERE = Path("folder not given")
 
 
-class Outside(ir.ExternalTensor):
+class ExternalWeight(ir.ExternalTensor):
     """A constant that is read from its file whenever it is asked for; whoever asks may get a ``ModelError``.
 
     Other than its base it maps nothing into memory: a mapped file that is cut short ends the process. Numbers of a file
@@ -31,7 +31,7 @@ class Outside(ir.ExternalTensor):
     """
 
     #: The file as it was when the model was loaded; None where there was none.
-    loaded: Stamp | None = None
+    loaded: FileFingerprint | None = None
 
     @property
     def is_there(self) -> bool:
@@ -39,7 +39,7 @@ class Outside(ir.ExternalTensor):
         return Path(self.path).is_file()
 
     @property
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the file has all of it; raises ``OSError`` where there is no file."""
         return Path(self.path).stat().st_size >= (self.offset or 0) + (self.length or self.nbytes)
 
@@ -60,9 +60,9 @@ class Outside(ir.ExternalTensor):
 
     def tobytes(self) -> bytes:
         """What its file holds of it; raises ``ModelError`` as ``numpy`` does."""
-        held = _Held()
+        buffer = _CheckedBuffer()
         try:
-            super().tofile(held)
+            super().tofile(buffer)
         except (OSError, ValueError, EOFError) as error:
             raise ModelError(
                 f'Cannot read the weights "{self.name}": "{self.path}", the file that holds them, is missing, or '
@@ -70,16 +70,16 @@ class Outside(ir.ExternalTensor):
                 details=str(error),
             ) from error
         # It may have been written in the middle of being read.
-        if self.loaded is not None and stamp(Path(self.path)) != self.loaded:
-            raise changed(f'read the weights "{self.name}"', Path(self.path))
-        return held.getvalue()
+        if self.loaded is not None and fingerprint_file(Path(self.path)) != self.loaded:
+            raise weights_changed_error(f'read the weights "{self.name}"', Path(self.path))
+        return buffer.getvalue()
 
     def tofile(self, file: Any) -> None:
         """Write it to a file that is open."""
         file.write(self.tobytes())
 
 
-class _Held(io.BytesIO):
+class _CheckedBuffer(io.BytesIO):
     """What is read of a file, which ends where it must not."""
 
     def write(self, data: Any) -> int:
@@ -89,15 +89,17 @@ class _Held(io.BytesIO):
         return super().write(data)
 
 
-def changed(doing: str, path: Path) -> ModelError:
+def weights_changed_error(action: str, path: Path) -> ModelError:
     """What to say of weights that are not those that were loaded."""
     return ModelError(
-        f'Cannot {doing}: "{path}", the file that holds them, was written since the model was loaded, and numbers of '
+        f'Cannot {action}: "{path}", the file that holds them, was written since the model was loaded, and numbers of '
         "both would mix. Load the model again."
     )
 
 
-def settle(model: ir.Model, folder: Path | None, stamps: Mapping[str, Stamp | None]) -> None:
+def set_external_folder(
+    model: ir.Model, folder: Path | None, stamps: Mapping[str, FileFingerprint | None]
+) -> None:
     """Say in which folder the files lie that hold constants of a model.
 
     Args:
@@ -105,44 +107,48 @@ def settle(model: ir.Model, folder: Path | None, stamps: Mapping[str, Stamp | No
         folder: None where nobody told.
         stamps: The files as they are to be, by the names that the model has for them.
     """
-    each(model, lambda t: _outside(t, folder, stamps) if isinstance(t, ir.ExternalTensor) else t)
+    map_tensors(
+        model, lambda t: _make_external_weight(t, folder, stamps) if isinstance(t, ir.ExternalTensor) else t
+    )
 
 
-def outside(model: ir.Model) -> Iterator[Outside]:
+def iter_external_weights(model: ir.Model) -> Iterator[ExternalWeight]:
     """The initializers of a settled model that lie in files."""
-    return (v.const_value for v in initializers(model) if isinstance(v.const_value, Outside))
+    return (v.const_value for v in iter_initializers(model) if isinstance(v.const_value, ExternalWeight))
 
 
-def gather(model: ir.Model) -> None:
+def load_body_constants(model: ir.Model) -> None:
     """Take the constants of bodies and of nodes out of their files; initializers of the main graph stay there.
 
     Raises:
         ModelError: a file is gone, cannot be read, or was changed.
     """
-    each(model, lambda t: _held(t) if isinstance(t, Outside) else t, main=False)
+    map_tensors(model, lambda t: _load_tensor(t) if isinstance(t, ExternalWeight) else t, main=False)
 
 
-def each(
+def map_tensors(
     model: ir.Model, change: Callable[[ir.TensorProtocol], ir.TensorProtocol], *, main: bool = True
 ) -> None:
     """Put what ``change`` makes of each constant into its place; ``main`` counts initializers of the main graph too."""
-    for value in initializers(model):
+    for value in iter_initializers(model):
         if value.const_value is not None and (main or value.graph is not model.graph):
             value.const_value = change(value.const_value)
     for node, _ in walk(model):
-        for name, held in node.attributes.items():
-            if held.type == ir.AttributeType.TENSOR and not held.is_ref():
-                node.attributes[name] = ir.AttrTensor(name, change(held.value), doc_string=held.doc_string)
-            elif held.type == ir.AttributeType.TENSORS and not held.is_ref():
-                own = [change(t) for t in held.as_tensors()]
-                node.attributes[name] = ir.AttrTensors(name, own, doc_string=held.doc_string)
+        for name, attribute in node.attributes.items():
+            if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+                node.attributes[name] = ir.AttrTensor(
+                    name, change(attribute.value), doc_string=attribute.doc_string
+                )
+            elif attribute.type == ir.AttributeType.TENSORS and not attribute.is_ref():
+                tensors = [change(t) for t in attribute.as_tensors()]
+                node.attributes[name] = ir.AttrTensors(name, tensors, doc_string=attribute.doc_string)
 
 
-def _held(tensor: Outside) -> ir.TensorProtocol:
+def _load_tensor(tensor: ExternalWeight) -> ir.TensorProtocol:
     return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
 
 
-def initializers(model: ir.Model) -> Iterator[ir.Value]:
+def iter_initializers(model: ir.Model) -> Iterator[ir.Value]:
     """Those of the main graph and of all bodies."""
     graphs = {id(model.graph): model.graph}
     for node, _ in walk(model):
@@ -152,8 +158,10 @@ def initializers(model: ir.Model) -> Iterator[ir.Value]:
         yield from graph.initializers.values()
 
 
-def _outside(tensor: ir.ExternalTensor, folder: Path | None, stamps: Mapping[str, Stamp | None]) -> Outside:
-    made = Outside(
+def _make_external_weight(
+    tensor: ir.ExternalTensor, folder: Path | None, stamps: Mapping[str, FileFingerprint | None]
+) -> ExternalWeight:
+    weight = ExternalWeight(
         tensor.location,
         tensor.offset,
         tensor.length,
@@ -164,5 +172,5 @@ def _outside(tensor: ir.ExternalTensor, folder: Path | None, stamps: Mapping[str
         metadata_props=tensor.metadata_props,
         base_dir=folder or _NOWHERE,
     )
-    made.loaded = stamps.get(str(tensor.location))
-    return made
+    weight.loaded = stamps.get(str(tensor.location))
+    return weight

@@ -86,16 +86,20 @@ class Peaks:
             precision: Of the numbers that are read, in rtlab's words.
             matrix: Whether the matrix units can do it: convolutions and products, not pointwise or depthwise ones.
         """
-        wanted = precision
+        unit_precision = precision
         # V100 multiplies INT8 on its cores: a unit of this very precision goes before a wider one.
-        while matrix and wanted not in {*self.tensor, *self.cores} and wanted in _INSTEAD:
-            wanted = _INSTEAD[wanted]
-        if matrix and wanted in self.tensor:
-            return self.tensor[wanted], wanted
-        wanted = precision
-        while wanted not in self.cores and wanted in _INSTEAD:
-            wanted = _INSTEAD[wanted]
-        return (self.cores[wanted], wanted) if wanted in self.cores else (self.cores["fp32"], "fp32")
+        while matrix and unit_precision not in {*self.tensor, *self.cores} and unit_precision in _INSTEAD:
+            unit_precision = _INSTEAD[unit_precision]
+        if matrix and unit_precision in self.tensor:
+            return self.tensor[unit_precision], unit_precision
+        unit_precision = precision
+        while unit_precision not in self.cores and unit_precision in _INSTEAD:
+            unit_precision = _INSTEAD[unit_precision]
+        return (
+            (self.cores[unit_precision], unit_precision)
+            if unit_precision in self.cores
+            else (self.cores["fp32"], "fp32")
+        )
 
 
 def _gpu(  # noqa: PLR0917 - a row of a table
@@ -196,72 +200,74 @@ TABLE: tuple[Peaks, ...] = (
 )  # fmt: skip
 
 
-def peaks(given: str | Peaks | Mapping[str, Any] | Path) -> Peaks:
+def resolve_peaks(source: str | Peaks | Mapping[str, Any] | Path) -> Peaks:
     """The peaks of a processor by name, or as given.
 
     Args:
-        given: A name as the table, a driver or a file has it, such as ``"NVIDIA GeForce RTX 3090"``, in any case;
+        source: A name as the table, a driver or a file has it, such as ``"NVIDIA GeForce RTX 3090"``, in any case;
             peaks, which come back as they are; a dictionary of the fields of ``Peaks``, or a JSON file of one.
 
     Raises:
         VariantError: the table does not have it, the name fits several, or the description is not complete.
     """
-    if isinstance(given, Peaks):
-        return given
-    if isinstance(given, Path) or (isinstance(given, str) and given.lower().endswith(".json")):
-        given = _read(Path(given))
-    if isinstance(given, str):
-        return _named(given)
-    if not isinstance(given, Mapping):
+    if isinstance(source, Peaks):
+        return source
+    if isinstance(source, Path) or (isinstance(source, str) and source.lower().endswith(".json")):
+        source = _read_description(Path(source))
+    if isinstance(source, str):
+        return _find_by_name(source)
+    if not isinstance(source, Mapping):
         raise VariantError(
-            f"Cannot read the peaks of a processor: {given!r} is a {type(given).__name__}. Give a name, or describe it "
-            f"as {_HOW}."
+            f"Cannot read the peaks of a processor: {source!r} is a {type(source).__name__}. Give a name, or describe "
+            f"it as {_HOW}."
         )
-    known = {f.name for f in dataclasses.fields(Peaks)}
-    strange = [k for k in given if k not in known]
-    missing = [k for k in ("name", "bandwidth", "cores") if k not in given]
+    field_names = {f.name for f in dataclasses.fields(Peaks)}
+    strange = [k for k in source if k not in field_names]
+    missing = [k for k in ("name", "bandwidth", "cores") if k not in source]
     if strange or missing:
-        told = f'it has "{strange[0]}", which is no field' if strange else f'it has no "{missing[0]}"'
-        raise VariantError(f"Cannot read the peaks of a processor: {told}. Describe it as {_HOW}.")
-    fields: dict[str, Any] = {**given, "aliases": tuple(given.get("aliases", ()))}
+        problem = f'it has "{strange[0]}", which is no field' if strange else f'it has no "{missing[0]}"'
+        raise VariantError(f"Cannot read the peaks of a processor: {problem}. Describe it as {_HOW}.")
+    fields: dict[str, Any] = {**source, "aliases": tuple(source.get("aliases", ()))}
     return Peaks(**fields)
 
 
-def _read(path: Path) -> Mapping[str, Any]:
+def _read_description(path: Path) -> Mapping[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        description = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise VariantError(
             f'Cannot read the peaks in "{path}": it is no JSON file that can be read. Write one with '
             '{"name": ..., "bandwidth": ..., "cores": {"fp32": ...}}.',
             details=str(error),
         ) from error
-    if not isinstance(found, dict):
+    if not isinstance(description, dict):
         raise VariantError(
             f'Cannot read the peaks in "{path}": it holds no object. Write one with '
             '{"name": ..., "bandwidth": ..., "cores": {"fp32": ...}}.'
         )
-    return found
+    return description
 
 
-def _named(text: str) -> Peaks:
-    words = _words(text)
-    found: list[tuple[int, Peaks]] = []
+def _find_by_name(text: str) -> Peaks:
+    words = _split_words(text)
+    matches: list[tuple[int, Peaks]] = []
     for row in TABLE:
-        names = [_words(n) for n in (row.name, *row.aliases)]
+        names = [_split_words(n) for n in (row.name, *row.aliases)]
         # A driver's name is longer than ours; a user's may be shorter.
-        found += [
+        matches += [
             (len(n), row) for n in names if set(n) <= set(words) and not (set(words) - set(n)) & _OTHERS
         ]
-    if found:
-        longest = max(size for size, _ in found)
-        best = {row.name: row for size, row in found if size == longest}
+    if matches:
+        longest = max(size for size, _ in matches)
+        best = {row.name: row for size, row in matches if size == longest}
         if len(best) == 1:
             return next(iter(best.values()))
     near = [
         row
         for row in TABLE
-        if words and set(words) <= (whole := set(_words(row.name))) and not (whole - set(words)) & _OTHERS
+        if words
+        and set(words) <= (row_words := set(_split_words(row.name)))
+        and not (row_words - set(words)) & _OTHERS
     ]
     if len(near) == 1:
         return near[0]
@@ -274,7 +280,7 @@ def _named(text: str) -> Peaks:
     )
 
 
-def _words(name: str) -> tuple[str, ...]:
+def _split_words(name: str) -> tuple[str, ...]:
     """The telling words of a name; ``RTX3090`` and ``RTX 3090`` are the same."""
     plain = re.sub(r"\b(rtx|titan)(?=\d|rtx)", r"\1 ", name.lower())
     plain = re.sub(r"(\d) gb\b", r"\1gb", plain)

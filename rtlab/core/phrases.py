@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 
-def many(count: int, one: str, more: str = "") -> str:
+def pluralize(count: int, one: str, more: str = "") -> str:
     """A number with its noun: 1 node, 3 nodes; ``more`` is the noun of several where that is not one with an s."""
     return f"{count} {one if count == 1 else more or one + 's'}"
 
 
-def quoted(names: Iterable[object]) -> str:
+def quote_names(names: Iterable[object]) -> str:
     """Names in double quotes, parted by commas; empty where there are none."""
     return ", ".join(f'"{name}"' for name in names)

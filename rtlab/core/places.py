@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _MOST = 100_000
 
 
-class Place(NamedTuple):
+class NodeInstance(NamedTuple):
     """A node where it runs.
 
     ``id`` is the node's own where it runs in one place. In a function that is called several times it is the id of
@@ -29,7 +29,7 @@ class Place(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Scope:
+class Subgraph:
     """A graph where it runs: the main graph, a body of the node at place ``owner``, or a function that is called there.
 
     ``body`` is the name of the attribute or of the function, empty for the main graph. ``space`` tells calls of one
@@ -41,11 +41,11 @@ class Scope:
     graph: ir.Graph | ir.Function
     space: int
     nodes: tuple[ir.Node, ...]
-    places: tuple[Place, ...]
+    places: tuple[NodeInstance, ...]
 
 
 @dataclasses.dataclass
-class _Found:
+class _PendingSubgraph:
     """A scope without ids; ``call`` is the scope and position of the node that opens this space."""
 
     graph: ir.Graph | ir.Function
@@ -56,39 +56,41 @@ class _Found:
     functions: tuple[Any, ...]
 
 
-def scopes(model: ir.Model, nodes: Mapping[int, Node]) -> tuple[Scope, ...]:
+def list_subgraphs(model: ir.Model, nodes: Mapping[int, Node]) -> tuple[Subgraph, ...]:
     """The main graph, and after each scope those that its nodes open.
 
     Args:
         model: The graphs.
         nodes: The node of rtlab by the identity of the node of onnx-ir.
     """
-    found = list(_open(model))
-    runs = Counter(id(f.graph) for f in found)
-    spaces = {f.space: runs[id(f.graph)] > 1 for f in found if isinstance(f.graph, ir.Function)}
+    pending = list(_iter_pending(model))
+    runs = Counter(id(f.graph) for f in pending)
+    spaces = {f.space: runs[id(f.graph)] > 1 for f in pending if isinstance(f.graph, ir.Function)}
     taken = {n.id for n in nodes.values()}
-    made: list[Scope] = []
-    for scope in found:
+    subgraphs: list[Subgraph] = []
+    for scope in pending:
         # A function that is called once by one that is called twice runs twice, so this covers nesting.
-        prefix = made[scope.call[0]].places[scope.call[1]].id if scope.call and spaces[scope.space] else ""
+        prefix = (
+            subgraphs[scope.call[0]].places[scope.call[1]].id if scope.call and spaces[scope.space] else ""
+        )
         inner = tuple(scope.graph)
         places = []
         for node in inner:
-            known = nodes[id(node)]
-            id_ = known.id
+            source_node = nodes[id(node)]
+            id_ = source_node.id
             if prefix:
-                id_ = f"{prefix}/{known.id}"
+                id_ = f"{prefix}/{source_node.id}"
                 while id_ in taken:
                     id_ += "'"
                 taken.add(id_)
-            places.append(Place(id_, known))
-        owner = made[scope.owner[0]].places[scope.owner[1]].id if scope.owner else ""
-        made.append(Scope(owner, scope.body, scope.graph, scope.space, inner, tuple(places)))
-    return tuple(made)
+            places.append(NodeInstance(id_, source_node))
+        owner = subgraphs[scope.owner[0]].places[scope.owner[1]].id if scope.owner else ""
+        subgraphs.append(Subgraph(owner, scope.body, scope.graph, scope.space, inner, tuple(places)))
+    return tuple(subgraphs)
 
 
-def _open(model: ir.Model) -> Iterator[_Found]:
-    todo = deque([_Found(model.graph, None, "", 0, None, ())])
+def _iter_pending(model: ir.Model) -> Iterator[_PendingSubgraph]:
+    todo = deque([_PendingSubgraph(model.graph, None, "", 0, None, ())])
     scope = spaces = 0
     total = len(model.graph)
     while todo:
@@ -99,7 +101,7 @@ def _open(model: ir.Model) -> Iterator[_Found]:
             for attribute in bodies(node):
                 body = attribute.as_graph()
                 total += len(body)
-                todo.append(_Found(body, owner, attribute.name, at.space, at.call, at.functions))
+                todo.append(_PendingSubgraph(body, owner, attribute.name, at.space, at.call, at.functions))
             if not model.functions:
                 continue
             key = node.op_identifier()
@@ -108,5 +110,7 @@ def _open(model: ir.Model) -> Iterator[_Found]:
             if function is not None and key not in at.functions and total + len(function) <= _MOST:
                 spaces += 1
                 total += len(function)
-                todo.append(_Found(function, owner, function.name, spaces, owner, (*at.functions, key)))
+                todo.append(
+                    _PendingSubgraph(function, owner, function.name, spaces, owner, (*at.functions, key))
+                )
         scope += 1

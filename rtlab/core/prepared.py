@@ -24,13 +24,13 @@ class Emulation:
     def __init__(self, make: Callable[[Callable[[], object]], Model]) -> None:
         """``make`` is given what it calls between its passes, which may raise."""
         self._make: Callable[[Callable[[], object]], Model] | None = make
-        self._made: Model | None = None
+        self._model: Model | None = None
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[object, ...]:
         # In this order: the one goes only after the other is there.
-        make, made = self._make, self._made
-        return _pickled, (None if made is not None else make, made)
+        make, model = self._make, self._model
+        return _restore, (None if model is not None else make, model)
 
     def model(self, progress: Progress) -> Model:
         """The model, made now if need be.
@@ -39,17 +39,17 @@ class Emulation:
             Cancelled: ``progress`` asked to stop; whoever asks again begins anew.
         """
         with self._lock:
-            if self._made is None and self._make is not None:
-                self._made = self._make(functools.partial(check, progress, "preparing the model"))
+            if self._model is None and self._make is not None:
+                self._model = self._make(functools.partial(check, progress, "preparing the model"))
                 self._make = None
-            assert self._made is not None  # noqa: S101 - what made it goes only then
-            return self._made
+            assert self._model is not None  # noqa: S101 - what made it goes only then
+            return self._model
 
 
-def _pickled(make: Any, made: Model | None) -> Emulation:
-    found = Emulation(make)
-    found._made = made  # noqa: SLF001 - the other half of its own pickle
-    return found
+def _restore(make: Any, model: Model | None) -> Emulation:
+    emulation = Emulation(make)
+    emulation._model = model  # noqa: SLF001 - the other half of its own pickle
+    return emulation
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -84,5 +84,5 @@ class Prepared:
         Raises:
             Cancelled: the user asked to stop.
         """
-        made = self.emulated
-        return made.model(progress or Silent()) if isinstance(made, Emulation) else made
+        model = self.emulated
+        return model.model(progress or Silent()) if isinstance(model, Emulation) else model

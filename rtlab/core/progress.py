@@ -58,15 +58,15 @@ class Reporting(Silent):
         """Open a phase and show it at once."""
         self._name, self._done, self._total = name, 0, total
         self._began = time.monotonic()
-        self._tell()
+        self._report()
 
     def advance(self, steps: int = 1) -> None:
         """Count steps and show them when a tenth of a second has passed."""
         self._done += steps
         if time.monotonic() - self._last >= 0.1:
-            self._tell()
+            self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         self._last = time.monotonic()
         self._show(self._name, self._done, self._total, self._last - self.started)
 
@@ -77,8 +77,8 @@ class Reporting(Silent):
         if not self._total or self._done < 1 or taken < _SETTLED:
             return ""
         rate = self._done / taken
-        left = max(0, self._total - self._done) / rate
-        return f" · {rate:.3g}/s, {left:.0f} s left"
+        remaining = max(0, self._total - self._done) / rate
+        return f" · {rate:.3g}/s, {remaining:.0f} s left"
 
 
 class Terminal(Reporting):
@@ -115,21 +115,21 @@ class Deadline(Terminal):
         self.until = time.monotonic() + seconds
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Seconds that are left."""
         return max(0.0, self.until - time.monotonic())
 
     @property
-    def late(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the time is over."""
-        return not self.left
+        return not self.remaining
 
     def stopped(self) -> bool:
         """Whether the work has to end now."""
         return super().stopped() or time.monotonic() > self.until + _GRACE
 
 
-def check(progress: Progress, doing: str) -> None:
+def check(progress: Progress, activity: str) -> None:
     """Raise ``Cancelled`` when the user asked to stop."""
     if progress.stopped():
-        raise Cancelled(f"Stopped {doing}: cancelled by the user. Start it again when you like.")
+        raise Cancelled(f"Stopped {activity}: cancelled by the user. Start it again when you like.")

@@ -38,16 +38,20 @@ class Sizable(Shaped, Protocol):
 
     @property
     def proposed(self) -> Mapping[str, tuple[int, ...]]:
-        """What ``propose`` found."""
+        """What ``propose_shapes`` found."""
 
 
-def lacking(model: Sizable) -> Mapping[str, tuple[int, ...]]:
+def find_missing_shapes(model: Sizable) -> Mapping[str, tuple[int, ...]]:
     """What is proposed for the inputs that lack a size."""
     declared = {n: model.values[n].shape or () for n in model.inputs}
-    return {n: s for n, s in model.proposed.items() if given_shapes.lacking(n, declared[n], model.shapes)}
+    return {
+        n: s
+        for n, s in model.proposed.items()
+        if given_shapes.list_unsized_axes(n, declared[n], model.shapes)
+    }
 
 
-def propose(model: Sizable) -> Mapping[str, tuple[int, ...]]:
+def propose_shapes(model: Sizable) -> Mapping[str, tuple[int, ...]]:
     """The shapes of the inputs, with something to try where a dimension is open and has no named size.
 
     They are told from the graph alone, by the shapes of what its nodes write; nothing is run. Where no usual size fits,
@@ -56,16 +60,16 @@ def propose(model: Sizable) -> Mapping[str, tuple[int, ...]]:
     declared = {n: model.values[n].shape for n in model.inputs}
     candidates: list[dict[str, tuple[int, ...]]] = []
     for picture, length in itertools.product(_PICTURES, _LENGTHS):
-        shapes = given_shapes.suggested(declared, model.shapes, picture=picture, length=length)
+        shapes = given_shapes.suggest_shapes(declared, model.shapes, picture=picture, length=length)
         if shapes not in candidates:
             candidates.append(shapes)
-    found, *others = candidates
+    best_shapes, *others = candidates
     end = time.monotonic() + _SECONDS
-    fewest = Sizes(model, found).misfits if others else 0
+    fewest = Sizes(model, best_shapes).misfits if others else 0
     for shapes in others:
         if not fewest or time.monotonic() > end:
             break
         misfits = Sizes(model, shapes).misfits
         if misfits < fewest:
-            found, fewest = shapes, misfits
-    return found
+            best_shapes, fewest = shapes, misfits
+    return best_shapes

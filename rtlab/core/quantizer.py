@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias, cast
 
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import FieldMeta
 from rtlab.errors import VariantError
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ class Quantizer:
         value: The source's value there.
     """
 
-    node: Annotated[str, Meaning("Node", links="nodes")]
-    part: Annotated[Part, Meaning("Part")]
-    position: Annotated[int, Meaning("Position")]
-    value: Annotated[str, Meaning("Value")]
+    node: Annotated[str, FieldMeta("Node", links="nodes")]
+    part: Annotated[Part, FieldMeta("Part")]
+    position: Annotated[int, FieldMeta("Position")]
+    value: Annotated[str, FieldMeta("Value")]
 
     @property
     def id(self) -> str:
@@ -44,14 +44,14 @@ class Quantizer:
         return self.id
 
 
-def quantizer_of(node: Node, text: str) -> Quantizer:
+def parse_quantizer(node: Node, text: str) -> Quantizer:
     """The quantizer of a node that has this id.
 
     Raises:
         VariantError: the node has none such.
     """
-    found = re.fullmatch(r"(input|weight|output)(\d+)", text.removeprefix(f"{node.id}/"))
-    values = () if found is None else node.outputs if found[1] == "output" else node.inputs
-    if found is None or int(found[2]) >= len(values):
+    match = re.fullmatch(r"(input|weight|output)(\d+)", text.removeprefix(f"{node.id}/"))
+    values = () if match is None else node.outputs if match[1] == "output" else node.inputs
+    if match is None or int(match[2]) >= len(values):
         raise VariantError(f'Cannot find quantizer "{text}": node "{node.id}" has none of this id.')
-    return Quantizer(node.id, cast("Part", found[1]), int(found[2]), values[int(found[2])])
+    return Quantizer(node.id, cast("Part", match[1]), int(match[2]), values[int(match[2])])

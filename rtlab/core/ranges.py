@@ -119,8 +119,8 @@ class Ranges:
         Raises:
             RtlabError: it cannot be written there.
         """
-        seen = list(self.values.values())
-        whole = [[r.count, r.zeros, r.small, r.top] for r in seen]
+        ranges = list(self.values.values())
+        integers = [[r.count, r.zeros, r.small, r.top] for r in ranges]
         data = io.BytesIO()
         np.savez_compressed(
             data,
@@ -129,9 +129,9 @@ class Ranges:
             stride=np.int64(self.stride),
             # NumPy's own strings would lose a NUL at the end of a name.
             names=np.frombuffer(json.dumps(list(self.values)).encode(), np.uint8),
-            extremes=np.array([[r.min, r.max] for r in seen], np.float64).reshape(-1, 2),
-            whole=np.array(whole, np.int64).reshape(-1, 4),
-            counts=np.array([r.counts for r in seen], np.int64).reshape(-1, BINS),
+            extremes=np.array([[r.min, r.max] for r in ranges], np.float64).reshape(-1, 2),
+            whole=np.array(integers, np.int64).reshape(-1, 4),
+            counts=np.array([r.counts for r in ranges], np.int64).reshape(-1, BINS),
         )
         files.write(path, data.getvalue(), what="the ranges")
 
@@ -145,8 +145,8 @@ class Ranges:
         try:
             with open_arrays(path) as archive:
                 schema = int(archive["schema"])
-                found = {k: archive[k] for k in _FIELDS} if schema == _SCHEMA else {}
-                result = cls._checked(found) if found else None
+                arrays = {k: archive[k] for k in _FIELDS} if schema == _SCHEMA else {}
+                result = cls._from_arrays(arrays) if arrays else None
         except Exception as error:
             raise CalibrationError(
                 f'Cannot read ranges "{path}": {error}. Save them again with Ranges.save, or observe the data again.',
@@ -160,25 +160,25 @@ class Ranges:
         return result
 
     @classmethod
-    def _checked(cls, found: Mapping[str, NDArray[Any]]) -> Ranges:
-        names = json.loads(found["names"].tobytes())
-        extremes, whole, counts = found["extremes"], found["whole"], found["counts"]
-        samples, stride = int(found["samples"]), int(found["stride"])
-        shapes = (extremes.shape, whole.shape, counts.shape)
+    def _from_arrays(cls, arrays: Mapping[str, NDArray[Any]]) -> Ranges:
+        names = json.loads(arrays["names"].tobytes())
+        extremes, integers, counts = arrays["extremes"], arrays["whole"], arrays["counts"]
+        samples, stride = int(arrays["samples"]), int(arrays["stride"])
+        shapes = (extremes.shape, integers.shape, counts.shape)
         unique = isinstance(names, list) and all(isinstance(n, str) for n in names)
         unique = unique and len(set(names)) == len(names)
         if not unique or shapes != ((len(names), 2), (len(names), 4), (len(names), BINS)):
             raise ValueError("names and numbers do not belong together")
-        if extremes.dtype != np.float64 or whole.dtype != np.int64 or counts.dtype != np.int64:
+        if extremes.dtype != np.float64 or integers.dtype != np.int64 or counts.dtype != np.int64:
             raise ValueError("a number has another type")
-        tops = whole[:, 3]
-        sums = whole[:, 1] + whole[:, 2] + counts.sum(axis=1)
+        tops = integers[:, 3]
+        sums = integers[:, 1] + integers[:, 2] + counts.sum(axis=1)
         right = (
             np.isfinite(extremes).all()
             and (extremes[:, 0] <= extremes[:, 1]).all()
-            and (whole >= 0).all()
+            and (integers >= 0).all()
             and (counts >= 0).all()
-            and (sums == whole[:, 0]).all()
+            and (sums == integers[:, 0]).all()
             and ((tops >= LOWEST_TOP) & (tops <= HIGHEST_TOP)).all()
             and samples >= 0
             and stride >= 1
@@ -188,7 +188,7 @@ class Ranges:
         values = {
             name: Range(float(low), float(high), int(count), int(zeros), int(small), int(top), row)
             for name, (low, high), (count, zeros, small, top), row in zip(
-                names, extremes, whole, counts, strict=True
+                names, extremes, integers, counts, strict=True
             )
         }
         return cls(values, samples, stride)
@@ -198,8 +198,8 @@ class Ranges:
 def _unit_edges() -> NDArray[np.float64]:
     """Bin edges when the last one is 1, shape ``(BINS + 1,)``."""
     octave = np.arange(BINS + 1) >> MANTISSA_BITS
-    within = np.arange(BINS + 1) & ((1 << MANTISSA_BITS) - 1)
-    edges: NDArray[np.float64] = np.ldexp(1.0 + within / (1 << MANTISSA_BITS), octave - OCTAVES)
+    bin_index = np.arange(BINS + 1) & ((1 << MANTISSA_BITS) - 1)
+    edges: NDArray[np.float64] = np.ldexp(1.0 + bin_index / (1 << MANTISSA_BITS), octave - OCTAVES)
     edges.flags.writeable = False
     return edges
 

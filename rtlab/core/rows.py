@@ -10,14 +10,14 @@ import numpy as np
 
 from rtlab.core.inputs import open_arrays, open_input
 from rtlab.core.lazy import LazyArray
-from rtlab.core.stamp import stamp
+from rtlab.core.stamp import fingerprint_file
 from rtlab.errors import CalibrationError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Rows(LazyArray):
+class NpyFile(LazyArray):
     """The array of an ``.npy`` file: a part of it is read when it is asked for.
 
     Pickled, it is the array. NumPy would map the file, and the system ends a process that reads a mapped file which
@@ -31,7 +31,7 @@ class Rows(LazyArray):
     """
 
     def __init__(self, path: Path) -> None:
-        self._path, self._loaded = path, stamp(path)
+        self._path, self._loaded = path, fingerprint_file(path)
         # Its head alone is read through this map, and what it says is held against the size of the file.
         open_input(path).close()
         mapped = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -59,12 +59,12 @@ class Rows(LazyArray):
         # Another machine has no such file.
         return np.asarray, (np.asarray(self),)
 
-    def part(self, first: int, last: int) -> Rows:
+    def part(self, first: int, last: int) -> NpyFile:
         """Samples from one up to another, not read yet."""
-        made = object.__new__(Rows)
-        made.__dict__.update(self.__dict__)
-        made._rows = self._rows[first:last]
-        return made
+        subset = object.__new__(NpyFile)
+        subset.__dict__.update(self.__dict__)
+        subset._rows = self._rows[first:last]
+        return subset
 
     def __array__(self, dtype: Any = None, *, copy: bool | None = None) -> NDArray[Any]:
         """Read all samples of this part.
@@ -72,14 +72,14 @@ class Rows(LazyArray):
         Raises:
             CalibrationError: the file is gone, or was changed.
         """
-        made = self._read()
-        return made if dtype is None else made.astype(dtype, copy=False)
+        samples = self._read()
+        return samples if dtype is None else samples.astype(dtype, copy=False)
 
     def _read(self) -> NDArray[Any]:
         item = math.prod(self._shape[1:])
-        doing = f'Cannot read samples from "{self._path}"'
+        error_prefix = f'Cannot read samples from "{self._path}"'
         try:
-            made: NDArray[Any] = np.fromfile(
+            samples: NDArray[Any] = np.fromfile(
                 self._path,
                 self._dtype,
                 count=len(self._rows) * item,
@@ -87,23 +87,23 @@ class Rows(LazyArray):
             )
         except OSError as error:
             raise CalibrationError(
-                f"{doing}: {error.strerror or error}. Put the file back, and give it to the study again, "
+                f"{error_prefix}: {error.strerror or error}. Put the file back, and give it to the study again, "
                 "study.use(path).",
                 details=repr(error),
             ) from error
         # It may have been written in the middle of being read.
-        if stamp(self._path) != self._loaded or made.size != len(self._rows) * item:
+        if fingerprint_file(self._path) != self._loaded or samples.size != len(self._rows) * item:
             raise CalibrationError(
-                f"{doing}: it was written since it was opened, and samples of both would mix. Give it to the study "
-                "again, study.use(path)."
+                f"{error_prefix}: it was written since it was opened, and samples of both would mix. Give it to the "
+                "study again, study.use(path)."
             )
-        return made.reshape(self.shape)
+        return samples.reshape(self.shape)
 
 
-def array_of(path: Path) -> Any:
+def load_array(path: Path) -> Any:
     """The array of an ``.npy``: piece by piece where its samples lie one after the other, else all of it."""
     try:
-        return Rows(path)
+        return NpyFile(path)
     except ValueError:
         with open_arrays(path) as array:
             return array

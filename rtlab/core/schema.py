@@ -16,7 +16,7 @@ Origin = Literal["measured", "reported", "estimated", "predicted"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Meaning:
+class FieldMeta:
     """What a field is, besides its type.
 
     ``title`` is its heading; a field without one crosses to the page and to JSON, and is shown by nobody on its own.
@@ -44,8 +44,8 @@ class Meaning:
 
 
 #: Of a field that only Python needs.
-UNSENT = Meaning(unsent=True)
-_NOTHING = Meaning()
+UNSENT = FieldMeta(unsent=True)
+_NOTHING = FieldMeta()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,17 +54,17 @@ class Field:
 
     name: str
     type: Any
-    meaning: Meaning = _NOTHING
+    meaning: FieldMeta = _NOTHING
 
     def origin(self, noun: object, of: object = None) -> Origin | None:
         """Where the number is from in this noun, which stands in a table of another one; None where nobody tells."""
         if getattr(noun, self.name) is None:
             return None
-        return typing.cast("Origin | None", said(self.meaning.origin, noun, of) or None)
+        return typing.cast("Origin | None", format_text(self.meaning.origin, noun, of) or None)
 
 
-def said(text: str, noun: object = None, of: object = None) -> str:
-    """A text of a ``Meaning`` with the fields that it names: of the noun, and of the one that its table stands in."""
+def format_text(text: str, noun: object = None, of: object = None) -> str:
+    """A text of a ``FieldMeta`` with the fields that it names: of the noun, and of the one that its table stands in."""
     return text.format(self=noun, of=of)
 
 
@@ -91,26 +91,28 @@ def fields(kind: Any) -> tuple[Field, ...]:
         raise TypeError(
             f"Cannot read the fields of {kind!r}: it is no noun. Give a dataclass or a named tuple."
         )
-    return _declared(kind)
+    return _read_fields(kind)
 
 
 @functools.cache
-def _declared(kind: type) -> tuple[Field, ...]:
-    hints = typing.get_type_hints(kind, _names(kind), include_extras=True)
+def _read_fields(kind: type) -> tuple[Field, ...]:
+    hints = typing.get_type_hints(kind, _get_namespace(kind), include_extras=True)
     names = getattr(kind, "_fields", None) or tuple(f.name for f in dataclasses.fields(kind))
-    found = [_field(name, hints[name]) for name in names]
+    field_list = [_parse_field(name, hints[name]) for name in names]
     for base in reversed(kind.__mro__):
         for name, member in vars(base).items():
             getter = _getter(member)
             if getter is not None and str(getter.__annotations__.get("return")).startswith("Annotated["):
-                found.append(_field(name, typing.get_type_hints(getter, include_extras=True)["return"]))
-    return tuple(f for f in found if not f.meaning.unsent)
+                field_list.append(
+                    _parse_field(name, typing.get_type_hints(getter, include_extras=True)["return"])
+                )
+    return tuple(f for f in field_list if not f.meaning.unsent)
 
 
-def _names(kind: type) -> dict[str, Any] | None:
+def _get_namespace(kind: type) -> dict[str, Any] | None:
     """What the names in a class stand for, where it is public: then it says that it is of ``rtlab`` itself."""
-    made = getattr(vars(kind).get("__init__"), "__globals__", None)
-    return made if kind.__module__ == "rtlab" else None
+    namespace = getattr(vars(kind).get("__init__"), "__globals__", None)
+    return namespace if kind.__module__ == "rtlab" else None
 
 
 def _getter(member: object) -> Any:
@@ -119,8 +121,8 @@ def _getter(member: object) -> Any:
     return member.func if isinstance(member, functools.cached_property) else None
 
 
-def _field(name: str, hint: Any) -> Field:
+def _parse_field(name: str, hint: Any) -> Field:
     if typing.get_origin(hint) is not typing.Annotated:
         return Field(name, hint)
     kind, *more = typing.get_args(hint)
-    return Field(name, kind, next((m for m in more if isinstance(m, Meaning)), _NOTHING))
+    return Field(name, kind, next((m for m in more if isinstance(m, FieldMeta)), _NOTHING))

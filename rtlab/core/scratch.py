@@ -20,30 +20,34 @@ if sys.platform != "win32":
 
 _PREFIX, _LOCK = "rtlab-", ".lock"
 _guard = threading.Lock()
-_made: _Own | None = None
+_process_folder: _ProcessFolder | None = None
 
 
 def folder() -> tempfile.TemporaryDirectory[str]:
     """An empty folder, removed when it is closed, or dropped, or when the process ends."""
-    return tempfile.TemporaryDirectory(dir=_own(), ignore_cleanup_errors=True)
+    return tempfile.TemporaryDirectory(dir=_get_process_folder(), ignore_cleanup_errors=True)
 
 
-def kept() -> Path:
+def make_folder() -> Path:
     """An empty folder that stays until somebody removes it, or the process ends."""
-    return Path(tempfile.mkdtemp(dir=_own()))
+    return Path(tempfile.mkdtemp(dir=_get_process_folder()))
 
 
-def _own() -> Path:
+def _get_process_folder() -> Path:
     """The folder of this process; a fork makes its own."""
-    global _made  # noqa: PLW0603 - one per process
+    global _process_folder  # noqa: PLW0603 - one per process
     with _guard:
-        if _made is None or _made.process != os.getpid() or not _made.path.is_dir():
-            _sweep()
-            _made = _Own()
-        return _made.path
+        if (
+            _process_folder is None
+            or _process_folder.process != os.getpid()
+            or not _process_folder.path.is_dir()
+        ):
+            _remove_stale_folders()
+            _process_folder = _ProcessFolder()
+        return _process_folder.path
 
 
-class _Own:
+class _ProcessFolder:
     """The folder of a process, and its lock, which the system releases when the process ends."""
 
     def __init__(self) -> None:
@@ -62,7 +66,7 @@ class _Own:
             shutil.rmtree(self.path, ignore_errors=True)
 
 
-def _sweep() -> None:
+def _remove_stale_folders() -> None:
     """Remove folders whose process is gone."""
     if sys.platform != "win32":
         for path in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):

@@ -19,15 +19,15 @@ from rtlab.core.kinds import (
     Dims,
     Kind,
     Shape,
-    common,
-    declared,
-    is_whole,
-    kind_of,
+    add_axis,
+    from_type_proto,
+    get_declared_kind,
+    is_complete,
+    merge_kinds,
     of_type,
-    type_of,
-    whole,
-    with_axis,
-    without,
+    remove_axis,
+    to_static_shape,
+    to_type_proto,
 )
 from rtlab.core.node import ONNX_DOMAINS, bodies
 from rtlab.core.value import dtype_text
@@ -35,17 +35,17 @@ from rtlab.core.value import dtype_text
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rtlab.core.places import Scope
+    from rtlab.core.places import Subgraph
     from rtlab.core.value import Value
 
 #: Values of no more elements are computed, for a shape may follow from them: a mask whose ones are counted, a grid.
 _COMPUTED = 1 << 14
 #: Of those, such with no more elements are told to ONNX, as the shapes, axes and counts that operators read are.
-_TOLD = 64
+_INFERENCE_LIMIT = 64
 #: Operators that move a window over what they read.
 _WINDOWS = {"Conv", "ConvInteger", "AveragePool", "MaxPool", "LpPool"}
 #: Values of these differ from run to run.
-_DRAWN = {
+_RANDOM_OPS = {
     "RandomNormal",
     "RandomNormalLike",
     "RandomUniform",
@@ -72,7 +72,7 @@ class Shaped(Protocol):
         """Its values as they were declared, by name."""
 
     @property
-    def scopes(self) -> tuple[Scope, ...]:
+    def scopes(self) -> tuple[Subgraph, ...]:
         """The main graph, the bodies, and each call of a local function."""
 
 
@@ -88,15 +88,15 @@ class Sizes:
         self._model = model
         self._table = _Evaluation(model, inputs).kinds
         graph = model.ir.graph
-        made = (o for n in graph for o in n.outputs)
-        values = (*graph.inputs, *graph.initializers.values(), *made)
+        node_outputs = (o for n in graph for o in n.outputs)
+        values = (*graph.inputs, *graph.initializers.values(), *node_outputs)
         self._names = {v.name: (0, id(v)) for v in values if v.name}
         #: How often something was learned: what was derived before then is no longer all there is.
         self.learned = 0
 
     def of(self, value: ir.Value, space: int = 0) -> Shape | None:
         """The shape of a value; ``space`` is that of the scope where it stands (``Model.scopes``)."""
-        return whole(self._table.get((space, id(value)), UNKNOWN).dims)
+        return to_static_shape(self._table.get((space, id(value)), UNKNOWN).dims)
 
     def dtype(self, value: ir.Value, space: int = 0) -> str:
         """The type of a value, in rtlab's names; empty where it is not known, or no tensor."""
@@ -105,7 +105,7 @@ class Sizes:
     def get(self, name: str) -> Shape | None:
         """The shape of a value of the main graph; None where it is not known, or there is none."""
         key = self._names.get(name)
-        return None if key is None else whole(self._table.get(key, UNKNOWN).dims)
+        return None if key is None else to_static_shape(self._table.get(key, UNKNOWN).dims)
 
     @property
     def unknown(self) -> tuple[str, ...]:
@@ -133,7 +133,7 @@ class Sizes:
 
     def _has_size(self, value: ir.Value, space: int) -> bool:
         kind = self._table.get((space, id(value)), UNKNOWN)
-        shape = whole(kind.dims)
+        shape = to_static_shape(kind.dims)
         return bool(kind.other) or (shape is not None and 0 not in shape)
 
     def _is_narrow(self, node: ir.Node, space: int) -> bool:
@@ -143,9 +143,9 @@ class Sizes:
         read = self.of(node.inputs[0], space)
         if any(a.is_ref() for a in node.attributes.values()):
             return False
-        told, padding = (node.attributes.get(name) for name in ("kernel_shape", "auto_pad"))
+        kernel_shape, padding = (node.attributes.get(name) for name in ("kernel_shape", "auto_pad"))
         weight = next((self.of(v, space) for v in node.inputs[1:2] if v is not None), None)
-        window: Shape = tuple(told.as_ints()) if told is not None else (weight or ())[2:]
+        window: Shape = tuple(kernel_shape.as_ints()) if kernel_shape is not None else (weight or ())[2:]
         padded = padding is not None and padding.as_string() not in {"NOTSET", "VALID"}
         if read is None or len(read) != len(window) + 2 or padded:
             return False
@@ -159,9 +159,9 @@ class Sizes:
             for i, size in enumerate(read[2:])
         )
 
-    def learn(self, found: Mapping[str, Sequence[int]]) -> None:
+    def learn(self, shapes: Mapping[str, Sequence[int]]) -> None:
         """Take the shapes of values of the main graph that a run showed; what is known already stays."""
-        for name, shape in found.items():
+        for name, shape in shapes.items():
             if name in self._names and self.get(name) is None:
                 key = self._names[name]
                 self._table[key] = self._table.get(key, UNKNOWN)._replace(dims=tuple(int(d) for d in shape))
@@ -181,137 +181,137 @@ class _Evaluation:
         self._computed: dict[tuple[Any, ...], list[Any]] = {}
         #: As loaded, the shapes of inner values hold for the sizes of the file and no others.
         self._fixed = all(isinstance(d, int) for n in model.inputs for d in model.values[n].shape or (None,))
-        if self._fixed and len(model.scopes) == 1 and self._loaded(model.ir.graph):
+        if self._fixed and len(model.scopes) == 1 and self._load_kinds(model.ir.graph):
             return
         for value in model.ir.graph.inputs:
-            self.kinds[0, id(value)] = declared(value)._replace(dims=inputs.get(value.name or ""))
-        self._scope(model.scopes[0], {})
+            self.kinds[0, id(value)] = get_declared_kind(value)._replace(dims=inputs.get(value.name or ""))
+        self._infer_scope(model.scopes[0], {})
 
-    def _loaded(self, graph: ir.Graph) -> bool:
+    def _load_kinds(self, graph: ir.Graph) -> bool:
         """Whether all shapes are known as they were loaded, which they are for most models of fixed sizes."""
         values = [*graph.inputs, *(v for n in graph for v in n.outputs if v.name)]
-        self.kinds = {(0, id(v)): declared(v) for v in values}
-        known = all(is_whole(k) for k in self.kinds.values())
+        self.kinds = {(0, id(v)): get_declared_kind(v) for v in values}
+        complete = all(is_complete(k) for k in self.kinds.values())
         for value in graph.initializers.values():
             if value.const_value is not None:
-                held = value.const_value
-                self.kinds[0, id(value)] = of_type(int(held.dtype), tuple(held.shape.numpy()))
-        return known
+                tensor = value.const_value
+                self.kinds[0, id(value)] = of_type(int(tensor.dtype), tuple(tensor.shape.numpy()))
+        return complete
 
-    def _scope(self, scope: Scope, attributes: Mapping[str, ir.Attr]) -> None:
+    def _infer_scope(self, scope: Subgraph, attributes: Mapping[str, ir.Attr]) -> None:
         """Every node of a scope whose inputs are known."""
         graph, space = scope.graph, scope.space
         if isinstance(graph, ir.Graph):
             for value in graph.initializers.values():
-                self._constant((space, id(value)), value.const_value)
+                self._set_constant((space, id(value)), value.const_value)
         imports = dict(graph.opset_imports) or dict(self._model.ir.graph.opset_imports)
         for node, place in zip(scope.nodes, scope.places, strict=True):
-            call = _Call(node, place.id, space, attributes, _version(node, imports))
-            for value, kind in zip(node.outputs, self._node(call), strict=False):
+            call = _Call(node, place.id, space, attributes, _find_version(node, imports))
+            for value, kind in zip(node.outputs, self._infer_node(call), strict=False):
                 self.kinds[space, id(value)] = kind
 
-    def _node(self, call: _Call) -> Sequence[Kind]:
+    def _infer_node(self, call: _Call) -> Sequence[Kind]:
         """What a node writes; whoever knows nothing of it says what was declared."""
         node, space = call.node, call.space
         if node.op_identifier() in self._model.ir.functions:
-            return self._function(call)
+            return self._infer_function(call)
         if bodies(node):
-            return self._owner(call)
-        if call.plain and node.op_type == "Constant" and (held := _held(call)) is not None:
-            self._constant((space, id(node.outputs[0])), held)
+            return self._infer_body_node(call)
+        if call.plain and node.op_type == "Constant" and (tensor := _get_constant(call)) is not None:
+            self._set_constant((space, id(node.outputs[0])), tensor)
             return [self.kinds[space, id(node.outputs[0])]]
-        loaded = [declared(v) for v in node.outputs]
-        settled = self._fixed and space == 0 and all(is_whole(k) for k in loaded)
-        if settled and all(k.other or _large(k) for k in loaded):
+        loaded = [get_declared_kind(v) for v in node.outputs]
+        settled = self._fixed and space == 0 and all(is_complete(k) for k in loaded)
+        if settled and all(k.other or _is_large(k) for k in loaded):
             return loaded
-        made = loaded if settled else self._infer(call, loaded)
-        self._compute(call, made)
-        return made
+        kinds = loaded if settled else self._infer(call, loaded)
+        self._compute(call, kinds)
+        return kinds
 
-    def _kind(self, value: ir.Value | None, space: int) -> Kind:
+    def _get_kind(self, value: ir.Value | None, space: int) -> Kind:
         if value is None:
             return UNKNOWN
-        found = self.kinds.get((space, id(value)))
-        return declared(value)._replace(dims=None) if found is None else found
+        kind = self.kinds.get((space, id(value)))
+        return get_declared_kind(value)._replace(dims=None) if kind is None else kind
 
-    def _value(self, value: ir.Value | None, space: int) -> NDArray[Any] | None:
+    def _get_value(self, value: ir.Value | None, space: int) -> NDArray[Any] | None:
         return None if value is None else self._values.get((space, id(value)))
 
-    def _constant(self, key: tuple[int, int], held: ir.TensorProtocol | None) -> None:
-        if held is None:
+    def _set_constant(self, key: tuple[int, int], tensor: ir.TensorProtocol | None) -> None:
+        if tensor is None:
             return
-        dims = tuple(held.shape.numpy())
-        self.kinds[key] = of_type(int(held.dtype), dims)
-        if math.prod(dims) <= _COMPUTED and held.dtype != ir.DataType.STRING:
+        dims = tuple(tensor.shape.numpy())
+        self.kinds[key] = of_type(int(tensor.dtype), dims)
+        if math.prod(dims) <= _COMPUTED and tensor.dtype != ir.DataType.STRING:
             # One that lies in a file, and is gone, is known by its shape alone.
             with contextlib.suppress(Exception):
-                self._values[key] = np.asarray(held.numpy())
+                self._values[key] = np.asarray(tensor.numpy())
 
     def _infer(self, call: _Call, loaded: Sequence[Kind]) -> list[Kind]:
         """What ONNX infers of the outputs of one node."""
         node, space = call.node, call.space
-        reads = [self._kind(v, space) for v in node.inputs]
-        told = {
+        reads = [self._get_kind(v, space) for v in node.inputs]
+        constants = {
             i: value
             for i, v in enumerate(node.inputs)
-            if (value := self._value(v, space)) is not None and value.size <= _TOLD
+            if (value := self._get_value(v, space)) is not None and value.size <= _INFERENCE_LIMIT
         }
         proto = call.proto
-        data = tuple((i, v.dtype.str, v.shape, v.tobytes()) for i, v in told.items())
+        data = tuple((i, v.dtype.str, v.shape, v.tobytes()) for i, v in constants.items())
         key = (call.version, node.domain, proto.SerializeToString(), tuple(reads), data)
         if key not in self._inferred:
-            self._inferred[key] = _inferred(proto, call.version, reads, told)
-        found = self._inferred[key] or [UNKNOWN] * len(loaded)
+            self._inferred[key] = _infer_outputs(proto, call.version, reads, constants)
+        kinds = self._inferred[key] or [UNKNOWN] * len(loaded)
         return [
             m if m.dtype or m.other else of_type(k.dtype, m.dims, k.other)
-            for m, k in zip(found, loaded, strict=True)
+            for m, k in zip(kinds, loaded, strict=True)
         ]
 
-    def _compute(self, call: _Call, made: list[Kind]) -> None:
+    def _compute(self, call: _Call, kinds: list[Kind]) -> None:
         """The numbers that a node writes, and with them their shapes, where they are few and all it reads is known."""
         node, space = call.node, call.space
-        if not call.plain or node.op_type in _DRAWN or any(k.other or _large(k) for k in made):
+        if not call.plain or node.op_type in _RANDOM_OPS or any(k.other or _is_large(k) for k in kinds):
             return
         if node.op_type in {"Shape", "Size"}:
-            values = _measured(call.proto, self._kind(node.inputs[0], space))
+            values = _evaluate_shape(call.proto, self._get_kind(node.inputs[0], space))
         else:
-            reads = [self._value(v, space) for v in node.inputs]
+            reads = [self._get_value(v, space) for v in node.inputs]
             if any(r is None and v is not None for r, v in zip(reads, node.inputs, strict=True)):
                 return
             parts = tuple(None if r is None else (r.dtype.str, r.shape, r.tobytes()) for r in reads)
             key = (call.version, call.proto.SerializeToString(), parts)
             if key not in self._computed:
-                self._computed[key] = _run(call.proto, call.version, reads)
+                self._computed[key] = _evaluate(call.proto, call.version, reads)
             values = self._computed[key]
-        for i, (value, found) in enumerate(zip(node.outputs, values, strict=False)):
-            if isinstance(found, np.ndarray) and found.size <= _COMPUTED:
-                self._values[space, id(value)] = found
-                made[i] = made[i]._replace(dims=found.shape)
+        for i, (value, array) in enumerate(zip(node.outputs, values, strict=False)):
+            if isinstance(array, np.ndarray) and array.size <= _COMPUTED:
+                self._values[space, id(value)] = array
+                kinds[i] = kinds[i]._replace(dims=array.shape)
 
-    def _function(self, call: _Call) -> list[Kind]:
+    def _infer_function(self, call: _Call) -> list[Kind]:
         """A local function at one of its calls."""
         function = self._model.ir.functions[call.node.op_identifier()]
         scope = self._inside.get((call.place, id(function)))
         if scope is None:
-            return [declared(v)._replace(dims=None) for v in call.node.outputs]
-        for value, given in zip(function.inputs, call.node.inputs, strict=False):
-            self._pass(given, call.space, value, scope.space)
-        own = {name: a for name, a in function.attributes.items() if a.value is not None}
-        own |= {name: call.attribute(a) or a for name, a in call.node.attributes.items()}
-        self._scope(scope, own)
-        for value, given in zip(call.node.outputs, function.outputs, strict=False):
-            self._pass(given, scope.space, value, call.space)
-        return [self._kind(v, call.space) for v in call.node.outputs]
+            return [get_declared_kind(v)._replace(dims=None) for v in call.node.outputs]
+        for value, source in zip(function.inputs, call.node.inputs, strict=False):
+            self._bind(source, call.space, value, scope.space)
+        attributes = {name: a for name, a in function.attributes.items() if a.value is not None}
+        attributes |= {name: call.attribute(a) or a for name, a in call.node.attributes.items()}
+        self._infer_scope(scope, attributes)
+        for value, source in zip(call.node.outputs, function.outputs, strict=False):
+            self._bind(source, scope.space, value, call.space)
+        return [self._get_kind(v, call.space) for v in call.node.outputs]
 
-    def _pass(self, source: ir.Value | None, space: int, target: ir.Value, into: int) -> None:
+    def _bind(self, source: ir.Value | None, space: int, target: ir.Value, into: int) -> None:
         """What is known of a value holds for the one that it is bound to."""
-        self.kinds[into, id(target)] = self._kind(source, space)
-        value = self._value(source, space)
+        self.kinds[into, id(target)] = self._get_kind(source, space)
+        value = self._get_value(source, space)
         self._values.pop((into, id(target)), None)
         if value is not None:
             self._values[into, id(target)] = value
 
-    def _owner(self, call: _Call) -> list[Kind]:
+    def _infer_body_node(self, call: _Call) -> list[Kind]:
         """A node with bodies: If, Loop, Scan; of any other nothing is known."""
         node = call.node
         scopes = {
@@ -320,49 +320,51 @@ class _Evaluation:
             if (call.place, id(a.as_graph())) in self._inside
         }
         if node.op_type == "If" and len(scopes) == 2:
-            return self._if(call, scopes)
+            return self._infer_if(call, scopes)
         if node.op_type in {"Loop", "Scan"} and len(scopes) == 1:
-            return self._loop(call, scopes["body"])
-        return [declared(v)._replace(dims=None) for v in node.outputs]
+            return self._infer_loop(call, scopes["body"])
+        return [get_declared_kind(v)._replace(dims=None) for v in node.outputs]
 
-    def _if(self, call: _Call, scopes: Mapping[str, Scope]) -> list[Kind]:
-        chosen = self._value(call.node.inputs[0], call.space)
+    def _infer_if(self, call: _Call, scopes: Mapping[str, Subgraph]) -> list[Kind]:
+        chosen = self._get_value(call.node.inputs[0], call.space)
         ends = {}
         for name, scope in scopes.items():
-            self._scope(scope, call.attributes)
-            ends[name] = [self._kind(v, call.space) for v in _outputs(scope)]
+            self._infer_scope(scope, call.attributes)
+            ends[name] = [self._get_kind(v, call.space) for v in _get_outputs(scope)]
         if chosen is not None and chosen.size == 1:
             return ends["then_branch" if bool(chosen.reshape(-1)[0]) else "else_branch"]
-        return [common(one, two) for one, two in zip(ends["then_branch"], ends["else_branch"], strict=False)]
+        return [
+            merge_kinds(one, two) for one, two in zip(ends["then_branch"], ends["else_branch"], strict=False)
+        ]
 
-    def _loop(self, call: _Call, scope: Scope) -> list[Kind]:
+    def _infer_loop(self, call: _Call, scope: Subgraph) -> list[Kind]:
         """A Loop or a Scan: what it carries has the shape it begins with, where a turn does not change that."""
         node, space = call.node, call.space
         scanned = node.op_type == "Scan"
-        count = _whole_number(node, "num_scan_inputs") if scanned else 0
-        begins = [self._kind(v, space) for v in (node.inputs if scanned else node.inputs[2:])]
+        count = _get_int(node, "num_scan_inputs") if scanned else 0
+        begins = [self._get_kind(v, space) for v in (node.inputs if scanned else node.inputs[2:])]
         carried, read = begins[: len(begins) - count], begins[len(begins) - count :]
-        axes = _axes(node, "scan_input_axes", count)
+        axes = _get_axes(node, "scan_input_axes", count)
         spans = {
             k.dims[a] for k, a in zip(read, axes, strict=True) if k.dims and -len(k.dims) <= a < len(k.dims)
         }
         turns = spans.pop() if len(spans) == 1 else None
-        parts = [without(k, a) for k, a in zip(read, axes, strict=True)]
-        given = _inputs(scope)
+        parts = [remove_axis(k, a) for k, a in zip(read, axes, strict=True)]
+        body_inputs = _get_inputs(scope)
         # A second look is at what the first one changed; what it changes again has no one shape.
         for _ in range(3):
             starts = [*carried, *parts] if scanned else [COUNT, FLAG, *carried]
-            for value, kind in zip(given, starts, strict=False):
+            for value, kind in zip(body_inputs, starts, strict=False):
                 self.kinds[space, id(value)] = kind
                 self._values.pop((space, id(value)), None)
-            self._scope(scope, call.attributes)
-            ends = [self._kind(v, space) for v in _outputs(scope)[0 if scanned else 1 :]]
-            again = [common(one, two) for one, two in zip(carried, ends, strict=False)]
+            self._infer_scope(scope, call.attributes)
+            ends = [self._get_kind(v, space) for v in _get_outputs(scope)[0 if scanned else 1 :]]
+            again = [merge_kinds(one, two) for one, two in zip(carried, ends, strict=False)]
             if again == carried:
                 break
             carried = again
-        out = _axes(node, "scan_output_axes", len(ends) - len(carried))
-        return [*carried, *(with_axis(k, a, turns) for k, a in zip(ends[len(carried) :], out, strict=True))]
+        out = _get_axes(node, "scan_output_axes", len(ends) - len(carried))
+        return [*carried, *(add_axis(k, a, turns) for k, a in zip(ends[len(carried) :], out, strict=True))]
 
 
 class _Call:
@@ -378,72 +380,76 @@ class _Call:
         self.version = version
         self.plain = node.domain in ONNX_DOMAINS
 
-    def attribute(self, own: ir.Attr) -> ir.Attr | None:
+    def attribute(self, attribute: ir.Attr) -> ir.Attr | None:
         """An attribute of the node, or that of the call which it stands for; None where that has none."""
-        held = self.attributes.get(own.ref_attr_name or "") if own.is_ref() else own
-        return None if held is None or held.is_ref() else held
+        definition = self.attributes.get(attribute.ref_attr_name or "") if attribute.is_ref() else attribute
+        return None if definition is None or definition.is_ref() else definition
 
     @functools.cached_property
     def proto(self) -> onnx.NodeProto:
         """The node with nothing that tells it from its like: positions for names."""
         node = self.node
-        made = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
-        made.input.extend(f"i{i}" if v is not None and v.name else "" for i, v in enumerate(node.inputs))
-        made.output.extend(f"o{i}" if v.name else "" for i, v in enumerate(node.outputs))
+        node_proto = onnx.NodeProto(op_type=node.op_type, domain=node.domain)
+        node_proto.input.extend(
+            f"i{i}" if v is not None and v.name else "" for i, v in enumerate(node.inputs)
+        )
+        node_proto.output.extend(f"o{i}" if v.name else "" for i, v in enumerate(node.outputs))
         for name, attribute in node.attributes.items():
-            held = self.attribute(attribute)
-            if held is not None:
-                proto = ir.serde.serialize_attribute(held)
+            definition = self.attribute(attribute)
+            if definition is not None:
+                proto = ir.serde.serialize_attribute(definition)
                 proto.name = name
-                made.attribute.append(proto)
-        return made
+                node_proto.attribute.append(proto)
+        return node_proto
 
 
-def _version(node: ir.Node, imports: Mapping[str, int]) -> int:
+def _find_version(node: ir.Node, imports: Mapping[str, int]) -> int:
     return imports.get(node.domain, 0) or (
         imports.get("ai.onnx", 0) if not node.domain else imports.get("", 0)
     )
 
 
-def _large(kind: Kind) -> bool:
+def _is_large(kind: Kind) -> bool:
     """Whether it is known to have more elements than are computed."""
-    shape = whole(kind.dims)
+    shape = to_static_shape(kind.dims)
     return shape is not None and math.prod(shape) > _COMPUTED
 
 
-def _inferred(
-    proto: onnx.NodeProto, version: int, reads: Sequence[Kind], told: Mapping[int, NDArray[Any]]
+def _infer_outputs(
+    proto: onnx.NodeProto, version: int, reads: Sequence[Kind], constants: Mapping[int, NDArray[Any]]
 ) -> list[Kind]:
     """Types of the outputs; empty where ONNX does not know the operator, or what it reads does not fit."""
     with contextlib.suppress(Exception):
         schema = onnx.defs.get_schema(proto.op_type, version, proto.domain)
-        found = onnx.shape_inference.infer_node_outputs(
+        type_protos = onnx.shape_inference.infer_node_outputs(
             schema,
             proto,
-            {name: type_of(kind) for name, kind in zip(proto.input, reads, strict=True) if name},
+            {name: to_type_proto(kind) for name, kind in zip(proto.input, reads, strict=True) if name},
             {
                 proto.input[i]: onnx.numpy_helper.from_array(value)
-                for i, value in told.items()
+                for i, value in constants.items()
                 if proto.input[i]
             },
             opset_imports=[onnx.helper.make_opsetid(proto.domain, version)],
         )
-        return [kind_of(found[name]) if name in found else UNKNOWN for name in proto.output]
+        return [
+            from_type_proto(type_protos[name]) if name in type_protos else UNKNOWN for name in proto.output
+        ]
     return []
 
 
-def _measured(proto: onnx.NodeProto, read: Kind) -> list[Any]:
+def _evaluate_shape(proto: onnx.NodeProto, read: Kind) -> list[Any]:
     """What Shape and Size say of a tensor whose shape is known."""
     if proto.op_type == "Size":
-        shape = whole(read.dims)
+        shape = to_static_shape(read.dims)
         return [] if shape is None else [np.array(math.prod(shape), np.int64)]
     numbers = {a.name: a.i for a in proto.attribute}
     part = (read.dims or ())[numbers.get("start", 0) : numbers.get("end")]
-    known = whole(part) if read.dims is not None else None
-    return [] if known is None else [np.array(known, np.int64)]
+    part_shape = to_static_shape(part) if read.dims is not None else None
+    return [] if part_shape is None else [np.array(part_shape, np.int64)]
 
 
-def _run(proto: onnx.NodeProto, version: int, reads: Sequence[NDArray[Any] | None]) -> list[Any]:
+def _evaluate(proto: onnx.NodeProto, version: int, reads: Sequence[NDArray[Any] | None]) -> list[Any]:
     """What the reference of ONNX computes; nothing where it cannot."""
     from onnx.reference import ReferenceEvaluator
 
@@ -456,35 +462,39 @@ def _run(proto: onnx.NodeProto, version: int, reads: Sequence[NDArray[Any] | Non
     return []
 
 
-def _held(call: _Call) -> ir.TensorProtocol | None:
+def _get_constant(call: _Call) -> ir.TensorProtocol | None:
     """The numbers of a Constant node."""
     for name, attribute in call.node.attributes.items():
-        held = call.attribute(attribute)
-        if held is not None and name == "value":
+        definition = call.attribute(attribute)
+        if definition is not None and name == "value":
             # Asked for as a tensor, onnx-ir looks at all that a tensor has to have, which takes longer than the rest.
-            tensor: ir.TensorProtocol = held.value
+            tensor: ir.TensorProtocol = definition.value
             return tensor
-        if held is not None and name in {"value_int", "value_ints"}:
-            return ir.Tensor(np.array(held.value, np.int64))
-        if held is not None and name in {"value_float", "value_floats"}:
-            return ir.Tensor(np.array(held.value, np.float32))
+        if definition is not None and name in {"value_int", "value_ints"}:
+            return ir.Tensor(np.array(definition.value, np.int64))
+        if definition is not None and name in {"value_float", "value_floats"}:
+            return ir.Tensor(np.array(definition.value, np.float32))
     return None
 
 
-def _inputs(scope: Scope) -> Sequence[ir.Value]:
+def _get_inputs(scope: Subgraph) -> Sequence[ir.Value]:
     return tuple(scope.graph.inputs)
 
 
-def _outputs(scope: Scope) -> Sequence[ir.Value]:
+def _get_outputs(scope: Subgraph) -> Sequence[ir.Value]:
     return tuple(scope.graph.outputs)
 
 
-def _whole_number(node: ir.Node, name: str) -> int:
-    held = node.attributes.get(name)
-    return int(held.value) if held is not None and held.type == ir.AttributeType.INT else 0
+def _get_int(node: ir.Node, name: str) -> int:
+    attribute = node.attributes.get(name)
+    return int(attribute.value) if attribute is not None and attribute.type == ir.AttributeType.INT else 0
 
 
-def _axes(node: ir.Node, name: str, count: int) -> list[int]:
-    held = node.attributes.get(name)
-    found = [int(a) for a in held.value] if held is not None and held.type == ir.AttributeType.INTS else []
-    return found if len(found) == count else [0] * max(0, count)
+def _get_axes(node: ir.Node, name: str, count: int) -> list[int]:
+    attribute = node.attributes.get(name)
+    axes = (
+        [int(a) for a in attribute.value]
+        if attribute is not None and attribute.type == ir.AttributeType.INTS
+        else []
+    )
+    return axes if len(axes) == count else [0] * max(0, count)

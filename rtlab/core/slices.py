@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: Ratio of energies, 24 dB, from which indices are another kind of numbers: the smaller has four bits less of an
 #: INT8 scale that both share.
-_APART = 256.0
+_KIND_RATIO = 256.0
 #: Elements of an index below which 24 dB may be chance: of 8 normal numbers the energy is so small once in 400 million.
 _FEWEST = 8
 #: Elements that are summed at once.
@@ -67,7 +67,7 @@ class Slice:
 class SliceSums:
     """Sums over the samples so far of one output, by axis and index.
 
-    ``whole`` is a float64 array of the sums of x², (x - y)² and y² of the reference x and the variant y over elements
+    ``totals`` is a float64 array of the sums of x², (x - y)² and y² of the reference x and the variant y over elements
     that are finite in both, and of how many elements are finite in one alone; ``axes`` holds by axis the same of each
     index, of shape ``(4, n)``, None where nothing was added, and ``elements`` is how many were. An axis whose
     length differs between batches is left out, and so are the one along which samples lie and one along which
@@ -76,16 +76,16 @@ class SliceSums:
 
     def __init__(self, output: str) -> None:
         self.output = output
-        self.whole = np.zeros(4)
+        self.totals = np.zeros(4)
         self.elements = 0
         self.axes: dict[int, NDArray[np.float64]] | None = None
 
     def copy(self) -> SliceSums:
         """The same sums, to which others can be added."""
-        made = SliceSums(self.output)
-        made.whole, made.elements = self.whole.copy(), self.elements
-        made.axes = None if self.axes is None else {a: s.copy() for a, s in self.axes.items()}
-        return made
+        duplicate = SliceSums(self.output)
+        duplicate.totals, duplicate.elements = self.totals.copy(), self.elements
+        duplicate.axes = None if self.axes is None else {a: s.copy() for a, s in self.axes.items()}
+        return duplicate
 
     def add(self, reference: NDArray[Any], variant: NDArray[Any], samples: int) -> None:
         """Take a batch of so many samples; both arrays have one shape, or nothing is taken."""
@@ -93,7 +93,9 @@ class SliceSums:
         if x.shape != y.shape or not x.size:
             return
         first = 1 if x.ndim and len(x) == samples else 0
-        lengths = {a: x.shape[a] for a in range(first, x.ndim) if x.shape[a] > 1 and not _add_up(x, a)}
+        lengths = {
+            a: x.shape[a] for a in range(first, x.ndim) if x.shape[a] > 1 and not _are_probabilities(x, a)
+        }
         sums = {a: np.zeros((4, n)) for a, n in lengths.items()}
         self.elements += x.size
         rows = x if first else x[None]
@@ -101,11 +103,11 @@ class SliceSums:
         # Some samples at a time: the squares of a batch would take several times its memory.
         step = max(1, _PIECE * len(rows) // rows.size)
         for begin in range(0, len(rows), step):
-            for number, part in _squares(rows[begin : begin + step], others[begin : begin + step]):
-                self.whole[number] += part.sum()
-                for axis, made in sums.items():
+            for number, part in _iter_squares(rows[begin : begin + step], others[begin : begin + step]):
+                self.totals[number] += part.sum()
+                for axis, axis_sums in sums.items():
                     at = axis + 1 - first
-                    made[number] += part.sum(axis=tuple(i for i in range(part.ndim) if i != at))
+                    axis_sums[number] += part.sum(axis=tuple(i for i in range(part.ndim) if i != at))
         if self.axes is None:
             self.axes = sums
             return
@@ -114,11 +116,11 @@ class SliceSums:
     @property
     def sqnr(self) -> float:
         """The SQNR of the whole output in decibel."""
-        xx, ee, _, bad = self.whole.tolist()
+        xx, ee, _, bad = self.totals.tolist()
         return -math.inf if bad else compute_sqnr(xx, ee)
 
     @property
-    def _sure(self) -> list[tuple[int, NDArray[np.float64]]]:
+    def _reliable_axes(self) -> list[tuple[int, NDArray[np.float64]]]:
         """Axes with elements enough of each index."""
         axes = (self.axes or {}).items()
         return [(a, s) for a, s in axes if self.elements >= _FEWEST * s.shape[1]]
@@ -126,23 +128,25 @@ class SliceSums:
     def by_kind(self) -> Iterator[Slice]:
         """The whole output, then the indices of each kind by axis, where there are several."""
         yield Slice(self.output, 0, (), self.sqnr)
-        for axis, sums in self._sure:
+        for axis, sums in self._reliable_axes:
             groups = split_kinds(sums[0])
             if len(groups) > 1:
                 yield from (self._slice(axis, group) for group in groups)
 
     def worst(self) -> Slice | None:
         """The slice that lost most; None where no part of the output fares worse than the whole."""
-        slices = [s for s in self.by_kind() if s.indices] + [*self._lost()]
+        slices = [s for s in self.by_kind() if s.indices] + [*self._find_bad_indices()]
         return min(slices, key=lambda s: (s.sqnr, not s.zero, len(s.indices)), default=None)
 
-    def _lost(self) -> Iterator[Slice]:
+    def _find_bad_indices(self) -> Iterator[Slice]:
         """Indices that became 0 beside others of their kind, and those that are not finite, where not all are."""
-        for axis, (xx, _, yy, bad) in self._sure:
+        for axis, (xx, _, yy, bad) in self._reliable_axes:
             groups = split_kinds(xx)
             for group in groups:
                 # Beside others of its kind, one that is 0 is no small number.
-                zero = group[(yy[group] == 0) & (bad[group] == 0) & (xx[group] * _APART > xx[group].max())]
+                zero = group[
+                    (yy[group] == 0) & (bad[group] == 0) & (xx[group] * _KIND_RATIO > xx[group].max())
+                ]
                 if 0 < len(zero) < sum(map(len, groups)):
                     yield self._slice(axis, zero)
             broken = np.flatnonzero(bad)
@@ -165,7 +169,7 @@ def split_kinds(energy: NDArray[np.float64]) -> list[NDArray[np.intp]]:
     ranked = energy[order]
     order = order[ranked > _RESIDUE * ranked.max(initial=0.0)]
     ranked = energy[order]
-    cuts = np.flatnonzero(ranked[:-1] > _APART * ranked[1:]) + 1
+    cuts = np.flatnonzero(ranked[:-1] > _KIND_RATIO * ranked[1:]) + 1
     return [np.sort(part) for part in np.split(order, cuts)] if len(order) else []
 
 
@@ -176,12 +180,12 @@ def compute_sqnr(signal: float, noise: float) -> float:
     return math.inf if noise == 0 else -math.inf if signal == 0 else 10 * math.log10(signal / noise)
 
 
-def _add_up(x: NDArray[Any], axis: int) -> bool:
+def _are_probabilities(x: NDArray[Any], axis: int) -> bool:
     """Whether numbers are probabilities along an axis."""
     return bool((x >= 0).all() and np.allclose(x.sum(axis=axis, dtype=np.float64), 1.0, atol=1e-2))
 
 
-def _squares(x: NDArray[Any], y: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.float64]]]:
+def _iter_squares(x: NDArray[Any], y: NDArray[Any]) -> Iterator[tuple[int, NDArray[np.float64]]]:
     """Row by row of ``SliceSums.axes``, what is summed for it."""
     x, y = np.asarray(x, np.float64), np.asarray(y, np.float64)
     finite = np.isfinite(x) & np.isfinite(y)

@@ -12,7 +12,7 @@ from typing import Annotated, Literal
 
 from rtlab.core.progress import Deadline
 from rtlab.core.protocols import Progress
-from rtlab.core.schema import UNSENT, Meaning
+from rtlab.core.schema import UNSENT, FieldMeta
 from rtlab.errors import VariantError
 
 #: Seconds that a first answer may take on this machine beyond compiling.
@@ -37,11 +37,12 @@ class Stage(str, enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True)
-class Standing:
-    """How far a stage came: ``done`` of ``wanted`` of its ``unit`` (runs, samples); ``wanted`` is 0 where untold.
+class StageStatus:
+    """How far a stage came: ``done`` of ``target_count`` of its ``unit`` (runs, samples).
 
-    ``known`` is how many there are, where more than a first answer wants; ``Study.measure`` goes on to all of them.
-    ``text`` says in a sentence what is missing and why, and is empty for a stage that is done or under way.
+    ``target_count`` is 0 if unknown. ``available_count`` is how many there are, if more than the first pass measures;
+    ``Study.measure`` continues to all of them. ``text`` says in a sentence what is missing and why, and is empty for
+    a stage that is done or running.
     """
 
     stage: Stage
@@ -49,46 +50,46 @@ class Standing:
     why: Annotated[Why, UNSENT] = ""
     text: str = ""
     done: Annotated[int, UNSENT] = 0
-    wanted: Annotated[int, UNSENT] = 0
+    target_count: Annotated[int, UNSENT] = 0
     unit: Annotated[str, UNSENT] = ""
-    known: Annotated[int, UNSENT] = 0
+    available_count: Annotated[int, UNSENT] = 0
 
     def __repr__(self) -> str:
         return f"<{self.stage}: {self.state}{f' {self.basis}' if self.basis else ''}>"
 
     @property
-    def basis(self) -> Annotated[str, Meaning("Rests on")]:
+    def basis(self) -> Annotated[str, FieldMeta("Rests on")]:
         """On how much the numbers rest: ``3 of 30 runs``; empty where nothing was counted."""
-        if not self.wanted or not self.done:
+        if not self.target_count or not self.done:
             return ""
-        every = max(self.wanted, self.known)
+        every = max(self.target_count, self.available_count)
         of = f"{self.done} of {every}" if self.done < every else f"{self.done}"
-        return f"{of} {self.unit if self.wanted != 1 else self.unit.removesuffix('s')}"
+        return f"{of} {self.unit if self.target_count != 1 else self.unit.removesuffix('s')}"
 
     @property
-    def lacks(self) -> bool:
+    def is_incomplete(self) -> bool:
         """Whether a first answer is not there, or not whole."""
         return self.state in {"partial", "missing"}
 
     @property
-    def more(self) -> Annotated[bool, Meaning("More")]:
+    def more(self) -> Annotated[bool, FieldMeta("More")]:
         """Whether there is something to measure that is not measured yet."""
-        return self.lacks or (self.state == "done" and self.done < self.known)
+        return self.is_incomplete or (self.state == "done" and self.done < self.available_count)
 
 
-def budget_of(given: object) -> float:
+def parse_budget(budget: object) -> float:
     """Seconds that a person gave as a budget, checked: 0 only compiles, infinity sets no bound.
 
     Raises:
         VariantError: it is no number of seconds.
     """
     try:
-        seconds = float(given)  # type: ignore[arg-type] # what people give is checked here
+        seconds = float(budget)  # type: ignore[arg-type] # what people give is checked here
     except (TypeError, ValueError):
         seconds = math.nan
     if not seconds >= 0:
         raise VariantError(
-            f"Cannot measure within a budget of {given!r}: it is no number of seconds. "
+            f"Cannot measure within a budget of {budget!r}: it is no number of seconds. "
             "Give 0 to only compile, 15 for a first answer, or math.inf for all that can be measured."
         )
     return seconds
@@ -98,26 +99,26 @@ class Budget:
     """Seconds that measuring may take; what one stage leaves, the next ones have."""
 
     def __init__(self, seconds: float) -> None:
-        self.seconds = self.left = seconds
+        self.seconds = self.remaining = seconds
 
     @property
-    def bounded(self) -> bool:
+    def is_bounded(self) -> bool:
         """Whether there is an end to it."""
         return math.isfinite(self.seconds)
 
     @contextlib.contextmanager
-    def share(self, progress: Progress, part: float = 1.0) -> Iterator[Within]:
+    def share(self, progress: Progress, part: float = 1.0) -> Iterator[DeadlineProgress]:
         """A reporter that asks to stop when a part of what is left is over; the time in it counts."""
         began = time.monotonic()
         if isinstance(progress, Deadline):
-            self.left = min(self.left, progress.left)
+            self.remaining = min(self.remaining, progress.remaining)
         try:
-            yield Within(progress, began + part * self.left)
+            yield DeadlineProgress(progress, began + part * self.remaining)
         finally:
-            self.left = max(0.0, self.left - (time.monotonic() - began))
+            self.remaining = max(0.0, self.remaining - (time.monotonic() - began))
 
 
-class Within:
+class DeadlineProgress:
     """A reporter with a deadline, which only counts from the first step on: every stage measures something."""
 
     def __init__(self, progress: Progress, deadline: float) -> None:
@@ -125,17 +126,17 @@ class Within:
         self._steps = 0
 
     @property
-    def left(self) -> float:
+    def remaining(self) -> float:
         """Seconds that are left; 0 when the deadline has passed."""
         return max(0.0, self._deadline - time.monotonic())
 
     @property
-    def over(self) -> bool:
+    def is_over(self) -> bool:
         """Whether the time is over, and something was done in it."""
-        return self._steps > 0 and not self.left
+        return self._steps > 0 and not self.remaining
 
     @property
-    def cancelled(self) -> bool:
+    def is_cancelled(self) -> bool:
         """Whether somebody asked to stop, apart from the time."""
         return self._progress.stopped()
 
@@ -150,4 +151,4 @@ class Within:
 
     def stopped(self) -> bool:
         """Whether somebody asked to stop, or the time is over."""
-        return self.over or self.cancelled
+        return self.is_over or self.is_cancelled

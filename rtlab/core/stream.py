@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import numpy as np
 
 from rtlab.core.arrays import NUMPY, Batch, not_finite, to_numpy
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError, RtlabError
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
 
 #: Samples that are kept from the start of a stream, so that a comparison can read them again.
-KEPT = 64
+CACHED_SAMPLES = 64
 
 #: Batches that a reader may have taken without having used them when it is stopped.
 AHEAD = 3
@@ -62,22 +62,22 @@ class Inputs:
                 return len(array) if array.ndim and array.ndim == len(self.shapes[name]) else 1
         return 1
 
-    def named(self, item: _Item, first: int, source: str) -> dict[str, NDArray[Any]]:
+    def name_arrays(self, item: _Item, first: int, source: str) -> dict[str, NDArray[Any]]:
         """Name, check and complete the arrays of one item, whose first sample has the number ``first``."""
-        doing = f'Cannot use sample {first} of {source} as data for model "{self.title}"'
-        found = self._by_name(item, doing)
-        lacking = [a.ndim == len(self.shapes[n]) - 1 for n, a in found.items()]
-        if self.batched and all(lacking):
-            found = {n: a[None] for n, a in found.items()}
+        error_prefix = f'Cannot use sample {first} of {source} as data for model "{self.title}"'
+        arrays = self._by_name(item, error_prefix)
+        unbatched = [a.ndim == len(self.shapes[n]) - 1 for n, a in arrays.items()]
+        if self.batched and all(unbatched):
+            arrays = {n: a[None] for n, a in arrays.items()}
         sizes: dict[str, int] = {}
-        for name, array in found.items():
-            self._check(name, array, sizes, doing)
-        if self.batched and len({len(a) for a in found.values()}) > 1:
-            shapes = ", ".join(f'"{n}" {shape_text(a.shape)}' for n, a in found.items())
+        for name, array in arrays.items():
+            self._check(name, array, sizes, error_prefix)
+        if self.batched and len({len(a) for a in arrays.values()}) > 1:
+            shapes = ", ".join(f'"{n}" {shape_text(a.shape)}' for n, a in arrays.items())
             raise CalibrationError(
-                f"{doing}: {shapes} hold different numbers of samples. Give as many of each."
+                f"{error_prefix}: {shapes} hold different numbers of samples. Give as many of each."
             )
-        for name, array in found.items():
+        for name, array in arrays.items():
             bad = not_finite(array[None] if array.ndim == 0 else array)
             if bad is not None:
                 at = first + bad if self.batched else first
@@ -85,30 +85,30 @@ class Inputs:
                     f'Cannot use sample {at} of {source} as data for model "{self.title}": "{name}" has NaN or '
                     "infinity. Remove or repair that sample."
                 )
-        return found
+        return arrays
 
-    def _by_name(self, item: _Item, doing: str) -> dict[str, NDArray[Any]]:
+    def _by_name(self, item: _Item, error_prefix: str) -> dict[str, NDArray[Any]]:
         names = tuple(self.shapes)
         while isinstance(item, tuple) and item and isinstance(item[0], tuple | Mapping):
             item = item[0]  # the inputs stand together, before the labels
         if isinstance(item, Mapping):
-            found = dict(item)
+            arrays = dict(item)
         else:
-            found = dict(zip(names, item if isinstance(item, tuple) else (item,), strict=False))
-        if any(not isinstance(found.get(n), np.ndarray) for n in names):
-            have = quoted(item) if isinstance(item, Mapping) else _count(found)
+            arrays = dict(zip(names, item if isinstance(item, tuple) else (item,), strict=False))
+        if any(not isinstance(arrays.get(n), np.ndarray) for n in names):
+            have = quote_names(item) if isinstance(item, Mapping) else _count_arrays(arrays)
             raise CalibrationError(
-                f"{doing}: it gives {have}, the inputs are {self._wanted()}. Yield a mapping from these names "
-                "to arrays, or a tuple of arrays in this order."
+                f"{error_prefix}: it gives {have}, the inputs are {self._describe_inputs()}. Yield a mapping from "
+                "these names to arrays, or a tuple of arrays in this order."
             )
-        return {n: found[n] for n in names}
+        return {n: arrays[n] for n in names}
 
-    def _check(self, name: str, array: NDArray[Any], sizes: dict[str, int], doing: str) -> None:
+    def _check(self, name: str, array: NDArray[Any], sizes: dict[str, int], error_prefix: str) -> None:
         dtype, shape = self.dtypes[name], self.shapes[name]
         if dtype is not None and str(array.dtype) != dtype:
             raise CalibrationError(
-                f'{doing}: "{name}" is {array.dtype}, the input is {dtype}. Convert it before it is yielded, for '
-                f'example with .astype("{dtype}").'
+                f'{error_prefix}: "{name}" is {array.dtype}, the input is {dtype}. Convert it before it is yielded, '
+                f'for example with .astype("{dtype}").'
             )
         fits = array.ndim == len(shape)
         for axis, (want, have) in enumerate(zip(shape, array.shape, strict=False) if fits else ()):
@@ -118,30 +118,30 @@ class Inputs:
             fits &= have == (sizes.setdefault(want, have) if isinstance(want, str) else want or have)
         if not fits:
             raise CalibrationError(
-                f'{doing}: "{name}" has shape {shape_text(array.shape)}, the input takes {shape_text(shape)}. '
+                f'{error_prefix}: "{name}" has shape {shape_text(array.shape)}, the input takes {shape_text(shape)}. '
                 "Yield batches of that shape, or single samples without the first dimension."
             )
 
-    def _wanted(self) -> str:
+    def _describe_inputs(self) -> str:
         return ", ".join(f'"{n}" {self.dtypes[n] or ""} {shape_text(s)}' for n, s in self.shapes.items())
 
 
 class Feed:
     """The items of an iterable; the first of them are kept, so that several readers can have those."""
 
-    def __init__(self, source: Any, name: str, *, drawn: bool = False) -> None:
+    def __init__(self, source: Any, name: str, *, synthetic: bool = False) -> None:
         self.name = name
         #: Whether the samples are random.
-        self.drawn = drawn
+        self.synthetic = synthetic
         #: Samples that have come so far, and all of them once the end was reached.
-        self.seen = 0
+        self.samples_read = 0
         self.total: int | None = None
         self._source = source
         self._once = isinstance(source, Iterator)
         #: Tells how many samples are in an item.
         self.measure: Callable[[_Item], int] = lambda _: 1
-        self._keep = KEPT
-        self._kept: list[_Item] = []
+        self._keep = CACHED_SAMPLES
+        self._cache: list[_Item] = []
         self._sizes: list[int] = []
         # Stands behind the last kept item until somebody reads on; "past" says that somebody did.
         self._iterator: Iterator[Any] | None = None
@@ -152,7 +152,7 @@ class Feed:
         self._lock = threading.RLock()
 
     @property
-    def expected(self) -> int | None:
+    def expected_count(self) -> int | None:
         """Samples if every item is as large as the first, where the source tells how many items there are."""
         with contextlib.suppress(Exception):  # it may have no length, or refuse to tell
             return len(self._source) * self._sizes[0]
@@ -185,13 +185,13 @@ class Feed:
         position = first = 0
         # What can be iterated anew may come in another order, which the kept samples are no part of.
         if enough or self._once or not self._past:
-            while self._keeps(position):
-                yield first, self._kept[position]
+            while self._is_cached(position):
+                yield first, self._cache[position]
                 first += self._sizes[position]
                 position += 1
-        if self.total is not None and position == len(self._kept) and self.total == first:
+        if self.total is not None and position == len(self._cache) and self.total == first:
             return
-        iterator = self._go_on(position, skip)
+        iterator = self._continue(position, skip)
         for first, item in tuple(self._tail):
             yield first, item
         if self._tail:
@@ -201,12 +201,12 @@ class Feed:
                 self._tail.append((first, item))
             yield first, item
             first += size(item)
-            self.seen = max(self.seen, first)
+            self.samples_read = max(self.samples_read, first)
             while len(self._tail) > 1 and first - self._tail[1][0] >= window:
                 self._tail.popleft()
         self.total = first
 
-    def _go_on(self, position: int, skip: int) -> Iterator[Any]:
+    def _continue(self, position: int, skip: int) -> Iterator[Any]:
         """What gives the items after the kept ones, of which this reader had ``position``."""
         with self._lock:
             if self._past and self._once:
@@ -227,24 +227,24 @@ class Feed:
 
     def parcel(self) -> tuple[Any, ...]:
         """What travels to another process."""
-        while self._keeps(len(self._kept)):
+        while self._is_cached(len(self._cache)):
             pass
-        return self.name, self._kept, self._sizes, self.total
+        return self.name, self._cache, self._sizes, self.total
 
     @classmethod
-    def unpacked(
-        cls, name: str, kept: list[_Item], sizes: list[int], total: int | None, *, drawn: bool
+    def from_parcel(
+        cls, name: str, items: list[_Item], sizes: list[int], total: int | None, *, synthetic: bool
     ) -> Feed:
         """The feed of a parcel: what was kept, and no more."""
-        feed = cls(iter(()), name, drawn=drawn)
-        feed._kept, feed._sizes, feed._past = kept, sizes, True
-        feed.seen, feed.total = sum(sizes), total
+        feed = cls(iter(()), name, synthetic=synthetic)
+        feed._cache, feed._sizes, feed._past = items, sizes, True
+        feed.samples_read, feed.total = sum(sizes), total
         return feed
 
-    def _keeps(self, position: int) -> bool:
+    def _is_cached(self, position: int) -> bool:
         """Whether the item at this position is kept, after reading it if it is to be."""
         with self._lock:
-            if position < len(self._kept):
+            if position < len(self._cache):
                 return True
             if self._past or self.total is not None or sum(self._sizes) >= self._keep:
                 return False
@@ -252,12 +252,12 @@ class Feed:
                 raise self._failure
             if self._iterator is None:
                 self._iterator = self._open()
-            for item in self._pull(self._iterator, self.seen):
-                self._kept.append(item)
+            for item in self._pull(self._iterator, self.samples_read):
+                self._cache.append(item)
                 self._sizes.append(self.measure(item))
-                self.seen = sum(self._sizes)
+                self.samples_read = sum(self._sizes)
                 return True
-            self.total = self.seen
+            self.total = self.samples_read
             return False
 
     def _open(self) -> Iterator[Any]:
@@ -267,23 +267,23 @@ class Feed:
                 source = source()
             return iter(source)
         except Exception as error:
-            raise self._broken(error, 0) from error
+            raise self._read_error(error, 0) from error
 
     def _pull(self, iterator: Iterator[Any], first: int) -> Iterator[_Item]:
         while True:
             try:
-                item = _plain(next(iterator))
+                item = _copy_arrays(next(iterator))
             except StopIteration:
                 return
             except RtlabError:
                 raise
             except Exception as error:
-                self._failure = self._broken(error, first)
+                self._failure = self._read_error(error, first)
                 raise self._failure from error
             yield item
             first += self.measure(item)
 
-    def _broken(self, error: Exception, sample: int) -> CalibrationError:
+    def _read_error(self, error: Exception, sample: int) -> CalibrationError:
         return CalibrationError(
             f"Cannot read sample {sample} of {self.name}: it raised {type(error).__name__}: {error}. "
             "Repair or leave out that sample.",
@@ -291,60 +291,62 @@ class Feed:
         )
 
 
-def _plain(item: Any) -> _Item:
+def _copy_arrays(item: Any) -> _Item:
     """Copies of all arrays in an item, for a source may use its memory again."""
     if isinstance(item, Mapping):
-        return {k: _plain(v) for k, v in item.items()}
+        return {k: _copy_arrays(v) for k, v in item.items()}
     if isinstance(item, tuple | list):
-        return tuple(_plain(v) for v in item)
+        return tuple(_copy_arrays(v) for v in item)
     if isinstance(item, str | bytes) or item is None:
         return item
     return np.array(to_numpy(item))
 
 
-def cut(items: Iterator[Batch], size: int | None, source: str, *, whole: bool) -> Iterator[Batch]:
-    """Join and cut neighbours of one shape to ``size``; ``whole`` leaves out what does not fill a batch."""
+def cut_batches(items: Iterator[Batch], size: int | None, source: str, *, drop_last: bool) -> Iterator[Batch]:
+    """Join and cut neighbours of one shape to ``size``; ``drop_last`` leaves out what does not fill a batch."""
     if size is None:
         yield from items
         return
-    held: list[Batch] = []
+    pending: list[Batch] = []
     shape: list[tuple[int, ...]] = []
     count = done = 0
     try:
         for item in items:
             now = [a.shape[1:] for a in item.values()]
             if count and now != shape:
-                if whole:
-                    _uneven(size, source, done + count)
-                yield _joined(held)
-                done, count, held = done + count, 0, []
+                if drop_last:
+                    _raise_uneven_batch(size, source, done + count)
+                yield _concatenate(pending)
+                done, count, pending = done + count, 0, []
             shape = now
-            held.append(item)
+            pending.append(item)
             count += len(next(iter(item.values())))
             if count >= size:
-                full = _joined(held)
+                full = _concatenate(pending)
                 for start in range(0, count - size + 1, size):
                     yield {name: array[start : start + size] for name, array in full.items()}
-                left = count % size
-                held = [{name: array[count - left :] for name, array in full.items()}] if left else []
-                done, count = done + count - left, left
+                remainder = count % size
+                pending = (
+                    [{name: array[count - remainder :] for name, array in full.items()}] if remainder else []
+                )
+                done, count = done + count - remainder, remainder
     except CalibrationError:
         # What came before a sample that cannot be read is whole, and counts.
-        if count and not whole:
-            yield _joined(held)
+        if count and not drop_last:
+            yield _concatenate(pending)
         raise
-    if count and not whole:
-        yield _joined(held)
+    if count and not drop_last:
+        yield _concatenate(pending)
 
 
-def _uneven(size: int, source: str, sample: int) -> NoReturn:
+def _raise_uneven_batch(size: int, source: str, sample: int) -> NoReturn:
     raise CalibrationError(
         f"Cannot fill a batch of {size} from {source}: sample {sample} has another shape than the samples before it. "
         "Yield whole batches of one shape each."
     )
 
 
-def _joined(items: list[Batch]) -> Batch:
+def _concatenate(items: list[Batch]) -> Batch:
     if len(items) == 1:
         return items[0]
     return {name: np.concatenate([i[name] for i in items]) for name in items[0]}
@@ -365,19 +367,19 @@ def with_metadata(source: Any, model: Model | None) -> Any:
     return source
 
 
-def drawn_by(source: Any) -> bool:
+def is_random_loader(source: Any) -> bool:
     """Whether it is a Polygraphy data loader, which draws its samples."""
     return any(
         c.__module__.startswith("polygraphy.") and c.__name__ == "DataLoader" for c in type(source).__mro__
     )
 
 
-def title_of(source: Any) -> str:
+def describe_source(source: Any) -> str:
     """What to call a source in a message: its own name, or that of its kind."""
     name = getattr(source, "__name__", "")
     return f'{type(source).__name__} "{name}"' if name else type(source).__name__
 
 
-def _count(found: Mapping[str, Any]) -> str:
-    good = sum(isinstance(a, np.ndarray) for a in found.values())
+def _count_arrays(arrays: Mapping[str, Any]) -> str:
+    good = sum(isinstance(a, np.ndarray) for a in arrays.values())
     return "1 array" if good == 1 else f"{good} arrays"

@@ -22,10 +22,10 @@ def edit(source: onnx.ModelProto, title: str, change: Callable[[Any], Any]) -> o
         graph = gs.import_onnx(source)
     changed = change(graph)
     changed = graph if changed is None else changed
-    doing = f'Cannot edit model "{title}":'
+    error_prefix = f'Cannot edit model "{title}":'
     if not isinstance(changed, gs.Graph):
         raise ModelError(
-            f"{doing} the function returned {type(changed).__name__}. Return the graph, or nothing where it was "
+            f"{error_prefix} the function returned {type(changed).__name__}. Return the graph, or nothing where it was "
             "changed in place."
         )
     try:
@@ -33,7 +33,7 @@ def edit(source: onnx.ModelProto, title: str, change: Callable[[Any], Any]) -> o
             proto: onnx.ModelProto = gs.export_onnx(changed.cleanup().toposort(), do_type_check=False)
     except Exception as error:
         raise ModelError(
-            f"{doing} ONNX GraphSurgeon cannot export what the function made of it. Try the function on "
+            f"{error_prefix} ONNX GraphSurgeon cannot export what the function made of it. Try the function on "
             "onnx_graphsurgeon.import_onnx(model.proto()).",
             details=str(error),
         ) from error
@@ -45,9 +45,9 @@ def edit(source: onnx.ModelProto, title: str, change: Callable[[Any], Any]) -> o
 
 def _restore(proto: onnx.ModelProto, source: onnx.ModelProto) -> None:
     """Put back what GraphSurgeon does not carry: what nodes and the model were told beside, such as original names."""
-    known = {(node.name, node.op_type): node for node in source.graph.node}
+    source_nodes = {(node.name, node.op_type): node for node in source.graph.node}
     for node in proto.graph.node:
-        was = known.get((node.name, node.op_type))
+        was = source_nodes.get((node.name, node.op_type))
         if was is not None:
             del node.metadata_props[:]
             node.metadata_props.extend(was.metadata_props)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlab.core.data import CalibrationData
-from rtlab.core.metrics import Metric, Tally, broken, joined_error, named
+from rtlab.core.metrics import Metric, Tally, count_nan_samples, find_metric, make_worst_slice_metric
 from rtlab.core.model import Model
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.core.value import shape_text
 from rtlab.errors import CalibrationError
 
@@ -58,11 +58,11 @@ class Predictions:
 
     def copy(self) -> Predictions:
         """The same outputs, to which others can be added."""
-        made = Predictions()
-        made.samples, made.nbytes = self.samples, self.nbytes
-        made._parts = {name: list(parts) for name, parts in self._parts.items()}
-        made._aligned = dict(self._aligned)
-        return made
+        duplicate = Predictions()
+        duplicate.samples, duplicate.nbytes = self.samples, self.nbytes
+        duplicate._parts = {name: list(parts) for name, parts in self._parts.items()}
+        duplicate._aligned = dict(self._aligned)
+        return duplicate
 
     def parts(self) -> dict[str, list[NDArray[Any]]]:
         """By output, the floating arrays of its batches."""
@@ -76,7 +76,7 @@ class Predictions:
         """Whether all numbers in outputs are finite."""
         return all(np.isfinite(part).all() for parts in self.parts().values() for part in parts)
 
-    def joined(self) -> dict[str, Any]:
+    def concatenate(self) -> dict[str, Any]:
         """By output, one array with a row per sample; a list with an entry per batch where rows are something else.
 
         Such are boxes found in a picture, numbers per batch, sequences, and rows whose shapes differ.
@@ -96,7 +96,7 @@ class Task:
     ``metric`` is a function of the outputs of all samples and the labels that returns one number; the name of a
     built-in one, such as "top-5", "psnr" or "wer" (``rtlab.core.metrics.named`` has them all); or a ``Metric``, which
     has a value for each sample. A function is given the output of a model that has one, of shape ``(N, ...)``, and of
-    one that has several a mapping of all by name, as ``Predictions.joined`` makes it; the others count the first
+    one that has several a mapping of all by name, as ``Predictions.concatenate`` makes it; the others count the first
     output. The default counts top-1 hits in percent.
 
     Without ``labels`` the model's own answers in fp32 are the labels, which a study asks for before it scores: the
@@ -126,11 +126,11 @@ class Task:
             object.__setattr__(self, "reference", True)
             object.__setattr__(self, "labels", _NONE)
         metric = self.counted
-        known = metric or Metric(_called(self.metric), lambda *_: ())
+        named_metric = metric or Metric(_get_metric_name(self.metric), lambda *_: ())
         object.__setattr__(self, "labels", np.asarray(self.labels))
-        object.__setattr__(self, "name", self.name or known.name)
-        object.__setattr__(self, "unit", known.unit if self.unit is None else self.unit)
-        object.__setattr__(self, "higher", known.higher if self.higher is None else self.higher)
+        object.__setattr__(self, "name", self.name or named_metric.name)
+        object.__setattr__(self, "unit", named_metric.unit if self.unit is None else self.unit)
+        object.__setattr__(self, "higher", named_metric.higher if self.higher is None else self.higher)
 
     @property
     def counted(self) -> Metric | None:
@@ -140,7 +140,7 @@ class Task:
             CalibrationError: there is no metric of this name.
         """
         if self.metric is None or isinstance(self.metric, str):
-            return named(self.metric or "top-1", self.vocabulary)
+            return find_metric(self.metric or "top-1", self.vocabulary)
         return self.metric if isinstance(self.metric, Metric) else None
 
     @property
@@ -152,7 +152,7 @@ class Task:
         """The same with the answers of the model in fp32 as labels.
 
         Args:
-            outputs: The outputs of all samples by name, as ``Predictions.joined`` makes them.
+            outputs: The outputs of all samples by name, as ``Predictions.concatenate`` makes them.
 
         Raises:
             CalibrationError: the first output has no row of one shape per sample.
@@ -165,18 +165,22 @@ class Task:
             )
         several = first.ndim == 2 and first.shape[1] > 1 and first.dtype.kind == "f"
         usual = Task(self.data, np.empty(0), self.metric, vocabulary=self.vocabulary)
-        made = self
+        task = self
         rows = {n: v for n, v in outputs.items() if _is_rows(v, len(first))}
         if self.metric is None:
-            apart = {n: v.shape[1:] for n, v in rows.items()}
-            metric = "top-1" if several else joined_error(apart) if name in rows else "nmse"
-            made = dataclasses.replace(usual, metric=metric, name="", unit=None, higher=None)
-        counted = made.counted
-        own = f"{made.name.removesuffix(' accuracy')} against fp32" if self.name == usual.name else self.name
+            output_shapes = {n: v.shape[1:] for n, v in rows.items()}
+            metric = (
+                "top-1" if several else make_worst_slice_metric(output_shapes) if name in rows else "nmse"
+            )
+            task = dataclasses.replace(usual, metric=metric, name="", unit=None, higher=None)
+        counted = task.counted
+        title = (
+            f"{task.name.removesuffix(' accuracy')} against fp32" if self.name == usual.name else self.name
+        )
         labels = first if counted is None else counted.answers(first)
         if counted is not None and counted.joint:
             labels = np.concatenate([v.reshape(len(v), -1) for v in rows.values()], axis=1)
-        return dataclasses.replace(made, labels=labels, name=own, picked=self.picked, reference=True)
+        return dataclasses.replace(task, labels=labels, name=title, picked=self.picked, reference=True)
 
     def wanted(self, model: Model) -> tuple[str, ...]:
         """The outputs that the metric is given, or that its labels come from."""
@@ -189,26 +193,26 @@ class Task:
         Raises:
             CalibrationError: as there.
         """
-        return self._tally(*self._given(outputs, samples)).value
+        return self._tally(*self._check_outputs(outputs, samples)).value
 
     def tally(self, outputs: NDArray[Any] | Mapping[str, Any], samples: int | None = None) -> Tally:
         """What the metric counts of the first samples, so that its uncertainty follows.
 
         Args:
-            outputs: An array with a row per sample; or the outputs by name, as ``Predictions.joined`` makes them.
+            outputs: An array with a row per sample; or the outputs by name, as ``Predictions.concatenate`` makes them.
             samples: How many there are; the rows of the first output by default.
 
         Raises:
             CalibrationError: there are fewer labels than samples, outputs and labels do not fit the metric, or it
                 raised, or returned no number.
         """
-        named, labels = self._given(outputs, samples)
-        found = dataclasses.replace(self._tally(named, labels), picked=self.picked)
+        named, labels = self._check_outputs(outputs, samples)
+        tally = dataclasses.replace(self._tally(named, labels), picked=self.picked)
         if self.picked:
-            return dataclasses.replace(found, why="the samples were picked")
-        return found if self.counted is not None else self._redrawn(found, named, labels)
+            return dataclasses.replace(tally, why="the samples were picked")
+        return tally if self.counted is not None else self._resample(tally, named, labels)
 
-    def _given(
+    def _check_outputs(
         self, outputs: NDArray[Any] | Mapping[str, Any], samples: int | None
     ) -> tuple[Mapping[str, Any], NDArray[Any]]:
         """Outputs by name, and the labels of their samples."""
@@ -240,18 +244,22 @@ class Task:
             if metric is not None:
                 counted = named if metric.joint else first
                 return dataclasses.replace(metric, name=self.name).tally(counted, labels)
-            value = self._measured(named, labels)
+            value = self._call_metric(named, labels)
         except CalibrationError:
             raise
         except Exception as error:
-            shapes = ", ".join(f'"{k}" {_shaped(v)}' for k, v in named.items())
-            given = f"outputs of shape {_shaped(next(iter(named.values())))}" if len(named) == 1 else shapes
+            shapes = ", ".join(f'"{k}" {_describe_shape(v)}' for k, v in named.items())
+            description = (
+                f"outputs of shape {_describe_shape(next(iter(named.values())))}"
+                if len(named) == 1
+                else shapes
+            )
             raise CalibrationError(
                 f'Cannot score "{self.name}": its metric raised {type(error).__name__}: {error}. Call it with '
-                f"{given if len(named) == 1 else f'a mapping of {given}'} and the labels to see where.",
+                f"{description if len(named) == 1 else f'a mapping of {description}'} and the labels to see where.",
                 details=repr(error),
             ) from error
-        return Tally(self._number(value, first), broken=_nans(first))
+        return Tally(self._check_number(value, first), broken=_count_nans(first))
 
     def _check_rows(self, name: str, first: Any, count: int) -> None:
         parts = first if isinstance(first, list) else [first]
@@ -261,57 +269,57 @@ class Task:
                 "Task(..., metric=...) with a function, which takes all outputs."
             )
 
-    def _number(self, value: Any, first: Any) -> float:
+    def _check_number(self, value: Any, first: Any) -> float:
         """What a function returned, where that is one number.
 
         Raises:
             CalibrationError: it is something else.
         """
-        doing = f'Cannot score "{self.name}": its metric returned'
-        found = np.asarray(value)
-        if found.size != 1 or found.dtype.kind not in "biuf":
-            what = f"an array of shape {shape_text(found.shape)}" if found.ndim else type(value).__name__
+        error_prefix = f'Cannot score "{self.name}": its metric returned'
+        array = np.asarray(value)
+        if array.size != 1 or array.dtype.kind not in "biuf":
+            what = f"an array of shape {shape_text(array.shape)}" if array.ndim else type(value).__name__
             raise CalibrationError(
-                f"{doing} {what}, not one number. Return its mean; or give Metric(name, each=...), which takes a value "
-                "for each sample."
+                f"{error_prefix} {what}, not one number. Return its mean; or give Metric(name, each=...), which takes "
+                "a value for each sample."
             )
-        number = float(found.item())
+        number = float(array.item())
         if not np.isfinite(number):
-            nans = _nans(first)
+            nans = _count_nans(first)
             why = (
                 f"{nans} samples of the first output have NaN: look at the errors of values for the first node that is "
                 "not finite"
                 if nans
                 else "Call it with the outputs and the labels to see why"
             )
-            raise CalibrationError(f"{doing} {number}, which is no score. {why}.")
+            raise CalibrationError(f"{error_prefix} {number}, which is no score. {why}.")
         return number
 
-    def _redrawn(self, found: Tally, named: Mapping[str, Any], labels: NDArray[Any]) -> Tally:
+    def _resample(self, tally: Tally, named: Mapping[str, Any], labels: NDArray[Any]) -> Tally:
         """The same with what the metric says of samples drawn anew, where that is soon known."""
         if any(not isinstance(v, np.ndarray) or v.shape[:1] != (len(labels),) for v in named.values()):
-            return dataclasses.replace(found, why="the outputs have no row per sample to draw from")
+            return dataclasses.replace(tally, why="the outputs have no row per sample to draw from")
         draws, values, began = np.random.default_rng(0), [], time.monotonic()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             for done in range(_DRAWS):
                 taken = draws.integers(len(labels), size=len(labels))
                 try:
-                    value = float(self._measured({k: v[taken] for k, v in named.items()}, labels[taken]))
+                    value = float(self._call_metric({k: v[taken] for k, v in named.items()}, labels[taken]))
                 except Exception as error:  # noqa: BLE001 - whatever the metric has against it
                     why = f"the metric refuses samples drawn anew: {type(error).__name__}: {error}"
-                    return dataclasses.replace(found, why=why)
+                    return dataclasses.replace(tally, why=why)
                 values.append(value)
-                spent = time.monotonic() - began
-                if spent * _FEWEST > _SECONDS * (done + 1) or (done >= _FEWEST and spent > _SECONDS):
+                elapsed = time.monotonic() - began
+                if elapsed * _FEWEST > _SECONDS * (done + 1) or (done >= _FEWEST and elapsed > _SECONDS):
                     break
         if len(values) < _FEWEST or not np.isfinite(values).all():
             slow = len(values) < _FEWEST
             why = "the metric takes too long to ask it again" if slow else "it is no number for some draws"
-            return dataclasses.replace(found, why=why)
-        return dataclasses.replace(found, resampled=np.array(values))
+            return dataclasses.replace(tally, why=why)
+        return dataclasses.replace(tally, resampled=np.array(values))
 
-    def _measured(self, named: Mapping[str, Any], labels: NDArray[Any]) -> Any:
+    def _call_metric(self, named: Mapping[str, Any], labels: NDArray[Any]) -> Any:
         metric: Any = self.metric
         first = next(iter(named.values()))
         if len(named) == 1:
@@ -326,7 +334,7 @@ class Task:
                 value = None
             if value is None:
                 raise
-        names = quoted(named)
+        names = quote_names(named)
         warnings.warn(
             f'The metric of "{self.name}" takes one array, and the model has the outputs {names}: it was given the '
             f'first. Let it take a mapping, outputs["{next(iter(named))}"].',
@@ -336,7 +344,7 @@ class Task:
         return value
 
 
-def _called(metric: Any) -> str:
+def _get_metric_name(metric: Any) -> str:
     """What a function is called, where it has a name."""
     name = getattr(metric, "__name__", "")
     return name if name.isidentifier() else "metric"
@@ -347,11 +355,11 @@ def _is_rows(output: Any, samples: int) -> bool:
     return isinstance(output, np.ndarray) and output.dtype.kind == "f" and output.shape[:1] == (samples,)
 
 
-def _nans(first: Any) -> int:
+def _count_nans(first: Any) -> int:
     """How many samples have a NaN in an output, where it is made of arrays."""
     parts = first if isinstance(first, list) else [first]
-    return broken(first) if all(isinstance(p, np.ndarray) and p.ndim for p in parts) else 0
+    return count_nan_samples(first) if all(isinstance(p, np.ndarray) and p.ndim for p in parts) else 0
 
 
-def _shaped(value: Any) -> str:
+def _describe_shape(value: Any) -> str:
     return shape_text(value.shape) if isinstance(value, np.ndarray) else f"list of {len(value)}"

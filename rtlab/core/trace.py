@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rtlab.core.answers import Noun
+from rtlab.core.answers import Memoizable
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
@@ -31,7 +31,7 @@ Processor = Literal["CPU", "GPU", "NPU"]
 
 
 @dataclasses.dataclass(frozen=True)
-class Profile(Noun):
+class Profile(Memoizable):
     """Per-layer times of one engine on one device.
 
     ``samples`` maps a layer id to a float64 array of milliseconds, shape ``(runs,)``; ``total`` holds the
@@ -59,7 +59,7 @@ class Profile(Noun):
         Raises:
             RunError: they are of other engines, devices or settings, or one of them holds no samples.
         """
-        doing = "Cannot merge two profiles"
+        error_prefix = "Cannot merge two profiles"
         for what, mine, its in (
             ("source", self.source, other.source),
             ("device", self.device, other.device),
@@ -67,25 +67,26 @@ class Profile(Noun):
         ):
             if mine != its:
                 raise RunError(
-                    f'{doing}: one has {what} "{mine}", the other "{its}". Merge those of one engine, device and '
-                    "number of threads."
+                    f'{error_prefix}: one has {what} "{mine}", the other "{its}". Merge those of one engine, device '
+                    "and number of threads."
                 )
         if strange := sorted(self.samples.keys() ^ other.samples.keys()):
             raise RunError(
-                f'{doing}: only one of them times layer "{strange[0]}". Merge those of one engine.'
+                f'{error_prefix}: only one of them times layer "{strange[0]}". Merge those of one engine.'
             )
         for one in (self, other):
             averaged = (one.runs or 0) > 1 and any(len(s) == 1 for s in one.samples.values())
             if not len(one.total) or one.runs is None or averaged:
                 raise RunError(
-                    f"{doing}: one of them holds no times of single inferences. Merge those that were measured here."
+                    f"{error_prefix}: one of them holds no times of single inferences. Merge those that were measured "
+                    "here."
                 )
         return dataclasses.replace(
             other,
             samples={name: np.concatenate([s, other.samples[name]]) for name, s in self.samples.items()},
             total=np.concatenate([self.total, other.total]),
             warmup=self.warmup + other.warmup,
-            note=_together(self.note, other.note),
+            note=_merge_notes(self.note, other.note),
             runs=(self.runs or 0) + (other.runs or 0),
         )
 
@@ -93,15 +94,15 @@ class Profile(Noun):
         return f"<Profile {self.source} {self.device}: {len(self.samples)} layers, {len(self.total)} runs>"
 
 
-def _together(first: str, then: str) -> str:
+def _merge_notes(first: str, then: str) -> str:
     """Sentences of two notes, each once."""
 
     def bare(sentence: str) -> str:
         return re.sub(r"[\d.]+(e[+-]?\d+)?", "#", sentence)
 
-    later = [s for s in then.split(". ") if s]
-    known = {bare(s) for s in later}
-    return ". ".join([*(s for s in first.split(". ") if s and bare(s) not in known), *later])
+    new_sentences = [s for s in then.split(". ") if s]
+    bare_sentences = {bare(s) for s in new_sentences}
+    return ". ".join([*(s for s in first.split(". ") if s and bare(s) not in bare_sentences), *new_sentences])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from rtlab.errors import VariantError
 #: ``equalize`` and ``smooth`` move scale between neighbours, and the model computes the same in fp32; ``correct`` puts
 #: the mean of what rounding adds to a node's output into its bias; ``reconstruct`` rounds weights so that the node's
 #: output stays, where each of them alone would be rounded to the nearest.
-TreatmentKind = Literal["equalize", "smooth", "reconstruct", "correct"]
+PtqTransformKind = Literal["equalize", "smooth", "reconstruct", "correct"]
 #: The parameter of a kind with its default, what it may be at least and at most, and its name.
 _SETTINGS: dict[str, tuple[float, float, float, str]] = {
     "smooth": (0.5, 0.0, 1.0, "alpha"),
@@ -24,7 +24,7 @@ _DONE = {
 
 
 @dataclasses.dataclass(frozen=True, order=True)
-class Treatment:
+class PtqTransform:
     """One treatment of some nodes.
 
     ``pattern`` means nodes as a pin's does: an id or a name with ``*`` and ``?``, or ``op:Conv``. ``setting`` is
@@ -32,14 +32,14 @@ class Treatment:
     ``damping`` of ``reconstruct``, a share of the mean second moment of what a node reads; 0 for the others.
     """
 
-    kind: TreatmentKind
+    kind: PtqTransformKind
     pattern: str = "*"
     setting: float = 0.0
 
     def __str__(self) -> str:
         usual = _SETTINGS.get(self.kind)
-        told = "" if usual is None or usual[0] == self.setting else f"({self.setting:g})"
-        return f"{self.kind}{told}" + ("" if self.pattern == "*" else f" {self.pattern}")
+        setting_text = "" if usual is None or usual[0] == self.setting else f"({self.setting:g})"
+        return f"{self.kind}{setting_text}" + ("" if self.pattern == "*" else f" {self.pattern}")
 
     @property
     def done(self) -> str:
@@ -47,35 +47,35 @@ class Treatment:
         return _DONE[self.kind]
 
     @classmethod
-    def of(cls, given: Treatment | str) -> Treatment:
+    def of(cls, spec: PtqTransform | str) -> PtqTransform:
         """One as it is written: ``equalize``, ``smooth(0.7)``, ``reconstruct /head/*``.
 
         Raises:
             VariantError: there is no such treatment, or its parameter is out of bounds.
         """
-        if isinstance(given, Treatment):
-            return given
-        found = re.fullmatch(
-            r"\s*(\w+)\s*(?:\(\s*(?:\w+\s*=\s*)?([^()]*?)\s*\))?(?:\s+(\S.*?))?\s*", str(given)
+        if isinstance(spec, PtqTransform):
+            return spec
+        match = re.fullmatch(
+            r"\s*(\w+)\s*(?:\(\s*(?:\w+\s*=\s*)?([^()]*?)\s*\))?(?:\s+(\S.*?))?\s*", str(spec)
         )
-        kinds = get_args(TreatmentKind)
-        if found is None or found[1] not in kinds:
+        kinds = get_args(PtqTransformKind)
+        if match is None or match[1] not in kinds:
             raise VariantError(
-                f'Cannot treat a model by "{given}": a treatment is one of {", ".join(kinds)}, with its parameter in '
+                f'Cannot treat a model by "{spec}": a treatment is one of {", ".join(kinds)}, with its parameter in '
                 "brackets where it has one, and nodes behind a space. Write for example "
                 '"equalize", "smooth(0.7)" or "reconstruct /head/*".'
             )
-        kind = cast("TreatmentKind", found[1])
+        kind = cast("PtqTransformKind", match[1])
         usual, least, most, name = _SETTINGS.get(kind, (0.0, 0.0, 0.0, ""))
         setting = usual
-        if found[2]:
+        if match[2]:
             try:
-                setting = float(found[2])
+                setting = float(match[2])
             except ValueError:
                 setting = math.nan
-        if not least <= setting <= most or (found[2] and not name):
+        if not least <= setting <= most or (match[2] and not name):
             what = f'Give "{name}" a number from {least:g} to {most:g}.' if name else f'Write "{kind}".'
             raise VariantError(
-                f'Cannot treat a model by "{given}": "{found[2]}" is no parameter of {kind}. {what}'
+                f'Cannot treat a model by "{spec}": "{match[2]}" is no parameter of {kind}. {what}'
             )
-        return cls(kind, found[3] or "*", setting)
+        return cls(kind, match[3] or "*", setting)

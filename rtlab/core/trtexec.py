@@ -35,7 +35,7 @@ class Flag:
     since: Version = (8, 0)
     until: Version | None = None
 
-    def known(self, release: Version | None) -> bool:
+    def is_supported(self, release: Version | None) -> bool:
         """Whether a release has it; True where the release is not told."""
         return release is None or (release >= self.since and (self.until is None or release < self.until))
 
@@ -79,7 +79,7 @@ FLAGS: Mapping[str, Flag] = {
 }
 
 
-def flag(name: str, value: object = None, *, release: Version | None = None) -> str:
+def format_flag(name: str, value: object = None, *, release: Version | None = None) -> str:
     """A flag as it is typed; quoted where a shell would part it.
 
     Args:
@@ -93,7 +93,7 @@ def flag(name: str, value: object = None, *, release: Version | None = None) -> 
     if value is None:
         text = f"--{name}"
     elif isinstance(value, Mapping):
-        text = f"--{name}=" + ",".join(f"{pool}:{size(nbytes)}" for pool, nbytes in value.items())
+        text = f"--{name}=" + ",".join(f"{pool}:{format_size(nbytes)}" for pool, nbytes in value.items())
     else:
         text = f"--{name}={value}"
     if wrong := check(text, release=release):
@@ -101,32 +101,32 @@ def flag(name: str, value: object = None, *, release: Version | None = None) -> 
     return shlex.quote(text) if value is not None else text
 
 
-def command(*flags: str) -> str:
+def format_command(*flags: str) -> str:
     """A command line of these flags."""
     return f"trtexec {' '.join(flags)}"
 
 
-def size(nbytes: int) -> str:
+def format_size(nbytes: int) -> str:
     """Bytes as trtexec takes them: in MiB, rounded up."""
     return str(-(-nbytes // _MIB))
 
 
-def nbytes(text: str) -> int | None:
+def parse_size(text: str) -> int | None:
     """What trtexec makes of a size, in bytes; None where it refuses it.
 
     It takes the number at the front, and the last letter as the unit.
     """
-    found = _SIZE.fullmatch(text)
-    if found is None:
+    match = _SIZE.fullmatch(text)
+    if match is None:
         return None
-    unit = found["unit"][-1:].upper()
-    return int(float(found["number"]) * _UNITS[unit]) if unit in _UNITS else None
+    unit = match["unit"][-1:].upper()
+    return int(float(match["number"]) * _UNITS[unit]) if unit in _UNITS else None
 
 
-def slip(text: str) -> int | None:
+def find_misread_size(text: str) -> int | None:
     """The bytes of a size whose unit trtexec misreads, such as 1,024 of "1024MiB"; None where it reads it as meant."""
-    found = _SIZE.fullmatch(text)
-    return nbytes(text) if found is not None and len(found["unit"]) > 1 else None
+    match = _SIZE.fullmatch(text)
+    return parse_size(text) if match is not None and len(match["unit"]) > 1 else None
 
 
 def check(text: str, *, release: Version | None = None) -> str:
@@ -135,36 +135,43 @@ def check(text: str, *, release: Version | None = None) -> str:
     A flag without its value, as a sentence names it, is right.
     """
     name, equals, value = text.removeprefix("--").partition("=")
-    known = FLAGS.get(name)
-    if known is None:
+    definition = FLAGS.get(name)
+    if definition is None:
         return f"it has no such flag. Choose one of {', '.join(FLAGS)}."
-    if not known.known(release):
-        since, until = (".".join(map(str, v)) if v else "" for v in (known.since, known.until))
+    if not definition.is_supported(release):
+        since, until = (".".join(map(str, v)) if v else "" for v in (definition.since, definition.until))
         when = f"TensorRT {since} and later" if not until else f"TensorRT {since} up to {until}, without it"
         return f"it belongs to {when}. Leave it out for another release."
     if not equals or value == "...":
         return ""
-    return _fault(known, value)
+    return _check_value(definition, value)
 
 
-def _fault(known: Flag, value: str) -> str:
-    if known.kind == "":
+def _check_value(definition: Flag, value: str) -> str:
+    if definition.kind == "":
         return "it takes no value. Leave out what follows the sign."
-    if known.kind == "word" and value not in known.words:
-        return f"it takes one of {', '.join(known.words)}. Choose one."
-    if known.kind == "number" and not value.isdigit():
+    if definition.kind == "word" and value not in definition.words:
+        return f"it takes one of {', '.join(definition.words)}. Choose one."
+    if definition.kind == "number" and not value.isdigit():
         return "it takes a whole number, without a unit. Write the digits alone."
-    if known.kind == "sizes":
-        return next((w for part in value.split(",") if (w := _pool(part))), "")
-    if "Shapes" in known.name and _SHAPES.search(value) is None:
+    if definition.kind == "sizes":
+        return next((w for part in value.split(",") if (w := _check_pool(part))), "")
+    if "Shapes" in definition.name and _SHAPES.search(value) is None:
         return "it takes shapes such as x:1x3x224x224. Part tensors by commas."
     return "" if value else "it takes a value. Write one behind the sign."
 
 
-def _pool(part: str) -> str:
-    pool, _, told = part.rpartition(":")
+def _check_pool(part: str) -> str:
+    pool, _, size_text = part.rpartition(":")
     if not pool:
         return "a pool and its size belong there. Write workspace:1024."
-    if slip(told) is not None:
-        return f'it reads "{told}" as {slip(told):,} bytes. Write the number alone, which is in MiB.'
-    return "" if nbytes(told) is not None or told == "..." else f'"{told}" is no size. Write a number of MiB.'
+    if find_misread_size(size_text) is not None:
+        return (
+            f'it reads "{size_text}" as {find_misread_size(size_text):,} bytes. '
+            "Write the number alone, which is in MiB."
+        )
+    return (
+        ""
+        if parse_size(size_text) is not None or size_text == "..."
+        else f'"{size_text}" is no size. Write a number of MiB.'
+    )

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar, Literal, TypeVar, cast, get_args
 
 from rtlab.core.options import BuildOptions
-from rtlab.core.phrases import quoted
-from rtlab.core.treatment import Treatment, TreatmentKind
+from rtlab.core.phrases import quote_names
+from rtlab.core.treatment import PtqTransform, PtqTransformKind
 from rtlab.errors import VariantError
 
 #: A name that is meant as an arithmetic.
@@ -47,7 +47,7 @@ class Precision(str, enum.Enum):
         """
         if name in {p.value for p in cls}:
             return cls(name)
-        return _member(cls, name, "precision") if _PRECISION.fullmatch(name) else cls.FP32
+        return _parse_member(cls, name, "precision") if _PRECISION.fullmatch(name) else cls.FP32
 
     @property
     def needs_calibrator(self) -> bool:
@@ -111,7 +111,7 @@ class Calibrator:
         if not self.settings:
             return str(self.method)
         first = next(iter(_SETTINGS[self.method]))
-        inside = (_plain(v) if k == first else f"{k}={_plain(v)}" for k, v in self.settings)
+        inside = (_format_number(v) if k == first else f"{k}={_format_number(v)}" for k, v in self.settings)
         return f"{self.method}({', '.join(inside)})"
 
     def __getitem__(self, name: str) -> float:
@@ -119,38 +119,40 @@ class Calibrator:
         return dict(self.settings).get(name, _SETTINGS[self.method][name])
 
     @classmethod
-    def of(cls, given: str | Calibrator) -> Calibrator:
+    def of(cls, spec: str | Calibrator) -> Calibrator:
         """Read a calibrator's text.
 
         Raises:
             VariantError: the method or a parameter is unknown, or a number is out of its bounds.
         """
-        if isinstance(given, Calibrator):
-            return given
-        given = str(given)
-        found = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*(.*?)\s*\))?\s*", given)
-        if found is None and given.count("(") != given.count(")"):
+        if isinstance(spec, Calibrator):
+            return spec
+        spec = str(spec)
+        match = re.fullmatch(r"\s*(\w+)\s*(?:\(\s*(.*?)\s*\))?\s*", spec)
+        if match is None and spec.count("(") != spec.count(")"):
             raise VariantError(
-                f'Cannot choose calibrator "{given}": a bracket is missing. Write it as in "percentile(99.9)".'
+                f'Cannot choose calibrator "{spec}": a bracket is missing. Write it as in "percentile(99.9)".'
             )
-        method = _member(Method, found[1] if found else given, "calibrator")
-        known = _SETTINGS[method]
+        method = _parse_member(Method, match[1] if match else spec, "calibrator")
+        defaults = _SETTINGS[method]
         settings: dict[str, float] = {}
-        for i, item in enumerate(filter(None, (found[2] or "").split(",")) if found else ()):
+        for i, item in enumerate(filter(None, (match[2] or "").split(",")) if match else ()):
             name, _, text = item.rpartition("=")
-            name = name.strip() or (next(iter(known), "") if i == 0 else "")
-            if name not in known:
-                names = quoted(known) or "none"
+            name = name.strip() or (next(iter(defaults), "") if i == 0 else "")
+            if name not in defaults:
+                names = quote_names(defaults) or "none"
                 raise VariantError(
-                    f'Cannot choose calibrator "{given}": "{item.strip()}" is no parameter of {method}. '
+                    f'Cannot choose calibrator "{spec}": "{item.strip()}" is no parameter of {method}. '
                     f"Its parameters: {names}."
                 )
-            settings[name] = _number(text, name, str(given))
+            settings[name] = _parse_number(text, name, str(spec))
         if settings.get("levels", 0) > settings.get("bins", math.inf):
             raise VariantError(
-                f'Cannot choose calibrator "{given}": it has more levels than bins. Give more bins, or fewer levels.'
+                f'Cannot choose calibrator "{spec}": it has more levels than bins. Give more bins, or fewer levels.'
             )
-        return cls(method, tuple((k, settings[k]) for k in known if settings.get(k, known[k]) != known[k]))
+        return cls(
+            method, tuple((k, settings[k]) for k in defaults if settings.get(k, defaults[k]) != defaults[k])
+        )
 
 
 Calibrator.AUTO = Calibrator(Method.AUTO)
@@ -166,32 +168,32 @@ FIXED = tuple(c for c in CALIBRATORS if c.method is not Method.AUTO)
 _E = TypeVar("_E", bound=enum.Enum)
 
 
-def _member(kind: type[_E], given: str | _E, noun: str) -> _E:
+def _parse_member(kind: type[_E], choice: str | _E, noun: str) -> _E:
     try:
-        return kind(given)
+        return kind(choice)
     except ValueError:
         names = ", ".join(f'"{m.value}"' for m in kind)
         raise VariantError(
-            f'Cannot choose {noun} "{given}": no such {noun} exists. Choose one of {names}.'
+            f'Cannot choose {noun} "{choice}": no such {noun} exists. Choose one of {names}.'
         ) from None
 
 
-def _number(text: str, name: str, given: str) -> float:
-    least, most, whole = _BOUNDS[name]
+def _parse_number(text: str, name: str, spec: str) -> float:
+    least, most, integral = _BOUNDS[name]
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not least <= number <= most or (whole and not number.is_integer()):
-        kind = "a whole number" if whole else "a number"
+    if not least <= number <= most or (integral and not number.is_integer()):
+        kind = "a whole number" if integral else "a number"
         raise VariantError(
-            f'Cannot choose calibrator "{given}": "{text.strip()}" is no value for "{name}". '
-            f"Give {kind} from {_plain(least)} to {_plain(most)}."
+            f'Cannot choose calibrator "{spec}": "{text.strip()}" is no value for "{name}". '
+            f"Give {kind} from {_format_number(least)} to {_format_number(most)}."
         )
     return number
 
 
-def _plain(number: float) -> str:
+def _format_number(number: float) -> str:
     return str(int(number)) if float(number).is_integer() else repr(float(number))
 
 
@@ -199,7 +201,7 @@ def _plain(number: float) -> str:
 _FIRST_SM = {Precision.TF32: 80, Precision.BF16: 80, Precision.FP8: 89, Precision.FP4: 120}
 
 #: Compute capabilities that current builders accept, and where one meets them.
-KNOWN_TARGETS = {
+SUPPORTED_TARGETS = {
     "sm75": "RTX 20, T4",
     "sm80": "A100, A30",
     "sm86": "RTX 30, A10",
@@ -236,7 +238,7 @@ class Target:
     @property
     def title(self) -> str:
         """The name with the cards that have this compute capability."""
-        cards = KNOWN_TARGETS.get(self.name)
+        cards = SUPPORTED_TARGETS.get(self.name)
         return f"{self.name} · {cards}" if cards else self.name
 
     def refusal(self, precision: Precision) -> str | None:
@@ -269,19 +271,19 @@ class Rewrite:
         return f"{self.kind} {self.node}"
 
     @classmethod
-    def of(cls, given: Rewrite | str) -> Rewrite:
+    def of(cls, spec: Rewrite | str) -> Rewrite:
         """One as it is written, such as ``fold /stem/norm/BatchNormalization``.
 
         Raises:
             VariantError: there is no such form.
         """
-        if isinstance(given, Rewrite):
-            return given
-        kind, _, node = str(given).partition(" ")
+        if isinstance(spec, Rewrite):
+            return spec
+        kind, _, node = str(spec).partition(" ")
         forms = get_args(RewriteKind)
         if kind not in forms or not node:
             raise VariantError(
-                f'Cannot write a node anew by "{given}": a form is one of {", ".join(forms)}, a space, and '
+                f'Cannot write a node anew by "{spec}": a form is one of {", ".join(forms)}, a space, and '
                 'the id of a node. Write for example "fold /stem/norm/BatchNormalization".'
             )
         return cls(cast("RewriteKind", kind), node)
@@ -317,7 +319,7 @@ class Variant:
     options: BuildOptions | None = None
     rewrites: tuple[Rewrite, ...] = ()
     calibrators: tuple[tuple[str, Calibrator], ...] = ()
-    treatments: tuple[Treatment, ...] = ()
+    treatments: tuple[PtqTransform, ...] = ()
 
     @classmethod
     def of(
@@ -333,7 +335,7 @@ class Variant:
         options: BuildOptions | None = None,
         rewrites: Iterable[str | Rewrite] = (),
         calibrators: Mapping[str, str | Calibrator] | None = None,
-        treatments: Iterable[str | Treatment] = (),
+        treatments: Iterable[str | PtqTransform] = (),
     ) -> Variant:
         """Resolve strings once, at the edge.
 
@@ -348,7 +350,7 @@ class Variant:
             VariantError: a name is unknown, or the target cannot do a precision.
         """
         table = precision if isinstance(precision, Mapping) else {"*": precision}
-        resolved = {pattern: _member(Precision, p, "precision") for pattern, p in table.items()}
+        resolved = {pattern: _parse_member(Precision, p, "precision") for pattern, p in table.items()}
         chosen = resolved.pop("*", Precision.FP32)
         pins = tuple((pattern, p) for pattern, p in resolved.items())
         used = {chosen, *(p for _, p in pins)}
@@ -403,8 +405,8 @@ class Variant:
             scales if scaled else "",
             options if options is not None and options.count else None,
             tuple(sorted({Rewrite.of(r) for r in rewrites})),
-            _single(calibrators) if how is not None else (),
-            _treated(treatments, used, options),
+            _parse_calibrators(calibrators) if how is not None else (),
+            _select_transforms(treatments, used, options),
         )
 
     @property
@@ -429,9 +431,9 @@ class Variant:
             parts.append(f"{len(self.calibrators)} calibrated apart")
         parts += dict.fromkeys(t.done for t in self.treatments)
         if self.options is not None:
-            told = self.options.count - self.options.implicit
+            option_count = self.options.count - self.options.implicit
             parts += ["implicit"] if self.options.implicit else []
-            parts += [f"{told} option{'s' if told > 1 else ''}"] if told else []
+            parts += [f"{option_count} option{'s' if option_count > 1 else ''}"] if option_count else []
         return " · ".join(parts)
 
     @property
@@ -452,34 +454,36 @@ class Variant:
         return f"{' '.join(spelled)}@{self.target}" + (f"/{self.backend}" if self.backend else "")
 
 
-def _single(given: Mapping[str, str | Calibrator] | None) -> tuple[tuple[str, Calibrator], ...]:
+def _parse_calibrators(
+    calibrators: Mapping[str, str | Calibrator] | None,
+) -> tuple[tuple[str, Calibrator], ...]:
     """Calibrators of single values, by pattern."""
-    if given is not None and not isinstance(given, Mapping):
+    if calibrators is not None and not isinstance(calibrators, Mapping):
         raise VariantError(
-            f"Cannot calibrate single values by {given!r}: it is no mapping. "
+            f"Cannot calibrate single values by {calibrators!r}: it is no mapping. "
             'Write calibrators={"/layer1/*": "percentile(99.99)"}.'
         )
-    return tuple((str(pattern), Calibrator.of(c)) for pattern, c in (given or {}).items())
+    return tuple((str(pattern), Calibrator.of(c)) for pattern, c in (calibrators or {}).items())
 
 
-def helped(kind: TreatmentKind, used: Iterable[Precision]) -> bool:
+def has_effect(kind: PtqTransformKind, used: Iterable[Precision]) -> bool:
     """Whether a treatment does something for one of these precisions."""
     narrow = set(used) - {Precision.FP32, Precision.TF32}
     few = narrow - {Precision.FP16, Precision.BF16}
     return bool(few if kind in {"correct", "reconstruct"} else narrow)
 
 
-def _treated(
-    given: Iterable[str | Treatment], used: Iterable[Precision], options: BuildOptions | None
-) -> tuple[Treatment, ...]:
+def _select_transforms(
+    source: Iterable[str | PtqTransform], used: Iterable[Precision], options: BuildOptions | None
+) -> tuple[PtqTransform, ...]:
     """The treatments that do something for the precisions in use, in the order in which they are carried out."""
-    asked = (given,) if isinstance(given, (str, Treatment)) else tuple(given)
-    treatments = {Treatment.of(t) for t in asked}
+    specs = (source,) if isinstance(source, (str, PtqTransform)) else tuple(source)
+    treatments = {PtqTransform.of(t) for t in specs}
     if treatments and options is not None and options.implicit:
         raise VariantError(
             "Cannot treat a model that TensorRT quantizes by itself: its graph stays as it is. "
             "Leave implicit INT8 out, or the treatments."
         )
-    kinds = get_args(TreatmentKind)
-    kept = {t for t in treatments if helped(t.kind, used)}
-    return tuple(sorted(kept, key=lambda t: (kinds.index(t.kind), t)))
+    kinds = get_args(PtqTransformKind)
+    effective = {t for t in treatments if has_effect(t.kind, used)}
+    return tuple(sorted(effective, key=lambda t: (kinds.index(t.kind), t)))

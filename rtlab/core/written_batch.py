@@ -30,7 +30,7 @@ class Traced(Shaped, Protocol):
         """The shape of every value."""
 
 
-def written_batch(model: Traced) -> int:
+def find_written_batch(model: Traced) -> int:
     """The only batch that a model of an open batch can be run with; 0 where nothing in it fixes one.
 
     An exporter traces a model with one sample, and writes what it saw into a Reshape, into the first state of a
@@ -45,17 +45,17 @@ def written_batch(model: Traced) -> int:
     for node in suspects:
         read = [v.name or "" if v is not None else "" for v in node.inputs]
         if node.op_type in _STATES:
-            shapes = [_constant(model, read[at]) for at in _STATES[node.op_type] if len(read) > at]
+            shapes = [_get_constant_shape(model, read[at]) for at in _STATES[node.op_type] if len(read) > at]
             sequence, twice = one.get(read[0]), two.get(read[0])
             if sequence and twice and (sequence[1:2], twice[1:2]) == ((1,), (2,)):
                 return next(shape[1] for shape in shapes if shape)
         elif node.op_type == "Concat":
-            open_ = [(one.get(v), two.get(v)) for v in read if not _constant(model, v)]
+            open_ = [(one.get(v), two.get(v)) for v in read if not _get_constant_shape(model, v)]
             if any(a and b and (a[0], b[0]) == (1, 2) for a, b in open_):
-                return next(shape[0] for v in read if (shape := _constant(model, v)))
+                return next(shape[0] for v in read if (shape := _get_constant_shape(model, v)))
         else:
             sample, twice = one.get(read[0]), two.get(read[0])
-            target = math.prod(_target(model, read[1]))
+            target = math.prod(_get_reshape_target(model, read[1]))
             if (
                 sample
                 and twice
@@ -72,21 +72,25 @@ def _may_fix(model: Traced, node: ir.Node) -> bool:
         return False
     read = [v.name or "" if v is not None else "" for v in node.inputs]
     if node.op_type == "Reshape" and len(read) > 1:
-        target = _target(model, read[1])
+        target = _get_reshape_target(model, read[1])
         return bool(target) and min(target) > 0
     if node.op_type in _STATES:
-        return any(len(_constant(model, read[at])) == 3 for at in _STATES[node.op_type] if len(read) > at)
+        return any(
+            len(_get_constant_shape(model, read[at])) == 3 for at in _STATES[node.op_type] if len(read) > at
+        )
     axis = node.attributes.get_int("axis", 0) if node.op_type == "Concat" else 0
-    return axis != 0 and any(len(_constant(model, v)) > 1 for v in read)
+    return axis != 0 and any(len(_get_constant_shape(model, v)) > 1 for v in read)
 
 
-def _constant(model: Traced, name: str) -> tuple[int, ...]:
+def _get_constant_shape(model: Traced, name: str) -> tuple[int, ...]:
     """The shape of a constant; empty for what is none."""
-    found = model.known.get(name)
-    return tuple(int(d) for d in found.shape.numpy()) if found is not None else ()
+    constant = model.known.get(name)
+    return tuple(int(d) for d in constant.shape.numpy()) if constant is not None else ()
 
 
-def _target(model: Traced, name: str) -> tuple[int, ...]:
+def _get_reshape_target(model: Traced, name: str) -> tuple[int, ...]:
     """The numbers of a constant of one dimension; empty for what is none."""
-    found = model.known.get(name)
-    return tuple(int(n) for n in found.numpy()) if found is not None and len(found.shape) == 1 else ()
+    constant = model.known.get(name)
+    return (
+        tuple(int(n) for n in constant.numpy()) if constant is not None and len(constant.shape) == 1 else ()
+    )

@@ -8,10 +8,10 @@ import html
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
-from rtlab.core.schema import Field, Origin, fields, is_noun, said
+from rtlab.core.schema import Field, Origin, fields, format_text, is_noun
 from rtlab.documents.contract import Column, Fact, Link, Row
-from rtlab.documents.crossing import plain
-from rtlab.documents.numbers import number, storage, storage_unit, time_unit
+from rtlab.documents.crossing import to_builtins
+from rtlab.documents.numbers import choose_byte_unit, choose_time_unit, format_bytes, format_number
 from rtlab.documents.panel import column, fact, link
 
 if TYPE_CHECKING:
@@ -27,16 +27,16 @@ _LONG, _FIRST = 25, 15
 class NounTable:
     """Nouns of one kind, a row each: the fields that declare a title are its columns, a field ``note`` is its hover.
 
-    ``called`` are the titles of ids that link, ``nodes`` gives those of a layer; ``untold`` stands for an empty text.
-    Times, bytes and shares stand in the unit that reads best; ``units`` are others, by that of the declaration: their
-    name, and by what values are multiplied. ``of`` is the noun that the nouns are of, which headings may name.
+    ``titles`` are the titles of ids that link, ``nodes`` gives those of a layer; ``placeholder`` stands for an empty
+    text. Times, bytes and shares stand in the unit that reads best; ``units`` are others, by that of the declaration:
+    their name, and by what values are multiplied. ``of`` is the noun that the nouns are of, which headings may name.
     """
 
     kind: type
     nouns: Sequence[Any]
-    called: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    titles: Mapping[str, str] = dataclasses.field(default_factory=dict)
     nodes: Callable[[str], Iterable[str]] = lambda _: ()
-    untold: str = "—"
+    placeholder: str = "—"
     units: Mapping[str, tuple[str, float]] = dataclasses.field(default_factory=dict)
     of: Any = None
     predicted: bool = False
@@ -55,10 +55,10 @@ class NounTable:
         """For a panel."""
         return [
             column(
-                said(f.meaning.title, of=self.of),
+                format_text(f.meaning.title, of=self.of),
                 self._unit(f)[0],
                 self._origin(f),
-                numeric=_numeric(f),
+                numeric=_is_numeric(f),
             )
             for f in self.fields
         ]
@@ -86,60 +86,66 @@ class NounTable:
 
     def links(self) -> dict[str, Link]:
         """What the rows stand for, by key, of those that stand for something."""
-        found = zip(self.keys(), map(self._link, self.nouns), strict=True)
-        return {key: stands for key, stands in found if any(stands.values())}
+        pairs = zip(self.keys(), map(self._link, self.nouns), strict=True)
+        return {key: row_link for key, row_link in pairs if any(row_link.values())}
 
     def frame(self) -> pd.DataFrame:
         """A row each with every field, numbers as they are, NA for None; ``attrs`` tells units and origins."""
         import pandas as pd
 
-        known = [f for f in fields(self.kind) if not _inner(f) and not is_noun(f.type)]
-        made: pd.DataFrame = pd.DataFrame(
+        frame_fields = [f for f in fields(self.kind) if not _get_row_type(f) and not is_noun(f.type)]
+        frame: pd.DataFrame = pd.DataFrame(
             {
                 f.name: pd.Series([_value(getattr(noun, f.name)) for noun in self.nouns], dtype=_dtype(f))
-                for f in known
+                for f in frame_fields
             }
         )
-        made.attrs = {
-            "units": {f.name: unit for f in known if (unit := said(f.meaning.unit, of=self.of))},
-            "origins": {f.name: ", ".join(o) for f in known if (o := sorted(filter(None, self._origins(f))))},
+        frame.attrs = {
+            "units": {
+                f.name: unit for f in frame_fields if (unit := format_text(f.meaning.unit, of=self.of))
+            },
+            "origins": {
+                f.name: ", ".join(o) for f in frame_fields if (o := sorted(filter(None, self._origins(f))))
+            },
         }
-        return made
+        return frame
 
     def cells(self) -> tuple[list[str], list[list[str]]]:
         """Headings, with where their numbers are from, and rows as text, every number with its unit."""
         # Names of variants keep their letters.
-        small = (said(f.meaning.title.lower(), of=self.of) for f in self.fields)
-        head = [_headed(title, c["origin"]) for title, c in zip(small, self.columns(), strict=True)]
-        told = [(f, said(f.meaning.unit, of=self.of), self._origins(f)) for f in self.fields]
-        return head, [[self._text(noun, *one) for one in told] for noun in self.nouns]
+        small = (format_text(f.meaning.title.lower(), of=self.of) for f in self.fields)
+        head = [_format_heading(title, c["origin"]) for title, c in zip(small, self.columns(), strict=True)]
+        cell_formats = [(f, format_text(f.meaning.unit, of=self.of), self._origins(f)) for f in self.fields]
+        return head, [[self._text(noun, *one) for one in cell_formats] for noun in self.nouns]
 
     def text(self) -> str:
         """In aligned columns, for a terminal."""
-        return aligned(*self.cells())
+        return align_columns(*self.cells())
 
     def html(self, rest: str = "") -> str:
         """For a notebook: a long table ends after its first rows, with how many there are and where the ``rest`` is."""
         _, rows = self.cells()
-        head = "".join(f"<th>{html.escape(_headed(c['title'], c['origin']))}</th>" for c in self.columns())
-        shown = rows if len(rows) <= _LONG else rows[:_FIRST]
-        body = "".join(f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in row)}</tr>" for row in shown)
-        more = f"The first {len(shown)} of {len(rows)} rows{rest}.<br>" if shown != rows else ""
+        head = "".join(
+            f"<th>{html.escape(_format_heading(c['title'], c['origin']))}</th>" for c in self.columns()
+        )
+        first_rows = rows if len(rows) <= _LONG else rows[:_FIRST]
+        body = "".join(f"<tr>{''.join(f'<td>{html.escape(c)}</td>' for c in row)}</tr>" for row in first_rows)
+        more = f"The first {len(first_rows)} of {len(rows)} rows{rest}.<br>" if first_rows != rows else ""
         return f"<table><tr>{head}</tr>{body}</table>{more}"
 
     def _origins(self, field: Field) -> set[Origin | None]:
         """Where the numbers of a column are from; what is not known is from nowhere."""
-        known = (field.origin(n, self.of) for n in self.nouns if getattr(n, field.name) is not None)
-        return {o and _told(o, self.predicted) for o in known}
+        origins = (field.origin(n, self.of) for n in self.nouns if getattr(n, field.name) is not None)
+        return {o and _resolve_origin(o, self.predicted) for o in origins}
 
     def _origin(self, field: Field) -> Origin | None:
         """The only one; where there are several, each cell says its own."""
-        found = self._origins(field)
-        return found.pop() if len(found) == 1 else None
+        origins = self._origins(field)
+        return origins.pop() if len(origins) == 1 else None
 
     def _unit(self, field: Field) -> tuple[str, float]:
         """The unit of a column, and by what its values are multiplied."""
-        unit = said(field.meaning.unit, of=self.of)
+        unit = format_text(field.meaning.unit, of=self.of)
         if unit in self.units:
             return self.units[unit]
         if unit == "%":
@@ -152,8 +158,8 @@ class NounTable:
             (abs(v) for n in self.nouns for name in same if (v := getattr(n, name)) is not None), default=0
         )
         if unit == "ms":
-            return time_unit(most)
-        name, scale = storage_unit(most)
+            return choose_time_unit(most)
+        name, scale = choose_byte_unit(most)
         return name, 1 / scale
 
     def _cell(self, value: Any, factor: float, *, tristate: bool) -> str | float | None:
@@ -161,60 +167,64 @@ class NounTable:
             # Where it may be unknown too, a no has to be told from that.
             return "yes" if value else "no" if tristate else ""
         if isinstance(value, (int, float)):
-            scaled: float | None = plain(value * factor)
+            scaled: float | None = to_builtins(value * factor)
             return scaled
         if value is None:
             return None
-        return len(value) if isinstance(value, tuple) else self.called.get(str(value), str(value))
+        return len(value) if isinstance(value, tuple) else self.titles.get(str(value), str(value))
 
     def _text(self, noun: Any, field: Field, unit: str, origins: set[Origin | None]) -> str:
         value = getattr(noun, field.name)
-        told = self.untold if value == "" else _worded(value, unit)
+        text = self.placeholder if value == "" else _format_value(value, unit)
         origin = field.origin(noun, self.of) if len(origins) > 1 else None
-        return f"{told} ({_told(origin, self.predicted)})" if origin else self.called.get(told, told)
+        return (
+            f"{text} ({_resolve_origin(origin, self.predicted)})" if origin else self.titles.get(text, text)
+        )
 
     def _link(self, noun: Any) -> Link:
-        found: dict[str, list[str]] = {"nodes": [], "layers": [], "others": [], "variants": []}
+        ids: dict[str, list[str]] = {"nodes": [], "layers": [], "others": [], "variants": []}
         for f in fields(self.kind):
             if f.meaning.links:
                 value = getattr(noun, f.name)
-                found[f.meaning.links] += filter(None, [value] if isinstance(value, str) else value)
-        nodes = found["nodes"] or [n for layer in found["layers"] for n in self.nodes(layer)]
-        return link(dict.fromkeys(nodes), found["layers"], found["others"])
+                ids[f.meaning.links] += filter(None, [value] if isinstance(value, str) else value)
+        nodes = ids["nodes"] or [n for layer in ids["layers"] for n in self.nodes(layer)]
+        return link(dict.fromkeys(nodes), ids["layers"], ids["others"])
 
 
-def aligned(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def align_columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Cells in columns for a terminal; what steers one is taken out, and a long cell is cut."""
-    lines = [[_printable(c) for c in row] for row in (head, *rows)]
+    lines = [[_strip_control(c) for c in row] for row in (head, *rows)]
     widths = [min(_WIDEST, max(len(r[i]) for r in lines)) for i in range(len(head))]
     cut = ([c if len(c) <= _WIDEST else f"{c[: _WIDEST - 1]}…" for c in row] for row in lines)
     return "\n".join("  ".join(f"{c:<{w}}" for c, w in zip(row, widths, strict=True)).rstrip() for row in cut)
 
 
-def _told(origin: Origin, predicted: bool) -> Origin:  # noqa: FBT001 - of this module
+def _resolve_origin(origin: Origin, predicted: bool) -> Origin:  # noqa: FBT001 - of this module
     """Where a number is from: of an engine that rules made, nothing is reported."""
     return "predicted" if predicted and origin == "reported" else origin
 
 
-def facts(noun: Any, *, predicted: bool = False) -> list[Fact]:
+def list_facts(noun: Any, *, predicted: bool = False) -> list[Fact]:
     """The fields of a noun that declare a title and are no table, as facts of a panel."""
-    found = []
-    for f in (f for f in fields(type(noun)) if f.meaning.title and not _inner(f)):
+    fact_list = []
+    for f in (f for f in fields(type(noun)) if f.meaning.title and not _get_row_type(f)):
         value = getattr(noun, f.name)
         if value is None and f.meaning.omit:
             continue
-        title, unit, note = (said(text, noun) for text in (f.meaning.title, f.meaning.unit, f.meaning.note))
+        title, unit, note = (
+            format_text(text, noun) for text in (f.meaning.title, f.meaning.unit, f.meaning.note)
+        )
         origin = f.origin(noun)
         # A column counts, so that it can be sorted; a fact has the room to name what are few.
         named = ", ".join(map(str, value)) if isinstance(value, tuple) else ""
-        words = named if 0 < len(named) <= _WIDEST else _worded(value, unit)
-        found.append(fact(title, words, _told(origin, predicted) if origin else None, note))
-    return found
+        words = named if 0 < len(named) <= _WIDEST else _format_value(value, unit)
+        fact_list.append(fact(title, words, _resolve_origin(origin, predicted) if origin else None, note))
+    return fact_list
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Answer:
-    """The answer to a question by its noun; ``called`` and ``nodes`` are those of ``NounTable``.
+    """The answer to a question by its noun; ``titles`` and ``nodes`` are those of ``NounTable``.
 
     The fields of the noun are facts, and its fields of several nouns are tables: the first one is that of a panel, and
     others that have a title follow it in text; below stand the sentences of its field ``notes``. In a notebook it shows
@@ -224,7 +234,7 @@ class Answer:
 
     title: str
     noun: Any
-    called: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    titles: Mapping[str, str] = dataclasses.field(default_factory=dict)
     nodes: Callable[[str], Iterable[str]] = lambda _: ()
     predicted: bool = False
 
@@ -236,18 +246,18 @@ class Answer:
     @property
     def _tables(self) -> dict[str, NounTable]:
         """Those that are shown, by their titles: the first one, and what has a title."""
-        inner = [(f, kind) for f in fields(type(self.noun)) if (kind := _inner(f)) is not None]
-        shown = [(f, kind) for f, kind in inner if f.meaning.title or f is inner[0][0]]
+        inner = [(f, kind) for f in fields(type(self.noun)) if (kind := _get_row_type(f)) is not None]
+        visible_fields = [(f, kind) for f, kind in inner if f.meaning.title or f is inner[0][0]]
         return {
             f.meaning.title: NounTable(
                 kind,
                 getattr(self.noun, f.name),
-                self.called,
+                self.titles,
                 self.nodes,
                 of=self.noun,
                 predicted=self.predicted,
             )
-            for f, kind in shown
+            for f, kind in visible_fields
         }
 
     def frame(self) -> pd.DataFrame:
@@ -256,15 +266,18 @@ class Answer:
 
     def plain(self) -> Any:
         """As builtins, for JSON."""
-        return plain(self.noun)
+        return to_builtins(self.noun)
 
     def parts(self, units: Mapping[str, tuple[str, float]] | None = None) -> dict[str, Any]:
         """Facts, notes, columns, rows and links of a panel; ``units`` are those of ``NounTable``."""
-        told: dict[str, Any] = {"facts": facts(self.noun, predicted=self.predicted), "notes": self._notes}
+        panel_parts: dict[str, Any] = {
+            "facts": list_facts(self.noun, predicted=self.predicted),
+            "notes": self._notes,
+        }
         if self.table is None:
-            return told
+            return panel_parts
         table = dataclasses.replace(self.table, units=units or {})
-        return {**told, "columns": table.columns(), "rows": table.rows(), "links": table.links()}
+        return {**panel_parts, "columns": table.columns(), "rows": table.rows(), "links": table.links()}
 
     @property
     def _notes(self) -> list[str]:
@@ -273,40 +286,41 @@ class Answer:
     def __repr__(self) -> str:
         lines = [
             self.title,
-            *(f"{f['key']}: {_marked(f)}" for f in facts(self.noun, predicted=self.predicted)),
+            *(f"{f['key']}: {_format_fact(f)}" for f in list_facts(self.noun, predicted=self.predicted)),
         ]
         for title, table in self._tables.items():
             lines += ["", *filter(None, [title]), table.text()]
         return "\n".join([*lines, *([""] if self._notes else []), *self._notes])
 
     def _repr_html_(self) -> str:
-        told = "<br>".join(
-            html.escape(f"{f['key']}: {_marked(f)}") for f in facts(self.noun, predicted=self.predicted)
+        fact_lines = "<br>".join(
+            html.escape(f"{f['key']}: {_format_fact(f)}")
+            for f in list_facts(self.noun, predicted=self.predicted)
         )
         tables = "".join(
             f"{f'<br><b>{html.escape(title)}</b>' if title else ''}{table.html('; print the answer for all')}"
             for title, table in self._tables.items()
         )
         notes = "".join(f"<br>{html.escape(n)}" for n in self._notes)
-        return f"<b>{html.escape(self.title)}</b><br>{told}{tables}{notes}"
+        return f"<b>{html.escape(self.title)}</b><br>{fact_lines}{tables}{notes}"
 
 
-def _headed(title: str, origin: str) -> str:
+def _format_heading(title: str, origin: str) -> str:
     """The heading of a column whose cells bear their units."""
     return f"{title}, {origin}" if origin else title
 
 
-def _marked(told: Fact) -> str:
-    return f"{told['value']} ({told['origin']})" if told["origin"] else told["value"]
+def _format_fact(panel_fact: Fact) -> str:
+    return f"{panel_fact['value']} ({panel_fact['origin']})" if panel_fact["origin"] else panel_fact["value"]
 
 
-def _inner(field: Field) -> type | None:
+def _get_row_type(field: Field) -> type | None:
     """The kind of the nouns in a field; None of any other field."""
     inside = next(iter(get_args(field.type)), None)
     return inside if get_origin(field.type) is tuple and is_noun(inside) else None
 
 
-def _numeric(field: Field) -> bool:
+def _is_numeric(field: Field) -> bool:
     kinds = {field.type, *get_args(field.type)}
     several = bool(field.meaning.links) and field.type is not str
     return several or (bool(kinds & {int, float}) and bool not in kinds)
@@ -330,7 +344,7 @@ def _value(value: Any) -> Any:
     return value if isinstance(value, (int, float, tuple, type(None))) else str(value)
 
 
-def _worded(value: Any, unit: str) -> str:
+def _format_value(value: Any, unit: str) -> str:
     """A value as text with its unit; an em dash where there is none."""
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -338,12 +352,12 @@ def _worded(value: Any, unit: str) -> str:
         empty = value is None or value == ""
         return "—" if empty else f"{len(value):,}" if isinstance(value, tuple) else str(value)
     if unit == "B":
-        return storage(int(value))
+        return format_bytes(int(value))
     if isinstance(value, int) and not unit:
         return f"{value:,}"
-    return number(plain(100.0 * value if unit == "%" else value), unit)
+    return format_number(to_builtins(100.0 * value if unit == "%" else value), unit)
 
 
-def _printable(text: str) -> str:
+def _strip_control(text: str) -> str:
     """A name from a file without what steers a terminal."""
     return "".join(c if c.isprintable() else " " for c in text)

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal, TypeAlias, TypedDict
 
 import msgspec
 
-from rtlab.errors import RtlabError, told
+from rtlab.errors import RtlabError, wrap_error
 
 WorkName = Literal[
     "sweep",
@@ -78,150 +78,150 @@ class Choice(TypedDict):
 class Message(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="type"):
     """What crosses between page and kernel and no trait keeps; ``type`` says which it is."""
 
-    def crossing(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """The message as it crosses."""
         return {"type": self.__struct_config__.tag, **msgspec.structs.asdict(self)}
 
 
 class PageCommand(Message, frozen=True):
-    """What the page asks for. ``doing`` is what it tries, continuing "Cannot"."""
+    """What the page asks for. ``action`` is what it tries, continuing "Cannot"."""
 
-    doing: ClassVar[str]
+    action: ClassVar[str]
 
 
 class FetchParcel(PageCommand, frozen=True, tag="fetch"):
     """Send what is delivered: a trait or a part of the page's code, by its name."""
 
-    doing = "send what the page asks for"
+    action = "send what the page asks for"
     name: str
 
 
 class FetchPlotly(PageCommand, frozen=True, tag="plotly"):
     """Send the library that draws charts."""
 
-    doing = "send the charts"
+    action = "send the charts"
 
 
 class BuildChoice(PageCommand, frozen=True, tag="build"):
     """Build what was chosen when the button was pressed."""
 
-    doing = "build the variant"
+    action = "build the variant"
     choice: Choice
 
 
 class BuildAgain(PageCommand, frozen=True, tag="rebuild"):
     """Build a variant anew."""
 
-    doing = "build the variant again"
+    action = "build the variant again"
     variant: str
 
 
 class MeasureMore(PageCommand, frozen=True, tag="measure"):
     """Go on measuring a variant where it stopped."""
 
-    doing = "measure the variant"
+    action = "measure the variant"
     variant: str
 
 
 class CancelWork(PageCommand, frozen=True, tag="cancel"):
     """Stop the work that runs."""
 
-    doing = "cancel the work"
+    action = "cancel the work"
 
 
 class ShowVariant(PageCommand, frozen=True, tag="show"):
     """Show a variant that is built."""
 
-    doing = "show the variant"
+    action = "show the variant"
     variant: str
 
 
 class CompareVariant(PageCommand, frozen=True, tag="compare"):
     """Show a variant in the third pane; an empty name closes it."""
 
-    doing = "show a second engine"
+    action = "show a second engine"
     variant: str
 
 
 class SetBaseline(PageCommand, frozen=True, tag="baseline"):
     """Tell scores against this variant."""
 
-    doing = "compare with this variant"
+    action = "compare with this variant"
     variant: str
 
 
 class RemoveVariant(PageCommand, frozen=True, tag="remove"):
     """Take a variant out of the study."""
 
-    doing = "remove the variant"
+    action = "remove the variant"
     variant: str
 
 
 class OpenNamed(PageCommand, frozen=True, tag="open"):
     """Open a model by its name or path, or take samples from a path."""
 
-    doing = "open the file"
+    action = "open the file"
     path: str
 
 
 class NameSizes(PageCommand, frozen=True, tag="sizes"):
     """Give inputs these shapes, and build what is chosen."""
 
-    doing = "take these sizes"
+    action = "take these sizes"
     shapes: dict[str, list[int]]
 
 
 class ReadDropped(PageCommand, frozen=True, tag="drop"):
     """Read files that come along: their names, and as many buffers."""
 
-    doing = "read what was dropped"
+    action = "read what was dropped"
     names: list[str]
 
 
 class OpenNetron(PageCommand, frozen=True, tag="netron"):
     """Show a variant's engine in Netron, or the model where the name is empty."""
 
-    doing = "open Netron"
+    action = "open Netron"
     variant: str
 
 
 class InspectNode(PageCommand, frozen=True, tag="inspect"):
     """Find out the distribution of a node's weights and outputs."""
 
-    doing = "look into the node"
+    action = "look into the node"
     node: str
 
 
 class ExtractNodes(PageCommand, frozen=True, tag="extract"):
     """Send nodes as a model of their own."""
 
-    doing = "save the selected nodes"
+    action = "save the selected nodes"
     nodes: list[str]
 
 
 class ObserveRanges(PageCommand, frozen=True, tag="observe"):
     """Gather the activations' ranges."""
 
-    doing = "calibrate"
+    action = "calibrate"
 
 
 class RankCalibrators(PageCommand, frozen=True, tag="rank"):
     """Try every calibrator on the task."""
 
-    doing = "rank the calibrators"
+    action = "rank the calibrators"
 
 
 class RepairPlacement(PageCommand, frozen=True, tag="repair"):
     """Apply the findings with these ids, all that can be where there is none."""
 
-    doing = "repair the model"
+    action = "repair the model"
     findings: list[str]
 
 
 class SaveFile(PageCommand, frozen=True, tag="save"):
     """Send a file of a built variant: the prepared model, its scales, or a calibration cache."""
 
-    doing = "save the file"
+    action = "save the file"
     variant: str
     what: Literal["onnx", "scales", "cache"]
 
@@ -229,7 +229,7 @@ class SaveFile(PageCommand, frozen=True, tag="save"):
 class AskPanel(PageCommand, frozen=True, tag="panel"):
     """Answer a panel of a variant with these of its settings; ``id`` names the question among those of all pages."""
 
-    doing = "answer the panel"
+    action = "answer the panel"
     id: str
     # A page that knows more panels asks for nothing that could fail.
     panel: str
@@ -240,7 +240,7 @@ class AskPanel(PageCommand, frozen=True, tag="panel"):
 class StartWork(PageCommand, frozen=True, tag="work"):
     """Do the work behind a button of a panel, with what goes with it."""
 
-    doing = "do the panel's work"
+    action = "do the panel's work"
     work: WorkName
     variant: str
     values: dict[str, str]
@@ -249,13 +249,13 @@ class StartWork(PageCommand, frozen=True, tag="work"):
 class TellPictured(PageCommand, frozen=True, tag="pictured"):
     """What was sent of a large engine is drawn: what follows may come."""
 
-    doing = "send what follows the picture"
+    action = "send what follows the picture"
 
 
 class DismissFailure(PageCommand, frozen=True, tag="dismiss"):
     """Take the error card away."""
 
-    doing = "close the card"
+    action = "close the card"
 
 
 Command: TypeAlias = (
@@ -280,11 +280,11 @@ def read(message: object) -> Command | None:
     if kind is None:
         return None
     try:
-        found: Command = msgspec.convert(message, kind)
+        command: Command = msgspec.convert(message, kind)
     except msgspec.ValidationError as error:
         raise RtlabError(
-            f"Cannot {kind.doing}: the page sent what this kernel cannot read. They may be of two versions of "
+            f"Cannot {kind.action}: the page sent what this kernel cannot read. They may be of two versions of "
             "rtlab: restart the kernel, reload the page, and run the cell again.",
-            details=told(error, kind.doing).details,
+            details=wrap_error(error, kind.action).details,
         ) from error
-    return found
+    return command

@@ -25,7 +25,7 @@ _MAPS = (dict, collections.abc.Mapping)
 
 
 @dataclasses.dataclass(frozen=True)
-class Crossing:
+class FieldEncoding:
     """How a field crosses: as which plain type, and what makes it of the value, None where it is that already."""
 
     type: Any
@@ -42,22 +42,22 @@ def _is_message(kind: Any) -> bool:
 
 
 @functools.cache
-def members(kind: Any) -> Mapping[str, Crossing]:
+def members(kind: Any) -> Mapping[str, FieldEncoding]:
     """The fields of a noun, a ``TypedDict`` or a message that cross, by name.
 
     Raises:
         TypeError: a field is of a type that nothing plain stands for.
     """
     if typing.is_typeddict(kind):
-        return {name: _crossing(hint) for name, hint in typing.get_type_hints(kind).items()}
+        return {name: _encode_type(hint) for name, hint in typing.get_type_hints(kind).items()}
     if _is_message(kind):
         hints = typing.get_type_hints(kind)
-        tag = Crossing(Literal.__getitem__(kind.__struct_config__.tag))
-        return {"type": tag, **{name: _crossing(hints[name]) for name in kind.__struct_fields__}}
-    return {f.name: _crossing(f.type, infinite=f.meaning.infinite) for f in schema.fields(kind)}
+        tag = FieldEncoding(Literal.__getitem__(kind.__struct_config__.tag))
+        return {"type": tag, **{name: _encode_type(hints[name]) for name in kind.__struct_fields__}}
+    return {f.name: _encode_type(f.type, infinite=f.meaning.infinite) for f in schema.fields(kind)}
 
 
-def plain(value: Any) -> Any:
+def to_builtins(value: Any) -> Any:
     """A noun as builtins: what crosses of it; a number that is NaN or infinite is None, words of a type are text."""
     if isinstance(value, float):
         return float(value) if math.isfinite(value) else None
@@ -66,44 +66,45 @@ def plain(value: Any) -> Any:
     if isinstance(value, _PLAIN):
         return value
     if isinstance(value, Mapping):
-        return {str(k): plain(v) for k, v in value.items()}
+        return {str(k): to_builtins(v) for k, v in value.items()}
     kind: Any = type(value)
     if schema.is_noun(kind):
-        return {f.name: plain(getattr(value, f.name)) for f in schema.fields(kind)}
+        return {f.name: to_builtins(getattr(value, f.name)) for f in schema.fields(kind)}
     if isinstance(value, _LISTS):
-        return [plain(v) for v in value]
+        return [to_builtins(v) for v in value]
     return value.isoformat() if isinstance(value, datetime.date) else str(value)
 
 
-def _crossing(hint: Any, *, infinite: bool = False) -> Crossing:
+def _encode_type(hint: Any, *, infinite: bool = False) -> FieldEncoding:
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if infinite:
-        return Crossing(float | None, _finite)
+        return FieldEncoding(float | None, _finite)
     if origin in {types.UnionType, typing.Union}:
-        inner = [_crossing(a) for a in arguments if a is not type(None)]
+        inner = [_encode_type(a) for a in arguments if a is not type(None)]
         kind = functools.reduce(lambda a, b: a | b, [c.type for c in inner])
         converts = next((c.convert for c in inner if c.convert), None)
-        return Crossing(
-            kind | None if type(None) in arguments else kind, converts and functools.partial(_known, converts)
+        return FieldEncoding(
+            kind | None if type(None) in arguments else kind,
+            converts and functools.partial(_convert_optional, converts),
         )
     if origin in _LISTS:
-        inner_type = _crossing(arguments[0])
+        inner_type = _encode_type(arguments[0])
         each = inner_type.convert
-        return Crossing(list[inner_type.type], each and functools.partial(_each, each))  # type: ignore[name-defined]
+        return FieldEncoding(list[inner_type.type], each and functools.partial(_each, each))  # type: ignore[name-defined]
     if origin in _MAPS:
-        key, inner_type = _crossing(arguments[0]), _crossing(arguments[1])
+        key, inner_type = _encode_type(arguments[0]), _encode_type(arguments[1])
         if key.convert or inner_type.convert:
-            return Crossing(dict[str, inner_type.type], plain)  # type: ignore[name-defined]
-        return Crossing(dict[str, inner_type.type])  # type: ignore[name-defined]
+            return FieldEncoding(dict[str, inner_type.type], to_builtins)  # type: ignore[name-defined]
+        return FieldEncoding(dict[str, inner_type.type])  # type: ignore[name-defined]
     if hint in _PLAIN or hint is Any or origin is typing.Literal or is_object(hint):
-        return Crossing(hint)
+        return FieldEncoding(hint)
     if isinstance(hint, typing.NewType):
-        return Crossing(hint)
+        return FieldEncoding(hint)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
-        return Crossing(Literal[tuple(m.value for m in hint)], str)
+        return FieldEncoding(Literal[tuple(m.value for m in hint)], str)
     if isinstance(hint, type) and schema.is_text(hint):
         # Such as a precision or a calibrator, which is known by its text.
-        return Crossing(str, str)
+        return FieldEncoding(str, str)
     raise TypeError(f"Cannot send {hint!r}: nothing plain stands for it. Declare a noun, or keep the field.")
 
 
@@ -111,7 +112,7 @@ def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
 
-def _known(convert: Callable[[Any], Any], value: Any) -> Any:
+def _convert_optional(convert: Callable[[Any], Any], value: Any) -> Any:
     return None if value is None else convert(value)
 
 

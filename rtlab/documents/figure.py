@@ -65,12 +65,12 @@ def legend(**more: Any) -> dict[str, Any]:
     }
 
 
-def across(at: float, **line: Any) -> dict[str, Any]:
+def make_horizontal_line(at: float, **line: Any) -> dict[str, Any]:
     """A line across the whole plot at one value of its y axis; ``line`` is Plotly's own."""
     return {"type": "line", "xref": "paper", "x0": 0, "x1": 1, "y0": at, "y1": at, "line": line}
 
 
-def logarithmic(least: float, most: float) -> dict[str, Any]:
+def make_log_ticks(least: float, most: float) -> dict[str, Any]:
     """The ticks of a logarithmic axis as whole numbers: Plotly writes a bare 2 and 5 between powers of ten."""
     if most < _NARROW * least:
         # Powers of ten and their parts are too far from each other here.
@@ -84,6 +84,6 @@ def logarithmic(least: float, most: float) -> dict[str, Any]:
     return {"type": "log", "tickvals": values, "ticktext": [f"{v:,.10g}" for v in values]}
 
 
-def figure(said: str, data: list[Any], /, *, height: int = 0, **more: Any) -> Figure:
-    """A figure of a panel: ``said`` is read to those who do not see it; ``more`` is what ``layout`` takes."""
-    return Figure(title=said, height=height, data=data, layout=layout(**more))
+def figure(alt_text: str, data: list[Any], /, *, height: int = 0, **more: Any) -> Figure:
+    """A figure of a panel: ``alt_text`` is read to those who do not see it; ``more`` is what ``layout`` takes."""
+    return Figure(title=alt_text, height=height, data=data, layout=layout(**more))

@@ -258,6 +258,6 @@ TERMS: tuple[Term, ...] = (
 )
 
 
-def told() -> list[list[str]]:
+def glossary_terms() -> list[list[str]]:
     """The terms as the page gets them: name, meaning, and other spellings."""
     return [[term.name, term.meaning, *term.spellings] for term in TERMS]

@@ -36,32 +36,38 @@ def link(nodes: Iterable[str] = (), layers: Iterable[str] = (), others: Iterable
     return Link(nodes=list(nodes), layers=list(layers), others=list(others))
 
 
-def stops(key: str, label: str, told: str, values: Iterable[int | str], value: int | str) -> Setting:
+def make_slider(
+    key: str, label: str, description: str, values: Iterable[int | str], value: int | str
+) -> Setting:
     """A slider over given values, and over the one that it stands at."""
     listed = list(values)
     if value not in listed:
         listed = sorted([*listed, value], key=int)
     options = [Option(id=str(v), label=str(v), reason="") for v in listed]
-    return Setting(key=key, label=label, told=told, kind="range", value=str(value), options=options, hint="")
+    return Setting(
+        key=key, label=label, told=description, kind="range", value=str(value), options=options, hint=""
+    )
 
 
-def batches(own: int, value: int) -> Setting:
+def make_batch_slider(engine_batch: int, value: int) -> Setting:
     """A slider over usual batch sizes and that of the engine itself."""
-    return stops(
+    return make_slider(
         "batch",
         "Batch",
         "How many inputs one inference takes; numbers follow from it.",
-        sorted({*(2**i for i in range(9)), own}),
+        sorted({*(2**i for i in range(9)), engine_batch}),
         value,
     )
 
 
-def choices(key: str, label: str, told: str, options: Mapping[str, str], value: str) -> Setting:
+def make_select(key: str, label: str, description: str, options: Mapping[str, str], value: str) -> Setting:
     """A list to choose from: labels by value."""
     listed = [Option(id=v, label=text, reason="") for v, text in options.items()]
-    return Setting(key=key, label=label, told=told, kind="select", value=value, options=listed, hint="")
+    return Setting(
+        key=key, label=label, told=description, kind="select", value=value, options=listed, hint=""
+    )
 
 
-def field(key: str, label: str, told: str, value: str, hint: str) -> Setting:
+def make_text_field(key: str, label: str, description: str, value: str, hint: str) -> Setting:
     """Something to write."""
-    return Setting(key=key, label=label, told=told, kind="text", value=value, options=[], hint=hint)
+    return Setting(key=key, label=label, told=description, kind="text", value=value, options=[], hint=hint)

@@ -56,7 +56,7 @@ _DIGITS = 9
 _BETWEEN, _NUMBER = 0xFF, 0xFE
 _INT32 = range(-(2**31), 2**31)
 Order: typing.TypeAlias = "NDArray[np.intp]"
-Whole: typing.TypeAlias = "NDArray[np.int64]"
+IntArray: typing.TypeAlias = "NDArray[np.int64]"
 
 
 def encode(payload: Any, kind: Any) -> bytes:
@@ -79,15 +79,15 @@ def decode(data: bytes) -> Any:
 
 class _Encoder:
     def __init__(self) -> None:
-        self.strings: defaultdict[str, int] = _positions()
-        self.floats: defaultdict[float, int] = _positions()
+        self.strings: defaultdict[str, int] = _make_table()
+        self.floats: defaultdict[float, int] = _make_table()
         self.columns: list[bytes] = []
 
     def encode(self, payload: Any, kind: Any) -> bytes:
         header: dict[str, Any] = {"tree": self.tree(kind, [payload])}
         content, self.columns = self.columns, []
         header |= self.texts()
-        header["floats"] = self.table(_rounded(list(self.floats)))
+        header["floats"] = self.table(_round_floats(list(self.floats)))
         text = json.dumps(header, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
         encoded = text.encode("utf-8", "replace")
         parts = (struct.pack("<I", len(encoded)), encoded, *self.columns, *content)
@@ -107,10 +107,10 @@ class _Encoder:
         if origin is list:
             sizes = np.fromiter(map(len, values), np.int64, len(values))
             items = list(itertools.chain.from_iterable(values))
-            return ["list", self.column(sizes), self.tree(arguments[0], items, _order(sizes))]
+            return ["list", self.column(sizes), self.tree(arguments[0], items, _interleave(sizes))]
         if origin is dict:
             lengths = self.column([len(v) for v in values])
-            keys = self.column(_places(self.strings, itertools.chain.from_iterable(values)))
+            keys = self.column(_look_up(self.strings, itertools.chain.from_iterable(values)))
             return ["map", lengths, keys, self.tree(arguments[1], [i for v in values for i in v.values()])]
         if is_object(kind):
             return ["object", self.fields(kind, values, order)]
@@ -118,22 +118,24 @@ class _Encoder:
 
     def fields(self, kind: Any, values: Sequence[Any], order: Order | None) -> dict[str, Any]:
         """The trees of the fields of objects; one that stands in several rows, as a tensor does, is read once."""
-        rows = _places(_positions(), map(id, values))
+        rows = _look_up(_make_table(), map(id, values))
         # Where an object stands for the first time, its position is the highest so far.
         first = np.flatnonzero(np.diff(np.maximum.accumulate(rows), prepend=-1))
         once = [values[i] for i in first.tolist()]
-        made = {}
-        for (field, crossing), given in zip(members(kind).items(), _columns(kind, once), strict=True):
+        trees = {}
+        for (field, crossing), field_values in zip(
+            members(kind).items(), _read_columns(kind, once), strict=True
+        ):
             hint, convert = crossing.type, crossing.convert
-            column = [convert(v) for v in given] if convert else given
+            column = [convert(v) for v in field_values] if convert else field_values
             if hint in _PLAIN or typing.get_origin(hint) is typing.Literal:
-                made[field] = self.leaf(hint, column, order, rows)
+                trees[field] = self.leaf(hint, column, order, rows)
             else:
-                made[field] = self.tree(hint, [column[i] for i in rows.tolist()], order)
-        return made
+                trees[field] = self.tree(hint, [column[i] for i in rows.tolist()], order)
+        return trees
 
     def leaf(
-        self, kind: Any, values: Sequence[Any], order: Order | None, rows: Whole | None = None
+        self, kind: Any, values: Sequence[Any], order: Order | None, rows: IntArray | None = None
     ) -> list[Any]:
         """The column of plain values; ``rows`` tells which of them each row has where that is not its own."""
         text = kind not in _PLAIN or kind is str
@@ -141,23 +143,23 @@ class _Encoder:
             return ["value", values[0]]
         column: Sequence[Any] | NDArray[Any] = values
         if text or kind is float:
-            column = _places(self.strings, values) if text else _places(self.floats, map(float, values))
+            column = _look_up(self.strings, values) if text else _look_up(self.floats, map(float, values))
         if rows is not None and len(rows) > len(values):
             column = np.asarray(column)[rows]
         return ["string" if text else kind.__name__, self.column(column, order)]
 
     def texts(self) -> dict[str, Any]:
         """The table of strings as templates and numbers."""
-        given = [t.encode("utf-8", "replace") for t in self.strings]
-        shapes, numbers, owners = _numbered(given)
-        table = _positions()
-        kinds = _places(table, shapes)
+        encoded_texts = [t.encode("utf-8", "replace") for t in self.strings]
+        shapes, numbers, owners = _split_numbers(encoded_texts)
+        table = _make_table()
+        kinds = _look_up(table, shapes)
         uses = np.bincount(kinds, minlength=len(table))
         alone = uses[kinds] == 1
         texts = list(table)
         for i in np.flatnonzero(alone).tolist():
             # A string that is like no other is its own template.
-            texts[kinds[i]] = given[i]
+            texts[kinds[i]] = encoded_texts[i]
         strings = self.table(kinds)
         # The numbers of one template after those of another, each in the order of the strings.
         numbers, owners = numbers[~alone[owners]], owners[~alone[owners]]
@@ -182,34 +184,36 @@ class _Encoder:
 
     def column(self, values: Sequence[int] | NDArray[Any], order: Order | None = None) -> list[int]:
         """Writes whole numbers in the form that deflates best, or float64; returns width and form."""
-        given = np.asarray(values if len(values) else [0])
-        whole = given.dtype.kind in "biu" and _INT32.start <= given.min() and given.max() < _INT32.stop
-        if not whole:
+        array = np.asarray(values if len(values) else [0])
+        is_int32 = array.dtype.kind in "biu" and _INT32.start <= array.min() and array.max() < _INT32.stop
+        if not is_int32:
             exact = np.asarray(values, "<f8")
             if any(int(e) != v for e, v in zip(exact, values, strict=True) if isinstance(v, int)):
                 raise ValueError("Cannot encode an integer of more than 53 bits: JavaScript has none.")
             self.columns.append(exact.view(np.uint8).reshape(-1, 8).T.tobytes())
             return [8, 0]
-        plain = given[: len(values)].astype(np.int64)
+        plain = array[: len(values)].astype(np.int64)
         forms = {}
         for form in range(4 if order is not None else 2):
             listed = plain[order] if form & 2 else plain
-            forms[form] = _planes((np.diff(listed, prepend=0) if form & 1 else listed).astype(np.int32))
+            forms[form] = _encode_planes(
+                (np.diff(listed, prepend=0) if form & 1 else listed).astype(np.int32)
+            )
         best = min(forms, key=lambda form: len(zlib.compress(forms[form], 1)))
         self.columns.append(forms[best])
         return [len(forms[best]) // max(1, len(values)), best]
 
 
-def _positions() -> defaultdict[Any, int]:
+def _make_table() -> defaultdict[Any, int]:
     """A table in which a key that is looked up for the first time gets the next position."""
     return defaultdict(itertools.count().__next__)
 
 
-def _places(table: defaultdict[Any, int], keys: Iterable[Any]) -> Whole:
+def _look_up(table: defaultdict[Any, int], keys: Iterable[Any]) -> IntArray:
     return np.array(list(map(table.__getitem__, keys)), np.int64)
 
 
-def _columns(kind: Any, objects: Sequence[Any]) -> list[Sequence[Any]]:
+def _read_columns(kind: Any, objects: Sequence[Any]) -> list[Sequence[Any]]:
     """The values of each field; at one go, because to reach an object takes longer than to read it."""
     fields = members(kind)
     read: Any = operator.itemgetter if typing.is_typeddict(kind) else operator.attrgetter
@@ -220,10 +224,10 @@ def _columns(kind: Any, objects: Sequence[Any]) -> list[Sequence[Any]]:
     return [[read(f)(o) for o in objects] for f in fields]
 
 
-def _numbered(texts: Sequence[bytes]) -> tuple[list[bytes], Whole, Whole]:
+def _split_numbers(texts: Sequence[bytes]) -> tuple[list[bytes], IntArray, IntArray]:
     """Texts with a mark in place of each number; all numbers with a 1 in front; and the text of each, by position."""
-    joined = bytes([_BETWEEN]).join(texts)
-    letters = np.frombuffer(joined, np.uint8)
+    buffer = bytes([_BETWEEN]).join(texts)
+    letters = np.frombuffer(buffer, np.uint8)
     digits = np.flatnonzero((letters >= ord("0")) & (letters <= ord("9")))
     runs = np.flatnonzero(np.diff(digits, prepend=-2) > 1)
     # Where in its number a digit stands; a long run is several numbers.
@@ -231,19 +235,19 @@ def _numbered(texts: Sequence[bytes]) -> tuple[list[bytes], Whole, Whole]:
     starts = np.flatnonzero(rank == 0)
     sizes = np.diff(starts, append=len(digits))
     values = (letters[digits] - np.uint8(ord("0"))) * 10 ** (np.repeat(sizes, sizes) - 1 - rank)
-    numbers: Whole = 10**sizes
+    numbers: IntArray = 10**sizes
     if len(starts):
         numbers += np.add.reduceat(values, starts)
     owners = np.searchsorted(np.flatnonzero(letters == _BETWEEN), digits[starts])
     marked = letters.copy()
     marked[digits[starts]] = _NUMBER
-    kept = np.ones(len(letters), bool)
-    kept[digits[rank > 0]] = False
-    shapes = marked[kept].tobytes().split(bytes([_BETWEEN])) if texts else []
+    keep_mask = np.ones(len(letters), bool)
+    keep_mask[digits[rank > 0]] = False
+    shapes = marked[keep_mask].tobytes().split(bytes([_BETWEEN])) if texts else []
     return shapes, numbers, owners
 
 
-def _order(lengths: Sequence[int] | Whole) -> Order | None:
+def _interleave(lengths: Sequence[int] | IntArray) -> Order | None:
     """Where the items stand that come one after the other if all lists give their first, then all their second."""
     sizes = np.array(lengths, np.int64)
     if len(sizes) < 2 or sizes.max(initial=0) < 2:
@@ -252,14 +256,14 @@ def _order(lengths: Sequence[int] | Whole) -> Order | None:
     return np.argsort(np.arange(len(starts)) - starts, kind="stable")
 
 
-def _planes(values: NDArray[np.int32]) -> bytes:
+def _encode_planes(values: NDArray[np.int32]) -> bytes:
     """Zigzag, so that small negative numbers are small, then all lowest bytes, all second bytes, and so on."""
     folded = ((values << 1) ^ (values >> 31)).astype("<u4")
     width = max(1, (int(folded.max(initial=0)).bit_length() + 7) // 8)
     return bytes(folded.view(np.uint8).reshape(-1, 4).T[:width].tobytes())
 
 
-def _rounded(values: Sequence[float]) -> list[int] | NDArray[np.float64]:
+def _round_floats(values: Sequence[float]) -> list[int] | NDArray[np.float64]:
     """The upper bits of each number's float32, or float64 where one of them would not be near enough."""
     if not all(map(math.isfinite, values)):
         raise ValueError("Cannot encode NaN or infinity: a number that is not there is None.")
@@ -267,15 +271,15 @@ def _rounded(values: Sequence[float]) -> list[int] | NDArray[np.float64]:
     with np.errstate(over="ignore", under="ignore"):
         bits = exact.astype("<f4").view(np.uint32).astype(np.int64)
     upper = (bits + (1 << (_DROPPED - 1))) >> _DROPPED
-    near = _floats(upper)
+    near = _decode_floats(upper)
     if (np.abs(near - exact) <= PRECISION * np.abs(exact)).all():
         return [int(u) for u in upper]
     return exact
 
 
-def _floats(upper: NDArray[np.int64]) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = (upper << _DROPPED).astype(np.uint32).view(np.float32).astype(np.float64)
-    return found
+def _decode_floats(upper: NDArray[np.int64]) -> NDArray[np.float64]:
+    floats: NDArray[np.float64] = (upper << _DROPPED).astype(np.uint32).view(np.float32).astype(np.float64)
+    return floats
 
 
 class _Decoder:
@@ -288,21 +292,21 @@ class _Decoder:
         header = self.header
         self.strings = list(self.texts(self.column(*header["strings"]).tolist(), header["templates"]))
         floats = self.column(*header["floats"])
-        self.floats = (floats if floats.dtype.kind == "f" else _floats(floats)).tolist()
-        made = self.read(header["tree"], 1)[0]
+        self.floats = (floats if floats.dtype.kind == "f" else _decode_floats(floats)).tolist()
+        payload = self.read(header["tree"], 1)[0]
         if self.at != len(self.data):
             raise ValueError(f"Cannot decode a payload: {len(self.data) - self.at} bytes are left over.")
-        return made
+        return payload
 
     def texts(self, ids: Sequence[int], templates: Sequence[Sequence[Any]]) -> typing.Iterator[str]:
         uses = Counter(ids)
         rows: list[typing.Iterator[str]] = []
         for i, (first, *more) in enumerate(templates):
-            made = [first] * uses[i]
+            row_texts = [first] * uses[i]
             for spec, text in zip(more[::2], more[1::2], strict=True):
                 numbers = self.column(uses[i], *spec).tolist()
-                made = [m + str(n)[1:] + text for m, n in zip(made, numbers, strict=True)]
-            rows.append(iter(made))
+                row_texts = [m + str(n)[1:] + text for m, n in zip(row_texts, numbers, strict=True)]
+            rows.append(iter(row_texts))
         for i in ids:
             yield next(rows[i])
 
@@ -318,7 +322,7 @@ class _Decoder:
             items = iter(self.read(rest[1], sum(column)))
             return [next(items) if c else None for c in column]
         if kind == "list":
-            items = iter(self.read(rest[1], sum(column), _order(column)))
+            items = iter(self.read(rest[1], sum(column), _interleave(column)))
             return [[next(items) for _ in range(c)] for c in column]
         if kind == "map":
             keys = (self.strings[k] for k in self.column(sum(column), *rest[1]))
@@ -343,5 +347,5 @@ class _Decoder:
             return exact
         folded = planes.T.copy().reshape(-1).view("<u4")
         plain = (folded >> 1).astype(np.int32) ^ -(folded & 1).astype(np.int32)
-        made = (np.cumsum(plain, dtype=np.int32) if form & 1 else plain).astype(np.int64)
-        return made[np.argsort(order)] if form & 2 and order is not None else made
+        integers = (np.cumsum(plain, dtype=np.int32) if form & 1 else plain).astype(np.int64)
+        return integers[np.argsort(order)] if form & 2 and order is not None else integers

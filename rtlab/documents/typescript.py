@@ -13,7 +13,7 @@ from rtlab.documents.crossing import is_object, members
 _PLAIN = {str: "string", float: "number", int: "number", bool: "boolean", type(None): "null", Any: "unknown"}
 
 
-def typescript(
+def render_typescript(
     roots: Sequence[Any], aliases: Mapping[str, Any], unions: Mapping[str, Any], *, head: str
 ) -> str:
     """A module of TypeScript with these types and all that they are made of.
@@ -29,7 +29,7 @@ def typescript(
     """
     written: dict[str, Any] = {}
     for root in (*roots, *unions.values()):
-        _reach(root, written)
+        _collect_types(root, written)
     out = [f"// {head}", ""]
     for name, alias in aliases.items():
         words = typing.get_args(alias) if typing.get_origin(alias) is Literal else alias
@@ -45,17 +45,17 @@ def typescript(
     return "\n".join(out) + "\n"
 
 
-def _reach(kind: Any, written: dict[str, Any]) -> None:
+def _collect_types(kind: Any, written: dict[str, Any]) -> None:
     """Puts down the objects that a type is made of, the inner ones first."""
     if not is_object(kind):
         for inner in typing.get_args(kind):
-            _reach(inner, written)
+            _collect_types(inner, written)
         return
     if written.get(kind.__name__, kind) is not kind:
         raise TypeError(f'Cannot write two types of the name "{kind.__name__}": rename one of them.')
     if kind.__name__ not in written:
         for member in members(kind).values():
-            _reach(member.type, written)
+            _collect_types(member.type, written)
         written[kind.__name__] = kind
 
 

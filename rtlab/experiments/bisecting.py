@@ -10,23 +10,30 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
 from rtlab.core.engine import Engine
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 from rtlab.core.protocols import Builder, BuildRequest
 from rtlab.core.schema import Origin
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, ModelError, Unavailable
-from rtlab.experiments.experiment import Allowance, Rig
+from rtlab.experiments.experiment import SearchBudget, SearchContext
 from rtlab.experiments.why import cutting
-from rtlab.experiments.why.oracle import Under, built
-from rtlab.questions.bisection import Bisection, Changed, Changes, Reproduction, changed, doing
-from rtlab.questions.bisection.regrouped import Kind, places
-from rtlab.questions.why.missed import BETWEEN, readers
+from rtlab.experiments.why.oracle import SearchProgress, build_cached
+from rtlab.questions.bisection import (
+    Bisection,
+    ChangedGroup,
+    Changes,
+    Reproduction,
+    count_layers,
+    find_changes,
+)
+from rtlab.questions.bisection.regrouped import Kind, find_regroupings
+from rtlab.questions.why.missed import BETWEEN, find_readers
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.relate import relate
 
-_DOING = "looking for what changed"
+_ACTIVITY = "looking for what changed"
 #: Hops of a part around the nodes that changed, the smallest first.
 _HOPS = (1, 2, 4)
 
@@ -35,8 +42,8 @@ _HOPS = (1, 2, 4)
 class BisectionSide:
     """One of the two: what was given to its compiler, and what that made of it.
 
-    ``facts`` is None where it refused, and ``said`` has its words then. ``builder`` is None where it cannot be asked,
-    as of an engine from files. ``release`` is that of its compiler, and ``on`` what both
+    ``facts`` is None where it refused, and ``error_text`` has its words then. ``builder`` is None where it cannot be
+    asked, as of an engine from files. ``release`` is that of its compiler, and ``on`` what both
     sides have in common where their titles leave it out.
     """
 
@@ -44,14 +51,14 @@ class BisectionSide:
     model: Model
     variant: Variant
     builder: Builder | None
-    facts: Facts | None
-    said: str = ""
+    facts: VariantResult | None
+    error_text: str = ""
     release: str = ""
     on: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
-class Bisecting:
+class BisectionSearch:
     """Find the groups of nodes that two engines run in other steps, and for each the smallest part that shows it.
 
     Both compilers build ever larger neighbourhoods of a group, or of one of the places that changed alike, until they
@@ -67,265 +74,290 @@ class Bisecting:
     second: BisectionSide
     partial: ClassVar[bool] = True
 
-    def steps(self, rig: Rig[object]) -> Iterator[Bisection]:
+    def steps(self, context: SearchContext[object]) -> Iterator[Bisection]:
         """What is known after each part that was found."""
-        return _Bisecting(self, rig).records()
+        return _BisectionState(self, context).iter_records()
 
 
-class _Bisecting:
+class _BisectionState:
     """The working state of one bisection."""
 
-    def __init__(self, asked: Bisecting, rig: Rig[object]) -> None:
-        self.sides, self.rig = (asked.first, asked.second), rig
+    def __init__(self, search: BisectionSearch, context: SearchContext[object]) -> None:
+        self.sides, self.context = (search.first, search.second), context
         self.began = time.monotonic()
-        self.asked = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-        self.budget = _budget(rig.allowance)
-        self.lacking = ""
+        self.timestamp = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        self.budget = _format_budget(context.budget)
+        self.unavailable_note = ""
 
-    def records(self) -> Iterator[Bisection]:
+    def iter_records(self) -> Iterator[Bisection]:
         one, two = self.sides
-        self.rig.check(_DOING)
+        self.context.check(_ACTIVITY)
         if one.facts is None and two.facts is None:
-            yield self._record((), f"Both refuse the model: {one.title} and {two.title}.", said=one.said)
+            yield self._make_record(
+                (), f"Both refuse the model: {one.title} and {two.title}.", said=one.error_text
+            )
             return
         if one.facts is None or two.facts is None:
-            yield from self._refusal(0 if one.facts is None else 1)
+            yield from self._search_refusal(0 if one.facts is None else 1)
             return
-        changes = changed(one.facts, two.facts)
-        found = list(changes.rows)
+        changes = find_changes(one.facts, two.facts)
+        rows = list(changes.rows)
         askable = one.builder is not None and two.builder is not None
-        yield self._record(found, self._told(changes), left=len(found) * askable)
+        yield self._make_record(rows, self._describe_changes(changes), left=len(rows) * askable)
         if not askable:
             return
-        self.rig.phase("Looking for the smallest parts", len(found))
-        for at, change in enumerate(self.rig.each(list(found), _DOING)):
+        self.context.phase("Looking for the smallest parts", len(rows))
+        for at, change in enumerate(self.context.iterate(list(rows), _ACTIVITY)):
             try:
-                found[at] = self._shown(change)
+                rows[at] = self._attach_reproduction(change)
             except Unavailable as error:
-                self.lacking = f" Not every part can be built here. {error}"
-            self.rig.advance()
+                self.unavailable_note = f" Not every part can be built here. {error}"
+            self.context.advance()
             # What the budget ended in the middle has not been looked for.
-            looked = found[at].shown is not None or not self.rig.over
-            yield self._record(found, self._told(changes) + self.lacking, left=len(found) - at - looked)
+            is_examined = rows[at].shown is not None or not self.context.is_exhausted
+            yield self._make_record(
+                rows,
+                self._describe_changes(changes) + self.unavailable_note,
+                left=len(rows) - at - is_examined,
+            )
 
-    def _told(self, found: Changes) -> str:
+    def _describe_changes(self, changes: Changes) -> str:
         one, two = self.sides
         on = f" on {one.on}" if one.on else ""
-        if not found.rows and not found.alone:
+        if not changes.rows and not changes.alone:
             return f"{one.title} and {two.title}{on} take the same steps."
         counts = [len(s.facts.engine.layers) - s.facts.engine.sync for s in self.sides if s.facts is not None]
         layers = " became ".join(map(str, dict.fromkeys(counts)))
-        groups = many(len(found.rows), "group") if found.rows else "no group"
-        told = [f"From {one.title} to {two.title}{on}, {groups} of nodes changed ({layers} layers)."]
-        shared = [c for c in found.rows if c.kind]
-        if shared:
-            count, ways = sum(c.places for c in shared), len(shared)
-            where = f"At {many(count, 'place')}" if count > 1 else "At one place"
+        groups = pluralize(len(changes.rows), "group") if changes.rows else "no group"
+        sentences = [f"From {one.title} to {two.title}{on}, {groups} of nodes changed ({layers} layers)."]
+        regrouped_changes = [c for c in changes.rows if c.kind]
+        if regrouped_changes:
+            count, ways = sum(c.places for c in regrouped_changes), len(regrouped_changes)
+            where = f"At {pluralize(count, 'place')}" if count > 1 else "At one place"
             kinds = f", in {ways} ways" if 1 < ways < count else ", each alike" if ways < count else ""
-            told.append(f"{where}{kinds}, nodes share a layer with others than before.")
-        if found.alone:
-            what = f": {found.types}" if found.types else ""
-            told.append(
-                f"{many(found.alone_nodes, 'node')} {'keeps its' if found.alone_nodes == 1 else 'keep their'} grouping "
-                f"and differ{'s' * (found.alone_nodes == 1)} in kernels or types alone{what}."
+            sentences.append(f"{where}{kinds}, nodes share a layer with others than before.")
+        if changes.alone:
+            what = f": {changes.types}" if changes.types else ""
+            sentences.append(
+                f"{pluralize(changes.alone_nodes, 'node')} "
+                f"{'keeps its' if changes.alone_nodes == 1 else 'keep their'} grouping "
+                f"and differ{'s' * (changes.alone_nodes == 1)} in kernels or types alone{what}."
             )
         if one.builder is None or two.builder is None:
-            told.append("No part was built: an engine from files has no compiler here that could be asked.")
-        return " ".join(told)
+            sentences.append(
+                "No part was built: an engine from files has no compiler here that could be asked."
+            )
+        return " ".join(sentences)
 
-    def _record(self, found: Sequence[Changed], text: str, **more: object) -> Bisection:
+    def _make_record(self, rows: Sequence[ChangedGroup], text: str, **more: object) -> Bisection:
         one, two = self.sides
         return Bisection(
-            one.title, two.title, tuple(found), text,
-            builds=self.rig.builds, seconds=time.monotonic() - self.began, budget=self.budget, asked=self.asked,
-            releases=(one.release, two.release), origins=(_origin(one), _origin(two)), **more,  # type: ignore[arg-type]
+            one.title, two.title, tuple(rows), text,
+            builds=self.context.builds, seconds=time.monotonic() - self.began, budget=self.budget, asked=self.timestamp,
+            releases=(one.release, two.release), origins=(_get_origin(one), _get_origin(two)), **more,  # type: ignore[arg-type]
         )  # fmt: skip
 
-    def _refusal(self, refusing: int) -> Iterator[Bisection]:
+    def _search_refusal(self, refusing: int) -> Iterator[Bisection]:
         """The fewest nodes that one of the two refuses, and the other builds."""
         side, other = self.sides[refusing], self.sides[1 - refusing]
         place = ("first", "second")[refusing]
         text = f"{side.title} refuses the model, and {other.title} builds it."
-        yield self._record((), text, refused=place, said=side.said)
-        units = _units(other.model)
-        self.rig.phase("Looking for what is refused", len(units))
+        yield self._make_record((), text, refused=place, said=side.error_text)
+        units = _list_compute_nodes(other.model)
+        self.context.phase("Looking for what is refused", len(units))
 
-        def fails(chosen: Sequence[str]) -> bool:
-            made = [self._build(s, self._cut(s, chosen)) for s in (side, other)]
-            return made[0] is None and made[1] is not None
+        def fails(subset: Sequence[str]) -> bool:
+            builds = [self._build(s, self._cut(s, subset)) for s in (side, other)]
+            return builds[0] is None and builds[1] is not None
 
         # One node often is enough: of each operator and type the first is tried.
-        kinds = {_kind(other.model, n): n for n in reversed(units)}
-        alone = next((n for n in self.rig.each(reversed(list(kinds.values())), _DOING) if fails([n])), None)
-        chosen = [alone] if alone is not None else self._fewest(units, fails)
-        if alone is None and (len(chosen) == len(units) or self.rig.over):
-            yield self._record(
-                (), f"{text} No smaller part was found that shows it.", refused=place, said=side.said
+        kinds = {_refusal_key(other.model, n): n for n in reversed(units)}
+        alone = next(
+            (n for n in self.context.iterate(reversed(list(kinds.values())), _ACTIVITY) if fails([n])), None
+        )
+        node_ids = [alone] if alone is not None else self._minimize_nodes(units, fails)
+        if alone is None and (len(node_ids) == len(units) or self.context.is_exhausted):
+            yield self._make_record(
+                (), f"{text} No smaller part was found that shows it.", refused=place, said=side.error_text
             )
             return
-        models = self._models(chosen)
-        row = Changed(
-            tuple(n for n in chosen if n in self.sides[0].model.by_id),
-            chosen[0],
+        models = self._cut_both(node_ids)
+        row = ChangedGroup(
+            tuple(n for n in node_ids if n in self.sides[0].model.by_id),
+            node_ids[0],
             1,
             *(("refused", "built") if refusing == 0 else ("built", "refused")),
             None,
             "the compiler refuses it",
             part=len(models[1 - refusing].top),
-            operators=_operators(models[1 - refusing]),
-            shown=Reproduction(models, self._logs(models)),
+            operators=_format_operators(models[1 - refusing]),
+            shown=Reproduction(models, self._collect_logs(models)),
         )
-        text += f" {many(len(chosen), 'node')} of {len(units)} {'is' if len(chosen) == 1 else 'are'} enough for that."
-        yield self._record([row], text, refused=place, said=side.said)
+        text += (
+            f" {pluralize(len(node_ids), 'node')} of {len(units)} "
+            f"{'is' if len(node_ids) == 1 else 'are'} enough for that."
+        )
+        yield self._make_record([row], text, refused=place, said=side.error_text)
 
-    def _shown(self, change: Changed) -> Changed:
+    def _attach_reproduction(self, change: ChangedGroup) -> ChangedGroup:
         """A change with the smallest part that shows it, where there is one."""
         nodes = [n for n in change.example if all(n in s.model.by_id for s in self.sides)]
         if not nodes:
             return change
         some: tuple[list[Model], Kind] | None = None
         for hops in (0, *_HOPS):
-            if self.rig.over:
+            if self.context.is_exhausted:
                 break
-            around = [cutting.around(s.model, nodes, hops) for s in self.sides] if hops else None
+            around = [cutting.cut_neighbourhood(s.model, nodes, hops) for s in self.sides] if hops else None
             models = around or self._cut_all(nodes)
-            shown = self._differ(models, nodes, grouped=bool(change.kind))
-            if shown is not None and change.kind <= shown:
-                return self._smallest(change, models, nodes, change.kind)
-            if shown and some is None and shown & change.kind:
-                some = models, shown & change.kind
+            difference = self._compare_builds(models, nodes, by_grouping=bool(change.kind))
+            if difference is not None and change.kind <= difference:
+                return self._shrink_reproduction(change, models, nodes, change.kind)
+            if difference and some is None and difference & change.kind:
+                some = models, difference & change.kind
         # Where the whole of it takes more than that, a part of it is shown.
-        return self._smallest(change, some[0], nodes, some[1]) if some is not None else change
+        return self._shrink_reproduction(change, some[0], nodes, some[1]) if some is not None else change
 
-    def _smallest(
-        self, change: Changed, models: Sequence[Model], nodes: Sequence[str], kind: Kind
-    ) -> Changed:
-        units = _units(models[0])
+    def _shrink_reproduction(
+        self, change: ChangedGroup, models: Sequence[Model], nodes: Sequence[str], kind: Kind
+    ) -> ChangedGroup:
+        units = _list_compute_nodes(models[0])
 
-        def differs(chosen: Sequence[str]) -> bool:
-            inside = [n for n in nodes if n in chosen]
+        def differs(subset: Sequence[str]) -> bool:
+            inside = [n for n in nodes if n in subset]
             if not inside:
                 return False
-            shown = self._differ(self._cut_all(chosen), inside, grouped=bool(kind))
-            return shown is not None and kind <= shown
+            difference = self._compare_builds(self._cut_all(subset), inside, by_grouping=bool(kind))
+            return difference is not None and kind <= difference
 
-        chosen = self._fewest(units, differs)
-        small = self._cut_all(chosen) if len(chosen) < len(units) else list(models)
+        node_ids = self._minimize_nodes(units, differs)
+        small = self._cut_all(node_ids) if len(node_ids) < len(units) else list(models)
         pair = (small[0], small[1])
         return dataclasses.replace(
             change,
             part=len(pair[0].top),
-            operators=_operators(pair[0]),
-            shown=Reproduction(pair, self._logs(pair)),
+            operators=_format_operators(pair[0]),
+            shown=Reproduction(pair, self._collect_logs(pair)),
         )
 
-    def _fewest(self, units: Sequence[str], holds: Callable[[Sequence[str]], bool]) -> list[str]:
+    def _minimize_nodes(self, units: Sequence[str], predicate: Callable[[Sequence[str]], bool]) -> list[str]:
         """The fewest of some nodes for which something holds as for all, by delta debugging within the allowance."""
-        left, size = list(units), 2
-        while len(left) >= 2 and not self.rig.over:
-            width = max(1, len(left) // size)
-            blocks = [left[i : i + width] for i in range(0, len(left), width)]
-            trials = [*blocks, *([n for n in left if n not in block] for block in blocks if len(blocks) > 2)]
-            smaller = next((t for t in self.rig.each(trials, _DOING) if t and holds(t)), None)
+        remaining, size = list(units), 2
+        while len(remaining) >= 2 and not self.context.is_exhausted:
+            width = max(1, len(remaining) // size)
+            blocks = [remaining[i : i + width] for i in range(0, len(remaining), width)]
+            trials = [
+                *blocks,
+                *([n for n in remaining if n not in block] for block in blocks if len(blocks) > 2),
+            ]
+            smaller = next((t for t in self.context.iterate(trials, _ACTIVITY) if t and predicate(t)), None)
             if smaller is not None:
-                left, size = smaller, 2 if len(smaller) <= width else max(size - 1, 2)
+                remaining, size = smaller, 2 if len(smaller) <= width else max(size - 1, 2)
             elif width == 1:
                 break
             else:
-                size = min(len(left), 2 * size)
-        return left
+                size = min(len(remaining), 2 * size)
+        return remaining
 
-    def _differ(self, models: Sequence[Model], nodes: Sequence[str], *, grouped: bool) -> Kind | None:
+    def _compare_builds(
+        self, models: Sequence[Model], nodes: Sequence[str], *, by_grouping: bool
+    ) -> Kind | None:
         """How the two compilers differ about some nodes of a part: who shares a step with whom, or else their steps.
 
         None where they do not differ; of steps nothing more is told.
         """
-        made = [self._build(s, m) for s, m in zip(self.sides, models, strict=True)]
-        if made[0] is None or made[1] is None:
+        builds = [self._build(s, m) for s, m in zip(self.sides, models, strict=True)]
+        if builds[0] is None or builds[1] is None:
             return None
-        (engine, relation), (other, its) = made[0], made[1]
-        if grouped:
-            found = places(models[0], (relation, its), (engine, other), nodes)
-            return frozenset().union(*(p.kind(models[0]) for p in found)) if found else None
-        one, two = doing(relation, engine, nodes), doing(its, other, nodes)
+        (engine, relation), (other, its) = builds[0], builds[1]
+        if by_grouping:
+            regroupings = find_regroupings(models[0], (relation, its), (engine, other), nodes)
+            return (
+                frozenset().union(*(p.compute_kind(models[0]) for p in regroupings)) if regroupings else None
+            )
+        one, two = count_layers(relation, engine, nodes), count_layers(its, other, nodes)
         return frozenset() if one != two else None
 
     def _build(self, side: BisectionSide, model: Model | None) -> tuple[Engine, Mapping] | None:
         """What a compiler makes of a part; None where it refuses, or nothing can be cut so."""
         if model is None or side.builder is None:
             return None
-        self.rig.check(_DOING)
-        self.rig.count(builds=1)
+        self.context.check(_ACTIVITY)
+        self.context.count(builds=1)
         try:
-            engine = built(side.builder, BuildRequest(model, side.variant, several=True), Under(self.rig))
+            engine = build_cached(
+                side.builder, BuildRequest(model, side.variant, several=True), SearchProgress(self.context)
+            )
         except BuildError:
             return None
         return engine, relate(model, model, engine)
 
-    def _cut_all(self, chosen: Sequence[str]) -> list[Model]:
-        found = [self._cut(s, chosen) for s in self.sides]
-        return [m if m is not None else s.model for m, s in zip(found, self.sides, strict=True)]
+    def _cut_all(self, node_ids: Sequence[str]) -> list[Model]:
+        parts = [self._cut(s, node_ids) for s in self.sides]
+        return [m if m is not None else s.model for m, s in zip(parts, self.sides, strict=True)]
 
-    def _models(self, chosen: Sequence[str]) -> tuple[Model, Model]:
-        first, second = self._cut_all(chosen)
+    def _cut_both(self, node_ids: Sequence[str]) -> tuple[Model, Model]:
+        first, second = self._cut_all(node_ids)
         return first, second
 
-    def _cut(self, side: BisectionSide, chosen: Sequence[str]) -> Model | None:
+    def _cut(self, side: BisectionSide, node_ids: Sequence[str]) -> Model | None:
         """Some nodes of a side's model with what stands between them; None where they make no model."""
-        inside = [n for n in chosen if n in side.model.by_id]
+        inside = [n for n in node_ids if n in side.model.by_id]
         if not inside:
             return None
-        wanted = frozenset(inside)
+        selected_nodes = frozenset(inside)
         between: dict[str, None] = {}
         for node in inside:
             for value in side.model.by_id[node].outputs:
-                for reader in readers(side.model, value):
-                    if reader in wanted:
+                for reader in find_readers(side.model, value):
+                    if reader in selected_nodes:
                         between.update(dict.fromkeys(cutting.paths(side.model, node, reader) or ()))
         try:
-            return cutting.these(side.model, [*inside, *between])
+            return cutting.cut_nodes(side.model, [*inside, *between])
         except ModelError:
             return None
 
-    def _logs(self, models: tuple[Model, Model]) -> tuple[str, str]:
+    def _collect_logs(self, models: tuple[Model, Model]) -> tuple[str, str]:
         """What both compilers print of the parts, for a report."""
         logs = []
         for side, model in zip(self.sides, models, strict=True):
-            self.rig.count(builds=1)
+            self.context.count(builds=1)
             try:
                 assert side.builder is not None  # noqa: S101 - a part was built with it
                 logs.append(
-                    side.builder.build(BuildRequest(model, side.variant, several=True), Under(self.rig)).log
+                    side.builder.build(
+                        BuildRequest(model, side.variant, several=True), SearchProgress(self.context)
+                    ).log
                 )
             except BuildError as error:
                 logs.append(f"{error}\n{error.details}")
         return logs[0], logs[1]
 
 
-def _operators(model: Model) -> str:
+def _format_operators(model: Model) -> str:
     """Those of a part, in its order."""
     return ", ".join(n.op for n in model.top)
 
 
-def _origin(side: BisectionSide) -> Origin:
+def _get_origin(side: BisectionSide) -> Origin:
     """Where what is told of its steps is from."""
     return side.facts.engine.origin if side.facts is not None else "reported"
 
 
-def _budget(most: Allowance) -> str:
+def _format_budget(most: SearchBudget) -> str:
     """What may be taken, in words."""
-    told = [f"{most.seconds:g} s"] if math.isfinite(most.seconds) else []
-    told += [many(int(most.builds), "build")] if math.isfinite(most.builds) else []
-    return f"at most {' and '.join(told)}" if told else "no bound"
+    limits = [f"{most.seconds:g} s"] if math.isfinite(most.seconds) else []
+    limits += [pluralize(int(most.builds), "build")] if math.isfinite(most.builds) else []
+    return f"at most {' and '.join(limits)}" if limits else "no bound"
 
 
-def _units(model: Model) -> list[str]:
+def _list_compute_nodes(model: Model) -> list[str]:
     """The nodes of a model that compute with its inputs."""
     return [n.id for n in model.top if n.op not in BETWEEN and not cutting.is_constant(model, n.id)]
 
 
-def _kind(model: Model, node: str) -> tuple[str, Iterable[str]]:
+def _refusal_key(model: Model, node: str) -> tuple[str, Iterable[str]]:
     """What a compiler may refuse of a node, but for sizes: its operator, its types, and what its inputs come from."""
-    found = model.by_id[node]
-    made = tuple(model.producers[v].op if v in model.producers else "" for v in found.inputs)
-    return found.op, (*made, *(model.values[v].dtype for v in found.inputs if v))
+    onnx_node = model.by_id[node]
+    producer_ops = tuple(model.producers[v].op if v in model.producers else "" for v in onnx_node.inputs)
+    return onnx_node.op, (*producer_ops, *(model.values[v].dtype for v in onnx_node.inputs if v))

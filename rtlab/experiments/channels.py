@@ -11,16 +11,16 @@ import numpy as np
 
 from rtlab.core.protocols import Evaluator
 from rtlab.errors import BackendError, RunError
-from rtlab.experiments.experiment import Rig
+from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.sizing import batch_size
-from rtlab.quantize.shadow import shadowed
+from rtlab.quantize.shadow import build_isolated_error_model
 from rtlab.questions.channels import ChannelErrors, ChannelSums
 
 if TYPE_CHECKING:
     from rtlab.core.data import CalibrationData
     from rtlab.core.model import Model
 
-_DOING = "measuring channels"
+_ACTIVITY = "measuring channels"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,34 +46,34 @@ class ChannelSearch:
     data: CalibrationData
     partial: ClassVar[bool] = True
 
-    def steps(self, rig: Rig[Evaluator]) -> Iterator[ChannelErrors]:
+    def steps(self, context: SearchContext[Evaluator]) -> Iterator[ChannelErrors]:
         """What is known after each batch."""
-        with contextlib.ExitStack() as opened:
-            reading = rig.tool.reading
-            rig.phase("Opening the model")
+        with contextlib.ExitStack() as stack:
+            reading = context.tool.reading
+            context.phase("Opening the model")
             shadow, error = None, ""
             with contextlib.suppress(BackendError):
-                shadow = shadowed(self.source, self.emulation)
-                if shadow is not None and self.value in shadow.own:
-                    error = shadow.own[self.value].error
-                    plain = opened.enter_context(reading(shadow.model, [self.value, error], progress=rig))
+                shadow = build_isolated_error_model(self.source, self.emulation)
+                if shadow is not None and self.value in shadow.error_sums:
+                    error = shadow.error_sums[self.value].error
+                    plain = stack.enter_context(reading(shadow.model, [self.value, error], progress=context))
             if not error:
-                plain = opened.enter_context(reading(self.source, [self.value], progress=rig))
-            rounded = opened.enter_context(reading(self.emulation, [self.value], progress=rig))
-            rig.phase("Measuring channels", self.data.count)
-            seen, sums = 0, None
-            size = batch_size(self.source, [self.value], self.data, rig.tool)
+                plain = stack.enter_context(reading(self.source, [self.value], progress=context))
+            rounded = stack.enter_context(reading(self.emulation, [self.value], progress=context))
+            context.phase("Measuring channels", self.data.count)
+            sample_count, sums = 0, None
+            size = batch_size(self.source, [self.value], self.data, context.tool)
             for batch in self.data.batches(self.source, size):
-                rig.check(_DOING)
-                exact, found = plain(batch), rounded(batch)
-                x, y = (np.asarray(one[self.value], np.float32) for one in (exact, found))
-                own = np.asarray(exact[error], np.float32) if error else None
+                context.check(_ACTIVITY)
+                exact, actual = plain(batch), rounded(batch)
+                x, y = (np.asarray(one[self.value], np.float32) for one in (exact, actual))
+                local_error = np.asarray(exact[error], np.float32) if error else None
                 if x.shape != y.shape:
                     raise RunError(
                         f'Cannot compare value "{self.value}": it has shape {x.shape} in the reference and {y.shape} '
                         "in the variant, since numbers decide its size. Ask for one before it."
                     )
-                more = ChannelSums.of(x, y, own, self.axis, self.threshold)
+                more = ChannelSums.of(x, y, local_error, self.axis, self.threshold)
                 if sums is None:
                     sums = more
                 elif len(sums.sums) == len(more.sums):
@@ -84,14 +84,14 @@ class ChannelSearch:
                         f"some samples and {len(more.sums)} for others. Ask for one that has as many for all."
                     )
                 count = self.data.samples_in(self.source, batch)
-                seen += count
-                rig.count(runs=2)
-                rig.advance(count)
-                yield self._told(sums, seen, str(rig.tool.source))
-                if rig.over:
+                sample_count += count
+                context.count(runs=2)
+                context.advance(count)
+                yield self._summarize(sums, sample_count, str(context.tool.source))
+                if context.is_exhausted:
                     return
 
-    def _told(self, sums: ChannelSums, samples: int, ran: str) -> ChannelErrors:
+    def _summarize(self, sums: ChannelSums, samples: int, ran: str) -> ChannelErrors:
         return ChannelErrors(
             self.variant,
             self.value,
@@ -100,6 +100,6 @@ class ChannelSearch:
             self.threshold,
             samples,
             f"{ran}, {self.data.source}",
-            sums.rows(quantized=self.threshold is not None),
+            sums.compute_rows(quantized=self.threshold is not None),
             self.data.synthetic,
         )

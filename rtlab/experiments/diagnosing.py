@@ -10,14 +10,14 @@ import numpy as np
 
 from rtlab.core.protocols import Evaluator
 from rtlab.core.quantizer import Quantizer
-from rtlab.experiments.experiment import Rig
-from rtlab.experiments.watching import channel_axis, peaks_of, watch
+from rtlab.experiments.experiment import SearchContext
+from rtlab.experiments.watching import channel_axis, collect_activation_stats, measure_peaks
 from rtlab.quantize.narrow import HALVES
-from rtlab.quantize.own import Own
+from rtlab.quantize.own import ExistingQuantization
 from rtlab.questions.diagnosis import AccuracyDiagnosis
-from rtlab.questions.diagnosis.causes import causes
-from rtlab.questions.diagnosis.half import regions, too_large
-from rtlab.questions.diagnosis.suspect import Suspect
+from rtlab.questions.diagnosis.causes import find_causes
+from rtlab.questions.diagnosis.half import find_regions, find_too_large_values
+from rtlab.questions.diagnosis.suspect import QuantizerSite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,24 +28,24 @@ if TYPE_CHECKING:
     from rtlab.core.node import Node
     from rtlab.core.prepared import Prepared
     from rtlab.core.variant import Variant
-    from rtlab.questions.diagnosis.watched import Watched
+    from rtlab.questions.diagnosis.watched import ActivationStats
 
-_DOING = "looking for the causes"
+_ACTIVITY = "looking for the causes"
 #: Samples that values are watched on: enough to tell one of fifty that does not belong.
-_WATCHED = 256
+_MAX_SAMPLES = 256
 _FLOATS = frozenset({"fp32", "fp16", "bf16", "fp64"})
 
 
-class _Watch(NamedTuple):
+class _WatchStats(NamedTuple):
     """Values on the samples of the calibration and on others, and where they do not fit FP16."""
 
-    calibrated: Mapping[str, Watched]
-    fresh: Mapping[str, Watched]
+    calibrated: Mapping[str, ActivationStats]
+    fresh: Mapping[str, ActivationStats]
     regions: Sequence[tuple[str, ...]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Diagnosing:
+class DiagnosisSearch:
     """Look into the places of a variant that cost most.
 
     Attributes:
@@ -57,7 +57,7 @@ class Diagnosing:
         data: What it was calibrated on.
         fresh: What accuracy was measured on, None where that is the same.
         calibrated_on: The number of samples that its thresholds rest on, 0 where they were given.
-        own: What the model itself has quantized, where ``model`` is the one without.
+        existing_qdq: What the model itself has quantized, where ``model`` is the one without.
     """
 
     name: str
@@ -68,93 +68,102 @@ class Diagnosing:
     data: CalibrationData
     fresh: CalibrationData | None = None
     calibrated_on: int = 0
-    own: Own = dataclasses.field(default_factory=Own)
+    existing_qdq: ExistingQuantization = dataclasses.field(default_factory=ExistingQuantization)
     partial: ClassVar[bool] = True
 
-    def steps(self, rig: Rig[Evaluator]) -> Iterator[AccuracyDiagnosis]:
+    def steps(self, context: SearchContext[Evaluator]) -> Iterator[AccuracyDiagnosis]:
         """What is known once values were watched: on what was calibrated with, then on the other samples."""
-        model, runner = self.model, rig.tool
-        given = self.data.take(_WATCHED)
-        rig.phase(
-            "Looking for causes", len(given) + (0 if self.fresh is None else min(len(self.fresh), _WATCHED))
+        model, runner = self.model, context.tool
+        calibration_data = self.data.take(_MAX_SAMPLES)
+        context.phase(
+            "Looking for causes",
+            len(calibration_data) + (0 if self.fresh is None else min(len(self.fresh), _MAX_SAMPLES)),
         )
         large: Mapping[str, float] = {}
         guilty = self.guilty
         halves = {n for n, p in self.prepared.precisions.items() if p in HALVES}
         if halves:
-            large = peaks_of(model, _written(model, halves), self.fresh or given, runner, rig)
-            guilty = (*_overflowing(model, large, halves), *guilty)
-        values = _values(model, guilty)
-        seen = watch(model, values, given, runner, rig) if values else {}
-        groups = regions(model, large)
-        source = f"{runner.source}, {given.source}"
-        yield self._told(guilty, _Watch(seen, seen, groups), len(given), source)
+            large = measure_peaks(
+                model, _list_float_values(model, halves), self.fresh or calibration_data, runner, context
+            )
+            guilty = (*_find_overflows(model, large, halves), *guilty)
+        values = _select_values(model, guilty)
+        calibration_stats = (
+            collect_activation_stats(model, values, calibration_data, runner, context) if values else {}
+        )
+        groups = find_regions(model, large)
+        source = f"{runner.source}, {calibration_data.source}"
+        yield self._diagnose(
+            guilty, _WatchStats(calibration_stats, calibration_stats, groups), len(calibration_data), source
+        )
         if self.fresh is not None and values:
-            rig.check(_DOING)
-            other = self.fresh.take(_WATCHED)
-            fresh = watch(model, values, other, runner, rig)
+            context.check(_ACTIVITY)
+            other = self.fresh.take(_MAX_SAMPLES)
+            fresh = collect_activation_stats(model, values, other, runner, context)
             source = f"{runner.source}, {other.source}"
-            yield self._told(guilty, _Watch(seen, fresh, groups), len(other), source)
+            yield self._diagnose(guilty, _WatchStats(calibration_stats, fresh, groups), len(other), source)
 
-    def _told(
-        self, guilty: Sequence[Quantizer], seen: _Watch, samples: int, source: str
+    def _diagnose(
+        self, guilty: Sequence[Quantizer], stats: _WatchStats, samples: int, source: str
     ) -> AccuracyDiagnosis:
-        found: dict[str, Finding] = {}
-        looked: dict[str, None] = {}
+        findings: dict[str, Finding] = {}
+        examined_nodes: dict[str, None] = {}
         silent: dict[str, None] = {}
         for quantizer in guilty:
-            place = self._place(quantizer, seen)
-            told = (*self._wrong(quantizer), *causes(place))
-            found.update({f.id: f for f in told if not _known(f, found.values())})
-            looked[quantizer.node] = None
-            if not told:
+            place = self._make_suspect(quantizer, stats)
+            quantizer_findings = (*self._iter_qdq_findings(quantizer), *find_causes(place))
+            findings.update({f.id: f for f in quantizer_findings if not _is_duplicate(f, findings.values())})
+            examined_nodes[quantizer.node] = None
+            if not quantizer_findings:
                 silent[quantizer.node] = None
         # What rounds for nothing does so, too, where it costs less than other places.
-        found.update({f.id: f for f in self.own.findings if not f.exact and f.id not in found})
-        explained = {n for f in found.values() for n in f.nodes}
+        findings.update({f.id: f for f in self.existing_qdq.findings if not f.exact and f.id not in findings})
+        explained_nodes = {n for f in findings.values() for n in f.nodes}
         return AccuracyDiagnosis(
             self.name,
-            tuple(found.values()),
-            tuple(looked),
-            tuple(n for n in silent if n not in explained),
+            tuple(findings.values()),
+            tuple(examined_nodes),
+            tuple(n for n in silent if n not in explained_nodes),
             samples,
             source,
         )
 
-    def _wrong(self, quantizer: Quantizer) -> Iterator[Finding]:
+    def _iter_qdq_findings(self, quantizer: Quantizer) -> Iterator[Finding]:
         """What is wrong with where the model itself rounds here."""
-        for finding in self.own.wrong(quantizer.id):
+        for finding in self.existing_qdq.iter_issues(quantizer.id):
             nodes = tuple(dict.fromkeys((quantizer.node, *finding.nodes)))
             yield dataclasses.replace(finding, nodes=nodes, value=quantizer.value)
 
-    def _place(self, quantizer: Quantizer, seen: _Watch) -> Suspect:
+    def _make_suspect(self, quantizer: Quantizer, stats: _WatchStats) -> QuantizerSite:
         value, node = quantizer.value, self.model.by_id[quantizer.node]
         scale = self.prepared.scales.get(value) if quantizer.part != "weight" else None
-        weight = _weight(self.model, node, quantizer) if quantizer.part == "weight" else None
+        weight = _get_weight(self.model, node, quantizer) if quantizer.part == "weight" else None
         precision = self.prepared.precisions.get(node.id, self.variant.precision)
-        scaled: Literal["channel", "tensor"] = "tensor" if self.variant.weights == "tensor" else "channel"
+        granularity: Literal["channel", "tensor"] = (
+            "tensor" if self.variant.weights == "tensor" else "channel"
+        )
         amax = scale.amax if scale is not None else None
-        if (own := self.own.pairs.get(quantizer.id)) is not None:
-            precision, scaled = own.precision, "channel" if own.channels else "tensor"
-            amax = own.amax if quantizer.part != "weight" else None
-        return Suspect(
+        if (qdq_pair := self.existing_qdq.pairs.get(quantizer.id)) is not None:
+            precision, granularity = qdq_pair.precision, "channel" if qdq_pair.channels else "tensor"
+            amax = qdq_pair.amax if quantizer.part != "weight" else None
+        return QuantizerSite(
             node,
             quantizer,
             precision,
             amax,
-            seen.calibrated.get(value),
-            seen.fresh.get(value),
+            stats.calibrated.get(value),
+            stats.fresh.get(value),
             self.calibrated_on,
             weight,
-            scaled,
-            next((seen.fresh[v] for v in node.inputs if v != value and v in seen.fresh), None)
+            granularity,
+            next((stats.fresh[v] for v in node.inputs if v != value and v in stats.fresh), None)
             if node.op == "Add"
             else None,
-            next((g for g in seen.regions if node.id in g), ()),
+            next((g for g in stats.regions if node.id in g), ()),
         )
 
 
-def _known(finding: Finding, before: Collection[Finding]) -> bool:
+def _is_duplicate(finding: Finding, before: Collection[Finding]) -> bool:
     """Whether the same is told already of the same region, or of the same value at another reader."""
     return any(
         f.rule == finding.rule and (set(f.nodes) == set(finding.nodes) or f.evidence == finding.evidence)
@@ -162,17 +171,17 @@ def _known(finding: Finding, before: Collection[Finding]) -> bool:
     )
 
 
-def _written(model: Model, nodes: set[str]) -> tuple[str, ...]:
+def _list_float_values(model: Model, nodes: set[str]) -> tuple[str, ...]:
     """The floating values that these nodes read and write."""
-    found = dict.fromkeys(
+    names = dict.fromkeys(
         v for n in model.top if n.id in nodes for v in (*n.inputs, *n.outputs) if v and v not in model.known
     )
-    return tuple(v for v in found if v in model.values and model.values[v].dtype in _FLOATS)
+    return tuple(v for v in names if v in model.values and model.values[v].dtype in _FLOATS)
 
 
-def _overflowing(model: Model, peaks: Mapping[str, float], nodes: set[str]) -> list[Quantizer]:
+def _find_overflows(model: Model, peaks: Mapping[str, float], nodes: set[str]) -> list[Quantizer]:
     """What is written in FP16 and does not fit, in graph order."""
-    large = too_large(peaks)
+    large = find_too_large_values(peaks)
     return [
         Quantizer(n.id, "output", i, o)
         for n in model.top
@@ -182,22 +191,22 @@ def _overflowing(model: Model, peaks: Mapping[str, float], nodes: set[str]) -> l
     ]
 
 
-def _values(model: Model, guilty: Sequence[Quantizer]) -> Mapping[str, int | None]:
+def _select_values(model: Model, guilty: Sequence[Quantizer]) -> Mapping[str, int | None]:
     """What is to be watched, with the axis of its channels."""
-    found: dict[str, int | None] = {}
+    axes: dict[str, int | None] = {}
     for quantizer in guilty:
         if quantizer.part == "weight":
             continue
         node = model.by_id[quantizer.node]
-        beside = node.inputs if node.op == "Add" else ()
-        for value in (quantizer.value, *beside):
-            known = value in model.values and value not in model.known
-            if known and model.values[value].dtype in _FLOATS:
-                found.setdefault(value, channel_axis(node, value, model))
-    return found
+        addends = node.inputs if node.op == "Add" else ()
+        for value in (quantizer.value, *addends):
+            is_activation = value in model.values and value not in model.known
+            if is_activation and model.values[value].dtype in _FLOATS:
+                axes.setdefault(value, channel_axis(node, value, model))
+    return axes
 
 
-def _weight(model: Model, node: Node, quantizer: Quantizer) -> NDArray[np.float32] | None:
+def _get_weight(model: Model, node: Node, quantizer: Quantizer) -> NDArray[np.float32] | None:
     """A constant with its output channels along the first axis, None where it has none."""
     if quantizer.value not in model.known:
         return None

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 from rtlab.core.protocols import Backend
 from rtlab.errors import Cancelled, RtlabError
 from rtlab.experiments import trials
-from rtlab.experiments.experiment import Rig
+from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.trials import Reference
 
 Status = Literal["ok", "failed", "skipped"]
@@ -98,12 +98,12 @@ class Report:
 
     @property
     def _counts(self) -> str:
-        found = [c.status for c in self.checks]
-        return f"{found.count('ok')} ok, {found.count('failed')} failed, {found.count('skipped')} skipped"
+        statuses = [c.status for c in self.checks]
+        return f"{statuses.count('ok')} ok, {statuses.count('failed')} failed, {statuses.count('skipped')} skipped"
 
 
 @dataclasses.dataclass(frozen=True)
-class Examination:
+class SelfTest:
     """Try out what rtlab does with each backend of a table; one that fails says why, and the others go on.
 
     The tool is where to get what computes references, which is tried out too.
@@ -112,16 +112,16 @@ class Examination:
     table: Mapping[str, Backend]
     partial: ClassVar[bool] = False
 
-    def steps(self, rig: Rig[Reference]) -> Iterator[Report]:
+    def steps(self, context: SearchContext[Reference]) -> Iterator[Report]:
         """What is known after each probe."""
         probes: list[Probe] = []
         works: list[Backend] = []
-        with contextlib.closing(self._plan(rig.tool, probes, works)) as plan:
-            for name, action in rig.each(plan, "the self-test"):
-                rig.phase(name)
+        with contextlib.closing(self._plan(context.tool, probes, works)) as plan:
+            for name, action in context.iterate(plan, "the self-test"):
+                context.phase(name)
                 probes.append(_attempt(name, action))
-                yield Report(_versions(works), tuple(probes))
-        yield Report(_versions(works), tuple(probes))
+                yield Report(_collect_versions(works), tuple(probes))
+        yield Report(_collect_versions(works), tuple(probes))
 
     def _plan(
         self, reference: Reference, probes: list[Probe], works: list[Backend]
@@ -133,9 +133,9 @@ class Examination:
             if probes[-1].status != "ok":
                 continue
             works.append(backend)
-            if backend.capabilities().emulates or not isinstance(backend, trials.Building):
+            if backend.capabilities().emulates or not isinstance(backend, trials.BuilderBackend):
                 continue
-            here = trials.local(backend)
+            here = trials.get_local_target(backend)
             for target in backend.capabilities().targets:
                 # The engine for the GPU that is here is built below, and run.
                 if target != here:
@@ -151,17 +151,17 @@ def _attempt(name: str, action: Callable[[], str]) -> Probe:
     started = time.perf_counter()
     status: Status = "ok"
     try:
-        seen = action()
+        message = action()
     except trials.Skipped as reason:
-        status, seen = "skipped", str(reason)
+        status, message = "skipped", str(reason)
     except Cancelled:
         raise
     except Exception as error:  # noqa: BLE001 - one failing check must not take the others along
-        status, seen = "failed", _words(error)
-    return Probe(name, status, clean(seen), time.perf_counter() - started)
+        status, message = "failed", _format_error(error)
+    return Probe(name, status, clean(message), time.perf_counter() - started)
 
 
-def _words(error: Exception) -> str:
+def _format_error(error: Exception) -> str:
     """The error, and the end of what the vendor said."""
     if not isinstance(error, RtlabError):
         return f"{type(error).__name__}: {error}"
@@ -172,34 +172,34 @@ def _words(error: Exception) -> str:
 def clean(text: str) -> str:
     """A text without folders, host and user names."""
     text = _PATH.sub(".../", text)
-    for name in (platform.node(), platform.node().partition(".")[0], _user(), Path.home().name):
+    for name in (platform.node(), platform.node().partition(".")[0], _get_user(), Path.home().name):
         if len(name) > 2:
             text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "...", text)
     return text
 
 
-def _user() -> str:
+def _get_user() -> str:
     try:
         return getpass.getuser()
     except (OSError, KeyError, ImportError):  # no account for the number that this process runs under
         return ""
 
 
-def _versions(works: Iterable[Backend]) -> dict[str, str]:
-    found = {
-        "rtlab": _installed("rtlab"),
+def _collect_versions(works: Iterable[Backend]) -> dict[str, str]:
+    versions = {
+        "rtlab": _get_version("rtlab"),
         "python": f"{platform.python_version()} ({platform.python_implementation()})",
         # Of the system's version only the release: the rest may name who built it.
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
     }
     for backend in works:
         if device := backend.capabilities().device:
-            found["gpu"] = device
-    found |= {package: _installed(package) for package in _PACKAGES}
-    return {k: clean(v) for k, v in found.items()}
+            versions["gpu"] = device
+    versions |= {package: _get_version(package) for package in _PACKAGES}
+    return {k: clean(v) for k, v in versions.items()}
 
 
-def _installed(package: str) -> str:
+def _get_version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

@@ -1,8 +1,8 @@
 """What every experiment is: a search that builds and runs to find an answer, within what it may take.
 
 An experiment is a frozen dataclass of choices with a method ``steps``, which gives after each step all that is known by
-then. ``carry_out`` follows it on a ``Rig``, which has what builds and runs, hears who asks to stop, and counts. Nothing
-here knows where the tool comes from: the session hands it in, a test one of its own.
+then. ``run_experiment`` follows it on a ``SearchContext``, which has what builds and runs, hears who asks to stop, and
+counts. Nothing here knows where the tool comes from: the session hands it in, a test one of its own.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rtlab.core.protocols import Progress
 from rtlab.errors import Cancelled
 
 #: Seconds after which work in an executor looks whether somebody wants it to stop.
-_LOOK_S = 0.2
+_POLL_S = 0.2
 T = TypeVar("T")
 Tool = TypeVar("Tool")
 Record = TypeVar("Record")
@@ -27,7 +27,7 @@ Record_co = TypeVar("Record_co", covariant=True)
 
 
 @dataclasses.dataclass(frozen=True)
-class Allowance:
+class SearchBudget:
     """What a search may take: seconds, models that are built or opened, and inferences; without a bound by default."""
 
     seconds: float = math.inf
@@ -35,7 +35,7 @@ class Allowance:
     runs: float = math.inf
 
 
-class Rig(Generic[Tool]):
+class SearchContext(Generic[Tool]):
     """What an experiment works with: the tool that builds and runs, a reporter, and what may be taken.
 
     It is a ``Progress`` itself. What is handed it ends when somebody asks to stop or the seconds are over, and no step
@@ -43,40 +43,42 @@ class Rig(Generic[Tool]):
 
     Attributes:
         tool: What builds and runs.
-        allowance: What may be taken.
+        budget: What may be taken.
         builds: Models that were built or opened so far.
         runs: Inferences so far.
-        found: Whether there is a record.
+        has_record: Whether there is a record.
     """
 
     def __init__(
-        self, tool: Tool, progress: Progress | None = None, allowance: Allowance | None = None
+        self, tool: Tool, progress: Progress | None = None, budget: SearchBudget | None = None
     ) -> None:
         self.tool = tool
-        self.allowance = allowance or Allowance()
+        self.budget = budget or SearchBudget()
         self.builds = self.runs = 0
-        self.found = False
+        self.has_record = False
         self._progress = progress or Silent()
         self._began = time.monotonic()
 
     @property
-    def late(self) -> bool:
+    def is_timed_out(self) -> bool:
         """Whether the seconds are over, and something was found in them."""
-        return self.found and time.monotonic() - self._began >= self.allowance.seconds
+        return self.has_record and time.monotonic() - self._began >= self.budget.seconds
 
     @property
-    def over(self) -> bool:
+    def is_exhausted(self) -> bool:
         """Whether no further step may begin: the seconds, the builds or the runs are used up."""
-        most = self.allowance
-        return self.late or (self.found and (self.builds >= most.builds or self.runs >= most.runs))
+        most = self.budget
+        return self.is_timed_out or (
+            self.has_record and (self.builds >= most.builds or self.runs >= most.runs)
+        )
 
-    def cancelled(self) -> bool:
+    def is_cancelled(self) -> bool:
         """Whether somebody asked to stop, apart from the allowance."""
         return self._progress.stopped()
 
     def stopped(self) -> bool:
         """Whether somebody asked to stop, or the time is over; a step that has its build has its runs too."""
-        return self.late or self.cancelled()
+        return self.is_timed_out or self.is_cancelled()
 
     def phase(self, name: str, total: int | None = None) -> None:
         """Open a phase."""
@@ -91,30 +93,30 @@ class Rig(Generic[Tool]):
         self.builds += builds
         self.runs += runs
 
-    def check(self, doing: str) -> None:
+    def check(self, activity: str) -> None:
         """Raise ``Cancelled`` where somebody asked to stop."""
-        check(self._progress, doing)
+        check(self._progress, activity)
 
-    def awaited(self, future: Future[T], doing: str) -> T:
+    def wait_for(self, future: Future[T], activity: str) -> T:
         """What an executor's worker gives.
 
         Raises:
             Cancelled: somebody asked to stop meanwhile.
         """
-        self.check(doing)
-        while not wait([future], timeout=_LOOK_S).done:
-            self.check(doing)
+        self.check(activity)
+        while not wait([future], timeout=_POLL_S).done:
+            self.check(activity)
         return future.result()
 
-    def each(self, items: Iterable[T], doing: str) -> Iterator[T]:
+    def iterate(self, items: Iterable[T], activity: str) -> Iterator[T]:
         """One item after the other; none any more once the allowance is used up.
 
         Raises:
             Cancelled: somebody asked to stop.
         """
         for item in items:
-            self.check(doing)
-            if self.over:
+            self.check(activity)
+            if self.is_exhausted:
                 return
             yield item
 
@@ -126,7 +128,7 @@ class Experiment(Protocol[Tool, Record_co]):
     def partial(self) -> bool:
         """Whether what was found before a cancel is the answer."""
 
-    def steps(self, rig: Rig[Tool]) -> Iterable[Record_co]:
+    def steps(self, context: SearchContext[Tool]) -> Iterable[Record_co]:
         """What is known after each step, as frozen facts; the last of them is the answer.
 
         Raises:
@@ -134,14 +136,16 @@ class Experiment(Protocol[Tool, Record_co]):
         """
 
 
-def carry_out(
-    experiment: Experiment[Tool, Record], rig: Rig[Tool], keep: Callable[[Record], None] | None = None
+def run_experiment(
+    experiment: Experiment[Tool, Record],
+    context: SearchContext[Tool],
+    keep: Callable[[Record], None] | None = None,
 ) -> Record:
     """Follow an experiment to its end, or as far as the allowance goes.
 
     Args:
         experiment: What is searched.
-        rig: What it works with.
+        context: What it works with.
         keep: Gets each record as it is found, so that a cancel or an error leaves the last one standing.
 
     Returns:
@@ -150,15 +154,15 @@ def carry_out(
     Raises:
         Cancelled: somebody asked to stop, before anything was found or where a partial record is no answer.
     """
-    found: list[Record] = []
+    records: list[Record] = []
     try:
-        for record in experiment.steps(rig):
-            found = [record]
-            rig.found = True
+        for record in experiment.steps(context):
+            records = [record]
+            context.has_record = True
             if keep is not None:
                 keep(record)
     except Cancelled:
-        if not found or (rig.cancelled() and not experiment.partial):
+        if not records or (context.is_cancelled() and not experiment.partial):
             raise
-    assert found, "an experiment has a first step"  # noqa: S101 - each of ours gives a record or raises
-    return found[-1]
+    assert records, "an experiment has a first step"  # noqa: S101 - each of ours gives a record or raises
+    return records[-1]

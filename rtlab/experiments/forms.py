@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from rtlab.experiments.experiment import Rig
-from rtlab.experiments.race import Bench, Ready
-from rtlab.formulations.recurrent import Form, FormName, Recurrent, Timed, forms
+from rtlab.experiments.experiment import SearchContext
+from rtlab.experiments.race import BenchmarkRunner, LoadedModel
+from rtlab.formulations.recurrent import Form, FormName, FormTiming, Recurrent, build_forms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 #: The fewest rounds whose quartiles are worth telling.
-_LEAST = 3
-_DOING = "timing the forms of the recurrence"
+_MIN_ROUNDS = 3
+_ACTIVITY = "timing the forms of the recurrence"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,34 +36,36 @@ class RecurrentForms:
     rounds: int = 40
     partial: ClassVar[bool] = True
 
-    def steps(self, rig: Rig[Bench]) -> Iterator[tuple[Timed, ...]]:
+    def steps(self, context: SearchContext[BenchmarkRunner]) -> Iterator[tuple[FormTiming, ...]]:
         """What is known after each round of all forms."""
-        rig.phase("Writing out the recurrence")
-        batch = self.layer.batch_of()
-        every = forms(self.layer)
-        rig.phase("Making the forms of the recurrence ready", len(every))
-        opened: dict[FormName, Ready] = {}
-        made: dict[FormName, NDArray[np.float64]] = {}
-        for name in rig.each(every, _DOING):
-            opened[name] = rig.tool.open(every[name].model.SerializeToString(), batch, rig.tool.threads)
-            made[name] = np.asarray(opened[name].outputs()["Y"], np.float64)
-            rig.count(builds=1, runs=1)
-            rig.advance()
-        errors = {name: float(np.abs(one - made["operator"]).max()) for name, one in made.items()}
+        context.phase("Writing out the recurrence")
+        batch = self.layer.create_batch()
+        every = build_forms(self.layer)
+        context.phase("Making the forms of the recurrence ready", len(every))
+        loaded_models: dict[FormName, LoadedModel] = {}
+        outputs: dict[FormName, NDArray[np.float64]] = {}
+        for name in context.iterate(every, _ACTIVITY):
+            loaded_models[name] = context.tool.open(
+                every[name].model.SerializeToString(), batch, context.tool.threads
+            )
+            outputs[name] = np.asarray(loaded_models[name].outputs()["Y"], np.float64)
+            context.count(builds=1, runs=1)
+            context.advance()
+        errors = {name: float(np.abs(one - outputs["operator"]).max()) for name, one in outputs.items()}
         times: dict[FormName, list[float]] = {name: [] for name in every}
-        rig.phase("Timing the forms of the recurrence", self.rounds)
+        context.phase("Timing the forms of the recurrence", self.rounds)
         end = time.monotonic() + self.seconds
-        for turn in rig.each(range(self.rounds), _DOING):
-            if turn >= _LEAST and time.monotonic() > end:
+        for turn in context.iterate(range(self.rounds), _ACTIVITY):
+            if turn >= _MIN_ROUNDS and time.monotonic() > end:
                 return
-            for name, one in opened.items():
-                rig.check(_DOING)
+            for name, one in loaded_models.items():
+                context.check(_ACTIVITY)
                 times[name].append(one.time(3))
-                rig.count(runs=3)
-            rig.advance()
-            yield tuple(_timed(form, times[name], errors[name]) for name, form in every.items())
+                context.count(runs=3)
+            context.advance()
+            yield tuple(_summarize_times(form, times[name], errors[name]) for name, form in every.items())
 
 
-def _timed(form: Form, times: list[float], error: float) -> Timed:
+def _summarize_times(form: Form, times: list[float], error: float) -> FormTiming:
     low, median, high = (float(q) for q in np.quantile(times, (0.25, 0.5, 0.75)))
-    return Timed(form.name, form.products, form.nodes, median, low, high, len(times), error)
+    return FormTiming(form.name, form.products, form.nodes, median, low, high, len(times), error)

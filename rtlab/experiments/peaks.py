@@ -15,7 +15,7 @@ from rtlab.core.model import wrap
 from rtlab.core.peaks import Peaks
 from rtlab.core.protocols import BuildRequest, Evaluator
 from rtlab.core.variant import Variant
-from rtlab.experiments.experiment import Rig
+from rtlab.experiments.experiment import SearchContext
 
 #: Rows, columns and depth of the product, and numbers of the tensor that is moved: well beyond any cache.
 _PRODUCT, _MOVED = 1536, 1 << 24
@@ -38,7 +38,7 @@ class CpuPeaks:
     moved: int = _MOVED
     partial: ClassVar[bool] = False
 
-    def steps(self, rig: Rig[Evaluator]) -> Iterator[Peaks]:
+    def steps(self, context: SearchContext[Evaluator]) -> Iterator[Peaks]:
         """All at once: a roof alone judges nothing."""
         rng, side = np.random.default_rng(0), (self.product, self.product)
         square = rng.random(side, np.float32)
@@ -46,17 +46,17 @@ class CpuPeaks:
         line = rng.random(self.moved, np.float32) - np.float32(0.5)
         work = 2.0 * self.product**3
         cores = {
-            "fp32": work / _seconds(_model("MatMul", square, square), {"x": square}, rig),
+            "fp32": work / _seconds(_model("MatMul", square, square), {"x": square}, context),
             "int8": work
-            / _seconds(_model("MatMulInteger", bytes_, bytes_.astype(np.int8)), {"x": bytes_}, rig),
+            / _seconds(_model("MatMulInteger", bytes_, bytes_.astype(np.int8)), {"x": bytes_}, context),
         }
-        bandwidth = 2 * line.nbytes / _seconds(_model("Relu", line, None), {"x": line}, rig)
+        bandwidth = 2 * line.nbytes / _seconds(_model("Relu", line, None), {"x": line}, context)
         name = platform.processor() or platform.machine()
         yield Peaks(
             name="this CPU",
             bandwidth=bandwidth,
             cores=cores,
-            source=f"{rig.tool.source} on {name}: MatMul, MatMulInteger and Relu, the best of {_RUNS}",
+            source=f"{context.tool.source} on {name}: MatMul, MatMulInteger and Relu, the best of {_RUNS}",
             origin="measured",
         )
 
@@ -75,14 +75,14 @@ def _model(op: str, x: np.ndarray[Any, Any], weights: np.ndarray[Any, Any] | Non
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def _seconds(proto: onnx.ModelProto, inputs: dict[str, Any], rig: Rig[Evaluator]) -> float:
+def _seconds(proto: onnx.ModelProto, inputs: dict[str, Any], context: SearchContext[Evaluator]) -> float:
     """The fastest run of a model's one node."""
-    op, runner = proto.graph.node[0].op_type, rig.tool
-    engine = runner.build(BuildRequest(wrap(proto, name=f"peak of {op}"), Variant.of("fp32")), rig)
+    op, runner = proto.graph.node[0].op_type, context.tool
+    engine = runner.build(BuildRequest(wrap(proto, name=f"peak of {op}"), Variant.of("fp32")), context)
     try:
-        profile = runner.profile(engine, inputs, rig, runs=_RUNS, warmup=_WARMUP)
+        profile = runner.profile(engine, inputs, context, runs=_RUNS, warmup=_WARMUP)
     finally:
         runner.release(engine)
-    rig.count(builds=1, runs=_WARMUP + _RUNS)
+    context.count(builds=1, runs=_WARMUP + _RUNS)
     slowest = max(engine.layers, key=lambda layer: float(np.median(profile.samples.get(layer.id, [0.0]))))
     return float(profile.samples[slowest.id].min()) / 1e3

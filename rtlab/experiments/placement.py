@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rtlab.core.facts import decibel
+from rtlab.core.facts import format_decibel
 from rtlab.core.slices import Slice, SliceSums
 from rtlab.core.variant import Variant
 from rtlab.errors import BackendError, CalibrationError, Unsized
-from rtlab.experiments.repairing import predicted
+from rtlab.experiments.repairing import predict
 from rtlab.experiments.sizing import batch_size, fixed_batch
 from rtlab.quantize import findings, own, prepare
-from rtlab.questions.accuracy.errors import comparable
+from rtlab.questions.accuracy.errors import list_comparable_values
 
 if TYPE_CHECKING:
     from rtlab.core.data import CalibrationData
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
     from rtlab.core.protocols import Evaluator
     from rtlab.core.task import Predictions
-    from rtlab.experiments.experiment import Rig
+    from rtlab.experiments.experiment import SearchContext
 
 #: Samples that a repair is run on.
 _SAMPLES = 32
@@ -53,10 +53,10 @@ class PlacementRepair:
 
 def repair_placement(
     model: Model,
-    chosen: Iterable[Finding | str] | None,
+    selection: Iterable[Finding | str] | None,
     scale_of: Callable[[str], float],
     data: Callable[[], CalibrationData],
-    rig: Rig[Evaluator],
+    context: SearchContext[Evaluator],
     *,
     max_loss: float = LOSS,
 ) -> PlacementRepair:
@@ -67,57 +67,58 @@ def repair_placement(
 
     Args:
         model: It is not changed.
-        chosen: Findings or their ids; all that are fixable by default.
+        selection: Findings or their ids; all that are fixable by default.
         scale_of: As for ``findings.repair``.
         data: Gives samples of its inputs; a model whose sizes are open has none.
-        rig: What runs them.
+        context: What runs them.
         max_loss: How many decibels a part of an output may lose.
 
     Raises:
         VariantError: a chosen finding is not one of the model's, or rtlab cannot repair it.
         Cancelled: stopped.
     """
-    wanted = findings.select(model, chosen, calibrated=True)
-    repaired, applied = findings.apply(model, wanted, scale_of)
-    doubtful = [f for f in applied if not f.exact]
+    selected_findings = findings.select(model, selection, calibrated=True)
+    repaired_model, applied_findings = findings.apply(model, selected_findings, scale_of)
+    doubtful = [f for f in applied_findings if not f.exact]
     if not doubtful:
-        return PlacementRepair(repaired, {})
-    judge = _Judge(model, doubtful, data, rig, max_loss)
+        return PlacementRepair(repaired_model, {})
+    judge = _RepairEvaluator(model, doubtful, data, context, max_loss)
     if (why := judge.silent) is not None:
         note = (
             f"Repairs of the quantization were not run on samples, so that nobody knows what they cost: {why}"
         )
-        return PlacementRepair(repaired, {}, (note,))
+        return PlacementRepair(repaired_model, {}, (note,))
     ids = list(dict.fromkeys(f.id for f in doubtful))
-    exact = frozenset({f.id for f in applied} - {*ids})
+    exact = frozenset({f.id for f in applied_findings} - {*ids})
     losses: dict[str, str] = {}
 
-    def settle(part: Sequence[str], kept: frozenset[str]) -> frozenset[str]:
+    def accept_repairs(part: Sequence[str], prior_ids: frozenset[str]) -> frozenset[str]:
         """What of a part does no harm beside what was kept before."""
-        loss = judge.loss(findings.apply(model, exact | kept | {*part}, scale_of)[0])
+        loss = judge.loss(findings.apply(model, exact | prior_ids | {*part}, scale_of)[0])
         if not loss:
-            return kept | {*part}
+            return prior_ids | {*part}
         if len(part) == 1:
             losses[part[0]] = loss
-            return kept
+            return prior_ids
         middle = len(part) // 2
-        return settle(part[middle:], settle(part[:middle], kept))
+        return accept_repairs(part[middle:], accept_repairs(part[:middle], prior_ids))
 
-    kept = settle(ids, frozenset())
+    accepted_ids = accept_repairs(ids, frozenset())
     if not losses:
-        return PlacementRepair(repaired, {})
-    known = {f.id: f for f in doubtful}
+        return PlacementRepair(repaired_model, {})
+    findings_by_id = {f.id: f for f in doubtful}
     on = f"on {judge.samples} samples of {judge.data.source}"
-    declined = {
-        i: f"Not repaired: '{known[i].fix.rstrip('.')}' makes {loss} {on}. "
-        f"{_INSTEAD.get(known[i].rule, _ELSE)} study.repaired(max_loss=...) takes the decibels that may be lost."
+    decline_reasons = {
+        i: f"Not repaired: '{findings_by_id[i].fix.rstrip('.')}' makes {loss} {on}. "
+        f"{_INSTEAD.get(findings_by_id[i].rule, _ELSE)} study.repaired(max_loss=...) takes the decibels that may be "
+        "lost."
         for i, loss in losses.items()
     }
-    notes = tuple(f"{known[i].title} {text}" for i, text in declined.items())
-    return PlacementRepair(findings.apply(model, exact | kept, scale_of)[0], declined, notes)
+    notes = tuple(f"{findings_by_id[i].title} {text}" for i, text in decline_reasons.items())
+    return PlacementRepair(findings.apply(model, exact | accepted_ids, scale_of)[0], decline_reasons, notes)
 
 
-class _Judge:
+class _RepairEvaluator:
     """Compares forms of one model on the same samples.
 
     ``silent`` says why it can compare nothing, None where it can.
@@ -128,10 +129,10 @@ class _Judge:
         model: Model,
         doubtful: Sequence[Finding],
         data: Callable[[], CalibrationData],
-        rig: Rig[Evaluator],
+        context: SearchContext[Evaluator],
         max_loss: float,
     ) -> None:
-        self.rig, self.max_loss = rig, max_loss
+        self.context, self.max_loss = context, max_loss
         self.model = model
         self.silent: str | None = None
         nodes = [model.by_id[n] for f in doubtful for n in f.nodes if n in model.by_id]
@@ -139,42 +140,44 @@ class _Judge:
         try:
             self.data = data().take(max(_SAMPLES, fixed_batch(model)))
             self.samples = len(self.data)
-            bare, emulation = own.apart(model, prepare(model, Variant()).emulation)
-            known = {*comparable(bare, emulation)}
-            self.values = tuple(o for o in dict.fromkeys((*model.outputs, *inner)) if o in known)
+            bare, emulation = own.separate_existing_qdq(model, prepare(model, Variant()).emulation)
+            comparable_names = {*list_comparable_values(bare, emulation)}
+            self.values = tuple(o for o in dict.fromkeys((*model.outputs, *inner)) if o in comparable_names)
             self.reference = self._run(bare, self.values)
             self.before = self._measure(emulation)
         except (BackendError, CalibrationError, Unsized) as error:
             self.silent = str(error)
 
-    def loss(self, repaired: Model) -> str:
+    def loss(self, repaired_model: Model) -> str:
         """Which part of which value a repaired model makes worse, and by how much; empty where none."""
         try:
-            after = self._measure(own.apart(repaired, prepare(repaired, Variant()).emulation)[1])
+            after = self._measure(
+                own.separate_existing_qdq(repaired_model, prepare(repaired_model, Variant()).emulation)[1]
+            )
         except BackendError as error:
             return f"a model that does not run ({error})"
-        lost = {
+        drops = {
             part: min(before.sqnr, _TOP) - min(after[part].sqnr, _TOP)
             for part, before in self.before.items()
             if part in after and (before.output in self.model.outputs or after[part].sqnr < _POOR)
         }
-        worst = max(lost, key=lost.__getitem__, default="")
-        if lost.get(worst, 0.0) <= self.max_loss:
+        worst = max(drops, key=drops.__getitem__, default="")
+        if drops.get(worst, 0.0) <= self.max_loss:
             return ""
-        return f"{worst} worse, from {decibel(self.before[worst].sqnr)} to {decibel(after[worst].sqnr)}"
+        return f"{worst} worse, from {format_decibel(self.before[worst].sqnr)} to {format_decibel(after[worst].sqnr)}"
 
-    def _run(self, model: Model, wanted: tuple[str, ...]) -> Predictions:
-        runner = self.rig.tool
-        size = batch_size(model, wanted, self.data, runner)
-        return predicted(model, self.data, wanted, size, runner=runner, rig=self.rig)
+    def _run(self, model: Model, value_names: tuple[str, ...]) -> Predictions:
+        runner = self.context.tool
+        size = batch_size(model, value_names, self.data, runner)
+        return predict(model, self.data, value_names, size, runner=runner, context=self.context)
 
     def _measure(self, emulation: Model) -> dict[str, Slice]:
         """Each kind of numbers of each value, by what it is called."""
-        found = self._run(emulation, tuple(v for v in self.values if v in emulation.values)).parts()
-        measured = {}
+        parts = self._run(emulation, tuple(v for v in self.values if v in emulation.values)).parts()
+        slices = {}
         for name, batches in self.reference.parts().items():
             sums = SliceSums(name)
-            for x, y in zip(batches, found.get(name, []), strict=False):
+            for x, y in zip(batches, parts.get(name, []), strict=False):
                 sums.add(x, y, len(x) if x.ndim else 1)
-            measured.update({part.where: part for part in sums.by_kind()})
-        return measured
+            slices.update({part.where: part for part in sums.by_kind()})
+        return slices

@@ -15,10 +15,10 @@ from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
 from rtlab.core.trace import Outputs
 from rtlab.errors import BackendError, ModelError
-from rtlab.experiments.experiment import Rig
-from rtlab.formulations import DIRECT, Formulation, WeightedNode, alone
+from rtlab.experiments.experiment import SearchContext
+from rtlab.formulations import DIRECT, Formulation, WeightedNode, build_layer_model
 from rtlab.formulations.cache import TimingCache
-from rtlab.formulations.trial import Trial, Whole
+from rtlab.formulations.trial import ModelTrial, Trial
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,10 +36,10 @@ _OVER = "not tried: the time was over"
 #: Milliseconds that one sample lasts at least; short runs are repeated.
 _SAMPLE_MS = 0.5
 #: What rounding may change in an output of a whole model, relative to its greatest value.
-WHOLE_TOLERANCE = 5e-3
+MODEL_TOLERANCE = 5e-3
 
 
-class Ready(Protocol):
+class LoadedModel(Protocol):
     """A model that is ready to run one batch."""
 
     def outputs(self) -> Outputs:
@@ -49,7 +49,7 @@ class Ready(Protocol):
         """Milliseconds of one run, the mean of several."""
 
 
-class Bench(Protocol):
+class BenchmarkRunner(Protocol):
     """Where models are run: the device, what runs them, and the number of threads that it takes by itself."""
 
     device: str
@@ -59,26 +59,26 @@ class Bench(Protocol):
     def values(self, model: Model, names: Sequence[str], batch: Batch) -> Outputs:
         """What a model computes of a batch."""
 
-    def open(self, model: bytes, batch: Batch, threads: int) -> Ready:
+    def open(self, model: bytes, batch: Batch, threads: int) -> LoadedModel:
         """A model with its input in place; raises ``BackendError`` where it is refused."""
 
 
 @dataclasses.dataclass(eq=False)
-class Entrant:
+class BenchmarkCandidate:
     """A trial under way; ``ready`` is None once it is refused, dropped or known from a cache."""
 
     formulation: Formulation
     threads: int
-    ready: Ready | None = None
+    ready: LoadedModel | None = None
     error: float | None = None
     note: str = ""
     times: list[float] = dataclasses.field(default_factory=list)
     repeats: int = 1
-    known: Trial | None = None
+    cached_trial: Trial | None = None
 
-    def judge(self, made: NDArray[Any], wanted: NDArray[Any]) -> bool:
+    def judge(self, actual: NDArray[Any], expected: NDArray[Any]) -> bool:
         """Refuse what does not compute the same."""
-        self.error = difference(made, wanted)
+        self.error = difference(actual, expected)
         if self.error <= self.formulation.tolerance:
             return True
         self.ready = None
@@ -90,10 +90,10 @@ class Entrant:
 
     def trial(self) -> Trial:
         """What is known of it now."""
-        if self.known is not None:
-            return dataclasses.replace(self.known, error=self.error)
+        if self.cached_trial is not None:
+            return dataclasses.replace(self.cached_trial, error=self.error)
         done = bool(self.times)
-        low, median, high = _quartiles(self.times) if done else (0.0, 0.0, 0.0)
+        low, median, high = _compute_quartiles(self.times) if done else (0.0, 0.0, 0.0)
         return Trial(
             self.formulation.name,
             self.threads,
@@ -109,16 +109,16 @@ class Entrant:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Race:
+class Benchmark:
     """How to race: where, with which numbers of threads, with which known times."""
 
-    rig: Rig[Bench]
+    context: SearchContext[BenchmarkRunner]
     threads: tuple[int, ...]
     cache: TimingCache | None = None
     #: An order, not a secret.
     order: random.Random = dataclasses.field(default_factory=lambda: random.Random(0))  # noqa: S311
 
-    def layer(
+    def time_layer(
         self,
         layer: WeightedNode,
         data: NDArray[Any],
@@ -139,177 +139,181 @@ class Race:
             ModelError: the direct one does not run.
         """
         end = min(time.monotonic() + seconds, latest)
-        entrants: list[Entrant] = []
-        wanted: NDArray[Any] | None = None
+        candidates: list[BenchmarkCandidate] = []
+        expected: NDArray[Any] | None = None
         took = 0.0
         for formulation in formulations:
-            begun, mine = time.monotonic(), [Entrant(formulation, t) for t in self.threads]
-            entrants += mine
+            begun, mine = time.monotonic(), [BenchmarkCandidate(formulation, t) for t in self.threads]
+            candidates += mine
             if formulation.name != DIRECT and begun + GROWTH * took > latest:
-                for entrant in mine:
-                    entrant.note = _OVER
+                for candidate in mine:
+                    candidate.note = _OVER
                 continue
-            content = alone(layer, formulation).SerializeToString()
-            for entrant in mine:
-                made = self._opened(layer, data, entrant, content)
-                if made is None:
+            content = build_layer_model(layer, formulation).SerializeToString()
+            for candidate in mine:
+                actual = self._open_candidate(layer, data, candidate, content)
+                if actual is None:
                     continue
-                wanted = made if wanted is None else wanted
-                if entrant.judge(made, wanted):
-                    self._recall(layer, entrant)
+                expected = actual if expected is None else expected
+                if candidate.judge(actual, expected):
+                    self._recall(layer, candidate)
             took = time.monotonic() - begun
-        self._rounds([e for e in entrants if e.ready is not None], end, latest)
-        trials = tuple(e.trial() for e in entrants)
+        self._rounds([e for e in candidates if e.ready is not None], end, latest)
+        trials = tuple(e.trial() for e in candidates)
         if self.cache is not None:
             for trial in trials:
-                self.cache.keep(layer.key, trial)
+                self.cache.store(layer.key, trial)
         return trials
 
-    def _open(self, content: bytes, batch: Batch, threads: int) -> Ready:
-        self.rig.count(builds=1)
-        return self.rig.tool.open(content, batch, threads)
+    def _open(self, content: bytes, batch: Batch, threads: int) -> LoadedModel:
+        self.context.count(builds=1)
+        return self.context.tool.open(content, batch, threads)
 
-    def _sample(self, entrant: Entrant) -> None:
+    def _sample(self, candidate: BenchmarkCandidate) -> None:
         """Take one more time of an entrant."""
-        if entrant.ready is not None:
-            entrant.times.append(entrant.ready.time(entrant.repeats))
-            self.rig.count(runs=entrant.repeats)
+        if candidate.ready is not None:
+            candidate.times.append(candidate.ready.time(candidate.repeats))
+            self.context.count(runs=candidate.repeats)
 
-    def _opened(
-        self, layer: WeightedNode, data: NDArray[Any], entrant: Entrant, content: bytes
+    def _open_candidate(
+        self, layer: WeightedNode, data: NDArray[Any], candidate: BenchmarkCandidate, content: bytes
     ) -> NDArray[Any] | None:
         """Make an entrant ready; what it computes, None where it is refused."""
         try:
-            entrant.ready = self._open(content, {layer.data: data}, entrant.threads)
-            return np.asarray(entrant.ready.outputs()[layer.output])
+            candidate.ready = self._open(content, {layer.data: data}, candidate.threads)
+            return np.asarray(candidate.ready.outputs()[layer.output])
         except BackendError as error:
-            if entrant.formulation.name == DIRECT:
+            if candidate.formulation.name == DIRECT:
                 raise ModelError(
                     f'Cannot tune layer "{layer.node}": it does not run by itself. Choose another batch, or leave '
                     "the layer out of the model.",
                     details=str(error),
                 ) from error
-            entrant.note, entrant.ready = str(error), None
+            candidate.note, candidate.ready = str(error), None
             return None
 
-    def once(self, layer: WeightedNode, formulation: Formulation, data: NDArray[Any]) -> NDArray[Any]:
+    def run_formulation(
+        self, layer: WeightedNode, formulation: Formulation, data: NDArray[Any]
+    ) -> NDArray[Any]:
         """What one formulation of a layer computes."""
-        content = alone(layer, formulation).SerializeToString()
-        opened = self._open(content, {layer.data: data}, self.threads[0])
-        return np.asarray(opened.outputs()[layer.output])
+        content = build_layer_model(layer, formulation).SerializeToString()
+        loaded_model = self._open(content, {layer.data: data}, self.threads[0])
+        return np.asarray(loaded_model.outputs()[layer.output])
 
-    def wholes(
+    def compare_models(
         self,
         batch: Batch,
         plain: bytes,
-        tuned: Mapping[int, tuple[tuple[str, ...], bytes]],
+        tuned_models: Mapping[int, tuple[tuple[str, ...], bytes]],
         end: float,
-    ) -> tuple[Whole, ...]:
+    ) -> tuple[ModelTrial, ...]:
         """A model as it is and, for each number of threads, with the nodes that are put in other words there."""
-        pairs: list[_Pair] = []
+        pairs: list[_ModelPair] = []
         for count in reversed(self.threads):
             # The most threads are what ONNX Runtime takes by itself; fewer are compared while there is time.
             if not pairs or time.monotonic() <= end:
-                pairs.insert(0, _Pair.of(self._open, batch, count, plain, tuned=tuned[count]))
+                pairs.insert(
+                    0, _ModelPair.of(self._open, batch, count, plain, tuned_model=tuned_models[count])
+                )
         running = [opened for pair in pairs for opened in pair.running]
-        for entrant in running:
-            entrant.ready.time()
+        for timed_model in running:
+            timed_model.ready.time()
         for turn in range(ROUNDS):
-            if turn >= FEWEST and (time.monotonic() > end or self.rig.cancelled()):
+            if turn >= FEWEST and (time.monotonic() > end or self.context.is_cancelled()):
                 break
             self.order.shuffle(running)
-            for entrant in running:
-                entrant.times.append(entrant.ready.time())
-                self.rig.count(runs=1)
-        return tuple(pair.whole() for pair in pairs)
+            for timed_model in running:
+                timed_model.times.append(timed_model.ready.time())
+                self.context.count(runs=1)
+        return tuple(pair.summarize() for pair in pairs)
 
-    def _recall(self, layer: WeightedNode, entrant: Entrant) -> None:
+    def _recall(self, layer: WeightedNode, candidate: BenchmarkCandidate) -> None:
         """Take the times of a timing cache; that it computes the same was seen."""
         if self.cache is None:
             return
-        known = self.cache.recall(layer.key, entrant.trial())
-        if known.cached:
-            entrant.known, entrant.ready = known, None
+        cached_trial = self.cache.recall(layer.key, candidate.trial())
+        if cached_trial.cached:
+            candidate.cached_trial, candidate.ready = cached_trial, None
 
-    def _rounds(self, entrants: Sequence[Entrant], end: float, latest: float) -> None:
+    def _rounds(self, candidates: Sequence[BenchmarkCandidate], end: float, latest: float) -> None:
         """Some runs of each, then rounds of those that have a chance, until the time is over."""
-        for entrant in entrants:
-            if entrant.formulation.name != DIRECT and time.monotonic() > latest:
-                entrant.note, entrant.ready = _OVER, None
+        for candidate in candidates:
+            if candidate.formulation.name != DIRECT and time.monotonic() > latest:
+                candidate.note, candidate.ready = _OVER, None
                 continue
-            self._sample(entrant)
-            entrant.repeats = max(1, min(100, int(_SAMPLE_MS / max(1e-4, entrant.times.pop()))))
+            self._sample(candidate)
+            candidate.repeats = max(1, min(100, int(_SAMPLE_MS / max(1e-4, candidate.times.pop()))))
             for _ in range(FIRST):
-                self._sample(entrant)
-        entrants = [e for e in entrants if e.ready is not None]
-        fastest = min((min(e.times) for e in entrants), default=0.0)
+                self._sample(candidate)
+        candidates = [e for e in candidates if e.ready is not None]
+        fastest = min((min(e.times) for e in candidates), default=0.0)
         running = []
-        left = 1000 * (latest - time.monotonic())
+        remaining_ms = 1000 * (latest - time.monotonic())
         # A layer as the model has it is what all others are compared with, so it has its time first.
-        for entrant in sorted(entrants, key=lambda e: (e.formulation.name != DIRECT, min(e.times))):
-            direct, best = entrant.formulation.name == DIRECT, min(entrant.times)
-            left -= LEAST * entrant.repeats * best
-            if direct or best <= fastest or (best <= HOPELESS * fastest and left >= 0):
+        for candidate in sorted(candidates, key=lambda e: (e.formulation.name != DIRECT, min(e.times))):
+            direct, best = candidate.formulation.name == DIRECT, min(candidate.times)
+            remaining_ms -= LEAST * candidate.repeats * best
+            if direct or best <= fastest or (best <= HOPELESS * fastest and remaining_ms >= 0):
                 # The first runs were only to know who has a chance.
-                entrant.times.clear()
-                running.append(entrant)
+                candidate.times.clear()
+                running.append(candidate)
             else:
                 slow = best > HOPELESS * fastest
                 why = (
                     f"over {HOPELESS:g} times the fastest in its first runs" if slow else "the time was over"
                 )
-                entrant.note, entrant.ready = f"not timed further: {why}", None
+                candidate.note, candidate.ready = f"not timed further: {why}", None
         for turn in range(ROUNDS):
-            if turn >= LEAST and (time.monotonic() > end or self.rig.cancelled()):
+            if turn >= LEAST and (time.monotonic() > end or self.context.is_cancelled()):
                 break
             self.order.shuffle(running)
-            for entrant in running:
-                self._sample(entrant)
+            for candidate in running:
+                self._sample(candidate)
 
 
 @dataclasses.dataclass(eq=False)
-class _Opened:
-    ready: Ready
+class _TimedModel:
+    ready: LoadedModel
     times: list[float] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class _Pair:
+class _ModelPair:
     """A model as it is, and the tuned one, None where no layer of it is changed."""
 
     threads: int
     changed: tuple[str, ...]
     error: float
-    plain: _Opened
-    tuned: _Opened | None
+    plain: _TimedModel
+    tuned: _TimedModel | None
 
     @classmethod
     def of(
         cls,
-        ready: Callable[[bytes, Batch, int], Ready],
+        ready: Callable[[bytes, Batch, int], LoadedModel],
         batch: Batch,
         threads: int,
         plain: bytes,
         *,
-        tuned: tuple[tuple[str, ...], bytes],
-    ) -> _Pair:
-        changed, content = tuned
+        tuned_model: tuple[tuple[str, ...], bytes],
+    ) -> _ModelPair:
+        changed_nodes, content = tuned_model
         default = ready(plain, batch, threads)
-        if not changed:
-            return cls(threads, (), 0.0, _Opened(default), None)
+        if not changed_nodes:
+            return cls(threads, (), 0.0, _TimedModel(default), None)
         other = ready(content, batch, threads)
-        wanted, made = default.outputs(), other.outputs()
-        error = max(difference(made[name], array) for name, array in wanted.items())
-        return cls(threads, changed, error, _Opened(default), _Opened(other))
+        expected, actual = default.outputs(), other.outputs()
+        error = max(difference(actual[name], array) for name, array in expected.items())
+        return cls(threads, changed_nodes, error, _TimedModel(default), _TimedModel(other))
 
     @property
-    def running(self) -> list[_Opened]:
+    def running(self) -> list[_TimedModel]:
         return [self.plain, self.tuned] if self.tuned is not None else [self.plain]
 
-    def whole(self) -> Whole:
-        before = _quartiles(self.plain.times)
-        after = _quartiles(self.tuned.times) if self.tuned is not None else before
-        return Whole(
+    def summarize(self) -> ModelTrial:
+        before = _compute_quartiles(self.plain.times)
+        after = _compute_quartiles(self.tuned.times) if self.tuned is not None else before
+        return ModelTrial(
             threads=self.threads,
             default=before[1],
             default_quartiles=(before[0], before[2]),
@@ -317,25 +321,25 @@ class _Pair:
             tuned_quartiles=(after[0], after[2]),
             runs=len(self.plain.times),
             error=self.error,
-            ok=self.error <= WHOLE_TOLERANCE,
+            ok=self.error <= MODEL_TOLERANCE,
             changed=self.changed,
         )
 
 
-def _quartiles(times: Sequence[float]) -> tuple[float, float, float]:
+def _compute_quartiles(times: Sequence[float]) -> tuple[float, float, float]:
     low, median, high = np.percentile(times, (25, 50, 75)).tolist()
     return low, median, high
 
 
-def difference(made: NDArray[Any], wanted: NDArray[Any]) -> float:
+def difference(actual: NDArray[Any], expected: NDArray[Any]) -> float:
     """The greatest difference of two tensors, relative to the greatest value of the second.
 
     Infinite where shapes differ, where one is not a number, and where whole numbers are not the same.
     """
-    if made.shape != wanted.shape:
+    if actual.shape != expected.shape:
         return float("inf")
-    if wanted.dtype.kind != "f":
-        return 0.0 if np.array_equal(made, wanted) else float("inf")
-    scale = float(np.abs(wanted).max(initial=0)) or 1.0
-    error = float(np.abs(made.astype(np.float64) - wanted).max(initial=0)) / scale
+    if expected.dtype.kind != "f":
+        return 0.0 if np.array_equal(actual, expected) else float("inf")
+    scale = float(np.abs(expected).max(initial=0)) or 1.0
+    error = float(np.abs(actual.astype(np.float64) - expected).max(initial=0)) / scale
     return error if np.isfinite(error) else float("inf")

@@ -14,7 +14,7 @@ from rtlab.core.ranges import Ranges
 from rtlab.core.slices import SliceSums
 from rtlab.core.task import Predictions
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
-from rtlab.experiments.experiment import Rig
+from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.sizing import batch_size, fixed_batch
 from rtlab.quantize import prepare
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 #: Samples that outputs are compared on where there is no task.
 _COMPARED = 32
-_DOING = "ranking the calibrators"
+_ACTIVITY = "ranking the calibrators"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,27 +44,35 @@ class CalibratorRanking:
     calibrators: Sequence[Calibrator] = CALIBRATORS
     partial: ClassVar[bool] = False
 
-    def steps(self, rig: Rig[Evaluator]) -> Iterator[tuple[Ranked, ...]]:
+    def steps(self, context: SearchContext[Evaluator]) -> Iterator[tuple[Ranked, ...]]:
         """What is known after each calibrator."""
-        rig.phase("Ranking the calibrators", len(self.calibrators) + 1)
+        context.phase("Ranking the calibrators", len(self.calibrators) + 1)
         samples = self._samples
-        plain, held = self._run(rig, samples, self.model)
-        base = self._score(held, rig.tool.source)
-        rig.advance()
-        found: list[Ranked] = []
-        for calibrator in rig.each(self.calibrators, _DOING):
+        plain, predictions = self._run(context, samples, self.model)
+        base = self._score(predictions, context.tool.source)
+        context.advance()
+        ranking: list[Ranked] = []
+        for calibrator in context.iterate(self.calibrators, _ACTIVITY):
             variant = Variant.of(self.precision, calibrator=calibrator)
-            got, tried = self._run(rig, samples, prepare(self.model, variant, self.ranges).emulation)
-            score = self._score(tried, rig.tool.source)
+            got, emulation_predictions = self._run(
+                context, samples, prepare(self.model, variant, self.ranges).emulation
+            )
+            score = self._score(emulation_predictions, context.tool.source)
             delta = score.value - base.value if score is not None and base is not None else None
-            found.append(
+            ranking.append(
                 Ranked(
-                    calibrator, self.precision, score, delta, _sqnr(plain, got), held.samples, rig.tool.source
+                    calibrator,
+                    self.precision,
+                    score,
+                    delta,
+                    _sqnr(plain, got),
+                    predictions.samples,
+                    context.tool.source,
                 )
             )
-            rig.advance()
+            context.advance()
             yield tuple(
-                sorted(found, key=lambda r: (r.score.better if r.score else 0.0, r.sqnr), reverse=True)
+                sorted(ranking, key=lambda r: (r.score.better if r.score else 0.0, r.sqnr), reverse=True)
             )
 
     @property
@@ -73,32 +81,32 @@ class CalibratorRanking:
         return (self.data if self.task is None else self.task.data).take(max(most, fixed_batch(self.model)))
 
     def _run(
-        self, rig: Rig[Evaluator], samples: CalibrationData, variant: Model
+        self, context: SearchContext[Evaluator], samples: CalibrationData, variant: Model
     ) -> tuple[list[NDArray[Any]], Predictions]:
         """The first output of every batch, and all that the metric needs."""
-        model, runner = self.model, rig.tool
-        wanted = model.outputs[:1] if self.task is None else self.task.wanted(model)
+        model, runner = self.model, context.tool
+        output_names = model.outputs[:1] if self.task is None else self.task.wanted(model)
         size = batch_size(model, tuple(o for n in model.top for o in n.outputs if o), samples, runner)
         # Built in silence, so that the one phase on screen stays that of the ranking.
         engine = runner.build(BuildRequest(variant, Variant(), level="basic"), Silent())
-        rig.count(builds=1)
-        parts, held = [], Predictions()
+        context.count(builds=1)
+        parts, predictions = [], Predictions()
         try:
             for batch in samples.batches(variant, size):
-                rig.check(_DOING)
-                outputs = runner.outputs(engine, batch, wanted, progress=rig)
-                rig.count(runs=1)
-                parts.append(outputs[wanted[0]])
-                held.add(outputs, samples.samples_in(variant, batch))
+                context.check(_ACTIVITY)
+                outputs = runner.outputs(engine, batch, output_names, progress=context)
+                context.count(runs=1)
+                parts.append(outputs[output_names[0]])
+                predictions.add(outputs, samples.samples_in(variant, batch))
         finally:
             runner.release(engine)
-        return parts, held
+        return parts, predictions
 
-    def _score(self, held: Predictions, source: str) -> Score | None:
+    def _score(self, predictions: Predictions, source: str) -> Score | None:
         task = self.task
         if task is None:
             return None
-        return Score.of(task, held, source)
+        return Score.of(task, predictions, source)
 
 
 def _sqnr(reference: Sequence[NDArray[Any]], variant: Sequence[NDArray[Any]]) -> float:

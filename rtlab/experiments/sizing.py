@@ -58,10 +58,10 @@ def value_bytes(
     What nobody knows is taken to be as large as the largest that is known.
     """
     sizes = sizes_of(model, data, runner)
-    wanted = [n for n in dict.fromkeys(names) if n in model.values]
-    found = {n: nbytes(model.values[n].dtype or "fp32", sizes.get(n)) for n in wanted}
-    most = max((size for size in found.values() if size is not None), default=_BATCH_BYTES)
-    return {name: most if size is None else size for name, size in found.items()}
+    value_names = [n for n in dict.fromkeys(names) if n in model.values]
+    bytes_by_name = {n: nbytes(model.values[n].dtype or "fp32", sizes.get(n)) for n in value_names}
+    most = max((size for size in bytes_by_name.values() if size is not None), default=_BATCH_BYTES)
+    return {name: most if size is None else size for name, size in bytes_by_name.items()}
 
 
 def fixed_batch(model: Model) -> int:
@@ -86,19 +86,19 @@ def _learn(model: Model, sizes: Sizes, batch: Batch, runner: Evaluator) -> None:
     """Run one batch and read the shapes of values, not the values: together they may be larger than memory."""
     names = sizes.unknown
     proto = model.proto()
-    told = [f"{name}/shape of value {i}" for i, name in enumerate(names)]
-    for name, shape in zip(names, told, strict=True):
+    shape_names = [f"{name}/shape of value {i}" for i, name in enumerate(names)]
+    for name, shape in zip(names, shape_names, strict=True):
         proto.graph.node.append(onnx.helper.make_node("Shape", [name], [shape], shape))
         proto.graph.output.append(onnx.helper.make_tensor_value_info(shape, onnx.TensorProto.INT64, [None]))
-    found: dict[str, Sequence[int]] = {}
+    shapes: dict[str, Sequence[int]] = {}
     try:
-        measured = wrap(proto, name=model.name, shapes=model.shapes)
-        engine = runner.build(BuildRequest(measured, Variant.of("fp32"), level="basic"), Silent())
+        shape_model = wrap(proto, name=model.name, shapes=model.shapes)
+        engine = runner.build(BuildRequest(shape_model, Variant.of("fp32"), level="basic"), Silent())
         try:
-            outputs = runner.outputs(engine, batch, told, limit_s=_LEARNING)
+            outputs = runner.outputs(engine, batch, shape_names, limit_s=_LEARNING)
         finally:
             runner.release(engine)
-        found = {name: outputs[shape].tolist() for name, shape in zip(names, told, strict=True)}
+        shapes = {name: outputs[shape].tolist() for name, shape in zip(names, shape_names, strict=True)}
     except RtlabError:
-        found = {}
-    sizes.learn(found)
+        shapes = {}
+    sizes.learn(shapes)

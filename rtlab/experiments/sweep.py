@@ -12,11 +12,11 @@ import numpy as np
 
 from rtlab.core.arrays import Batch
 from rtlab.core.data import CalibrationData
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.protocols import Runner
-from rtlab.core.whole import whole
+from rtlab.core.whole import validate_integer
 from rtlab.errors import RtlabError, RunError, VariantError
-from rtlab.experiments.experiment import Rig
+from rtlab.experiments.experiment import SearchContext
 from rtlab.questions.batches.sweeps import BatchTime, Sweep
 from rtlab.questions.samples.spread import spread
 
@@ -45,45 +45,47 @@ class BatchSweep:
 
     @classmethod
     def of(
-        cls, facts: Facts, data: CalibrationData, batches: Sequence[int], anywhere: str | None
+        cls, facts: VariantResult, data: CalibrationData, batches: Sequence[int], anywhere: str | None
     ) -> BatchSweep:
         """The sweep of a variant; ``anywhere`` is the name of a backend that runs wherever rtlab is.
 
         Raises:
             VariantError: the engine did not run here, its batch is fixed, or a size is not positive.
         """
-        doing = f'Cannot time "{facts.name}" at several batch sizes'
+        error_prefix = f'Cannot time "{facts.name}" at several batch sizes'
         if facts.measured is None or facts.recorded:
             raise VariantError(
-                f"{doing}: it was not run here. Build it where it can run; backend {anywhere} runs anywhere."
+                f"{error_prefix}: it was not run here. Build it where it can run; backend {anywhere} runs anywhere."
             )
         if not facts.prepared.model.dynamic_batch or facts.prepared.model.written_batch:
             raise VariantError(
-                f"{doing}: its model has a fixed batch dimension. Export the model with a dynamic batch, for example "
-                'dynamic_axes={"input": {0: "batch"}} in torch.onnx.export.'
+                f"{error_prefix}: its model has a fixed batch dimension. Export the model with a dynamic batch, for "
+                'example dynamic_axes={"input": {0: "batch"}} in torch.onnx.export.'
             )
-        return cls(facts.name, facts.measured, facts.prepared.model, data, _sizes(batches, doing))
+        return cls(
+            facts.name, facts.measured, facts.prepared.model, data, _validate_sizes(batches, error_prefix)
+        )
 
-    def steps(self, rig: Rig[Runner]) -> Iterator[Sweep]:
+    def steps(self, context: SearchContext[Runner]) -> Iterator[Sweep]:
         """What is known after each batch size."""
         rows: list[BatchTime] = []
-        for size in rig.each(self.batches, "timing batch sizes"):
-            rig.phase(f"Timing batch {size}, {len(rows) + 1} of {len(self.batches)}")
+        for size in context.iterate(self.batches, "timing batch sizes"):
+            context.phase(f"Timing batch {size}, {len(rows) + 1} of {len(self.batches)}")
             note = ""
             try:
-                profile = rig.tool.profile(
-                    self.engine, _filled(self.data, self.model, size), rig, runs=self.runs
+                profile = context.tool.profile(
+                    self.engine, _make_batch(self.data, self.model, size), context, runs=self.runs
                 )
             except RunError as error:
                 if not rows:
                     raise
                 note = f"Batch {size} could not be run: {error}"
             else:
-                rig.count(runs=self.runs)
+                context.count(runs=self.runs)
                 if (times := spread(profile.total)) is not None:
                     rows.append(BatchTime(size, times))
             last = Sweep(
-                self.name, rig.tool.source, profile.device, profile.processor,
+                self.name, context.tool.source, profile.device, profile.processor,
                 datetime.datetime.now(datetime.timezone.utc), tuple(rows), note,
             )  # fmt: skip
             yield last
@@ -91,14 +93,14 @@ class BatchSweep:
                 return
 
 
-def _sizes(batches: Any, doing: str) -> tuple[int, ...]:
-    given = list(batches) if isinstance(batches, Iterable) and not isinstance(batches, str) else [batches]
-    if not given:
-        raise VariantError(f"{doing}: no batch size is given. Give sizes such as 1, 2, 4.")
-    return tuple(sorted({whole(b, f"{doing}, with", "batch") for b in given}))
+def _validate_sizes(batches: Any, error_prefix: str) -> tuple[int, ...]:
+    sizes = list(batches) if isinstance(batches, Iterable) and not isinstance(batches, str) else [batches]
+    if not sizes:
+        raise VariantError(f"{error_prefix}: no batch size is given. Give sizes such as 1, 2, 4.")
+    return tuple(sorted({validate_integer(b, f"{error_prefix}, with", "batch") for b in sizes}))
 
 
-def _filled(data: CalibrationData, model: Model, size: int) -> Batch:
+def _make_batch(data: CalibrationData, model: Model, size: int) -> Batch:
     """One batch of so many samples; where there are fewer, they come again."""
     try:
         first = next(data.batches(model, size))

@@ -9,12 +9,12 @@ from typing import ClassVar
 
 from rtlab import questions
 from rtlab.core.buildlog import Entry, Operator, TacticTime
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.protocols import Tuner
-from rtlab.experiments.experiment import Rig
-from rtlab.questions.build.tactics import contests
+from rtlab.experiments.experiment import SearchContext
+from rtlab.questions.build.tactics import find_contests
 
-_DOING = "listing the tactics"
+_ACTIVITY = "listing the tactics"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,8 +41,8 @@ class LayerTactics:
         """Milliseconds that what is remembered takes longer than the fastest, *reported*; None where it is untimed."""
         if self.remembered is None:
             return None
-        known = [t for t in self.timed if int(t.tactic, 0) == int(self.remembered.tactic, 0)]
-        return known[0].milliseconds - self.timed[0].milliseconds if known else None
+        timings = [t for t in self.timed if int(t.tactic, 0) == int(self.remembered.tactic, 0)]
+        return timings[0].milliseconds - self.timed[0].milliseconds if timings else None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,46 +58,52 @@ class TacticListing:
         cache: Its timing cache, None where none can be edited here.
     """
 
-    facts: Facts
+    facts: VariantResult
     logs: tuple[str, ...]
     cache: Path | None
     partial: ClassVar[bool] = False
 
-    def steps(self, rig: Rig[Tuner | None]) -> Iterator[tuple[LayerTactics, ...]]:
+    def steps(self, context: SearchContext[Tuner | None]) -> Iterator[tuple[LayerTactics, ...]]:
         """What the logs tell, then what the cache holds too.
 
         Raises:
             ReadError: the timing cache cannot be read, or is of another version or GPU.
             BackendError: the child process that reads it crashed.
         """
-        tuner = rig.tool
-        listed = [] if tuner is None else [tuner.operators(log) for log in rig.each(self.logs, _DOING)]
-        own = listed[0] if listed else ()
-        known: dict[str, Operator] = {}
-        for operator in (o for operators in listed for o in operators if o.key):
-            known.setdefault(operator.key, operator)
-        yield self._of(own, {})
-        for cache in rig.each((self.cache,), _DOING):
-            if tuner is None or cache is None or not known:
+        tuner = context.tool
+        log_operators = (
+            [] if tuner is None else [tuner.operators(log) for log in context.iterate(self.logs, _ACTIVITY)]
+        )
+        variant_operators = log_operators[0] if log_operators else ()
+        operators_by_key: dict[str, Operator] = {}
+        for operator in (o for operators in log_operators for o in operators if o.key):
+            operators_by_key.setdefault(operator.key, operator)
+        yield self._list_layers(variant_operators, {})
+        for cache in context.iterate((self.cache,), _ACTIVITY):
+            if tuner is None or cache is None or not operators_by_key:
                 return
-            remembered = tuner.remembered(cache, tuple(known), rig)
-            rig.count(builds=1)
-            told = {o.key for o in own}
-            more = (o for key, o in known.items() if key in remembered and key not in told)
-            yield self._of((*own, *more), remembered)
+            cache_entries = tuner.remembered(cache, tuple(operators_by_key), context)
+            context.count(builds=1)
+            listed_keys = {o.key for o in variant_operators}
+            more = (
+                o for key, o in operators_by_key.items() if key in cache_entries and key not in listed_keys
+            )
+            yield self._list_layers((*variant_operators, *more), cache_entries)
 
-    def _of(self, operators: Iterable[Operator], remembered: Mapping[str, Entry]) -> tuple[LayerTactics, ...]:
-        found = [_entered(o, remembered.get(o.key)) for o in operators]
-        log = questions.build.log(self.facts)
-        found += [
+    def _list_layers(
+        self, operators: Iterable[Operator], cache_entries: Mapping[str, Entry]
+    ) -> tuple[LayerTactics, ...]:
+        layers = [_make_layer_tactics(o, cache_entries.get(o.key)) for o in operators]
+        log = questions.build.get_build_log(self.facts)
+        layers += [
             LayerTactics(contest.layer, (), tuple(c.tactic for c in contest.candidates))
-            for contest in (contests(log) if log is not None else ())
+            for contest in (find_contests(log) if log is not None else ())
             if not contest.operator
         ]
-        return tuple(found)
+        return tuple(layers)
 
 
-def _entered(operator: Operator, entry: Entry | None) -> LayerTactics:
+def _make_layer_tactics(operator: Operator, entry: Entry | None) -> LayerTactics:
     holds = None
     if entry is not None:
         names = {int(t.tactic, 0): t.name for t in operator.timed}

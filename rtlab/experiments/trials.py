@@ -42,12 +42,12 @@ _SINGLY = 12
 
 
 @runtime_checkable
-class Building(Backend, Builder, Protocol):
+class BuilderBackend(Backend, Builder, Protocol):
     """What builds."""
 
 
 @runtime_checkable
-class BuilderRunner(Building, Runner, Protocol):
+class BuilderRunner(BuilderBackend, Runner, Protocol):
     """What builds and runs."""
 
 
@@ -83,44 +83,44 @@ def small_model(reference: Reference) -> str:
     model = wrap(
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), name="small"
     )
-    found = _computed(reference, model, {"x": x}, ("y",))
-    return _compared({"y": np.maximum(x @ w, 0)}, found)
+    outputs = _compute_outputs(reference, model, {"x": x}, ("y",))
+    return _compare({"y": np.maximum(x @ w, 0)}, outputs)
 
 
 def build(backend: Builder, target: Target) -> str:
     """Build the sample for one target."""
-    engine = backend.build(_request(target), Silent())
+    engine = backend.build(_make_request(target), Silent())
     if not engine.layers:
         raise Failed("the build told of no layers")
-    return f"{len(engine.layers)} layers in {engine.seconds:.2f} s; {_mapped(_sample().model, engine)}"
+    return f"{len(engine.layers)} layers in {engine.seconds:.2f} s; {_summarize_mapping(_load_sample().model, engine)}"
 
 
-def local(backend: Backend) -> Target | None:
+def get_local_target(backend: Backend) -> Target | None:
     """The target of the GPU that is here, where the backend knows of one."""
     return backend.capabilities().local
 
 
-def cancel(backend: Building) -> str:
+def cancel(backend: BuilderBackend) -> str:
     """Ask a build to stop as soon as the compiler works."""
-    progress = _Stopping()
+    progress = _CancelOnPhase()
     target = backend.capabilities().targets[0]
     try:
-        backend.build(_request(target), progress)
+        backend.build(_make_request(target), progress)
     except Cancelled:
-        return f"stopped {time.perf_counter() - progress.asked:.2f} s after it was asked"
+        return f"stopped {time.perf_counter() - progress.requested_at:.2f} s after it was asked"
     raise Skipped("the build was done before it could be stopped")
 
 
-class _Stopping(Silent):
+class _CancelOnPhase(Silent):
     """Asks to stop at the first step after the start."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.asked = 0.0
+        self.requested_at = 0.0
 
     def phase(self, name: str, total: int | None = None) -> None:  # noqa: ARG002 - the protocol's signature
         """Ask to stop."""
-        self.asked = self.asked or time.perf_counter()
+        self.requested_at = self.requested_at or time.perf_counter()
         self.cancel()
 
 
@@ -148,77 +148,80 @@ class GpuTrial:
 
     def inspect(self) -> str:
         """Build for the local GPU and ask the engine for its layers."""
-        engine = self._backend.build(_request(self._target(), keep_plan=True), Silent())
+        engine = self._backend.build(_make_request(self._target(), keep_plan=True), Silent())
         if engine.plan is None:
             raise Failed("the build gave no plan")
-        lost = next((n for n in engine.notes if n.startswith("not loaded")), "")
-        if lost:
-            raise Failed(lost)
+        load_error = next((n for n in engine.notes if n.startswith("not loaded")), "")
+        if load_error:
+            raise Failed(load_error)
         self._engine = engine
-        return f"{len(engine.layers)} layers; {_mapped(_sample().model, engine)}"
+        return f"{len(engine.layers)} layers; {_summarize_mapping(_load_sample().model, engine)}"
 
     def outputs(self) -> str:
         """The network's outputs."""
-        found = self._backend.outputs(self._built(), _batch())
-        return _compared(self._expected(tuple(found)), found)
+        outputs = self._backend.outputs(self._require_engine(), _load_batch())
+        return _compare(self._compute_expected(tuple(outputs)), outputs)
 
     def inner(self) -> str:
         """Tensors between layers, by the names that the inspector gives them."""
-        engine, model = self._built(), _sample().model
-        made = dict.fromkeys(t.name for layer in engine.layers for t in layer.outputs)
-        names = [n for n in made if n in model.values and n not in model.outputs]
+        engine, model = self._require_engine(), _load_sample().model
+        tensor_names = dict.fromkeys(t.name for layer in engine.layers for t in layer.outputs)
+        names = [n for n in tensor_names if n in model.values and n not in model.outputs]
         if not names:
             raise Skipped("no layer writes a value of the model under its own name")
         try:
-            found = dict(self._backend.outputs(engine, _batch(), names))
+            outputs = dict(self._backend.outputs(engine, _load_batch(), names))
         except RunError as error:
-            found = {}
+            outputs = {}
             for name in names[:_SINGLY]:
                 with contextlib.suppress(RunError):
-                    found |= self._backend.outputs(engine, _batch(), (name,))
-            if not found:
+                    outputs |= self._backend.outputs(engine, _load_batch(), (name,))
+            if not outputs:
                 raise error from None
-        told = _compared(self._expected(tuple(found)), found)
-        return f"{len(found)} of {len(names)} that layers write; {told}"
+        comparison = _compare(self._compute_expected(tuple(outputs)), outputs)
+        return f"{len(outputs)} of {len(names)} that layers write; {comparison}"
 
     def profile(self) -> str:
         """Times of layers beside those of whole inferences."""
-        engine = self._built()
-        profile = self._backend.profile(engine, _batch(), Silent(), runs=20, warmup=5)
-        whole = float(np.median(profile.total))
+        engine = self._require_engine()
+        profile = self._backend.profile(engine, _load_batch(), Silent(), runs=20, warmup=5)
+        inference_ms = float(np.median(profile.total))
         if not profile.samples and self._backend.capabilities().times == "inferences":
-            return f"an inference takes {whole:.4g} ms\n{profile.note}"
+            return f"an inference takes {inference_ms:.4g} ms\n{profile.note}"
         if not profile.samples:
             raise Failed(f"no time joins a layer. {profile.note}")
-        summed = sum(float(np.median(v)) for v in profile.samples.values())
+        layer_sum_ms = sum(float(np.median(v)) for v in profile.samples.values())
         return (
-            f"{len(profile.samples)} of {len(engine.layers)} layers timed; their medians sum to {summed:.4g} ms, an "
-            f"inference takes {whole:.4g} ms (ratio {summed / whole:.2f})\n{profile.note}"
+            f"{len(profile.samples)} of {len(engine.layers)} layers timed; their medians sum to {layer_sum_ms:.4g} "
+            f"ms, an inference takes {inference_ms:.4g} ms (ratio {layer_sum_ms / inference_ms:.2f})\n{profile.note}"
         )
 
     def throughput(self) -> str:
         """One stream against two."""
-        engine, counter = self._built(), self._backend
+        engine, counter = self._require_engine(), self._backend
         if not isinstance(counter, Counter):
             raise Skipped("it does not count inferences that run at the same time")
         one, two = (
-            counter.throughput(engine, _batch(), Silent(), streams=n, seconds=_COUNTING) for n in (1, 2)
+            counter.throughput(engine, _load_batch(), Silent(), streams=n, seconds=_COUNTING) for n in (1, 2)
         )
         return f"{one.rate:.0f} inferences/s on one stream, {two.rate:.0f} on two"
 
     def reopen(self) -> str:
         """Save the engine, open it, and compare what it computes."""
-        engine, opener = self._built(), self._backend
+        engine, opener = self._require_engine(), self._backend
         if not isinstance(opener, Opener):
             raise Skipped("it opens no serialized engines")
         with scratch.folder() as folder:
             file = Path(folder) / "engine.plan"
             opener.save(engine, file)
             again = opener.open_plan(file)
-        before, after = self._backend.outputs(engine, _batch()), self._backend.outputs(again, _batch())
+        before, after = (
+            self._backend.outputs(engine, _load_batch()),
+            self._backend.outputs(again, _load_batch()),
+        )
         self._backend.release(again)
-        told = _compared(before, after)
-        return f"{len(engine.plan or b'') / 1e6:.2f} MB, {len(again.layers)} layers; {told}"
+        comparison = _compare(before, after)
+        return f"{len(engine.plan or b'') / 1e6:.2f} MB, {len(again.layers)} layers; {comparison}"
 
     def cache(self) -> str:
         """Build twice with one timing cache."""
@@ -229,7 +232,7 @@ class GpuTrial:
             file = Path(folder) / "timing.cache"
             options = BuildOptions.of(timing_cache=file)
             first, second = (
-                self._backend.build(_request(target, options=options), Silent()) for _ in range(2)
+                self._backend.build(_make_request(target, options=options), Silent()) for _ in range(2)
             )
             if not file.exists():
                 raise Failed("the build wrote no timing cache")
@@ -237,17 +240,17 @@ class GpuTrial:
         return f"first build {first.seconds:.2f} s, second {second.seconds:.2f} s, {size} bytes"
 
     def _target(self) -> Target:
-        target = local(self._backend)
+        target = get_local_target(self._backend)
         if target is None:
             raise Skipped("no GPU is here")
         if target not in self._backend.capabilities().targets:
             raise Skipped(f"it does not build for the GPU that is here, {target}")
         return target
 
-    def _expected(self, names: tuple[str, ...]) -> Mapping[str, NDArray[Any]]:
-        return _computed(self._reference, _sample().model, _batch(), names)
+    def _compute_expected(self, names: tuple[str, ...]) -> Mapping[str, NDArray[Any]]:
+        return _compute_outputs(self._reference, _load_sample().model, _load_batch(), names)
 
-    def _built(self) -> Engine:
+    def _require_engine(self) -> Engine:
         if self._engine is None:
             self._target()
             raise Skipped("no engine was built")
@@ -255,21 +258,23 @@ class GpuTrial:
 
 
 @functools.cache
-def _sample() -> samples.Sample:
+def _load_sample() -> samples.Sample:
     return samples.load(_SAMPLE, samples=4)
 
 
-def _batch() -> Mapping[str, NDArray[Any]]:
-    sample = _sample()
+def _load_batch() -> Mapping[str, NDArray[Any]]:
+    sample = _load_sample()
     return next(sample.calibration.batches(sample.model, 1))
 
 
-def _request(target: Target, *, keep_plan: bool = False, options: BuildOptions | None = None) -> BuildRequest:
+def _make_request(
+    target: Target, *, keep_plan: bool = False, options: BuildOptions | None = None
+) -> BuildRequest:
     variant = Variant.of("fp32", target=target, options=options)
-    return BuildRequest(_sample().model, variant, keep_plan=keep_plan)
+    return BuildRequest(_load_sample().model, variant, keep_plan=keep_plan)
 
 
-def _computed(
+def _compute_outputs(
     reference: Reference, model: Model, batch: Mapping[str, NDArray[Any]], names: tuple[str, ...]
 ) -> Mapping[str, NDArray[Any]]:
     runner = reference()
@@ -280,11 +285,11 @@ def _computed(
         runner.release(engine)
 
 
-def _compared(wanted: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[Any]]) -> str:
+def _compare(expected: Mapping[str, NDArray[Any]], actual: Mapping[str, NDArray[Any]]) -> str:
     """The greatest error of several tensors, relative to the largest value of each."""
     worst, where = 0.0, ""
-    for name, plain in wanted.items():
-        got = np.asarray(found[name])
+    for name, plain in expected.items():
+        got = np.asarray(actual[name])
         if got.shape != plain.shape:
             raise Failed(f'"{name}" has shape {got.shape}, and {plain.shape} was expected')
         scale = float(np.abs(plain).max(initial=0)) or 1.0
@@ -292,12 +297,12 @@ def _compared(wanted: Mapping[str, NDArray[Any]], found: Mapping[str, NDArray[An
         # What is no number stays the worst, whatever comes after it.
         if not (error <= worst or math.isnan(worst)):
             worst, where = error, name
-    told = f"largest relative error {worst:.1e}" + (f' at "{where}"' if where else "")
+    message = f"largest relative error {worst:.1e}" + (f' at "{where}"' if where else "")
     if not worst <= _TOLERANCE:
-        raise Failed(f"{told}, and {_TOLERANCE:g} is allowed")
-    return told
+        raise Failed(f"{message}, and {_TOLERANCE:g} is allowed")
+    return message
 
 
-def _mapped(model: Model, engine: Engine) -> str:
-    found = coverage(relate(model, model, engine), model, engine)
-    return f"{found.nodes + found.explained} of {found.all_nodes} nodes explained"
+def _summarize_mapping(model: Model, engine: Engine) -> str:
+    node_coverage = coverage(relate(model, model, engine), model, engine)
+    return f"{node_coverage.nodes + node_coverage.explained} of {node_coverage.all_nodes} nodes explained"

@@ -19,18 +19,26 @@ from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
 from rtlab.core.trace import Outputs
 from rtlab.errors import Cancelled, ModelError, RtlabError, VariantError
-from rtlab.experiments.experiment import Rig
-from rtlab.experiments.race import Bench, Entrant, Race
-from rtlab.formulations import DIRECT, FORMULATIONS, Formulation, WeightedNode, composed, offered, tunable
-from rtlab.formulations import layer as formulated
-from rtlab.formulations.cache import timing_cache
-from rtlab.formulations.trial import Trial, Tuned, TunedLayer, Whole, clearly
+from rtlab.experiments.experiment import SearchContext
+from rtlab.experiments.race import Benchmark, BenchmarkCandidate, BenchmarkRunner
+from rtlab.formulations import (
+    DIRECT,
+    FORMULATIONS,
+    Formulation,
+    WeightedNode,
+    compose_model,
+    find_tunable_nodes,
+    list_formulations,
+)
+from rtlab.formulations import create_weighted_node as formulated
+from rtlab.formulations.cache import read_timing_cache
+from rtlab.formulations.trial import ModelTrial, Trial, TunedLayer, TunedModel, is_clearly_faster
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 #: The least and the largest part of the time that is kept for whole models.
-_FOR_WHOLE, _MOST_FOR_WHOLE = 0.25, 0.5
+_MODEL_SHARE, _MAX_MODEL_SHARE = 0.25, 0.5
 #: Comparing a model with the tuned one takes about so many times as long as loading and running it once.
 _COMPARING = 2.0
 #: ONNX Runtime starts as many as it is told, and the machine stands still.
@@ -63,7 +71,7 @@ class CpuTuning:
     cache: str | Path | None = None
     partial: ClassVar[bool] = True
 
-    def steps(self, rig: Rig[Bench]) -> Iterator[Tuned]:
+    def steps(self, context: SearchContext[BenchmarkRunner]) -> Iterator[TunedModel]:
         """What is known after each group of alike layers, and in the end of whole models too.
 
         Raises:
@@ -73,54 +81,56 @@ class CpuTuning:
             RunError, BuildError: ONNX Runtime refuses the model.
             Cancelled: stopped before the first layer was tuned.
         """
-        bench, names, cache = rig.tool, self.candidates, self.cache
-        wanted = (1, bench.threads) if self.threads is None else self.threads
-        if names is not None and not _several(names):
+        bench, names, cache = context.tool, self.candidates, self.cache
+        thread_counts = (1, bench.threads) if self.threads is None else self.threads
+        if names is not None and not _is_collection(names):
             names = (str(names),)
-        _checked(wanted, rig.allowance.seconds, names)
+        _validate(thread_counts, context.budget.seconds, names)
         if cache is not None and not isinstance(cache, (str, Path)):
             raise VariantError(f'Cannot keep times in "{cache}": it is no path. Choose cache="times.json".')
-        known = timing_cache(cache, bench.device, bench.source) if cache is not None else None
-        race = Race(rig, tuple(sorted({*wanted})), known)
+        opened_cache = read_timing_cache(cache, bench.device, bench.source) if cache is not None else None
+        benchmark = Benchmark(context, tuple(sorted({*thread_counts})), opened_cache)
         only = frozenset(names) if names is not None else None
-        yield from _UnderWay(self.model, dict(self.batch), race, only).steps()
+        yield from _TuningState(self.model, dict(self.batch), benchmark, only).steps()
 
 
-def _checked(threads: Sequence[int], budget_s: float, candidates: Collection[str] | None) -> None:
+def _validate(threads: Sequence[int], budget_s: float, candidates: Collection[str] | None) -> None:
     if (
-        not _several(threads)
+        not _is_collection(threads)
         or not len(threads)
         or any(isinstance(t, bool) or not isinstance(t, int) or not 1 <= t <= _MOST_THREADS for t in threads)
     ):
-        listed = ", ".join(map(str, threads)) if _several(threads) else threads
+        names_text = ", ".join(map(str, threads)) if _is_collection(threads) else threads
         raise VariantError(
-            f'Cannot tune with "{listed}" threads: a number is at least 1, and at most {_MOST_THREADS}. '
+            f'Cannot tune with "{names_text}" threads: a number is at least 1, and at most {_MOST_THREADS}. '
             "Choose threads=(1, 2)."
         )
     if not isinstance(budget_s, (int, float)) or not 0 < budget_s < float("inf"):
         raise VariantError(f'Cannot tune in "{budget_s}" seconds: there is no such time. Choose budget_s=60.')
-    known = dict.fromkeys(f.name for found in FORMULATIONS.values() for f in found)
+    formulation_names = dict.fromkeys(f.name for formulations in FORMULATIONS.values() for f in formulations)
     unknown = [
-        c for c in (() if candidates is None else candidates) if not isinstance(c, str) or c not in known
+        c
+        for c in (() if candidates is None else candidates)
+        if not isinstance(c, str) or c not in formulation_names
     ]
     if unknown:
-        listed = ", ".join(f'"{name}"' for name in known)
+        names_text = ", ".join(f'"{name}"' for name in formulation_names)
         raise VariantError(
-            f'Cannot tune with formulation "{unknown[0]}": there is none of this name. Choose of {listed}.'
+            f'Cannot tune with formulation "{unknown[0]}": there is none of this name. Choose of {names_text}.'
         )
 
 
-def _several(given: object) -> bool:
-    return isinstance(given, Collection) and not isinstance(given, (str, bytes))
+def _is_collection(argument: object) -> bool:
+    return isinstance(argument, Collection) and not isinstance(argument, (str, bytes))
 
 
 @dataclasses.dataclass(eq=False)
-class _UnderWay:
+class _TuningState:
     """A tuning that runs."""
 
     model: Model
     batch: Batch
-    race: Race
+    benchmark: Benchmark
     candidates: frozenset[str] | None
     started: float = dataclasses.field(default_factory=time.monotonic)
     notes: list[str] = dataclasses.field(default_factory=list)
@@ -128,102 +138,116 @@ class _UnderWay:
     unseen: int = 0
 
     @property
-    def _rig(self) -> Rig[Bench]:
-        return self.race.rig
+    def _context(self) -> SearchContext[BenchmarkRunner]:
+        return self.benchmark.context
 
     @property
     def _seconds(self) -> float:
-        return self._rig.allowance.seconds
+        return self._context.budget.seconds
 
     @property
-    def _used_up(self) -> str:
+    def _exhaustion_reason(self) -> str:
         """What of the allowance was used up, in words."""
-        counted = self._rig.over and not self._rig.late
-        return "its builds or runs were used up" if counted else f"the time of {self._seconds:g} s was over"
+        is_count_limit = self._context.is_exhausted and not self._context.is_timed_out
+        return (
+            "its builds or runs were used up"
+            if is_count_limit
+            else f"the time of {self._seconds:g} s was over"
+        )
 
-    def steps(self) -> Iterator[Tuned]:
-        layers, inputs = self._layers()
-        compared = _COMPARING * (time.monotonic() - self.started) / self._seconds
-        kept = min(_MOST_FOR_WHOLE, max(_FOR_WHOLE, compared))
+    def steps(self) -> Iterator[TunedModel]:
+        layers, inputs = self._collect_layers()
+        comparison_share = _COMPARING * (time.monotonic() - self.started) / self._seconds
+        model_share = min(_MAX_MODEL_SHARE, max(_MODEL_SHARE, comparison_share))
         groups: dict[str, list[WeightedNode]] = {}
         for layer in layers:
             groups.setdefault(layer.key, []).append(layer)
         costly = sorted(groups.values(), key=lambda g: -sum(layer.flops for layer in g))
-        end = self.started + self._seconds * (1 - kept)
-        found: dict[str, TunedLayer] = {}
-        tuned, spent = 0, 0.0
-        self._rig.phase("Tuning layers on the CPU", len(costly))
+        end = self.started + self._seconds * (1 - model_share)
+        tuned_layers: dict[str, TunedLayer] = {}
+        tuned_count, elapsed = 0, 0.0
+        self._context.phase("Tuning layers on the CPU", len(costly))
         for position, group in enumerate(costly):
             begun = time.monotonic()
-            left = end - begun
+            remaining = end - begun
             # One of fewer operations takes about as much less time than the one before.
             before = costly[position - 1][0].flops if position else 0
-            expected = spent * min(1.0, group[0].flops / before) if before else 0.0
-            if self._rig.cancelled() or (tuned and (left <= expected or self._rig.over)):
+            expected_seconds = elapsed * min(1.0, group[0].flops / before) if before else 0.0
+            if self._context.is_cancelled() or (
+                tuned_count and (remaining <= expected_seconds or self._context.is_exhausted)
+            ):
                 break
             # Stopped within a group, those of it that are tuned are worth keeping.
             with contextlib.suppress(Cancelled):
-                for made in self._group(group, inputs, max(0.2, left / (len(costly) - position)), end):
-                    found[made.node] = made
-            if self._rig.cancelled():
-                tuned += group[0].node in found
+                for tuned_layer in self._tune_group(
+                    group, inputs, max(0.2, remaining / (len(costly) - position)), end
+                ):
+                    tuned_layers[tuned_layer.node] = tuned_layer
+            if self._context.is_cancelled():
+                tuned_count += group[0].node in tuned_layers
                 break
-            spent = time.monotonic() - begun
-            tuned += 1
-            self._rig.advance()
-            yield self._told(layers, found)
-        if not found:
-            self._rig.check("tuning")
-        if tuned < len(costly):
-            why = "it was stopped" if self._rig.cancelled() else self._used_up
+            elapsed = time.monotonic() - begun
+            tuned_count += 1
+            self._context.advance()
+            yield self._make_record(layers, tuned_layers)
+        if not tuned_layers:
+            self._context.check("tuning")
+        if tuned_count < len(costly):
+            why = "it was stopped" if self._context.is_cancelled() else self._exhaustion_reason
             self.notes.append(
-                f"{tuned} of {len(costly)} distinct layers, the costliest, were tuned before {why}"
+                f"{tuned_count} of {len(costly)} distinct layers, the costliest, were tuned before {why}"
             )
         if self.unseen:
             self.notes.append(
                 f"layers of the same shapes as a tuned one: {self.unseen} not checked with their own weights before "
                 f"the time of {self._seconds:g} s was over, and left as they are"
             )
-        wholes = self._wholes(self._told(layers, found).layers, {layer.node: layer for layer in layers})
-        self._remember()
-        complete = tuned == len(costly) and not self.unseen and len(wholes) == len(self.race.threads)
-        yield self._told(layers, found, wholes, complete=complete)
+        wholes = self._compare_models(
+            self._make_record(layers, tuned_layers).layers, {layer.node: layer for layer in layers}
+        )
+        self._save_cache()
+        complete = (
+            tuned_count == len(costly) and not self.unseen and len(wholes) == len(self.benchmark.threads)
+        )
+        yield self._make_record(layers, tuned_layers, wholes, complete=complete)
 
-    def _told(
+    def _make_record(
         self,
         layers: Sequence[WeightedNode],
-        found: Mapping[str, TunedLayer],
-        wholes: tuple[Whole, ...] = (),
+        tuned_layers: Mapping[str, TunedLayer],
+        wholes: tuple[ModelTrial, ...] = (),
         *,
         complete: bool = False,
-    ) -> Tuned:
-        return Tuned(
-            tuple(found[layer.node] for layer in layers if layer.node in found),
+    ) -> TunedModel:
+        return TunedModel(
+            tuple(tuned_layers[layer.node] for layer in layers if layer.node in tuned_layers),
             wholes,
-            self._rig.tool.device,
-            self._rig.tool.source,
+            self._context.tool.device,
+            self._context.tool.source,
             datetime.datetime.now(datetime.timezone.utc),
             time.monotonic() - self.started,
             complete,
             tuple(self.notes),
         )
 
-    def _remember(self) -> None:
+    def _save_cache(self) -> None:
         """Write the cache, if there is one; what was tuned is told also where that cannot be."""
-        if self.race.cache is not None:
+        if self.benchmark.cache is not None:
             try:
-                self.race.cache.save()
+                self.benchmark.cache.save()
             except RtlabError as error:
                 self.notes.append(f"times not kept: {error}")
 
-    def _layers(self) -> tuple[list[WeightedNode], Outputs]:
+    def _collect_layers(self) -> tuple[list[WeightedNode], Outputs]:
         """The layers that can be tuned, and what each reads."""
-        self._rig.check("tuning")
-        self._rig.phase("Reading what the layers read")
-        nodes = tunable(self.model)
-        inputs = self._rig.tool.values(self.model, [n.inputs[0] for n in nodes], self.batch) if nodes else {}
-        made = [(n, formulated(self.model, n, inputs[n.inputs[0]].shape)) for n in nodes]
-        layers = [layer for _, layer in made if layer is not None]
+        self._context.check("tuning")
+        self._context.phase("Reading what the layers read")
+        nodes = find_tunable_nodes(self.model)
+        inputs = (
+            self._context.tool.values(self.model, [n.inputs[0] for n in nodes], self.batch) if nodes else {}
+        )
+        node_layers = [(n, formulated(self.model, n, inputs[n.inputs[0]].shape)) for n in nodes]
+        layers = [layer for _, layer in node_layers if layer is not None]
         if not layers:
             raise ModelError(
                 f'Cannot tune model "{self.model.name}": no convolution or product of its main graph has constant FP32 '
@@ -235,91 +259,113 @@ class _UnderWay:
             )
         return layers, inputs
 
-    def _group(
+    def _tune_group(
         self, group: list[WeightedNode], inputs: Outputs, seconds: float, latest: float
     ) -> Iterator[TunedLayer]:
         """Layers of one key: the first is timed, the others share its times once they are seen to compute the same."""
         first = group[0]
-        trials = self.race.layer(first, inputs[first.data], self._offered(first), seconds, latest)
-        timed = self._tuned(first, trials)
-        yield timed
-        best = (timed.best(count) for count in self.race.threads)
+        trials = self.benchmark.time_layer(
+            first, inputs[first.data], self._list_formulations(first), seconds, latest
+        )
+        timed_layer = self._make_tuned_layer(first, trials)
+        yield timed_layer
+        best = (timed_layer.best(count) for count in self.benchmark.threads)
         sure = all(b is None or b.formulation == DIRECT for b in best)
         for layer in group[1:]:
             if not sure and time.monotonic() > latest:
                 self.unseen += 1
                 continue
-            yield self._tuned(layer, self._same(layer, inputs[layer.data], timed), first.node)
+            yield self._make_tuned_layer(
+                layer, self._check_same(layer, inputs[layer.data], timed_layer), first.node
+            )
 
-    def _tuned(self, layer: WeightedNode, trials: tuple[Trial, ...], like: str = "") -> TunedLayer:
-        most = max(self.race.threads)
+    def _make_tuned_layer(self, layer: WeightedNode, trials: tuple[Trial, ...], like: str = "") -> TunedLayer:
+        most = max(self.benchmark.threads)
         default = next(t for t in trials if t.formulation == DIRECT and t.threads == most)
         return TunedLayer(layer.node, layer.title, layer.key, layer.flops, trials, default, like)
 
-    def _offered(self, layer: WeightedNode) -> list[Formulation]:
+    def _list_formulations(self, layer: WeightedNode) -> list[Formulation]:
         only = self.candidates
-        return [f for f in offered(layer) if f.name == DIRECT or only is None or f.name in only]
+        return [f for f in list_formulations(layer) if f.name == DIRECT or only is None or f.name in only]
 
-    def _same(self, layer: WeightedNode, data: NDArray[Any], timed: TunedLayer) -> tuple[Trial, ...]:
+    def _check_same(
+        self, layer: WeightedNode, data: NDArray[Any], timed_layer: TunedLayer
+    ) -> tuple[Trial, ...]:
         """The times of another layer, for one with other weights; what would win is checked with its own."""
-        known = {f.name: f for f in self._offered(layer)}
-        trials = tuple(dataclasses.replace(t, error=None) for t in timed.trials)
-        wanted: NDArray[Any] | None = None
-        for name in dict.fromkeys(t.formulation for t in map(timed.best, self.race.threads) if t is not None):
+        formulations = {f.name: f for f in self._list_formulations(layer)}
+        trials = tuple(dataclasses.replace(t, error=None) for t in timed_layer.trials)
+        expected: NDArray[Any] | None = None
+        for name in dict.fromkeys(
+            t.formulation for t in map(timed_layer.best, self.benchmark.threads) if t is not None
+        ):
             if name == DIRECT:
                 continue
-            if wanted is None:
-                wanted = self.race.once(layer, known[DIRECT], data)
-            entrant = Entrant(known[name], self.race.threads[0])
-            same = entrant.judge(self.race.once(layer, known[name], data), wanted)
+            if expected is None:
+                expected = self.benchmark.run_formulation(layer, formulations[DIRECT], data)
+            candidate = BenchmarkCandidate(formulations[name], self.benchmark.threads[0])
+            same = candidate.judge(self.benchmark.run_formulation(layer, formulations[name], data), expected)
             trials = tuple(
-                dataclasses.replace(t, error=entrant.error, ok=t.ok and same, note=entrant.note or t.note)
+                dataclasses.replace(t, error=candidate.error, ok=t.ok and same, note=candidate.note or t.note)
                 if t.formulation == name
                 else t
                 for t in trials
             )
         return trials
 
-    def _wholes(self, tuned: Sequence[TunedLayer], layers: Mapping[str, WeightedNode]) -> tuple[Whole, ...]:
+    def _compare_models(
+        self, tuned_layers: Sequence[TunedLayer], layers: Mapping[str, WeightedNode]
+    ) -> tuple[ModelTrial, ...]:
         """Whole models as they are and tuned, in turn, for each number of threads."""
-        if self._rig.cancelled():
+        if self._context.is_cancelled():
             return ()
-        self._rig.phase("Comparing whole models")
+        self._context.phase("Comparing whole models")
         try:
-            made = {}
-            for count in self.race.threads:
-                chosen = _winners(tuned, count, layers)
-                content = composed(self.model, self.batch, chosen).SerializeToString() if chosen else b""
-                made[count] = tuple(chosen), content
-            plain = composed(self.model, self.batch, {}).SerializeToString()
-            found = self.race.wholes(self.batch, plain, made, self.started + self._seconds)
+            tuned_models = {}
+            for count in self.benchmark.threads:
+                winners = _select_winners(tuned_layers, count, layers)
+                content = (
+                    compose_model(self.model, self.batch, winners).SerializeToString() if winners else b""
+                )
+                tuned_models[count] = tuple(winners), content
+            plain = compose_model(self.model, self.batch, {}).SerializeToString()
+            comparisons = self.benchmark.compare_models(
+                self.batch, plain, tuned_models, self.started + self._seconds
+            )
         except RtlabError as error:
             why = str(error)
         except (EncodeError, ValueError):
             why = "with transformed weights it is larger than the two gigabytes of one ONNX file."
         else:
-            if len(found) < len(made):
-                listed = ", ".join(str(w.threads) for w in found)
+            if len(comparisons) < len(tuned_models):
+                thread_text = ", ".join(str(w.threads) for w in comparisons)
                 self.notes.append(
-                    f"the whole model was compared with {listed} threads only: the time was over"
+                    f"the whole model was compared with {thread_text} threads only: the time was over"
                 )
-            return found
-        if self._rig.cancelled():
+            return comparisons
+        if self._context.is_cancelled():
             return ()
         # What its layers told is worth keeping.
         self.notes.append(f"the whole model was not compared: {why}")
         return ()
 
 
-def _winners(
-    tuned: Sequence[TunedLayer], threads: int, layers: Mapping[str, WeightedNode]
+def _select_winners(
+    tuned_layers: Sequence[TunedLayer], threads: int, layers: Mapping[str, WeightedNode]
 ) -> dict[str, tuple[WeightedNode, Formulation]]:
     """The layers for which another formulation is clearly faster with so many threads."""
-    chosen = {}
-    for layer in tuned:
+    winners = {}
+    for layer in tuned_layers:
         best, direct = layer.best(threads), layer.direct(threads)
-        if best is None or direct is None or best.formulation == DIRECT or not clearly(best, direct):
+        if (
+            best is None
+            or direct is None
+            or best.formulation == DIRECT
+            or not is_clearly_faster(best, direct)
+        ):
             continue
-        own = layers[layer.node]
-        chosen[layer.node] = own, next(f for f in offered(own) if f.name == best.formulation)
-    return chosen
+        weighted_node = layers[layer.node]
+        winners[layer.node] = (
+            weighted_node,
+            next(f for f in list_formulations(weighted_node) if f.name == best.formulation),
+        )
+    return winners

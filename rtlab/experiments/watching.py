@@ -12,7 +12,7 @@ from rtlab.core.protocols import BuildRequest, Evaluator, Progress
 from rtlab.core.variant import Variant
 from rtlab.experiments.sizing import batch_size
 from rtlab.quantize.ranges import Collector
-from rtlab.questions.diagnosis.watched import Watched
+from rtlab.questions.diagnosis.watched import ActivationStats
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 _LARGEST = float(np.finfo(np.float32).max)
 
 #: Samples on which every value is looked at.
-_LOOKED_AT = 32
+_PEAK_SAMPLES = 32
 
 
-def watch(
+def collect_activation_stats(
     model: Model,
     channels: Mapping[str, int | None],
     data: CalibrationData,
     runner: Evaluator,
     progress: Progress | None = None,
-) -> Mapping[str, Watched]:
+) -> Mapping[str, ActivationStats]:
     """What samples show of some values of a model in FP32.
 
     Args:
@@ -56,12 +56,12 @@ def watch(
     collector = Collector(names, stride=1)
 
     def fetch(batch: Mapping[str, NDArray[np.generic]]) -> dict[str, NDArray[np.generic]]:
-        made = tuple(n for n in names if n not in batch)
-        found = {**runner.outputs(engine, batch, made, progress=progress)} if made else {}
+        output_names = tuple(n for n in names if n not in batch)
+        outputs = {**runner.outputs(engine, batch, output_names, progress=progress)} if output_names else {}
         clean: dict[str, NDArray[np.generic]] = {}
         for name in names:
-            array = np.asarray(found[name] if name in found else batch[name], dtype=np.float32)
-            peaks, energy = _by_channel(array, channels[name], data.samples_in(model, batch))
+            array = np.asarray(outputs[name] if name in outputs else batch[name], dtype=np.float32)
+            peaks, energy = _reduce_by_channel(array, channels[name], data.samples_in(model, batch))
             rows[name].append(peaks)
             squares[name].append((energy, array.size // max(1, len(energy))))
             clean[name] = np.nan_to_num(array, nan=0.0, posinf=_LARGEST, neginf=-_LARGEST)
@@ -74,14 +74,17 @@ def watch(
         runner.release(engine)
     ranges = collector.ranges.values
     return {
-        n: Watched(
-            n, ranges[n], _stacked(rows[n]), _mean([e for e, _ in squares[n]], [c for _, c in squares[n]])
+        n: ActivationStats(
+            n,
+            ranges[n],
+            _stack_rows(rows[n]),
+            _compute_mean([e for e, _ in squares[n]], [c for _, c in squares[n]]),
         )
         for n in names
     }
 
 
-def peaks_of(
+def measure_peaks(
     model: Model, names: Sequence[str], data: CalibrationData, runner: Evaluator, progress: Progress
 ) -> Mapping[str, float]:
     """The largest magnitude of values of a model in FP32; infinite where one is not finite.
@@ -89,19 +92,19 @@ def peaks_of(
     Raises:
         Cancelled: the work was stopped.
     """
-    found = dict.fromkeys(names, 0.0)
-    made = tuple(n for n in names if n not in model.inputs)
+    peaks = dict.fromkeys(names, 0.0)
+    output_names = tuple(n for n in names if n not in model.inputs)
     engine = runner.build(BuildRequest(model, Variant(), level="basic"), Silent())
     try:
-        for batch in data.take(_LOOKED_AT).batches(model, batch_size(model, names, data, runner)):
+        for batch in data.take(_PEAK_SAMPLES).batches(model, batch_size(model, names, data, runner)):
             check(progress, "looking for values that do not fit")
-            outputs = {**batch, **runner.outputs(engine, batch, made, progress=progress)}
+            outputs = {**batch, **runner.outputs(engine, batch, output_names, progress=progress)}
             for name in names:
                 largest = float(np.abs(np.asarray(outputs[name], np.float64)).max(initial=0.0))
-                found[name] = max(found[name], np.inf if np.isnan(largest) else largest)
+                peaks[name] = max(peaks[name], np.inf if np.isnan(largest) else largest)
     finally:
         runner.release(engine)
-    return found
+    return peaks
 
 
 def channel_axis(node: Node, value: str, model: Model) -> int | None:
@@ -121,19 +124,19 @@ def channel_axis(node: Node, value: str, model: Model) -> int | None:
     return None if shape is None or len(shape) < 2 else 1 if len(shape) == 4 else -1
 
 
-def _by_channel(
+def _reduce_by_channel(
     array: NDArray[np.float32], axis: int | None, samples: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Peaks by sample and channel, and the sum of squares by channel; one row where samples cannot be told apart."""
     wide = np.abs(array.astype(np.float64))
     wide[np.isnan(wide)] = np.inf
     rank = array.ndim
-    apart = bool(rank) and array.shape[0] == samples
+    has_sample_axis = bool(rank) and array.shape[0] == samples
     channel = None if axis is None or not -rank <= axis < rank else axis % rank
-    if apart and channel == 0:
+    if has_sample_axis and channel == 0:
         channel = None
-    lead = wide.reshape(1, -1) if not apart else wide
-    if channel is None or not apart:
+    lead = wide.reshape(1, -1) if not has_sample_axis else wide
+    if channel is None or not has_sample_axis:
         flat = lead.reshape(len(lead), 1, -1)
     else:
         flat = np.moveaxis(lead, channel, 1).reshape(len(lead), lead.shape[channel], -1)
@@ -141,18 +144,18 @@ def _by_channel(
     return flat.max(axis=2, initial=0.0), (finite**2).sum(axis=(0, 2))
 
 
-def _stacked(rows: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
+def _stack_rows(rows: Sequence[NDArray[np.float64]]) -> NDArray[np.float64]:
     """Rows of all batches; where these have channels of other numbers, the largest of each row."""
     if len({r.shape[1] for r in rows}) > 1:
         rows = [r.max(axis=1, keepdims=True, initial=0.0) for r in rows]
     return np.concatenate(rows)
 
 
-def _mean(energy: Sequence[NDArray[np.float64]], counts: Sequence[int]) -> NDArray[np.float64]:
+def _compute_mean(energy: Sequence[NDArray[np.float64]], counts: Sequence[int]) -> NDArray[np.float64]:
     if len({len(e) for e in energy}) > 1:
         energy, counts = (
             [e.sum(keepdims=True) for e in energy],
             [c * len(e) for e, c in zip(energy, counts, strict=True)],
         )
-    found: NDArray[np.float64] = np.sum(energy, axis=0) / max(1, sum(counts))
-    return found
+    means: NDArray[np.float64] = np.sum(energy, axis=0) / max(1, sum(counts))
+    return means

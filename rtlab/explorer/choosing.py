@@ -10,17 +10,17 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rtlab.backends import compilers
-from rtlab.backends.choosing import beside
+from rtlab.backends.choosing import get_additional_backend
 from rtlab.core.progress import Reporting
-from rtlab.core.stage import BUDGET_S, budget_of
-from rtlab.core.treatment import Treatment
+from rtlab.core.stage import BUDGET_S, parse_budget
+from rtlab.core.treatment import PtqTransform
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.documents.commands import Pin, StartWork, WorkName
 from rtlab.documents.contract import FileSent
 from rtlab.errors import Cancelled, RtlabError, VariantError
 from rtlab.explorer.showing import Showing
 from rtlab.questions.bisection import report
-from rtlab.questions.score.pictures import numbered
+from rtlab.questions.score.pictures import parse_sample_numbers
 from rtlab.view import controls as offer
 from rtlab.view.table import failure
 
@@ -73,7 +73,7 @@ class Choosing(Showing):
         """
         if choice:
             self.choose(**choice)
-        with self._turn:
+        with self._view_lock:
             if self._busy:
                 if choice:
                     self._next = functools.partial(self.run, **choice)
@@ -82,8 +82,8 @@ class Choosing(Showing):
         try:
             if not self.study.model.nodes:
                 raise VariantError(f"Cannot build: {offer.NO_MODEL[0].lower()}{offer.NO_MODEL[1:]}.")
-            self._check_sized()
-            name = self._planned()
+            self._check_shapes()
+            name = self._plan_variant()
         except RtlabError as error:
             self.failure = dict(failure(error))
             return self
@@ -113,28 +113,28 @@ class Choosing(Showing):
                 f'Cannot choose "{min(unknown)}": the Explorer chooses precision, calibrator, target, weights, '
                 "sparsity, treatments and compiler."
             )
-        given = {**choice}
-        if release := given.pop("compiler", None):
-            given["backend"] = compilers.named(release).backend
-        if isinstance(given.get("precision"), collections.abc.Mapping):
-            table = {str(k): str(v) for k, v in given.pop("precision").items()}
-            given["precision"] = table.pop("*", str(Precision.FP32))
-            given["pins"] = [Pin(pattern=k, precision=v) for k, v in table.items()]
-        sparse = given.get("sparsity")
+        normalized_choice = {**choice}
+        if release := normalized_choice.pop("compiler", None):
+            normalized_choice["backend"] = compilers.named(release).backend
+        if isinstance(normalized_choice.get("precision"), collections.abc.Mapping):
+            table = {str(k): str(v) for k, v in normalized_choice.pop("precision").items()}
+            normalized_choice["precision"] = table.pop("*", str(Precision.FP32))
+            normalized_choice["pins"] = [Pin(pattern=k, precision=v) for k, v in table.items()]
+        sparse = normalized_choice.get("sparsity")
         if sparse is not None and not isinstance(sparse, list):
-            given["sparsity"] = list(Variant.of(sparsity=sparse).sparsity)
-        if (treatments := given.get("treatments")) is not None:
-            asked = [treatments] if isinstance(treatments, (str, Treatment)) else treatments
-            given["treatments"] = [str(Treatment.of(t)) for t in asked]
-        for name in {"precision", "calibrator", "target", "weights"} & set(given):
-            given[name] = str(given[name] or "")
-        self.choice = {**self.choice, **given}
+            normalized_choice["sparsity"] = list(Variant.of(sparsity=sparse).sparsity)
+        if (treatments := normalized_choice.get("treatments")) is not None:
+            treatment_list = [treatments] if isinstance(treatments, (str, PtqTransform)) else treatments
+            normalized_choice["treatments"] = [str(PtqTransform.of(t)) for t in treatment_list]
+        for name in {"precision", "calibrator", "target", "weights"} & set(normalized_choice):
+            normalized_choice[name] = str(normalized_choice[name] or "")
+        self.choice = {**self.choice, **normalized_choice}
         return self
 
     def measure(self, name: str | None = None) -> Self:
         """Go on measuring a variant where it stopped, the one shown by default, on a thread: see ``Study.measure``."""
         name = name or self.state.variant
-        self._check_known(name)
+        self._require_variant(name)
         if not self._busy:
             self.failure = None
             self._start(lambda progress: self._measure(name, progress), f'measure "{name}"')
@@ -142,11 +142,11 @@ class Choosing(Showing):
 
     def calibrate(self) -> Self:
         """Gather the activations' ranges on a thread, for the Calibration tab; cancelling keeps what was seen."""
-        return self._work(functools.partial(self._seen, self.study.observe), "calibrate")
+        return self._work(functools.partial(self._run_observation, self.study.observe), "calibrate")
 
     def rank(self) -> Self:
         """Try every calibrator on the task, on a thread."""
-        return self._work(functools.partial(self._seen, self.study.rank), "rank the calibrators")
+        return self._work(functools.partial(self._run_observation, self.study.rank), "rank the calibrators")
 
     def sweep(self) -> Self:
         """Time the variant shown at several batch sizes, on a thread; cancelling keeps what was timed."""
@@ -162,16 +162,16 @@ class Choosing(Showing):
         """Tune the model's convolutions and products on this CPU, on a thread; cancelling keeps what was tuned."""
         return self._work(lambda progress: self._tune({}, progress), _WORKS["tune"])
 
-    def _chosen(self, _change: Any) -> None:
-        chosen = next((p for p in Precision if p.value == self.choice.get("precision")), None)
-        if chosen is not None:
-            self._settle()
+    def _on_choice(self, _change: Any) -> None:
+        precision = next((p for p in Precision if p.value == self.choice.get("precision")), None)
+        if precision is not None:
+            self._normalize_choice()
         self.controls = dict(offer.controls(self.study.model, self.choice))
 
-    def _settle(self) -> None:
+    def _normalize_choice(self) -> None:
         """Give the choice the calibrator that it lacks, or take away one, and treatments, that nothing needs."""
         try:
-            wanted = offer.wanted(self.choice)
+            variant = offer.choice_to_variant(self.choice)
         except RtlabError:
             # Choosing it says what is wrong; a calibrator that was typed is put right at once.
             try:
@@ -180,36 +180,37 @@ class Choosing(Showing):
                 self.failure = dict(failure(error))
                 self.choice = {**self.choice, "calibrator": str(Calibrator.AUTO)}
             return
-        calibrator = str(wanted.calibrator or "")
-        treatments = [str(t) for t in wanted.treatments]
+        calibrator = str(variant.calibrator or "")
+        treatments = [str(t) for t in variant.treatments]
         if calibrator != self.choice["calibrator"] or treatments != self.choice.get("treatments", []):
             self.choice = {**self.choice, "calibrator": calibrator, "treatments": treatments}
 
-    def _check_sized(self) -> None:
+    def _check_shapes(self) -> None:
         """Raise ``Unsized`` where the model lacks sizes: a build that cannot be is no variant that failed."""
         for name in self.study.model.inputs:
             self.study.model.input_shape(name)
 
-    def _planned(self) -> str:
+    def _plan_variant(self) -> str:
         """The name of the variant that the choice asks for, added to the study when it is new."""
-        wanted = offer.wanted(self.choice)
+        requested_variant = offer.choice_to_variant(self.choice)
         study = self.study.snapshot()
         for name, variant in study.variants.items():
             if not self._is_recorded(name) and (
-                dataclasses.replace(variant, backend=beside(variant.backend)) == wanted
+                dataclasses.replace(variant, backend=get_additional_backend(variant.backend))
+                == requested_variant
             ):
                 return name
         self.study.add(
-            wanted.id,
-            precision={"*": wanted.precision, **dict(wanted.pins)},
-            calibrator=wanted.calibrator,
-            target=wanted.target,
-            weights=wanted.weights,
-            sparsity=wanted.sparsity,
-            treatments=wanted.treatments,
-            backend=wanted.backend,
+            requested_variant.id,
+            precision={"*": requested_variant.precision, **dict(requested_variant.pins)},
+            calibrator=requested_variant.calibrator,
+            target=requested_variant.target,
+            weights=requested_variant.weights,
+            sparsity=requested_variant.sparsity,
+            treatments=requested_variant.treatments,
+            backend=requested_variant.backend,
         )
-        return wanted.id
+        return requested_variant.id
 
     def _build(self, name: str, progress: Reporting, *, again: bool = False) -> None:
         self._building = name
@@ -227,14 +228,14 @@ class Choosing(Showing):
     @property
     def _budget(self) -> float:
         """Seconds that measuring may take, as chosen in the settings."""
-        return budget_of(self.state.settings.get("run.budget_s", BUDGET_S))
+        return parse_budget(self.state.settings.get("run.budget_s", BUDGET_S))
 
     def _measure(self, name: str, progress: Reporting) -> None:
         self._building = name
         # Whoever only compiles and then asks for numbers wants some.
         self.study.measure(name, progress=progress, budget_s=self._budget or BUDGET_S)
 
-    def _seen(self, work: Callable[..., object], progress: Reporting) -> None:
+    def _run_observation(self, work: Callable[..., object], progress: Reporting) -> None:
         try:
             work(progress=progress)
         finally:
@@ -244,20 +245,20 @@ class Choosing(Showing):
     def _vary(self, name: str, what: str, progress: Reporting) -> None:
         # Targets and options change nothing of what the CPU runs.
         # What another release refuses is an answer about it, which its chip and the table tell.
-        self._derived(
+        self._build_variants(
             self.study.vary(name, what),
             progress,
             compare=what in {"tf32", "sparsity", "pairs"},
             refusals=what == "compilers",
         )
 
-    def _derived(
-        self, planned: Sequence[str], progress: Reporting, *, compare: bool, refusals: bool = False
+    def _build_variants(
+        self, titles: Sequence[str], progress: Reporting, *, compare: bool, refusals: bool = False
     ) -> None:
         """Build variants that were derived from another, and show the last; ``refusals`` are no failure of the work."""
-        failed: RtlabError | None = None
+        first_error: RtlabError | None = None
         try:
-            for title in planned:
+            for title in titles:
                 self._building = title
                 self._refresh(building=title)
                 try:
@@ -265,41 +266,43 @@ class Choosing(Showing):
                 except Cancelled:
                     raise
                 except RtlabError as error:
-                    failed = failed or error
+                    first_error = first_error or error
         finally:
             # What nobody built was only planned by the button.
-            for title in planned:
+            for title in titles:
                 if title not in self.study.facts and title not in self.study.failures:
                     self.study.remove(title)
-        if built := [t for t in planned if t in self.study.facts]:
-            self.show(built[-1])
-        if failed is not None and not refusals:
-            raise failed
+        if built_titles := [t for t in titles if t in self.study.facts]:
+            self.show(built_titles[-1])
+        if first_error is not None and not refusals:
+            raise first_error
 
     def _tune(self, values: collections.abc.Mapping[str, str], progress: Reporting) -> None:
         if node := values.get("recurrence"):
             self.study.time_forms(node, progress=progress)
         else:
-            told = values.get("budget_s")
-            given: dict[str, Any] = {"budget_s": budget_of(told)} if told else {}
-            self.study.tune(progress=progress, **given)
+            budget_text = values.get("budget_s")
+            options: dict[str, Any] = {"budget_s": parse_budget(budget_text)} if budget_text else {}
+            self.study.tune(progress=progress, **options)
 
     def _ask_why(self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting) -> None:
         pair = (values.get("first", ""), values.get("second", ""))
         snapshot = self.study.snapshot()
-        known = values.get("layer") in snapshot.joined.get(variant, {}) or pair in snapshot.verdicts.get(
+        is_answered = values.get("layer") in snapshot.fusion_explanations.get(
             variant, {}
-        )
-        if known and values.get("unless") == "known":
+        ) or pair in snapshot.verdicts.get(variant, {})
+        if is_answered and values.get("unless") == "known":
             return
         if "layer" in values:
             self.study.why(values["layer"], variant=variant, progress=progress)
         else:
-            self.study.why(*pair, variant=variant, again=known, progress=progress)
+            self.study.why(*pair, variant=variant, again=is_answered, progress=progress)
 
-    def _look(self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting) -> None:
-        given: dict[str, Any] = {k: values[k] for k in ("asks", "by", "loss") if k in values}
-        self.study.sensitivity(variant, progress=progress, **given)
+    def _rank_sensitivity(
+        self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting
+    ) -> None:
+        options: dict[str, Any] = {k: values[k] for k in ("asks", "by", "loss") if k in values}
+        self.study.sensitivity(variant, progress=progress, **options)
 
     def _diagnose(self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting) -> None:
         if values.get("unless") != "known" or variant not in self.study.snapshot().diagnoses:
@@ -307,28 +310,28 @@ class Choosing(Showing):
 
     def _repair_accuracy(self, variant: str, progress: Reporting) -> None:
         """Look for a repair, and show the variant that it leads to."""
-        found = self.study.repair(variant, progress=progress)
-        if found.changes:
-            self._derived([found.repaired], progress, compare=True)
+        repair = self.study.repair(variant, progress=progress)
+        if repair.changes:
+            self._build_variants([repair.repaired], progress, compare=True)
 
     def _bisect(self, values: collections.abc.Mapping[str, str], variant: str, progress: Reporting) -> None:
-        seconds, again = budget_of(values.get("seconds") or BUDGET_S), bool(values.get("again"))
+        seconds, again = parse_budget(values.get("seconds") or BUDGET_S), bool(values.get("again"))
         self.study.bisect(values.get("from", ""), variant, seconds=seconds, again=again, progress=progress)
 
     def _report_changes(self, other: str, variant: str) -> None:
         """Send the text for a bug report, the parts and their logs."""
         study = self.study.snapshot()
-        found = study.bisections.get((other, variant))
-        if found is None:
+        bisection = study.bisections.get((other, variant))
+        if bisection is None:
             raise VariantError(
                 f'Nobody looked for what changed from "{other}" to "{variant}" yet. Look first.'
             )
         name = re.sub(r"[^\w.+-]+", "-", f"{study.model.name}-{other}-{variant}").strip("-")
-        self._tell(FileSent(f"{name}-changes.zip"), report.packed(found, study.model))
+        self._tell(FileSent(f"{name}-changes.zip"), report.zip_report(bisection, study.model))
 
-    def _worked(self, asked: StartWork) -> None:
-        self._check_known(asked.variant)
-        values, variant = _Values(asked.values), asked.variant
+    def _start_panel_work(self, command: StartWork) -> None:
+        self._require_variant(command.variant)
+        values, variant = _Values(command.values), command.variant
         # A choice of several, or one option with its value.
         what = values.get("what") or "=".join(next(iter(values.items()), ("", "")))
         works: dict[WorkName, Callable[[Reporting], object]] = {
@@ -338,28 +341,30 @@ class Choosing(Showing):
             "peaks": lambda progress: self.study.measure_peaks(progress=progress),
             "why": lambda progress: self._ask_why(values, variant, progress),
             "advise": lambda progress: self.study.advise(variant, progress=progress),
-            "sensitivity": lambda progress: self._look(values, variant, progress),
+            "sensitivity": lambda progress: self._rank_sensitivity(values, variant, progress),
             "bisect": lambda progress: self._bisect(values, variant, progress),
             "bugreport": lambda _: self._report_changes(values.get("from", ""), variant),
-            "remedy": lambda progress: self._derived(
+            "remedy": lambda progress: self._build_variants(
                 [self.study.remedy(variant, values["rewrites"].split("\n"))], progress, compare=True
             ),
-            "only": lambda progress: self._only(values.get("samples", ""), progress),
+            "only": lambda progress: self._select_samples(values.get("samples", ""), progress),
             "channels": lambda progress: self.study.channels(variant, values["value"], progress=progress),
             "diagnose": lambda progress: self._diagnose(values, variant, progress),
-            "treat": lambda progress: self._derived(
+            "treat": lambda progress: self._build_variants(
                 [self.study.treat(variant, values["cause"])], progress, compare=True
             ),
             "repair": lambda progress: self._repair_accuracy(variant, progress),
         }
-        self._work(works[asked.work], _WORKS[asked.work])
+        self._work(works[command.work], _WORKS[command.work])
 
-    def _only(self, samples: str, progress: Reporting) -> None:
+    def _select_samples(self, samples: str, progress: Reporting) -> None:
         """Show the samples with these numbers alone, all where there is none."""
-        self.study.only(numbered(samples) or None, budget_s=self._budget or BUDGET_S, progress=progress)
+        self.study.only(
+            parse_sample_numbers(samples) or None, budget_s=self._budget or BUDGET_S, progress=progress
+        )
 
     def _rebuild(self, name: str) -> None:
-        variant = self._check_known(name)
+        variant = self._require_variant(name)
         self._check_idle(f'Cannot build "{name}" again')
         self.choice = offer.choice(self.study.model, variant)
         self.failure = None
@@ -371,17 +376,17 @@ class Choosing(Showing):
         if self._baseline == name:
             self._baseline = ""
         self.study.remove(name)
-        self._catch_up()
+        self._sync_with_study()
 
-    def _rebase(self, name: str) -> None:
-        self._check_known(name)
+    def _set_baseline(self, name: str) -> None:
+        self._require_variant(name)
         self._baseline = name
         self._refresh()
 
-    def _check_known(self, name: str) -> Variant:
-        found = self.study.variants.get(name)
-        if found is None:
+    def _require_variant(self, name: str) -> Variant:
+        variant = self.study.variants.get(name)
+        if variant is None:
             raise VariantError(
                 f'Cannot use variant "{name}": the study has none of this name. Choose another.'
             )
-        return found
+        return variant

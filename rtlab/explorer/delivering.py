@@ -52,11 +52,11 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
     def __init__(self, script: str, **traits: Any) -> None:
         self._esm = bundle("loader.js")
         # What is sent must be the latest on its way: a build's thread and a command may send the same.
-        self._sending = threading.RLock()
-        self._displayed = False
-        self._heard = threading.Event()
+        self._send_lock = threading.RLock()
+        self._is_displayed = False
+        self._request_event = threading.Event()
         #: Parts that a page has asked for by their name.
-        self._given: set[str] = set()
+        self._requested_parts: set[str] = set()
         self._code = (CORE, script)
         super().__init__(**traits)
         names = self.trait_names(delivered=True)
@@ -68,7 +68,7 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
         self.on_msg(self._receive)
 
     @traitlets.observe("comm")  # type: ignore[untyped-decorator]
-    def _connected(self, change: Any) -> None:
+    def _on_comm(self, change: Any) -> None:
         """Have what a page says heard where the page sends it.
 
         ipykernel 7.4 sends it where the message came from that the kernel answered last with this comm instead. That
@@ -80,32 +80,32 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
             comm._reply_subshell_for = lambda _data, sent_to: sent_to  # noqa: SLF001 - ipykernel has no setting
 
     def _repr_mimebundle_(self, **options: Any) -> Any:
-        self._displayed = True
+        self._is_displayed = True
         threading.Thread(target=self._deliver_unasked, name="rtlab-delivery", daemon=True).start()
         return super()._repr_mimebundle_(**options)
 
     def _deliver_unasked(self) -> None:
         for pause in _UNASKED:
-            if self._heard.wait(pause):
+            if self._request_event.wait(pause):
                 # By the time that the page asks for them the kernel may run the next cell.
                 time.sleep(_SOON)
-                self._deliver_later()
+                self._deliver_optional_parts()
                 return
-            with self._sending:
+            with self._send_lock:
                 for name, tag in self.parcels.items():
                     if tag:
                         self._hand_over(name, tag)
-            self._deliver_later()
+            self._deliver_optional_parts()
 
-    def _deliver_later(self) -> None:
+    def _deliver_optional_parts(self) -> None:
         """What the page has not asked for: the picture does not wait for it, and a tab may be opened at any time."""
-        with self._sending:
-            for name in _later(self._code):
-                if name not in self._given:
+        with self._send_lock:
+            for name in _optional_parts(self._code):
+                if name not in self._requested_parts:
                     self._hand_over(name, edition())
 
     def _deliver(self, name: str) -> None:
-        with self._sending:
+        with self._send_lock:
             tag = _digest(getattr(self, name))
             if tag != self.parcels.get(name):
                 self._send_code()
@@ -123,37 +123,37 @@ class Delivering(anywidget.AnyWidget):  # type: ignore[misc] # the base is untyp
 
     def _receive(self, _widget: Any, content: object, buffers: Sequence[Any]) -> None:
         """A message of the page; what a newer page asks for and this kernel does not know is ignored."""
-        doing = "do what the page asks for"
+        action = "do what the page asks for"
         try:
-            if (asked := commands.read(content)) is not None:
-                doing = asked.doing
-                self._action(asked, buffers)()
+            if (command := commands.read(content)) is not None:
+                action = command.action
+                self._action(command, buffers)()
         except Exception as error:  # noqa: BLE001 - Jupyter would write it to a log that nobody reads
-            self._refused(error, doing)
+            self._report_error(error, action)
 
-    def _action(self, asked: Command, buffers: Sequence[Any]) -> Callable[[], object]:  # noqa: ARG002 - files of a page
+    def _action(self, command: Command, buffers: Sequence[Any]) -> Callable[[], object]:  # noqa: ARG002 - files of a page
         """What a command does."""
-        return (lambda: self._fetched(asked.name)) if isinstance(asked, FetchParcel) else lambda: None
+        return (lambda: self._send_parcel(command.name)) if isinstance(command, FetchParcel) else lambda: None
 
-    def _fetched(self, name: str) -> None:
-        self._heard.set()
-        with self._sending:
+    def _send_parcel(self, name: str) -> None:
+        self._request_event.set()
+        with self._send_lock:
             tag = self.parcels.get(name)
-            if name in _later(self._code):
-                self._given.add(name)
+            if name in _optional_parts(self._code):
+                self._requested_parts.add(name)
                 tag = edition()
             if tag:
                 self._hand_over(name, tag)
 
-    def _refused(self, error: Exception, doing: str) -> None:  # noqa: ARG002 - whoever has a card says it there
-        """Say why something could not be done; ``doing`` continues "Cannot"."""
+    def _report_error(self, error: Exception, action: str) -> None:  # noqa: ARG002 - whoever has a card says it there
+        """Say why something could not be done; ``action`` continues "Cannot"."""
         raise error
 
     def _tell(self, reply: Reply, *buffers: bytes) -> None:
-        self.send(reply.crossing(), buffers=[*buffers])
+        self.send(reply.to_dict(), buffers=[*buffers])
 
     def _hand_over(self, name: str, tag: str) -> None:
-        value = _packed(name) if name.endswith(".js") else getattr(self, name)
+        value = _compress_part(name) if name.endswith(".js") else getattr(self, name)
         if isinstance(value, bytes):
             self._tell(Parcel(name, tag), value)
         else:
@@ -165,11 +165,11 @@ def _digest(value: Any) -> str:
     return hashlib.sha256(data).hexdigest()[:12] if data else ""
 
 
-def _later(code: tuple[str, ...]) -> list[str]:
+def _optional_parts(code: tuple[str, ...]) -> list[str]:
     """The parts that a widget may need beside its own: tabs are the Explorer's."""
     return [name for name in parts() if name.startswith("tab-")] if "explorer.js" in code else []
 
 
 @functools.cache
-def _packed(name: str) -> bytes:
+def _compress_part(name: str) -> bytes:
     return gzip.compress(parts()[name].encode(), mtime=0)

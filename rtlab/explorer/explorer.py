@@ -19,7 +19,7 @@ from rtlab.explorer import netron
 from rtlab.explorer.opening import Opening
 from rtlab.quantize import export
 from rtlab.questions import panels
-from rtlab.questions.scene import Scene
+from rtlab.questions.scene import PanelContext
 from rtlab.session import Session
 from rtlab.view import charts as figures
 from rtlab.view import controls as offer
@@ -51,8 +51,8 @@ class Explorer(Opening):
         self.choice = offer.choice(study.model, first or offer.start(study.model))
         self._open()
         study.views.add(self)
-        self.observe(self._chosen, "choice")
-        self.observe(self._viewed, "view")
+        self.observe(self._on_choice, "choice")
+        self.observe(self._on_view, "view")
 
     def panel(self, name: str, **settings: object) -> Panel:
         """What a panel tells of the variant shown, as the page gets it.
@@ -79,67 +79,67 @@ class Explorer(Opening):
         model = self.study.model
         if variant:
             data = bytes(layers_model(self.study.facts_of(variant)).SerializeToString())
-            shown = netron.Shown(f"{model.name} {variant}", lambda: io.BytesIO(data))
+            netron_model = netron.NetronModel(f"{model.name} {variant}", lambda: io.BytesIO(data))
         else:
-            shown = netron.shown(model)
+            netron_model = netron.make_netron_model(model)
         try:
-            return netron.serve(self.study, shown, variant or "")
+            return netron.serve(self.study, netron_model, variant or "")
         except OSError as error:
             raise RtlabError(
-                f'Cannot open "{shown.name}" in Netron: this machine gave no port to serve it on ({error.strerror}). '
-                "Close other servers, or open the file in the Netron application."
+                f'Cannot open "{netron_model.name}" in Netron: this machine gave no port to serve it on '
+                f"({error.strerror}). Close other servers, or open the file in the Netron application."
             ) from error
 
-    def _action(self, asked: Command, buffers: Sequence[Any]) -> Callable[[], object]:  # noqa: C901, PLR0912 - one line each
-        match asked:
+    def _action(self, command: Command, buffers: Sequence[Any]) -> Callable[[], object]:  # noqa: C901, PLR0912 - one line each
+        match command:
             case commands.BuildChoice():
-                return lambda: self._run_choice(asked.choice)
+                return lambda: self._run_choice(command.choice)
             case commands.BuildAgain():
-                return lambda: self._rebuild(asked.variant)
+                return lambda: self._rebuild(command.variant)
             case commands.MeasureMore():
-                return lambda: self.measure(asked.variant)
+                return lambda: self.measure(command.variant)
             case commands.CancelWork():
                 return self.cancel
             case commands.ShowVariant():
-                return lambda: self.show(asked.variant)
+                return lambda: self.show(command.variant)
             case commands.CompareVariant():
-                return lambda: self.compare(asked.variant)
+                return lambda: self.compare(command.variant)
             case commands.SetBaseline():
-                return lambda: self._rebase(asked.variant)
+                return lambda: self._set_baseline(command.variant)
             case commands.RemoveVariant():
-                return lambda: self._remove(asked.variant)
+                return lambda: self._remove(command.variant)
             case commands.OpenNamed():
-                return lambda: self._opened(asked.path)
+                return lambda: self._open_from_page(command.path)
             case commands.NameSizes():
-                return lambda: self.name_sizes(asked.shapes)
+                return lambda: self.name_sizes(command.shapes)
             case commands.ReadDropped():
-                return lambda: self._dropped(asked, buffers)
+                return lambda: self._read_dropped_files(command, buffers)
             case commands.OpenNetron():
-                return lambda: self._tell(NetronStarted(self.open_in_netron(asked.variant)))
+                return lambda: self._tell(NetronStarted(self.open_in_netron(command.variant)))
             case commands.InspectNode():
-                return lambda: self._asked(asked.node)
+                return lambda: self._inspect_from_page(command.node)
             case commands.ExtractNodes():
-                return lambda: self._extract(asked.nodes)
+                return lambda: self._extract(command.nodes)
             case commands.ObserveRanges():
                 return self.calibrate
             case commands.RankCalibrators():
                 return self.rank
             case commands.RepairPlacement():
-                return lambda: self.repair(*asked.findings)
+                return lambda: self.repair(*command.findings)
             case commands.SaveFile():
-                return lambda: self._save(asked.variant, asked.what)
+                return lambda: self._save(command.variant, command.what)
             case commands.AskPanel():
-                return lambda: self._panel(asked)
+                return lambda: self._panel(command)
             case commands.StartWork():
-                return lambda: self._worked(asked)
+                return lambda: self._start_panel_work(command)
             case commands.TellPictured():
-                return self._drawn.set
+                return self._rendered_event.set
             case commands.DismissFailure():
                 return self._dismiss
             case commands.FetchPlotly():
                 return lambda: self._tell(PlotlySent(), figures.script())
             case commands.FetchParcel():
-                return super()._action(asked, buffers)
+                return super()._action(command, buffers)
 
     def _run_choice(self, choice: Choice) -> None:
         """Build what the browser had chosen when the button was pressed; the trait may still be on its way."""
@@ -154,25 +154,33 @@ class Explorer(Opening):
         result = self.study.facts_of(variant)
         # Beside itself, a variant shows nothing; the one in the third pane was chosen for that.
         other = next((n for n in (self.state.compared, self.state.baseline) if n and n != variant), "")
-        return panels.answer(name, Scene(study, result, study.facts.get(other), settings))
+        return panels.render_panel(name, PanelContext(study, result, study.facts.get(other), settings))
 
-    def _panel(self, asked: AskPanel) -> None:
+    def _panel(self, command: AskPanel) -> None:
         # What the page asks about may be gone by now; it asks anew when it knows.
-        if asked.panel in panels.PANELS and asked.variant in self.study.facts:
-            self._tell(PanelAnswered(asked.id, self._answer(asked.panel, asked.variant, asked.settings)))
+        if command.panel in panels.PANELS and command.variant in self.study.facts:
+            self._tell(
+                PanelAnswered(command.id, self._answer(command.panel, command.variant, command.settings))
+            )
 
     def _save(self, variant: str, what: Literal["onnx", "scales", "cache"]) -> None:
         """Send a file of a built variant."""
         model, result = self.study.model, self.study.facts_of(variant)
-        made = result.prepared
+        prepared_variant = result.prepared
         match what:
             case "onnx":
-                end, content = "onnx", made.model.bytes()
+                end, content = "onnx", prepared_variant.model.bytes()
             case "scales":
-                end, content = "scales.json", export.scales_json(model, result.variant, made).encode("utf-8")
+                end, content = (
+                    "scales.json",
+                    export.format_scales(model, result.variant, prepared_variant).encode("utf-8"),
+                )
             case "cache":
-                end, content = "cache", export.cache_of(result.variant, made).encode()
-        self._tell(FileSent(f"{export.stem(model, result.variant)}.{end}"), content)
+                end, content = (
+                    "cache",
+                    export.build_calibration_cache(result.variant, prepared_variant).encode(),
+                )
+        self._tell(FileSent(f"{export.make_file_stem(model, result.variant)}.{end}"), content)
 
     def _extract(self, nodes: Sequence[str]) -> None:
         """Send the selected nodes as a file; pills among them come along as what they stand for."""

@@ -10,14 +10,14 @@ from rtlab import questions
 from rtlab.documents.payload import encode
 from rtlab.explorer.delivering import Delivering
 from rtlab.questions.cards.picture import Graph
-from rtlab.questions.titles import titles
-from rtlab.relation.mapping import placed
+from rtlab.questions.titles import get_variant_titles
+from rtlab.relation.mapping import map_to_places
 from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.state import ViewState
 
 if TYPE_CHECKING:
-    from rtlab.core.facts import Facts
+    from rtlab.core.facts import VariantResult
     from rtlab.questions.snapshot import Snapshot
 
 
@@ -33,7 +33,7 @@ class LinkedGraphs(Delivering):
     titles = traitlets.Dict().tag(sync=True)
 
     def __init__(
-        self, study: Snapshot, result: Facts, other: Facts | None = None, *, height: int = 480
+        self, study: Snapshot, result: VariantResult, other: VariantResult | None = None, *, height: int = 480
     ) -> None:
         self._model = study.model
         self._result, self._other = result, other
@@ -47,7 +47,7 @@ class LinkedGraphs(Delivering):
             other=encode(engine_view(self._other, self._model), EngineView) if self._other else b"",
             view=dict(view.payload()),
             height=height,
-            titles=dict(titles(study)),
+            titles=dict(get_variant_titles(study)),
         )
 
     def __repr__(self) -> str:
@@ -70,7 +70,7 @@ class LinkedGraphs(Delivering):
             ModelError: there is no such node.
         """
         mappings = [
-            placed(questions.fusion.mapping(r), self._model) if r else None
+            map_to_places(questions.fusion.mapping(r), self._model) if r else None
             for r in (self._result, self._other)
         ]
         self.view = dict(self.state.select(self._model.chosen(nodes), *mappings).payload())

@@ -54,12 +54,12 @@ _PAGE = {".html", ".js", ".css", ".json", ".png", ".ico", ".svg", ".woff", ".wof
 
 
 @dataclasses.dataclass(frozen=True)
-class Shown:
+class NetronModel:
     """A model to be shown: what opens its bytes, and those of each file beside it that it names."""
 
     name: str
     model: Callable[[], IO[bytes]]
-    beside: Mapping[str, Path] = dataclasses.field(default_factory=dict)
+    external_files: Mapping[str, Path] = dataclasses.field(default_factory=dict)
 
     @property
     def file(self) -> str:
@@ -71,33 +71,33 @@ class Shown:
         """The bytes of the model or of a file that it names; None where it names no such file, or it is gone."""
         if file == self.file:
             return self.model()
-        path = self.beside.get(file)
+        path = self.external_files.get(file)
         return None if path is None or not path.is_file() else path.open("rb")
 
 
-def shown(model: Model) -> Shown:
+def make_netron_model(model: Model) -> NetronModel:
     """A model as its file has it, with the files that hold its weights; where that has changed, as it was loaded."""
     origin = model.origin
     if origin is None:
         if model.beside:
             # Whoever opens it reads why it cannot be had, in place of an empty page.
             model.proto()
-        return Shown(model.name, lambda: io.BytesIO(model.bytes()))
-    return Shown(origin.stem, lambda: origin.open("rb"), {f: origin.parent / f for f in model.beside})
+        return NetronModel(model.name, lambda: io.BytesIO(model.bytes()))
+    return NetronModel(origin.stem, lambda: origin.open("rb"), {f: origin.parent / f for f in model.beside})
 
 
-def serve(owner: object, shown: Shown, key: str) -> str:
+def serve(owner: object, netron_model: NetronModel, key: str) -> str:
     """Serve a model for as long as its owner lives; returns the address of the page.
 
     Args:
         owner: When it is gone, so is the page.
-        shown: The model. It must not hold its owner.
+        netron_model: The model. It must not hold its owner.
         key: What the owner calls it: served again, it keeps its address.
 
     Raises:
         OSError: no port of this machine is free.
     """
-    return _Server.one().add(owner, shown, key)
+    return _Server.get_instance().add(owner, netron_model, key)
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -105,21 +105,21 @@ class _Server(http.server.ThreadingHTTPServer):
 
     daemon_threads = True
     block_on_close = False
-    _one: _Server | None = None
+    _instance: _Server | None = None
     _lock = threading.RLock()
 
     @classmethod
-    def one(cls) -> _Server:
+    def get_instance(cls) -> _Server:
         """The server of this process."""
         with cls._lock:
-            if cls._one is None:
-                cls._one = cls((_LOOPBACK, 0), _Handler)
-                threading.Thread(target=cls._one.serve_forever, name="rtlab-netron", daemon=True).start()
-            return cls._one
+            if cls._instance is None:
+                cls._instance = cls((_LOOPBACK, 0), _Handler)
+                threading.Thread(target=cls._instance.serve_forever, name="rtlab-netron", daemon=True).start()
+            return cls._instance
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.pages: dict[str, Shown] = {}
+        self.pages: dict[str, NetronModel] = {}
         self._paths: weakref.WeakKeyDictionary[object, dict[str, str]] = weakref.WeakKeyDictionary()
 
     def server_bind(self) -> None:
@@ -132,22 +132,22 @@ class _Server(http.server.ThreadingHTTPServer):
         """What a browser calls this server that was led here by nobody else."""
         return {f"{name}:{self.server_port}" for name in (_LOOPBACK, "localhost")}
 
-    def add(self, owner: object, shown: Shown, key: str) -> str:
+    def add(self, owner: object, netron_model: NetronModel, key: str) -> str:
         """The address of a page."""
         with self._lock:
             mine = self._paths.setdefault(owner, {})
             if key not in mine:
                 mine[key] = secrets.token_urlsafe(24)
                 weakref.finalize(owner, self._remove, mine[key])
-            self.pages[mine[key]] = shown
+            self.pages[mine[key]] = netron_model
             return f"http://{_LOOPBACK}:{self.server_port}/{mine[key]}/"
 
     def _remove(self, path: str) -> None:
         with self._lock:
             self.pages.pop(path, None)
-            if self.pages or _Server._one is not self:
+            if self.pages or _Server._instance is not self:
                 return
-            _Server._one = None
+            _Server._instance = None
         # Whoever let go of the last owner may be one of our own threads, which the end would wait for.
         threading.Thread(target=self._end, name="rtlab-netron-end", daemon=True).start()
 
@@ -175,22 +175,22 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._answer(body=False)
 
     def _answer(self, *, body: bool) -> None:
-        if not self._from_here():
+        if not self._is_same_origin():
             self._refuse(http.HTTPStatus.FORBIDDEN)
             return
-        _, _, asked = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path).partition("/")
-        token, slash, rest = asked.partition("/")
-        shown = self.server.pages.get(token)
-        if shown is None or not slash:
+        _, _, url_path = urllib.parse.unquote(urllib.parse.urlsplit(self.path).path).partition("/")
+        token, slash, rest = url_path.partition("/")
+        netron_model = self.server.pages.get(token)
+        if netron_model is None or not slash:
             self._refuse(http.HTTPStatus.NOT_FOUND)
             return
         try:
             with contextlib.ExitStack() as stack:
-                found = self._found(shown, rest)
-                if found is None:
+                content_and_type = self._open_content(netron_model, rest)
+                if content_and_type is None:
                     self._refuse(http.HTTPStatus.NOT_FOUND)
                     return
-                content, kind = stack.enter_context(found[0]), found[1]
+                content, kind = stack.enter_context(content_and_type[0]), content_and_type[1]
                 size = content.seek(0, io.SEEK_END)
                 content.seek(0)
                 self.send_response(http.HTTPStatus.OK)
@@ -207,7 +207,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         except Exception:  # noqa: BLE001 - a model that cannot be read any more is not there
             self._refuse(http.HTTPStatus.NOT_FOUND)
 
-    def _from_here(self) -> bool:
+    def _is_same_origin(self) -> bool:
         """Whether the browser came by this server's own name, and no page of another brought it here."""
         origin = self.headers.get("Origin")
         hosts = self.server.hosts
@@ -215,11 +215,11 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             origin is None or origin in {f"http://{h}" for h in hosts}
         )
 
-    def _found(self, shown: Shown, rest: str) -> tuple[IO[bytes], str] | None:
+    def _open_content(self, netron_model: NetronModel, rest: str) -> tuple[IO[bytes], str] | None:
         if not rest:
-            return io.BytesIO(_page(shown)), "text/html; charset=utf-8"
+            return io.BytesIO(_page(netron_model)), "text/html; charset=utf-8"
         if rest.startswith("data/"):
-            content = shown.open(rest.removeprefix("data/"))
+            content = netron_model.open(rest.removeprefix("data/"))
             return None if content is None else (content, "application/octet-stream")
         part = _parts().get(rest)
         if part is None:
@@ -247,10 +247,10 @@ def _folder() -> Path:
     """Where the package lies; it is not imported, since its server is not used."""
     import importlib.util
 
-    found = importlib.util.find_spec("netron")
-    assert found is not None  # noqa: S101 - it is required
-    assert found.origin is not None  # noqa: S101 - it is a package with a file
-    return Path(found.origin).parent
+    spec = importlib.util.find_spec("netron")
+    assert spec is not None  # noqa: S101 - it is required
+    assert spec.origin is not None  # noqa: S101 - it is a package with a file
+    return Path(spec.origin).parent
 
 
 @functools.cache
@@ -259,21 +259,21 @@ def _parts() -> Mapping[str, Path]:
     return {p.name: p for p in _folder().iterdir() if p.suffix in _PAGE and p.is_file()}
 
 
-def _page(shown: Shown) -> bytes:
+def _page(netron_model: NetronModel) -> bytes:
     """Netron's page, told what to open."""
     page = (_folder() / "index.html").read_text(encoding="utf-8")
-    told = {
+    meta_fields = {
         "type": "Python",
         "version": importlib.metadata.version("netron"),
         "date": f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M:%S}",
-        "file": f"/data/{urllib.parse.quote(shown.file)}",
-        "name": shown.name,
-        "identifier": shown.file,
+        "file": f"/data/{urllib.parse.quote(netron_model.file)}",
+        "name": netron_model.name,
+        "identifier": netron_model.file,
     }
     page = re.sub(r'<meta name="(version|date|type|file|name|identifier)" content="[^"]*">\s*', "", page)
-    meta = "\n".join(_meta(told))
+    meta = "\n".join(_meta(meta_fields))
     return page.replace("<title>", f"{meta}\n<title>", 1).encode()
 
 
-def _meta(told: Mapping[str, str]) -> Iterator[str]:
-    return (f'<meta name="{name}" content="{html.escape(value)}">' for name, value in told.items())
+def _meta(meta_fields: Mapping[str, str]) -> Iterator[str]:
+    return (f'<meta name="{name}" content="{html.escape(value)}">' for name, value in meta_fields.items())

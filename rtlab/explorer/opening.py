@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from rtlab.backends.files import build, recognise
 from rtlab.core import model as _model
 from rtlab.core import scratch
-from rtlab.core.data import samples_of
+from rtlab.core.data import read_samples
 from rtlab.core.inputs import read_input
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.core.progress import Reporting
 from rtlab.documents import glossary
 from rtlab.documents.commands import ReadDropped
@@ -28,11 +28,11 @@ from rtlab.explorer.choosing import Choosing
 from rtlab.explorer.pictures import is_large
 from rtlab.questions import panels
 from rtlab.questions.cards.picture import Graph
-from rtlab.questions.scene import Scene
+from rtlab.questions.scene import PanelContext
 from rtlab.session import Session
 from rtlab.view import controls as offer
 from rtlab.view.contract import Later
-from rtlab.view.graph import source_graph, source_later
+from rtlab.view.graph import describe_source_boxes, source_graph
 from rtlab.view.state import ViewState
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class Opening(Choosing):
     """Takes another study in the place of the one on screen."""
 
     def __init__(self, script: str, study: Session[Any], *, baseline: str, **traits: Any) -> None:
-        self._drawn = threading.Event()
+        self._rendered_event = threading.Event()
         #: Folders whose files the page may open; Python opens any. Those of the model and of the kernel where there are
         #: none named.
         self._folders: tuple[Path, ...] | None = None
@@ -62,16 +62,16 @@ class Opening(Choosing):
             self._start(lambda progress: self._load(model, name, progress), "open the model")
         return self
 
-    def read(self, *files: str | Path, name: str | None = None, **given: Any) -> Self:
+    def read(self, *files: str | Path, name: str | None = None, **read_options: Any) -> Self:
         """Read files of one engine from another machine on a thread, and show it; an ONNX model among them is opened.
 
         Args:
             files: Files whose kind is found by what is in them.
             name: What the variant is called; by default after the file that describes the engine.
-            given: What ``Study.read`` takes beside.
+            read_options: What ``Study.read`` takes beside.
         """
         paths = [Path(f) for f in files]
-        return self._work(lambda progress: self._read(paths, name, given, progress), "read the files")
+        return self._work(lambda progress: self._read(paths, name, read_options, progress), "read the files")
 
     def use(self, data: Any) -> Self:
         """Take other samples from now on, on a thread: see ``Study.use``. What rests on random input is built anew."""
@@ -85,7 +85,7 @@ class Opening(Choosing):
         """Open the model with these sizes of its dynamic dimensions, by input or by symbol; on a thread."""
         return self._work(lambda progress: self._name_sizes(shapes, progress), "take these sizes")
 
-    def _opened(self, path: str) -> None:
+    def _open_from_page(self, path: str) -> None:
         """What the page names: a model by its name or path, or samples by theirs.
 
         Whoever sees the page may be somebody else than whose kernel this is, and reads what is opened.
@@ -113,15 +113,15 @@ class Opening(Choosing):
         default = (Path.cwd(), *([model.parent] if model else []))
         folders = default if self._folders is None else self._folders
         if not any(path.resolve().is_relative_to(folder.resolve()) for folder in folders):
-            known = quoted(sorted({str(f.resolve()) for f in folders})) or "none"
+            folder_names = quote_names(sorted({str(f.resolve()) for f in folders})) or "none"
             raise ReadError(
-                f'Cannot open "{path}" from the page: it opens files of these folders: {known}. Name another one with '
-                "study.explore(files=FOLDER), or open it in a cell with explorer.load(PATH)."
+                f'Cannot open "{path}" from the page: it opens files of these folders: {folder_names}. Name another '
+                "one with study.explore(files=FOLDER), or open it in a cell with explorer.load(PATH)."
             )
 
-    def _dropped(self, asked: ReadDropped, buffers: Sequence[Any]) -> None:
+    def _read_dropped_files(self, command: ReadDropped, buffers: Sequence[Any]) -> None:
         """Files from the browser: they are read from a folder that goes away with the work."""
-        names = asked.names
+        names = command.names
         if len(names) != len(buffers):
             raise ReadError(
                 f"Cannot read what was dropped: {len(buffers)} of {len(names)} files arrived. Drop them again, or give "
@@ -139,7 +139,7 @@ class Opening(Choosing):
                     paths[-1].write_bytes(content)
                 self._read(paths, None, {}, progress, lasting=False)
 
-        self._work(work, asked.doing)
+        self._work(work, command.action)
 
     def _load(
         self, model: str | Path | bytes, name: str | None, progress: Reporting, *, data: Path | None = None
@@ -151,20 +151,20 @@ class Opening(Choosing):
             return
         progress.phase("Opening the model")
         # A study stands above this row; the one at hand knows how to make another.
-        fresh = type(self.study)
+        study_type = type(self.study)
         if isinstance(model, str) and model in samples.names():
             sample = samples.load(model)
-            study = fresh(sample.model, data=sample.calibration, task=sample.task)
+            study = study_type(sample.model, data=sample.calibration, task=sample.task)
         else:
-            opened = _model.load(model, name=name)
-            study = fresh(opened, data=None if data is None else samples_of(data, opened))
+            opened_model = _model.load(model, name=name)
+            study = study_type(opened_model, data=None if data is None else read_samples(data, opened_model))
         self._adopt(study, progress)
 
     def _read(
         self,
         paths: Sequence[Path],
         name: str | None,
-        given: collections.abc.Mapping[str, Any],
+        read_options: collections.abc.Mapping[str, Any],
         progress: Reporting,
         *,
         lasting: bool = True,
@@ -177,32 +177,32 @@ class Opening(Choosing):
                 f'Cannot use "{arrays[0].name}" and "{arrays[1].name}" as data: samples come in one file. Save all '
                 "inputs together with numpy.savez(path, input_name=array, ...)."
             )
-        found = recognise.sort(p for p in paths if p not in arrays)
-        source = found.pop("model", None)
+        files_by_kind = recognise.sort_by_kind(p for p in paths if p not in arrays)
+        source = files_by_kind.pop("model", None)
         study = self.study
-        if arrays and not found and source is None:
+        if arrays and not files_by_kind and source is None:
             self._use(arrays[0], progress)
             return
         if source is not None:
             content: Path | bytes = source if lasting else read_input(source)
-            if not found and not given:
+            if not files_by_kind and not read_options:
                 self._load(content, source.stem, progress, data=next(iter(arrays), None))
                 return
             # A study stands above this row; the one at hand knows how to make another.
             study = type(study)(_model.load(content, name=source.stem, weights=False), limits=study.limits)
-        elif "build" in found:
+        elif "build" in files_by_kind:
             # A recording is opened on the model that it is of, unless that is the one on screen.
-            whole = build.read(found["build"])
-            if whole.source is not None and whole.structure != study.model.structure:
-                study = type(study)(whole.source, limits=study.limits)
-        title = _unused(name or _title(found), study.variants)
-        study.read(title, **{**found, **given})
+            recording = build.read(files_by_kind["build"])
+            if recording.source is not None and recording.structure != study.model.structure:
+                study = type(study)(recording.source, limits=study.limits)
+        title = _unused(name or _title(files_by_kind), study.variants)
+        study.read(title, **{**files_by_kind, **read_options})
         if study is not self.study:
-            self._exchange(study)
+            self._replace_study(study)
             self.choice = offer.choice(study.model, offer.start(study.model))
             self._open()
         if arrays:
-            self.study.use(samples_of(arrays[0], self.study.model))
+            self.study.use(read_samples(arrays[0], self.study.model))
         self.show(title)
 
     def _use(self, data: Any, progress: Reporting) -> None:
@@ -213,46 +213,50 @@ class Opening(Choosing):
             raise CalibrationError(
                 f'Cannot use "{title}" as data: no ONNX model is open to run on it. Open one first.'
             )
-        study.use(samples_of(data, study.model) if isinstance(data, Path) else data)
+        study.use(read_samples(data, study.model) if isinstance(data, Path) else data)
         self._tell_calibration()
-        shown = self.state.variant
-        if shown and study.outdated(shown):
-            self._building = shown
-            self._refresh(building=shown)
-            self._build(shown, progress)
+        visible_variant = self.state.variant
+        if visible_variant and study.outdated(visible_variant):
+            self._building = visible_variant
+            self._refresh(building=visible_variant)
+            self._build(visible_variant, progress)
 
-    def _repair_placement(self, chosen: Sequence[str], progress: Reporting) -> None:
+    def _repair_placement(self, findings: Sequence[str], progress: Reporting) -> None:
         progress.phase("Repairing the placement")
         study = self.study
-        model = study.repaired(chosen or None, progress=progress)
-        repaired = type(study)(model, data=study.given, task=study.task, limits=study.limits)
-        self._adopt(repaired, progress, self.choice)
+        model = study.repaired(findings or None, progress=progress)
+        repaired_study = type(study)(model, data=study.given, task=study.task, limits=study.limits)
+        self._adopt(repaired_study, progress, self.choice)
 
     def _name_sizes(
         self, shapes: collections.abc.Mapping[str, Sequence[int] | int], progress: Reporting
     ) -> None:
         study = self.study
-        sized = study.model.sized(shapes)
+        sized_model = study.model.sized(shapes)
         self._adopt(
-            type(study)(sized, data=study.given, task=study.task, limits=study.limits), progress, self.choice
+            type(study)(sized_model, data=study.given, task=study.task, limits=study.limits),
+            progress,
+            self.choice,
         )
 
-    def _adopt(self, study: Session[Any], progress: Reporting, chosen: dict[str, Any] | None = None) -> None:
+    def _adopt(
+        self, study: Session[Any], progress: Reporting, previous_choice: dict[str, Any] | None = None
+    ) -> None:
         """Show another study, and build its first variant: the one that was chosen, or fp32."""
-        self._exchange(study)
+        self._replace_study(study)
         first = offer.choice(study.model, offer.start(study.model))
         # Pins and pruning name nodes, which another model may not have.
-        kept = ("precision", "calibrator", "target", "weights")
-        self.choice = {**first, **({k: chosen[k] for k in kept} if chosen else {})}
+        field_names = ("precision", "calibrator", "target", "weights")
+        self.choice = {**first, **({k: previous_choice[k] for k in field_names} if previous_choice else {})}
         self._open()
-        self._check_sized()
-        planned = self._planned()
-        self._refresh(building=planned)
-        self._build(planned, progress)
+        self._check_shapes()
+        variant_name = self._plan_variant()
+        self._refresh(building=variant_name)
+        self._build(variant_name, progress)
 
-    def _exchange(self, study: Session[Any]) -> None:
-        with self._turn:
-            self._made = {}
+    def _replace_study(self, study: Session[Any]) -> None:
+        with self._view_lock:
+            self._pictures = {}
             self.study.views.discard(self)
             study.views.add(self)
             self.study, self._baseline = study, ""
@@ -263,56 +267,60 @@ class Opening(Choosing):
 
     def _open(self) -> None:
         study = self.study.snapshot()
-        built = next((n for n in study.variants if n in study.facts), "")
-        aside = bool(built) and not self._busy and is_large(study.facts[built])
-        if not aside:
+        built_variant = next((n for n in study.variants if n in study.facts), "")
+        is_deferred = bool(built_variant) and not self._busy and is_large(study.facts[built_variant])
+        if not is_deferred:
             self.source = encode(source_graph(study.model), Graph)
-        self.terms = glossary.told()
+        self.terms = glossary.glossary_terms()
         panes: tuple[Side, ...] = ("node", "layer") if study.model.nodes else ("layer",)
         tab = self.state.tab
-        if tab == FIRST and self._is_recorded(built):
+        if tab == FIRST and self._is_recorded(built_variant):
             # What a file tells of an engine is more than times, and may have none.
             tab = Tab("engine")
         # Of an engine that takes a while the page knows the name, and waits for it.
-        shown = built if aside else ""
-        self._put(ViewState(variant=shown, baseline=self._baseline or built, tab=tab, panes=panes))
+        visible_variant = built_variant if is_deferred else ""
+        self._put(
+            ViewState(variant=visible_variant, baseline=self._baseline or built_variant, tab=tab, panes=panes)
+        )
         self.controls = dict(offer.controls(study.model, self.choice))
         self._tell_calibration()
-        self._send_answers(panels.packed(Scene(study)))
-        if aside:
-            self._drawn.clear()
-            self._start(lambda progress: self._show_aside(built, progress), f'show "{built}"')
-        elif built in self.study.facts:
-            self.show(built)
+        self._send_answers(panels.encode_payloads(PanelContext(study)))
+        if is_deferred:
+            self._rendered_event.clear()
+            self._start(
+                lambda progress: self._show_large_engine(built_variant, progress), f'show "{built_variant}"'
+            )
+        elif built_variant in self.study.facts:
+            self.show(built_variant)
         else:
             self._refresh()
 
-    def _show_aside(self, name: str, progress: Reporting) -> None:
+    def _show_large_engine(self, name: str, progress: Reporting) -> None:
         model = self.study.model
         try:
             progress.phase("Preparing the model's view")
-            self.source = encode(source_graph(model, later=True), Graph)
+            self.source = encode(source_graph(model, defer_details=True), Graph)
             progress.phase("Preparing the engine's view")
-            made = self._picture(self.study.facts_of(name))
+            picture = self._picture(self.study.facts_of(name))
             progress.phase("Preparing the numbers")
             # To draw takes the page all processors that a small machine has.
-            if self._displayed:
-                self._drawn.wait(_DRAWING)
-            self._follow(made)
+            if self._is_displayed:
+                self._rendered_event.wait(_DRAWING)
+            self._show_details(picture)
         except BaseException:
             self._put(dataclasses.replace(self.state, variant=""))
             raise
         finally:
-            self.source_later = encode(source_later(model), Later)
+            self.source_later = encode(describe_source_boxes(model), Later)
 
 
 def _title(files: collections.abc.Mapping[str, Path]) -> str:
     """A name for an engine, after the file that describes it."""
-    told = next((files[k] for k in ("build", "layers", "archive", "log", "ort_model") if k in files), None)
-    words = re.sub(r"[._\s]+", " ", told.stem) if told else ""
+    path = next((files[k] for k in ("build", "layers", "archive", "log", "ort_model") if k in files), None)
+    words = re.sub(r"[._\s]+", " ", path.stem) if path else ""
     return " ".join(_PLAIN_WORDS.sub("", words).split()) or "engine"
 
 
 def _unused(name: str, taken: collections.abc.Container[str]) -> str:
-    fresh = (name if i == 1 else f"{name} {i}" for i in itertools.count(1))
-    return next(n for n in fresh if n not in taken)
+    candidates = (name if i == 1 else f"{name} {i}" for i in itertools.count(1))
+    return next(n for n in candidates if n not in taken)

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 from rtlab import questions
 from rtlab.documents.payload import encode
 from rtlab.questions import panels
-from rtlab.questions.scene import Scene
-from rtlab.relation.mapping import placed
+from rtlab.questions.scene import PanelContext
+from rtlab.relation.mapping import map_to_places
 from rtlab.view import charts
 from rtlab.view.contract import EngineView, Later
 from rtlab.view.effects import ranking_of
-from rtlab.view.graph import complete, engine_later
+from rtlab.view.graph import complete, describe_engine_boxes
 
 if TYPE_CHECKING:
-    from rtlab.core.facts import Facts
+    from rtlab.core.facts import VariantResult
     from rtlab.questions.snapshot import Snapshot
     from rtlab.relation.mapping import Mapping
 
@@ -27,43 +27,43 @@ _MANY_LAYERS = 1_000
 class EnginePicture:
     """What is shown of an engine: its picture and what follows, each part made once and when it is sent."""
 
-    def __init__(self, result: Facts, study: Snapshot, view: EngineView, picture: bytes) -> None:
+    def __init__(self, result: VariantResult, study: Snapshot, view: EngineView, picture: bytes) -> None:
         self.result, self.view, self._study = result, view, study
         #: Who is guilty of its error, as far as anybody looked.
-        self.guilty = ranking_of(study, result.name)
+        self.sensitivity = ranking_of(study, result.name)
         #: The engine as it is drawn; empty where the page has a drawing to which this adds numbers.
         self.picture = picture
 
     @functools.cached_property
     def mapping(self) -> Mapping:
         """Its nodes by the places where they run."""
-        return placed(questions.fusion.mapping(self.result), self._study.model)
+        return map_to_places(questions.fusion.mapping(self.result), self._study.model)
 
     @functools.cached_property
-    def later(self) -> bytes:
+    def deferred_details(self) -> bytes:
         """What a large graph's picture lacks; empty where it lacks nothing."""
         return self.numbers if self.view["graph"]["later"] else b""
 
     @functools.cached_property
     def numbers(self) -> bytes:
         """What the boxes tell and their numbers, whether or not the picture came with older ones."""
-        found = engine_later(self.result, self._study.model, self.guilty)
-        complete(self.view, found)
-        return encode(found, Later)
+        details = describe_engine_boxes(self.result, self._study.model, self.sensitivity)
+        complete(self.view, details)
+        return encode(details, Later)
 
     @functools.cached_property
     def answers(self) -> dict[str, bytes]:
         """What the page draws with code of its own, by the question's name."""
-        return panels.packed(Scene(self._study, self.result))
+        return panels.encode_payloads(PanelContext(self._study, self.result))
 
     @functools.cached_property
     def charts(self) -> dict[str, Any]:
         """The figures of times and errors."""
         # The figures need what the picture lacks.
-        view, _ = self.view, self.later
+        view, _ = self.view, self.deferred_details
         return charts.of(view, self.result)
 
 
-def is_large(result: Facts) -> bool:
+def is_large(result: VariantResult) -> bool:
     """Whether an engine takes so long to prepare that the page should not wait for it."""
     return len(result.engine.layers) >= _MANY_LAYERS

@@ -11,7 +11,7 @@ import traitlets
 
 from rtlab import questions
 from rtlab.core.progress import Silent
-from rtlab.documents.crossing import plain
+from rtlab.documents.crossing import to_builtins
 from rtlab.documents.payload import encode
 from rtlab.errors import Cancelled
 from rtlab.explorer.inspecting import Inspecting
@@ -19,9 +19,9 @@ from rtlab.explorer.pictures import EnginePicture, is_large
 from rtlab.explorer.working import Working
 from rtlab.questions import panels
 from rtlab.questions.inspection.tensors import Inspection
-from rtlab.questions.scene import Scene
+from rtlab.questions.scene import PanelContext
 from rtlab.questions.snapshot import Snapshot
-from rtlab.relation.mapping import placed
+from rtlab.relation.mapping import map_to_places
 from rtlab.session import Session
 from rtlab.view import chrome
 from rtlab.view import controls as offer
@@ -29,13 +29,13 @@ from rtlab.view.contract import EngineView
 from rtlab.view.effects import ranking_of
 from rtlab.view.graph import engine_view
 from rtlab.view.state import ViewState
-from rtlab.view.steps import steps_of
+from rtlab.view.steps import parse_steps
 from rtlab.view.table import failure
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from rtlab.core.facts import Facts
+    from rtlab.core.facts import VariantResult
     from rtlab.questions.inspection.tensors import TensorStats
     from rtlab.relation.mapping import Mapping as NodeMapping
 
@@ -74,19 +74,19 @@ class Showing(Working):
 
     def __init__(self, script: str, study: Session[Any], *, baseline: str, **traits: Any) -> None:
         self.study = study
-        self._made: dict[str, EnginePicture] = {}
+        self._pictures: dict[str, EnginePicture] = {}
         self._baseline = baseline
-        self._ours = {"variant": "", "baseline": "", "compared": ""}
+        self._view_variants = {"variant": "", "baseline": "", "compared": ""}
         self._inspecting = Inspecting(self._inspect, self._publish)
-        self._told: tuple[object, ...] = ()
+        self._calibration_key: tuple[object, ...] = ()
         super().__init__(script, self._refresh, **traits)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.study.model.name}: {len(self.study.facts)} variants>"
 
     @traitlets.validate("steps")  # type: ignore[untyped-decorator]
-    def _checked(self, proposal: Any) -> list[Any]:
-        return list(steps_of(proposal["value"]))
+    def _validate_steps(self, proposal: Any) -> list[Any]:
+        return list(parse_steps(proposal["value"]))
 
     @property
     def state(self) -> ViewState:
@@ -99,14 +99,14 @@ class Showing(Working):
         Raises:
             ModelError: there is no such node.
         """
-        with self._turn:
+        with self._view_lock:
             state = self.state
             mappings = (self._mapping(state.variant), self._mapping(state.compared))
             self._put(state.select(self.study.model.chosen(nodes), *mappings))
 
     def arrange(self, **changes: object) -> Self:
         """Group, colour and place, as the menus of the panes do: see ``ViewState.arrange``."""
-        with self._turn:
+        with self._view_lock:
             self._put(self.state.arrange(**changes))
         return self
 
@@ -117,8 +117,8 @@ class Showing(Working):
             VariantError: it is not built; or the error of its failed build.
         """
         result = self.study.facts_of(name)
-        with self._turn:
-            self._follow(self._picture(result))
+        with self._view_lock:
+            self._show_details(self._picture(result))
 
     def compare(self, name: str | None) -> None:
         """Show the engine of a second variant in a third pane; None takes that pane away.
@@ -127,11 +127,11 @@ class Showing(Working):
             VariantError: it is not built; or the error of its failed build.
         """
         result = self.study.facts_of(name) if name else None
-        with self._turn:
-            made = self._view(result) if result else None
-            self.other = made.picture if made else b""
-            self._put(self.state.compare(name or "", made.mapping if made else None))
-            self.other_later = made.later if made else b""
+        with self._view_lock:
+            picture = self._view(result) if result else None
+            self.other = picture.picture if picture else b""
+            self._put(self.state.compare(name or "", picture.mapping if picture else None))
+            self.other_later = picture.deferred_details if picture else b""
 
     def inspect(self, node: str) -> None:
         """Find out the distribution of a node's weights and outputs, on a thread; it goes to ``inspection``.
@@ -149,83 +149,85 @@ class Showing(Working):
             return
         try:
             if self._busy:
-                self._staged()
+                self._show_stage()
                 return
-            self._catch_up()
+            self._sync_with_study()
         except Exception as error:  # noqa: BLE001 - what called the study must not fail for a view
             self.failure = dict(failure(error, "show what the study has now"))
         self.stamp += 1
 
-    def _picture(self, result: Facts) -> EnginePicture:
-        with self._turn:
-            made = self._view(result)
-            if made.view["graph"]["later"]:
+    def _picture(self, result: VariantResult) -> EnginePicture:
+        with self._view_lock:
+            picture = self._view(result)
+            if picture.view["graph"]["later"]:
                 # What was told of the engine before must not stand beside this one until its own is worked out.
                 self.engine_answer = self.build_answer = self.findings_answer = b""
-            self.engine = made.picture
+            self.engine = picture.picture
             state = self.state
-            self._put(state.show(result.name, made.mapping, self._mapping(state.compared)))
-            return made
+            self._put(state.show(result.name, picture.mapping, self._mapping(state.compared)))
+            return picture
 
-    def _follow(self, made: EnginePicture) -> None:
-        with self._turn:
-            self._send_answers(made.answers)
-            self.engine_later = made.later
-            self.charts = made.charts
+    def _show_details(self, picture: EnginePicture) -> None:
+        with self._view_lock:
+            self._send_answers(picture.answers)
+            self.engine_later = picture.deferred_details
+            self.charts = picture.charts
             # What was read from files is no choice that could be built here.
-            if not made.result.recorded:
-                self.choice = offer.choice(self.study.model, made.result.variant)
+            if not picture.result.recorded:
+                self.choice = offer.choice(self.study.model, picture.result.variant)
             self._refresh()
 
-    def _staged(self) -> None:
+    def _show_stage(self) -> None:
         """Show what the running work has found by now: the engine as soon as it is there, and then its numbers."""
         name = self._building
-        with self._turn:
-            result, shown = self.study.facts.get(name), self._made.get(name)
+        with self._view_lock:
+            result, picture = self.study.facts.get(name), self._pictures.get(name)
             if result is None:
                 return
-            if shown is None or shown.result.engine is not result.engine:
-                self._follow(self._picture(result))
+            if picture is None or picture.result.engine is not result.engine:
+                self._show_details(self._picture(result))
                 if self.state.compared == name:
                     self.compare(name)
             else:
-                self._renew(shown, result)
+                self._update_picture(picture, result)
             self._tell_calibration()
             self.stamp += 1
 
-    def _renew(self, shown: EnginePicture, result: Facts) -> None:
+    def _update_picture(self, old_picture: EnginePicture, result: VariantResult) -> None:
         """Send what a stage added to an engine that has been drawn; its picture stays the one that it is."""
         name = result.name
-        self._made[name] = made = EnginePicture(result, self.study.snapshot(), shown.view, b"")
+        self._pictures[name] = picture = EnginePicture(result, self.study.snapshot(), old_picture.view, b"")
         if self.state.variant == name:
-            self._send_answers(made.answers)
-            self.engine_later, self.charts = made.numbers, made.charts
+            self._send_answers(picture.answers)
+            self.engine_later, self.charts = picture.numbers, picture.charts
         if self.state.compared == name:
-            self.other_later = made.numbers
+            self.other_later = picture.numbers
         self._refresh()
 
-    def _catch_up(self) -> None:
-        with self._turn:
+    def _sync_with_study(self) -> None:
+        with self._view_lock:
             study = self.study.snapshot()
-            old = [n for n, made in self._made.items() if study.facts.get(n) is not made.result]
+            old = [n for n, picture in self._pictures.items() if study.facts.get(n) is not picture.result]
             for name in old:
-                del self._made[name]
-            shown = self.state.variant
-            wanted = (
-                shown if shown in study.facts else next((n for n in study.variants if n in study.facts), "")
+                del self._pictures[name]
+            visible_variant = self.state.variant
+            next_variant = (
+                visible_variant
+                if visible_variant in study.facts
+                else next((n for n in study.variants if n in study.facts), "")
             )
-            if wanted and (wanted != shown or wanted in old):
-                self._follow(self._picture(study.facts[wanted]))
-            elif shown and not wanted:
+            if next_variant and (next_variant != visible_variant or next_variant in old):
+                self._show_details(self._picture(study.facts[next_variant]))
+            elif visible_variant and not next_variant:
                 self._clear()
             # What a cell observed is of no variant; to work out its thresholds may take a second.
-            if _observed(study) != self._told:
+            if _calibration_state(study) != self._calibration_key:
                 self._tell_calibration()
             self._refresh()
 
     def _clear(self) -> None:
         self.engine = self.engine_later = b""
-        self._send_answers(panels.packed(Scene(self.study.snapshot())))
+        self._send_answers(panels.encode_payloads(PanelContext(self.study.snapshot())))
         self._put(dataclasses.replace(self.state, variant="", layers=()))
 
     def _send_answers(self, answers: Mapping[str, bytes]) -> None:
@@ -235,8 +237,8 @@ class Showing(Working):
 
     def _tell_calibration(self) -> None:
         study = self.study.snapshot()
-        self._told = _observed(study)
-        self._send_answers(panels.packed(Scene(study), shared=True))
+        self._calibration_key = _calibration_state(study)
+        self._send_answers(panels.encode_payloads(PanelContext(study), shared=True))
 
     def _is_recorded(self, name: str) -> bool:
         """Whether a variant was read from files of another machine."""
@@ -245,19 +247,19 @@ class Showing(Working):
 
     def _mapping(self, name: str) -> NodeMapping | None:
         result = self.study.facts.get(name)
-        return placed(questions.fusion.mapping(result), self.study.model) if result else None
+        return map_to_places(questions.fusion.mapping(result), self.study.model) if result else None
 
-    def _view(self, result: Facts) -> EnginePicture:
+    def _view(self, result: VariantResult) -> EnginePicture:
         """What is shown of a built variant, made once."""
-        with self._turn:
-            made = self._made.get(result.name)
-            if made is None or made.result is not result or not made.picture:
+        with self._view_lock:
+            picture = self._pictures.get(result.name)
+            if picture is None or picture.result is not result or not picture.picture:
                 study = self.study.snapshot()
-                guilty = ranking_of(study, result.name)
-                view = engine_view(result, study.model, guilty, later=is_large(result))
-                made = EnginePicture(result, study, view, encode(view, EngineView))
-                self._made[result.name] = made
-            return made
+                sensitivity = ranking_of(study, result.name)
+                view = engine_view(result, study.model, sensitivity, defer_details=is_large(result))
+                picture = EnginePicture(result, study, view, encode(view, EngineView))
+                self._pictures[result.name] = picture
+            return picture
 
     def _inspect(self, place: str, progress: Silent) -> Iterator[Inspection]:
         """The weights at once, then the outputs; what cannot be had is a note."""
@@ -276,18 +278,20 @@ class Showing(Working):
             place, tensors, "" if tensors else "This node reads no weights and writes no numbers."
         )
 
-    def _publish(self, found: Inspection) -> None:
-        self.inspection = plain(found)
+    def _publish(self, inspection: Inspection) -> None:
+        self.inspection = to_builtins(inspection)
 
-    def _asked(self, place: str) -> None:
+    def _inspect_from_page(self, place: str) -> None:
         """What the browser asks about may be a pill, or gone with the model of a moment ago."""
         if place in self.study.model.places:
             self._inspecting.ask(place)
         else:
-            self.inspection = plain(Inspection(place, (), "Only nodes have weights and outputs to look at."))
+            self.inspection = to_builtins(
+                Inspection(place, (), "Only nodes have weights and outputs to look at.")
+            )
 
     def _refresh(self, building: str = "") -> None:
-        with self._turn:
+        with self._view_lock:
             study, state = self.study.snapshot(), self.state
             if state.compared and state.compared not in study.facts and state.compared != self._building:
                 self.compare(None)
@@ -295,31 +299,45 @@ class Showing(Working):
             baseline = self._baseline or chrome.baseline(study)
             if state.baseline != baseline:
                 self._put(dataclasses.replace(state, baseline=baseline))
-            for name in {state.variant, state.compared} & set(self._made):
-                made = self._made[name]
-                if made.result is study.facts.get(name) and made.guilty is not ranking_of(study, name):
-                    self._renew(made, made.result)
-            self.chips = [plain(c) for c in chrome.chips(study, baseline=baseline, building=building)]
+            for name in {state.variant, state.compared} & set(self._pictures):
+                picture = self._pictures[name]
+                if picture.result is study.facts.get(name) and picture.sensitivity is not ranking_of(
+                    study, name
+                ):
+                    self._update_picture(picture, picture.result)
+            self.chips = [to_builtins(c) for c in chrome.chips(study, baseline=baseline, building=building)]
             self.controls = dict(offer.controls(study.model, self.choice))
             self.status = [dict(s) for s in chrome.status(study, state.variant)]
             self.data = dict(chrome.data_state(study))
             self.notice = offer.notice(self.study.model)
 
     def _put(self, state: ViewState) -> None:
-        self._ours = {"variant": state.variant, "baseline": state.baseline, "compared": state.compared}
+        self._view_variants = {
+            "variant": state.variant,
+            "baseline": state.baseline,
+            "compared": state.compared,
+        }
         self.view = state.payload()
 
-    def _viewed(self, _change: Any) -> None:
+    def _on_view(self, _change: Any) -> None:
         """The browser sends the whole view; the variants in it may be those of a moment ago."""
-        if any(self.view.get(key) != value for key, value in self._ours.items()):
-            late = ViewState.of({**self.view, **self._ours})
-            if self.view.get("compared") != late.compared:
-                late = late.compare(late.compared, self._mapping(late.compared))
-            self.view = late.payload()
+        if any(self.view.get(key) != value for key, value in self._view_variants.items()):
+            current_state = ViewState.of({**self.view, **self._view_variants})
+            if self.view.get("compared") != current_state.compared:
+                current_state = current_state.compare(
+                    current_state.compared, self._mapping(current_state.compared)
+                )
+            self.view = current_state.payload()
 
 
-def _observed(study: Snapshot) -> tuple[object, ...]:
+def _calibration_state(study: Snapshot) -> tuple[object, ...]:
     """What the answers rest on that all variants share: other where they are."""
-    seen = study.calibration
-    told = seen and (seen.samples, seen.wanted, seen.complete, seen.source, seen.ranking)
-    return study.model, study.task, told, [v.calibrator for v in study.variants.values()]
+    calibration = study.calibration
+    calibration_key = calibration and (
+        calibration.samples,
+        calibration.wanted,
+        calibration.complete,
+        calibration.source,
+        calibration.ranking,
+    )
+    return study.model, study.task, calibration_key, [v.calibrator for v in study.variants.values()]

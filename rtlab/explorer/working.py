@@ -29,11 +29,11 @@ class Working(Delivering):
     #: Rises when what panels tell may have changed, so that the page asks again.
     stamp = traitlets.Int(0).tag(sync=True)
 
-    def __init__(self, script: str, turned: Callable[[str], None], **traits: Any) -> None:
+    def __init__(self, script: str, on_work_change: Callable[[str], None], **traits: Any) -> None:
         #: Called when work begins, with the variant that it builds if it builds one, and with "" when it is over.
-        self._turned = turned
+        self._on_work_change = on_work_change
         #: What is on screen changes in one piece: cells, commands and builds are threads of their own.
-        self._turn = threading.RLock()
+        self._view_lock = threading.RLock()
         self._thread: threading.Thread | None = None
         self._progress: Reporting | None = None
         #: The variant that is being built.
@@ -56,15 +56,15 @@ class Working(Delivering):
         if self._progress is not None:
             self._progress.cancel()
 
-    def _work(self, work: Callable[[Reporting], object], doing: str) -> Self:
+    def _work(self, work: Callable[[Reporting], object], action: str) -> Self:
         if not self._busy:
             self.failure = None
-            self._start(work, doing)
+            self._start(work, action)
         return self
 
-    def _start(self, work: Callable[[Reporting], object], doing: str, name: str = "") -> None:
-        """Do work on a thread: ``doing`` continues "Cannot", ``name`` is the variant that is built."""
-        with self._turn:
+    def _start(self, work: Callable[[Reporting], object], action: str, name: str = "") -> None:
+        """Do work on a thread: ``action`` continues "Cannot", ``name`` is the variant that is built."""
+        with self._view_lock:
             if self._busy:
                 return
             self._building, self._busy = name, True
@@ -76,7 +76,7 @@ class Working(Delivering):
 
         self._progress = progress = Reporting(tell)
         progress.phase("Starting")
-        self._turned(name)
+        self._on_work_change(name)
 
         def main() -> None:
             try:
@@ -85,27 +85,27 @@ class Working(Delivering):
                 self._next = None
             except Exception as error:  # noqa: BLE001 - whatever it is, the user must read it in the cell
                 self._next = None
-                self.failure = dict(failure(error, doing))
+                self.failure = dict(failure(error, action))
             finally:
                 self._building = ""
-                self._turned("")
+                self._on_work_change("")
                 self.stamp += 1
                 # Last, since whoever sees it may ask for the next work at once.
-                with self._turn:
+                with self._view_lock:
                     self._busy = False
-                    wanted, self._next = self._next, None
+                    next_work, self._next = self._next, None
                 self.build = dict(_IDLE)
-                if wanted is not None:
-                    wanted()
+                if next_work is not None:
+                    next_work()
 
         self._thread = threading.Thread(target=main, name="rtlab-build", daemon=True)
         self._thread.start()
 
-    def _refused(self, error: Exception, doing: str) -> None:
+    def _report_error(self, error: Exception, action: str) -> None:
         # One like that on screen would be no change, and the page would go on waiting.
         self.failure = None
-        self.failure = {**failure(error, doing), "kind": type(error).__name__}
+        self.failure = {**failure(error, action), "kind": type(error).__name__}
 
-    def _check_idle(self, doing: str) -> None:
+    def _check_idle(self, prefix: str) -> None:
         if self._busy:
-            raise VariantError(f"{doing}: another build is running. Wait for it, or cancel it first.")
+            raise VariantError(f"{prefix}: another build is running. Wait for it, or cancel it first.")

@@ -1,17 +1,17 @@
 """Convolutions and products in other words: ONNX in, ONNX out, with the same result up to rounding."""
 
-from rtlab.formulations.assemble import alone, composed
-from rtlab.formulations.layer import WeightedNode, layer, tunable
-from rtlab.formulations.table import DIRECT, FORMULATIONS, Formulation, offered
+from rtlab.formulations.assemble import build_layer_model, compose_model
+from rtlab.formulations.layer import WeightedNode, create_weighted_node, find_tunable_nodes
+from rtlab.formulations.table import DIRECT, FORMULATIONS, Formulation, list_formulations
 
 __all__ = [
     "DIRECT",
     "FORMULATIONS",
     "Formulation",
     "WeightedNode",
-    "alone",
-    "composed",
-    "layer",
-    "offered",
-    "tunable",
+    "build_layer_model",
+    "compose_model",
+    "create_weighted_node",
+    "find_tunable_nodes",
+    "list_formulations",
 ]

@@ -27,23 +27,23 @@ class TimingCache:
 
     def recall(self, key: str, trial: Trial) -> Trial:
         """A trial with the times that are known, as it is where none are."""
-        found = self.entries.get(key, {}).get(_name(trial))
-        if found is None:
+        entry = self.entries.get(key, {}).get(_entry_name(trial))
+        if entry is None:
             return trial
         return dataclasses.replace(
             trial,
-            median=found["median"],
-            quartiles=tuple(found["quartiles"]),
-            runs=found["runs"],
-            taken=datetime.datetime.fromisoformat(found["taken"]),
+            median=entry["median"],
+            quartiles=tuple(entry["quartiles"]),
+            runs=entry["runs"],
+            taken=datetime.datetime.fromisoformat(entry["taken"]),
             ok=True,
             cached=True,
         )
 
-    def keep(self, key: str, trial: Trial) -> None:
+    def store(self, key: str, trial: Trial) -> None:
         """Remember the times of a trial."""
         if trial.ok and trial.taken is not None and trial.quartiles is not None:
-            self.entries.setdefault(key, {})[_name(trial)] = {
+            self.entries.setdefault(key, {})[_entry_name(trial)] = {
                 "median": trial.median,
                 "quartiles": list(trial.quartiles),
                 "runs": trial.runs,
@@ -57,8 +57,8 @@ class TimingCache:
             ReadError: it is no timing cache of this device any more.
             RtlabError: it cannot be written there.
         """
-        with files.alone(self.path):
-            others = timing_cache(self.path, self.device, self.source).entries
+        with files.lock_folder(self.path):
+            others = read_timing_cache(self.path, self.device, self.source).entries
             content = {
                 "schema": _SCHEMA,
                 "device": self.device,
@@ -71,45 +71,46 @@ class TimingCache:
             files.write(self.path, json.dumps(content, indent=1).encode(), what="the timing cache")
 
 
-def _name(trial: Trial) -> str:
+def _entry_name(trial: Trial) -> str:
     return f"{trial.formulation}, {trial.threads} threads"
 
 
-def timing_cache(path: str | Path, device: str, source: str) -> TimingCache:
+def read_timing_cache(path: str | Path, device: str, source: str) -> TimingCache:
     """The cache at ``path``, empty where there is no file yet.
 
     Raises:
         ReadError: the file is no timing cache, or was written on another device or by another ONNX Runtime.
     """
     path = Path(path)
-    doing = f'Cannot use timing cache "{path}"'
+    error_prefix = f'Cannot use timing cache "{path}"'
     try:
         content = json.loads(read_input(path))
     except FileNotFoundError:
         return TimingCache(path, device, source)
     except (OSError, ValueError, RecursionError) as error:
         raise ReadError(
-            f"{doing}: it is no file of JSON. Name another file, or delete this one.", details=repr(error)
+            f"{error_prefix}: it is no file of JSON. Name another file, or delete this one.",
+            details=repr(error),
         ) from error
-    found = {k: content.get(k) for k in ("schema", "device", "source")} if isinstance(content, dict) else {}
-    if found.get("schema") != _SCHEMA:
+    header = {k: content.get(k) for k in ("schema", "device", "source")} if isinstance(content, dict) else {}
+    if header.get("schema") != _SCHEMA:
         raise ReadError(
-            f'{doing}: its schema is "{found.get("schema")}", and {_SCHEMA} is read here. '
+            f'{error_prefix}: its schema is "{header.get("schema")}", and {_SCHEMA} is read here. '
             "Name another file, or delete this one."
         )
-    for what, here in (("device", device), ("source", source)):
-        if found[what] != here:
+    for what, expected in (("device", device), ("source", source)):
+        if header[what] != expected:
             raise ReadError(
-                f'{doing}: its times are of "{found[what]}", and here is "{here}". '
+                f'{error_prefix}: its times are of "{header[what]}", and here is "{expected}". '
                 "Times of another machine tell nothing of this one: name another file."
             )
     entries = content.get("entries")
-    if not _sound(entries):
-        raise ReadError(f"{doing}: an entry in it is damaged. Name another file, or delete this one.")
+    if not _is_valid(entries):
+        raise ReadError(f"{error_prefix}: an entry in it is damaged. Name another file, or delete this one.")
     return TimingCache(path, device, source, entries)
 
 
-def _sound(entries: Any) -> bool:
+def _is_valid(entries: Any) -> bool:
     """Whether each entry has all that ``recall`` reads."""
     try:
         for times in entries.values():

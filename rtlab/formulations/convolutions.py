@@ -6,13 +6,13 @@ import itertools
 
 from rtlab.formulations.fragment import Fragment
 from rtlab.formulations.layer import WeightedNode
-from rtlab.formulations.tiles import Tiling, fourier, tiled, winograd
+from rtlab.formulations.tiles import Tiling, fourier, tile_convolution, winograd
 
 #: Bytes that the transformed weights of one layer may take.
 _LARGEST = 192 << 20
 
 
-def _plain(layer: WeightedNode) -> str:
+def _check_tileable(layer: WeightedNode) -> str:
     """Why a convolution cannot be computed by tiles; empty where it can."""
     a = layer.attributes
     if layer.weight.shape[2:] == (1, 1):
@@ -30,45 +30,45 @@ def _plain(layer: WeightedNode) -> str:
     return ""
 
 
-def _affordable(layer: WeightedNode, tiling: Tiling) -> str:
-    needed = 4 * tiling.products * layer.weight.shape[0] * layer.weight.shape[1]
-    if needed > _LARGEST:
-        return f"transformed weights would take {needed >> 20} MiB"
+def _check_memory(layer: WeightedNode, tiling: Tiling) -> str:
+    weight_bytes = 4 * tiling.products * layer.weight.shape[0] * layer.weight.shape[1]
+    if weight_bytes > _LARGEST:
+        return f"transformed weights would take {weight_bytes >> 20} MiB"
     return ""
 
 
-def small_kernel(layer: WeightedNode) -> str:
+def check_3x3_kernel(layer: WeightedNode) -> str:
     """Whether Winograd's algorithm is for this layer."""
-    found = _plain(layer)
-    if not found and layer.weight.shape[2:] != (3, 3):
+    reason = _check_tileable(layer)
+    if not reason and layer.weight.shape[2:] != (3, 3):
         return "the kernel is not 3×3"
-    return found
+    return reason
 
 
 def winograd_2(layer: WeightedNode, graph: Fragment) -> str:
     """Tiles of 2×2 outputs."""
-    return _biased(layer, graph, tiled(layer, graph, winograd(2, (3, 3))))
+    return _add_bias(layer, graph, tile_convolution(layer, graph, winograd(2, (3, 3))))
 
 
 def winograd_4(layer: WeightedNode, graph: Fragment) -> str:
     """Tiles of 4×4 outputs."""
-    return _biased(layer, graph, tiled(layer, graph, winograd(4, (3, 3))))
+    return _add_bias(layer, graph, tile_convolution(layer, graph, winograd(4, (3, 3))))
 
 
 def winograd_fits(layer: WeightedNode, step: int) -> str:
     """Whether tiles of this step serve: kernel, map and memory."""
-    return small_kernel(layer) or _affordable(layer, winograd(step, (3, 3)))
+    return check_3x3_kernel(layer) or _check_memory(layer, winograd(step, (3, 3)))
 
 
 def fourier_fits(layer: WeightedNode, size: int) -> str:
     """Whether tiles of this size serve: kernel, map and memory."""
     kernel = layer.weight.shape[2:]
-    found = _plain(layer)
-    if not found and max(kernel) > size // 2:
+    reason = _check_tileable(layer)
+    if not reason and max(kernel) > size // 2:
         return f"the kernel is larger than {size // 2}×{size // 2}"
-    if not found and max(layer.spatial) <= size // 4:
+    if not reason and max(layer.spatial) <= size // 4:
         return "the map is much smaller than a tile"
-    return found or _affordable(layer, fourier(size, (kernel[0], kernel[1])))
+    return reason or _check_memory(layer, fourier(size, (kernel[0], kernel[1])))
 
 
 def fourier_8(layer: WeightedNode, graph: Fragment) -> str:
@@ -83,7 +83,7 @@ def fourier_16(layer: WeightedNode, graph: Fragment) -> str:
 
 def _fourier(layer: WeightedNode, graph: Fragment, size: int) -> str:
     rows, columns = layer.weight.shape[2:]
-    return _biased(layer, graph, tiled(layer, graph, fourier(size, (rows, columns))))
+    return _add_bias(layer, graph, tile_convolution(layer, graph, fourier(size, (rows, columns))))
 
 
 def direct(layer: WeightedNode, graph: Fragment) -> str:
@@ -106,7 +106,7 @@ def row_major(layer: WeightedNode, graph: Fragment) -> str:
     ]
     if layer.bias is not None:
         inputs.append(graph.constant(layer.bias))
-    made = graph.node(
+    output = graph.node(
         "Conv",
         *inputs,
         kernel_shape=[1, *kernel],
@@ -115,7 +115,7 @@ def row_major(layer: WeightedNode, graph: Fragment) -> str:
         pads=[0, *a["pads"][:2], 0, *a["pads"][2:]],
         group=a["group"],
     )
-    return graph.reshape(made, (batch, outputs, *layer.spatial))
+    return graph.reshape(output, (batch, outputs, *layer.spatial))
 
 
 def pointwise_fits(layer: WeightedNode) -> str:
@@ -135,8 +135,8 @@ def pointwise(layer: WeightedNode, graph: Fragment) -> str:
         data = graph.cut(data, (2, 3), (0, 0), size, layer.attributes["strides"])
     outputs = layer.weight.shape[0]
     flat = graph.reshape(data, (batch, channels, -1))
-    made = graph.node("MatMul", graph.constant(layer.weight.reshape(outputs, channels)), flat)
-    return _biased(layer, graph, graph.reshape(made, (batch, outputs, *layer.spatial)))
+    product = graph.node("MatMul", graph.constant(layer.weight.reshape(outputs, channels)), flat)
+    return _add_bias(layer, graph, graph.reshape(product, (batch, outputs, *layer.spatial)))
 
 
 def channels_last(layer: WeightedNode, graph: Fragment) -> str:
@@ -147,68 +147,70 @@ def channels_last(layer: WeightedNode, graph: Fragment) -> str:
         data = graph.cut(data, (2, 3), (0, 0), size, layer.attributes["strides"])
     outputs = layer.weight.shape[0]
     rows = graph.reshape(graph.transpose(data, (0, 2, 3, 1)), (-1, channels))
-    made = graph.node("MatMul", rows, graph.constant(layer.weight.reshape(outputs, channels).T))
+    product = graph.node("MatMul", rows, graph.constant(layer.weight.reshape(outputs, channels).T))
     if layer.bias is not None:
-        made = graph.node("Add", made, graph.constant(layer.bias))
-    return graph.transpose(graph.reshape(made, (batch, *layer.spatial, outputs)), (0, 3, 1, 2))
+        product = graph.node("Add", product, graph.constant(layer.bias))
+    return graph.transpose(graph.reshape(product, (batch, *layer.spatial, outputs)), (0, 3, 1, 2))
 
 
-def unfolded_fits(layer: WeightedNode) -> str:
+def unfold_fits(layer: WeightedNode) -> str:
     """Whether there is something to unfold."""
     if layer.weight.shape[2:] == (1, 1):
         return "the kernel is 1×1: there is nothing to unfold"
     return "pads are negative" if min(layer.attributes["pads"]) < 0 else ""
 
 
-def unfolded(layer: WeightedNode, graph: Fragment) -> str:
+def unfold(layer: WeightedNode, graph: Fragment) -> str:
     """im2col: what each output reads becomes a column, and the convolution one product of matrices."""
     groups, batch = layer.attributes["group"], layer.shape[0]
     outputs, per_group = layer.weight.shape[:2]
     pixels = layer.spatial[0] * layer.spatial[1]
-    apart = [graph.reshape(part, (batch, groups, per_group, pixels)) for part in _shifted(layer, graph)]
-    columns = graph.node("Concat", *apart, axis=2) if len(apart) > 1 else apart[0]
+    tap_columns = [
+        graph.reshape(part, (batch, groups, per_group, pixels)) for part in _cut_taps(layer, graph)
+    ]
+    columns = graph.node("Concat", *tap_columns, axis=2) if len(tap_columns) > 1 else tap_columns[0]
     # Rows of columns come tap by tap, and within a tap channel by channel.
     weight = layer.weight.transpose(0, 2, 3, 1).reshape(groups, outputs // groups, -1)
     if groups == 1:
         columns, weight = graph.reshape(columns, (batch, -1, pixels)), weight[0]
-    made = graph.node("MatMul", graph.constant(weight), columns)
-    return _biased(layer, graph, graph.reshape(made, (batch, outputs, *layer.spatial)))
+    product = graph.node("MatMul", graph.constant(weight), columns)
+    return _add_bias(layer, graph, graph.reshape(product, (batch, outputs, *layer.spatial)))
 
 
-def shifted_fits(layer: WeightedNode) -> str:
+def shifted_sum_fits(layer: WeightedNode) -> str:
     """Whether each channel is on its own."""
     group = layer.attributes["group"]
     if not group == layer.shape[1] == layer.weight.shape[0] or group == 1:
         return "it is not depthwise"
-    return unfolded_fits(layer)
+    return unfold_fits(layer)
 
 
-def shifted(layer: WeightedNode, graph: Fragment) -> str:
+def sum_shifted(layer: WeightedNode, graph: Fragment) -> str:
     """Depthwise: the map, shifted for each weight of the kernel, times the weight, all added."""
     taps = layer.weight.reshape(layer.weight.shape[0], -1).T
-    made = ""
-    for part, weight in zip(_shifted(layer, graph), taps, strict=True):
+    total = ""
+    for part, weight in zip(_cut_taps(layer, graph), taps, strict=True):
         term = graph.node("Mul", part, graph.constant(weight.reshape(1, -1, 1, 1)))
-        made = graph.node("Add", made, term) if made else term
-    return _biased(layer, graph, made)
+        total = graph.node("Add", total, term) if total else term
+    return _add_bias(layer, graph, total)
 
 
-def _shifted(layer: WeightedNode, graph: Fragment) -> list[str]:
+def _cut_taps(layer: WeightedNode, graph: Fragment) -> list[str]:
     """For each weight of the kernel the part of the padded map that it meets."""
     a = layer.attributes
-    top, left, bottom, right = a["pads"]
-    padded = graph.pad(layer.data, (0, 0, top, left, 0, 0, bottom, right))
+    y_begin, x_begin, y_end, x_end = a["pads"]
+    padded_map = graph.pad(layer.data, (0, 0, y_begin, x_begin, 0, 0, y_end, x_end))
     parts = []
     for row, column in itertools.product(*map(range, layer.weight.shape[2:])):
         starts = (row * a["dilations"][0], column * a["dilations"][1])
         ends = [
             s + (n - 1) * step + 1 for s, n, step in zip(starts, layer.spatial, a["strides"], strict=True)
         ]
-        parts.append(graph.cut(padded, (2, 3), starts, ends, a["strides"]))
+        parts.append(graph.cut(padded_map, (2, 3), starts, ends, a["strides"]))
     return parts
 
 
-def _biased(layer: WeightedNode, graph: Fragment, value: str) -> str:
+def _add_bias(layer: WeightedNode, graph: Fragment, value: str) -> str:
     if layer.bias is None:
         return value
     return graph.node("Add", value, graph.constant(layer.bias.reshape(1, -1, 1, 1)))

@@ -57,5 +57,5 @@ class Fragment:
         steps: Sequence[int] = (),
     ) -> str:
         """A part of some axes."""
-        given = [self.constant(part, np.int64) for part in (starts, ends, axes, steps or [1] * len(axes))]
-        return self.node("Slice", value, *given)
+        arguments = [self.constant(part, np.int64) for part in (starts, ends, axes, steps or [1] * len(axes))]
+        return self.node("Slice", value, *arguments)

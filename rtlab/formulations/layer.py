@@ -91,17 +91,17 @@ class WeightedNode:
         return int(2 * math.prod(self.shape[:-1]) * self.weight.size)
 
 
-def tunable(model: Model) -> tuple[Node, ...]:
+def find_tunable_nodes(model: Model) -> tuple[Node, ...]:
     """Nodes of the main graph whose weights are constants in FP32, and that read one activation."""
-    return tuple(n for n in model.top if n.op in OPS and not n.domain and _weights(model, n) is not None)
+    return tuple(n for n in model.top if n.op in OPS and not n.domain and _read_weights(model, n) is not None)
 
 
-def layer(model: Model, node: Node, shape: Sequence[int]) -> WeightedNode | None:
+def create_weighted_node(model: Model, node: Node, shape: Sequence[int]) -> WeightedNode | None:
     """A node with the shape that it reads; None where its numbers of dimensions or attributes are not supported.
 
     Supported are two-dimensional convolutions, products with a matrix, and a Gemm with the plain meaning of both.
     """
-    weights = _weights(model, node)
+    weights = _read_weights(model, node)
     if weights is None:
         return None
     weight, bias = weights
@@ -110,7 +110,7 @@ def layer(model: Model, node: Node, shape: Sequence[int]) -> WeightedNode | None
     if node.op == "Conv":
         if len(size) != 4 or weight.ndim != 4 or 0 in size:
             return None
-        attributes = _window(node, size, weight.shape)
+        attributes = _read_window(node, size, weight.shape)
     elif node.op == "Gemm":
         a = node.attributes
         plain = a.get("alpha", 1.0) == 1.0 and a.get("beta", 1.0) == 1.0 and not a.get("transA", 0)
@@ -128,7 +128,7 @@ def layer(model: Model, node: Node, shape: Sequence[int]) -> WeightedNode | None
     )
 
 
-def _weights(model: Model, node: Node) -> tuple[NDArray[np.float32], NDArray[np.float32] | None] | None:
+def _read_weights(model: Model, node: Node) -> tuple[NDArray[np.float32], NDArray[np.float32] | None] | None:
     constants = model.constants(node.id)
     if len(node.inputs) < 2 or node.inputs[0] in constants or node.inputs[1] not in constants:
         return None
@@ -144,7 +144,7 @@ def _array(tensor: TensorProtocol) -> NDArray[np.float32]:
     return np.asarray(tensor.numpy(), np.float32)
 
 
-def _window(node: Node, size: tuple[int, ...], weight: tuple[int, ...]) -> dict[str, Any]:
+def _read_window(node: Node, size: tuple[int, ...], weight: tuple[int, ...]) -> dict[str, Any]:
     """Strides, pads, dilations and groups, those that ``auto_pad`` asks for worked out."""
     a = cast("Mapping[str, Any]", node.attributes)
     strides, dilations = (list(a.get(k, (1, 1))) for k in ("strides", "dilations"))

@@ -30,22 +30,22 @@ class Formulation:
     build: Callable[[WeightedNode, Fragment], str]
 
 
-def _always(_: WeightedNode) -> str:
+def _fits_always(_: WeightedNode) -> str:
     return ""
 
 
 _SUMS, _TRANSFORMS, _LARGE = 2e-5, 2e-4, 1e-3
 
 _CONVOLUTIONS = (
-    Formulation(DIRECT, "as the model has it", _SUMS, _always, convolutions.direct),
+    Formulation(DIRECT, "as the model has it", _SUMS, _fits_always, convolutions.direct),
     Formulation(
         "row major",
         "convolution out of ONNX Runtime's blocked layout",
         _SUMS,
-        _always,
+        _fits_always,
         convolutions.row_major,
     ),
-    Formulation("im2col", "unfold, then one GEMM", _SUMS, convolutions.unfolded_fits, convolutions.unfolded),
+    Formulation("im2col", "unfold, then one GEMM", _SUMS, convolutions.unfold_fits, convolutions.unfold),
     Formulation("GEMM", "weights by pixels", _SUMS, convolutions.pointwise_fits, convolutions.pointwise),
     Formulation(
         "GEMM, channels last",
@@ -86,16 +86,22 @@ _CONVOLUTIONS = (
         "shifted sums",
         "a multiplication and an addition for each weight of the kernel",
         _SUMS,
-        convolutions.shifted_fits,
-        convolutions.shifted,
+        convolutions.shifted_sum_fits,
+        convolutions.sum_shifted,
     ),
 )
 _PRODUCTS = (
-    Formulation(DIRECT, "as the model has it", _SUMS, _always, products.direct),
+    Formulation(DIRECT, "as the model has it", _SUMS, _fits_always, products.direct),
     Formulation(
-        "weights transposed", "weights stored the other way round", _SUMS, _always, products.other_way
+        "weights transposed",
+        "weights stored the other way round",
+        _SUMS,
+        _fits_always,
+        products.transposed_storage,
     ),
-    Formulation("weights first", "both transposed, weights by rows", _SUMS, _always, products.weights_first),
+    Formulation(
+        "weights first", "both transposed, weights by rows", _SUMS, _fits_always, products.weights_first
+    ),
     Formulation(
         "split columns",
         "two GEMMs, half of the outputs each",
@@ -106,7 +112,7 @@ _PRODUCTS = (
     Formulation(
         "split sum", "two GEMMs, half of the sum each, added", _SUMS, products.halves_fit, products.split_sum
     ),
-    Formulation("1×1 convolution", "rows as pixels", _SUMS, _always, products.as_convolution),
+    Formulation("1×1 convolution", "rows as pixels", _SUMS, _fits_always, products.as_convolution),
 )
 
 #: The formulations by operator, the direct one first.
@@ -117,6 +123,6 @@ FORMULATIONS: Mapping[str, tuple[Formulation, ...]] = {
 }
 
 
-def offered(layer: WeightedNode) -> tuple[Formulation, ...]:
+def list_formulations(layer: WeightedNode) -> tuple[Formulation, ...]:
     """The formulations that fit a layer, the direct one first."""
     return tuple(f for f in FORMULATIONS[layer.op] if not f.fits(layer))

@@ -77,11 +77,13 @@ def _toom_cook(
 
 def _from_roots(roots: list[Fraction]) -> list[Fraction]:
     """Coefficients of the polynomial with these roots, the constant first."""
-    found = [Fraction(1)]
+    coefficients = [Fraction(1)]
     for root in roots:
-        shifted = [Fraction(0), *found]
-        found = [s - root * f for s, f in zip(shifted, [*found, Fraction(0)], strict=True)]
-    return found
+        shifted_coefficients = [Fraction(0), *coefficients]
+        coefficients = [
+            s - root * f for s, f in zip(shifted_coefficients, [*coefficients, Fraction(0)], strict=True)
+        ]
+    return coefficients
 
 
 @functools.cache
@@ -117,17 +119,17 @@ def fourier(size: int, kernel: tuple[int, int]) -> Tiling:
     return Tiling(np.array(before), np.array(weights), np.array(after).T, (size, size), step)
 
 
-def tiled(layer: WeightedNode, graph: Fragment, tiling: Tiling) -> str:
+def tile_convolution(layer: WeightedNode, graph: Fragment, tiling: Tiling) -> str:
     """A convolution of stride 1, without groups and dilations, by square tiles; returns the value that it writes."""
     batch, channels, *size = layer.shape
     outputs = layer.weight.shape[0]
-    top, left = layer.attributes["pads"][:2]
+    y_begin, x_begin = layer.attributes["pads"][:2]
     counts = [-(-out // step) for out, step in zip(layer.spatial, tiling.step, strict=True)]
     # The last tiles reach beyond the map.
     ends = [
         (n - 1) * step + tile - start - length
         for n, step, tile, start, length in zip(
-            counts, tiling.step, tiling.tile, (top, left), size, strict=True
+            counts, tiling.step, tiling.tile, (y_begin, x_begin), size, strict=True
         )
     ]
     flat = graph.reshape(layer.data, (batch * channels, 1, *size))
@@ -138,22 +140,24 @@ def tiled(layer: WeightedNode, graph: Fragment, tiling: Tiling) -> str:
         flat,
         graph.constant(tiling.before.reshape(products, 1, *tiling.tile)),
         strides=list(tiling.step),
-        pads=[top, left, *ends],
+        pads=[y_begin, x_begin, *ends],
     )
     parts = graph.transpose(graph.reshape(before, (batch, channels, products, -1)), (0, 2, 1, 3))
     kernels = np.tensordot(tiling.kernel, layer.weight.reshape(outputs, channels, -1), (1, 2))
     # The products of matrices, one for each row of B: ONNX Runtime is faster at groups of a convolution than at
     # a batch of products whose constant side it does not pack.
-    summed = graph.node(
+    channel_sums = graph.node(
         "Conv",
         graph.reshape(parts, (batch, products * channels, *counts)),
         graph.constant(kernels.reshape(products * outputs, channels, 1, 1)),
         group=products,
     )
-    made = graph.node("MatMul", graph.constant(tiling.after), graph.reshape(summed, (batch, products, -1)))
+    output = graph.node(
+        "MatMul", graph.constant(tiling.after), graph.reshape(channel_sums, (batch, products, -1))
+    )
     step = tiling.step[0]
-    made = graph.reshape(made, (batch, step * step * outputs, *counts))
-    made = graph.node("DepthToSpace", made, blocksize=step)
+    output = graph.reshape(output, (batch, step * step * outputs, *counts))
+    output = graph.node("DepthToSpace", output, blocksize=step)
     if any(n * step != out for n, out in zip(counts, layer.spatial, strict=True)):
-        made = graph.cut(made, (2, 3), (0, 0), layer.spatial)
-    return made
+        output = graph.cut(output, (2, 3), (0, 0), layer.spatial)
+    return output

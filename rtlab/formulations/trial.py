@@ -52,18 +52,18 @@ class TunedLayer:
     like: str = ""
 
     @functools.cached_property
-    def ranked(self) -> tuple[Trial, ...]:
+    def ranking(self) -> tuple[Trial, ...]:
         """The trials that may win, the fastest first."""
         return tuple(sorted((t for t in self.trials if t.ok), key=lambda t: t.median or 0.0))
 
     @property
     def winner(self) -> Trial:
         """The fastest by its median, with any number of threads."""
-        return self.ranked[0] if self.ranked else self.default
+        return self.ranking[0] if self.ranking else self.default
 
     def best(self, threads: int) -> Trial | None:
         """The fastest with this number of threads; None where none was timed with it."""
-        return next((t for t in self.ranked if t.threads == threads), None)
+        return next((t for t in self.ranking if t.threads == threads), None)
 
     def direct(self, threads: int) -> Trial | None:
         """The layer as the model has it with this number of threads."""
@@ -81,13 +81,13 @@ class TunedLayer:
     def margin(self) -> float | None:
         """Time of the best *other* formulation by that of the winner; None where there is none."""
         first = self.winner
-        second = next((t for t in self.ranked if t.formulation != first.formulation), None)
+        second = next((t for t in self.ranking if t.formulation != first.formulation), None)
         return _ratio(second, first) if second else None
 
     @property
-    def clear(self) -> bool:
+    def is_clear(self) -> bool:
         """Whether the winner is faster than the default by more than noise."""
-        return clearly(self.winner, self.default)
+        return is_clearly_faster(self.winner, self.default)
 
 
 def _ratio(slow: Trial, fast: Trial) -> float | None:
@@ -104,7 +104,7 @@ def notch(median: float, quartiles: tuple[float, float], runs: int) -> tuple[flo
     return median - half, median + half
 
 
-def clearly(fast: Trial, slow: Trial) -> bool:
+def is_clearly_faster(fast: Trial, slow: Trial) -> bool:
     """Whether the first is faster by more than noise."""
     if fast.median is None or slow.median is None or fast.quartiles is None or slow.quartiles is None:
         return False
@@ -112,7 +112,7 @@ def clearly(fast: Trial, slow: Trial) -> bool:
 
 
 @dataclasses.dataclass(frozen=True)
-class Whole:
+class ModelTrial:
     """The whole model with one number of threads: as it is, and with its ``changed`` layers in other words.
 
     Milliseconds *measured* in turn in the same ``runs`` rounds; ``error`` is the greatest difference of an output from
@@ -131,16 +131,16 @@ class Whole:
 
 
 @dataclasses.dataclass(frozen=True)
-class Tuned:
+class TunedModel:
     """A model tuned on one device for one batch.
 
-    ``layers`` come in the order of the graph. ``wholes`` compares whole models, one for each number of threads, empty
-    where it was stopped before. ``complete`` says that nothing was cut short; ``notes`` say what was left out.
+    ``layers`` come in the order of the graph. ``model_trials`` compares whole models, one for each number of threads,
+    empty where it was stopped before. ``complete`` says that nothing was cut short; ``notes`` say what was left out.
     ``seconds`` is how long it took.
     """
 
     layers: tuple[TunedLayer, ...]
-    wholes: tuple[Whole, ...]
+    model_trials: tuple[ModelTrial, ...]
     device: str
     source: str
     taken: datetime.datetime
@@ -149,21 +149,21 @@ class Tuned:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        won = sum(layer.winner.formulation != layer.default.formulation for layer in self.layers)
-        return f"<Tuned {self.device}: {len(self.layers)} layers, another formulation is fastest for {won}>"
+        improved_count = sum(layer.winner.formulation != layer.default.formulation for layer in self.layers)
+        return f"<Tuned {self.device}: {len(self.layers)} layers, another formulation is fastest for {improved_count}>"
 
     @property
-    def disturbed(self) -> int:
+    def disturbed_count(self) -> int:
         """Layers whose times spread so much that other work must have run beside: one quartile twice the other."""
         pairs = ((y.default.quartiles, y.winner.quartiles) for y in self.layers)
         return sum(any(q is not None and q[1] > _STEADY * q[0] for q in pair) for pair in pairs)
 
     @property
-    def default(self) -> Whole | None:
+    def default(self) -> ModelTrial | None:
         """The comparison with ONNX Runtime's own number of threads, which is the greatest."""
-        return max(self.wholes, key=lambda w: w.threads, default=None)
+        return max(self.model_trials, key=lambda w: w.threads, default=None)
 
     @property
-    def best(self) -> Whole | None:
+    def best(self) -> ModelTrial | None:
         """The comparison in which the tuned model is fastest, of those that compute the same."""
-        return min((w for w in self.wholes if w.ok), key=lambda w: w.tuned, default=None)
+        return min((w for w in self.model_trials if w.ok), key=lambda w: w.tuned, default=None)

@@ -7,7 +7,7 @@ import fnmatch
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.core.variant import Calibrator, Precision, Variant
 from rtlab.errors import VariantError
 
@@ -28,25 +28,25 @@ def assign(model: Model, variant: Variant) -> Mapping[str, Precision]:
     Raises:
         VariantError: a pattern fits no node, or only nodes of a body or a function.
     """
-    assigned = {n.id: variant.precision for n in model.top}
+    precisions = {n.id: variant.precision for n in model.top}
     for pattern, precision in variant.pins:
-        nodes = fitting(model, pattern)
+        nodes = match_nodes(model, pattern)
         if not nodes:
-            raise VariantError(_unfit(model, pattern, precision))
-        assigned.update(dict.fromkeys(nodes, precision))
-    return assigned
+            raise VariantError(_describe_mismatch(model, pattern, precision))
+        precisions.update(dict.fromkeys(nodes, precision))
+    return precisions
 
 
-def fitting(model: Model, pattern: str) -> tuple[str, ...]:
+def match_nodes(model: Model, pattern: str) -> tuple[str, ...]:
     """Ids of the main-graph nodes that a pattern means, in graph order.
 
     A pattern that is a node's id means this node alone, even where others have such a name.
     """
     ids = tuple(n.id for n in model.top)
-    return (pattern,) if pattern in ids else tuple(n.id for n in model.top if _fits(pattern, n))
+    return (pattern,) if pattern in ids else tuple(n.id for n in model.top if _matches(pattern, n))
 
 
-def calibrators(
+def resolve_calibrators(
     model: Model, variant: Variant, activations: Mapping[str, Iterable[tuple[str, int]]]
 ) -> Mapping[str, Calibrator]:
     """The calibrator of each quantized value that has one of its own, from a variant's patterns.
@@ -59,10 +59,10 @@ def calibrators(
         variant: Its patterns.
         activations: The quantized values, each with the inputs (node and position) that read it.
     """
-    own: dict[str, Calibrator] = {}
+    overrides: dict[str, Calibrator] = {}
     for pattern, calibrator in variant.calibrators:
-        own.update(dict.fromkeys(_meant(model, pattern, activations), calibrator))
-    return own
+        overrides.update(dict.fromkeys(_match_values(model, pattern, activations), calibrator))
+    return overrides
 
 
 def check_calibrators(
@@ -74,11 +74,13 @@ def check_calibrators(
         VariantError: one means none.
     """
     for pattern, calibrator in variant.calibrators:
-        if not any(True for _ in _meant(model, pattern, activations)):
-            near = difflib.get_close_matches(pattern, [*activations, *_names(model.top)], n=3, cutoff=0.5)
+        if not any(True for _ in _match_values(model, pattern, activations)):
+            close_matches = difflib.get_close_matches(
+                pattern, [*activations, *_iter_names(model.top)], n=3, cutoff=0.5
+            )
             hint = (
-                f"Did you mean {quoted(near)}?"
-                if near
+                f"Did you mean {quote_names(close_matches)}?"
+                if close_matches
                 else "See rtlab.quantize.quantizable(model) for values."
             )
             raise VariantError(
@@ -87,15 +89,17 @@ def check_calibrators(
             )
 
 
-def _meant(model: Model, pattern: str, activations: Mapping[str, Iterable[tuple[str, int]]]) -> Iterator[str]:
-    nodes = {*fitting(model, pattern)}
+def _match_values(
+    model: Model, pattern: str, activations: Mapping[str, Iterable[tuple[str, int]]]
+) -> Iterator[str]:
+    nodes = {*match_nodes(model, pattern)}
     for value, edges in activations.items():
-        named = pattern == value or fnmatch.fnmatchcase(value, pattern)
-        if named or any(node in nodes for node, _ in edges):
+        matches_name = pattern == value or fnmatch.fnmatchcase(value, pattern)
+        if matches_name or any(node in nodes for node, _ in edges):
             yield value
 
 
-def _fits(pattern: str, node: Node) -> bool:
+def _matches(pattern: str, node: Node) -> bool:
     """Whether a pattern is this node's: its id or name with wildcards, or ``op:`` and its operator."""
     if pattern.startswith(_OPERATOR):
         return fnmatch.fnmatchcase(node.op, pattern.removeprefix(_OPERATOR))
@@ -103,23 +107,27 @@ def _fits(pattern: str, node: Node) -> bool:
     return any(pattern == n or fnmatch.fnmatchcase(n, pattern) for n in (node.id, node.name))
 
 
-def _unfit(model: Model, pattern: str, precision: Precision) -> str:
-    doing = f'Cannot pin "{pattern}" to "{precision}" in model "{model.name}":'
-    inner = [n for n in model.nodes if n.scope and _fits(pattern, n)]
+def _describe_mismatch(model: Model, pattern: str, precision: Precision) -> str:
+    message_prefix = f'Cannot pin "{pattern}" to "{precision}" in model "{model.name}":'
+    inner = [n for n in model.nodes if n.scope and _matches(pattern, n)]
     if inner:
         owner = inner[0].scope[0]
-        what = f'Pin node "{owner}"' if owner in model.by_id else "Pin the node that calls it"
+        remedy = f'Pin node "{owner}"' if owner in model.by_id else "Pin the node that calls it"
         return (
-            f'{doing} node "{inner[0].id}" stands in a body or a function, which stays as it was exported. '
-            f"{what}, or nodes of the main graph."
+            f'{message_prefix} node "{inner[0].id}" stands in a body or a function, which stays as it was exported. '
+            f"{remedy}, or nodes of the main graph."
         )
-    names = [*dict.fromkeys(_names(model.top))]
-    near = difflib.get_close_matches(pattern, names, n=3, cutoff=0.5)
-    listed = quoted(near)
-    hint = f"Did you mean {listed}?" if near else "See model.nodes for ids, or write op:Conv for an operator."
-    return f"{doing} no node has an id, a name or an operator like this. {hint}"
+    names = [*dict.fromkeys(_iter_names(model.top))]
+    close_matches = difflib.get_close_matches(pattern, names, n=3, cutoff=0.5)
+    suggestions = quote_names(close_matches)
+    hint = (
+        f"Did you mean {suggestions}?"
+        if close_matches
+        else "See model.nodes for ids, or write op:Conv for an operator."
+    )
+    return f"{message_prefix} no node has an id, a name or an operator like this. {hint}"
 
 
-def _names(nodes: Iterable[Node]) -> Iterator[str]:
+def _iter_names(nodes: Iterable[Node]) -> Iterator[str]:
     for node in nodes:
         yield from (node.id, node.name, _OPERATOR + node.op)

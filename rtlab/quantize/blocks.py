@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 PIECE = 1 << 16
 
 
-def blocks(shape: Sequence[int], along: int = 0) -> Iterator[tuple[slice, ...]]:
+def iter_blocks(shape: Sequence[int], along: int = 0) -> Iterator[tuple[slice, ...]]:
     """Slices along one axis that part an array of this shape into pieces, of one element of the axis at least."""
     if not shape:
         yield ()
@@ -38,12 +38,12 @@ def to_fp8(values: NDArray[np.float32]) -> NDArray[Any]:
     cut = (bits & np.uint32(0xFFFF)) != 0
     upper = bits >> np.uint32(16)
     np.bitwise_or(upper, cut, out=upper)
-    found: NDArray[Any] = np.take(_table(), upper, mode="clip").view(ml_dtypes.float8_e4m3fn)
-    return found
+    fp8_values: NDArray[Any] = np.take(_build_fp8_table(), upper, mode="clip").view(ml_dtypes.float8_e4m3fn)
+    return fp8_values
 
 
 def to_fp16(
-    values: NDArray[np.float32], out: NDArray[np.float16], room: NDArray[np.uint32]
+    values: NDArray[np.float32], out: NDArray[np.float16], scratch: NDArray[np.uint32]
 ) -> NDArray[np.intp]:
     """Write numbers of one dimension as FP16, to nearest with ties to even: what NumPy gives, in half of its time.
 
@@ -54,23 +54,24 @@ def to_fp16(
     Args:
         values: The numbers.
         out: Where they are written.
-        room: Two rows for what is computed, as long as the numbers or longer; fresh memory takes longer than the sums.
+        scratch: Two rows for what is computed, as long as the numbers or longer; fresh memory takes longer than the
+            sums.
 
     Returns:
         Where those are that are no normal numbers of FP16: zero, smaller, larger, and none.
     """
-    bits, (magnitude, work) = values.view(np.uint32), room[:, : values.size]
-    written = out.view(np.uint16)
+    bits, (magnitude, work) = values.view(np.uint32), scratch[:, : values.size]
+    out_bits = out.view(np.uint16)
     np.bitwise_and(bits, np.uint32(0x7FFFFFFF), out=magnitude)
     np.right_shift(magnitude, np.uint32(13), out=work)
     work &= np.uint32(1)
     work += magnitude
     work += _REBASED
     work >>= np.uint32(13)
-    written[...] = work
+    out_bits[...] = work
     np.right_shift(bits, np.uint32(16), out=work)
     work &= np.uint32(0x8000)
-    written |= work.astype(np.uint16)
+    out_bits |= work.astype(np.uint16)
     magnitude -= _LEAST
     (other,) = np.nonzero(magnitude >= _SPAN)
     if other.size:
@@ -85,7 +86,7 @@ _REBASED = np.uint32((0xFFF - (112 << 23)) % 2**32)
 
 
 @functools.cache
-def _table() -> NDArray[np.uint8]:
+def _build_fp8_table() -> NDArray[np.uint8]:
     """The bits in E4M3 of every number of 16 bits in BF16."""
     every = np.arange(1 << 16, dtype=np.uint16).view(ml_dtypes.bfloat16).astype(np.float32)
     with np.errstate(all="ignore"):

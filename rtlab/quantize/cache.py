@@ -64,16 +64,18 @@ class CalibrationCache:
     values: Mapping[str, float]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "version", _number(self.version))
+        object.__setattr__(self, "version", _encode_version(self.version))
         if self.algorithm not in ALGORITHMS:
             raise CalibrationError(
                 f'Cannot make a calibration cache of algorithm "{self.algorithm}": TensorRT has no such calibrator. '
                 f"Choose one of {', '.join(ALGORITHMS)}."
             )
         for tensor, scale in self.values.items():
-            if (why := _unfit(scale)) or (why := "its name is not one line" if _split(tensor) else ""):
+            if (reason := _describe_scale_error(scale)) or (
+                reason := "its name is not one line" if _has_line_break(tensor) else ""
+            ):
                 raise CalibrationError(
-                    f'Cannot put tensor "{tensor}" into a calibration cache: {why}. '
+                    f'Cannot put tensor "{tensor}" into a calibration cache: {reason}. '
                     "Give a finite scale above zero, or zero for no range."
                 )
 
@@ -96,7 +98,9 @@ class CalibrationCache:
         Raises:
             CalibrationError: a scale is not finite, or the version or algorithm is none.
         """
-        return cls(version, algorithm, {tensor: _of_amax(scale.amax) for tensor, scale in scales.items()})
+        return cls(
+            version, algorithm, {tensor: _compute_scale(scale.amax) for tensor, scale in scales.items()}
+        )
 
     @classmethod
     def read(cls, path: str | Path) -> CalibrationCache:
@@ -108,9 +112,9 @@ class CalibrationCache:
         try:
             content = read_input(path)
         except (OSError, ValueError) as error:
-            found = (error.strerror if isinstance(error, OSError) else "") or error
+            reason = (error.strerror if isinstance(error, OSError) else "") or error
             raise ReadError(
-                f'Cannot read calibration cache "{path}": {found}. Name a file that trtexec '
+                f'Cannot read calibration cache "{path}": {reason}. Name a file that trtexec '
                 "--calib or a calibrator wrote.",
                 details=repr(error),
             ) from error
@@ -123,26 +127,26 @@ class CalibrationCache:
         Raises:
             ReadError: as ``read``.
         """
-        lines = _lines(content, name)
+        lines = _iter_lines(content, name)
         number, header = next(lines, (1, ""))
-        found = _HEADER.fullmatch(header)
-        if found is None or found[2] not in ALGORITHMS:
-            raise _damaged(name, number, header, f"TRT-<version>-<one of {', '.join(ALGORITHMS)}>")
+        match = _HEADER.fullmatch(header)
+        if match is None or match[2] not in ALGORITHMS:
+            raise _make_read_error(name, number, header, f"TRT-<version>-<one of {', '.join(ALGORITHMS)}>")
         values: dict[str, float] = {}
         for number, line in lines:
             # Names hold colons and spaces as well.
             tensor, mark, bits = line.rpartition(": ")
             if not mark or not _BITS.fullmatch(bits):
-                raise _damaged(name, number, line, '"tensor: " and at most eight hexadecimal digits')
+                raise _make_read_error(name, number, line, '"tensor: " and at most eight hexadecimal digits')
             scale = float(np.uint32(int(bits, 16)).view(np.float32))
-            if _unfit(scale) or math.copysign(1.0, scale) < 0:
-                raise _damaged(
+            if _describe_scale_error(scale) or math.copysign(1.0, scale) < 0:
+                raise _make_read_error(
                     name, number, line, f"the bits of a finite scale of zero or more; these are {scale}"
                 )
             if tensor in values:
-                raise _damaged(name, number, line, "each tensor once; this one stands above already")
+                raise _make_read_error(name, number, line, "each tensor once; this one stands above already")
             values[tensor] = scale
-        return cls(found[1], found[2], values)
+        return cls(match[1], match[2], values)
 
     def encode(self) -> bytes:
         """The bytes of the file."""
@@ -181,57 +185,57 @@ class CalibrationCache:
 
     def check(self, version: str) -> str:
         """What a TensorRT of this version does with the cache, in words."""
-        wanted = _number(version)
-        if wanted == self.version:
+        version_number = _encode_version(version)
+        if version_number == self.version:
             return f"TensorRT {version} reads this cache where the calibrator's class is that of {self.algorithm}."
         return (
             f"TensorRT {version} ignores this cache, which TRT-{self.version} wrote, and calibrates anew, or fails "
             "where it has no data. The scales themselves do not depend on the version: write them again with "
-            f'dataclasses.replace(cache, version="{wanted}").write(path).'
+            f'dataclasses.replace(cache, version="{version_number}").write(path).'
         )
 
 
-def _lines(content: bytes, name: str) -> Iterator[tuple[int, str]]:
+def _iter_lines(content: bytes, name: str) -> Iterator[tuple[int, str]]:
     """Numbered lines without their ends; blank ones at the end are none."""
     for number, raw in enumerate(content.rstrip(b"\r\n").split(b"\n"), 1):
         line = raw.removesuffix(b"\r").decode(errors="replace")
         if line.encode() != raw.removesuffix(b"\r"):
-            raise _damaged(name, number, line, "UTF-8 text")
+            raise _make_read_error(name, number, line, "UTF-8 text")
         yield number, line
 
 
-def _damaged(name: str, number: int, line: str, wanted: str) -> ReadError:
-    shown = line if len(line) <= 80 else line[:77] + "..."
+def _make_read_error(name: str, number: int, line: str, expected: str) -> ReadError:
+    excerpt = line if len(line) <= 80 else line[:77] + "..."
     return ReadError(
-        f'Cannot read calibration cache "{name}": line {number} is "{shown}", not {wanted}. '
+        f'Cannot read calibration cache "{name}": line {number} is "{excerpt}", not {expected}. '
         "Calibrate again, or repair that line."
     )
 
 
-def _of_amax(amax: float) -> float:
+def _compute_scale(amax: float) -> float:
     """``amax / 127`` as float32, never so small that it reads as no range; what is no number stays none."""
     with np.errstate(over="ignore"):  # to infinity, which is refused
         scale = float(np.float32(amax / _STEPS))
     return max(scale, float(np.finfo(np.float32).tiny)) if amax > 0 else scale
 
 
-def _unfit(scale: float) -> str:
+def _describe_scale_error(scale: float) -> str:
     """Why this is no scale of a cache."""
     return "" if math.isfinite(scale) and scale >= 0 else f"its scale is {scale}"
 
 
-def _split(tensor: str) -> bool:
+def _has_line_break(tensor: str) -> bool:
     return "\n" in tensor or "\r" in tensor
 
 
-def _number(version: str) -> str:
+def _encode_version(version: str) -> str:
     """A version as the header writes it: major, minor and patch as one number, with three digits less before 10."""
     if re.fullmatch(r"\d+", version):
         return version
-    found = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
-    if found is None:
+    match = re.match(r"(\d+)\.(\d+)(?:\.(\d+))?", version)
+    if match is None:
         raise CalibrationError(
             f'Cannot use "{version}" as a TensorRT version: it is no number. Give for example "10.3.0" or "100300".'
         )
-    major, minor, patch = (int(n or 0) for n in found.groups())
+    major, minor, patch = (int(n or 0) for n in match.groups())
     return str(major * (1000 if major < 10 else 10000) + minor * 100 + patch)

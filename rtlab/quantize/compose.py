@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
 from rtlab.core.model import Model
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 from rtlab.core.prepared import Emulation, Prepared
 from rtlab.core.progress import Silent, check
 from rtlab.core.ranges import Ranges
@@ -17,13 +17,13 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
 from rtlab.quantize import half, half_plan, passes, placement, tf32, weights
-from rtlab.quantize.assign import assign, calibrators
-from rtlab.quantize.calibrators import scale as calibrated
+from rtlab.quantize.assign import assign, resolve_calibrators
+from rtlab.quantize.calibrators import scale as compute_scale
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.half_plan import stays
-from rtlab.quantize.mending import Mending
-from rtlab.quantize.narrow import HALVES, Narrowing
-from rtlab.quantize.rewrite import QUANTIZED, Pairs, share
+from rtlab.quantize.half_plan import describe_skipped_nodes
+from rtlab.quantize.mending import WeightCorrector
+from rtlab.quantize.narrow import HALVES, HalfConstants
+from rtlab.quantize.rewrite import QUANTIZED, Pairs, share_scales
 
 if TYPE_CHECKING:
     from rtlab.core.layer_inputs import LayerInputs
@@ -37,7 +37,9 @@ _TF32_OPSET = 9
 _MOVES = placement.POOLS | placement.VIEWS | {"Concat"}
 _FLOATS = {"fp16", "bf16", "fp32", "fp64"}
 #: Weights that are in four bits before the passes that store them run.
-_Made: TypeAlias = Mapping[Precision, Mapping[tuple[str, weights.ScaleLayout], weights.Stored]]
+_FourBitWeights: TypeAlias = Mapping[
+    Precision, Mapping[tuple[str, weights.ScaleLayout], weights.FourBitWeight]
+]
 _STORED = {
     "int8": Precision.INT8,
     "uint8": Precision.INT8,
@@ -77,20 +79,22 @@ def prepare(
         ModelError: a weight holds NaN or infinity.
         VariantError: a pin fits no node, or the model's opset cannot be raised as far as a precision needs.
     """
-    asked = assign(model, variant)
-    if set(asked.values()) <= {Precision.FP32}:
-        return Prepared(model, model, precisions=_computed(model, model, {}))
-    return _Preparation(model, variant, asked, inputs, progress or Silent()).run(ranges, scales)
+    requested_precisions = assign(model, variant)
+    if set(requested_precisions.values()) <= {Precision.FP32}:
+        return Prepared(model, model, precisions=_collect_precisions(model, model, {}))
+    return _Preparation(model, variant, requested_precisions, inputs, progress or Silent()).run(
+        ranges, scales
+    )
 
 
 #: What ONNX Runtime does to such a graph by default (seen in 1.32), and what is written in its place.
-_EXPOSED = (
+_FP8_RELU_NOTE = (
     "{relus} in a graph that quantizes to FP8, and ONNX Runtime drops such from level EXTENDED on: what is exported "
     "has Max with 0 in the place of Relu"
 )
 
 
-def exposed_relus(model: Model) -> tuple[str, ...]:
+def find_fp8_relus(model: Model) -> tuple[str, ...]:
     """Ids of the Relus of a graph that quantizes to FP8: a pool between the two keeps none of them."""
     quantizes = any(n.op == "QuantizeLinear" and model.values[n.outputs[0]].dtype == "fp8" for n in model.top)
     return tuple(n.id for n in model.top if n.op == "Relu") if quantizes else ()
@@ -103,136 +107,153 @@ class _Preparation:
         self,
         model: Model,
         variant: Variant,
-        asked: Mapping[str, Precision],
+        requested_precisions: Mapping[str, Precision],
         inputs: LayerInputs | None,
         progress: Progress,
     ) -> None:
-        self.source, self.variant, self.asked = model, variant, asked
+        self.source, self.variant, self.requested_precisions = model, variant, requested_precisions
         self._progress = progress
-        self._mending = Mending(model, variant, inputs, self._check)
+        self._corrector = WeightCorrector(model, variant, inputs, self._check)
         # What a node falls back to for which there is no quantized form.
-        self.rest = variant.precision if variant.precision in HALVES else Precision.FP32
+        self.fallback_precision = variant.precision if variant.precision in HALVES else Precision.FP32
         #: What the passes so far were applied to, and what they make the graph.
         self._edit: Edit | None = None
-        self._made = model
+        self._model = model
         #: None while it is the typed graph itself.
         self.emulation: Model | Emulation | None = None
         self.scales: dict[str, Scale] = {}
         self.notes: list[str] = []
         #: What the source has quantized itself; that stays as it is.
-        self.already = {n.id: p for n in model.top if (p := _read(n, model)) is not None}
+        self.source_precisions = {
+            n.id: p for n in model.top if (p := _get_quantized_precision(n, model)) is not None
+        }
         #: Whether given scales lack a value that nodes would be quantized with.
-        self.unscaled = False
-        self._first: dict[Precision, placement.QuantizationPlan] = {}
+        self.has_missing_scales = False
+        self._source_plans: dict[Precision, placement.QuantizationPlan] = {}
         #: What each node got; the last pass sees from it what is left to do.
-        self.given: dict[str, Precision] = {}
+        self.assigned_precisions: dict[str, Precision] = {}
 
     def run(self, ranges: Ranges | None, scales: Mapping[str, Scale] | None) -> Prepared:
         self._raise_opset()
         for precision in QUANTIZED:
             self._quantize(precision, ranges, scales)
-        self._doubt()
-        self._bodies()
-        self._narrow()
-        self._tf32()
-        typed = self._finished()
+        self._note_excess_clipping()
+        self._note_subgraph_products()
+        self._apply_narrow_types()
+        self._emulate_tf32()
+        typed = self._finish_edit()
         changed = typed is not self.source or self.emulation is not None
-        if self.already and any(p is not Precision.FP32 for n, p in self.asked.items() if n in self.already):
-            count = "1 node is" if len(self.already) == 1 else f"{len(self.already)} nodes are"
+        if self.source_precisions and any(
+            p is not Precision.FP32
+            for n, p in self.requested_precisions.items()
+            if n in self.source_precisions
+        ):
+            count = (
+                "1 node is"
+                if len(self.source_precisions) == 1
+                else f"{len(self.source_precisions)} nodes are"
+            )
             self.notes.insert(0, f"{count} quantized in the source already and stay so")
-        if not self.given:
-            names = sorted({p.upper() for p in self.asked.values() if p is not Precision.FP32})
-            nothing = f"no {'further ' if self.already else ''}node has {_a(' or '.join(names))} form here"
-            if self.unscaled:
+        if not self.assigned_precisions:
+            names = sorted({p.upper() for p in self.requested_precisions.values() if p is not Precision.FP32})
+            nothing = (
+                f"no {'further ' if self.source_precisions else ''}node "
+                f"has {_add_article(' or '.join(names))} form here"
+            )
+            if self.has_missing_scales:
                 nothing = "no node is quantized, for want of scales"
             self.notes.insert(0, nothing + ("" if changed else ": the model is unchanged"))
-        if exposed := len(exposed_relus(typed)):
-            self.notes.append(_EXPOSED.format(relus=many(exposed, "Relu stands", "Relus stand")))
-        precisions = _computed(self.source, typed, self.given)
+        if relu_count := len(find_fp8_relus(typed)):
+            self.notes.append(
+                _FP8_RELU_NOTE.format(relus=pluralize(relu_count, "Relu stands", "Relus stand"))
+            )
+        precisions = _collect_precisions(self.source, typed, self.assigned_precisions)
         return Prepared(typed, self.emulation or typed, self.scales, tuple(self.notes), precisions)
 
     @property
-    def _typed(self) -> Model:
+    def _typed_model(self) -> Model:
         """The graph as it stands now, to plan by."""
-        return self._made if self._edit is None else self._edit.model
+        return self._model if self._edit is None else self._edit.model
 
-    def _finished(self) -> Model:
+    def _finish_edit(self) -> Model:
         """The graph as a model of its own, which later passes leave as it is."""
         if self._edit is not None:
-            self._made, self._edit = self._edit.finish(), None
-        return self._made
+            self._model, self._edit = self._edit.finish(), None
+        return self._model
 
-    def _apply(self, one: Pass) -> None:
+    def _apply(self, graph_pass: Pass) -> None:
         if self._edit is None:
-            self._edit = Edit(self._made, later=self._made is not self.source)
-        passes.apply(one, self._edit, self._check)
-        self.notes += one.notes
+            self._edit = Edit(self._model, keep_origins=self._model is not self.source)
+        passes.apply(graph_pass, self._edit, self._check)
+        self.notes += graph_pass.notes
 
-    def _nodes(self, precision: Precision) -> frozenset[str]:
-        return frozenset(n for n, p in self.asked.items() if p is precision)
+    def _get_nodes(self, precision: Precision) -> frozenset[str]:
+        return frozenset(n for n, p in self.requested_precisions.items() if p is precision)
 
     def _raise_opset(self) -> None:
         """Convert once, to the highest opset that a precision in use needs, before anything is inserted."""
         needs = {Precision.FP32: 0}
-        if self._nodes(Precision.TF32):
+        if self._get_nodes(Precision.TF32):
             needs[Precision.TF32] = _TF32_OPSET
         for precision in (Precision.INT8, Precision.FP8):
-            if self._placed(self._nodes(precision), precision).activations:
+            if self._plan_quantization(self._get_nodes(precision), precision).activations:
                 needs[precision] = QUANTIZED[precision].opset
         for precision in (Precision.INT4, Precision.FP4):
-            if weights.plan(self.source, self._nodes(precision), precision).weights:
+            if weights.plan(self.source, self._get_nodes(precision), precision).weights:
                 needs[precision] = weights.OPSETS[precision]
-        wanted = half_plan.opset_for(
-            self.source, [n for n, p in self._halves().items() if p is Precision.BF16]
+        bf16_opset = half_plan.find_bf16_opset(
+            self.source, [n for n, p in self._get_half_nodes().items() if p is Precision.BF16]
         )
-        most = max(needs, key=lambda p: needs[p])
-        if wanted > max(needs[most], self.source.opset):
+        highest = max(needs, key=lambda p: needs[p])
+        if bf16_opset > max(needs[highest], self.source.opset):
             try:
-                self._convert(wanted, Precision.BF16)
+                self._convert(bf16_opset, Precision.BF16)
             except VariantError:
                 # Fewer nodes in BF16 are no reason to refuse; each of them is noted.
                 self.notes.append(
-                    f"the ONNX converter cannot raise opset {self.source.opset} to {wanted}, which has more BF16"
+                    f"the ONNX converter cannot raise opset {self.source.opset} to {bf16_opset}, which has more BF16"
                 )
             else:
                 return
-        if needs[most] > self.source.opset:
-            self._convert(needs[most], most)
+        if needs[highest] > self.source.opset:
+            self._convert(needs[highest], highest)
 
-    def _placed(self, nodes: frozenset[str], precision: Precision) -> placement.QuantizationPlan:
+    def _plan_quantization(self, nodes: frozenset[str], precision: Precision) -> placement.QuantizationPlan:
         """What of the graph as it stands is quantized; the source is asked once."""
-        if self._typed is not self.source:
-            return placement.plan(self._typed, nodes, precision)
-        if precision not in self._first:
-            self._first[precision] = placement.plan(self.source, nodes, precision)
-        return self._first[precision]
+        if self._typed_model is not self.source:
+            return placement.plan(self._typed_model, nodes, precision)
+        if precision not in self._source_plans:
+            self._source_plans[precision] = placement.plan(self.source, nodes, precision)
+        return self._source_plans[precision]
 
-    def _convert(self, opset: int, why: Precision) -> None:
-        self._apply(passes.Raise(opset, f'in "{why}"'))
+    def _convert(self, opset: int, precision: Precision) -> None:
+        self._apply(passes.Raise(opset, f'in "{precision}"'))
 
     def _quantize(
         self, precision: Precision, ranges: Ranges | None, scales: Mapping[str, Scale] | None
     ) -> None:
-        nodes = self._nodes(precision)
-        plan = self._placed(nodes, precision)
+        nodes = self._get_nodes(precision)
+        plan = self._plan_quantization(nodes, precision)
         if scales is not None:
-            plan = self._with_scale(plan, nodes, precision, scales)
-            chosen = {v: scales[v] for v in plan.activations}
+            plan = self._drop_unscaled_nodes(plan, nodes, precision, scales)
+            chosen_scales = {v: scales[v] for v in plan.activations}
         elif plan.activations:
-            chosen = dict(self._calibrate(plan, precision, ranges))
-        self._keep(plan.kept, nodes - plan.nodes, precision)
+            chosen_scales = dict(self._calibrate(plan, precision, ranges))
+        self._note_skipped_nodes(plan.skipped_nodes, nodes - plan.nodes, precision)
         if not plan.activations:
             return
-        shared = share(plan, chosen)
-        for value, scale in shared.items():
+        shared_scales = share_scales(plan, chosen_scales)
+        for value, scale in shared_scales.items():
             # Where a value is quantized both ways, its INT8 scale is the one that decides accuracy.
             self.scales.setdefault(value, dataclasses.replace(scale, largest=QUANTIZED[precision].largest))
-        told = tuple(scale.note for scale in shared.values() if scale.note)
-        rebuild = self._mending.rebuild
-        self._apply(Pairs(plan, chosen, precision, self.variant.weights, self._check, told, rebuild))
-        self.given.update(dict.fromkeys(plan.nodes, precision))
+        scale_notes = tuple(scale.note for scale in shared_scales.values() if scale.note)
+        rebuild = self._corrector.reconstruct_weight
+        self._apply(
+            Pairs(plan, chosen_scales, precision, self.variant.weights, self._check, scale_notes, rebuild)
+        )
+        self.assigned_precisions.update(dict.fromkeys(plan.nodes, precision))
 
-    def _with_scale(
+    def _drop_unscaled_nodes(
         self,
         plan: placement.QuantizationPlan,
         nodes: Collection[str],
@@ -240,45 +261,54 @@ class _Preparation:
         scales: Mapping[str, Scale],
     ) -> placement.QuantizationPlan:
         """The plan without the nodes that read a value which has no scale."""
-        unknown: dict[str, None] = {}
-        left = frozenset(nodes)
-        while missing := [v for v in plan.activations if v not in scales]:
-            unknown.update(dict.fromkeys(missing))
-            left -= {node for v in missing for node, _ in plan.activations[v]}
-            plan = placement.plan(self._typed, left, precision)
-        if unknown:
-            self.unscaled = True
-            count = "1 value has" if len(unknown) == 1 else f"{len(unknown)} values have"
-            first = ", ".join([*unknown][:3]) + (", ..." if len(unknown) > 3 else "")
+        unscaled_values: dict[str, None] = {}
+        remaining = frozenset(nodes)
+        while missing_values := [v for v in plan.activations if v not in scales]:
+            unscaled_values.update(dict.fromkeys(missing_values))
+            remaining -= {node for v in missing_values for node, _ in plan.activations[v]}
+            plan = placement.plan(self._typed_model, remaining, precision)
+        if unscaled_values:
+            self.has_missing_scales = True
+            count = "1 value has" if len(unscaled_values) == 1 else f"{len(unscaled_values)} values have"
+            first = ", ".join([*unscaled_values][:3]) + (", ..." if len(unscaled_values) > 3 else "")
             whose = self.variant.scales or "the given scales"
-            stay = f"what reads {'it' if len(unknown) == 1 else 'them'} stays {self.rest}"
+            stay = (
+                f"what reads {'it' if len(unscaled_values) == 1 else 'them'} stays {self.fallback_precision}"
+            )
             self.notes.append(f"{count} no scale in {whose}: {stay} ({first})")
         return plan
 
     def _calibrate(
         self, plan: placement.QuantizationPlan, precision: Precision, ranges: Ranges | None
     ) -> Mapping[str, Scale]:
-        doing = f'Cannot prepare model "{self.source.name}" in "{precision}":'
-        wanted = plan.activations
+        message_prefix = f'Cannot prepare model "{self.source.name}" in "{precision}":'
+        activations = plan.activations
         if ranges is None or self.variant.calibrator is None:
             raise CalibrationError(
-                f"{doing} the scales of {len(wanted)} activations need observed ranges. "
+                f"{message_prefix} the scales of {len(activations)} activations need observed ranges. "
                 "Give calibration data, for example Study(model, data=CalibrationData.random(model))."
             )
-        missing = [v for v in wanted if v not in ranges.values]
-        if missing:
+        missing_values = [v for v in activations if v not in ranges.values]
+        if missing_values:
             raise CalibrationError(
-                f'{doing} value "{missing[0]}" and {len(missing) - 1} more were not observed. '
+                f'{message_prefix} value "{missing_values[0]}" and {len(missing_values) - 1} more were not observed. '
                 "Collect every value of rtlab.quantize.quantizable(model)."
             )
-        usual = self.variant.calibrator
-        own = calibrators(self._typed, self.variant, wanted)
-        if own:
-            told = (f"{c} for {many(n, 'value')}" for c, n in Counter(map(str, own.values())).items())
-            self.notes.append(f"calibrated apart: {', '.join(told)} of {len(wanted)}; {usual} for the others")
-        return {v: calibrated(v, ranges.values[v], own.get(v, usual), precision) for v in wanted}
+        default_calibrator = self.variant.calibrator
+        overrides = resolve_calibrators(self._typed_model, self.variant, activations)
+        if overrides:
+            phrases = (
+                f"{c} for {pluralize(n, 'value')}" for c, n in Counter(map(str, overrides.values())).items()
+            )
+            self.notes.append(
+                f"calibrated apart: {', '.join(phrases)} of {len(activations)}; {default_calibrator} for the others"
+            )
+        return {
+            v: compute_scale(v, ranges.values[v], overrides.get(v, default_calibrator), precision)
+            for v in activations
+        }
 
-    def _doubt(self) -> None:
+    def _note_excess_clipping(self) -> None:
         """Note thresholds that clip more than is healthy, in one line."""
         worst = [(v, s.doubt) for v, s in self.scales.items() if s.doubt]
         if worst:
@@ -289,156 +319,223 @@ class _Preparation:
                 'the calibrator "auto" takes others'
             )
 
-    def _keep(
-        self, kept: Mapping[str, Iterable[str]], without: Collection[str], precision: Precision
+    def _note_skipped_nodes(
+        self, skipped_nodes: Mapping[str, Iterable[str]], without: Collection[str], precision: Precision
     ) -> None:
         """Note what has no form in a precision: products, and whatever was pinned by hand."""
-        left = {why: [n for n in nodes if n not in self.already] for why, nodes in kept.items()}
-        told = {n for nodes in kept.values() for n in nodes}
+        remaining = {
+            why: [n for n in nodes if n not in self.source_precisions] for why, nodes in skipped_nodes.items()
+        }
+        explained_nodes = {n for nodes in skipped_nodes.values() for n in nodes}
         if precision is not self.variant.precision:
-            left[f"no {precision.upper()} form"] = [
-                n for n in self.asked if n in without and n not in told | self.already.keys()
+            remaining[f"no {precision.upper()} form"] = [
+                n
+                for n in self.requested_precisions
+                if n in without and n not in explained_nodes | self.source_precisions.keys()
             ]
         # What the source computes in FP16, say, stays in that.
-        wide = {why: [n for n in nodes if self._type(n) == "fp32"] for why, nodes in left.items()}
-        other = {why: [n for n in nodes if self._type(n) != "fp32"] for why, nodes in left.items()}
-        self.notes += stays({why: nodes for why, nodes in wide.items() if nodes}, str(self.rest))
-        self.notes += stays({why: nodes for why, nodes in other.items() if nodes}, "as exported")
+        wide = {
+            why: [n for n in nodes if self._get_output_dtype(n) == "fp32"] for why, nodes in remaining.items()
+        }
+        other = {
+            why: [n for n in nodes if self._get_output_dtype(n) != "fp32"] for why, nodes in remaining.items()
+        }
+        self.notes += describe_skipped_nodes(
+            {why: nodes for why, nodes in wide.items() if nodes}, str(self.fallback_precision)
+        )
+        self.notes += describe_skipped_nodes(
+            {why: nodes for why, nodes in other.items() if nodes}, "as exported"
+        )
 
-    def _type(self, node: str) -> str:
+    def _get_output_dtype(self, node: str) -> str:
         """The type of what a node of the main graph writes; FP32 where that is unknown."""
-        written = [self.source.values[o] for o in self.source.by_id[node].outputs if o in self.source.values]
-        floats = [v.dtype for v in written if v.dtype in _FLOATS]
+        output_values = [
+            self.source.values[o] for o in self.source.by_id[node].outputs if o in self.source.values
+        ]
+        floats = [v.dtype for v in output_values if v.dtype in _FLOATS]
         return floats[0] if floats else "fp32"
 
-    def _bodies(self) -> None:
+    def _note_subgraph_products(self) -> None:
         """Note the products that no quantization reaches."""
-        asked = self.variant.precision
+        precision = self.variant.precision
         inner = [n.id for n in self.source.nodes if n.scope and n.op in placement.WEIGHTED]
-        if inner and (asked in QUANTIZED or asked in weights.OPSETS):
-            self.notes += stays({"it stands in a body or a function": inner}, "as exported")
+        if inner and (precision in QUANTIZED or precision in weights.OPSETS):
+            self.notes += describe_skipped_nodes({"it stands in a body or a function": inner}, "as exported")
 
-    def _narrow(self) -> None:
+    def _apply_narrow_types(self) -> None:
         """Weights in four bits, then everything in sixteen; the second pass makes both meet."""
         plans = {}
         for precision in weights.OPSETS:
-            nodes = self._nodes(precision)
-            plan = weights.plan(self._typed, nodes, precision)
-            self._keep(plan.kept, nodes - plan.nodes, precision)
+            nodes = self._get_nodes(precision)
+            plan = weights.plan(self._typed_model, nodes, precision)
+            self._note_skipped_nodes(plan.skipped_nodes, nodes - plan.nodes, precision)
             if plan.weights:
                 plans[precision] = plan
-        made = {p: self._mending.stored(self._typed, plan, p) for p, plan in plans.items()}
-        if (correction := self._mending.correction(self._typed, made, plans)) is not None:
+        four_bit_weights = {
+            p: self._corrector.quantize_four_bit(self._typed_model, plan, p) for p, plan in plans.items()
+        }
+        if (
+            correction := self._corrector.build_correction(self._typed_model, four_bit_weights, plans)
+        ) is not None:
             self._apply(correction)
-        self.notes += self._mending.notes
-        types = {n: p for n, p in self._halves().items() if n not in self.given}
+        self.notes += self._corrector.notes
+        types = {n: p for n, p in self._get_half_nodes().items() if n not in self.assigned_precisions}
         self._check()
-        seen = Narrowing(self._typed.known, self._check)
-        decided = half_plan.plan(self._typed, types, seen=seen)
-        notes = (*half_plan.saturates(self._typed, decided, seen), *stays(decided.kept))
-        if plans or decided.nodes:
-            self._part(plans, made, half.Narrow(decided, seen, notes))
+        constants = HalfConstants(self._typed_model.known, self._check)
+        narrow_plan = half_plan.plan(self._typed_model, types, constants=constants)
+        notes = (
+            *half_plan.describe_saturation(self._typed_model, narrow_plan, constants),
+            *describe_skipped_nodes(narrow_plan.skipped_nodes),
+        )
+        if plans or narrow_plan.nodes:
+            self._apply_per_model(plans, four_bit_weights, half.Narrow(narrow_plan, constants, notes))
         else:
             self.notes += notes
-        self.given.update(decided.nodes)
-        self.given.update({n: p for p, plan in plans.items() for n in plan.nodes})
+        self.assigned_precisions.update(narrow_plan.nodes)
+        self.assigned_precisions.update({n: p for p, plan in plans.items() for n in plan.nodes})
 
-    def _part(self, plans: Mapping[Precision, weights.FourBitPlan], made: _Made, narrow: half.Narrow) -> None:
+    def _apply_per_model(
+        self,
+        plans: Mapping[Precision, weights.FourBitPlan],
+        four_bit_weights: _FourBitWeights,
+        narrow: half.Narrow,
+    ) -> None:
         """Apply what the typed graph and its emulation express in different ways."""
-        decided, seen = narrow.plan, narrow.seen
-        wide = self._finished()
+        narrow_plan, constants = narrow.plan, narrow.constants
+        fp32_model = self._finish_edit()
         if plans:
-            stands = [weights.Dequantize(plan, p, decided.nodes, made=made[p]) for p, plan in plans.items()]
-            self.emulation = emulated = passes.run(wide, stands, later=wide is not self.source)
+            dequantize_passes = [
+                weights.Dequantize(plan, p, narrow_plan.nodes, four_bit_weights=four_bit_weights[p])
+                for p, plan in plans.items()
+            ]
+            self.emulation = emulation_model = passes.run(
+                fp32_model, dequantize_passes, keep_origins=fp32_model is not self.source
+            )
             for precision, plan in plans.items():
-                self._apply(weights.Store(plan, precision, made=made[precision]))
+                self._apply(weights.Store(plan, precision, four_bit_weights=four_bit_weights[precision]))
         self.notes += narrow.notes
-        if not decided.nodes:
+        if not narrow_plan.nodes:
             return
         narrow = dataclasses.replace(narrow, notes=())
         # Both models are the one that was planned for unless weights of four bits were written to each.
-        planned, seen_wide = decided, seen
+        emulation_plan, emulation_constants = narrow_plan, constants
         if plans:
-            seen_wide = Narrowing(emulated.known, self._check)
-            planned = half_plan.plan(emulated, decided.nodes, seen=seen_wide)
-            narrow = self._four(plans, decided)
+            emulation_constants = HalfConstants(emulation_model.known, self._check)
+            emulation_plan = half_plan.plan(emulation_model, narrow_plan.nodes, constants=emulation_constants)
+            narrow = self._plan_half_with_four_bits(plans, narrow_plan)
         else:
-            emulated = wide
-        lost, total = half_plan.underflow(emulated, planned, seen_wide)
-        if lost:
+            emulation_model = fp32_model
+        underflow_count, total = half_plan.count_constant_underflows(
+            emulation_model, emulation_plan, emulation_constants
+        )
+        if underflow_count:
             self.notes.append(
-                f"{lost:,} of {total:,} constants are too small for their 16 bits and become zero"
+                f"{underflow_count:,} of {total:,} constants are too small for their 16 bits and become zero"
             )
         self._apply(narrow)
         self._check()
         self.emulation = Emulation(
-            functools.partial(_rounded, emulated, planned, emulated is not self.source)
+            functools.partial(
+                _build_half_emulation,
+                emulation_model,
+                emulation_plan,
+                keep_origins=emulation_model is not self.source,
+            )
         )
-        if Precision.FP16 in decided.nodes.values():
+        if Precision.FP16 in narrow_plan.nodes.values():
             self.notes.append("FP16 accumulation is not emulated: sums inside an operator are FP32 here")
 
-    def _four(
-        self, plans: Mapping[Precision, weights.FourBitPlan], decided: half_plan.HalfPlan
+    def _plan_half_with_four_bits(
+        self, plans: Mapping[Precision, weights.FourBitPlan], narrow_plan: half_plan.HalfPlan
     ) -> half.Narrow:
         """What is narrowed where weights are stored in four bits: what dequantizes INT4 does so in 16 bits."""
-        typed, halves, made = self._typed, dict(decided.nodes), list[str]()
+        typed, halves, dequantizers = self._typed_model, dict(narrow_plan.nodes), list[str]()
         for precision, plan in plans.items():
-            added = dict.fromkeys(typed.producers[typed.by_id[n].inputs[1]].id for n in plan.nodes)
-            made += added
+            dequantizer_ids = dict.fromkeys(typed.producers[typed.by_id[n].inputs[1]].id for n in plan.nodes)
+            dequantizers += dequantizer_ids
             if precision is Precision.INT4:
-                halves.update({n: self.rest for n in added if typed.by_id[n].origin in decided.nodes})
-        seen = Narrowing(typed.known, self._check)
-        return half.Narrow(half_plan.plan(typed, halves, made, seen=seen), seen)
+                halves.update(
+                    {
+                        n: self.fallback_precision
+                        for n in dequantizer_ids
+                        if typed.by_id[n].origin in narrow_plan.nodes
+                    }
+                )
+        constants = HalfConstants(typed.known, self._check)
+        return half.Narrow(half_plan.plan(typed, halves, dequantizers, constants=constants), constants)
 
     def _check(self) -> None:
         check(self._progress, "preparing the model")
 
-    def _halves(self) -> Mapping[str, Precision]:
+    def _get_half_nodes(self) -> Mapping[str, Precision]:
         """Nodes that compute in 16 bits unless they get a quantized form."""
-        types = {n: p if p in HALVES else self.rest for n, p in self.asked.items() if p is not Precision.FP32}
+        types = {
+            n: p if p in HALVES else self.fallback_precision
+            for n, p in self.requested_precisions.items()
+            if p is not Precision.FP32
+        }
         return {n: p for n, p in types.items() if p in HALVES}
 
-    def _tf32(self) -> None:
+    def _emulate_tf32(self) -> None:
         if self.variant.precision is not Precision.TF32:
             return
-        pinned = [n for n in tf32.products(self.source) if self.asked[n] is Precision.FP32]
-        if pinned:
-            self.notes += stays({"one switch sets it for the whole engine": pinned}, "tf32")
-        model = self.emulation or self._finished()
+        pinned_nodes = [
+            n for n in tf32.find_tf32_products(self.source) if self.requested_precisions[n] is Precision.FP32
+        ]
+        if pinned_nodes:
+            self.notes += describe_skipped_nodes(
+                {"one switch sets it for the whole engine": pinned_nodes}, "tf32"
+            )
+        model = self.emulation or self._finish_edit()
         model = model.model(self._progress) if isinstance(model, Emulation) else model
         nodes = [
             n
-            for n in tf32.products(model)
-            if n in self.asked and self.given.get(n, self.already.get(n)) in {None, *weights.OPSETS}
+            for n in tf32.find_tf32_products(model)
+            if n in self.requested_precisions
+            and self.assigned_precisions.get(n, self.source_precisions.get(n)) in {None, *weights.OPSETS}
         ]
         if nodes:
-            self.emulation = Emulation(functools.partial(_split, model, nodes, model is not self.source))
-            self.given.update((n, Precision.TF32) for n in nodes if n not in self.given)
+            self.emulation = Emulation(
+                functools.partial(_build_tf32_emulation, model, nodes, keep_origins=model is not self.source)
+            )
+            self.assigned_precisions.update(
+                (n, Precision.TF32) for n in nodes if n not in self.assigned_precisions
+            )
 
 
-def _rounded(model: Model, plan: half_plan.HalfPlan, later: bool, check: Callable[[], object]) -> Model:  # noqa: FBT001
-    return passes.run(model, [half.Round(plan, Narrowing(model.known, check))], later=later)
+def _build_half_emulation(
+    model: Model, plan: half_plan.HalfPlan, check: Callable[[], object], *, keep_origins: bool
+) -> Model:
+    return passes.run(model, [half.Round(plan, HalfConstants(model.known, check))], keep_origins=keep_origins)
 
 
-def _split(model: Model, nodes: Collection[str], later: bool, check: Callable[[], object]) -> Model:  # noqa: FBT001
-    return passes.run(model, [tf32.Truncate(nodes, check)], later=later)
+def _build_tf32_emulation(
+    model: Model, nodes: Collection[str], check: Callable[[], object], *, keep_origins: bool
+) -> Model:
+    return passes.run(model, [tf32.Truncate(nodes, check)], keep_origins=keep_origins)
 
 
-def _computed(source: Model, typed: Model, given: Mapping[str, Precision]) -> Mapping[str, Precision]:
+def _collect_precisions(
+    source: Model, typed: Model, assigned_precisions: Mapping[str, Precision]
+) -> Mapping[str, Precision]:
     """What each node computes in: what is quantized as the typed graph says, 16 bits and TF32 as planned."""
     table: dict[str, Precision] = {}
     for node in source.top:
-        read = _read(typed.by_id[node.id], typed)
-        planned = given.get(node.id)
-        found = read or (planned if planned not in QUANTIZED else None) or _held(node, source)
-        if found is not None:
-            table[node.id] = found
+        quantized_precision = _get_quantized_precision(typed.by_id[node.id], typed)
+        assigned_precision = assigned_precisions.get(node.id)
+        precision = (
+            quantized_precision
+            or (assigned_precision if assigned_precision not in QUANTIZED else None)
+            or _get_half_precision(node, source)
+        )
+        if precision is not None:
+            table[node.id] = precision
     return table
 
 
-def _read(node: Node, typed: Model) -> Precision | None:
+def _get_quantized_precision(node: Node, typed: Model) -> Precision | None:
     """The quantized type that a node computes in, by what is stored in front of its dequantizations."""
-    kinds = [_STORED.get(k) for k in _stored(node, typed)]
+    kinds = [_STORED.get(k) for k in _iter_stored_dtypes(node, typed)]
     if node.op in placement.WEIGHTED:
         first, second = kinds[:2]
         if first is None:
@@ -447,19 +544,19 @@ def _read(node: Node, typed: Model) -> Precision | None:
     return kinds[0] if node.op in _MOVES and len(set(kinds)) == 1 else None
 
 
-def _held(node: Node, source: Model) -> Precision | None:
+def _get_half_precision(node: Node, source: Model) -> Precision | None:
     """The 16-bit type that the source itself gives a node's first output."""
     kinds = {str(p): p for p in HALVES}
     # An output that nobody wants has no name.
     return next((kinds[k] for v in node.outputs if v and (k := source.values[v].dtype) in kinds), None)
 
 
-def _stored(node: Node, typed: Model) -> Iterator[str]:
+def _iter_stored_dtypes(node: Node, typed: Model) -> Iterator[str]:
     for value in node.inputs:
         maker = typed.producers.get(value)
         quantized = maker is not None and maker.op == "DequantizeLinear"
         yield typed.values[maker.inputs[0]].dtype if maker is not None and quantized else ""
 
 
-def _a(noun: str) -> str:
+def _add_article(noun: str) -> str:
     return f"{'a' if noun.startswith(('BF', 'TF')) else 'an'} {noun}"

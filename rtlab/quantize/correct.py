@@ -28,64 +28,74 @@ if TYPE_CHECKING:
 _BIAS = 2
 
 
-def shift(
-    one: ProductForm, read: LayerInput, weight: NDArray[np.float32], rounded: NDArray[np.float32]
+def compute_bias_shift(
+    form: ProductForm, layer_input: LayerInput, weight: NDArray[np.float32], rounded: NDArray[np.float32]
 ) -> NDArray[np.float64]:
     """What rounding adds to the mean of each output channel."""
-    kept, made = (one.rows(np.asarray(w, np.float64)) for w in (weight, rounded))
-    added = np.einsum("gok,gk->go", made, read.rounded) - np.einsum("gok,gk->go", kept, read.mean)
-    flat: NDArray[np.float64] = added.reshape(-1)
+    weight_rows, rounded_rows = (form.to_rows(np.asarray(w, np.float64)) for w in (weight, rounded))
+    mean_error = np.einsum("gok,gk->go", rounded_rows, layer_input.rounded_mean) - np.einsum(
+        "gok,gk->go", weight_rows, layer_input.mean
+    )
+    flat: NDArray[np.float64] = mean_error.reshape(-1)
     return flat
 
 
 @dataclasses.dataclass(frozen=True)
-class Correct:
+class BiasCorrection:
     """Mean errors taken off biases: by node, what rounding adds to each of its output channels."""
 
     shifts: Mapping[str, NDArray[np.float64]]
     notes: tuple[str, ...] = ()
     name = "bias correction"
     needs = ()
-    promises = passes.KEPT
+    promises = passes.INSERTION_PROMISES
     changes = "biases without the mean error of rounding"
 
     def __call__(self, edit: Edit) -> None:
         """Do it."""
         model = edit.model
-        places = {node: bias(model, node) for node in self.shifts}
+        places = {node: find_bias_input(model, node) for node in self.shifts}
         for node, place in places.items():
             if place is None:
                 continue
             reader, position, factor = place
             inputs = model.by_id[reader].inputs
             name = inputs[position] if position < len(inputs) else ""
-            held = np.asarray(model.known[name].numpy()) if name else np.zeros((), np.float32)
-            moved = held.astype(np.float64) - self.shifts[node] / factor
-            edit.feed(reader, position, edit.constant(f"{reader}/corrected_bias", moved.astype(held.dtype)))
+            offset = np.asarray(model.known[name].numpy()) if name else np.zeros((), np.float32)
+            corrected = offset.astype(np.float64) - self.shifts[node] / factor
+            edit.set_input(
+                reader,
+                position,
+                edit.add_constant(f"{reader}/corrected_bias", corrected.astype(offset.dtype)),
+            )
 
 
-def bias(model: Model, node: str) -> tuple[str, int, float] | None:
+def find_bias_input(model: Model, node: str) -> tuple[str, int, float] | None:
     """Where the constant offset of a product's output stands, or could.
 
     Returns:
         A node, the position of its input, and what that is multiplied with; None where there is no such place.
     """
-    found = model.by_id[node]
-    if found.op in {"Conv", "Gemm"}:
-        if len(found.inputs) > _BIAS and found.inputs[_BIAS] and found.inputs[_BIAS] not in model.known:
+    product_node = model.by_id[node]
+    if product_node.op in {"Conv", "Gemm"}:
+        if (
+            len(product_node.inputs) > _BIAS
+            and product_node.inputs[_BIAS]
+            and product_node.inputs[_BIAS] not in model.known
+        ):
             return None
-        beta = found.attributes.get("beta", 1.0) if found.op == "Gemm" else 1.0
+        beta = product_node.attributes.get("beta", 1.0) if product_node.op == "Gemm" else 1.0
         return (node, _BIAS, float(beta)) if isinstance(beta, (int, float)) and beta else None
-    readers = model.consumers.get(found.outputs[0], ())
+    readers = model.consumers.get(product_node.outputs[0], ())
     if (
-        found.op != "MatMul"
+        product_node.op != "MatMul"
         or len(readers) != 1
         or readers[0].op != "Add"
-        or found.outputs[0] in model.outputs
+        or product_node.outputs[0] in model.outputs
     ):
         return None
-    other = 1 - readers[0].inputs.index(found.outputs[0])
-    held = model.known.get(readers[0].inputs[other])
+    other = 1 - readers[0].inputs.index(product_node.outputs[0])
+    addend = model.known.get(readers[0].inputs[other])
     # Of one number for each output channel, or for all; a place in front has another one.
-    last = held is not None and math.prod(held.shape.numpy()) == (held.shape.numpy() or [1])[-1]
+    last = addend is not None and math.prod(addend.shape.numpy()) == (addend.shape.numpy() or [1])[-1]
     return (readers[0].id, other, 1.0) if last else None

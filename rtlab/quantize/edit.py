@@ -16,10 +16,10 @@ import onnx_ir as ir
 from rtlab.core.inferred import infer_types
 from rtlab.core.model import Model, of
 from rtlab.core.node import ORIGIN, bodies, walk
-from rtlab.core.outline import outlined
-from rtlab.core.outside import outside
-from rtlab.quantize.names import fresh
-from rtlab.quantize.opset import raised
+from rtlab.core.outline import strip_weights
+from rtlab.core.outside import iter_external_weights
+from rtlab.quantize.names import make_unique_name
+from rtlab.quantize.opset import convert_opset
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,29 +38,33 @@ class Edit:
     what is made is a source again: inputs with defaults stay, and old nodes are told nothing of themselves.
     """
 
-    def __init__(self, model: Model, *, later: bool = False, source: bool = False) -> None:
+    def __init__(self, model: Model, *, keep_origins: bool = False, source: bool = False) -> None:
         self._model, self._source = model, source
         # What lies in files is read now: the copy is nowhere beside them.
-        self._take(ir.from_proto(model.proto()) if any(True for _ in outside(model.ir)) else copied(model.ir))
+        self._load_graph(
+            ir.from_proto(model.proto())
+            if any(True for _ in iter_external_weights(model.ir))
+            else copy_model(model.ir)
+        )
         self._view: Model | None = model
         if source:
             return
         same = not self._dropped
         for node in self.nodes.values():
-            told = node.metadata_props.get(ORIGIN, node.name)
-            node.metadata_props[ORIGIN] = (told if later else node.name) or ""
-            same &= later or told == node.name
+            origin = node.metadata_props.get(ORIGIN, node.name)
+            node.metadata_props[ORIGIN] = (origin if keep_origins else node.name) or ""
+            same &= keep_origins or origin == node.name
         self._work.ir_version = max(self._work.ir_version, _MIN_IR)
         if not same:
             self._view = None
 
-    def _take(self, work: ir.Model) -> None:
+    def _load_graph(self, work: ir.Model) -> None:
         self._work, graph = work, work.graph
-        given = {v.name for v in graph.inputs}
-        self._dropped = bool(given & graph.initializers.keys()) and not self._source
+        input_names = {v.name for v in graph.inputs}
+        self._dropped = bool(input_names & graph.initializers.keys()) and not self._source
         if self._dropped:
-            kept = [v for v in graph.inputs if v.name not in graph.initializers]
-            graph.inputs[:] = kept
+            remaining_inputs = [v for v in graph.inputs if v.name not in graph.initializers]
+            graph.inputs[:] = remaining_inputs
         self.nodes: dict[str, ir.Node] = {n.name or "": n for n in graph}
         self.values: dict[str, ir.Value] = {v.name or "": v for v in graph.inputs}
         self.values.update(graph.initializers)
@@ -71,31 +75,31 @@ class Edit:
         self._names = {*self.values, *(v.name or "" for n in inner for v in n.outputs)}
         self._names |= {v.name or "" for b in self._bodies for v in (*b.inputs, *b.initializers.values())}
         #: The last of the nodes that were put behind another one.
-        self._behind: dict[ir.Node, ir.Node] = {}
+        self._last_inserted_after: dict[ir.Node, ir.Node] = {}
 
     @property
     def graph(self) -> ir.Graph:
-        """The main graph itself, for whoever changes what onnx-ir has methods for; ``settle`` when that is done."""
+        """The main graph itself, to change by onnx-ir's own methods; call ``sort_and_reindex`` afterwards."""
         self._view = None
         return self._work.graph
 
-    def settle(self) -> None:
+    def sort_and_reindex(self) -> None:
         """Put the nodes into an order in which each comes behind what it reads, and know what there is now."""
-        seen: set[ir.Node] = set()
+        visited: set[ir.Node] = set()
         for node in self._work.graph:
             makers = (v.producer() for v in node.inputs if v is not None)
-            if any(m is not None and m.graph is self._work.graph and m not in seen for m in makers):
+            if any(m is not None and m.graph is self._work.graph and m not in visited for m in makers):
                 self._work.graph.sort()
                 break
-            seen.add(node)
-        self._take(self._work)
+            visited.add(node)
+        self._load_graph(self._work)
         self._view = None
 
     @property
     def model(self) -> Model:
         """The graph as it stands now, to plan by; it is another one after the next change."""
         if self._view is None:
-            self._forget()
+            self._remove_unused_initializers()
             self._view = of(self._work, name=self._model.name, shapes=self._model.shapes)
             # Read now: once the graph has changed, these would be the constants of the changed one.
             _ = self._view.known
@@ -108,44 +112,44 @@ class Edit:
             VariantError: ONNX's converter refuses it, or loses a node.
         """
         if self.model.opset < opset:
-            self._take(raised(of(self._work, name=self._model.name), opset, why).ir)
+            self._load_graph(convert_opset(of(self._work, name=self._model.name), opset, why).ir)
             for node in self.nodes.values():
                 node.metadata_props.setdefault(ORIGIN, node.name or "")
             self._view = None
 
     def infer(self) -> None:
         """Let ONNX infer types and shapes; it reads a proto of the graph, in which large weights have no numbers."""
-        light, _ = outlined(self._work)
+        light, _ = strip_weights(self._work)
         # Shapes are a help, not a condition.
         with contextlib.suppress(Exception):
             infer_types(self._work, light)
         self._view = None
 
-    def origin(self, node: str) -> str:
+    def get_origin(self, node: str) -> str:
         """Id of the source node that a node serves; of a source node, its own."""
         return self.nodes[node].metadata_props[ORIGIN]
 
-    def constant(self, name: str, values: NDArray[Any]) -> ir.Value:
+    def add_constant(self, name: str, values: NDArray[Any]) -> ir.Value:
         """A new initializer with a name made unique; a scalar stays one."""
-        unique = self.value_name(name)
+        unique = self.make_value_name(name)
         array = np.asarray(values, order="C")
         kind = ir.DataType.from_numpy(array.dtype)
         tensor = ir.Tensor(array, dtype=kind, shape=ir.Shape(array.shape), name=unique)
-        value = self._value(unique, ir.TensorType(kind), tensor.shape)
+        value = self._make_value(unique, ir.TensorType(kind), tensor.shape)
         value.const_value = tensor
         self._work.graph.register_initializer(value)
         self._view = None
         return value
 
-    def node_name(self, name: str) -> str:
+    def make_node_name(self, name: str) -> str:
         """A name for a new node, made unique."""
-        return fresh(name, self._used)
+        return make_unique_name(name, self._used)
 
-    def value_name(self, name: str) -> str:
+    def make_value_name(self, name: str) -> str:
         """A name for a new value, made unique."""
-        return fresh(name, self._names)
+        return make_unique_name(name, self._names)
 
-    def holds(self, name: str) -> bool:
+    def is_constant(self, name: str) -> bool:
         """Whether a value is an initializer, or what a Constant node holds as a tensor."""
         value = self.values[name]
         maker = value.producer()
@@ -162,7 +166,7 @@ class Edit:
             maker.attributes["value"] = ir.AttrTensor("value", tensor)
         self._view = None
 
-    def feed(self, node: str, position: int, value: ir.Value) -> None:
+    def set_input(self, node: str, position: int, value: ir.Value) -> None:
         """Let an input of a node read this value; one that the node left out is added."""
         if position >= len(self.nodes[node].inputs):
             self.nodes[node].resize_inputs(position + 1)
@@ -186,13 +190,13 @@ class Edit:
         makes it of the first.
         """
         inner = self.values[value]
-        outer = self._value(value, inner.type, inner.shape)
+        outer = self._make_value(value, inner.type, inner.shape)
         for graph in (self._work.graph, *self._bodies):
             for i, end in enumerate(graph.outputs):
                 if end is inner:
                     graph.outputs[i] = outer
         inner.replace_all_uses_with(outer)
-        inner.name = self.value_name(name)
+        inner.name = self.make_value_name(name)
         self.values[inner.name] = inner
         self._view = None
         return inner, outer
@@ -226,24 +230,24 @@ class Edit:
             output: The value it writes; a new one by default.
             attrs: Attributes.
         """
-        unique = self.node_name(name)
+        unique = self.make_node_name(name)
         like = inputs[0] if like is None else like
-        told = like.type if kind is None else ir.TensorType(kind)
+        output_type = like.type if kind is None else ir.TensorType(kind)
         out = (
             output
             if output is not None
-            else self._value(self.value_name(f"{unique}/output"), told, like.shape)
+            else self._make_value(self.make_value_name(f"{unique}/output"), output_type, like.shape)
         )
         attributes = ir.convenience.convert_attributes(dict(attrs or {}))
         node = ir.Node(
             "", op, inputs, attributes, outputs=[out], name=unique, metadata_props={ORIGIN: origin}
         )
-        place = self.nodes[after or before]
+        anchor = self.nodes[after or before]
         if after:
-            self._work.graph.insert_after(self._behind.get(place, place), node)
-            self._behind[place] = node
+            self._work.graph.insert_after(self._last_inserted_after.get(anchor, anchor), node)
+            self._last_inserted_after[anchor] = node
         else:
-            self._work.graph.insert_before(place, node)
+            self._work.graph.insert_before(anchor, node)
         self.nodes[unique] = node
         self._view = None
         return out
@@ -252,7 +256,7 @@ class Edit:
         """The edited graph as a model of its own; nothing is edited afterwards."""
         return self.model
 
-    def _forget(self) -> None:
+    def _remove_unused_initializers(self) -> None:
         """Let go of the constants that nobody reads any more."""
         graph = self._work.graph
         ends = {id(v) for g in (graph, *self._bodies) for v in g.outputs}
@@ -260,17 +264,20 @@ class Edit:
             if not value.uses() and id(value) not in ends:
                 del graph.initializers[name]
 
-    def _value(self, name: str, kind: ir.TypeProtocol | None, shape: ir.Shape | None) -> ir.Value:
-        made = ir.Value(name=name, type=kind, shape=None if shape is None else shape.copy())
-        self.values[name] = made
-        return made
+    def _make_value(self, name: str, kind: ir.TypeProtocol | None, shape: ir.Shape | None) -> ir.Value:
+        value = ir.Value(name=name, type=kind, shape=None if shape is None else shape.copy())
+        self.values[name] = value
+        return value
 
 
-def copied(model: ir.Model) -> ir.Model:
+def copy_model(model: ir.Model) -> ir.Model:
     """A copy that shares its tensors."""
-    made = model.clone()
-    for (old, _), (new, _) in zip(walk(model), walk(made), strict=True):
-        for was, now in zip(old.outputs, new.outputs, strict=True):
+    clone = model.clone()
+    for (old, _), (new, _) in zip(walk(model), walk(clone), strict=True):
+        for old_value, new_value in zip(old.outputs, new.outputs, strict=True):
             # onnx-ir 0.1.14 leaves these behind.
-            now.type, now.shape = was.type, None if was.shape is None else was.shape.copy()
-    return made
+            new_value.type, new_value.shape = (
+                old_value.type,
+                None if old_value.shape is None else old_value.shape.copy(),
+            )
+    return clone

@@ -11,8 +11,8 @@ import onnx_ir as ir
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.quantize import qdq
 from rtlab.quantize.qdq import INT8, QdqPair, QuantizedGraph
-from rtlab.quantize.requantize import Hand, stored
-from rtlab.quantize.rule import Diagnosis, on_pair
+from rtlab.quantize.requantize import QdqEditor, quantize_symmetric
+from rtlab.quantize.rule import Diagnosis, diagnose_pair
 
 #: First opset in which a dequantization has one scale per channel.
 MIN_OPSET = 13
@@ -24,23 +24,23 @@ class Encoding:
 
     def __init__(self, reading: QuantizedGraph, opset: int) -> None:
         self.graph, self.opset, self.reading = reading.graph, opset, reading
-        self.fixed, self.cover = reading.fixed, reading.cover
+        self.constants, self.cover = reading.constants, reading.cover
 
-    def found(self) -> Iterator[Diagnosis]:
+    def iter_diagnoses(self) -> Iterator[Diagnosis]:
         """All findings of these rules."""
-        yield from self._scale_value()
-        yield from self._dynamic_scale()
-        yield from self._parameter()
-        yield from self._zero_point()
-        yield from self._scale_shape()
-        yield from self._channel_scale()
-        yield from self._channel_axis()
+        yield from self._check_scale_value()
+        yield from self._check_dynamic_scale()
+        yield from self._check_parameter()
+        yield from self._check_zero_point()
+        yield from self._check_scale_shape()
+        yield from self._check_channel_scale()
+        yield from self._check_channel_axis()
 
-    def misfits(self) -> Iterator[Diagnosis]:
+    def iter_mismatches(self) -> Iterator[Diagnosis]:
         """Pairs with another number of scales or zero points than their tensor has channels."""
         for pair in self.reading.pairs.values():
-            if reason := pair.misfit:
-                yield on_pair(
+            if reason := pair.shape_mismatch:
+                yield diagnose_pair(
                     "scale-axis",
                     pair,
                     f'"{pair.source.name}" is quantized with {reason}.',
@@ -49,14 +49,14 @@ class Encoding:
                     evidence="ONNX has one scale for the tensor, or one for each element along axis.",
                 )
 
-    def _scale_value(self) -> Iterator[Diagnosis]:
+    def _check_scale_value(self) -> Iterator[Diagnosis]:
         for pair in self.reading.pairs.values():
             if pair.scale is None or not (bad := pair.scale[~qdq.are_scales(pair.scale)]).size:
                 continue
-            yield on_pair(
+            yield diagnose_pair(
                 "scale-value",
                 pair,
-                f'Scale "{_name(pair.dq.inputs[1])}" of "{pair.source.name}" is {bad[0]:g}, which is no scale.',
+                f'Scale "{_get_name(pair.dq.inputs[1])}" of "{pair.source.name}" is {bad[0]:g}, which is no scale.',
                 cost="TensorRT-RTX 1.7 builds without a word, and the values are lost."
                 if np.isinf(bad[0])
                 else "TensorRT refuses the model.",
@@ -64,11 +64,11 @@ class Encoding:
                 evidence="A scale is a positive, finite number: q = round(x / scale).",
             )
 
-    def _dynamic_scale(self) -> Iterator[Diagnosis]:
+    def _check_dynamic_scale(self) -> Iterator[Diagnosis]:
         for pair in self.reading.pairs.values():
             value = pair.dq.inputs[1] if len(pair.dq.inputs) > 1 else None
-            if pair.scale is None and value is not None and value not in self.fixed:
-                yield on_pair(
+            if pair.scale is None and value is not None and value not in self.constants:
+                yield diagnose_pair(
                     "dynamic-scale",
                     pair,
                     f'The scale of "{pair.source.name}" is computed at run time.',
@@ -77,31 +77,31 @@ class Encoding:
                     evidence="TensorRT's QuantizeLinear takes its scale as a build-time constant.",
                 )
 
-    def _parameter(self) -> Iterator[Diagnosis]:
+    def _check_parameter(self) -> Iterator[Diagnosis]:
         for pair in self.reading.weights:
-            if not self._plain(pair):
+            if not self._belongs_in_fp32(pair):
                 continue
             readers = [n for n, _ in self.reading.readers(pair.out) if n is not None]
             reader = f' of "{readers[0].name}"' if readers else ""
-            wide = pair.dtype == ir.DataType.INT32
-            yield on_pair(
+            is_int32 = pair.dtype == ir.DataType.INT32
+            yield diagnose_pair(
                 "parameter",
                 pair,
-                f'"{pair.source.name}"{reader} is a {"bias" if wide else "parameter"} stored as {pair.dtype.name}.',
+                f'"{pair.source.name}"{reader} is a {"bias" if is_int32 else "parameter"} stored as {pair.dtype.name}.',
                 cost="TensorRT refuses a DequantizeLinear of INT32 and does not build."
-                if wide
+                if is_int32
                 else "TensorRT-RTX 1.7 dequantizes it at every inference; no kernel multiplies by it in INT8.",
                 fix="Store the FP32 numbers that it stands for.",
                 evidence="Only weights of products are INT8 in a kernel: biases and what scales and shifts are FP32. "
                 "TensorRT's DequantizeLinear reads INT8, INT4, FP8 and FP4.",
-                apply=partial(Hand.plain, pair=pair),
+                apply=partial(QdqEditor.dequantize_weight, pair=pair),
                 exact=True,
-                more=tuple(n.name for n in readers),
+                more_nodes=tuple(n.name for n in readers),
             )
 
-    def _plain(self, pair: QdqPair) -> bool:
+    def _belongs_in_fp32(self, pair: QdqPair) -> bool:
         """Whether a stored tensor is no weight of a product and is better off in FP32."""
-        if pair.scale is None or qdq.tensor_of(pair.source) is None:
+        if pair.scale is None or qdq.get_constant_tensor(pair.source) is None:
             return False
         if pair.dtype == ir.DataType.INT32:
             return True
@@ -117,24 +117,24 @@ class Encoding:
             )
         )
 
-    def _zero_point(self) -> Iterator[Diagnosis]:
-        begun: set[ir.Node] = set()
+    def _check_zero_point(self) -> Iterator[Diagnosis]:
+        visited: set[ir.Node] = set()
         # What is computed from constants is quantized at build time, but by the same nodes.
-        computed = (p for p in self.reading.weights if qdq.tensor_of(p.source) is None)
-        for pair in (*self.reading.activations, *computed):
-            if pair.symmetric or pair.scale is None or pair.q is None or not pair.usable:
+        computed_weights = (p for p in self.reading.weights if qdq.get_constant_tensor(p.source) is None)
+        for pair in (*self.reading.activations, *computed_weights):
+            if pair.is_symmetric or pair.scale is None or pair.q is None or not pair.is_usable:
                 continue
-            if pair.axis is not None or pair.q in begun:
+            if pair.axis is not None or pair.q in visited:
                 continue
-            begun.add(pair.q)
+            visited.add(pair.q)
             zero = int(pair.zero.ravel()[0])
             low, high = pair.bounds
             exact = (low, zero) == (0, 128)
             largest = float(pair.scale.max())
             scale = largest if exact else min(largest * max(zero - low, high - zero) / 127, _LARGEST)
-            relu = pair.rectifies and not qdq.nonnegative(pair.source)
+            relu = pair.rectifies and not qdq.is_nonnegative(pair.source)
             fix = f"Use INT8 with zero point 0 and scale {scale:.6g}, which covers the range in coarser steps"
-            yield on_pair(
+            yield diagnose_pair(
                 "zero-point",
                 pair,
                 f'"{pair.source.name}" is quantized to {pair.dtype.name} with zero point {zero}.',
@@ -147,16 +147,16 @@ class Encoding:
                 if relu
                 else f"{fix}.",
                 evidence="TensorRT quantizes symmetrically: INT8 and zero point 0.",
-                apply=partial(Hand.rescale, pair=pair, scale=scale),
+                apply=partial(QdqEditor.rescale, pair=pair, scale=scale),
                 exact=exact,
             )
         for pair in self.reading.weights:
-            if pair.symmetric or not pair.usable or self._plain(pair):
+            if pair.is_symmetric or not pair.is_usable or self._belongs_in_fp32(pair):
                 continue
-            if qdq.tensor_of(pair.source) is None:
+            if qdq.get_constant_tensor(pair.source) is None:
                 continue
-            made, exact = stored(pair, pair.axis)
-            yield on_pair(
+            weight, exact = quantize_symmetric(pair, pair.axis)
+            yield diagnose_pair(
                 "zero-point",
                 pair,
                 f'Weight "{pair.source.name}" is stored as {pair.dtype.name}'
@@ -166,63 +166,68 @@ class Encoding:
                 if exact
                 else "Store it as INT8 with zero point 0, quantized anew over a symmetric range.",
                 evidence="TensorRT quantizes symmetrically: INT8 and zero point 0.",
-                apply=partial(Hand.store, pair=pair, weight=made, axis=pair.axis),
+                apply=partial(QdqEditor.store, pair=pair, weight=weight, axis=pair.axis),
                 exact=exact,
             )
 
-    def _scale_shape(self) -> Iterator[Diagnosis]:
-        begun: set[ir.Node] = set()
+    def _check_scale_shape(self) -> Iterator[Diagnosis]:
+        visited: set[ir.Node] = set()
         for pair in (*self.reading.activations, *self.reading.weights):
             nodes = [n for n in (pair.q, pair.dq) if n is not None]
-            shapes = [s.shape for n in nodes if (s := qdq.constant(n.inputs[1])) is not None]
-            if (1,) not in shapes or nodes[0] in begun or self._plain(pair) or _one_channel(pair):
+            shapes = [s.shape for n in nodes if (s := qdq.get_constant(n.inputs[1])) is not None]
+            if (
+                (1,) not in shapes
+                or nodes[0] in visited
+                or self._belongs_in_fp32(pair)
+                or _has_one_channel(pair)
+            ):
                 continue
-            begun.add(nodes[0])
-            yield on_pair(
+            visited.add(nodes[0])
+            yield diagnose_pair(
                 "scale-shape",
                 pair,
                 f'The scale of "{pair.source.name}" has the shape (1,) and is no scalar.',
                 cost="Documented for ONNX, where one dimension means one scale per channel; TensorRT-RTX 1.7 showed no "
                 "difference for a weight."
-                if pair.fixed
+                if pair.is_constant
                 else "TensorRT-RTX 1.7 takes it as one per channel and runs what reads it in FP32, without a word.",
                 fix="Store the scale and the zero point as scalars.",
                 evidence="ONNX: a scale of one dimension is per channel. TensorRT quantizes activations per tensor.",
-                apply=partial(Hand.flatten, pair=pair),
+                apply=partial(QdqEditor.flatten, pair=pair),
                 exact=True,
             )
 
-    def _channel_scale(self) -> Iterator[Diagnosis]:
+    def _check_channel_scale(self) -> Iterator[Diagnosis]:
         for pair in self.reading.activations:
-            if pair.axis is None or pair.scale is None or pair.q is None or not pair.usable:
+            if pair.axis is None or pair.scale is None or pair.q is None or not pair.is_usable:
                 continue
             scale = float(pair.scale.max())
-            yield on_pair(
+            yield diagnose_pair(
                 "channel-scale",
                 pair,
                 f'"{pair.source.name}" is quantized with {pair.scale.size} scales, one per channel.',
                 cost="TensorRT-RTX 1.7 runs what reads it in FP32, with a step more.",
                 fix=f"Use one scale for the tensor, the largest: {scale:.6g}.",
                 evidence="TensorRT quantizes activations per tensor; only weights have a scale per channel.",
-                apply=partial(Hand.rescale, pair=pair, scale=scale),
+                apply=partial(QdqEditor.rescale, pair=pair, scale=scale),
             )
 
-    def _channel_axis(self) -> Iterator[Diagnosis]:
-        for node, slot in self.reading.weighted:
-            pairs = self.reading.covering(node.inputs[slot]) if slot is not None else ()
+    def _check_channel_axis(self) -> Iterator[Diagnosis]:
+        for node, slot in self.reading.weighted_nodes:
+            pairs = self.reading.get_pairs(node.inputs[slot]) if slot is not None else ()
             if slot is None or len(pairs) != 1:
                 continue
-            pair, axis = pairs[0], qdq.channel_axis(node, slot)
+            pair, axis = pairs[0], qdq.find_channel_axis(node, slot)
             if (
-                not (pair.fixed and pair.usable)
+                not (pair.is_constant and pair.is_usable)
                 or pair.opaque
                 or pair.axis is None
                 or axis is None
                 or pair.axis == axis
             ):
                 continue
-            possible = self.opset >= MIN_OPSET and qdq.tensor_of(pair.source) is not None
-            yield on_pair(
+            possible = self.opset >= MIN_OPSET and qdq.get_constant_tensor(pair.source) is not None
+            yield diagnose_pair(
                 "channel-axis",
                 pair,
                 f'Weight "{pair.source.name}" of "{node.name}" has its scales on axis {pair.axis}; its output '
@@ -230,21 +235,21 @@ class Encoding:
                 cost="TensorRT-RTX 1.7 multiplies in FP32.",
                 fix=f"Quantize the weight anew, per channel of axis {axis}.",
                 evidence="A scale leaves the sum of a product only where it belongs to an output channel.",
-                apply=partial(Hand.store, pair=pair, weight=stored(pair, axis)[0], axis=axis)
+                apply=partial(QdqEditor.store, pair=pair, weight=quantize_symmetric(pair, axis)[0], axis=axis)
                 if possible
                 else None,
-                more=(node.name,),
+                more_nodes=(node.name,),
             )
 
 
-def _one_channel(pair: QdqPair) -> bool:
+def _has_one_channel(pair: QdqPair) -> bool:
     """Whether a weight has one channel, so that one scale in one dimension is right."""
-    if not pair.fixed:
+    if not pair.is_constant:
         return False
     axis = attribute.as_int() if (attribute := pair.dq.attributes.get("axis")) is not None else 1
     sizes = pair.source.shape
     return sizes is None or (-len(sizes) <= axis < len(sizes) and sizes[axis] == 1)
 
 
-def _name(value: ir.Value | None) -> str:
+def _get_name(value: ir.Value | None) -> str:
     return (value.name if value is not None else None) or ""

@@ -13,9 +13,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 from rtlab.quantize import passes
-from rtlab.quantize.links import ChannelLink, Constants, links, move, read, written
+from rtlab.quantize.links import (
+    ChannelLink,
+    Constants,
+    compute_read_peaks,
+    compute_write_peaks,
+    find_links,
+    move_scale,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -29,7 +36,7 @@ _STILL, _ROUNDS = 1e-3, 20
 
 def plan(model: Model, nodes: Collection[str] | None = None) -> tuple[ChannelLink, ...]:
     """The links whose first node is among the given ones; all by default."""
-    return tuple(link for link in links(model) if nodes is None or link.first in nodes)
+    return tuple(link for link in find_links(model) if nodes is None or link.first in nodes)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,37 +54,40 @@ class Equalize:
         """Do it."""
         constants = Constants(edit.model)
         for _ in range(_ROUNDS):
-            most = 0.0
+            largest_change = 0.0
             for link in self.links:
-                scale = factors(constants, link)
-                most = max(most, float(np.abs(np.log(scale)).max(initial=0)))
+                scale = compute_scale_factors(constants, link)
+                largest_change = max(largest_change, float(np.abs(np.log(scale)).max(initial=0)))
                 if (scale != 1).any():
-                    move(constants, link, scale)
-            if most < _STILL:
+                    move_scale(constants, link, scale)
+            if largest_change < _STILL:
                 break
         constants.write(edit)
 
 
-def factors(constants: Constants, link: ChannelLink) -> NDArray[np.float64]:
+def compute_scale_factors(constants: Constants, link: ChannelLink) -> NDArray[np.float64]:
     """``sqrt(r1 / r2)`` for each channel; 1 where a channel is not used, or nothing is written.
 
     A channel of small weights and a large bias would get a bias that takes the whole range of the value. So none gets a
     larger offset than the largest offset or weight that there was; the paper moves such biases into the next layer.
     """
-    (before, start), after = written(constants, link), read(constants, link)
-    used = (before > 0) & (after > 0) & np.isfinite(before) & np.isfinite(after)
-    scale = np.sqrt(np.divide(before, after, out=np.ones_like(before), where=used))
-    most = max(float(np.abs(start).max(initial=0)), float(before.max(initial=0)))
-    if most > 0:
-        scale = np.maximum(scale, np.minimum(1, np.abs(start) / most))
+    (write_peaks, start), read_peaks = (
+        compute_write_peaks(constants, link),
+        compute_read_peaks(constants, link),
+    )
+    used = (write_peaks > 0) & (read_peaks > 0) & np.isfinite(write_peaks) & np.isfinite(read_peaks)
+    scale = np.sqrt(np.divide(write_peaks, read_peaks, out=np.ones_like(write_peaks), where=used))
+    largest_offset = max(float(np.abs(start).max(initial=0)), float(write_peaks.max(initial=0)))
+    if largest_offset > 0:
+        scale = np.maximum(scale, np.minimum(1, np.abs(start) / largest_offset))
     return np.where(used, scale, 1.0)
 
 
-def notes(found: Iterable[ChannelLink]) -> tuple[str, ...]:
+def describe_equalization(channel_links: Iterable[ChannelLink]) -> tuple[str, ...]:
     """What was done, in words."""
-    count = len(tuple(found))
+    count = len(tuple(channel_links))
     if not count:
         return (
             "nothing to equalize: no two products are joined by what keeps multiples (Relu, no Gelu or Clip)",
         )
-    return (f"{many(count, 'product')} equalized with what reads {'it' if count == 1 else 'them'}",)
+    return (f"{pluralize(count, 'product')} equalized with what reads {'it' if count == 1 else 'them'}",)

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import onnx
 
-from rtlab.core.files import is_stream, named, write
+from rtlab.core.files import check_path, is_stream, write
 from rtlab.core.node import ONNX_DOMAINS
-from rtlab.core.trtexec import command, flag
+from rtlab.core.trtexec import format_command, format_flag
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import RtlabError, VariantError
 from rtlab.quantize import rewrites
 from rtlab.quantize.cache import CalibrationCache
-from rtlab.quantize.compose import exposed_relus
+from rtlab.quantize.compose import find_fp8_relus
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -54,7 +54,7 @@ class Exported:
         return f"<Exported {files}>\n" + "\n".join(self.commands)
 
 
-def stem(model: Model, variant: Variant) -> str:
+def make_file_stem(model: Model, variant: Variant) -> str:
     """What to call the files of a variant, without an ending."""
     plain = dataclasses.replace(variant, backend=None)
     # Many patterns make no name.
@@ -70,24 +70,28 @@ _TYPES = {
 }
 
 
-def scales_json(model: Model, variant: Variant, prepared: Prepared) -> str:
+def format_scales(model: Model, variant: Variant, prepared: Prepared) -> str:
     """The scales of the activations as JSON: by value, its ``amax`` and its ``scale``."""
     content: dict[str, Any] = {
         "model": model.name,
         "digest": model.digest,
         "variant": variant.id,
-        "scales": {v: {"amax": s.amax, "scale": s.scale, **_told(s)} for v, s in prepared.scales.items()},
+        "scales": {
+            v: {"amax": s.amax, "scale": s.scale, **_describe_scale(s)} for v, s in prepared.scales.items()
+        },
     }
     return json.dumps(content, indent=1, ensure_ascii=False)
 
 
-def _told(scale: Scale) -> dict[str, Any]:
+def _describe_scale(scale: Scale) -> dict[str, Any]:
     """What there is to say of a scale beside its numbers."""
-    chosen = {"calibrator": str(scale.choice.calibrator), "why": scale.choice.why} if scale.choice else {}
-    return {**({"note": scale.note} if scale.note else {}), **chosen}
+    choice_fields = (
+        {"calibrator": str(scale.choice.calibrator), "why": scale.choice.why} if scale.choice else {}
+    )
+    return {**({"note": scale.note} if scale.note else {}), **choice_fields}
 
 
-def cache_of(variant: Variant, prepared: Prepared, version: str = VERSION) -> CalibrationCache:
+def build_calibration_cache(variant: Variant, prepared: Prepared, version: str = VERSION) -> CalibrationCache:
     """The scales as a calibration cache of TensorRT 10, for its implicit INT8.
 
     Raises:
@@ -100,11 +104,11 @@ def cache_of(variant: Variant, prepared: Prepared, version: str = VERSION) -> Ca
         )
     method = str(variant.calibrator.method) if variant.calibrator else ""
     algorithm = _ALGORITHMS.get(method, "EntropyCalibration2")
-    eight = {v: s for v, s in prepared.scales.items() if s.largest == 127}
-    return CalibrationCache.of(eight, algorithm=algorithm, version=version)
+    int8_scales = {v: s for v, s in prepared.scales.items() if s.largest == 127}
+    return CalibrationCache.of(int8_scales, algorithm=algorithm, version=version)
 
 
-def commands(model: Model, variant: Variant, onnx: str, cache: str | None = None) -> tuple[str, ...]:
+def build_commands(model: Model, variant: Variant, onnx: str, cache: str | None = None) -> tuple[str, ...]:
     """Command lines that build the prepared model on another machine.
 
     ``onnx`` is the file's name there. ``cache`` adds the line with which TensorRT 10 calibrates the *original* model
@@ -112,28 +116,35 @@ def commands(model: Model, variant: Variant, onnx: str, cache: str | None = None
     """
     name, stem = shlex.quote(onnx), onnx.removesuffix(".onnx")
     plan = shlex.quote(f"{stem}.engine")
-    shapes = list(_shapes(model))
-    saved = flag("saveEngine", f"{stem}.engine")
-    trtexec = [flag("onnx", onnx), saved, flag("stronglyTyped")]
+    shapes = list(_iter_dynamic_shapes(model))
+    engine_flag = format_flag("saveEngine", f"{stem}.engine")
+    trtexec = [format_flag("onnx", onnx), engine_flag, format_flag("stronglyTyped")]
     polygraphy = [f"polygraphy convert {name} -o {plan} --strongly-typed"]
     if Precision.TF32 in variant.precisions:
         polygraphy.append("--tf32")
     else:
-        trtexec.append(flag("noTF32"))
+        trtexec.append(format_flag("noTF32"))
     if variant.sparsity:
-        trtexec.append(flag("sparsity", "enable"))
+        trtexec.append(format_flag("sparsity", "enable"))
         polygraphy.append("--sparse-weights")
     for part in ("min", "opt", "max") if shapes else ():
         listed = ",".join(f"{n}:{'x'.join(map(str, s))}" for n, s in shapes)
-        trtexec.append(flag(f"{part}Shapes", listed))
+        trtexec.append(format_flag(f"{part}Shapes", listed))
         listed = " ".join(shlex.quote(f"{n}:[{','.join(map(str, s))}]") for n, s in shapes)
         polygraphy.append(f"--trt-{part}-shapes {listed}")
-    trtexec += [flag("profilingVerbosity", "detailed"), flag("exportLayerInfo", f"{stem}.layers.json")]
+    trtexec += [
+        format_flag("profilingVerbosity", "detailed"),
+        format_flag("exportLayerInfo", f"{stem}.layers.json"),
+    ]
     polygraphy.append("--profiling-verbosity detailed")
-    lines = [command(*trtexec), " ".join(polygraphy)]
+    lines = [format_command(*trtexec), " ".join(polygraphy)]
     if cache is not None:
-        original = flag("onnx", model.path.name if model.path else f"{model.name}.onnx")
-        lines.append(command(original, flag("int8"), flag("fp16"), flag("calib", cache), saved))
+        original = format_flag("onnx", model.path.name if model.path else f"{model.name}.onnx")
+        lines.append(
+            format_command(
+                original, format_flag("int8"), format_flag("fp16"), format_flag("calib", cache), engine_flag
+            )
+        )
     return tuple(lines)
 
 
@@ -157,19 +168,21 @@ def export(
         RtlabError: a file cannot be written there, or is the one that the model was read from.
         VariantError: a cache was asked for and the variant has no INT8 activations.
     """
-    path = named(path, "the prepared model")
-    table = named(cache, "the calibration cache") if cache is not None else None
-    files: list[tuple[Path, bytes, str]] = [(path, _content(prepared.model), "the prepared model")]
+    path = check_path(path, "the prepared model")
+    table = check_path(cache, "the calibration cache") if cache is not None else None
+    files: list[tuple[Path, bytes, str]] = [(path, _serialize_model(prepared.model), "the prepared model")]
     # Beside a device or a pipe nothing is written.
-    alone = is_stream(path)
-    scales = path.with_name(f"{path.stem}.scales.json") if prepared.scales and not alone else None
+    is_streaming = is_stream(path)
+    scales = path.with_name(f"{path.stem}.scales.json") if prepared.scales and not is_streaming else None
     if scales is not None:
-        files.append((scales, scales_json(model, variant, prepared).encode("utf-8"), "the scales"))
+        files.append((scales, format_scales(model, variant, prepared).encode("utf-8"), "the scales"))
     if table is not None:
-        made = cache_of(variant, prepared, version)
-        files.append((table, made.encode(), "the calibration cache"))
+        calibration_cache = build_calibration_cache(variant, prepared, version)
+        files.append((table, calibration_cache.encode(), "the calibration cache"))
     patch = (
-        path.with_name(f"{path.stem}.patch.py") if rewrites.scripted(variant.rewrites) and not alone else None
+        path.with_name(f"{path.stem}.patch.py")
+        if rewrites.is_scriptable(variant.rewrites) and not is_streaming
+        else None
     )
     if patch is not None:
         files.append((patch, rewrites.patch(model, variant.rewrites).encode("utf-8"), "the patch script"))
@@ -179,17 +192,17 @@ def export(
         )
     for target, content, what in files:
         write(target, content, what=what, model=model)
-    lines = commands(model, variant, path.name, table.name if table else None)
+    lines = build_commands(model, variant, path.name, table.name if table else None)
     return Exported(path, scales, table, lines, patch)
 
 
-def _content(model: Model) -> bytes:
+def _serialize_model(model: Model) -> bytes:
     """The bytes of a prepared model, in a form that ONNX Runtime computes as it is written, at every level.
 
     From level EXTENDED on it drops a Relu whose result becomes FP8, behind a pool too (seen in 1.32). It leaves a Max
     with 0 as it is, of which TensorRT-RTX 1.7.1 made the same layers in both samples that were tried.
     """
-    if not exposed_relus(model):
+    if not find_fp8_relus(model):
         return model.bytes()
     proto = model.proto()
     zeros: dict[int, str] = {}
@@ -206,7 +219,7 @@ def _content(model: Model) -> bytes:
     return bytes(proto.SerializeToString())
 
 
-def _shapes(model: Model) -> Iterator[tuple[str, Sequence[int]]]:
+def _iter_dynamic_shapes(model: Model) -> Iterator[tuple[str, Sequence[int]]]:
     """Concrete shapes of the inputs that have dynamic dimensions."""
     for name in model.inputs:
         if not all(isinstance(d, int) for d in model.values[name].shape or ()):

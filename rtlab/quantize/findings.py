@@ -17,10 +17,10 @@ import onnx_ir as ir
 
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model, of
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.errors import VariantError
 from rtlab.quantize import integers, passes
-from rtlab.quantize.edit import Edit, copied
+from rtlab.quantize.edit import Edit, copy_model
 from rtlab.quantize.encoding import Encoding
 from rtlab.quantize.passes import Pass
 from rtlab.quantize.placement import plan
@@ -41,22 +41,26 @@ def check(model: Model, *, calibrated: bool = False) -> tuple[Finding, ...]:
     Returns:
         The findings, those that keep the model from building first; empty for a model without pairs.
     """
-    if not _quantized(model.ir.graph):
+    if not _has_quantization(model.ir.graph):
         return ()
-    found = _found(model.ir.graph, model.opset, _planned(model), _unknown if calibrated else None)
-    listed = (*integers.check(model.ir.graph, model.opset), *(f.finding for f in found))
-    return tuple(dataclasses.replace(f, fix=model.declined.get(f.id, f.fix)) for f in listed)
+    diagnoses = _iter_diagnoses(
+        model.ir.graph, model.opset, _plan_quantized_inputs(model), _placeholder_scale if calibrated else None
+    )
+    findings = (*integers.check(model.ir.graph, model.opset), *(f.finding for f in diagnoses))
+    return tuple(dataclasses.replace(f, fix=model.declined.get(f.id, f.fix)) for f in findings)
 
 
 def missing(model: Model) -> tuple[str, ...]:
     """Values that lack a pair and whose scale no other pair tells: what ``scale_of`` will be asked for."""
-    asked: dict[str, None] = {}
-    for found in (
-        _found(model.ir.graph, model.opset, _planned(model), _unknown) if _quantized(model.ir.graph) else ()
+    values: dict[str, None] = {}
+    for diagnosis in (
+        _iter_diagnoses(model.ir.graph, model.opset, _plan_quantized_inputs(model), _placeholder_scale)
+        if _has_quantization(model.ir.graph)
+        else ()
     ):
-        if found.calibrates:
-            asked[found.calibrates] = None
-    return tuple(asked)
+        if diagnosis.value_to_calibrate:
+            values[diagnosis.value_to_calibrate] = None
+    return tuple(values)
 
 
 def repair(
@@ -92,125 +96,137 @@ def select(
     """
     if findings is None:
         return None
-    given = findings if isinstance(findings, Iterable) else [findings]
-    wanted = frozenset(f.id if isinstance(f, Finding) else str(f) for f in given)
-    _refuse(model, wanted, calibrated=calibrated)
-    return wanted
+    selection = findings if isinstance(findings, Iterable) else [findings]
+    finding_ids = frozenset(f.id if isinstance(f, Finding) else str(f) for f in selection)
+    _validate_selection(model, finding_ids, calibrated=calibrated)
+    return finding_ids
 
 
 def apply(
-    model: Model, wanted: AbstractSet[str] | None, scale_of: Callable[[str], float] | None = None
+    model: Model, finding_ids: AbstractSet[str] | None, scale_of: Callable[[str], float] | None = None
 ) -> tuple[Model, tuple[Finding, ...]]:
     """A model with the findings of some ids repaired, or with all, and what was repaired, in that order."""
-    if not _quantized(model.ir.graph) or (wanted is not None and not wanted):
+    if not _has_quantization(model.ir.graph) or (finding_ids is not None and not finding_ids):
         return model, ()
-    edit, applied = Edit(model, source=True), dict[str, Finding]()
-    unfolded = {f.id: f for f in integers.check(model.ir.graph, model.opset)}
-    for one in steps(edit, wanted, scale_of):
-        if isinstance(one, Repair):
-            applied.update({d.finding.id: d.finding for d in one.found})
-        if isinstance(one, integers.Unfold):
-            applied.update({i: unfolded[i] for i in one.findings if i in unfolded})
-        passes.apply(one, edit)
-    return edit.finish(), tuple(applied.values())
+    edit, applied_findings = Edit(model, source=True), dict[str, Finding]()
+    integer_findings = {f.id: f for f in integers.check(model.ir.graph, model.opset)}
+    for graph_pass in iter_repair_passes(edit, finding_ids, scale_of):
+        if isinstance(graph_pass, Repair):
+            applied_findings.update({d.finding.id: d.finding for d in graph_pass.diagnoses})
+        if isinstance(graph_pass, integers.Unfold):
+            applied_findings.update(
+                {i: integer_findings[i] for i in graph_pass.findings if i in integer_findings}
+            )
+        passes.apply(graph_pass, edit)
+    return edit.finish(), tuple(applied_findings.values())
 
 
-def steps(
+def iter_repair_passes(
     edit: Edit,
-    wanted: AbstractSet[str] | None = None,
+    finding_ids: AbstractSet[str] | None = None,
     scale_of: Callable[[str], float] | None = None,
 ) -> Iterator[Pass]:
     """The passes of a repair, each decided by the graph that those before it leave; as for ``repair``."""
     opset = edit.model.opset
     # What is unfolded may show stored integers that are dequantized late.
     while ids := [
-        f.id for f in integers.check(edit.graph, opset) if f.fixable and (wanted is None or f.id in wanted)
+        f.id
+        for f in integers.check(edit.graph, opset)
+        if f.fixable and (finding_ids is None or f.id in finding_ids)
     ]:
         yield integers.Unfold(tuple(ids))
         yield passes.Infer()
-    planned, limit, done = _planned(edit.model), len(edit.model.nodes), Counter[str]()
+    planned_inputs, limit, repair_counts = (
+        _plan_quantized_inputs(edit.model),
+        len(edit.model.nodes),
+        Counter[str](),
+    )
     while open_ := [
         f
-        for f in _found(edit.graph, opset, planned, scale_of)
-        if f.apply is not None and done[f.finding.id] <= limit and (wanted is None or f.finding.id in wanted)
+        for f in _iter_diagnoses(edit.graph, opset, planned_inputs, scale_of)
+        if f.apply is not None
+        and repair_counts[f.finding.id] <= limit
+        and (finding_ids is None or f.finding.id in finding_ids)
     ]:
         # One rule at a time, because what a later rule sees depends on the earlier ones. A fault may come again, as
         # where the largest scale passes from one Concat to the next; it cannot do so more often than there are nodes.
         now = tuple(f for f in open_ if f.finding.rule == open_[0].finding.rule)
-        done.update(f.finding.id for f in now)
+        repair_counts.update(f.finding.id for f in now)
         yield Repair(now)
     yield passes.Infer()
 
 
-def _refuse(model: Model, wanted: AbstractSet[str], *, calibrated: bool) -> None:
-    known = {f.id: f for f in check(model, calibrated=calibrated)}
-    for id_ in sorted(wanted):
-        if id_ not in known:
-            some = quoted(list(known)[:3]) or "none"
+def _validate_selection(model: Model, finding_ids: AbstractSet[str], *, calibrated: bool) -> None:
+    findings_by_id = {f.id: f for f in check(model, calibrated=calibrated)}
+    for id_ in sorted(finding_ids):
+        if id_ not in findings_by_id:
+            some = quote_names(list(findings_by_id)[:3]) or "none"
             raise VariantError(
                 f'Cannot repair "{id_}" in model "{model.name}": it has no such finding. Its findings are {some}'
-                f"{', ...' if len(known) > 3 else ''}; see rtlab.quantize.findings.check(model)."
+                f"{', ...' if len(findings_by_id) > 3 else ''}; see rtlab.quantize.findings.check(model)."
             )
-        if not known[id_].fixable:
+        if not findings_by_id[id_].fixable:
             raise VariantError(
-                f'Cannot repair "{id_}" in model "{model.name}": rtlab cannot know the fix. {known[id_].fix}'
+                f'Cannot repair "{id_}" in model "{model.name}": rtlab cannot know the fix. {findings_by_id[id_].fix}'
             )
 
 
-def _quantized(graph: ir.Graph) -> bool:
-    return integers.present(graph) or any(n.op_type in {"QuantizeLinear", "DequantizeLinear"} for n in graph)
+def _has_quantization(graph: ir.Graph) -> bool:
+    return integers.has_integer_operators(graph) or any(
+        n.op_type in {"QuantizeLinear", "DequantizeLinear"} for n in graph
+    )
 
 
-def _planned(model: Model) -> frozenset[tuple[str, int]]:
+def _plan_quantized_inputs(model: Model) -> frozenset[tuple[str, int]]:
     """The inputs that rtlab itself would quantize in this model, were it not quantized yet."""
-    work = copied(model.ir)
+    work = copy_model(model.ir)
     graph, reading = work.graph, QuantizedGraph(work.graph)
     for pair in reversed(list(reading.pairs.values())):
-        stand = pair.source
+        replacement = pair.source
         if pair.q is None:
             if (
-                pair.source not in reading.fixed
+                pair.source not in reading.constants
                 or pair.source.shape is None
                 or not pair.source.shape.is_static()
             ):
                 continue
             # The plan asks for the type and the shape of a weight, not for its numbers.
             numbers = np.zeros(pair.source.shape.numpy(), np.float32)
-            stand = ir.Value(name=f"{pair.out.name}/float", const_value=ir.tensor(numbers))
-            stand.type, stand.shape = ir.TensorType(ir.DataType.FLOAT), pair.source.shape
-            graph.register_initializer(stand)
+            replacement = ir.Value(name=f"{pair.out.name}/float", const_value=ir.tensor(numbers))
+            replacement.type, replacement.shape = ir.TensorType(ir.DataType.FLOAT), pair.source.shape
+            graph.register_initializer(replacement)
         if pair.out.is_graph_output():
             continue
-        pair.out.replace_all_uses_with(stand)
+        pair.out.replace_all_uses_with(replacement)
     for node in reversed(list(graph)):
         unread = not any(v.uses() or v.is_graph_output() for v in node.outputs)
         if node.op_type in {"QuantizeLinear", "DequantizeLinear"} and unread:
             graph.remove(node, safe=True)
-    decided = plan(of(work, name=model.name, shapes=model.shapes))
-    return frozenset(edge for edges in decided.activations.values() for edge in edges)
+    quantization_plan = plan(of(work, name=model.name, shapes=model.shapes))
+    return frozenset(edge for edges in quantization_plan.activations.values() for edge in edges)
 
 
-def _unknown(value: str) -> float:
+def _placeholder_scale(value: str) -> float:
     """Stands for calibration where only the findings are asked for."""
     raise AssertionError(value)
 
 
-def _found(
+def _iter_diagnoses(
     graph: ir.Graph,
     opset: int,
-    planned: AbstractSet[tuple[str, int]],
+    planned_inputs: AbstractSet[tuple[str, int]],
     scale_of: Callable[[str], float] | None = None,
 ) -> Iterator[Diagnosis]:
     """All findings, rule by rule in the order in which they are repaired; the first of those with one id.
 
     Of pairs whose numbers do not fit their tensor nothing else can be said: where there are any, they come alone.
     """
-    reading, seen = QuantizedGraph(graph), set[str]()
-    if misfits := [*Encoding(reading, opset).misfits()]:
+    reading, emitted_ids = QuantizedGraph(graph), set[str]()
+    if misfits := [*Encoding(reading, opset).iter_mismatches()]:
         yield from misfits
         return
-    for rules in (Encoding(reading, opset), PlacementRules(reading, opset, planned, scale_of)):
-        for found in rules.found():
-            if found.finding.id not in seen:
-                seen.add(found.finding.id)
-                yield found
+    for rules in (Encoding(reading, opset), PlacementRules(reading, opset, planned_inputs, scale_of)):
+        for diagnosis in rules.iter_diagnoses():
+            if diagnosis.finding.id not in emitted_ids:
+                emitted_ids.add(diagnosis.finding.id)
+                yield diagnosis

@@ -22,17 +22,17 @@ from rtlab.quantize.half_plan import (
     BOUNDS_ARE_INPUTS,
     EXACT,
     HalfPlan,
-    filled,
-    held_beyond,
-    hides,
+    describe_saturation,
+    describe_skipped_nodes,
+    find_overflowing_fills,
     is_fp32,
     is_mask,
+    is_masking,
+    iter_overflowing_attributes,
     plan,
-    saturates,
-    stays,
 )
-from rtlab.quantize.narrow import HALVES, Narrowing, narrowed
-from rtlab.quantize.placement import captured
+from rtlab.quantize.narrow import HALVES, HalfConstants, narrow_values
+from rtlab.quantize.placement import find_captured_values
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -43,7 +43,7 @@ _FLOAT = int(onnx.TensorProto.FLOAT)
 
 
 @dataclasses.dataclass(frozen=True)
-class Halves:
+class HalfPrecisionModels:
     """Both forms of a model in FP16 or BF16, and what stays FP32 in them, as sentences for people."""
 
     typed: Model
@@ -51,7 +51,7 @@ class Halves:
     notes: tuple[str, ...]
 
 
-def fp16(model: Model) -> Halves:
+def fp16(model: Model) -> HalfPrecisionModels:
     """The whole model in FP16, twice.
 
     ``typed`` holds FP16 weights and activations between FP32 inputs and outputs, as a strongly typed compiler
@@ -65,22 +65,25 @@ def fp16(model: Model) -> Halves:
     Where, added, or times a mask and added or taken away), it becomes a quarter of that, for the softmax of a row of
     infinities is no number either, and the largest number less 16 is infinity already.
     """
-    seen = Narrowing(model.known)
-    decided = plan(model, {n.id: Precision.FP16 for n in model.top}, seen=seen)
-    notes = (*saturates(model, decided, seen), *stays(decided.kept))
-    typed, emulated = (passes.run(model, [p(decided, seen)]) for p in (Narrow, Round))
-    return Halves(typed, emulated, notes)
+    constants = HalfConstants(model.known)
+    half_plan = plan(model, {n.id: Precision.FP16 for n in model.top}, constants=constants)
+    notes = (
+        *describe_saturation(model, half_plan, constants),
+        *describe_skipped_nodes(half_plan.skipped_nodes),
+    )
+    typed, emulation = (passes.run(model, [p(half_plan, constants)]) for p in (Narrow, Round))
+    return HalfPrecisionModels(typed, emulation, notes)
 
 
 @dataclasses.dataclass(frozen=True)
-class _Halving:
-    """What both forms share: ``plan`` was made for the graph that it is applied to, and ``seen`` of its constants."""
+class _HalfPass:
+    """Base of both forms; ``plan`` and ``constants`` were made from the graph that it is applied to."""
 
     plan: HalfPlan
-    seen: Narrowing
+    constants: HalfConstants
     notes: tuple[str, ...] = ()
     needs = ()
-    promises = passes.KEPT
+    promises = passes.INSERTION_PROMISES
 
     @property
     def changes(self) -> str:
@@ -89,61 +92,61 @@ class _Halving:
         return f"rounded to {' and '.join(types)}" if types else ""
 
 
-class Narrow(_Halving):
+class Narrow(_HalfPass):
     """Values of 16 bits and casts between types; each value has one home, and a cast to the other where it is read."""
 
     name = "16-bit types"
 
     def __call__(self, edit: Edit) -> None:
         """Do it."""
-        _Typed(edit, self.plan, self.seen)
+        _TypedModelWriter(edit, self.plan, self.constants)
 
 
-class _Typed:
+class _TypedModelWriter:
     """Writes the typed model."""
 
-    def __init__(self, edit: Edit, plan: HalfPlan, seen: Narrowing) -> None:
+    def __init__(self, edit: Edit, plan: HalfPlan, constants: HalfConstants) -> None:
         model = edit.model
-        self._plan, self._edit, self._seen = plan, edit, seen
+        self._plan, self._edit, self._constants = plan, edit, constants
         # Whoever reads these by name, outside or in a body, reads FP32.
-        self._outside = captured(model) | set(model.outputs)
+        self._outside = find_captured_values(model) | set(model.outputs)
         #: Where a value is found in another type than FP32, or in FP32 when that is not its home.
         self._forms: dict[tuple[str, Precision], ir.Value] = {}
         #: The same of constants; what hides is another number than what is computed with.
-        self._held: dict[tuple[str, Precision, bool], ir.Value] = {}
-        _saturate_attributes(edit, model, plan, seen)
+        self._constant_forms: dict[tuple[str, Precision, bool], ir.Value] = {}
+        _saturate_attributes(edit, model, plan, constants)
         for node in model.top:
             for i, value in enumerate(node.inputs):
                 if is_fp32(model, value) and node.op not in ANY_TYPE:
-                    self._read(node, i, value)
+                    self._narrow_input(node, i, value)
             for i, value in enumerate(node.outputs):
                 if value in plan.outputs:
-                    self._write(node, i, value)
+                    self._narrow_output(node, i, value)
 
-    def _read(self, node: Node, i: int, value: str) -> None:
+    def _narrow_input(self, node: Node, i: int, value: str) -> None:
         edit, name = self._edit, f"{node.id}/input{i or ''}"
         home = self._plan.outputs.get(value, Precision.FP32)
-        wanted = self._plan.inputs.get((node.id, i), Precision.FP32)
-        if wanted is home and value not in self._outside:
+        target = self._plan.inputs.get((node.id, i), Precision.FP32)
+        if target is home and value not in self._outside:
             return
-        if wanted is Precision.FP32 and (home is Precision.FP32 or value in self._outside):
+        if target is Precision.FP32 and (home is Precision.FP32 or value in self._outside):
             return
-        tensor = self._seen.known.get(value)
-        if tensor is not None and wanted in HALVES:
-            mask = is_mask(node, tensor, self._seen, HALVES[wanted])
-            if (value, wanted, mask) not in self._held:
-                constant = self._seen.half(tensor, HALVES[wanted], hides=mask)
-                self._held[value, wanted, mask] = edit.constant(f"{name}/{wanted}", constant)
-            edit.feed(node.id, i, self._held[value, wanted, mask])
+        tensor = self._constants.tensors.get(value)
+        if tensor is not None and target in HALVES:
+            mask = is_mask(node, tensor, self._constants, HALVES[target])
+            if (value, target, mask) not in self._constant_forms:
+                constant = self._constants.to_half(tensor, HALVES[target], as_mask=mask)
+                self._constant_forms[value, target, mask] = edit.add_constant(f"{name}/{target}", constant)
+            edit.set_input(node.id, i, self._constant_forms[value, target, mask])
             return
-        form = (value, wanted)
+        form = (value, target)
         if form not in self._forms:
-            held = self._forms.get((value, home), edit.values[value])
-            number = HALVES[wanted].number if wanted in HALVES else _FLOAT
-            self._forms[form] = _cast(edit, held, number, name, edit.origin(node.id), before=node.id)
-        edit.feed(node.id, i, self._forms[form])
+            source = self._forms.get((value, home), edit.values[value])
+            number = HALVES[target].number if target in HALVES else _FLOAT
+            self._forms[form] = _cast(edit, source, number, name, edit.get_origin(node.id), before=node.id)
+        edit.set_input(node.id, i, self._forms[form])
 
-    def _write(self, node: Node, i: int, value: str) -> None:
+    def _narrow_output(self, node: Node, i: int, value: str) -> None:
         edit, precision = self._edit, self._plan.outputs[value]
         half = HALVES[precision]
         if node.op == "Cast":
@@ -155,40 +158,42 @@ class _Typed:
         inner, outer = edit.split(value, f"{name}/{precision}")
         edit.retype(inner.name or "", ir.DataType(half.number))
         self._forms[value, precision] = inner
-        _cast(edit, inner, _FLOAT, name, edit.origin(node.id), after=node.id, output=outer)
+        _cast(edit, inner, _FLOAT, name, edit.get_origin(node.id), after=node.id, output=outer)
 
 
-class Round(_Halving):
+class Round(_HalfPass):
     """Values of FP32 that are rounded where ``Narrow`` holds 16 bits, by a cast there and back."""
 
     name = "rounding to 16 bits"
 
     def __call__(self, edit: Edit) -> None:
         """Do it."""
-        model, plan, seen, known = edit.model, self.plan, self.seen, self.seen.known
-        rounded: dict[tuple[str, Precision, bool], ir.Value] = {}
+        model, plan, constants, tensors = edit.model, self.plan, self.constants, self.constants.tensors
+        rounded_values: dict[tuple[str, Precision, bool], ir.Value] = {}
         exact = EXACT if model.opset >= BOUNDS_ARE_INPUTS else EXACT - BOUNDED
-        _saturate_attributes(edit, model, plan, seen)
+        _saturate_attributes(edit, model, plan, constants)
         for node in model.top:
             for i, value in enumerate(node.inputs):
                 precision = plan.inputs.get((node.id, i))
                 if precision is None or plan.outputs.get(value) is precision:
                     continue
                 name, half = f"{node.id}/input{i or ''}", HALVES[precision]
-                mask = value in known and is_mask(node, known[value], seen, half)
+                mask = value in tensors and is_mask(node, tensors[value], constants, half)
                 form = (value, precision, mask)
-                if form not in rounded and value in known:
-                    values = seen.half(known[value], half, hides=mask).astype(np.float32)
-                    rounded[form] = edit.constant(f"{name}/rounded", values)
-                elif form not in rounded:
-                    held = edit.values[value]
-                    rounded[form] = _round(edit, held, name, edit.origin(node.id), precision, before=node.id)
-                edit.feed(node.id, i, rounded[form])
+                if form not in rounded_values and value in tensors:
+                    values = constants.to_half(tensors[value], half, as_mask=mask).astype(np.float32)
+                    rounded_values[form] = edit.add_constant(f"{name}/rounded", values)
+                elif form not in rounded_values:
+                    source = edit.values[value]
+                    rounded_values[form] = _round(
+                        edit, source, name, edit.get_origin(node.id), precision, before=node.id
+                    )
+                edit.set_input(node.id, i, rounded_values[form])
             for i, value in enumerate(node.outputs):
                 if value in plan.outputs and node.op not in exact:
                     name = f"{node.id}/output{i or ''}"
                     inner, outer = edit.split(value, f"{name}/unrounded")
-                    origin = edit.origin(node.id)
+                    origin = edit.get_origin(node.id)
                     _round(edit, inner, name, origin, plan.outputs[value], after=node.id, output=outer)
 
 
@@ -211,14 +216,14 @@ def _round(
     return _cast(edit, half, _FLOAT, f"{name}/fp32", origin, output=output, **place)
 
 
-def _saturate_attributes(edit: Edit, model: Model, plan: HalfPlan, seen: Narrowing) -> None:
+def _saturate_attributes(edit: Edit, model: Model, plan: HalfPlan, constants: HalfConstants) -> None:
     """Numbers that stand in attributes and not among the constants, as the type of 16 bits holds them."""
-    for value, precision in filled(model, plan, seen).items():
+    for value, precision in find_overflowing_fills(model, plan, constants).items():
         maker = model.producers[value]
-        held = next(n for n in model.ir.graph if n.name == maker.id).attributes["value"].as_tensor()
-        mask = all(map(hides, model.consumers[value]))
-        numbers = seen.half(held, HALVES[precision], hides=mask).astype(np.float32)
+        tensor = next(n for n in model.ir.graph if n.name == maker.id).attributes["value"].as_tensor()
+        mask = all(map(is_masking, model.consumers[value]))
+        numbers = constants.to_half(tensor, HALVES[precision], as_mask=mask).astype(np.float32)
         edit.set_attribute(maker.id, "value", ir.Tensor(numbers, name=f"{maker.id}/value"))
-    for id_, name, number in held_beyond(model, plan):
-        most = float(narrowed(np.array([number]), HALVES[plan.nodes[id_]])[0])
-        edit.set_attribute(id_, name, most)
+    for id_, name, number in iter_overflowing_attributes(model, plan):
+        bound = float(narrow_values(np.array([number]), HALVES[plan.nodes[id_]])[0])
+        edit.set_attribute(id_, name, bound)

@@ -12,8 +12,8 @@ import onnx_ir as ir
 
 from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.variant import Precision
-from rtlab.quantize.narrow import HALVES, HalfType, Narrowing, beyond
-from rtlab.quantize.placement import captured
+from rtlab.quantize.narrow import HALVES, HalfConstants, HalfType, is_out_of_range
+from rtlab.quantize.placement import find_captured_values
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 #: First opset in which the bounds of Clip and the filler of Pad are inputs, which are rounded like all inputs.
 BOUNDS_ARE_INPUTS = 11
 #: The attributes that hold them before.
-_HELD = {"Clip": ("min", "max"), "Pad": ("value",)}
+_BOUND_ATTRIBUTES = {"Clip": ("min", "max"), "Pad": ("value",)}
 #: They read a value as it comes, or read nothing.
 ANY_TYPE = {"Shape", "Size", "Constant"}
 #: Operators whose INT8 arithmetic a model already carries.
@@ -32,7 +32,7 @@ BOUNDED = {"Clip", "Pad", "Where", "Max", "Min"}
 #: With a huge constant they hide what a mask leaves out, and a smaller one hides it as well.
 _MASKING = {"Add", "Sub", "Mul"}
 #: They hand on the numbers that they read, each as it is.
-_HANDING = {
+_PASS_THROUGH = {
     "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "Slice", "Gather",
     "Expand", "Tile", "Cast",
 }  # fmt: skip
@@ -51,57 +51,59 @@ EXACT = {
 class HalfPlan:
     """What is computed in 16 bits.
 
-    ``inputs`` are the node inputs read in a type, ``outputs`` the values written in one. ``kept`` are the nodes
-    that stay FP32, by reason; ``nodes`` those that do not.
+    ``inputs`` are the node inputs read in a type, ``outputs`` the values written in one. ``skipped_nodes`` are the
+    nodes that stay FP32, by reason; ``nodes`` those that do not.
     """
 
     inputs: Mapping[tuple[str, int], Precision]
     outputs: Mapping[str, Precision]
-    kept: Mapping[str, tuple[str, ...]]
+    skipped_nodes: Mapping[str, tuple[str, ...]]
     nodes: Mapping[str, Precision]
 
 
-def saturates(model: Model, plan: HalfPlan, seen: Narrowing) -> tuple[str, ...]:
+def describe_saturation(model: Model, plan: HalfPlan, constants: HalfConstants) -> tuple[str, ...]:
     """A sentence for each type in which constants become its largest number, with the nodes that read them."""
-    known = seen.known
-    fillers = filled(model, plan, seen)
-    found: dict[tuple[Precision, bool], dict[str, str]] = {}
+    tensors = constants.tensors
+    fillers = find_overflowing_fills(model, plan, constants)
+    saturated_values: dict[tuple[Precision, bool], dict[str, str]] = {}
     for (id_, i), precision in plan.inputs.items():
         node = model.by_id[id_]
         value = node.inputs[i]
-        if value in fillers or (value in known and seen.overflows(known[value], HALVES[precision])):
-            found.setdefault((precision, hides(node)), {}).setdefault(value, id_)
-    for id_, name, _ in held_beyond(model, plan):
-        found.setdefault((plan.nodes[id_], False), {})[f"{name} of {id_}"] = id_
+        if value in fillers or (value in tensors and constants.overflows(tensors[value], HALVES[precision])):
+            saturated_values.setdefault((precision, is_masking(node)), {}).setdefault(value, id_)
+    for id_, name, _ in iter_overflowing_attributes(model, plan):
+        saturated_values.setdefault((plan.nodes[id_], False), {})[f"{name} of {id_}"] = id_
     sentences = []
-    for (precision, mask), values in found.items():
-        half, nodes, one = HALVES[precision], list(dict.fromkeys(values.values())), len(values) == 1
-        count = f"{len(values)} {'mask' if mask else 'constant'}{'' if one else 's'}"
+    for (precision, mask), values in saturated_values.items():
+        half, nodes, is_single = HALVES[precision], list(dict.fromkeys(values.values())), len(values) == 1
+        count = f"{len(values)} {'mask' if mask else 'constant'}{'' if is_single else 's'}"
         more = ", ..." if len(nodes) > 3 else ""
         sentences.append(
-            f"{count} beyond {half.largest} become{'s' * one} {'a quarter of ' * mask}the largest number of "
+            f"{count} beyond {half.largest_text} become{'s' * is_single} {'a quarter of ' * mask}the largest number of "
             f"{half.title} ({', '.join(nodes[:3])}{more})"
         )
     return tuple(sentences)
 
 
-def stays(kept: Mapping[str, Iterable[str]], where: str = "fp32") -> tuple[str, ...]:
+def describe_skipped_nodes(
+    skipped_nodes: Mapping[str, Iterable[str]], where: str = "fp32"
+) -> tuple[str, ...]:
     """A sentence for each reason for which nodes stay in another precision."""
     sentences = []
-    for why, ids in kept.items():
-        listed = list(ids)
-        count = "1 node stays" if len(listed) == 1 else f"{len(listed)} nodes stay"
-        more = ", ..." if len(listed) > 3 else ""
-        sentences.append(f"{count} {where}: {why} ({', '.join(listed[:3])}{more})")
+    for reason, ids in skipped_nodes.items():
+        node_ids = list(ids)
+        count = "1 node stays" if len(node_ids) == 1 else f"{len(node_ids)} nodes stay"
+        more = ", ..." if len(node_ids) > 3 else ""
+        sentences.append(f"{count} {where}: {reason} ({', '.join(node_ids[:3])}{more})")
     return tuple(sentences)
 
 
-def opset_for(model: Model, nodes: Collection[str]) -> int:
+def find_bf16_opset(model: Model, nodes: Collection[str]) -> int:
     """The lowest opset from the model's own on in which as many of the nodes as possible have a BF16 form.
 
     ONNX allowed BF16 an operator at a time, Conv only from opset 22 on. FP16 was there from the start.
     """
-    wanted = model.opset
+    opset = model.opset
     for node in model.top:
         floats = any(is_fp32(model, v) for v in (*node.inputs, *node.outputs))
         if (
@@ -113,8 +115,8 @@ def opset_for(model: Model, nodes: Collection[str]) -> int:
             continue
         versions = range(model.opset, _HIGHEST + 1)
         text = HALVES[Precision.BF16].text
-        wanted = max(wanted, next((v for v in versions if _allows(node.op, v, text)), 0))
-    return wanted
+        opset = max(opset, next((v for v in versions if _allows_type(node.op, v, text)), 0))
+    return opset
 
 
 def plan(
@@ -122,7 +124,7 @@ def plan(
     types: Mapping[str, Precision],
     dequantizers: Collection[str] = frozenset(),
     *,
-    seen: Narrowing | None = None,
+    constants: HalfConstants | None = None,
 ) -> HalfPlan:
     """Decide what the given nodes read and write in 16 bits.
 
@@ -130,63 +132,65 @@ def plan(
         model: The model as it will be edited.
         types: FP16 or BF16 by node id; other nodes and precisions are left alone.
         dequantizers: Ids of nodes that turn stored weights into numbers, which may do so in 16 bits.
-        seen: The model's constants, where other passes ask for them too.
+        constants: The model's constants, where other passes ask for them too.
     """
-    seen = seen or Narrowing(model.known)
-    shapes = _shape_arithmetic(model, seen.known)
+    constants = constants or HalfConstants(model.known)
+    shapes = _find_shape_arithmetic(model, constants.tensors)
     ir_nodes = {n.name: n for n in model.ir.graph}
     inputs: dict[tuple[str, int], Precision] = {}
     outputs: dict[str, Precision] = {}
     nodes: dict[str, Precision] = {}
-    kept: dict[str, list[str]] = {}
+    skipped_nodes: dict[str, list[str]] = {}
     for node in model.top:
         precision = types.get(node.id, Precision.FP32)
         half = HALVES.get(precision)
         floats = [v for v in (*node.inputs, *node.outputs) if is_fp32(model, v)]
         if half is None or not floats or node.op in ANY_TYPE:
             continue
-        reason = None if node.id in dequantizers else _quantized(node, model, dequantizers)
+        reason = None if node.id in dequantizers else _explain_quantized(node, model, dequantizers)
         if node.id in shapes:
             reason = reason or "shape arithmetic"
-        reason = reason or _reason(node, ir_nodes[node.id], model, seen, half)
+        reason = reason or _explain_fp32(node, ir_nodes[node.id], model, constants, half)
         if reason is not None:
-            kept.setdefault(reason, []).append(node.id)
+            skipped_nodes.setdefault(reason, []).append(node.id)
             continue
-        reads, writes = _types(node, model, half)
+        reads, writes = _find_half_types(node, model, half)
         nodes[node.id] = precision
         inputs.update(((node.id, i), precision) for i in reads)
         outputs.update((v, precision) for v in writes)
-    return HalfPlan(inputs, outputs, {k: tuple(v) for k, v in kept.items()}, nodes)
+    return HalfPlan(inputs, outputs, {k: tuple(v) for k, v in skipped_nodes.items()}, nodes)
 
 
-def _quantized(node: Node, model: Model, dequantizers: Collection[str]) -> str | None:
+def _explain_quantized(node: Node, model: Model, dequantizers: Collection[str]) -> str | None:
     """Why a node that the source itself has quantized stays as it is."""
     makers = (model.producers.get(v) for v in node.inputs)
-    quantized = any(m is not None and m.op in _QUANTIZED and m.id not in dequantizers for m in makers)
-    return "quantized already" if node.op in _QUANTIZED or quantized else None
+    reads_quantized = any(m is not None and m.op in _QUANTIZED and m.id not in dequantizers for m in makers)
+    return "quantized already" if node.op in _QUANTIZED or reads_quantized else None
 
 
-def _reason(node: Node, inner: ir.Node, model: Model, seen: Narrowing, half: HalfType) -> str | None:
+def _explain_fp32(
+    node: Node, inner: ir.Node, model: Model, constants: HalfConstants, half: HalfType
+) -> str | None:
     """Why a node must stay FP32, or None."""
     if any(a.type in {ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS} for a in inner.attributes.values()):
         return "control flow"
-    if node.domain not in ONNX_DOMAINS or _schema(node, model) is None:
+    if node.domain not in ONNX_DOMAINS or _get_schema(node, model) is None:
         return "a custom operator or function"
     if not all(_is_tensor(v) for v in (*inner.inputs, *inner.outputs) if v is not None):
         return "sequences"
     for value in node.inputs:
-        constant = is_fp32(model, value) and value in seen.known
-        if constant and not _may_saturate(node, value, model, seen, half):
-            return f"a constant beyond {half.largest}"
-    reads, writes = _types(node, model, half)
+        constant = is_fp32(model, value) and value in constants.tensors
+        if constant and not _may_saturate(node, value, model, constants, half):
+            return f"a constant beyond {half.largest_text}"
+    reads, writes = _find_half_types(node, model, half)
     if reads or writes:
         return None
     return f"no {half.title} form in ONNX" + (f" opset {model.opset}" if half.title == "BF16" else "")
 
 
-def _types(node: Node, model: Model, half: HalfType) -> tuple[list[int], list[str]]:
+def _find_half_types(node: Node, model: Model, half: HalfType) -> tuple[list[int], list[str]]:
     """Positions of inputs that become 16 bits, and outputs that then are, by the operator's type constraints."""
-    schema = _schema(node, model)
+    schema = _get_schema(node, model)
     if schema is None:
         return [], []
     allowed = {c.type_param_str: set(c.allowed_type_strs) for c in schema.type_constraints}
@@ -210,121 +214,127 @@ def _types(node: Node, model: Model, half: HalfType) -> tuple[list[int], list[st
     return reads, writes
 
 
-def underflow(model: Model, plan: HalfPlan, seen: Narrowing) -> tuple[int, int]:
+def count_constant_underflows(model: Model, plan: HalfPlan, constants: HalfConstants) -> tuple[int, int]:
     """How many elements of the constants read in 16 bits become zero without being it, and of how many."""
-    known = seen.known
-    edges = {(n.id, i): v for n in model.top for i, v in enumerate(n.inputs) if v in known}
-    read = {(edges[e], precision) for e, precision in plan.inputs.items() if e in edges}
-    lost = sum(seen.lost(known[value], HALVES[precision]) for value, precision in read)
-    return lost, sum(known[value].size for value, _ in read)
+    tensors = constants.tensors
+    edges = {(n.id, i): v for n in model.top for i, v in enumerate(n.inputs) if v in tensors}
+    read_constants = {(edges[e], precision) for e, precision in plan.inputs.items() if e in edges}
+    underflow_count = sum(
+        constants.count_underflows(tensors[value], HALVES[precision]) for value, precision in read_constants
+    )
+    return underflow_count, sum(tensors[value].size for value, _ in read_constants)
 
 
-def hides(node: Node) -> bool:
+def is_masking(node: Node) -> bool:
     """Whether a constant beyond a type of 16 bits that a node reads in it is there to hide, and not as a bound."""
     return node.op in _MASKING or node.op == "Where"
 
 
-def is_mask(node: Node, tensor: ir.TensorProtocol, seen: Narrowing, half: HalfType) -> bool:
+def is_mask(node: Node, tensor: ir.TensorProtocol, constants: HalfConstants, half: HalfType) -> bool:
     """Whether a node hides with a constant that is beyond a type."""
-    return hides(node) and seen.overflows(tensor, half)
+    return is_masking(node) and constants.overflows(tensor, half)
 
 
-def _may_saturate(node: Node, value: str, model: Model, seen: Narrowing, half: HalfType) -> bool:
+def _may_saturate(node: Node, value: str, model: Model, constants: HalfConstants, half: HalfType) -> bool:
     """Whether a constant fits a type, or a number that does serves as well as what is beyond it."""
-    tensor = seen.known[value]
-    if not seen.overflows(tensor, half) or node.op in BOUNDED | EXACT:
+    tensor = constants.tensors[value]
+    if not constants.overflows(tensor, half) or node.op in BOUNDED | EXACT:
         return True
     if node.op not in _MASKING:
         return False
     # What a mask hides, it takes far below zero; any other number so large is there to be computed with.
     values = np.asarray(tensor.numpy())
-    above, below = bool(np.any(values > half.most)), bool(np.any(values < -half.most))
+    above, below = bool(np.any(values > half.max_value)), bool(np.any(values < -half.max_value))
     if node.op == "Mul" and above and not below:
         other = next((v for v in node.inputs if v != value), "")
-        return _taken_away(node, model) or (_below_zero(other, model, seen.known) and _added(node, model))
-    taken = node.op == "Sub" and node.inputs[1] == value
-    return not (below if taken else above)
+        return _is_only_subtracted(node, model) or (
+            _is_mask_minus_one(other, model, constants.tensors) and _is_only_added(node, model)
+        )
+    is_subtrahend = node.op == "Sub" and node.inputs[1] == value
+    return not (below if is_subtrahend else above)
 
 
-def _below_zero(value: str, model: Model, known: Mapping[str, ir.TensorProtocol]) -> bool:
+def _is_mask_minus_one(value: str, model: Model, tensors: Mapping[str, ir.TensorProtocol]) -> bool:
     """Whether a value is a mask less one."""
     maker = model.producers.get(value)
-    while maker is not None and maker.op in _HANDING:
+    while maker is not None and maker.op in _PASS_THROUGH:
         maker = model.producers.get(maker.inputs[0])
-    one = known.get(maker.inputs[1]) if maker is not None and maker.op == "Sub" else None
+    one = tensors.get(maker.inputs[1]) if maker is not None and maker.op == "Sub" else None
     return one is not None and bool(np.all(np.asarray(one.numpy()) == 1))
 
 
-def _taken_away(node: Node, model: Model) -> bool:
+def _is_only_subtracted(node: Node, model: Model) -> bool:
     """Whether all that becomes of a node's output is to be taken away from something."""
-    return _only(node, model, {("Sub", 1)}, {("Add", 0), ("Add", 1), ("Sub", 0)})
+    return _is_only_read_by(node, model, {("Sub", 1)}, {("Add", 0), ("Add", 1), ("Sub", 0)})
 
 
-def _added(node: Node, model: Model) -> bool:
+def _is_only_added(node: Node, model: Model) -> bool:
     """Whether all that becomes of a node's output is to be added to something."""
-    return _only(node, model, {("Add", 0), ("Add", 1), ("Sub", 0)}, {("Sub", 1)})
+    return _is_only_read_by(node, model, {("Add", 0), ("Add", 1), ("Sub", 0)}, {("Sub", 1)})
 
 
-def _only(
+def _is_only_read_by(
     node: Node, model: Model, readers: Collection[tuple[str, int]], negated: Collection[tuple[str, int]]
 ) -> bool:
     """Whether a node's output is read so alone, as it is or moved, or so behind a change of its sign."""
-    todo, outside = [(node.outputs[0], readers, negated)], set(model.outputs) | captured(model)
+    todo, outside = [(node.outputs[0], readers, negated)], set(model.outputs) | find_captured_values(model)
     while todo:
-        value, wanted, otherwise = todo.pop()
-        found = model.consumers.get(value, ())
-        if value in outside or not found:
+        value, expected_reads, otherwise = todo.pop()
+        consumers = model.consumers.get(value, ())
+        if value in outside or not consumers:
             return False
-        for reader in found:
-            if reader.op in _HANDING:
-                todo.extend((v, wanted, otherwise) for v in reader.outputs)
+        for reader in consumers:
+            if reader.op in _PASS_THROUGH:
+                todo.extend((v, expected_reads, otherwise) for v in reader.outputs)
             elif reader.op == "Neg":
-                todo.append((reader.outputs[0], otherwise, wanted))
-            elif any(v == value and (reader.op, i) not in wanted for i, v in enumerate(reader.inputs)):
+                todo.append((reader.outputs[0], otherwise, expected_reads))
+            elif any(
+                v == value and (reader.op, i) not in expected_reads for i, v in enumerate(reader.inputs)
+            ):
                 return False
     return True
 
 
-def held_beyond(model: Model, plan: HalfPlan) -> Iterator[tuple[str, str, float]]:
+def iter_overflowing_attributes(model: Model, plan: HalfPlan) -> Iterator[tuple[str, str, float]]:
     """Bounds and fillers in attributes of nodes of 16 bits that are beyond these: node id, name and number."""
     if model.opset >= BOUNDS_ARE_INPUTS:
         return
     for id_, precision in plan.nodes.items():
         node = model.by_id[id_]
-        for name in _HELD.get(node.op, ()):
+        for name in _BOUND_ATTRIBUTES.get(node.op, ()):
             number = node.attributes.get(name)
-            if isinstance(number, float) and beyond(number, HALVES[precision]):
+            if isinstance(number, float) and is_out_of_range(number, HALVES[precision]):
                 yield id_, name, number
 
 
-def filled(model: Model, plan: HalfPlan, seen: Narrowing) -> dict[str, Precision]:
+def find_overflowing_fills(model: Model, plan: HalfPlan, constants: HalfConstants) -> dict[str, Precision]:
     """Outputs of ConstantOfShape beyond the type of 16 bits in which each of their readers takes them."""
     ir_nodes = [n for n in model.ir.graph if n.op_type == "ConstantOfShape"]
-    outside = captured(model) | set(model.outputs) if ir_nodes else set()
-    found: dict[str, Precision] = {}
+    outside = find_captured_values(model) | set(model.outputs) if ir_nodes else set()
+    precisions: dict[str, Precision] = {}
     for inner in ir_nodes:
-        held = inner.attributes.get("value")
+        fill_attribute = inner.attributes.get("value")
         output = inner.outputs[0].name or ""
-        if held is None or output in outside or not is_fp32(model, output):
+        if fill_attribute is None or output in outside or not is_fp32(model, output):
             continue
         edges = [
             (n.id, i) for n in model.consumers.get(output, ()) for i, v in enumerate(n.inputs) if v == output
         ]
-        read = {plan.inputs.get(edge, Precision.FP32) for edge in edges}
-        precision = read.pop() if len(read) == 1 else Precision.FP32
-        if precision in HALVES and seen.overflows(held.as_tensor(), HALVES[precision]):
-            found[output] = precision
-    return found
+        read_precisions = {plan.inputs.get(edge, Precision.FP32) for edge in edges}
+        precision = read_precisions.pop() if len(read_precisions) == 1 else Precision.FP32
+        if precision in HALVES and constants.overflows(fill_attribute.as_tensor(), HALVES[precision]):
+            precisions[output] = precision
+    return precisions
 
 
-def _schema(node: Node, model: Model) -> Any:
+def _get_schema(node: Node, model: Model) -> Any:
     try:
         return onnx.defs.get_schema(node.op, model.opset, "")
     except onnx.defs.SchemaError:
         return None
 
 
-def _allows(op: str, opset: int, text: str) -> bool:
+def _allows_type(op: str, opset: int, text: str) -> bool:
     """Whether some input or output of an operator may have a type."""
     if not onnx.defs.has(op, domain="", max_inclusive_version=opset):
         return False
@@ -341,12 +351,12 @@ def _is_tensor(value: ir.Value) -> bool:
     return value.type is None or isinstance(value.type, ir.TensorType)
 
 
-def _shape_arithmetic(model: Model, known: Mapping[str, ir.TensorProtocol]) -> set[str]:
+def _find_shape_arithmetic(model: Model, tensors: Mapping[str, ir.TensorProtocol]) -> set[str]:
     """Ids of nodes that compute from shapes only, where FP16 would lose whole numbers beyond 2,048."""
-    derived, found = set[str](), set[str]()
+    shape_values, shape_nodes = set[str](), set[str]()
     for node in model.top:
-        inputs = [v for v in node.inputs if v and v not in known]
-        if node.op in {"Shape", "Size"} or (inputs and all(v in derived for v in inputs)):
-            derived.update(node.outputs)
-            found.add(node.id)
-    return found
+        inputs = [v for v in node.inputs if v and v not in tensors]
+        if node.op in {"Shape", "Size"} or (inputs and all(v in shape_values for v in inputs)):
+            shape_values.update(node.outputs)
+            shape_nodes.add(node.id)
+    return shape_nodes

@@ -20,12 +20,16 @@ _POINTWISE = frozenset({
 })  # fmt: skip
 
 
-def order(model: Model, node: Node) -> tuple[int, ...]:
+def find_permutation(model: Model, node: Node) -> tuple[int, ...]:
     """How the transposition before a pointwise node permutes; empty where there is none that it could stand before."""
     if node.op not in _POINTWISE or node.scope or any(node.outputs[1:]):
         return ()
-    found = next((p for v in node.inputs if (p := _permutation(model, v))), ())
-    return found if found and all(_movable(model, v, len(found)) for v in node.inputs) else ()
+    permutation = next((p for v in node.inputs if (p := _get_permutation(model, v))), ())
+    return (
+        permutation
+        if permutation and all(_is_transposable(model, v, len(permutation)) for v in node.inputs)
+        else ()
+    )
 
 
 def lift(edit: Edit, node: str, permutation: tuple[int, ...]) -> tuple[ir.Value, ir.Node]:
@@ -33,59 +37,75 @@ def lift(edit: Edit, node: str, permutation: tuple[int, ...]) -> tuple[ir.Value,
 
     What the node reads beside is transposed the other way, where it is not itself transposed like that.
     """
-    was, out = edit.nodes[node], edit.nodes[node].outputs[0]
+    original, out = edit.nodes[node], edit.nodes[node].outputs[0]
     inverse = tuple(int(i) for i in np.argsort(permutation))
-    inputs = list(_lifted(edit, was, permutation, inverse))
-    made = edit.insert(was.op_type, f"{node}/lifted", inputs, origin=node, like=out, before=node)
-    made.shape = _permuted(out.shape, inverse)
-    maker = made.producer()
+    inputs = list(_iter_lifted_inputs(edit, original, permutation, inverse))
+    lifted_output = edit.insert(
+        original.op_type, f"{node}/lifted", inputs, origin=node, like=out, before=node
+    )
+    lifted_output.shape = _permute_shape(out.shape, inverse)
+    maker = lifted_output.producer()
     assert maker is not None  # noqa: S101 - it was just made
-    for name, attribute in was.attributes.items():
+    for name, attribute in original.attributes.items():
         maker.attributes[name] = attribute
-    told = {"perm": list(permutation)}
-    back = edit.insert("Transpose", f"{node}/moved", [made], origin=node, like=out, before=node, attrs=told)
+    transpose_attributes = {"perm": list(permutation)}
+    back = edit.insert(
+        "Transpose",
+        f"{node}/moved",
+        [lifted_output],
+        origin=node,
+        like=out,
+        before=node,
+        attrs=transpose_attributes,
+    )
     return back, maker
 
 
-def _lifted(
-    edit: Edit, was: ir.Node, permutation: tuple[int, ...], inverse: tuple[int, ...]
+def _iter_lifted_inputs(
+    edit: Edit, original: ir.Node, permutation: tuple[int, ...], inverse: tuple[int, ...]
 ) -> Iterator[ir.Value]:
     """What a node reads, as it is before the transposition."""
-    model, node = edit.model, was.name or ""
-    for position, value in enumerate(was.inputs):
+    model, node = edit.model, original.name or ""
+    for position, value in enumerate(original.inputs):
         name = (value.name or "") if value is not None else ""
         maker = value.producer() if value is not None else None
-        if maker is not None and _permutation(model, name) == permutation and maker.inputs[0] is not None:
+        if maker is not None and _get_permutation(model, name) == permutation and maker.inputs[0] is not None:
             yield maker.inputs[0]
         elif name in model.known:
-            held = model.known[name].numpy()
-            wide = held.reshape((1,) * (len(permutation) - held.ndim) + held.shape)
-            one = held.ndim == 0
-            yield edit.values[name] if one else edit.constant(f"{name}/moved", wide.transpose(inverse))
+            array = model.known[name].numpy()
+            expanded = array.reshape((1,) * (len(permutation) - array.ndim) + array.shape)
+            is_scalar = array.ndim == 0
+            yield (
+                edit.values[name]
+                if is_scalar
+                else edit.add_constant(f"{name}/moved", expanded.transpose(inverse))
+            )
         elif value is None:
             yield value  # type: ignore[misc] # an input that is left out
         else:
-            told = {"perm": list(inverse)}
+            transpose_attributes = {"perm": list(inverse)}
             title = f"{node}/moved_{position}"
-            made = edit.insert("Transpose", title, [value], origin=node, before=node, attrs=told)
-            made.shape = _permuted(value.shape, inverse)
-            yield made
+            transposed_value = edit.insert(
+                "Transpose", title, [value], origin=node, before=node, attrs=transpose_attributes
+            )
+            transposed_value.shape = _permute_shape(value.shape, inverse)
+            yield transposed_value
 
 
-def _permutation(model: Model, value: str) -> tuple[int, ...]:
+def _get_permutation(model: Model, value: str) -> tuple[int, ...]:
     """How the transposition that writes a value permutes; empty where none does."""
     maker = model.producers.get(value)
     if maker is None or maker.op != "Transpose":
         return ()
-    told = maker.attributes.get("perm")
+    permutation = maker.attributes.get("perm")
     rank = len(model.values[value].shape or ())
-    return tuple(told) if isinstance(told, (list, tuple)) else tuple(reversed(range(rank)))
+    return tuple(permutation) if isinstance(permutation, (list, tuple)) else tuple(reversed(range(rank)))
 
 
-def _movable(model: Model, value: str, rank: int) -> bool:
+def _is_transposable(model: Model, value: str, rank: int) -> bool:
     """Whether a value can be transposed: it has all dimensions, or is constant and gets those that it lacks."""
     return not value or value in model.known or len(model.values[value].shape or ()) == rank
 
 
-def _permuted(shape: ir.Shape | None, by: tuple[int, ...]) -> ir.Shape | None:
+def _permute_shape(shape: ir.Shape | None, by: tuple[int, ...]) -> ir.Shape | None:
     return None if shape is None or len(shape) != len(by) else ir.Shape([shape[i] for i in by])

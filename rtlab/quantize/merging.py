@@ -19,22 +19,24 @@ _SIZED = 13
 _WINDOW = {"kernel_shape": None, "strides": 1, "pads": 0, "dilations": 1}
 
 
-def siblings(model: Model, node: Node) -> tuple[str, ...]:
+def find_siblings(model: Model, node: Node) -> tuple[str, ...]:
     """The convolutions that one wider one could stand for, of which a node is the first; empty where there is none.
 
     They read one value through equal windows, in one group, with weights that are constant.
     """
     if node.op != "Conv" or node.scope:
         return ()
-    key = _likeness(model, node)
+    key = _compute_merge_key(model, node)
     group = [
-        n for n in model.consumers.get(node.inputs[0], ()) if key is not None and _likeness(model, n) == key
+        n
+        for n in model.consumers.get(node.inputs[0], ())
+        if key is not None and _compute_merge_key(model, n) == key
     ]
     alike = tuple(n.id for n in group)
     return alike if len(alike) > 1 and alike[0] == node.id else ()
 
 
-def _likeness(model: Model, node: Node) -> tuple[Any, ...] | None:
+def _compute_merge_key(model: Model, node: Node) -> tuple[Any, ...] | None:
     """What siblings have in common; None for a node that can have none."""
     if node.op != "Conv" or node.attributes.get("group", 1) != 1:
         return None
@@ -43,9 +45,11 @@ def _likeness(model: Model, node: Node) -> tuple[Any, ...] | None:
         return None
     weight = model.known[node.inputs[1]]
     window = []
-    for name, usual in _WINDOW.items():
-        told = node.attributes.get(name)
-        window.append(None if isinstance(told, list) and set(told) == {usual} else repr(told))
+    for name, default in _WINDOW.items():
+        attribute = node.attributes.get(name)
+        window.append(
+            None if isinstance(attribute, list) and set(attribute) == {default} else repr(attribute)
+        )
     kernel = tuple(weight.shape.numpy())[1:]
     return (node.inputs[0], kernel, *window[1:], node.attributes.get("auto_pad", "NOTSET"), weight.dtype)
 
@@ -56,40 +60,40 @@ def merge(edit: Edit, first: str, group: tuple[str, ...]) -> tuple[ir.Value, ...
     Weights and biases stand one after the other along the output channels, so that each output is computed from the
     same numbers as before.
     """
-    model, known = edit.model, edit.model.known
+    model, tensors = edit.model, edit.model.known
     nodes = [model.by_id[n] for n in group]
-    weights = [known[n.inputs[1]].numpy() for n in nodes]
+    weights = [tensors[n.inputs[1]].numpy() for n in nodes]
     widths = [len(w) for w in weights]
-    was = edit.nodes[first]
-    source = was.inputs[0]
+    original = edit.nodes[first]
+    source = original.inputs[0]
     assert source is not None  # noqa: S101 - a convolution reads something
-    inputs = [source, edit.constant(f"{first}/merged_weight", np.concatenate(weights))]
-    biases = [known[n.inputs[2]].numpy() if len(n.inputs) > 2 and n.inputs[2] else None for n in nodes]
+    inputs = [source, edit.add_constant(f"{first}/merged_weight", np.concatenate(weights))]
+    biases = [tensors[n.inputs[2]].numpy() if len(n.inputs) > 2 and n.inputs[2] else None for n in nodes]
     if any(b is not None for b in biases):
-        filled = [
+        bias_arrays = [
             np.zeros(w, weights[0].dtype) if b is None else b for b, w in zip(biases, widths, strict=True)
         ]
-        inputs.append(edit.constant(f"{first}/merged_bias", np.concatenate(filled)))
-    like = was.outputs[0]
+        inputs.append(edit.add_constant(f"{first}/merged_bias", np.concatenate(bias_arrays)))
+    like = original.outputs[0]
     wide = edit.insert("Conv", f"{first}/merged", inputs, origin=first, like=like, before=first)
     maker = wide.producer()
     assert maker is not None  # noqa: S101 - it was just made
-    for name, told in was.attributes.items():
-        maker.attributes[name] = told
+    for name, attribute in original.attributes.items():
+        maker.attributes[name] = attribute
     if like.shape is not None:
         wide.shape = ir.Shape([sum(widths) if i == 1 else d for i, d in enumerate(like.shape)])
     attributes: dict[str, Any] = {"axis": 1}
-    read = [wide]
+    split_inputs = [wide]
     if model.opset >= _SIZED:
-        read.append(edit.constant(f"{first}/merged_widths", np.array(widths, np.int64)))
+        split_inputs.append(edit.add_constant(f"{first}/merged_widths", np.array(widths, np.int64)))
     else:
         attributes["split"] = widths
-    parted = ir.Node(
-        "", "Split", read, ir.convenience.convert_attributes(attributes), num_outputs=len(group),
-        name=edit.node_name(f"{first}/parted"), metadata_props={ORIGIN: first},
+    split_node = ir.Node(
+        "", "Split", split_inputs, ir.convenience.convert_attributes(attributes), num_outputs=len(group),
+        name=edit.make_node_name(f"{first}/parted"), metadata_props={ORIGIN: first},
     )  # fmt: skip
-    edit.graph.insert_before(was, parted)
-    for node, out in zip(group, parted.outputs, strict=True):
-        out.name = edit.value_name(f"{node}/parted")
-    edit.settle()
-    return tuple(parted.outputs)
+    edit.graph.insert_before(original, split_node)
+    for node, out in zip(group, split_node.outputs, strict=True):
+        out.name = edit.make_value_name(f"{node}/parted")
+    edit.sort_and_reindex()
+    return tuple(split_node.outputs)

@@ -8,7 +8,7 @@ _LONGEST = 140
 _MORE = 50
 
 
-def fresh(name: str, used: set[str]) -> str:
+def make_unique_name(name: str, used: set[str]) -> str:
     """The name, cut off where it is long and counted where it is used already; it is used from now on."""
     start, tail = (name, "") if len(name) <= _LONGEST + _MORE else (name[:_LONGEST], "~")
     unique, count = start + tail, 1

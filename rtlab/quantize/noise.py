@@ -29,7 +29,7 @@ _BITS_BELOW = 52 - MANTISSA_BITS
 
 
 @functools.cache
-def grid(precision: Precision) -> NDArray[np.float64]:
+def make_magnitude_grid(precision: Precision) -> NDArray[np.float64]:
     """Magnitudes that quantized activations may have, in scales and ascending from 0.
 
     INT8 has 0 to 127 (the one negative number beyond, -128, is left out: the scale is symmetric); FP8 E4M3 the
@@ -57,29 +57,31 @@ class Moments:
     elements in the first i bins, the sum of their magnitudes, and that of their squares.
     """
 
-    seen: Range
+    value_range: Range
     middles: NDArray[np.float64]
     sums: NDArray[np.float64]
 
     @classmethod
-    def of(cls, seen: Range) -> Moments:
+    def of(cls, value_range: Range) -> Moments:
         """Add up a range."""
-        edges = seen.edges
-        upper = np.minimum(edges[1:], max(seen.amax, edges[0]))
+        edges = value_range.edges
+        upper = np.minimum(edges[1:], max(value_range.amax, edges[0]))
         middles = np.concatenate([[edges[0] / 2], (edges[:-1] + np.maximum(upper, edges[:-1])) / 2])
-        if not seen.counts.any():  # nothing but subnormals
-            middles[0] = min(middles[0], seen.amax)
-        counts = np.concatenate([[seen.small], seen.counts]).astype(np.float64)
+        if not value_range.counts.any():  # nothing but subnormals
+            middles[0] = min(middles[0], value_range.amax)
+        counts = np.concatenate([[value_range.small], value_range.counts]).astype(np.float64)
         sums = np.zeros((3, BINS + 2))
         np.cumsum(counts, out=sums[0, 1:])
         np.cumsum(counts * middles, out=sums[1, 1:])
         np.cumsum(counts * middles * middles, out=sums[2, 1:])
-        return cls(seen, middles, sums)
+        return cls(value_range, middles, sums)
 
-    def noise(self, amax: NDArray[np.float64], precision: Precision = Precision.INT8) -> NDArray[np.float64]:
+    def compute_noise(
+        self, amax: NDArray[np.float64], precision: Precision = Precision.INT8
+    ) -> NDArray[np.float64]:
         """Sum of the squared errors of all elements at each threshold, shape and unit squared as ``amax``."""
-        levels = grid(precision) * (amax[:, None] / grid(precision)[-1])
-        ends = self._upto((levels[:, 1:] + levels[:, :-1]) / 2)
+        levels = make_magnitude_grid(precision) * (amax[:, None] / make_magnitude_grid(precision)[-1])
+        ends = self._count_bins_below((levels[:, 1:] + levels[:, :-1]) / 2)
         first, last = np.zeros((len(amax), 1), np.intp), np.full((len(amax), 1), BINS + 1)
         ends = np.concatenate([first, ends, last], axis=1)
         count, linear, square = np.diff(self.sums.take(ends, axis=1), axis=2)
@@ -90,26 +92,28 @@ class Moments:
         result: NDArray[np.float64] = np.where(errors > floor, errors, 0.0)
         return result
 
-    def clipped(self, amax: NDArray[np.float64]) -> NDArray[np.float64]:
+    def compute_clipped_share(self, amax: NDArray[np.float64]) -> NDArray[np.float64]:
         """Share of all elements, zeros included, beyond each threshold; the bin that it lies in is divided."""
-        seen = self.seen
-        inside = np.interp(amax, seen.edges, np.concatenate([[0], np.cumsum(seen.counts)]))
-        share: NDArray[np.float64] = 1 - (seen.zeros + seen.small + inside) / seen.count
-        return np.where(amax >= seen.amax, 0.0, np.maximum(share, 0.0))
+        value_range = self.value_range
+        inside = np.interp(amax, value_range.edges, np.concatenate([[0], np.cumsum(value_range.counts)]))
+        share: NDArray[np.float64] = 1 - (value_range.zeros + value_range.small + inside) / value_range.count
+        return np.where(amax >= value_range.amax, 0.0, np.maximum(share, 0.0))
 
-    def sqnr(self, amax: NDArray[np.float64], precision: Precision = Precision.INT8) -> NDArray[np.float64]:
+    def compute_sqnr(
+        self, amax: NDArray[np.float64], precision: Precision = Precision.INT8
+    ) -> NDArray[np.float64]:
         """Signal-to-noise ratio at each threshold in decibels, infinite where there is no noise."""
-        noise = self.noise(amax, precision)
+        noise = self.compute_noise(amax, precision)
         signal = self.sums[2, -1]
         ratio = np.full(noise.shape, np.inf)
         loud = noise > 0
         ratio[loud] = 10 * np.log10(signal / noise[loud])
         return ratio
 
-    def _upto(self, bounds: NDArray[np.float64]) -> NDArray[np.intp]:
+    def _count_bins_below(self, bounds: NDArray[np.float64]) -> NDArray[np.intp]:
         """How many bins have their middle below each bound."""
         # The bin that a bound lies in is told by its top bits, which is a tenth of the time of a search.
-        first = np.float64(self.seen.edges[0]).view(np.int64) >> _BITS_BELOW
+        first = np.float64(self.value_range.edges[0]).view(np.int64) >> _BITS_BELOW
         at: NDArray[np.intp] = (bounds.view(np.int64) >> _BITS_BELOW) - first + 1
         at = np.clip(at, 0, BINS)
         at += self.middles.take(at) <= bounds

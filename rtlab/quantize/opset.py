@@ -12,66 +12,75 @@ from rtlab.core.model import wrap
 from rtlab.core.node import ORIGIN
 from rtlab.core.outline import LARGE
 from rtlab.errors import VariantError
-from rtlab.quantize.names import fresh
+from rtlab.quantize.names import make_unique_name
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
 
 
-def raised(model: Model, opset: int, why: str) -> Model:
+def convert_opset(model: Model, opset: int, why: str) -> Model:
     """The model at a higher opset; a node that the converter adds names the one that it helps as its origin.
 
     Raises:
         VariantError: the converter refuses the model, or loses a node; ``why`` says what the opset is needed for.
     """
-    before, held = model.outline()
-    light, weights = _without_weights(before)
-    doing = f'Cannot prepare model "{model.name}" {why}: it uses opset {model.opset}, and the ONNX converter to opset'
+    before, detached_weights = model.outline()
+    light, weights = _move_weights_to_inputs(before)
+    message_prefix = (
+        f'Cannot prepare model "{model.name}" {why}: '
+        f"it uses opset {model.opset}, and the ONNX converter to opset"
+    )
     try:
         after = onnx.version_converter.convert_version(light, opset)
         # The converter loses local functions; whether they fit the new opset, the checker tells.
         if not after.functions:
             after.functions.extend(before.functions)
-        _rename_back(before, after)
+        _restore_value_names(before, after)
         onnx.checker.check_model(after, full_check=True)
     except Exception as error:
         raise VariantError(
-            f"{doing} {opset} refuses it. Export the model at opset {opset} or later.", details=str(error)
+            f"{message_prefix} {opset} refuses it. Export the model at opset {opset} or later.",
+            details=str(error),
         ) from error
     # The converter leaves it, but later opsets bring types that earlier IR versions do not have.
-    least = onnx.helper.find_min_ir_version_for(list(after.opset_import), ignore_unknown=True)
-    after.ir_version = max(after.ir_version, least)
-    _replace(after.graph.input, [v for v in after.graph.input if v.name not in weights])
+    min_ir_version = onnx.helper.find_min_ir_version_for(list(after.opset_import), ignore_unknown=True)
+    after.ir_version = max(after.ir_version, min_ir_version)
+    _replace_entries(after.graph.input, [v for v in after.graph.input if v.name not in weights])
     after.graph.initializer.extend(weights.values())
     # What it infers of them anew may have other symbols.
-    _replace(after.graph.output, before.graph.output)
-    lost = _name(before, after)
-    if lost is not None:
+    _replace_entries(after.graph.output, before.graph.output)
+    missing_node = _restore_node_names(before, after)
+    if missing_node is not None:
         raise VariantError(
-            f'{doing} {opset} loses node "{lost}". Export the model at opset {opset} or later.'
+            f'{message_prefix} {opset} loses node "{missing_node}". Export the model at opset {opset} or later.'
         )
-    return wrap(after, name=model.name, shapes=model.shapes, weights=held)
+    return wrap(after, name=model.name, shapes=model.shapes, weights=detached_weights)
 
 
-def _name(before: onnx.ModelProto, after: onnx.ModelProto) -> str | None:
+def _restore_node_names(before: onnx.ModelProto, after: onnx.ModelProto) -> str | None:
     """Give the nodes of the converted model their ids, and new ones an origin; a node of the old one that is gone."""
-    properties = {n.name: n.metadata_props for graph in _graphs(before.graph) for n in graph.node}
-    written = {out: n.name for graph in _graphs(before.graph) for n in graph.node for out in n.output}
-    present = {n.name for graph in _graphs(after.graph) for n in graph.node}
+    properties = {n.name: n.metadata_props for graph in _iter_graphs(before.graph) for n in graph.node}
+    producer_names = {
+        out: n.name for graph in _iter_graphs(before.graph) for n in graph.node for out in n.output
+    }
+    present = {n.name for graph in _iter_graphs(after.graph) for n in graph.node}
     origins: dict[str, str] = {}
-    for graph in _graphs(after.graph):
+    for graph in _iter_graphs(after.graph):
         owner = {out: n.name for n in graph.node for out in n.output if n.name in properties}
         # From the end, so that a helper finds the node that it helps.
         for node in reversed(graph.node):
             # The converter may put a new operator in the place of an old one, without its name.
-            replaced = next((written[v] for v in node.output if written.get(v, node.name) not in present), "")
-            origin = replaced or node.name
+            replaced_node = next(
+                (producer_names[v] for v in node.output if producer_names.get(v, node.name) not in present),
+                "",
+            )
+            origin = replaced_node or node.name
             if origin in properties and origin not in origins:
                 node.name = origin
-                _replace(node.metadata_props, list(properties[origin]))
+                _replace_entries(node.metadata_props, list(properties[origin]))
             else:
                 origin = next((owner[v] for v in (*node.output, *node.input) if v in owner), "")
-                node.name = fresh(f"{origin}/{node.op_type}", {*origins, *properties})
+                node.name = make_unique_name(f"{origin}/{node.op_type}", {*origins, *properties})
                 if origin:
                     node.metadata_props.add(key=ORIGIN, value=origin)
             origins[node.name] = origin or node.name
@@ -83,7 +92,7 @@ def _name(before: onnx.ModelProto, after: onnx.ModelProto) -> str | None:
 _GRAPHS = {onnx.AttributeProto.GRAPH, onnx.AttributeProto.GRAPHS}
 
 
-def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+def _iter_graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
     """A graph and every body in it, at any depth."""
     stack = [graph]
     while stack:
@@ -98,39 +107,47 @@ def _graphs(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
         ]
 
 
-def _without_weights(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, Mapping[str, onnx.TensorProto]]:
+def _move_weights_to_inputs(proto: onnx.ModelProto) -> tuple[onnx.ModelProto, Mapping[str, onnx.TensorProto]]:
     """A copy whose large initializers are inputs, and these: the converter and the checker copy a model often."""
-    listed = {v.name for v in proto.graph.input} | {v.name for v in proto.graph.output}
-    large = {t.name: t for t in proto.graph.initializer if math.prod(t.dims) > LARGE and t.name not in listed}
+    interface_names = {v.name for v in proto.graph.input} | {v.name for v in proto.graph.output}
+    large = {
+        t.name: t
+        for t in proto.graph.initializer
+        if math.prod(t.dims) > LARGE and t.name not in interface_names
+    }
     light = onnx.ModelProto()
     light.CopyFrom(proto)
-    _replace(light.graph.initializer, [t for t in light.graph.initializer if t.name not in large])
+    _replace_entries(light.graph.initializer, [t for t in light.graph.initializer if t.name not in large])
     light.graph.input.extend(
         onnx.helper.make_tensor_value_info(t.name, t.data_type, t.dims) for t in large.values()
     )
     return light, large
 
 
-def _rename_back(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
+def _restore_value_names(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
     """Give values that the converter wrote anew, with a new operator, the names that their readers knew them by."""
-    known = {out for graph in _graphs(before.graph) for n in graph.node for out in n.output}
-    nodes = [n for graph in _graphs(after.graph) for n in graph.node]
-    made = {out for n in nodes for out in n.output}
-    readers = {n.name: n for graph in _graphs(before.graph) for n in graph.node}
-    renamed: dict[str, str] = {}
+    old_outputs = {out for graph in _iter_graphs(before.graph) for n in graph.node for out in n.output}
+    nodes = [n for graph in _iter_graphs(after.graph) for n in graph.node]
+    new_outputs = {out for n in nodes for out in n.output}
+    readers = {n.name: n for graph in _iter_graphs(before.graph) for n in graph.node}
+    new_names: dict[str, str] = {}
     for node in nodes:
-        was = readers.get(node.name)
-        pairs = zip(was.input, node.input, strict=False) if was is not None else ()
-        renamed.update((new, old) for old, new in pairs if old in known - made and new in made - known)
+        old_node = readers.get(node.name)
+        pairs = zip(old_node.input, node.input, strict=False) if old_node is not None else ()
+        new_names.update(
+            (new, old)
+            for old, new in pairs
+            if old in old_outputs - new_outputs and new in new_outputs - old_outputs
+        )
     for node in nodes:
-        _replace(node.input, [renamed.get(name, name) for name in node.input])
-        _replace(node.output, [renamed.get(name, name) for name in node.output])
-    for graph in _graphs(after.graph):
+        _replace_entries(node.input, [new_names.get(name, name) for name in node.input])
+        _replace_entries(node.output, [new_names.get(name, name) for name in node.output])
+    for graph in _iter_graphs(after.graph):
         for value in (*graph.output, *graph.value_info):
-            value.name = renamed.get(value.name, value.name)
+            value.name = new_names.get(value.name, value.name)
 
 
-def _replace(field: Any, items: Iterable[Any]) -> None:
-    kept = list(items)
+def _replace_entries(field: Any, items: Iterable[Any]) -> None:
+    entries = list(items)
     del field[:]
-    field.extend(kept)
+    field.extend(entries)

@@ -10,8 +10,8 @@ import onnx_ir as ir
 
 from rtlab.core.variant import Precision
 from rtlab.quantize import findings, passes
-from rtlab.quantize.qdq import INT8, QdqPair, QuantizedGraph, nonnegative
-from rtlab.quantize.requantize import Hand
+from rtlab.quantize.qdq import INT8, QdqPair, QuantizedGraph, is_nonnegative
+from rtlab.quantize.requantize import QdqEditor
 
 if TYPE_CHECKING:
     from rtlab.core.finding import Finding
@@ -30,7 +30,7 @@ _PRECISIONS = {
 SURPLUS = frozenset({"chain", "before-activation", "no-int8-kernel", "between", "output", "vector"})
 
 
-def apart(source: Model, emulation: Model) -> tuple[Model, Model]:
+def separate_existing_qdq(source: Model, emulation: Model) -> tuple[Model, Model]:
     """A model without its own pairs of QuantizeLinear and DequantizeLinear, and an emulation to compare with it.
 
     The emulation computes what it did. Where a model has no such pairs, both come back as they are. What was stored
@@ -41,14 +41,14 @@ def apart(source: Model, emulation: Model) -> tuple[Model, Model]:
         source: What was prepared.
         emulation: ``Prepared.emulation`` of it.
     """
-    if not rounds(source):
+    if not has_rounding_pairs(source):
         return source, emulation
-    bare = passes.run(source, [_Spelled(), _Bare(), passes.Infer()], source=True)
-    return bare, passes.run(emulation, [_Spelled()], later=True)
+    bare_model = passes.run(source, [_InsertRelus(), _RemovePairs(), passes.Infer()], source=True)
+    return bare_model, passes.run(emulation, [_InsertRelus()], keep_origins=True)
 
 
 @dataclasses.dataclass(frozen=True)
-class OwnPair:
+class ExistingPair:
     """How an input of a node is quantized in the model itself.
 
     Attributes:
@@ -65,10 +65,10 @@ class OwnPair:
     channels: bool
 
 
-def rounds(model: Model) -> bool:
-    """Whether a model has pairs that ``apart`` takes out."""
+def has_rounding_pairs(model: Model) -> bool:
+    """Whether a model has pairs that ``separate_existing_qdq`` takes out."""
     some = any(n.op == "QuantizeLinear" for n in model.top)
-    return some and any(_rounds(p) for p in QuantizedGraph(model.ir.graph).pairs.values())
+    return some and any(_only_rounds(p) for p in QuantizedGraph(model.ir.graph).pairs.values())
 
 
 def release(edit: Edit, nodes: Iterable[str]) -> None:
@@ -77,34 +77,40 @@ def release(edit: Edit, nodes: Iterable[str]) -> None:
     Where one writes an output of the model that is rounded at the last, that is no longer so either. Relus that were
     left to pairs are written first, everywhere, so that values have the same names whatever is released.
     """
-    _Spelled()(edit)
-    hand, reading, mine = Hand(edit), QuantizedGraph(edit.graph), [edit.nodes[n] for n in nodes]
-    ends = {maker: pair for pair in reading.pairs.values() if (maker := _last(pair)) is not None}
-    for node in mine:
+    _InsertRelus()(edit)
+    editor, reading, released_nodes = (
+        QdqEditor(edit),
+        QuantizedGraph(edit.graph),
+        [edit.nodes[n] for n in nodes],
+    )
+    ends = {
+        maker: pair for pair in reading.pairs.values() if (maker := _find_output_producer(pair)) is not None
+    }
+    for node in released_nodes:
         for position, value in enumerate(node.inputs):
             pair = reading.pairs.get(value) if value is not None else None
             if pair is None or pair.opaque:
                 continue
             if pair.q is not None:
-                hand.reroute(node, position, hand.bare(pair))
+                editor.reroute(node, position, editor.get_rectified_source(pair))
             elif len(reading.readers(pair.out)) == 1:
-                hand.plain(pair)
+                editor.dequantize_weight(pair)
         if node in ends:
-            hand.remove(ends[node])
-    edit.settle()
+            editor.remove(ends[node])
+    edit.sort_and_reindex()
 
 
-def _last(pair: QdqPair) -> ir.Node | None:
+def _find_output_producer(pair: QdqPair) -> ir.Node | None:
     """What makes an output of the model that a pair rounds."""
-    return pair.source.producer() if _rounds(pair) and pair.out.is_graph_output() else None
+    return pair.source.producer() if _only_rounds(pair) and pair.out.is_graph_output() else None
 
 
-def freed(model: Model) -> Model:
+def release_all_nodes(model: Model) -> Model:
     """A model of which every node is released: the numbers that a calibration observes."""
-    return passes.run(model, [_Freed(quantized(model))], source=True)
+    return passes.run(model, [_ReleaseNodes(find_quantized_nodes(model))], source=True)
 
 
-def quantized(model: Model) -> tuple[str, ...]:
+def find_quantized_nodes(model: Model) -> tuple[str, ...]:
     """The nodes that pairs of the model itself serve, which ``release`` lets go, in graph order."""
     if all(n.op != "DequantizeLinear" for n in model.top):
         return ()
@@ -116,7 +122,7 @@ def quantized(model: Model) -> tuple[str, ...]:
 
 
 @dataclasses.dataclass(frozen=True)
-class Own:
+class ExistingQuantization:
     """The quantization of a model itself: its pairs, and what is wrong with where they stand.
 
     Attributes:
@@ -124,40 +130,40 @@ class Own:
         findings: Pairs that round where nothing is won by it.
     """
 
-    pairs: Mapping[str, OwnPair] = dataclasses.field(default_factory=dict)
+    pairs: Mapping[str, ExistingPair] = dataclasses.field(default_factory=dict)
     findings: tuple[Finding, ...] = ()
 
     @classmethod
-    def of(cls, model: Model) -> Own:
+    def of(cls, model: Model) -> ExistingQuantization:
         """That of a model; empty where it has none."""
-        found: dict[str, OwnPair] = {}
+        pairs: dict[str, ExistingPair] = {}
         for pair in QuantizedGraph(model.ir.graph).pairs.values():
-            if not _rounds(pair):
+            if not _only_rounds(pair):
                 continue
-            one = OwnPair(pair.id, _precision(pair), _amax(pair), pair.axis is not None)
-            part = "weight" if pair.fixed else "input"
-            found.update({f"{u.node.name}/{part}{u.idx}": one for u in pair.out.uses()})
-            if (maker := _last(pair)) is not None:
-                found[f"{maker.name}/output{pair.source.index()}"] = one
-        return cls(found, tuple(f for f in findings.check(model) if f.rule in SURPLUS) if found else ())
+            one = ExistingPair(pair.id, _get_precision(pair), _compute_amax(pair), pair.axis is not None)
+            part = "weight" if pair.is_constant else "input"
+            pairs.update({f"{u.node.name}/{part}{u.idx}": one for u in pair.out.uses()})
+            if (maker := _find_output_producer(pair)) is not None:
+                pairs[f"{maker.name}/output{pair.source.index()}"] = one
+        return cls(pairs, tuple(f for f in findings.check(model) if f.rule in SURPLUS) if pairs else ())
 
-    def wrong(self, quantizer: str) -> Iterator[Finding]:
+    def iter_issues(self, quantizer: str) -> Iterator[Finding]:
         """What is wrong with the pair that this quantizer is."""
         one = self.pairs.get(quantizer)
         if one is not None:
             yield from (f for f in self.findings if f.nodes[0] == one.pair)
 
 
-def _rounds(pair: QdqPair) -> bool:
+def _only_rounds(pair: QdqPair) -> bool:
     """Whether a pair rounds numbers, and does no more than that."""
     return pair.q is not None and not pair.opaque
 
 
-def _precision(pair: QdqPair) -> Precision:
+def _get_precision(pair: QdqPair) -> Precision:
     return _PRECISIONS.get(pair.dtype, Precision.INT8)
 
 
-def _amax(pair: QdqPair) -> float | None:
+def _compute_amax(pair: QdqPair) -> float | None:
     if pair.scale is None or pair.scale.size != 1:
         return None
     scale = float(pair.scale.ravel()[0])
@@ -167,10 +173,10 @@ def _amax(pair: QdqPair) -> float | None:
         return None
     low, high = (abs(b - int(pair.zero.ravel()[0])) for b in pair.bounds)
     # INT8 has one more number below zero than above it.
-    return scale * (high if pair.symmetric else max(low, high))
+    return scale * (high if pair.is_symmetric else max(low, high))
 
 
-class _Spelled:
+class _InsertRelus:
     """A Relu in front of each pair that cuts off what is below zero, which changes nothing.
 
     ONNX Runtime's quantizer leaves the Relu to such a pair: without it the model would be another one.
@@ -184,14 +190,14 @@ class _Spelled:
 
     def __call__(self, edit: Edit) -> None:
         """Write them."""
-        hand = Hand(edit)
+        editor = QdqEditor(edit)
         for pair in list(QuantizedGraph(edit.graph).activations):
-            if pair.q is not None and pair.rectifies and not nonnegative(pair.q.inputs[0]):
-                hand.reroute(pair.q, 0, hand.bare(pair))
-        edit.settle()
+            if pair.q is not None and pair.rectifies and not is_nonnegative(pair.q.inputs[0]):
+                editor.reroute(pair.q, 0, editor.get_rectified_source(pair))
+        edit.sort_and_reindex()
 
 
-class _Bare:
+class _RemovePairs:
     """No pair that only rounds."""
 
     name = "without own pairs"
@@ -202,15 +208,15 @@ class _Bare:
 
     def __call__(self, edit: Edit) -> None:
         """Take them out."""
-        hand = Hand(edit)
+        editor = QdqEditor(edit)
         for pair in list(QuantizedGraph(edit.graph).pairs.values()):
-            if _rounds(pair):
-                hand.remove(pair)
-        edit.settle()
+            if _only_rounds(pair):
+                editor.remove(pair)
+        edit.sort_and_reindex()
 
 
 @dataclasses.dataclass(frozen=True)
-class _Freed:
+class _ReleaseNodes:
     """Nodes that read what enters their pairs."""
 
     nodes: tuple[str, ...]

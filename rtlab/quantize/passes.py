@@ -27,51 +27,51 @@ def run(
     model: Model,
     passes: Iterable[Pass],
     *,
-    later: bool = False,
+    keep_origins: bool = False,
     source: bool = False,
     check: Callable[[], object] = lambda: None,
 ) -> Model:
-    """The model after all of the passes; ``later`` and ``source`` as for ``Edit``, ``check`` as for ``apply``."""
-    edit = Edit(model, later=later, source=source)
-    for one in passes:
-        apply(one, edit, check)
+    """The model after all passes; ``keep_origins`` and ``source`` as for ``Edit``, ``check`` as for ``apply``."""
+    edit = Edit(model, keep_origins=keep_origins, source=source)
+    for graph_pass in passes:
+        apply(graph_pass, edit, check)
     return edit.finish()
 
 
-def apply(one: Pass, edit: Edit, check: Callable[[], object] = lambda: None) -> None:
+def apply(graph_pass: Pass, edit: Edit, check: Callable[[], object] = lambda: None) -> None:
     """Apply a pass to what is being edited; ``check`` is called before, and may raise.
 
     Raises:
         VariantError: the graph lacks what the pass needs.
     """
     check()
-    for need in one.needs:
-        if why := need.lacks(edit.model):
-            raise VariantError(f'Cannot apply "{one.name}" to model "{edit.model.name}": {why}.')
-    one(edit)
+    for need in graph_pass.needs:
+        if reason := need.check(edit.model):
+            raise VariantError(f'Cannot apply "{graph_pass.name}" to model "{edit.model.name}": {reason}.')
+    graph_pass(edit)
 
 
-def opset(least: int) -> Need:
+def require_opset(min_opset: int) -> Need:
     """The default operator set in this version or a later one."""
 
-    def lacks(model: Model) -> str:
-        old = model.opset < least
-        return f"it needs opset {least}, and the model has {model.opset}; raise it before" if old else ""
+    def explain_low_opset(model: Model) -> str:
+        old = model.opset < min_opset
+        return f"it needs opset {min_opset}, and the model has {model.opset}; raise it before" if old else ""
 
-    return Need(f"opset {least}", lacks)
+    return Need(f"opset {min_opset}", explain_low_opset)
 
 
-def _interface(before: Model, after: Model) -> str:
+def _check_interface(before: Model, after: Model) -> str:
     for way in ("inputs", "outputs"):
-        was, now = (
+        old_signature, new_signature = (
             [(n, m.values[n].dtype, m.values[n].shape) for n in getattr(m, way)] for m in (before, after)
         )
-        if was != now:
-            return f"{way} were {was} and are {now}"
+        if old_signature != new_signature:
+            return f"{way} were {old_signature} and are {new_signature}"
     return ""
 
 
-def _nodes(before: Model, after: Model) -> str:
+def _check_nodes(before: Model, after: Model) -> str:
     order = [n.id for n in after.nodes if n.id in before.by_id]
     if order != [n.id for n in before.nodes]:
         return "nodes are gone, or stand in another order"
@@ -79,14 +79,20 @@ def _nodes(before: Model, after: Model) -> str:
     return f'node "{other}" is another operator' if other else ""
 
 
-def _values(before: Model, after: Model) -> str:
+def _check_values(before: Model, after: Model) -> str:
     read = {v for n in after.nodes for v in (*n.inputs, *n.outputs)}
-    lost = next((o for n in before.top for o in n.outputs if o and o not in read), "")
-    moved = next((n.id for n in before.top if n.id != _source(after, n.id, before)), "")
-    return f'value "{lost}" is gone' if lost else f'what "{moved}" writes is made by another' if moved else ""
+    missing_value = next((o for n in before.top for o in n.outputs if o and o not in read), "")
+    moved_node = next((n.id for n in before.top if n.id != _find_source(after, n.id, before)), "")
+    return (
+        f'value "{missing_value}" is gone'
+        if missing_value
+        else f'what "{moved_node}" writes is made by another'
+        if moved_node
+        else ""
+    )
 
 
-def _source(after: Model, node: str, before: Model) -> str:
+def _find_source(after: Model, node: str, before: Model) -> str:
     """The source node that what a node wrote comes from now."""
     for out in before.by_id[node].outputs:
         maker = after.producers.get(out)
@@ -95,28 +101,28 @@ def _source(after: Model, node: str, before: Model) -> str:
     return node
 
 
-def _origins(before: Model, after: Model) -> str:
-    known = {n.origin for n in before.top} | {n.id for n in before.top}
-    lost = next((n.id for n in after.top if n.origin not in known), "")
-    return f'node "{lost}" serves no node of the source' if lost else ""
+def _check_origins(before: Model, after: Model) -> str:
+    source_ids = {n.origin for n in before.top} | {n.id for n in before.top}
+    orphan = next((n.id for n in after.top if n.origin not in source_ids), "")
+    return f'node "{orphan}" serves no node of the source' if orphan else ""
 
 
-def _order(_: Model, after: Model) -> str:
-    there = {*after.inputs, *after.ir.graph.initializers}
+def _check_order(_: Model, after: Model) -> str:
+    available = {*after.inputs, *after.ir.graph.initializers}
     for node in after.top:
-        if early := [v for v in node.inputs if v and v not in there]:
+        if early := [v for v in node.inputs if v and v not in available]:
             return f'node "{node.id}" stands before what writes "{early[0]}"'
-        there.update(node.outputs)
+        available.update(node.outputs)
     return ""
 
 
-def _types(before: Model, after: Model) -> str:
+def _check_types(before: Model, after: Model) -> str:
     untyped = {k for k, v in before.values.items() if not v.dtype}
-    lost = next((k for k, v in after.values.items() if not v.dtype and k not in untyped), "")
-    return f'the type of value "{lost}" is not known' if lost else ""
+    untyped_value = next((k for k, v in after.values.items() if not v.dtype and k not in untyped), "")
+    return f'the type of value "{untyped_value}" is not known' if untyped_value else ""
 
 
-def _products(before: Model, after: Model) -> str:
+def _check_products(before: Model, after: Model) -> str:
     for node in before.top:
         if node.op in WEIGHTED and (node.id not in after.by_id or after.by_id[node.id].op != node.op):
             return f'product "{node.id}" is gone, or another operator'
@@ -124,23 +130,23 @@ def _products(before: Model, after: Model) -> str:
 
 
 #: Inputs and outputs of the model are what they were.
-INTERFACE = Promise("inputs and outputs keep their names, types and shapes", _interface)
+INTERFACE = Promise("inputs and outputs keep their names, types and shapes", _check_interface)
 #: Every node of the source is there under its id, with its operator, in the order of the source.
-NODES = Promise("nodes keep their ids, operators and order", _nodes)
+NODES = Promise("nodes keep their ids, operators and order", _check_nodes)
 #: Every value that a node of the source writes is there under its name.
-VALUES = Promise("values keep their names", _values)
+VALUES = Promise("values keep their names", _check_values)
 #: Every new node tells which node of the source it serves.
-ORIGINS = Promise("every node names its origin", _origins)
+ORIGINS = Promise("every node names its origin", _check_origins)
 #: Each node stands behind what it reads.
-ORDER = Promise("nodes stand behind what they read", _order)
+ORDER = Promise("nodes stand behind what they read", _check_order)
 #: No value without an element type is added.
-TYPES = Promise("every new value has a type", _types)
+TYPES = Promise("every new value has a type", _check_types)
 #: Every convolution and every product of matrices is there under its id.
-PRODUCTS = Promise("products keep their ids and operators", _products)
+PRODUCTS = Promise("products keep their ids and operators", _check_products)
 #: What holds after every pass that quantizes what is quantized already in another way.
-REPAIRED = (INTERFACE, PRODUCTS, ORIGINS, ORDER, TYPES)
+REPAIR_PROMISES = (INTERFACE, PRODUCTS, ORIGINS, ORDER, TYPES)
 #: What holds after every pass that puts something between nodes and leaves these as they are.
-KEPT = (INTERFACE, NODES, VALUES, ORIGINS, ORDER, TYPES)
+INSERTION_PROMISES = (INTERFACE, NODES, VALUES, ORIGINS, ORDER, TYPES)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,11 +182,12 @@ class Raise:
     @property
     def promises(self) -> tuple[Promise, ...]:
         """The opset, and all that there was; the converter writes some operators anew."""
-        least = self.opset
-        reached = Promise(
-            f"opset {least} or later", lambda _, after: "" if after.opset >= least else f"it is {after.opset}"
+        min_opset = self.opset
+        opset_promise = Promise(
+            f"opset {min_opset} or later",
+            lambda _, after: "" if after.opset >= min_opset else f"it is {after.opset}",
         )
-        return (reached, INTERFACE, ORIGINS, ORDER)
+        return (opset_promise, INTERFACE, ORIGINS, ORDER)
 
     def __call__(self, edit: Edit) -> None:
         """Convert.

@@ -36,19 +36,19 @@ class QuantizationPlan:
 
     ``activations`` maps a value to the inputs that read its quantized form, in graph order. ``weights`` maps
     a constant and its channel axis to the inputs that read it. Values of one of the ``groups`` share a scale.
-    ``kept`` are weighted nodes that are not quantized although they might have been, by reason.
+    ``skipped_nodes`` are weighted nodes that are not quantized although they might have been, by reason.
     """
 
     activations: Mapping[str, tuple[Edge, ...]]
     weights: Mapping[tuple[str, int], tuple[Edge, ...]]
     groups: tuple[tuple[str, ...], ...]
-    kept: Mapping[str, tuple[str, ...]]
+    skipped_nodes: Mapping[str, tuple[str, ...]]
 
     @property
     def nodes(self) -> frozenset[str]:
         """Ids of the nodes that read something quantized."""
         edges = (*self.activations.values(), *self.weights.values())
-        return frozenset(node for found in edges for node, _ in found)
+        return frozenset(node for readers in edges for node, _ in readers)
 
 
 def plan(
@@ -64,10 +64,10 @@ def plan(
     """
     if nodes is not None and not nodes:
         return QuantizationPlan({}, {}, (), {})
-    whole = _Planner(model, precision, {n.id for n in model.top}, None).plan()
+    full_plan = _Planner(model, precision, {n.id for n in model.top}, None).plan()
     if nodes is None or len({*nodes}) == len(model.top):
-        return whole
-    return _Planner(model, precision, nodes, frozenset(whole.activations)).plan()
+        return full_plan
+    return _Planner(model, precision, nodes, frozenset(full_plan.activations)).plan()
 
 
 def quantizable(model: Model) -> tuple[str, ...]:
@@ -75,17 +75,17 @@ def quantizable(model: Model) -> tuple[str, ...]:
     return tuple(plan(model).activations)
 
 
-def unknown(model: Model, weight: str) -> str:
+def explain_nonconstant(model: Model, weight: str) -> str:
     """Why a weight that is not among the constants has no numbers to quantize, and what helps."""
-    stack, seen = [weight], {weight}
+    stack, visited = [weight], {weight}
     while stack:
         value = stack.pop()
         producer = model.producers.get(value)
         if (producer is None and value not in model.ir.graph.initializers) or value in model.inputs:
             return "its weight is no constant"
-        more = {v for v in (producer.inputs if producer is not None else ()) if v} - seen
-        seen |= more
-        stack += more
+        unvisited = {v for v in (producer.inputs if producer is not None else ()) if v} - visited
+        visited |= unvisited
+        stack += unvisited
     return (
         "its weight is computed from constants; fold them with polygraphy surgeon sanitize --fold-constants"
     )
@@ -99,55 +99,55 @@ class _Planner:
         self.precision = precision
         self.nodes = nodes
         self.values = values
-        self.kept: dict[str, list[str]] = {}
+        self.skipped_nodes: dict[str, list[str]] = {}
         self.constants = model.known
         self.order = {n.id: i for i, n in enumerate(model.top)}
-        self.depth = _depths(model)
+        self.depth = _compute_depths(model)
         self.edges: dict[str, set[Edge]] = {}
         self.weights: dict[tuple[str, int], list[Edge]] = {}
-        self.weighted: set[str] = set()
-        self.captured = captured(model)
+        self.weighted_nodes: set[str] = set()
+        self.captured_values = find_captured_values(model)
 
     def plan(self) -> QuantizationPlan:
-        chosen = [n for n in self.model.top if n.domain in ONNX_DOMAINS and n.id in self.nodes]
-        for node in chosen:
+        candidates = [n for n in self.model.top if n.domain in ONNX_DOMAINS and n.id in self.nodes]
+        for node in candidates:
             if node.op in WEIGHTED:
-                self._weighted(node)
+                self._add_weighted(node)
         if self.precision is Precision.INT8:
-            for node in chosen:
+            for node in candidates:
                 if node.op == "Add":
-                    self._residual(node)
-            written = self._written_quantized()
+                    self._add_residual(node)
+            quantized_values = self._find_quantized_values()
             # A pool before another pool sees what the later one decided.
-            for node in reversed(chosen):
+            for node in reversed(candidates):
                 if node.op in POOLS:
-                    self._pool(node, written)
-        groups = self._share(chosen)
+                    self._add_pool(node, quantized_values)
+        groups = self._group_scales(candidates)
         return QuantizationPlan(
-            {v: self._sorted(self.edges[v]) for v in self._in_graph_order(self.edges)},
-            {k: self._sorted(e) for k, e in self.weights.items()},
+            {v: self._sort_edges(self.edges[v]) for v in self._sort_values(self.edges)},
+            {k: self._sort_edges(e) for k, e in self.weights.items()},
             groups,
-            {k: tuple(v) for k, v in self.kept.items()},
+            {k: tuple(v) for k, v in self.skipped_nodes.items()},
         )
 
-    def _weighted(self, node: Node) -> None:
-        axis = self._channel_axis(node)
+    def _add_weighted(self, node: Node) -> None:
+        axis = self._find_channel_axis(node)
         if isinstance(axis, str):
-            self.kept.setdefault(axis, []).append(node.id)
+            self.skipped_nodes.setdefault(axis, []).append(node.id)
             return
-        self.weighted.add(node.id)
+        self.weighted_nodes.add(node.id)
         self.edges.setdefault(node.inputs[0], set()).add((node.id, 0))
         self.weights.setdefault((node.inputs[1], axis), []).append((node.id, 1))
 
-    def _channel_axis(self, node: Node) -> int | str:
+    def _find_channel_axis(self, node: Node) -> int | str:
         """The weight's output-channel axis, or why this node is not quantized."""
         weight = self.constants.get(node.inputs[1])
         if weight is None:
-            return unknown(self.model, node.inputs[1])
+            return explain_nonconstant(self.model, node.inputs[1])
         sizes = weight.shape.numpy()
         if weight.dtype != ir.DataType.FLOAT or 0 in sizes:
             return "its weight is no FP32 tensor"
-        if not self._quantizes(node.inputs[0]):
+        if not self._is_quantizable(node.inputs[0]):
             return "its input is no FP32 activation"
         rank = len(sizes)
         if node.op == "ConvTranspose" and self.precision is Precision.FP8:
@@ -162,45 +162,49 @@ class _Planner:
         columns = sizes[-1] if rank > 1 else 1
         return "a product with a vector" if rows == 1 or columns == 1 else rank - 1
 
-    def _residual(self, node: Node) -> None:
+    def _add_residual(self, node: Node) -> None:
         """Quantize the branch of a residual Add that is not the convolution; that one stays in the kernel."""
-        left, right = node.inputs
-        if left == right or not (self._quantizes(left) and self._quantizes(right)):
+        lhs, rhs = node.inputs
+        if lhs == rhs or not (self._is_quantizable(lhs) and self._is_quantizable(rhs)):
             return
-        shapes = [self.model.values[v].shape for v in (left, right)]
+        shapes = [self.model.values[v].shape for v in (lhs, rhs)]
         if None not in shapes and shapes[0] != shapes[1]:
             return
-        fused = [i for i, v in enumerate((left, right)) if self._from_weighted(v)]
-        if not fused:
+        fusible = [i for i, v in enumerate((lhs, rhs)) if self._from_weighted(v)]
+        if not fusible:
             return
         # Of two convolutions the longer branch is the block's own and the shorter one its shortcut.
-        main = max(fused, key=lambda i: (self.depth.get(node.inputs[i], 0), -i))
+        main = max(fusible, key=lambda i: (self.depth.get(node.inputs[i], 0), -i))
         other = 1 - main
         if self.values is not None and node.inputs[other] not in self.values:
             return
         self.edges.setdefault(node.inputs[other], set()).add((node.id, other))
 
-    def _from_weighted(self, value: str, *, joined: bool = False) -> bool:
+    def _from_weighted(self, value: str, *, through_concat: bool = False) -> bool:
         """Whether a kernel of a quantized weighted node can write this value, alone or into a Concat."""
         while True:
             node = self.model.producers.get(value)
-            if node is None or len(self._readers(value)) != 1:
+            if node is None or len(self._get_readers(value)) != 1:
                 return False
-            if node.id in self.weighted:
+            if node.id in self.weighted_nodes:
                 return True
-            if node.op == "Concat" and not joined:
-                return all(self._from_weighted(v, joined=True) for v in node.inputs)
+            if node.op == "Concat" and not through_concat:
+                return all(self._from_weighted(v, through_concat=True) for v in node.inputs)
             inputs = [v for v in node.inputs if v and v not in self.constants]
-            follows = node.op in {"BatchNormalization", "Mul", "Add"} or (joined and node.op in _ACTIVATIONS)
+            follows = node.op in {"BatchNormalization", "Mul", "Add"} or (
+                through_concat and node.op in _ACTIVATIONS
+            )
             if not follows or len(inputs) != 1:
                 return False
             value = inputs[0]
 
-    def _pool(self, node: Node, written: set[str]) -> None:
+    def _add_pool(self, node: Node, quantized_values: set[str]) -> None:
         """Quantize a pool's input where its producers and all its consumers are quantized too."""
         value = node.inputs[0]
-        before = value in self.edges or (value in written and (self.values is None or value in self.values))
-        if before and self._quantizes(value) and self._reads_quantized(node.outputs[0]):
+        input_quantized = value in self.edges or (
+            value in quantized_values and (self.values is None or value in self.values)
+        )
+        if input_quantized and self._is_quantizable(value) and self._reads_quantized(node.outputs[0]):
             self.edges.setdefault(value, set()).add((node.id, 0))
 
     def _reads_quantized(self, value: str) -> bool:
@@ -208,7 +212,7 @@ class _Planner:
         stack = [value]
         while stack:
             name = stack.pop()
-            readers = self._readers(name)
+            readers = self._get_readers(name)
             if not readers:
                 return False
             for reader in readers:
@@ -222,16 +226,18 @@ class _Planner:
                 stack.append(reader.outputs[0])
         return True
 
-    def _written_quantized(self) -> set[str]:
+    def _find_quantized_values(self) -> set[str]:
         """Values that a quantized node writes, with nothing but fusible operators between."""
-        found: set[str] = set()
+        quantized_values: set[str] = set()
         fusible = _ACTIVATIONS | VIEWS | POOLS | {"BatchNormalization", "Add", "Concat"}
         for node in self.model.top:
-            if node.id in self.weighted or (node.op in fusible and not found.isdisjoint(node.inputs)):
-                found.update(node.outputs)
-        return found
+            if node.id in self.weighted_nodes or (
+                node.op in fusible and not quantized_values.isdisjoint(node.inputs)
+            ):
+                quantized_values.update(node.outputs)
+        return quantized_values
 
-    def _share(self, chosen: Iterable[Node]) -> tuple[tuple[str, ...], ...]:
+    def _group_scales(self, candidates: Iterable[Node]) -> tuple[tuple[str, ...], ...]:
         """Route Concat inputs through the quantized form they have, and join scales across Concat and MaxPool."""
         parent = {v: v for v in self.edges}
 
@@ -241,7 +247,7 @@ class _Planner:
                 value = parent[value]
             return value
 
-        for node in chosen:
+        for node in candidates:
             if not node.outputs or node.outputs[0] not in self.edges:
                 continue
             if node.op == "Concat":
@@ -255,40 +261,40 @@ class _Planner:
             ):
                 parent[root(node.inputs[0])] = root(node.outputs[0])
         groups: dict[str, list[str]] = {}
-        for value in self._in_graph_order(self.edges):
+        for value in self._sort_values(self.edges):
             groups.setdefault(root(value), []).append(value)
         return tuple(tuple(g) for g in groups.values() if len(g) > 1)
 
-    def _quantizes(self, value: str) -> bool:
+    def _is_quantizable(self, value: str) -> bool:
         """Whether this is an FP32 activation that is not quantized already."""
-        known = self.model.values.get(value)
+        value_info = self.model.values.get(value)
         producer = self.model.producers.get(value)
         return (
-            known is not None
-            and known.dtype == "fp32"
+            value_info is not None
+            and value_info.dtype == "fp32"
             and value not in self.constants
             and (producer is None or producer.op != "DequantizeLinear")
         )
 
-    def _readers(self, value: str) -> list[Node | None]:
+    def _get_readers(self, value: str) -> list[Node | None]:
         """Nodes that read a value; None stands for the world outside: a graph output or a body."""
-        outside = value in self.captured or value in self.model.outputs
+        outside = value in self.captured_values or value in self.model.outputs
         return [*self.model.consumers.get(value, ()), *([None] if outside else [])]
 
-    def _sorted(self, edges: Iterable[Edge]) -> tuple[Edge, ...]:
+    def _sort_edges(self, edges: Iterable[Edge]) -> tuple[Edge, ...]:
         return tuple(sorted(edges, key=lambda e: (self.order[e[0]], e[1])))
 
-    def _in_graph_order(self, values: Iterable[str]) -> list[str]:
-        made = {out: i for i, n in enumerate(self.model.top) for out in n.outputs}
-        return sorted(values, key=lambda v: (made.get(v, -1), v))
+    def _sort_values(self, values: Iterable[str]) -> list[str]:
+        positions = {out: i for i, n in enumerate(self.model.top) for out in n.outputs}
+        return sorted(values, key=lambda v: (positions.get(v, -1), v))
 
 
-def captured(model: Model) -> frozenset[str]:
+def find_captured_values(model: Model) -> frozenset[str]:
     """Main-graph values that a body of If, Loop or Scan reads from outside."""
-    return frozenset(_captured(model.ir)) if len(model.nodes) > len(model.top) else frozenset()
+    return frozenset(_iter_captured_values(model.ir)) if len(model.nodes) > len(model.top) else frozenset()
 
 
-def _captured(model: ir.Model) -> Iterator[str]:
+def _iter_captured_values(model: ir.Model) -> Iterator[str]:
     graph = model.graph
     for node in graph.all_nodes():
         if node.graph is graph:
@@ -302,7 +308,7 @@ def _captured(model: ir.Model) -> Iterator[str]:
             yield from (v.name or "" for v in body.outputs if v.graph is graph)
 
 
-def _depths(model: Model) -> Mapping[str, int]:
+def _compute_depths(model: Model) -> Mapping[str, int]:
     """Length of the longest path of nodes to each value."""
     depth: dict[str, int] = {}
     for node in model.top:

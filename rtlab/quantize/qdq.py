@@ -48,7 +48,7 @@ class QdqPair:
     """A QuantizeLinear and one DequantizeLinear of what it wrote, or a DequantizeLinear of stored integers.
 
     ``source`` is what enters: an FP32 value, or the integers where there is no ``q``. ``scale`` and ``zero`` are
-    the DequantizeLinear's, None where they are no constants. ``axis`` is None for one scale per tensor. ``fixed``
+    the DequantizeLinear's, None where they are no constants. ``axis`` is None for one scale per tensor. ``is_constant``
     marks a weight. ``opaque`` marks one whose meaning is beyond what the rules know: in blocks, between two
     integer operators, or with two scales that differ.
     """
@@ -60,7 +60,7 @@ class QdqPair:
     zero: NDArray[Any]
     dtype: ir.DataType
     axis: int | None
-    fixed: bool
+    is_constant: bool
     opaque: bool
 
     @property
@@ -79,7 +79,7 @@ class QdqPair:
         return tuple(n.name or "" for n in (self.q, self.dq) if n is not None)
 
     @property
-    def misfit(self) -> str:
+    def shape_mismatch(self) -> str:
         """What of scales, zero points and axis does not fit the tensor; empty where all does, or nobody knows."""
         if self.scale is None or "block_size" in self.dq.attributes:
             return ""
@@ -101,12 +101,12 @@ class QdqPair:
         return ""
 
     @property
-    def usable(self) -> bool:
+    def is_usable(self) -> bool:
         """Whether it is of 8 bits, by scales that are known and can be divided by."""
         return self.dtype in INT8 and self.scale is not None and bool(are_scales(self.scale).all())
 
     @property
-    def symmetric(self) -> bool:
+    def is_symmetric(self) -> bool:
         """Whether it is INT8, or a float, with zero point 0."""
         return self.dtype != ir.DataType.UINT8 and not np.any(self.zero.astype(np.float32))
 
@@ -120,7 +120,7 @@ class QdqPair:
         """Whether it cuts everything below zero. ONNX Runtime leaves a Relu to such a pair and drops the node."""
         return self.dtype in _BOUNDS and bool(np.all(self.zero.astype(np.int32) == self.bounds[0]))
 
-    def same(self, other: QdqPair) -> bool:
+    def has_same_parameters(self, other: QdqPair) -> bool:
         """Whether both quantize alike."""
         return (
             self.scale is not None
@@ -137,27 +137,27 @@ def are_scales(numbers: NDArray[np.float32]) -> NDArray[np.bool_]:
     return np.isfinite(numbers) & (numbers > 0)
 
 
-def constant(value: ir.Value | None) -> NDArray[Any] | None:
+def get_constant(value: ir.Value | None) -> NDArray[Any] | None:
     """The numbers of a value known before the first inference: an initializer or a Constant, also behind Identity."""
-    tensor = tensor_of(value)
+    tensor = get_constant_tensor(value)
     return None if tensor is None else tensor.numpy()
 
 
-def tensor_of(value: ir.Value | None) -> ir.TensorProtocol | None:
+def get_constant_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
     """The same as a tensor that is not read yet."""
     while value is not None:
         maker = value.producer()
         if maker is None:
             return None if value.is_graph_input() else value.const_value
-        if maker.op_type == "Constant" and (held := maker.attributes.get("value")) is not None:
-            return held.as_tensor()
+        if maker.op_type == "Constant" and (attribute := maker.attributes.get("value")) is not None:
+            return attribute.as_tensor()
         if maker.op_type != "Identity" or not maker.inputs:
             return None
         value = maker.inputs[0]
     return None
 
 
-def nonnegative(value: ir.Value | None) -> bool:
+def is_nonnegative(value: ir.Value | None) -> bool:
     """Whether the graph alone tells that no number of this value is below zero."""
     while value is not None and (maker := value.producer()) is not None:
         if maker.op_type in {"Relu", "Sigmoid", "HardSigmoid", "Softmax", "Abs", "Exp", "Sqrt", "Softplus"}:
@@ -168,10 +168,10 @@ def nonnegative(value: ir.Value | None) -> bool:
     return False
 
 
-def root(value: ir.Value | None) -> ir.TensorProtocol | None:
+def find_weight_tensor(value: ir.Value | None) -> ir.TensorProtocol | None:
     """The stored numbers of a weight behind views."""
     while value is not None:
-        if (tensor := tensor_of(value)) is not None:
+        if (tensor := get_constant_tensor(value)) is not None:
             return tensor
         maker = value.producer()
         if maker is None or maker.op_type not in VIEWS:
@@ -183,29 +183,29 @@ def root(value: ir.Value | None) -> ir.TensorProtocol | None:
 class QuantizedGraph:
     """What is quantized in a main graph.
 
-    ``fixed`` are the values known before the first inference, ``pairs`` the pairs by the value that they give, and
+    ``constants`` are the values known before the first inference, ``pairs`` the pairs by the value that they give, and
     ``cover`` the pairs that each value comes out of, straight or through operators that give the same in INT8.
     """
 
     def __init__(self, graph: ir.Graph) -> None:
         self.graph = graph
-        self.fixed: set[ir.Value] = set()
+        self.constants: set[ir.Value] = set()
         self.pairs: dict[ir.Value, QdqPair] = {}
         self.cover: dict[ir.Value, tuple[QdqPair, ...]] = {}
         for value in graph.initializers.values():
             if not value.is_graph_input():
-                self.fixed.add(value)
+                self.constants.add(value)
         for node in graph:
-            self._read(node)
+            self._add_node(node)
 
-    def _read(self, node: ir.Node) -> None:
+    def _add_node(self, node: ir.Node) -> None:
         inputs = [v for v in node.inputs if v is not None]
-        if node.op_type == "Constant" or (inputs and all(v in self.fixed for v in inputs)):
-            self.fixed.update(node.outputs)
+        if node.op_type == "Constant" or (inputs and all(v in self.constants for v in inputs)):
+            self.constants.update(node.outputs)
         if node.domain not in ONNX_DOMAINS:
             return
         if node.op_type == "DequantizeLinear" and len(node.inputs) > 1 and node.inputs[0] is not None:
-            pair = self._pair(node, node.inputs[0])
+            pair = self._make_pair(node, node.inputs[0])
             self.pairs[pair.out] = pair
             self.cover[pair.out] = (pair,)
         elif node.op_type in PASSES:
@@ -214,18 +214,18 @@ class QuantizedGraph:
                 pairs = tuple(dict.fromkeys(p for v in data for p in self.cover[v]))
                 self.cover.update((out, pairs) for out in node.outputs)
 
-    def _pair(self, dq: ir.Node, stored: ir.Value) -> QdqPair:
-        maker = stored.producer()
+    def _make_pair(self, dq: ir.Node, stored_value: ir.Value) -> QdqPair:
+        maker = stored_value.producer()
         q = maker if maker is not None and maker.op_type == "QuantizeLinear" and maker.inputs else None
-        scale, zero = _scale(dq), _zero(dq)
-        known = tensor_of(stored)
-        told = stored.dtype if q is None else _written(q)
-        dtype = known.dtype if known is not None else told or ir.DataType.UNDEFINED
-        source = q.inputs[0] if q is not None and q.inputs[0] is not None else stored
+        scale, zero = _read_scale(dq), _read_zero_point(dq)
+        tensor = get_constant_tensor(stored_value)
+        stored_dtype = stored_value.dtype if q is None else _get_quantized_dtype(q)
+        dtype = tensor.dtype if tensor is not None else stored_dtype or ir.DataType.UNDEFINED
+        source = q.inputs[0] if q is not None and q.inputs[0] is not None else stored_value
         opaque = (
             "block_size" in dq.attributes
-            or (q is None and known is None)
-            or (q is not None and not _even(q, dq, scale, zero))
+            or (q is None and tensor is None)
+            or (q is not None and not _has_equal_parameters(q, dq, scale, zero))
         )
         axis = None
         if scale is not None and scale.size > 1:
@@ -234,30 +234,30 @@ class QuantizedGraph:
             rank = None if source.shape is None else len(source.shape)
             if axis < 0 and rank is not None:
                 axis += rank
-        return QdqPair(q, dq, source, scale, zero, dtype, axis, source in self.fixed, opaque)
+        return QdqPair(q, dq, source, scale, zero, dtype, axis, source in self.constants, opaque)
 
     @property
     def activations(self) -> Iterator[QdqPair]:
         """Pairs that the rules may judge and that run at every inference."""
-        return (p for p in self.pairs.values() if not p.fixed and not p.opaque)
+        return (p for p in self.pairs.values() if not p.is_constant and not p.opaque)
 
     @property
     def weights(self) -> Iterator[QdqPair]:
         """Pairs that the rules may judge and that a compiler may compute before the first inference."""
-        return (p for p in self.pairs.values() if p.fixed and not p.opaque)
+        return (p for p in self.pairs.values() if p.is_constant and not p.opaque)
 
     @property
-    def weighted(self) -> Iterator[tuple[ir.Node, int | None]]:
+    def weighted_nodes(self) -> Iterator[tuple[ir.Node, int | None]]:
         """Products, each with the position of its weight among its inputs; None where both are activations."""
         for node in self.graph:
             if node.op_type in WEIGHTED and node.domain in ONNX_DOMAINS and len(node.inputs) > 1:
-                yield node, weight_slot(node, self.fixed)
+                yield node, find_weight_slot(node, self.constants)
 
-    def covering(self, value: ir.Value | None) -> tuple[QdqPair, ...]:
+    def get_pairs(self, value: ir.Value | None) -> tuple[QdqPair, ...]:
         """The pairs that a value comes out of; empty where it is not quantized."""
         return () if value is None else self.cover.get(value, ())
 
-    def others(self, q: ir.Node | None) -> list[QdqPair]:
+    def find_pairs_of(self, q: ir.Node | None) -> list[QdqPair]:
         """Every pair that this QuantizeLinear begins."""
         return [p for p in self.pairs.values() if p.q is q and q is not None]
 
@@ -268,39 +268,39 @@ class QuantizedGraph:
         ]
         return [*uses, (None, -1)] if value.is_graph_output() else uses
 
-    def maker(self, value: ir.Value | None) -> ir.Node | None:
+    def find_product(self, value: ir.Value | None) -> ir.Node | None:
         """The product that a value comes from, through pairs and through what its kernel takes in."""
-        stack, seen = [value], set[ir.Value]()
+        stack, visited = [value], set[ir.Value]()
         while stack:
             value = stack.pop()
-            if value is None or value in seen or (node := value.producer()) is None:
+            if value is None or value in visited or (node := value.producer()) is None:
                 continue
-            seen.add(value)
+            visited.add(value)
             if node.op_type in WEIGHTED:
                 return node
             if value in self.pairs:
                 stack.append(self.pairs[value].source)
             elif node.op_type in {"BatchNormalization", "Add", "Mul"}:
-                stack += [v for v in node.inputs if v not in self.fixed]
+                stack += [v for v in node.inputs if v not in self.constants]
         return None
 
-    def leaving(self, node: ir.Node, position: int) -> tuple[ir.Node, int, QdqPair] | None:
+    def find_direct_pair(self, node: ir.Node, position: int) -> tuple[ir.Node, int, QdqPair] | None:
         """Where an input leaves its pair, looked up through views that only this input reads."""
-        for reader, at, value in self._upwards(node, position):
+        for reader, at, value in self._walk_views(node, position):
             if value in self.pairs:
                 pair = self.pairs[value]
                 return None if pair.opaque else (reader, at, pair)
         return None
 
-    def known(self, node: ir.Node, position: int) -> tuple[ir.Node, int, QdqPair] | None:
+    def find_pair(self, node: ir.Node, position: int) -> tuple[ir.Node, int, QdqPair] | None:
         """A pair on the same tensor, here or in front of views and maxima that only this input reads."""
-        table = {p.source: p for p in self.activations if p.symmetric and p.dtype == ir.DataType.INT8}
-        for reader, at, value in self._upwards(node, position):
+        table = {p.source: p for p in self.activations if p.is_symmetric and p.dtype == ir.DataType.INT8}
+        for reader, at, value in self._walk_views(node, position):
             if value in table and table[value].axis is None:
                 return reader, at, table[value]
         return None
 
-    def _upwards(self, node: ir.Node, position: int) -> Iterator[tuple[ir.Node, int, ir.Value]]:
+    def _walk_views(self, node: ir.Node, position: int) -> Iterator[tuple[ir.Node, int, ir.Value]]:
         while (value := node.inputs[position]) is not None:
             yield node, position, value
             maker = value.producer()
@@ -309,22 +309,22 @@ class QuantizedGraph:
             node, position = maker, 0
 
 
-def weight_slot(node: ir.Node, fixed: AbstractSet[ir.Value]) -> int | None:
+def find_weight_slot(node: ir.Node, constants: AbstractSet[ir.Value]) -> int | None:
     """Which input of a weighted node is its weight; None where both are activations."""
-    if len(node.inputs) > 1 and node.inputs[1] in fixed:
+    if len(node.inputs) > 1 and node.inputs[1] in constants:
         return 1
-    return 0 if node.op_type == "MatMul" and node.inputs and node.inputs[0] in fixed else None
+    return 0 if node.op_type == "MatMul" and node.inputs and node.inputs[0] in constants else None
 
 
-def vector(node: ir.Node) -> bool:
+def is_vector_product(node: ir.Node) -> bool:
     """Whether a MatMul has only one row or one column, so that moving the weights is all its work."""
     if node.op_type != "MatMul" or len(node.inputs) < 2:
         return False
-    left, right = (None if v is None or v.shape is None else list(v.shape) for v in node.inputs[:2])
-    return _size(left, -2) == 1 or _size(right, -1) == 1
+    lhs, rhs = (None if v is None or v.shape is None else list(v.shape) for v in node.inputs[:2])
+    return _get_size(lhs, -2) == 1 or _get_size(rhs, -1) == 1
 
 
-def _size(shape: list[Any] | None, axis: int) -> int | None:
+def _get_size(shape: list[Any] | None, axis: int) -> int | None:
     if shape is None:
         return None
     if len(shape) < 2:
@@ -333,17 +333,17 @@ def _size(shape: list[Any] | None, axis: int) -> int | None:
     return size if isinstance(size, int) else None
 
 
-def channel_axis(node: ir.Node, slot: int) -> int | None:
+def find_channel_axis(node: ir.Node, slot: int) -> int | None:
     """The axis of the stored weight that holds the output channels, looked up through Transpose; None if unknown."""
     value = node.inputs[slot]
     if value is None or value.shape is None:
         return None
     rank = len(value.shape)
-    flipped = (a := node.attributes.get("transB")) is not None and a.as_int()
+    is_transposed = (a := node.attributes.get("transB")) is not None and a.as_int()
     if node.op_type == "MatMul":
         axis = rank - 1 if slot else rank - 2
     else:
-        axis = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0 if flipped else 1}[node.op_type]
+        axis = {"Conv": 0, "ConvTranspose": 1, "Gemm": 0 if is_transposed else 1}[node.op_type]
     if axis < 0:
         return None
     while (maker := value.producer()) is not None and maker.op_type not in {"DequantizeLinear", "Constant"}:
@@ -358,34 +358,38 @@ def channel_axis(node: ir.Node, slot: int) -> int | None:
     return axis
 
 
-def _scale(node: ir.Node) -> NDArray[np.float32] | None:
-    found = constant(node.inputs[1]) if len(node.inputs) > 1 else None
-    return None if found is None else np.asarray(found).astype(np.float32)
+def _read_scale(node: ir.Node) -> NDArray[np.float32] | None:
+    scale = get_constant(node.inputs[1]) if len(node.inputs) > 1 else None
+    return None if scale is None else np.asarray(scale).astype(np.float32)
 
 
-def _zero(node: ir.Node) -> NDArray[Any]:
-    given = constant(node.inputs[2]) if len(node.inputs) > 2 else None
-    return np.zeros((), np.int8) if given is None else np.asarray(given)
+def _read_zero_point(node: ir.Node) -> NDArray[Any]:
+    zero_point = get_constant(node.inputs[2]) if len(node.inputs) > 2 else None
+    return np.zeros((), np.int8) if zero_point is None else np.asarray(zero_point)
 
 
-def _written(q: ir.Node) -> ir.DataType | None:
+def _get_quantized_dtype(q: ir.Node) -> ir.DataType | None:
     """The type that a QuantizeLinear writes: its zero point's, or its attribute's, or else ONNX's default, UINT8."""
     if len(q.inputs) > 2 and q.inputs[2] is not None:
-        tensor = tensor_of(q.inputs[2])
+        tensor = get_constant_tensor(q.inputs[2])
         return tensor.dtype if tensor is not None else q.inputs[2].dtype
-    told = q.attributes.get("output_dtype")
-    return ir.DataType(told.as_int()) if told is not None and told.as_int() else ir.DataType.UINT8
+    attribute = q.attributes.get("output_dtype")
+    return (
+        ir.DataType(attribute.as_int()) if attribute is not None and attribute.as_int() else ir.DataType.UINT8
+    )
 
 
-def _even(q: ir.Node, dq: ir.Node, scale: NDArray[np.float32] | None, zero: NDArray[Any]) -> bool:
+def _has_equal_parameters(
+    q: ir.Node, dq: ir.Node, scale: NDArray[np.float32] | None, zero: NDArray[Any]
+) -> bool:
     """Whether both nodes of a pair have the same parameters, so that only rounding lies between its ends."""
-    first = _scale(q)
+    first = _read_scale(q)
     if first is None or scale is None:
         return q.inputs[1] is dq.inputs[1]
     axes = [n.attributes["axis"].as_int() if "axis" in n.attributes else 1 for n in (q, dq)]
     return (
         np.array_equal(first.ravel(), scale.ravel(), equal_nan=True)
-        and np.array_equal(_zero(q).astype(np.float32).ravel(), zero.astype(np.float32).ravel())
+        and np.array_equal(_read_zero_point(q).astype(np.float32).ravel(), zero.astype(np.float32).ravel())
         and (scale.size == 1 or axes[0] == axes[1])
         and "block_size" not in q.attributes
     )

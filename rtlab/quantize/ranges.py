@@ -71,7 +71,7 @@ class Collector:
             values: Names of the values to observe, as ``rtlab.quantize.quantizable`` gives them.
             stride: How many elements of a large map one counted element stands for, at least; 1 counts all.
         """
-        self._watch = {name: _Observer() for name in values}
+        self._observers = {name: _Observer() for name in values}
         self._stride = stride
         self._samples = self._batches = 0
         self._lock = threading.Lock()
@@ -85,7 +85,7 @@ class Collector:
     def ranges(self) -> Ranges:
         """What was seen so far: a copy of its own, at any time and from any thread."""
         with self._lock:
-            values = {name: observer.result() for name, observer in self._watch.items()}
+            values = {name: observer.build_range() for name, observer in self._observers.items()}
             return Ranges(values, self._samples, self._stride)
 
     def run(
@@ -115,68 +115,72 @@ class Collector:
             try:
                 for batch in batches:
                     check(progress, "calibrating")
-                    found = {**batch, **fetch(batch)}
+                    tensors = {**batch, **fetch(batch)}
                     if counting is not None:
                         last, counting = counting, None
                         last.result()
-                    count = samples_in(batch) if samples_in is not None else _length(batch)
-                    counting = worker.submit(self._add, self._watched(found), count)
+                    count = samples_in(batch) if samples_in is not None else _count_samples(batch)
+                    counting = worker.submit(self._add, self._select_observed(tensors), count)
                     # Arrays are let go one by one as they are counted, before the next batch has come far.
-                    del found
+                    del tensors
                     progress.advance(count)
             finally:
                 if counting is not None:
                     counting.result()
         if not self._batches:
             raise CalibrationError(
-                f"Cannot calibrate {len(self._watch)} values: the data holds no batch. Give at least one sample."
+                f"Cannot calibrate {len(self._observers)} values: the data holds no batch. Give at least one sample."
             )
 
-    def _watched(self, found: Outputs) -> dict[str, NDArray[np.generic]]:
-        for name in self._watch:
-            if name not in found:
+    def _select_observed(self, tensors: Outputs) -> dict[str, NDArray[np.generic]]:
+        for name in self._observers:
+            if name not in tensors:
                 raise CalibrationError(
-                    f'Cannot calibrate value "{name}": the runner returned {len(found)} values without it. '
+                    f'Cannot calibrate value "{name}": the runner returned {len(tensors)} values without it. '
                     "Ask the runner for each of rtlab.quantize.quantizable(model)."
                 )
-        return {name: found[name] for name in self._watch}
+        return {name: tensors[name] for name in self._observers}
 
-    def _add(self, found: dict[str, NDArray[np.generic]], samples: int) -> None:
+    def _add(self, tensors: dict[str, NDArray[np.generic]], samples: int) -> None:
         """Count one batch, all of it or nothing."""
-        picked = {name: self._picked(name, found, samples) for name in self._watch}
+        sampled_arrays = {name: self._sample_tensor(name, tensors, samples) for name in self._observers}
         with self._lock:
-            for name, observer in self._watch.items():
-                observer.add(picked.pop(name))
+            for name, observer in self._observers.items():
+                observer.add(sampled_arrays.pop(name))
             self._samples += samples
             self._batches += 1
 
-    def _picked(self, name: str, found: dict[str, NDArray[np.generic]], samples: int) -> _Picked:
-        array = np.ascontiguousarray(found.pop(name), dtype=np.float32)
-        picked = _pick(array, self._stride)
-        if not picked.finite:
-            raise _not_finite(name, array, self._samples, samples)
-        return picked
+    def _sample_tensor(
+        self, name: str, tensors: dict[str, NDArray[np.generic]], samples: int
+    ) -> _SampledBits:
+        array = np.ascontiguousarray(tensors.pop(name), dtype=np.float32)
+        sampled_bits = _sample_bits(array, self._stride)
+        if not sampled_bits.is_finite:
+            raise _make_nonfinite_error(name, array, self._samples, samples)
+        return sampled_bits
 
 
-def _length(batch: Batch) -> int:
+def _count_samples(batch: Batch) -> int:
     first = next(iter(batch.values()), None)
     return len(first) if first is not None and first.ndim else 1
 
 
-def _not_finite(name: str, array: NDArray[np.float32], before: int, samples: int) -> CalibrationError:
-    what = "NaN" if np.isnan(array).any() else "infinity"
+def _make_nonfinite_error(
+    name: str, array: NDArray[np.float32], before: int, samples: int
+) -> CalibrationError:
+    kind_text = "NaN" if np.isnan(array).any() else "infinity"
     at, count = int(np.argmin(np.isfinite(array).reshape(-1))), len(array) if array.ndim else 1
     if samples and count % samples == 0:
-        place = f"sample {before + at // (array.size // samples)}"
+        location = f"sample {before + at // (array.size // samples)}"
     else:
-        place = f"samples {before} to {before + samples - 1}"
+        location = f"samples {before} to {before + samples - 1}"
     return CalibrationError(
-        f'Cannot calibrate value "{name}": it holds {what} in {place}. '
+        f'Cannot calibrate value "{name}": it holds {kind_text} in {location}. '
         "Check the data and the model in FP32 first: its outputs must be finite."
     )
 
 
-class _Picked(NamedTuple):
+class _SampledBits(NamedTuple):
     """What matters of one array: its extremes, and those elements that go into the histogram, as bits.
 
     Each of the elements stands for ``stride`` of the array.
@@ -188,52 +192,52 @@ class _Picked(NamedTuple):
     bits: list[NDArray[np.int32]]
 
     @property
-    def finite(self) -> bool:
+    def is_finite(self) -> bool:
         return not self.bits or bool(np.isfinite(self.low) and np.isfinite(self.high))
 
 
-def _pick(array: NDArray[np.float32], least: int) -> _Picked:
+def _sample_bits(array: NDArray[np.float32], min_stride: int) -> _SampledBits:
     """Read an array once, a part at a time, so that no part is fetched from memory twice.
 
     The extremes come from the bits as whole numbers, which processors compare faster: positive floats have their
     order, and negative ones, with the sign as highest bit, stand above all positive ones, the farthest from zero
     last. So one comparison tells both ends of what a Relu wrote.
     """
-    stride = stride_of(array.shape, least)
+    stride = choose_stride(array.shape, min_stride)
     bits = array.reshape(-1).view(np.int32)
     # Picking begins anew with each sample, so that its place in the batch cannot matter.
     size = math.prod(array.shape[-_MAP_AXES + 1 :]) if stride > 1 else bits.size
     step = _CHUNK if stride == 1 else 2 * _CHUNK
-    farthest, most, lowest = 0, -_SIGN, _SIGN
+    farthest, largest_bits, lowest = 0, -_SIGN, _SIGN
     parts: list[NDArray[np.int32]] = []
     for sample in range(0, bits.size, max(size, 1)):
         for at in range(0, size, step):
             part = bits[sample + at : sample + min(at + step, size)]
             far = int(part.view(np.uint32).max())
             farthest = max(farthest, far)
-            most = max(most, far if far < _SIGN else int(part.max()))
+            largest_bits = max(largest_bits, far if far < _SIGN else int(part.max()))
             if farthest < _SIGN and lowest > 0:
                 lowest = min(lowest, int(part.min()))
             parts.append(part if stride == 1 else part[-at % stride :: stride].copy())
     if not parts:
-        return _Picked(np.inf, -np.inf, stride, parts)
-    low = _float(farthest if farthest >= _SIGN else lowest)
-    high = _float(most) if most >= 0 else float(array.max())
-    return _Picked(low, high, stride, parts)
+        return _SampledBits(np.inf, -np.inf, stride, parts)
+    low = _bits_to_float(farthest if farthest >= _SIGN else lowest)
+    high = _bits_to_float(largest_bits) if largest_bits >= 0 else float(array.max())
+    return _SampledBits(low, high, stride, parts)
 
 
-def _float(bits: int) -> float:
+def _bits_to_float(bits: int) -> float:
     return float(np.uint32(bits).view(np.float32))
 
 
-def stride_of(shape: tuple[int, ...], least: int) -> int:
+def choose_stride(shape: tuple[int, ...], min_stride: int) -> int:
     """How many elements of a map of this shape one counted element stands for."""
-    if least == 1 or len(shape) < _MAP_AXES:
+    if min_stride == 1 or len(shape) < _MAP_AXES:
         return 1
     size, one = math.prod(shape[-_MAP_AXES + 1 :]), math.prod(shape[-2:])
-    if size < _MAPS or one < least * _PER_MAP:
+    if size < _MAPS or one < min_stride * _PER_MAP:
         return 1
-    start = max(least, min(size // _COUNTED, one // _PER_MAP))
+    start = max(min_stride, min(size // _COUNTED, one // _PER_MAP))
     # A number that divides the length of a row would meet the same columns in every row.
     return next(k for k in itertools.count(start) if math.gcd(k, one) == 1)
 
@@ -248,35 +252,35 @@ class _Observer:
         #: Counts, and bits that wait to be counted, by how many elements each stands for. A histogram takes as long
         #: to make and to add as many elements to count, so a few wait for more.
         self._counts: dict[int, NDArray[np.int64]] = {}
-        self._waiting: dict[int, list[NDArray[np.int32]]] = {}
+        self._pending_bits: dict[int, list[NDArray[np.int32]]] = {}
 
-    def add(self, picked: _Picked) -> None:
+    def add(self, sampled_bits: _SampledBits) -> None:
         """Count what was picked of one array."""
-        if not picked.bits:
+        if not sampled_bits.bits:
             return
-        self._min, self._max = min(self._min, picked.low), max(self._max, picked.high)
-        waiting = self._waiting.setdefault(picked.stride, [])
-        waiting += picked.bits
-        if sum(b.size for b in waiting) >= _CHUNK:
-            self._count_waiting()
+        self._min, self._max = min(self._min, sampled_bits.low), max(self._max, sampled_bits.high)
+        pending = self._pending_bits.setdefault(sampled_bits.stride, [])
+        pending += sampled_bits.bits
+        if sum(b.size for b in pending) >= _CHUNK:
+            self._count_pending()
 
-    def _count_waiting(self) -> None:
+    def _count_pending(self) -> None:
         top = int(np.float32(max(-self._min, self._max)).view(np.int32)) >> 23
         if top > self._top:
             self._raise_top(top)
-        for stride, parts in self._waiting.items():
+        for stride, parts in self._pending_bits.items():
             if stride not in self._counts:
                 self._counts[stride] = np.zeros(BINS, np.int64)
             rest = [b for b in parts if b.size < _CHUNK]
             bits = np.concatenate(rest) if rest else np.zeros(0, np.int32)
             split = [bits[i : i + _CHUNK] for i in range(0, bits.size, _CHUNK)]
             for part in (*(b for b in parts if b.size == _CHUNK), *split):
-                self._chunk(part, stride)
-        self._waiting.clear()
+                self._count_chunk(part, stride)
+        self._pending_bits.clear()
 
-    def result(self) -> Range:
+    def build_range(self) -> Range:
         """The range, zero where nothing was seen."""
-        self._count_waiting()
+        self._count_pending()
         empty = self._max < self._min
         counts = np.zeros(BINS, np.int64)
         for stride, part in self._counts.items():
@@ -292,7 +296,7 @@ class _Observer:
             counts=counts,
         )
 
-    def _chunk(self, bits: NDArray[np.int32], stride: int) -> None:
+    def _count_chunk(self, bits: NDArray[np.int32], stride: int) -> None:
         zeros, size = 0, bits.size
         if self._min <= 0.0:
             bits = bits & 0x7FFFFFFF
@@ -300,7 +304,7 @@ class _Observer:
         index = bits >> _SHIFT
         # Bins of this chunk count down from the largest magnitude so far; the lanes stand below the first
         # bin.
-        index -= _base(self._top) - _LANES
+        index -= _get_first_bin(self._top) - _LANES
         np.maximum(index, _LANE[:size], out=index)
         histogram = np.bincount(index, minlength=BINS + _LANES)
         self._counts[stride] += histogram[_LANES:]
@@ -316,6 +320,6 @@ class _Observer:
         self._top = top
 
 
-def _base(top: int) -> int:
+def _get_first_bin(top: int) -> int:
     """Top bits of the first bin when ``top`` is the exponent field of the last octave; may be negative."""
     return (top - OCTAVES + 1) << MANTISSA_BITS

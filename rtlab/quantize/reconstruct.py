@@ -46,7 +46,7 @@ Grid = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
 Store = Callable[["NDArray[np.float64]"], "NDArray[np.float64]"]
 
 
-def grid(precision: Precision) -> Grid:
+def make_grid(precision: Precision) -> Grid:
     """What rounds multiples of a scale to the nearest that the type has."""
     largest = _LARGEST[precision]
     if precision in {Precision.INT8, Precision.INT4}:
@@ -72,17 +72,17 @@ def reconstruct(
         nearest: What rounds multiples of a scale to those that there are.
         damping: Share of the mean diagonal that is added to the diagonal before the inverse, so that there is one.
     """
-    factor, steps = _factor(second, damping), np.empty_like(weight)
-    for part in _parts(weight, 1):
+    factor, steps = _factorize(second, damping), np.empty_like(weight)
+    for part in _iter_row_slices(weight, 1):
         live = np.where(scale[..., part, :] > 0, scale[..., part, :], 1.0)
-        found, _ = _started(weight[..., part, :], live, second, nearest, factor)
-        steps[..., part, :] = _again(weight[..., part, :], live, second, nearest, found) * (
+        initial_steps, _ = _round_initial(weight[..., part, :], live, second, nearest, factor)
+        steps[..., part, :] = _refine_steps(weight[..., part, :], live, second, nearest, initial_steps) * (
             scale[..., part, :] > 0
         )
     return steps
 
 
-def scaled(
+def fit_scales(
     weight: NDArray[np.float64],
     largest: NDArray[np.float64],
     second: NDArray[np.float64],
@@ -107,44 +107,59 @@ def scaled(
     size, blocks = weight.shape[-1], largest.shape[-1]
     multiples = next(m for most, m in _MULTIPLES if size <= most)
     importance = np.diagonal(second, axis1=-2, axis2=-1).reshape(*second.shape[:-2], 1, blocks, -1)
-    factor, scale, steps = _factor(second, damping), np.empty_like(largest), np.empty_like(weight)
-    for part in _parts(weight, len(multiples)):
+    factor, scale, steps = _factorize(second, damping), np.empty_like(largest), np.empty_like(weight)
+    for part in _iter_row_slices(weight, len(multiples)):
         rows = weight[..., part, :]
-        alone = shrunk(
+        base_scales = search_scales(
             rows.reshape(*rows.shape[:-1], blocks, -1), largest[..., part, :], importance, nearest, store
         )
-        tried = store((alone[..., None, :] * multiples[:, None]).reshape(*rows.shape[:-2], -1, blocks))
+        candidate_scales = store(
+            (base_scales[..., None, :] * multiples[:, None]).reshape(*rows.shape[:-2], -1, blocks)
+        )
         many = np.repeat(rows, len(multiples), axis=-2)
-        found, off = _started(many, _live(tried, size), second, nearest, factor)
-        found = _again(many, _live(tried, size), second, nearest, found, sweeps=_EARLY)
-        off = _errors(many, found * _spread(tried, size), second)
-        best = off.reshape(*rows.shape[:-1], -1).argmin(axis=-1)[..., None, None]
+        candidate_steps, row_errors = _round_initial(
+            many, _expand_nonzero_scales(candidate_scales, size), second, nearest, factor
+        )
+        candidate_steps = _refine_steps(
+            many,
+            _expand_nonzero_scales(candidate_scales, size),
+            second,
+            nearest,
+            candidate_steps,
+            sweeps=_EARLY,
+        )
+        row_errors = _compute_row_errors(
+            many, candidate_steps * _expand_scales(candidate_scales, size), second
+        )
+        best = row_errors.reshape(*rows.shape[:-1], -1).argmin(axis=-1)[..., None, None]
 
-        def chosen(of: NDArray[np.float64], best: NDArray[np.intp] = best) -> NDArray[np.float64]:
+        def select_best(of: NDArray[np.float64], best: NDArray[np.intp] = best) -> NDArray[np.float64]:
             each = of.reshape(*best.shape[:-2], -1, of.shape[-1])
             return np.take_along_axis(each, best, axis=-2)[..., 0, :]
 
-        scale[..., part, :], steps[..., part, :] = _fitted(
-            rows, chosen(tried), chosen(found), second, nearest, store=store
+        scale[..., part, :], steps[..., part, :] = _fit_scales_and_steps(
+            rows, select_best(candidate_scales), select_best(candidate_steps), second, nearest, store=store
         )
     return scale, steps
 
 
-def error(weight: NDArray[np.float64], numbers: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+def compute_error(
+    weight: NDArray[np.float64], numbers: NDArray[np.float64], second: NDArray[np.float64]
+) -> float:
     """The mean square error of what a layer writes, summed over its outputs."""
-    return float(_errors(weight, numbers, second).sum())
+    return float(_compute_row_errors(weight, numbers, second).sum())
 
 
-def _errors(
+def _compute_row_errors(
     weight: NDArray[np.float64], numbers: NDArray[np.float64], second: NDArray[np.float64]
 ) -> NDArray[np.float64]:
     """The same of each row, ``(..., outputs)``."""
-    off = weight - numbers
-    each: NDArray[np.float64] = np.einsum("...k,...k->...", off @ second, off)
+    residual = weight - numbers
+    each: NDArray[np.float64] = np.einsum("...k,...k->...", residual @ second, residual)
     return each
 
 
-def _parts(weight: NDArray[np.float64], times: int) -> Iterator[slice]:
+def _iter_row_slices(weight: NDArray[np.float64], times: int) -> Iterator[slice]:
     """Slices of rows of a weight that are not too much at once where each is gone over so many times."""
     rows = weight.shape[-2]
     step = max(1, _AT_ONCE * rows // (weight.size * times or 1))
@@ -152,17 +167,17 @@ def _parts(weight: NDArray[np.float64], times: int) -> Iterator[slice]:
         yield slice(start, start + step)
 
 
-def _spread(scale: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+def _expand_scales(scale: NDArray[np.float64], size: int) -> NDArray[np.float64]:
     """The scale of each weight from those of blocks."""
     return np.repeat(scale, size // scale.shape[-1], axis=-1)
 
 
-def _live(scale: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+def _expand_nonzero_scales(scale: NDArray[np.float64], size: int) -> NDArray[np.float64]:
     """The same to divide by: one in place of zero, whose weights are zeros whatever their multiple."""
-    return _spread(np.where(scale > 0, scale, 1.0), size)
+    return _expand_scales(np.where(scale > 0, scale, 1.0), size)
 
 
-def _started(
+def _round_initial(
     weight: NDArray[np.float64],
     scale: NDArray[np.float64],
     second: NDArray[np.float64],
@@ -170,12 +185,16 @@ def _started(
     factor: Factor,
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """By columns, or to nearest for the rows where that is better; and the error of each row."""
-    rounded, found = nearest(weight / scale), _columns(weight, scale, factor, nearest)
-    plain, off = (_errors(weight, s * scale, second) for s in (rounded, found))
-    return np.where((off < plain)[..., None], found, rounded), np.minimum(off, plain)
+    nearest_steps, gptq_steps = nearest(weight / scale), _round_columns(weight, scale, factor, nearest)
+    nearest_errors, gptq_errors = (
+        _compute_row_errors(weight, s * scale, second) for s in (nearest_steps, gptq_steps)
+    )
+    return np.where((gptq_errors < nearest_errors)[..., None], gptq_steps, nearest_steps), np.minimum(
+        gptq_errors, nearest_errors
+    )
 
 
-def _fitted(
+def _fit_scales_and_steps(
     weight: NDArray[np.float64],
     scale: NDArray[np.float64],
     steps: NDArray[np.float64],
@@ -186,20 +205,27 @@ def _fitted(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Scales by least squares given the multiples, then these given the scales, while a row gets better by it."""
     size = weight.shape[-1]
-    steps = steps * (_spread(scale, size) > 0)
-    least = _errors(weight, steps * _spread(scale, size), second)
+    steps = steps * (_expand_scales(scale, size) > 0)
+    best_errors = _compute_row_errors(weight, steps * _expand_scales(scale, size), second)
     for last in range(_FITS, -1, -1):
-        other = store(_least_squares(weight, scale, steps, second)) if last else scale
-        made = _again(weight, _live(other, size), second, nearest, steps, sweeps=_EARLY if last else _SWEEPS)
-        made *= _spread(other, size) > 0
-        off = _errors(weight, made * _spread(other, size), second)
-        better = (off < least)[..., None]
-        scale, steps = np.where(better, other, scale), np.where(better, made, steps)
-        least = np.minimum(off, least)
+        other = store(_solve_scales(weight, scale, steps, second)) if last else scale
+        new_steps = _refine_steps(
+            weight,
+            _expand_nonzero_scales(other, size),
+            second,
+            nearest,
+            steps,
+            sweeps=_EARLY if last else _SWEEPS,
+        )
+        new_steps *= _expand_scales(other, size) > 0
+        new_errors = _compute_row_errors(weight, new_steps * _expand_scales(other, size), second)
+        better = (new_errors < best_errors)[..., None]
+        scale, steps = np.where(better, other, scale), np.where(better, new_steps, steps)
+        best_errors = np.minimum(new_errors, best_errors)
     return scale, steps
 
 
-def _least_squares(
+def _solve_scales(
     weight: NDArray[np.float64],
     scale: NDArray[np.float64],
     steps: NDArray[np.float64],
@@ -212,15 +238,15 @@ def _least_squares(
     """
     scale = scale.copy()
     width = weight.shape[-1] // scale.shape[-1]
-    slope = (weight - steps * _spread(scale, weight.shape[-1])) @ second
+    slope = (weight - steps * _expand_scales(scale, weight.shape[-1])) @ second
     for block in range(scale.shape[-1]):
-        here = slice(block * width, (block + 1) * width)
-        moved = steps[..., here] @ second[..., here, :]
-        bend = np.einsum("...k,...k->...", moved[..., here], steps[..., here])
-        rise = np.einsum("...k,...k->...", slope[..., here], steps[..., here])
+        columns = slice(block * width, (block + 1) * width)
+        weighted_steps = steps[..., columns] @ second[..., columns, :]
+        bend = np.einsum("...k,...k->...", weighted_steps[..., columns], steps[..., columns])
+        rise = np.einsum("...k,...k->...", slope[..., columns], steps[..., columns])
         new = scale[..., block] + np.divide(rise, bend, out=np.zeros_like(rise), where=bend > 0)
         new = np.where(new > 0, new, scale[..., block])
-        slope -= (new - scale[..., block])[..., None] * moved
+        slope -= (new - scale[..., block])[..., None] * weighted_steps
         scale[..., block] = new
     return scale
 
@@ -229,7 +255,7 @@ def _least_squares(
 Factor = tuple["NDArray[np.intp]", "NDArray[np.float64]"]
 
 
-def _factor(second: NDArray[np.float64], damping: float) -> Factor:
+def _factorize(second: NDArray[np.float64], damping: float) -> Factor:
     """The columns of the largest second moment first."""
     diagonal = np.diagonal(second, axis1=-2, axis2=-1)
     order = np.argsort(-diagonal, axis=-1, kind="stable")
@@ -239,30 +265,32 @@ def _factor(second: NDArray[np.float64], damping: float) -> Factor:
     mean = diagonal.mean(axis=-1, keepdims=True)
     at = np.arange(second.shape[-1])
     moments[..., at, at] += damping * np.where(mean > 0, mean, 1.0)
-    return order, _inverse(moments)
+    return order, _invert(moments)
 
 
-def _columns(
+def _round_columns(
     weight: NDArray[np.float64], scale: NDArray[np.float64], factor: Factor, nearest: Grid
 ) -> NDArray[np.float64]:
     """GPTQ: column after column in the factor's order."""
     order, upper = factor
-    left, sizes = (np.take_along_axis(a, order[..., None, :], axis=-1) for a in (weight, scale))
-    steps, size = np.empty_like(left), weight.shape[-1]
+    residual, sizes = (np.take_along_axis(a, order[..., None, :], axis=-1) for a in (weight, scale))
+    steps, size = np.empty_like(residual), weight.shape[-1]
     for start in range(0, size, _BLOCK):
         end = min(start + _BLOCK, size)
-        lost = np.empty((*weight.shape[:-1], end - start))
+        errors = np.empty((*weight.shape[:-1], end - start))
         for i in range(start, end):
-            steps[..., i] = nearest(left[..., i] / sizes[..., i])
-            lost[..., i - start] = (left[..., i] - steps[..., i] * sizes[..., i]) / upper[..., i, i, None]
-            left[..., i + 1 : end] -= lost[..., i - start, None] * upper[..., i, None, i + 1 : end]
-        left[..., end:] -= lost @ upper[..., start:end, end:]
+            steps[..., i] = nearest(residual[..., i] / sizes[..., i])
+            errors[..., i - start] = (residual[..., i] - steps[..., i] * sizes[..., i]) / upper[
+                ..., i, i, None
+            ]
+            residual[..., i + 1 : end] -= errors[..., i - start, None] * upper[..., i, None, i + 1 : end]
+        residual[..., end:] -= errors @ upper[..., start:end, end:]
     back = np.empty_like(steps)
     np.put_along_axis(back, np.broadcast_to(order[..., None, :], steps.shape), steps, axis=-1)
     return back
 
 
-def _inverse(moments: NDArray[np.float64]) -> NDArray[np.float64]:
+def _invert(moments: NDArray[np.float64]) -> NDArray[np.float64]:
     """The upper triangular ``U`` with ``UᵀU`` the inverse.
 
     From the Cholesky factor of the matrix turned end to end: ``J H J = L Lᵀ`` gives ``H = R Rᵀ`` with the upper
@@ -280,7 +308,7 @@ def _inverse(moments: NDArray[np.float64]) -> NDArray[np.float64]:
     return upper
 
 
-def _again(
+def _refine_steps(
     weight: NDArray[np.float64],
     scale: NDArray[np.float64],
     second: NDArray[np.float64],
@@ -292,30 +320,30 @@ def _again(
     """Each weight rounded to what is best given the others, some times over; the error never grows."""
     steps, size = steps.copy(), weight.shape[-1]
     diagonal = np.diagonal(second, axis1=-2, axis2=-1)[..., None, :]
-    reached = diagonal > 0
-    weighed = np.where(reached, diagonal, 1.0) * scale
+    is_active = diagonal > 0
+    curvature = np.where(is_active, diagonal, 1.0) * scale
     for _ in range(sweeps):
         slope = (weight - steps * scale) @ second
         changed = False
         for start in range(0, size, _BLOCK):
             end = min(start + _BLOCK, size)
-            moved = np.zeros((*weight.shape[:-1], end - start))
-            near = slope[..., start:end].copy()
+            deltas = np.zeros((*weight.shape[:-1], end - start))
+            local_slope = slope[..., start:end].copy()
             for i in range(start, end):
-                new = nearest(steps[..., i] + near[..., i - start] / weighed[..., i])
-                new = np.where(reached[..., i], new, steps[..., i])
-                moved[..., i - start] = (new - steps[..., i]) * scale[..., i]
-                near -= moved[..., i - start, None] * second[..., i, None, start:end]
+                new = nearest(steps[..., i] + local_slope[..., i - start] / curvature[..., i])
+                new = np.where(is_active[..., i], new, steps[..., i])
+                deltas[..., i - start] = (new - steps[..., i]) * scale[..., i]
+                local_slope -= deltas[..., i - start, None] * second[..., i, None, start:end]
                 steps[..., i] = new
-            if moved.any():
+            if deltas.any():
                 changed = True
-                slope -= moved @ second[..., start:end, :]
+                slope -= deltas @ second[..., start:end, :]
         if not changed:
             break
     return steps
 
 
-def shrunk(
+def search_scales(
     weight: NDArray[np.float64],
     largest: NDArray[np.float64],
     importance: NDArray[np.float64],
@@ -331,11 +359,11 @@ def shrunk(
         nearest: What rounds multiples of a scale to those that there are.
         store: What becomes of scales when they are stored.
     """
-    best, least = store(largest), np.full(largest.shape, np.inf)
+    best, best_errors = store(largest), np.full(largest.shape, np.inf)
     for share in _SHRINK:
         scale = store(largest * share)
         steps = np.divide(weight, scale[..., None], out=np.zeros_like(weight), where=scale[..., None] > 0)
-        off = (np.square(weight - nearest(steps) * scale[..., None]) * importance).sum(axis=-1)
-        better = off < least
-        best, least = np.where(better, scale, best), np.where(better, off, least)
+        block_errors = (np.square(weight - nearest(steps) * scale[..., None]) * importance).sum(axis=-1)
+        better = block_errors < best_errors
+        best, best_errors = np.where(better, scale, best), np.where(better, block_errors, best_errors)
     return best

@@ -9,8 +9,8 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.core.node import ORIGIN
-from rtlab.quantize.qdq import QdqPair, constant, nonnegative, root
-from rtlab.quantize.rewrite import finite, quantize_weight
+from rtlab.quantize.qdq import QdqPair, find_weight_tensor, get_constant, is_nonnegative
+from rtlab.quantize.rewrite import quantize_weight, require_finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Stored = tuple["NDArray[np.int8]", "NDArray[np.float32]"]
 
 
-class Hand:
+class QdqEditor:
     """The hand of a repair. Every method leaves a valid graph, save for the order of nodes (``Edit.settle``)."""
 
     def __init__(self, edit: Edit) -> None:
@@ -29,32 +29,32 @@ class Hand:
 
     # --- pairs ----------------------------------------------------------------------------------------------
 
-    def remove(self, pair: QdqPair, stand: ir.Value | None = None) -> None:
-        """Let everything that reads the pair read what enters it, or ``stand``."""
+    def remove(self, pair: QdqPair, replacement: ir.Value | None = None) -> None:
+        """Let everything that reads the pair read what enters it, or ``replacement``."""
         if pair.dq.graph is None:
             return
-        source = self.bare(pair) if stand is None else stand
+        source = self.get_rectified_source(pair) if replacement is None else replacement
         out = pair.out
         if out.is_graph_output():
-            self._end(out, source)
+            self._replace_output(out, source)
         out.replace_all_uses_with(source)
         self._drop(pair.dq)
 
-    def bare(self, pair: QdqPair) -> ir.Value:
+    def get_rectified_source(self, pair: QdqPair) -> ir.Value:
         """What enters a pair; behind a Relu, where the pair itself cuts what is below zero."""
         # Not as it was read: an earlier repair may have changed what enters.
-        source = _source(pair)
-        if not pair.rectifies or nonnegative(source) or pair.q is None:
+        source = _get_source(pair)
+        if not pair.rectifies or is_nonnegative(source) or pair.q is None:
             return source
-        return self.make("Relu", f"{pair.id}/Relu", [source], pair.q, like=source, origin=pair.id)
+        return self.insert_node("Relu", f"{pair.id}/Relu", [source], pair.q, like=source, origin=pair.id)
 
     def reroute(self, node: ir.Node, position: int, value: ir.Value) -> None:
         """Let one input of a node read another value; what nobody reads any more goes."""
-        before = node.inputs[position]
-        if node.graph is None or before is value:
+        old_value = node.inputs[position]
+        if node.graph is None or old_value is value:
             return
         node.replace_input_with(position, value)
-        if before is not None and (maker := before.producer()) is not None:
+        if old_value is not None and (maker := old_value.producer()) is not None:
             self._drop(maker)
 
     def remove_all(self, pairs: Iterable[QdqPair]) -> None:
@@ -73,25 +73,25 @@ class Hand:
         """Let one input read what enters its pair, and store these weights in FP32."""
         node, position, pair = edge
         if node.graph is not None and pair.dq.graph is not None:
-            self.reroute(node, position, self.bare(pair))
+            self.reroute(node, position, self.get_rectified_source(pair))
         for weight in weights:
-            self.plain(weight)
+            self.dequantize_weight(weight)
 
     def rescale_all(self, pairs: Iterable[QdqPair], scale: float) -> None:
         """Give all of the pairs one scale."""
         for pair in dict.fromkeys(pairs):
             self.rescale(pair, scale)
 
-    def move(self, pair: QdqPair, behind: ir.Node) -> None:
+    def move(self, pair: QdqPair, activation: ir.Node) -> None:
         """Put a pair behind the only node that reads it."""
-        if pair.q is None or pair.dq.graph is None or behind.graph is None:
+        if pair.q is None or pair.dq.graph is None or activation.graph is None:
             return
-        out = behind.outputs[0]
+        out = activation.outputs[0]
         readers = [use for use in out.uses() if use.node.graph is self.graph]
-        position = next(i for i, v in enumerate(behind.inputs) if v is pair.out)
-        behind.replace_input_with(position, _source(pair))
+        position = next(i for i, v in enumerate(activation.inputs) if v is pair.out)
+        activation.replace_input_with(position, _get_source(pair))
         self.graph.remove([pair.q, pair.dq])
-        self.graph.insert_after(behind, [pair.q, pair.dq])
+        self.graph.insert_after(activation, [pair.q, pair.dq])
         pair.q.replace_input_with(0, out)
         for use in readers:
             use.node.replace_input_with(use.idx, pair.out)
@@ -104,9 +104,9 @@ class Hand:
             return
         nodes = [u.node for u in pair.q.outputs[0].uses()] if pair.q is not None else []
         if pair.q is not None:
-            pair.q.replace_input_with(0, self.bare(pair))
-        size = self.constant(f"{pair.id}/scale", np.array(scale, _kind(pair)))
-        zero = self.constant(f"{pair.id}/zero_point", np.zeros((), np.int8))
+            pair.q.replace_input_with(0, self.get_rectified_source(pair))
+        size = self.add_constant(f"{pair.id}/scale", np.array(scale, _get_scale_dtype(pair)))
+        zero = self.add_constant(f"{pair.id}/zero_point", np.zeros((), np.int8))
         for node in dict.fromkeys([pair.q or pair.dq, pair.dq, *nodes]):
             old = list(node.inputs[1:])
             node.resize_inputs(3)
@@ -114,7 +114,7 @@ class Hand:
             node.replace_input_with(2, zero)
             for name in ("axis", "output_dtype"):
                 node.attributes.pop(name, None)
-            self._forget(old)
+            self._remove_unused(old)
         if pair.q is not None:
             pair.q.outputs[0].type = ir.TensorType(ir.DataType.INT8)
 
@@ -124,12 +124,12 @@ class Hand:
         for node in nodes:
             for i in (1, 2):
                 value = node.inputs[i] if len(node.inputs) > i else None
-                known = constant(value)
-                if value is None or known is None or known.shape != (1,):
+                array = get_constant(value)
+                if value is None or array is None or array.shape != (1,):
                     continue
                 maker = value.producer()
-                node.replace_input_with(i, self.constant(f"{value.name}/scalar", known.reshape(())))
-                self._forget([value])
+                node.replace_input_with(i, self.add_constant(f"{value.name}/scalar", array.reshape(())))
+                self._remove_unused([value])
                 if maker is not None:
                     self._drop(maker)
             node.attributes.pop("axis", None)
@@ -143,25 +143,27 @@ class Hand:
         values, scale = weight
         old, maker = list(pair.dq.inputs), pair.q
         pair.dq.resize_inputs(3)
-        pair.dq.replace_input_with(0, self.constant(f"{pair.dq.name}/int8", values))
-        pair.dq.replace_input_with(1, self.constant(f"{pair.dq.name}/scale", scale.astype(_kind(pair))))
-        pair.dq.replace_input_with(2, self._zeros(pair.dq.name, scale))
+        pair.dq.replace_input_with(0, self.add_constant(f"{pair.dq.name}/int8", values))
+        pair.dq.replace_input_with(
+            1, self.add_constant(f"{pair.dq.name}/scale", scale.astype(_get_scale_dtype(pair)))
+        )
+        pair.dq.replace_input_with(2, self._add_zero_point(pair.dq.name, scale))
         pair.dq.attributes.pop("axis", None)
         if axis is not None:
             pair.dq.attributes["axis"] = ir.AttrInt64("axis", axis)
         if maker is not None:
             self._drop(maker)
-        self._forget(old)
+        self._remove_unused(old)
 
-    def _zeros(self, name: str | None, scale: NDArray[Any]) -> ir.Value:
+    def _add_zero_point(self, name: str | None, scale: NDArray[Any]) -> ir.Value:
         """Zero points of a weight, which say that it is INT8: ONNX Runtime 1.23 forgets it before a Transpose."""
-        return self.constant(f"{name}/zero_point", np.zeros(scale.shape, np.int8))
+        return self.add_constant(f"{name}/zero_point", np.zeros(scale.shape, np.int8))
 
-    def plain(self, pair: QdqPair) -> None:
+    def dequantize_weight(self, pair: QdqPair) -> None:
         """Store a weight or a bias as the FP32 numbers that it is dequantized to."""
         if pair.dq.graph is not None:
-            numbers = dequantized(pair).astype(_kind(pair))
-            self.remove(pair, self.constant(f"{pair.dq.name}/float", numbers))
+            numbers = dequantize(pair).astype(_get_scale_dtype(pair))
+            self.remove(pair, self.add_constant(f"{pair.dq.name}/float", numbers))
 
     def quantize(self, node: ir.Node, slot: int, axis: int) -> None:
         """Store the FP32 weight of a node as INT8 with one scale per channel; ``axis`` is the stored weight's."""
@@ -169,15 +171,15 @@ class Hand:
         value = node.inputs[slot]
         while value is not None and (maker := value.producer()) is not None and maker.op_type != "Constant":
             reader, position, value = maker, 0, maker.inputs[0]
-        known = constant(value)
-        if value is None or known is None or node.graph is None:
+        array = get_constant(value)
+        if value is None or array is None or node.graph is None:
             return
-        weight = finite(np.asarray(known, np.float32), value.name or "", node.name or "")
+        weight = require_finite(np.asarray(array, np.float32), value.name or "", node.name or "")
         numbers, scale = quantize_weight(weight, axis)
         name = f"{node.name}/weight"
-        inputs = [self.constant(f"{name}/int8", numbers), self.constant(f"{name}/scale", scale)]
-        inputs.append(self._zeros(name, scale))
-        floats = self.make(
+        inputs = [self.add_constant(f"{name}/int8", numbers), self.add_constant(f"{name}/scale", scale)]
+        inputs.append(self._add_zero_point(name, scale))
+        floats = self.insert_node(
             "DequantizeLinear",
             f"{name}/DequantizeLinear",
             inputs,
@@ -187,24 +189,26 @@ class Hand:
             origin=node.name,
         )
         reader.replace_input_with(position, floats)
-        self._forget([value])
+        self._remove_unused([value])
 
-    def insert(self, node: ir.Node, position: int, scale: float) -> None:
+    def insert_pair(self, node: ir.Node, position: int, scale: float) -> None:
         """Quantize an activation for one reader, symmetrically with one scale."""
         value = node.inputs[position]
         if value is None or node.graph is None:
             return
         name = f"{node.name}/input{position or ''}"
-        size = self.constant(f"{name}/scale", np.array(scale, np.float32))
-        zero = self.constant(f"{name}/zero_point", np.zeros((), np.int8))
-        q = self.make("QuantizeLinear", f"{name}/QuantizeLinear", [value, size, zero], node, like=value)
+        size = self.add_constant(f"{name}/scale", np.array(scale, np.float32))
+        zero = self.add_constant(f"{name}/zero_point", np.zeros((), np.int8))
+        q = self.insert_node(
+            "QuantizeLinear", f"{name}/QuantizeLinear", [value, size, zero], node, like=value
+        )
         q.type = ir.TensorType(ir.DataType.INT8)
-        floats = self.make("DequantizeLinear", f"{name}/DequantizeLinear", [q, size, zero], node)
+        floats = self.insert_node("DequantizeLinear", f"{name}/DequantizeLinear", [q, size, zero], node)
         node.replace_input_with(position, floats)
 
     # --- operators ------------------------------------------------------------------------------------------
 
-    def make(
+    def insert_node(
         self,
         op: str,
         name: str,
@@ -221,27 +225,27 @@ class Hand:
         """
         while inputs and inputs[-1] is None:
             inputs = inputs[:-1]
-        made = ir.Node("", op, inputs, attributes, name=self._edit.node_name(name))
-        made.metadata_props[ORIGIN] = before.name or "" if origin is None else origin
-        out = made.outputs[0]
-        out.name = self._edit.value_name(f"{made.name}/output")
+        new_node = ir.Node("", op, inputs, attributes, name=self._edit.make_node_name(name))
+        new_node.metadata_props[ORIGIN] = before.name or "" if origin is None else origin
+        out = new_node.outputs[0]
+        out.name = self._edit.make_value_name(f"{new_node.name}/output")
         if like is not None:
             out.type, out.shape = like.type, like.shape
         elif op == "DequantizeLinear" and inputs[0] is not None and inputs[1] is not None:
             out.type, out.shape = inputs[1].type or ir.TensorType(ir.DataType.FLOAT), inputs[0].shape
-        self.graph.insert_before(before, made)
+        self.graph.insert_before(before, new_node)
         return out
 
     def take_over(self, node: ir.Node, value: ir.Value) -> None:
         """Let a value take the name and the readers of what a node writes; what only served the node goes."""
         out = node.outputs[0]
         name = out.name
-        self._end_with(out, value)
+        self._set_graph_output(out, value)
         out.replace_all_uses_with(value)
-        out.name, value.name = self._edit.value_name(f"{name}/before"), name
-        self._drop(node, whole=True)
+        out.name, value.name = self._edit.make_value_name(f"{name}/before"), name
+        self._drop(node, force=True)
 
-    def behind(
+    def insert_after(
         self,
         node: ir.Node,
         out: ir.Value,
@@ -251,50 +255,50 @@ class Hand:
     ) -> None:
         """Put a node behind what another one writes: it takes over the name and the readers, and has this type."""
         name = out.name or ""
-        made = ir.Node("", op, [out, *parameters], name=self._edit.node_name(f"{node.name}/{op}"))
-        made.metadata_props[ORIGIN] = node.name or ""
-        self._end_with(out, made.outputs[0])
-        out.replace_all_uses_with(made.outputs[0])
-        made.replace_input_with(0, out)
-        out.name = self._edit.value_name(f"{name}/floats")
-        made.outputs[0].name, made.outputs[0].type, made.outputs[0].shape = name, kind, out.shape
-        self.graph.insert_after(node, made)
+        new_node = ir.Node("", op, [out, *parameters], name=self._edit.make_node_name(f"{node.name}/{op}"))
+        new_node.metadata_props[ORIGIN] = node.name or ""
+        self._set_graph_output(out, new_node.outputs[0])
+        out.replace_all_uses_with(new_node.outputs[0])
+        new_node.replace_input_with(0, out)
+        out.name = self._edit.make_value_name(f"{name}/floats")
+        new_node.outputs[0].name, new_node.outputs[0].type, new_node.outputs[0].shape = name, kind, out.shape
+        self.graph.insert_after(node, new_node)
 
     # --- the graph ------------------------------------------------------------------------------------------
 
-    def _end(self, out: ir.Value, source: ir.Value) -> None:
+    def _replace_output(self, out: ir.Value, source: ir.Value) -> None:
         """Keep the name of a model's output when what it came from takes its place."""
         maker = source.producer()
         name = out.name
         if maker is None or source.is_graph_output() or maker.graph is not self.graph:
-            keep = ir.Node("", "Identity", [source], name=self._edit.node_name(f"{name}/Identity"))
+            keep = ir.Node("", "Identity", [source], name=self._edit.make_node_name(f"{name}/Identity"))
             keep.metadata_props[ORIGIN] = (out.producer() or keep).name or ""
             self.graph.append(keep)
             source = keep.outputs[0]
-        out.name = self._edit.value_name(f"{name}/quantized")
+        out.name = self._edit.make_value_name(f"{name}/quantized")
         source.name, source.type, source.shape = name, out.type, out.shape
-        self._end_with(out, source)
+        self._set_graph_output(out, source)
 
-    def _end_with(self, out: ir.Value, value: ir.Value) -> None:
+    def _set_graph_output(self, out: ir.Value, value: ir.Value) -> None:
         """Let a value take the place of another among the model's outputs."""
         for i, end in enumerate(self.graph.outputs):
             if end is out:
                 self.graph.outputs[i] = value
 
-    def _drop(self, node: ir.Node, *, whole: bool = False) -> None:
-        """Remove a node that nobody reads, and what only it read, as far as these serve quantization, or ``whole``."""
+    def _drop(self, node: ir.Node, *, force: bool = False) -> None:
+        """Remove a node that nobody reads, and what only it read, as far as these serve quantization, or ``force``."""
         stack = [node]
         while stack:
             node = stack.pop()
-            used = any(v.uses() or v.is_graph_output() for v in node.outputs)
-            if node.graph is not self.graph or used or not (whole or _serves(node)):
+            is_read = any(v.uses() or v.is_graph_output() for v in node.outputs)
+            if node.graph is not self.graph or is_read or not (force or _is_quantization_node(node)):
                 continue
-            read = [v for v in node.inputs if v is not None]
+            input_values = [v for v in node.inputs if v is not None]
             self.graph.remove(node, safe=True)
-            stack += [m for v in read if (m := v.producer()) is not None]
-            self._forget(read)
+            stack += [m for v in input_values if (m := v.producer()) is not None]
+            self._remove_unused(input_values)
 
-    def _forget(self, values: Sequence[ir.Value | None]) -> None:
+    def _remove_unused(self, values: Sequence[ir.Value | None]) -> None:
         for value in values:
             if value is not None and value.name in self.graph.initializers and not value.uses():
                 if not value.is_graph_output() and not value.is_graph_input():
@@ -304,68 +308,73 @@ class Hand:
             ):
                 self._drop(maker)
 
-    def constant(self, name: str, numbers: NDArray[Any]) -> ir.Value:
+    def add_constant(self, name: str, numbers: NDArray[Any]) -> ir.Value:
         """A new initializer; its name is made unique."""
-        return self._edit.constant(name, numbers)
+        return self._edit.add_constant(name, numbers)
 
 
-def _serves(node: ir.Node) -> bool:
+def _is_quantization_node(node: ir.Node) -> bool:
     """Whether a node is there for quantization: a part of a pair, or a constant on its way there."""
     pairs = {"QuantizeLinear", "DequantizeLinear", "Constant"}
-    return node.op_type in pairs or root(node.outputs[0]) is not None
+    return node.op_type in pairs or find_weight_tensor(node.outputs[0]) is not None
 
 
-def _source(pair: QdqPair) -> ir.Value:
+def _get_source(pair: QdqPair) -> ir.Value:
     """What enters a pair now."""
     value = pair.q.inputs[0] if pair.q is not None else pair.source
     return pair.source if value is None else value
 
 
-def _kind(pair: QdqPair) -> np.dtype[Any]:
+def _get_scale_dtype(pair: QdqPair) -> np.dtype[Any]:
     """The type of a pair's scale, which is that of what it gives."""
-    known = constant(pair.dq.inputs[1])
-    return np.dtype(np.float32) if known is None else known.dtype
+    scale = get_constant(pair.dq.inputs[1])
+    return np.dtype(np.float32) if scale is None else scale.dtype
 
 
-def integers(pair: QdqPair) -> NDArray[np.int32]:
+def compute_integers(pair: QdqPair) -> NDArray[np.int32]:
     """What a weight's pair holds, less its zero point."""
-    known = constant(pair.source)
-    scale, zero = spread(pair, pair.scale), spread(pair, pair.zero).astype(np.int32)
-    if known is None or scale is None:
+    array = get_constant(pair.source)
+    scale, zero = (
+        broadcast_parameters(pair, pair.scale),
+        broadcast_parameters(pair, pair.zero).astype(np.int32),
+    )
+    if array is None or scale is None:
         raise ValueError(pair.id)
-    whole: NDArray[np.int32]
+    int_values: NDArray[np.int32]
     if pair.q is None:
-        whole = np.asarray(known).astype(np.int32) - zero
+        int_values = np.asarray(array).astype(np.int32) - zero
     else:
-        rounded = np.rint(np.asarray(known, np.float32) / scale) + zero
-        whole = np.clip(rounded, *pair.bounds).astype(np.int32) - zero
-    return whole
+        rounded = np.rint(np.asarray(array, np.float32) / scale) + zero
+        int_values = np.clip(rounded, *pair.bounds).astype(np.int32) - zero
+    return int_values
 
 
-def dequantized(pair: QdqPair) -> NDArray[np.float32]:
+def dequantize(pair: QdqPair) -> NDArray[np.float32]:
     """The FP32 numbers that a weight's pair gives."""
-    numbers: NDArray[np.float32] = integers(pair).astype(np.float32) * spread(pair, pair.scale)
+    numbers: NDArray[np.float32] = compute_integers(pair).astype(np.float32) * broadcast_parameters(
+        pair, pair.scale
+    )
     return numbers
 
 
-def stored(pair: QdqPair, axis: int | None) -> tuple[Stored, bool]:
+def quantize_symmetric(pair: QdqPair, axis: int | None) -> tuple[Stored, bool]:
     """A weight as INT8 with zero point 0, and whether it is exactly what it was.
 
     The same integers are kept where they fit. Otherwise it is quantized anew per channel of ``axis``, or with one
     scale where ``axis`` is None.
     """
-    numbers = integers(pair)
+    numbers = compute_integers(pair)
     fits = numbers.size == 0 or (numbers.min() >= -128 and numbers.max() <= 127)
     if fits and axis == pair.axis and pair.scale is not None:
         return (numbers.astype(np.int8), pair.scale.reshape(() if axis is None else (-1,))), True
-    weight = dequantized(pair)
+    weight = dequantize(pair)
     if axis is not None:
         return quantize_weight(weight, axis), False
     flat, scale = quantize_weight(weight.reshape(1, -1), 0)
     return (flat.reshape(weight.shape), scale.reshape(())), False
 
 
-def spread(pair: QdqPair, numbers: NDArray[Any] | None) -> NDArray[Any]:
+def broadcast_parameters(pair: QdqPair, numbers: NDArray[Any] | None) -> NDArray[Any]:
     """Scales or zero points in a shape that broadcasts over the tensor."""
     flat = np.zeros(1, np.float32) if numbers is None else numbers.ravel()
     if flat.size == 1 or pair.axis is None or pair.source.shape is None:

@@ -15,7 +15,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Granularity, Precision
 from rtlab.errors import CalibrationError, ModelError
 from rtlab.quantize import passes
-from rtlab.quantize.blocks import blocks, to_fp8
+from rtlab.quantize.blocks import iter_blocks, to_fp8
 from rtlab.quantize.placement import Edge, QuantizationPlan, plan
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Type:
+class _QuantizedType:
     """A quantized type: ``largest`` is the magnitude that ``amax`` becomes, ``opset`` the first that has it."""
 
     numpy: Any
@@ -40,30 +40,30 @@ Rebuild = Callable[
 ]
 _LARGEST = float(np.finfo(np.float32).max)
 #: INT8 has one scale per channel from opset 13 on; E4M3 holds magnitudes up to 448 (OCP 8-bit floating point).
-QUANTIZED: Mapping[Precision, _Type] = {
-    Precision.INT8: _Type(np.int8, 127.0, 13),
-    Precision.FP8: _Type(ml_dtypes.float8_e4m3fn, 448.0, 19),
+QUANTIZED: Mapping[Precision, _QuantizedType] = {
+    Precision.INT8: _QuantizedType(np.int8, 127.0, 13),
+    Precision.FP8: _QuantizedType(ml_dtypes.float8_e4m3fn, 448.0, 19),
 }
 
 
-def share(plan: QuantizationPlan, scales: Mapping[str, Scale]) -> Mapping[str, Scale]:
+def share_scales(plan: QuantizationPlan, scales: Mapping[str, Scale]) -> Mapping[str, Scale]:
     """Give values that a Concat or a maximum joins the largest of their scales, as a compiler would ask for."""
-    shared = dict(scales)
+    shared_scales = dict(scales)
     for group in plan.groups:
         widest = max(
-            (scales[v] for v in group if v in scales and not scales[v].note), key=_amax, default=None
+            (scales[v] for v in group if v in scales and not scales[v].note), key=_get_amax, default=None
         )
         if widest is not None:
-            shared.update((v, _shared(widest, scales[v])) for v in group if v in scales)
-    return shared
+            shared_scales.update((v, _widen_scale(widest, scales[v])) for v in group if v in scales)
+    return shared_scales
 
 
-def _shared(widest: Scale, own: Scale) -> Scale:
+def _widen_scale(widest: Scale, scale: Scale) -> Scale:
     """The widest of several scales in place of a value's own, which clips no less."""
-    if own is widest:
-        return own
+    if scale is widest:
+        return scale
     choice = widest.choice and dataclasses.replace(widest.choice, why="the largest of those that are joined")
-    return dataclasses.replace(widest, note=own.note, choice=choice, doubt="")
+    return dataclasses.replace(widest, note=scale.note, choice=choice, doubt="")
 
 
 def int8(model: Model, scales: Mapping[str, Scale]) -> Model:
@@ -125,9 +125,9 @@ class Pairs:
     @property
     def needs(self) -> tuple[passes.Need, ...]:
         """The opset that has the type."""
-        return (passes.opset(QUANTIZED[self.precision].opset),)
+        return (passes.require_opset(QUANTIZED[self.precision].opset),)
 
-    promises = passes.KEPT
+    promises = passes.INSERTION_PROMISES
 
     @property
     def changes(self) -> str:
@@ -141,19 +141,22 @@ class Pairs:
             CalibrationError: a scale is missing, zero or not finite.
             ModelError: a weight holds NaN or infinity.
         """
-        shared, kind = share(self.plan, _checked(self.plan, self.scales)), QUANTIZED[self.precision]
-        known = edit.model.known
-        zero = edit.constant("zero_point", np.zeros((), kind.numpy))
+        shared_scales, kind = (
+            share_scales(self.plan, _validate_scales(self.plan, self.scales)),
+            QUANTIZED[self.precision],
+        )
+        tensors = edit.model.known
+        zero = edit.add_constant("zero_point", np.zeros((), kind.numpy))
         for value, edges in self.plan.activations.items():
-            scale = dataclasses.replace(shared[value], largest=kind.largest)
-            _connect(edit, edges, _pair(edit, edit.values[value], edges[0], scale, zero))
+            scale = dataclasses.replace(shared_scales[value], largest=kind.largest)
+            _connect(edit, edges, _insert_pair(edit, edit.values[value], edges[0], scale, zero))
         for (value, axis), edges in self.plan.weights.items():
             self.check()
-            weight = np.asarray(known[value].numpy(), dtype=np.float32)
+            weight = np.asarray(tensors[value].numpy(), dtype=np.float32)
             along = axis if self.weights == "channel" else None
-            _connect(edit, edges, self._stored(edit, weight, along, value, edges))
+            _connect(edit, edges, self._store_weight(edit, weight, along, value, edges))
 
-    def _stored(
+    def _store_weight(
         self, edit: Edit, weight: NDArray[np.float32], axis: int | None, value: str, edges: tuple[Edge, ...]
     ) -> ir.Value:
         """The numbers of a weight as they are stored."""
@@ -162,21 +165,21 @@ class Pairs:
             values, scale = quantize_weight(weight, axis, self.precision)
         # Whatever is not finite is the largest magnitude, so no weight is read once more to find it.
         if not np.isfinite(scale).all():
-            raise _not_finite(value, node)
+            raise _make_nonfinite_error(value, node)
         if self.rebuild is not None:
             spread = (
                 scale if axis is None else scale.reshape([-1 if i == axis else 1 for i in range(weight.ndim)])
             )
-            rebuilt = self.rebuild(
+            rebuilt_weight = self.rebuild(
                 [n for n, _ in edges], weight, np.broadcast_to(spread, weight.shape), self.precision
             )
-            values = values if rebuilt is None else rebuilt.astype(values.dtype)
+            values = values if rebuilt_weight is None else rebuilt_weight.astype(values.dtype)
         name = f"{node}/weight"
-        stored = edit.constant(f"{name}/{self.precision}", values)
+        weight_constant = edit.add_constant(f"{name}/{self.precision}", values)
         return edit.insert(
             "DequantizeLinear",
             f"{name}/DequantizeLinear",
-            [stored, edit.constant(f"{name}/scale", scale)],
+            [weight_constant, edit.add_constant(f"{name}/scale", scale)],
             origin=node,
             kind=ir.DataType.FLOAT,
             before=node,
@@ -199,37 +202,37 @@ def quantize_weight(
         of zeros gets the scale ``1 / largest``.
     """
     kind = QUANTIZED[precision]
-    stored = np.empty(weight.shape, kind.numpy)
+    quantized_weight = np.empty(weight.shape, kind.numpy)
     if axis == 0:
         scale = np.empty(len(weight), np.float32)
-        for rows in blocks(weight.shape):
-            scale[rows] = _scale(_amax_of(weight[rows], 0), kind)
-            stored[rows] = _steps(weight[rows], 0, scale[rows], kind)
-        return stored, scale
-    parts = list(blocks(weight.shape))
-    amax = functools.reduce(np.maximum, (_amax_of(weight[part], axis) for part in parts))
-    scale = _scale(amax, kind)
+        for rows in iter_blocks(weight.shape):
+            scale[rows] = _compute_scale(_compute_amax(weight[rows], 0), kind)
+            quantized_weight[rows] = _quantize_to_steps(weight[rows], 0, scale[rows], kind)
+        return quantized_weight, scale
+    parts = list(iter_blocks(weight.shape))
+    amax = functools.reduce(np.maximum, (_compute_amax(weight[part], axis) for part in parts))
+    scale = _compute_scale(amax, kind)
     for part in parts:
-        stored[part] = _steps(weight[part], axis, scale, kind)
-    return stored, scale
+        quantized_weight[part] = _quantize_to_steps(weight[part], axis, scale, kind)
+    return quantized_weight, scale
 
 
-def _amax_of(weight: NDArray[np.float32], axis: int | None) -> NDArray[np.float32]:
+def _compute_amax(weight: NDArray[np.float32], axis: int | None) -> NDArray[np.float32]:
     """The largest magnitude, per channel where an axis is given."""
     others = None if axis is None else tuple(i for i in range(weight.ndim) if i != axis)
     largest: NDArray[np.float32] = np.abs(weight).max(axis=others)
     return largest
 
 
-def _scale(amax: NDArray[np.float32], kind: _Type) -> NDArray[np.float32]:
+def _compute_scale(amax: NDArray[np.float32], kind: _QuantizedType) -> NDArray[np.float32]:
     scale = np.where(amax == 0, np.float32(1), amax) / np.float32(kind.largest)
     # The quotient of a subnormal amax would be no scale at all.
     positive: NDArray[np.float32] = np.maximum(scale, np.finfo(np.float32).tiny).astype(np.float32)
     return positive
 
 
-def _steps(
-    weight: NDArray[np.float32], axis: int | None, scale: NDArray[np.float32], kind: _Type
+def _quantize_to_steps(
+    weight: NDArray[np.float32], axis: int | None, scale: NDArray[np.float32], kind: _QuantizedType
 ) -> NDArray[Any]:
     spread = scale if axis is None else scale.reshape([-1 if i == axis else 1 for i in range(weight.ndim)])
     # The largest magnitude gives the type's largest number but for its last bit, and is rounded to it: no clipping.
@@ -237,30 +240,30 @@ def _steps(
     return np.rint(steps, out=steps).astype(np.int8) if kind.numpy is np.int8 else to_fp8(steps)
 
 
-def finite(weight: NDArray[np.float32], value: str, node: str) -> NDArray[np.float32]:
+def require_finite(weight: NDArray[np.float32], value: str, node: str) -> NDArray[np.float32]:
     """The weight itself.
 
     Raises:
         ModelError: it holds NaN or infinity.
     """
-    if not all(np.isfinite(weight[part]).all() for part in blocks(weight.shape)):
-        raise _not_finite(value, node)
+    if not all(np.isfinite(weight[part]).all() for part in iter_blocks(weight.shape)):
+        raise _make_nonfinite_error(value, node)
     return weight
 
 
-def _not_finite(value: str, node: str) -> ModelError:
+def _make_nonfinite_error(value: str, node: str) -> ModelError:
     return ModelError(
         f'Cannot quantize weight "{value}" of node "{node}": it holds NaN or infinity. '
         "Repair the weight and export the model again."
     )
 
 
-def _checked(plan: QuantizationPlan, scales: Mapping[str, Scale]) -> Mapping[str, Scale]:
-    missing = [v for v in plan.activations if v not in scales]
-    if missing:
+def _validate_scales(plan: QuantizationPlan, scales: Mapping[str, Scale]) -> Mapping[str, Scale]:
+    missing_values = [v for v in plan.activations if v not in scales]
+    if missing_values:
         raise CalibrationError(
-            f'Cannot quantize value "{missing[0]}": it has no scale, and {len(missing) - 1} more have none. '
-            "Collect ranges of every value in rtlab.quantize.quantizable(model)."
+            f'Cannot quantize value "{missing_values[0]}": it has no scale, and {len(missing_values) - 1} more have '
+            "none. Collect ranges of every value in rtlab.quantize.quantizable(model)."
         )
     for value in plan.activations:
         amax = scales[value].amax
@@ -272,11 +275,11 @@ def _checked(plan: QuantizationPlan, scales: Mapping[str, Scale]) -> Mapping[str
     return scales
 
 
-def _pair(edit: Edit, value: ir.Value, first: Edge, scale: Scale, zero: ir.Value) -> ir.Value:
+def _insert_pair(edit: Edit, value: ir.Value, first: Edge, scale: Scale, zero: ir.Value) -> ir.Value:
     node, position = first
     name = f"{node}/input" if position == 0 else f"{node}/input{position}"
-    size = edit.constant(f"{name}/scale", np.array(scale.scale, np.float32))
-    quantized = edit.insert(
+    size = edit.add_constant(f"{name}/scale", np.array(scale.scale, np.float32))
+    quantized_value = edit.insert(
         "QuantizeLinear",
         f"{name}/QuantizeLinear",
         [value, size, zero],
@@ -287,7 +290,7 @@ def _pair(edit: Edit, value: ir.Value, first: Edge, scale: Scale, zero: ir.Value
     return edit.insert(
         "DequantizeLinear",
         f"{name}/DequantizeLinear",
-        [quantized, size, zero],
+        [quantized_value, size, zero],
         origin=node,
         like=value,
         before=node,
@@ -296,8 +299,8 @@ def _pair(edit: Edit, value: ir.Value, first: Edge, scale: Scale, zero: ir.Value
 
 def _connect(edit: Edit, edges: tuple[Edge, ...], value: ir.Value) -> None:
     for node, position in edges:
-        edit.feed(node, position, value)
+        edit.set_input(node, position, value)
 
 
-def _amax(scale: Scale) -> float:
+def _get_amax(scale: Scale) -> float:
     return scale.amax

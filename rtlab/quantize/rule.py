@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rtlab.core.finding import Finding
 from rtlab.quantize import passes
-from rtlab.quantize.requantize import Hand
+from rtlab.quantize.requantize import QdqEditor
 
 if TYPE_CHECKING:
     from rtlab.quantize.edit import Edit
@@ -19,43 +19,43 @@ if TYPE_CHECKING:
 class Diagnosis:
     """A finding and the change that repairs it, None where there is none.
 
-    ``calibrates`` names the value whose scale the change asks for, empty where it asks for none.
+    ``value_to_calibrate`` names the value whose scale the change asks for, empty where it asks for none.
     """
 
     finding: Finding
-    apply: Callable[[Hand], None] | None
-    calibrates: str = ""
+    apply: Callable[[QdqEditor], None] | None
+    value_to_calibrate: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
 class Repair:
     """What findings of one rule name, put right. They were made of the graph that it is applied to."""
 
-    found: tuple[Diagnosis, ...]
+    diagnoses: tuple[Diagnosis, ...]
     notes: tuple[str, ...] = ()
     needs = ()
-    promises = passes.REPAIRED
+    promises = passes.REPAIR_PROMISES
 
     @property
     def name(self) -> str:
         """What it does, in a few words."""
-        return f'repair of "{self.found[0].finding.rule}"'
+        return f'repair of "{self.diagnoses[0].finding.rule}"'
 
     @property
     def changes(self) -> str:
         """What becomes of the numbers."""
-        return "" if all(f.finding.exact for f in self.found) else "quantized in other places, or anew"
+        return "" if all(f.finding.exact for f in self.diagnoses) else "quantized in other places, or anew"
 
     def __call__(self, edit: Edit) -> None:
         """Do it, one finding after the other."""
-        hand = Hand(edit)
-        for found in self.found:
-            if found.apply is not None:
-                found.apply(hand)
-        edit.settle()
+        editor = QdqEditor(edit)
+        for diagnosis in self.diagnoses:
+            if diagnosis.apply is not None:
+                diagnosis.apply(editor)
+        edit.sort_and_reindex()
 
 
-def on_pair(
+def diagnose_pair(
     rule: str,
     pair: QdqPair,
     title: str,
@@ -63,17 +63,17 @@ def on_pair(
     cost: str,
     fix: str,
     evidence: str,
-    apply: Callable[[Hand], None] | None = None,
+    apply: Callable[[QdqEditor], None] | None = None,
     exact: bool = False,
-    more: tuple[str | None, ...] = (),
+    more_nodes: tuple[str | None, ...] = (),
 ) -> Diagnosis:
-    """A finding about one pair; ``more`` are further nodes that it concerns."""
-    nodes = tuple(i for i in dict.fromkeys((*pair.nodes, *more)) if i)
+    """A finding about one pair; ``more_nodes`` are further nodes that it concerns."""
+    nodes = tuple(i for i in dict.fromkeys((*pair.nodes, *more_nodes)) if i)
     id_ = f"{rule}:{pair.id}"
     return Diagnosis(Finding(id_, rule, title, nodes, cost, fix, evidence, apply is not None, exact), apply)
 
 
-def on_node(
+def diagnose_node(
     rule: str,
     node: str,
     title: str,
@@ -81,11 +81,11 @@ def on_node(
     cost: str,
     fix: str,
     evidence: str,
-    apply: Callable[[Hand], None] | None = None,
-    more: tuple[str, ...] = (),
+    apply: Callable[[QdqEditor], None] | None = None,
+    more_nodes: tuple[str, ...] = (),
     calibrates: str = "",
 ) -> Diagnosis:
-    """A finding about one operator; ``more`` are further nodes that it concerns."""
-    nodes = tuple(dict.fromkeys((node, *more)))
+    """A finding about one operator; ``more_nodes`` are further nodes that it concerns."""
+    nodes = tuple(dict.fromkeys((node, *more_nodes)))
     finding = Finding(f"{rule}:{node}", rule, title, nodes, cost, fix, evidence, apply is not None)
     return Diagnosis(finding, apply, calibrates)

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 from rtlab.quantize import passes
-from rtlab.quantize.links import NORMS, ChannelLink, Constants, links, move, read
+from rtlab.quantize.links import NORMS, ChannelLink, Constants, compute_read_peaks, find_links, move_scale
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rtlab.core.model import Model
-    from rtlab.core.treatment import Treatment
+    from rtlab.core.treatment import PtqTransform
     from rtlab.quantize.edit import Edit
 
 #: Scales are kept within this factor of 1, so that a channel that was hardly seen stays a number.
@@ -33,13 +33,13 @@ def plan(model: Model, nodes: Collection[str] | None = None) -> tuple[ChannelLin
 
     A node is meant by itself, or by what reads it.
     """
-    found = []
-    for link in links(model, NORMS):
-        mine = {link.first, *(r.node for r in link.readers)}
+    matching_links = []
+    for link in find_links(model, NORMS):
+        linked_nodes = {link.first, *(r.node for r in link.readers)}
         matrices = all(model.by_id[r.node].op in {"MatMul", "Gemm"} and r.repeat == 1 for r in link.readers)
-        if matrices and not link.factors and (nodes is None or not mine.isdisjoint(nodes)):
-            found.append(link)
-    return tuple(found)
+        if matrices and not link.factors and (nodes is None or not linked_nodes.isdisjoint(nodes)):
+            matching_links.append(link)
+    return tuple(matching_links)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,13 +63,19 @@ class Smooth:
         """Do it."""
         constants = Constants(edit.model)
         for link in self.links:
-            seen = [self.peaks[r.value] for r in link.readers if r.value in self.peaks]
-            if len(seen) == len(link.readers):
-                move(constants, link, factors(np.max(seen, axis=0), read(constants, link), self.alpha))
+            channel_peaks = [self.peaks[r.value] for r in link.readers if r.value in self.peaks]
+            if len(channel_peaks) == len(link.readers):
+                move_scale(
+                    constants,
+                    link,
+                    compute_smoothing_factors(
+                        np.max(channel_peaks, axis=0), compute_read_peaks(constants, link), self.alpha
+                    ),
+                )
         constants.write(edit)
 
 
-def factors(
+def compute_smoothing_factors(
     activations: NDArray[np.float64], weights: NDArray[np.float64], alpha: float
 ) -> NDArray[np.float64]:
     """``max|X_j|^alpha / max|W_j|^(1 - alpha)``; 1 where a channel is not used."""
@@ -79,14 +85,16 @@ def factors(
     return np.where(used, np.clip(over / under, 1 / _MOST, _MOST), 1.0)
 
 
-def values(found: Iterable[ChannelLink]) -> Mapping[str, int]:
+def map_observed_values(channel_links: Iterable[ChannelLink]) -> Mapping[str, int]:
     """The values whose channels are to be observed, each with the axis of these."""
-    return {r.value: r.axis for link in found for r in link.readers}
+    return {r.value: r.axis for link in channel_links for r in link.readers}
 
 
-def notes(found: Collection[ChannelLink], treatments: Iterable[Treatment]) -> tuple[str, ...]:
+def describe_smoothing(
+    channel_links: Collection[ChannelLink], treatments: Iterable[PtqTransform]
+) -> tuple[str, ...]:
     """What was done, in words."""
-    if not found:
+    if not channel_links:
         return ("nothing to smooth: no normalization is read by products of matrices alone",)
-    told = " and ".join(sorted({f"{t.setting:g}" for t in treatments}))
-    return (f"{many(len(found), 'normalization')} smoothed with alpha {told}",)
+    alphas = " and ".join(sorted({f"{t.setting:g}" for t in treatments}))
+    return (f"{pluralize(len(channel_links), 'normalization')} smoothed with alpha {alphas}",)

@@ -18,9 +18,9 @@ from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.value import dtype_text, shape_text
 from rtlab.errors import ModelError, VariantError
 from rtlab.quantize import passes
-from rtlab.quantize.assign import fitting
-from rtlab.quantize.blocks import blocks
-from rtlab.quantize.placement import captured
+from rtlab.quantize.assign import match_nodes
+from rtlab.quantize.blocks import iter_blocks
+from rtlab.quantize.placement import find_captured_values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: Neighbours among which two are zero.
 _GROUP = 4
-_KEPT = 2
+_NONZERO = 2
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16}
 _OPERATORS = {"Conv", "ConvTranspose", "Gemm", "MatMul"}
 #: Groups that are ranked in one piece, so that a large weight needs little more than itself.
@@ -70,11 +70,11 @@ def find(model: Model) -> tuple[SparseWeight, ...]:
 
     ``share`` is 0 for a weight whose fours are not whole.
     """
-    known = model.known
-    return tuple(w for node in model.top if (w := _weight(model, node, known)) is not None)
+    tensors = model.known
+    return tuple(w for node in model.top if (w := _inspect_weight(model, node, tensors)) is not None)
 
 
-def matching(model: Model, patterns: Iterable[str]) -> tuple[str, ...]:
+def match_prunable_nodes(model: Model, patterns: Iterable[str]) -> tuple[str, ...]:
     """Ids of the nodes whose weights can be pruned and which a pattern means, in graph order.
 
     A pattern is a node's id or name, in which ``*`` and ``?`` stand for any characters, or ``op:Conv`` for an
@@ -83,20 +83,20 @@ def matching(model: Model, patterns: Iterable[str]) -> tuple[str, ...]:
     Raises:
         VariantError: a pattern means no node, or none that can be pruned, except ``*``.
     """
-    wanted = tuple(patterns)
+    requested_patterns = tuple(patterns)
     # To find them, every weight is read.
-    weights = {w.node: w for w in find(model)} if wanted else {}
-    chosen: set[str] = set()
-    for pattern in wanted:
-        meant = [*fitting(model, pattern)]
-        able = [n for n in meant if n in weights and weights[n].eligible]
-        if not able and pattern != "*":
+    weights = {w.node: w for w in find(model)} if requested_patterns else {}
+    chosen_nodes: set[str] = set()
+    for pattern in requested_patterns:
+        matched_nodes = [*match_nodes(model, pattern)]
+        prunable = [n for n in matched_nodes if n in weights and weights[n].eligible]
+        if not prunable and pattern != "*":
             raise VariantError(
-                f'Cannot prune "{pattern}" in model "{model.name}": {_reason(meant, weights)}. '
+                f'Cannot prune "{pattern}" in model "{model.name}": {_explain_no_weight(matched_nodes, weights)}. '
                 "Choose among the eligible weights of rtlab.quantize.sparsity.find(model)."
             )
-        chosen.update(able)
-    return tuple(n for n in weights if n in chosen)
+        chosen_nodes.update(prunable)
+    return tuple(n for n in weights if n in chosen_nodes)
 
 
 def prune(model: Model, nodes: Iterable[str] | None = None) -> Model:
@@ -117,18 +117,20 @@ def prune(model: Model, nodes: Iterable[str] | None = None) -> Model:
         VariantError: a chosen node cannot be pruned.
     """
     weights = {w.node: w for w in find(model)}
-    chosen = (
-        {n: w for n, w in weights.items() if w.eligible} if nodes is None else _chosen(model, nodes, weights)
+    chosen_weights = (
+        {n: w for n, w in weights.items() if w.eligible}
+        if nodes is None
+        else _select_weights(model, nodes, weights)
     )
     by_value: dict[tuple[str, int], list[SparseWeight]] = {}
-    for weight in chosen.values():
+    for weight in chosen_weights.values():
         by_value.setdefault((weight.value, weight.axis), []).append(weight)
     todo = {
         k: tuple(w.node for w in users)
         for k, users in by_value.items()
         if not all(w.is_sparse for w in users)
     }
-    return passes.run(model, [Prune(todo)], later=True) if todo else model
+    return passes.run(model, [Prune(todo)], keep_origins=True) if todo else model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,7 +144,7 @@ class Prune:
     notes: tuple[str, ...] = ()
     name = "2:4 sparsity"
     needs = ()
-    promises = passes.KEPT
+    promises = passes.INSERTION_PROMISES
     changes = "the smaller half of each four weights becomes zero"
 
     def __call__(self, edit: Edit) -> None:
@@ -152,22 +154,22 @@ class Prune:
             ModelError: a weight holds NaN or infinity.
         """
         model = edit.model
-        outside = captured(model) | set(model.outputs)
+        outside = find_captured_values(model) | set(model.outputs)
         for (value, axis), nodes in self.weights.items():
-            array = _pruned(np.asarray(model.known[value].numpy()), axis, value=value, node=nodes[0])
+            array = _prune_weight(np.asarray(model.known[value].numpy()), axis, value=value, node=nodes[0])
             # As it is now: nodes that sum over another axis may have a copy of their own already.
             readers = {use.node.name for use in edit.values[value].uses()}
-            if readers <= {*nodes} and value not in outside and edit.holds(value):
+            if readers <= {*nodes} and value not in outside and edit.is_constant(value):
                 edit.replace(value, array)
                 continue
-            own = edit.constant(f"{value}/2:4", array)
+            pruned_constant = edit.add_constant(f"{value}/2:4", array)
             for node in nodes:
-                for i, given in enumerate(model.by_id[node].inputs):
-                    if given == value:
-                        edit.feed(node, i, own)
+                for i, input_name in enumerate(model.by_id[node].inputs):
+                    if input_name == value:
+                        edit.set_input(node, i, pruned_constant)
 
 
-def mask(weight: NDArray[Any], axis: int) -> NDArray[np.bool_]:
+def compute_mask(weight: NDArray[Any], axis: int) -> NDArray[np.bool_]:
     """Where the two largest magnitudes of every four along ``axis`` are; of equal ones the first.
 
     Args:
@@ -177,9 +179,9 @@ def mask(weight: NDArray[Any], axis: int) -> NDArray[np.bool_]:
     Returns:
         The weight's shape, with exactly two of every four true.
     """
-    moved = np.moveaxis(weight, axis, -1)
-    fours = np.abs(moved).reshape(-1, _GROUP)
-    kept = np.empty(fours.shape, np.bool_)
+    last_axis_weight = np.moveaxis(weight, axis, -1)
+    fours = np.abs(last_axis_weight).reshape(-1, _GROUP)
+    nonzero_mask = np.empty(fours.shape, np.bool_)
     for start in range(0, len(fours), _PIECE):
         columns = np.ascontiguousarray(fours[start : start + _PIECE].T)
         # The bits of magnitudes are in the order of the magnitudes, and FP16 is slow to compare.
@@ -190,42 +192,46 @@ def mask(weight: NDArray[Any], axis: int) -> NDArray[np.bool_]:
             for j in range(_GROUP):
                 if i != j:
                     rank += columns[j] >= columns[i] if j < i else columns[j] > columns[i]
-            kept[start : start + _PIECE, i] = rank < _KEPT
-    return np.moveaxis(kept.reshape(moved.shape), -1, axis)
+            nonzero_mask[start : start + _PIECE, i] = rank < _NONZERO
+    return np.moveaxis(nonzero_mask.reshape(last_axis_weight.shape), -1, axis)
 
 
-def _pruned(weight: NDArray[Any], axis: int, *, value: str, node: str) -> NDArray[Any]:
-    if not all(np.isfinite(weight[part]).all() for part in blocks(weight.shape)):
+def _prune_weight(weight: NDArray[Any], axis: int, *, value: str, node: str) -> NDArray[Any]:
+    if not all(np.isfinite(weight[part]).all() for part in iter_blocks(weight.shape)):
         raise ModelError(
             f'Cannot prune weight "{value}" of node "{node}": it holds NaN or infinity. '
             "Repair the weight and export the model again."
         )
-    pruned = np.empty(weight.shape, weight.dtype)
-    for part in blocks(weight.shape, along=0 if axis else weight.ndim - 1):
+    pruned_weight = np.empty(weight.shape, weight.dtype)
+    for part in iter_blocks(weight.shape, along=0 if axis else weight.ndim - 1):
         piece = weight[part]
         # What is zero already stays as it is, down to its sign.
-        pruned[part] = np.where(mask(piece, axis) | (piece == 0), piece, np.zeros((), weight.dtype))
-    return pruned
+        pruned_weight[part] = np.where(
+            compute_mask(piece, axis) | (piece == 0), piece, np.zeros((), weight.dtype)
+        )
+    return pruned_weight
 
 
-def _weight(model: Model, node: Node, known: Mapping[str, ir.TensorProtocol]) -> SparseWeight | None:
+def _inspect_weight(
+    model: Model, node: Node, tensors: Mapping[str, ir.TensorProtocol]
+) -> SparseWeight | None:
     if node.op not in _OPERATORS or node.domain not in ONNX_DOMAINS:
         return None
-    found = next((i for i in _positions(node) if node.inputs[i] in known), None)
-    if found is None:
-        return _quantized(model, node, known)
-    value = node.inputs[found]
-    tensor = known[value]
+    position = next((i for i in _iter_weight_positions(node) if node.inputs[i] in tensors), None)
+    if position is None:
+        return _inspect_quantized_weight(model, node, tensors)
+    value = node.inputs[position]
+    tensor = tensors[value]
     shape = tuple(tensor.shape.numpy())
-    axis = _axis(node, found, len(shape))
+    axis = _get_reduction_axis(node, position, len(shape))
     if not 0 <= axis < len(shape):
         return None
-    why = _why(node, tensor, shape, axis)
-    share = _share(tensor.numpy(), axis) if not why else 0.0
-    return SparseWeight(node.id, value, shape, axis, share, why)
+    reason = _explain_ineligible(node, tensor, shape, axis)
+    share = _compute_sparse_share(tensor.numpy(), axis) if not reason else 0.0
+    return SparseWeight(node.id, value, shape, axis, share, reason)
 
 
-def _positions(node: Node) -> Iterator[int]:
+def _iter_weight_positions(node: Node) -> Iterator[int]:
     """Inputs that may be the weight, the usual one first."""
     if len(node.inputs) > 1:
         yield 1
@@ -233,7 +239,7 @@ def _positions(node: Node) -> Iterator[int]:
             yield 0
 
 
-def _axis(node: Node, position: int, rank: int) -> int:
+def _get_reduction_axis(node: Node, position: int, rank: int) -> int:
     """The axis that the operator sums over."""
     if node.op == "Conv":
         return 1
@@ -245,7 +251,7 @@ def _axis(node: Node, position: int, rank: int) -> int:
     return max(rank - 2, 0) if position else rank - 1
 
 
-def _why(node: Node, tensor: ir.TensorProtocol, shape: tuple[int, ...], axis: int) -> str:
+def _explain_ineligible(node: Node, tensor: ir.TensorProtocol, shape: tuple[int, ...], axis: int) -> str:
     if tensor.dtype not in _FLOATS:
         return f"the weight is {dtype_text(tensor.dtype)}, not fp16 or fp32"
     if 0 in shape:
@@ -260,53 +266,55 @@ def _why(node: Node, tensor: ir.TensorProtocol, shape: tuple[int, ...], axis: in
     return ""
 
 
-def _quantized(model: Model, node: Node, known: Mapping[str, ir.TensorProtocol]) -> SparseWeight | None:
+def _inspect_quantized_weight(
+    model: Model, node: Node, tensors: Mapping[str, ir.TensorProtocol]
+) -> SparseWeight | None:
     """A weight that is stored as integers behind a DequantizeLinear, as in a prepared model."""
-    for position in _positions(node):
+    for position in _iter_weight_positions(node):
         maker = model.producers.get(node.inputs[position])
-        if maker is not None and maker.op == "DequantizeLinear" and maker.inputs[0] in known:
-            tensor = known[maker.inputs[0]]
+        if maker is not None and maker.op == "DequantizeLinear" and maker.inputs[0] in tensors:
+            tensor = tensors[maker.inputs[0]]
             shape = tuple(tensor.shape.numpy())
-            axis = _axis(node, position, len(shape))
+            axis = _get_reduction_axis(node, position, len(shape))
             symmetric = len(maker.inputs) < 3 or (
-                maker.inputs[2] in known and not known[maker.inputs[2]].numpy().any()
+                maker.inputs[2] in tensors and not tensors[maker.inputs[2]].numpy().any()
             )
-            whole = 0 <= axis < len(shape) and 0 not in shape and shape[axis] % _GROUP == 0
-            share = _share(tensor.numpy(), axis) if symmetric and whole else 0.0
-            why = (
+            is_divisible = 0 <= axis < len(shape) and 0 not in shape and shape[axis] % _GROUP == 0
+            share = _compute_sparse_share(tensor.numpy(), axis) if symmetric and is_divisible else 0.0
+            reason = (
                 f"the weight is stored as {dtype_text(tensor.dtype)}: prune the model before it is quantized"
             )
-            return SparseWeight(node.id, maker.inputs[0], shape, axis, share, why)
+            return SparseWeight(node.id, maker.inputs[0], shape, axis, share, reason)
     return None
 
 
-def _share(weight: NDArray[Any], axis: int) -> float:
+def _compute_sparse_share(weight: NDArray[Any], axis: int) -> float:
     """The share of fours with two zeros or more."""
     sparse = 0
-    for part in blocks(weight.shape, along=0 if axis else weight.ndim - 1):
+    for part in iter_blocks(weight.shape, along=0 if axis else weight.ndim - 1):
         zeros = weight[part] == 0
         if zeros.any():
             fours = np.moveaxis(zeros, axis, -1).reshape(-1, _GROUP).view(np.uint8)
             counts = fours[:, 0] + fours[:, 1] + fours[:, 2] + fours[:, 3]
-            sparse += int(np.count_nonzero(counts >= _GROUP - _KEPT))
+            sparse += int(np.count_nonzero(counts >= _GROUP - _NONZERO))
     return sparse / (weight.size // _GROUP)
 
 
-def _chosen(
+def _select_weights(
     model: Model, nodes: Iterable[str], weights: Mapping[str, SparseWeight]
 ) -> dict[str, SparseWeight]:
     ids = dict.fromkeys(model.node(n).id for n in nodes)
     for node in ids:
         if node not in weights or not weights[node].eligible:
             raise VariantError(
-                f'Cannot prune node "{node}" in model "{model.name}": {_reason([node], weights)}. '
+                f'Cannot prune node "{node}" in model "{model.name}": {_explain_no_weight([node], weights)}. '
                 "Choose among the eligible weights of rtlab.quantize.sparsity.find(model)."
             )
     return {n: weights[n] for n in weights if n in ids}
 
 
-def _reason(meant: list[str], weights: Mapping[str, SparseWeight]) -> str:
-    if not meant:
+def _explain_no_weight(matched_nodes: list[str], weights: Mapping[str, SparseWeight]) -> str:
+    if not matched_nodes:
         return "no node of the main graph has an id, a name or an operator like this"
-    reasons = [f'"{n}": {weights[n].why}' for n in meant if n in weights]
-    return reasons[0] if reasons else f'"{meant[0]}" has no constant weight'
+    reasons = [f'"{n}": {weights[n].why}' for n in matched_nodes if n in weights]
+    return reasons[0] if reasons else f'"{matched_nodes[0]}" has no constant weight'

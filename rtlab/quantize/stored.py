@@ -23,65 +23,69 @@ if TYPE_CHECKING:
 _MOST = 1 << 30
 
 
-def dequantized(model: Model, keep: Container[str] = ()) -> Model:
+def replace_stored_weights(model: Model, keep: Container[str] = ()) -> Model:
     """The model with numbers in the place of its stored weights; the very model where there are none, or too many.
 
     Args:
         model: It is not changed.
         keep: Names of nodes that stay, such as those of the source.
     """
-    edit = Edit(model, later=True)
-    if not stand(edit, keep):
+    edit = Edit(model, keep_origins=True)
+    if not dequantize_in_place(edit, keep):
         return model
-    edit.settle()
+    edit.sort_and_reindex()
     return edit.finish()
 
 
-def stand(edit: Edit, keep: Container[str] = ()) -> int:
+def dequantize_in_place(edit: Edit, keep: Container[str] = ()) -> int:
     """Put numbers in the place of stored weights; gives how many. Nothing is done where they are beyond a gigabyte."""
-    found = [
-        n for n in edit.graph if n.op_type == "DequantizeLinear" and (n.name or "") not in keep and _stored(n)
+    dequantize_nodes = [
+        n
+        for n in edit.graph
+        if n.op_type == "DequantizeLinear" and (n.name or "") not in keep and _has_constant_inputs(n)
     ]
-    sizes = [n.inputs[0].const_value.size for n in found if n.inputs[0] and n.inputs[0].const_value]
+    sizes = [
+        n.inputs[0].const_value.size for n in dequantize_nodes if n.inputs[0] and n.inputs[0].const_value
+    ]
     if 4 * sum(sizes) > _MOST:
         return 0
     ends = {id(v) for v in edit.graph.outputs}
-    placed = 0
-    for node in found:
-        numbers, end = numbers_of(node), node.outputs[0]
+    replaced_count = 0
+    for node in dequantize_nodes:
+        numbers, end = compute_dequantized(node), node.outputs[0]
         if numbers is None or id(end) in ends:
             continue
-        end.replace_all_uses_with(edit.constant(f"{node.name}/numbers", numbers))
+        end.replace_all_uses_with(edit.add_constant(f"{node.name}/numbers", numbers))
         edit.graph.remove(node, safe=True)
-        placed += 1
-    return placed
+        replaced_count += 1
+    return replaced_count
 
 
-def numbers_of(node: ir.Node) -> NDArray[np.float32] | None:
+def compute_dequantized(node: ir.Node) -> NDArray[np.float32] | None:
     """What a DequantizeLinear makes of constants, ``(q - zero) * scale`` in FP32; None where it makes another type."""
-    if not _stored(node):
+    if not _has_constant_inputs(node):
         return None
     tensors = [None if v is None else v.const_value for v in node.inputs]
     if tensors[0] is None or tensors[1] is None:
         return None
-    stored, scale = tensors[0].numpy(), np.asarray(tensors[1].numpy())
+    integers, scale = tensors[0].numpy(), np.asarray(tensors[1].numpy())
     if scale.dtype != np.float32:
         return None
-    axis = (node.attributes["axis"].as_int() if "axis" in node.attributes else 1) % max(stored.ndim, 1)
+    axis = (node.attributes["axis"].as_int() if "axis" in node.attributes else 1) % max(integers.ndim, 1)
     size = node.attributes["block_size"].as_int() if "block_size" in node.attributes else 0
 
-    def spread(table: NDArray[Any]) -> NDArray[Any]:
+    def broadcast_parameters(table: NDArray[Any]) -> NDArray[Any]:
         if not table.ndim or table.size == 1:
             return table.reshape(())
         if size:
-            return np.repeat(table, size, axis)[tuple(slice(n) for n in stored.shape)]
-        return table.reshape([-1 if i == axis else 1 for i in range(stored.ndim)])
+            return np.repeat(table, size, axis)[tuple(slice(n) for n in integers.shape)]
+        return table.reshape([-1 if i == axis else 1 for i in range(integers.ndim)])
 
-    values = stored.astype(np.float32)
+    values = integers.astype(np.float32)
     if len(tensors) > 2 and tensors[2] is not None:
-        values = values - spread(np.asarray(tensors[2].numpy())).astype(np.float32)
-    return np.asarray(values * spread(scale), np.float32)
+        values = values - broadcast_parameters(np.asarray(tensors[2].numpy())).astype(np.float32)
+    return np.asarray(values * broadcast_parameters(scale), np.float32)
 
 
-def _stored(node: ir.Node) -> bool:
+def _has_constant_inputs(node: ir.Node) -> bool:
     return all(v is None or v.const_value is not None for v in node.inputs)

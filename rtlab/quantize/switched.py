@@ -31,14 +31,14 @@ INPUT = "rtlab.switches"
 #: First opset whose operators take booleans here.
 _OPSET = 9
 #: The numbers that stand in attributes, which a type of 16 bits may bound.
-_HELD = {"Clip": ("min", "max"), "Pad": ("value",), "ConstantOfShape": ("value",)}
+_NUMERIC_ATTRIBUTES = {"Clip": ("min", "max"), "Pad": ("value",), "ConstantOfShape": ("value",)}
 #: A switch, the position of an input, and what is read there with the switch on and off.
 _Choice: TypeAlias = "tuple[ir.Value, int, ir.Value, ir.Value]"
 _HALVES = {ir.DataType.FLOAT16, ir.DataType.BFLOAT16}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Switched:
+class SwitchedModel:
     """A source and its emulation in one graph.
 
     Attributes:
@@ -54,8 +54,8 @@ class Switched:
     def nodes(self) -> Mapping[str, tuple[Quantizer, ...]]:
         """The quantizers of each node that has some, in graph order."""
         table: dict[str, list[Quantizer]] = {}
-        for one in self.quantizers:
-            table.setdefault(one.node, []).append(one)
+        for quantizer in self.quantizers:
+            table.setdefault(quantizer.node, []).append(quantizer)
         return {node: tuple(several) for node, several in table.items()}
 
     @functools.cached_property
@@ -64,29 +64,29 @@ class Switched:
         index = {q: i for i, q in enumerate(self.quantizers)}
         return {n: tuple(index[q] for q in several) for n, several in self.nodes.items()} | places
 
-    def vector(self, chosen: Iterable[Quantizer | str]) -> NDArray[np.bool_]:
+    def make_vector(self, enabled: Iterable[Quantizer | str]) -> NDArray[np.bool_]:
         """The switches with some quantizers on, and all others off; a node's id stands for all of its own.
 
         Raises:
             VariantError: there is no such quantizer, nor a node that has one.
         """
-        made = np.zeros(len(self.quantizers), bool)
-        for one in chosen:
-            name = one.id if isinstance(one, Quantizer) else one
+        switch_vector = np.zeros(len(self.quantizers), bool)
+        for entry in enabled:
+            name = entry.id if isinstance(entry, Quantizer) else entry
             if name not in self._places:
                 raise VariantError(
                     f'Cannot switch "{name}": no quantizer has this id, and no node of this id rounds. '
                     "See Switched.quantizers."
                 )
-            made[list(self._places[name])] = True
-        return made
+            switch_vector[list(self._places[name])] = True
+        return switch_vector
 
-    def released(self, chosen: Iterable[Quantizer | str]) -> NDArray[np.bool_]:
-        """The switches with all quantizers on but some; errors are those of ``vector``."""
-        return ~self.vector(chosen)
+    def make_inverse_vector(self, disabled: Iterable[Quantizer | str]) -> NDArray[np.bool_]:
+        """The switches with all quantizers on but some; errors are those of ``make_vector``."""
+        return ~self.make_vector(disabled)
 
 
-def switched(source: Model, emulation: Model) -> Switched:
+def build_switched_model(source: Model, emulation: Model) -> SwitchedModel:
     """Both models in one graph.
 
     With all switches off it computes what the source does, and with all of them on what the emulation does: bit for
@@ -100,14 +100,14 @@ def switched(source: Model, emulation: Model) -> Switched:
     Raises:
         VariantError: nothing of the source is rounded in the emulation.
     """
-    switches = compared(source, emulation)
-    made = passes.run(emulation, [Switching(switches)], later=True)
-    return Switched(made, tuple(s.quantizer for s in switches))
+    switches = find_switches(source, emulation)
+    switched_model = passes.run(emulation, [InsertSwitches(switches)], keep_origins=True)
+    return SwitchedModel(switched_model, tuple(s.quantizer for s in switches))
 
 
-def compared(source: Model, emulation: Model) -> tuple[Switch, ...]:
-    """Where an emulation rounds; arguments and errors are those of ``switched``."""
-    switches = _Comparison(source, emulation).switches
+def find_switches(source: Model, emulation: Model) -> tuple[Switch, ...]:
+    """Where an emulation rounds; arguments and errors are those of ``build_switched_model``."""
+    switches = _SwitchFinder(source, emulation).switches
     if not switches:
         raise VariantError(
             f'Cannot switch what rounds in model "{source.name}": nothing of it does. Choose a variant that quantizes '
@@ -126,39 +126,43 @@ class Switch:
     attributes: Mapping[str, ir.Attr] = dataclasses.field(default_factory=dict)
 
 
-class _Comparison:
+class _SwitchFinder:
     """What an emulation reads and writes otherwise than its source; what the opset converter wrote is the source's."""
 
     def __init__(self, source: Model, emulation: Model) -> None:
-        self._source, self._known = source, (source.known, emulation.known)
+        self._source, self._constants = source, (source.known, emulation.known)
         self._was = {n.name or "": n for n in source.ir.graph}
         self._now = {n.name or "": n for n in emulation.ir.graph}
         self._equal: dict[tuple[int, int], bool] = {}
-        self.switches = tuple(s for n in source.top if n.op != "Constant" for s in self._of(n))
+        self.switches = tuple(
+            s for n in source.top if n.op != "Constant" for s in self._iter_node_switches(n)
+        )
 
-    def _of(self, node: Node) -> Iterator[Switch]:
+    def _iter_node_switches(self, node: Node) -> Iterator[Switch]:
         """The switches of a node: of what it reads, and of what it writes."""
         now = self._now.get(node.id)
         if now is None or now.op_type != node.op:
             return
-        for i, (was, held) in enumerate(zip(node.inputs, now.inputs, strict=False)):
-            if was and held is not None:
-                yield from self._read(Quantizer(node.id, "input", i, was), held)
-        other = self._other(now, self._was[node.id])
-        for k, (name, written) in enumerate(zip(node.outputs, now.outputs, strict=True)):
-            if name and (other or written.name != name):
+        for i, (source_name, input_value) in enumerate(zip(node.inputs, now.inputs, strict=False)):
+            if source_name and input_value is not None:
+                yield from self._iter_input_switches(Quantizer(node.id, "input", i, source_name), input_value)
+        other = self._get_changed_attributes(now, self._was[node.id])
+        for k, (name, output) in enumerate(zip(node.outputs, now.outputs, strict=True)):
+            if name and (other or output.name != name):
                 yield Switch(Quantizer(node.id, "output", k, name), attributes=other)
 
-    def _read(self, place: Quantizer, held: ir.Value) -> Iterator[Switch]:
-        root, before = self._root(held), self._known[0].get(place.value)
+    def _iter_input_switches(self, place: Quantizer, input_value: ir.Value) -> Iterator[Switch]:
+        root, before = self._find_unrounded(input_value), self._constants[0].get(place.value)
         if before is not None:
-            after = self._known[1].get(held.name or "")
-            if root is not held or (after is not None and not self._same(before, after)):
+            emulated = self._constants[1].get(input_value.name or "")
+            if root is not input_value or (
+                emulated is not None and not self._is_same_tensor(before, emulated)
+            ):
                 yield Switch(dataclasses.replace(place, part="weight"), before)
-        elif root is not held and root.name == place.value:
+        elif root is not input_value and root.name == place.value:
             yield Switch(place)
 
-    def _root(self, value: ir.Value) -> ir.Value:
+    def _find_unrounded(self, value: ir.Value) -> ir.Value:
         """What a value is rounded from; the value itself where it is not."""
         maker = value.producer()
         if maker is None or value.name in self._source.values:
@@ -169,38 +173,38 @@ class _Comparison:
             stored = maker.inputs[0] if maker.op_type == "DequantizeLinear" else None
             return value if stored is None else stored
         pair = (under.op_type, maker.op_type)
-        halved = pair == ("Cast", "Cast") and under.outputs[0].dtype in _HALVES
-        if under.name not in self._was and (halved or pair == ("QuantizeLinear", "DequantizeLinear")):
+        is_half_cast = pair == ("Cast", "Cast") and under.outputs[0].dtype in _HALVES
+        if under.name not in self._was and (is_half_cast or pair == ("QuantizeLinear", "DequantizeLinear")):
             first = under.inputs[0]
         else:
             # Split after Veltkamp, but for what is too large.
             first = maker.inputs[2] if pair == ("Less", "Where") and maker.name not in self._was else None
-        return value if first is None else self._root(first)
+        return value if first is None else self._find_unrounded(first)
 
-    def _same(self, before: ir.TensorProtocol, after: ir.TensorProtocol) -> bool:
+    def _is_same_tensor(self, before: ir.TensorProtocol, after: ir.TensorProtocol) -> bool:
         key = (id(before), id(after))
         if before is not after and key not in self._equal:
             one, two = np.asarray(before.numpy()), np.asarray(after.numpy())
             # What a converter made of a constant has another form.
-            alike = (one.shape, one.dtype) == (two.shape, two.dtype)
-            self._equal[key] = not alike or one.tobytes() == two.tobytes()
+            is_comparable = (one.shape, one.dtype) == (two.shape, two.dtype)
+            self._equal[key] = not is_comparable or one.tobytes() == two.tobytes()
         return before is after or self._equal[key]
 
-    def _other(self, now: ir.Node, was: ir.Node) -> Mapping[str, ir.Attr]:
+    def _get_changed_attributes(self, emulation_node: ir.Node, source_node: ir.Node) -> Mapping[str, ir.Attr]:
         """The attributes of the source's node, where one holds another number in the emulation."""
-        for name in _HELD.get(now.op_type, ()):
-            one, two = was.attributes.get(name), now.attributes.get(name)
-            if one is not None and two is not None and _number(one) != _number(two):
-                return was.attributes
+        for name in _NUMERIC_ATTRIBUTES.get(emulation_node.op_type, ()):
+            one, two = source_node.attributes.get(name), emulation_node.attributes.get(name)
+            if one is not None and two is not None and _get_attribute_value(one) != _get_attribute_value(two):
+                return source_node.attributes
         return {}
 
 
-def _number(held: ir.Attr) -> object:
-    return held.as_tensor().tobytes() if held.type == ir.AttributeType.TENSOR else held.value
+def _get_attribute_value(attribute: ir.Attr) -> object:
+    return attribute.as_tensor().tobytes() if attribute.type == ir.AttributeType.TENSOR else attribute.value
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Switching:
+class InsertSwitches:
     """A switch in each of some places of an emulation.
 
     An If chooses between what is rounded and what is not, of which one is computed. A node with a large constant is
@@ -211,7 +215,7 @@ class Switching:
     switches: tuple[Switch, ...]
     notes: tuple[str, ...] = ()
     name = "switches"
-    needs = (passes.opset(_OPSET),)
+    needs = (passes.require_opset(_OPSET),)
     promises = (passes.ORIGINS, passes.ORDER, passes.TYPES)
     changes = "rounded where a switch says so"
 
@@ -219,12 +223,12 @@ class Switching:
         """Put them in."""
         size = ir.Shape([len(self.switches)])
         edit.graph.inputs.append(ir.Value(name=INPUT, type=ir.TensorType(ir.DataType.BOOL), shape=size))
-        edit.settle()
-        _Wiring(edit, self.switches).wire()
-        edit.settle()
+        edit.sort_and_reindex()
+        _SwitchWriter(edit, self.switches).wire()
+        edit.sort_and_reindex()
 
 
-class _Wiring:
+class _SwitchWriter:
     """Writes switches into a graph, node by node."""
 
     def __init__(self, edit: Edit, switches: Sequence[Switch]) -> None:
@@ -232,7 +236,7 @@ class _Wiring:
         self._constants: dict[int, ir.Value] = {}
         self._nodes: dict[str, list[tuple[ir.Value, Switch]]] = {}
         for i, switch in enumerate(switches):
-            on = self._on(i, switch.quantizer)
+            on = self._add_switch(i, switch.quantizer)
             self._nodes.setdefault(switch.quantizer.node, []).append((on, switch))
 
     def wire(self) -> None:
@@ -246,55 +250,57 @@ class _Wiring:
                 if tensor is not None and len(tensor.shape) > 1:
                     weights.append((on, switch))
                 else:
-                    self._read(on, switch)
+                    self._switch_input(on, switch)
             if weights:
-                self._branch(weights)
+                self._switch_weights(weights)
             for on, switch in several:
                 if switch.quantizer.part == "output":
-                    self._write(on, switch)
+                    self._switch_output(on, switch)
 
-    def _on(self, i: int, place: Quantizer) -> ir.Value:
+    def _add_switch(self, i: int, place: Quantizer) -> ir.Value:
         """The switch of a place, a boolean without dimensions."""
         edit = self._edit
-        index = edit.constant(f"{place.id}/index", np.array(i))
+        index = edit.add_constant(f"{place.id}/index", np.array(i))
         return edit.insert(
             "Gather", f"{place.id}/switch", [edit.values[INPUT], index],
-            like=index, kind=ir.DataType.BOOL, origin=edit.origin(place.node), before=place.node,
+            like=index, kind=ir.DataType.BOOL, origin=edit.get_origin(place.node), before=place.node,
         )  # fmt: skip
 
-    def _both(self, switch: Switch) -> tuple[ir.Value, ir.Value]:
+    def _get_rounded_and_exact(self, switch: Switch) -> tuple[ir.Value, ir.Value]:
         """What is read where a switch is on, and where it is off."""
         edit, place, tensor = self._edit, switch.quantizer, switch.tensor
         rounded = edit.nodes[place.node].inputs[place.position]
         exact = edit.values.get(place.value)
         if tensor is not None and (exact is None or exact.const_value is not tensor):
             if id(tensor) not in self._constants:
-                self._constants[id(tensor)] = edit.constant(place.value, np.asarray(tensor.numpy()))
+                self._constants[id(tensor)] = edit.add_constant(place.value, np.asarray(tensor.numpy()))
             exact = self._constants[id(tensor)]
         assert exact is not None  # noqa: S101 - an emulation has every value that its source computes
         assert rounded is not None  # noqa: S101 - it was compared
         return rounded, exact
 
-    def _read(self, on: ir.Value, switch: Switch) -> None:
+    def _switch_input(self, on: ir.Value, switch: Switch) -> None:
         """Let a node read one of two values."""
         edit, place = self._edit, switch.quantizer
-        node, (rounded, exact) = edit.nodes[place.node], self._both(switch)
+        node, (rounded, exact) = edit.nodes[place.node], self._get_rounded_and_exact(switch)
         maker = rounded.producer()
         if switch.tensor is not None or maker is None:
             # A bias, of which no kernel makes a form of its own.
-            read = edit.insert(
+            selected = edit.insert(
                 "Where", f"{place.id}/Where", [on, rounded, exact],
-                like=exact, origin=edit.origin(place.node), before=place.node,
+                like=exact, origin=edit.get_origin(place.node), before=place.node,
             )  # fmt: skip
         else:
-            plain = self._identity(node, exact)
-            made = self._if(node, on, [self._body(self._rounding(maker)), self._body([plain])])
-            edit.graph.insert_before(node, made)
-            read = made.outputs[0]
-        edit.feed(place.node, place.position, read)
+            plain = self._make_identity(node, exact)
+            if_node = self._make_if(
+                node, on, [self._make_body(self._copy_rounding(maker)), self._make_body([plain])]
+            )
+            edit.graph.insert_before(node, if_node)
+            selected = if_node.outputs[0]
+        edit.set_input(place.node, place.position, selected)
         self._drop(rounded)
 
-    def _rounding(self, last: ir.Node) -> list[ir.Node]:
+    def _copy_rounding(self, last: ir.Node) -> list[ir.Node]:
         """What is done only where it is wanted: both casts of a pair, or the last step, where others read the first."""
         first = last.inputs[0].producer() if last.inputs[0] is not None else None
         if last.op_type != "Cast" or first is None:
@@ -302,65 +308,69 @@ class _Wiring:
         inner = self._copy(first)
         return [inner, self._copy(last, {0: inner.outputs[0]})]
 
-    def _branch(self, weights: Sequence[tuple[ir.Value, Switch]]) -> None:
+    def _switch_weights(self, weights: Sequence[tuple[ir.Value, Switch]]) -> None:
         """Let one of several copies of a node run, each of which reads other constants."""
         edit, name = self._edit, weights[0][1].quantizer.node
         node = edit.nodes[name]
-        choices = [(on, s.quantizer.position, *self._both(s)) for on, s in weights]
+        choices = [(on, s.quantizer.position, *self._get_rounded_and_exact(s)) for on, s in weights]
         outputs = [edit.split(v.name, f"{name}/exact")[1] for v in node.outputs if v.name]
-        made = self._tree(node, choices, {}, outputs)
-        edit.graph.insert_after(node, made)
+        if_node = self._build_if_tree(node, choices, {}, outputs)
+        edit.graph.insert_after(node, if_node)
         edit.graph.remove(node, safe=True)
-        edit.nodes[name] = made
+        edit.nodes[name] = if_node
         for _, _, rounded, _ in choices:
             self._drop(rounded)
 
-    def _tree(
+    def _build_if_tree(
         self,
         node: ir.Node,
         choices: Sequence[_Choice],
         feeds: Mapping[int, ir.Value],
         outputs: Sequence[ir.Value] | None = None,
     ) -> ir.Node:
-        (on, position, *both), *rest = choices
+        (on, position, *both), *remaining = choices
         branches = []
         for value in both:
-            read = {**feeds, position: value}
-            branches.append(self._body([self._tree(node, rest, read)]) if rest else self._leaf(node, read))
-        return self._if(node, on, branches, outputs)
+            new_feeds = {**feeds, position: value}
+            branches.append(
+                self._make_body([self._build_if_tree(node, remaining, new_feeds)])
+                if remaining
+                else self._build_leaf(node, new_feeds)
+            )
+        return self._make_if(node, on, branches, outputs)
 
-    def _leaf(self, node: ir.Node, feeds: Mapping[int, ir.Value]) -> ir.Graph:
+    def _build_leaf(self, node: ir.Node, feeds: Mapping[int, ir.Value]) -> ir.Graph:
         """A copy of a node with other constants; they are dequantized only where they are read."""
-        nodes, inside, read = [], [], dict(feeds)
+        nodes, inside, new_feeds = [], [], dict(feeds)
         for i, value in feeds.items():
             maker = value.producer()
             if maker is not None and maker.op_type == "DequantizeLinear":
                 nodes.append(self._copy(maker))
-                read[i] = nodes[-1].outputs[0]
+                new_feeds[i] = nodes[-1].outputs[0]
             elif len(feeds) > 1 and value.const_value is not None:
                 # Kernels look for constants no further than one graph outside their own.
-                read[i] = ir.Value(
-                    name=self._edit.value_name(value.name or ""),
+                new_feeds[i] = ir.Value(
+                    name=self._edit.make_value_name(value.name or ""),
                     type=value.type, shape=value.shape, const_value=value.const_value,
                 )  # fmt: skip
-                inside.append(read[i])
-        return self._body([*nodes, self._copy(node, read)], inside)
+                inside.append(new_feeds[i])
+        return self._make_body([*nodes, self._copy(node, new_feeds)], inside)
 
-    def _write(self, on: ir.Value, switch: Switch) -> None:
+    def _switch_output(self, on: ir.Value, switch: Switch) -> None:
         """Let a value be what its node writes, or that rounded; or what the node writes with other attributes."""
         edit, place = self._edit, switch.quantizer
         node, last = edit.nodes[place.node], edit.values[place.value].producer()
         assert last is not None  # noqa: S101 - its node writes it, or a cast does
         inner, outer = edit.split(place.value, f"{place.id}/rounded")
         exact = node.outputs[place.position]
-        rounding = [self._identity(node, exact)] if last is node else self._rounding(last)
+        rounding = [self._make_identity(node, exact)] if last is node else self._copy_rounding(last)
         plain = (
             self._copy(node, attributes=switch.attributes)
             if switch.attributes
-            else self._identity(node, exact)
+            else self._make_identity(node, exact)
         )
-        made = self._if(node, on, [self._body(rounding), self._body([plain])], [outer])
-        edit.graph.insert_after(last, made)
+        if_node = self._make_if(node, on, [self._make_body(rounding), self._make_body([plain])], [outer])
+        edit.graph.insert_after(last, if_node)
         if last is not node:
             self._drop(inner)
 
@@ -368,30 +378,32 @@ class _Wiring:
         """Remove what makes a value that nobody reads any more."""
         maker = value.producer()
         if maker is not None and not value.uses():
-            before = [v for v in maker.inputs if v is not None]
+            input_values = [v for v in maker.inputs if v is not None]
             self._edit.graph.remove(maker, safe=True)
-            for one in before:
-                under = one.producer()
+            for input_value in input_values:
+                under = input_value.producer()
                 if under is not None and under.name != under.metadata_props[ORIGIN]:
-                    self._drop(one)
+                    self._drop(input_value)
 
-    def _if(
+    def _make_if(
         self,
         node: ir.Node,
         on: ir.Value,
         branches: Sequence[ir.Graph],
         outputs: Sequence[ir.Value] | None = None,
     ) -> ir.Node:
-        held = [ir.AttrGraph(k, g) for k, g in zip(("then_branch", "else_branch"), branches, strict=True)]
-        ends = outputs if outputs is not None else [self._like(v) for v in branches[-1].outputs]
-        return self._node(node, "If", [on], held, ends)
+        branch_attributes = [
+            ir.AttrGraph(k, g) for k, g in zip(("then_branch", "else_branch"), branches, strict=True)
+        ]
+        ends = outputs if outputs is not None else [self._make_value_like(v) for v in branches[-1].outputs]
+        return self._make_node(node, "If", [on], branch_attributes, ends)
 
-    def _body(self, nodes: Sequence[ir.Node], inside: Sequence[ir.Value] = ()) -> ir.Graph:
+    def _make_body(self, nodes: Sequence[ir.Node], inside: Sequence[ir.Value] = ()) -> ir.Graph:
         ends = [v for v in nodes[-1].outputs if v.name]
-        return ir.Graph([], ends, nodes=nodes, initializers=inside, name=self._edit.node_name("branch"))
+        return ir.Graph([], ends, nodes=nodes, initializers=inside, name=self._edit.make_node_name("branch"))
 
-    def _identity(self, node: ir.Node, value: ir.Value) -> ir.Node:
-        return self._node(node, "Identity", [value], (), [self._like(value)])
+    def _make_identity(self, node: ir.Node, value: ir.Value) -> ir.Node:
+        return self._make_node(node, "Identity", [value], (), [self._make_value_like(value)])
 
     def _copy(
         self,
@@ -400,10 +412,10 @@ class _Wiring:
         attributes: Mapping[str, ir.Attr] | None = None,
     ) -> ir.Node:
         reads = [(feeds or {}).get(i, v) for i, v in enumerate(node.inputs)]
-        ends = [self._like(v) if v.name else ir.Value(name="") for v in node.outputs]
-        return self._node(node, node.op_type, reads, (attributes or node.attributes).values(), ends)
+        ends = [self._make_value_like(v) if v.name else ir.Value(name="") for v in node.outputs]
+        return self._make_node(node, node.op_type, reads, (attributes or node.attributes).values(), ends)
 
-    def _node(
+    def _make_node(
         self,
         like: ir.Node,
         op: str,
@@ -412,10 +424,10 @@ class _Wiring:
         outputs: Sequence[ir.Value],
     ) -> ir.Node:
         """A node for the source node that another one serves, too."""
-        name, origin = self._edit.node_name(f"{like.name}/{op}"), {ORIGIN: like.metadata_props[ORIGIN]}
+        name, origin = self._edit.make_node_name(f"{like.name}/{op}"), {ORIGIN: like.metadata_props[ORIGIN]}
         domain = like.domain if op == like.op_type else ""
         return ir.Node(domain, op, reads, attributes, outputs=outputs, name=name, metadata_props=origin)
 
-    def _like(self, value: ir.Value) -> ir.Value:
+    def _make_value_like(self, value: ir.Value) -> ir.Value:
         """A value of the same type and shape."""
-        return ir.Value(name=self._edit.value_name(value.name or ""), type=value.type, shape=value.shape)
+        return ir.Value(name=self._edit.make_value_name(value.name or ""), type=value.type, shape=value.shape)

@@ -28,7 +28,7 @@ _DROPPED = 13
 _GUARD = 2.0**114
 
 
-def products(model: Model) -> tuple[str, ...]:
+def find_tf32_products(model: Model) -> tuple[str, ...]:
     """Ids of the main-graph nodes that TF32 concerns: products of two FP32 values."""
     return tuple(
         n.id
@@ -52,45 +52,47 @@ class Truncate:
     check: Callable[[], object] = lambda: None
     notes: tuple[str, ...] = ()
     name = "rounding to TF32"
-    needs = (passes.opset(9),)
-    promises = passes.KEPT
+    needs = (passes.require_opset(9),)
+    promises = passes.INSERTION_PROMISES
     changes = "rounded to TF32"
 
     def __call__(self, edit: Edit) -> None:
         """Do it; raises what ``check`` does."""
         model = edit.model
-        rounded: dict[str, ir.Value] = {}
+        rounded_values: dict[str, ir.Value] = {}
         for node in model.top:
             if node.id not in self.nodes:
                 continue
             self.check()
             for i, value in enumerate(node.inputs[:2]):
                 name = f"{node.id}/input{i or ''}/tf32"
-                if value not in rounded:
-                    rounded[value] = (
-                        edit.constant(name, tf32(np.asarray(model.known[value].numpy(), np.float32)))
+                if value not in rounded_values:
+                    rounded_values[value] = (
+                        edit.add_constant(
+                            name, round_to_tf32(np.asarray(model.known[value].numpy(), np.float32))
+                        )
                         if value in model.known
-                        else _split(edit, edit.values[value], name, node.id)
+                        else _insert_rounding(edit, edit.values[value], name, node.id)
                     )
-                edit.feed(node.id, i, rounded[value])
+                edit.set_input(node.id, i, rounded_values[value])
 
 
-def tf32(x: NDArray[np.float32]) -> NDArray[np.float32]:
+def round_to_tf32(x: NDArray[np.float32]) -> NDArray[np.float32]:
     """Round to ten explicit bits of mantissa, to nearest with ties to even; infinity and NaN stay."""
     bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
     odd = (bits >> _DROPPED) & 1
-    whole = (bits + ((1 << (_DROPPED - 1)) - 1) + odd) & np.uint32(0xFFFFFFFF ^ ((1 << _DROPPED) - 1))
-    return np.where(np.isfinite(x), whole.astype(np.uint32).view(np.float32), x).astype(np.float32)
+    rounded_bits = (bits + ((1 << (_DROPPED - 1)) - 1) + odd) & np.uint32(0xFFFFFFFF ^ ((1 << _DROPPED) - 1))
+    return np.where(np.isfinite(x), rounded_bits.astype(np.uint32).view(np.float32), x).astype(np.float32)
 
 
-def _split(edit: Edit, value: ir.Value, name: str, node: str) -> ir.Value:
+def _insert_rounding(edit: Edit, value: ir.Value, name: str, node: str) -> ir.Value:
     def add(op: str, *inputs: ir.Value, kind: ir.DataType | None = None) -> ir.Value:
         return edit.insert(
-            op, f"{name}/{op}", inputs, origin=edit.origin(node), like=value, kind=kind, before=node
+            op, f"{name}/{op}", inputs, origin=edit.get_origin(node), like=value, kind=kind, before=node
         )
 
-    factor = edit.constant(f"{name}/factor", np.array(2.0**_DROPPED + 1, np.float32))
-    guard = edit.constant(f"{name}/guard", np.array(_GUARD, np.float32))
+    factor = edit.add_constant(f"{name}/factor", np.array(2.0**_DROPPED + 1, np.float32))
+    guard = edit.add_constant(f"{name}/guard", np.array(_GUARD, np.float32))
     large = add("Mul", value, factor)
     head = add("Sub", large, add("Sub", large, value))
     return add("Where", add("Less", add("Abs", value), guard, kind=ir.DataType.BOOL), head, value)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from rtlab.core.scale import CalibratorChoice
-from rtlab.core.schema import UNSENT, Meaning
+from rtlab.core.schema import UNSENT, FieldMeta
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision
 from rtlab.errors import CalibrationError
-from rtlab.quantize.calibrators import Search
+from rtlab.quantize.calibrators import ThresholdSearch
 
 if TYPE_CHECKING:
     from rtlab.core.ranges import Range
@@ -28,26 +28,29 @@ class Threshold:
     ``doubt`` says in words what is wrong with a threshold that clips more than is healthy, empty otherwise.
     """
 
-    calibrator: Annotated[Calibrator, Meaning("Calibrator")]
-    amax: Annotated[float, Meaning("Threshold", origin="estimated")]
-    clipped: Annotated[float, Meaning("Clipped", "%", "estimated")]
-    sqnr: Annotated[float, Meaning("SQNR", "dB", "estimated", infinite=True)]
+    calibrator: Annotated[Calibrator, FieldMeta("Calibrator")]
+    amax: Annotated[float, FieldMeta("Threshold", origin="estimated")]
+    clipped: Annotated[float, FieldMeta("Clipped", "%", "estimated")]
+    sqnr: Annotated[float, FieldMeta("SQNR", "dB", "estimated", infinite=True)]
     choice: Annotated[CalibratorChoice | None, UNSENT] = None
-    doubt: Annotated[str, Meaning("Doubt")] = ""
+    doubt: Annotated[str, FieldMeta("Doubt")] = ""
 
     @property
-    def chosen(self) -> Annotated[str, Meaning("Chosen")]:
+    def chosen(self) -> Annotated[str, FieldMeta("Chosen")]:
         """The method that ``auto`` took; empty for another calibrator."""
         return str(self.choice.calibrator) if self.choice else ""
 
     @property
-    def why(self) -> Annotated[str, Meaning("Why")]:
+    def why(self) -> Annotated[str, FieldMeta("Why")]:
         """The reason of ``auto``; empty for another calibrator."""
         return self.choice.why if self.choice else ""
 
 
 def thresholds(
-    seen: Range, calibrators: Sequence[Calibrator] = CALIBRATORS, *, precision: Precision = Precision.INT8
+    value_range: Range,
+    calibrators: Sequence[Calibrator] = CALIBRATORS,
+    *,
+    precision: Precision = Precision.INT8,
 ) -> tuple[Threshold, ...]:
     """The threshold of each calibrator, in the order given.
 
@@ -58,16 +61,19 @@ def thresholds(
         CalibrationError: the value was observed without a single element.
         VariantError: activations have no scale in this precision.
     """
-    if seen.count == 0:
+    if value_range.count == 0:
         raise CalibrationError(
             "Cannot choose thresholds for a value: it had no elements in any batch. "
             "Give data that reaches this part of the model."
         )
-    search = Search(seen, precision)
-    found = [search.scale("", c) for c in calibrators]
-    amax = np.array([s.amax for s in found])
-    sqnr, clipped = search.moments.sqnr(amax, precision).tolist(), search.moments.clipped(amax).tolist()
+    search = ThresholdSearch(value_range, precision)
+    scales = [search.compute_scale("", c) for c in calibrators]
+    amax = np.array([s.amax for s in scales])
+    sqnr, clipped = (
+        search.moments.compute_sqnr(amax, precision).tolist(),
+        search.moments.compute_clipped_share(amax).tolist(),
+    )
     return tuple(
-        Threshold(c, s.amax, beyond, ratio, s.choice, s.doubt)
-        for c, s, beyond, ratio in zip(calibrators, found, clipped, sqnr, strict=True)
+        Threshold(c, s.amax, clipped_share, ratio, s.choice, s.doubt)
+        for c, s, clipped_share, ratio in zip(calibrators, scales, clipped, sqnr, strict=True)
     )

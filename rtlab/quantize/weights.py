@@ -20,8 +20,8 @@ from rtlab.core.node import ONNX_DOMAINS
 from rtlab.core.variant import Precision
 from rtlab.quantize import passes
 from rtlab.quantize.narrow import HALVES
-from rtlab.quantize.placement import WEIGHTED, unknown
-from rtlab.quantize.rewrite import finite
+from rtlab.quantize.placement import WEIGHTED, explain_nonconstant
+from rtlab.quantize.rewrite import require_finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,7 +48,7 @@ class ScaleLayout:
     axis: int
     block: int
 
-    def spread(self, scale: NDArray[Any], rank: int) -> NDArray[Any]:
+    def broadcast(self, scale: NDArray[Any], rank: int) -> NDArray[Any]:
         """Scales in a shape that fits the weight's."""
         if self.block:
             return np.repeat(scale, self.block, self.axis)
@@ -56,7 +56,7 @@ class ScaleLayout:
 
 
 @dataclasses.dataclass(frozen=True)
-class Stored:
+class FourBitWeight:
     """One weight in four bits.
 
     ``values`` has the weight's shape; ``scale`` one number per block or channel. ``tensor_scale`` is None for INT4; for
@@ -68,12 +68,12 @@ class Stored:
     scale: NDArray[Any]
     tensor_scale: NDArray[np.float32] | None = None
 
-    def dequantized(self) -> NDArray[np.float32]:
+    def dequantize(self) -> NDArray[np.float32]:
         """The numbers that DequantizeLinear makes of it, in FP32 arithmetic."""
         scale = self.scale.astype(np.float32)
         if self.tensor_scale is not None:
             scale = scale * self.tensor_scale
-        numbers: NDArray[np.float32] = self.values.astype(np.float32) * self.form.spread(
+        numbers: NDArray[np.float32] = self.values.astype(np.float32) * self.form.broadcast(
             scale, self.values.ndim
         )
         return numbers
@@ -83,57 +83,59 @@ class Stored:
 class FourBitPlan:
     """Which weights are stored in four bits: a constant and its form, by the nodes that read it.
 
-    ``kept`` are the nodes that keep their weights, by reason.
+    ``skipped_nodes`` are the nodes that keep their weights, by reason.
     """
 
     weights: Mapping[tuple[str, ScaleLayout], tuple[str, ...]]
-    kept: Mapping[str, tuple[str, ...]]
+    skipped_nodes: Mapping[str, tuple[str, ...]]
 
     @property
     def nodes(self) -> frozenset[str]:
         """Ids of the nodes whose weights are stored in four bits."""
-        return frozenset(node for found in self.weights.values() for node in found)
+        return frozenset(node for readers in self.weights.values() for node in readers)
 
 
 def plan(model: Model, nodes: Collection[str], precision: Precision) -> FourBitPlan:
     """Choose products with constant weights among the nodes; what TensorRT-RTX does not compile is kept."""
-    known = model.known
+    tensors = model.known
     weights: dict[tuple[str, ScaleLayout], list[str]] = {}
-    kept: dict[str, list[str]] = {}
+    skipped_nodes: dict[str, list[str]] = {}
     for node in model.top:
         if node.id not in nodes or node.domain not in ONNX_DOMAINS or node.op not in WEIGHTED:
             continue
-        found = _form(model, node, known, precision)
-        if isinstance(found, ScaleLayout):
-            weights.setdefault((node.inputs[1], found), []).append(node.id)
+        layout_or_reason = _choose_layout(model, node, tensors, precision)
+        if isinstance(layout_or_reason, ScaleLayout):
+            weights.setdefault((node.inputs[1], layout_or_reason), []).append(node.id)
         else:
-            kept.setdefault(found, []).append(node.id)
-    return FourBitPlan({k: tuple(v) for k, v in weights.items()}, {k: tuple(v) for k, v in kept.items()})
+            skipped_nodes.setdefault(layout_or_reason, []).append(node.id)
+    return FourBitPlan(
+        {k: tuple(v) for k, v in weights.items()}, {k: tuple(v) for k, v in skipped_nodes.items()}
+    )
 
 
-def _form(
-    model: Model, node: Node, known: Mapping[str, ir.TensorProtocol], precision: Precision
+def _choose_layout(
+    model: Model, node: Node, tensors: Mapping[str, ir.TensorProtocol], precision: Precision
 ) -> ScaleLayout | str:
     """How a node's weight is divided, or why it is kept."""
-    weight = known.get(node.inputs[1])
+    weight = tensors.get(node.inputs[1])
     if weight is None:
-        return unknown(model, node.inputs[1])
+        return explain_nonconstant(model, node.inputs[1])
     sizes = weight.shape.numpy()
     if weight.dtype != ir.DataType.FLOAT or 0 in sizes or not 2 <= len(sizes) <= _MOST_DIMENSIONS:
         return f"its weight is no FP32 tensor of 2 to {_MOST_DIMENSIONS} dimensions"
     if math.prod(sizes) % 2:
         return "TensorRT-RTX takes no odd number of 4-bit weights"
     if node.op == "Conv" and precision is Precision.INT4:
-        before = model.producers.get(node.inputs[0])
-        if before is not None and before.op == "DequantizeLinear":
+        producer = model.producers.get(node.inputs[0])
+        if producer is not None and producer.op == "DequantizeLinear":
             return "TensorRT-RTX compiles no INT4 Conv on a quantized input"
         return ScaleLayout(0, 0)
     if node.op not in {"MatMul", "Gemm"}:
         return f"{precision.upper()} weights are for products of matrices" + (
             " and for Conv" if precision is Precision.INT4 else ""
         )
-    transposed = node.op == "Gemm" and node.attributes.get("transB", 0)
-    axis = 1 if transposed else len(sizes) - 2
+    is_transposed = node.op == "Gemm" and node.attributes.get("transB", 0)
+    axis = 1 if is_transposed else len(sizes) - 2
     if precision is Precision.FP4:
         fits = sizes[axis] % _FP4_BLOCK == 0
         return (
@@ -141,37 +143,44 @@ def _form(
             if fits
             else f"its weight does not divide into blocks of {_FP4_BLOCK}"
         )
-    return ScaleLayout(axis, int4_block(sizes[axis]))
+    return ScaleLayout(axis, choose_int4_block(sizes[axis]))
 
 
 @dataclasses.dataclass(frozen=True)
-class _FourBits:
+class _FourBitPass:
     """What both forms share: the weights of a plan, rounded to a type of four bits."""
 
     plan: FourBitPlan
     precision: Precision
     #: Weights that are in four bits already, by value and layout; the others are rounded to nearest.
-    made: Mapping[tuple[str, ScaleLayout], Stored] = dataclasses.field(default_factory=dict, kw_only=True)
-    promises = passes.KEPT
+    four_bit_weights: Mapping[tuple[str, ScaleLayout], FourBitWeight] = dataclasses.field(
+        default_factory=dict, kw_only=True
+    )
+    promises = passes.INSERTION_PROMISES
 
     @property
     def changes(self) -> str:
         """What becomes of the numbers."""
         return f"weights rounded to {self.precision.upper()}"
 
-    def _stored(self, model: Model) -> Iterator[tuple[str, tuple[str, ...], Stored]]:
+    def _iter_stored_weights(self, model: Model) -> Iterator[tuple[str, tuple[str, ...], FourBitWeight]]:
         """Each weight with the nodes that read it, in four bits.
 
         Raises:
             ModelError: a weight holds NaN or infinity.
         """
         for (value, layout), nodes in self.plan.weights.items():
-            known = self.made.get((value, layout))
-            yield value, nodes, known or store(read(model, value, nodes[0]), layout, self.precision)
+            stored_weight = self.four_bit_weights.get((value, layout))
+            yield (
+                value,
+                nodes,
+                stored_weight
+                or quantize_to_four_bits(read_weight(model, value, nodes[0]), layout, self.precision),
+            )
 
 
 @dataclasses.dataclass(frozen=True)
-class Store(_FourBits):
+class Store(_FourBitPass):
     """Weights stored in four bits, and dequantized before the products that read them."""
 
     notes: tuple[str, ...] = ()
@@ -184,7 +193,7 @@ class Store(_FourBits):
     @property
     def needs(self) -> tuple[passes.Need, ...]:
         """The opset that has the type."""
-        return (passes.opset(OPSETS[self.precision]),)
+        return (passes.require_opset(OPSETS[self.precision]),)
 
     def __call__(self, edit: Edit) -> None:
         """Do it.
@@ -192,33 +201,33 @@ class Store(_FourBits):
         Raises:
             ModelError: a weight holds NaN or infinity.
         """
-        for value, nodes, stored in self._stored(edit.model):
-            name, like, form = f"{nodes[0]}/weight", edit.values[value], stored.form
+        for value, nodes, stored_weight in self._iter_stored_weights(edit.model):
+            name, like, form = f"{nodes[0]}/weight", edit.values[value], stored_weight.form
             place: dict[str, Any] = {"origin": nodes[0], "before": nodes[0]}
-            scale = edit.constant(f"{name}/scale", stored.scale)
-            if stored.tensor_scale is not None:
-                whole = edit.constant(f"{name}/tensor_scale", stored.tensor_scale)
+            scale = edit.add_constant(f"{name}/scale", stored_weight.scale)
+            if stored_weight.tensor_scale is not None:
+                tensor_scale = edit.add_constant(f"{name}/tensor_scale", stored_weight.tensor_scale)
                 scale = edit.insert(
                     "DequantizeLinear",
                     f"{name}/scale/DequantizeLinear",
-                    [scale, whole],
+                    [scale, tensor_scale],
                     kind=ir.DataType.FLOAT,
                     **place,
                 )
             numbers = edit.insert(
                 "DequantizeLinear",
                 f"{name}/DequantizeLinear",
-                [edit.constant(f"{name}/{self.precision}", stored.values), scale],
+                [edit.add_constant(f"{name}/{self.precision}", stored_weight.values), scale],
                 like=like,
                 attrs={"axis": form.axis, **({"block_size": form.block} if form.block else {})},
                 **place,
             )
             for node in nodes:
-                edit.feed(node, 1, numbers)
+                edit.set_input(node, 1, numbers)
 
 
 @dataclasses.dataclass(frozen=True)
-class Dequantize(_FourBits):
+class Dequantize(_FourBitPass):
     """The numbers that the dequantizations of ``Store`` yield, as FP32 constants.
 
     ``halves`` are the nodes that compute in 16 bits; for those the scales of INT4 are of 16 bits too.
@@ -240,17 +249,21 @@ class Dequantize(_FourBits):
         Raises:
             ModelError: a weight holds NaN or infinity.
         """
-        for _, nodes, held in self._stored(edit.model):
+        for _, nodes, stored_weight in self._iter_stored_weights(edit.model):
             half = HALVES.get(self.halves.get(nodes[0], Precision.FP32))
-            stored = held
+            output_weight = stored_weight
             if half is not None and self.precision is Precision.INT4:
-                stored = dataclasses.replace(held, scale=held.scale.astype(half.numpy))
-            numbers = edit.constant(f"{nodes[0]}/weight/dequantized", stored.dequantized())
+                output_weight = dataclasses.replace(
+                    stored_weight, scale=stored_weight.scale.astype(half.numpy)
+                )
+            numbers = edit.add_constant(f"{nodes[0]}/weight/dequantized", output_weight.dequantize())
             for node in nodes:
-                edit.feed(node, 1, numbers)
+                edit.set_input(node, 1, numbers)
 
 
-def store(weight: NDArray[np.float32], form: ScaleLayout, precision: Precision) -> Stored:
+def quantize_to_four_bits(
+    weight: NDArray[np.float32], form: ScaleLayout, precision: Precision
+) -> FourBitWeight:
     """Quantize a weight to four bits, to nearest with ties to even.
 
     INT4: ``q = round(w / s)`` in [-7, 7] with ``s = amax / 7``. FP4: ``q = E2M1(w / s)`` with
@@ -263,25 +276,25 @@ def store(weight: NDArray[np.float32], form: ScaleLayout, precision: Precision) 
         precision: INT4 or FP4.
     """
     tiny = np.finfo(np.float32).tiny
-    amax = _amax(np.abs(weight), form)
+    amax = _compute_amax(np.abs(weight), form)
     if precision is Precision.INT4:
         scale = np.maximum(np.where(amax > 0, amax, np.float32(1)) / np.float32(_INT4_LARGEST), tiny)
-        steps = np.rint(weight / form.spread(scale, weight.ndim))
+        steps = np.rint(weight / form.broadcast(scale, weight.ndim))
         q = np.clip(steps, -_INT4_LARGEST, _INT4_LARGEST).astype(np.int8).astype(ml_dtypes.int4)
-        return Stored(form, q, scale.astype(np.float32))
-    whole = np.float32(float(amax.max()) or 1.0) / np.float32(_FP4_LARGEST * _FP8_LARGEST)
-    whole = np.maximum(whole, tiny).astype(np.float32)
-    relative = np.clip(amax / np.float32(_FP4_LARGEST) / whole, 0, _FP8_LARGEST).astype(
+        return FourBitWeight(form, q, scale.astype(np.float32))
+    tensor_scale = np.float32(float(amax.max()) or 1.0) / np.float32(_FP4_LARGEST * _FP8_LARGEST)
+    tensor_scale = np.maximum(tensor_scale, tiny).astype(np.float32)
+    relative = np.clip(amax / np.float32(_FP4_LARGEST) / tensor_scale, 0, _FP8_LARGEST).astype(
         ml_dtypes.float8_e4m3fn
     )
-    scale = form.spread(relative.astype(np.float32) * whole, weight.ndim)
+    scale = form.broadcast(relative.astype(np.float32) * tensor_scale, weight.ndim)
     # A block far below the largest has the scale zero, and is zero.
     steps = np.divide(weight, scale, out=np.zeros_like(weight), where=scale > 0)
     q = np.clip(steps, -_FP4_LARGEST, _FP4_LARGEST).astype(ml_dtypes.float4_e2m1fn)
-    return Stored(form, q, relative, np.asarray(whole))
+    return FourBitWeight(form, q, relative, np.asarray(tensor_scale))
 
 
-def _amax(magnitudes: NDArray[np.float32], form: ScaleLayout) -> NDArray[np.float32]:
+def _compute_amax(magnitudes: NDArray[np.float32], form: ScaleLayout) -> NDArray[np.float32]:
     """The largest magnitude of each block or channel, in the shape of the scales."""
     first = np.moveaxis(magnitudes, form.axis, 0)
     if not form.block:
@@ -291,7 +304,7 @@ def _amax(magnitudes: NDArray[np.float32], form: ScaleLayout) -> NDArray[np.floa
     return np.moveaxis(blocks, 0, form.axis)
 
 
-def int4_block(size: int) -> int:
+def choose_int4_block(size: int) -> int:
     """The largest divisor up to 128 that leaves at least two blocks, or all in one block where there is none.
 
     TensorRT-RTX fuses the dequantization into the product for two blocks and more; for one it writes all
@@ -301,10 +314,10 @@ def int4_block(size: int) -> int:
     return next(divisors, size)
 
 
-def read(model: Model, value: str, node: str) -> NDArray[np.float32]:
+def read_weight(model: Model, value: str, node: str) -> NDArray[np.float32]:
     """A weight in FP32.
 
     Raises:
         ModelError: it holds NaN or infinity.
     """
-    return finite(np.asarray(model.known[value].numpy(), dtype=np.float32), value, node)
+    return require_finite(np.asarray(model.known[value].numpy(), dtype=np.float32), value, node)

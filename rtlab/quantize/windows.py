@@ -21,7 +21,7 @@ _MATRIX = 2
 class ProductForm:
     """A Conv, Gemm or MatMul with a constant weight: ``groups`` times ``(rows, K) x (K, outputs)``.
 
-    ``kernel`` is empty for a product of matrices; ``turned`` says that its weight is stored ``(K, outputs)``.
+    ``kernel`` is empty for a product of matrices; ``is_transposed`` says that its weight is stored ``(K, outputs)``.
     """
 
     node: str
@@ -29,7 +29,7 @@ class ProductForm:
     weight: str
     shape: tuple[int, ...]
     groups: int = 1
-    turned: bool = False
+    is_transposed: bool = False
     kernel: tuple[int, ...] = ()
     strides: tuple[int, ...] = ()
     dilations: tuple[int, ...] = ()
@@ -39,61 +39,61 @@ class ProductForm:
     @property
     def size(self) -> int:
         """K: the weights of one output channel."""
-        return self.shape[0] if self.turned else math.prod(self.shape[1:])
+        return self.shape[0] if self.is_transposed else math.prod(self.shape[1:])
 
     @property
     def outputs(self) -> int:
         """Output channels of each group."""
-        return (self.shape[1] if self.turned else self.shape[0]) // self.groups
+        return (self.shape[1] if self.is_transposed else self.shape[0]) // self.groups
 
-    def rows(self, weight: NDArray[Any]) -> NDArray[Any]:
+    def to_rows(self, weight: NDArray[Any]) -> NDArray[Any]:
         """A tensor of the weight's shape as ``(groups, outputs, K)``."""
-        flat = weight.T if self.turned else weight.reshape(self.shape[0], -1)
+        flat = weight.T if self.is_transposed else weight.reshape(self.shape[0], -1)
         return flat.reshape(self.groups, self.outputs, self.size)
 
-    def tensor(self, rows: NDArray[Any]) -> NDArray[Any]:
-        """The way back from ``rows``."""
+    def from_rows(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """The way back from ``to_rows``."""
         flat = rows.reshape(-1, self.size)
-        return np.ascontiguousarray(flat.T) if self.turned else flat.reshape(self.shape)
+        return np.ascontiguousarray(flat.T) if self.is_transposed else flat.reshape(self.shape)
 
-    def mean(self, x: NDArray[np.float32]) -> tuple[NDArray[np.float64], int]:
+    def sum_positions(self, x: NDArray[np.float32]) -> tuple[NDArray[np.float64], int]:
         """The sum over all places of what they read, shape ``(groups, K)``, and how many places there are."""
         if not self.kernel:
             flat = x.reshape(-1, self.size)
             return flat.sum(axis=0, dtype=np.float64)[None], len(flat)
-        seen = self._seen(x)
-        total = np.stack([v.sum(axis=(0, *range(2, v.ndim)), dtype=np.float64) for v in seen], axis=1)
-        places = len(x) * math.prod(seen[0].shape[2:])
+        patches = self._extract_patches(x)
+        total = np.stack([v.sum(axis=(0, *range(2, v.ndim)), dtype=np.float64) for v in patches], axis=1)
+        places = len(x) * math.prod(patches[0].shape[2:])
         return total.reshape(self.groups, self.size), places
 
-    def read(self, x: NDArray[np.float32], most: int) -> NDArray[np.float32]:
+    def sample_rows(self, x: NDArray[np.float32], most: int) -> NDArray[np.float32]:
         """Rows of what places read, at most so many of each sample, spread evenly: shape ``(groups, rows, K)``."""
         if not self.kernel:
             flat = x.reshape(-1, self.size)
             step = max(1, -(-len(flat) // (most * max(1, len(x)))))
             return flat[None, ::step]
-        seen = self._seen(x)
-        places = seen[0].shape[2:]
+        patches = self._extract_patches(x)
+        places = patches[0].shape[2:]
         total = math.prod(places)
         step = max(1, -(-total // most))
         # A number that divides the length of a line would meet the same columns in every line.
         while step > 1 and math.gcd(step, places[-1]) != 1:
             step += 1
-        chosen: tuple[Any, ...] = (
+        index: tuple[Any, ...] = (
             slice(None),
             slice(None),
             *np.unravel_index(np.arange(0, total, step), places),
         )
-        count = len(chosen[-1])
-        made = np.empty((self.groups, x.shape[1] // self.groups, len(seen), len(x), count), np.float32)
-        for at, one in enumerate(seen):
-            taken = one[chosen] if step > 1 else one
-            parts = taken.reshape(len(x), self.groups, -1, count)
-            made[:, :, at] = parts.transpose(1, 2, 0, 3)
-        rows: NDArray[np.float32] = made.reshape(self.groups, self.size, -1).transpose(0, 2, 1)
+        count = len(index[-1])
+        columns = np.empty((self.groups, x.shape[1] // self.groups, len(patches), len(x), count), np.float32)
+        for at, patch in enumerate(patches):
+            selected = patch[index] if step > 1 else patch
+            parts = selected.reshape(len(x), self.groups, -1, count)
+            columns[:, :, at] = parts.transpose(1, 2, 0, 3)
+        rows: NDArray[np.float32] = columns.reshape(self.groups, self.size, -1).transpose(0, 2, 1)
         return rows
 
-    def _seen(self, x: NDArray[np.float32]) -> list[NDArray[np.float32]]:
+    def _extract_patches(self, x: NDArray[np.float32]) -> list[NDArray[np.float32]]:
         """What each weight of the kernel meets at all places, shape ``(samples, channels, *places)``.
 
         Lines of places are long where those of a kernel are short, so going over these is several times as fast.
@@ -104,25 +104,31 @@ class ProductForm:
         if self.padding.startswith("SAME"):
             pads = []
             for size, s, r in zip(x.shape[2:], self.strides, reach, strict=True):
-                whole = max(0, (-(-size // s) - 1) * s + r - size)
-                half = whole // 2
-                pads.append((half, whole - half) if self.padding == "SAME_UPPER" else (whole - half, half))
+                total_padding = max(0, (-(-size // s) - 1) * s + r - size)
+                half = total_padding // 2
+                pads.append(
+                    (half, total_padding - half)
+                    if self.padding == "SAME_UPPER"
+                    else (total_padding - half, half)
+                )
         elif self.padding == "VALID":
             pads = [(0, 0)] * n
-        padded = np.pad(x, [(0, 0), (0, 0), *pads]) if any(map(any, pads)) else x
-        sizes = [(s - r) // t + 1 for s, r, t in zip(padded.shape[2:], reach, self.strides, strict=True)]
-        found = []
+        padded_input = np.pad(x, [(0, 0), (0, 0), *pads]) if any(map(any, pads)) else x
+        sizes = [
+            (s - r) // t + 1 for s, r, t in zip(padded_input.shape[2:], reach, self.strides, strict=True)
+        ]
+        patches = []
         for at in np.ndindex(*self.kernel):
             lines = [
                 slice(i * d, i * d + (size - 1) * s + 1, s)
                 for i, d, s, size in zip(at, self.dilations, self.strides, sizes, strict=True)
             ]
             index: tuple[Any, ...] = (slice(None), slice(None), *lines)
-            found.append(padded[index])
-        return found
+            patches.append(padded_input[index])
+        return patches
 
 
-def product(model: Model, node: Node) -> ProductForm | str:
+def make_product_form(model: Model, node: Node) -> ProductForm | str:
     """A node as such a product, or why it is none."""
     weight = model.known.get(node.inputs[1]) if len(node.inputs) > 1 else None
     if weight is None:
@@ -133,23 +139,23 @@ def product(model: Model, node: Node) -> ProductForm | str:
         kernel = shape[2:]
         n = len(kernel)
 
-        def told(key: str, usual: list[int]) -> tuple[int, ...]:
-            found = node.attributes.get(key)
-            return tuple(found) if isinstance(found, list) and found else tuple(usual)
+        def get_ints(key: str, default: list[int]) -> tuple[int, ...]:
+            attribute = node.attributes.get(key)
+            return tuple(attribute) if isinstance(attribute, list) and attribute else tuple(default)
 
         return ProductForm(
-            node.id, value, name, shape, int(str(node.attributes.get("group", 1))), turned=False, kernel=kernel,
-            strides=told("strides", [1] * n), dilations=told("dilations", [1] * n), pads=told("pads", [0] * 2 * n),
-            padding=_text(node.attributes.get("auto_pad", "NOTSET")),
+            node.id, value, name, shape, int(str(node.attributes.get("group", 1))), is_transposed=False, kernel=kernel,
+            strides=get_ints("strides", [1] * n), dilations=get_ints("dilations", [1] * n),
+            pads=get_ints("pads", [0] * 2 * n), padding=_decode_text(node.attributes.get("auto_pad", "NOTSET")),
         )  # fmt: skip
     if node.op not in {"Gemm", "MatMul"} or len(shape) != _MATRIX:
         return f"{node.op} of {len(shape)} dimensions has no such form"
     if node.op == "Gemm" and (node.attributes.get("transA", 0) or node.attributes.get("alpha", 1.0) != 1.0):
         return "its input is turned, or its product multiplied"
     return ProductForm(
-        node.id, value, name, shape, turned=node.op == "MatMul" or not node.attributes.get("transB", 0)
+        node.id, value, name, shape, is_transposed=node.op == "MatMul" or not node.attributes.get("transB", 0)
     )
 
 
-def _text(told: object) -> str:
-    return told.decode() if isinstance(told, bytes) else str(told)
+def _decode_text(attribute: object) -> str:
+    return attribute.decode() if isinstance(attribute, bytes) else str(attribute)

@@ -31,7 +31,7 @@ from rtlab.questions.recurrence.panel import RECURRENCE
 from rtlab.questions.repair.panel import REPAIR
 from rtlab.questions.roofline.panel import ROOFLINE
 from rtlab.questions.samples.panel import SAMPLES
-from rtlab.questions.scene import Question, Scene
+from rtlab.questions.scene import PanelContext, PanelSpec
 from rtlab.questions.schedule.panel import SCHEDULE
 from rtlab.questions.score.panel import SCORE
 from rtlab.questions.sensitivity.panel import SENSITIVITY
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from rtlab.core.model import Model
     from rtlab.documents.answer import Answer
 
-QUESTIONS: tuple[Question, ...] = (
+QUESTIONS: tuple[PanelSpec, ...] = (
     ROOFLINE,
     KERNELS,
     SAMPLES,
@@ -69,58 +69,62 @@ QUESTIONS: tuple[Question, ...] = (
     TABLE,
     RECIPE,
 )
-PANELS: Mapping[str, Question] = {q.name: q for q in QUESTIONS}
+PANELS: Mapping[str, PanelSpec] = {q.name: q for q in QUESTIONS}
 #: Tabs that show panels.
 _ANALYSES = {tab.name for tab in TABS if tab.part == "analysis"}
 
 
-def offered(model: Model) -> list[PanelName]:
+def list_panels(model: Model) -> list[PanelName]:
     """The panels that have something to say of a variant, where the page has no code of its own for it."""
     return [PanelName(n) for n, q in PANELS.items() if q.tab in _ANALYSES and q.concerns(model)]
 
 
-def answer(name: str, scene: Scene) -> Panel:
+def render_panel(name: str, context: PanelContext) -> Panel:
     """One panel; what is in the way is told in it, so that its settings stay at hand.
 
     Raises:
         VariantError: there is no such panel.
     """
-    question = _known(name, "show panel")
+    question = _get_panel_spec(name, "show panel")
     try:
-        return question.show(scene)
+        return question.show(context)
     except RtlabError as error:
-        return question.panel(scene, problem=str(error))
+        return question.panel(context, problem=str(error))
 
 
-def ask(name: str, scene: Scene) -> Answer:
+def ask(name: str, context: PanelContext) -> Answer:
     """The answer to one question.
 
     Raises:
         VariantError: there is no such question.
         RtlabError: what it needs of the variant is not known.
     """
-    return _known(name, "answer").ask(scene)
+    return _get_panel_spec(name, "answer").ask(context)
 
 
-def packed(scene: Scene, *, shared: bool = False) -> dict[str, bytes]:
+def encode_payloads(context: PanelContext, *, shared: bool = False) -> dict[str, bytes]:
     """What the page draws with code of its own, by the question's name, as ``encode`` makes it.
 
     Empty where something is missing, which the page says itself. ``shared`` are the answers that are the same for every
     variant, and else those of one.
     """
-    return {q.name: _packed(q.noun, q.sent, scene) for q in QUESTIONS if q.sent and q.shared == shared}
+    return {
+        q.name: _encode_payload(q.noun, q.payload_type, context)
+        for q in QUESTIONS
+        if q.payload_type and q.shared == shared
+    }
 
 
-def _packed(noun: Callable[[Scene], Any], kind: type, scene: Scene) -> bytes:
+def _encode_payload(noun: Callable[[PanelContext], Any], kind: type, context: PanelContext) -> bytes:
     try:
-        return encode(noun(scene), kind)
+        return encode(noun(context), kind)
     except RtlabError:
         return b""
 
 
-def _known(name: str, doing: str) -> Question:
+def _get_panel_spec(name: str, action: str) -> PanelSpec:
     if name not in PANELS:
         raise VariantError(
-            f'Cannot {doing} "{name}": there is none of this name. Choose {", ".join(PANELS)}.'
+            f'Cannot {action} "{name}": there is none of this name. Choose {", ".join(PANELS)}.'
         )
     return PANELS[name]

@@ -12,26 +12,26 @@ from rtlab import questions
 from rtlab.documents.answer import Answer
 from rtlab.documents.contract import Link, Panel, PanelName
 from rtlab.errors import VariantError
-from rtlab.questions.cards.card import names
-from rtlab.relation.mapping import placed
+from rtlab.questions.cards.card import name_layers
+from rtlab.relation.mapping import map_to_places
 
 if TYPE_CHECKING:
-    from rtlab.core.facts import Facts
+    from rtlab.core.facts import VariantResult
     from rtlab.core.model import Model
     from rtlab.questions.snapshot import Snapshot
     from rtlab.relation.mapping import Mapping as NodeMapping
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Scene:
+class PanelContext:
     """What a question is about: a variant of a study, beside which other one, with which settings of its own.
 
     ``facts`` is None where no variant is shown: some questions have an answer before one is built.
     """
 
     study: Snapshot
-    facts: Facts | None = None
-    baseline: Facts | None = None
+    facts: VariantResult | None = None
+    baseline: VariantResult | None = None
     settings: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @property
@@ -40,7 +40,7 @@ class Scene:
         return self.study.model
 
     @property
-    def result(self) -> Facts:
+    def result(self) -> VariantResult:
         """What is known of the variant.
 
         Raises:
@@ -55,16 +55,16 @@ class Scene:
     @functools.cached_property
     def mapping(self) -> NodeMapping:
         """Places of the source model's nodes by the layers of the variant."""
-        return placed(questions.fusion.mapping(self.result), self.model)
+        return map_to_places(questions.fusion.mapping(self.result), self.model)
 
     def nodes(self, layer: str) -> tuple[str, ...]:
         """The places of the nodes that a layer of the variant runs."""
         return self.mapping.nodes(layer)
 
     @functools.cached_property
-    def called(self) -> Mapping[str, str]:
+    def layer_names(self) -> Mapping[str, str]:
         """What each layer of the variant is called, by its id."""
-        return names(self.result, self.model)
+        return name_layers(self.result, self.model)
 
     @property
     def batch(self) -> int | None:
@@ -73,9 +73,9 @@ class Scene:
         Raises:
             VariantError: it is no number.
         """
-        return self.number("batch", 0) if self.settings.get("batch") else None
+        return self.get_number("batch", 0) if self.settings.get("batch") else None
 
-    def number(self, key: str, default: int) -> int:
+    def get_number(self, key: str, default: int) -> int:
         """A setting that is a whole number.
 
         Raises:
@@ -91,16 +91,16 @@ class Scene:
 
 
 @dataclasses.dataclass(frozen=True)
-class Question:
+class PanelSpec:
     """A question with a panel.
 
     ``tab`` is where its panel stands, as ``label`` among those of the tab; ``title`` and ``lead``, a sentence or two
     that say what is to be seen, are its head. ``noun`` gives the noun that answers, from whose fields the panel, JSON,
-    frame and text follow; ``drawn`` the same with a figure, or with something to choose.
-    ``concerns`` says of which models there is anything to ask. ``sent`` is the type of the noun where the page draws
-    it with code of its own, and needs no panel; ``shared`` says that the answer is the same for every variant,
-    ``each`` that its rows are of an engine each, and tell themselves what of it is predicted. ``told`` says what the
-    panel shows where the first sentence of ``lead`` does not.
+    frame and text follow; ``panel_builder`` the same with a figure, or with something to choose.
+    ``concerns`` says of which models there is anything to ask. ``payload_type`` is the type of the noun where the page
+    draws it with code of its own, and needs no panel; ``shared`` says that the answer is the same for every variant,
+    ``per_engine`` that its rows are of an engine each, and tell themselves what of it is predicted. ``summary`` says
+    what the panel shows where the first sentence of ``lead`` does not.
     """
 
     name: str
@@ -108,37 +108,41 @@ class Question:
     label: str
     title: str
     lead: str
-    noun: Callable[[Scene], Any]
-    drawn: Callable[[Scene], Panel] | None = None
-    sent: type | None = None
+    noun: Callable[[PanelContext], Any]
+    panel_builder: Callable[[PanelContext], Panel] | None = None
+    payload_type: type | None = None
     shared: bool = False
-    each: bool = False
+    per_engine: bool = False
     concerns: Callable[[Model], bool] = lambda _: True
-    told: str = ""
+    summary: str = ""
 
     @property
     def shows(self) -> str:
         """What the panel shows, in a sentence."""
-        return self.told or re.split(r"(?<=[.?]) ", self.lead)[0]
+        return self.summary or re.split(r"(?<=[.?]) ", self.lead)[0]
 
-    def ask(self, scene: Scene) -> Answer:
+    def ask(self, context: PanelContext) -> Answer:
         """The answer as a noun."""
-        return self.answer(scene, self.noun(scene))
+        return self.answer(context, self.noun(context))
 
-    def answer(self, scene: Scene, noun: Any, title: str = "") -> Answer:
+    def answer(self, context: PanelContext, noun: Any, title: str = "") -> Answer:
         """The answer by its noun, with what the layers in it are called and which nodes they run."""
-        if scene.facts is None:
+        if context.facts is None:
             return Answer(title or self.title, noun)
-        predicts = scene.facts.engine.maker.predicts and not self.each
-        return Answer(title or self.title, noun, scene.called, scene.nodes, predicts)
+        predicts = context.facts.engine.maker.predicts and not self.per_engine
+        return Answer(title or self.title, noun, context.layer_names, context.nodes, predicts)
 
-    def show(self, scene: Scene) -> Panel:
+    def show(self, context: PanelContext) -> Panel:
         """The panel: the one that the question draws, or the one that follows from its noun."""
-        return self.panel(scene, **self.ask(scene).parts()) if self.drawn is None else self.drawn(scene)
+        return (
+            self.panel(context, **self.ask(context).parts())
+            if self.panel_builder is None
+            else self.panel_builder(context)
+        )
 
     def panel(
         self,
-        scene: Scene,
+        context: PanelContext,
         noun: Any = None,
         *,
         units: Mapping[str, tuple[str, float]] | None = None,
@@ -148,16 +152,16 @@ class Question:
         """A panel of this question.
 
         Args:
-            scene: What it is about.
+            context: What it is about.
             noun: What facts, columns, rows and links follow from; its layers bear their names already.
             units: Those of its columns, as ``NounTable`` takes them.
             links: What points of the figures stand for, beside the rows.
             parts: Other fields of ``Panel``, or those in place of what follows; what is not given is empty.
         """
-        told = {} if noun is None else Answer("", noun, {}, scene.nodes).parts(units)
-        given: dict[str, Any] = {
+        answer_parts = {} if noun is None else Answer("", noun, {}, context.nodes).parts(units)
+        panel_fields: dict[str, Any] = {
             "name": PanelName(self.name),
-            "variant": scene.result.name,
+            "variant": context.result.name,
             "title": self.title,
             "lead": self.lead,
             **{
@@ -166,15 +170,17 @@ class Question:
             "links": {},
             "problem": "",
             "quoted": "",
-            **told,
+            **answer_parts,
             **parts,
         }
-        given["links"] |= links or {}
-        if scene.result.engine.maker.predicts and not self.each:
-            given |= {k: [_predicted(part) for part in given[k]] for k in ("facts", "columns")}
-        return cast("Panel", given)
+        panel_fields["links"] |= links or {}
+        if context.result.engine.maker.predicts and not self.per_engine:
+            panel_fields |= {
+                k: [_mark_predicted(part) for part in panel_fields[k]] for k in ("facts", "columns")
+            }
+        return cast("Panel", panel_fields)
 
 
-def _predicted(part: dict[str, Any]) -> dict[str, Any]:
+def _mark_predicted(part: dict[str, Any]) -> dict[str, Any]:
     """A fact or a column of an engine that no compiler made: what a compiler would report, rules predict."""
     return part | {"origin": "predicted"} if part["origin"] == "reported" else part

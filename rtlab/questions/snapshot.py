@@ -6,14 +6,14 @@ import dataclasses
 from collections.abc import Mapping
 
 from rtlab.core.data import CalibrationData
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 from rtlab.core.peaks import Peaks
 from rtlab.core.task import Task
 from rtlab.core.variant import Variant
 from rtlab.errors import RtlabError
-from rtlab.formulations.recurrent import Timed
-from rtlab.formulations.trial import Tuned
+from rtlab.formulations.recurrent import FormTiming
+from rtlab.formulations.trial import TunedModel
 from rtlab.questions.batches.sweeps import Sweep
 from rtlab.questions.bisection import Bisection
 from rtlab.questions.calibration.seen import Calibration
@@ -23,7 +23,7 @@ from rtlab.questions.repair import AccuracyRepair
 from rtlab.questions.sensitivity import Asks, By, LossName, Sensitivity
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.advice import Advice
-from rtlab.questions.why.joined import Joined
+from rtlab.questions.why.joined import FusedLayer
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -33,30 +33,30 @@ class Snapshot:
     ``variants`` were planned, ``facts`` are of those that were built or read, ``failures`` say why one could not be,
     and ``sweeps`` what was timed at several batch sizes, each by the name of the variant; ``forms`` are those of
     recurrent nodes that were timed here, by node. ``tuned`` and ``calibration`` are None before there is any,
-    ``processors`` those that engines are judged by beside those of the table. ``given`` are the samples that somebody
-    gave, None where random ones are drawn when they are needed, and ``data`` those or the random ones, None before any
-    were needed. ``chosen`` are the numbers of the samples that errors,
+    ``processors`` those that engines are judged by beside those of the table. ``user_data`` are the samples that
+    somebody gave, None where random ones are drawn when they are needed, and ``data`` those or the random ones, None
+    before any were needed. ``chosen`` are the numbers of the samples that errors,
     scores and ``task`` are of; empty where these are all. ``verdicts`` and ``advice`` say why nodes are not one step,
-    ``joined`` why those of a step are, ``sensitivities`` who is guilty of its error, ``diagnoses`` where the accuracy
-    went, ``channels`` which channels of a value lost it, and ``repairs`` what gives it back, by variant;
+    ``fusion_explanations`` why those of a step are, ``sensitivities`` who is guilty of its error, ``diagnoses`` where
+    the accuracy went, ``channels`` which channels of a value lost it, and ``repairs`` what gives it back, by variant;
     ``bisections`` say what changed from one to another.
     """
 
     model: Model
     variants: Mapping[str, Variant]
-    facts: Mapping[str, Facts]
+    facts: Mapping[str, VariantResult]
     failures: Mapping[str, RtlabError]
     sweeps: Mapping[str, Sweep]
-    forms: Mapping[str, tuple[Timed, ...]]
-    tuned: Tuned | None = None
+    forms: Mapping[str, tuple[FormTiming, ...]]
+    tuned: TunedModel | None = None
     processors: tuple[Peaks, ...] = ()
     calibration: Calibration | None = None
-    given: CalibrationData | None = None
+    user_data: CalibrationData | None = None
     data: CalibrationData | None = None
     task: Task | None = None
     chosen: tuple[int, ...] = ()
     verdicts: Mapping[str, Mapping[tuple[str, str], Verdict]] = dataclasses.field(default_factory=dict)
-    joined: Mapping[str, Mapping[str, Joined]] = dataclasses.field(default_factory=dict)
+    fusion_explanations: Mapping[str, Mapping[str, FusedLayer]] = dataclasses.field(default_factory=dict)
     advice: Mapping[str, Advice] = dataclasses.field(default_factory=dict)
     sensitivities: Mapping[str, Mapping[tuple[Asks, By, LossName], Sensitivity]] = dataclasses.field(
         default_factory=dict

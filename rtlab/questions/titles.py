@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rtlab.questions.snapshot import Snapshot
 
 
-def titles(study: Snapshot) -> Mapping[str, str]:
+def get_variant_titles(study: Snapshot) -> Mapping[str, str]:
     """The title of each variant, by its name in the study; no two are equal.
 
     A name that the user chose stays. One that only repeats the choice, such as ``int8`` or ``int8·entropy2@sm86``, is
@@ -21,28 +21,30 @@ def titles(study: Snapshot) -> Mapping[str, str]:
     with the release of the compiler.
     """
     variants, results = study.variants, study.facts
-    read = {n for n, r in results.items() if r.recorded}
-    plain = {n: v for n, v in variants.items() if _repeats(n, v) and n not in read}
+    recorded_names = {n for n, r in results.items() if r.recorded}
+    plain = {n: v for n, v in variants.items() if _repeats(n, v) and n not in recorded_names}
     targets = {v.target for v in plain.values()}
-    several = len(targets) > 1
-    found = {n: f"{v.name}@{v.target}" if several else v.name for n, v in plain.items()}
+    has_several_targets = len(targets) > 1
+    titles = {n: f"{v.name}@{v.target}" if has_several_targets else v.name for n, v in plain.items()}
     if len({v.backend for v in plain.values()}) > 1:
         # What stands behind the colon tells releases and providers of one backend apart.
         parts = {n: (v.backend or "").partition(":")[2] for n, v in plain.items()}
-        found = {n: f"{title} · {parts[n]}" if parts[n] else title for n, title in found.items()}
-    known = dict.fromkeys((*variants, *results))
-    counts = Counter(found.get(n, n) for n in known)
+        titles = {n: f"{title} · {parts[n]}" if parts[n] else title for n, title in titles.items()}
+    names = dict.fromkeys((*variants, *results))
+    counts = Counter(titles.get(n, n) for n in names)
     # Variants that differ in what no title tells, such as a pattern, are known by their names.
-    return {n: found[n] if n in found and counts[found[n]] == 1 else n for n in known}
+    return {n: titles[n] if n in titles and counts[titles[n]] == 1 else n for n in names}
 
 
-def titled(found: Difference, called: Mapping[str, str]) -> Difference:
+def apply_titles(difference: Difference, variant_titles: Mapping[str, str]) -> Difference:
     """A difference whose sides bear the titles of their variants."""
-    first, second = (dataclasses.replace(s, name=called[s.name]) for s in (found.first, found.second))
-    return dataclasses.replace(found, first=first, second=second)
+    first, second = (
+        dataclasses.replace(s, name=variant_titles[s.name]) for s in (difference.first, difference.second)
+    )
+    return dataclasses.replace(difference, first=first, second=second)
 
 
 def _repeats(name: str, variant: Variant) -> bool:
     # A choice is called without its builder, which is found when it is planned.
-    chosen = dataclasses.replace(variant, backend=None).id
-    return name in {variant.id, chosen, variant.name, str(variant.precision)}
+    choice_id = dataclasses.replace(variant, backend=None).id
+    return name in {variant.id, choice_id, variant.name, str(variant.precision)}

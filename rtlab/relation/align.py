@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 from rtlab.core.engine import Engine
 from rtlab.relation.fused import join_fused
-from rtlab.relation.grouping import EngineSide, Grouping, Reason, alike
+from rtlab.relation.grouping import EngineSide, Grouping, Reason, group_alike
 from rtlab.relation.likeness import PRODUCTS, Shape, Signature, sizes
 
 #: Pairs in a table of costs that holds all of a gap; and layers of each engine in one of a larger gap: at first, and at
@@ -37,7 +37,7 @@ class Match:
     reason: Reason
 
     @property
-    def turned(self) -> Match:
+    def inverse(self) -> Match:
         """Seen from the other engine."""
         return Match(self.second, self.first, self.reason)
 
@@ -46,7 +46,7 @@ def align(
     engines: tuple[Engine, Engine],
     signs: tuple[Mapping[str, Signature], Mapping[str, Signature]],
     working: tuple[Collection[str], Collection[str]],
-    known: Iterable[tuple[Collection[str], Collection[str]]] = (),
+    anchors: Iterable[tuple[Collection[str], Collection[str]]] = (),
     *,
     may: Callable[[str, str], bool] | None = None,
 ) -> list[Match]:
@@ -56,28 +56,28 @@ def align(
         engines: Of one model.
         signs: What each of their layers does.
         working: Ids of the layers of each that do work; the others only move data, and are seen through.
-        known: Layers that are known to be the same.
+        anchors: Layers that are known to be the same.
         may: Whether a layer of the first and one of the second may be a pair. Where it is given, no layers are joined
             to be the parts of one.
     """
     # Which engine is called the first must not matter where costs are equal.
-    turned = _rank(engines[0]) > _rank(engines[1])
-    if turned:
+    is_swapped = _rank(engines[0]) > _rank(engines[1])
+    if is_swapped:
         engines, signs, working = engines[::-1], signs[::-1], working[::-1]
-        known = [(b, a) for a, b in known]
-    allowed = may if may is None or not turned else (lambda a, b: may(b, a))
-    search = _Aligner(engines, signs, working, allowed)
-    search.run(known)
+        anchors = [(b, a) for a, b in anchors]
+    may_pair = may if may is None or not is_swapped else (lambda a, b: may(b, a))
+    search = _Aligner(engines, signs, working, may_pair)
+    search.run(anchors)
     one, two = search.sides
-    found = [
+    matches = [
         Match(
             tuple(one.layers[i].id for i in sorted(first)),
             tuple(two.layers[j].id for j in sorted(second)),
-            search.ground(number),
+            search.get_reason(number),
         )
         for number, (first, second) in enumerate(search.groups)
     ]
-    return [m.turned for m in found] if turned else found
+    return [m.inverse for m in matches] if is_swapped else matches
 
 
 def _rank(engine: Engine) -> tuple[object, ...]:
@@ -101,28 +101,30 @@ class _Aligner(Grouping):
         #: How many groups have been followed to their neighbours, and whether backwards too.
         self.extended, self.back = 0, False
 
-    def run(self, known: Iterable[tuple[Collection[str], Collection[str]]]) -> None:
+    def run(self, anchors: Iterable[tuple[Collection[str], Collection[str]]]) -> None:
         """Find all groups, the known ones first and in their order."""
         one, two = self.sides
-        for first, second in known:
+        for first, second in anchors:
             self.join([one.at[i] for i in first], [two.at[j] for j in second], "known")
-        self._unique(one.mains, two.mains)
-        self._beyond((one.entries, two.entries), (one.readers, two.readers))
+        self._match_unique(one.mains, two.mains)
+        self._match_neighbours((one.entries, two.entries), (one.readers, two.readers))
         self._extend()
         # What writes is told less surely than what reads, where the other branch of a sum was given the sum.
         self.back, self.extended = True, 0
         self._extend()
-        self._gaps()
-        self._unique(one.mains, two.mains, left=True)
+        self._match_gaps()
+        self._match_unique(one.mains, two.mains, only_remaining=True)
         self._extend()
-        self._gaps()
+        self._match_gaps()
         if self.may is None:
             join_fused(self)
 
-    def _unique(self, first: Iterable[int], second: Iterable[int], *, left: bool = False) -> None:
+    def _match_unique(
+        self, first: Iterable[int], second: Iterable[int], *, only_remaining: bool = False
+    ) -> None:
         """Pairs of what each engine has once: what multiplies, by kind, kernel and shapes.
 
-        Of what is ``left``, other kinds too, where the layers before are not known to differ.
+        Of what is ``only_remaining``, other kinds too, where the layers before are not known to differ.
         """
         once = []
         for side, among in zip(self.sides, (first, second), strict=True):
@@ -131,11 +133,11 @@ class _Aligner(Grouping):
             once.append({side.sorts[i]: i for i in free if count[side.sorts[i]] == 1})
         for sort, i in once[0].items():
             j, sign = once[1].get(sort), self.signs[sort]
-            if j is None or not sign.whole or not self.free(i, j):
+            if j is None or not sign.is_complete or not self.free(i, j):
                 continue
-            if left and not self.elsewhere(i, j):
+            if only_remaining and not self.has_other_writers(i, j):
                 self.join([i], [j], "order")
-            elif not left and sign.kind in PRODUCTS:
+            elif not only_remaining and sign.kind in PRODUCTS:
                 self.join([i], [j], "shapes")
 
     def _extend(self) -> None:
@@ -145,15 +147,15 @@ class _Aligner(Grouping):
             first, second = self.groups[self.extended]
             self.extended += 1
             readers = [r for i in first for r in one.readers[i]], [r for j in second for r in two.readers[j]]
-            self._beyond(readers, (one.readers, two.readers))
+            self._match_neighbours(readers, (one.readers, two.readers))
             if self.back:
                 writers = (
                     [w for i in first for w in one.source[i]],
                     [w for j in second for w in two.source[j]],
                 )
-                self._beyond(writers, (one.source, two.source), closely=True)
+                self._match_neighbours(writers, (one.source, two.source), closely=True)
 
-    def _beyond(
+    def _match_neighbours(
         self,
         near: tuple[Sequence[int], Sequence[int]],
         further: tuple[Sequence[Collection[int]], Sequence[Collection[int]]],
@@ -174,52 +176,52 @@ class _Aligner(Grouping):
             )
             if not (mine and theirs):
                 return
-            known = alike(one, mine, further[0] if next_too else None)
-            equal = alike(two, theirs, further[1] if next_too else None)
-            for key, found in known.items():
+            candidates = group_alike(one, mine, further[0] if next_too else None)
+            equal = group_alike(two, theirs, further[1] if next_too else None)
+            for key, indices in candidates.items():
                 like = equal.get(key, [])
-                single = len(found) == len(like) == 1
-                if single and self.signs[key[0]].whole and self.free(found[0], like[0]):
-                    self.join(found, like, "neighbours")
+                single = len(indices) == len(like) == 1
+                if single and self.signs[key[0]].is_complete and self.free(indices[0], like[0]):
+                    self.join(indices, like, "neighbours")
 
-    def _gaps(self) -> None:
+    def _match_gaps(self) -> None:
         """What is left between two pairs, in its order and at least cost; then what stands there in another order."""
-        for first, second in self._open():
-            self._gap(first, second)
-            self._unique(first, second, left=True)
+        for first, second in self._list_gaps():
+            self._match_gap(first, second)
+            self._match_unique(first, second, only_remaining=True)
         self._extend()
 
-    def _gap(self, first: Sequence[int], second: Sequence[int]) -> None:
+    def _match_gap(self, first: Sequence[int], second: Sequence[int]) -> None:
         """Match two rows of layers, a window at a time: from each pair on, most others follow by what they read."""
         rows = first, second
         places = {i: n for n, i in enumerate(first)}, {j: n for n, j in enumerate(second)}
         at, size = [0, 0], _WINDOW
         while at[0] < len(first) and at[1] < len(second):
-            if self._passed(0, rows, places, at) or self._passed(1, rows, places, at):
+            if self._skip_matched(0, rows, places, at) or self._skip_matched(1, rows, places, at):
                 continue
             if (len(first) - at[0]) * (len(second) - at[1]) <= _SMALL:
                 size = _SMALL
             runs = [_run(self.sides[n], rows[n][at[n] : at[n] + size]) for n in (0, 1)]
             cut = [len(runs[n]) == size and at[n] + size < len(rows[n]) for n in (0, 1)]
-            found = self._cheapest(runs[0], runs[1], cut)
+            pairs = self._align_gap(runs[0], runs[1], cut)
             if any(cut):
                 # What stands at a window's end may have its like behind it.
-                found = found[: max(1, len(found) * 2 // 3)]
-            for mine, theirs in found:
+                pairs = pairs[: max(1, len(pairs) * 2 // 3)]
+            for mine, theirs in pairs:
                 self.join(mine, theirs, "order" if len(mine) == len(theirs) == 1 else "fused")
                 count = len(self.groups)
                 self._extend()
                 if len(self.groups) > count:
                     # What follows from this pair is surer than the rest of the table.
                     break
-            if found:
+            if pairs:
                 size = _WINDOW
             elif any(cut) and size < _WIDEST:
                 size *= 2
             else:
                 at, size = [a + len(run) for a, run in zip(at, runs, strict=True)], _WINDOW
 
-    def _passed(
+    def _skip_matched(
         self,
         number: int,
         rows: tuple[Sequence[int], Sequence[int]],
@@ -238,20 +240,20 @@ class _Aligner(Grouping):
         at[other] = max([at[other], *(m + 1 for m in mates)])
         return True
 
-    def _open(self) -> list[tuple[list[int], list[int]]]:
+    def _list_gaps(self) -> list[tuple[list[int], list[int]]]:
         """The layers of both engines between pairs that stand in the same order in both, and on no branch."""
         one, two = self.sides
         ends = [(min(g[0]), min(g[1])) for g in self.groups]
-        kept = _rising(sorted(e for e in ends if one.alone[e[0]] and two.alone[e[1]]))
-        cuts = [*kept, (len(one.layers), len(two.layers))]
-        found: list[tuple[list[int], list[int]]] = [([], []) for _ in cuts]
+        rising_ends = _longest_increasing(sorted(e for e in ends if one.alone[e[0]] and two.alone[e[1]]))
+        cuts = [*rising_ends, (len(one.layers), len(two.layers))]
+        gaps: list[tuple[list[int], list[int]]] = [([], []) for _ in cuts]
         for number, side in enumerate(self.sides):
             starts = [c[number] for c in cuts]
             for i in side.free(side.mains):
-                found[bisect.bisect_left(starts, i)][number].append(i)
-        return [f for f in found if f[0] and f[1]]
+                gaps[bisect.bisect_left(starts, i)][number].append(i)
+        return [f for f in gaps if f[0] and f[1]]
 
-    def _cheapest(
+    def _align_gap(
         self, first: Sequence[int], second: Sequence[int], cut: Sequence[bool]
     ) -> list[tuple[list[int], list[int]]]:
         """Pairs, and parts with their whole, in one order and at least cost (Needleman and Wunsch's recurrence).
@@ -259,7 +261,7 @@ class _Aligner(Grouping):
         Where more of an engine follows, the last of the other may have their like there, and cost nothing alone.
         """
         wide = len(second) + 1
-        pairs = self._pairs(first, second)
+        pairs = self._compute_costs(first, second)
         chains = [s.chains(run) for s, run in zip(self.sides, (first, second), strict=True)]
         (one, ones), (two, twos) = (self._spans(n, run, chains[n]) for n, run in enumerate((first, second)))
         costs = [_ALONE * col for col in range(wide)]
@@ -278,26 +280,26 @@ class _Aligner(Grouping):
                 if (two[col - 1] in ones[row - 1] or one[row - 1] in twos[col - 1]) and (
                     pair is None or pair >= _PARTS
                 ):
-                    for up, left in self._parts(first, second, row, col, chains):
-                        if (cost := rows[row - up][col - left] + _PARTS) < best:
-                            best, by = cost, (up, left)
+                    for up, col_step in self._iter_parts(first, second, row, col, chains):
+                        if (cost := rows[row - up][col - col_step] + _PARTS) < best:
+                            best, by = cost, (up, col_step)
                 costs.append(best)
                 way.append(by)
             rows.append(costs)
             ways.append(way)
-        found = []
+        alignment = []
         ends = [(len(first), len(second))]
         ends += [(len(first), c) for c in range(wide) if cut[0]]
         ends += [(r, len(second)) for r in range(len(rows)) if cut[1]]
         row, col = min(ends, key=lambda end: (rows[end[0]][end[1]], -sum(end)))
         while row and col:
-            up, left = ways[row][col]
-            if up and left:
-                found.append(([*first[row - up : row]], [*second[col - left : col]]))
-            row, col = row - up, col - left
-        return found[::-1]
+            up, col_step = ways[row][col]
+            if up and col_step:
+                alignment.append(([*first[row - up : row]], [*second[col - col_step : col]]))
+            row, col = row - up, col - col_step
+        return alignment[::-1]
 
-    def _pairs(self, first: Sequence[int], second: Sequence[int]) -> list[list[int | None]]:
+    def _compute_costs(self, first: Sequence[int], second: Sequence[int]) -> list[list[int | None]]:
         """What each layer of one row costs as a pair with each of the other; None where the two cannot be one."""
         # Nothing is joined while a table is made.
         mine, theirs = (
@@ -305,26 +307,28 @@ class _Aligner(Grouping):
             for s, run in zip(self.sides, (first, second), strict=True)
         )
         may, likeness, table = self.may, self.likeness, []
-        for sort, name, before, behind in mine:
+        for sort, name, before, after in mine:
             costs: list[int | None] = []
-            for other, its_name, its_before, its_behind in theirs:
+            for other, its_name, its_before, its_after in theirs:
                 key = sort, other
-                cost = likeness[key] if key in likeness else self._alike(key)
+                cost = likeness[key] if key in likeness else self._compute_kind_cost(key)
                 if cost is not None and may is not None and not may(name, its_name):
                     cost = None
                 if cost is not None:
                     # Of like layers the one whose writer is known to be the same is the likeliest.
                     cost += _ELSEWHERE * before.isdisjoint(its_before)
-                    cost += _ELSEWHERE * (bool(behind or its_behind) and behind.isdisjoint(its_behind))
+                    cost += _ELSEWHERE * (bool(after or its_after) and after.isdisjoint(its_after))
                 costs.append(cost)
             table.append(costs)
         return table
 
-    def _alike(self, key: tuple[int, int]) -> int | None:
+    def _compute_kind_cost(self, key: tuple[int, int]) -> int | None:
         """What two kinds of work cost as a pair, wherever they stand."""
         a, b = (self.signs[k] for k in key)
-        found = self.likeness[key] = 0 if a == b else _LIKE if a.like(b) else _NEAR if a.near(b) else None
-        return found
+        cost = self.likeness[key] = (
+            0 if a == b else _LIKE if a.is_like(b) else _NEAR if a.is_near(b) else None
+        )
+        return cost
 
     def _spans(
         self, number: int, run: Sequence[int], chains: Sequence[int]
@@ -334,17 +338,17 @@ class _Aligner(Grouping):
         A layer and its parts have one number; few others have.
         """
         signs, numbers = self.sides[number].signs, self.spans
-        own: list[int] = []
+        layer_ends: list[int] = []
         joint: list[Collection[int]] = []
         for at, i in enumerate(run):
             ends = sizes(signs[i].reads), signs[i].writes
-            own.append(numbers.setdefault(ends, len(numbers)))
+            layer_ends.append(numbers.setdefault(ends, len(numbers)))
             parts = range(2, 1 + min(chains[at], _MOST_PARTS if self.may is None else 1))
             firsts = [(sizes(signs[run[at + 1 - p]].reads), signs[i].writes) for p in parts]
             joint.append(tuple([numbers.setdefault(ends, len(numbers)) for ends in firsts]))
-        return own, joint
+        return layer_ends, joint
 
-    def _parts(
+    def _iter_parts(
         self,
         first: Sequence[int],
         second: Sequence[int],
@@ -355,19 +359,19 @@ class _Aligner(Grouping):
         """How the first ``row`` and ``col`` layers can end with the parts of one layer."""
         i, j = first[row - 1], second[col - 1]
         for parts in range(2, _MOST_PARTS + 1):
-            if chains[0][row - 1] >= parts and self._whole(0, first[row - parts : row], j):
+            if chains[0][row - 1] >= parts and self._are_parts(0, first[row - parts : row], j):
                 yield parts, 1
-            if chains[1][col - 1] >= parts and self._whole(1, second[col - parts : col], i):
+            if chains[1][col - 1] >= parts and self._are_parts(1, second[col - parts : col], i):
                 yield 1, parts
 
-    def _whole(self, number: int, parts: Sequence[int], whole: int) -> bool:
+    def _are_parts(self, number: int, parts: Sequence[int], target: int) -> bool:
         """Whether a chain of layers of one engine reads and writes what one layer of the other does."""
         side, other = self.sides[number], self.sides[1 - number]
-        key = (other.sorts[whole], *[side.sorts[p] for p in parts])
-        found = self.wholes.get(key)
-        if found is None:
-            found = self.wholes[key] = _makes([self.signs[k] for k in key[1:]], self.signs[key[0]])
-        return found
+        key = (other.sorts[target], *[side.sorts[p] for p in parts])
+        is_match = self.wholes.get(key)
+        if is_match is None:
+            is_match = self.wholes[key] = _can_be_parts([self.signs[k] for k in key[1:]], self.signs[key[0]])
+        return is_match
 
 
 def _run(side: EngineSide, row: Sequence[int]) -> list[int]:
@@ -375,20 +379,20 @@ def _run(side: EngineSide, row: Sequence[int]) -> list[int]:
     return list(itertools.takewhile(lambda i: side.group[i] is None, row))
 
 
-def _makes(parts: Sequence[Signature], whole: Signature) -> bool:
+def _can_be_parts(parts: Sequence[Signature], target: Signature) -> bool:
     """Whether layers in a row can be parts of one: by the ends of the row, and by what of them multiplies."""
     products = [p for p in parts if p.kind in PRODUCTS]
     return (
-        whole.whole
+        target.is_complete
         and all(p.kind != "concat" for p in parts)
-        and sizes(parts[0].reads) == sizes(whole.reads)
-        and parts[-1].writes == whole.writes
-        and len(products) == (whole.kind in PRODUCTS)
-        and all(p.kind == whole.kind and p.same_kernel(whole) for p in products)
+        and sizes(parts[0].reads) == sizes(target.reads)
+        and parts[-1].writes == target.writes
+        and len(products) == (target.kind in PRODUCTS)
+        and all(p.kind == target.kind and p.has_same_kernel(target) for p in products)
     )
 
 
-def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+def _longest_increasing(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     """The most of these pairs, sorted by their first number, that rise in their second too."""
     tails: list[int] = []
     at: list[int] = []
@@ -401,9 +405,9 @@ def _rising(pairs: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
             at.append(n)
         else:
             tails[place], at[place] = second, n
-    found = []
+    subsequence = []
     n = at[-1] if at else -1
     while n >= 0:
-        found.append(pairs[n])
+        subsequence.append(pairs[n])
         n = back[n]
-    return found[::-1]
+    return subsequence[::-1]

@@ -57,19 +57,23 @@ def work(layer: Layer) -> Work:
     if layer.kind in _CONTROL:
         return "control"
     if layer.kind == "kgen":
-        told = kernel(layer)
-        return "reformat" if told and told.whole and _MOVES.issuperset(told.operations) else "kernel"
+        kernel_info = kernel(layer)
+        return (
+            "reformat"
+            if kernel_info and kernel_info.is_complete and _MOVES.issuperset(kernel_info.operations)
+            else "kernel"
+        )
     if layer.attributes.get("Origin") == "QDQ":
         return "quantization"
-    kind = _kind(f"{layer.kind} {layer.attributes.get('ParameterType') or ''}")
+    kind = _classify_label(f"{layer.kind} {layer.attributes.get('ParameterType') or ''}")
     if kind == "scale" and (layer.reads in QUANTIZED) != (layer.writes in QUANTIZED):
         return "quantization"
     return kind
 
 
 @functools.lru_cache(1024)
-def _kind(told: str) -> Work:
-    words = told.lower()
+def _classify_label(label: str) -> Work:
+    words = label.lower()
     return next((w for word, w in _WORDS if word in words), "other")
 
 
@@ -89,41 +93,41 @@ class Dataflow:
         self._writers = Writers(engine)
         self._readers: defaultdict[tuple[str, int], list[Layer]] = defaultdict(list)
         for position, layer in enumerate(engine.layers):
-            for tensor in _once(layer.inputs):
+            for tensor in _deduplicate(layer.inputs):
                 for source in self._writers.of(position, tensor):
                     self._readers[tensor.name, source].append(layer)
 
     def writer(self, layer: Layer, tensor: Tensor) -> Layer | None:
         """The layer that wrote what ``layer`` reads; None for an input of the engine or a constant."""
-        for read in _once(layer.inputs):
-            if read.name == tensor.name and (found := self._writers.of(self._position[layer.id], read)):
-                return self._layers[found[-1]]
+        for read in _deduplicate(layer.inputs):
+            if read.name == tensor.name and (positions := self._writers.of(self._position[layer.id], read)):
+                return self._layers[positions[-1]]
         return None
 
     def readers(self, layer: Layer, tensor: Tensor | None = None) -> tuple[Layer, ...]:
         """The layers that read this output, or any output, of ``layer``."""
         outputs = layer.outputs if tensor is None else (tensor,)
         position = self._position[layer.id]
-        found = (r for t in outputs for r in self._readers.get((t.name, position), ()))
-        return tuple({r.id: r for r in found}.values())
+        layers = (r for t in outputs for r in self._readers.get((t.name, position), ()))
+        return tuple({r.id: r for r in layers}.values())
 
-    def from_input(self, layer: Layer, tensor: Tensor) -> bool:
+    def is_from_input(self, layer: Layer, tensor: Tensor) -> bool:
         """Whether a tensor that a layer reads comes from outside the engine, perhaps through steps that only move."""
-        seen = set[str]()
+        visited = set[str]()
         while (writer := self.writer(layer, tensor)) is not None:
             if (
-                writer.id in seen
+                writer.id in visited
                 or not writer.inputs
                 or self.works[writer.id] not in MOVES | {"quantization"}
             ):
                 return False
-            seen.add(writer.id)
+            visited.add(writer.id)
             layer, tensor = writer, writer.inputs[0]
         return tensor.name in self._inputs or not self._inputs
 
-    def to_output(self, layer: Layer) -> bool:
+    def reaches_output(self, layer: Layer) -> bool:
         """Whether all that a layer writes leaves the engine, perhaps through steps that only move."""
-        stack, seen = [layer], {layer.id}
+        stack, visited = [layer], {layer.id}
         while stack:
             at = stack.pop()
             readers = self.readers(at)
@@ -132,8 +136,8 @@ class Dataflow:
             for reader in readers:
                 if self.works[reader.id] not in MOVES | {"quantization"}:
                     return False
-                if reader.id not in seen:
-                    seen.add(reader.id)
+                if reader.id not in visited:
+                    visited.add(reader.id)
                     stack.append(reader)
         return True
 
@@ -145,15 +149,15 @@ class Dataflow:
         """The layers whose outputs a layer reads, seen through steps that do one of ``through``."""
         for tensor in layer.inputs:
             at, read = layer, tensor
-            seen = set[str]()
+            visited = set[str]()
             writer = self.writer(at, read)
             while (
                 writer is not None
                 and self.works[writer.id] in through
                 and writer.inputs
-                and writer.id not in seen
+                and writer.id not in visited
             ):
-                seen.add(writer.id)
+                visited.add(writer.id)
                 at, read = writer, writer.inputs[0]
                 writer = self.writer(at, read)
             if writer is not None:
@@ -163,21 +167,21 @@ class Dataflow:
         self, layer: Layer, tensor: Tensor | None = None, *, through: frozenset[Work] = frozenset({"none"})
     ) -> tuple[Layer, ...]:
         """The layers that read an output of a layer, seen through steps that do one of ``through``."""
-        found: dict[str, Layer] = {}
-        stack, seen = list(reversed(self.readers(layer, tensor))), set[str]()
+        readers: dict[str, Layer] = {}
+        stack, visited = list(reversed(self.readers(layer, tensor))), set[str]()
         while stack:
             at = stack.pop()
-            if at.id in seen:
+            if at.id in visited:
                 continue
-            seen.add(at.id)
+            visited.add(at.id)
             if self.works[at.id] in through:
                 stack.extend(reversed(self.readers(at)))
             else:
-                found[at.id] = at
-        return tuple(found.values())
+                readers[at.id] = at
+        return tuple(readers.values())
 
 
-def _once(tensors: tuple[Tensor, ...]) -> Iterable[Tensor]:
+def _deduplicate(tensors: tuple[Tensor, ...]) -> Iterable[Tensor]:
     """Each tensor once by name, as it was told last."""
     return tensors if len(tensors) < 2 else {t.name: t for t in tensors}.values()
 

@@ -41,9 +41,9 @@ class Flow:
         self._readers: dict[Key, Node | list[Node]] = {}
         self._inputs: dict[str, Sequence[Key]] = {}
         for node in model.nodes:
-            for out in _keys(node, node.outputs):
+            for out in _list_value_keys(node, node.outputs):
                 self.producer[out] = node
-            self._inputs[node.id] = keys = _keys(node, node.inputs)
+            self._inputs[node.id] = keys = _list_value_keys(node, node.inputs)
             for key in keys:
                 readers = self._readers.get(key)
                 if readers is None:
@@ -62,129 +62,141 @@ class Flow:
         """The nodes that write what a node reads."""
         return [w for k in self.inputs(node) if (w := self.producer.get(k)) is not None]
 
-    def reading(self, key: Key) -> list[Node]:
+    def value_readers(self, key: Key) -> list[Node]:
         """The nodes that read a value, in graph order."""
         readers = self._readers.get(key, [])
         return readers if isinstance(readers, list) else [readers]
 
     def readers(self, node: Node) -> list[Node]:
         """The nodes that read a node's outputs."""
-        return [r for key in _keys(node, node.outputs) for r in self.reading(key)]
+        return [r for key in _list_value_keys(node, node.outputs) for r in self.value_readers(key)]
 
     def reasons(self) -> dict[str, Reason]:
         """The reason for having no layer, for each node for which the graph tells one."""
-        folded, shaped = self._folded(), self._shaped()
-        alive = self._alive()
+        folded_ids, shape_ids = self._find_folded(), self._find_shape_nodes()
+        alive = self._find_live_nodes()
         table: dict[str, Reason] = {}
         for node in self.model.nodes:
             if node.id not in alive:
                 table[node.id] = "dead"
-            elif node.id in shaped:
+            elif node.id in shape_ids:
                 table[node.id] = "shape"
-            elif node.id in folded:
+            elif node.id in folded_ids:
                 table[node.id] = "folded"
-            elif node.op in VIEWS or _passes(node) or self._picks(node, folded):
+            elif node.op in VIEWS or _is_identity_pool(node) or self._selects_element(node, folded_ids):
                 table[node.id] = "view"
         return table
 
-    def _folded(self) -> set[str]:
+    def _find_folded(self) -> set[str]:
         done: set[str] = set()
-        fixed: set[Key] = set(self._stored)
+        constant_keys: set[Key] = set(self._stored_values)
         for node in self.model.nodes:
-            known = node.inputs and fixed.issuperset(self.inputs(node))
-            if known or node.op == "Constant" or (node.op in _SHAPE_SOURCES and self._sized(node)):
+            is_constant = node.inputs and constant_keys.issuperset(self.inputs(node))
+            if (
+                is_constant
+                or node.op == "Constant"
+                or (node.op in _SHAPE_SOURCES and self._has_fixed_size(node))
+            ):
                 done.add(node.id)
-                fixed.update(self._made(node))
+                constant_keys.update(self._list_last_outputs(node))
         return done
 
-    def _sized(self, node: Node) -> bool:
+    def _has_fixed_size(self, node: Node) -> bool:
         """Whether the sizes that a node asks for are numbers in the model, so that its answer is a constant."""
         read = self.inputs(node)
         if len(read) != 1 or not isinstance(read[0], str):
             return False
-        known = self.model.values.get(read[0])
-        if known is not None and _fixed(known.shape):
+        value = self.model.values.get(read[0])
+        if value is not None and _is_static_shape(value.shape):
             return True
         # What ONNX left open follows from the inputs, where these are fixed.
         return self._static and self.model.sizes().get(read[0]) is not None
 
     @functools.cached_property
     def _static(self) -> bool:
-        return all(_fixed(self.model.values[name].shape) for name in self.model.inputs)
+        return all(_is_static_shape(self.model.values[name].shape) for name in self.model.inputs)
 
-    def _picks(self, node: Node, folded: Container[str]) -> bool:
+    def _selects_element(self, node: Node, folded_ids: Container[str]) -> bool:
         """Whether a node takes one element along an axis, at a place that is constant: that is where it lies."""
         if node.op != "Gather" or len(node.inputs) < 2:
             return False
         index = self.inputs(node)[1]
-        known = self.model.values.get(node.inputs[1])
-        if known is None or known.shape not in {(), (1,)}:
+        index_value = self.model.values.get(node.inputs[1])
+        if index_value is None or index_value.shape not in {(), (1,)}:
             return False
-        made = self.producer.get(index)
-        return index in self._stored or (made is not None and made.id in folded)
+        index_producer = self.producer.get(index)
+        return index in self._stored_values or (
+            index_producer is not None and index_producer.id in folded_ids
+        )
 
-    def between(self, first: Node, last: Node, closed: Container[str] = ()) -> list[Node]:
+    def between(self, first: Node, last: Node, closed_ids: Container[str] = ()) -> list[Node]:
         """The nodes on the paths from one node to another, both included, in graph order; empty when there is none.
 
         A path never leaves the stretch of the graph between its ends, because a graph lists writers before readers, and
-        does not lead through the nodes whose ids are in ``closed``.
+        does not lead through the nodes whose ids are in ``closed_ids``.
         """
 
-        def reached(node: Node, step: Callable[[Node], Iterable[Node]]) -> dict[str, Node]:
-            seen: dict[str, Node] = {node.id: node}
+        def reach(node: Node, step: Callable[[Node], Iterable[Node]]) -> dict[str, Node]:
+            visited: dict[str, Node] = {node.id: node}
             todo = [node]
             while todo:
-                for found in step(todo.pop()):
-                    inside = found.id not in closed or found is first or found is last
-                    if inside and found.id not in seen and first.index <= found.index <= last.index:
-                        seen[found.id] = found
-                        todo.append(found)
-            return seen
+                for neighbour in step(todo.pop()):
+                    inside = neighbour.id not in closed_ids or neighbour is first or neighbour is last
+                    if (
+                        inside
+                        and neighbour.id not in visited
+                        and first.index <= neighbour.index <= last.index
+                    ):
+                        visited[neighbour.id] = neighbour
+                        todo.append(neighbour)
+            return visited
 
-        down, up = reached(first, self.readers), reached(last, self.writers)
+        down, up = reach(first, self.readers), reach(last, self.writers)
         return sorted((n for i, n in down.items() if i in up), key=lambda n: n.index)
 
     @functools.cached_property
-    def _stored(self) -> frozenset[Key]:
+    def _stored_values(self) -> frozenset[Key]:
         """The values that are stored in the model."""
-        known = self.model.values.items()
-        return frozenset(n for n, v in known if v.kind == "constant" and n not in self.producer)
+        named_values = self.model.values.items()
+        return frozenset(n for n, v in named_values if v.kind == "constant" and n not in self.producer)
 
-    def _made(self, node: Node) -> Iterable[Key]:
+    def _list_last_outputs(self, node: Node) -> Iterable[Key]:
         """What a node writes and no later one writes again, as the branches of an If may."""
-        return [key for key in _keys(node, node.outputs) if self.producer[key] is node]
+        return [key for key in _list_value_keys(node, node.outputs) if self.producer[key] is node]
 
-    def _shaped(self) -> set[str]:
+    def _find_shape_nodes(self) -> set[str]:
         done: set[str] = set()
         sizes: set[Key] = set()
         for node in self.model.nodes:
             if node.op not in _SHAPE_SOURCES:
                 if not done:
                     continue
-                read = [k for k in self.inputs(node) if k not in self._stored]
+                read = [k for k in self.inputs(node) if k not in self._stored_values]
                 if not read or not sizes.issuperset(read):
                     continue
             done.add(node.id)
-            sizes.update(self._made(node))
+            sizes.update(self._list_last_outputs(node))
         # Backwards: what only feeds size inputs is shape arithmetic too.
         for node in reversed(self.model.nodes):
-            if self._only_sizes(node, done):
+            if self._feeds_only_sizes(node, done):
                 done.add(node.id)
         # A node that turns sizes into data (ConstantOfShape, Range) makes a constant, not a size.
         return {i for i in done if self.model.by_id[i].op not in {"ConstantOfShape", "Range", "Expand"}}
 
-    def _only_sizes(self, node: Node, done: set[str]) -> bool:
+    def _feeds_only_sizes(self, node: Node, done: set[str]) -> bool:
         """Whether there are readers of what a node writes, and all are done or read it as sizes alone."""
-        used = False
-        for key in _keys(node, node.outputs):
-            for reader in self.reading(key):
-                if reader.id not in done and (reader.op not in _SHAPE_SLOTS or not _sizes(reader, key)):
+        has_readers = False
+        for key in _list_value_keys(node, node.outputs):
+            for reader in self.value_readers(key):
+                if reader.id not in done and (
+                    reader.op not in _SHAPE_SLOTS or not _reads_as_size(reader, key)
+                ):
                     return False
-                used = True
-        return used
+                has_readers = True
+        return has_readers
 
-    def _alive(self) -> set[str]:
-        seen: set[str] = set()
+    def _find_live_nodes(self) -> set[str]:
+        visited: set[str] = set()
         todo = [self.producer[o] for o in self.model.outputs if o in self.producer]
         by_owner: defaultdict[str, list[Node]] = defaultdict(list)
         for node in self.model.nodes:
@@ -192,21 +204,21 @@ class Flow:
                 by_owner[node.scope[-1]].append(node)
         while todo:
             node = todo.pop()
-            if node.id in seen:
+            if node.id in visited:
                 continue
-            seen.add(node.id)
+            visited.add(node.id)
             for key in self.inputs(node):
                 writer = self.producer.get(key)
-                if writer is not None and writer.id not in seen:
+                if writer is not None and writer.id not in visited:
                     todo.append(writer)
             # A body counts as used when its owner is; what it reads from outside is used too.
             if by_owner:
                 todo += by_owner.pop(node.id, ())
                 todo += by_owner.pop(f"function {node.op}", ())
-        return seen
+        return visited
 
 
-def _keys(node: Node, names: tuple[str, ...]) -> Sequence[Key]:
+def _list_value_keys(node: Node, names: tuple[str, ...]) -> Sequence[Key]:
     """What a node means by names of values; bodies share those of the graph around them."""
     if "" in names:
         names = tuple(filter(None, names))
@@ -215,20 +227,20 @@ def _keys(node: Node, names: tuple[str, ...]) -> Sequence[Key]:
     return names
 
 
-def _fixed(shape: Sequence[int | str | None] | None) -> bool:
+def _is_static_shape(shape: Sequence[int | str | None] | None) -> bool:
     """Whether all dimensions are numbers."""
     return shape is not None and all(isinstance(d, int) and d >= 0 for d in shape)
 
 
-def _sizes(reader: Node, value: Key) -> bool:
+def _reads_as_size(reader: Node, value: Key) -> bool:
     """Whether a node that has inputs for sizes reads a value by these alone."""
     name, slots = value if isinstance(value, str) else value[1], _SHAPE_SLOTS[reader.op]
     return all(p in slots for p, read in enumerate(reader.inputs) if read == name)
 
 
-def _passes(node: Node) -> bool:
+def _is_identity_pool(node: Node) -> bool:
     """Whether a pooling has windows of one element each, and so gives what it reads."""
     return node.op in _POOLS and all(
-        not isinstance(told := node.attributes.get(key, plain), list) or set(told) == set(plain)
+        not isinstance(attribute := node.attributes.get(key, plain), list) or set(attribute) == set(plain)
         for key, plain in (("kernel_shape", [1]), ("strides", [1]), ("pads", [0]))
     )

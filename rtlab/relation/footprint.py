@@ -24,14 +24,14 @@ _BITS = {
 }
 _BITS["tf32"] = 32
 #: What no machine addresses: a file that tells of so many bytes or elements is wrong.
-BEYOND = 1 << 63
+SIZE_LIMIT = 1 << 63
 
 
 @dataclasses.dataclass(frozen=True)
 class Footprint:
     """Bytes of all outputs of one node or layer; ``tensors`` counts them.
 
-    ``origin`` is ``reported`` where the compiler told the sizes, otherwise ``estimated``: padding, alignment, and
+    ``origin`` is ``reported`` where the compiler told the sizes, otherwise ``estimate``: padding, alignment, and
     memory that outputs share are not in it.
     """
 
@@ -48,8 +48,8 @@ def nbytes(dtype: str, shape: Sequence[int | str | None] | None) -> int | None:
     sizes = [d for d in shape if isinstance(d, int) and d >= 0]
     if len(sizes) < len(shape):
         return None
-    found = (math.prod(sizes) * bits + 7) // 8
-    return found if found < BEYOND else None
+    byte_count = (math.prod(sizes) * bits + 7) // 8
+    return byte_count if byte_count < SIZE_LIMIT else None
 
 
 def of_nodes(model: Model) -> dict[str, Footprint]:
@@ -57,11 +57,11 @@ def of_nodes(model: Model) -> dict[str, Footprint]:
 
     A node with an output of unknown shape or type is left out, and so is a constant, which no run computes.
     """
-    known = model.sizes()
+    model_sizes = model.sizes()
 
     # Shapes and types repeat from node to node.
     @functools.cache
-    def estimated(*parts: tuple[str, Shape]) -> Footprint | None:
+    def estimate(*parts: tuple[str, Shape]) -> Footprint | None:
         return _sum([nbytes(dtype, shape) for dtype, shape in parts], "estimated")
 
     table: dict[str, Footprint] = {}
@@ -70,9 +70,9 @@ def of_nodes(model: Model) -> dict[str, Footprint]:
             if node.op_type == "Constant":
                 continue
             values = [v for v in node.outputs if v.name]
-            parts = [(known.dtype(v, scope.space), known.of(v, scope.space)) for v in values]
-            if found := estimated(*parts):
-                table[place.id] = found
+            parts = [(model_sizes.dtype(v, scope.space), model_sizes.of(v, scope.space)) for v in values]
+            if footprint := estimate(*parts):
+                table[place.id] = footprint
     return table
 
 
@@ -81,23 +81,23 @@ def of_layers(engine: Engine, built: Model) -> dict[str, Footprint]:
 
     Where the compiler left a dimension open, the shape is that of the built model's value of this name.
     """
-    told = {a.value: a.nbytes for a in engine.allocations if a.origin == "reported"}
-    known = built.sizes()
+    reported_bytes = {a.value: a.nbytes for a in engine.allocations if a.origin == "reported"}
+    model_sizes = built.sizes()
 
-    def estimated(tensor: Tensor) -> int | None:
+    def estimate(tensor: Tensor) -> int | None:
         shape = tensor.shape
         if shape is not None and min(shape, default=0) < 0:
-            shape = known.get(tensor.name)
+            shape = model_sizes.get(tensor.name)
         return nbytes(tensor.dtype, shape)
 
     table: dict[str, Footprint] = {}
     for layer in engine.layers:
-        if layer.outputs and all(t.name in told for t in layer.outputs):
-            found = _sum([told[t.name] for t in layer.outputs], "reported")
+        if layer.outputs and all(t.name in reported_bytes for t in layer.outputs):
+            footprint = _sum([reported_bytes[t.name] for t in layer.outputs], "reported")
         else:
-            found = _sum([estimated(t) for t in layer.outputs], "estimated")
-        if found:
-            table[layer.id] = found
+            footprint = _sum([estimate(t) for t in layer.outputs], "estimated")
+        if footprint:
+            table[layer.id] = footprint
     return table
 
 
@@ -112,6 +112,6 @@ def sizes(model: Model) -> Mapping[str, int]:
 
 
 def _sum(parts: Sequence[int | None], origin: Origin) -> Footprint | None:
-    known = [p for p in parts if p is not None]
-    whole = bool(parts) and len(known) == len(parts) and sum(known) < BEYOND
-    return Footprint(sum(known), len(known), origin) if whole else None
+    counts = [p for p in parts if p is not None]
+    is_complete = bool(parts) and len(counts) == len(parts) and sum(counts) < SIZE_LIMIT
+    return Footprint(sum(counts), len(counts), origin) if is_complete else None

@@ -16,7 +16,7 @@ from rtlab.relation.flow import VIEWS, Flow, Reason
 from rtlab.relation.writers import Writers
 
 #: Views that give all the numbers they read, and numbers of the same type.
-_WHOLE = frozenset({
+_LOSSLESS_VIEWS = frozenset({
     "Identity", "Dropout", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Expand",
 })  # fmt: skip
 #: Operators that a compiler may move to the other side of the node that they read, for they only pick or place numbers.
@@ -25,7 +25,7 @@ _MOVABLE = VIEWS | frozenset({
 })  # fmt: skip
 
 
-class Given:
+class RecomputeEvidence:
     """What the layers of an engine are given of the numbers that a node of the model starts from.
 
     A layer that runs a reader of a node needs what the node writes. Either another layer writes it, into a tensor that
@@ -38,29 +38,33 @@ class Given:
         self._inputs = {t.name for t in engine.inputs}
 
     def readers(
-        self, node: Node, reasons: Mapping[str, Reason], found: Container[str]
+        self, node: Node, reasons: Mapping[str, Reason], mapped_ids: Container[str]
     ) -> dict[str, Node] | None:
         """The nodes in layers that compute with what a node writes, by id; what only reshapes is looked through.
 
         None where there may be others: a reader without a layer, an output of the model, a body that reads it.
         """
         outputs = set(self._model.outputs)
-        seen: dict[str, Node] = {}
+        reader_nodes: dict[str, Node] = {}
         todo = [node]
         while todo:
             at = todo.pop()
             if at.scope or outputs & set(at.outputs):
                 return None
             for reader in self._flow.readers(at):
-                if reader.id in seen or reasons.get(reader.id) in {"shape", "folded", "dead"}:
+                if reader.id in reader_nodes or reasons.get(reader.id) in {"shape", "folded", "dead"}:
                     continue
-                if reader.id in found and reader.op not in _MOVABLE and not reader.scope:
-                    seen[reader.id] = reader
-                elif reader.id not in found and reasons.get(reader.id) == "view" and reader.op in _WHOLE:
+                if reader.id in mapped_ids and reader.op not in _MOVABLE and not reader.scope:
+                    reader_nodes[reader.id] = reader
+                elif (
+                    reader.id not in mapped_ids
+                    and reasons.get(reader.id) == "view"
+                    and reader.op in _LOSSLESS_VIEWS
+                ):
                     todo.append(reader)
                 else:
                     return None
-        return seen
+        return reader_nodes
 
     def before(self, node: Node, layer: Layer, alone: Mapping[str, AbstractSet[str]]) -> tuple[Tensor, ...]:
         """What a layer reads that depends on what ``node`` depends on; none where one of it can hold what that writes.
@@ -68,9 +72,9 @@ class Given:
         ``alone`` has by layer the nodes that no other layer works for.
         """
         position = self._position[layer.id]
-        carried = self._carried(node, position, alone)
-        read = tuple({t.name: t for t in layer.inputs if self._carries(position, t, carried)}.values())
-        return () if any(self._holds(t, node) for t in read) else read
+        carriers = self._collect_carriers(node, position, alone)
+        read = tuple({t.name: t for t in layer.inputs if self._carries(position, t, carriers)}.values())
+        return () if any(self._can_hold(t, node) for t in read) else read
 
     @functools.cached_property
     def _position(self) -> dict[str, int]:
@@ -84,65 +88,67 @@ class Given:
             {t.name: writers.of(p, t) for t in layer.inputs} for p, layer in enumerate(self._engine.layers)
         ]
 
-    def _carries(self, position: int, tensor: Tensor, carried: AbstractSet[object]) -> bool:
+    def _carries(self, position: int, tensor: Tensor, carriers: AbstractSet[object]) -> bool:
         sources = self._sources[position][tensor.name]
         if not sources:
-            return tensor.name not in self._inputs or tensor.name in carried
+            return tensor.name not in self._inputs or tensor.name in carriers
         # What a loop brings from its last turn may be anything.
-        return any(s in carried or s >= position for s in sources)
+        return any(s in carriers or s >= position for s in sources)
 
-    def _carried(self, node: Node, end: int, alone: Mapping[str, AbstractSet[str]]) -> set[object]:
+    def _collect_carriers(self, node: Node, end: int, alone: Mapping[str, AbstractSet[str]]) -> set[object]:
         """The inputs that a node depends on, and the positions of all layers before ``end`` that depend on these.
 
         A layer that ends in a node behind this one has nothing more to give to it.
         """
-        ancestors = self._closure(node, self._flow.writers)
-        behind = self._closure(node, self._flow.readers)
+        ancestors = self._reach(node, self._flow.writers)
+        descendants = self._reach(node, self._flow.readers)
         nodes = (node, *ancestors.values())
-        carried: set[object] = {
+        carriers: set[object] = {
             k for n in nodes for k in self._flow.inputs(n) if k not in self._flow.producer
         }
         for position, layer in enumerate(self._engine.layers[:end]):
-            last = [n for i in alone.get(layer.id, ()) if (n := behind.get(i)) and n.op not in _MOVABLE]
+            last = [n for i in alone.get(layer.id, ()) if (n := descendants.get(i)) and n.op not in _MOVABLE]
             if last and len({t.name for t in layer.outputs}) == 1:
                 continue
-            if any(self._carries(position, t, carried) for t in layer.inputs):
-                carried.add(position)
-        return carried
+            if any(self._carries(position, t, carriers) for t in layer.inputs):
+                carriers.add(position)
+        return carriers
 
     @staticmethod
-    def _closure(node: Node, step: Callable[[Node], Iterable[Node]]) -> dict[str, Node]:
-        seen: dict[str, Node] = {}
+    def _reach(node: Node, step: Callable[[Node], Iterable[Node]]) -> dict[str, Node]:
+        visited: dict[str, Node] = {}
         todo = [node]
         while todo:
             for other in step(todo.pop()):
-                if other.id not in seen:
-                    seen[other.id] = other
+                if other.id not in visited:
+                    visited[other.id] = other
                     todo.append(other)
-        return seen
+        return visited
 
-    def _holds(self, tensor: Tensor, node: Node) -> bool:
+    def _can_hold(self, tensor: Tensor, node: Node) -> bool:
         """Whether a tensor can be what a node writes, perhaps in another type, layout or shape, repeated or padded."""
         value = self._model.values.get(node.outputs[0])
         if tensor.dtype == "bool" and value is not None and value.dtype not in {"", "bool"}:
             return False
-        wanted = self._sizes.get(node.outputs[0]) if self._sizes is not None else None
-        if wanted is None or tensor.shape is None or min(tensor.shape, default=1) < 0:
+        node_shape = self._sizes.get(node.outputs[0]) if self._sizes is not None else None
+        if node_shape is None or tensor.shape is None or min(tensor.shape, default=1) < 0:
             return True
-        if math.prod(wanted) == math.prod(tensor.shape):
+        if math.prod(node_shape) == math.prod(tensor.shape):
             return True
-        ours, theirs = (sorted((d for d in s if d != 1), reverse=True) for s in (wanted, tensor.shape))
+        ours, theirs = (sorted((d for d in s if d != 1), reverse=True) for s in (node_shape, tensor.shape))
         return len(ours) <= len(theirs) and all(a <= b for a, b in zip(ours, theirs, strict=False))
 
     @functools.cached_property
     def _sizes(self) -> Sizes | None:
         """The sizes of the model's values, where they are those that the engine was told of."""
         sizes = self._model.sizes()
-        told = {t.name: t.shape for t in self._engine.inputs}
-        same = all(told.get(n) is not None and told[n] == sizes.get(n) for n in self._model.inputs)
+        engine_shapes = {t.name: t.shape for t in self._engine.inputs}
+        same = all(
+            engine_shapes.get(n) is not None and engine_shapes[n] == sizes.get(n) for n in self._model.inputs
+        )
         return sizes if same else None
 
 
-def given_text(tensors: Iterable[Tensor]) -> str:
+def format_tensors(tensors: Iterable[Tensor]) -> str:
     """Tensors in words, each with its type and shape."""
     return ", ".join(f'"{t.name}" ({t.dtype or "?"} {shape_text(t.shape)})' for t in tensors)

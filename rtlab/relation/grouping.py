@@ -40,27 +40,27 @@ class EngineSide:
         self.sorts = [numbers.setdefault(s, len(numbers)) for s in self.signs]
         self.converts = [s.kind == "quantization" for s in self.signs]
         self.mains = [i for i, c in enumerate(self.converts) if not c]
-        self.before, self.source, self.after = self._neighbours(engine)
+        self.before, self.source, self.after = self._find_neighbours(engine)
         self.readers: list[list[int]] = [[] for _ in self.layers]
         self.entries: list[int] = []
         for i in self.mains:
             for p in self.source[i]:
                 (self.readers[p] if p >= 0 else self.entries).append(i)
-        self.alone = self._alone()
+        self.alone = self._mark_unbranched()
         self.group: list[int | None] = [None] * len(self.layers)
 
-    def _alone(self) -> list[bool]:
+    def _mark_unbranched(self) -> list[bool]:
         """Whether no other layer is before and behind a layer at once: branches run in any order.
 
         Connections that skip many layers are none of a branch.
         """
-        furthest, found = -1, []
+        furthest, lone_flags = -1, []
         for i, readers in enumerate(self.after):
-            found.append(furthest <= i)
+            lone_flags.append(furthest <= i)
             furthest = max(furthest, max((r for r in readers if r - i <= _SKIPS), default=-1))
-        return found
+        return lone_flags
 
-    def _neighbours(
+    def _find_neighbours(
         self, engine: Engine
     ) -> tuple[list[frozenset[int]], list[frozenset[int]], list[frozenset[int]]]:
         """Who writes what a layer reads and reads what it writes, through what only moves or converts."""
@@ -73,9 +73,13 @@ class EngineSide:
         for place, layer in enumerate(engine.layers):
             reads.append([])
             for tensor in layer.inputs:
-                found = writers.of(place, tensor)
+                positions = writers.of(place, tensor)
                 # What a loop carries to its next turn is written later.
-                earlier = found if not found or found[-1] < place else tuple([w for w in found if w < place])
+                earlier = (
+                    positions
+                    if not positions or positions[-1] < place
+                    else tuple([w for w in positions if w < place])
+                )
                 reads[-1].append(earlier or ((_ENTRY,) if tensor.name in entries else ()))
                 for w in earlier:
                     read_by[w].append(place)
@@ -84,44 +88,44 @@ class EngineSide:
         self._lone = {i: frozenset({i}) for i in (_ENTRY, *self.mains)}
         back, first = [none] * len(main), [none] * len(main)
         for place, tensors in enumerate(reads):
-            seen = [self._seen(w, main, back) for w in tensors]
-            back[place] = seen[0] if len(seen) == 1 else none.union(*seen)
-            first[place] = next((s for s in seen if s), none)
+            neighbours = [self._collect_neighbours(w, main, back) for w in tensors]
+            back[place] = neighbours[0] if len(neighbours) == 1 else none.union(*neighbours)
+            first[place] = next((s for s in neighbours if s), none)
         ahead = [none] * len(main)
         for place in range(len(main) - 1, -1, -1):
             leaves = any(t.name in exits for t in engine.layers[place].outputs)
-            behind = self._seen(read_by[place], main, ahead)
-            ahead[place] = behind | {_EXIT} if leaves else behind
+            followers = self._collect_neighbours(read_by[place], main, ahead)
+            ahead[place] = followers | {_EXIT} if leaves else followers
         places = [p for p, y in enumerate(engine.layers) if y.id in self.at]
         return [back[p] for p in places], [first[p] for p in places], [ahead[p] for p in places]
 
-    def _seen(
+    def _collect_neighbours(
         self, places: Sequence[int], main: Sequence[int], through: Sequence[frozenset[int]]
     ) -> frozenset[int]:
         if len(places) == 1:
             layer = places[0] if places[0] < 0 else main[places[0]]
             return through[places[0]] if places[0] >= 0 > layer else self._lone[layer]
-        found: set[int] = set()
+        neighbours: set[int] = set()
         for place in places:
             if place < 0:
-                found.add(place)
+                neighbours.add(place)
             elif main[place] >= 0:
-                found.add(main[place])
+                neighbours.add(main[place])
             else:
-                found |= through[place]
-        return frozenset(found)
+                neighbours |= through[place]
+        return frozenset(neighbours)
 
     def labels(self, neighbours: Iterable[int]) -> frozenset[int]:
         """The groups of those neighbours that are in one, and what enters and leaves."""
-        found = [n if n < 0 else self.group[n] for n in neighbours]
-        return frozenset([f for f in found if f is not None])
+        groups = [n if n < 0 else self.group[n] for n in neighbours]
+        return frozenset([f for f in groups if f is not None])
 
     def chains(self, row: Sequence[int]) -> list[int]:
         """Of each layer of a row, how many up to it follow each other in it, each reading what the last one wrote."""
-        found: list[int] = []
+        lengths: list[int] = []
         for at, i in enumerate(row):
-            found.append(found[-1] + 1 if at and row[at - 1] in self.before[i] else 1)
-        return found
+            lengths.append(lengths[-1] + 1 if at and row[at - 1] in self.before[i] else 1)
+        return lengths
 
     def free(self, among: Iterable[int]) -> list[int]:
         """Those that are in no group yet."""
@@ -174,31 +178,31 @@ class Grouping:
             and (self.may is None or self.may(one.layers[i].id, two.layers[j].id))
         )
 
-    def elsewhere(self, i: int, j: int) -> bool:
+    def has_other_writers(self, i: int, j: int) -> bool:
         """Whether two layers are known to read what different layers write."""
         one, two = self.sides
         a, b = one.labels(one.source[i]), two.labels(two.source[j])
         return bool(a and b) and not a & b
 
-    def ground(self, number: int) -> Reason:
+    def get_reason(self, number: int) -> Reason:
         """The strongest reason of a group, once all are known."""
         reason, group = self.reasons[number], self.groups[number]
         if reason in {"known", "fused", "shapes"}:
             return reason
         (i,), (j,) = group
         one, two = self.sides
-        if not (one.signs[i].whole and two.signs[j].whole):
+        if not (one.signs[i].is_complete and two.signs[j].is_complete):
             return "kinds"
         near = (one.before[i], two.before[j]), (one.after[i], two.after[j])
         return "neighbours" if any(one.labels(a) & two.labels(b) for a, b in near) else "order"
 
 
-def alike(
+def group_alike(
     side: EngineSide, among: Iterable[int], further: Sequence[Collection[int]] | None = None
 ) -> dict[tuple[int, ...], list[int]]:
     """Layers by what they do, and where their next neighbours are given by what those do."""
-    found: dict[tuple[int, ...], list[int]] = {}
+    groups: dict[tuple[int, ...], list[int]] = {}
     for i in dict.fromkeys(among):
-        told = () if further is None else sorted(side.sorts[n] if n >= 0 else n for n in further[i])
-        found.setdefault((side.sorts[i], *told), []).append(i)
-    return found
+        further_sorts = () if further is None else sorted(side.sorts[n] if n >= 0 else n for n in further[i])
+        groups.setdefault((side.sorts[i], *further_sorts), []).append(i)
+    return groups

@@ -31,44 +31,44 @@ class Kernel:
     """What the name of a generated kernel says of its work.
 
     ``operations`` are all that it tells, in order, and ``rest`` those that neither quantize nor dequantize nor move
-    numbers. ``whole`` is False where the name is cut, so that more may follow.
+    numbers. ``is_complete`` is False where the name is cut, so that more may follow.
     """
 
     operations: tuple[str, ...]
     rest: tuple[str, ...]
     quantizes: bool
     dequantizes: bool
-    whole: bool
+    is_complete: bool
 
 
 def operations(layer: Layer) -> tuple[str, ...]:
     """The operations in the name of a generated kernel, in order; none of other layers."""
-    return tuple(o for o in (_operations(layer.tactic) or _operations(layer.name)) if o != _CUT)
+    return tuple(o for o in (_parse_operations(layer.tactic) or _parse_operations(layer.name)) if o != _CUT)
 
 
 def kernel(layer: Layer) -> Kernel | None:
     """What the name of a layer's kernel says; None where it tells no operations."""
     reads = bool(QUANTIZED & {t.dtype for t in layer.inputs})
     writes = bool(QUANTIZED & {t.dtype for t in layer.outputs})
-    told = _operations(layer.tactic) or _operations(layer.name)
-    return _kernel(told, reads, writes) if told else None
+    ops = _parse_operations(layer.tactic) or _parse_operations(layer.name)
+    return _parse_kernel(ops, reads, writes) if ops else None
 
 
 @functools.lru_cache(4096)
-def _operations(name: str) -> tuple[str, ...]:
-    found = _NAME.match(name)
-    return tuple(re.findall("[A-Z][a-z]*", found[1])) if found else ()
+def _parse_operations(name: str) -> tuple[str, ...]:
+    match = _NAME.match(name)
+    return tuple(re.findall("[A-Z][a-z]*", match[1])) if match else ()
 
 
 @functools.lru_cache(4096)
-def _kernel(told: tuple[str, ...], reads: bool, writes: bool) -> Kernel:  # noqa: FBT001 - keys of the cache
-    listed = tuple(o for o in told if o != _CUT)
-    rest, rounds = _QUANTIZE.subn("", "".join(listed))
+def _parse_kernel(ops: tuple[str, ...], reads: bool, writes: bool) -> Kernel:  # noqa: FBT001 - keys of the cache
+    op_names = tuple(o for o in ops if o != _CUT)
+    rest, rounds = _QUANTIZE.subn("", "".join(op_names))
     narrows = 0
     if writes and not rounds:
         rest, narrows = _NARROW.subn("", rest)
     widens = 0
     if reads or rounds or narrows:
         rest, widens = _DEQUANTIZE.subn("", rest)
-    left = tuple(o for o in re.findall("[A-Z][a-z]*", rest) if o not in MOVING)
-    return Kernel(listed, left, bool(rounds or narrows), bool(widens), _CUT not in told)
+    remaining = tuple(o for o in re.findall("[A-Z][a-z]*", rest) if o not in MOVING)
+    return Kernel(op_names, remaining, bool(rounds or narrows), bool(widens), _CUT not in ops)

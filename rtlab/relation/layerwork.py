@@ -13,13 +13,13 @@ from typing import Any, TypeGuard
 from rtlab.core.engine import DTYPES, Engine, Layer, Tensor
 from rtlab.core.model import Model
 from rtlab.core.value import Value
-from rtlab.core.whole import LARGEST, whole
+from rtlab.core.whole import LARGEST, validate_integer
 from rtlab.relation.dataflow import MOVES
 from rtlab.relation.dataflow import Work as Kind
 from rtlab.relation.dataflow import work as kind_of
-from rtlab.relation.footprint import BEYOND, nbytes
+from rtlab.relation.footprint import SIZE_LIMIT, nbytes
 from rtlab.relation.mapping import Mapping as NodeMapping
-from rtlab.relation.mapping import placed
+from rtlab.relation.mapping import map_to_places
 from rtlab.relation.work import NodeWork, works
 
 _PRODUCTS: frozenset[Kind] = frozenset({"convolution", "deconvolution", "matmul"})
@@ -135,30 +135,32 @@ def batch_of(engine: Engine, model: Model) -> int:
 class _Layers:
     def __init__(self, engine: Engine, mapping: NodeMapping, model: Model, batch: int | None) -> None:
         if batch is not None:
-            batch = whole(batch, "Cannot count the work of", "batch")
+            batch = validate_integer(batch, "Cannot count the work of", "batch")
         self.engine, self.model = engine, model
         self.built = batch_of(engine, model)
         self.batch = self.built if batch is None else batch
-        own = {
+        input_shapes = {
             t.name: t.shape
             for t in engine.inputs
             if t.shape and min(t.shape) > 0 and _fits(t.shape, model.values.get(t.name))
         }
         if batch is not None:
-            own = {k: (batch, *v[1:]) for k, v in own.items()}
-        self.nodes = works(model, batch=None if own else batch, shapes=own) if model.nodes else {}
-        self.sizes = model.sizes(batch=None if own else batch, shapes=own)
+            input_shapes = {k: (batch, *v[1:]) for k, v in input_shapes.items()}
+        self.nodes = (
+            works(model, batch=None if input_shapes else batch, shapes=input_shapes) if model.nodes else {}
+        )
+        self.sizes = model.sizes(batch=None if input_shapes else batch, shapes=input_shapes)
         self.kinds = {layer.id: kind_of(layer) for layer in engine.layers}
-        self.shares = self._shared(placed(mapping, model))
-        self.made = {t.name for layer in engine.layers for t in layer.outputs} | {
+        self.shares = self._share_nodes(map_to_places(mapping, model))
+        self.tensor_names = {t.name for layer in engine.layers for t in layer.outputs} | {
             t.name for t in engine.inputs
         }
-        self.values = _renamed(engine)
+        self.values = _map_aliases(engine)
 
     def result(self) -> dict[str, LayerWork]:
-        return {layer.id: self._layer(layer) for layer in self.engine.layers}
+        return {layer.id: self._count_layer(layer) for layer in self.engine.layers}
 
-    def _shared(self, mapping: NodeMapping) -> Mapping[str, list[tuple[NodeWork, int]]]:
+    def _share_nodes(self, mapping: NodeMapping) -> Mapping[str, list[tuple[NodeWork, int]]]:
         """What each layer runs: the work of a node, and among how many layers it is divided."""
         table: defaultdict[str, list[tuple[NodeWork, int]]] = defaultdict(list)
         for node in dict.fromkeys(p.node for p in mapping.pairs):
@@ -179,17 +181,17 @@ class _Layers:
             tries = [[i for i in layers if kinds[i] in k] for k in (_PRODUCTS, _BLOCKS)] + tries
         return next((t for t in tries if t), layers)
 
-    def _layer(self, layer: Layer) -> LayerWork:
+    def _count_layer(self, layer: Layer) -> LayerWork:
         kind = self.kinds[layer.id]
         if kind in _STILL:
             return LayerWork(layer.id, 0, 0, 0, 0, still=True)
-        reads = [(t.name, self._bytes(t, layer)) for t in _once(layer.inputs)]
-        writes = [(t.name, self._bytes(t, layer)) for t in _once(layer.outputs)]
+        reads = [(t.name, self._bytes(t, layer)) for t in _deduplicate(layer.inputs)]
+        writes = [(t.name, self._bytes(t, layer)) for t in _deduplicate(layer.outputs)]
         weights = self._weights(layer)
-        macs, flops, note = self._counted(layer, kind, self.shares.get(layer.id, []))
-        product = self._product(layer, kind)
+        macs, flops, note = self._count_operations(layer, kind, self.shares.get(layer.id, []))
+        product = self._find_product(layer, kind)
         if product is None and macs and writes:
-            product = self._plain(layer, macs)
+            product = self._product_from_macs(layer, macs)
         if flops is None and product is not None:
             macs = product.rows * product.columns * product.depth * product.groups
             flops, note = 2 * macs, ""
@@ -208,16 +210,16 @@ class _Layers:
             matrix=matrix,
             product=product,
             tabled=kind == "scale" or layer.kind == "Scale",
-            scattered=kind in MOVES | {"quantization"} and self._few(layer),
+            scattered=kind in MOVES | {"quantization"} and self._has_few_channels(layer),
             note=note,
         )
 
-    def _few(self, layer: Layer) -> bool:
+    def _has_few_channels(self, layer: Layer) -> bool:
         """Whether it writes a picture of few channels."""
         shapes = (self._shape(t, layer) for t in layer.outputs)
         return any(s is not None and len(s) == 4 and s[1] < _FEW for s in shapes)
 
-    def _counted(
+    def _count_operations(
         self, layer: Layer, kind: Kind, parts: list[tuple[NodeWork, int]]
     ) -> tuple[int | None, int | None, str]:
         """Multiply-accumulates and operations: from the nodes, or else from the layer's own words."""
@@ -228,38 +230,40 @@ class _Layers:
                 sum((w.flops or 0) // n for w, n in parts),
                 f"Work of a node that {most} layers run, divided evenly among them." if most > 1 else "",
             )
-        told = next((w.note for w, _ in parts if w.flops is None), "")
+        note = next((w.note for w, _ in parts if w.flops is None), "")
         out = math.prod(self._shape(layer.outputs[0], layer) or (0,)) if layer.outputs else 0
         window = layer.attributes.get("WindowSize")
         if kind in MOVES or kind in {"slice", "concat", "gather"}:
             return 0, 0, ""
-        if kind == "pooling" and _counts(window) and out:
+        if kind == "pooling" and _are_counts(window) and out:
             return 0, out * math.prod(window), ""
         per = {"quantization": 2, "scale": 2, "softmax": 5, "pointwise": 1}.get(kind)
-        per = _pointwise(layer) if per is None and not parts else per
+        per = _count_pointwise(layer) if per is None and not parts else per
         if per is not None and out:
             return 0, out * per, ""
-        return None, None, told or "What it computes is not told, and no node stands for it."
+        return None, None, note or "What it computes is not told, and no node stands for it."
 
-    def _product(self, layer: Layer, kind: Kind) -> Product | None:
+    def _find_product(self, layer: Layer, kind: Kind) -> Product | None:
         """What the parameters of a convolution or the shapes of a matrix product tell, with the tile of its kernel."""
-        found = self._shaped(layer, kind)
-        tile = _TILE.search(layer.tactic.lower()) if found else None
-        return dataclasses.replace(found, tile=(int(tile[1]), int(tile[2]))) if found and tile else found
+        product = self._product_from_attributes(layer, kind)
+        tile = _TILE.search(layer.tactic.lower()) if product else None
+        return (
+            dataclasses.replace(product, tile=(int(tile[1]), int(tile[2]))) if product and tile else product
+        )
 
-    def _shaped(self, layer: Layer, kind: Kind) -> Product | None:
-        told = layer.attributes
-        prefix = "Conv" if "ConvKernel" in told else ""
-        kernel, columns = told.get(f"{prefix}Kernel"), told.get(f"{prefix}OutMaps")
-        groups = told.get(f"{prefix}Groups")
+    def _product_from_attributes(self, layer: Layer, kind: Kind) -> Product | None:
+        attributes = layer.attributes
+        prefix = "Conv" if "ConvKernel" in attributes else ""
+        kernel, columns = attributes.get(f"{prefix}Kernel"), attributes.get(f"{prefix}OutMaps")
+        groups = attributes.get(f"{prefix}Groups")
         counts = [columns, groups if isinstance(groups, int) else 1]
-        if _counts(kernel) and _counts(counts) and layer.inputs and layer.outputs:
-            return self._convolved(layer, kernel, counts[0], counts[1], prefix)
+        if _are_counts(kernel) and _are_counts(counts) and layer.inputs and layer.outputs:
+            return self._conv_product(layer, kernel, counts[0], counts[1], prefix)
         if kind == "matmul" and layer.inputs and layer.outputs:
-            return self._multiplied(layer)
+            return self._matmul_product(layer)
         return None
 
-    def _convolved(
+    def _conv_product(
         self, layer: Layer, kernel: list[int], columns: int, groups: int, prefix: str
     ) -> Product | None:
         source, target = self._shape(layer.inputs[0], layer), self._shape(layer.outputs[0], layer)
@@ -268,13 +272,15 @@ class _Layers:
         space = target[2:]
         if prefix:
             # What is written has passed a pool; the convolution's own extent follows from its input.
-            told = [
+            conv_params = [
                 layer.attributes.get(f"{prefix}{k}")
                 for k in ("PrePadding", "PostPadding", "Stride", "Dilation")
             ]
-            if not all(_counts(t, least=0) and len(t) == len(kernel) == len(source) - 2 for t in told):
+            if not all(
+                _are_counts(t, least=0) and len(t) == len(kernel) == len(source) - 2 for t in conv_params
+            ):
                 return None
-            before, after, stride, dilation = (t for t in told if isinstance(t, list))
+            before, after, stride, dilation = (t for t in conv_params if isinstance(t, list))
             space = tuple(
                 max(0, (n + b + a - d * (k - 1) - 1) // max(1, s) + 1)
                 for n, b, a, s, d, k in zip(source[2:], before, after, stride, dilation, kernel, strict=True)
@@ -284,7 +290,7 @@ class _Layers:
         rows = source[0] * math.prod(space)
         return Product(rows, columns // groups, source[1] // groups * math.prod(kernel), groups)
 
-    def _multiplied(self, layer: Layer) -> Product | None:
+    def _matmul_product(self, layer: Layer) -> Product | None:
         """Of two matrices that are read, however they lie, or of one and weights that are not shown."""
         target = self._shape(layer.outputs[0], layer)
         shapes = [s for t in layer.inputs[:2] if (s := self._shape(t, layer))]
@@ -302,7 +308,7 @@ class _Layers:
             depth = first // (rows * stack)
         return Product(rows * stack, columns, depth) if depth > 0 else None
 
-    def _plain(self, layer: Layer, macs: int) -> Product | None:
+    def _product_from_macs(self, layer: Layer, macs: int) -> Product | None:
         """A product of as much work with the rows and columns of the output, where the nodes alone tell it."""
         shape = self._shape(layer.outputs[0], layer)
         if not shape or not math.prod(shape):
@@ -313,36 +319,40 @@ class _Layers:
 
     def _shape(self, tensor: Tensor, layer: Layer) -> tuple[int, ...] | None:
         """The sizes of a tensor at the batch that is asked for; None where they are not known, or cannot be."""
-        found = self._told(tensor, layer)
-        return None if found is not None and math.prod(found) >= BEYOND else found
+        shape = self._resolve_shape(tensor, layer)
+        return None if shape is not None and math.prod(shape) >= SIZE_LIMIT else shape
 
-    def _told(self, tensor: Tensor, layer: Layer) -> tuple[int, ...] | None:
+    def _resolve_shape(self, tensor: Tensor, layer: Layer) -> tuple[int, ...] | None:
         shape = tensor.shape
         if shape is not None and min(shape, default=0) >= 0:
-            return (self.batch, *shape[1:]) if self._grows(tensor) and shape[:1] == (self.built,) else shape
+            return (
+                (self.batch, *shape[1:])
+                if self._scales_with_batch(tensor) and shape[:1] == (self.built,)
+                else shape
+            )
         other = self.values.get(tensor.name)
         if shape is None and isinstance(other, Tensor):
-            return self._told(other, layer)
-        if (found := self.sizes.get(other if isinstance(other, str) else tensor.name)) is not None:
-            return found
+            return self._resolve_shape(other, layer)
+        if (model_shape := self.sizes.get(other if isinstance(other, str) else tensor.name)) is not None:
+            return model_shape
         if shape is not None and shape[:1] == (-1,) and min(shape[1:], default=0) >= 0:
             return (self.batch, *shape[1:])
         return None
 
-    def _grows(self, tensor: Tensor) -> bool:
-        return self.batch != self.built and tensor.name in self.made
+    def _scales_with_batch(self, tensor: Tensor) -> bool:
+        return self.batch != self.built and tensor.name in self.tensor_names
 
     def _bytes(self, tensor: Tensor, layer: Layer) -> int | None:
         shape = self._shape(tensor, layer)
         dtype = tensor.dtype
         if not dtype and shape is not None:
             other = self.values.get(tensor.name)
-            known = self.model.values.get(other if isinstance(other, str) else tensor.name)
-            dtype = other.dtype if isinstance(other, Tensor) else known.dtype if known is not None else ""
+            value = self.model.values.get(other if isinstance(other, str) else tensor.name)
+            dtype = other.dtype if isinstance(other, Tensor) else value.dtype if value is not None else ""
         if shape is None:
             return None
-        size = nbytes(dtype, _padded(shape, tensor.format))
-        if size is None or not self._grows(tensor) or shape[:1] == (self.batch,):
+        size = nbytes(dtype, _pad_channels(shape, tensor.format))
+        if size is None or not self._scales_with_batch(tensor) or shape[:1] == (self.batch,):
             return size
         # Its batch is folded into another dimension.
         return size * self.batch // self.built
@@ -350,46 +360,48 @@ class _Layers:
     def _weights(self, layer: Layer) -> int | None:
         """Bytes of weights and biases that are not among the inputs."""
         if layer.constants:
-            found = [nbytes(t.dtype, t.shape) for t in _once(layer.constants)]
-            return None if None in found else sum(n or 0 for n in found)
-        told = [layer.attributes.get(f"{p}{k}") for p in ("", "Conv") for k in ("Weights", "Bias")]
-        counted = [
+            byte_counts = [nbytes(t.dtype, t.shape) for t in _deduplicate(layer.constants)]
+            return None if None in byte_counts else sum(n or 0 for n in byte_counts)
+        attributes = [layer.attributes.get(f"{p}{k}") for p in ("", "Conv") for k in ("Weights", "Bias")]
+        attribute_bytes = [
             nbytes(DTYPES.get(str(t.get("Type")), ""), (t["Count"],)) or 0
-            for t in told
+            for t in attributes
             if isinstance(t, Mapping) and isinstance(t.get("Count"), int)
         ]
-        if counted:
-            return sum(counted)
-        if any(t.name and t.name not in self.made for t in layer.inputs):
+        if attribute_bytes:
+            return sum(attribute_bytes)
+        if any(t.name and t.name not in self.tensor_names for t in layer.inputs):
             return 0
         count = sum(w.parameters // n for w, n in self.shares.get(layer.id, []))
         return nbytes(layer.reads or "fp32", (count,)) or 0
 
 
-def _pointwise(layer: Layer) -> int | None:
+def _count_pointwise(layer: Layer) -> int | None:
     """Operations per element that a generated kernel's name tells, None where it sums over something or tells none.
 
     Such a kernel may quantize, or add the bias, for a node whose own work another layer does.
     """
-    found = _GENERATED.match(layer.name)
-    words = _WORD.findall(found[1]) if found else []
+    match = _GENERATED.match(layer.name)
+    words = _WORD.findall(match[1]) if match else []
     if not words or _SUMMING & set(words):
         return None
     return sum(_STEPS.get(w, 1) for w in words if w not in _CARRY)
 
 
-def _counts(told: Any, *, least: int = 1) -> TypeGuard[list[int]]:
+def _are_counts(attribute: Any, *, least: int = 1) -> TypeGuard[list[int]]:
     """Whether an attribute is a list of numbers that can be counts."""
-    return isinstance(told, list) and all(isinstance(t, int) and least <= t <= LARGEST for t in told)
+    return isinstance(attribute, list) and all(
+        isinstance(t, int) and least <= t <= LARGEST for t in attribute
+    )
 
 
 def _fits(shape: Sequence[int], value: Value | None) -> bool:
     """Whether a model's input can have this shape."""
-    declared = None if value is None else value.shape
+    declared_shape = None if value is None else value.shape
     return (
-        declared is not None
-        and len(declared) == len(shape)
-        and all(not isinstance(d, int) or d == s for d, s in zip(declared, shape, strict=True))
+        declared_shape is not None
+        and len(declared_shape) == len(shape)
+        and all(not isinstance(d, int) or d == s for d, s in zip(declared_shape, shape, strict=True))
     )
 
 
@@ -410,33 +422,33 @@ def _sum(parts: Sequence[tuple[str, int | None]]) -> int | None:
     return sum(sizes_) if len(sizes_) == len(parts) else None
 
 
-def _renamed(engine: Engine) -> dict[str, str | Tensor]:
+def _map_aliases(engine: Engine) -> dict[str, str | Tensor]:
     """Of tensors that a compiler named anew: the value of the model, or the tensor of which it is another layout.
 
     ONNX Runtime keeps pictures in blocks of channels between ReorderInput and ReorderOutput, under names of its own.
     """
-    found: dict[str, str | Tensor] = {}
+    aliases: dict[str, str | Tensor] = {}
     for layer in engine.layers:
         if layer.kind in _REORDERS and len(layer.inputs) == len(layer.outputs) == 1:
             both = (*layer.inputs, *layer.outputs)
-            named = next((t for t in both if t.shape is not None), None)
-            if named is not None:
-                found.update((t.name, named) for t in both if t.shape is None)
+            shaped_tensor = next((t for t in both if t.shape is not None), None)
+            if shaped_tensor is not None:
+                aliases.update((t.name, shaped_tensor) for t in both if t.shape is None)
     for layer in engine.layers:
-        told = layer.attributes.get("values")
-        found.update(told if isinstance(told, Mapping) else {})
-    return found
+        values = layer.attributes.get("values")
+        aliases.update(values if isinstance(values, Mapping) else {})
+    return aliases
 
 
-def _once(tensors: Iterable[Tensor]) -> list[Tensor]:
+def _deduplicate(tensors: Iterable[Tensor]) -> list[Tensor]:
     """Tensors, each once, and its parts of other shapes too; those without a name all."""
-    found: dict[object, Tensor] = {}
+    tensors_by_key: dict[object, Tensor] = {}
     for position, tensor in enumerate(tensors):
-        found.setdefault((tensor.name, tensor.shape) if tensor.name else position, tensor)
-    return list(found.values())
+        tensors_by_key.setdefault((tensor.name, tensor.shape) if tensor.name else position, tensor)
+    return list(tensors_by_key.values())
 
 
-def _padded(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
+def _pad_channels(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
     """The sizes in memory, where the layout pads channels."""
     if len(shape) < 3:
         return shape

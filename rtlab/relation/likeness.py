@@ -42,21 +42,21 @@ class Signature:
     writes: Shape | None = None
 
     @functools.cached_property
-    def whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether everything is told by which layers of this kind differ."""
         shapes = bool(self.reads and self.writes) and min(*self.reads, *self.writes) >= 0  # type: ignore[misc]
         return shapes and (self.kind not in PRODUCTS or self.kernel is not None)
 
-    def like(self, other: Signature) -> bool:
+    def is_like(self, other: Signature) -> bool:
         """Whether two may be the same work: nothing that both tell differs."""
         return (
             _kinds_agree(self.kind, other.kind)
-            and self.same_kernel(other)
-            and _agree(self.reads, other.reads)
-            and _agree(self.writes, other.writes)
+            and self.has_same_kernel(other)
+            and _shapes_agree(self.reads, other.reads)
+            and _shapes_agree(self.writes, other.writes)
         )
 
-    def near(self, other: Signature) -> bool:
+    def is_near(self, other: Signature) -> bool:
         """Whether two products are the same although one reads what was padded, or writes what was pooled, by itself.
 
         The kernel has to be told, and the other shape, and the channels on both ends.
@@ -65,13 +65,13 @@ class Signature:
             self.kind == other.kind
             and self.kind in PRODUCTS
             and None not in {self.kernel, other.kernel, self.reads, other.reads, self.writes, other.writes}
-            and self.same_kernel(other)
+            and self.has_same_kernel(other)
             and _first(self.reads) == _first(other.reads)
             and _first(self.writes) == _first(other.writes)
             and (self.reads == other.reads or self.writes == other.writes)
         )
 
-    def same_kernel(self, other: Signature) -> bool:
+    def has_same_kernel(self, other: Signature) -> bool:
         """Whether no difference of kernel, stride or groups is told."""
         return all(
             a is None or b is None or a == b
@@ -87,17 +87,19 @@ class Signature:
         if self.kind not in PRODUCTS or other.kind not in PRODUCTS:
             return False
         ends = [(self.reads, other.reads), (self.writes, other.writes)]
-        told = [(_first(a), _first(b)) for a, b in ends if a and b]
-        return not self.same_kernel(other) or (len(told) == 2 and all(a != b for a, b in told))
+        channel_pairs = [(_first(a), _first(b)) for a, b in ends if a and b]
+        return not self.has_same_kernel(other) or (
+            len(channel_pairs) == 2 and all(a != b for a, b in channel_pairs)
+        )
 
 
-def signatures(engines: tuple[Engine, Engine]) -> tuple[dict[str, Signature], dict[str, Signature]]:
+def compute_signatures(engines: tuple[Engine, Engine]) -> tuple[dict[str, Signature], dict[str, Signature]]:
     """What each layer does, by its id; of two engines for other sizes of inputs, without the sizes of images."""
-    scaled = _samples(engines[0]) != _samples(engines[1])
+    ignore_sizes = _list_sample_shapes(engines[0]) != _list_sample_shapes(engines[1])
     # Most layers do what another one does, and equal signatures are asked for what they are many times.
-    known: dict[_Told, Signature] = {}
+    cache: dict[_SignatureKey, Signature] = {}
     first, second = (
-        {y.id: _signature(y, max(1, batch), known, scaled=scaled) for y in engine.layers}
+        {y.id: _get_signature(y, max(1, batch), cache, ignore_sizes=ignore_sizes) for y in engine.layers}
         for engine in engines
         for batch in [next((t.shape[0] for t in engine.inputs if t.shape), 0)]
     )
@@ -109,30 +111,32 @@ def sizes(shape: Shape | None) -> Shape | None:
     return None if shape is None else tuple(sorted(shape))
 
 
-def _samples(engine: Engine) -> tuple[Shape | None, ...]:
+def _list_sample_shapes(engine: Engine) -> tuple[Shape | None, ...]:
     """The shapes of an engine's inputs without the batch, in the order of their sizes."""
-    found = [None if t.shape is None else t.shape[1:] for t in engine.inputs]
-    return tuple(sorted(found, key=str))
+    shapes = [None if t.shape is None else t.shape[1:] for t in engine.inputs]
+    return tuple(sorted(shapes, key=str))
 
 
 #: The fields of a signature.
-_Told: TypeAlias = tuple[
+_SignatureKey: TypeAlias = tuple[
     str, tuple[int, ...] | None, tuple[int, ...] | None, int | None, Shape | None, Shape | None
 ]
 
 
-def _signature(layer: Layer, batch: int, known: dict[_Told, Signature], *, scaled: bool) -> Signature:
-    told = _told(layer, batch, scaled=scaled)
-    found = known.get(told)
-    if found is None:
-        found = known[told] = Signature(*told)
-    return found
+def _get_signature(
+    layer: Layer, batch: int, cache: dict[_SignatureKey, Signature], *, ignore_sizes: bool
+) -> Signature:
+    key = _compute_key(layer, batch, ignore_sizes=ignore_sizes)
+    signature = cache.get(key)
+    if signature is None:
+        signature = cache[key] = Signature(*key)
+    return signature
 
 
-def _told(layer: Layer, batch: int, *, scaled: bool) -> _Told:
+def _compute_key(layer: Layer, batch: int, *, ignore_sizes: bool) -> _SignatureKey:
     work: str = dataflow.work(layer)
-    kind = _by_name(layer.name) if work == "other" else _KINDS.get(work, work)
-    reads, writes = (_shape(t, batch, scaled=scaled) for t in (layer.inputs, layer.outputs))
+    kind = _kind_from_name(layer.name) if work == "other" else _KINDS.get(work, work)
+    reads, writes = (_shape(t, batch, ignore_sizes=ignore_sizes) for t in (layer.inputs, layer.outputs))
     if kind not in PRODUCTS:
         return kind, None, None, None, reads, writes
     # One layer that convolves and pools prefixes what it tells of each.
@@ -146,21 +150,21 @@ def _told(layer: Layer, batch: int, *, scaled: bool) -> _Told:
     return kind, kernel, stride, groups, reads, writes
 
 
-def _by_name(name: str) -> str:
+def _kind_from_name(name: str) -> str:
     """The kind of what a name's operators tell: of the first product, else all of them."""
-    told = [operator(w).lower() for w in words(name)]
-    kinds = [k for word in told for o, k in _OPERATORS if o in word]
+    operators = [operator(w).lower() for w in words(name)]
+    kinds = [k for word in operators for o, k in _OPERATORS if o in word]
     return next(
-        (k for k in kinds if k in PRODUCTS), kinds[0] if kinds else f"?{'+'.join(filter(None, told))}"
+        (k for k in kinds if k in PRODUCTS), kinds[0] if kinds else f"?{'+'.join(filter(None, operators))}"
     )
 
 
 def _dims(layer: Layer, key: str) -> tuple[int, ...] | None:
-    found = layer.attributes.get(key, layer.attributes.get(f"Conv{key}"))
-    return tuple(found) if isinstance(found, (list, tuple)) else None
+    dims = layer.attributes.get(key, layer.attributes.get(f"Conv{key}"))
+    return tuple(dims) if isinstance(dims, (list, tuple)) else None
 
 
-def _shape(tensors: tuple[Tensor, ...], batch: int, *, scaled: bool) -> Shape | None:
+def _shape(tensors: tuple[Tensor, ...], batch: int, *, ignore_sizes: bool) -> Shape | None:
     shape = tensors[0].shape if tensors else None
     if not shape:
         return None
@@ -171,7 +175,7 @@ def _shape(tensors: tuple[Tensor, ...], batch: int, *, scaled: bool) -> Shape | 
         shape = (shape[0] // batch, *shape[1:])
     while shape and shape[-1] == 1:
         shape = shape[:-1]
-    if scaled:
+    if ignore_sizes:
         shape = shape[:1] if len(shape) > 2 else shape[-1:]
     return shape
 
@@ -184,7 +188,7 @@ def _kinds_agree(first: str, second: str) -> bool:
     return untold[0] != untold[1] and not PRODUCTS & {first, second}
 
 
-def _agree(first: Shape | None, second: Shape | None) -> bool:
+def _shapes_agree(first: Shape | None, second: Shape | None) -> bool:
     """Whether two shapes may be one; sizes below 0 are not told."""
     if first is None or second is None or first == second:
         return True

@@ -90,10 +90,10 @@ class Mapping:
 
 
 def _group(pairs: Iterable[Pair], key: Callable[[Pair], str]) -> dict[str, tuple[Pair, ...]]:
-    return {k: tuple(found) for k, found in itertools.groupby(sorted(pairs, key=key), key)}
+    return {k: tuple(members) for k, members in itertools.groupby(sorted(pairs, key=key), key)}
 
 
-def placed(mapping: Mapping, model: Model) -> Mapping:
+def map_to_places(mapping: Mapping, model: Model) -> Mapping:
     """A mapping of nodes as one of the places where they run (``Model.places``).
 
     The same, where no function is called more than once. Otherwise a node of such a function has one pair per call:
@@ -101,34 +101,34 @@ def placed(mapping: Mapping, model: Model) -> Mapping:
     """
     if len(model.places) == len(model.nodes) and all(i in model.places for i in model.by_id):
         return mapping
-    homes = {node: _Homes(node, mapping, model) for node in mapping._by_node}  # noqa: SLF001 - of this module
+    homes = {node: _NodePlaces(node, mapping, model) for node in mapping._by_node}  # noqa: SLF001 - of this module
     pairs = [pair._replace(node=place) for pair in mapping.pairs for place in homes[pair.node].of(pair.layer)]
     missing = [m._replace(node=id_) for m in mapping.missing for id_ in model.where(m.node)]
     return Mapping(tuple(pairs), tuple(missing))
 
 
-class _Homes:
+class _NodePlaces:
     """The places where a node runs, by the layers that it became."""
 
     def __init__(self, node: str, mapping: Mapping, model: Model) -> None:
         mine = set(mapping.layers(node))
         #: Places, numbered in their order: those that any layer may run, and those of one layer.
         self._any: list[tuple[int, str]] = []
-        self._own: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
+        self._by_layer: defaultdict[str, list[tuple[int, str]]] = defaultdict(list)
         for place in enumerate(model.where(node)):
-            call = _known_call(place[1], mapping, model) if place[1] != node else None
-            told = mine.intersection(mapping.layers(model.places[call].node.id)) if call else ()
-            for layer in told:
-                self._own[layer].append(place)
-            if not told:
+            call = _find_call(place[1], mapping, model) if place[1] != node else None
+            call_layers = mine.intersection(mapping.layers(model.places[call].node.id)) if call else ()
+            for layer in call_layers:
+                self._by_layer[layer].append(place)
+            if not call_layers:
                 self._any.append(place)
 
     def of(self, layer: str) -> list[str]:
         """Those that a layer runs, in their order."""
-        return [place for _, place in heapq.merge(self._any, self._own.get(layer, ()))]
+        return [place for _, place in heapq.merge(self._any, self._by_layer.get(layer, ()))]
 
 
-def _known_call(place: str, mapping: Mapping, model: Model) -> str | None:
+def _find_call(place: str, mapping: Mapping, model: Model) -> str | None:
     """The nearest owner of a place that runs in this place alone and has layers."""
     owner = model.owners[place]
     while owner:

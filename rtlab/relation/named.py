@@ -33,17 +33,17 @@ _WORKS: tuple[tuple[str, frozenset[str]], ...] = (
 )  # fmt: skip
 
 
-def only_named(layer: Layer) -> bool:
+def has_only_name(layer: Layer) -> bool:
     """Whether all that is told of a layer is its name."""
     return not (layer.kind or layer.inputs or layer.outputs)
 
 
-def by_name(layer: Layer) -> str:
+def infer_work(layer: Layer) -> str:
     """What the name of a layer tells of its work, such as "convolution"; empty where it tells nothing.
 
     Empty too where more than the name is told, which says it better.
     """
-    if not only_named(layer):
+    if not has_only_name(layer):
         return ""
     if COPY.match(layer.name) or layer.name.endswith(" copy"):
         return "reformat"
@@ -53,13 +53,13 @@ def by_name(layer: Layer) -> str:
         return "pointwise"
     if _CLONE.search(layer.name):
         return "constant"
-    found = {operator(word) for word in joined(layer)}
-    if told := next((work for work, ops in _WORKS if found & ops), ""):
-        return told
+    operators = {operator(word) for word in split_name(layer)}
+    if work_name := next((work for work, ops in _WORKS if operators & ops), ""):
+        return work_name
     return "shuffle" if _AROUND.match(layer.name) else ""
 
 
-def joined(layer: Layer) -> list[str]:
+def split_name(layer: Layer) -> list[str]:
     """The words of a name, without those of layers that it only stands before or behind."""
-    own = " + ".join(part for part in layer.name.split(" + ") if not _AROUND.match(part))
-    return spelled(own) if only_named(layer) else spelled(layer.name)
+    layer_part = " + ".join(part for part in layer.name.split(" + ") if not _AROUND.match(part))
+    return spelled(layer_part) if has_only_name(layer) else spelled(layer.name)

@@ -32,7 +32,7 @@ _COPIED = re.compile(r"^(.+?)(?: |_)copy(?:_\d+)?$", re.DOTALL)
 _COUNTED = re.compile(r"_\d+$")
 _TORCH = re.compile(r"\[(\w+)\]-\[([^\[\]]*)\]-\[([^\[\]]*)\]")
 #: Words of TensorRT itself, which name no node; some end in the name of the node that they help.
-_OWN = re.compile(
+_TRT_NAME = re.compile(
     r"\(Unnamed Layer\*|ONNXTRT_|__my|dummy_shape_call|"
     r"(?:copied_)?(?:un)?squeeze_(?:node_)?(?:after|before)_|transpose_(?:before|after)_|shuffle_(?:between|before|after)_"
 )
@@ -47,48 +47,48 @@ class NamedNodes:
     sure: bool = True
 
 
-def words(name: str, known: Container[str] = (), *, longest: int = 1) -> list[str]:
+def words(name: str, node_names: Container[str] = (), *, longest: int = 1) -> list[str]:
     """The names that a layer's name joins, in their order; that of a region as ``{ForeignNode[a...b]}``.
 
     Args:
         name: Of a layer.
-        known: Names that are taken whole although they may contain what joins names.
+        node_names: Names that are taken whole although they may contain what joins names.
         longest: How many parts such a name may consist of.
     """
     if longest == 1 and _REGION not in name:
-        return [_unwrapped(word, known) for word in _JOINT.split(name)]
+        return [_strip_wrappers(word, node_names) for word in _JOINT.split(name)]
     cuts = list(_JOINT.finditer(name))
     starts = [0, *(c.end() for c in cuts)]
     ends = [*(c.start() for c in cuts), len(name)]
-    found: list[str] = []
+    names: list[str] = []
     at = 0
     while at < len(starts):
         if name.startswith(_REGION, starts[at]):
             last = next((i for i in range(at, len(ends)) if name.endswith(_REGION_END, 0, ends[i])), at)
-            found.append(name[starts[at] : ends[last]])
+            names.append(name[starts[at] : ends[last]])
             at = last + 1
             continue
         for last in range(min(len(ends), at + longest) - 1, at - 1, -1):
-            word = _unwrapped(name[starts[at] : ends[last]], known)
-            if word in known or last == at:
-                found.append(word)
+            word = _strip_wrappers(name[starts[at] : ends[last]], node_names)
+            if word in node_names or last == at:
+                names.append(word)
                 at = last + 1
                 break
-    return found
+    return names
 
 
-def _unwrapped(word: str, known: Container[str]) -> str:
+def _strip_wrappers(word: str, node_names: Container[str]) -> str:
     """A word without the brackets of the pointwise layers around it, whose other ends may be in another word."""
     # TensorRT nests a few; a damaged name of thousands must not cost their square.
     for _ in range(_NESTED):
-        if word in known or not word.startswith(_POINTWISE):
+        if word in node_names or not word.startswith(_POINTWISE):
             break
         word = word[len(_POINTWISE) :]
     for _ in range(_NESTED):
-        if word in known or not word.endswith(")") or word.count(")") <= word.count("("):
+        if word in node_names or not word.endswith(")") or word.count(")") <= word.count("("):
             break
         word = word[:-1]
-    return word if word in known else word.strip()
+    return word if word in node_names else word.strip()
 
 
 def operator(word: str) -> str:
@@ -99,12 +99,12 @@ def operator(word: str) -> str:
     if torch := _TORCH.fullmatch(word):
         return torch[1]
     end = _COUNTED.sub("", _SUFFIX.sub("", word).rpartition("/")[2]).strip("_").removeprefix("node_")
-    return end if end.isidentifier() and not _OWN.match(word) else ""
+    return end if end.isidentifier() and not _TRT_NAME.match(word) else ""
 
 
-def own(word: str) -> bool:
+def is_trt_name(word: str) -> bool:
     """Whether a word is TensorRT's own, which names no node."""
-    return bool(_OWN.match(word))
+    return bool(_TRT_NAME.match(word))
 
 
 class Names:
@@ -117,17 +117,17 @@ class Names:
         for node in model.nodes:
             # The parser's name of a node that has none.
             name = node.name or f"node_of_{next(iter(node.outputs), '')}"
-            known = self._named.setdefault(name, node)
-            if isinstance(known, list):
-                known.append(node)
-            elif known is not node:
-                self._named[name] = [known, node]
+            entry = self._named.setdefault(name, node)
+            if isinstance(entry, list):
+                entry.append(node)
+            elif entry is not node:
+                self._named[name] = [entry, node]
         self._exact: dict[str, Node | list[Node]] = {**self._named, **model.by_id}
         # One search of all names rules out what is rare.
         together = "\n".join(self._exact)
-        joined = self._exact if any(joint in together for joint in _JOINTS) else ()
-        self._longest = 1 + max((len(_JOINT.findall(n)) for n in joined), default=0)
-        self._torch = self._paths(layers) if any("]-[" in y.name for y in layers) else {}
+        compound_names = self._exact if any(joint in together for joint in _JOINTS) else ()
+        self._longest = 1 + max((len(_JOINT.findall(n)) for n in compound_names), default=0)
+        self._torch = self._map_torch_paths(layers) if any("]-[" in y.name for y in layers) else {}
 
     @functools.cached_property
     def _dotless(self) -> dict[str, tuple[Node, ...]]:
@@ -138,43 +138,43 @@ class Names:
                 table[name.replace(".", "_")] += nodes if isinstance(nodes, list) else [nodes]
         return {k: tuple(v) for k, v in table.items() if k not in self._exact}
 
-    def exact(self, name: str) -> tuple[Node, ...]:
+    def find_exact(self, name: str) -> tuple[Node, ...]:
         """The nodes with this id, or else with this name: several where an author gave a name twice."""
-        found = self._exact.get(name, ())
-        return (found,) if isinstance(found, Node) else tuple(found)
+        nodes = self._exact.get(name, ())
+        return (nodes,) if isinstance(nodes, Node) else tuple(nodes)
 
-    def explicit(self, name: str) -> Iterator[NamedNodes]:
+    def find_explicit(self, name: str) -> Iterator[NamedNodes]:
         """What a layer's name says of single nodes, word by word; of a region its two ends."""
         if name in self._exact:
-            yield self._found(self.exact(name), "The layer bears the node's name.")
+            yield self._make_named_nodes(self.find_exact(name), "The layer bears the node's name.")
             return
         if COPY.match(name):
             # It names its neighbour.
             return
-        if (copy := _COPIED.match(name)) and (joins := self._joins(copy[1])):
+        if (copy := _COPIED.match(name)) and (joins := self._find_concats(copy[1])):
             yield NamedNodes(joins, "The layer copies a value to where this node joins it with others.")
             return
         for word in words(name, self, longest=self._longest):
             if word.startswith(_REGION):
-                ends = [n for end in self._ends(word) if end for n in end]
+                ends = [n for end in self._find_ends(word) if end for n in end]
                 if ends:
                     yield NamedNodes(tuple(ends), "The layer's name lists the node as an end of a region.")
-            elif found := self._lookup(word):
-                yield found
+            elif named_nodes := self._lookup(word):
+                yield named_nodes
 
-    def regions(self, name: str, told: Container[str]) -> Iterator[NamedNodes]:
+    def find_regions(self, name: str, mapped_ids: Container[str]) -> Iterator[NamedNodes]:
         """The nodes between the ends of each region in a layer's name.
 
         Args:
             name: Of a layer.
-            told: Ids of nodes that are known to be in a layer, so that no way leads through them.
+            mapped_ids: Ids of nodes that are known to be in a layer, so that no way leads through them.
         """
         if _REGION not in name or name in self._exact or COPY.match(name):
             return
         for word in words(name, self, longest=self._longest):
             if word.startswith(_REGION):
-                first, last = self._ends(word)
-                inner = {n.id: n for a in first for b in last for n in self.flow.between(a, b, told)}
+                first, last = self._find_ends(word)
+                inner = {n.id: n for a in first for b in last for n in self.flow.between(a, b, mapped_ids)}
                 if inner:
                     note = "It lies between the ends of a region that the layer's name tells."
                     yield NamedNodes(tuple(sorted(inner.values(), key=lambda n: n.index)), note)
@@ -182,61 +182,64 @@ class Names:
     def __contains__(self, word: object) -> bool:
         return isinstance(word, str) and self._lookup(word) is not None
 
-    def _found(self, nodes: tuple[Node, ...], note: str) -> NamedNodes:
+    def _make_named_nodes(self, nodes: tuple[Node, ...], note: str) -> NamedNodes:
         return NamedNodes(nodes, note, sure=len(nodes) == 1)
 
     def _lookup(self, word: str) -> NamedNodes | None:
         """The nodes that one word names, in any form that TensorRT gives to a node's name."""
-        listed = "The layer's name lists the node."
+        listed_note = "The layer's name lists the node."
         bare = _SUFFIX.sub("", word)
-        if nodes := self.exact(word) or self.exact(bare):
-            return self._found(nodes, listed)
+        if nodes := self.find_exact(word) or self.find_exact(bare):
+            return self._make_named_nodes(nodes, listed_note)
         if torch := _TORCH.fullmatch(bare):
-            nodes = self.exact(torch[3]) or self._torch.get(torch[3], ())
+            nodes = self.find_exact(torch[3]) or self._torch.get(torch[3], ())
             return (
-                self._found(nodes, "The layer's name lists the node's module and operation.")
+                self._make_named_nodes(nodes, "The layer's name lists the node's module and operation.")
                 if nodes
                 else None
             )
-        if _OWN.match(bare) or bare in self.model.values:
+        if _TRT_NAME.match(bare) or bare in self.model.values:
             return None
         if nodes := self._dotless.get(bare, ()):
-            return self._found(nodes, listed)
+            return self._make_named_nodes(nodes, listed_note)
         stem = _COUNTED.sub("", bare)
-        nodes = (self.exact(stem) or self._dotless.get(stem, ())) if stem != bare else ()
+        nodes = (self.find_exact(stem) or self._dotless.get(stem, ())) if stem != bare else ()
         # Of nodes with one name, the parser numbers those after the first.
         note = "The layer's name lists one of several layers that were made of the node."
-        return self._found(nodes, note) if nodes else None
+        return self._make_named_nodes(nodes, note) if nodes else None
 
-    def _joins(self, name: str) -> tuple[Node, ...]:
+    def _find_concats(self, name: str) -> tuple[Node, ...]:
         """The Concat nodes that read a value, or what the nodes of this name write."""
         values = {name} if name in self.model.values else set()
         for word in () if values else words(name, self, longest=self._longest):
-            values |= {o for n in self.exact(word) for o in n.outputs}
-        readers = {n.id: n for key in values for n in self.flow.reading(key) if n.op == "Concat"}
+            values |= {o for n in self.find_exact(word) for o in n.outputs}
+        readers = {n.id: n for key in values for n in self.flow.value_readers(key) if n.op == "Concat"}
         return tuple(readers.values())
 
-    def _ends(self, region: str) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
+    def _find_ends(self, region: str) -> tuple[tuple[Node, ...], tuple[Node, ...]]:
         """The nodes at both ends of a region, empty where an end is a helper of TensorRT."""
         inside = region[len(_REGION) : -len(_REGION_END)]
         if "..." not in inside:
-            return self._end(inside, first=True), ()
+            return self._find_end(inside, first=True), ()
         # A name may end or begin with dots itself.
         cuts = [m.start() for m in re.finditer(r"(?=\.\.\.)", inside)]
-        tries = [(self._end(inside[:c], first=True), self._end(inside[c + 3 :], first=False)) for c in cuts]
+        tries = [
+            (self._find_end(inside[:c], first=True), self._find_end(inside[c + 3 :], first=False))
+            for c in cuts
+        ]
         return max(tries, key=lambda t: bool(t[0]) + bool(t[1]))
 
-    def _end(self, name: str, *, first: bool) -> tuple[Node, ...]:
+    def _find_end(self, name: str, *, first: bool) -> tuple[Node, ...]:
         if name in self._exact:
-            return self.exact(name)
-        known = self.model.values.get(name)
-        if first and known is not None and known.kind == "constant":
+            return self.find_exact(name)
+        value = self.model.values.get(name)
+        if first and value is not None and value.kind == "constant":
             # A region that begins with a weight begins with what reads it.
-            return tuple(self.flow.reading(name)[:1])
-        found = self._lookup(name)
-        return found.nodes if found else ()
+            return tuple(self.flow.value_readers(name)[:1])
+        named_nodes = self._lookup(name)
+        return named_nodes.nodes if named_nodes else ()
 
-    def _paths(self, layers: Iterable[Layer]) -> dict[str, tuple[Node, ...]]:
+    def _map_torch_paths(self, layers: Iterable[Layer]) -> dict[str, tuple[Node, ...]]:
         """Nodes by Torch-TensorRT's path of the operation that they are.
 
         Torch-TensorRT numbers the operations of one kind through the whole network; an exporter of ONNX within each
@@ -245,36 +248,36 @@ class Names:
         modules: defaultdict[str, list[Node]] = defaultdict(list)
         for node in self.model.nodes:
             parts = node.name.strip("/").split("/")
-            modules[_module(parts[:-1])].append(node)
+            modules[_module_path(parts[:-1])].append(node)
         calls: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
         for layer in layers:
             for torch in _TORCH.finditer(layer.name):
                 module, _, operation = torch[3].strip("/").rpartition("/")
-                calls[_module(module.split("/")), _COUNTED.sub("", operation)].add(torch[3])
+                calls[_module_path(module.split("/")), _COUNTED.sub("", operation)].add(torch[3])
         table: dict[str, tuple[Node, ...]] = {}
         for (module, operation), paths in calls.items():
             nodes = modules.get(module, [])
             plain = re.sub(r"[\W_\d]", "", operation).lower()
             alike = [n for n in nodes if plain.startswith(n.op.lower()) or n.op.lower().startswith(plain)]
-            ordered = sorted(paths, key=_count)
+            ordered_paths = sorted(paths, key=_parse_suffix)
             if len(nodes) == 1 and module:
-                table |= dict.fromkeys(ordered, tuple(nodes))
-            elif len(alike) == len(ordered):
-                table |= {path: (node,) for path, node in zip(ordered, alike, strict=True)}
+                table |= dict.fromkeys(ordered_paths, tuple(nodes))
+            elif len(alike) == len(ordered_paths):
+                table |= {path: (node,) for path, node in zip(ordered_paths, alike, strict=True)}
         return table
 
 
-def _module(parts: Iterable[str]) -> str:
+def _module_path(parts: Iterable[str]) -> str:
     """``layer1.0.conv1`` of ``layer1/0/conv1``, as of ``layer1/layer1.0/conv1``, where each part repeats the last."""
-    kept: list[str] = []
+    module_parts: list[str] = []
     for part in parts:
-        if kept and part.startswith(f"{kept[-1]}."):
-            kept.pop()
-        kept.append(part)
-    return ".".join(kept)
+        if module_parts and part.startswith(f"{module_parts[-1]}."):
+            module_parts.pop()
+        module_parts.append(part)
+    return ".".join(module_parts)
 
 
-def _count(path: str) -> int:
+def _parse_suffix(path: str) -> int:
     """The number at the end of a name; the first of several has none."""
-    found = _COUNTED.search(path)
-    return int(found[0][1:]) if found else 0
+    match = _COUNTED.search(path)
+    return int(match[0][1:]) if match else 0

@@ -17,22 +17,24 @@ class Regions:
 
     def __init__(self, built: Model, flow: Flow, engine: Engine, reasons: Mapping[str, Reason]) -> None:
         self.built, self.flow, self.engine, self.reasons = built, flow, engine, reasons
-        self._alias = self._aliases()
-        self._made = {v for y in engine.layers for t in y.outputs if (v := self._alias.get(t.name))}
+        self._alias = self._map_aliases()
+        self._written_values = {v for y in engine.layers for t in y.outputs if (v := self._alias.get(t.name))}
 
-    def of(self, layer: Layer, told: Mapping[str, AbstractSet[str]], *, named: bool) -> list[Node]:
+    def of(
+        self, layer: Layer, declared_layers: Mapping[str, AbstractSet[str]], *, has_name: bool
+    ) -> list[Node]:
         """The nodes between a layer's values, in graph order, without those that the compiler puts into other layers.
 
-        ``told`` are the layers of nodes by the compiler's word, and ``named`` says that the layer is among them. None,
-        where no value that the layer reads is known and nothing else ends the way back to the model's inputs: all that
-        comes before the layer would seem to lie in it.
+        ``declared_layers`` are the layers of nodes by the compiler's word, and ``has_name`` says that the layer is
+        among them. None, where no value that the layer reads is known and nothing else ends the way back to the model's
+        inputs: all that comes before the layer would seem to lie in it.
         """
         reads = {self._alias[t.name] for t in layer.inputs if t.name in self._alias}
-        if layer.inputs and not reads and named:
+        if layer.inputs and not reads and has_name:
             # Without a bound on this side, what the name does not list may belong to the layers before it.
             return []
         writes = [self._alias[t.name] for t in layer.outputs if t.name in self._alias]
-        seen: dict[str, Node] = {}
+        visited: dict[str, Node] = {}
         starts = set(self.built.inputs) if layer.inputs and not reads else set()
         todo = [(key, True) for key in writes]
         while todo:
@@ -40,25 +42,25 @@ class Regions:
             if key in starts:
                 return []
             node = self.flow.producer.get(key)
-            if node is None or node.id in seen or self.reasons.get(node.id) == "folded":
+            if node is None or node.id in visited or self.reasons.get(node.id) == "folded":
                 continue
-            elsewhere = node.id in told and layer.id not in told[node.id]
+            elsewhere = node.id in declared_layers and layer.id not in declared_layers[node.id]
             if elsewhere and not outer:
                 continue
-            seen[node.id] = node
+            visited[node.id] = node
             if not elsewhere:
                 todo += [
                     (k, False)
                     for k in self.flow.inputs(node)
-                    if k not in reads and (k not in self._made or k in writes)
+                    if k not in reads and (k not in self._written_values or k in writes)
                 ]
-        return sorted(seen.values(), key=lambda n: n.index)
+        return sorted(visited.values(), key=lambda n: n.index)
 
-    def _aliases(self) -> dict[str, Key]:
+    def _map_aliases(self) -> dict[str, Key]:
         """Tensor names of the engine with the values of the built model's main graph that they are, copies resolved."""
         alias: dict[str, Key] = {}
         for layer in self.engine.layers:
-            for name, value in self._standing(layer):
+            for name, value in self._iter_values(layer):
                 alias.setdefault(name, value)
         for layer in self.engine.layers:
             if moves(layer) and layer.inputs and layer.outputs:
@@ -69,14 +71,14 @@ class Regions:
                     alias.setdefault(a, alias[b])
         return alias
 
-    def _standing(self, layer: Layer) -> Iterator[tuple[str, str]]:
+    def _iter_values(self, layer: Layer) -> Iterator[tuple[str, str]]:
         """Tensors of one layer with the values that they stand for, the surest first."""
         for tensor in (*layer.inputs, *layer.outputs):
             if tensor.name in self.built.values:
                 yield tensor.name, tensor.name
-        given = layer.attributes.get("values")
-        if isinstance(given, dict):
-            yield from given.items()
+        values = layer.attributes.get("values")
+        if isinstance(values, dict):
+            yield from values.items()
         node = self.built.by_id.get(layer.name)
         if node is not None and node.op == layer.kind:
             # A node that was kept as it is, though what it writes may have been renamed.

@@ -20,7 +20,7 @@ from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.relation.dataflow import moves, work
 from rtlab.relation.flow import VIEWS, Flow
-from rtlab.relation.given import Given, given_text
+from rtlab.relation.given import RecomputeEvidence, format_tensors
 from rtlab.relation.kernel import kernel
 from rtlab.relation.mapping import Evidence, Mapping, Missing, Pair
 from rtlab.relation.names import Names
@@ -52,10 +52,10 @@ def relate(source: Model, built: Model, engine: Engine) -> Mapping:
 
     ``built`` is the prepared model; its nodes name their source through ``Node.origin``.
     """
-    return _Relation(source, built, engine).result()
+    return _MappingBuilder(source, built, engine).result()
 
 
-class _Relation:
+class _MappingBuilder:
     """The working state of one ``relate``."""
 
     def __init__(self, source: Model, built: Model, engine: Engine) -> None:
@@ -64,105 +64,109 @@ class _Relation:
         self.reasons = self.graph.reasons()
         self.flow = self.graph if built is source else Flow(built)
         self.names = Names(built, self.flow, engine.layers)
-        self.found: dict[str, dict[str, Pair]] = defaultdict(dict)
+        self.pairs: dict[str, dict[str, Pair]] = defaultdict(dict)
         #: Nodes of the built model by the layers that the compiler puts them in, with a label or by name.
-        self.told: defaultdict[str, set[str]] = defaultdict(set)
+        self.declared_layers: defaultdict[str, set[str]] = defaultdict(set)
         self.taken: set[str] = set()
         self.order = {layer.id: layer.index for layer in engine.layers}
         self._roles = Roles(source, built)
         #: Nodes that each of their layers computes anew, whole.
-        self._anew: set[str] = set()
+        self._recomputed_ids: set[str] = set()
 
     def result(self) -> Mapping:
-        self._declared()
-        self._named()
-        self._bounded()
+        self._map_declared()
+        self._map_named()
+        self._map_bounded()
         missing: list[Missing] = []
-        self._merged()
-        self._adopted()
+        self._map_merged()
+        self._map_inner_layers()
         # Epilogues follow their producer, so one sweep in graph order settles chains.
-        left = [n for n in self.source.nodes if n.id not in self.found]
-        for node in left:
+        unmapped_nodes = [n for n in self.source.nodes if n.id not in self.pairs]
+        for node in unmapped_nodes:
             if node.id not in self.reasons:
-                self._inside(node)
-                if node.id not in self.found:
-                    self._inferred(node)
-        self._starting(self._unknown(left))
+                self._map_inside(node)
+                if node.id not in self.pairs:
+                    self._infer_from_neighbours(node)
+        self._map_recomputed(self._unknown(unmapped_nodes))
         # What rests on one side alone waits for that, which knows more.
-        for node in self._unknown(left):
-            self._inferred(node, alone=True)
-        unknown = self._unknown(left)
-        self._leaning(unknown)
+        for node in self._unknown(unmapped_nodes):
+            self._infer_from_neighbours(node, alone=True)
+        unknown = self._unknown(unmapped_nodes)
+        self._map_serving_layers(unknown)
         for node in unknown:
-            self._compared(node)
-        self._starting(self._unknown(unknown))
-        for node in left:
-            if node.id not in self.found:
+            self._map_comparison(node)
+        self._map_recomputed(self._unknown(unknown))
+        for node in unmapped_nodes:
+            if node.id not in self.pairs:
                 reason = self.reasons.get(node.id, "unknown")
                 missing.append(Missing(node.id, reason, _WORDS[reason]))
-        return Mapping(tuple(sorted(self._in_roles(), key=lambda p: self.order[p.layer])), tuple(missing))
+        return Mapping(
+            tuple(sorted(self._iter_with_roles(), key=lambda p: self.order[p.layer])), tuple(missing)
+        )
 
     def _unknown(self, nodes: Iterable[Node]) -> list[Node]:
-        return [n for n in nodes if n.id not in self.found and n.id not in self.reasons]
+        return [n for n in nodes if n.id not in self.pairs and n.id not in self.reasons]
 
-    def _in_roles(self) -> Iterator[Pair]:
+    def _iter_with_roles(self) -> Iterator[Pair]:
         """All pairs, with what each layer does for its node."""
-        for node, table in self.found.items():
-            found = self._roles.of(node, [self.engine.layer(i) for i in table])
+        for node, table in self.pairs.items():
+            roles = self._roles.of(node, [self.engine.layer(i) for i in table])
             for pair in table.values():
-                role = found[pair.layer]
+                role = roles[pair.layer]
                 yield pair if role == "work" else pair._replace(role=role)
 
-    def _pair(self, node: str, layer: str, evidence: Evidence, note: str) -> None:
-        table = self.found[node]
+    def _add_pair(self, node: str, layer: str, evidence: Evidence, note: str) -> None:
+        table = self.pairs[node]
         if layer not in table:
             table[layer] = Pair(node, layer, evidence, note)
             self.taken.add(layer)
 
-    def _tell(self, node: Node, layer: Layer, evidence: Evidence, note: str) -> None:
+    def _add_declared(self, node: Node, layer: Layer, evidence: Evidence, note: str) -> None:
         """A pair that the compiler itself states, with a node of the built model."""
-        self.told[node.id].add(layer.id)
-        if origin := self._origin(node.id):
-            self._pair(origin, layer.id, evidence, note)
+        self.declared_layers[node.id].add(layer.id)
+        if origin := self._find_origin(node.id):
+            self._add_pair(origin, layer.id, evidence, note)
 
-    def _origin(self, id_: str) -> str | None:
+    def _find_origin(self, id_: str) -> str | None:
         """The node of the source that a node of the built model stands for; itself where the source has it."""
         if id_ in self.source.by_id:
             return id_
         node = self.built.by_id.get(id_)
         return node.origin if node is not None and node.origin in self.source.by_id else None
 
-    def _declared(self) -> None:
+    def _map_declared(self) -> None:
         note = "The compiler names this node in the layer's label."
         for layer in self.engine.layers:
             for id_ in layer.origins:
-                for node in self._chosen(self.names.exact(id_), layer):
-                    self._tell(node, layer, "declared", note)
+                for node in self._choose_nodes(self.names.find_exact(id_), layer):
+                    self._add_declared(node, layer, "declared", note)
                 if id_ in self.source.by_id:
-                    self._pair(id_, layer.id, "declared", note)
+                    self._add_pair(id_, layer.id, "declared", note)
 
-    def _chosen(self, nodes: tuple[Node, ...], layer: Layer) -> Iterable[Node]:
+    def _choose_nodes(self, nodes: tuple[Node, ...], layer: Layer) -> Iterable[Node]:
         """Of nodes with one name those whose outputs the layer writes, or else whose inputs it reads."""
         if len(nodes) < 2:
             return nodes
         reads, writes = {t.name for t in layer.inputs}, {t.name for t in layer.outputs}
-        made = [n for n in nodes if writes & set(n.outputs)]
-        return made or [n for n in nodes if reads & set(n.inputs)]
+        writers = [n for n in nodes if writes & set(n.outputs)]
+        return writers or [n for n in nodes if reads & set(n.inputs)]
 
-    def _named(self) -> None:
+    def _map_named(self) -> None:
         """Layers without labels, by the nodes that their names list."""
         silent = [layer for layer in self.engine.layers if not layer.origins]
         for layer in silent:
-            for found in self.names.explicit(layer.name):
-                for node in found.nodes if found.sure else self._chosen(found.nodes, layer):
-                    self._tell(node, layer, "inferred", found.note)
+            for named_nodes in self.names.find_explicit(layer.name):
+                for node in (
+                    named_nodes.nodes if named_nodes.sure else self._choose_nodes(named_nodes.nodes, layer)
+                ):
+                    self._add_declared(node, layer, "inferred", named_nodes.note)
         for layer in silent:
-            for found in self.names.regions(layer.name, self.told):
-                for node in found.nodes:
-                    if node.id not in self.told:
-                        self._tell(node, layer, "inferred", found.note)
+            for named_nodes in self.names.find_regions(layer.name, self.declared_layers):
+                for node in named_nodes.nodes:
+                    if node.id not in self.declared_layers:
+                        self._add_declared(node, layer, "inferred", named_nodes.note)
 
-    def _bounded(self) -> None:
+    def _map_bounded(self) -> None:
         """Layers without labels, by the subgraph between the values that they read and write."""
         reasons = self.reasons if self.built is self.source else self.flow.reasons()
         regions = Regions(self.built, self.flow, self.engine, reasons)
@@ -170,147 +174,152 @@ class _Relation:
             # A layer that moves data is no place for a node, unless its name tells one.
             if layer.origins or (moves(layer) and layer.id not in self.taken):
                 continue
-            for node in regions.of(layer, self.told, named=layer.id in self.taken):
-                if origin := self._origin(node.id):
+            for node in regions.of(layer, self.declared_layers, has_name=layer.id in self.taken):
+                if origin := self._find_origin(node.id):
                     note = "It lies between the values that the layer reads and writes."
-                    self._pair(origin, layer.id, "inferred", note)
+                    self._add_pair(origin, layer.id, "inferred", note)
 
-    def _merged(self) -> None:
+    def _map_merged(self) -> None:
         """Nodes whose twin (same operator, input and attributes) has a layer: the compiler merged them."""
-        alone = [n for n in self.source.nodes if n.id not in self.found and n.id not in self.reasons]
-        wanted = {(n.op, n.inputs[0]) for n in alone if n.inputs and n.inputs[0] and n.op not in VIEWS}
+        alone = [n for n in self.source.nodes if n.id not in self.pairs and n.id not in self.reasons]
+        twin_keys = {(n.op, n.inputs[0]) for n in alone if n.inputs and n.inputs[0] and n.op not in VIEWS}
         twins: defaultdict[tuple[object, ...], list[Node]] = defaultdict(list)
-        for node in self.source.nodes if wanted else ():
-            if node.inputs and (node.op, node.inputs[0]) in wanted:
+        for node in self.source.nodes if twin_keys else ():
+            if node.inputs and (node.op, node.inputs[0]) in twin_keys:
                 twins[node.op, node.scope, node.inputs[0], repr(sorted(node.attributes.items()))].append(node)
         for group in twins.values():
-            have = next((n for n in group if n.id in self.found), None)
+            have = next((n for n in group if n.id in self.pairs), None)
             for node in group:
-                if have and node.id not in self.found and node.id not in self.reasons:
-                    for layer in self.found[have.id]:
+                if have and node.id not in self.pairs and node.id not in self.reasons:
+                    for layer in self.pairs[have.id]:
                         note = (
                             f'The compiler names only its sibling "{have.title}", which reads the same input.'
                         )
-                        self._pair(node.id, layer, "merged", note)
+                        self._add_pair(node.id, layer, "merged", note)
 
-    def _adopted(self) -> None:
+    def _map_inner_layers(self) -> None:
         """Unlabelled steps between two steps of one node belong to it, such as the inner steps of an LSTM."""
         bare = [y for y in self.engine.layers if y.id not in self.taken and not moves(y)]
         if not bare:
             return
-        labelled: defaultdict[str, set[str]] = defaultdict(set)
-        for node, table in self.found.items():
+        nodes_by_layer: defaultdict[str, set[str]] = defaultdict(set)
+        for node, table in self.pairs.items():
             for layer in table:
-                labelled[layer].add(node)
-        before = self._reached(self.engine.layers, labelled)
-        after = self._reached(tuple(reversed(self.engine.layers)), labelled)
+                nodes_by_layer[layer].add(node)
+        before = self._reach_labels(self.engine.layers, nodes_by_layer)
+        after = self._reach_labels(tuple(reversed(self.engine.layers)), nodes_by_layer)
         for step in bare:
             for node in sorted(before[step.id] & after[step.id]):
                 note = "The unlabelled step runs between two steps of this node."
-                self._pair(node, step.id, "inferred", note)
+                self._add_pair(node, step.id, "inferred", note)
 
-    def _reached(
-        self, layers: tuple[Layer, ...], labelled: MappingType[str, set[str]]
+    def _reach_labels(
+        self, layers: tuple[Layer, ...], nodes_by_layer: MappingType[str, set[str]]
     ) -> MappingType[str, set[str]]:
         """By unlabelled layer the nodes of the nearest labelled ones from which it can be reached, in this order."""
         forwards = bool(layers) and layers[0].index <= layers[-1].index
-        carried: dict[str, set[str]] = {}
-        reached: dict[str, set[str]] = {}
+        nodes_by_tensor: dict[str, set[str]] = {}
+        reached_nodes: dict[str, set[str]] = {}
         for layer in layers:
             enters, leaves = (layer.inputs, layer.outputs) if forwards else (layer.outputs, layer.inputs)
-            nodes = labelled.get(layer.id)
+            nodes = nodes_by_layer.get(layer.id)
             if not nodes:
-                nodes = reached[layer.id] = set().union(*(carried.get(t.name, ()) for t in enters))
+                nodes = reached_nodes[layer.id] = set().union(
+                    *(nodes_by_tensor.get(t.name, ()) for t in enters)
+                )
             for tensor in leaves:
-                have = carried.get(tensor.name)
-                carried[tensor.name] = have | nodes if have else nodes
-        return reached
+                have = nodes_by_tensor.get(tensor.name)
+                nodes_by_tensor[tensor.name] = have | nodes if have else nodes
+        return reached_nodes
 
-    def _compared(self, node: Node) -> None:
+    def _map_comparison(self, node: Node) -> None:
         """A comparison that the jump of an If or a Loop makes itself: it reads two numbers, and not a truth value."""
         readers = self.graph.readers(node)
         if len({r.id for r in readers}) != 1:
             return
-        for layer in map(self.engine.layer, self.found.get(readers[0].id, ())):
+        for layer in map(self.engine.layer, self.pairs.get(readers[0].id, ())):
             numbers = [t for t in layer.inputs if t.dtype not in {"", "bool"}]
             if layer.kind == "cjmp" and len(numbers) == 2 == len(layer.inputs):
                 note = "The conditional jump of its only reader compares the values itself."
-                self._pair(node.id, layer.id, "inferred", note)
+                self._add_pair(node.id, layer.id, "inferred", note)
 
-    def _starting(self, nodes: Sequence[Node]) -> None:
+    def _map_recomputed(self, nodes: Sequence[Node]) -> None:
         """Nodes that the layers of their readers compute; a reader is settled before what it reads."""
-        alone = self._alone() if nodes else {}
+        alone = self._map_sole_nodes() if nodes else {}
         for node in reversed(nodes):
-            self._started(node, alone)
+            self._map_recomputed_node(node, alone)
 
-    def _started(self, node: Node, alone: MappingType[str, AbstractSet[str]]) -> None:
+    def _map_recomputed_node(self, node: Node, alone: MappingType[str, AbstractSet[str]]) -> None:
         """A node that the layers of its readers compute, or need not, since they start from what comes before it."""
         if len(node.outputs) != 1:
             return
-        readers = self._given.readers(node, self.reasons, self.found)
+        readers = self._recompute_evidence.readers(node, self.reasons, self.pairs)
         layers: dict[str, tuple[Tensor, ...]] = {}
         for reader in readers or ():
-            run = self._working(reader)
+            run = self._list_working_layers(reader)
             # Of the layers that divide a reader's work, which one starts it is not known.
-            if len(run) != 1 and reader not in self._anew:
+            if len(run) != 1 and reader not in self._recomputed_ids:
                 return
             for layer in run:
-                if not (read := self._given.before(node, self.engine.layer(layer), alone)):
+                if not (read := self._recompute_evidence.before(node, self.engine.layer(layer), alone)):
                     return
                 layers[layer] = read
-        self._anew.add(node.id)
+        self._recomputed_ids.add(node.id)
         for layer, read in layers.items():
             note = (
                 f"All that reads it runs in layers that start from what comes before it: this one reads "
-                f"{given_text(read)}, which cannot hold what the node writes, so it does the node's work or needs none."
+                f"{format_tensors(read)}, which cannot hold what the node writes, so it does the node's work or "
+                "needs none."
             )
-            self._pair(node.id, layer, "inferred", note)
+            self._add_pair(node.id, layer, "inferred", note)
 
     @functools.cached_property
-    def _given(self) -> Given:
-        return Given(self.source, self.graph, self.engine)
+    def _recompute_evidence(self) -> RecomputeEvidence:
+        return RecomputeEvidence(self.source, self.graph, self.engine)
 
-    def _working(self, node: str) -> list[str]:
+    def _list_working_layers(self, node: str) -> list[str]:
         """Ids of the layers that do a node's work."""
-        roles = self._roles.of(node, [self.engine.layer(i) for i in self.found[node]])
+        roles = self._roles.of(node, [self.engine.layer(i) for i in self.pairs[node]])
         return [i for i, role in roles.items() if role == "work"]
 
-    def _alone(self) -> MappingType[str, set[str]]:
+    def _map_sole_nodes(self) -> MappingType[str, set[str]]:
         """By layer the nodes whose work no other layer does."""
         table: defaultdict[str, set[str]] = defaultdict(set)
-        for node in self.found:
-            run = self._working(node)
+        for node in self.pairs:
+            run = self._list_working_layers(node)
             if len(run) == 1:
                 table[run[0]].add(node)
         return table
 
-    def _leaning(self, unknown: Iterable[Node]) -> None:
+    def _map_serving_layers(self, unknown: Iterable[Node]) -> None:
         """Unlabelled steps that only serve one node: all that reads them runs it, or all that they read comes from it.
 
         A step behind a node is not taken as that node's where a reader of the node has no known layer: it may be that.
         """
         layers = self.engine.layers
         at = {y.id: p for p, y in enumerate(layers)}
-        held: list[set[str]] = [set() for _ in layers]
-        for node, table in self.found.items():
+        nodes_by_layer: list[set[str]] = [set() for _ in layers]
+        for node, table in self.pairs.items():
             for layer in table:
-                held[at[layer]].add(node)
-        mine: list[AbstractSet[str]] = [frozenset(nodes) for nodes in held]
+                nodes_by_layer[at[layer]].add(node)
+        mine: list[AbstractSet[str]] = [frozenset(nodes) for nodes in nodes_by_layer]
         if all(m or moves(y) for m, y in zip(mine, layers, strict=True)):
             return
-        self._turning(mine, at)
+        self._map_jumps(mine, at)
         flow = Steps.of(self.engine)
-        behind = [flow.readers.get(p, ()) for p in range(len(layers))]
+        reader_positions = [flow.readers.get(p, ()) for p in range(len(layers))]
         outputs = {t.name for t in self.engine.outputs}
         leaves = [any(t.name in outputs for t in y.outputs) for y in layers]
         note = "All that reads the unlabelled step runs this node."
-        self._lean(reversed(range(len(layers))), behind, leaves, mine, note=note)
-        given = [len(s) < r for s, r in zip(flow.sources, flow.read, strict=True)]
+        self._assign_by_neighbours(reversed(range(len(layers))), reader_positions, leaves, mine, note=note)
+        reads_input = [len(s) < r for s, r in zip(flow.sources, flow.read, strict=True)]
         note = "All that the unlabelled step reads comes from this node."
-        closed = {w.id for n in unknown for w in self.graph.writers(n)}
-        self._lean(range(len(layers)), flow.sources, given, mine, note=note, closed=closed)
+        closed_ids = {w.id for n in unknown for w in self.graph.writers(n)}
+        self._assign_by_neighbours(
+            range(len(layers)), flow.sources, reads_input, mine, note=note, closed_ids=closed_ids
+        )
 
-    def _lean(
+    def _assign_by_neighbours(
         self,
         order: Iterable[int],
         near: Sequence[Sequence[int]],
@@ -318,11 +327,11 @@ class _Relation:
         mine: list[AbstractSet[str]],
         *,
         note: str,
-        closed: AbstractSet[str] = frozenset(),
+        closed_ids: AbstractSet[str] = frozenset(),
     ) -> None:
         """Give steps to the one node that all steps ``near`` them have in common; moves are looked through.
 
-        A step at the ``rim`` of the engine has more neighbours than steps, and nodes in ``closed`` get none.
+        A step at the ``rim`` of the engine has more neighbours than steps, and nodes in ``closed_ids`` get none.
         """
         common: dict[int, AbstractSet[str]] = {}
         for position in order:
@@ -337,12 +346,12 @@ class _Relation:
             common[position] = both
             # A lone quantization belongs to the tensor, and is named by whom it serves.
             lone = moves(layer) or work(layer) == "quantization"
-            if len(both) == 1 and not lone and not both & closed:
+            if len(both) == 1 and not lone and not both & closed_ids:
                 (node,) = both
-                self._pair(node, layer.id, "inferred", note)
+                self._add_pair(node, layer.id, "inferred", note)
                 mine[position] = both
 
-    def _turning(self, mine: list[AbstractSet[str]], at: MappingType[str, int]) -> None:
+    def _map_jumps(self, mine: list[AbstractSet[str]], at: MappingType[str, int]) -> None:
         """Unlabelled jumps belong to the node that runs, or owns, everything between their loop's start and them."""
         layers = self.engine.layers
         for jump, layer in enumerate(layers):
@@ -351,38 +360,42 @@ class _Relation:
             start = max((p for p in range(jump) if layers[p].kind == "memset"), default=-1) + 1
             inside = [m for m in mine[start:jump] if m]
             chains = [{o for n in m for o in (n, *self.source.by_id[n].scope)} for m in inside]
-            shared = set.intersection(*chains) if chains else set()
-            owners = [n for n in shared if n in self.source.by_id]
+            shared_owners = set.intersection(*chains) if chains else set()
+            owners = [n for n in shared_owners if n in self.source.by_id]
             if not owners:
                 continue
             # Of owners within each other the innermost turns here.
             owner = max(owners, key=lambda n: len(self.source.by_id[n].scope))
             note = "The jump repeats steps that all belong to this node."
             for step in (y for y in layers[start : jump + 1] if work(y) == "control" and not mine[at[y.id]]):
-                self._pair(owner, step.id, "inferred", note)
+                self._add_pair(owner, step.id, "inferred", note)
                 mine[at[step.id]] = frozenset({owner})
 
-    def _inferred(self, node: Node, *, alone: bool = False) -> None:
+    def _infer_from_neighbours(self, node: Node, *, alone: bool = False) -> None:
         """Dataflow: an epilogue follows its producer; otherwise the unlabelled layers around the node.
 
         ``alone`` lets one side do where nothing is known of the other.
         """
-        before, settled = self._near(node, self.graph.writers)
-        after, ended = self._near(node, self.graph.readers)
-        if not before and not after and not (settled and ended):
+        before, is_before_complete = self._find_nearest_layers(node, self.graph.writers)
+        after, is_after_complete = self._find_nearest_layers(node, self.graph.readers)
+        if not before and not after and not (is_before_complete and is_after_complete):
             # Nothing around it is known either, so any layer would be a guess.
             return
         both = before & after
-        if both or (node.op in EPILOGUES and before and settled):
+        if both or (node.op in EPILOGUES and before and is_before_complete):
             # Of several producers the last one to run carries the epilogue.
             layer = max(both or before, key=self.order.__getitem__)
-            self._pair(node.id, layer, "inferred", "Its neighbours run in this layer.")
+            self._add_pair(node.id, layer, "inferred", "Its neighbours run in this layer.")
             return
-        if len(before) == 1 and settled and self._spelled(node, self.engine.layer(next(iter(before)))):
+        if (
+            len(before) == 1
+            and is_before_complete
+            and self._is_in_kernel_name(node, self.engine.layer(next(iter(before))))
+        ):
             note = "The kernel that runs its producer names this operation, and no other node of it."
-            self._pair(node.id, next(iter(before)), "inferred", note)
+            self._add_pair(node.id, next(iter(before)), "inferred", note)
             return
-        if not alone and not ((before or settled) and (after or ended)):
+        if not alone and not ((before or is_before_complete) and (after or is_after_complete)):
             return
         low = max((self.order[i] for i in before), default=-1)
         high = min((self.order[i] for i in after), default=len(self.engine.layers))
@@ -392,19 +405,19 @@ class _Relation:
                 break
             if step.id not in self.taken:
                 note = "The unlabelled step runs between the layers of its neighbours."
-                self._pair(node.id, step.id, "inferred", note)
+                self._add_pair(node.id, step.id, "inferred", note)
 
-    def _spelled(self, node: Node, layer: Layer) -> bool:
+    def _is_in_kernel_name(self, node: Node, layer: Layer) -> bool:
         """Whether the name of a layer's kernel tells a node's operation more often than nodes account for it."""
-        told = kernel(layer)
-        if told is None or not (count := told.rest.count(node.op[:_WORD])):
+        kernel_info = kernel(layer)
+        if kernel_info is None or not (count := kernel_info.rest.count(node.op[:_WORD])):
             return False
         have = (n for n in self._pairs_of(layer) if self.source.by_id[n].op[:_WORD] == node.op[:_WORD])
         return count > len(set(have))
 
     def _pairs_of(self, layer: Layer) -> Iterator[str]:
         """Ids of the nodes that were found for a layer so far."""
-        return (node for node, table in self.found.items() if layer.id in table)
+        return (node for node, table in self.pairs.items() if layer.id in table)
 
     @functools.cached_property
     def _free(self) -> list[Layer]:
@@ -413,33 +426,35 @@ class _Relation:
         free = [y for y in self.engine.layers if y.id not in self.taken and work(y) not in idle]
         return sorted(free, key=lambda step: step.index)
 
-    def _near(self, node: Node, step: Callable[[Node], Iterable[Node]]) -> tuple[set[str], bool]:
+    def _find_nearest_layers(
+        self, node: Node, step: Callable[[Node], Iterable[Node]]
+    ) -> tuple[set[str], bool]:
         """Layers of the nearest nodes in one direction, looking through nodes that need no layer.
 
         The second result tells whether every path led to a layer or to the edge of the graph.
         """
         complete = True
-        seen: set[str] = set()
+        visited: set[str] = set()
         layers: set[str] = set()
         todo = list(step(node))
         while todo:
             other = todo.pop()
-            if other.id in seen:
+            if other.id in visited:
                 continue
-            seen.add(other.id)
-            if other.id in self.found:
-                layers |= set(self.found[other.id])
+            visited.add(other.id)
+            if other.id in self.pairs:
+                layers |= set(self.pairs[other.id])
             elif other.id in self.reasons:
                 todo += step(other)
             else:
                 complete = False
         return layers, complete
 
-    def _inside(self, node: Node) -> None:
-        owner = next((o for o in reversed(node.scope) if o in self.found), None)
+    def _map_inside(self, node: Node) -> None:
+        owner = next((o for o in reversed(node.scope) if o in self.pairs), None)
         for id_ in [owner] if owner else self._callers(node):
-            for layer in self.found.get(id_, {}):
-                self._pair(node.id, layer, "inferred", "It runs inside the node that owns its graph.")
+            for layer in self.pairs.get(id_, {}):
+                self._add_pair(node.id, layer, "inferred", "It runs inside the node that owns its graph.")
 
     def _callers(self, node: Node) -> list[str]:
         """The nodes that call the functions that a node stands in."""

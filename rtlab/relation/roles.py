@@ -40,8 +40,8 @@ _MOVING_OPS = frozenset({
 })  # fmt: skip
 #: Operations of which a kernel has one at least when it computes these operators.
 _TELLING: Mapping[str, frozenset[str]] = {
-    op: frozenset(told.split())
-    for op, told in {
+    op: frozenset(names.split())
+    for op, names in {
         "Add": "Add Sum", "Clip": "Min Max", "Erf": "Erf", "Exp": "Exp", "GlobalAveragePool": "Mean Sum",
         "LogSoftmax": "Exp Soft Log", "Mul": "Mul Div", "ReduceMean": "Mean Sum", "Relu": "Relu Max",
         "Sigmoid": "Sigm Tanh Exp", "Softmax": "Exp Soft", "Sqrt": "Sqrt Rsqr", "Sub": "Sub Add", "Tanh": "Tanh Exp",
@@ -72,69 +72,78 @@ class Roles:
 
     def __init__(self, source: Model, built: Model) -> None:
         self.source, self.built = source, built
-        self._known: dict[str, tuple[Layer, Mapping[str, Sequence[Node]]]] = {}
+        self._declared_cache: dict[str, tuple[Layer, Mapping[str, Sequence[Node]]]] = {}
 
     def of(self, node: str, layers: Sequence[Layer]) -> dict[str, Role]:
         """The role of each layer that belongs to a node, by its id."""
-        found = self.source.by_id[node]
-        told = {y.id: self._inserted(found, y) for y in layers}
-        sure = {y.id: _NO if told[y.id] else _does(found, y) for y in layers}
+        source_node = self.source.by_id[node]
+        inserted_ops = {y.id: self._list_inserted_ops(source_node, y) for y in layers}
+        sure = {y.id: _NO if inserted_ops[y.id] else _rate_work(source_node, y) for y in layers}
         best = max(sure.values(), default=_NO)
         # A product is done in one place; other work, such as that of a normalization, may be divided among layers.
-        least = best if found.op in PRODUCT_OPS or found.op in QUANTIZING_OPS else min(best, _MAY)
+        least = best if source_node.op in PRODUCT_OPS or source_node.op in QUANTIZING_OPS else min(best, _MAY)
         running = {y.id for y in layers if best and sure[y.id] >= least}
-        if not best and found.op not in PRODUCT_OPS and found.op not in _OWNERS:
+        if not best and source_node.op not in PRODUCT_OPS and source_node.op not in _OWNERS:
             # No kernel shows it: it may be folded into another operation of one that computes.
-            running = {y.id for y in layers if not told[y.id] and _computes(y, kernel(y))}
+            running = {y.id for y in layers if not inserted_ops[y.id] and _computes(y, kernel(y))}
         first = min((y.index for y in layers if y.id in running), default=None)
         return {
-            y.id: "work" if y.id in running else self._serves(found, y, told[y.id], first) for y in layers
+            y.id: "work" if y.id in running else self._serving_role(source_node, y, inserted_ops[y.id], first)
+            for y in layers
         }
 
-    def _inserted(self, node: Node, layer: Layer) -> tuple[str, ...]:
+    def _list_inserted_ops(self, node: Node, layer: Layer) -> tuple[str, ...]:
         """Operators that a preparation put around a node, where a layer declares these and not the node itself.
 
         A compiler that declares nothing keeps the name of a node that it did not fuse.
         """
-        mine = self._declared(layer).get(node.id, ())
+        mine = self._map_declared(layer).get(node.id, ())
         return () if any(n.id == node.id for n in mine) else tuple(n.op for n in mine if n.op != node.op)
 
-    def _declared(self, layer: Layer) -> Mapping[str, Sequence[Node]]:
+    def _map_declared(self, layer: Layer) -> Mapping[str, Sequence[Node]]:
         """The built nodes that a layer declares, by the node of the source that they stand for.
 
         They are sorted once where they are many: a kernel of thousands of pointwise nodes is asked about each of them.
         """
-        known = self._known.get(layer.id)
-        if known is not None and known[0] is layer:
-            return known[1]
+        cache_entry = self._declared_cache.get(layer.id)
+        if cache_entry is not None and cache_entry[0] is layer:
+            return cache_entry[1]
         table: defaultdict[str, list[Node]] = defaultdict(list)
         for built in filter(None, map(self.built.by_id.get, layer.origins or (layer.name,))):
             table[built.origin].append(built)
         if len(layer.origins) >= _MANY:
-            self._known[layer.id] = layer, table
+            self._declared_cache[layer.id] = layer, table
         return table
 
-    def _serves(self, node: Node, layer: Layer, inserted: tuple[str, ...], first: int | None) -> Role:
+    def _serving_role(
+        self, node: Node, layer: Layer, inserted_ops: tuple[str, ...], first: int | None
+    ) -> Role:
         """What a layer does for a node that another layer runs, the first one at ``first``."""
         if work(layer) == "control":
             return "control"
         if node.op in _OWNERS:
             return "body"
-        if inserted:
-            return _put(inserted)
-        told = kernel(layer)
-        if told and (told.quantizes or told.dequantizes) and not told.rest:
-            return "Q/DQ" if told.quantizes and told.dequantizes else "Q" if told.quantizes else "DQ"
-        if first is not None and layer.index > first and _computes(layer, told):
-            return "work" if node.op in QUANTIZING_OPS else "bias" if _biased(node) else "scale"
+        if inserted_ops:
+            return _inserted_role(inserted_ops)
+        kernel_info = kernel(layer)
+        if kernel_info and (kernel_info.quantizes or kernel_info.dequantizes) and not kernel_info.rest:
+            return (
+                "Q/DQ"
+                if kernel_info.quantizes and kernel_info.dequantizes
+                else "Q"
+                if kernel_info.quantizes
+                else "DQ"
+            )
+        if first is not None and layer.index > first and _computes(layer, kernel_info):
+            return "work" if node.op in QUANTIZING_OPS else "bias" if _has_bias(node) else "scale"
         if layer.reads not in QUANTIZED and layer.writes in QUANTIZED:
             return "Q"
-        if told is None and work(layer) == "quantization":
+        if kernel_info is None and work(layer) == "quantization":
             return "DQ"
         return "cast" if layer.reads != layer.writes and layer.reads and layer.writes else "layout"
 
 
-def _put(operators: Iterable[str]) -> Role:
+def _inserted_role(operators: Iterable[str]) -> Role:
     """What inserted operators do for the node that they were put around."""
     roles: set[Role] = {
         QUANTIZING_OPS.get(op, "cast" if op in {"Cast", "CastLike"} else "work") for op in operators
@@ -146,18 +155,22 @@ def _put(operators: Iterable[str]) -> Role:
     return "Q" if "Q" in roles else "DQ" if "DQ" in roles else "cast"
 
 
-def _computes(layer: Layer, told: Kernel | None) -> bool:
+def _computes(layer: Layer, kernel_info: Kernel | None) -> bool:
     """Whether a layer does arithmetic besides quantizing."""
-    return bool(told.rest) if told else work(layer) not in _MOVING_WORKS | {"quantization", "control"}
+    return (
+        bool(kernel_info.rest)
+        if kernel_info
+        else work(layer) not in _MOVING_WORKS | {"quantization", "control"}
+    )
 
 
-def _biased(node: Node) -> bool:
+def _has_bias(node: Node) -> bool:
     """Whether a product adds a bias. Its position among the inputs is the third, in a quantized operator the ninth."""
     position = {"QLinearConv": 8, "QGemm": 6}.get(node.op, 2)
     return node.op not in {"MatMul", "Einsum"} and len(node.inputs) > position and node.inputs[position] != ""
 
 
-def _does(node: Node, layer: Layer) -> int:
+def _rate_work(node: Node, layer: Layer) -> int:
     """How surely a layer does a node's work, by its kind and the operations of its kernel."""
     op, done = node.op, work(layer)
     if layer.kind == op:
@@ -166,26 +179,26 @@ def _does(node: Node, layer: Layer) -> int:
         return _NO
     if done == "control":
         return _NO
-    told = kernel(layer)
-    if told is None:
-        return _by_kind(op, done, layer)
+    kernel_info = kernel(layer)
+    if kernel_info is None:
+        return _rate_by_kind(op, done, layer)
     if op in PRODUCT_OPS:
-        if PRODUCTS & {*told.operations}:
+        if PRODUCTS & {*kernel_info.operations}:
             return _SURE
         # A product with a vector is a sum of products.
-        return _MAY if "Sum" in told.operations else _NO
+        return _MAY if "Sum" in kernel_info.operations else _NO
     if op in QUANTIZING_OPS:
-        does = told.quantizes if QUANTIZING_OPS[op] == "Q" else told.dequantizes
-        return _SURE if does else _NO if told.whole else _MAY
+        does = kernel_info.quantizes if QUANTIZING_OPS[op] == "Q" else kernel_info.dequantizes
+        return _SURE if does else _NO if kernel_info.is_complete else _MAY
     if op in _MOVING_OPS:
         return _MAY
     if op in _TELLING:
-        return _SURE if _TELLING[op] & {*told.operations} else _NO if told.whole else _MAY
+        return _SURE if _TELLING[op] & {*kernel_info.operations} else _NO if kernel_info.is_complete else _MAY
     # A reduction of a dimension of one element is a move.
-    return _MAY if told.rest or not told.whole or op.startswith("Reduce") else _NO
+    return _MAY if kernel_info.rest or not kernel_info.is_complete or op.startswith("Reduce") else _NO
 
 
-def _by_kind(op: str, done: Work, layer: Layer) -> int:
+def _rate_by_kind(op: str, done: Work, layer: Layer) -> int:
     if op in PRODUCT_OPS:
         if done in _PRODUCT_WORKS or "_mha" in layer.name or "_gemm" in layer.name:
             return _SURE

@@ -19,8 +19,8 @@ _DOUBT = 0.05
 _NUMBERED = re.compile(r"_\d+$")
 
 
-def shared(
-    told: tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]],
+def find_shared_words(
+    layer_words: tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]],
     signs: tuple[Mapping[str, Signature], Mapping[str, Signature]],
 ) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
     """The words that join the layers of both engines, by the id of the layer.
@@ -29,59 +29,64 @@ def shared(
     of each has them.
 
     Args:
-        told: The words of each layer.
+        layer_words: The words of each layer.
         signs: What each layer does.
     """
-    told = _counted(told)
+    layer_words = _number_duplicates(layer_words)
     # Most words are of one engine alone: a list for each would be searched for garbage.
-    first, second = ({w for mine in side.values() for w in mine} for side in told)
-    one, two = (_where(side, first & second) for side in told)
+    first, second = ({w for mine in side.values() for w in mine} for side in layer_words)
+    one, two = (_index_words(side, first & second) for side in layer_words)
     kinds: dict[bool, set[str]] = {True: set(), False: set()}
     for word in one:
         if len(one[word]) == len(two[word]) == 1 or operator(word):
             kinds[bool(_NUMBERED.search(word))].add(word)
     # What has no number is believed first, and tells which layers with one numbered word are not the same.
-    believed: set[str] = set()
+    believed_words: set[str] = set()
     for numbered in (False, True):
-        doubted = judged = 0
+        doubt_count = judged_count = 0
         for word in kinds[numbered]:
             if len(one[word]) == len(two[word]) == 1:
                 i, j = one[word][0], two[word][0]
-                steady = [kinds[False].intersection(told[n][k]) for n, k in ((0, i), (1, j))]
-                judged += 1
-                doubted += signs[0][i].contradicts(signs[1][j]) or (numbered and steady[0] != steady[1])
-        if doubted <= _DOUBT * judged:
-            believed |= kinds[numbered]
+                steady = [kinds[False].intersection(layer_words[n][k]) for n, k in ((0, i), (1, j))]
+                judged_count += 1
+                doubt_count += signs[0][i].contradicts(signs[1][j]) or (numbered and steady[0] != steady[1])
+        if doubt_count <= _DOUBT * judged_count:
+            believed_words |= kinds[numbered]
     mine, theirs = (
-        {i: tuple([w for w in words if w in believed]) for i, words in side.items()} for side in told
+        {i: tuple([w for w in words if w in believed_words]) for i, words in side.items()}
+        for side in layer_words
     )
     return mine, theirs
 
 
-def _counted(
-    told: tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]],
+def _number_duplicates(
+    layer_words: tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]],
 ) -> tuple[Mapping[str, Sequence[str]], Mapping[str, Sequence[str]]]:
     """The same, but where each engine has a layer of one name equally often: then the first, the second, and so on."""
-    often = [Counter(tuple(mine) for mine in side.values()) for side in told]
+    often = [Counter(tuple(mine) for mine in side.values()) for side in layer_words]
     twice = {t for t, n in often[0].items() if t and n > 1 and often[1].get(t) == n}
     if not twice:
-        return told
-    seen = Counter[tuple[int, tuple[str, ...]]]()
+        return layer_words
+    counts = Counter[tuple[int, tuple[str, ...]]]()
 
-    def numbered(number: int, mine: Sequence[str]) -> Sequence[str]:
+    def number_words(number: int, mine: Sequence[str]) -> Sequence[str]:
         if (key := tuple(mine)) not in twice:
             return mine
-        seen[number, key] += 1
-        return [f"{word} ({seen[number, key]})" for word in mine]
+        counts[number, key] += 1
+        return [f"{word} ({counts[number, key]})" for word in mine]
 
-    first, second = ({i: numbered(n, mine) for i, mine in side.items()} for n, side in enumerate(told))
+    first, second = (
+        {i: number_words(n, mine) for i, mine in side.items()} for n, side in enumerate(layer_words)
+    )
     return first, second
 
 
-def _where(told: Mapping[str, Sequence[str]], wanted: Collection[str]) -> Mapping[str, list[str]]:
-    found: defaultdict[str, list[str]] = defaultdict(list)
-    for layer, mine in told.items():
+def _index_words(
+    layer_words: Mapping[str, Sequence[str]], common_words: Collection[str]
+) -> Mapping[str, list[str]]:
+    layers_by_word: defaultdict[str, list[str]] = defaultdict(list)
+    for layer, mine in layer_words.items():
         for word in mine:
-            if word in wanted:
-                found[word].append(layer)
-    return found
+            if word in common_words:
+                layers_by_word[word].append(layer)
+    return layers_by_word

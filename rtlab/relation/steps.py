@@ -118,18 +118,21 @@ class LayerFlow:
         readers: defaultdict[int, list[int]] = defaultdict(list)
         read: list[int] = []
         for position, (layer, before) in enumerate(zip(engine.layers, sources, strict=True)):
-            made = set(before)
-            given = {t.name for t in layer.inputs if made.isdisjoint(writers.of(position, t))}
-            read.append(len(before) + len(given))
+            writer_positions = set(before)
+            engine_inputs = {
+                t.name for t in layer.inputs if writer_positions.isdisjoint(writers.of(position, t))
+            }
+            read.append(len(before) + len(engine_inputs))
             for source in before:
                 readers[source].append(position)
         return cls(sources, readers, read)
 
 
-class Steps:
+class RnnSteps:
     """The working state of dividing the layers of one recurrence into steps.
 
-    ``mine`` are the positions of its layers in order, with why they are; ``behind`` the nodes that depend on it.
+    ``mine`` are the positions of its layers in order, with why they are; ``dependent_nodes`` the nodes that depend on
+    it.
     """
 
     def __init__(
@@ -138,14 +141,20 @@ class Steps:
         layers: Sequence[Layer],
         flow: LayerFlow,
         mine: Mapping[int, str],
-        behind: AbstractSet[str],
+        dependent_nodes: AbstractSet[str],
     ) -> None:
-        self.cell, self.layers, self.flow, self.mine, self.behind = cell, layers, flow, mine, behind
-        self.inside, self.turns, self.limit, self.told = self._loop()
+        self.cell, self.layers, self.flow, self.mine, self.dependent_nodes = (
+            cell,
+            layers,
+            flow,
+            mine,
+            dependent_nodes,
+        )
+        self.inside, self.turns, self.limit, self.loop_evidence = self._loop()
         #: Activations that end steps: on the longest way to a layer, and with it.
         self.before: dict[int, int] = {}
         self.after: dict[int, int] = {}
-        self.weights = {p: [t for t in layers[p].constants if weights(t, cell)] for p in mine}
+        self.weights = {p: [t for t in layers[p].constants if has_weight_shape(t, cell)] for p in mine}
         #: Whether a layer depends on the state, and whether it reads what comes from outside the recurrence.
         self.state: dict[int, bool] = {}
         self.outer: dict[int, bool] = {}
@@ -155,45 +164,47 @@ class Steps:
             self.before[position] = max((self.after[s] for s in near), default=0)
             ends = operations(layer).count(self.cell.last)
             self.after[position] = self.before[position] + ends
-            first = not layer.inputs and self._moves(layer)
-            gated = "Sigm" in operations(layer) or self._surely(position)
-            self.state[position] = first or gated or bool(ends) or any(self.state[s] for s in near)
+            first = not layer.inputs and self._only_moves(layer)
+            is_gated = "Sigm" in operations(layer) or self._reads_state_weights(position)
+            self.state[position] = first or is_gated or bool(ends) or any(self.state[s] for s in near)
             read = flow.read[position]
             quiet = [s for s in near if not self.weights[s]]
             self.outer[position] = len(near) < read or any(self.outer[s] for s in quiet)
         body = max((self.after[p] for p in self.inside), default=0)
         self.body = body // self.cell.count
-        self.found = max(self.after.values(), default=0) // self.cell.count + self.body * (self.turns - 1)
+        self.step_count = max(self.after.values(), default=0) // self.cell.count + self.body * (
+            self.turns - 1
+        )
 
     def result(self) -> Execution:
         """All of it."""
         members = tuple(self._member(p) for p in self.mine)
         form: Form = "loop" if self.inside else "unrolled"
-        evidence = [*self.told]
-        if self.found != self.cell.steps:
+        evidence = [*self.loop_evidence]
+        if self.step_count != self.cell.steps:
             evidence.append(
-                f"{self.found} steps were found in the layers and the node has {self.cell.steps}: "
+                f"{self.step_count} steps were found in the layers and the node has {self.cell.steps}: "
                 "the division into steps is not certain."
             )
-            form = form if self.found else "unknown"
+            form = form if self.step_count else "unknown"
         else:
             how = f"{self.turns} turns of {self.body}" if self.inside else "one after the other"
-            evidence.append(f"The longest way through the layers passes {self.found} new states, {how}.")
+            evidence.append(f"The longest way through the layers passes {self.step_count} new states, {how}.")
         if not self.inside:
             numbers = {n for p in self.mine if (n := self._unroll(p)) is not None}
             if numbers and max(numbers) < self.cell.steps:
                 evidence.append(f"Names of layers count unrolled steps up to {max(numbers)} as well.")
         roles = [(m, q) for m in members for q in m.parts]
         inputs = [q for _, q in roles if q.role == "input product"]
-        hoisted = any(len(q.steps) > 1 for m, q in roles if q.role == "input product" and not m.inside)
+        is_hoisted = any(len(q.steps) > 1 for m, q in roles if q.role == "input product" and not m.inside)
         products = [q for _, q in roles if q.role.endswith("product")]
         return Execution(
             members,
             form,
-            self.found,
+            self.step_count,
             self.body,
             self.turns,
-            hoisted if inputs else None,
+            is_hoisted if inputs else None,
             any(q.gates > 1 for q in products) if products else None,
             tuple(evidence),
         )
@@ -219,8 +230,8 @@ class Steps:
         )
         if not limit or not rise or limit % rise:
             return inside, 1, 0, ["A conditional jump repeats layers; how often is not told."]
-        told = f"A conditional jump repeats layers until a counter that rises by {rise} reaches {limit}."
-        return inside, limit // rise, limit, [told]
+        note = f"A conditional jump repeats layers until a counter that rises by {rise} reaches {limit}."
+        return inside, limit // rise, limit, [note]
 
     def _value(self, position: int) -> int | None:
         """The number that a name of the compiler's gives the second input."""
@@ -228,14 +239,14 @@ class Steps:
         return next((int(m[1]) for n in names if (m := _NUMBER.search(n))), None)
 
     def _unroll(self, position: int) -> int | None:
-        found = _UNROLL.search(self.layers[position].name)
-        return int(found[1]) if found else None
+        match = _UNROLL.search(self.layers[position].name)
+        return int(match[1]) if match else None
 
-    def _moves(self, layer: Layer) -> bool:
+    def _only_moves(self, layer: Layer) -> bool:
         ops = operations(layer)
         return set(ops) <= _MOVES if ops else work(layer) == "reformat"
 
-    def _surely(self, position: int) -> bool:
+    def _reads_state_weights(self, position: int) -> bool:
         """Whether it reads weights that can only be those of the state."""
         cell = self.cell
         read = self.weights[position]
@@ -249,7 +260,7 @@ class Steps:
             layer, self._parts(position), cell.node in layer.origins, why, position in self.inside, also
         )
 
-    def _time(self, position: int, activations: int) -> tuple[int, ...]:
+    def _steps_at(self, position: int, activations: int) -> tuple[int, ...]:
         """The step that is under way after so many activations; in a loop the same one of every turn."""
         step = activations // self.cell.count
         if self.inside and position not in self.inside and step >= self.body:
@@ -265,36 +276,41 @@ class Steps:
         if layer.kind in LOOPING:
             return (Part("loop", (), f'Layers of kind "{layer.kind}" set and count variables of the loop.'),)
         ops = operations(layer)
-        if not layer.inputs and ops == ("Sum",) and not self._recurrent_alone(layer):
+        if not layer.inputs and ops == ("Sum",) and not self._has_constant_state(layer):
             return (Part("bias", (), "It adds the two biases of the gates, once for all steps."),)
         read = self.weights[position]
-        if set(layer.origins) & self.behind:
+        if set(layer.origins) & self.dependent_nodes:
             # A product of what follows the recurrence may read weights of a like shape.
             read = [t for t in read if (t.shape or (0,))[-1] > cell.hidden]
-        parts = [*self._activations(position, ops), *(self._product(position, t, read, ops) for t in read)]
-        return tuple(parts) or (self._rest(position),)
+        parts = [
+            *self._iter_activations(position, ops),
+            *(self._product(position, t, read, ops) for t in read),
+        ]
+        return tuple(parts) or (self._make_rest_part(position),)
 
-    def _activations(self, position: int, ops: tuple[str, ...]) -> Iterator[Part]:
+    def _iter_activations(self, position: int, ops: tuple[str, ...]) -> Iterator[Part]:
         ends = ops.count(self.cell.last)
         if ends or "Sigm" in ops:
             turns = range(max(1, ends // self.cell.count))
             each = {
-                s for k in turns for s in self._time(position, self.before[position] + k * self.cell.count)
+                s
+                for k in turns
+                for s in self._steps_at(position, self.before[position] + k * self.cell.count)
             }
             yield Part("pointwise", tuple(sorted(each)), f"Its name lists the activations: {''.join(ops)}.")
 
-    def _rest(self, position: int) -> Part:
+    def _make_rest_part(self, position: int) -> Part:
         """What a layer does that reads no weights and applies no activation."""
-        layer, now = self.layers[position], self._time(position, self.before[position])
-        if self._moves(layer):
-            return Part("data", self._served(position), "It only moves or retypes data.")
+        layer, now = self.layers[position], self._steps_at(position, self.before[position])
+        if self._only_moves(layer):
+            return Part("data", self._find_served_steps(position), "It only moves or retypes data.")
         if layer.kind == "gemm" or not layer.inputs:
             return Part("unknown", now, "Nothing about it tells its work.")
         if self.state[position]:
             return Part("pointwise", now, "It works on the state between products.")
-        return Part("data", self._served(position), "It prepares what layers of the node read.")
+        return Part("data", self._find_served_steps(position), "It prepares what layers of the node read.")
 
-    def _recurrent_alone(self, layer: Layer) -> bool:
+    def _has_constant_state(self, layer: Layer) -> bool:
         """Whether a sum without inputs is the product of the weights and a constant first state."""
         last = [t.shape for t in layer.constants if t.shape is not None]
         return self.cell.node not in layer.origins and any(
@@ -303,7 +319,7 @@ class Steps:
 
     def _product(self, position: int, tensor: Tensor, read: list[Tensor], ops: tuple[str, ...]) -> Part:
         layer, cell = self.layers[position], self.cell
-        assert tensor.shape is not None  # noqa: S101 - ``weights`` has looked at it
+        assert tensor.shape is not None  # noqa: S101 - ``has_weight_shape`` has looked at it
         deep, wide = tensor.shape[-2:]
         gates = wide // cell.hidden
         if cell.inputs != cell.hidden:
@@ -315,12 +331,12 @@ class Steps:
         else:
             recurrent = self.state[position] or not self.outer[position]
             how = "it reads the state" if recurrent else "it reads nothing that comes from the state"
-        merged = f"{gates} gates are columns of one product" if gates > 1 else "one gate"
+        gates_text = f"{gates} gates are columns of one product" if gates > 1 else "one gate"
         if recurrent:
             return Part(
                 "recurrent product",
-                self._time(position, self.before[position] + self._ahead(ops)),
-                f"Product with the state: {how}; {merged}.",
+                self._steps_at(position, self.before[position] + self._count_ahead(ops)),
+                f"Product with the state: {how}; {gates_text}.",
                 gates,
             )
         rows = [math.prod(t.shape[:-1]) for t in layer.outputs if t.shape and t.shape[-1] == wide]
@@ -329,37 +345,37 @@ class Steps:
             return Part(
                 "input product",
                 tuple(range(cell.steps)),
-                f"Product with the input of all steps at once: {cell.steps} × {cell.batch} rows; {how}; {merged}.",
+                f"Product with the input of all steps at once: {cell.steps} × {cell.batch} rows; {how}; {gates_text}.",
                 gates,
             )
         if any(t is not tensor for t in read):
-            steps = self._time(position, self.before[position] + self._ahead(ops))
+            steps = self._steps_at(position, self.before[position] + self._count_ahead(ops))
         else:
-            steps = self._served(position)
-        return Part("input product", steps, f"Product with the input: {how}; {merged}.", gates)
+            steps = self._find_served_steps(position)
+        return Part("input product", steps, f"Product with the input: {how}; {gates_text}.", gates)
 
-    def _ahead(self, ops: tuple[str, ...]) -> int:
+    def _count_ahead(self, ops: tuple[str, ...]) -> int:
         """Activations of a kernel before its product."""
         product = max((i for i, o in enumerate(ops) if o in _PRODUCTS), default=0)
         return ops[:product].count(self.cell.last)
 
-    def _served(self, position: int) -> tuple[int, ...]:
+    def _find_served_steps(self, position: int) -> tuple[int, ...]:
         """The steps of the layers that work on the state with what this one prepares."""
         steps: set[int] = set()
-        todo, seen = [position], {position}
+        todo, visited = [position], {position}
         while todo:
             for reader in self.flow.readers[todo.pop()]:
-                if reader in seen or reader not in self.before:
+                if reader in visited or reader not in self.before:
                     continue
-                seen.add(reader)
+                visited.add(reader)
                 if self.state[reader]:
-                    steps |= set(self._time(reader, self.before[reader]))
+                    steps |= set(self._steps_at(reader, self.before[reader]))
                 else:
                     todo.append(reader)
-        return tuple(sorted(s for s in steps if s < max(self.found, 1)))
+        return tuple(sorted(s for s in steps if s < max(self.step_count, 1)))
 
 
-def weights(tensor: Tensor, cell: Cell) -> bool:
+def has_weight_shape(tensor: Tensor, cell: Cell) -> bool:
     """Whether a constant has the shape of weights of the recurrence: of the input or the state, for some gates."""
     shape = tensor.shape
     return shape is not None and shape[-2:] in cell.shapes and "folded_replicate" not in tensor.name

@@ -10,8 +10,8 @@ What is counted, and how:
   element of a window.
 - ``read`` and ``written``: bytes of the node's inputs and outputs, once each, were it to run alone; none for what only
   renames memory. A lookup reads what it takes out, not the whole table.
-- ``parameters``: numbers in constant tensors of floating type, or quantized, biases in INT32 among them; not scales of
-  Q/DQ, not the mean and variance that a batch normalization observed, not single numbers and not sizes.
+- ``count_parameters``: numbers in constant tensors of floating type, or quantized, biases in INT32 among them; not
+  scales of Q/DQ, not the mean and variance that a batch normalization observed, not single numbers and not sizes.
 """
 
 from __future__ import annotations
@@ -124,72 +124,81 @@ def works(
     Raises:
         ModelError: a dimension has no size, or the batch is fixed in the graph.
     """
-    given = {k: tuple(v) for k, v in (shapes or {}).items() if k in model.inputs}
-    known = model.sizes(shapes=_wanted(model, batch, given))
-    return _works(model, known, known.learned)
+    input_shapes = {k: tuple(v) for k, v in (shapes or {}).items() if k in model.inputs}
+    sizes = model.sizes(shapes=_resolve_input_shapes(model, batch, input_shapes))
+    return _count_nodes(model, sizes, sizes.learned)
 
 
 @functools.lru_cache(maxsize=16)
-def parameters(model: Model) -> int:
+def count_parameters(model: Model) -> int:
     """How many parameters a model has, one that several nodes read counted once."""
-    seen: dict[int, int] = {}
+    counts: dict[int, int] = {}
     for scope in model.scopes:
         for node, place in zip(scope.nodes, scope.places, strict=True):
-            seen |= {id(v): n for v, n in _parameters(node, place.node)}
-    return sum(seen.values())
+            counts |= {id(v): n for v, n in _list_parameters(node, place.node)}
+    return sum(counts.values())
 
 
-def _wanted(model: Model, batch: int | None, given: Mapping[str, Shape]) -> dict[str, Shape]:
+def _resolve_input_shapes(model: Model, batch: int | None, shapes: Mapping[str, Shape]) -> dict[str, Shape]:
     """The shapes of inputs that are not the model's own; raises ``ModelError`` where one has no size or another."""
-    wanted = dict(given)
+    input_shapes = dict(shapes)
     for name in model.inputs:
-        declared = wanted.get(name) or model.values[name].shape or ()
-        if batch is not None and declared:
+        declared_shape = input_shapes.get(name) or model.values[name].shape or ()
+        if batch is not None and declared_shape:
             if batch < 1:
                 raise ModelError(f'Cannot count at batch "{batch}": a batch is at least 1. Choose one.')
-            fixed = (model.values[name].shape or (None,))[0]
-            if isinstance(fixed, int) and fixed != batch:
+            fixed_batch = (model.values[name].shape or (None,))[0]
+            if isinstance(fixed_batch, int) and fixed_batch != batch:
                 raise ModelError(
                     f'Cannot count model "{model.name}" at batch {batch}: its input "{name}" is fixed at '
-                    f"{shape_text(declared)}. Export it with a dynamic first dimension, or choose batch {fixed}."
+                    f"{shape_text(declared_shape)}. Export it with a dynamic first dimension, or choose batch "
+                    f"{fixed_batch}."
                 )
-            first = dataclasses.replace(model, shapes={**model.shapes, **wanted}).input_shape(name)
-            wanted[name] = (batch, *first[1:])
-    sized = dataclasses.replace(model, shapes={**model.shapes, **wanted}) if wanted else model
-    for name in sized.inputs:
-        sized.input_shape(name)  # A size without a name is the user's to give.
-    return wanted
+            first = dataclasses.replace(model, shapes={**model.shapes, **input_shapes}).input_shape(name)
+            input_shapes[name] = (batch, *first[1:])
+    sized_model = (
+        dataclasses.replace(model, shapes={**model.shapes, **input_shapes}) if input_shapes else model
+    )
+    for name in sized_model.inputs:
+        sized_model.input_shape(name)  # A size without a name is the user's to give.
+    return input_shapes
 
 
 @functools.lru_cache(maxsize=16)
-def _works(model: Model, known: Sizes, learned: int) -> Mapping[str, NodeWork]:  # noqa: ARG001 - a part of the key
+def _count_nodes(model: Model, sizes: Sizes, learned: int) -> Mapping[str, NodeWork]:  # noqa: ARG001 - a part of the key
     return {
-        place.id: _work(node, place.node, known, scope.space, model)
+        place.id: _count_node(node, place.node, sizes, scope.space, model)
         for scope in model.scopes
         for node, place in zip(scope.nodes, scope.places, strict=True)
     }
 
 
-def _work(node: ir.Node, plain: Node, known: Sizes, space: int, model: Model) -> NodeWork:
+def _count_node(node: ir.Node, plain: Node, sizes: Sizes, space: int, model: Model) -> NodeWork:
     """What one node does, from the shapes of what it reads and writes."""
     ins = [v if v is not None and v.name else None for v in node.inputs]
     outs = [v for v in node.outputs if v.name]
-    count = sum(n for _, n in _parameters(node, plain))
+    count = sum(n for _, n in _list_parameters(node, plain))
     if plain.op in _RENAMES and not plain.domain:
         return NodeWork(0, 0, count, 0, 0)
-    owned = plain.op in _OWNERS or (node.domain, node.op_type, node.overload) in model.ir.functions
-    if owned:
+    is_owner = plain.op in _OWNERS or (node.domain, node.op_type, node.overload) in model.ir.functions
+    if is_owner:
         return NodeWork(
             0, 0, count, 0, 0, "What is inside is counted by itself, that of a loop for one turn."
         )
-    read_shapes = [None if v is None else known.of(v, space) for v in ins]
-    write_shapes = [known.of(v, space) for v in outs]
-    moved = [nbytes(known.dtype(v, space), s) for v, s in zip(ins, read_shapes, strict=True) if v is not None]
-    made = [nbytes(known.dtype(v, space), s) for v, s in zip(outs, write_shapes, strict=True)]
-    written = _total(made)
-    read = _total(moved)
+    read_shapes = [None if v is None else sizes.of(v, space) for v in ins]
+    write_shapes = [sizes.of(v, space) for v in outs]
+    input_bytes = [
+        nbytes(sizes.dtype(v, space), s) for v, s in zip(ins, read_shapes, strict=True) if v is not None
+    ]
+    output_bytes = [nbytes(sizes.dtype(v, space), s) for v, s in zip(outs, write_shapes, strict=True)]
+    written = _total(output_bytes)
+    read = _total(input_bytes)
     if plain.op in _LOOKUPS and not plain.domain:
-        read = None if written is None or None in moved[1:] else written + sum(m or 0 for m in moved[1:])
+        read = (
+            None
+            if written is None or None in input_bytes[1:]
+            else written + sum(m or 0 for m in input_bytes[1:])
+        )
     if any(s is None for v, s in zip(ins, read_shapes, strict=True) if v is not None) or None in write_shapes:
         if plain.op not in _MOVES:
             return NodeWork(
@@ -197,7 +206,9 @@ def _work(node: ir.Node, plain: Node, known: Sizes, space: int, model: Model) ->
             )
         return NodeWork(0, 0, count, read, written)
     try:
-        macs, flops = _count(plain, [s or () for s in read_shapes], [s or () for s in write_shapes])
+        macs, flops = _count_operations(
+            plain, [s or () for s in read_shapes], [s or () for s in write_shapes]
+        )
     except (IndexError, ValueError, ZeroDivisionError):
         # The checker of ONNX asks for less than an operator needs.
         return NodeWork(
@@ -207,7 +218,9 @@ def _work(node: ir.Node, plain: Node, known: Sizes, space: int, model: Model) ->
     return NodeWork(macs, flops, count, read, written, note)
 
 
-def _count(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[int | None, int | None]:
+def _count_operations(
+    node: Node, ins: Sequence[Shape], outs: Sequence[Shape]
+) -> tuple[int | None, int | None]:
     """Multiply-accumulates and operations; None for an operator that is not known."""
     size = math.prod(outs[0]) if outs else 0
     if node.domain not in {"", "ai.onnx", "com.microsoft"}:
@@ -241,7 +254,7 @@ def _convolution(weight: int, bias: int) -> Callable[..., tuple[int, int]]:
     return count
 
 
-def _transposed(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[int, int]:  # noqa: ARG001
+def _conv_transpose(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[int, int]:  # noqa: ARG001
     # Weights are (in, out / groups, kernel...): each input element is added into a window of the output.
     macs = math.prod(ins[0]) * math.prod(ins[1][1:])
     return macs, 2 * macs + (math.prod(outs[0]) if len(ins) > 2 and ins[2] else 0)
@@ -273,12 +286,16 @@ def _einsum(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[in
         for name, size in zip(names, shape, strict=True):
             spans[name] = max(size, spans.get(name, 1))
     every, factors = math.prod(spans.values()), len(terms.split(","))
-    kept = set(result) if "->" in str(node.attributes.get("equation", "")) else None
-    summed = every > math.prod(outs[0]) if kept is None else any(n not in kept for n in spans if n[0] != ".")
+    output_indices = set(result) if "->" in str(node.attributes.get("equation", "")) else None
+    is_summed = (
+        every > math.prod(outs[0])
+        if output_indices is None
+        else any(n not in output_indices for n in spans if n[0] != ".")
+    )
     if factors == 1:
-        return 0, every if summed else 0
+        return 0, every if is_summed else 0
     steps = every * (factors - 1)
-    return (steps, 2 * steps) if summed else (0, steps)
+    return (steps, 2 * steps) if is_summed else (0, steps)
 
 
 def _attention(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple[int, int]:  # noqa: ARG001
@@ -288,9 +305,9 @@ def _attention(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple
         batch, heads, rows, depth = queries
         columns, width = keys[2], values[3]
     else:
-        heads, shared = int(_number(node, "q_num_heads", 1)), int(_number(node, "kv_num_heads", 1))
+        heads, kv_heads = int(_number(node, "q_num_heads", 1)), int(_number(node, "kv_num_heads", 1))
         batch, rows, depth = queries[0], queries[1], queries[2] // heads
-        columns, width = keys[1], values[2] // shared
+        columns, width = keys[1], values[2] // kv_heads
     if len(ins) > 4 and ins[4]:
         columns += ins[4][2]
     pairs = batch * heads * rows * columns
@@ -312,7 +329,7 @@ def _recurrent(node: Node, ins: Sequence[Shape], outs: Sequence[Shape]) -> tuple
 
 _PRODUCTS: Mapping[str, Callable[[Node, Sequence[Shape], Sequence[Shape]], tuple[int | None, int | None]]] = {
     "Conv": _convolution(1, 2), "FusedConv": _convolution(1, 2), "ConvInteger": _convolution(1, 99),
-    "QLinearConv": _convolution(3, 8), "ConvTranspose": _transposed, "Gemm": _gemm, "FusedGemm": _gemm,
+    "QLinearConv": _convolution(3, 8), "ConvTranspose": _conv_transpose, "Gemm": _gemm, "FusedGemm": _gemm,
     "MatMul": _matmul, "MatMulInteger": _matmul, "QLinearMatMul": _matmul, "Einsum": _einsum,
     "Attention": _attention, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
 }  # fmt: skip
@@ -327,29 +344,31 @@ def _taps(node: Node, before: Shape, after: Shape) -> int:
 
 
 def _number(node: Node, key: str, default: float) -> float:
-    found = node.attributes.get(key, default)
-    return found if isinstance(found, (int, float)) else default
+    attribute = node.attributes.get(key, default)
+    return attribute if isinstance(attribute, (int, float)) else default
 
 
 def _numbers(node: Node, key: str) -> tuple[int, ...]:
-    found = node.attributes.get(key)
-    return tuple(int(n) for n in found) if isinstance(found, list) else ()
+    attribute = node.attributes.get(key)
+    return tuple(int(n) for n in attribute) if isinstance(attribute, list) else ()
 
 
 def _total(parts: Sequence[int | None]) -> int | None:
-    found = [p for p in parts if p is not None]
-    return sum(found) if len(found) == len(parts) else None
+    counts = [p for p in parts if p is not None]
+    return sum(counts) if len(counts) == len(parts) else None
 
 
-def _parameters(node: ir.Node, plain: Node) -> list[tuple[ir.Value, int]]:
+def _list_parameters(node: ir.Node, plain: Node) -> list[tuple[ir.Value, int]]:
     """The constants among a node's inputs that hold learned numbers, and how many."""
-    skipped = _NO_PARAMETERS.get(plain.op, frozenset())
-    found = []
+    skipped_positions = _NO_PARAMETERS.get(plain.op, frozenset())
+    constants = []
     for position, value in enumerate(node.inputs):
-        if value is None or position in skipped or value.const_value is None:
+        if value is None or position in skipped_positions or value.const_value is None:
             continue
-        told = describe(value, "constant")
-        learned = told.dtype in _NUMBERS or (told.dtype == "int32" and (plain.op, position) in _BIASES)
-        if told.shape and learned:
-            found.append((value, math.prod(d for d in told.shape if isinstance(d, int))))
-    return found
+        value_info = describe(value, "constant")
+        is_learned = value_info.dtype in _NUMBERS or (
+            value_info.dtype == "int32" and (plain.op, position) in _BIASES
+        )
+        if value_info.shape and is_learned:
+            constants.append((value, math.prod(d for d in value_info.shape if isinstance(d, int))))
+    return constants

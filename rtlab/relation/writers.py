@@ -22,11 +22,11 @@ class Writers:
     def __init__(self, engine: Engine) -> None:
         self._layers = engine.layers
         self._inputs = {t.name for t in engine.inputs}
-        self._writes = _positions(layer.outputs for layer in engine.layers)
+        self._writes = _index_positions(layer.outputs for layer in engine.layers)
 
     @functools.cached_property
     def _reads(self) -> dict[str, list[int]]:
-        return _positions(layer.inputs for layer in self._layers)
+        return _index_positions(layer.inputs for layer in self._layers)
 
     def of(self, position: int, tensor: Tensor) -> tuple[int, ...]:
         """Positions in ``Engine.layers`` of the layers that write what is read there, in their order.
@@ -40,10 +40,10 @@ class Writers:
         if end == 1:
             return (writes[0],)
         if not end:
-            later = [w for w in writes[-2:] if w != position]
-            return () if tensor.name in self._inputs else tuple(later[-1:])
-        first = self._whole(tensor, end)
-        return tuple(writes[self._version(tensor.name, end) if first is None else first : end])
+            loop_writers = [w for w in writes[-2:] if w != position]
+            return () if tensor.name in self._inputs else tuple(loop_writers[-1:])
+        first = self._find_complete_write(tensor, end)
+        return tuple(writes[self._find_version(tensor.name, end) if first is None else first : end])
 
     def before(self, position: int) -> tuple[int, ...]:
         """Positions of the layers before one that write what it reads, in their order; no turn of a loop to come.
@@ -51,25 +51,25 @@ class Writers:
         Args:
             position: Of the layer that reads.
         """
-        found = (self.of(position, tensor) for tensor in self._layers[position].inputs)
-        return tuple(sorted({w for writers in found for w in writers if w < position}))
+        writer_groups = (self.of(position, tensor) for tensor in self._layers[position].inputs)
+        return tuple(sorted({w for writers in writer_groups for w in writers if w < position}))
 
-    def _whole(self, tensor: Tensor, end: int) -> int | None:
+    def _find_complete_write(self, tensor: Tensor, end: int) -> int | None:
         """The first of the fewest writes up to ``end`` that together write as much as is read."""
-        wanted = _size(tensor)
-        if wanted is None:
+        read_size = _count_elements(tensor)
+        if read_size is None:
             return None
         writes, written = self._writes[tensor.name], 0
         for first in range(end - 1, -1, -1):
-            size = _size({t.name: t for t in self._layers[writes[first]].outputs}[tensor.name])
+            size = _count_elements({t.name: t for t in self._layers[writes[first]].outputs}[tensor.name])
             if size is None:
                 return None
             written += size
-            if written >= wanted:
+            if written >= read_size:
                 return first
         return None
 
-    def _version(self, name: str, end: int) -> int:
+    def _find_version(self, name: str, end: int) -> int:
         """The first of the writes up to ``end`` that no reading parts from the last of them."""
         writes, reads = self._writes[name], self._reads.get(name, [])
         before = bisect.bisect_right(reads, writes[end - 1]) - 1
@@ -77,20 +77,20 @@ class Writers:
         return 0 if before < 0 else bisect.bisect_left(writes, reads[before])
 
 
-def _positions(sides: Iterable[tuple[Tensor, ...]]) -> dict[str, list[int]]:
+def _index_positions(sides: Iterable[tuple[Tensor, ...]]) -> dict[str, list[int]]:
     """The positions at which each tensor stands, once each."""
     table: dict[str, list[int]] = {}
     for position, tensors in enumerate(sides):
         for tensor in tensors:
-            known = table.get(tensor.name)
-            if known is None:
+            positions = table.get(tensor.name)
+            if positions is None:
                 table[tensor.name] = [position]
-            elif known[-1] != position:
-                known.append(position)
+            elif positions[-1] != position:
+                positions.append(position)
     return table
 
 
-def _size(tensor: Tensor) -> int | None:
+def _count_elements(tensor: Tensor) -> int | None:
     if tensor.shape is None or min(tensor.shape, default=0) < 0:
         return None
     return math.prod(tensor.shape)

@@ -17,25 +17,25 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rtlab.core import files
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.documents import glossary
 from rtlab.documents.contract import Figure, Panel
-from rtlab.documents.crossing import plain
+from rtlab.documents.crossing import to_builtins
 from rtlab.documents.payload import encode
 from rtlab.documents.tabs import Tab
 from rtlab.errors import VariantError
 from rtlab.questions import panels
 from rtlab.questions.cards.picture import Graph
-from rtlab.questions.scene import Scene
-from rtlab.report.markdown import markdown
-from rtlab.report.whole import whole
+from rtlab.questions.scene import PanelContext
+from rtlab.report.markdown import render_markdown
+from rtlab.report.whole import build_document
 from rtlab.view import charts, chrome
-from rtlab.view.bundle import figures, inlined
+from rtlab.view.bundle import figures, inline_script
 from rtlab.view.contract import Chip, EngineView, Saved, SavedPanel, SavedVariant
 from rtlab.view.effects import ranking_of
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.state import ViewState
-from rtlab.view.steps import Step, steps_of
+from rtlab.view.steps import Step, parse_steps
 
 if TYPE_CHECKING:
     from rtlab.questions.snapshot import Snapshot
@@ -89,45 +89,45 @@ def write(
         RtlabError: the file cannot be written there, or a step is none.
         Unavailable: the front end of a checkout was never built.
     """
-    content = page(saved(study, steps_of(steps), baseline))
+    content = render_page(collect_payloads(study, parse_steps(steps), baseline))
     return files.write(path, content.encode("utf-8"), what="the report", model=study.model)
 
 
 def write_markdown(study: Snapshot, path: str | Path, *, baseline: str | None = None) -> Path:
     """Write a study's built variants as Markdown; arguments, errors and what is returned are those of ``write``."""
-    text = markdown(study, *_about(study, baseline))
+    text = render_markdown(study, *_select_variants(study, baseline))
     return files.write(path, text.encode("utf-8", "replace"), what="the report", model=study.model)
 
 
 def write_json(study: Snapshot, path: str | Path, *, baseline: str | None = None) -> Path:
     """Write all that is known of a study's built variants as one JSON object, as ``write_markdown`` does."""
-    found = whole(study, *_about(study, baseline))
-    text = json.dumps(found, allow_nan=False, indent=1) + "\n"
+    document = build_document(study, *_select_variants(study, baseline))
+    text = json.dumps(document, allow_nan=False, indent=1) + "\n"
     return files.write(path, text.encode("ascii"), what="the report", model=study.model)
 
 
-def saved(study: Snapshot, steps: Sequence[Step] = (), baseline: str | None = None) -> Saved:
+def collect_payloads(study: Snapshot, steps: Sequence[Step] = (), baseline: str | None = None) -> Saved:
     """Every payload of a study's built variants, and a presentation of them.
 
     Raises:
         VariantError: no variant is built, or ``baseline`` is not.
     """
-    built, first = _about(study, baseline)
+    built, first = _select_variants(study, baseline)
     chips = chrome.chips(study, baseline=first)
     return Saved(
         model=study.model.name,
         source=_base64(encode(source_graph(study.model), Graph)),
-        answers=_answers(Scene(study), shared=True),
+        answers=_answers(PanelContext(study), shared=True),
         variants=[_variant(study, name, first) for name in built],
         chips=chips,
-        view=_opened(study, built, chips, first),
+        view=_choose_view(study, built, chips, first),
         steps=list(steps),
-        asked=list(_asked(study, built, first, steps)),
-        terms=glossary.told(),
+        asked=list(_iter_step_panels(study, built, first, steps)),
+        terms=glossary.glossary_terms(),
     )
 
 
-def _about(study: Snapshot, baseline: str | None) -> tuple[list[str], str]:
+def _select_variants(study: Snapshot, baseline: str | None) -> tuple[list[str], str]:
     """The variants that a report tells of, and the one that it compares with.
 
     Raises:
@@ -135,25 +135,27 @@ def _about(study: Snapshot, baseline: str | None) -> tuple[list[str], str]:
     """
     built = [n for n in study.variants if n in study.facts]
     if not built:
-        found = (
+        reason = (
             f"none of its {len(study.variants)} variants is built" if study.variants else "it has no variant"
         )
         raise VariantError(
-            f'Cannot write a report of "{study.model.name}": {found}. '
+            f'Cannot write a report of "{study.model.name}": {reason}. '
             'Plan variants with study.add("fp32"), run study.run(), then write it again.'
         )
     first = chrome.baseline(study) if baseline is None else baseline
     if baseline is not None and baseline not in built:
         raise VariantError(
             f'Cannot compare with "{baseline}" in a report of "{study.model.name}": it is not built. '
-            f"Choose one of {quoted(built)}."
+            f"Choose one of {quote_names(built)}."
         )
     return built, first
 
 
-def _asked(study: Snapshot, built: Sequence[str], first: str, steps: Sequence[Step]) -> Iterator[SavedPanel]:
+def _iter_step_panels(
+    study: Snapshot, built: Sequence[str], first: str, steps: Sequence[Step]
+) -> Iterator[SavedPanel]:
     """The panels of steps that a report does not have by itself, each once."""
-    offered, seen = panels.offered(study.model), set()
+    offered, written_keys = panels.list_panels(study.model), set()
     for step in steps:
         view = ViewState.of(step["view"])
         for name in offered:
@@ -168,39 +170,41 @@ def _asked(study: Snapshot, built: Sequence[str], first: str, steps: Sequence[St
             # A step that names no variant is about the one on screen.
             for one in [view.variant] if view.variant else built:
                 key = json.dumps([name, one, view.compared, settings], sort_keys=True)
-                if one not in built or key in seen:
+                if one not in built or key in written_keys:
                     continue
-                seen.add(key)
-                beside = next((n for n in (view.compared, first) if n in built and n != one), "")
-                scene = Scene(study, study.facts[one], study.facts.get(beside), settings)
+                written_keys.add(key)
+                other = next((n for n in (view.compared, first) if n in built and n != one), "")
+                context = PanelContext(study, study.facts[one], study.facts.get(other), settings)
                 yield SavedPanel(
                     variant=one,
                     compared=view.compared,
                     settings=settings,
-                    panel=_plain(panels.answer(name, scene)),
+                    panel=_simplify_panel(panels.render_panel(name, context)),
                 )
 
 
-def _opened(study: Snapshot, built: list[str], chips: list[Chip], first: str) -> ViewState:
+def _choose_view(study: Snapshot, built: list[str], chips: list[Chip], first: str) -> ViewState:
     """What a reader should see before all else: the largest drop that the samples can tell, or what is different.
 
     Where no drop is for sure, of what is different the one with the lowest score.
     """
-    lost = {c["id"]: _lost(study, c) for c in chips if c["id"] in study.facts and not c["baseline"]}
-    fell = [c["id"] for c in chips if c["score_worse"] and c["id"] in lost]
+    losses = {
+        c["id"]: _compute_score_loss(study, c) for c in chips if c["id"] in study.facts and not c["baseline"]
+    }
+    fell = [c["id"] for c in chips if c["score_worse"] and c["id"] in losses]
     if fell:
-        worst = max(fell, key=lambda name: lost[name])
+        worst = max(fell, key=lambda name: losses[name])
         segment = {"accuracy": "diagnosis"} if worst in study.diagnoses else {}
         return ViewState(variant=worst, baseline=first, tab=Tab("accuracy"), settings=segment)
     others = [n for n in built if n != first]
     if first and others:
-        lowest = max(others, key=lambda name: lost.get(name, 0.0))
-        shown = lowest if lost.get(lowest, 0.0) > 0 else others[-1]
-        return ViewState(variant=shown, baseline=first, tab=Tab("compare"))
+        lowest = max(others, key=lambda name: losses.get(name, 0.0))
+        variant = lowest if losses.get(lowest, 0.0) > 0 else others[-1]
+        return ViewState(variant=variant, baseline=first, tab=Tab("compare"))
     return ViewState(variant=built[0], baseline=first, tab=Tab("timing"))
 
 
-def _lost(study: Snapshot, chip: Chip) -> float:
+def _compute_score_loss(study: Snapshot, chip: Chip) -> float:
     """How much worse a score is than the baseline's, in its unit; below 0 where it is better, 0 where nobody knows."""
     score, delta = study.facts[chip["id"]].score, chip["score_delta"] or 0.0
     return -delta if score is None or score.higher else delta
@@ -209,25 +213,25 @@ def _lost(study: Snapshot, chip: Chip) -> float:
 def _variant(study: Snapshot, name: str, baseline: str) -> SavedVariant:
     model, result = study.model, study.facts[name]
     first = study.facts.get(baseline)
-    scene = Scene(study, result, first if first is not result else None)
+    context = PanelContext(study, result, first if first is not result else None)
     view = engine_view(result, model, ranking_of(study, name))
     return SavedVariant(
         id=name,
         engine=_base64(encode(view, EngineView)),
-        answers=_answers(scene, shared=False),
+        answers=_answers(context, shared=False),
         status=list(chrome.status(study, name)),
-        panels=[_plain(panels.answer(p, scene)) for p in panels.offered(model)],
+        panels=[_simplify_panel(panels.render_panel(p, context)) for p in panels.list_panels(model)],
         charts=charts.of(view, result),
     )
 
 
-def _plain(panel: Panel) -> Panel:
+def _simplify_panel(panel: Panel) -> Panel:
     """A panel whose figures the smaller library draws, too."""
-    figures = [Figure({**f, "data": [_simplify(t) for t in f["data"]]}) for f in panel["figures"]]
+    figures = [Figure({**f, "data": [_simplify_trace(t) for t in f["data"]]}) for f in panel["figures"]]
     return Panel({**panel, "figures": figures})
 
 
-def _simplify(trace: Mapping[str, Any]) -> dict[str, Any]:
+def _simplify_trace(trace: Mapping[str, Any]) -> dict[str, Any]:
     """A trace without what is for graphics cards; a waterfall becomes bars, each on the level before it."""
     kind = trace.get("type")
     if kind == "scattergl":
@@ -246,14 +250,14 @@ def _simplify(trace: Mapping[str, Any]) -> dict[str, Any]:
     return {**rest, "type": "bar", "y": list(trace["y"]), "base": base, "marker": {"color": colours}}
 
 
-def _answers(scene: Scene, *, shared: bool) -> dict[str, str]:
-    return {name: _base64(packed) for name, packed in panels.packed(scene, shared=shared).items()}
+def _answers(context: PanelContext, *, shared: bool) -> dict[str, str]:
+    return {name: _base64(packed) for name, packed in panels.encode_payloads(context, shared=shared).items()}
 
 
-def page(content: Saved) -> str:
+def render_page(content: Saved) -> str:
     """The HTML. Names stand in it as data only, and the browser is told to fetch nothing and to run one script."""
     # In a script, HTML still looks for the end tag and for the start of a comment; both can only be in strings.
-    script = re.sub(r"<(?=/script|!--)", r"\\x3C", inlined(), flags=re.IGNORECASE)
+    script = re.sub(r"<(?=/script|!--)", r"\\x3C", inline_script(), flags=re.IGNORECASE)
     digest = base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
     policy = (
         # What draws figures is unpacked from the file, and imported as a blob of the page's own.
@@ -268,7 +272,7 @@ def page(content: Saved) -> str:
         # Base64 has no "<", which would be able to end the element.
         saved=_base64(
             gzip.compress(
-                json.dumps(plain(content), separators=(",", ":"), allow_nan=False).encode(), mtime=0
+                json.dumps(to_builtins(content), separators=(",", ":"), allow_nan=False).encode(), mtime=0
             )
         ),
         script=script,

@@ -8,8 +8,8 @@ from rtlab.documents.contract import Figure
 from rtlab.documents.tabs import TABS
 from rtlab.errors import VariantError
 from rtlab.questions import panels
-from rtlab.questions.scene import Scene
-from rtlab.questions.titles import titles
+from rtlab.questions.scene import PanelContext
+from rtlab.questions.titles import get_variant_titles
 from rtlab.view import charts
 from rtlab.view.effects import ranking_of
 from rtlab.view.graph import engine_view
@@ -29,7 +29,7 @@ _FIRST = {
 }
 
 
-def plotly_figure(name: str, scene: Scene, *, index: int = 0) -> go.Figure:
+def plotly_figure(name: str, context: PanelContext, *, index: int = 0) -> go.Figure:
     """One chart of a panel; a tab's name stands for its first panel.
 
     Raises:
@@ -37,16 +37,16 @@ def plotly_figure(name: str, scene: Scene, *, index: int = 0) -> go.Figure:
     """
     import plotly.graph_objects as go
 
-    title, figures, problem = _read_figures(name, scene)
+    title, figures, problem = _read_figures(name, context)
     if not 0 <= index < len(figures):
         count = f"it has {len(figures)} here, counted from 0" if figures else problem or "it has none here"
         raise VariantError(f'Cannot draw chart {index} of "{name}": {count}.')
-    figure, names = figures[index], titles(scene.study)
+    figure, names = figures[index], get_variant_titles(context.study)
     heading = " · ".join(
-        dict.fromkeys(filter(None, (title, figure["title"], scene.model.name, names[scene.result.name])))
+        dict.fromkeys(filter(None, (title, figure["title"], context.model.name, names[context.result.name])))
     )
-    if scene.baseline is not None:
-        heading += f", beside {names[scene.baseline.name]}"
+    if context.baseline is not None:
+        heading += f", beside {names[context.baseline.name]}"
     # The page writes the title above the chart and leaves no room for it inside.
     margin: dict[str, Any] = {**figure["layout"].get("margin", {})}
     margin["t"] = max(60, margin.get("t", 0))
@@ -54,22 +54,22 @@ def plotly_figure(name: str, scene: Scene, *, index: int = 0) -> go.Figure:
     return go.Figure(data=figure["data"], layout={**layout, "height": figure["height"] or None})
 
 
-def _read_figures(name: str, scene: Scene) -> tuple[str, list[Figure], str]:
+def _read_figures(name: str, context: PanelContext) -> tuple[str, list[Figure], str]:
     """Title, charts, and what is wrong where there are none."""
     if name not in panels.PANELS:
         # A panel comes before the tab of the same name.
         name = _FIRST.get(name, name)
     if name in _CHARTS:
         title, key = _CHARTS[name]
-        if name == "layers" and scene.settings.get("order") == "time":
+        if name == "layers" and context.settings.get("order") == "time":
             key = "longest"
-        view = engine_view(scene.result, scene.model, ranking_of(scene.study, scene.result.name))
-        chart: dict[str, Any] = charts.of(view, scene.result)[key]
+        view = engine_view(context.result, context.model, ranking_of(context.study, context.result.name))
+        chart: dict[str, Any] = charts.of(view, context.result)[key]
         return title, [Figure(title="", height=0, data=chart["data"], layout=chart["layout"])], ""
     if name not in panels.PANELS:
         choices, tabs = ", ".join((*_CHARTS, *panels.PANELS)), ", ".join(_FIRST)
         raise VariantError(
             f'Cannot draw "{name}": there is none of this name. Choose {choices}; or a tab, for its first: {tabs}.'
         )
-    panel = panels.answer(name, scene)
+    panel = panels.render_panel(name, context)
     return panel["title"], list(panel["figures"]), panel["problem"]

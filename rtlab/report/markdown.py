@@ -7,50 +7,50 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from rtlab import questions
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 from rtlab.documents.figure import SIGNS
-from rtlab.documents.numbers import number, shortened, storage
+from rtlab.documents.numbers import format_bytes, format_number, shorten_name
 from rtlab.questions import recipe
-from rtlab.questions.cards.card import names
+from rtlab.questions.cards.card import name_layers
 from rtlab.questions.recipe import lines
 from rtlab.view import chrome
 
 if TYPE_CHECKING:
-    from rtlab.core.facts import Facts
+    from rtlab.core.facts import VariantResult
     from rtlab.core.finding import Finding
     from rtlab.questions.snapshot import Snapshot
     from rtlab.view.contract import Chip
 
 #: Layers and findings of a variant that a reader of an issue still reads.
-_SLOW, _FOUND = 5, 8
+_MOST_LAYERS, _MOST_FINDINGS = 5, 8
 #: Letters of a name, and of a sentence in a table.
 _NAME = 80
 #: What Markdown makes something of, and what it does so at the start of a line.
 _MEANT, _FIRST = re.compile(r"[\\`*_\[\]|~$&<>]"), re.compile(r"^(\d+)(\.)(?=\s|$)|^()([-+=])")
 #: What GitHub makes a mention, a reference, a formula or a link of, escaped or not, unless something stands within.
-_JOINED = re.compile(r"[@#$]|:(?=//)|www(?=\.)", re.IGNORECASE)
+_AUTOLINK = re.compile(r"[@#$]|:(?=//)|www(?=\.)", re.IGNORECASE)
 _NOTHING = "\u200b"
 #: What a time was taken on, in what is told of its source.
 _PROCESSOR = re.compile(r"\b[CG]PU\b")
 
 
-def escaped(text: str) -> str:
+def escape(text: str) -> str:
     """A text of somebody else's that stands in Markdown as it is, on one line: names of files, nodes and layers."""
     line = " ".join("".join(c if c.isprintable() else " " for c in text).split())
-    told = _FIRST.sub(r"\1\3\\\2\4", _MEANT.sub(r"\\\g<0>", line))
-    return _JOINED.sub(lambda found: found[0] + _NOTHING, told)
+    markup = _FIRST.sub(r"\1\3\\\2\4", _MEANT.sub(r"\\\g<0>", line))
+    return _AUTOLINK.sub(lambda match: match[0] + _NOTHING, markup)
 
 
-def markdown(study: Snapshot, built: Sequence[str], baseline: str) -> str:
+def render_markdown(study: Snapshot, built: Sequence[str], baseline: str) -> str:
     """The variants in a table, what fell, the slow layers, the findings, and how to make all of it again."""
     chips = chrome.chips(study, baseline=baseline)
     marks = ", ".join(f"{sign} {origin}" for origin, sign in SIGNS.items())
-    parts = [f"# {escaped(study.model.name)}", "", *_table(_HEAD, map(_summary, chips)), "", f"{marks}."]
-    parts += _drops(study, chips)
-    called = {c["id"]: c["label"] for c in chips}
+    parts = [f"# {escape(study.model.name)}", "", *_table(_HEAD, map(_summary, chips)), "", f"{marks}."]
+    parts += _list_drops(study, chips)
+    labels = {c["id"]: c["label"] for c in chips}
     for name in built:
-        parts += _variant(study, study.facts[name], called[name])
-    return "\n".join([*parts, *_again(study, built), ""])
+        parts += _variant(study, study.facts[name], labels[name])
+    return "\n".join([*parts, *_format_recipe(study, built), ""])
 
 
 _HEAD = ("Variant", "Target", "Nodes → layers", "Time", "Task", "Note")
@@ -63,110 +63,110 @@ def _summary(chip: Chip) -> tuple[str, ...]:
     sign = SIGNS["predicted" if chip["predicted"] else "reported"]
     times = []
     if chip["estimate"] is not None:
-        times.append(f"{SIGNS['estimated']} {number(chip['estimate'], 'ms')} {chip['estimate_gpu']}")
+        times.append(f"{SIGNS['estimated']} {format_number(chip['estimate'], 'ms')} {chip['estimate_gpu']}")
     if chip["time"] is not None:
         processor = _PROCESSOR.search(chip["time_source"])
-        taken = f"{SIGNS['measured']} {number(chip['time'], 'ms')}"
+        taken = f"{SIGNS['measured']} {format_number(chip['time'], 'ms')}"
         times.append(f"{taken} {processor[0]}" if processor else taken)
     return (
         f"{chip['label']} (baseline)" if chip["baseline"] else chip["label"],
         chip["target"],
-        f"{chip['nodes'] or '—'} → {sign} {many(chip['layers'], chip['counted'])}",
+        f"{chip['nodes'] or '—'} → {sign} {pluralize(chip['layers'], chip['counted'])}",
         ", ".join(times) or "—",
         f"{SIGNS['measured']} {chip['score_told']}" if chip["score_told"] else "—",
         f"⚠ {chip['random']}" if chip["random"] else "—",
     )
 
 
-def _drops(study: Snapshot, chips: Sequence[Chip]) -> Iterator[str]:
+def _list_drops(study: Snapshot, chips: Sequence[Chip]) -> Iterator[str]:
     """What the samples can tell is worse, the largest first, with its causes as far as they are known."""
     fell = sorted((c for c in chips if c["score_worse"]), key=lambda c: -abs(c["score_delta"] or 0.0))
     if not fell:
         return
     yield from ("", "## What fell", "")
     for chip in fell:
-        yield f"- **{escaped(chip['label'])}**: {SIGNS['measured']} {escaped(chip['score_told'])}"
-        found = study.diagnoses.get(chip["id"])
-        for finding in found.findings[:_FOUND] if found is not None else ():
-            yield f"  - {_found(finding)}"
+        yield f"- **{escape(chip['label'])}**: {SIGNS['measured']} {escape(chip['score_told'])}"
+        diagnosis = study.diagnoses.get(chip["id"])
+        for finding in diagnosis.findings[:_MOST_FINDINGS] if diagnosis is not None else ():
+            yield f"  - {_format_finding(finding)}"
 
 
-def _variant(study: Snapshot, facts: Facts, title: str) -> Iterator[str]:
-    yield from ("", f"## {escaped(title)}", "")
+def _variant(study: Snapshot, facts: VariantResult, title: str) -> Iterator[str]:
+    yield from ("", f"## {escape(title)}", "")
     for item in chrome.status(study, facts.name):
         warned = "⚠ " if item["warning"] else ""
-        yield f"- {SIGNS[item['origin']]} {warned}{escaped(item['text'])}"
-    if slow := _slow(facts):
+        yield f"- {SIGNS[item['origin']]} {warned}{escape(item['text'])}"
+    if slow := _list_slow_layers(facts):
         head, rows = slow
         yield from ("", "### Slow layers", "", *_table(head, rows))
-    found = questions.findings.of(facts)
-    if found:
-        yield from ("", f"### {many(len(found), 'finding')}", "")
-        yield from (f"- {_found(finding)}" for finding in found[:_FOUND])
-        if len(found) > _FOUND:
-            yield f"- and {len(found) - _FOUND} more"
+    findings = questions.findings.of(facts)
+    if findings:
+        yield from ("", f"### {pluralize(len(findings), 'finding')}", "")
+        yield from (f"- {_format_finding(finding)}" for finding in findings[:_MOST_FINDINGS])
+        if len(findings) > _MOST_FINDINGS:
+            yield f"- and {len(findings) - _MOST_FINDINGS} more"
 
 
-def _slow(facts: Facts) -> tuple[tuple[str, ...], list[tuple[str, ...]]] | None:
+def _list_slow_layers(facts: VariantResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]] | None:
     """The layers that take most time, measured or else estimated; None where nobody knows."""
-    called, mapping = names(facts, facts.source), questions.fusion.mapping(facts)
-    own, roof = questions.timing.own(facts), questions.roofline.estimate(facts)
-    if own is not None and own.layers:
-        kind, told = SIGNS["measured"], [(t.layer, t.median, t.share) for t in own.layers]
+    layer_titles, mapping = name_layers(facts, facts.source), questions.fusion.mapping(facts)
+    timing, roof = questions.timing.get_engine_timing(facts), questions.roofline.estimate(facts)
+    if timing is not None and timing.layers:
+        kind, layer_times = SIGNS["measured"], [(t.layer, t.median, t.share) for t in timing.layers]
     elif roof is not None and not roof.withheld:
-        whole = sum(p.estimated or 0.0 for p in roof.layers) or 1.0
+        total = sum(p.estimated or 0.0 for p in roof.layers) or 1.0
         kind = f"{SIGNS['estimated']} {roof.peaks.name}"
-        told = [(p.layer, p.estimated or 0.0, (p.estimated or 0.0) / whole) for p in roof.layers]
+        layer_times = [(p.layer, p.estimated or 0.0, (p.estimated or 0.0) / total) for p in roof.layers]
     else:
         return None
-    told.sort(key=lambda row: -row[1])
+    layer_times.sort(key=lambda row: -row[1])
     rows: list[tuple[str, ...]] = [
         (
-            called.get(layer, layer),
-            number(ms, "ms"),
-            number(100 * share, "%"),
+            layer_titles.get(layer, layer),
+            format_number(ms, "ms"),
+            format_number(100 * share, "%"),
             ", ".join(mapping.nodes(layer)),
         )
-        for layer, ms, share in told[:_SLOW]
+        for layer, ms, share in layer_times[:_MOST_LAYERS]
     ]
     head: tuple[str, ...] = ("Layer", f"Time ({kind})", "Share", "Nodes")
     return head, rows
 
 
-def _found(finding: Finding) -> str:
+def _format_finding(finding: Finding) -> str:
     """A finding in a line: what, what it costs, what it rests on, what to do."""
     cost = "" if finding.microseconds is None else f" ({SIGNS['measured']} {finding.microseconds:.3g} µs)"
     where = f" at {_several(finding.nodes)}" if finding.nodes else ""
     # Where it happens stands within the sentence of the title.
-    said = f"**{escaped(finding.title.removesuffix('.'))}**{where}{cost}. {escaped(finding.cost)}"
-    return f"{said} Evidence: {escaped(finding.evidence)} Remedy: {escaped(finding.fix)}"
+    summary = f"**{escape(finding.title.removesuffix('.'))}**{where}{cost}. {escape(finding.cost)}"
+    return f"{summary} Evidence: {escape(finding.evidence)} Remedy: {escape(finding.fix)}"
 
 
 def _several(nodes: Sequence[str]) -> str:
     more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
-    return f"{escaped(shortened(nodes[0], _NAME))}{more}"
+    return f"{escape(shorten_name(nodes[0], _NAME))}{more}"
 
 
-def _again(study: Snapshot, built: Sequence[str]) -> Iterator[str]:
-    yield from ("", "## Make it again", "", *_fenced(lines.python(study, built), "python"))
+def _format_recipe(study: Snapshot, built: Sequence[str]) -> Iterator[str]:
+    yield from ("", "## Make it again", "", *_fence(lines.python(study, built), "python"))
     commands = lines.command(study, built)
     if commands:
-        yield from ("", *_fenced("\n".join(commands) + "\n", "bash"))
+        yield from ("", *_fence("\n".join(commands) + "\n", "bash"))
     for name in built:
-        if why := lines.untold(study, name):
-            yield from ("", f"The command line cannot make {escaped(name)}: it {escaped(why)}.")
-    made = recipe.identity(study.model)
+        if why := lines.explain_missing_command(study, name):
+            yield from ("", f"The command line cannot make {escape(name)}: it {escape(why)}.")
+    identity = recipe.identity(study.model)
     yield from ("", "## Made of and with", "")
     facts = [study.facts[n] for n in built]
-    model = [("Model", made.file)]
-    if made.nbytes is not None:
-        model.append(("Size", storage(made.nbytes)))
-    if made.sha256 is not None:
-        model.append(("SHA-256", f"{made.sha256} · {made.basis}"))
-    if made.weights is not None:
-        model.append(("SHA-256 of the weights", made.weights))
+    model = [("Model", identity.file)]
+    if identity.nbytes is not None:
+        model.append(("Size", format_bytes(identity.nbytes)))
+    if identity.sha256 is not None:
+        model.append(("SHA-256", f"{identity.sha256} · {identity.basis}"))
+    if identity.weights is not None:
+        model.append(("SHA-256 of the weights", identity.weights))
     model.append(("Data", recipe.data(study)))
-    dates = [(f"Built, {f.name}", told) for f in facts if (told := recipe.date(f.engine.built))]
+    dates = [(f"Built, {f.name}", date) for f in facts if (date := recipe.date(f.engine.built))]
     parts = [(v.part, v.version) for v in recipe.versions(facts)]
     yield from _table(("Part", "What"), [*model, *dates, *parts])
 
@@ -175,10 +175,10 @@ def _table(head: Sequence[str], rows: Iterator[tuple[str, ...]] | Sequence[tuple
     yield f"| {' | '.join(head)} |"
     yield f"|{' --- |' * len(head)}"
     for row in rows:
-        yield f"| {' | '.join(escaped(shortened(cell, 3 * _NAME)) for cell in row)} |"
+        yield f"| {' | '.join(escape(shorten_name(cell, 3 * _NAME)) for cell in row)} |"
 
 
-def _fenced(text: str, language: str) -> Iterator[str]:
+def _fence(text: str, language: str) -> Iterator[str]:
     """A block of code, whatever backticks are in it."""
     longest = max((len(run) for run in re.findall(r"`+", text)), default=0)
     fence = "`" * max(3, longest + 1)

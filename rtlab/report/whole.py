@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rtlab.documents.crossing import plain
+from rtlab.documents.crossing import to_builtins
 from rtlab.questions import recipe
 from rtlab.questions.recipe import lines
-from rtlab.questions.titles import titles
+from rtlab.questions.titles import get_variant_titles
 from rtlab.view.document import SCHEMA, document
 from rtlab.view.table import failure
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rtlab.questions.snapshot import Snapshot
 
 
-def whole(study: Snapshot, built: Sequence[str], baseline: str) -> dict[str, Any]:
+def build_document(study: Snapshot, built: Sequence[str], baseline: str) -> dict[str, Any]:
     """All that is known of all variants.
 
     ``variants`` holds a document of each (``rtlab.view.document.document``), by its name, and ``failures`` why others
@@ -24,24 +24,24 @@ def whole(study: Snapshot, built: Sequence[str], baseline: str) -> dict[str, Any
     ``recipe`` what makes the variants again: lines of Python, commands, and versions; ``dates`` when each was built and
     timed.
     """
-    called = titles(study)
+    variant_titles = get_variant_titles(study)
     facts = {name: study.facts[name] for name in built}
     first = study.facts.get(baseline)
     return {
         "schema": SCHEMA,
-        "model": {**plain(recipe.identity(study.model)), "name": study.model.name},
+        "model": {**to_builtins(recipe.identity(study.model)), "name": study.model.name},
         "data": recipe.data(study),
         "baseline": baseline or None,
         "variants": {
-            name: document(one, study.model, called, baseline=None if one is first else first)
+            name: document(one, study.model, variant_titles, baseline=None if one is first else first)
             for name, one in facts.items()
         },
         "failures": {name: failure(error) for name, error in study.failures.items()},
         "recipe": {
             "python": lines.python(study, built),
             "commands": list(lines.command(study, built)),
-            "untold": {name: why for name in built if (why := lines.untold(study, name))},
-            "versions": plain(recipe.versions(list(facts.values()))),
+            "untold": {name: why for name in built if (why := lines.explain_missing_command(study, name))},
+            "versions": to_builtins(recipe.versions(list(facts.values()))),
             "dates": {
                 name: {
                     "built": recipe.date(one.engine.built),

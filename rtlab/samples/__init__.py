@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rtlab.core.brought import brought
+from rtlab.core.brought import find_package_data
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
 from rtlab.core.model import load as load_model
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.core.task import Task
 from rtlab.errors import ModelError
 from rtlab.samples.architectures import (
@@ -31,7 +31,7 @@ from rtlab.samples.architectures import (
     resnet50,
 )
 from rtlab.samples.cards import SampleCard, SampleCards, read
-from rtlab.samples.digits import NETWORKS, digits_input, digits_picture, halves
+from rtlab.samples.digits import NETWORKS, digits_input, digits_picture, load_halves
 from rtlab.samples.transformers import bert, sentence_input, sentences, transformer_stack
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def engine(name: str) -> tuple[Path, ...]:
     """
     if name not in engines():
         raise ModelError(
-            f'Cannot find engine "{name}": no such engine is shipped. Choose one of {quoted(engines())}.'
+            f'Cannot find engine "{name}": no such engine is shipped. Choose one of {quote_names(engines())}.'
         )
     return tuple(sorted((_folder() / "engines" / name).iterdir()))
 
@@ -137,8 +137,8 @@ def load(name: str, *, samples: int | None = None) -> Sample:
         ModelError: the name is unknown, ``samples`` is not positive, or the files are not installed.
     """
     if name not in _SAMPLES:
-        known = quoted(_SAMPLES)
-        raise ModelError(f'Cannot load sample "{name}": no such sample exists. Choose one of {known}.')
+        sample_names = quote_names(_SAMPLES)
+        raise ModelError(f'Cannot load sample "{name}": no such sample exists. Choose one of {sample_names}.')
     if samples is not None and samples < 1:
         raise ModelError(
             f'Cannot load sample "{name}" with {samples} calibration samples. Ask for at least one.'
@@ -157,7 +157,7 @@ def which(model: Model) -> str:
 
 
 def _folder() -> Path:
-    if (folder := brought("sample_models")) is not None:
+    if (folder := find_package_data("sample_models")) is not None:
         return folder
     package = Path(__file__).parents[1]
     raise ModelError(
@@ -169,7 +169,7 @@ def _folder() -> Path:
 def _digits(samples: int | None, *, name: str) -> Sample:
     folder = _folder()
     title, description = NETWORKS[name]
-    calibration, task = halves(folder / "digits.npz", name, samples)
+    calibration, task = load_halves(folder / "digits.npz", name, samples)
     return Sample(name, title, load_model(folder / f"{name}.onnx"), calibration, task, description)
 
 
@@ -177,7 +177,7 @@ def _sentences(samples: int | None) -> Sample:
     folder = _folder()
     with np.load(folder / "sentences.npz", allow_pickle=False) as archive:
         data = {k: archive[k] for k in archive.files}
-    seen, unseen = (
+    training_data, test_data = (
         CalibrationData(sentence_input(ids), source=f"sentences, {source}")
         for ids, source in ((data["train_ids"][:samples], "of the training"), (data["test_ids"], "held out"))
     )
@@ -185,8 +185,8 @@ def _sentences(samples: int | None) -> Sample:
         name="sentences",
         title="Who acts, an encoder with an attention mask",
         model=load_model(folder / "sentences.onnx"),
-        calibration=seen,
-        task=Task(unseen, data["test_actors"]),
+        calibration=training_data,
+        task=Task(test_data, data["test_actors"]),
         description=(
             "Two encoder blocks as in BERT read token ids and an attention mask, and tell which of ten animals acts in "
             "a made-up sentence. Padding is masked by the lowest number of FP32. See what becomes of the mask in fp16, "

@@ -139,17 +139,17 @@ def csp_detector() -> Model:
     net = _Network("csp_detector", pictures(_PICTURES, 256))
     conv = functools.partial(net.convolve, silu=True)
     x = conv(net.input, "/stem", 16, 6, stride=2)
-    kept = []
+    stage_outputs = []
     for stage, (width, blocks) in enumerate(((32, 1), (64, 2), (128, 3), (256, 1)), start=1):
         x = conv(x, f"/stage{stage}/down", width, 3, stride=2)
         x = net.cross_stage(x, f"/stage{stage}", width, blocks, short=True)
-        kept.append(x)
+        stage_outputs.append(x)
     pooled = [conv(x, "/pyramid/reduce", 128, 1)]
     for i in range(3):
         pooled.append(net.pool(pooled[-1], f"/pyramid/pool{i + 1}", stride=1, pads=(2, 2), kernel=5))
     x = conv(net.concatenate(pooled, "/pyramid"), "/pyramid/expand", 256, 1)
     tops = []
-    for level, (width, short) in enumerate(((128, kept[2]), (64, kept[1])), start=1):
+    for level, (width, short) in enumerate(((128, stage_outputs[2]), (64, stage_outputs[1])), start=1):
         top = conv(x, f"/up{level}/reduce", width, 1)
         tops.append(top)
         x = net.concatenate([net.double(top, f"/up{level}"), short], f"/up{level}")
@@ -339,8 +339,12 @@ class _Network:
     def double(self, x: SampledValue, where: str) -> SampledValue:
         """A map of twice the size, each number four times."""
         scales = self.writer.weight("twice", np.array([1, 1, 2, 2], np.float32))
-        told = {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-        name = self.writer.node("Resize", [x.name, "", scales], where, **told)
+        attributes = {
+            "mode": "nearest",
+            "coordinate_transformation_mode": "asymmetric",
+            "nearest_mode": "floor",
+        }
+        name = self.writer.node("Resize", [x.name, "", scales], where, **attributes)
         return SampledValue(name, x.data.repeat(2, axis=2).repeat(2, axis=3))
 
     def detect(self, maps: Sequence[SampledValue], numbers: int) -> Model:
@@ -348,12 +352,12 @@ class _Network:
         shape = self.writer.weight("places", np.array([0, numbers, -1], np.int64))
         flat, places = [], 0
         for i, x in enumerate(maps):
-            found = self.convolve(x, f"/detect{i + 1}", numbers, 1, norm=False, relu=False)
-            flat.append(self.writer.node("Reshape", [found.name, shape], f"/detect{i + 1}"))
-            places += found.data[0, 0].size
+            head = self.convolve(x, f"/detect{i + 1}", numbers, 1, norm=False, relu=False)
+            flat.append(self.writer.node("Reshape", [head.name, shape], f"/detect{i + 1}"))
+            places += head.data[0, 0].size
         name = self.writer.node("Concat", flat, "/detect", axis=2)
-        given = ("N", *self.input.data.shape[1:])
-        return self.writer.model(("image", given), name, ("detections", ("N", numbers, places)))
+        input_shape = ("N", *self.input.data.shape[1:])
+        return self.writer.model(("image", input_shape), name, ("detections", ("N", numbers, places)))
 
     def add(self, x: SampledValue, y: SampledValue, where: str) -> SampledValue:
         """Add a residual branch and its shortcut."""

@@ -54,8 +54,8 @@ class SampleCard:
         """The percents in words, with where they are from; empty where it solves no task."""
         if not self.accuracy:
             return ""
-        told = ", ".join(f"{percent:.2f} % {how}" for how, percent in self.accuracy.items())
-        return f"{told}; measured on {self.measured_on} held-out samples, ONNX Runtime's CPU"
+        percents = ", ".join(f"{percent:.2f} % {how}" for how, percent in self.accuracy.items())
+        return f"{percents}; measured on {self.measured_on} held-out samples, ONNX Runtime's CPU"
 
     def _repr_html_(self) -> str:
         facts = {

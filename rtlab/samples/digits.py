@@ -123,7 +123,7 @@ def digits_input(images: NDArray[np.uint8], fit: NDArray[np.uint8]) -> NDArray[n
     are seldom inked become rare large values, up to 30 deviations: the outliers that calibrators differ on.
     """
     deviation = fit.std(axis=0)
-    return _enlarged((images - fit.mean(axis=0)) / np.where(deviation == 0, 1, deviation)).astype(np.float32)
+    return _enlarge((images - fit.mean(axis=0)) / np.where(deviation == 0, 1, deviation)).astype(np.float32)
 
 
 def digits_picture(images: NDArray[np.uint8], *, ground: Literal["dark", "light"]) -> NDArray[np.float32]:
@@ -132,11 +132,11 @@ def digits_picture(images: NDArray[np.uint8], *, ground: Literal["dark", "light"
     Each picture is stretched to 0 to 255, enlarged bilinearly and rounded to a byte: bright ink on a ``dark`` ground
     of 0, or turned round, on a ``light`` one of 255. Nothing is standardised.
     """
-    bytes_ = np.rint(_enlarged(images * (255 / 16)))
+    bytes_ = np.rint(_enlarge(images * (255 / 16)))
     return ((bytes_ if ground == "dark" else 255 - bytes_) / 255).astype(np.float32)
 
 
-def _enlarged(images: NDArray[np.floating]) -> NDArray[np.float64]:
+def _enlarge(images: NDArray[np.floating]) -> NDArray[np.float64]:
     """Bilinearly to 32x32, with an axis of one channel."""
     at = np.clip((np.arange(32) + 0.5) / 4 - 0.5, 0, 7)
     # Row i of this matrix holds the weights of the source pixels that enlarged pixel i lies between.
@@ -145,7 +145,7 @@ def _enlarged(images: NDArray[np.floating]) -> NDArray[np.float64]:
     return result
 
 
-def halves(file: Path, name: str, samples: int | None) -> tuple[CalibrationData, Task]:
+def load_halves(file: Path, name: str, samples: int | None) -> tuple[CalibrationData, Task]:
     """The training half or its first ``samples`` to calibrate a network on, the held-out half to score it on."""
     with np.load(file, allow_pickle=False) as archive:
         data = {k: archive[k] for k in archive.files}
@@ -155,6 +155,6 @@ def halves(file: Path, name: str, samples: int | None) -> tuple[CalibrationData,
         ground = _GROUNDS.get(name)
         return digits_input(images, fit) if ground is None else digits_picture(images, ground=ground)
 
-    seen = CalibrationData({"image": read(fit[:samples])}, source="digits, training half")
-    unseen = CalibrationData({"image": read(data["test_images"])}, source="digits, held-out half")
-    return seen, Task(unseen, data["test_labels"])
+    training_data = CalibrationData({"image": read(fit[:samples])}, source="digits, training half")
+    test_data = CalibrationData({"image": read(data["test_images"])}, source="digits, held-out half")
+    return training_data, Task(test_data, data["test_labels"])

@@ -104,8 +104,8 @@ def sentences(count: int) -> NDArray[np.int64]:
     """
     share = 1 / np.arange(1, _WORDS + 1)
     ends = np.cumsum(share / share.sum())
-    drawn = [np.random.default_rng((SEED, i)).random(_TOKENS) for i in range(count)]
-    ids: NDArray[np.int64] = np.searchsorted(ends[:-1], np.array(drawn)).astype(np.int64)
+    draws = [np.random.default_rng((SEED, i)).random(_TOKENS) for i in range(count)]
+    ids: NDArray[np.int64] = np.searchsorted(ends[:-1], np.array(draws)).astype(np.int64)
     return ids
 
 

@@ -14,28 +14,28 @@ from typing import TypeVar
 
 from rtlab import questions
 from rtlab.backends import compilers
-from rtlab.backends.reference import evaluator
+from rtlab.backends.reference import get_evaluator
 from rtlab.core import files
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 from rtlab.core.protocols import Progress
 from rtlab.core.variant import Calibrator
 from rtlab.errors import BackendError, VariantError, boundary
-from rtlab.experiments.experiment import Rig
+from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.placement import LOSS, repair_placement
 from rtlab.quantize import export, findings, scales
 from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.export import Exported
 from rtlab.quantize.sparsity import SparseWeight
 from rtlab.questions.bisection import Bisection
-from rtlab.questions.findings.listed import beside
+from rtlab.questions.findings.listed import add_comparative_findings
 from rtlab.questions.releases import Releases
 from rtlab.questions.snapshot import Snapshot
-from rtlab.questions.titles import titles
+from rtlab.questions.titles import get_variant_titles
 from rtlab.questions.why import Verdict
-from rtlab.questions.why.joined import Joined
+from rtlab.questions.why.joined import FusedLayer
 from rtlab.session import records
 from rtlab.session.bisecting import Bisections
 from rtlab.session.checking import Checks
@@ -43,7 +43,7 @@ from rtlab.session.diagnosing import Diagnoses
 from rtlab.session.observer import observe_values
 from rtlab.session.recordings import Recordings
 from rtlab.session.selecting import Selecting
-from rtlab.session.watching import watching
+from rtlab.session.watching import report_progress
 
 R = TypeVar("R")
 
@@ -61,27 +61,29 @@ class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R
             longer. The least and the largest value are exact whatever it is.
     """
 
-    def facts_of(self, name: str) -> Facts:
+    def facts_of(self, name: str) -> VariantResult:
         """What is known of a variant, by its name or, where none has that name, by its title, as a chip shows it.
 
         Raises:
             VariantError: it is not built; or what it failed with.
         """
-        kept = self._kept
-        if isinstance(name, str) and name not in kept.facts and name not in kept.variants:
-            name = next((n for n, title in titles(self.snapshot()).items() if title == name), name)
+        state = self._state
+        if isinstance(name, str) and name not in state.facts and name not in state.variants:
+            name = next(
+                (n for n, title in get_variant_titles(self.snapshot()).items() if title == name), name
+            )
         return super().facts_of(name)
 
     def snapshot(self) -> Snapshot:
         """The study as it is now, for whoever reads several things of it while others add, run or remove variants."""
-        kept = self._kept
+        state = self._state
         return Snapshot(
-            self.model, kept.variants, kept.facts, kept.failures, kept.sweeps, kept.forms,
-            tuned=self.tuned, processors=tuple(self.processors), calibration=self.calibration, given=self.given,
+            self.model, state.variants, state.facts, state.failures, state.sweeps, state.forms,
+            tuned=self.tuned, processors=tuple(self.processors), calibration=self.calibration, user_data=self.given,
             data=self._data,
-            task=self._scored_by, chosen=self.chosen, verdicts=kept.verdicts, joined=kept.joined, advice=kept.advice,
-            sensitivities=kept.sensitivities, diagnoses=kept.diagnoses, repairs=kept.repairs,
-            channels=kept.channels, bisections=kept.bisections,
+            task=self._selected_task, chosen=self.chosen, verdicts=state.verdicts,
+            fusion_explanations=state.fusion_explanations, advice=state.advice, sensitivities=state.sensitivities,
+            diagnoses=state.diagnoses, repairs=state.repairs, channels=state.channels, bisections=state.bisections,
         )  # fmt: skip
 
     @boundary("build with every release")
@@ -100,16 +102,18 @@ class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R
         """
         others = self.vary(name, "compilers")
         order = [c.backend for c in compilers.known()]
-        planned = sorted((name, *others), key=lambda n: order.index(self.variants[n].backend or order[-1]))
-        with watching(progress) as watched:
-            for one in planned:
+        ordered_names = sorted(
+            (name, *others), key=lambda n: order.index(self.variants[n].backend or order[-1])
+        )
+        with report_progress(progress) as reporter:
+            for one in ordered_names:
                 with contextlib.suppress(BackendError, VariantError):
-                    self.run([one], progress=watched, compare=False)
-        return questions.releases.of(self.snapshot(), planned)
+                    self.run([one], progress=reporter, compare=False)
+        return questions.releases.of(self.snapshot(), ordered_names)
 
     @boundary("write a record")
     def record(
-        self, found: Verdict | Joined | Bisection, path: str | Path, *, variant: str | Sequence[str]
+        self, found: Verdict | FusedLayer | Bisection, path: str | Path, *, variant: str | Sequence[str]
     ) -> Path:
         """Write a verdict, why a step is one, or what changed between two variants, as JSON; gives the path.
 
@@ -128,13 +132,13 @@ class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R
         count = 2 if isinstance(found, Bisection) else 1
         if len(names) != count:
             raise VariantError(
-                f"Cannot write a record: the answer is about {many(count, 'variant')}, and {len(names)} were named. "
-                f"Name {'it' if count == 1 else 'both, as variant=(first, second)'}."
+                f"Cannot write a record: the answer is about {pluralize(count, 'variant')}, and {len(names)} were "
+                f"named. Name {'it' if count == 1 else 'both, as variant=(first, second)'}."
             )
         if isinstance(found, Bisection):
             text = self.bisected(names[0], names[1], found).text()
         else:
-            text = records.recorded(self.facts_of(names[0]), found).text()
+            text = records.create_record(self.facts_of(names[0]), found).text()
         return files.write(path, text.encode(), what="the record", model=self.model)
 
     @boundary("export the variant")
@@ -153,7 +157,7 @@ class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R
             VariantError: there is no such variant, or it has no INT8 activations for a cache.
             RtlabError: a file cannot be written, or is the one that the model was read from.
         """
-        variant = self._known(name, "export")
+        variant = self._require_variant(name, "export")
         ready = self.prepare(name)
         return export.export(self.model, variant, ready, path, cache=cache, version=version)
 
@@ -173,7 +177,7 @@ class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R
         if name is None:
             return findings.check(self.model, calibrated=True)
         facts = self.facts_of(name)
-        return beside(questions.findings.of(facts), facts, self.snapshot().facts.values())
+        return add_comparative_findings(questions.findings.of(facts), facts, self.snapshot().facts.values())
 
     def repaired(
         self,
@@ -192,24 +196,24 @@ class Session(Bisections[R], Recordings[R], Checks[R], Diagnoses[R], Selecting[R
             VariantError: a given finding is not one of the model's, or rtlab cannot repair it.
             Cancelled: the work was stopped.
         """
-        learned: dict[str, float] = {}
+        scales_by_value: dict[str, float] = {}
 
         def scale_of(value: str) -> float:
-            if value not in learned:
+            if value not in scales_by_value:
                 names = dict.fromkeys((*findings.missing(self.model), value))
-                known = [n for n in names if n in self.model.values]
-                seen = observe_values(self.model, known, self.data, watched)
-                learned.update({n: s.scale for n, s in scales(seen, Calibrator.AUTO).items()})
-            if value not in learned:
+                value_names = [n for n in names if n in self.model.values]
+                ranges = observe_values(self.model, value_names, self.data, reporter)
+                scales_by_value.update({n: s.scale for n, s in scales(ranges, Calibrator.AUTO).items()})
+            if value not in scales_by_value:
                 raise VariantError(
                     f'Cannot calibrate "{value}": the model computes no such value before it is repaired. '
                     "Repair the other findings first, and this one in the repaired model."
                 )
-            return learned[value]
+            return scales_by_value[value]
 
-        with watching(progress) as watched:
-            rig = Rig(evaluator(), watched)
-            found = repair_placement(self.model, chosen, scale_of, lambda: self.data, rig, max_loss=max_loss)
-        self.model.declined.update(found.declined)
-        notes = (*found.model.notes, *found.notes)
-        return dataclasses.replace(found.model, notes=notes, declined=dict(found.declined))
+        with report_progress(progress) as reporter:
+            rig = SearchContext(get_evaluator(), reporter)
+            repair = repair_placement(self.model, chosen, scale_of, lambda: self.data, rig, max_loss=max_loss)
+        self.model.declined.update(repair.declined)
+        notes = (*repair.model.notes, *repair.notes)
+        return dataclasses.replace(repair.model, notes=notes, declined=dict(repair.declined))

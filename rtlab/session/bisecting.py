@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import TypeVar
 
 from rtlab import backends
-from rtlab.backends.roles import role
+from rtlab.backends.roles import require_capability
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Builder, Progress
 from rtlab.errors import BackendError, Unavailable, VariantError, boundary
-from rtlab.experiments.bisecting import Bisecting, BisectionSide
-from rtlab.experiments.experiment import Allowance, Rig, carry_out
-from rtlab.experiments.why import asked_of
+from rtlab.experiments.bisecting import BisectionSearch, BisectionSide
+from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.why import get_builder
 from rtlab.experiments.why.oracle import forget
 from rtlab.questions.bisection import Bisection, report
 from rtlab.questions.bisection.record import BisectionRecord
 from rtlab.session import records
 from rtlab.session.runs import Runs
-from rtlab.session.watching import watching
+from rtlab.session.watching import report_progress
 
 R = TypeVar("R")
 
@@ -64,34 +64,34 @@ class Bisections(Runs[R]):
             RtlabError: the folder cannot be written.
         """
         for name in (first, second):
-            self._known(name, "bisect")
-        with watching(progress) as watched:
-            one, two = (self._side(name, watched) for name in (first, second))
+            self._require_variant(name, "bisect")
+        with report_progress(progress) as reporter:
+            one, two = (self._side(name, reporter) for name in (first, second))
             if one.title == two.title:
                 one, two = (
                     dataclasses.replace(s, title=n, on=s.title) for s, n in ((one, first), (two, second))
                 )
-            found = None if again else records.recall_bisection(self.model.name, one, two)
-            if found is None:
+            bisection = None if again else records.load_bisection(self.model.name, one, two)
+            if bisection is None:
                 for builder in filter(None, (one.builder, two.builder) if again else ()):
                     forget(builder)
-                rig: Rig[object] = Rig(None, watched, Allowance(seconds, builds))
+                rig: SearchContext[object] = SearchContext(None, reporter, SearchBudget(seconds, builds))
                 try:
-                    found = carry_out(
-                        Bisecting(one, two), rig, functools.partial(self._keep_bisection, first, second)
+                    bisection = run_experiment(
+                        BisectionSearch(one, two), rig, functools.partial(self._keep_bisection, first, second)
                     )
                 finally:
-                    self._changed()
-                records.keep_bisection(self.model.name, one, two, found)
+                    self._notify_views()
+                records.save_bisection(self.model.name, one, two, bisection)
             else:
-                self._keep_bisection(first, second, found)
-                self._changed()
+                self._keep_bisection(first, second, bisection)
+                self._notify_views()
         if folder is not None:
-            report.written(found, self.model, folder)
-        return found
+            report.write_report(bisection, self.model, folder)
+        return bisection
 
-    def _keep_bisection(self, first: str, second: str, found: Bisection) -> None:
-        self._change(lambda kept: kept.bisected(first, second, found))
+    def _keep_bisection(self, first: str, second: str, bisection: Bisection) -> None:
+        self._update_state(lambda state: state.with_bisection(first, second, bisection))
 
     def bisected(self, first: str, second: str, found: Bisection) -> BisectionRecord:
         """What changed from one variant to another, with all that it holds for: see ``record``.
@@ -100,9 +100,9 @@ class Bisections(Runs[R]):
             VariantError: there is no such variant.
         """
         for name in (first, second):
-            self._known(name, "record a bisection of")
+            self._require_variant(name, "record a bisection of")
         one, two = (self._side(name, Silent()) for name in (first, second))
-        return records.bisection(self.model.name, one, two, found)
+        return records.create_bisection_record(self.model.name, one, two, found)
 
     def _side(self, name: str, progress: Progress) -> BisectionSide:
         """A variant as a bisection takes it, built where it is not yet."""
@@ -111,14 +111,16 @@ class Bisections(Runs[R]):
                 self.run([name], progress=progress, compare=False)
         variant, facts = self.variants[name], self.facts.get(name)
         if facts is None:
-            made = self.prepare(name, progress=progress).model
-            asked: Builder = role(variant.backend or "", "builds", "build")
+            prepared_model = self.prepare(name, progress=progress).model
+            compiler: Builder = require_capability(variant.backend or "", "builds", "build")
             version = backends.get(variant.backend or "").availability().version
             title = f"{backends.get(variant.backend or '').capabilities().maker.title} {version} · {variant.target}"
-            return BisectionSide(title, made, variant, asked, None, str(self.failures[name]), version)
+            return BisectionSide(
+                title, prepared_model, variant, compiler, None, str(self.failures[name]), version
+            )
         builder: Builder | None = None
         with contextlib.suppress(VariantError, Unavailable):
-            builder = asked_of(facts)
+            builder = get_builder(facts)
         return BisectionSide(
             facts.engine.title,
             facts.prepared.model,

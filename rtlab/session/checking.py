@@ -12,25 +12,25 @@ from typing import TypeVar
 
 import numpy as np
 
-from rtlab.backends.reference import evaluator, runner_of
+from rtlab.backends.reference import get_evaluator, get_runner
 from rtlab.core import files
-from rtlab.core.facts import SCORED, Facts, Score
+from rtlab.core.facts import SCORED, Score, VariantResult
 from rtlab.core.inputs import read_input
 from rtlab.core.protocols import Progress
-from rtlab.core.stage import BUDGET_S, budget_of
+from rtlab.core.stage import BUDGET_S, parse_budget
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, ReadError, boundary
-from rtlab.experiments.experiment import Rig
-from rtlab.experiments.repairing import predicted
+from rtlab.experiments.experiment import SearchContext
+from rtlab.experiments.repairing import predict
 from rtlab.experiments.sizing import batch_size, fixed_batch
 from rtlab.quantize import own
 from rtlab.questions import check, findings, roofline
 from rtlab.questions.check import CheckResult, record, times
 from rtlab.questions.check.record import CheckRecord
 from rtlab.questions.check.row import CheckLimits, CheckName
-from rtlab.questions.findings.listed import beside
+from rtlab.questions.findings.listed import add_comparative_findings
 from rtlab.session.runs import Runs
-from rtlab.session.watching import watching
+from rtlab.session.watching import report_progress
 
 R = TypeVar("R")
 
@@ -78,67 +78,69 @@ class Checks(Runs[R]):
             ReadError: there is no such file, or it is no record of a check.
             Cancelled: the work was stopped.
         """
-        planned = self._known(variant, "check")
+        planned_variant = self._require_variant(variant, "check")
         several: Sequence[CheckName] = (fail_on,) if isinstance(fail_on, str) else fail_on
         limits = CheckLimits(max_drop, max_latency_regression, tuple(several), sure)
         # Before anything is built: most who mistype a name do it here.
-        then = _opened(against) if isinstance(against, (str, Path)) else against
-        seconds = budget_of(budget_s)
-        with watching(progress) as watched:
+        earlier_record = _read_check_record(against) if isinstance(against, (str, Path)) else against
+        seconds = parse_budget(budget_s)
+        with report_progress(progress) as reporter:
             if variant not in self.facts or self.outdated(variant):
-                self.run([variant], budget_s=seconds, progress=watched)
+                self.run([variant], budget_s=seconds, progress=reporter)
             facts = self.facts_of(variant)
-            fp32 = facts if self._is_plain(planned) and not facts.recorded else None
+            fp32 = facts if self._is_plain(planned_variant) and not facts.recorded else None
             if fp32 is None and self.task is not None and not facts.recorded:
-                fp32 = self._plain(facts, seconds, watched)
-            rounds = self._rounds(facts, seconds, watched)
+                fp32 = self._score_reference(facts, seconds, reporter)
+            rounds = self._time_rounds(facts, seconds, reporter)
         facts = self.facts_of(variant)
-        listed = beside(findings.of(facts), facts, self.facts.values())
-        now = check.recorded(facts, listed, rounds, _versions(facts))
-        found = check.judged(facts, fp32, now, then, limits)
-        if save is not None and not found.broken:
-            files.write(save, now.text().encode(), what="the record of a check", model=self.model)
-        return found
+        listed_findings = add_comparative_findings(findings.of(facts), facts, self.facts.values())
+        current_record = check.build_record(facts, listed_findings, rounds, _versions(facts))
+        check_result = check.check_variant(facts, fp32, current_record, earlier_record, limits)
+        if save is not None and not check_result.broken:
+            files.write(save, current_record.text().encode(), what="the record of a check", model=self.model)
+        return check_result
 
     def _is_plain(self, variant: Variant) -> bool:
         """Whether a variant rounds nothing; in fp32 a model's own pairs still do."""
-        released = any(r.kind == "release" for r in variant.rewrites)
-        return {*variant.precisions} == {Precision.FP32} and (released or not own.rounds(self.model))
+        has_release = any(r.kind == "release" for r in variant.rewrites)
+        return {*variant.precisions} == {Precision.FP32} and (
+            has_release or not own.has_rounding_pairs(self.model)
+        )
 
     def _score_bare(self, progress: Progress) -> Score | None:
         """The score of a model without its own pairs; None without a task, and where it gives no numbers."""
-        task = self._scoring(progress)
+        task = self._prepare_scoring_task(progress)
         if task is None:
             return None
-        bare, runner = own.apart(self.model, self.model)[0], evaluator()
-        wanted = tuple(task.wanted(bare))
-        data = task.data.take(max(SCORED, fixed_batch(bare)))
-        size, rig = batch_size(bare, wanted, data, runner), Rig(runner, progress)
-        outputs = predicted(bare, data, wanted, size, runner=runner, rig=rig)
+        plain_model, runner = own.separate_existing_qdq(self.model, self.model)[0], get_evaluator()
+        output_names = tuple(task.wanted(plain_model))
+        data = task.data.take(max(SCORED, fixed_batch(plain_model)))
+        size, rig = batch_size(plain_model, output_names, data, runner), SearchContext(runner, progress)
+        outputs = predict(plain_model, data, output_names, size, runner=runner, context=rig)
         with contextlib.suppress(CalibrationError):
             return Score.of(task, outputs, str(runner.source))
         return None
 
-    def _plain(self, facts: Facts, seconds: float, progress: Progress) -> Facts:
+    def _score_reference(self, facts: VariantResult, seconds: float, progress: Progress) -> VariantResult:
         """The variant that a score is compared with, built and scored."""
         variant = facts.variant
-        known = [
+        reference_names = [
             n for n, v in self.variants.items()
             if self._is_plain(v) and not (n in self.facts and self.facts[n].recorded)
         ]  # fmt: skip
-        scored = [n for n in known if n in self.facts and self.facts[n].score is not None]
-        name = next(iter((*scored, *known)), "")
-        if not name and own.rounds(self.model):
+        scored_names = [n for n in reference_names if n in self.facts and self.facts[n].score is not None]
+        name = next(iter((*scored_names, *reference_names)), "")
+        if not name and own.has_rounding_pairs(self.model):
             return dataclasses.replace(facts, score=self._score_bare(progress), errors=None)
         if not name:
             name = next(n for n in ("fp32", "fp32 of the check") if n not in self.variants)
-            release = [f"release {n}" for n in own.quantized(self.model)]
+            release = [f"release {n}" for n in own.find_quantized_nodes(self.model)]
             self.add(name, precision="fp32", target=variant.target, backend=variant.backend, rewrites=release)
-        if not scored:
+        if not scored_names:
             self.run([name], budget_s=seconds, progress=progress)
         return self.facts_of(name)
 
-    def _rounds(self, facts: Facts, seconds: float, progress: Progress) -> tuple[float, ...]:
+    def _time_rounds(self, facts: VariantResult, seconds: float, progress: Progress) -> tuple[float, ...]:
         """Medians of inferences in milliseconds, each of a session of its own; empty where nothing ran here to count.
 
         One session may be faster than the next by where its memory lies, which its own inferences do not show.
@@ -148,7 +150,7 @@ class Checks(Runs[R]):
         estimate = roofline.estimate(facts)
         if estimate is not None and estimate.estimated is not None:
             return ()
-        runner = runner_of(facts.measured.backend)
+        runner = get_runner(facts.measured.backend)
         batch = next(self.data.batches(facts.prepared.model, 1))
         each = seconds / times.ROUNDS if math.isfinite(seconds) else None
         medians = []
@@ -158,7 +160,7 @@ class Checks(Runs[R]):
         return tuple(medians)
 
 
-def _opened(path: str | Path) -> CheckRecord:
+def _read_check_record(path: str | Path) -> CheckRecord:
     try:
         text = read_input(path)
     except OSError as error:
@@ -168,7 +170,7 @@ def _opened(path: str | Path) -> CheckRecord:
     return record.read(text, str(path))
 
 
-def _versions(facts: Facts) -> dict[str, str]:
+def _versions(facts: VariantResult) -> dict[str, str]:
     engines = [e for e in (facts.engine, facts.measured) if e is not None]
     return {
         "rtlab": importlib.metadata.version("rtlab"),

@@ -9,35 +9,35 @@ import math
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from rtlab.backends.reference import evaluator
+from rtlab.backends.reference import get_evaluator
 from rtlab.core.data import CalibrationData
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.protocols import Builder, Progress
-from rtlab.core.quantizer import Quantizer, quantizer_of
+from rtlab.core.quantizer import Quantizer, parse_quantizer
 from rtlab.core.stage import BUDGET_S
 from rtlab.core.task import Predictions
 from rtlab.core.variant import Variant
 from rtlab.errors import CalibrationError, Unavailable, VariantError, boundary
 from rtlab.experiments.channels import ChannelSearch
-from rtlab.experiments.diagnosing import Diagnosing
-from rtlab.experiments.experiment import Allowance, Rig
-from rtlab.experiments.repairing import RUNS, Repairer, Repairing, predicted
+from rtlab.experiments.diagnosing import DiagnosisSearch
+from rtlab.experiments.experiment import SearchBudget, SearchContext
+from rtlab.experiments.repairing import RUNS, RepairSearch, RepairTools, predict
 from rtlab.experiments.watching import channel_axis
-from rtlab.experiments.why import asked_of
+from rtlab.experiments.why import get_builder
 from rtlab.quantize import own, rewrites
 from rtlab.questions import accuracy
-from rtlab.questions.accuracy.errors import comparable
+from rtlab.questions.accuracy.errors import list_comparable_values
 from rtlab.questions.channels import ChannelErrors
 from rtlab.questions.diagnosis import AccuracyDiagnosis
-from rtlab.questions.diagnosis.cures import cure
+from rtlab.questions.diagnosis.cures import propose_cure
 from rtlab.questions.diagnosis.undefined import find_undefined
 from rtlab.questions.repair import AccuracyRepair
-from rtlab.session.job import prepared
+from rtlab.session.job import prepare_model
 from rtlab.session.searches import Searches
 from rtlab.session.sensitivities import Sensitivities
-from rtlab.session.watching import watching
+from rtlab.session.watching import report_progress
 
 R = TypeVar("R")
 
@@ -69,7 +69,7 @@ class Diagnoses(Sensitivities[R], Searches[R]):
             Unavailable: nothing here can run the model.
             Cancelled: stopped before anything was found.
         """
-        planned, facts = self._known(variant, "diagnose"), self.facts.get(variant)
+        planned_variant, facts = self._require_variant(variant, "diagnose"), self.facts.get(variant)
         if facts is not None and facts.recorded:
             raise VariantError(
                 f'Cannot diagnose "{variant}": its engine was read from files of another machine, whose values are not '
@@ -79,26 +79,38 @@ class Diagnoses(Sensitivities[R], Searches[R]):
         undefined = find_undefined(errors, self.model) if errors is not None else None
         if errors is not None and undefined is not None:
             # Beside a reference that has no value no place is guilty.
-            found = AccuracyDiagnosis(
+            diagnosis = AccuracyDiagnosis(
                 variant, (undefined,), undefined.nodes, (), errors.samples, errors.source
             )
-            self._change(lambda kept: kept.diagnosed(variant, found))
-            return found
-        with watching(progress) as watched:
-            ready = facts.prepared if facts is not None else self.prepare(variant, progress=watched)
-            model, _ = self._compared(ready, planned, watched)
-            guilty = self._guilty(variant, model, places, watched)
-            seen = self._ranges(planned, watched, None).samples if planned.calibrator is not None else 0
-            fresh = self.task.data if self.task is not None else None
-            whole = rewrites.rewritten(self.model, planned.rewrites)
-            experiment = Diagnosing(
-                variant, model, ready, planned, guilty, self.data, fresh, seen, own.Own.of(whole)
+            self._update_state(lambda state: state.with_diagnosis(variant, diagnosis))
+            return diagnosis
+        with report_progress(progress) as reporter:
+            ready = facts.prepared if facts is not None else self.prepare(variant, progress=reporter)
+            model, _ = self._comparison_models(ready, planned_variant, reporter)
+            sensitive_quantizers = self._find_sensitive_quantizers(variant, model, places, reporter)
+            calibration_samples = (
+                self._ranges(planned_variant, reporter, None).samples
+                if planned_variant.calibrator is not None
+                else 0
+            )
+            task_data = self.task.data if self.task is not None else None
+            rewritten_model = rewrites.apply_rewrites(self.model, planned_variant.rewrites)
+            experiment = DiagnosisSearch(
+                variant,
+                model,
+                ready,
+                planned_variant,
+                sensitive_quantizers,
+                self.data,
+                task_data,
+                calibration_samples,
+                own.ExistingQuantization.of(rewritten_model),
             )
 
-            def keep(found: AccuracyDiagnosis) -> None:
-                self._change(lambda kept: kept.diagnosed(variant, found))
+            def keep(diagnosis: AccuracyDiagnosis) -> None:
+                self._update_state(lambda state: state.with_diagnosis(variant, diagnosis))
 
-            return self._search(experiment, Rig(evaluator(), watched), keep)
+            return self._search(experiment, SearchContext(get_evaluator(), reporter), keep)
 
     @boundary("measure the channels")
     def channels(self, variant: str, value: str, *, progress: Progress | None = None) -> ChannelErrors:
@@ -114,17 +126,20 @@ class Diagnoses(Sensitivities[R], Searches[R]):
             RunError: the value is of another size in the variant.
             Cancelled: stopped before anything was measured; what was is kept.
         """
-        planned, facts = self._known(variant, "measure the channels of"), self.facts.get(variant)
+        planned_variant, facts = (
+            self._require_variant(variant, "measure the channels of"),
+            self.facts.get(variant),
+        )
         if facts is not None and facts.recorded:
             raise VariantError(
                 f'Cannot measure the channels of "{variant}": its engine was read from files of another machine, whose '
                 "values are not known. Add a variant of the same precision, and ask that."
             )
-        with watching(progress) as watched:
-            ready = facts.prepared if facts is not None else self.prepare(variant, progress=watched)
-            source, emulation = self._compared(ready, planned, watched)
+        with report_progress(progress) as reporter:
+            ready = facts.prepared if facts is not None else self.prepare(variant, progress=reporter)
+            source, emulation = self._comparison_models(ready, planned_variant, reporter)
             name = source.by_id[value].outputs[0] if value in source.by_id else value
-            if name not in comparable(source, emulation):
+            if name not in list_comparable_values(source, emulation):
                 raise VariantError(
                     f'Cannot measure the channels of "{value}": it is no value of numbers with a fraction that '
                     f'"{variant}" has too. Name one that study["{variant}"].accuracy lists.'
@@ -141,17 +156,19 @@ class Diagnoses(Sensitivities[R], Searches[R]):
                 self.task.data if self.task is not None else self.data,
             )
 
-            def keep(found: ChannelErrors) -> None:
-                self._change(lambda kept: kept.channelled(variant, found))
+            def keep(channel_errors: ChannelErrors) -> None:
+                self._update_state(lambda state: state.with_channel_errors(variant, channel_errors))
 
-            return self._search(search, Rig(evaluator(), watched), keep)
+            return self._search(search, SearchContext(get_evaluator(), reporter), keep)
 
-    def _guilty(self, variant: str, model: Model, places: int, progress: Progress) -> tuple[Quantizer, ...]:
+    def _find_sensitive_quantizers(
+        self, variant: str, model: Model, places: int, progress: Progress
+    ) -> tuple[Quantizer, ...]:
         """The places that cost most, as far as they cost anything worth a word."""
-        found = self.sensitivity(variant, by="quantizer", progress=progress)
-        least = max(_LEAST, _SHARE * found.total) if math.isfinite(found.total) else _LEAST
-        worst = [g for g in found.ranking if not g.known < least][:places]
-        return tuple(quantizer_of(model.by_id[g.node], g.quantizer) for g in worst)
+        sensitivity = self.sensitivity(variant, by="quantizer", progress=progress)
+        least = max(_LEAST, _SHARE * sensitivity.total) if math.isfinite(sensitivity.total) else _LEAST
+        worst = [g for g in sensitivity.ranking if not g.best_effect < least][:places]
+        return tuple(parse_quantizer(model.by_id[g.node], g.quantizer) for g in worst)
 
     def treat(self, variant: str, cause: str | None = None, *, as_: str | None = None) -> str:
         """Plan a variant that is rid of a cause, for ``run``; gives its name.
@@ -164,22 +181,28 @@ class Diagnoses(Sensitivities[R], Searches[R]):
         Raises:
             VariantError: there is no such variant or finding, or no choice of a variant helps against it.
         """
-        known, found = self._known(variant, "treat"), self._kept.diagnoses.get(variant)
-        if found is None:
+        base_variant, diagnosis = self._require_variant(variant, "treat"), self._state.diagnoses.get(variant)
+        if diagnosis is None:
             raise VariantError(
                 f'Cannot treat "{variant}": nobody looked for causes. Run study.diagnose({variant!r}) first.'
             )
-        asked = [f for f in found.findings if cause in {None, f.id}]
-        if cause is not None and not asked:
+        findings = [f for f in diagnosis.findings if cause in {None, f.id}]
+        if cause is not None and not findings:
             raise VariantError(
                 f'Cannot treat "{cause}" of "{variant}": its diagnosis has no such finding. '
                 f"See study.diagnose({variant!r}).findings."
             )
         change = next(
-            (t for f in asked if (t := cure(f, variant, known, own.quantized(self.model))) is not None), None
+            (
+                t
+                for f in findings
+                if (t := propose_cure(f, variant, base_variant, own.find_quantized_nodes(self.model)))
+                is not None
+            ),
+            None,
         )
         if change is None:
-            advice = asked[0].fix if asked else "Nothing unusual was found."
+            advice = findings[0].fix if findings else "Nothing unusual was found."
             raise VariantError(
                 f'Cannot treat "{variant}" by another choice of its own: none helps here. {advice}'
             )
@@ -230,48 +253,60 @@ class Diagnoses(Sensitivities[R], Searches[R]):
                 f'Cannot repair "{variant}": the study has no task, so that nobody can say what is good enough. Give '
                 "one, Study(model, task=rtlab.Task(data, labels)); without labels those of fp32 count."
             )
-        with watching(progress) as watched:
-            task = self._answered(watched) or task
-            found = self._kept.diagnoses.get(variant) or self.diagnose(variant, progress=watched)
-            ranked = self.sensitivity(
-                variant, by="node", executor=executor, parts=parts, progress=watched
+        with report_progress(progress) as reporter:
+            task = self._ensure_labels(reporter) or task
+            diagnosis = self._state.diagnoses.get(variant) or self.diagnose(variant, progress=reporter)
+            ranking = self.sensitivity(
+                variant, by="node", executor=executor, parts=parts, progress=reporter
             ).ranking
-            before = self._kept.repairs.get(variant)
-            begun = None if before is None or again else before.verified
-            guilty = tuple(g.node for g in ranked)
+            before = self._state.repairs.get(variant)
+            earlier_trials = None if before is None or again else before.verified
+            sensitive_nodes = tuple(g.node for g in ranking)
             source = self.model
-            plain, _ = own.apart(source, source)
-            experiment = Repairing(
-                facts, task, found.findings, guilty, max_drop, runs, begun, plain, own.quantized(source)
+            plain, _ = own.separate_existing_qdq(source, source)
+            experiment = RepairSearch(
+                facts,
+                task,
+                diagnosis.findings,
+                sensitive_nodes,
+                max_drop,
+                runs,
+                earlier_trials,
+                plain,
+                own.find_quantized_nodes(source),
             )
 
             def keep(repair: AccuracyRepair) -> None:
-                self._change(lambda kept: kept.mended(variant, repair))
+                self._update_state(lambda state: state.with_repair(variant, repair))
 
-            prepare = functools.partial(self._prepared_as, facts)
-            tool = Repairer(prepare, evaluator(), self._compiler(facts), executor, _predicted, parts)
-            repair = self._search(experiment, Rig(tool, watched, Allowance(budget_s)), keep)
+            prepare = functools.partial(self._prepare_variant, facts)
+            tool = RepairTools(
+                prepare, get_evaluator(), self._compiler(facts), executor, _predict_outputs, parts
+            )
+            repair = self._search(experiment, SearchContext(tool, reporter, SearchBudget(budget_s)), keep)
         if repair.changes:
             name = as_ or repair.repaired
             self.add(name, **repair.choice)
         return repair
 
-    def _prepared_as(self, facts: Facts, variant: Variant, progress: Progress) -> Prepared:
+    def _prepare_variant(self, facts: VariantResult, variant: Variant, progress: Progress) -> Prepared:
         """What another choice makes of the model that a variant is of."""
         ranges = self._ranges(variant, progress, None) if variant.calibrator else None
-        scales = self._kept.scales.get(facts.name) if variant.scales else None
+        scales = self._state.scales.get(facts.name) if variant.scales else None
         job = self._job(facts.name, progress, build=False)
         peaks = self._peaks_of(variant, progress)
         job = dataclasses.replace(job, variant=variant, ranges=ranges, scales=scales, peaks=peaks)
-        return prepared(dataclasses.replace(job, inputs=self._inputs(job, progress, None)), progress)
+        return prepare_model(dataclasses.replace(job, inputs=self._inputs(job, progress, None)), progress)
 
-    def _compiler(self, facts: Facts) -> Builder | None:
+    def _compiler(self, facts: VariantResult) -> Builder | None:
         """What compiles a variant for its GPU, so that times can be estimated; None where nothing here does."""
         with contextlib.suppress(VariantError, Unavailable):
-            return asked_of(facts)
+            return get_builder(facts)
         return None
 
 
-def _predicted(model: Model, data: CalibrationData, wanted: tuple[str, ...], size: int) -> Predictions:
+def _predict_outputs(
+    model: Model, data: CalibrationData, output_names: tuple[str, ...], size: int
+) -> Predictions:
     """What a worker runs."""
-    return predicted(model, data, wanted, size, runner=evaluator())
+    return predict(model, data, output_names, size, runner=get_evaluator())

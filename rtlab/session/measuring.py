@@ -16,19 +16,19 @@ import numpy as np
 
 from rtlab import backends
 from rtlab.backends.live.inference import free_memory
-from rtlab.backends.reference import evaluator, reference, runner_of
+from rtlab.backends.reference import build_reference, get_evaluator, get_runner
 from rtlab.core.engine import Engine
-from rtlab.core.facts import SCORED, Facts, Score
+from rtlab.core.facts import SCORED, Score, VariantResult
 from rtlab.core.progress import Deadline, Silent, check
 from rtlab.core.protocols import BuildRequest, Progress, Runner
-from rtlab.core.stage import Budget, Stage, Standing, Why, Within
+from rtlab.core.stage import Budget, DeadlineProgress, Stage, StageStatus, Why
 from rtlab.core.task import Predictions
 from rtlab.core.variant import Precision
-from rtlab.errors import BackendError, Cancelled, RtlabError, told
+from rtlab.errors import BackendError, Cancelled, RtlabError, wrap_error
 from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
 from rtlab.quantize import own, rewrites
-from rtlab.quantize.shadow import Shadowed, shadowed
-from rtlab.quantize.stored import dequantized
+from rtlab.quantize.shadow import IsolatedErrorModel, build_isolated_error_model
+from rtlab.quantize.stored import replace_stored_weights
 from rtlab.questions.accuracy import errors as _accuracy
 from rtlab.questions.accuracy.errors import Comparison
 from rtlab.relation.work import works
@@ -52,33 +52,35 @@ _AGAIN: dict[Why, str] = {
 }
 
 
-def planned(job: Job, result: Facts, why: Why = "") -> Facts:
+def plan_stages(job: Job, result: VariantResult, why: Why = "") -> VariantResult:
     """A compiled result with the standing of each later stage: under way, or missing for a reason."""
     stages = dict(result.stages)
     for stage in _PARTS:
-        known = stages.get(stage)
-        if known is not None and known.state in {"done", "none"} and not _further(job, known):
+        status = stages.get(stage)
+        if status is not None and status.state in {"done", "none"} and not _has_more_samples(job, status):
             continue
-        if (never := _never(job, result, stage)) is not None:
-            stages[stage] = Standing(stage, "none", "nothing to do", never)
+        if (skip_reason := _skip_reason(job, result, stage)) is not None:
+            stages[stage] = StageStatus(stage, "none", "nothing to do", skip_reason)
         elif why:
-            stages[stage] = _missing(stage, known, why)
+            stages[stage] = _incomplete_status(stage, status, why)
         else:
-            begun = known.done if known else 0
-            stages[stage] = Standing(stage, "waiting", done=begun, known=known.known if known else 0)
+            done_count = status.done if status else 0
+            stages[stage] = StageStatus(
+                stage, "waiting", done=done_count, available_count=status.available_count if status else 0
+            )
     return dataclasses.replace(result, stages=stages)
 
 
-def _further(job: Job, known: Standing) -> bool:
+def _has_more_samples(job: Job, status: StageStatus) -> bool:
     """Whether a stage that is done for a first answer goes on."""
-    return job.whole and known.state == "done" and known.done < known.known
+    return job.all_samples and status.state == "done" and status.done < status.available_count
 
 
-def _never(job: Job, result: Facts, stage: Stage) -> str | None:
+def _skip_reason(job: Job, result: VariantResult, stage: Stage) -> str | None:
     """Why a stage has nothing to find out; None where it has."""
     if stage is Stage.TIMED and result.engine.maker.predicts:
         return "not timed: the engine is predicted by rules, and nothing was built"
-    if job.runner is None and not _ran_itself(result):
+    if job.runner is None and not _runs_on_builder(result):
         return "nothing here can run the model"
     if stage is Stage.COMPARED and is_reference(result):
         precision = str(result.variant.precision)
@@ -90,33 +92,35 @@ def _never(job: Job, result: Facts, stage: Stage) -> str | None:
     return None
 
 
-def is_reference(result: Facts) -> bool:
+def is_reference(result: VariantResult) -> bool:
     """Whether a variant's values are those of the model itself in fp32 on the CPU, so that comparing tells nothing."""
-    itself = result.prepared.emulated is result.source and not own.rounds(result.source)
-    return itself and not _ran_itself(result)
+    itself = result.prepared.emulated is result.source and not own.has_rounding_pairs(result.source)
+    return itself and not _runs_on_builder(result)
 
 
-def _ran_itself(result: Facts) -> bool:
+def _runs_on_builder(result: VariantResult) -> bool:
     """Whether the engine is run by what built it, on its own processor."""
     engine = result.engine
     return backends.get(engine.backend).capabilities().runs_itself(engine)
 
 
-def _missing(stage: Stage, known: Standing | None, why: Why, words: str = "") -> Standing:
+def _incomplete_status(stage: Stage, status: StageStatus | None, why: Why, words: str = "") -> StageStatus:
     """A stage that ended before its end, with what it has."""
-    done, wanted, unit = (known.done, known.wanted, known.unit) if known else (0, 0, "")
-    if known is not None and 0 < wanted <= done:
-        return dataclasses.replace(known, state="done")
-    every = known.known if known else 0
+    done, target, unit = (status.done, status.target_count, status.unit) if status else (0, 0, "")
+    if status is not None and 0 < target <= done:
+        return dataclasses.replace(status, state="done")
+    every = status.available_count if status else 0
     # Of all that there are, as the standing itself tells.
-    basis = f" on {done} of {max(wanted, every)} {unit}" if done and wanted else ""
+    basis = f" on {done} of {max(target, every)} {unit}" if done and target else ""
     state = "partial" if done else "missing"
-    said = f"{stage}{basis}" if done else f"not {stage}"
-    text = f"{said}: {words or _AGAIN[why]}"
-    return Standing(stage, state, why, text, done, wanted, unit, every)  # type: ignore[arg-type]
+    summary = f"{stage}{basis}" if done else f"not {stage}"
+    text = f"{summary}: {words or _AGAIN[why]}"
+    return StageStatus(stage, state, why, text, done, target, unit, every)  # type: ignore[arg-type]
 
 
-def measured(job: Job, result: Facts, progress: Progress, budget: Budget) -> Iterator[Facts]:
+def measure_stages(
+    job: Job, result: VariantResult, progress: Progress, budget: Budget
+) -> Iterator[VariantResult]:
     """The result after each stage that was not done yet.
 
     What a stage has when it is cancelled or fails comes too, before the error.
@@ -124,138 +128,151 @@ def measured(job: Job, result: Facts, progress: Progress, budget: Budget) -> Ite
     Raises:
         Cancelled: ``progress`` asked to stop.
     """
-    work = _Measuring(job, planned(job, result), progress, budget)
+    work = _Measuring(job, plan_stages(job, result), progress, budget)
     try:
         yield from work.stages()
     finally:
         work.close()
 
 
-def broken(result: Facts, error: RtlabError) -> Facts:
+def mark_failed(result: VariantResult, error: RtlabError) -> VariantResult:
     """A compiled result whose stages under way ended with an error outside them, such as a worker that died."""
     stages = {
-        k: _missing(k, s, "failed", str(error)) if s.state == "waiting" else s
+        k: _incomplete_status(k, s, "failed", str(error)) if s.state == "waiting" else s
         for k, s in result.stages.items()
     }
     return dataclasses.replace(result, stages=stages)
 
 
-def last(job: Job, result: Facts, budget: Budget, progress: Progress | None = None) -> Facts:
+def measure_all_stages(
+    job: Job, result: VariantResult, budget: Budget, progress: Progress | None = None
+) -> VariantResult:
     """The result after all stages; an executor's process may find it out, and reports nothing."""
-    for found in measured(job, result, progress or Silent(), budget):
-        result = found
+    for stage_result in measure_stages(job, result, progress or Silent(), budget):
+        result = stage_result
     return result
 
 
 class _Measuring:
     """One variant under measurement."""
 
-    def __init__(self, job: Job, result: Facts, progress: Progress, budget: Budget) -> None:
+    def __init__(self, job: Job, result: VariantResult, progress: Progress, budget: Budget) -> None:
         self.job, self.result, self.progress, self.budget = job, result, progress, budget
-        self._itself = _ran_itself(result)
+        self._on_builder = _runs_on_builder(result)
         #: What computes in the place of an engine that is not run by its own backend.
-        self._stand_in = None if self._itself else evaluator()
-        self.runner: Runner = self._stand_in or runner_of(result.engine.backend)
-        self._computing: Engine | None = None
+        self._stand_in = None if self._on_builder else get_evaluator()
+        self.runner: Runner = self._stand_in or get_runner(result.engine.backend)
+        self._emulation_engine: Engine | None = None
 
-    def stages(self) -> Iterator[Facts]:
+    def stages(self) -> Iterator[VariantResult]:
         works = {Stage.TIMED: self._time, Stage.COMPARED: self._compare, Stage.SCORED: self._score}
         for stage, work in works.items():
             if self.result.stages[stage].state != "waiting":
                 continue
             try:
-                with self.budget.share(self.progress, _PARTS[stage]) as within:
-                    work(within)
+                with self.budget.share(self.progress, _PARTS[stage]) as deadline:
+                    work(deadline)
             except Cancelled:
                 if not self.progress.stopped():
                     # The time was over in the middle of a run.
-                    self._settle(stage)
+                    self._finish_stage(stage)
                 else:
-                    over = isinstance(self.progress, Deadline) and self.progress.late
-                    self.result = planned(self.job, self.result, "budget" if over else "cancelled")
+                    over = isinstance(self.progress, Deadline) and self.progress.is_over
+                    self.result = plan_stages(self.job, self.result, "budget" if over else "cancelled")
                     yield self.result
                     raise
             except Exception as error:  # noqa: BLE001 - whatever it is, what is known of the engine stays
-                self._failed(stage, error)
+                self._record_failure(stage, error)
             yield self.result
 
     def close(self) -> None:
         """Forget the sessions, which hold the weights."""
-        if self._computing is not None:
-            self.runner.release(self._computing)
+        if self._emulation_engine is not None:
+            self.runner.release(self._emulation_engine)
 
-    def _stand(self, stage: Stage, done: int, wanted: int, unit: str, known: int = 0) -> None:
+    def _record_progress(self, stage: Stage, done: int, target: int, unit: str, available: int = 0) -> None:
         """Note how far a stage came by now; it is still under way."""
-        standing = Standing(stage, "waiting", done=done, wanted=wanted, unit=unit, known=known)
-        self.result = dataclasses.replace(self.result, stages={**self.result.stages, stage: standing})
+        status = StageStatus(
+            stage, "waiting", done=done, target_count=target, unit=unit, available_count=available
+        )
+        self.result = dataclasses.replace(self.result, stages={**self.result.stages, stage: status})
 
-    def _settle(self, stage: Stage) -> None:
+    def _finish_stage(self, stage: Stage) -> None:
         """A stage has ended: done, or stopped by the budget."""
-        known = self.result.stages[stage]
-        over = known.done < known.wanted or not known.done
-        standing = _missing(stage, known, "budget") if over else dataclasses.replace(known, state="done")
-        self.result = dataclasses.replace(self.result, stages={**self.result.stages, stage: standing})
+        status = self.result.stages[stage]
+        over = status.done < status.target_count or not status.done
+        new_status = (
+            _incomplete_status(stage, status, "budget") if over else dataclasses.replace(status, state="done")
+        )
+        self.result = dataclasses.replace(self.result, stages={**self.result.stages, stage: new_status})
 
-    def _failed(self, stage: Stage, error: Exception) -> None:
-        known = self.result.stages[stage]
+    def _record_failure(self, stage: Stage, error: Exception) -> None:
+        status = self.result.stages[stage]
         details = error.details if isinstance(error, RtlabError) else ""
         if stage is Stage.TIMED and "NOT_IMPLEMENTED" in details:
             # The emulation still tells the errors.
             text = "not timed: ONNX Runtime has no CPU kernels for some of its types"
-            standing = Standing(stage, "none", "nothing to do", text)
+            new_status = StageStatus(stage, "none", "nothing to do", text)
         else:
-            standing = _missing(stage, known, "failed", str(told(error, f'measure "{self.job.name}"')))
-        self.result = dataclasses.replace(self.result, stages={**self.result.stages, stage: standing})
+            new_status = _incomplete_status(
+                stage, status, "failed", str(wrap_error(error, f'measure "{self.job.name}"'))
+            )
+        self.result = dataclasses.replace(self.result, stages={**self.result.stages, stage: new_status})
 
     # --- times ----------------------------------------------------------------------------------------------------
 
-    def _time(self, within: Within) -> None:
+    def _time(self, deadline: DeadlineProgress) -> None:
         job, result = self.job, self.result
         engine = result.measured or result.engine
         if self._stand_in is not None and engine.backend != self._stand_in.name:
             request = BuildRequest(result.prepared.model, job.variant, job.limits)
             engine = self._stand_in.build(request, self.progress)
-        known, wanted = result.profile, _RUNS
-        left = wanted - (0 if known is None else _runs(known))
+        previous_profile, target_runs = result.profile, _RUNS
+        remaining_runs = target_runs - (0 if previous_profile is None else _runs(previous_profile))
         # It keeps to its time by itself, and has something to tell at the end of it.
-        seconds = within.left if self.budget.bounded else None
+        seconds = deadline.remaining if self.budget.is_bounded else None
         batch = next(self._data.batches(result.prepared.model, 1))
         profile = self.runner.profile(
-            engine, batch, self.progress, runs=max(1, left), seconds=seconds, limit_s=job.limits.seconds
+            engine,
+            batch,
+            self.progress,
+            runs=max(1, remaining_runs),
+            seconds=seconds,
+            limit_s=job.limits.seconds,
         )
-        if known is not None:
-            profile = known.merged(profile)
+        if previous_profile is not None:
+            profile = previous_profile.merged(profile)
         self.result = dataclasses.replace(result, measured=engine, profile=profile)
-        self._stand(Stage.TIMED, _runs(profile), wanted, "runs")
-        self._settle(Stage.TIMED)
+        self._record_progress(Stage.TIMED, _runs(profile), target_runs, "runs")
+        self._finish_stage(Stage.TIMED)
         if is_reference(self.result) and self.result.errors is None:
-            self._look_for_nan(engine, within)
+            self._look_for_nan(engine, deadline)
 
-    def _look_for_nan(self, engine: Engine, within: Within) -> None:
+    def _look_for_nan(self, engine: Engine, deadline: DeadlineProgress) -> None:
         """Measure the values of fp32 itself where an output has NaN, so that the first node that writes it is known.
 
         Such a variant is compared with nothing else, and would show nothing.
         """
         model = self.result.source
-        names = _accuracy.comparable(model, model)
+        names = _accuracy.list_comparable_values(model, model)
         outputs = tuple(o for o in model.outputs if o in names)
         data, limit = self._data.take(max(_COMPARED, fixed_batch(model))), self.job.limits.seconds
         for batch in data.batches(model, 1) if outputs else ():
-            found = self.runner.outputs(engine, batch, outputs, progress=within, limit_s=limit)
-            if any(np.isnan(found[o]).any() for o in outputs):
+            output_arrays = self.runner.outputs(engine, batch, outputs, progress=deadline, limit_s=limit)
+            if any(np.isnan(output_arrays[o]).any() for o in outputs):
                 break
         else:
             return
-        reader, comparison = evaluator(), Comparison(model, names)
-        plain = reference(model, within)
+        reader, comparison = get_evaluator(), Comparison(model, names)
+        plain = build_reference(model, deadline)
         try:
             for group in _groups(names, value_bytes(model, names, data, reader), model):
                 for batch in data.batches(model, batch_size(model, group, data, reader)):
-                    values = reader.outputs(plain, batch, group, progress=within, limit_s=limit)
+                    values = reader.outputs(plain, batch, group, progress=deadline, limit_s=limit)
                     comparison.add(values, values, data.samples_in(model, batch))
         finally:
             reader.release(plain)
-            errors = comparison.errors(f"{self.runner.source}, {data.source}", synthetic=data.synthetic)
+            errors = comparison.to_errors(f"{self.runner.source}, {data.source}", synthetic=data.synthetic)
             self.result = dataclasses.replace(self.result, errors=errors)
 
     # --- values ---------------------------------------------------------------------------------------------------
@@ -265,141 +282,161 @@ class _Measuring:
         assert self.job.data is not None  # noqa: S101 - only what compiles goes without
         return self.job.data
 
-    def _engine(self, within: Within) -> Engine:
+    def _engine(self, deadline: DeadlineProgress) -> Engine:
         """What computes the variant's values: the engine itself, or its emulation on the CPU."""
         if self._stand_in is None:
             return self.result.engine
-        if self._computing is None:
+        if self._emulation_engine is None:
             # Not within the budget: what is half made cannot be gone on with.
-            emulation = dequantized(self.result.prepared.emulate(self.progress), self.result.source.by_id)
+            emulation = replace_stored_weights(
+                self.result.prepared.emulate(self.progress), self.result.source.by_id
+            )
             # It took three times as much to make, while the engines that are compared are still to come.
             free_memory()
             request = BuildRequest(emulation, self.job.variant, level="basic")
-            self._computing = self._stand_in.build(request, within)
-        return self._computing
+            self._emulation_engine = self._stand_in.build(request, deadline)
+        return self._emulation_engine
 
-    def _compare(self, within: Within) -> None:
-        job, engine = self.job, self._engine(within)
+    def _compare(self, deadline: DeadlineProgress) -> None:
+        job, engine = self.job, self._engine(deadline)
         ready = self.result.prepared
         model = ready.reference or job.model
         # Its own pairs round as well: what they do is told against the model without them.
-        variant = ready.model if self._itself else ready.emulate(self.progress)
-        model, _ = own.apart(model, variant)
-        names = _accuracy.comparable(model, variant)
-        if self._itself:
+        variant = ready.model if self._on_builder else ready.emulate(self.progress)
+        model, _ = own.separate_existing_qdq(model, variant)
+        names = _accuracy.list_comparable_values(model, variant)
+        if self._on_builder:
             batch = next(self._data.batches(self.result.prepared.model, 1))
-            made = {*self.runner.unfused(engine, batch, within), *self.result.prepared.model.outputs}
-            names = tuple(n for n in names if n in made)
+            readable_values = {
+                *self.runner.unfused(engine, batch, deadline),
+                *self.result.prepared.model.outputs,
+            }
+            names = tuple(n for n in names if n in readable_values)
         if not names:
-            never = Standing(
+            skipped_status = StageStatus(
                 Stage.COMPARED, "none", "nothing to do", "no value of the model is left to be compared"
             )
             self.result = dataclasses.replace(
-                self.result, stages={**self.result.stages, Stage.COMPARED: never}
+                self.result, stages={**self.result.stages, Stage.COMPARED: skipped_status}
             )
             return
         every = job.task.data if job.task else self._data
-        data = every if job.whole else every.take(max(_COMPARED, fixed_batch(model)))
-        begun = self.result.errors
+        data = every if job.all_samples else every.take(max(_COMPARED, fixed_batch(model)))
+        previous_errors = self.result.errors
         limits = {v: s.amax for v, s in ready.scales.items()}
-        comparison = Comparison(model, names, begun, limits)
+        comparison = Comparison(model, names, previous_errors, limits)
         # What was compared before without shadows goes on without.
-        shadow = self._shadow(names) if comparison.shadowed else None
-        wanted, known = len(data), every.count or 0
-        reader = evaluator()
-        plain, shadow = _opened(model, shadow, within)
-        comparison.shadowed = shadow is not None
-        within.phase("Comparing values", wanted)
+        shadow = self._shadow(names) if comparison.has_isolated_errors else None
+        target, available = len(data), every.count or 0
+        reader = get_evaluator()
+        plain, shadow = _open_reference(model, shadow, deadline)
+        comparison.has_isolated_errors = shadow is not None
+        deadline.phase("Comparing values", target)
         limit = job.limits.seconds
         # What one batch tells is summed while the next is computed.
-        summing = ThreadPoolExecutor(1)
-        summed: Future[None] = summing.submit(lambda: None)
+        pool = ThreadPoolExecutor(1)
+        pending_sum: Future[None] = pool.submit(lambda: None)
         try:
             for group in _groups(names, value_bytes(model, names, data, reader), model):
-                summed.result()
-                size = 1 if self._itself else batch_size(model, group, data, reader)
+                pending_sum.result()
+                size = 1 if self._on_builder else batch_size(model, group, data, reader)
                 for batch in data.batches(model, size, skip=comparison.samples_of(group)):
-                    check(within, "comparing values")
+                    check(deadline, "comparing values")
                     count = data.samples_in(model, batch)
-                    asked = (*group, *_scalars(shadow, group))
-                    before = reader.outputs(plain, batch, asked, progress=within, limit_s=limit)
-                    after = self.runner.outputs(engine, batch, group, progress=within, limit_s=limit)
-                    summed.result()
-                    summed = summing.submit(_add, comparison, shadow, before, after, count)
-                    within.advance(count)
-            summed.result()
+                    requested_names = (*group, *_scalars(shadow, group))
+                    before = reader.outputs(plain, batch, requested_names, progress=deadline, limit_s=limit)
+                    after = self.runner.outputs(engine, batch, group, progress=deadline, limit_s=limit)
+                    pending_sum.result()
+                    pending_sum = pool.submit(_add, comparison, shadow, before, after, count)
+                    deadline.advance(count)
+            pending_sum.result()
         finally:
-            summing.shutdown()
+            pool.shutdown()
             reader.release(plain)
             self.runner.release(engine)
-            errors = comparison.errors(f"{self.runner.source}, {data.source}", synthetic=data.synthetic)
-            if errors.counted:
+            errors = comparison.to_errors(f"{self.runner.source}, {data.source}", synthetic=data.synthetic)
+            if errors.sample_counts:
                 self.result = dataclasses.replace(self.result, errors=errors)
-                self._stand(Stage.COMPARED, comparison.samples_of(names), wanted, "samples", known)
-        self._settle(Stage.COMPARED)
+                self._record_progress(
+                    Stage.COMPARED, comparison.samples_of(names), target, "samples", available
+                )
+        self._finish_stage(Stage.COMPARED)
 
-    def _shadow(self, names: Sequence[str]) -> Shadowed | None:
+    def _shadow(self, names: Sequence[str]) -> IsolatedErrorModel | None:
         """The reference beside what each node makes; None where that is not to be had."""
         ready = self.result.prepared
-        if self._itself:
+        if self._on_builder:
             return None
         # Nodes in another form may write other values than the source's.
-        source = ready.reference or rewrites.rewritten(self.job.model, self.job.variant.rewrites)
-        made = shadowed(*own.apart(source, ready.emulate(self.progress)))
-        return made if made is not None and made.model.values.keys() >= {*names} else None
+        source = ready.reference or rewrites.apply_rewrites(self.job.model, self.job.variant.rewrites)
+        shadow = build_isolated_error_model(*own.separate_existing_qdq(source, ready.emulate(self.progress)))
+        return shadow if shadow is not None and shadow.model.values.keys() >= {*names} else None
 
-    def _score(self, within: Within) -> None:
-        job, engine, task = self.job, self._engine(within), self.job.task
+    def _score(self, deadline: DeadlineProgress) -> None:
+        job, engine, task = self.job, self._engine(deadline), self.job.task
         if task is None:
             return
-        data = task.data if job.whole else task.data.take(max(SCORED, fixed_batch(job.model)))
-        known, asked = self.result.score, task.wanted(job.model)
-        held = Predictions() if known is None else known.held.copy()
-        done = held.samples
+        data = task.data if job.all_samples else task.data.take(max(SCORED, fixed_batch(job.model)))
+        previous_score, output_names = self.result.score, task.wanted(job.model)
+        predictions = Predictions() if previous_score is None else previous_score.predictions.copy()
+        done = predictions.samples
         values = tuple(o for n in job.model.top for o in n.outputs if o)
-        size = 1 if self._itself else batch_size(job.model, values, data, self._stand_in)
-        within.phase("Scoring the task", len(data) - done)
+        size = 1 if self._on_builder else batch_size(job.model, values, data, self._stand_in)
+        deadline.phase("Scoring the task", len(data) - done)
         limit = job.limits.seconds
         try:
             for batch in data.batches(job.model, size, skip=done):
-                check(within, "scoring the task")
+                check(deadline, "scoring the task")
                 count = data.samples_in(job.model, batch)
-                held.add(self.runner.outputs(engine, batch, asked, progress=within, limit_s=limit), count)
-                within.advance(count)
+                predictions.add(
+                    self.runner.outputs(engine, batch, output_names, progress=deadline, limit_s=limit), count
+                )
+                deadline.advance(count)
         finally:
-            if held.samples > done:
-                score = Score.of(task, held, str(self.runner.source))
+            if predictions.samples > done:
+                score = Score.of(task, predictions, str(self.runner.source))
                 self.result = dataclasses.replace(self.result, score=score)
-                self._stand(Stage.SCORED, held.samples, len(data), "samples", task.data.count or 0)
-        self._settle(Stage.SCORED)
+                self._record_progress(
+                    Stage.SCORED, predictions.samples, len(data), "samples", task.data.count or 0
+                )
+        self._finish_stage(Stage.SCORED)
 
 
-def _opened(model: Model, shadow: Shadowed | None, within: Within) -> tuple[Engine, Shadowed | None]:
+def _open_reference(
+    model: Model, shadow: IsolatedErrorModel | None, deadline: DeadlineProgress
+) -> tuple[Engine, IsolatedErrorModel | None]:
     """The reference with its shadows, or without where these are beyond what runs here."""
     if shadow is not None:
         with contextlib.suppress(BackendError):
-            return reference(shadow.model, within), shadow
-    return reference(model, within), None
+            return build_reference(shadow.model, deadline), shadow
+    return build_reference(model, deadline), None
 
 
-def _scalars(shadow: Shadowed | None, group: Sequence[str]) -> tuple[str, ...]:
+def _scalars(shadow: IsolatedErrorModel | None, group: Sequence[str]) -> tuple[str, ...]:
     """What shadows tell of values."""
     if shadow is None:
         return ()
-    return tuple(n for v in group if v in shadow.own for n in shadow.own[v].scalars)
+    return tuple(n for v in group if v in shadow.error_sums for n in shadow.error_sums[v].scalars)
 
 
 def _add(
-    comparison: Comparison, shadow: Shadowed | None, found: Outputs, variant: Outputs, count: int
+    comparison: Comparison,
+    shadow: IsolatedErrorModel | None,
+    reference_outputs: Outputs,
+    variant: Outputs,
+    count: int,
 ) -> None:
-    comparison.add(found, variant, count)
+    comparison.add(reference_outputs, variant, count)
     if shadow is None:
         return
-    comparison.add_own(
+    comparison.add_isolated_errors(
         {
-            v: (float(found[s.energy]), max(float(found[s.most]), -float(found[s.least])))
-            for v, s in shadow.own.items()
-            if s.energy in found
+            v: (
+                float(reference_outputs[s.energy]),
+                max(float(reference_outputs[s.maximum]), -float(reference_outputs[s.minimum])),
+            )
+            for v, s in shadow.error_sums.items()
+            if s.energy in reference_outputs
         }
     )
 

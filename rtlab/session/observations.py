@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rtlab import questions
-from rtlab.backends.reference import evaluator
+from rtlab.backends.reference import get_evaluator
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import SCORED
 from rtlab.core.model import Model
@@ -28,7 +28,7 @@ from rtlab.quantize.ranges import STRIDE
 from rtlab.questions.calibration.seen import Calibration
 from rtlab.session.observer import Observer, observe_peaks
 from rtlab.session.variants import Variants
-from rtlab.session.watching import watching
+from rtlab.session.watching import report_progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,7 +60,7 @@ class Observations(Variants[R]):
             self._data.check(self.model)
         self._stride = stride
         self._observer = Observer(self.model, stride)
-        self._apart: dict[tuple[object, ...], Observer] = {}
+        self._variant_observers: dict[tuple[object, ...], Observer] = {}
         self._peaks: dict[tuple[object, ...], Mapping[str, NDArray[np.float64]]] = {}
         self._ranking: tuple[Ranked, ...] = ()
 
@@ -76,18 +76,18 @@ class Observations(Variants[R]):
         return self._data
 
     @property
-    def _compared_on(self) -> CalibrationData:
+    def _comparison_data(self) -> CalibrationData:
         """What variants run on: all samples, or those that were chosen where there is no task."""
-        chosen = self._kept.chosen
-        return self.data if chosen is None or chosen.task is not None else chosen.data
+        selection = self._state.selection
+        return self.data if selection is None or selection.task is not None else selection.data
 
     @property
-    def _scored_by(self) -> Task | None:
+    def _selected_task(self) -> Task | None:
         """The task, with the samples that were chosen."""
-        chosen = self._kept.chosen
-        return self.task if chosen is None else chosen.task
+        selection = self._state.selection
+        return self.task if selection is None else selection.task
 
-    def _answered(self, progress: Progress) -> Task | None:
+    def _ensure_labels(self, progress: Progress) -> Task | None:
         """The task; where it came without labels, with the model's own answers in fp32, which are asked for once.
 
         Those of a model with its own Q/DQ pairs are what it gives without them.
@@ -95,23 +95,27 @@ class Observations(Variants[R]):
         task = self.task
         if task is None or not task.unanswered:
             return task
-        model, reader, held = own.apart(self.model, self.model)[0], evaluator(), Predictions()
+        model, reader, predictions = (
+            own.separate_existing_qdq(self.model, self.model)[0],
+            get_evaluator(),
+            Predictions(),
+        )
         data = task.data.take(max(SCORED, fixed_batch(model)))
-        wanted = task.wanted(model)
+        output_names = task.wanted(model)
         progress.phase("Asking fp32 for the labels", len(data))
-        with reader.reading(model, wanted, progress=progress, limit_s=self.limits.seconds) as read:
-            for batch in data.batches(model, batch_size(model, wanted, data, reader)):
+        with reader.reading(model, output_names, progress=progress, limit_s=self.limits.seconds) as read:
+            for batch in data.batches(model, batch_size(model, output_names, data, reader)):
                 check(progress, "asking fp32 for the labels")
                 count = data.samples_in(model, batch)
-                held.add(read(batch), count)
+                predictions.add(read(batch), count)
                 progress.advance(count)
-        self.task = found = dataclasses.replace(task.answered(held.joined()), data=data)
-        return found
+        self.task = labelled_task = dataclasses.replace(task.answered(predictions.concatenate()), data=data)
+        return labelled_task
 
-    def _scoring(self, progress: Progress) -> Task | None:
+    def _prepare_scoring_task(self, progress: Progress) -> Task | None:
         """The task with labels, of the samples that were chosen."""
-        chosen = self._kept.chosen
-        return self._answered(progress) if chosen is None else chosen.task
+        selection = self._state.selection
+        return self._ensure_labels(progress) if selection is None else selection.task
 
     def use(self, data: Any) -> Self:
         """Take other samples for calibration and comparison from now on: ``study.use("samples.npz").run()``.
@@ -125,19 +129,19 @@ class Observations(Variants[R]):
         Raises:
             CalibrationError: the data cannot be read, or does not fit the model.
         """
-        given = CalibrationData.of(data, model=self.model)
-        given.check(self.model)
+        calibration_data = CalibrationData.of(data, model=self.model)
+        calibration_data.check(self.model)
         with self._lock:
-            self._data = given
-            self._observer, self._apart, self._peaks = Observer(self.model, self._stride), {}, {}
+            self._data = calibration_data
+            self._observer, self._variant_observers, self._peaks = Observer(self.model, self._stride), {}, {}
             self._ranking = ()
-        self._changed()
+        self._notify_views()
         return self
 
     def outdated(self, name: str) -> bool:
         """Whether a built variant rests on random input although the study has other data by now."""
         result = self.facts.get(name)
-        if result is None or result.recorded or not questions.accuracy.random_input(result):
+        if result is None or result.recorded or not questions.accuracy.describe_random_inputs(result):
             return False
         return not self.data.synthetic
 
@@ -185,31 +189,33 @@ class Observations(Variants[R]):
         extra = None if more is None else CalibrationData.of(more, model=self.model)
         if extra is not None:
             extra.check(self.model)
-        with watching(progress) as watched:
+        with report_progress(progress) as reporter:
             if executor is not None and not (extra is None and self._observer.complete):
-                self._observer.spread(self.data if extra is None else extra, executor, parts, watched)
+                self._observer.observe_in_parallel(
+                    self.data if extra is None else extra, executor, parts, reporter
+                )
             elif extra is not None:
-                self._observer.more(extra, watched)
+                self._observer.observe_more(extra, reporter)
             else:
-                self._observer.ranges(self.data, watched)
+                self._observer.ranges(self.data, reporter)
         self._ranking = ()
-        return self._calibration()
+        return self._require_calibration()
 
     @property
     def calibration(self) -> Calibration | None:
         """What was observed so far; None before anything was."""
         with self._lock:
             observer, ranking = self._observer, self._ranking
-        seen = observer.seen
-        if seen is None:
+        ranges = observer.observed_ranges
+        if ranges is None:
             return None
-        return Calibration(seen, self.data.count, observer.source(self.data), ranking, observer.complete)
+        return Calibration(ranges, self.data.count, observer.source(self.data), ranking, observer.complete)
 
-    def _calibration(self) -> Calibration:
-        found = self.calibration
-        if found is None:
+    def _require_calibration(self) -> Calibration:
+        calibration = self.calibration
+        if calibration is None:
             raise CalibrationError("Nothing was observed yet. Call study.observe().")
-        return found
+        return calibration
 
     def weights(self, node: str) -> tuple[TensorStats, ...]:
         """Statistics of the constants that a node reads.
@@ -233,24 +239,26 @@ class Observations(Variants[R]):
 
     def _observer_of(self, variant: Variant, progress: Progress | None = None) -> Observer:
         """The observer of the model that a variant rounds: pruned weights, and scale that moved, give others."""
-        key = treating.moved(variant)
+        key = treating.make_activation_key(variant)
         if key == ((),):
             return self._observer
-        apart = self._apart
-        if (known := apart.get(key)) is not None:
-            return known
-        made, _ = treating.treated(self.model, variant, self._peaks_of(variant, progress or Silent()))
-        if treating.bare(variant):
-            made = own.freed(made)
+        observers = self._variant_observers
+        if (observer := observers.get(key)) is not None:
+            return observer
+        transformed_model, _ = treating.apply_transforms(
+            self.model, variant, self._peaks_of(variant, progress or Silent())
+        )
+        if treating.changes_existing_pairs(variant):
+            transformed_model = own.release_all_nodes(transformed_model)
         # Of two that ask at once the first one's is taken, and what it observes serves both.
-        return apart.setdefault(key, Observer(made, self._stride))
+        return observers.setdefault(key, Observer(transformed_model, self._stride))
 
     def _peaks_of(self, variant: Variant, progress: Progress) -> Mapping[str, NDArray[np.float64]] | None:
         """The channels' largest magnitudes that a variant's smoothing needs, observed once; None without smoothing."""
         if all(t.kind != "smooth" for t in variant.treatments):
             return None
-        key, kept = treating.moved(variant), self._peaks
-        if key not in kept:
-            model, axes = treating.uneven(self.model, variant)
-            kept[key] = observe_peaks(model, axes, self.data, progress) if axes else {}
-        return kept[key]
+        key, peaks = treating.make_activation_key(variant), self._peaks
+        if key not in peaks:
+            model, axes = treating.plan_smoothing_observation(self.model, variant)
+            peaks[key] = observe_peaks(model, axes, self.data, progress) if axes else {}
+        return peaks[key]

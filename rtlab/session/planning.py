@@ -34,18 +34,18 @@ def resolve(
     """
     if precision is None:
         precision = Precision.called(name)
-    label, given = _given(scales)
+    label, explicit_scales = _parse_scales(scales)
     variant = Variant.of(precision, scales=label, **choice)
     assign(model, variant)
-    sparsity.matching(model, variant.sparsity)
+    sparsity.match_prunable_nodes(model, variant.sparsity)
     rewrites.check(model, variant.rewrites)
     treating.check(model, variant)
     if variant.calibrators:
         check_calibrators(model, variant, placement.plan(model).activations)
-    return variant, given
+    return variant, explicit_scales
 
 
-def _given(
+def _parse_scales(
     scales: Scales,
 ) -> tuple[str, Mapping[str, Scale] | None]:
     """Scales that the user has already, and what to call them."""
@@ -59,14 +59,14 @@ def _given(
         raise VariantError(
             f"Cannot use {type(scales).__name__} as scales. Give a calibration cache, its path, or amax by value."
         )
-    return "given", {v: s if isinstance(s, Scale) else Scale(_amax(v, s)) for v, s in scales.items()}
+    return "given", {v: s if isinstance(s, Scale) else Scale(_parse_amax(v, s)) for v, s in scales.items()}
 
 
-def _amax(value: str, given: Any) -> float:
+def _parse_amax(value: str, number: Any) -> float:
     try:
-        return float(given)
+        return float(number)
     except (TypeError, ValueError):
         raise VariantError(
-            f'Cannot use {given!r} as the scale of value "{value}": it is no number. Give its amax, the magnitude that '
-            "the largest quantized number stands for."
+            f'Cannot use {number!r} as the scale of value "{value}": it is no number. Give its amax, the magnitude '
+            "that the largest quantized number stands for."
         ) from None

@@ -13,11 +13,11 @@ import numpy as np
 from rtlab import questions
 from rtlab.backends.choosing import reader_for
 from rtlab.backends.files import build, recognise
-from rtlab.backends.reference import evaluator, reference
+from rtlab.backends.reference import build_reference, get_evaluator
 from rtlab.core import scratch
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine
-from rtlab.core.facts import Errors, Facts
+from rtlab.core.facts import Errors, VariantResult
 from rtlab.core.model import Model, load
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
@@ -27,7 +27,7 @@ from rtlab.core.variant import Precision, Variant
 from rtlab.errors import ReadError
 from rtlab.quantize.cache import CalibrationCache
 from rtlab.questions.accuracy.errors import Comparison
-from rtlab.questions.build.layers_from_log import rebuilt
+from rtlab.questions.build.layers_from_log import rebuild_layers
 from rtlab.questions.build.replay import replay
 from rtlab.questions.timing import times as _timing
 from rtlab.questions.timing.times import Timing
@@ -44,25 +44,27 @@ _STRUCTURE = (
 ASIDE = frozenset({"model", "cache"})
 
 
-def gathered(files: Sequence[str | Path], named: MappingType[str, str | Path | None]) -> dict[str, Path]:
+def collect_files(
+    files: Sequence[str | Path], files_by_kind: MappingType[str, str | Path | None]
+) -> dict[str, Path]:
     """Files by kind: those that the user named, and the rest by what is in them.
 
     Raises:
         ReadError: a file is of no known kind, or there are two of one kind.
     """
-    given = {k: _path(p, k) for k, p in named.items() if p is not None}
-    found = recognise.sort([_path(f, "file") for f in files])
-    for kind, path in found.items():
-        if kind in given:
+    named_files = {k: _path(p, k) for k, p in files_by_kind.items() if p is not None}
+    recognized_files = recognise.sort_by_kind([_path(f, "file") for f in files])
+    for kind, path in recognized_files.items():
+        if kind in named_files:
             raise ReadError(
-                f'Cannot read "{path.name}" beside "{given[kind].name}": both are of the kind "{kind}", and an engine '
-                "has one. Read each engine under a name of its own."
+                f'Cannot read "{path.name}" beside "{named_files[kind].name}": both are of the kind "{kind}", and an '
+                "engine has one. Read each engine under a name of its own."
             )
-    return found | given
+    return recognized_files | named_files
 
 
 @contextlib.contextmanager
-def pasted(text: str | bytes | None) -> Iterator[tuple[Path, ...]]:
+def save_pasted_text(text: str | bytes | None) -> Iterator[tuple[Path, ...]]:
     """A text that was pasted as a file, while it is read; nothing where there is none."""
     if text is None:
         yield ()
@@ -78,16 +80,16 @@ def pasted(text: str | bytes | None) -> Iterator[tuple[Path, ...]]:
         yield (path,)
 
 
-def _path(given: object, what: str) -> Path:
-    if isinstance(given, (str, Path)):
-        return Path(given)
+def _path(path: object, what: str) -> Path:
+    if isinstance(path, (str, Path)):
+        return Path(path)
     raise ReadError(
-        f"Cannot read {what} {given!r}: it is no path. Give the path of a file, each file on its own; a number of an "
+        f"Cannot read {what} {path!r}: it is no path. Give the path of a file, each file on its own; a number of an "
         "optimization profile goes to optimization_profile."
     )
 
 
-def recorded(
+def read_recording(
     model: Model,
     name: str,
     files: MappingType[str, Path],
@@ -95,7 +97,7 @@ def recorded(
     inputs: Batch | None = None,
     profile: int | None = None,
     backend: str | Backend | None = None,
-) -> Facts:
+) -> VariantResult:
     """Read an engine's files as a variant of a model.
 
     Args:
@@ -112,38 +114,41 @@ def recorded(
         ModelError: the model cannot be loaded.
         Unavailable: the backend reads no files.
     """
-    told = {k: p for k, p in files.items() if k not in ASIDE}
-    if not told:
-        had = ", ".join(f'"{p.name}"' for p in files.values())
+    engine_files = {k: p for k, p in files.items() if k not in ASIDE}
+    if not engine_files:
+        listed_names = ", ".join(f'"{p.name}"' for p in files.values())
         raise ReadError(
-            f'Cannot read "{name}": {f"{had} describes no engine" if had else "no file is given"}. '
+            f'Cannot read "{name}": {f"{listed_names} describes no engine" if listed_names else "no file is given"}. '
             'Give layers="layers.json" from trtexec --exportLayerInfo, or log= with a verbose build log.'
         )
-    found = reader_for(backend).read(told, select=profile)
-    built = load(files["model"], weights=False) if "model" in files else found.graph or model
-    return result(model, built, name, found, inputs=inputs, cache=files.get("cache"))
+    recording = reader_for(backend).read(engine_files, select=profile)
+    built_model = load(files["model"], weights=False) if "model" in files else recording.graph or model
+    return recording_to_facts(model, built_model, name, recording, inputs=inputs, cache=files.get("cache"))
 
 
-def result(
+def recording_to_facts(
     model: Model,
-    built: Model,
+    built_model: Model,
     name: str,
-    found: Recording,
+    recording: Recording,
     *,
     inputs: Batch | None = None,
     cache: Path | None = None,
-) -> Facts:
+) -> VariantResult:
     """A recording as facts: related to the model, with times and errors as far as the files have them."""
-    engine = _completed(found, built)
+    engine = _complete_engine(recording, built_model)
     scales = CalibrationCache.read(cache).scales() if cache else {}
-    errors, said = _errors(model, found, inputs)
-    times = _timing.timing(found.profile, engine) if found.profile else None
+    errors, errors_note = _errors(model, recording, inputs)
+    times = _timing.timing(recording.profile, engine) if recording.profile else None
     doubts = tuple(
-        filter(None, (said, _other_times(times), _other_graph(model, found), _STRUCTURE * model.weightless))
+        filter(
+            None,
+            (errors_note, _other_times(times), _other_graph(model, recording), _STRUCTURE * model.weightless),
+        )
     )
     if doubts:
         engine = dataclasses.replace(engine, notes=(*engine.notes, *doubts))
-    facts = Facts(
+    facts = VariantResult(
         name,
         Variant(
             narrowest(engine),
@@ -152,20 +157,22 @@ def result(
             scales=cache.name if cache else "",
         ),
         model,
-        Prepared(built, built, scales=scales),
+        Prepared(built_model, built_model, scales=scales),
         engine,
-        measured=engine if found.profile else None,
-        profile=found.profile,
+        measured=engine if recording.profile else None,
+        profile=recording.profile,
         errors=errors,
         recorded=True,
-        inferred=bool(engine.layers) and not found.engine.layers,
-        told=found.log,
-        outputs=found.outputs,
+        inferred=bool(engine.layers) and not recording.engine.layers,
+        build_log=recording.log,
+        outputs=recording.outputs,
     )
     if not (doubt := _other_model(facts)):
         return facts
-    doubted = dataclasses.replace(engine, notes=(*engine.notes, doubt))
-    return dataclasses.replace(facts, engine=doubted, measured=doubted if found.profile else None)
+    doubtful_engine = dataclasses.replace(engine, notes=(*engine.notes, doubt))
+    return dataclasses.replace(
+        facts, engine=doubtful_engine, measured=doubtful_engine if recording.profile else None
+    )
 
 
 def source(files: MappingType[str, Path]) -> Model | None:
@@ -177,9 +184,14 @@ def source(files: MappingType[str, Path]) -> Model | None:
     return build.read(files["build"]).source if "build" in files else None
 
 
-def _other_graph(model: Model, found: Recording) -> str:
+def _other_graph(model: Model, recording: Recording) -> str:
     """A doubt, where a recorded build is of another graph than the model that was given beside it."""
-    if not found.structure or model.weightless or not model.nodes or found.structure == model.structure:
+    if (
+        not recording.structure
+        or model.weightless
+        or not model.nodes
+        or recording.structure == model.structure
+    ):
         return ""
     return (
         f'The graph of model "{model.name}" is not the one that was recorded: operators, shapes or names differ. '
@@ -187,13 +199,15 @@ def _other_graph(model: Model, found: Recording) -> str:
     )
 
 
-def _other_model(facts: Facts) -> str:
+def _other_model(facts: VariantResult) -> str:
     """A doubt, where hardly a layer belongs to a node of the model."""
     model, engine = facts.source, facts.engine
-    held = len({p.layer for p in questions.fusion.mapping(facts).pairs})
-    if not model.nodes or not engine.layers or held > _FEW * len(engine.layers):
+    matched_layers = len({p.layer for p in questions.fusion.mapping(facts).pairs})
+    if not model.nodes or not engine.layers or matched_layers > _FEW * len(engine.layers):
         return ""
-    many = f"Only {held} of {len(engine.layers)} layers name" if held else "No layer names"
+    many = (
+        f"Only {matched_layers} of {len(engine.layers)} layers name" if matched_layers else "No layer names"
+    )
     return f'{many} a node of model "{model.name}": is it the same model?'
 
 
@@ -207,72 +221,74 @@ def _other_times(timing: Timing | None) -> str:
     )
 
 
-def _completed(found: Recording, built: Model) -> Engine:
+def _complete_engine(recording: Recording, built_model: Model) -> Engine:
     """The engine; of a log without layers, with those that its decisions leave of the model's nodes."""
-    engine, log = found.engine, found.log
-    if engine.layers or log is None or not built.nodes:
+    engine, log = recording.engine, recording.log
+    if engine.layers or log is None or not built_model.nodes:
         return engine
-    layers = rebuilt(replay(log, built), built)
+    layers = rebuild_layers(replay(log, built_model), built_model)
     if not layers:
         return engine
-    counted = log.attempts[log.chosen].counts[-1:] if log.attempts else ()
-    told = f"; the log counts {counted[0]}" if counted else ""
+    layer_counts = log.attempts[log.chosen].counts[-1:] if log.attempts else ()
+    count_note = f"; the log counts {layer_counts[0]}" if layer_counts else ""
     note = (
         f"The log lists no layers: these {len(layers)} are the model's nodes as its decisions joined them, which is an "
-        f"inference{told}. Types and tactics are not told."
+        f"inference{count_note}. Types and tactics are not told."
     )
     return dataclasses.replace(engine, layers=layers, notes=(note,))
 
 
-def _errors(model: Model, found: Recording, inputs: Batch | None) -> tuple[Errors | None, str]:
+def _errors(model: Model, recording: Recording, inputs: Batch | None) -> tuple[Errors | None, str]:
     """Errors of the tensors in the files, against those of a second runner in them or of ONNX Runtime here."""
-    if found.outputs is None:
+    if recording.outputs is None:
         return None, ""
     if not model.nodes:
         return None, "The outputs in the files are not compared: give the ONNX model as well."
-    if found.reference is not None:
-        return _compared(model, found.reference, found.outputs, "the file's own reference runner")
+    if recording.reference is not None:
+        return _compare_outputs(
+            model, recording.reference, recording.outputs, "the file's own reference runner"
+        )
     if inputs is None:
         return (
             None,
             "The outputs in the files are not compared: give inputs= with what they were computed from.",
         )
-    names = [n for n in found.outputs if n in model.values]
+    names = [n for n in recording.outputs if n in model.values]
     if not names or not model.nodes:
         return None, f'The outputs in the files are not compared: none is a value of model "{model.name}".'
-    runner = evaluator()
-    engine = reference(model, Silent())
+    runner = get_evaluator()
+    engine = build_reference(model, Silent())
     try:
         before = runner.outputs(engine, inputs, names)
     finally:
         runner.release(engine)
-    return _compared(model, before, found.outputs, "ONNX Runtime here")
+    return _compare_outputs(model, before, recording.outputs, "ONNX Runtime here")
 
 
-def _compared(model: Model, before: Outputs, after: Outputs, by: str) -> tuple[Errors | None, str]:
+def _compare_outputs(model: Model, before: Outputs, after: Outputs, by: str) -> tuple[Errors | None, str]:
     names = [
         n
         for n in after
         if n in before
         and n in model.values
         and np.size(after[n]) == np.size(before[n])
-        and _numeric(after[n])
+        and _is_numeric(after[n])
     ]
     if not names:
         return None, f"The outputs in the files are not compared: {by} has none of the same names and sizes."
     comparison = Comparison(model, names)
     comparison.add(before, after, 1)
-    return comparison.errors(f"tensors from files, against {by}"), ""
+    return comparison.to_errors(f"tensors from files, against {by}"), ""
 
 
-def _numeric(array: object) -> bool:
+def _is_numeric(array: object) -> bool:
     return np.asarray(array).dtype.kind in "fiu"
 
 
 def narrowest(engine: Engine) -> Precision:
     """The narrowest precision among an engine's layers; fp32 where their types are not told."""
-    seen = {layer.precision for layer in engine.layers}
+    precisions = {layer.precision for layer in engine.layers}
     order = (
         Precision.FP4, Precision.INT4, Precision.FP8, Precision.INT8, Precision.FP16, Precision.BF16,
     )  # fmt: skip
-    return next((p for p in order if p.value in seen), Precision.FP32)
+    return next((p for p in order if p.value in precisions), Precision.FP32)

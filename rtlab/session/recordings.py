@@ -8,10 +8,10 @@ from typing import TypeVar
 
 from rtlab import backends
 from rtlab.backends.choosing import opener_for
-from rtlab.backends.reference import stand_in
+from rtlab.backends.reference import get_stand_in
 from rtlab.core.arrays import Batch
 from rtlab.core.data import CalibrationData
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.protocols import Backend, Progress
 from rtlab.core.stage import BUDGET_S, Budget
 from rtlab.core.variant import Target, Variant
@@ -19,12 +19,12 @@ from rtlab.errors import (
     Unavailable,
     boundary,
 )
-from rtlab.session.job import Job, compiled
-from rtlab.session.measuring import last
+from rtlab.session.job import Job, compile_variant
+from rtlab.session.measuring import measure_all_stages
 from rtlab.session.observations import Observations
-from rtlab.session.recorded import gathered, narrowest, pasted, recorded
-from rtlab.session.variants import called
-from rtlab.session.watching import watching
+from rtlab.session.recorded import collect_files, narrowest, read_recording, save_pasted_text
+from rtlab.session.variants import check_variant_name
+from rtlab.session.watching import report_progress
 
 R = TypeVar("R")
 
@@ -79,9 +79,9 @@ class Recordings(Observations[R]):
             ModelError: the model cannot be loaded.
             CalibrationError: the inputs do not fit the model.
         """
-        with pasted(text) as copied:
-            given = gathered(
-                (*files, *copied),
+        with save_pasted_text(text) as pasted_files:
+            files_by_kind = collect_files(
+                (*files, *pasted_files),
                 {
                     "layers": layers, "profile": profile, "times": times, "log": log, "output": output,
                     "metadata": metadata, "cache": cache, "model": model, **more,
@@ -91,10 +91,10 @@ class Recordings(Observations[R]):
             if data is not None:
                 data.check(self.model)
             batch = None if data is None else next(data.batches(self.model, len(data)))
-            found = recorded(
-                self.model, name, given, inputs=batch, profile=optimization_profile, backend=backend
+            facts = read_recording(
+                self.model, name, files_by_kind, inputs=batch, profile=optimization_profile, backend=backend
             )
-        return self._adopt(found)
+        return self._adopt(facts)
 
     def open(
         self,
@@ -114,30 +114,34 @@ class Recordings(Observations[R]):
             ReadError: the file is no engine.
             RunError: it cannot be run.
         """
-        called(name)
+        check_variant_name(name)
         backend = opener_for(backend)
-        found = backends.get(backend)
-        if not (here := found.availability()).ok:
+        opener = backends.get(backend)
+        if not (here := opener.availability()).ok:
             raise Unavailable(
                 f'Cannot open "{plan}": backend "{backend}" does not work here: {here.reason} Elsewhere, export the '
                 "layers where the engine's GPU is, with trtexec --loadEngine=... --exportLayerInfo=layers.json, and "
                 "read them with study.read."
             )
-        targets = found.capabilities().targets
+        targets = opener.capabilities().targets
         variant = Variant(target=targets[0] if targets else Target("unknown"), backend=backend)
-        with watching(progress) as watched:
+        with report_progress(progress) as reporter:
             job = Job(
-                name, variant, self.model, self.data, self.task, None, None, self.limits, backend, stand_in(),
+                name, variant, self.model, self.data, self.task, None, None, self.limits, backend, get_stand_in(),
                 plan=str(plan),
             )  # fmt: skip
-            result = last(job, compiled(job, watched), Budget(BUDGET_S), watched)
+            result = measure_all_stages(job, compile_variant(job, reporter), Budget(BUDGET_S), reporter)
         precise = dataclasses.replace(variant, precision=narrowest(result.engine))
         return self._adopt(dataclasses.replace(result, variant=precise, recorded=True))
 
-    def _adopt(self, result: Facts) -> R:
+    def _adopt(self, result: VariantResult) -> R:
         """Keep what was read, in the place of any variant of its name."""
-        self._change(
-            lambda kept: kept.without(result.name).planned(result.name, result.variant, None).built(result)
+        self._update_state(
+            lambda state: (
+                state.without_variant(result.name)
+                .with_variant(result.name, result.variant, None)
+                .with_facts(result)
+            )
         )
-        self._changed()
+        self._notify_views()
         return self._handle(result)

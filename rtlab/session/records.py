@@ -12,7 +12,7 @@ import os
 from pathlib import Path
 from typing import overload
 
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.files import write
 from rtlab.errors import RtlabError
 from rtlab.experiments.bisecting import BisectionSide
@@ -20,7 +20,7 @@ from rtlab.questions.bisection import Bisection
 from rtlab.questions.bisection import record as changes
 from rtlab.questions.bisection.record import BisectionRecord, RecordedSide
 from rtlab.questions.why import Verdict
-from rtlab.questions.why.joined import Joined
+from rtlab.questions.why.joined import FusedLayer
 from rtlab.questions.why.record import StepRecord, VerdictRecord, read
 
 
@@ -28,19 +28,23 @@ def folder() -> Path:
     """Where records lie: in ``verdicts`` of the user's cache, or where ``RTLAB_RECORDS`` says."""
     import platformdirs
 
-    told = os.environ.get("RTLAB_RECORDS")
-    return Path(told) if told else platformdirs.user_cache_path("rtlab", appauthor=False) / "verdicts"
+    configured_path = os.environ.get("RTLAB_RECORDS")
+    return (
+        Path(configured_path)
+        if configured_path
+        else platformdirs.user_cache_path("rtlab", appauthor=False) / "verdicts"
+    )
 
 
 @overload
-def recorded(facts: Facts, found: Verdict) -> VerdictRecord: ...
+def create_record(facts: VariantResult, answer: Verdict) -> VerdictRecord: ...
 
 
 @overload
-def recorded(facts: Facts, found: Joined) -> StepRecord: ...
+def create_record(facts: VariantResult, answer: FusedLayer) -> StepRecord: ...
 
 
-def recorded(facts: Facts, found: Verdict | Joined) -> VerdictRecord | StepRecord:
+def create_record(facts: VariantResult, answer: Verdict | FusedLayer) -> VerdictRecord | StepRecord:
     """An answer with all that it holds for.
 
     Raises:
@@ -48,7 +52,7 @@ def recorded(facts: Facts, found: Verdict | Joined) -> VerdictRecord | StepRecor
     """
     engine, variant = facts.engine, facts.variant
     options = "" if variant.options is None else str(variant.options)
-    held = (
+    identity = (
         facts.source.name,
         facts.prepared.model.digest,
         variant.name,
@@ -57,41 +61,41 @@ def recorded(facts: Facts, found: Verdict | Joined) -> VerdictRecord | StepRecor
         engine.version,
         str(engine.target),
     )
-    if isinstance(found, Joined):
-        return StepRecord(*held, dataclasses.replace(found, recalled=False))
-    return VerdictRecord(*held, dataclasses.replace(found, recalled=False))
+    if isinstance(answer, FusedLayer):
+        return StepRecord(*identity, dataclasses.replace(answer, recalled=False))
+    return VerdictRecord(*identity, dataclasses.replace(answer, recalled=False))
 
 
-def recall(facts: Facts, first: str, second: str) -> Verdict | None:
+def load_verdict(facts: VariantResult, first: str, second: str) -> Verdict | None:
     """What was found before of two nodes of this very model, with this compiler, release, target and options."""
     with contextlib.suppress(OSError, RtlabError, ValueError):
-        wanted = recorded(facts, Verdict(first, second, "unknown"))
-        there = read(_path(wanted).read_text("utf-8"))
-        if isinstance(there, VerdictRecord) and _key(there) == _key(wanted):
-            return dataclasses.replace(there.verdict, recalled=True)
+        query = create_record(facts, Verdict(first, second, "unknown"))
+        cached_record = read(_path(query).read_text("utf-8"))
+        if isinstance(cached_record, VerdictRecord) and _key(cached_record) == _key(query):
+            return dataclasses.replace(cached_record.verdict, recalled=True)
     return None
 
 
-def recall_step(facts: Facts, layer: str, nodes: tuple[str, ...]) -> Joined | None:
+def load_fusion_explanation(facts: VariantResult, layer: str, nodes: tuple[str, ...]) -> FusedLayer | None:
     """What was found before of the step that does the work of these nodes, which is this layer now."""
     with contextlib.suppress(OSError, RtlabError, ValueError):
-        wanted = recorded(facts, Joined(layer, nodes, None, ""))
-        there = read(_path(wanted).read_text("utf-8"))
-        if isinstance(there, StepRecord) and _key(there) == _key(wanted):
-            return dataclasses.replace(there.step, layer=layer, recalled=True)
+        query = create_record(facts, FusedLayer(layer, nodes, None, ""))
+        cached_record = read(_path(query).read_text("utf-8"))
+        if isinstance(cached_record, StepRecord) and _key(cached_record) == _key(query):
+            return dataclasses.replace(cached_record.step, layer=layer, recalled=True)
     return None
 
 
-def keep(facts: Facts, found: Verdict | Joined) -> None:
+def save_answer(facts: VariantResult, answer: Verdict | FusedLayer) -> None:
     """Keep an answer for the next time, unless nothing was found out; where that cannot be written, nothing is kept.
 
     Nothing was found out of a step before all its values were made visible.
     """
-    settled = found.whole if isinstance(found, Joined) else found.verdict != "unknown"
-    if not settled or found.recalled or not found.builds:
+    is_conclusive = answer.whole if isinstance(answer, FusedLayer) else answer.verdict != "unknown"
+    if not is_conclusive or answer.recalled or not answer.builds:
         return
     with contextlib.suppress(OSError, RtlabError):
-        record = recorded(facts, found)
+        record = create_record(facts, answer)
         path = _path(record)
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path, record.text().encode(), what="a verdict")
@@ -99,8 +103,8 @@ def keep(facts: Facts, found: Verdict | Joined) -> None:
 
 def _key(record: VerdictRecord | StepRecord) -> tuple[str, ...]:
     # TF32 and 2:4 are flags of the builder: the same graph is built with them and without.
-    told = (record.digest, record.variant, record.options, record.backend, record.version, record.target)
-    return (*told, *record.about)
+    identity = (record.digest, record.variant, record.options, record.backend, record.version, record.target)
+    return (*identity, *record.about)
 
 
 def _path(record: VerdictRecord | StepRecord) -> Path:
@@ -112,7 +116,9 @@ def _path(record: VerdictRecord | StepRecord) -> Path:
 _MOST = 64 << 20
 
 
-def bisection(model: str, one: BisectionSide, two: BisectionSide, found: Bisection) -> BisectionRecord:
+def create_bisection_record(
+    model: str, one: BisectionSide, two: BisectionSide, answer: Bisection
+) -> BisectionRecord:
     """What changed, with all that it holds for; ``model`` is the name of the source model.
 
     Raises:
@@ -129,38 +135,38 @@ def bisection(model: str, one: BisectionSide, two: BisectionSide, found: Bisecti
         )
         for s in (one, two)
     )
-    return BisectionRecord.of(model, first, second, found)
+    return BisectionRecord.of(model, first, second, answer)
 
 
-def recall_bisection(model: str, one: BisectionSide, two: BisectionSide) -> Bisection | None:
+def load_bisection(model: str, one: BisectionSide, two: BisectionSide) -> Bisection | None:
     """What was found before of these very models with these compilers; None where one cannot be asked any more."""
     if one.builder is None or two.builder is None:
         return None
     with contextlib.suppress(OSError, RtlabError, ValueError):
         # What the two are called stands in the answer.
-        wanted = bisection(model, one, two, Bisection(one.title, two.title, (), ""))
-        there = changes.read(_beside(wanted).read_text("utf-8"))
-        if (there.first, there.second) == (wanted.first, wanted.second):
-            return there.found
+        query = create_bisection_record(model, one, two, Bisection(one.title, two.title, (), ""))
+        cached_record = changes.read(_bisection_path(query).read_text("utf-8"))
+        if (cached_record.first, cached_record.second) == (query.first, query.second):
+            return cached_record.full_bisection
     return None
 
 
-def keep_bisection(model: str, one: BisectionSide, two: BisectionSide, found: Bisection) -> None:
+def save_bisection(model: str, one: BisectionSide, two: BisectionSide, answer: Bisection) -> None:
     """Keep what changed for the next time, where all was looked for; where that cannot be written, nothing is kept."""
-    if found.left or found.recalled or not found.builds:
+    if answer.left or answer.recalled or not answer.builds:
         return
     with contextlib.suppress(OSError, RtlabError):
-        record = bisection(model, one, two, found)
+        record = create_bisection_record(model, one, two, answer)
         content = record.text().encode()
         if len(content) > _MOST:
             return
-        path = _beside(record)
+        path = _bisection_path(record)
         path.parent.mkdir(parents=True, exist_ok=True)
         write(path, content, what="what changed")
 
 
-def _beside(record: BisectionRecord) -> Path:
-    told = (*dataclasses.astuple(record.first), *dataclasses.astuple(record.second))
-    told = (*told, record.bisection.first, record.bisection.second)
-    name = hashlib.sha256("\0".join(told).encode()).hexdigest()
+def _bisection_path(record: BisectionRecord) -> Path:
+    identity = (*dataclasses.astuple(record.first), *dataclasses.astuple(record.second))
+    identity = (*identity, record.bisection.first, record.bisection.second)
+    name = hashlib.sha256("\0".join(identity).encode()).hexdigest()
     return folder() / f"changes-{name[:32]}.json"

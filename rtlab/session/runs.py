@@ -11,25 +11,33 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from rtlab import backends
 from rtlab.backends.choosing import builder_for
-from rtlab.backends.live.apart import warm
-from rtlab.backends.reference import stand_in
-from rtlab.backends.roles import advice, role
-from rtlab.core.facts import Facts
+from rtlab.backends.live.apart import prestart_child
+from rtlab.backends.reference import get_stand_in
+from rtlab.backends.roles import require_capability, suggest_backends
+from rtlab.core.facts import VariantResult
 from rtlab.core.layer_inputs import LayerInputs
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import check
 from rtlab.core.protocols import Counter, Progress
 from rtlab.core.ranges import Ranges
-from rtlab.core.stage import BUDGET_S, Budget, budget_of
+from rtlab.core.stage import BUDGET_S, Budget, parse_budget
 from rtlab.core.trace import Throughput
 from rtlab.core.variant import Variant
-from rtlab.errors import Cancelled, RtlabError, Unavailable, VariantError, boundary, see_room, told
-from rtlab.session.job import Job, compiled, prepared
-from rtlab.session.measuring import broken, last, measured, planned
+from rtlab.errors import (
+    Cancelled,
+    RtlabError,
+    Unavailable,
+    VariantError,
+    boundary,
+    check_memory_limit,
+    wrap_error,
+)
+from rtlab.session.job import Job, compile_variant, prepare_model
+from rtlab.session.measuring import mark_failed, measure_all_stages, measure_stages, plan_stages
 from rtlab.session.observations import Observations
 from rtlab.session.planning import resolve
-from rtlab.session.variants import called
-from rtlab.session.watching import watching
+from rtlab.session.variants import check_variant_name
+from rtlab.session.watching import report_progress
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -78,41 +86,43 @@ class Runs(Observations[R]):
             RtlabError: the first failure, after the others were tried. Finished variants stay.
             Cancelled: the work was stopped. Finished variants and stages stay.
         """
-        see_room("run the study")
-        seconds = budget_of(budget_s) if compare else 0.0
+        check_memory_limit("run the study")
+        seconds = parse_budget(budget_s) if compare else 0.0
         several = isinstance(names, Iterable) and not isinstance(names, (str, bytes))
-        wanted: list[Any] = [] if names is None else list(names) if several else [names]
-        kept = self._kept
-        wanted = wanted or [n for n in kept.variants if n not in kept.unbuilt]
-        for name in wanted:
-            self._known(name, "run")
-            if again and name in kept.facts and kept.facts[name].recorded:
+        requested_names: list[Any] = [] if names is None else list(names) if several else [names]
+        state = self._state
+        requested_names = requested_names or [n for n in state.variants if n not in state.unbuilt]
+        for name in requested_names:
+            self._require_variant(name, "run")
+            if again and name in state.facts and state.facts[name].recorded:
                 raise VariantError(
                     f'Cannot build "{name}" again: it was read from files of another machine. Call study.read again.'
                 )
         # By name the engine where only what was cancelled is to go on.
-        todo: dict[str, Facts | None] = {
-            n: None for n in wanted if again or n not in kept.facts or self.outdated(n)
+        todo: dict[str, VariantResult | None] = {
+            n: None for n in requested_names if again or n not in state.facts or self.outdated(n)
         }
         if seconds:
-            todo |= {n: kept.facts[n] for n in wanted if n not in todo and _cancelled(kept.facts[n])}
+            todo |= {
+                n: state.facts[n] for n in requested_names if n not in todo and _was_cancelled(state.facts[n])
+            }
         if seconds and todo and executor is None and not self.views:
             # Its process starts while the first variant is compiled; where somebody waits for the picture, after that.
-            warm()
-        failed: list[RtlabError] = []
-        with watching(progress) as watched:
+            prestart_child()
+        errors: list[RtlabError] = []
+        with report_progress(progress) as reporter:
             if executor is None:
                 for name, engine in todo.items():
-                    with self._noting(name, failed, engine):
+                    with self._capture_failure(name, errors, engine):
                         budget = Budget(seconds)
-                        job = self._job(name, watched, budget=None if engine else budget)
-                        self._follow(job, engine or compiled(job, watched), watched, budget)
+                        job = self._job(name, reporter, budget=None if engine else budget)
+                        self._run_stages(job, engine or compile_variant(job, reporter), reporter, budget)
             else:
-                failed += self._spread(todo, executor, watched, seconds)
+                errors += self._run_in_executor(todo, executor, reporter, seconds)
         # Where an engine was there before, it still is.
-        self._change(lambda kept: kept.settled(*todo))
-        if failed:
-            raise failed[0]
+        self._update_state(lambda state: state.without_failures(*todo))
+        if errors:
+            raise errors[0]
         return self
 
     @boundary("measure the variant")
@@ -130,7 +140,7 @@ class Runs(Observations[R]):
             VariantError: the variant is not built here, or the budget is no number of seconds.
             Cancelled: the work was stopped; what was measured is kept.
         """
-        result, seconds = self.facts_of(name), budget_of(budget_s)
+        result, seconds = self.facts_of(name), parse_budget(budget_s)
         if self.outdated(name):
             # What was found on random input is no beginning for what real samples tell.
             self.run([name], budget_s=seconds, progress=progress)
@@ -140,9 +150,9 @@ class Runs(Observations[R]):
                 f'Cannot measure "{name}": it was read from files of another machine. Its times are in those files; '
                 "add a variant of the same precision to measure one here."
             )
-        with watching(progress) as watched:
-            whole = dataclasses.replace(self._job(name, watched), whole=True)
-            self._follow(whole, result, watched, Budget(seconds))
+        with report_progress(progress) as reporter:
+            full_job = dataclasses.replace(self._job(name, reporter), all_samples=True)
+            self._run_stages(full_job, result, reporter, Budget(seconds))
         return self._handle(self.facts_of(name))
 
     @boundary("calibrate the variant")
@@ -162,24 +172,24 @@ class Runs(Observations[R]):
             CalibrationError: a value is not finite.
             Cancelled: the work was stopped.
         """
-        result, seconds = self.facts_of(name), budget_of(budget_s)
+        result, seconds = self.facts_of(name), parse_budget(budget_s)
         if result.recorded or result.variant.calibrator is None:
             why = (
                 "it was read from files of another machine"
                 if result.recorded
                 else "its scales were given"
-                if name in self._kept.scales
+                if name in self._state.scales
                 else "its precision needs no scales of activations"
             )
             raise VariantError(
                 f'Cannot calibrate "{name}": {why}. Add a variant with precision="int8" and a calibrator.'
             )
-        with watching(progress) as watched:
-            seen = self._observer_of(result.variant).ranges(self.data, watched)
-            if self.outdated(name) or result.ranges is None or result.ranges.samples != seen.samples:
+        with report_progress(progress) as reporter:
+            ranges = self._observer_of(result.variant).ranges(self.data, reporter)
+            if self.outdated(name) or result.ranges is None or result.ranges.samples != ranges.samples:
                 budget = Budget(seconds)
-                job = self._job(name, watched, budget=budget)
-                self._follow(job, compiled(job, watched), watched, budget)
+                job = self._job(name, reporter, budget=budget)
+                self._run_stages(job, compile_variant(job, reporter), reporter, budget)
         return self._handle(self.facts_of(name))
 
     def prepare(self, name: str, *, progress: Progress | None = None, **choice: Any) -> Prepared:
@@ -195,17 +205,17 @@ class Runs(Observations[R]):
             VariantError: the combination cannot exist.
             CalibrationError: the activations cannot be observed.
         """
-        called(name)
+        check_variant_name(name)
         if choice or name not in self.variants:
-            planned = resolve(
+            variant_and_scales = resolve(
                 self.model, name, choice.pop("precision", None), scales=choice.pop("scales", None), **choice
             )
-            if not self._kept.same(name, *planned):
-                self._plan(name, *planned, build=False)
-        if (built := self.facts.get(name)) is not None:
-            return built.prepared
-        with watching(progress) as watched:
-            return prepared(self._job(name, watched, build=False), watched)
+            if not self._state.has_variant(name, *variant_and_scales):
+                self._plan(name, *variant_and_scales, build=False)
+        if (facts := self.facts.get(name)) is not None:
+            return facts.prepared
+        with report_progress(progress) as reporter:
+            return prepare_model(self._job(name, reporter, build=False), reporter)
 
     def throughput(
         self, name: str, *, streams: int = 2, seconds: float = 2.0, progress: Progress | None = None
@@ -220,36 +230,38 @@ class Runs(Observations[R]):
         result = self.facts_of(name)
         engine = result.engine
         backend = backends.get(engine.backend)
-        capable = backend.capabilities()
-        if not (capable.counts and backend.availability().ok and capable.runs_itself(engine)):
+        capabilities = backend.capabilities()
+        if not (capabilities.counts and backend.availability().ok and capabilities.runs_itself(engine)):
             raise Unavailable(
                 f'Cannot measure the throughput of "{name}": backend "{engine.backend}" keeps no engine on a '
-                f"GPU here. Build it where a GPU is, with {advice(lambda c: c.counts)}."
+                f"GPU here. Build it where a GPU is, with {suggest_backends(lambda c: c.counts)}."
             )
-        counter: Counter = role(engine.backend, "counts", "measure throughput")
+        counter: Counter = require_capability(engine.backend, "counts", "measure throughput")
         batch = next(self.data.batches(result.prepared.model, 1))
-        with watching(progress) as watched:
-            return counter.throughput(engine, batch, watched, streams=streams, seconds=seconds)
+        with report_progress(progress) as reporter:
+            return counter.throughput(engine, batch, reporter, streams=streams, seconds=seconds)
 
-    def _follow(self, job: Job, result: Facts, progress: Progress, budget: Budget) -> None:
+    def _run_stages(self, job: Job, result: VariantResult, progress: Progress, budget: Budget) -> None:
         """Keep a compiled variant, and each stage as it is done."""
         if not budget.seconds:
-            self._keep(job, planned(job, result, "not asked"))
+            self._keep(job, plan_stages(job, result, "not asked"))
             return
-        waiting = planned(job, result)
-        self._keep(job, waiting)
+        pending_result = plan_stages(job, result)
+        self._keep(job, pending_result)
         try:
-            full = dataclasses.replace(job, data=self._compared_on, task=self._scoring(progress))
+            full = dataclasses.replace(
+                job, data=self._comparison_data, task=self._prepare_scoring_task(progress)
+            )
         except RtlabError as error:
             # There is nothing to measure on; the engine stands all the same.
-            self._keep(job, broken(waiting, error))
+            self._keep(job, mark_failed(pending_result, error))
             return
-        for found in measured(full, result, progress, budget):
-            self._keep(job, found)
+        for stage_result in measure_stages(full, result, progress, budget):
+            self._keep(job, stage_result)
 
-    def _spread(
+    def _run_in_executor(
         self,
-        todo: Mapping[str, Facts | None],
+        todo: Mapping[str, VariantResult | None],
         executor: Executor,
         progress: Progress,
         seconds: float,
@@ -259,52 +271,56 @@ class Runs(Observations[R]):
         Returns:
             What failed.
         """
-        failed: list[RtlabError] = []
-        pending: dict[Future[Facts], tuple[Job, Facts | None]] = {}
+        errors: list[RtlabError] = []
+        pending: dict[Future[VariantResult], tuple[Job, VariantResult | None]] = {}
 
-        def measure(job: Job, found: Facts) -> None:
-            full = dataclasses.replace(job, data=self._compared_on, task=self._scoring(progress))
-            pending[executor.submit(last, full, found, Budget(seconds))] = job, found
+        def measure(job: Job, facts: VariantResult) -> None:
+            full = dataclasses.replace(
+                job, data=self._comparison_data, task=self._prepare_scoring_task(progress)
+            )
+            pending[executor.submit(measure_all_stages, full, facts, Budget(seconds))] = job, facts
 
-        for name, found in todo.items():
-            with self._noting(name, failed, found):
-                if found is not None:
-                    measure(self._job(name, progress), found)
+        for name, built_facts in todo.items():
+            with self._capture_failure(name, errors, built_facts):
+                if built_facts is not None:
+                    measure(self._job(name, progress), built_facts)
                     continue
                 job = self._job(name, progress, budget=Budget(seconds))
-                pending[executor.submit(compiled, job)] = job, None
+                pending[executor.submit(compile_variant, job)] = job, None
         try:
             while pending:
                 done, _ = futures.wait(pending, timeout=_TICK_S, return_when=futures.FIRST_COMPLETED)
                 check(progress, "the study")
                 for future in done:
                     job, engine = pending.pop(future)
-                    made: Facts | None = None
-                    with self._noting(job.name, failed, engine):
+                    compiled_facts: VariantResult | None = None
+                    with self._capture_failure(job.name, errors, engine):
                         result = future.result()
                         if engine is None:
-                            result = planned(job, result, "" if seconds else "not asked")
+                            result = plan_stages(job, result, "" if seconds else "not asked")
                         self._keep(job, result)
-                        made = result if engine is None and seconds else None
-                    if made is not None:
-                        with self._noting(job.name, failed, made):
-                            measure(job, made)
+                        compiled_facts = result if engine is None and seconds else None
+                    if compiled_facts is not None:
+                        with self._capture_failure(job.name, errors, compiled_facts):
+                            measure(job, compiled_facts)
         finally:
             for future, (job, engine) in pending.items():
                 future.cancel()
                 if engine is not None:
                     with contextlib.suppress(VariantError):
-                        self._keep(job, planned(job, engine, "cancelled"))
-        return failed
+                        self._keep(job, plan_stages(job, engine, "cancelled"))
+        return errors
 
     @contextlib.contextmanager
-    def _noting(self, name: str, failed: list[RtlabError], built: Facts | None = None) -> Iterator[None]:
+    def _capture_failure(
+        self, name: str, errors: list[RtlabError], facts: VariantResult | None = None
+    ) -> Iterator[None]:
         """Note the failure of one variant, so that the others are tried.
 
         Args:
             name: The variant.
-            failed: Gets the error of one that has no engine, or that was removed meanwhile.
-            built: Its engine where that is being measured: it stands, and says what is missing.
+            errors: Gets the error of one that has no engine, or that was removed meanwhile.
+            facts: Its engine where that is being measured: it stands, and says what is missing.
         """
         before = self.variants.get(name)
         try:
@@ -312,42 +328,42 @@ class Runs(Observations[R]):
         except (Cancelled, futures.CancelledError, TypeError, AssertionError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever befell one variant, the others are tried
-            words = told(error, f'{"build" if built is None else "measure"} "{name}"')
+            words = wrap_error(error, f'{"build" if facts is None else "measure"} "{name}"')
             with self._lock:
-                kept = self._kept
-                stays = before is not None and before == kept.variants.get(name)
-                if stays and built is not None:
-                    self._kept = kept.built(broken(kept.facts.get(name, built), words))
-                elif stays:
-                    self._kept = kept.failed(name, words)
-            if built is None or not stays:
-                failed.append(words)
-            self._changed()
+                state = self._state
+                is_current = before is not None and before == state.variants.get(name)
+                if is_current and facts is not None:
+                    self._state = state.with_facts(mark_failed(state.facts.get(name, facts), words))
+                elif is_current:
+                    self._state = state.with_failure(name, words)
+            if facts is None or not is_current:
+                errors.append(words)
+            self._notify_views()
 
-    def _keep(self, job: Job, result: Facts) -> None:
+    def _keep(self, job: Job, result: VariantResult) -> None:
         """Keep what was found of a variant, unless that is none of the study's any more.
 
         Raises:
             VariantError: it was removed, or planned anew, since its work began.
         """
         with self._lock:
-            wanted = self._kept.wants(job)
-            if wanted:
-                self._kept = self._kept.built(result)
-        if not wanted:
-            raise _gone(job.name, planned=job.name in self.variants)
-        self._changed()
+            is_current = self._state.is_current(job)
+            if is_current:
+                self._state = self._state.with_facts(result)
+        if not is_current:
+            raise _stale_variant_error(job.name, was_replanned=job.name in self.variants)
+        self._notify_views()
 
     def _job(self, name: str, progress: Progress, *, build: bool = True, budget: Budget | None = None) -> Job:
-        kept = self._kept
-        if name not in kept.variants:
-            raise _gone(name)
-        variant = kept.variants[name]
+        state = self._state
+        if name not in state.variants:
+            raise _stale_variant_error(name)
+        variant = state.variants[name]
         builder = variant.backend or (builder_for(None, variant.target, model=self.model) if build else "")
         implicit = variant.options is not None and variant.options.implicit
-        built = kept.facts.get(name)
-        if built is not None and budget is None:
-            ranges = built.ranges
+        facts = state.facts.get(name)
+        if facts is not None and budget is None:
+            ranges = facts.ranges
         else:
             ranges = self._ranges(variant, progress, budget) if variant.calibrator else None
         job = Job(
@@ -356,33 +372,33 @@ class Runs(Observations[R]):
             model=self.model,
             # Random samples of a large model take as long to make as it takes to compile.
             data=self.data if implicit else None,
-            task=self._scored_by,
+            task=self._selected_task,
             ranges=ranges,
-            scales=kept.scales.get(name),
+            scales=state.scales.get(name),
             limits=self.limits,
             builder=builder,
-            runner=stand_in(),
-            wanted=(self.data.count or 0) if ranges is not None else 0,
+            runner=get_stand_in(),
+            requested_samples=(self.data.count or 0) if ranges is not None else 0,
             random_ranges=ranges is not None and self._observer_of(variant).synthetic(self.data),
             peaks=self._peaks_of(variant, progress),
         )
-        fresh = built is None or budget is not None
-        return dataclasses.replace(job, inputs=self._inputs(job, progress, budget)) if fresh else job
+        needs_inputs = facts is None or budget is not None
+        return dataclasses.replace(job, inputs=self._inputs(job, progress, budget)) if needs_inputs else job
 
     def _inputs(self, job: Job, progress: Progress, budget: Budget | None) -> LayerInputs | None:
         """What products read, for the treatments of weights and biases that a variant has."""
         kinds = {t.kind for t in job.variant.treatments}
         if kinds.isdisjoint({"reconstruct", "correct"}):
             return None
-        observer, ready = self._observer_of(job.variant, progress), prepared(job, progress)
+        observer, ready = self._observer_of(job.variant, progress), prepare_model(job, progress)
         if budget is None:
             return observer.inputs(job.variant, ready, self.data, progress)
-        shared = budget if budget.seconds else Budget(BUDGET_S)
-        with shared.share(progress, _CALIBRATING) as within:
+        calibration_budget = budget if budget.seconds else Budget(BUDGET_S)
+        with calibration_budget.share(progress, _CALIBRATING) as deadline:
             try:
-                return observer.inputs(job.variant, ready, self.data, within)
+                return observer.inputs(job.variant, ready, self.data, deadline)
             except Cancelled:
-                if within.cancelled:
+                if deadline.is_cancelled:
                     raise
                 return None
 
@@ -392,24 +408,24 @@ class Runs(Observations[R]):
         if budget is None:
             return observer.ranges(self.data, progress)
         # To only compile takes scales too.
-        shared = budget if budget.seconds else Budget(BUDGET_S)
-        with shared.share(progress, _CALIBRATING) as within:
+        calibration_budget = budget if budget.seconds else Budget(BUDGET_S)
+        with calibration_budget.share(progress, _CALIBRATING) as deadline:
             try:
-                return observer.ranges(self.data, within)
+                return observer.ranges(self.data, deadline)
             except Cancelled:
-                seen = observer.seen
-                if within.cancelled or seen is None:
+                ranges = observer.observed_ranges
+                if deadline.is_cancelled or ranges is None:
                     raise
-                return seen
+                return ranges
 
 
-def _cancelled(result: Facts) -> bool:
+def _was_cancelled(result: VariantResult) -> bool:
     return any(s.why == "cancelled" for s in result.stages.values())
 
 
-def _gone(name: str, *, planned: bool = False) -> VariantError:
-    found = "planned anew" if planned else "removed"
+def _stale_variant_error(name: str, *, was_replanned: bool = False) -> VariantError:
+    change = "planned anew" if was_replanned else "removed"
     return VariantError(
-        f'Cannot keep what was found of variant "{name}": it was {found} while it was built or measured. '
-        + ("Run study.run() for the new one." if planned else "Add it again with study.add.")
+        f'Cannot keep what was found of variant "{name}": it was {change} while it was built or measured. '
+        + ("Run study.run() for the new one." if was_replanned else "Add it again with study.add.")
     )

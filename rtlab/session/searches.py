@@ -8,45 +8,45 @@ from pathlib import Path
 from typing import Any, TypeVar, get_args, overload
 
 from rtlab.backends.bench import OrtBench
-from rtlab.backends.reference import evaluator, runner_of, stand_in
-from rtlab.core.facts import Facts, Ranked
+from rtlab.backends.reference import get_evaluator, get_runner, get_stand_in
+from rtlab.core.facts import Ranked, VariantResult
 from rtlab.core.peaks import Peaks
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.core.protocols import Progress
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Rewrite, RewriteKind, Variant
 from rtlab.errors import VariantError, boundary
-from rtlab.experiments.experiment import Allowance, Experiment, Rig, carry_out
+from rtlab.experiments.experiment import Experiment, SearchBudget, SearchContext, run_experiment
 from rtlab.experiments.forms import RecurrentForms
 from rtlab.experiments.peaks import CpuPeaks
-from rtlab.experiments.race import Bench
+from rtlab.experiments.race import BenchmarkRunner
 from rtlab.experiments.ranking import CalibratorRanking
 from rtlab.experiments.sweep import BATCHES, BatchSweep
 from rtlab.experiments.tactics import LayerTactics
 from rtlab.experiments.tuning import CpuTuning
 from rtlab.experiments.why import (
-    WhyApart,
-    WhyTogether,
-    asked_of,
+    FusionBlockerSearch,
+    FusionSplitSearch,
+    explain_by_rules,
+    explain_unavailable,
+    find_layer,
+    get_builder,
+    make_reported_verdict,
     neighbours,
-    reported,
-    ruled,
-    step_of,
-    unaskable,
 )
-from rtlab.experiments.why.advising import Adviser, Advising
+from rtlab.experiments.why.advising import AdviceSearch, AdviceTools
 from rtlab.experiments.why.oracle import forget
-from rtlab.formulations.recurrent import Timed, recurrent
-from rtlab.formulations.trial import Tuned
-from rtlab.quantize.rewrites import possible
+from rtlab.formulations.recurrent import FormTiming, read_recurrent
+from rtlab.formulations.trial import TunedModel
+from rtlab.quantize.rewrites import iter_possible_rewrites
 from rtlab.questions.batches.sweeps import Sweep
 from rtlab.questions.calibration.seen import Calibration
-from rtlab.questions.variants.variations import given
+from rtlab.questions.variants.variations import get_add_arguments
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.advice import Advice
-from rtlab.questions.why.joined import Joined
+from rtlab.questions.why.joined import FusedLayer
 from rtlab.session import forcing, records
 from rtlab.session.observations import Observations
-from rtlab.session.watching import watching
+from rtlab.session.watching import report_progress
 
 R = TypeVar("R")
 Tool = TypeVar("Tool")
@@ -57,12 +57,12 @@ class Searches(Observations[R]):
     """The experiments of a study: each is handed what builds and runs here, and what it finds is kept as it comes."""
 
     def _search(
-        self, experiment: Experiment[Tool, Record], rig: Rig[Tool], keep: Callable[[Record], None]
+        self, experiment: Experiment[Tool, Record], rig: SearchContext[Tool], keep: Callable[[Record], None]
     ) -> Record:
         try:
-            return carry_out(experiment, rig, keep)
+            return run_experiment(experiment, rig, keep)
         finally:
-            self._changed()
+            self._notify_views()
 
     @boundary("time the batch sizes")
     def sweep(
@@ -75,13 +75,13 @@ class Searches(Observations[R]):
             RunError: not even the first batch can be run.
             Cancelled: the work was stopped.
         """
-        sweep = BatchSweep.of(self.facts_of(name), self.data, batches, stand_in())
+        sweep = BatchSweep.of(self.facts_of(name), self.data, batches, get_stand_in())
 
-        def keep(found: Sweep) -> None:
-            self._change(lambda kept: kept.swept(name, found))
+        def keep(measured_sweep: Sweep) -> None:
+            self._update_state(lambda state: state.with_sweep(name, measured_sweep))
 
-        with watching(progress) as watched:
-            return self._search(sweep, Rig(runner_of(sweep.engine.backend), watched), keep)
+        with report_progress(progress) as reporter:
+            return self._search(sweep, SearchContext(get_runner(sweep.engine.backend), reporter), keep)
 
     @boundary("tune the model")
     def tune(
@@ -91,7 +91,7 @@ class Searches(Observations[R]):
         cache: str | Path | None = None,
         progress: Progress | None = None,
         **more: Any,
-    ) -> Tuned:
+    ) -> TunedModel:
         """Tune the model's convolutions and products on this CPU: see ``rtlab.experiments.tuning.CpuTuning``.
 
         Stopped before the end, it gives what was tuned until then.
@@ -109,12 +109,14 @@ class Searches(Observations[R]):
             Cancelled: stopped before the first layer was tuned.
         """
         batch = next(self.data.batches(self.model, 1))
-        with watching(progress) as watched:
-            rig: Rig[Bench] = Rig(OrtBench(watched), watched, Allowance(seconds=budget_s))
-            return self._search(CpuTuning(self.model, batch, cache=cache, **more), rig, self._keep_tuned)
+        with report_progress(progress) as reporter:
+            rig: SearchContext[BenchmarkRunner] = SearchContext(
+                OrtBench(reporter), reporter, SearchBudget(seconds=budget_s)
+            )
+            return self._search(CpuTuning(self.model, batch, cache=cache, **more), rig, self._keep_tuning)
 
-    def _keep_tuned(self, found: Tuned) -> None:
-        self.tuned = found
+    def _keep_tuning(self, tuning: TunedModel) -> None:
+        self.tuned = tuning
 
     def tactics(self, name: str, *, progress: Progress | None = None) -> tuple[LayerTactics, ...]:
         """What the builder timed for each layer of a variant, and what its timing cache holds.
@@ -129,14 +131,14 @@ class Searches(Observations[R]):
         result = self.facts_of(name)
         listing, tuner = forcing.listing(result, self.facts.values())
 
-        def keep(found: tuple[LayerTactics, ...]) -> None:
-            self._change(lambda kept: kept.tabled(name, found))
+        def keep(table: tuple[LayerTactics, ...]) -> None:
+            self._update_state(lambda state: state.with_tactics(name, table))
 
-        with watching(progress) as watched:
-            found = self._search(listing, Rig(tuner, watched), keep)
-        if not found:
-            raise forcing.silent(result)
-        return found
+        with report_progress(progress) as reporter:
+            table = self._search(listing, SearchContext(tuner, reporter), keep)
+        if not table:
+            raise forcing.no_tactics_error(result)
+        return table
 
     def force(
         self,
@@ -165,10 +167,10 @@ class Searches(Observations[R]):
         result = self.facts_of(name)
         copy = forcing.copy_path(result, as_, cache, self.variants)
         forcing.check(result, tactics)
-        with watching(progress) as watched:
-            table = self.tactics(name, progress=watched)
-            made = forcing.force(result, tactics, table, copy, watched)
-        return self._plan(as_, made, self._kept.scales.get(name))
+        with report_progress(progress) as reporter:
+            table = self.tactics(name, progress=reporter)
+            forced_variant = forcing.force(result, tactics, table, copy, reporter)
+        return self._plan(as_, forced_variant, self._state.scales.get(name))
 
     @boundary("rank the calibrators")
     def rank(
@@ -188,24 +190,29 @@ class Searches(Observations[R]):
             Cancelled: the work was stopped.
         """
         several = isinstance(calibrators, Iterable) and not isinstance(calibrators, str)
-        given: list[Any] = list(calibrators) if several else [calibrators]
-        if not given:
-            raise VariantError(f"Cannot rank no calibrators: choose some of {quoted(CALIBRATORS)}.")
-        chosen = [Calibrator.of(c) for c in given]
-        asked = Variant.of(precision).precision
-        if not asked.needs_calibrator:
+        calibrator_list: list[Any] = list(calibrators) if several else [calibrators]
+        if not calibrator_list:
+            raise VariantError(f"Cannot rank no calibrators: choose some of {quote_names(CALIBRATORS)}.")
+        parsed_calibrators = [Calibrator.of(c) for c in calibrator_list]
+        target_precision = Variant.of(precision).precision
+        if not target_precision.needs_calibrator:
             raise VariantError(
-                f'Cannot rank calibrators for "{asked}": it scales no activations. Choose "int8" or "fp8".'
+                f'Cannot rank calibrators for "{target_precision}": it scales no activations. Choose "int8" or "fp8".'
             )
-        with watching(progress) as watched:
+        with report_progress(progress) as reporter:
             experiment = CalibratorRanking(
-                self.model, self.ranges(watched), self.data, self._answered(watched), asked, chosen
+                self.model,
+                self.ranges(reporter),
+                self.data,
+                self._ensure_labels(reporter),
+                target_precision,
+                parsed_calibrators,
             )
-            self._search(experiment, Rig(evaluator(), watched), self._keep_ranking)
-        return self._calibration()
+            self._search(experiment, SearchContext(get_evaluator(), reporter), self._keep_ranking)
+        return self._require_calibration()
 
-    def _keep_ranking(self, found: tuple[Ranked, ...]) -> None:
-        self._ranking = found
+    def _keep_ranking(self, ranking: tuple[Ranked, ...]) -> None:
+        self._ranking = ranking
 
     @overload
     def why(
@@ -217,7 +224,7 @@ class Searches(Observations[R]):
     def why(
         self, node: str, other: None = None, *, variant: str, builds: int = 60, seconds: float = 60.0,
         again: bool = False, progress: Progress | None = None,
-    ) -> Joined: ...  # fmt: skip
+    ) -> FusedLayer: ...  # fmt: skip
 
     @boundary("ask why nodes are one step, or why not")
     def why(
@@ -230,7 +237,7 @@ class Searches(Observations[R]):
         seconds: float = 60.0,
         again: bool = False,
         progress: Progress | None = None,
-    ) -> Verdict | Joined:
+    ) -> Verdict | FusedLayer:
         """Why two neighbouring nodes are not one step of a variant's engine, or why those of one step are one.
 
         The compiler of the variant is asked, by experiment. What was found before a cancel, or within the budget, is
@@ -256,50 +263,64 @@ class Searches(Observations[R]):
         """
         facts = self.facts_of(variant)
         if other is None:
-            return self._step(facts, node, Allowance(seconds, builds), again=again, progress=progress)
+            return self._explain_layer(
+                facts, node, SearchBudget(seconds, builds), again=again, progress=progress
+            )
         first, second = neighbours(self.model, node, other)
         keep = functools.partial(self._keep_verdict, variant)
-        reason = unaskable(facts)
+        reason = explain_unavailable(facts)
         if reason or facts.engine.maker.predicts:
-            found = reported(facts, first, second, reason) if reason else ruled(facts, first, second)
-            keep(found)
-            self._changed()
-            return found
-        builder = asked_of(facts)
+            verdict = (
+                make_reported_verdict(facts, first, second, reason)
+                if reason
+                else explain_by_rules(facts, first, second)
+            )
+            keep(verdict)
+            self._notify_views()
+            return verdict
+        builder = get_builder(facts)
         if again:
             forget(builder)
-        elif (before := records.recall(facts, first, second)) is not None:
+        elif (before := records.load_verdict(facts, first, second)) is not None:
             keep(before)
-            self._changed()
+            self._notify_views()
             return before
-        experiment = WhyApart(facts.prepared.model, facts.engine, facts.variant, first, second)
-        with watching(progress) as watched:
-            found = self._search(experiment, Rig(builder, watched, Allowance(seconds, builds)), keep)
-        records.keep(facts, found)
-        return found
+        experiment = FusionBlockerSearch(facts.prepared.model, facts.engine, facts.variant, first, second)
+        with report_progress(progress) as reporter:
+            verdict = self._search(
+                experiment, SearchContext(builder, reporter, SearchBudget(seconds, builds)), keep
+            )
+        records.save_answer(facts, verdict)
+        return verdict
 
-    def _step(
-        self, facts: Facts, node: str, allowed: Allowance, *, again: bool, progress: Progress | None
-    ) -> Joined:
+    def _explain_layer(
+        self,
+        facts: VariantResult,
+        node: str,
+        allowance: SearchBudget,
+        *,
+        again: bool,
+        progress: Progress | None,
+    ) -> FusedLayer:
         """Why the nodes of a step are one, as it was found before, or by experiment."""
-        step = WhyTogether(facts.prepared.model, facts.engine, facts.variant, step_of(facts, node))
-        builder, keep = asked_of(facts), functools.partial(self._keep_joined, facts.name)
+        step = FusionSplitSearch(facts.prepared.model, facts.engine, facts.variant, find_layer(facts, node))
+        builder, keep = get_builder(facts), functools.partial(self._keep_fusion_explanation, facts.name)
         if again:
             forget(builder)
-        elif (before := records.recall_step(facts, step.layer, step.nodes)) is not None:
+        elif (before := records.load_fusion_explanation(facts, step.layer, step.nodes)) is not None:
             keep(before)
-            self._changed()
+            self._notify_views()
             return before
-        with watching(progress) as watched:
-            found = self._search(step, Rig(builder, watched, allowed), keep)
-        records.keep(facts, found)
-        return found
+        with report_progress(progress) as reporter:
+            explanation = self._search(step, SearchContext(builder, reporter, allowance), keep)
+        records.save_answer(facts, explanation)
+        return explanation
 
-    def _keep_verdict(self, variant: str, found: Verdict) -> None:
-        self._change(lambda kept: kept.judged(variant, found))
+    def _keep_verdict(self, variant: str, verdict: Verdict) -> None:
+        self._update_state(lambda state: state.with_verdict(variant, verdict))
 
-    def _keep_joined(self, variant: str, found: Joined) -> None:
-        self._change(lambda kept: kept.joined_as(variant, found))
+    def _keep_fusion_explanation(self, variant: str, explanation: FusedLayer) -> None:
+        self._update_state(lambda state: state.with_fusion_explanation(variant, explanation))
 
     @boundary("advise on the fusions")
     def advise(self, variant: str, *, seconds: float = 60.0, progress: Progress | None = None) -> Advice:
@@ -320,22 +341,24 @@ class Searches(Observations[R]):
             Cancelled: stopped before anything was found.
         """
         facts = self.facts_of(variant)
-        able = stand_in() is not None
+        has_runner = get_stand_in() is not None
         batch = next(self.data.batches(self.model, 1))
 
-        def keep(found: Advice) -> None:
-            self._change(lambda kept: kept.advised(variant, found))
+        def keep(advice: Advice) -> None:
+            self._update_state(lambda state: state.with_advice(variant, advice))
 
-        with watching(progress) as watched:
-            adviser = Adviser(
-                asked_of(facts),
-                evaluator() if able else None,
+        with report_progress(progress) as reporter:
+            adviser = AdviceTools(
+                get_builder(facts),
+                get_evaluator() if has_runner else None,
                 batch,
-                functools.partial(records.recall, facts),
-                functools.partial(records.keep, facts),
+                functools.partial(records.load_verdict, facts),
+                functools.partial(records.save_answer, facts),
             )
             return self._search(
-                Advising(facts, facts.ranges), Rig(adviser, watched, Allowance(seconds)), keep
+                AdviceSearch(facts, facts.ranges),
+                SearchContext(adviser, reporter, SearchBudget(seconds)),
+                keep,
             )
 
     def remedy(
@@ -352,17 +375,20 @@ class Searches(Observations[R]):
         Raises:
             VariantError: there is no such variant, no advice that has a remedy, or a node lacks the form.
         """
-        known = self._known(variant, "remedy")
-        advice = self._kept.advice.get(variant)
+        base_variant = self._require_variant(variant, "remedy")
+        advice = self._state.advice.get(variant)
         every = advice.every.rewrites if advice is not None and advice.every is not None else ()
-        chosen = every if rewrites is None else rewrites
-        if not chosen:
+        selected_rewrites = every if rewrites is None else rewrites
+        if not selected_rewrites:
             raise VariantError(
                 f'Cannot remedy "{variant}": no remedy is known that keeps the outputs and pays. Ask with '
                 f"study.advise({variant!r}), or give rewrites=..., such as those of study.why(...).rewrites."
             )
         name = as_ or f"{variant} rewritten"
-        self.add(name, **{**given(known), "rewrites": [*known.rewrites, *chosen]})
+        self.add(
+            name,
+            **{**get_add_arguments(base_variant), "rewrites": [*base_variant.rewrites, *selected_rewrites]},
+        )
         return name
 
     def rewrites(self, *kinds: RewriteKind) -> tuple[Rewrite, ...]:
@@ -380,8 +406,8 @@ class Searches(Observations[R]):
                     f'Cannot look for nodes that can be written by "{kind}": there is no such form. '
                     f"Choose among {', '.join(get_args(RewriteKind))}."
                 )
-        found = possible(self.model, (node.id for node in self.model.top))
-        return tuple(rewrite for rewrite in found if not kinds or rewrite.kind in kinds)
+        possible_rewrites = iter_possible_rewrites(self.model, (node.id for node in self.model.top))
+        return tuple(rewrite for rewrite in possible_rewrites if not kinds or rewrite.kind in kinds)
 
     def measure_peaks(self, *, progress: Progress | None = None) -> Peaks:
         """Measure what this CPU reaches, so that times of the CPU can be judged by it; takes about two seconds.
@@ -390,13 +416,13 @@ class Searches(Observations[R]):
             BackendError: ONNX Runtime does not work here.
             Cancelled: the work was stopped.
         """
-        with watching(progress) as watched:
-            return self._search(CpuPeaks(), Rig(evaluator(), watched), self._keep_peaks)
+        with report_progress(progress) as reporter:
+            return self._search(CpuPeaks(), SearchContext(get_evaluator(), reporter), self._keep_peaks)
 
-    def _keep_peaks(self, found: Peaks) -> None:
-        self.processors = [found, *(p for p in self.processors if p.name != found.name)]
+    def _keep_peaks(self, peaks: Peaks) -> None:
+        self.processors = [peaks, *(p for p in self.processors if p.name != peaks.name)]
 
-    def time_forms(self, node: str, *, progress: Progress | None = None) -> tuple[Timed, ...]:
+    def time_forms(self, node: str, *, progress: Progress | None = None) -> tuple[FormTiming, ...]:
         """Time the forms of a recurrent node on this CPU: step by step, with its gates merged, with its input hoisted.
 
         Stopped before the end, it gives what was timed until then.
@@ -410,11 +436,11 @@ class Searches(Observations[R]):
             BackendError: ONNX Runtime does not work here.
             Cancelled: stopped before each form was timed once.
         """
-        forms = RecurrentForms(recurrent(self.model, node))
+        forms = RecurrentForms(read_recurrent(self.model, node))
 
-        def keep(found: tuple[Timed, ...]) -> None:
-            self._change(lambda kept: kept.timed(node, found))
+        def keep(timed_forms: tuple[FormTiming, ...]) -> None:
+            self._update_state(lambda state: state.with_timed_forms(node, timed_forms))
 
-        with watching(progress) as watched:
-            rig: Rig[Bench] = Rig(OrtBench(watched), watched)
+        with report_progress(progress) as reporter:
+            rig: SearchContext[BenchmarkRunner] = SearchContext(OrtBench(reporter), reporter)
             return self._search(forms, rig, keep)

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from rtlab.core.data import CalibrationData
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.lazy import LazyArray
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 from rtlab.core.protocols import Progress
-from rtlab.core.stage import BUDGET_S, Budget, Stage, Standing, budget_of
+from rtlab.core.stage import BUDGET_S, Budget, Stage, StageStatus, parse_budget
 from rtlab.errors import CalibrationError, boundary
-from rtlab.session.contents import Chosen, Contents
-from rtlab.session.measuring import planned
+from rtlab.session.contents import SampleSelection, StudyState
+from rtlab.session.measuring import plan_stages
 from rtlab.session.runs import Runs
-from rtlab.session.watching import watching
+from rtlab.session.watching import report_progress
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -35,8 +35,8 @@ class Selecting(Runs[R]):
     @property
     def chosen(self) -> tuple[int, ...]:
         """The samples that ``only`` chose, by number; empty where all count."""
-        found = self._kept.chosen
-        return () if found is None else found.samples
+        selection = self._state.selection
+        return () if selection is None else selection.samples
 
     @boundary("choose samples")
     def only(
@@ -61,53 +61,55 @@ class Selecting(Runs[R]):
             CalibrationError: there is no such sample, or the data is a stream, which is read from front to back.
             Cancelled: the work was stopped. The choice holds; ``run`` goes on with what is missing.
         """
-        seconds = budget_of(budget_s)
-        with watching(progress) as watched:
-            self._answered(watched)
-        found = None if samples is None else self._chosen(samples)
+        seconds = parse_budget(budget_s)
+        with report_progress(progress) as reporter:
+            self._ensure_labels(reporter)
+        selection = None if samples is None else self._resolve_samples(samples)
         with self._lock:
-            self._kept = _turned(self._kept, found)
-        self._changed()
-        with watching(progress) as watched:
+            self._state = _select_samples(self._state, selection)
+        self._notify_views()
+        with report_progress(progress) as reporter:
             for name, facts in self.facts.items():
                 if not facts.recorded and any(
                     facts.stages[s].state == "waiting" for s in _STAGES if s in facts.stages
                 ):
-                    job = self._job(name, watched)
+                    job = self._job(name, reporter)
                     # Whoever stops this before its turn finds it to be gone on with.
-                    self._keep(job, planned(job, facts, "cancelled"))
+                    self._keep(job, plan_stages(job, facts, "cancelled"))
             for name, facts in self.facts.items():
                 if not facts.recorded and any(s.why == "cancelled" for s in facts.stages.values()):
-                    whole = dataclasses.replace(self._job(name, watched), whole=True)
-                    self._follow(whole, facts, watched, Budget(seconds))
+                    full_job = dataclasses.replace(self._job(name, reporter), all_samples=True)
+                    self._run_stages(full_job, facts, reporter, Budget(seconds))
         return self
 
     def use(self, data: Any) -> Self:
         """Take other samples, as ``Observations.use`` does; a choice among those before is over."""
         if self.task is None:
-            self._change(lambda kept: _turned(kept, None) if kept.chosen is not None else kept)
+            self._update_state(
+                lambda state: _select_samples(state, None) if state.selection is not None else state
+            )
         return super().use(data)
 
-    def _chosen(self, samples: Iterable[int]) -> Chosen:
+    def _resolve_samples(self, samples: Iterable[int]) -> SampleSelection:
         data = self.task.data if self.task is not None else self.data
-        doing = "Cannot choose samples"
+        prefix = "Cannot choose samples"
         try:
-            listed = tuple(sorted({_whole(i) for i in samples}))
+            numbers = tuple(sorted({_parse_sample_number(i) for i in samples}))
         except TypeError as error:
-            raise CalibrationError(f"{doing}: {error}. Give whole numbers, such as [3, 17].") from error
-        if not listed:
-            raise CalibrationError(f"{doing}: none is named. Give some numbers, or None for all samples.")
-        if listed[0] < 0 or listed[-1] >= len(data):
-            wild = listed[0] if listed[0] < 0 else listed[-1]
+            raise CalibrationError(f"{prefix}: {error}. Give whole numbers, such as [3, 17].") from error
+        if not numbers:
+            raise CalibrationError(f"{prefix}: none is named. Give some numbers, or None for all samples.")
+        if numbers[0] < 0 or numbers[-1] >= len(data):
+            wild = numbers[0] if numbers[0] < 0 else numbers[-1]
             raise CalibrationError(
-                f"{doing}: there is no sample {wild} in {data.source}, which has {len(data)}. Count from 0 to "
+                f"{prefix}: there is no sample {wild} in {data.source}, which has {len(data)}. Count from 0 to "
                 f"{len(data) - 1}."
             )
-        part, task = _part(data, listed), None
+        part, task = _part(data, numbers), None
         if self.task is not None:
-            labels = self.task.labels[list(listed)]
+            labels = self.task.labels[list(numbers)]
             task = dataclasses.replace(self.task, data=part, labels=labels, picked=True)
-        return Chosen(listed, part, task)
+        return SampleSelection(numbers, part, task)
 
 
 def _part(data: CalibrationData, samples: tuple[int, ...]) -> CalibrationData:
@@ -123,36 +125,39 @@ def _part(data: CalibrationData, samples: tuple[int, ...]) -> CalibrationData:
         for k, a in data.arrays.items()
     }
     return dataclasses.replace(
-        data, arrays=arrays, source=f"{many(len(rows), 'chosen sample')} of {data.source}"
+        data, arrays=arrays, source=f"{pluralize(len(rows), 'chosen sample')} of {data.source}"
     )
 
 
-def _whole(number: Any) -> int:
+def _parse_sample_number(number: Any) -> int:
     if isinstance(number, bool) or not hasattr(number, "__index__"):
         raise TypeError(f'"{number}" is no number of a sample')
     return int(number.__index__())
 
 
-def _turned(kept: Contents, chosen: Chosen | None) -> Contents:
+def _select_samples(state: StudyState, selection: SampleSelection | None) -> StudyState:
     """With other samples chosen: what is known of all comes back, or is set aside."""
-    whole = dict(kept.facts if kept.chosen is None else kept.whole)
-    facts = {n: _turn(f, whole.get(n), back=chosen is None) for n, f in kept.facts.items()}
-    aside = {} if chosen is None else whole
+    full_facts = dict(state.facts if state.selection is None else state.all_sample_facts)
+    facts = {n: _switch_samples(f, full_facts.get(n), back=selection is None) for n, f in state.facts.items()}
+    saved_facts = {} if selection is None else full_facts
     return dataclasses.replace(
-        kept, chosen=chosen, facts=MappingProxyType(facts), whole=MappingProxyType(aside)
+        state,
+        selection=selection,
+        facts=MappingProxyType(facts),
+        all_sample_facts=MappingProxyType(saved_facts),
     )
 
 
-def _turn(facts: Facts, whole: Facts | None, *, back: bool) -> Facts:
+def _switch_samples(facts: VariantResult, full_facts: VariantResult | None, *, back: bool) -> VariantResult:
     """Without what rests on other samples, or ``back`` with what is known of all, where that is of the same engine."""
     if facts.recorded:
         return facts
-    if back and whole is not None and whole.engine is facts.engine:
-        stages = {**facts.stages, **{s: whole.stages[s] for s in _STAGES if s in whole.stages}}
-        return dataclasses.replace(facts, errors=whole.errors, score=whole.score, stages=stages)
+    if back and full_facts is not None and full_facts.engine is facts.engine:
+        stages = {**facts.stages, **{s: full_facts.stages[s] for s in _STAGES if s in full_facts.stages}}
+        return dataclasses.replace(facts, errors=full_facts.errors, score=full_facts.score, stages=stages)
     # A stage with nothing to find out stays so.
     stages = {
-        s: Standing(s, "waiting") if s in _STAGES and w.state != "none" else w
+        s: StageStatus(s, "waiting") if s in _STAGES and w.state != "none" else w
         for s, w in facts.stages.items()
     }
     return dataclasses.replace(facts, errors=None, score=None, stages=stages)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rtlab import backends
-from rtlab.backends.reference import evaluator
+from rtlab.backends.reference import get_evaluator
 from rtlab.core.protocols import Progress
-from rtlab.experiments.doctor import Examination, Report
-from rtlab.experiments.experiment import Rig, carry_out
+from rtlab.experiments.doctor import Report, SelfTest
+from rtlab.experiments.experiment import SearchContext, run_experiment
 
 
 def doctor(progress: Progress, *, backend: str | None = None) -> Report:
@@ -17,4 +17,4 @@ def doctor(progress: Progress, *, backend: str | None = None) -> Report:
         Cancelled: ``progress`` asked to stop.
     """
     table = backends.registry() if backend is None else {backend: backends.get(backend)}
-    return carry_out(Examination(table), Rig(evaluator, progress))
+    return run_experiment(SelfTest(table), SearchContext(get_evaluator, progress))

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from rtlab.backends.reference import evaluator
+from rtlab.backends.reference import get_evaluator
 from rtlab.core.data import CalibrationData
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Evaluator, Progress
 from rtlab.core.stage import BUDGET_S
 from rtlab.errors import CalibrationError, Cancelled, VariantError, boundary
-from rtlab.experiments.experiment import Allowance, Rig, carry_out
+from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
 from rtlab.experiments.sensitivity import SensitivitySearch
 from rtlab.quantize import own, rewrites
-from rtlab.questions.sensitivity import ASKED, BY, LOSSES, Asks, By, Effects, LossName, Sensitivity
+from rtlab.questions.sensitivity import ASKS, BY, LOSSES, Asks, By, Effects, LossName, Sensitivity
 from rtlab.session.runs import Runs
-from rtlab.session.watching import watching
+from rtlab.session.watching import report_progress
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -84,15 +84,15 @@ class Sensitivities(Runs[R]):
             RunError: the model itself gives NaN or infinity.
             Cancelled: stopped before anything was found.
         """
-        planned = self._known(variant, "look for the guilty")
-        _check(asks=(asks, tuple(ASKED)), by=(by, tuple(BY)), loss=(loss or "outputs", tuple(LOSSES)))
-        data, chosen, known = self._wanted(loss, labels)
-        key = (asks, by, chosen)
-        before = self._kept.sensitivities.get(variant, {}).get(key)
+        planned_variant = self._require_variant(variant, "look for the guilty")
+        _check(asks=(asks, tuple(ASKS)), by=(by, tuple(BY)), loss=(loss or "outputs", tuple(LOSSES)))
+        data, loss_name, label_array = self._loss_inputs(loss, labels)
+        key = (asks, by, loss_name)
+        before = self._state.sensitivities.get(variant, {}).get(key)
         effects = before.effects if before is not None and not again else None
-        with watching(progress) as watched:
-            ready = self.prepare(variant, progress=watched)
-            source, emulation = self._compared(ready, planned, watched)
+        with report_progress(progress) as reporter:
+            ready = self.prepare(variant, progress=reporter)
+            source, emulation = self._comparison_models(ready, planned_variant, reporter)
             search = SensitivitySearch(
                 variant,
                 source,
@@ -100,57 +100,63 @@ class Sensitivities(Runs[R]):
                 data,
                 asks,
                 by,
-                chosen,
-                known,
+                loss_name,
+                label_array,
                 verify,
                 begun=effects if effects is not None and effects.data is data else None,
             )
 
-            def keep(found: Sensitivity) -> None:
-                self._change(lambda kept: kept.sensed(variant, key, found))
+            def keep(sensitivity: Sensitivity) -> None:
+                self._update_state(lambda state: state.with_sensitivity(variant, key, sensitivity))
 
-            rig = Rig(evaluator(), watched, Allowance(budget_s))
+            rig = SearchContext(get_evaluator(), reporter, SearchBudget(budget_s))
             try:
                 if executor is not None and search.begun is None:
-                    search = dataclasses.replace(search, begun=_spread(search, executor, parts, rig))
-                return carry_out(search, rig, keep)
+                    search = dataclasses.replace(
+                        search, begun=_search_in_executor(search, executor, parts, rig)
+                    )
+                return run_experiment(search, rig, keep)
             finally:
-                self._changed()
+                self._notify_views()
 
-    def _compared(self, ready: Prepared, planned: Variant, progress: Progress) -> tuple[Model, Model]:
+    def _comparison_models(
+        self, ready: Prepared, planned_variant: Variant, progress: Progress
+    ) -> tuple[Model, Model]:
         """What a variant is compared with, place by place, and what is compared with it.
 
         A model's own pairs round as well, so that it is compared without them.
         """
-        source = ready.reference or rewrites.rewritten(self.model, planned.rewrites)
-        return own.apart(source, ready.emulate(progress))
+        source = ready.reference or rewrites.apply_rewrites(self.model, planned_variant.rewrites)
+        return own.separate_existing_qdq(source, ready.emulate(progress))
 
-    def _wanted(
+    def _loss_inputs(
         self, loss: LossName | None, labels: Any
     ) -> tuple[CalibrationData, LossName, NDArray[np.int64] | None]:
         """The samples, the loss, and the labels that it takes."""
         task = self.task
         data = self.data if task is None else task.data
-        chosen: LossName = loss or ("outputs" if labels is None else "labels")
-        if chosen == "outputs":
-            return data, chosen, None
+        loss_name: LossName = loss or ("outputs" if labels is None else "labels")
+        if loss_name == "outputs":
+            return data, loss_name, None
         if labels is None and task is not None:
-            task = self._answered(Silent())
-        told = labels if labels is not None else None if task is None else task.labels
-        if told is None:
+            task = self._ensure_labels(Silent())
+        label_source = labels if labels is not None else None if task is None else task.labels
+        if label_source is None:
             raise CalibrationError(
                 "Cannot take the cross-entropy of labels: there are none. Give labels=, one for each sample, or a task."
             )
-        known = np.asarray(told)
-        if data.count is not None and len(known) != data.count:
+        label_array = np.asarray(label_source)
+        if data.count is not None and len(label_array) != data.count:
             raise CalibrationError(
-                f"Cannot take the cross-entropy of labels: there are {len(known)} labels for {data.count} samples of "
-                f"{data.source}. Give one for each."
+                f"Cannot take the cross-entropy of labels: there are {len(label_array)} labels for {data.count} "
+                f"samples of {data.source}. Give one for each."
             )
-        return data, chosen, known
+        return data, loss_name, label_array
 
 
-def _spread(search: SensitivitySearch, executor: Executor, parts: int, rig: Rig[Evaluator]) -> Effects:
+def _search_in_executor(
+    search: SensitivitySearch, executor: Executor, parts: int, rig: SearchContext[Evaluator]
+) -> Effects:
     """Effects on all samples, a part of them in each of an executor's workers.
 
     How the first part was found, by estimates or by runs, the others are. Stopped, or over its time, it gives what is
@@ -172,40 +178,43 @@ def _spread(search: SensitivitySearch, executor: Executor, parts: int, rig: Rig[
         for share, begin in zip(shares, begins, strict=False)
     ]
     rig.phase(f"Looking for the guilty in {parts} parts", parts)
-    found: list[Effects] = []
-    futures = [executor.submit(_effects, searches[0], rig.allowance.seconds)]
+    part_effects: list[Effects] = []
+    futures = [executor.submit(_compute_effects, searches[0], rig.budget.seconds)]
     try:
         for k in range(parts):
-            found.append(rig.awaited(futures[k], "looking for the guilty"))
-            rig.found = True
+            part_effects.append(rig.wait_for(futures[k], "looking for the guilty"))
+            rig.has_record = True
             rig.advance()
             if not k:
-                alike = {"probes": found[0].probes} if found[0].probes else {"verify": None}
+                overrides = {"probes": part_effects[0].probes} if part_effects[0].probes else {"verify": None}
                 futures += [
-                    executor.submit(_effects, dataclasses.replace(one, **alike), rig.allowance.seconds)
+                    executor.submit(
+                        _compute_effects, dataclasses.replace(one, **overrides), rig.budget.seconds
+                    )
                     for one in searches[1:]
                 ]
-            if rig.over:
+            if rig.is_exhausted:
                 break
     except Cancelled:
-        if not found:
+        if not part_effects:
             raise
     finally:
         for future in futures:
             future.cancel()
-    return Effects.joined(found, search.data)
+    return Effects.concatenate(part_effects, search.data)
 
 
-def _effects(search: SensitivitySearch, seconds: float) -> Effects:
+def _compute_effects(search: SensitivitySearch, seconds: float) -> Effects:
     """What a worker finds; it reports nothing."""
-    effects = carry_out(search, Rig(evaluator(), allowance=Allowance(seconds))).effects
+    effects = run_experiment(search, SearchContext(get_evaluator(), budget=SearchBudget(seconds))).effects
     assert effects is not None  # noqa: S101 - what was searched here has them
     return effects
 
 
 def _check(**choices: tuple[str, tuple[str, ...]]) -> None:
-    for name, (given, known) in choices.items():
-        if given not in known:
+    for name, (choice, allowed_choices) in choices.items():
+        if choice not in allowed_choices:
             raise VariantError(
-                f'Cannot look for the guilty with {name}="{given}": there is no such choice. Choose {quoted(known)}.'
+                f'Cannot look for the guilty with {name}="{choice}": there is no such choice. Choose '
+                f"{quote_names(allowed_choices)}."
             )

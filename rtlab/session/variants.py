@@ -10,26 +10,26 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rtlab import backends
 from rtlab.backends.choosing import builder_for, check_capable, default_target
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model, load
 from rtlab.core.options import BuildOptions
 from rtlab.core.peaks import Peaks
 from rtlab.core.protocols import Backend, Limits, View
 from rtlab.core.scale import Scale
 from rtlab.core.task import Task
-from rtlab.core.treatment import Treatment
+from rtlab.core.treatment import PtqTransform
 from rtlab.core.variant import Calibrator, Precision, Rewrite, Target, Variant
 from rtlab.errors import (
     RtlabError,
     VariantError,
 )
 from rtlab.experiments.tactics import LayerTactics
-from rtlab.formulations.recurrent import Timed
-from rtlab.formulations.trial import Tuned
+from rtlab.formulations.recurrent import FormTiming
+from rtlab.formulations.trial import TunedModel
 from rtlab.quantize import own
 from rtlab.questions.batches.sweeps import Sweep
 from rtlab.questions.variants.variations import variations
-from rtlab.session.contents import Contents
+from rtlab.session.contents import StudyState
 from rtlab.session.planning import Scales, resolve
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Variants(Generic[R]):
     """The variants of one model, and those who look at them. ``R`` is how it hands out what is known of one."""
 
     #: Makes of facts what is handed out of a variant.
-    _handle: Callable[[Facts], R]
+    _handle: Callable[[VariantResult], R]
 
     def __init__(
         self,
@@ -57,62 +57,62 @@ class Variants(Generic[R]):
             task.data.check(self.model)
         self.task = task
         self.limits = limits or Limits()
-        self._kept = Contents()
+        self._state = StudyState()
         self._lock = threading.Lock()
         #: Views that hear of new results, in the thread that has them; one that is gone drops out.
         self.views: weakref.WeakSet[View] = weakref.WeakSet()
         #: What ``tune`` found last; None before.
-        self.tuned: Tuned | None = None
+        self.tuned: TunedModel | None = None
         #: Processors to judge engines by, beside those of the table: measured here, or added by the user.
         self.processors: list[Peaks] = []
 
     @property
     def variants(self) -> Mapping[str, Variant]:
         """What was planned, by name, at this moment: what changes the study later does not change this mapping."""
-        return self._kept.variants
+        return self._state.variants
 
     @property
-    def facts(self) -> Mapping[str, Facts]:
+    def facts(self) -> Mapping[str, VariantResult]:
         """What is known of those that were built or read, by name, at this moment."""
-        return self._kept.facts
+        return self._state.facts
 
     @property
     def failures(self) -> Mapping[str, RtlabError]:
         """Why variants could not be built, by name, at this moment."""
-        return self._kept.failures
+        return self._state.failures
 
     @property
     def sweeps(self) -> Mapping[str, Sweep]:
         """What was timed at several batch sizes, by variant, at this moment."""
-        return self._kept.sweeps
+        return self._state.sweeps
 
     @property
-    def forms(self) -> Mapping[str, tuple[Timed, ...]]:
+    def forms(self) -> Mapping[str, tuple[FormTiming, ...]]:
         """The forms of recurrent nodes that were timed here, by node, at this moment."""
-        return self._kept.forms
+        return self._state.forms
 
     @property
     def listed(self) -> Mapping[str, tuple[LayerTactics, ...]]:
         """The tactics that ``tactics`` listed last, by variant, at this moment."""
-        return self._kept.tactics
+        return self._state.tactics
 
-    def facts_of(self, name: str) -> Facts:
+    def facts_of(self, name: str) -> VariantResult:
         """What is known of a variant.
 
         Raises:
             VariantError: it is not built; or what it failed with.
         """
         # A list has no hash to look for.
-        called, kept = isinstance(name, str), self._kept
-        if called and name in kept.facts:
-            return kept.facts[name]
-        if called and name in kept.failures:
-            raise kept.failures[name]
-        known = ", ".join(f'"{n}"' for n in kept.variants) or "none yet"
+        is_name, state = isinstance(name, str), self._state
+        if is_name and name in state.facts:
+            return state.facts[name]
+        if is_name and name in state.failures:
+            raise state.failures[name]
+        planned_names = ", ".join(f'"{n}"' for n in state.variants) or "none yet"
         hint = (
             "Run study.run()."
-            if called and name in kept.variants
-            else f"Add it with study.add; there is {known}."
+            if is_name and name in state.variants
+            else f"Add it with study.add; there is {planned_names}."
         )
         raise VariantError(f'Cannot show variant "{name}": it is not built. {hint}')
 
@@ -130,7 +130,7 @@ class Variants(Generic[R]):
         options: BuildOptions | Mapping[str, Any] | None = None,
         rewrites: Sequence[str | Rewrite] = (),
         calibrators: Mapping[str, str | Calibrator] | None = None,
-        treatments: str | Treatment | Sequence[str | Treatment] = (),
+        treatments: str | PtqTransform | Sequence[str | PtqTransform] = (),
         compiler: str | None = None,
     ) -> Variant:
         """Plan a variant; nothing is built yet.
@@ -165,9 +165,9 @@ class Variants(Generic[R]):
             Unavailable: the backend, or the release, is not installed.
             ReadError: the cache is damaged.
         """
-        called(name)
+        check_variant_name(name)
         builder = builder_for(backend, target, compiler, self.model)
-        planned = resolve(
+        variant_and_scales = resolve(
             self.model,
             name,
             precision,
@@ -182,8 +182,8 @@ class Variants(Generic[R]):
             calibrators=calibrators,
             treatments=treatments,
         )
-        check_capable(builder, planned[0])
-        return self._plan(name, *planned)
+        check_capable(builder, variant_and_scales[0])
+        return self._plan(name, *variant_and_scales)
 
     def vary(self, name: str, what: str) -> tuple[str, ...]:
         """Plan the variants that differ from one in a single choice; returns their names, for ``run``.
@@ -198,47 +198,51 @@ class Variants(Generic[R]):
             VariantError: there is no such choice, or nothing of it would differ.
             Unavailable: the builder is not installed.
         """
-        variant = self._known(name, "vary")
+        variant = self._require_variant(name, "vary")
         builder = variant.backend or builder_for(None, variant.target, model=self.model)
-        made = variations(
-            name, variant, what, backends.get(builder).capabilities().targets, own.quantized(self.model)
+        choices = variations(
+            name,
+            variant,
+            what,
+            backends.get(builder).capabilities().targets,
+            own.find_quantized_nodes(self.model),
         )
-        for title, choice in made.items():
+        for title, choice in choices.items():
             if title not in self.variants:
                 self.add(title, **choice)
-        return tuple(made)
+        return tuple(choices)
 
     def remove(self, name: str) -> None:
         """Forget a variant and its results."""
-        called(name)
-        self._change(lambda kept: kept.without(name))
-        self._changed()
+        check_variant_name(name)
+        self._update_state(lambda state: state.without_variant(name))
+        self._notify_views()
 
-    def _known(self, name: str, what: str) -> Variant:
-        found = self.variants.get(name) if isinstance(name, str) else None
-        if found is None:
+    def _require_variant(self, name: str, what: str) -> Variant:
+        variant = self.variants.get(name) if isinstance(name, str) else None
+        if variant is None:
             raise VariantError(
                 f'Cannot {what} variant "{name}": there is none of this name. Add it with study.add.'
             )
-        return found
-
-    def _plan(
-        self, name: str, variant: Variant, given: Mapping[str, Scale] | None, *, build: bool = True
-    ) -> Variant:
-        self._change(lambda kept: kept.planned(name, variant, given, build=build))
         return variant
 
-    def _change(self, made: Callable[[Contents], Contents]) -> None:
+    def _plan(
+        self, name: str, variant: Variant, explicit_scales: Mapping[str, Scale] | None, *, build: bool = True
+    ) -> Variant:
+        self._update_state(lambda state: state.with_variant(name, variant, explicit_scales, build=build))
+        return variant
+
+    def _update_state(self, update: Callable[[StudyState], StudyState]) -> None:
         """Put what is kept into the place of what was, in one step."""
         with self._lock:
-            self._kept = made(self._kept)
+            self._state = update(self._state)
 
-    def _changed(self) -> None:
+    def _notify_views(self) -> None:
         for view in tuple(self.views):
             view.changed()
 
 
-def called(name: object) -> None:
+def check_variant_name(name: object) -> None:
     """Raise ``VariantError`` where what a variant is to be called is no name."""
     if not isinstance(name, str):
         raise VariantError(f'Cannot call a variant "{name}": it is no name. Choose a name such as "int8".')

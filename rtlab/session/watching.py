@@ -12,21 +12,21 @@ from rtlab.errors import Cancelled
 
 
 @contextlib.contextmanager
-def watching(progress: Progress | None) -> Iterator[Progress]:
+def report_progress(progress: Progress | None) -> Iterator[Progress]:
     """The reporter that was given, or the host's for as long as the work takes; an interrupt cancels."""
-    own = _reporter() if progress is None else None
+    host_reporter = _create_host_reporter() if progress is None else None
     try:
-        yield own or progress or Silent()
+        yield host_reporter or progress or Silent()
     except KeyboardInterrupt:
         raise Cancelled(
             "Stopped the study: interrupted. What was finished or seen is kept; call it again to go on."
         ) from None
     finally:
-        if own is not None:
-            own.close()
+        if host_reporter is not None:
+            host_reporter.close()
 
 
-def _reporter() -> Silent:
+def _create_host_reporter() -> Silent:
     """The host's reporter: a bar in a notebook, a line on a terminal, nothing in a pipe."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None

@@ -14,19 +14,19 @@ from rtlab.errors import RtlabError
 _WORDS = re.compile(r"^[A-Z][^\n]*?: .+?[.?!)] .*[.?!)]$", re.DOTALL)
 
 
-def hold(held: object, otherwise: str) -> None:
+def assert_that(condition: object, otherwise: str) -> None:
     """An assertion that stands with optimization, too."""
-    if not held:
+    if not condition:
         raise AssertionError(otherwise)
 
 
 def check_date(when: datetime.datetime | None, what: str) -> None:
     """Fail unless there is a date with a time zone."""
-    hold(when is not None, f"{what} has no date")
-    hold(when is not None and when.tzinfo is not None, f"the date of {what} has no time zone")
+    assert_that(when is not None, f"{what} has no date")
+    assert_that(when is not None and when.tzinfo is not None, f"the date of {what} has no time zone")
 
 
-def raised(ask: Callable[[], object], otherwise: str) -> Exception:
+def catch_error(ask: Callable[[], object], otherwise: str) -> Exception:
     """What a call raises."""
     try:
         ask()
@@ -35,17 +35,17 @@ def raised(ask: Callable[[], object], otherwise: str) -> Exception:
     raise AssertionError(otherwise)
 
 
-def in_words(error: Exception, *kinds: type[RtlabError]) -> None:
+def check_message(error: Exception, *kinds: type[RtlabError]) -> None:
     """Fail unless an error is of a promised kind and has three parts."""
-    wanted = " or ".join(k.__name__ for k in kinds)
-    hold(isinstance(error, kinds), f"it raises {named(error)}, and {wanted} is promised")
-    hold(
+    kind_names = " or ".join(k.__name__ for k in kinds)
+    assert_that(isinstance(error, kinds), f"it raises {describe_error(error)}, and {kind_names} is promised")
+    assert_that(
         _WORDS.search(str(error)),
         f'"{error}" lacks a part: what was attempted, a colon, what was found, and a sentence on what to do next',
     )
 
 
-def named(error: Exception) -> str:
+def describe_error(error: Exception) -> str:
     """Kind and words of an error."""
     return f"{type(error).__name__} ({error})"
 

@@ -22,11 +22,11 @@ from rtlab.core.protocols import ROLES, Availability, Backend, BuildRequest, Cap
 from rtlab.core.trace import Outputs, Profile
 from rtlab.core.variant import Precision, Target, Variant
 from rtlab.errors import BuildError, Cancelled, ReadError, RtlabError, RunError, Unavailable, VariantError
-from rtlab.testing.assertions import digest, hold, in_words, named, raised
-from rtlab.testing.explaining import odd, rule_checks
+from rtlab.testing.assertions import assert_that, catch_error, check_message, describe_error, digest
+from rtlab.testing.explaining import make_unknown_op_model, rule_checks
 from rtlab.testing.facts import check_engine, check_profile
 from rtlab.testing.fakes import tiny_model
-from rtlab.testing.networks import expected, product
+from rtlab.testing.networks import compute_reference, product
 
 #: Greatest error of a value in fp32, relative to its largest magnitude: sums in another order, or in TF32.
 _TOLERANCE = 5e-3
@@ -51,7 +51,7 @@ class Check:
             raise
         except Exception as error:
             raise AssertionError(
-                f"it {self.name}: it raises {named(error)}, which nothing promises"
+                f"it {self.name}: it raises {describe_error(error)}, which nothing promises"
             ) from error
 
     def __str__(self) -> str:
@@ -79,7 +79,7 @@ def conformance(
     return tuple(Check(name, action) for name, action in trial.checks())
 
 
-class _Stopped(Silent):
+class _AlwaysStopped(Silent):
     """Asks to stop from the beginning."""
 
     def stopped(self) -> bool:
@@ -114,18 +114,18 @@ class _Trial:
             yield "refuses a model that it cannot compile, in words", self.unknown_operator
             yield "stops a build when it is asked to", self.build_stops
             yield "keeps a build within its limit of time", self.build_limit
-            yield "builds engines that can be pickled", self.pickled
+            yield "builds engines that can be pickled", self.check_pickling
 
     def _running(self) -> Iterator[tuple[str, Callable[[], None]]]:
         if self.able.builds and self.able.runs:
             yield "times as many runs as it says", self.profiles
             yield "keeps to a budget of time", self.budget
-            yield "times that can be merged", self.merged
+            yield "times that can be merged", self.check_merging
             yield "computes what the model says", self.computes
             yield "tells inner values without changing them", self.inner
             yield "leaves its inputs as they are", self.inputs_stay
             yield "runs an engine that came from elsewhere", self.runs_pickled
-            yield "runs an engine again that it released", self.released
+            yield "runs an engine again that it released", self.check_release
             yield "refuses values and inputs that there are not, in words", self.refuses_to_run
             yield "stops runs when it is asked to", self.runs_stop
             yield "keeps runs within their limit of time", self.run_limit
@@ -160,47 +160,53 @@ class _Trial:
 
     @functools.cached_property
     def able(self) -> Capabilities:
-        found: Capabilities = self.backend.capabilities()
-        return found
+        capabilities: Capabilities = self.backend.capabilities()
+        return capabilities
 
     def availability(self) -> None:
         name: Any = getattr(self.backend, "name", None)
-        hold(isinstance(name, str), f"name is {name!r}, and a text belongs there")
-        hold(name, "name is empty")
-        hold(name == name.strip(), f'name "{name}" has spaces around it')
+        assert_that(isinstance(name, str), f"name is {name!r}, and a text belongs there")
+        assert_that(name, "name is empty")
+        assert_that(name == name.strip(), f'name "{name}" has spaces around it')
         here = self.backend.availability()
-        hold(
+        assert_that(
             isinstance(here, Availability),
             f"availability() gives {here!r}, and an Availability belongs there",
         )
         if here.ok:
-            hold(here.version, "it is available in no version")
+            assert_that(here.version, "it is available in no version")
         else:
-            hold(
+            assert_that(
                 here.reason.rstrip().endswith("."),
                 f'it is not available, and the reason is no sentence: "{here.reason}"',
             )
 
     def claims(self) -> None:
         able = self.able
-        hold(isinstance(able, Capabilities), f"capabilities() gives {able!r}, and Capabilities belong there")
-        hold(able == self.backend.capabilities(), "capabilities() says something else when it is asked again")
+        assert_that(
+            isinstance(able, Capabilities), f"capabilities() gives {able!r}, and Capabilities belong there"
+        )
+        assert_that(
+            able == self.backend.capabilities(), "capabilities() says something else when it is asked again"
+        )
         for role, protocol in ROLES.items():
             if getattr(able, role):
                 missing = lacking(self.backend, role)
-                hold(not missing, f"{role}=True, and of {protocol.__name__} it lacks {', '.join(missing)}")
-        hold(
+                assert_that(
+                    not missing, f"{role}=True, and of {protocol.__name__} it lacks {', '.join(missing)}"
+                )
+        assert_that(
             any(getattr(able, role) for role in ROLES),
             "it has no role: neither builds, runs, opens nor reads",
         )
         if able.builds and self._here:
-            hold(able.targets, "builds=True, and there is no target")
-            hold(able.precisions, "builds=True, and there is no precision")
+            assert_that(able.targets, "builds=True, and there is no target")
+            assert_that(able.precisions, "builds=True, and there is no precision")
         for each in able.targets:
-            hold(isinstance(each, Target), f"target {each!r} is no Target")
+            assert_that(isinstance(each, Target), f"target {each!r} is no Target")
         for one in able.precisions:
-            hold(isinstance(one, Precision), f"precision {one!r} is no Precision")
-        hold(
+            assert_that(isinstance(one, Precision), f"precision {one!r} is no Precision")
+        assert_that(
             not (able.forces and able.maker.tunes != "build"),
             f'forces=True, and its maker tunes "{able.maker.tunes}", not in the build',
         )
@@ -234,44 +240,50 @@ class _Trial:
         return self._build()
 
     def builds(self) -> None:
-        self._built(self.engine, self.model, self._target)
-        told = {n for layer in self.engine.layers for n in layer.origins}
-        strange = told - {n.id for n in self.model.nodes}
-        hold(
+        self._check_build(self.engine, self.model, self._target)
+        origin_ids = {n for layer in self.engine.layers for n in layer.origins}
+        strange = origin_ids - {n.id for n in self.model.nodes}
+        assert_that(
             not strange, f"layers say that they are of nodes that the model does not have: {sorted(strange)}"
         )
 
     def builds_for(self, target: Target) -> None:
-        self._built(self._build(target=target), self.model, target)
+        self._check_build(self._build(target=target), self.model, target)
 
     def builds_in(self, precision: Precision) -> None:
         target = next((t for t in self.able.targets if t.refusal(precision) is None), None)
         if target is None:
             raise AssertionError(f'it claims "{precision}", which none of its targets has')
         model = product(precision)
-        self._built(self._build(model, precision=precision, target=target), model, target)
+        self._check_build(self._build(model, precision=precision, target=target), model, target)
 
-    def _built(self, engine: Engine, model: Model, target: Target) -> None:
-        check_engine(engine, model, target, made_by=self.backend.name, able=self.able)
+    def _check_build(self, engine: Engine, model: Model, target: Target) -> None:
+        check_engine(engine, model, target, backend_name=self.backend.name, able=self.able)
 
     def other_target(self) -> None:
-        wanted = next(t for t in map(Target, ("cpu", "sm75", "npu", "gpu")) if t not in self.able.targets)
+        foreign_target = next(
+            t for t in map(Target, ("cpu", "sm75", "npu", "gpu")) if t not in self.able.targets
+        )
         try:
-            engine = self._build(target=wanted)
+            engine = self._build(target=foreign_target)
         except RtlabError as error:
-            in_words(error, VariantError, BuildError, Unavailable)
+            check_message(error, VariantError, BuildError, Unavailable)
         else:
-            hold(engine.target in self.able.targets, f'it says that it built for "{wanted}"')
+            assert_that(engine.target in self.able.targets, f'it says that it built for "{foreign_target}"')
 
     def unknown_operator(self) -> None:
-        error = raised(lambda: self._build(odd()), "it builds an operator that nobody knows")
-        in_words(error, BuildError)
+        error = catch_error(
+            lambda: self._build(make_unknown_op_model()), "it builds an operator that nobody knows"
+        )
+        check_message(error, BuildError)
 
     def build_stops(self) -> None:
-        error = raised(lambda: self._build(progress=_Stopped()), "it builds although it was asked to stop")
-        hold(
+        error = catch_error(
+            lambda: self._build(progress=_AlwaysStopped()), "it builds although it was asked to stop"
+        )
+        assert_that(
             isinstance(error, Cancelled),
-            f"asked to stop, it raises {named(error)}, and Cancelled belongs there",
+            f"asked to stop, it raises {describe_error(error)}, and Cancelled belongs there",
         )
 
     def build_limit(self) -> None:
@@ -279,17 +291,17 @@ class _Trial:
         try:
             engine = self._build(limits=limit)
         except RtlabError as error:
-            in_words(error, BuildError)
+            check_message(error, BuildError)
         else:
-            hold(
+            assert_that(
                 engine.seconds <= limit.seconds + _TICK,
                 f"the build took {engine.seconds:g} s, and {limit.seconds:g} s was the limit",
             )
 
-    def pickled(self) -> None:
+    def check_pickling(self) -> None:
         again = pickle.loads(pickle.dumps(self.engine))  # noqa: S301 - its own
-        hold(again.layers == self.engine.layers, "its layers are others after pickling")
-        hold(again.maker == self.engine.maker, "its maker is another after pickling")
+        assert_that(again.layers == self.engine.layers, "its layers are others after pickling")
+        assert_that(again.maker == self.engine.maker, "its maker is another after pickling")
 
     # --- running -----------------------------------------------------------------------------------------------------
 
@@ -299,49 +311,53 @@ class _Trial:
 
     def _profile(self, **more: Any) -> Profile:
         progress = more.pop("progress", Silent())
-        given = {"runs": _RUNS, "warmup": _WARMUP, **more}
-        found: Profile = self.backend.profile(self.engine, self.batch, progress, **given)
-        return found
+        settings = {"runs": _RUNS, "warmup": _WARMUP, **more}
+        profile: Profile = self.backend.profile(self.engine, self.batch, progress, **settings)
+        return profile
 
     def profiles(self) -> None:
         check_profile(self._profile(), self.engine, _RUNS, layered=self.able.times != "inferences")
 
     def budget(self) -> None:
-        found = self._profile(runs=_MANY, seconds=_BUDGET)
-        hold(1 <= (found.runs or 0) < _MANY, f"in a budget of {_BUDGET} s it tells of {found.runs} runs")
+        profile = self._profile(runs=_MANY, seconds=_BUDGET)
+        assert_that(
+            1 <= (profile.runs or 0) < _MANY, f"in a budget of {_BUDGET} s it tells of {profile.runs} runs"
+        )
 
-    def merged(self) -> None:
+    def check_merging(self) -> None:
         one, other = self._profile(), self._profile()
         both = one.merged(other)
-        hold(both.runs == (one.runs or 0) + (other.runs or 0), "runs do not add up")
-        hold(len(both.total) == len(one.total) + len(other.total), "times of inferences do not add up")
+        assert_that(both.runs == (one.runs or 0) + (other.runs or 0), "runs do not add up")
+        assert_that(len(both.total) == len(one.total) + len(other.total), "times of inferences do not add up")
 
     def _outputs(self, engine: Engine | None = None, names: tuple[str, ...] = (), **more: Any) -> Outputs:
-        found: Outputs = self.backend.outputs(engine or self.engine, self.batch, names, **more)
-        return found
+        outputs: Outputs = self.backend.outputs(engine or self.engine, self.batch, names, **more)
+        return outputs
 
     def computes(self) -> None:
-        self._same(self._outputs(), self.model.outputs)
-        self._same(self._outputs(names=tuple(self.model.outputs)), self.model.outputs)
+        self._check_outputs(self._outputs(), self.model.outputs)
+        self._check_outputs(self._outputs(names=tuple(self.model.outputs)), self.model.outputs)
 
     def inner(self) -> None:
-        told = self.backend.unfused(self.engine, self.batch, Silent())
-        names = tuple(n for n in told if n in self.model.values)
+        value_names = self.backend.unfused(self.engine, self.batch, Silent())
+        names = tuple(n for n in value_names if n in self.model.values)
         if names:
-            self._same(self._outputs(names=names), names)
-        self._same(self._outputs(), self.model.outputs)
+            self._check_outputs(self._outputs(names=names), names)
+        self._check_outputs(self._outputs(), self.model.outputs)
 
-    def _same(self, found: Outputs, names: Any) -> None:
-        hold(set(names) == set(found), f"asked for {sorted(names)}, it gives {sorted(found)}")
-        for name, wanted in expected(self.model, self.batch, tuple(names)).items():
-            got = np.asarray(found[name])
-            hold(
-                got.shape == wanted.shape,
-                f'"{name}" has shape {got.shape}, and the model says {wanted.shape}',
+    def _check_outputs(self, outputs: Outputs, names: Any) -> None:
+        assert_that(set(names) == set(outputs), f"asked for {sorted(names)}, it gives {sorted(outputs)}")
+        for name, reference in compute_reference(self.model, self.batch, tuple(names)).items():
+            got = np.asarray(outputs[name])
+            assert_that(
+                got.shape == reference.shape,
+                f'"{name}" has shape {got.shape}, and the model says {reference.shape}',
             )
-            scale = float(np.abs(wanted).max(initial=0)) or 1.0
-            error = float(np.abs(got.astype(np.float64) - wanted.astype(np.float64)).max(initial=0)) / scale
-            hold(
+            scale = float(np.abs(reference).max(initial=0)) or 1.0
+            error = (
+                float(np.abs(got.astype(np.float64) - reference.astype(np.float64)).max(initial=0)) / scale
+            )
+            assert_that(
                 error <= self.tolerance,
                 f'"{name}" is off by {error:.2g} of its largest magnitude, and {self.tolerance:g} is allowed',
             )
@@ -350,48 +366,50 @@ class _Trial:
         before = {k: v.copy() for k, v in self.batch.items()}
         self._outputs()
         self._profile()
-        for name, kept in before.items():
-            hold(np.array_equal(kept, self.batch[name]), f'it writes into input "{name}"')
+        for name, original in before.items():
+            assert_that(np.array_equal(original, self.batch[name]), f'it writes into input "{name}"')
 
     def runs_pickled(self) -> None:
         again = pickle.loads(pickle.dumps(self.engine))  # noqa: S301 - its own
         try:
-            self._same(self._outputs(again), self.model.outputs)
+            self._check_outputs(self._outputs(again), self.model.outputs)
         finally:
             self.backend.release(again)
 
-    def released(self) -> None:
+    def check_release(self) -> None:
         self._outputs()
         self.backend.release(self.engine)
         self.backend.release(self.engine)
-        self._same(self._outputs(), self.model.outputs)
+        self._check_outputs(self._outputs(), self.model.outputs)
 
     def refuses_to_run(self) -> None:
-        error = raised(lambda: self._outputs(names=("no such value",)), "it gives a value that there is not")
-        in_words(error, RunError)
-        error = raised(
+        error = catch_error(
+            lambda: self._outputs(names=("no such value",)), "it gives a value that there is not"
+        )
+        check_message(error, RunError)
+        error = catch_error(
             lambda: self.backend.outputs(self.engine, {}), "it runs without an input that the model needs"
         )
-        in_words(error, RunError)
+        check_message(error, RunError)
 
     def runs_stop(self) -> None:
         for what, ask in (
-            ("outputs()", lambda: self._outputs(progress=_Stopped())),
-            ("profile()", lambda: self._profile(progress=_Stopped())),
+            ("outputs()", lambda: self._outputs(progress=_AlwaysStopped())),
+            ("profile()", lambda: self._profile(progress=_AlwaysStopped())),
         ):
-            error = raised(ask, f"{what} goes on although it was asked to stop")
-            hold(
+            error = catch_error(ask, f"{what} goes on although it was asked to stop")
+            assert_that(
                 isinstance(error, Cancelled),
-                f"asked to stop, {what} raises {named(error)} in place of Cancelled",
+                f"asked to stop, {what} raises {describe_error(error)} in place of Cancelled",
             )
 
     def run_limit(self) -> None:
         """One run of a small network may be over before anybody looks; a million are not."""
-        error = raised(
+        error = catch_error(
             lambda: self._profile(runs=_MANY, limit_s=_BUDGET),
             f"profile() claims {_MANY:,} runs in {_BUDGET} s, which was the limit",
         )
-        in_words(error, RunError)
+        check_message(error, RunError)
 
     # --- opening, counting, reading ----------------------------------------------------------------------------------
 
@@ -399,11 +417,13 @@ class _Trial:
         with tempfile.TemporaryDirectory() as folder:
             missing, other = Path(folder) / "missing.plan", Path(folder) / "other.plan"
             other.write_bytes(b"no engine at all" * 64)
-            error = raised(lambda: self.backend.open_plan(missing), "it opens a file that is not there")
-            in_words(error, ReadError, Unavailable)
-            error = raised(lambda: self.backend.open_plan(other), "it opens a file that is no engine")
-            in_words(error, ReadError, Unavailable, RunError)
-            hold(other.read_bytes() == b"no engine at all" * 64, "it writes a file that it was given to read")
+            error = catch_error(lambda: self.backend.open_plan(missing), "it opens a file that is not there")
+            check_message(error, ReadError, Unavailable)
+            error = catch_error(lambda: self.backend.open_plan(other), "it opens a file that is no engine")
+            check_message(error, ReadError, Unavailable, RunError)
+            assert_that(
+                other.read_bytes() == b"no engine at all" * 64, "it writes a file that it was given to read"
+            )
 
     def opens(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -411,22 +431,22 @@ class _Trial:
             self.backend.save(self.engine, file)
             before = digest(file)
             again = self.backend.open_plan(file)
-            hold(before == digest(file), "it writes a file that it was given to read")
+            assert_that(before == digest(file), "it writes a file that it was given to read")
         try:
-            self._same(self._outputs(again), self.model.outputs)
+            self._check_outputs(self._outputs(again), self.model.outputs)
         finally:
             self.backend.release(again)
 
     def counts(self) -> None:
-        found = self.backend.throughput(self.engine, self.batch, Silent(), streams=1, seconds=_BUDGET)
-        hold(math.isfinite(found.rate), "the rate is no number")
-        hold(found.rate > 0, "nothing was finished")
-        hold(found.batch == 1, f"it counts a batch of {found.batch}, and 1 was given")
-        error = raised(
+        throughput = self.backend.throughput(self.engine, self.batch, Silent(), streams=1, seconds=_BUDGET)
+        assert_that(math.isfinite(throughput.rate), "the rate is no number")
+        assert_that(throughput.rate > 0, "nothing was finished")
+        assert_that(throughput.batch == 1, f"it counts a batch of {throughput.batch}, and 1 was given")
+        error = catch_error(
             lambda: self.backend.throughput(self.engine, self.batch, Silent(), streams=0),
             "it counts over no stream",
         )
-        in_words(error, RunError)
+        check_message(error, RunError)
 
     def refuses_caches(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -434,10 +454,10 @@ class _Trial:
             other.write_bytes(b"no timing cache at all" * 64)
             for file, odd in ((missing, "that is not there"), (other, "that holds none")):
                 ask = functools.partial(self.backend.remembered, file, ("0x1",))
-                in_words(raised(ask, f"it tells what a file holds {odd}"), ReadError)
+                check_message(catch_error(ask, f"it tells what a file holds {odd}"), ReadError)
                 ask = functools.partial(self.backend.forced, file, copy, (Entry("0x1", 1, 1.0),))
-                in_words(raised(ask, f"it edits a file {odd}"), ReadError)
-            hold(not copy.exists(), "it writes a copy of what it refuses")
+                check_message(catch_error(ask, f"it edits a file {odd}"), ReadError)
+            assert_that(not copy.exists(), "it writes a copy of what it refuses")
 
     def forces(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -446,30 +466,37 @@ class _Trial:
             timed = {
                 o.key: o.timed for o in self.backend.operators(self._build(options=options).log) if o.key
             }
-            held = self.backend.remembered(file, tuple(timed)) if timed else {}
-            hold(set(held) <= set(timed), f"asked for {sorted(timed)}, it tells of {sorted(held)}")
-            others = {k: [t for t in timed[k] if int(t.tactic, 0) != e.tactic] for k, e in held.items()}
+            entries = self.backend.remembered(file, tuple(timed)) if timed else {}
+            assert_that(
+                set(entries) <= set(timed), f"asked for {sorted(timed)}, it tells of {sorted(entries)}"
+            )
+            others = {k: [t for t in timed[k] if int(t.tactic, 0) != e.tactic] for k, e in entries.items()}
             key = next((k for k, tactics in others.items() if tactics), None)
             if key is None:
                 # There was no choice in a network of ten nodes.
                 return
-            before, wanted = digest(file), int(others[key][0].tactic, 0)
-            self.backend.forced(file, copy, (Entry(key, wanted, others[key][0].milliseconds),))
-            hold(before == digest(file), "it writes a timing cache that it was given to read")
+            before, target_tactic = digest(file), int(others[key][0].tactic, 0)
+            self.backend.forced(file, copy, (Entry(key, target_tactic, others[key][0].milliseconds),))
+            assert_that(before == digest(file), "it writes a timing cache that it was given to read")
             now = self.backend.remembered(copy, (key,))[key].tactic
-            hold(now == wanted, f"told to force tactic {wanted:#x}, its copy holds {now:#x}")
+            assert_that(
+                now == target_tactic, f"told to force tactic {target_tactic:#x}, its copy holds {now:#x}"
+            )
 
     def refuses_to_read(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
             kinds = [*self.files] or ["layers"]
             missing = {k: Path(folder) / f"missing-{k}" for k in kinds}
-            in_words(
-                raised(lambda: self.backend.read(missing), "it reads files that are not there"), ReadError
+            check_message(
+                catch_error(lambda: self.backend.read(missing), "it reads files that are not there"),
+                ReadError,
             )
             odd = {k: Path(folder) / f"odd-{k}" for k in kinds}
             for path in odd.values():
                 path.write_bytes(b"\x00no file of anybody\x00")
-            in_words(raised(lambda: self.backend.read(odd), "it reads what nobody wrote"), ReadError)
+            check_message(
+                catch_error(lambda: self.backend.read(odd), "it reads what nobody wrote"), ReadError
+            )
 
     def reads(self) -> None:
         with tempfile.TemporaryDirectory() as folder:
@@ -477,21 +504,21 @@ class _Trial:
             for kind, path in self.files.items():
                 copies[kind].write_bytes(path.read_bytes())
             before = {k: digest(p) for k, p in copies.items()}
-            found = self.backend.read(copies)
-            hold(
+            recording = self.backend.read(copies)
+            assert_that(
                 before == {k: digest(p) for k, p in copies.items()},
                 "it writes a file that it was given to read",
             )
-            hold(
+            assert_that(
                 {p.name for p in copies.values()} == {p.name for p in Path(folder).iterdir()},
                 "it leaves files behind",
             )
-        engine = found.engine
+        engine = recording.engine
         ids = {layer.id for layer in engine.layers}
-        hold(len(ids) == len(engine.layers), "two layers have one id")
-        if found.profile is not None:
-            strange = set(found.profile.samples) - ids
-            hold(not strange, f"it times layers that the engine does not have: {sorted(strange)}")
-            hold(found.profile.source, "the times do not say who measured them")
+        assert_that(len(ids) == len(engine.layers), "two layers have one id")
+        if recording.profile is not None:
+            strange = set(recording.profile.samples) - ids
+            assert_that(not strange, f"it times layers that the engine does not have: {sorted(strange)}")
+            assert_that(recording.profile.source, "the times do not say who measured them")
         again = pickle.loads(pickle.dumps(engine))  # noqa: S301 - its own
-        hold(again.layers == engine.layers, "its layers are others after pickling")
+        assert_that(again.layers == engine.layers, "its layers are others after pickling")

@@ -11,7 +11,7 @@ from rtlab.core.engine import Engine
 from rtlab.core.model import Model, wrap
 from rtlab.core.protocols import Explainer, Ruled
 from rtlab.errors import BuildError
-from rtlab.testing.assertions import hold, in_words, raised
+from rtlab.testing.assertions import assert_that, catch_error, check_message
 
 
 def rule_checks(
@@ -24,7 +24,7 @@ def rule_checks(
     )
     yield (
         "refuses to tell of a model that it cannot compile, in words",
-        functools.partial(refuses_odd, backend),
+        functools.partial(check_unknown_op, backend),
     )
 
 
@@ -40,23 +40,27 @@ def check_rules(backend: Explainer, model: Model, engine: Engine) -> None:
             homes.setdefault(node, set()).add(layer.id)
     neighbours = ((n.id, r.id) for n in model.top for v in n.outputs for r in model.consumers.get(v, ()))
     for one, other in neighbours:
-        told, both = backend.explain(model, one, other), f'of "{one}" and "{other}"'
-        hold(isinstance(told, Ruled), f"explain() gives {told!r} {both}, and a Ruled belongs there")
-        hold(told.text.rstrip().endswith("."), f'what it tells {both} is no sentence: "{told.text}"')
-        hold(told.source, f"what it tells {both} has no source")
-        hold(told.rule or not told.fused, f"it says {both} that they are one layer, by no rule")
-        if told.fused is None or one not in homes or other not in homes:
+        verdict, both = backend.explain(model, one, other), f'of "{one}" and "{other}"'
+        assert_that(
+            isinstance(verdict, Ruled), f"explain() gives {verdict!r} {both}, and a Ruled belongs there"
+        )
+        assert_that(
+            verdict.text.rstrip().endswith("."), f'what it tells {both} is no sentence: "{verdict.text}"'
+        )
+        assert_that(verdict.source, f"what it tells {both} has no source")
+        assert_that(verdict.rule or not verdict.fused, f"it says {both} that they are one layer, by no rule")
+        if verdict.fused is None or one not in homes or other not in homes:
             continue
         shared = bool(homes[one] & homes[other])
-        hold(
-            told.fused == shared,
-            f"it says {both} that they are {_words(shared=told.fused)}, and in its engine they are "
+        assert_that(
+            verdict.fused == shared,
+            f"it says {both} that they are {_words(shared=verdict.fused)}, and in its engine they are "
             f"{_words(shared=shared)}",
         )
 
 
-def odd() -> Model:
-    """A model with an operator that nobody knows, ``odd``, and one behind it that everybody does."""
+def make_unknown_op_model() -> Model:
+    """A model with an operator that nobody knows, ``make_unknown_op_model``, and one behind it that everybody does."""
     nodes = [
         helper.make_node("Nobody", ["x"], ["y"], name="odd", domain="of.nowhere"),
         helper.make_node("Relu", ["y"], ["z"], name="behind"),
@@ -67,14 +71,14 @@ def odd() -> Model:
     return wrap(helper.make_model(graph, opset_imports=imports, ir_version=9), name="odd")
 
 
-def refuses_odd(backend: Explainer) -> None:
+def check_unknown_op(backend: Explainer) -> None:
     """Ask about a node that nobody knows.
 
     Raises:
         AssertionError: it tells something, or refuses it not as is promised.
     """
-    told = functools.partial(backend.explain, odd(), "odd", "behind")
-    in_words(raised(told, "it explains an operator that nobody knows"), BuildError)
+    explain_unknown = functools.partial(backend.explain, make_unknown_op_model(), "odd", "behind")
+    check_message(catch_error(explain_unknown, "it explains an operator that nobody knows"), BuildError)
 
 
 def _words(*, shared: bool) -> str:

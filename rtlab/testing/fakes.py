@@ -151,7 +151,7 @@ class ReferenceBackend:
             started = time.perf_counter()
             if total and seconds is not None and started - begun > seconds:
                 break
-            self.outputs(engine, inputs, progress=progress, limit_s=_left(limit_s, begun))
+            self.outputs(engine, inputs, progress=progress, limit_s=_compute_remaining(limit_s, begun))
             if i >= warmup:
                 total.append((time.perf_counter() - started) * 1e3)
                 progress.advance()
@@ -179,15 +179,17 @@ class ReferenceBackend:
         if progress is not None:
             check(progress, "the run")
         started = time.perf_counter()
-        held = engine.runnable
-        proto = held.proto() if isinstance(held, Model) else onnx.load_from_string(held or b"")
+        runnable = engine.runnable
+        proto = runnable.proto() if isinstance(runnable, Model) else onnx.load_from_string(runnable or b"")
         have = {o.name for o in proto.graph.output}
-        wanted = list(names) or [o.name for o in proto.graph.output]
+        output_names = list(names) or [o.name for o in proto.graph.output]
         for name in names:
             if name not in have:
                 proto.graph.output.add(name=name)
         try:
-            found = dict(zip(wanted, ReferenceEvaluator(proto).run(wanted, dict(inputs)), strict=True))
+            outputs = dict(
+                zip(output_names, ReferenceEvaluator(proto).run(output_names, dict(inputs)), strict=True)
+            )
         except Exception as error:
             raise RunError(
                 f'Backend "{self.name}" cannot run: ONNX\'s evaluator fails on these names or inputs. Check them '
@@ -199,7 +201,7 @@ class ReferenceBackend:
                 f'Backend "{self.name}" cannot run: it was not finished after {limit_s:.3g} s, which was left. '
                 "Raise it with limit_s=..., or choose smaller batches."
             )
-        return found
+        return outputs
 
     def unfused(
         self,
@@ -217,6 +219,6 @@ class ReferenceBackend:
         """Nothing is kept."""
 
 
-def _left(limit_s: float | None, begun: float) -> float | None:
+def _compute_remaining(limit_s: float | None, begun: float) -> float | None:
     """What is left of a limit, in seconds."""
     return None if limit_s is None else max(0.0, limit_s - (time.perf_counter() - begun))

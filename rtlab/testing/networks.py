@@ -29,7 +29,7 @@ def _evaluator(model: Model, names: tuple[str, ...]) -> ReferenceEvaluator:
     return ReferenceEvaluator(proto)
 
 
-def expected(model: Model, batch: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
+def compute_reference(model: Model, batch: Mapping[str, Any], names: tuple[str, ...]) -> dict[str, Any]:
     """What ONNX's own evaluator computes."""
     return dict(zip(names, _evaluator(model, names).run(list(names), dict(batch)), strict=True))
 

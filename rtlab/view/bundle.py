@@ -58,16 +58,16 @@ def figures() -> bytes:
     return gzip.compress(bundle("figures.js").encode(), compresslevel=9, mtime=0)
 
 
-def inlined() -> str:
+def inline_script() -> str:
     """One classic script with every part of a report, which it opens.
 
     Raises:
         Unavailable: a checkout was never built.
     """
-    known = {**parts(), "report.js": bundle("report.js")}
-    del known["graph.js"]
-    added = (
+    scripts = {**parts(), "report.js": bundle("report.js")}
+    del scripts["graph.js"]
+    wrapped_scripts = (
         f'rtlabParts.add("{name}",(module,require)=>{{"use strict";\n{text}\n}});\n'
-        for name, text in known.items()
+        for name, text in scripts.items()
     )
-    return f'{bundle("inline.js")}{"".join(added)}rtlabParts.run("report.js").open(rtlabParts);\n'
+    return f'{bundle("inline.js")}{"".join(wrapped_scripts)}rtlabParts.run("report.js").open(rtlabParts);\n'

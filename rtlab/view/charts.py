@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from rtlab import questions
 from rtlab.core.data import RANDOM
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.documents.figure import FAINT, MAIN, OTHER, SIGNS, layout
-from rtlab.questions.cards.card import name
+from rtlab.questions.cards.card import format_box_name
 from rtlab.view.contract import EngineView
 
 if TYPE_CHECKING:
@@ -45,29 +45,29 @@ class Bar:
 
 def bars(view: EngineView, overlay: str) -> tuple[Bar, ...]:
     """Every layer that has this number, in execution order."""
-    found = next((o for o in view["overlays"] if o["id"] == overlay), None)
-    if found is None:
+    selected_overlay = next((o for o in view["overlays"] if o["id"] == overlay), None)
+    if selected_overlay is None:
         return ()
-    made = []
+    bar_list = []
     steps = (b for b in view["graph"]["boxes"] if b["kind"] == "layer")
     for step, box in enumerate(steps):
-        reading = found["layers"].get(box["id"])
+        reading = selected_overlay["layers"].get(box["id"])
         if reading is not None:
-            made.append(
-                Bar(box["id"], name(box, _OPERATORS), reading["value"], reading["spread"],
+            bar_list.append(
+                Bar(box["id"], format_box_name(box, _OPERATORS), reading["value"], reading["spread"],
                     "<br>".join(filter(None, (box["title"] if box["chips"] else "", reading["note"]))), step,
                     reading["shared"])
             )  # fmt: skip
-    return tuple(made)
+    return tuple(bar_list)
 
 
-def brief(bar: Bar, most: int = 13) -> str:
+def shorten_label(bar: Bar, most: int = 13) -> str:
     """A name below a bar, set close and cut where there is no room for all of it."""
     close = bar.label.replace(" · ", "·")
     return close if len(close) <= most else f"{close[: most - 1]}…"
 
 
-def of(view: EngineView, result: Facts) -> dict[str, Any]:
+def of(view: EngineView, result: VariantResult) -> dict[str, Any]:
     """The figures of times and errors, by name; the picture has all its numbers."""
     return {
         "timing": timing(view),
@@ -95,7 +95,7 @@ def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
     top = _ROOM * slowest.value or 1.0
     # A recorded profile holds one number a layer, which has no spread to show.
     spread = "" if all(b.spread is None for b in rows) else " ± %{customdata[1]}"
-    shared = " · pale: one time for several layers" if any(b.shared > 1 for b in rows) else ""
+    shared_note = " · pale: one time for several layers" if any(b.shared > 1 for b in rows) else ""
     if longest:
         rows = tuple(sorted(rows, key=lambda b: (-b.value, b.step)))
     # A layer without a time has no bar, and its step stays empty.
@@ -131,28 +131,30 @@ def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
         ],
         "hovertemplate": f"%{{customdata[0]}}<br>%{{y:.3~g}}{spread} {unit}<extra>{origin}, {title}</extra>",
     }
-    named = _named([(place, b.value, brief(b)) for place, b in zip(places, rows, strict=True)])
+    tick_names = _place_names(
+        [(place, b.value, shorten_label(b)) for place, b in zip(places, rows, strict=True)]
+    )
     axis = {
-        "tickvals": list(named),
-        "ticktext": list(named.values()),
+        "tickvals": list(tick_names),
+        "ticktext": list(tick_names.values()),
         "tickangle": -40,
         # The name of the first bar reaches beyond it on the left.
         "ticklabeloverflow": "allow",
         "tickfont": {"size": 10},
         "range": [min(places) - 0.7, max(places) + 0.7],
     }
-    told = f"{SIGNS[origin]} {title} per layer, {unit}{shared}"
-    return _figure(trace, told, axis, {"range": [0, top * factor]})
+    heading = f"{SIGNS[origin]} {title} per layer, {unit}{shared_note}"
+    return _figure(trace, heading, axis, {"range": [0, top * factor]})
 
 
-def _named(bars: list[tuple[int, float, str]]) -> dict[int, str]:
+def _place_names(bars: list[tuple[int, float, str]]) -> dict[int, str]:
     """Names by place, as many as have room: those of the longest bars first, none too near to another."""
     gap = max(1, -(-len(bars) // _NAMES))
-    kept: dict[int, str] = {}
+    names_by_place: dict[int, str] = {}
     for place, _, word in sorted(bars, key=lambda b: -b[1]):
-        if all(abs(place - other) >= gap for other in kept):
-            kept[place] = word
-    return dict(sorted(kept.items()))
+        if all(abs(place - other) >= gap for other in names_by_place):
+            names_by_place[place] = word
+    return dict(sorted(names_by_place.items()))
 
 
 def accuracy(view: EngineView, errors: Accuracy | None = None) -> dict[str, Any]:
@@ -166,8 +168,8 @@ def accuracy(view: EngineView, errors: Accuracy | None = None) -> dict[str, Any]
     if not rows:
         return _empty("Every value equals the fp32 reference.")
     worst = min(rows, key=lambda b: b.value)
-    told = next(o["title"] for o in view["overlays"] if o["id"] == "error")
-    noisy = told.endswith(RANDOM)
+    heading = next(o["title"] for o in view["overlays"] if o["id"] == "error")
+    noisy = heading.endswith(RANDOM)
     trace = {
         "type": "scatter",
         "mode": "lines+markers",
@@ -180,15 +182,15 @@ def accuracy(view: EngineView, errors: Accuracy | None = None) -> dict[str, Any]
         "hovertemplate": "%{customdata}<br>%{y:.3~g} dB<extra>measured against fp32"
         f"{f', {RANDOM}' if noisy else ''}</extra>",
     }
-    own = bars(view, "own_error")
-    made = {
+    local_bars = bars(view, "own_error")
+    local_trace = {
         "type": "scatter",
         "mode": "markers",
-        "x": [b.step + 1 for b in own],
-        "y": [b.value for b in own],
-        "ids": [b.layer for b in own],
+        "x": [b.step + 1 for b in local_bars],
+        "y": [b.value for b in local_bars],
+        "ids": [b.layer for b in local_bars],
         "marker": {"color": OTHER, "size": 8, "symbol": "triangle-up"},
-        "customdata": [f"{b.label}<br>{b.note}" for b in own],
+        "customdata": [f"{b.label}<br>{b.note}" for b in local_bars],
         "hovertemplate": "%{customdata}<br>%{y:.3~g} dB<extra>made in this step, measured against fp32"
         f"{f', {RANDOM}' if noisy else ''}</extra>",
     }
@@ -197,21 +199,23 @@ def accuracy(view: EngineView, errors: Accuracy | None = None) -> dict[str, Any]
     axis = {**({"dtick": 1 if len(rows) <= _EACH else 5} if len(rows) <= _FIFTH else {}), "tickangle": 0}
     if errors is not None and errors.headline and not noisy:
         where = errors.headline
-    told = "● SQNR by step of the engine, dB"
-    if own:
-        guilty = min(own, key=lambda b: b.value)
-        most = "" if noisy else f" (most {guilty.value:.3g} dB in step {guilty.step + 1})"
-        told = f"SQNR by step, dB: ● arrived and made, ▲ made here{most}"
-    return _figure(trace, f"{told} · {where}", axis, {"rangemode": "normal"}, *([made] if own else []))
+    heading = "● SQNR by step of the engine, dB"
+    if local_bars:
+        worst_local = min(local_bars, key=lambda b: b.value)
+        most = "" if noisy else f" (most {worst_local.value:.3g} dB in step {worst_local.step + 1})"
+        heading = f"SQNR by step, dB: ● arrived and made, ▲ made here{most}"
+    return _figure(
+        trace, f"{heading} · {where}", axis, {"rangemode": "normal"}, *([local_trace] if local_bars else [])
+    )
 
 
 def _figure(
     trace: Any, title: str, axis: dict[str, Any], scale: dict[str, Any], *more: Any
 ) -> dict[str, Any]:
     """A figure of traces over the layers: ``axis`` is what is special below it, ``scale`` beside it."""
-    below = {**axis, "automargin": True, "showgrid": False, "zeroline": False}
-    beside = {**scale, "gridcolor": FAINT, "automargin": True, "zeroline": False}
-    return {"data": [trace, *more], "layout": {**layout(title), "xaxis": below, "yaxis": beside}}
+    layer_axis = {**axis, "automargin": True, "showgrid": False, "zeroline": False}
+    value_axis = {**scale, "gridcolor": FAINT, "automargin": True, "zeroline": False}
+    return {"data": [trace, *more], "layout": {**layout(title), "xaxis": layer_axis, "yaxis": value_axis}}
 
 
 def _empty(title: str) -> dict[str, Any]:

@@ -7,18 +7,24 @@ from typing import Any
 
 from rtlab import backends, samples
 from rtlab.backends import compilers
-from rtlab.backends.choosing import beside, default_target, predicting, recalled, usual_builder
+from rtlab.backends.choosing import (
+    default_target,
+    get_additional_backend,
+    list_predicting_backends,
+    list_recorded_releases,
+    usual_builder,
+)
 from rtlab.core import given_shapes
 from rtlab.core.model import Model
-from rtlab.core.treatment import TreatmentKind
-from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant, helped
+from rtlab.core.treatment import PtqTransformKind
+from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant, has_effect
 from rtlab.documents.commands import Choice, Pin
 from rtlab.documents.contract import Controls, Dimension, OpenInput, Option
 
 #: What can be picked from the list; any other parameter can be typed.
 _CALIBRATORS = (*CALIBRATORS, Calibrator.of("percentile(99.9)"), Calibrator.of("percentile(99.999)"))
 #: What each treatment does, and what it costs.
-TREATMENTS: Mapping[TreatmentKind, str] = {
+TREATMENTS: Mapping[PtqTransformKind, str] = {
     "equalize": (
         "Gives channels that neighbouring layers write and read one range, so that one scale suits all. The model "
         "computes the same; takes a moment to build, and no time to run."
@@ -56,7 +62,7 @@ def notice(model: Model) -> str:
     title = usual.maker.title
     if not any(t.sm for t in usual.targets):
         return f"No TensorRT builder here\n{title}'s optimized graph stands in for the engine. {RECORDING}"
-    if releases := recalled(name, model):
+    if releases := list_recorded_releases(name, model):
         return (
             f"Recorded builds\nThey were recorded with {title} {releases[0]}: each precision for each card, and what "
             f"the notebooks build. {RECORDING}"
@@ -79,86 +85,100 @@ def choice(model: Model, variant: Variant) -> Choice:
     )
 
 
-def wanted(chosen: Mapping[str, Any]) -> Variant:
+def choice_to_variant(choice_fields: Mapping[str, Any]) -> Variant:
     """The variant that a choice asks for.
 
     Raises:
         VariantError: the combination cannot exist.
     """
-    pins = {p["pattern"]: p["precision"] for p in chosen.get("pins") or ()}
+    pins = {p["pattern"]: p["precision"] for p in choice_fields.get("pins") or ()}
     return Variant.of(
-        {"*": chosen["precision"], **pins},
-        calibrator=chosen["calibrator"] or None,
-        target=chosen["target"] or None,
-        weights=chosen.get("weights") or "channel",
-        sparsity=tuple(chosen.get("sparsity") or ()),
-        treatments=tuple(chosen.get("treatments") or ()),
-        backend=beside(chosen.get("backend")),
+        {"*": choice_fields["precision"], **pins},
+        calibrator=choice_fields["calibrator"] or None,
+        target=choice_fields["target"] or None,
+        weights=choice_fields.get("weights") or "channel",
+        sparsity=tuple(choice_fields.get("sparsity") or ()),
+        treatments=tuple(choice_fields.get("treatments") or ()),
+        backend=get_additional_backend(choice_fields.get("backend")),
     )
 
 
-def controls(model: Model, chosen: Mapping[str, Any]) -> Controls:
+def controls(model: Model, choice_fields: Mapping[str, Any]) -> Controls:
     """What the top row offers beside a ``Choice``."""
     usual = usual_builder(model)
-    capable = backends.get(usual).capabilities()
+    capabilities = backends.get(usual).capabilities()
     models = dict.fromkeys([model.name, *samples.names()])
-    offered = set(capable.precisions)
-    target = next((t for t in capable.targets if str(t) == chosen.get("target")), capable.targets[0])
+    available_precisions = set(capabilities.precisions)
+    target = next(
+        (t for t in capabilities.targets if str(t) == choice_fields.get("target")), capabilities.targets[0]
+    )
     # A saved notebook may hold a choice that no longer exists; building it says so, offering must not fail.
-    precision = next((p for p in Precision if p.value == chosen.get("precision")), Precision.FP32)
-    needed = any(p.needs_calibrator for p in (precision, *_pinned(chosen)))
-    none = "" if model.nodes else NO_MODEL
+    precision = next((p for p in Precision if p.value == choice_fields.get("precision")), Precision.FP32)
+    needs_calibrator = any(p.needs_calibrator for p in (precision, *_pinned_precisions(choice_fields)))
+    no_model_reason = "" if model.nodes else NO_MODEL
     return Controls(
         models=[_option(n) for n in models],
         precisions=[
             _option(
                 str(p),
-                why=none or target.refusal(p) or ("" if p in offered else f'Backend "{usual}" has no {p}'),
+                why=no_model_reason
+                or target.refusal(p)
+                or ("" if p in available_precisions else f'Backend "{usual}" has no {p}'),
             )
             for p in Precision
         ],
         calibrators=[
-            _option(c, why=none or ("" if needed else f"{precision} needs no calibrator"))
+            _option(
+                c, why=no_model_reason or ("" if needs_calibrator else f"{precision} needs no calibrator")
+            )
             for c in dict.fromkeys(
-                [*map(str, _CALIBRATORS), *filter(None, [str(chosen.get("calibrator") or "")])]
+                [*map(str, _CALIBRATORS), *filter(None, [str(choice_fields.get("calibrator") or "")])]
             )
         ],
-        targets=[_option(str(t), t.title, why=none or t.refusal(precision) or "") for t in capable.targets],
+        targets=[
+            _option(str(t), t.title, why=no_model_reason or t.refusal(precision) or "")
+            for t in capabilities.targets
+        ],
         compilers=[
-            _option(c.backend, f"{capable.maker.title} {c.version}", why=none)
-            for c in compilers.releases(usual)
+            _option(c.backend, f"{capabilities.maker.title} {c.version}", why=no_model_reason)
+            for c in compilers.list_releases(usual)
         ]
-        + [_option(n, backends.get(n).capabilities().maker.title, why=none) for n in predicting()],
-        treatments=[_treatment(kind, precision, chosen, none) for kind in TREATMENTS],
+        + [
+            _option(n, backends.get(n).capabilities().maker.title, why=no_model_reason)
+            for n in list_predicting_backends()
+        ],
+        treatments=[_treatment(kind, precision, choice_fields, no_model_reason) for kind in TREATMENTS],
         sizes=_sizes(model),
     )
 
 
 def _sizes(model: Model) -> list[OpenInput]:
     """The inputs with open dimensions; none where only the batch is open, which is 1 unless somebody wants another."""
-    declared = {n: model.values[n].shape or () for n in model.inputs}
-    if not any(not isinstance(d, int) for dims in declared.values() for d in dims[1:]):
+    declared_shapes = {n: model.values[n].shape or () for n in model.inputs}
+    if not any(not isinstance(d, int) for dims in declared_shapes.values() for d in dims[1:]):
         return []
     return [
         OpenInput(
             name=name,
             dimensions=[
-                Dimension(size=size, open=not isinstance(d, int), symbol=given_shapes.symbol(d))
+                Dimension(size=size, open=not isinstance(d, int), symbol=given_shapes.get_symbol(d))
                 for size, d in zip(model.proposed[name], dims, strict=True)
             ],
-            lacking=bool(given_shapes.lacking(name, dims, model.shapes)),
+            lacking=bool(given_shapes.list_unsized_axes(name, dims, model.shapes)),
         )
-        for name, dims in declared.items()
+        for name, dims in declared_shapes.items()
         if any(not isinstance(d, int) for d in dims)
     ]
 
 
-def _treatment(kind: TreatmentKind, precision: Precision, chosen: Mapping[str, Any], none: str) -> Option:
+def _treatment(
+    kind: PtqTransformKind, precision: Precision, choice_fields: Mapping[str, Any], no_model_reason: str
+) -> Option:
     """A treatment, unless nothing of what is chosen is rounded so that it could help."""
-    coarse = kind in {"reconstruct", "correct"} and helped("equalize", (precision,))
-    lacks = "has no weights in 8 or 4 bits" if coarse else "needs no treatment"
-    why = "" if helped(kind, (precision, *_pinned(chosen))) else f"{precision} {lacks}"
-    return _option(kind, why=none or why)
+    coarse = kind in {"reconstruct", "correct"} and has_effect("equalize", (precision,))
+    reason = "has no weights in 8 or 4 bits" if coarse else "needs no treatment"
+    why = "" if has_effect(kind, (precision, *_pinned_precisions(choice_fields))) else f"{precision} {reason}"
+    return _option(kind, why=no_model_reason or why)
 
 
 def _option(id_: str, label: str = "", *, why: str = "") -> Option:
@@ -166,5 +186,7 @@ def _option(id_: str, label: str = "", *, why: str = "") -> Option:
     return Option(id=id_, label=label or id_, reason=why)
 
 
-def _pinned(chosen: Mapping[str, Any]) -> list[Precision]:
-    return [p for pin in chosen.get("pins") or () for p in Precision if p.value == pin.get("precision")]
+def _pinned_precisions(choice_fields: Mapping[str, Any]) -> list[Precision]:
+    return [
+        p for pin in choice_fields.get("pins") or () for p in Precision if p.value == pin.get("precision")
+    ]

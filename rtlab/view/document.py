@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 from rtlab import questions
 from rtlab.core.engine import Tensor
 from rtlab.core.model import Model
-from rtlab.documents.crossing import plain
+from rtlab.documents.crossing import to_builtins
 from rtlab.errors import RtlabError
-from rtlab.questions.build.tactics import contests
-from rtlab.questions.cards.card import names
+from rtlab.questions.build.tactics import find_contests
+from rtlab.questions.cards.card import name_layers
 from rtlab.questions.difference.diff import Difference
 from rtlab.questions.engine.summary import summary
-from rtlab.questions.roofline.estimate_error import known_error, usual
+from rtlab.questions.roofline.estimate_error import describe_estimate_error, pick_default_gpu
 
 if TYPE_CHECKING:
-    from rtlab.core.facts import Facts
+    from rtlab.core.facts import VariantResult
     from rtlab.core.scale import Scale
 
 #: Raised when a key changes its meaning or goes away.
@@ -28,11 +28,16 @@ SCHEMA = 1
 
 
 def document(
-    result: Facts, model: Model, called: Mapping[str, str] | None = None, *, baseline: Facts | None = None
+    result: VariantResult,
+    model: Model,
+    variant_titles: Mapping[str, str] | None = None,
+    *,
+    baseline: VariantResult | None = None,
 ) -> dict[str, Any]:
-    """Everything that is known of a variant; ``called`` are the titles of variants, by their names in the study.
+    """All data of a variant, as JSON's own types.
 
-    ``baseline`` is what its score is compared with, under ``compared`` there: difference, interval and test.
+    ``variant_titles`` are the titles of variants, by their names in the study. ``baseline`` is what its score is
+    compared with, under ``compared`` there: difference, interval and test.
 
     The keys are ``model``, ``engine``, ``precisions``, ``scales``, ``unmapped``, ``timing``, ``score``, ``accuracy``,
     ``stages``, ``summary``, ``memory``, ``estimate``, ``findings``, ``build`` and ``random_input``, which says whether
@@ -42,7 +47,7 @@ def document(
     does for each of its nodes: the node's "work", or a service such as "Q". An infinite SQNR (equal values) is null
     with ``equal`` true. Without an ONNX model, ``model`` has no name and no nodes.
     """
-    engine, titles = result.engine, names(result, model)
+    engine, titles = result.engine, name_layers(result, model)
     evidence: defaultdict[str, dict[str, str]] = defaultdict(dict)
     roles: defaultdict[str, dict[str, str]] = defaultdict(dict)
     for pair in questions.fusion.mapping(result).pairs:
@@ -52,7 +57,7 @@ def document(
         "schema": SCHEMA,
         "variant": {
             "name": result.variant.name,
-            "title": (called or {}).get(result.name, result.name),
+            "title": (variant_titles or {}).get(result.name, result.name),
             "precision": str(result.variant.precision),
             "calibrator": str(result.variant.calibrator) if result.variant.calibrator else None,
             "target": str(result.variant.target),
@@ -69,7 +74,8 @@ def document(
             "name": model.name if model.nodes else None,
             "opset": model.opset if model.nodes else None,
             "nodes": [
-                _picked(n, "id", "name", "op", "domain", "scope", "inputs", "outputs") for n in model.nodes
+                _pick_fields(n, "id", "name", "op", "domain", "scope", "inputs", "outputs")
+                for n in model.nodes
             ],
         },
         "engine": {
@@ -92,7 +98,7 @@ def document(
             "memory": {"origin": engine.origin, "bytes": dict(engine.totals)},
             "layers": [
                 {
-                    **_picked(
+                    **_pick_fields(
                         layer, "id", "name", "kind", "precision", "reads", "writes", "stream", "tactic"
                     ),
                     "title": titles[layer.id],
@@ -105,15 +111,17 @@ def document(
                 for layer in engine.layers
             ],
         },
-        "unmapped": plain(questions.fusion.mapping(result).missing),
+        "unmapped": to_builtins(questions.fusion.mapping(result).missing),
         "timing": _timing(result),
         "score": _score(result, baseline),
         "accuracy": _accuracy(result),
         "stages": [
             {
-                **_picked(s, "stage", "state", "done"),
+                **_pick_fields(s, "stage", "state", "done"),
                 # What is empty or counts nothing says nothing.
-                **{k: getattr(s, k) or None for k in ("why", "text", "wanted", "unit")},
+                **{k: getattr(s, k) or None for k in ("why", "text")},
+                "wanted": s.target_count or None,
+                "unit": s.unit or None,
             }
             for s in result.stages.values()
         ],
@@ -133,7 +141,9 @@ def document(
     }
 
 
-def compared(found: Difference, model: Model, called: Mapping[str, str] | None = None) -> dict[str, Any]:
+def difference_document(
+    difference: Difference, model: Model, variant_titles: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     """A comparison of two engines: times in milliseconds, null where nothing was measured.
 
     A variant's ``name`` is its key in the study, ``title`` what it is called wherever people read of it.
@@ -142,24 +152,27 @@ def compared(found: Difference, model: Model, called: Mapping[str, str] | None =
     return {
         "schema": SCHEMA,
         "model": model.name if model.nodes else None,
-        "origin": None if found.totals is None else found.origin,
+        "origin": None if difference.totals is None else difference.origin,
         "variants": [
             {
                 "name": s.name,
-                "title": (called or {}).get(s.name, s.name),
+                "title": (variant_titles or {}).get(s.name, s.name),
                 "engine": s.engine.title,
                 "layers": len(s.engine.layers),
-                "latency_ms": s.whole,
-                "sum_of_layers_ms": s.summed,
-                "withheld": s.withheld or None,
+                "latency_ms": s.latency,
+                "sum_of_layers_ms": s.layer_sum,
+                "withheld": s.no_estimate_reason or None,
             }
-            for s in (found.first, found.second)
+            for s in (difference.first, difference.second)
         ],
-        "difference_ms": found.delta,
-        "outside_layers_ms": found.rest,
-        "unexplained": found.unexplained,
-        "doubts": list(found.doubts),
-        "overlap": {"paired": list(found.overlap.paired), "of": list(found.overlap.of)},
+        "difference_ms": difference.delta,
+        "outside_layers_ms": difference.rest,
+        "unexplained": difference.unexplained,
+        "doubts": list(difference.warnings),
+        "overlap": {
+            "paired": list(difference.overlap.paired_counts),
+            "of": list(difference.overlap.total_counts),
+        },
         "groups": [
             {
                 "title": g.title,
@@ -170,7 +183,7 @@ def compared(found: Difference, model: Model, called: Mapping[str, str] | None =
                 "difference_ms": g.delta,
                 "cause": g.cause,
             }
-            for g in found.groups
+            for g in difference.groups
         ],
     }
 
@@ -188,26 +201,26 @@ def _scale(scale: Scale) -> dict[str, Any]:
 
 
 def _tensor(tensor: Tensor) -> dict[str, Any]:
-    return _picked(tensor, "name", "dtype", "shape", "format")
+    return _pick_fields(tensor, "name", "dtype", "shape", "format")
 
 
-def _picked(noun: Any, *names: str, **others: str) -> dict[str, Any]:
+def _pick_fields(noun: Any, *names: str, **others: str) -> dict[str, Any]:
     """Fields of a noun under their names, or under others that tell the unit."""
-    wanted = {**{n: n for n in names}, **others}
-    return {key: plain(getattr(noun, name)) for key, name in wanted.items()}
+    fields = {**{n: n for n in names}, **others}
+    return {key: to_builtins(getattr(noun, name)) for key, name in fields.items()}
 
 
-def _timing(result: Facts) -> dict[str, Any] | None:
-    times, mapping = questions.timing.of(result), questions.fusion.measured(result)
+def _timing(result: VariantResult) -> dict[str, Any] | None:
+    times, mapping = questions.timing.of(result), questions.fusion.map_measured_engine(result)
     if times is None or mapping is None:
         return None
     return {
         "origin": "measured",
-        **_picked(times, "source", "device", "processor", "taken", "runs", "note", "scale"),
-        **_picked(times, total_ms="total", percentiles_ms="percentiles", sum_of_layers_ms="summed"),
+        **_pick_fields(times, "source", "device", "processor", "taken", "runs", "note", "scale"),
+        **_pick_fields(times, total_ms="total", percentiles_ms="percentiles", sum_of_layers_ms="summed"),
         "layers": [
             {
-                **_picked(
+                **_pick_fields(
                     t, "layer", "share", median_ms="median", spread_ms="spread", quartiles_ms="quartiles"
                 ),
                 "nodes": list(mapping.nodes(t.layer)),
@@ -217,18 +230,18 @@ def _timing(result: Facts) -> dict[str, Any] | None:
     }
 
 
-def _summary(result: Facts, model: Model) -> dict[str, Any]:
+def _summary(result: VariantResult, model: Model) -> dict[str, Any]:
     """What the page shows; layers of a kind are counted here, their ids stand above."""
-    found = plain(summary(result, model))
-    for one in (*found["kinds"], *found["precisions"], *found["transitions"]):
+    summary_fields = to_builtins(summary(result, model))
+    for one in (*summary_fields["kinds"], *summary_fields["precisions"], *summary_fields["transitions"]):
         one["layers"], one["time"] = len(one["layers"]), one.pop("milliseconds")
-    for one in found["reformats"]:
+    for one in summary_fields["reformats"]:
         one["time"] = one.pop("milliseconds")
         del one["source"], one["avoidable"]
-    return {**found, "origin": "measured" if found["source"] else None}
+    return {**summary_fields, "origin": "measured" if summary_fields["source"] else None}
 
 
-def _memory(result: Facts) -> dict[str, Any] | None:
+def _memory(result: VariantResult) -> dict[str, Any] | None:
     """Where the activations could lie, in bytes; null where the engine does not tell its tensors."""
     try:
         plan = questions.memory.of(result)
@@ -236,48 +249,48 @@ def _memory(result: Facts) -> dict[str, Any] | None:
         return None
     return {
         "origin": "estimated",
-        **_picked(plan, "batch", "peak", "weights"),
-        **_picked(plan, least="bound", each_on_its_own="naive", reported_activations="reported"),
+        **_pick_fields(plan, "batch", "peak", "weights"),
+        **_pick_fields(plan, least="bound", each_on_its_own="naive", reported_activations="reported"),
     }
 
 
-def _estimate(result: Facts) -> dict[str, Any] | None:
+def _estimate(result: VariantResult) -> dict[str, Any] | None:
     """Times on the GPU that is usual for the engine; null where its sizes are not known."""
-    roofs = usual(result.engine)
+    roofs = pick_default_gpu(result.engine)
     try:
-        found = questions.roofline.of(result, roofs)
+        roofline = questions.roofline.of(result, roofs)
     except RtlabError:
         return None
     return {
         "origin": "estimated",
         "gpu": roofs.name,
-        "batch": found.batch,
-        "error": known_error(roofs.name),
-        "sum_of_layers_ms": found.estimated,
+        "batch": roofline.batch,
+        "error": describe_estimate_error(roofs.name),
+        "sum_of_layers_ms": roofline.estimated,
         "known": {
-            "layers": found.known.layers,
-            "all_layers": found.known.all_layers,
-            "share_of_bytes": found.known.moved,
+            "layers": roofline.coverage.layers,
+            "all_layers": roofline.coverage.all_layers,
+            "share_of_bytes": roofline.coverage.moved,
         },
-        "withheld": found.withheld or None,
+        "withheld": roofline.withheld or None,
         "layers": [
             {
-                **_picked(p, "layer", "flops", "bound", read_bytes="read", written_bytes="written"),
-                **_picked(p, attainable_ms="attainable", estimated_ms="estimated"),
+                **_pick_fields(p, "layer", "flops", "bound", read_bytes="read", written_bytes="written"),
+                **_pick_fields(p, attainable_ms="attainable", estimated_ms="estimated"),
             }
-            for p in found.layers
+            for p in roofline.layers
         ],
     }
 
 
-def _build(result: Facts) -> dict[str, Any] | None:
+def _build(result: VariantResult) -> dict[str, Any] | None:
     """What the verbose log tells; null where there is none."""
-    log = questions.build.log(result)
+    log = questions.build.get_build_log(result)
     if log is None:
         return None
     return {
         "origin": result.engine.origin,
-        **_picked(log, "version", "device", "complete"),
+        **_pick_fields(log, "version", "device", "complete"),
         "attempts": [
             {"counts": list(a.counts), "passes": [dataclasses.asdict(p) for p in a.passes]}
             for a in log.attempts
@@ -291,7 +304,7 @@ def _build(result: Facts) -> dict[str, Any] | None:
                 "margin": c.margin,
                 "timed": c.count,
             }
-            for c in contests(log)
+            for c in find_contests(log)
         ],
         "memory": dict(log.totals),
         "sparsity": [dataclasses.asdict(s) for s in log.sparsity],
@@ -299,23 +312,27 @@ def _build(result: Facts) -> dict[str, Any] | None:
     }
 
 
-def _score(result: Facts, baseline: Facts | None = None) -> dict[str, Any] | None:
+def _score(result: VariantResult, baseline: VariantResult | None = None) -> dict[str, Any] | None:
     """Without the errors of values too, which FP32 has none of."""
     score = result.score
     if score is None:
         return None
-    told = _picked(score, "name", "value", "unit", "samples", "higher", "source")
-    found = questions.score.compared(result, baseline) if baseline is not None else None
-    compared = None
-    if found is not None and baseline is not None:
-        compared = {"baseline": baseline.name} | _picked(
-            found, "difference", "samples", "lost", "won", "p", "sure"
+    score_fields = _pick_fields(score, "name", "value", "unit", "samples", "higher", "source")
+    score_difference = questions.score.compare_scores(result, baseline) if baseline is not None else None
+    comparison = None
+    if score_difference is not None and baseline is not None:
+        comparison = {"baseline": baseline.name} | _pick_fields(
+            score_difference, "difference", "samples", "lost", "won", "p", "sure"
         )
-        compared["interval"] = plain(found.interval)
-    return {"origin": "measured"} | told | {"interval": plain(score.interval), "compared": compared}
+        comparison["interval"] = to_builtins(score_difference.interval)
+    return (
+        {"origin": "measured"}
+        | score_fields
+        | {"interval": to_builtins(score.interval), "compared": comparison}
+    )
 
 
-def _accuracy(result: Facts) -> dict[str, Any] | None:
+def _accuracy(result: VariantResult) -> dict[str, Any] | None:
     errors = questions.accuracy.of(result)
     if errors is None:
         return None
@@ -326,7 +343,7 @@ def _accuracy(result: Facts) -> dict[str, Any] | None:
         "score": _score(result),
         "values": [
             {
-                **_picked(
+                **_pick_fields(
                     v,
                     "value",
                     "node",

@@ -12,29 +12,29 @@ from rtlab import questions
 from rtlab.core.engine import Engine, Tensor
 from rtlab.core.model import Model
 from rtlab.core.node import Node
-from rtlab.core.phrases import many
-from rtlab.core.places import Place, Scope
+from rtlab.core.phrases import pluralize
+from rtlab.core.places import NodeInstance, Subgraph
 from rtlab.core.value import describe, shape_text
-from rtlab.quantize.export import commands, stem
-from rtlab.questions.calibration.pairs import pairs
-from rtlab.questions.cards.card import Cards
-from rtlab.questions.cards.families import family
-from rtlab.questions.cards.picture import Box, Detail, Edge, Graph, Port, Told, drawn
-from rtlab.questions.panels import offered
+from rtlab.quantize.export import build_commands, make_file_stem
+from rtlab.questions.calibration.pairs import trace_pairs
+from rtlab.questions.cards.card import BoxBuilder
+from rtlab.questions.cards.families import get_family
+from rtlab.questions.cards.picture import Box, Detail, Edge, Graph, Port, Told, make_box
+from rtlab.questions.panels import list_panels
 from rtlab.relation.mapping import Mapping as NodeMapping
-from rtlab.relation.mapping import placed
+from rtlab.relation.mapping import map_to_places
 from rtlab.view.contract import EngineView, Later
-from rtlab.view.edges import engine_edges, unwritten
+from rtlab.view.edges import engine_edges, find_unwritten_tensors
 from rtlab.view.overlays import overlays
 
 if TYPE_CHECKING:
-    from rtlab.core.facts import Facts
+    from rtlab.core.facts import VariantResult
     from rtlab.questions.sensitivity import Sensitivity
 
 #: Attributes that say at a glance what a node does.
 _GLANCE = {"kernel_shape": "kernel", "strides": "stride", "axis": "axis", "perm": "perm", "alpha": "alpha"}
 
-_WHOLE = frozenset({int, bool})
+_INTEGER_TYPES = frozenset({int, bool})
 
 
 class _ModelGraph:
@@ -45,7 +45,7 @@ class _ModelGraph:
         self.boxes: list[Box] = []
         self.edges: list[Edge] = []
         # Node ids are taken even where a node is drawn later, so that they stay what selections name.
-        self.taken = set(model.places)
+        self.box_ids = set(model.places)
         self.position: dict[str, int] = {}
         #: Position of the box that makes a value, by call of a function and identity.
         self.makers: dict[tuple[int, int], int] = {}
@@ -60,9 +60,9 @@ class _ModelGraph:
             self.scope(scope)
         inner = sum(b["kind"] == "node" and b["parent"] >= 0 for b in self.boxes)
         outer = sum(b["kind"] == "node" for b in self.boxes) - inner
-        parts = [many(outer, "node")]
+        parts = [pluralize(outer, "node")]
         if constants := sum(n.op == "Constant" for n in model.top):
-            parts.append(many(constants, "constant"))
+            parts.append(pluralize(constants, "constant"))
         if inner:
             parts.append(f"{inner} in bodies")
         return Graph(
@@ -74,13 +74,13 @@ class _ModelGraph:
             later=True,
         )
 
-    def scope(self, scope: Scope) -> None:
+    def scope(self, scope: Subgraph) -> None:
         parent = self.position.get(scope.owner, -1)
         prefix = f"{scope.owner}/{scope.body}/" if scope.body else ""
         for value in _inputs(scope):
             self.put(self.pill(value, "input", prefix), scope, parent, [value])
         readers: list[tuple[int, Iterable[ir.Value | None]]] = []
-        for node, place in _drawn(scope):
+        for node, place in _visible_nodes(scope):
             self.put(self.node(node, place), scope, parent, node.outputs)
             readers.append((len(self.boxes) - 1, node.inputs))
         for value in scope.graph.outputs:
@@ -95,36 +95,38 @@ class _ModelGraph:
                         Edge(source=maker, target=at, value=value.name or "", label=_label(self.port(value)))
                     )
 
-    def node(self, runs: ir.Node, place: Place) -> Box:
+    def node(self, runs: ir.Node, place: NodeInstance) -> Box:
         node = place.node
         reads = [self.port(v) for v in runs.inputs if v is not None]
         weights = [p["shape"] for p in reads if p["constant"] and "×" in p["shape"]][:1]
         # The shape of a weight tells its kernel, and what is one says nothing.
         glance = [
-            f"{label} {_short(node.attributes[key])}"
+            f"{label} {_format_value(node.attributes[key])}"
             for key, label in _GLANCE.items()
             if key in node.attributes
             and not (weights and label == "kernel")
-            and not _ones(node.attributes[key])
+            and not _is_all_ones(node.attributes[key])
         ]
         writes = next((v for v in runs.outputs if v.name), None)
         precision = "" if writes is None else self.port(writes)["dtype"]
         lines = [*weights, *glance][:2]
-        return drawn(place.id, "node", node.op, family(node.op), node.title, lines=lines, precision=precision)
+        return make_box(
+            place.id, "node", node.op, get_family(node.op), node.title, lines=lines, precision=precision
+        )
 
-    def told(self) -> list[Told]:
+    def box_details(self) -> list[Told]:
         """What is told of the boxes, in their order."""
-        found: list[Told] = []
+        details: list[Told] = []
         for scope in self.model.scopes:
-            found += [Told(inputs=[], outputs=[self.port(v)], details=[]) for v in _inputs(scope)]
-            found += [self.told_of(node, place) for node, place in _drawn(scope)]
-            found += [Told(inputs=[self.port(v)], outputs=[], details=[]) for v in scope.graph.outputs]
-        return found
+            details += [Told(inputs=[], outputs=[self.port(v)], details=[]) for v in _inputs(scope)]
+            details += [self.node_details(node, place) for node, place in _visible_nodes(scope)]
+            details += [Told(inputs=[self.port(v)], outputs=[], details=[]) for v in scope.graph.outputs]
+        return details
 
-    def told_of(self, runs: ir.Node, place: Place) -> Told:
+    def node_details(self, runs: ir.Node, place: NodeInstance) -> Told:
         node = place.node
         details = [Detail(key="name", value=node.name or "—"), self.detail("operator", _operator(node))]
-        details += [self.detail(k, _short(v)) for k, v in node.attributes.items()]
+        details += [self.detail(k, _format_value(v)) for k, v in node.attributes.items()]
         return Told(
             inputs=[self.port(v) for v in runs.inputs if v is not None and v.name],
             outputs=[self.port(v) for v in runs.outputs if v.name],
@@ -132,12 +134,12 @@ class _ModelGraph:
         )
 
     def port(self, value: ir.Value) -> Port:
-        found = self.ports.get(id(value))
-        if found is None:
-            found = self.ports[id(value)] = _port(value)
-        return found
+        port = self.ports.get(id(value))
+        if port is None:
+            port = self.ports[id(value)] = _port(value)
+        return port
 
-    def put(self, box: Box, scope: Scope, parent: int, makes: Iterable[ir.Value]) -> None:
+    def put(self, box: Box, scope: Subgraph, parent: int, makes: Iterable[ir.Value]) -> None:
         box["parent"], box["body"] = parent, scope.body
         at = self.position[box["id"]] = len(self.boxes)
         self.boxes.append(box)
@@ -146,70 +148,71 @@ class _ModelGraph:
 
     def pill(self, value: ir.Value, kind: Literal["input", "output"], prefix: str) -> Box:
         id_ = f"{prefix}{kind} {value.name}"
-        while id_ in self.taken:
+        while id_ in self.box_ids:
             id_ += "'"
-        self.taken.add(id_)
+        self.box_ids.add(id_)
         return _pill(id_, kind, value.name or "", self.port(value))
 
 
-def source_graph(model: Model, *, later: bool = False) -> Graph:
+def source_graph(model: Model, *, defer_details: bool = False) -> Graph:
     """A model as boxes: nodes, and pills for inputs and outputs; constants show inside their consumers.
 
     The boxes of a body or of a called function stand after their owner and name it as ``parent``; edges lead from a
-    value outside straight to the node inside that reads it. With ``later``, ``source_later`` has what they tell.
+    value outside straight to the node inside that reads it. With ``defer_details``, ``describe_source_boxes`` has what
+    they tell.
     """
     source = _ModelGraph(model)
     graph = source.graph()
-    if not later:
-        _tell(graph, source.told())
+    if not defer_details:
+        _fill_details(graph, source.box_details())
     return graph
 
 
-def source_later(model: Model) -> Later:
+def describe_source_boxes(model: Model) -> Later:
     """What the boxes of ``source_graph`` tell besides the picture."""
-    return Later(of=model.name, boxes=_ModelGraph(model).told(), overlays=[])
+    return Later(of=model.name, boxes=_ModelGraph(model).box_details(), overlays=[])
 
 
-def _tell(graph: Graph, told: Sequence[Told]) -> None:
-    for box, more in zip(graph["boxes"], told, strict=True):
+def _fill_details(graph: Graph, details: Sequence[Told]) -> None:
+    for box, more in zip(graph["boxes"], details, strict=True):
         box["inputs"], box["outputs"], box["details"] = more["inputs"], more["outputs"], more["details"]
     graph["later"] = False
 
 
-def _inputs(scope: Scope) -> list[ir.Value]:
+def _inputs(scope: Subgraph) -> list[ir.Value]:
     """The inputs that a graph is given; up to IR version 3, initializers are among its inputs."""
     initializers = {} if isinstance(scope.graph, ir.Function) else scope.graph.initializers
     return [v for v in scope.graph.inputs if v.name not in initializers]
 
 
-def _drawn(scope: Scope) -> list[tuple[ir.Node, Place]]:
+def _visible_nodes(scope: Subgraph) -> list[tuple[ir.Node, NodeInstance]]:
     """The nodes that are boxes."""
     return [(n, place) for n, place in zip(scope.nodes, scope.places, strict=True) if n.op_type != "Constant"]
 
 
-def engine_graph(result: Facts, model: Model, mapping: NodeMapping) -> Graph:
+def engine_graph(result: VariantResult, model: Model, mapping: NodeMapping) -> Graph:
     """The layers of an engine in order of execution; ``mapping`` is that of the places of the model's nodes."""
     engine = result.engine
-    layers = Cards(result, model, mapping)
+    layers = BoxBuilder(result, model, mapping)
     boxes: list[Box] = [_engine_pill(t, "input") for t in engine.inputs]
-    boxes += [layers.box(y) for y in engine.layers]
+    boxes += [layers.build_box(y) for y in engine.layers]
     boxes += [_engine_pill(t, "output") for t in engine.outputs]
     return Graph(
         id=result.variant.id,
         title=f"{engine.title.rsplit(' · ', 1)[0]}",
         subtitle=f"{engine.place} · {len(engine.layers)} {engine.detail}s",
         boxes=boxes,
-        edges=engine_edges(result, model, unwritten(engine)),
+        edges=engine_edges(result, model, find_unwritten_tensors(engine)),
         later=True,
     )
 
 
-def _engine_told(engine: Engine) -> list[Told]:
+def _engine_details(engine: Engine) -> list[Told]:
     """What is told of the boxes of an engine, in their order."""
     # Layers read what others write, and run in few streams: one object for all, which is packed once.
     detail, port = functools.cache(_detail), functools.cache(_tensor_port)
-    missing, count = unwritten(engine), len(engine.layers)
-    found = [Told(inputs=[], outputs=[port(t)], details=[]) for t in engine.inputs]
+    missing, count = find_unwritten_tensors(engine), len(engine.layers)
+    box_details = [Told(inputs=[], outputs=[port(t)], details=[]) for t in engine.inputs]
     for layer in engine.layers:
         details = [
             Detail(key="layer", value=layer.name),
@@ -222,63 +225,72 @@ def _engine_told(engine: Engine) -> list[Told]:
         if names := missing.get(layer.id):
             details.append(Detail(key="written by no layer", value=", ".join(names)))
         reads = [port(t) for t in layer.inputs] + [port(t, constant=True) for t in layer.constants]
-        found.append(Told(inputs=reads, outputs=[port(t) for t in layer.outputs], details=details))
-    return found + [Told(inputs=[port(t)], outputs=[], details=[]) for t in engine.outputs]
+        box_details.append(Told(inputs=reads, outputs=[port(t) for t in layer.outputs], details=details))
+    return box_details + [Told(inputs=[port(t)], outputs=[], details=[]) for t in engine.outputs]
 
 
 def engine_view(
-    result: Facts, model: Model, guilty: Sensitivity | None = None, *, later: bool = False
+    result: VariantResult,
+    model: Model,
+    sensitivity: Sensitivity | None = None,
+    *,
+    defer_details: bool = False,
 ) -> EngineView:
     """A variant's engine, its relation to the source model, and every number with its origin.
 
-    With ``later``, ``engine_later`` has what is not needed to draw it; ``guilty`` is what ``overlays`` takes.
+    With ``defer_details``, ``describe_engine_boxes`` has what is not needed to draw it; ``sensitivity`` is what
+    ``overlays`` takes.
     """
-    mapping = placed(questions.fusion.mapping(result), model)
+    mapping = map_to_places(questions.fusion.mapping(result), model)
     view = EngineView(
         variant=result.name,
         calibrator=str(result.variant.calibrator or ""),
         commands=[]
         if result.recorded
-        else list(commands(model, result.variant, f"{stem(model, result.variant)}.onnx")),
+        else list(build_commands(model, result.variant, f"{make_file_stem(model, result.variant)}.onnx")),
         precisions={i: str(p) for n, p in result.prepared.precisions.items() for i in model.where(n)},
         # Those that the model brought along.
-        quantized=list(pairs(model, mapping, result.engine)),
+        quantized=list(trace_pairs(model, mapping, result.engine)),
         graph=engine_graph(result, model, mapping),
         # Those of a layer that only serves the node, such as by its Q, last.
         pairs=sorted(mapping.pairs, key=lambda p: p.role != "work"),
         unmapped=[m for m in mapping.missing if model.places[m.node].node.op != "Constant"],
         overlays=[],
-        panels=offered(model),
+        panels=list_panels(model),
     )
-    if not later:
-        complete(view, engine_later(result, model, guilty))
+    if not defer_details:
+        complete(view, describe_engine_boxes(result, model, sensitivity))
     return view
 
 
-def engine_later(result: Facts, model: Model, guilty: Sensitivity | None = None) -> Later:
+def describe_engine_boxes(
+    result: VariantResult, model: Model, sensitivity: Sensitivity | None = None
+) -> Later:
     """What follows the picture of ``engine_view``: what its boxes tell, and their numbers."""
-    return Later(of=result.name, boxes=_engine_told(result.engine), overlays=overlays(result, model, guilty))
+    return Later(
+        of=result.name, boxes=_engine_details(result.engine), overlays=overlays(result, model, sensitivity)
+    )
 
 
-def complete(view: EngineView, later: Later) -> None:
+def complete(view: EngineView, details: Later) -> None:
     """Put what came later where the page puts it."""
-    _tell(view["graph"], later["boxes"])
-    view["overlays"] = later["overlays"]
+    _fill_details(view["graph"], details["boxes"])
+    view["overlays"] = details["overlays"]
 
 
 def _operator(node: Node) -> str:
     return f"{node.domain}.{node.op}" if node.domain not in {"", "ai.onnx"} else node.op
 
 
-def _ones(value: object) -> bool:
+def _is_all_ones(value: object) -> bool:
     return (
         value == 1.0 if isinstance(value, float) else isinstance(value, (list, tuple)) and set(value) == {1}
     )
 
 
-def _short(value: object) -> str:
+def _format_value(value: object) -> str:
     if isinstance(value, (list, tuple)):
-        text = "×".join(map(str, value)) if _WHOLE.issuperset(map(type, value)) else str(value)
+        text = "×".join(map(str, value)) if _INTEGER_TYPES.issuperset(map(type, value)) else str(value)
     else:
         text = f"{value:.6g}" if isinstance(value, float) else str(value)
     return text if len(text) <= 200 else f"{text[:197]}..."
@@ -290,9 +302,15 @@ def _detail(key: str, value: str) -> Detail:
 
 def _port(value: ir.Value) -> Port:
     maker = value.producer()
-    fixed = value.const_value is not None or (maker is not None and maker.op_type == "Constant")
-    known = describe(value, "constant" if fixed else "activation")
-    return Port(name=known.name, dtype=known.dtype, shape=shape_text(known.shape), format="", constant=fixed)
+    is_constant = value.const_value is not None or (maker is not None and maker.op_type == "Constant")
+    description = describe(value, "constant" if is_constant else "activation")
+    return Port(
+        name=description.name,
+        dtype=description.dtype,
+        shape=shape_text(description.shape),
+        format="",
+        constant=is_constant,
+    )
 
 
 def _label(port: Port) -> str:
@@ -306,7 +324,7 @@ def _engine_pill(tensor: Tensor, kind: Literal["input", "output"]) -> Box:
 
 def _pill(id_: str, kind: Literal["input", "output"], title: str, port: Port) -> Box:
     lines = [f"{port['shape']} {port['dtype']}".strip()]
-    return drawn(id_, kind, kind, "other", title, lines=lines, precision=port["dtype"])
+    return make_box(id_, kind, kind, "other", title, lines=lines, precision=port["dtype"])
 
 
 def _tensor_port(tensor: Tensor, *, constant: bool = False) -> Port:

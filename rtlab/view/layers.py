@@ -16,7 +16,7 @@ from rtlab.core.engine import DTYPES, Engine, Layer, Tensor
 from rtlab.core.value import dtype_text
 
 if TYPE_CHECKING:
-    from rtlab.core.facts import Facts
+    from rtlab.core.facts import VariantResult
 
 #: Domain of operators that only this picture has.
 DOMAIN = "tensorrt"
@@ -26,7 +26,7 @@ _SPELLED = {ours: theirs for theirs, ours in reversed(DTYPES.items())}
 _TYPES["tf32"] = onnx.TensorProto.FLOAT
 
 
-def layers_model(result: Facts) -> onnx.ModelProto:
+def layers_model(result: VariantResult) -> onnx.ModelProto:
     """The layers of a variant's engine in order of execution.
 
     The operator is the compiler's word for the layer. Attributes tell ``precision``, ``stream``, ``tactic``, the ids of
@@ -35,15 +35,18 @@ def layers_model(result: Facts) -> onnx.ModelProto:
     engine = result.engine
     graph = onnx.GraphProto(name=engine.title, doc_string="; ".join(engine.notes))
     infos: dict[str, onnx.ValueInfoProto] = {}
-    made = {t.name for t in engine.inputs}
+    written_tensors = {t.name for t in engine.inputs}
     for layer in engine.layers:
-        graph.node.append(_node(layer, questions.fusion.mapping(result).nodes(layer.id), made))
+        graph.node.append(_node(layer, questions.fusion.mapping(result).nodes(layer.id), written_tensors))
         for tensor in (*layer.inputs, *layer.outputs):
             infos.setdefault(tensor.name, _info(tensor))
-        made |= {t.name for t in layer.outputs}
+        written_tensors |= {t.name for t in layer.outputs}
     # What no layer makes comes from outside, though the compiler does not list it: constants, for one.
     loose = {
-        t.name: t for layer in engine.layers for t in (*layer.inputs, *layer.constants) if t.name not in made
+        t.name: t
+        for layer in engine.layers
+        for t in (*layer.inputs, *layer.constants)
+        if t.name not in written_tensors
     }
     graph.input.extend(_info(t) for t in engine.inputs)
     graph.input.extend(_info(t) for name, t in loose.items() if name)
@@ -67,9 +70,9 @@ def layers_json(engine: Engine) -> dict[str, Any]:
             {
                 "Name": layer.name,
                 "LayerType": layer.kind,
-                "Inputs": [_described(t) for t in layer.inputs],
-                "Outputs": [_described(t) for t in layer.outputs],
-                **({"Constants": [_described(t) for t in layer.constants]} if layer.constants else {}),
+                "Inputs": [_describe_tensor(t) for t in layer.inputs],
+                "Outputs": [_describe_tensor(t) for t in layer.outputs],
+                **({"Constants": [_describe_tensor(t) for t in layer.constants]} if layer.constants else {}),
                 **layer.attributes,
                 "TacticName": layer.tactic,
                 "StreamId": layer.stream,
@@ -86,27 +89,29 @@ def layers_json(engine: Engine) -> dict[str, Any]:
     }
 
 
-def _described(tensor: Tensor) -> dict[str, Any]:
-    told: dict[str, Any] = {"Name": tensor.name, **_dimensions(tensor)}
+def _describe_tensor(tensor: Tensor) -> dict[str, Any]:
+    fields: dict[str, Any] = {"Name": tensor.name, **_dimensions(tensor)}
     if tensor.strides is not None:
-        told["Strides"] = list(tensor.strides)
+        fields["Strides"] = list(tensor.strides)
     if tensor.dtype:
-        told["Datatype"] = _SPELLED.get(tensor.dtype, tensor.dtype)
+        fields["Datatype"] = _SPELLED.get(tensor.dtype, tensor.dtype)
     if tensor.format:
-        told["Format"] = tensor.format
-    return told
+        fields["Format"] = tensor.format
+    return fields
 
 
 def _dimensions(tensor: Tensor) -> dict[str, Any]:
     return {} if tensor.shape is None else {"Dimensions": list(tensor.shape)}
 
 
-def _node(layer: Layer, nodes: tuple[str, ...], made: set[str]) -> onnx.NodeProto:
+def _node(layer: Layer, nodes: tuple[str, ...], written_tensors: set[str]) -> onnx.NodeProto:
     # A tensor that several layers write, such as a buffer, has its first writer only: a graph names a value once.
-    outputs = [t.name if t.name not in made else f"{t.name} ({layer.index + 1})" for t in layer.outputs]
+    outputs = [
+        t.name if t.name not in written_tensors else f"{t.name} ({layer.index + 1})" for t in layer.outputs
+    ]
     reads = [t.name for t in (*layer.inputs, *layer.constants)]
     node = helper.make_node(layer.kind or "layer", reads, outputs, name=layer.name, domain=DOMAIN)
-    told = {
+    attributes = {
         "layer": layer.id,
         "precision": layer.precision,
         "stream": layer.stream,
@@ -115,7 +120,7 @@ def _node(layer: Layer, nodes: tuple[str, ...], made: set[str]) -> onnx.NodeProt
         "input_formats": [t.format for t in layer.inputs],
         "output_formats": [t.format for t in layer.outputs],
     }
-    node.attribute.extend(helper.make_attribute(k, v) for k, v in told.items() if v or v == 0)
+    node.attribute.extend(helper.make_attribute(k, v) for k, v in attributes.items() if v or v == 0)
     return node
 
 

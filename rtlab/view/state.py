@@ -9,7 +9,7 @@ from collections.abc import Mapping as MappingType
 from typing import Any
 
 from rtlab.documents.contract import Grouping, Side
-from rtlab.documents.crossing import plain
+from rtlab.documents.crossing import to_builtins
 from rtlab.documents.tabs import FIRST, TABS, Tab
 from rtlab.errors import RtlabError
 from rtlab.relation.mapping import Mapping
@@ -63,27 +63,27 @@ class ViewState:
     @classmethod
     def of(cls, payload: MappingType[str, Any]) -> ViewState:
         """From what the browser sent; unknown keys are ignored, so that versions may differ."""
-        known = {f.name for f in dataclasses.fields(cls)}
-        given: dict[str, Any] = {
-            k: tuple(v) if isinstance(v, list) else v for k, v in payload.items() if k in known
+        field_names = {f.name for f in dataclasses.fields(cls)}
+        field_values: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in payload.items() if k in field_names
         }
-        return cls(**given)
+        return cls(**field_values)
 
     def payload(self) -> dict[str, Any]:
         """For the browser."""
-        made: dict[str, Any] = plain(self)
-        return made
+        fields: dict[str, Any] = to_builtins(self)
+        return fields
 
     def select(
         self, nodes: Iterable[str], mapping: Mapping | None, other: Mapping | None = None
     ) -> ViewState:
         """Select nodes; their layers light up, in the engine shown and in the one compared with it."""
-        chosen = tuple(dict.fromkeys(nodes))
+        selected_nodes = tuple(dict.fromkeys(nodes))
         return dataclasses.replace(
             self,
-            selection=chosen,
-            layers=_layers(chosen, mapping),
-            others=_layers(chosen, other),
+            selection=selected_nodes,
+            layers=_layers(selected_nodes, mapping),
+            others=_layers(selected_nodes, other),
             anchor="node",
         )
 
@@ -108,15 +108,15 @@ class ViewState:
                     f'Cannot arrange the view by "{name}": it has no such choice. '
                     f"Choose among {', '.join(_CHOICES)}."
                 )
-            allowed = _CHOICES[name]
+            choices = _CHOICES[name]
             values = value if name == "panes" and isinstance(value, (list, tuple)) else (value,)
-            if allowed and (not values or any(v not in allowed for v in values)):
+            if choices and (not values or any(v not in choices for v in values)):
                 raise RtlabError(
                     f"Cannot arrange the view by {name}={value!r}: this choice has other values. "
-                    f"Choose among {', '.join(map(repr, allowed))}."
+                    f"Choose among {', '.join(map(repr, choices))}."
                 )
-        given = {k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()}
-        return dataclasses.replace(self, **given)  # type: ignore[arg-type]
+        normalized_changes = {k: tuple(v) if isinstance(v, list) else v for k, v in changes.items()}
+        return dataclasses.replace(self, **normalized_changes)  # type: ignore[arg-type]
 
     def compare(self, variant: str, other: Mapping | None) -> ViewState:
         """Show a second engine in a third pane, or with an empty name take that pane away."""

@@ -32,43 +32,45 @@ _CORNERS = 4
 _SHAPE = 'Give {"words": ..., "view": {...}}, as explorer.steps lists them.'
 
 
-def steps_of(given: Iterable[Mapping[str, Any]]) -> list[Step]:
+def parse_steps(steps: Iterable[Mapping[str, Any]]) -> list[Step]:
     """Steps as they were given, complete and in plain lists, numbers and texts.
 
     Raises:
         RtlabError: one of them is no step.
     """
-    return [_step(at, one) for at, one in enumerate(given, 1)]
+    return [_step(at, one) for at, one in enumerate(steps, 1)]
 
 
 def _step(at: int, one: Mapping[str, Any]) -> Step:
     if not isinstance(one, Mapping):
-        raise _wrong(at, f"it is {one!r}", _SHAPE)
+        raise _step_error(at, f"it is {one!r}", _SHAPE)
     if unknown := set(one) - {"words", "view", "places"}:
-        raise _wrong(at, f"it has {', '.join(sorted(map(str, unknown)))}", _SHAPE)
+        raise _step_error(at, f"it has {', '.join(sorted(map(str, unknown)))}", _SHAPE)
     words, view, places = one.get("words", ""), one.get("view", {}), one.get("places", {})
     if not isinstance(words, str) or not isinstance(view, Mapping):
-        raise _wrong(at, f"its words are {words!r} and its view is {view!r}", _SHAPE)
+        raise _step_error(at, f"its words are {words!r} and its view is {view!r}", _SHAPE)
     if unknown := set(view) - _FIELDS:
-        found = f"its view has {', '.join(sorted(map(str, unknown)))}"
-        raise _wrong(at, found, f"Choose among {', '.join(sorted(_FIELDS))}.")
+        problem = f"its view has {', '.join(sorted(map(str, unknown)))}"
+        raise _step_error(at, problem, f"Choose among {', '.join(sorted(_FIELDS))}.")
     tabs = [tab.name for tab in TABS]
     if view.get("tab", tabs[0]) not in tabs:
-        raise _wrong(at, f'there is no tab "{view["tab"]}"', f"Choose among {', '.join(tabs)}.")
+        raise _step_error(at, f'there is no tab "{view["tab"]}"', f"Choose among {', '.join(tabs)}.")
     return {"words": words, "view": {k: _plain(v) for k, v in view.items()}, "places": _places(at, places)}
 
 
-def _places(at: int, given: Any) -> dict[str, list[float]]:
-    if not isinstance(given, Mapping) or set(given) - set(_SIDES):
-        raise _wrong(at, f"its places are {given!r}", f"Choose among the sides {', '.join(_SIDES)}.")
+def _places(at: int, places: Any) -> dict[str, list[float]]:
+    if not isinstance(places, Mapping) or set(places) - set(_SIDES):
+        raise _step_error(at, f"its places are {places!r}", f"Choose among the sides {', '.join(_SIDES)}.")
     try:
-        made = {str(side): [float(v) for v in place] for side, place in given.items()}
+        rectangles = {str(side): [float(v) for v in place] for side, place in places.items()}
     except (TypeError, ValueError):
-        raise _wrong(at, f"its places are {given!r}", "Give left, top, width and height of each.") from None
-    for side, place in made.items():
+        raise _step_error(
+            at, f"its places are {places!r}", "Give left, top, width and height of each."
+        ) from None
+    for side, place in rectangles.items():
         if len(place) != _CORNERS or not all(map(math.isfinite, place)) or min(place[2:]) <= 0:
-            raise _wrong(at, f"the place of {side} is {place}", "Give left, top, width and height.")
-    return made
+            raise _step_error(at, f"the place of {side} is {place}", "Give left, top, width and height.")
+    return rectangles
 
 
 def _plain(value: Any) -> Any:
@@ -77,5 +79,5 @@ def _plain(value: Any) -> Any:
     return [_plain(v) for v in value] if isinstance(value, (list, tuple)) else value
 
 
-def _wrong(at: int, found: str, remedy: str) -> RtlabError:
-    return RtlabError(f"Cannot take step {at} of the presentation: {found}. {remedy}")
+def _step_error(at: int, problem: str, remedy: str) -> RtlabError:
+    return RtlabError(f"Cannot take step {at} of the presentation: {problem}. {remedy}")

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING
 
 from rtlab import questions
 from rtlab.core.data import RANDOM
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 from rtlab.documents.contract import Failure
 from rtlab.documents.figure import SIGNS
-from rtlab.documents.numbers import counted, number
-from rtlab.errors import RtlabError, told
+from rtlab.documents.numbers import format_number, get_layer_noun
+from rtlab.errors import RtlabError, wrap_error
 from rtlab.questions.roofline import estimate_source
-from rtlab.questions.titles import titles
+from rtlab.questions.titles import get_variant_titles
 from rtlab.view.contract import Chip
 
 if TYPE_CHECKING:
-    from rtlab.core.facts import Facts
+    from rtlab.core.facts import VariantResult
     from rtlab.core.model import Model
     from rtlab.questions.snapshot import Snapshot
 
 
-def failure(error: BaseException, doing: str = "build the variant") -> Failure:
-    """An error as the card shows it; ``doing`` is what was attempted, continuing "Cannot"."""
-    words = told(error, doing) if isinstance(error, Exception) else RtlabError(str(error))
+def failure(error: BaseException, action: str = "build the variant") -> Failure:
+    """An error as the card shows it; ``action`` is what was attempted, continuing "Cannot"."""
+    words = wrap_error(error, action) if isinstance(error, Exception) else RtlabError(str(error))
     return Failure(kind=type(error).__name__, message=str(words), details=words.details[-20_000:])
 
 
@@ -36,15 +36,15 @@ def chip(study: Snapshot, name: str, *, baseline: str, building: str = "") -> Ch
     score, base = (r.score if r else None for r in (result, study.facts.get(baseline)))
     delta = score.value - base.value if score and base and name != baseline else None
     before = study.facts.get(baseline) if name != baseline else None
-    paired = questions.score.compared(result, before) if result and before else None
-    called = titles(study)
-    estimated, times = (
+    score_difference = questions.score.compare_scores(result, before) if result and before else None
+    titles_by_name = get_variant_titles(study)
+    estimate, times = (
         (questions.roofline.estimate(result), questions.timing.of(result)) if result else (None, None)
     )
     return Chip(
         id=name,
         choice=variant.name,
-        label=called[name],
+        label=titles_by_name[name],
         # Two engines from elsewhere may have one precision; their names tell them apart.
         about=_precision(result) if result and result.recorded else "",
         target=result.engine.place if result and result.recorded else str(variant.target),
@@ -52,54 +52,62 @@ def chip(study: Snapshot, name: str, *, baseline: str, building: str = "") -> Ch
         baseline=name == baseline,
         recorded=result is not None and result.recorded,
         predicted=result is not None and result.engine.maker.predicts,
-        nodes=computing(result.prepared.model) if result else 0,
+        nodes=count_nodes(result.prepared.model) if result else 0,
         layers=len(result.engine.layers) - result.engine.sync if result else 0,
-        counted=counted(result.engine) if result else "layer",
-        estimate=estimated.estimated if estimated else None,
-        estimate_gpu=estimated.peaks.name if estimated else "",
+        counted=get_layer_noun(result.engine) if result else "layer",
+        estimate=estimate.estimated if estimate else None,
+        estimate_gpu=estimate.peaks.name if estimate else "",
         estimate_source=estimate_source(result) if result else "",
         time=times.shown if times else None,
         time_source=times.origin if times else "",
         score=score.value if score else None,
         score_delta=delta,
         score_unit=score.unit if score else "",
-        score_worse=(paired.difference < 0) == score.higher if score and paired and paired.sure else False,
-        score_told=questions.score.words(result, before, called.get(baseline, "")) if result else "",
+        score_worse=(score_difference.difference < 0) == score.higher
+        if score and score_difference and score_difference.sure
+        else False,
+        score_told=questions.score.words(result, before, titles_by_name.get(baseline, "")) if result else "",
         score_source=f"{score.name}, measured, {score.source}" if score else "",
-        random=questions.accuracy.random_input(result) if result else "",
+        random=questions.accuracy.describe_random_inputs(result) if result else "",
         error=failure(error) if error else None,
         stages=list(result.stages.values()) if result and not result.recorded else [],
     )
 
 
-def computing(model: Model) -> int:
+def count_nodes(model: Model) -> int:
     """How many nodes a model has, without constants: what a graph shows as boxes, as its header counts."""
     return sum(n.op != "Constant" for n in model.top)
 
 
-def _precision(result: Facts) -> str:
+def _precision(result: VariantResult) -> str:
     """Precision and processor of an engine from elsewhere, as far as its files tell."""
-    typed = any(layer.precision for layer in result.engine.layers)
+    has_types = any(layer.precision for layer in result.engine.layers)
     times = questions.timing.of(result)
     where = times.processor if times else "CPU" if result.engine.target.name == "cpu" else "GPU"
-    return f"{result.variant.precision if typed else 'types not told'} · {where}"
+    return f"{result.variant.precision if has_types else 'types not told'} · {where}"
 
 
 def study_html(study: Snapshot) -> str:
     """The summary that a notebook shows for a study."""
-    rows, called = [], titles(study)
+    rows, titles_by_name = [], get_variant_titles(study)
     for name, variant in study.variants.items():
         result = study.facts.get(name)
         if result is None:
             error = study.failures.get(name)
             state = html.escape(str(error)) if error else "not built yet"
             rows.append(
-                f"<tr><td>{html.escape(called[name])}</td><td>{variant.target}</td><td colspan=4>{state}</td></tr>"
+                f"<tr><td>{html.escape(titles_by_name[name])}</td><td>{variant.target}</td><td "
+                f"colspan=4>{state}</td></tr>"
             )
             continue
         before = questions.score.reference(study, result)
         rows.append(
-            _row(called[name], result, before, called.get(before.name, "") if before is not None else "")
+            _row(
+                titles_by_name[name],
+                result,
+                before,
+                titles_by_name.get(before.name, "") if before is not None else "",
+            )
         )
     head = "".join(
         f"<th>{h}</th>" for h in ("variant", "target", "nodes → layers", "time", "task", "worst SQNR")
@@ -113,28 +121,31 @@ def study_html(study: Snapshot) -> str:
     )
 
 
-def _row(name: str, result: Facts, before: Facts | None, title: str) -> str:
+def _row(name: str, result: VariantResult, before: VariantResult | None, title: str) -> str:
     timing, errors = questions.timing.of(result), questions.accuracy.of(result)
-    times = [f"● {number(timing.shown, 'ms')} {timing.processor}"] if timing else []
-    if (found := questions.roofline.estimate(result)) is not None:
-        times.insert(0, f"○ {number(found.estimated, 'ms')} {found.peaks.name}")
+    times = [f"● {format_number(timing.shown, 'ms')} {timing.processor}"] if timing else []
+    if (estimate := questions.roofline.estimate(result)) is not None:
+        times.insert(0, f"○ {format_number(estimate.estimated, 'ms')} {estimate.peaks.name}")
     time = ", ".join(times) or "—"
     score = questions.score.words(result, before, title) or "—"
-    known = [*(v.sqnr for v in errors.values), *(p.sqnr for p in errors.parts)] if errors else []
-    finite = [sqnr for sqnr in known if sqnr != float("inf")]
+    sqnr_values = [*(v.sqnr for v in errors.values), *(p.sqnr for p in errors.parts)] if errors else []
+    finite = [sqnr for sqnr in sqnr_values if sqnr != float("inf")]
     lowest = min(finite, default=None)
-    worst = "equal" if errors and lowest is None else number(lowest, "dB")
+    worst = "equal" if errors and lowest is None else format_number(lowest, "dB")
     if lowest == float("-inf"):
         worst = "not finite"
     if errors is not None and errors.synthetic:
         worst += f", {RANDOM}"
     layers = len(result.engine.layers) - result.engine.sync
-    told = f", {SIGNS['predicted']} predicted" if result.engine.maker.predicts else ""
+    prediction_note = f", {SIGNS['predicted']} predicted" if result.engine.maker.predicts else ""
     cells = (
         name,
         result.engine.place if result.recorded else str(result.variant.target),
         # An engine may be shown without its ONNX model.
-        f"{computing(result.prepared.model) or '—'} → {many(layers, counted(result.engine))}{told}",
+        (
+            f"{count_nodes(result.prepared.model) or '—'} → "
+            f"{pluralize(layers, get_layer_noun(result.engine))}{prediction_note}"
+        ),
         time,
         score,
         worst,

@@ -74,9 +74,9 @@ def test_only_children_that_were_told_import_it(source) -> None:
     nine, ten = (compilers.add(v, source=source) for v in ("0.2.0.9", "0.2.0.10"))
 
     def version(at: compilers.Compiler) -> tuple[str, int]:
-        with kept.lent(Limits(), (str(at.path),)) as process:
+        with kept.acquire(Limits(), (str(at.path),)) as process:
             found, _ = process.call(
-                compiler.started, compilers.BINDING, progress=Silent(), doing="Cannot try"
+                compiler.probe_binding, compilers.BINDING, progress=Silent(), error_prefix="Cannot try"
             )
             return found, process.pid
 

@@ -16,7 +16,7 @@ from rtlab.relation.relate import relate
 
 
 def test_the_engines_of_a_precision_have_its_pairs() -> None:
-    known = shipped.known()
+    known = shipped.load_agreement()
     for precision in {e.precision for e in known.engines}:
         engines = [e for e in known.engines if e.precision == precision]
         pairs = [p for p in known.pairs if p.precision == precision]
@@ -27,23 +27,25 @@ def test_the_engines_of_a_precision_have_its_pairs() -> None:
 
 def test_the_readme_has_the_sums_of_the_table() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    assert "\n".join(f"- {line}" for line in shipped.known().summary) in readme
+    assert "\n".join(f"- {line}" for line in shipped.load_agreement().summary) in readme
 
 
 def test_a_verdict_is_told_what_was_counted_of_its_kind() -> None:
     """A MobileNetV2 has 35 convolutions with Clip: one of them in fp16, three with pairs."""
-    told = shipped.said("Conv", "Clip")
+    told = shipped.describe_agreement("Conv", "Clip")
     assert told.startswith(
         "Conv | Clip in 12 recorded engines of TensorRT 8.2 to 10.4 (reported; 10 graphs remade"
     )
     assert f"Q/DQ one layer in {3 * 35} of 105, TensorRT-RTX agreed in 0 of 105" in told
     assert "fp16 one layer in 35 of 35, TensorRT-RTX agreed in 35 of 35" in told
-    assert "LSTM | Relu does not occur in the 12 recorded engines" in shipped.said("LSTM", "Relu")
+    assert "LSTM | Relu does not occur in the 12 recorded engines" in shipped.describe_agreement(
+        "LSTM", "Relu"
+    )
 
 
 def test_what_is_counted_is_what_the_architectures_have() -> None:
     """ResNet18 has 8 sums and 3 convolutions beside them, ResNet50 16 and 4; one of two sides takes each sum."""
-    rows = {(p.kind, p.precision): p for p in shipped.known().pairs}
+    rows = {(p.kind, p.precision): p for p in shipped.load_agreement().pairs}
     sums = rows["Conv | Add", "fp32"]
     assert (8 + 16, 0, 0, 3 + 4) == (sums.both, sums.rtx, sums.tensorrt, sums.neither)
     # What quantized convolutions read: 53 in a MobileNetV2 and its classifier, 21 and 54.
@@ -52,7 +54,7 @@ def test_what_is_counted_is_what_the_architectures_have() -> None:
     assert 0 == rows["Conv | Clip", "fp16"].remade
     # AlexNet's five, and of ResNet18's 17 those that follow no sum; the other ResNet18 normalizes in between.
     assert 5 + (17 - 8) == rows["Conv | Relu", "fp16"].count
-    told = shipped.known()
+    told = shipped.load_agreement()
     assert ("AlexNet", "ResNet18", "MobileNetV2", "ResNet50") == told.networks
     assert sum(p.count for p in told.pairs) == sum(
         int(line.split(" of ")[1].split()[0]) for line in told.summary

@@ -81,15 +81,15 @@ class Crashing(Silent):
         if not self._open or self.done:
             return
         self.done = True
-        for child in _Child._all:
+        for child in _Child._children:
             # What stands still cannot answer before it is ended.
-            os.kill(child.session.pid, signal.SIGSTOP)
+            os.kill(child.process.pid, signal.SIGSTOP)
             threading.Thread(target=self._end, args=(child,), daemon=True).start()
 
     def _end(self, child: _Child) -> None:
-        while not child.session.busy:
+        while not child.process.busy:
             time.sleep(0.001)
-        pid = child.session.pid
+        pid = child.process.pid
         os.kill(pid, self._signal)
         # SIGKILL ends what stands still, too, and its parent may have seen that already.
         with contextlib.suppress(ProcessLookupError):
@@ -128,7 +128,7 @@ def test_batches_before_a_crash_are_kept_and_measuring_goes_on_behind_them(undis
     study, progress = planned(), Crashing(PHASES[stage], batches=1)
     study.run(progress=progress, budget_s=math.inf)
     known = study["int8"].stages[stage]
-    assert ("partial", "failed", BATCH, SAMPLES) == (known.state, known.why, known.done, known.wanted)
+    assert ("partial", "failed", BATCH, SAMPLES) == (known.state, known.why, known.done, known.target_count)
     assert "crashed with SIGSEGV" in known.text
     study.measure("int8", budget_s=math.inf)
     assert ["done"] * 4 == states(study)
@@ -152,10 +152,10 @@ def build(model=None):
 def test_a_child_sees_the_environment_that_the_notebook_has_now(monkeypatch) -> None:
     """Switches such as CUDA_LAUNCH_BLOCKING are set in a cell, after the first run."""
     build()
-    before = {c.session.pid for c in _Child._all}
+    before = {c.process.pid for c in _Child._children}
     monkeypatch.setenv("RTLAB_TEST_SWITCH", "1")
     build()
-    (new,) = (c.session.pid for c in _Child._all if c.session.pid not in before)
+    (new,) = (c.process.pid for c in _Child._children if c.process.pid not in before)
     told = Path(f"/proc/{new}/environ")
     assert not told.exists() or b"RTLAB_TEST_SWITCH=1" in told.read_bytes().split(b"\0")
 

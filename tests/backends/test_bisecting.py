@@ -8,7 +8,7 @@ import rtlab
 from rtlab import backends
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
-from rtlab.questions.why.missed import together
+from rtlab.questions.why.missed import same_layer
 from rtlab.relation.relate import relate
 
 RTX = backends.get("tensorrt-rtx")
@@ -39,6 +39,6 @@ def test_int8_parts_every_convolution_of_an_inception_net_from_what_follows_it_i
     for part in five.shown.models:
         engine = RTX.build(BuildRequest(part, study.variants["fp32"]), Silent())
         ids = [next(n.id for n in part.top if n.op == op) for op in ("Conv", "BatchNormalization")]
-        told.append(together(relate(part, part, engine), *ids))
+        told.append(same_layer(relate(part, part, engine), *ids))
     assert [True, False] == told
     assert (tmp_path / "report.md").exists()

@@ -20,7 +20,9 @@ HERE = backends.get("tensorrt-rtx").availability().ok
 def test_merged_siblings_build_and_compute_the_same() -> None:
     """As many convolutions fewer in the engine as were merged in two blocks, and the outputs stay."""
     model = rtlab.samples.load("digits_inception").model
-    merges = [r for r in rewrites.possible(model, [n.id for n in model.top]) if r.kind == "merge"]
+    merges = [
+        r for r in rewrites.iter_possible_rewrites(model, [n.id for n in model.top]) if r.kind == "merge"
+    ]
     assert 2 == len(merges)
     study = rtlab.Study(model)
     study.add("apart", precision="fp32", target="sm86")

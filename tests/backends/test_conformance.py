@@ -90,7 +90,7 @@ def test_the_documented_backend_is_sixty_lines_and_its_own_times_are_shown() -> 
     finally:
         backends.registry().clear()
         backends.registry().update(before)
-        backends._HANDED.discard("plain")
+        backends._REGISTERED.discard("plain")
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,6 @@ def test_an_endless_loop_is_ended_by_cancel_and_by_its_limit(call, empty, limit_
         CALLS[call](runner, engine, net, progress=progress, limit_s=limit_s)
     few = runner.outputs(engine, {**BATCH, "n": np.array(3, np.int64)})["y"]
     np.testing.assert_array_equal(BATCH["x"] + 3 * (not empty), few)
-    assert not [c for c in _Child._all if c.session.busy]
+    assert not [c for c in _Child._children if c.process.busy]
     after = {p.pid for p in psutil.Process().children(recursive=True)}
-    assert after <= before | {c.session.pid for c in _Child._all}
+    assert after <= before | {c.process.pid for c in _Child._children}

@@ -13,7 +13,7 @@ import pytest
 
 from rtlab import backends, samples
 from rtlab.backends import placement, providers
-from rtlab.backends.live.inference import PLACED
+from rtlab.backends.live.inference import RECORD_PLACEMENT
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
@@ -28,7 +28,7 @@ from rtlab.testing import tiny_model
 STAND_IN = dataclasses.replace(providers.CPU, title="Stand-in")
 
 
-@pytest.fixture(scope="module", params=[STAND_IN, *providers.here()], ids=lambda p: p.title)
+@pytest.fixture(scope="module", params=[STAND_IN, *providers.list_available()], ids=lambda p: p.title)
 def runner(request):
     return OnnxRuntime(request.param)
 
@@ -114,8 +114,8 @@ def test_a_plug_in_is_opened_by_its_device(sample, monkeypatch) -> None:
     monkeypatch.setattr(providers, "built_in", lambda: ())
     monkeypatch.setattr(providers, "plug_ins", lambda: {STAND_IN.name: ""})
     data, options = sample.model.bytes(), onnxruntime.SessionOptions()
-    options.add_session_config_entry(*PLACED)
-    session = providers.session(data, options, STAND_IN, {}, Target("cpu"))
-    assert {STAND_IN.name} == {part.provider for part in placement.parts(session)}
+    options.add_session_config_entry(*RECORD_PLACEMENT)
+    session = providers.create_session(data, options, STAND_IN, {}, Target("cpu"))
+    assert {STAND_IN.name} == {part.provider for part in placement.list_partitions(session)}
     with pytest.raises(Unavailable, match="no such device here"):
-        providers.session(data, onnxruntime.SessionOptions(), STAND_IN, {}, Target("npu"))
+        providers.create_session(data, onnxruntime.SessionOptions(), STAND_IN, {}, Target("npu"))

@@ -79,8 +79,8 @@ def test_a_large_model_is_built_timed_and_read_from_one_file_of_weights(
         proto, path, save_as_external_data=beside, location="w", size_threshold=0, convert_attribute=True
     )
     model, runner = load(path), backends.get("onnxruntime")
-    written, real = [], exposed._apart
-    monkeypatch.setattr(exposed, "_apart", lambda m, f: written.append(f) or real(m, f))
+    written, real = [], exposed._write_external_weights
+    monkeypatch.setattr(exposed, "_write_external_weights", lambda m, f: written.append(f) or real(m, f))
     monkeypatch.setattr(Model, "bytes", lambda _: pytest.fail("made bytes of a large model"))
     batch = feed(model)
     engine = runner.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())

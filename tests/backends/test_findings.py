@@ -19,7 +19,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError
 from rtlab.quantize.findings import check, repair
-from rtlab.questions.calibration.pairs import pairs
+from rtlab.questions.calibration.pairs import trace_pairs
 from rtlab.relation.relate import relate
 
 here = backends.get("tensorrt-rtx").availability()
@@ -208,7 +208,7 @@ def test_pairs_tell_what_the_compiler_absorbed() -> None:
 
     def verdicts(model: Model) -> dict[str, str]:
         engine = build(model)
-        found = pairs(model, relate(model, model, engine), engine)
+        found = trace_pairs(model, relate(model, model, engine), engine)
         assert {layer for p in found for layer in p.layers} <= {layer.id for layer in engine.layers}
         return {p.q or p.dq: p.verdict for p in found}
 
@@ -227,7 +227,7 @@ def test_what_rtlab_quantizes_itself_is_absorbed() -> None:
     scales = {v: Scale(4.0) for v in quantize.quantizable(sample.model)}
     model = quantize.int8(sample.model, scales)
     engine = build(model)
-    found = pairs(model, relate(model, model, engine), engine)
+    found = trace_pairs(model, relate(model, model, engine), engine)
     assert {"absorbed"} == {p.verdict for p in found if p.weight}
     idle = [p.dq for p in found if p.verdict in {"unknown", "round trip"}]
     # TensorRT-RTX 1.7 averages in FP32, so a pool's pair only rounds there.

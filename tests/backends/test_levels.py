@@ -10,7 +10,7 @@ from onnx import helper
 
 import rtlab
 from rtlab.errors import RtlabError
-from rtlab.quantize.compose import exposed_relus
+from rtlab.quantize.compose import find_fp8_relus
 
 LEVELS = onnxruntime.GraphOptimizationLevel
 #: Samples with a Relu before what is quantized, with a recurrence, and with attention.
@@ -48,7 +48,7 @@ def test_an_exported_sample_computes_the_same_at_every_level(tmp_path, name, pre
     for level in (LEVELS.ORT_ENABLE_BASIC, LEVELS.ORT_ENABLE_EXTENDED, LEVELS.ORT_ENABLE_ALL):
         assert sqnr(plain, run(path, level, feed)) > 30
     prepared = study["variant"].facts.prepared.model
-    exposed, nodes = exposed_relus(prepared), {n.name: n.op_type for n in onnx.load(path).graph.node}
+    exposed, nodes = find_fp8_relus(prepared), {n.name: n.op_type for n in onnx.load(path).graph.node}
     assert {*exposed} <= {name for name, op in nodes.items() if op == "Max"}
     assert bool(exposed) is any("Max" in note for note in study["variant"].facts.prepared.notes)
 

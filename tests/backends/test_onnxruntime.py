@@ -162,8 +162,10 @@ def test_a_transformer_is_read_folded_and_else_as_it_is(monkeypatch, without) ->
     x = np.random.default_rng(1).normal(size=(2, 8, 16)).astype(np.float32)
     engine = runner.build(BuildRequest(model, Variant.of("fp32"), level="basic"), Silent())
     expected = runner.outputs(engine, {"x": x}, names)
-    opened, real = list[str](), providers.session
-    monkeypatch.setattr(providers, "session", lambda at, *a, **k: opened.append(at) or real(at, *a, **k))
+    opened, real = list[str](), providers.create_session
+    monkeypatch.setattr(
+        providers, "create_session", lambda at, *a, **k: opened.append(at) or real(at, *a, **k)
+    )
     with runner.reading(model, names) as fetch:
         found = fetch({"x": x})
     for name in names:

@@ -120,7 +120,7 @@ def test_pruning_decides_about_no_layer_but_is_a_request_of_its_own():
     builder = backends.get("tensorrt-rtx")
     engines = [builder.build(r, Silent()) for r in (dense, sparse)]
 
-    assert recorded.key(dense, "1") != recorded.key(sparse, "1")
+    assert recorded.compute_key(dense, "1") != recorded.compute_key(sparse, "1")
     assert [y.name for y in engines[0].layers] == [y.name for y in engines[1].layers]
 
 
@@ -135,7 +135,7 @@ def test_every_precision_of_every_sample_is_there(name):
     ):
         if Target(target).refusal(precision) is None:
             variant = study.add("v", precision=precision, target=target, backend="tensorrt-rtx")
-            key = recorded.key(BuildRequest(study.prepare("v").model, variant), here.version)
+            key = recorded.compute_key(BuildRequest(study.prepare("v").model, variant), here.version)
             assert key in recorded.index().builds, f"{precision} {target}"
 
 
@@ -148,6 +148,6 @@ def test_what_is_brought_along_is_small_and_whole():
     assert {p.name for p in folder.iterdir()} == {recorded.INDEX, *files}
     assert size < 2_000_000
     for key, file in recorded.index().builds.items():
-        held = recorded.held(file)[key]
-        assert held.startswith(b'{"refused"') or build.decoded(held, file).layers
+        held = recorded.read_builds(file)[key]
+        assert held.startswith(b'{"refused"') or build.decode(held, file).layers
         assert b"/tmp/" not in held

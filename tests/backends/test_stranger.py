@@ -75,7 +75,7 @@ def forgotten():
     yield
     backends.registry().clear()
     backends.registry().update(before)
-    backends._HANDED.clear()
+    backends._REGISTERED.clear()
 
 
 @pytest.mark.parametrize("kind", [Abacus, Planned])

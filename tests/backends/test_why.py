@@ -11,7 +11,7 @@ import shelf
 from nets import graph
 from planted_misses import Edge, edges, planted
 from rtlab import backends
-from rtlab.questions.why.missed import missed, together
+from rtlab.questions.why.missed import find_missed_fusions, same_layer
 from rtlab.relation.relate import relate
 from rtlab.session import records
 from rtlab.testing import tiny_model
@@ -72,7 +72,7 @@ def test_a_global_average_takes_the_sum_of_the_last_block_and_folding_gives_it_b
     ]  # fmt: skip
     facts = made["fp32"].facts
     relation = relate(facts.prepared.model, facts.prepared.model, facts.engine)
-    apart = [p for p in pairs if together(relation, *p) is False]
+    apart = [p for p in pairs if same_layer(relation, *p) is False]
     assert 53 == len(pairs)
     assert [("/layer4.2/conv3/conv/Conv", "/layer4.2/conv3/norm/BatchNormalization")] == apart
     verdict = made.why(*apart[0], variant="fp32")
@@ -155,7 +155,7 @@ def test_a_step_is_asked_why_it_is_one(inception) -> None:
 @pytest.mark.slow
 def test_a_record_that_was_damaged_is_no_answer() -> None:
     made = study(tiny_model())
-    pair = next((m.first, m.second) for m in missed(made["fp32"].facts))
+    pair = next((m.first, m.second) for m in find_missed_fusions(made["fp32"].facts))
     asked = made.why(*pair, variant="fp32")
     assert "unknown" != asked.verdict
     (file,) = records.folder().iterdir()

@@ -18,8 +18,8 @@ import pytest
 from rtlab import CalibrationData, Study, Task
 from rtlab.core.stage import Stage
 from rtlab.errors import RtlabError
-from rtlab.session.job import compiled
-from rtlab.session.measuring import last
+from rtlab.session.job import compile_variant
+from rtlab.session.measuring import measure_all_stages
 from rtlab.testing import tiny_model
 
 pytestmark = [
@@ -104,7 +104,7 @@ def states(study: Study, name: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("work", [compiled, last], ids=["compile", "measure"])
+@pytest.mark.parametrize("work", [compile_variant, measure_all_stages], ids=["compile", "measure"])
 def test_a_cluster_gives_the_task_of_a_worker_that_died_to_another(patient, work, tmp_path) -> None:
     """Nobody notices but by the time that it takes."""
     study = planned()
@@ -119,7 +119,7 @@ def test_a_variant_whose_build_kills_its_worker_is_a_failure_and_can_be_built_ag
     study, executor = planned(), hasty.get_executor()
     study.run(["fp32"], executor=executor)
     with pytest.raises(RtlabError, match=WORDS) as told:
-        study.run(["int8"], executor=Deadly(executor, compiled, tmp_path, 99))
+        study.run(["int8"], executor=Deadly(executor, compile_variant, tmp_path, 99))
     assert "KilledWorker" in told.value.details
     assert str(told.value) == str(study.failures["int8"])
     assert ["fp32"] == list(study.results)
@@ -134,7 +134,7 @@ def test_a_pool_whose_worker_dies_is_words_and_what_was_built_before_stays(tmp_p
     with pool() as executor:
         study.run(["fp32"], executor=executor)
         with pytest.raises(RtlabError, match=f'Cannot build "int8": {WORDS}'):
-            study.run(executor=Deadly(executor, compiled, tmp_path, 1))
+            study.run(executor=Deadly(executor, compile_variant, tmp_path, 1))
         # The pool is broken, and says so to whoever asks next.
         with pytest.raises(RtlabError, match=WORDS):
             study.run(executor=executor)
@@ -148,7 +148,7 @@ def test_a_pool_whose_worker_dies_is_words_and_what_was_built_before_stays(tmp_p
 def test_an_engine_whose_measuring_kills_its_worker_stands_and_the_cluster_goes_on(hasty, tmp_path) -> None:
     """The scheduler gives it up, and so does the study, in words."""
     study = planned()
-    study.run(["int8"], executor=Deadly(hasty.get_executor(), last, tmp_path, 99))
+    study.run(["int8"], executor=Deadly(hasty.get_executor(), measure_all_stages, tmp_path, 99))
     assert ["done", "missing", "missing", "missing"] == states(study, "int8")
     assert study["int8"].engine.layers
     assert WORDS in study["int8"].stages[Stage.TIMED].text

@@ -6,8 +6,8 @@ import difflib
 import time
 
 from rtlab.core.engine import Engine
-from rtlab.core.model import absent
-from rtlab.questions.difference.diff import Difference, Side, difference
+from rtlab.core.model import make_empty_model
+from rtlab.questions.difference.diff import Difference, Side, compute_difference
 from twins import Habits, build, network
 
 _HERE = Habits(shorts=0.5, splits=0.1, batch=32)
@@ -24,7 +24,9 @@ def pair(layers: int) -> tuple[Engine, Engine, dict[str, frozenset[str]], dict[s
 
 def compared(one: Engine, two: Engine) -> Difference:
     times = [{y.id: 0.001 * (1 + y.index % 7) for y in e.layers} for e in (one, two)]
-    return difference(Side("a", one, None, times[0]), Side("b", two, None, times[1]), absent())
+    return compute_difference(
+        Side("a", one, None, times[0]), Side("b", two, None, times[1]), make_empty_model()
+    )
 
 
 def best(function, *given, rounds: int) -> float:

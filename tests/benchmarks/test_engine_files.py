@@ -19,7 +19,7 @@ import engines
 from rtlab import questions
 from rtlab.backends.files import reading
 from rtlab.core.engine import Engine
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Variant
@@ -49,7 +49,9 @@ def without_labels(engine: Engine, *, tensors: bool) -> Engine:
     return dataclasses.replace(engine, layers=tuple(dataclasses.replace(y, **told) for y in engine.layers))
 
 
-def pieces(folder: Path, model: Model, change: Callable[[Engine], Engine]) -> tuple[dict[str, float], Facts]:
+def pieces(
+    folder: Path, model: Model, change: Callable[[Engine], Engine]
+) -> tuple[dict[str, float], VariantResult]:
     """CPU seconds of each piece: a bare reading of the JSON, then rtlab's own work from reading to bytes."""
     times: dict[str, float] = {}
 
@@ -66,7 +68,7 @@ def pieces(folder: Path, model: Model, change: Callable[[Engine], Engine]) -> tu
     gc.enable()
     found = timed("read", lambda: reading.read(given))
     engine = change(found.engine)
-    result = Facts(
+    result = VariantResult(
         "big", Variant.of("fp16", target="sm86"), model, Prepared(model, model), engine,
         measured=engine, profile=found.profile, recorded=True,
     )  # fmt: skip

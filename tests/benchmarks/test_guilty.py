@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 import rtlab
-from rtlab.backends.reference import evaluator
+from rtlab.backends.reference import get_evaluator
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
-from rtlab.experiments.experiment import Allowance, Rig, carry_out
+from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
 from rtlab.experiments.sensitivity import SensitivitySearch
 from rtlab.questions.sensitivity import Asks, Sensitivity, spearman
 from tests.planted_faults import healthy
@@ -53,7 +53,7 @@ def looked(
     model: Model, emulation: Model, data: CalibrationData, asks: Asks, **choice: object
 ) -> Sensitivity:
     search = SensitivitySearch("v", model, emulation, data, asks=asks, **choice)  # type: ignore[arg-type]
-    return carry_out(search, Rig(evaluator(), allowance=Allowance(300)))
+    return run_experiment(search, SearchContext(get_evaluator(), budget=SearchBudget(300)))
 
 
 def true(model: Model, emulation: Model, data: CalibrationData, asks: Asks) -> Sensitivity:
@@ -72,11 +72,11 @@ def judged(
     study.add("v", backend="onnxruntime", **choice)
     emulation = study.prepare("v").emulation
     truth, given = true(model, emulation, others, asks), looked(model, emulation, mine, asks)
-    effects = {g.node: g.known for g in truth.ranking}
+    effects = {g.node: g.best_effect for g in truth.ranking}
     rank = {g.node: -g.rank for g in given.ranking}
     agreement = spearman(np.array([*effects.values()]), np.array([rank[n] for n in effects]))
     least = EFFECT * max(effects.values())
-    first = {g.node for g in truth.ranking[:5] if g.known >= least}
+    first = {g.node for g in truth.ranking[:5] if g.best_effect >= least}
     hit = len(first & {g.node for g in given.ranking[:8]})
     return Judged(name, truth.reliability or 0, truth.effects.samples, agreement, (hit, len(first)))
 

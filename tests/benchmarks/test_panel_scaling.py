@@ -15,20 +15,22 @@ import engines
 from recurrent import listing, recurrent_model
 from rtlab import Study
 from rtlab.core.engine import Engine, Layer
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Variant
 from rtlab.questions.recurrence.panel import recurrence
-from rtlab.questions.scene import Scene
+from rtlab.questions.scene import PanelContext
 from rtlab.questions.schedule.panel import schedule
 
 
-def unrolled(layers: int, _folder: Path) -> Scene:
+def unrolled(layers: int, _folder: Path) -> PanelContext:
     """An LSTM whose steps are all unrolled, three layers each."""
     steps = layers // 3
     model = recurrent_model("LSTM", steps, batch=4, inputs=16, head=False)
-    result = Facts("fp32", Variant.of("fp32"), model, Prepared(model, model), listing(steps, inputs=16))
-    return Scene(SimpleNamespace(model=model, forms={}), result)
+    result = VariantResult(
+        "fp32", Variant.of("fp32"), model, Prepared(model, model), listing(steps, inputs=16)
+    )
+    return PanelContext(SimpleNamespace(model=model, forms={}), result)
 
 
 def spread(engine: Engine, streams: int = 4, run: int = 3) -> Engine:
@@ -45,14 +47,16 @@ def spread(engine: Engine, streams: int = 4, run: int = 3) -> Engine:
     return dataclasses.replace(engine, layers=tuple(layers))
 
 
-def streams(layers: int, folder: Path) -> Scene:
+def streams(layers: int, folder: Path) -> PanelContext:
     """An engine from files on four streams."""
     folder.mkdir()
     engines.write(folder, layers)
     study = Study(engines.model(folder))
     study.read("engine", folder / "layers.json", folder / "profile.json")
     engine = spread(study["engine"].engine)
-    return Scene(study.snapshot(), dataclasses.replace(study["engine"].facts, engine=engine, measured=engine))
+    return PanelContext(
+        study.snapshot(), dataclasses.replace(study["engine"].facts, engine=engine, measured=engine)
+    )
 
 
 @pytest.mark.parametrize(
@@ -61,13 +65,13 @@ def streams(layers: int, folder: Path) -> Scene:
     ids=["recurrence", "schedule"],
 )
 def test_a_panel_of_five_thousand_layers_takes_as_much_longer_as_it_has_layers(
-    benchmark, care, tmp_path: Path, panel: Callable, scene: Callable, most: float
+    benchmark, care, tmp_path: Path, panel: Callable, context: Callable, most: float
 ) -> None:
     """What looked at all layers for each would be at ten times as long per layer."""
     layers = care.size(5_100, 2_040)
     seconds = {}
     for size in (layers // 10, layers):
-        asked, took = scene(size, tmp_path / str(size)), []
+        asked, took = context(size, tmp_path / str(size)), []
         for _ in range(5):
             start = time.process_time()
             panel(asked)

@@ -14,12 +14,12 @@ import pytest
 from rtlab import samples
 from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.facts import Errors, Facts
+from rtlab.core.facts import Errors, VariantResult
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Precision, Target, Variant
-from rtlab.documents.crossing import plain
+from rtlab.documents.crossing import to_builtins
 from rtlab.documents.payload import encode
 from rtlab.questions.cards.picture import Graph
 from rtlab.view.contract import EngineView
@@ -88,7 +88,7 @@ def projected(make: str, nodes: int) -> tuple[Graph, EngineView]:
         for o in n.outputs
     }  # fmt: skip
     halves = Prepared(model, model, precisions=dict.fromkeys((n.id for n in model.top), Precision.FP16))
-    result = Facts(
+    result = VariantResult(
         "fp16", Variant.of("fp16", target="sm86"), model, halves, engine, measured=engine, profile=profile,
         errors=Errors("a processor", sums, dict.fromkeys(sums, 32)),
     )  # fmt: skip
@@ -105,7 +105,7 @@ def test_ten_thousand_nodes_with_all_overlays_take_at_most_150_kb(benchmark, car
     packed = benchmark.pedantic(
         lambda: (encode(source, Graph), encode(view, EngineView)), rounds=5, warmup_rounds=1
     )
-    whole = [plain(v) for v in (source, view)]
+    whole = [to_builtins(v) for v in (source, view)]
     packed_json = [gzip.compress(json.dumps(v, ensure_ascii=False).encode(), 5, mtime=0) for v in whole]
     started = time.perf_counter()
     for payload in whole:

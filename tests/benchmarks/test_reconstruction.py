@@ -20,7 +20,7 @@ from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.variant import Variant
 from rtlab.quantize import inputs, mending, prepare
-from rtlab.quantize.windows import ProductForm, product
+from rtlab.quantize.windows import ProductForm, make_product_form
 from rtlab.session.observer import Observer
 
 if TYPE_CHECKING:
@@ -72,15 +72,17 @@ def measured(model: Model, mine: CalibrationData, others: CalibrationData, preci
     """Every layer whose weights are reconstructed, in the order of the graph."""
     variant, observer = Variant.of(precision, treatments=["reconstruct"]), Observer(model)
     nearest = prepare(model, Variant.of(precision))
-    with timed(inputs, "_looked", lambda want, _: want.product.node) as observed:
+    with timed(inputs, "_sum_batch", lambda want, _: want.product.node) as observed:
         seen = observer.inputs(variant, nearest, mine, Silent())
     with mock.patch.object(inputs, "SAMPLES", OTHERS), mock.patch("rtlab.session.observer.SAMPLES", OTHERS):
         unseen = observer.inputs(variant, nearest, others, Silent())
-    with timed(mending.Mending, "_four", lambda _, read, *__: read[0].node) as rounded:
+    with timed(
+        mending.WeightCorrector, "_quantize_four_bit_weight", lambda _, read, *__: read[0].node
+    ) as rounded:
         mended = prepare(model, variant, inputs=seen)
     assert seen is not None and unseen is not None  # noqa: PT018 - both are there or none
     for node in (n.id for n in model.top if n.id in rounded):
-        one = product(model, model.by_id[node])
+        one = make_product_form(model, model.by_id[node])
         assert isinstance(one, ProductForm)
         gain = sqnr(model, one, unseen, mended) - sqnr(model, one, unseen, nearest)
         yield Layer(gain, observed[node] + rounded[node], plain(model, node))
@@ -88,10 +90,10 @@ def measured(model: Model, mine: CalibrationData, others: CalibrationData, preci
 
 def sqnr(model: Model, one: ProductForm, unseen: LayerInputs, ready: Prepared) -> float:
     """Of what a layer writes for held-out samples, with nothing but its own weights rounded."""
-    second = unseen.nodes[one.node].second
+    second = unseen.nodes[one.node].second_moment
     assert second is not None
-    weight = one.rows(weights(model, one.node))
-    off = weight - one.rows(weights(ready.emulation, one.node))
+    weight = one.to_rows(weights(model, one.node))
+    off = weight - one.to_rows(weights(ready.emulation, one.node))
     power, noise = (np.einsum("goi,gij,goj->", w, second, w, optimize=True) for w in (weight, off))
     return float(10 * np.log10(power / noise))
 

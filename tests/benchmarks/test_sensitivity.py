@@ -10,9 +10,9 @@ import pytest
 
 import rtlab
 from rtlab import Study
-from rtlab.backends.reference import evaluator
-from rtlab.experiments.sensitivity.estimate import estimator
-from rtlab.experiments.sensitivity.loss import floating
+from rtlab.backends.reference import get_evaluator
+from rtlab.experiments.sensitivity.estimate import build_estimator
+from rtlab.experiments.sensitivity.loss import list_float_outputs
 
 
 def busy(session: onnxruntime.InferenceSession, names: list[str] | None, feed: dict, runs: int) -> float:
@@ -49,8 +49,8 @@ def test_all_places_are_estimated_in_a_few_plain_inferences(name: str, bound: fl
     sample = rtlab.samples.load(name, samples=4)
     study = Study(sample.model, data=sample.calibration)
     study.add("int8", calibrator="minmax", backend="onnxruntime")
-    names = floating(sample.model)
-    graph = estimator(sample.model, study.prepare("int8").emulation, names, 1, "only")
+    names = list_float_outputs(sample.model)
+    graph = build_estimator(sample.model, study.prepare("int8").emulation, names, 1, "only")
     assert graph is not None
     assert {} == dict(graph.stopped)
     batch = next(sample.calibration.batches(sample.model, 1))
@@ -69,7 +69,7 @@ def test_the_first_list_comes_soon(name: str, seconds: float, care) -> None:
     """Calibration, graphs, sessions, estimates and eight verified places are all in it."""
     sample = rtlab.samples.load(name, **({"samples": 8} if name == "resnet50" else {}))
     study = Study(sample.model, data=sample.calibration, task=sample.task)
-    evaluator()
+    get_evaluator()
     began = time.monotonic()
     study.add("int8", calibrator="minmax", backend="onnxruntime")
     found = study.sensitivity("int8", budget_s=seconds / 2)

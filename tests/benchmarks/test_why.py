@@ -16,9 +16,9 @@ from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
-from rtlab.experiments.experiment import Allowance, Rig, carry_out
-from rtlab.experiments.why import WhyApart
-from rtlab.questions.why.missed import together
+from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.why import FusionBlockerSearch
+from rtlab.questions.why.missed import same_layer
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.relate import relate
 
@@ -44,7 +44,7 @@ def misses(seed: int) -> Iterator[tuple[Miss, Engine]]:
         else:
             model = random_network(int(rng.integers(1 << 30)))
         _, relation = built(model)
-        fused = [e for e in edges(model) if together(relation, e.first, e.second)]
+        fused = [e for e in edges(model) if same_layer(relation, e.first, e.second)]
         for _ in range(_TRIED):
             edge: Edge = fused[int(rng.integers(len(fused)))]
             kinds = [str(k) for k in rng.choice([*PLANTS], 2 if rng.random() < 0.25 else 1, replace=False)]
@@ -52,7 +52,7 @@ def misses(seed: int) -> Iterator[tuple[Miss, Engine]]:
             if miss is None:
                 continue
             engine, after = built(miss.model)
-            if together(after, edge.first, edge.second) is False:
+            if same_layer(after, edge.first, edge.second) is False:
                 yield miss, engine
                 break
 
@@ -66,8 +66,8 @@ def test_planted_misses_are_found(care, record_property) -> None:
     count = care.size(100, 4)
     right, builds, seconds, wrong = 0, [], [], []
     for miss, engine in misses(7):
-        search = WhyApart(miss.model, engine, VARIANT, miss.edge.first, miss.edge.second)
-        found = carry_out(search, Rig(RTX, None, Allowance(seconds=60, builds=60)))
+        search = FusionBlockerSearch(miss.model, engine, VARIANT, miss.edge.first, miss.edge.second)
+        found = run_experiment(search, SearchContext(RTX, None, SearchBudget(seconds=60, builds=60)))
         named = len(miss.causes) > 1 or {*miss.nodes} <= {*found.nodes}
         good = found.verdict == "blocked" and {*found.causes} <= miss.causes and named
         right += good

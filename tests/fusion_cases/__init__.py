@@ -39,7 +39,7 @@ from onnx import helper, numpy_helper, parser, shape_inference
 
 from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Precision
-from rtlab.experiments.why.neutral import rimmed
+from rtlab.experiments.why.neutral import add_neutral_readers
 
 #: The files, by what the cases are about.
 _PARTS = ("convolutions", "products", "pointwise", "movement", "quantized")
@@ -138,7 +138,7 @@ class FusionCase:
         opset = 21 if self.precision in {Precision.INT4, Precision.FP8} else _OPSET
         proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
         proto = shape_inference.infer_shapes(proto, check_type=True, strict_mode=True, data_prop=True)
-        return rimmed(wrap(proto, name=self.name), frozenset(self.outputs))
+        return add_neutral_readers(wrap(proto, name=self.name), frozenset(self.outputs))
 
     def _constant(self, name: str, rng: np.random.Generator) -> np.ndarray:
         shapes, half = dict(self.weights), self.precision is Precision.FP16

@@ -80,7 +80,7 @@ def printed(commands: Iterable[str], folder: Path, capsys: Any) -> dict[str, Any
 @pytest.mark.parametrize("story", sorted(STORIES.keys() - {"# here"}))
 def test_stories_are_printed(story: str, folder: Path, golden: Any, capsys: Any, monkeypatch: Any) -> None:
     if story in COMPILED:
-        monkeypatch.setattr(opening, "opened", lambda _: Released(tiny_model(batch=1)))
+        monkeypatch.setattr(opening, "open_study", lambda _: Released(tiny_model(batch=1)))
     with scenes.timeless():
         sections = printed(STORIES[story], folder, capsys)
     golden(f"commands/story-{story.removeprefix('# ')}.json", sections, rel=1e-2, least=1e-6)
@@ -111,7 +111,7 @@ def test_what_is_here_is_listed(tmp_path: Path, golden: Any, capsys: Any, monkey
     (added / "library.so").write_bytes(bytes(3 << 20))
     one = compilers.Compiler("1.5.0.114", "tensorrt-rtx:1.5.0.114", added)
     releases = [one, compilers.Compiler("1.6.1.120", "tensorrt-rtx:1.6.1.120", recorded=True)]
-    started = iter([compilers.Started(routes=routes) for routes in (("a", "b"), (), None, ())])
+    started = iter([compilers.CompilerProbe(routes=routes) for routes in (("a", "b"), (), None, ())])
     monkeypatch.setattr(compilers, "known", lambda: tuple(releases))
     monkeypatch.setattr(compilers.Compiler, "tried", lambda *_: next(started))
     monkeypatch.setattr(compilers, "add", lambda *_, **__: one)
@@ -142,7 +142,7 @@ def test_arguments_are_those_of_the_file(golden: Any) -> None:
         defaults = {k: v for k, v in parser._defaults.items() if not callable(v)}
         commands[name] = {"arguments": rows, "defaults": defaults, "abbreviations": parser.allow_abbrev}
 
-    list_arguments(arguments.parser({}), "rtlab")
+    list_arguments(arguments.create_parser({}), "rtlab")
     golden("commands/arguments.json", commands)
 
 
@@ -272,7 +272,7 @@ def test_the_server_of_notebooks_takes_the_place_of_the_command(tmp_path: Path, 
     ):
         monkeypatch.setattr("os.geteuid", lambda user=user: user)
         monkeypatch.setenv("JUPYTER_CONFIG_PATH", "mine")
-        parsed = arguments.parser({"lab": lab}).parse_args(["lab", str(tmp_path), *more])
+        parsed = arguments.create_parser({"lab": lab}).parse_args(["lab", str(tmp_path), *more])
         with mock.patch("rtlab.cli.notebooks.os.name", system), contextlib.suppress(SystemExit):
             assert lab(parsed) == 5
         assert os.environ["JUPYTER_CONFIG_PATH"].endswith(f"static{os.pathsep}mine")
@@ -293,7 +293,7 @@ def test_a_repair_is_scored_on_data(changes: Any, labels: Any, capsys: Any, monk
     """Without labels the answers of fp32 count; what needs no repair is written as it is."""
     study = mock.Mock(data=rtlab.CalibrationData.of({"x": np.zeros((6, 3), np.float32)}))
     study.repair.return_value = mock.Mock(changes=changes, repaired="int8 repaired", text=lambda: "all of it")
-    monkeypatch.setattr(opening, "built", lambda *_: study)
+    monkeypatch.setattr(opening, "build_study", lambda *_: study)
     command = ["repair", "M", "-o", "out", "--data", "d.npz", *labels, "--max-drop", "3", "--metric", "top-2"]
     assert main([*command, "--seconds", "7"]) == 0
     study.repair.assert_called_once_with("int8", 3.0, budget_s=7.0)

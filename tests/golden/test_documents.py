@@ -10,9 +10,9 @@ import pytest
 
 import scenes
 from answers import refusable, without
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import FieldMeta
 from rtlab.documents import figure, numbers
-from rtlab.documents.answer import NounTable, aligned, facts
+from rtlab.documents.answer import NounTable, align_columns, list_facts
 from rtlab.documents.payload import decode, encode
 from rtlab.questions.panels import PANELS
 from rtlab.view.contract import EngineView
@@ -34,7 +34,7 @@ def test_numbers_and_axes_are_written_as_in_the_file(golden: Any) -> None:
     lengths = ("a" * 69 + "b", "a" * 35 + "b" * 36, "", "abcdef" * 20)
     parts = {
         "layout": figure.layout("A title", height=3), "axis": figure.axis("An axis", type="log"),
-        "across": figure.across(2.5, dash="dot"),
+        "across": figure.make_horizontal_line(2.5, dash="dot"),
         "legend": figure.legend(x=1), "figure": figure.figure("What is said", [], height=7, title="t"),
         "empty": figure.figure("", []),
     }  # fmt: skip
@@ -42,17 +42,19 @@ def test_numbers_and_axes_are_written_as_in_the_file(golden: Any) -> None:
         "documents/numbers.json",
         {
             "numbers": {
-                str(v): [numbers.number(v, u, signed=s) for u in ("", "ms", "dB") for s in (False, True)]
+                str(v): [
+                    numbers.format_number(v, u, signed=s) for u in ("", "ms", "dB") for s in (False, True)
+                ]
                 for v in VALUES
             },
-            "bytes": {str(v): [numbers.storage(v), numbers.storage(v, signed=True)] for v in BYTES},
+            "bytes": {str(v): [numbers.format_bytes(v), numbers.format_bytes(v, signed=True)] for v in BYTES},
             "units": {
-                str(v): [numbers.storage_unit(v), numbers.time_unit(v)]
+                str(v): [numbers.choose_byte_unit(v), numbers.choose_time_unit(v)]
                 for v in (0, 0.5, 1, 1023, 2**10, 2**20, 2**30)
             },
-            "shortened": [numbers.shortened(n) for n in lengths]
-            + [numbers.shortened("abcdefgh", m) for m in (7, 8, 3)],
-            "logarithmic": {f"{a} {b}": figure.logarithmic(a, b) for a, b in RANGES},
+            "shortened": [numbers.shorten_name(n) for n in lengths]
+            + [numbers.shorten_name("abcdefgh", m) for m in (7, 8, 3)],
+            "logarithmic": {f"{a} {b}": figure.make_log_ticks(a, b) for a, b in RANGES},
             "parts": parts,
         },
     )
@@ -60,14 +62,14 @@ def test_numbers_and_axes_are_written_as_in_the_file(golden: Any) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Row:
-    name: Annotated[str, Meaning("Name", links="nodes")]
-    time: Annotated[float | None, Meaning("Time", "ms", "measured")]
-    whole: Annotated[float | None, Meaning("Whole", "ms", "{self.origin}")]
-    size: Annotated[int | None, Meaning("Size", "B", "reported")]
-    share: Annotated[float | None, Meaning("Share", "%")]
-    parts: Annotated[tuple[str, ...], Meaning("Parts")]
-    known: Annotated[bool | None, Meaning("Known")]
-    rare: Annotated[str, Meaning("Rare", omit=True)] = ""
+    name: Annotated[str, FieldMeta("Name", links="nodes")]
+    time: Annotated[float | None, FieldMeta("Time", "ms", "measured")]
+    whole: Annotated[float | None, FieldMeta("Whole", "ms", "{self.origin}")]
+    size: Annotated[int | None, FieldMeta("Size", "B", "reported")]
+    share: Annotated[float | None, FieldMeta("Share", "%")]
+    parts: Annotated[tuple[str, ...], FieldMeta("Parts")]
+    known: Annotated[bool | None, FieldMeta("Known")]
+    rare: Annotated[str, FieldMeta("Rare", omit=True)] = ""
     origin: str = "measured"
 
 
@@ -86,7 +88,7 @@ def test_tables_of_nouns_are_those_of_the_file(golden: Any) -> None:
     """Around the lengths at which a table is cut, and a name counts; of one origin and of two, known and predicted."""
     sections: dict[str, Any] = {}
     for count in (0, 1, 2, 25, 26):
-        table = NounTable(Row, rows(count), {"node1": "First"}, untold="none", predicted=count == 2)
+        table = NounTable(Row, rows(count), {"node1": "First"}, placeholder="none", predicted=count == 2)
         sections[f"{count} rows"] = {
             "columns": table.columns(), "text": table.text().splitlines()[:4],
             "html": table.html("; and more").split("<tr>")[-2:],
@@ -97,8 +99,8 @@ def test_tables_of_nouns_are_those_of_the_file(golden: Any) -> None:
     for length in (57, 58, 59, 60, 61):
         (one,) = rows(1)
         told = dataclasses.replace(one, parts=("a" * (length - 3), "b"), rare="r" if length > 59 else "")
-        sections[f"facts of {length}"] = [facts(told), facts(told, predicted=True)]
-        sections[f"text of {length}"] = aligned(
+        sections[f"facts of {length}"] = [list_facts(told), list_facts(told, predicted=True)]
+        sections[f"text of {length}"] = align_columns(
             ["a", "b"], [["x" * length, "y"], ["\x1b[1m", "z"]]
         ).splitlines()
     golden("documents/tables.json", sections)

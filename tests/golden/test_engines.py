@@ -25,7 +25,7 @@ import scenes
 from rtlab.core.engine import Layer
 from rtlab.errors import VariantError
 from rtlab.questions.cards.picture import Box
-from rtlab.questions.difference.diff import difference
+from rtlab.questions.difference.diff import compute_difference
 from rtlab.relation.layerwork import layer_works
 from rtlab.relation.work import works
 from rtlab.view.graph import engine_view
@@ -410,7 +410,7 @@ def test_findings_quote_layers_and_differences_hold_each_once(subject: str) -> N
     for result in (first, *rest):
         check_findings(result, study.model)
     for result in rest:
-        check_difference(difference(first.side(), result.side(), study.model))
+        check_difference(compute_difference(first.side(), result.side(), study.model))
 
 
 @scenes.samples

@@ -8,8 +8,8 @@ import pytest
 import scenes
 from rtlab.errors import VariantError
 from rtlab.questions import panels
-from rtlab.questions.scene import Scene
-from rtlab.report import _simplify
+from rtlab.questions.scene import PanelContext
+from rtlab.report import _simplify_trace
 
 
 @scenes.of(("cpu", "written"))
@@ -17,13 +17,13 @@ def test_every_chart_of_a_panel_is_a_plotly_figure_with_the_data_of_the_page(sub
     study = scenes.study(subject)
     first, *others = study.results
     last = others[-1] if others else first
-    scene = Scene(study.snapshot(), study.facts_of(last), study.facts_of(first) if others else None)
+    context = PanelContext(study.snapshot(), study.facts_of(last), study.facts_of(first) if others else None)
     for name in panels.PANELS:
-        figures = panels.answer(name, scene)["figures"]
+        figures = panels.render_panel(name, context)["figures"]
         for i, figure in enumerate(figures):
             drawn = study.figure(name, variant=last, baseline=first if others else None, index=i)
             assert drawn.data == go.Figure(data=figure["data"]).data
-            assert drawn.layout.title.text.startswith(panels.answer(name, scene)["title"])
+            assert drawn.layout.title.text.startswith(panels.render_panel(name, context)["title"])
             assert (", beside " in drawn.layout.title.text) == bool(others)
             assert study.model.name in drawn.layout.title.text
             assert drawn.layout.height == (figure["height"] or None)
@@ -56,8 +56,8 @@ def test_a_waterfall_becomes_bars_each_on_the_level_before_it() -> None:
         "y": [10, -4, 3, 9],
         "measure": ["absolute", "relative", "relative", "total"],
     }
-    assert _simplify({**trace, **marker}) == {
+    assert _simplify_trace({**trace, **marker}) == {
         "type": "bar", "name": "t", "y": [10, -4, 3, 9], "base": [0, 10, 6, 0],
         "marker": {"color": ["t", "d", "i", "t"]},
     }  # fmt: skip
-    assert _simplify({"type": "scattergl", "x": [1]}) == {"type": "scatter", "x": [1]}
+    assert _simplify_trace({"type": "scattergl", "x": [1]}) == {"type": "scatter", "x": [1]}

@@ -14,11 +14,11 @@ import published
 import rtlab
 import scenes
 from answers import values
-from rtlab.backends.reference import evaluator
+from rtlab.backends.reference import get_evaluator
 from rtlab.core.variant import Calibrator, Precision
-from rtlab.experiments.experiment import Rig, carry_out
+from rtlab.experiments.experiment import SearchContext, run_experiment
 from rtlab.experiments.sensitivity import SensitivitySearch
-from rtlab.quantize.calibrators import Search
+from rtlab.quantize.calibrators import ThresholdSearch
 
 #: Decibels by which sums in another order, and numbers that lie between two steps of a grid, may differ.
 NEAR = 0.3
@@ -80,17 +80,17 @@ def test_thresholds_are_those_of_the_values(subject: str) -> None:
     made |= {v: np.concatenate([b[v] for b in batches]) for v in quantized if v in study.model.inputs}
     for position, (value, scale) in enumerate(quantized.items()):
         right = np.abs(made[value].astype(np.float64)).ravel()
-        search = Search(ranges.values[value], Precision.INT8)
+        search = ThresholdSearch(ranges.values[value], Precision.INT8)
         assert right.max() == pytest.approx(scale.amax, rel=1e-6), value
         assert right.max() / 127 == pytest.approx(scale.scale, rel=1e-6), value
         # A bin of the histogram is 1/128 of its lower edge wide.
         share = np.quantile(right, 0.9999, method="inverted_cdf")
-        assert share == pytest.approx(search.amax(Calibrator.of("percentile")), rel=0.02), value
+        assert share == pytest.approx(search.compute_amax(Calibrator.of("percentile")), rel=0.02), value
         for method in ("entropy", "entropy2") if position < 2 else ():
             divergences = published.divergences(
                 published.histogram(right, 2048, zeros=method == "entropy"), 128
             )
-            at = round(search.amax(Calibrator.of(method)) / right.max() * 2048) - 128
+            at = round(search.compute_amax(Calibrator.of(method)) / right.max() * 2048) - 128
             # Where the minimum is flat candidates change places; what is reached is what counts.
             near = divergences[max(at - 1, 0) : at + 2]
             assert near.min() <= divergences.min() * 1.05 + 1e-12, (value, method)
@@ -104,7 +104,7 @@ def test_the_guilty_are_those_whose_rounding_alone_changes_the_outputs() -> None
     search = SensitivitySearch(
         "int8", study.model, ready.emulation, study.data, by="quantizer", verify=None, reach=2
     )
-    found = {g.quantizer: g.effect for g in carry_out(search, Rig(evaluator())).ranking}
+    found = {g.quantizer: g.effect for g in run_experiment(search, SearchContext(get_evaluator())).ranking}
     batches = list(study.data.batches(study.model))
     right = values(study.model, study.model.outputs, batches)
     places = [("stem", 0), ("mix", 0), ("head", 0), ("classes", 0), ("mean", 0)]

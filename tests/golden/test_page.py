@@ -18,7 +18,7 @@ from answers import without
 from rtlab.cli import main
 from rtlab.documents.payload import decode
 from rtlab.questions import panels
-from rtlab.questions.scene import Scene
+from rtlab.questions.scene import PanelContext
 from snapshots import plain
 
 #: The studies whose page is compared, with the variant that is shown beside fp32 and a node that is selected.
@@ -30,9 +30,9 @@ SENT = (
 shown = scenes.of(SHOWN)
 
 
-def scene(subject: str, settings: Mapping[str, str]) -> Scene:
+def context(subject: str, settings: Mapping[str, str]) -> PanelContext:
     study = scenes.study(subject)
-    return Scene(study.snapshot(), study.facts_of(SHOWN[subject][0]), study.facts_of("fp32"), settings)
+    return PanelContext(study.snapshot(), study.facts_of(SHOWN[subject][0]), study.facts_of("fp32"), settings)
 
 
 @shown
@@ -50,13 +50,15 @@ def test_the_page_is_sent_what_the_file_says(subject: str, golden: Any) -> None:
 @shown
 @pytest.mark.parametrize("question", panels.PANELS)
 def test_panels_are_those_of_the_file(subject: str, question: str, golden: Any) -> None:
-    found = panels.answer(question, scene(subject, {}))
+    found = panels.render_panel(question, context(subject, {}))
     sections: dict[str, Any] = {"as it opens": found}
     for setting in found["settings"]:
         if setting.get("choices"):
             *_, last = setting["choices"]
             chosen = {setting["name"]: last["value"]}
-            sections[f"{setting['name']}={last['value']}"] = panels.answer(question, scene(subject, chosen))
+            sections[f"{setting['name']}={last['value']}"] = panels.render_panel(
+                question, context(subject, chosen)
+            )
     masked = {k: without(plain(v), {"versions"}) for k, v in sections.items()}
     if question == "recipe":
         masked = {k: {n: p for n, p in v.items() if n != "rows"} for k, v in masked.items()}

@@ -12,13 +12,13 @@ from answers import refusable
 from golden.test_classic import predicted
 from recurrent import listing, recurrent_model
 from rtlab.core.engine import Engine, Layer
-from rtlab.core.model import absent
-from rtlab.questions.difference.diff import Difference, Side, difference
-from rtlab.questions.recurrence.fused import fused
+from rtlab.core.model import make_empty_model
+from rtlab.questions.difference.diff import Difference, Side, compute_difference
+from rtlab.questions.recurrence.fused import analyze_recurrences
 from rtlab.relation import likeness
 from rtlab.relation.flow import Flow
 from rtlab.relation.mapping import Mapping
-from rtlab.relation.names import Names, operator, own, words
+from rtlab.relation.names import Names, is_trt_name, operator, words
 from rtlab.relation.relate import relate
 from unit.relation.test_names import chain
 
@@ -39,7 +39,7 @@ def groups(found: Difference) -> dict[str, Any]:
             " ".join(str(a[i]) for i in h.layers) for a, h in zip(at, (g.first, g.second), strict=True)
         )
         told[f"{one} | {two}"] = f"{g.basis}: {g.title}; {g.cause}; {g.first.reads} {g.second.reads}"
-    return {"groups": told, "overlap": f"{found.overlap}, {found.overlap.told}"}
+    return {"groups": told, "overlap": f"{found.overlap}, {found.overlap.comparable}"}
 
 
 @scenes.of(COMPARED)
@@ -50,13 +50,17 @@ def test_layers_of_two_engines_are_set_side_by_side_as_in_the_file(subject: str,
     sections = {
         "known": compared(study, one, two),
         "predicted": refusable(lambda: compared(study, one, predicted(study.model))),
-        "stripped": groups(difference(Side("one", stripped(one)), Side("two", stripped(two)), absent())),
-        "half": groups(difference(Side("one", stripped(two)), Side("two", one), absent())),
+        "stripped": groups(
+            compute_difference(Side("one", stripped(one)), Side("two", stripped(two)), make_empty_model())
+        ),
+        "half": groups(compute_difference(Side("one", stripped(two)), Side("two", one), make_empty_model())),
         "kinds": groups(
-            difference(Side("one", stripped(one, kinds=True)), Side("two", stripped(two)), absent())
+            compute_difference(
+                Side("one", stripped(one, kinds=True)), Side("two", stripped(two)), make_empty_model()
+            )
         ),
     }
-    every = likeness.signatures((one, two))[0]
+    every = likeness.compute_signatures((one, two))[0]
     signs = {f"{y.index + 1} {y.kind}": str(every[y.id]).partition("(")[2] for y in one.layers}
     head = scenes.head(study[first].facts)
     compiler, sections = head.partition(" · ")[2], sections | {"does": signs}
@@ -65,7 +69,7 @@ def test_layers_of_two_engines_are_set_side_by_side_as_in_the_file(subject: str,
 
 def compared(study: Any, one: Engine, two: Engine) -> dict[str, Any]:
     sides = [Side(n, e, relate(study.model, study.model, e)) for n, e in (("one", one), ("two", two))]
-    return groups(difference(*sides, study.model))
+    return groups(compute_difference(*sides, study.model))
 
 
 def parts(one: Any, engine: Engine) -> dict[str, Any]:
@@ -120,7 +124,7 @@ def test_steps_of_recurrences_are_those_of_the_file(golden: Any) -> None:
     for inputs, layers in ((8, 1), (16, 1), (16, 2)):
         model = recurrent_model("LSTM", 4, batch=4, inputs=inputs, layers=layers, head=False)
         for name, engine in [*altered(listing(4, layers, inputs=inputs)).items()][: 10 if layers == 1 else 3]:
-            told = fused(model, model, engine, Mapping((), ()))
+            told = analyze_recurrences(model, model, engine, Mapping((), ()))
             sections[f"{inputs} inputs, {layers} layers, {name}"] = [parts(one, engine) for one in told]
     golden("relation/steps.json", sections)
 
@@ -153,8 +157,8 @@ def test_names_tell_nodes_as_in_the_file(golden: Any) -> None:
         "relation/names.json",
         {
             n: {
-                "words": words(n), "known": words(n, names, longest=2), "operator": operator(n), "own": own(n),
-                "nodes": nodes(names.explicit(n)), "regions": nodes(names.regions(n, ("relu1",))),
+                "words": words(n), "known": words(n, names, longest=2), "operator": operator(n), "own": is_trt_name(n),
+                "nodes": nodes(names.find_explicit(n)), "regions": nodes(names.find_regions(n, ("relu1",))),
             }
             for n in NAMES
         },

@@ -22,7 +22,7 @@ from rtlab.backends.bench import OrtBench
 from rtlab.core.engine import Engine
 from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.questions import panels
-from rtlab.questions.scene import Scene
+from rtlab.questions.scene import PanelContext
 from rtlab.testing import tiny_model
 from ruled import Ruled
 from snapshots import plain
@@ -110,8 +110,8 @@ def channels(value: str) -> Search:
 def ask(search: Search, question: str, variant: str = "int8", baseline: str = "fp32") -> Search:
     def both(made: rtlab.Study) -> Any:
         found, answer = search(made), made.ask(question, variant=variant, baseline=baseline).noun
-        scene = Scene(made.snapshot(), made.facts_of(variant), made.facts_of(baseline), {})
-        told = {"answer": answer, "panel": panels.answer(question, scene)}
+        context = PanelContext(made.snapshot(), made.facts_of(variant), made.facts_of(baseline), {})
+        told = {"answer": answer, "panel": panels.render_panel(question, context)}
         return told if found is answer else {"made": found, **told}
 
     return both

@@ -17,7 +17,7 @@ from rtlab.core.protocols import BuildRequest, Ruled
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import RunError
 from rtlab.testing import ReferenceBackend, conformance, tiny_model
-from rtlab.testing.explaining import check_rules, odd
+from rtlab.testing.explaining import check_rules, make_unknown_op_model
 from rtlab.testing.networks import product
 from unit.kinds.test_conforming import Sound
 
@@ -65,7 +65,7 @@ def test_each_check_asks_for_what_the_file_says(golden: Any, tmp_path: Path) -> 
         check()
         asked[str(check)] = [" ".join(map(str, c)).replace(str(tmp_path), "FOLDER") for c in calls]
         calls.clear()
-    models = {"tiny": tiny_model(), "seeded": tiny_model(batch=2, seed=1), "odd": odd()}
+    models = {"tiny": tiny_model(), "seeded": tiny_model(batch=2, seed=1), "odd": make_unknown_op_model()}
     models |= {n: product(Precision(n)) for n in ("fp32", "fp16", "bf16", "int8", "fp8", "int4", "fp4")}
     golden("testing.json", {"asked": asked, **{name: graph(model) for name, model in models.items()}})
 

@@ -11,14 +11,14 @@ import pytest
 import rtlab
 import scenes
 from answers import refusable, without
-from rtlab.core.model import absent
+from rtlab.core.model import make_empty_model
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, RtlabError
 from rtlab.view import charts, chrome, controls, table
 from rtlab.view.document import document
 from rtlab.view.graph import engine_view, source_graph
 from rtlab.view.layers import layers_json
-from rtlab.view.steps import steps_of
+from rtlab.view.steps import parse_steps
 from snapshots import plain
 
 #: Of runs, whose last digits are those of the processor.
@@ -142,7 +142,8 @@ CHOICES: tuple[dict[str, Any], ...] = (
 
 def test_what_can_be_chosen_is_what_the_file_says(golden: Any) -> None:
     models = {
-        "sizes": rtlab.load(scenes.two_outputs()), "none": absent(), "open": rtlab.samples.load("dynamic_shapes").model,
+        "sizes": rtlab.load(scenes.two_outputs()), "none": make_empty_model(),
+        "open": rtlab.samples.load("dynamic_shapes").model,
     }  # fmt: skip
     sections: dict[str, Any] = {}
     for name, model in models.items():
@@ -150,7 +151,7 @@ def test_what_can_be_chosen_is_what_the_file_says(golden: Any) -> None:
             told = controls.controls(model, choice)
             reasons = {k: [f"{o['id']}: {o['reason']}" for o in told[k] if o["reason"]]
                        for k in ("precisions", "calibrators", "targets", "treatments")}  # fmt: skip
-            asked = refusable(lambda c=choice: str(controls.wanted(c)))
+            asked = refusable(lambda c=choice: str(controls.choice_to_variant(c)))
             sections[f"{name} {i}"] = {**reasons, "sizes": told["sizes"], "wanted": asked}
         variant = Variant.of("int8", calibrator="minmax", target="sm89")
         sections[name] = {"choice": controls.choice(model, variant), "start": str(controls.start(model))}
@@ -168,6 +169,6 @@ def test_what_can_be_chosen_is_what_the_file_says(golden: Any) -> None:
 )  # fmt: skip
 def test_what_is_no_step_is_refused(step: Any) -> None:
     good = {"words": "a", "view": {"tab": "timing", "folds": ("a",)}, "places": {"node": [-1, 0, 0.5, 0.25]}}
-    assert steps_of([good]) == [{**good, "view": {"tab": "timing", "folds": ["a"]}}]
+    assert parse_steps([good]) == [{**good, "view": {"tab": "timing", "folds": ["a"]}}]
     with pytest.raises(RtlabError, match="step 2"):
-        steps_of([good, step])
+        parse_steps([good, step])

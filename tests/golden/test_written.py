@@ -15,7 +15,7 @@ import pytest
 import rtlab
 import scenes
 from rtlab.backends.files import recognise
-from rtlab.questions.difference.diff import Side, difference
+from rtlab.questions.difference.diff import Side, compute_difference
 from rtlab.questions.engine.breakdown import by_kind, transitions
 from rtlab.questions.reformats.reasons import reformats
 from rtlab.relation.coverage import coverage
@@ -151,11 +151,11 @@ def test_what_fp16_gains_and_int8_loses_is_told_node_by_node() -> None:
         result, model = engine(precision)
         times = {t.layer: t.median for t in result.timing.layers}
         sides[precision] = Side(precision, result.engine, result.mapping, times, None)
-    found = difference(sides["fp32"], sides["fp16"], model)
+    found = compute_difference(sides["fp32"], sides["fp16"], model)
     gained = {"+".join(g.nodes): round(1e3 * g.delta) for g in found.groups if g.delta is not None}
     assert -28 == sum(gained.values())
     assert (-8, -10) == (gained["conv2+relu2"], gained["conv3+add+relu3"])
-    lost = difference(sides["fp16"], sides["int8"], model)
+    lost = compute_difference(sides["fp16"], sides["int8"], model)
     assert 16 == round(1e3 * sum(g.delta for g in lost.groups if g.delta is not None))
 
 
@@ -165,7 +165,7 @@ def test_a_listing_of_a_build_is_the_builder_s_whether_it_is_read_as_a_log_or_as
     log = path.read_text(encoding="utf-8")
     cut = tmp_path / "listing.txt"
     cut.write_text(log[log.rindex("Total Host Persistent Memory:") :], encoding="utf-8")
-    assert ["log", "layers"] == [recognise.kind(path), recognise.kind(cut)]
+    assert ["log", "layers"] == [recognise.detect_kind(path), recognise.detect_kind(cut)]
     whole, listed = (rtlab.read(p)["engine"].engine for p in (path, cut))
     assert 12 == len(listed.layers)
     assert [y.name for y in whole.layers] == [y.name for y in listed.layers]

@@ -152,11 +152,11 @@ def differentiated(source: Model, asked: list[str]) -> tuple[Model, list[str | N
     nodes, end = list(edit.graph), edit.values["y"]
     seed = ir.Value(name="seed", type=ir.TensorType(ir.DataType.FLOAT))
     edit.graph.inputs.append(seed)
-    found = differentiate(tape, nodes, {end: seed}, beyond=lambda _: False)
+    found = differentiate(tape, nodes, {end: seed}, is_excluded=lambda _: False)
     slopes = [found.values.get(edit.values[n]) for n in asked]
     edit.graph.outputs.extend(s for s in slopes if s is not None)
-    edit.settle()
-    return edit.finish(), [None if s is None else s.name for s in slopes], dict(found.stopped)
+    edit.sort_and_reindex()
+    return edit.finish(), [None if s is None else s.name for s in slopes], dict(found.unsupported_nodes)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -264,9 +264,9 @@ def test_what_a_body_reads_lacks_its_gradient() -> None:
     source = graph(nodes, inputs, [("y", FLOAT, [2, 3])], weights)
     edit = Edit(source)
     forward, end = list(edit.graph), edit.values["y"]
-    found = differentiate(Tape(edit.graph, 17, {}), forward, {end: end}, beyond=lambda _: False)
-    assert found.stopped == {"branch": "the bodies of If are not differentiated"}
-    assert found.lacking == {edit.values["a"], edit.values["x"]}
+    found = differentiate(Tape(edit.graph, 17, {}), forward, {end: end}, is_excluded=lambda _: False)
+    assert found.unsupported_nodes == {"branch": "the bodies of If are not differentiated"}
+    assert found.incomplete_values == {edit.values["a"], edit.values["x"]}
     assert edit.values["b"] in found.values
 
 
@@ -276,9 +276,9 @@ def test_what_no_rule_covers_stops_there_and_is_told() -> None:
     )
     edit = Edit(source)
     forward, end = list(edit.graph), edit.values["y"]
-    found = differentiate(Tape(edit.graph, 17, {}), forward, {end: end}, beyond=lambda _: False)
-    assert found.stopped == {"gap": "there is no rule for Round"}
-    assert found.lacking == {edit.values["a"], edit.values["x"]}
+    found = differentiate(Tape(edit.graph, 17, {}), forward, {end: end}, is_excluded=lambda _: False)
+    assert found.unsupported_nodes == {"gap": "there is no rule for Round"}
+    assert found.incomplete_values == {edit.values["a"], edit.values["x"]}
     assert edit.values["c"] in found.values
 
 

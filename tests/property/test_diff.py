@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies
-from rtlab.questions.difference.diff import Difference, Side, difference
+from rtlab.questions.difference.diff import Difference, Side, compute_difference
 from rtlab.relation.relate import relate
 from rtlab.relation.roles import SERVING
 
@@ -50,7 +50,7 @@ def every_layer_once(found: Difference) -> None:
 
 
 def compared() -> st.SearchStrategy[tuple[Side, Side, Difference]]:
-    return pairs().map(lambda case: (*case[1:], difference(*case[1:], case[0])))
+    return pairs().map(lambda case: (*case[1:], compute_difference(*case[1:], case[0])))
 
 
 @given(compared())
@@ -78,7 +78,7 @@ def test_the_differences_add_up_to_the_difference_of_the_whole(case):
 @given(pairs())
 def test_an_engine_differs_from_itself_in_nothing(case):
     model, first, _ = case
-    found = difference(first, first, model)
+    found = compute_difference(first, first, model)
     assert {0.0} >= {g.delta for g in found.groups if first.times}
     assert [g.first for g in found.groups] == [g.second for g in found.groups]
     assert {"the same layers"} >= {g.cause for g in found.groups}
@@ -87,6 +87,6 @@ def test_an_engine_differs_from_itself_in_nothing(case):
 @given(pairs())
 def test_turned_around_every_difference_has_the_other_sign(case):
     model, first, second = case
-    there, back = difference(first, second, model), difference(second, first, model)
+    there, back = compute_difference(first, second, model), compute_difference(second, first, model)
     told = {(g.first, g.second) for g in there.groups}
     assert told == {(g.second, g.first) for g in back.groups}

@@ -61,14 +61,14 @@ def test_pairs_anywhere_are_judged_and_repaired(model, data):
     edit = Edit(ready)
     for node, position in data.draw(st.lists(st.sampled_from(edges), max_size=4, unique=True)):
         value = edit.nodes[node].inputs[position]
-        scale = edit.constant("s", np.array(data.draw(st.sampled_from([0.1, 0.25])), np.float32))
+        scale = edit.add_constant("s", np.array(data.draw(st.sampled_from([0.1, 0.25])), np.float32))
         kind, zero = data.draw(st.sampled_from([(np.int8, 0), (np.int8, 7), (np.uint8, 0), (np.uint8, 128)]))
-        point = edit.constant("z", np.array(zero, kind))
+        point = edit.add_constant("z", np.array(zero, kind))
         q = edit.insert(
             "QuantizeLinear", f"{node}/q", [value, scale, point], origin=node, kind=point.dtype, before=node
         )
         floats = edit.insert(
             "DequantizeLinear", f"{node}/dq", [q, scale, point], origin=node, like=value, before=node
         )
-        edit.feed(node, position, floats)
+        edit.set_input(node, position, floats)
     holds(edit.finish())

@@ -38,13 +38,13 @@ def test_every_look_is_the_same_text_again(tmp_path: Path) -> None:
 
 
 def test_nothing_around_the_lines_is_taken_for_something() -> None:
-    from rtlab.backends.files.wrapping import unwrapped
+    from rtlab.backends.files.wrapping import strip_wrapping
 
     for text in (">>>>>>>>>>>>>>> Chose Runner Type: A Tactic: 1\n", '{"Name": "a -> b"}', "a\n> b\nc\n", ""):
-        assert text == unwrapped(text)
+        assert text == strip_wrapping(text)
     # What stands deeper than the others stays so.
-    assert "a\n  b\nc\n" == unwrapped("    a\n      b\n    c\n")
+    assert "a\n  b\nc\n" == strip_wrapping("    a\n      b\n    c\n")
     rng = random.Random(1)  # noqa: S311
     lines = "\n".join("x" * rng.randrange(1, 9) for _ in range(40))
     for made in pasted.LOOKS.values():
-        assert lines == unwrapped(made(lines)).strip("\n")
+        assert lines == strip_wrapping(made(lines)).strip("\n")

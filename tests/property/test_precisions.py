@@ -20,8 +20,8 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.quantize import assign, prepare, quantizable
 from rtlab.quantize.passes import run
-from rtlab.quantize.tf32 import Truncate, tf32
-from rtlab.quantize.weights import ScaleLayout, int4_block, store
+from rtlab.quantize.tf32 import Truncate, round_to_tf32
+from rtlab.quantize.weights import ScaleLayout, choose_int4_block, quantize_to_four_bits
 from sessions import computed as execute
 
 HALVES = {"fp16": np.float16, "bf16": ml_dtypes.bfloat16}
@@ -112,14 +112,14 @@ def test_the_last_pin_that_fits_a_node_counts(case):
 def test_tf32_keeps_ten_bits_and_is_nearest(array):
     """Found by search in the neighbourhood, not by the bit trick of the code."""
     array = array[np.abs(array) < 3e38]
-    got = tf32(array)
+    got = round_to_tf32(array)
     assert not (got.view(np.uint32) & 0x1FFF).any()
     below = (array.view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
     above = ((array.view(np.uint32) & np.uint32(0xFFFFE000)) + np.uint32(0x2000)).view(np.float32)
     error = np.abs(got.astype(np.float64) - array)
     wide = above.astype(np.float64)
     assert (error == np.minimum(np.abs(below - array), np.abs(wide - array))).all()
-    np.testing.assert_array_equal(got, tf32(got))
+    np.testing.assert_array_equal(got, round_to_tf32(got))
 
 
 NORMAL = st.floats(2.0**-100, 2.0**113, width=32) | st.floats(-(2.0**113), -(2.0**-100), width=32)
@@ -131,9 +131,9 @@ def test_the_graph_rounds_activations_to_tf32_like_the_bits(array):
     net = written("x[1, 64]; n: y = MatMul(x, eye); y[1, 64]", eye=np.eye(64, dtype=np.float32))
     rounded = execute(run(net, [Truncate(["n"])]), {"x": array[None]}, ["y"])["y"][0]
     tie = (array.view(np.uint32) & 0x1FFF) == 0x1000
-    np.testing.assert_array_equal(tf32(array)[~tie], rounded[~tie])
+    np.testing.assert_array_equal(round_to_tf32(array)[~tie], rounded[~tie])
     assert not (rounded.view(np.uint32) & 0x1FFF).any()
-    error, least = (np.abs(r.astype(np.float64) - array) for r in (rounded, tf32(array)))
+    error, least = (np.abs(r.astype(np.float64) - array) for r in (rounded, round_to_tf32(array)))
     assert (error == least).all()
 
 
@@ -143,15 +143,15 @@ def test_the_graph_rounds_activations_to_tf32_like_the_bits(array):
     st.sampled_from([Precision.INT4, Precision.FP4]),
 )  # fmt: skip
 def test_four_bit_weights_are_the_nearest_of_their_block(weight, precision):
-    block = 16 if precision is Precision.FP4 else int4_block(weight.shape[0])
-    stored = store(weight, ScaleLayout(0, block), precision)
+    block = 16 if precision is Precision.FP4 else choose_int4_block(weight.shape[0])
+    stored = quantize_to_four_bits(weight, ScaleLayout(0, block), precision)
     numbers = np.arange(-7.0, 8.0) if precision is Precision.INT4 else np.array(
         [s * n for s in (-1, 1) for n in (0, 0.5, 1, 1.5, 2, 3, 4, 6)]
     )  # fmt: skip
     scale = stored.scale.astype(np.float32) * (1 if stored.tensor_scale is None else stored.tensor_scale)
     every = numbers[:, None, None] * np.repeat(scale, block, axis=0).astype(np.float64)
     least = np.abs(every - weight).min(axis=0)
-    error = np.abs(stored.dequantized().astype(np.float64) - weight)
+    error = np.abs(stored.dequantize().astype(np.float64) - weight)
     np.testing.assert_allclose(error, least, rtol=1e-5, atol=1e-6 * float(np.abs(weight).max(initial=0)))
 
 
@@ -165,6 +165,6 @@ def test_preparing_again_after_saving_gives_the_same_graphs(case):
 
 @given(st.integers(1, 5000))
 def test_int4_blocks_divide_the_axis(size):
-    block = int4_block(size)
+    block = choose_int4_block(size)
     assert 0 == size % block
     assert block <= 128 or block == size

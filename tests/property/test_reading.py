@@ -253,7 +253,7 @@ def outcome(paths: dict[str, Path], select: int | None) -> Recording | ReadError
 
 def kind_of(path: Path) -> str:
     try:
-        return recognise.kind(path)
+        return recognise.detect_kind(path)
     except ReadError as error:
         return "unknown" if path.name in str(error) else "unnamed"
 
@@ -296,5 +296,5 @@ def test_a_damaged_file_is_read_or_refused_with_its_place(chunk, sets, tmp_path,
 def test_the_excerpts_are_whole(sets, tmp_path: Path) -> None:
     for i, files in enumerate(sets):
         paths = written(tmp_path / str(i), files)
-        assert {k: k for k in files} == {k: recognise.kind(p) for k, p in paths.items()}
+        assert {k: k for k in files} == {k: recognise.detect_kind(p) for k, p in paths.items()}
         reading.read(paths)

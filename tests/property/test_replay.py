@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 from nets import graph_proto
 from rtlab.backends.log.verbose import parse
 from rtlab.core.model import Model, wrap
-from rtlab.questions.build.layers_from_log import COPY, rebuilt
+from rtlab.questions.build.layers_from_log import COPY, rebuild_layers
 from rtlab.questions.build.replay import replay
 
 #: What stands before a message, and how the two releases spell what they do.
@@ -168,16 +168,16 @@ def test_the_groups_after_each_step_are_what_the_compiler_made(drawn) -> None:
     played = replay(parse(log).log, model)
     assert len(compiler.truth) == len(played.steps) + 1
     for k, truth in enumerate(compiler.truth):
-        groups = played.groups(k)
+        groups = played.get_groups(k)
         assert truth == {frozenset(g) for g in groups}
         assert len(groups) == len(truth)
-    assert len(compiler.layers) + compiler.copies == played.count(len(played.steps))
+    assert len(compiler.layers) + compiler.copies == played.count_layers(len(played.steps))
 
 
 @given(built())
 def test_layers_that_are_rebuilt_part_the_nodes_as_the_compiler_did(drawn) -> None:
     model, compiler, log = drawn
-    layers = rebuilt(replay(parse(log).log, model), model)
+    layers = rebuild_layers(replay(parse(log).log, model), model)
     if len(compiler.truth) == 1:
         assert () == layers
         return

@@ -189,7 +189,7 @@ def test_one_stream_takes_the_sum_and_buys_nothing(drawn) -> None:
     times = {i: t for i, t in times.items() if i in {y.id for y in one.layers}}
     plan = schedule(one, times, origin="measured")
     assert plan.serial == plan.makespan
-    assert (0.0, ()) == (plan.bought, plan.waits)
+    assert (0.0, ()) == (plan.time_saved, plan.waits)
 
 
 @given(engines(events=True), st.data())
@@ -222,7 +222,10 @@ def test_other_units_of_time_change_nothing_but_the_numbers(drawn, factor) -> No
     scaled = schedule(engine, {i: t * factor for i, t in times.items()}, origin="measured")
 
     def numbers(found: Schedule, by: float) -> list[float]:
-        return [by * t for s in found.steps for t in (s.start, s.end)] + [by * found.bought, by * found.chain]
+        return [by * t for s in found.steps for t in (s.start, s.end)] + [
+            by * found.time_saved,
+            by * found.chain,
+        ]
 
     assert numbers(plan, factor) == pytest.approx(numbers(scaled, 1), rel=1e-9, abs=1e-9 * factor)
 

@@ -12,8 +12,8 @@ from rtlab.core.model import Model
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.quantize import prepare, quantizable
-from rtlab.quantize.shadow import shadowed
-from rtlab.quantize.switched import INPUT, switched
+from rtlab.quantize.shadow import build_isolated_error_model
+from rtlab.quantize.switched import INPUT, build_switched_model
 from sessions import run
 
 NAMES = ("digits_outlier", "digits_vit", "fp16_overflow", "sentences")
@@ -38,27 +38,30 @@ def test_own_errors_are_those_of_the_model_in_which_one_node_alone_is_rounded(
     feed = dict(next(sample.calibration.batches(sample.model, 4)))
     scales = {v: Scale(3.0) for v in quantizable(sample.model)}
     emulation = prepare(sample.model, Variant.of(precision, target="sm120"), scales=scales).emulation
-    shadow, other = shadowed(sample.model, emulation), switched(sample.model, emulation)
+    shadow, other = (
+        build_isolated_error_model(sample.model, emulation),
+        build_switched_model(sample.model, emulation),
+    )
     assert shadow is not None
     onnx.checker.check_model(shadow.model.proto(), full_check=True)
-    kept = [v for v in shadow.own if v in sample.model.producers]
+    kept = [v for v in shadow.error_sums if v in sample.model.producers]
     sums = values(shadow.model, feed, [*shadow.names, *kept])
-    plain = values(other.model, {**feed, INPUT: other.vector(())}, kept)
+    plain = values(other.model, {**feed, INPUT: other.make_vector(())}, kept)
     assert kept
     assert {sample.model.producers[v].id for v in kept} == {*other.nodes}
     for value in kept:
         assert plain[value].tobytes() == sums[value].tobytes()
         node = sample.model.producers[value].id
-        alone = values(other.model, {**feed, INPUT: other.vector([node])}, [value])[value]
+        alone = values(other.model, {**feed, INPUT: other.make_vector([node])}, [value])[value]
         error = alone.astype(np.float64) - plain[value]
         if np.abs(error).max() > 1e18:
             # What 16 bits leave of a mask of -3.4e38: its square is beyond float32.
             continue
         with np.errstate(invalid="ignore", over="ignore"):
             energy = pytest.approx((error**2).sum(), rel=1e-4, abs=1e-30, nan_ok=True)
-            assert sums[shadow.own[value].energy] == energy
-            assert sums[shadow.own[value].most] == pytest.approx(error.max(), rel=1e-5, nan_ok=True)
-            assert sums[shadow.own[value].least] == pytest.approx(error.min(), rel=1e-5, nan_ok=True)
+            assert sums[shadow.error_sums[value].energy] == energy
+            assert sums[shadow.error_sums[value].maximum] == pytest.approx(error.max(), rel=1e-5, nan_ok=True)
+            assert sums[shadow.error_sums[value].minimum] == pytest.approx(error.min(), rel=1e-5, nan_ok=True)
 
 
 @pytest.mark.slow

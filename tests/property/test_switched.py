@@ -15,7 +15,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import VariantError
 from rtlab.quantize import passes, prepare, quantizable
-from rtlab.quantize.switched import INPUT, switched
+from rtlab.quantize.switched import INPUT, build_switched_model
 from sessions import run
 
 SAMPLES = (
@@ -40,7 +40,7 @@ def holds(model: Model, variant: Variant, feed: dict[str, np.ndarray]) -> bool:
     raised = passes.run(model, [passes.Raise(emulation.opset, "for a test")])
     before = ran(raised, feed), ran(emulation, feed)
     try:
-        made = switched(model, emulation)
+        made = build_switched_model(model, emulation)
     except VariantError:
         assert same(*before)
         return False
@@ -48,8 +48,8 @@ def holds(model: Model, variant: Variant, feed: dict[str, np.ndarray]) -> bool:
     written = {v for n in made.model.top for v in n.outputs}
     assert {v for n in model.top for v in n.outputs if v} <= written
     assert len({q.id for q in made.quantizers}) == len(made.quantizers)
-    assert same(ran(made.model, {**feed, INPUT: made.vector(())}), before[0])
-    assert same(ran(made.model, {**feed, INPUT: made.released(())}), before[1])
+    assert same(ran(made.model, {**feed, INPUT: made.make_vector(())}), before[0])
+    assert same(ran(made.model, {**feed, INPUT: made.make_inverse_vector(())}), before[1])
     return True
 
 

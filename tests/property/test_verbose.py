@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from build_logs import INCEPTION, REGIONS, SPARSE
-from rtlab.backends.log.verbose import Parsed, parse
+from rtlab.backends.log.verbose import ParsedLog, parse
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
@@ -19,8 +19,8 @@ from rtlab.core.model import Model
 from rtlab.documents.payload import encode
 from rtlab.errors import ReadError
 from rtlab.questions.build.replay import replay
-from rtlab.questions.build.story import BuildStory, story
-from rtlab.questions.build.tactics import contests
+from rtlab.questions.build.story import BuildStory, build_story
+from rtlab.questions.build.tactics import find_contests
 from rtlab.testing import tiny_model
 
 RTX = Path(__file__).parents[1] / "data" / "rtx-1.7.1-control_flow.log"
@@ -57,7 +57,7 @@ def net() -> Model:
     return tiny_model()
 
 
-def read(data: bytes) -> Parsed | None:
+def read(data: bytes) -> ParsedLog | None:
     """What is read, checked for sense and taken all the way to the browser; None where it is refused."""
     try:
         parsed = parse([data])
@@ -73,11 +73,11 @@ def read(data: bytes) -> Parsed | None:
     found = replay(log, model, engine)
     assert found.coverage[1] == len(found.steps)
     for k in (0, len(found.steps) // 2, len(found.steps)):
-        groups = found.groups(k)
+        groups = found.get_groups(k)
         assert len({n for g in groups for n in g}) == sum(len(g) for g in groups)
-        found.count(k)
-    assert all(c.candidates for c in contests(log))
-    encode(story(log, model, engine), BuildStory)
+        found.count_layers(k)
+    assert all(c.candidates for c in find_contests(log))
+    encode(build_story(log, model, engine), BuildStory)
     return parsed
 
 

@@ -28,15 +28,20 @@ from rtlab import Study, backends
 from rtlab.backends.files import reading
 from rtlab.backends.trtexec import Trtexec
 from rtlab.core.engine import Engine, Tensor
-from rtlab.core.model import absent
+from rtlab.core.model import make_empty_model
 from rtlab.documents.payload import decode, encode
 from rtlab.errors import ReadError
-from rtlab.questions.difference.diff import Side, difference
+from rtlab.questions.difference.diff import Side, compute_difference
 from rtlab.questions.engine.breakdown import by_kind, transitions
 from rtlab.questions.findings.rank import findings
 from rtlab.questions.memory.plan import plan
 from rtlab.questions.reformats.reasons import reformats
-from rtlab.questions.roofline.estimate_error import HELD_OUT, RECORDED, WITHOUT, judge
+from rtlab.questions.roofline.estimate_error import (
+    CROSS_VALIDATED,
+    LEAVE_ONE_OUT,
+    RECORDED,
+    compare_estimates,
+)
 from rtlab.questions.roofline.roofs import GPU_EFFICIENCY, estimate
 from rtlab.questions.why import agreement as shipped
 from rtlab.relation.coverage import coverage
@@ -192,7 +197,7 @@ def test_every_word_of_a_torch_tensorrt_engine_has_its_form() -> None:
 def test_the_layers_own_words_count_what_the_nodes_count(folder: Path) -> None:
     model, (engine, _) = engines.structure(folder), engines.read(folder)
     nodes = layer_works(engine, relate(model, model, engine), model)
-    words = layer_works(engine, Mapping((), ()), absent())
+    words = layer_works(engine, Mapping((), ()), make_empty_model())
     assert {i: w.macs for i, w in words.items()} == {i: w.macs for i, w in nodes.items()}
 
 
@@ -207,8 +212,8 @@ def test_the_layers_own_words_count_what_the_nodes_count(folder: Path) -> None:
 )
 def test_engines_without_an_onnx_model_have_the_published_counts(name: str, macs: int) -> None:
     engine, _ = engines.read(HOME / name)
-    found = layer_works(engine, Mapping((), ()), absent())
-    assert macs * batch_of(engine, absent()) == sum(w.macs or 0 for w in found.values())
+    found = layer_works(engine, Mapping((), ()), make_empty_model())
+    assert macs * batch_of(engine, make_empty_model()) == sum(w.macs or 0 for w in found.values())
 
 
 #: What people can read off the engines by hand.
@@ -256,10 +261,10 @@ def test_findings_are_what_is_in_an_engine_and_no_more(name: str) -> None:
 def test_the_errors_of_estimates_are_those_that_are_told(folder: Path) -> None:
     """Recomputed, with SciPy's rank correlation; ``tests/roofs.py`` fits the constants."""
     found, gpu, measured = judged_layers(folder)
-    for table, reached in ((RECORDED, GPU_EFFICIENCY), (HELD_OUT, WITHOUT[gpu.name])):
+    for table, reached in ((RECORDED, GPU_EFFICIENCY), (CROSS_VALIDATED, LEAVE_ONE_OUT[gpu.name])):
         told = dataclasses.astuple(next(j for j in table if j.engine == folder.name))
         made = {i: estimate(found[i], gpu, reached) / 1e3 for i in measured}
-        seen = judge(folder.name, gpu.name, made, measured)
+        seen = compare_estimates(folder.name, gpu.name, made, measured)
         assert told[:3] == dataclasses.astuple(seen)[:3]
         assert told[3:] == pytest.approx(dataclasses.astuple(seen)[3:], abs=0.0051)
         assert seen.rank == pytest.approx(
@@ -270,14 +275,14 @@ def test_the_errors_of_estimates_are_those_that_are_told(folder: Path) -> None:
 @engines.of(DETAILED)
 @pytest.mark.parametrize("batch", [None, 1, 64])
 def test_memory_plans_reach_their_bound(folder: Path, batch: int | None) -> None:
-    found = plan(engines.read(folder)[0], absent(), batch=batch)
+    found = plan(engines.read(folder)[0], make_empty_model(), batch=batch)
     assert found.overhead <= 0.05
     assert (found.alive.max(), ()) == (found.bound, tuple(found.unsized))
 
 
 def test_a_resnet_needs_most_memory_at_its_pooling() -> None:
     """Batch 32 in fp32: it reads 64×112×112 and writes 64×56×56; 11.7 million parameters."""
-    found = plan(engines.read(FP32)[0], absent())
+    found = plan(engines.read(FP32)[0], make_empty_model())
     assert found.peak == 32 * 64 * (112**2 + 56**2) * 4
     assert 44.6 == pytest.approx(found.weights / 2**20, abs=0.05)
 
@@ -301,9 +306,9 @@ def test_quantized_shortcuts_free_what_the_other_placement_is_advised() -> None:
 def test_two_engines_are_alike_enough_where_they_are_of_one_model() -> None:
     families = ("resnet18", "resnet50", "mobilenet", "alexnet", "mnist", "detr")
     for one, two in itertools.combinations(map(side, FOLDERS), 2):
-        found = difference(one, two, absent()).overlap
-        assert any(f in one.name and f in two.name for f in families) == found.enough, (one.name, two.name)
-        assert not found.enough or found.share == 1.0
+        found = compute_difference(one, two, make_empty_model()).overlap
+        assert any(f in one.name and f in two.name for f in families) == found.is_enough, (one.name, two.name)
+        assert not found.is_enough or found.share == 1.0
 
 
 #: One engine of each precision, one with its own graph, and one of which a pair is one layer in either alone.
@@ -313,7 +318,7 @@ COUNTED = [JETSON, MOBILENET, FP32, RESIDUAL]
 @pytest.mark.skipif(not TENSORRT_RTX.ok, reason=TENSORRT_RTX.reason)
 @pytest.mark.parametrize("folder", COUNTED, ids=lambda f: f.name)
 def test_the_table_of_agreement_is_what_is_counted(folder: Path) -> None:
-    known = shipped.known()
+    known = shipped.load_agreement()
     if not known.compilers[0].startswith(f"TensorRT-RTX {TENSORRT_RTX.version} "):
         pytest.skip(f"the table is of {known.compilers[0]}, and here is {TENSORRT_RTX.version}")
     (engine,) = agreement.asked([folder])

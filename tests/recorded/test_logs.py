@@ -12,13 +12,13 @@ import pytest
 import pasted
 from rtlab import Study
 from rtlab.backends.files import recognise
-from rtlab.backends.log.operators import operators
+from rtlab.backends.log.operators import parse_operators
 from rtlab.backends.log.verbose import parse
-from rtlab.core.model import absent
+from rtlab.core.model import make_empty_model
 from rtlab.quantize.cache import CalibrationCache
-from rtlab.questions.build.layers_from_log import COPY, rebuilt
+from rtlab.questions.build.layers_from_log import COPY, rebuild_layers
 from rtlab.questions.build.replay import replay
-from rtlab.questions.build.tactics import contests, second_best, total
+from rtlab.questions.build.tactics import find_contests, sum_fastest_times, sum_runner_up_losses
 from rtlab.samples import load
 
 RECORDED = Path(os.environ["RTLAB_RECORDED"])
@@ -48,12 +48,12 @@ FIGURES = {
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_log_tells_the_figures_of_its_lines(name: str) -> None:
     parsed, expected = parse(LOGS / name), FIGURES[name]
-    log, found = parsed.log, contests(parsed.log)
+    log, found = parsed.log, find_contests(parsed.log)
     inside = [t.count for t in log.tunings if t.operator]
     assert expected == (
         [a.counts for a in log.attempts], log.chosen, log.version, log.device, pytest.approx(log.seconds), log.lines,
-        len(parsed.layers), log.workspace, log.totals, (len(inside), sum(inside)), pytest.approx(total(found)),
-        pytest.approx(second_best(found)),
+        len(parsed.layers), log.workspace, log.totals, (len(inside), sum(inside)),
+        pytest.approx(sum_fastest_times(found)), pytest.approx(sum_runner_up_losses(found)),
     )  # fmt: skip
     assert log.complete
 
@@ -88,9 +88,9 @@ def test_googlenet_of_the_log_is_the_sample_of_that_name() -> None:
     model = load("googlenet").model
     found = replay(parse(GOOGLENET).log, model)
     assert (111, 111) == found.coverage
-    assert [141, 84, 66, 66] == [found.count(k) for k in (0, 57, 66, 111)]
-    assert [2] * 30 + [6] * 9 == sorted(len(group) for group in found.groups(111))
-    layers = rebuilt(found, model)
+    assert [141, 84, 66, 66] == [found.count_layers(k) for k in (0, 57, 66, 111)]
+    assert [2] * 30 + [6] * 9 == sorted(len(group) for group in found.get_groups(111))
+    layers = rebuild_layers(found, model)
     assert (66, 9) == (len(layers), sum(y.kind == COPY for y in layers))
     assert sorted(n.id for n in model.top) == sorted(o for y in layers for o in y.origins)
 
@@ -114,7 +114,7 @@ def test_pasted_lines_tell_what_is_in_them() -> None:
     assert [("int8", (1, 8, 320, 181)), ("fp32", (1, 16, 320, 181))] == [
         (t.dtype, t.shape) for t in (*layer.inputs, *layer.outputs)
     ]
-    log = parse(PASTED / "trtexec-load-engine-verbose-trt10.16.log", built=False).log
+    log = parse(PASTED / "trtexec-load-engine-verbose-trt10.16.log", require_build=False).log
     assert ("10.16.1", "NVIDIA H100 PCIe", 0.0388184) == (log.version, log.device, log.latency)
 
 
@@ -128,7 +128,9 @@ def test_every_recorded_file_is_recognised_under_a_name_that_tells_nothing(tmp_p
         name = path.name.lower().replace("timingcache", "").replace("profiler", "profile")
         expected = [kind for word, kind in kinds.items() if word in name and "load-engine" not in name]
         (tmp_path / str(number)).symlink_to(path)
-        assert (expected[-1] if expected else "log") == recognise.kind(tmp_path / str(number)), path.name
+        assert (expected[-1] if expected else "log") == recognise.detect_kind(tmp_path / str(number)), (
+            path.name
+        )
 
 
 @pytest.mark.slow
@@ -142,7 +144,7 @@ def test_a_piece_tells_what_is_true_and_whole_in_it_or_is_refused_in_words(
 def test_a_log_without_the_flag_lists_tactics_without_keys() -> None:
     log = LOGS / "mnist-trt10.16-h100-level5.log"
     text = log.read_text()
-    found = operators(text)
+    found = parse_operators(text)
     tables = re.split(r"Autotuning op ", text)[1:]
     assert [table.partition(":")[0] for table in tables] == [o.name for o in found]
     rows = [re.findall(r"\(foreignNode\) +\d+, ([\d.]+), .*, (0x\w+),", table) for table in tables]
@@ -150,7 +152,7 @@ def test_a_log_without_the_flag_lists_tactics_without_keys() -> None:
     assert [min(float(t) for t, _ in r) for r in rows] == [o.timed[0].milliseconds for o in found]
     assert {""} == {o.key for o in found}
     assert ("node_conv2d", "node_relu") in {o.nodes for o in found}
-    study = Study(absent())
+    study = Study(make_empty_model())
     study.read("theirs", log=log)
     pool = next(t for t in study.tactics("theirs") if t.layer == "node_max_pool2d")
     assert all(a.milliseconds <= b.milliseconds for a, b in zip(pool.timed, pool.timed[1:], strict=False))

@@ -18,8 +18,8 @@ import pytest
 
 import recorded
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.model import absent
-from rtlab.questions.difference.diff import Difference, Side, difference
+from rtlab.core.model import make_empty_model
+from rtlab.questions.difference.diff import Difference, Side, compute_difference
 
 pytestmark = recorded.present
 
@@ -133,7 +133,7 @@ def exact(found: Difference) -> None:
         if which.times:
             total = math.fsum(getattr(g, half).time or 0.0 for g in found.groups)
             assert abs(total - math.fsum(which.times.values())) < 1e-6
-    if found.timed:
+    if found.has_layer_times:
         deltas = math.fsum(g.delta or 0.0 for g in found.groups)
         before, after = (math.fsum(side.times.values()) for side in (found.first, found.second))
         assert abs(deltas - (after - before)) < 1e-6
@@ -153,10 +153,10 @@ def test_there_are_as_many_parts_as_the_networks_have() -> None:
 def test_no_layer_stands_beside_another_part_of_the_network(family: str, first: str, second: str) -> None:
     """A 1x1 downsample beside a 3x3 convolution makes milliseconds that nobody can find."""
     sides = side(first), side(second)
-    found = difference(*sides, absent())
+    found = compute_difference(*sides, make_empty_model())
     check(found, tuple(modules(family, s.engine) for s in sides))  # type: ignore[arg-type]
     exact(found)
-    back = difference(*sides[::-1], absent())
+    back = compute_difference(*sides[::-1], make_empty_model())
     assert {(g.first, g.second, g.basis) for g in found.groups} == {
         (g.second, g.first, g.basis) for g in back.groups
     }
@@ -168,7 +168,7 @@ def test_kernels_shapes_and_neighbours_find_the_same_without_a_name(
 ) -> None:
     told = [side(first), side(second)]
     bare = [nameless(s) for s in told]
-    found = difference(bare[0][0], bare[1][0], absent())
+    found = compute_difference(bare[0][0], bare[1][0], make_empty_model())
     truths = [modules(family, s.engine) for s in told]
     parts = [{i: t[w] for i, w in was.items()} for (_, was), t in zip(bare, truths, strict=True)]
     check(found, tuple(parts))  # type: ignore[arg-type]
@@ -179,7 +179,7 @@ def test_kernels_shapes_and_neighbours_find_the_same_without_a_name(
 def test_a_pooling_that_was_fused_stands_beside_its_convolution() -> None:
     """Conv_0 and MaxPool_2 are one ConvActPool of 72.7 us in the other engine, and no rows of their own."""
     sides = side("trex-resnet18-pytorch-a100-fp16"), side("trex-resnet18-pytorch-a100-int8-qat-residual")
-    (group,) = (g for g in difference(*sides, absent()).groups if g.title == "Conv_0")
+    (group,) = (g for g in compute_difference(*sides, make_empty_model()).groups if g.title == "Conv_0")
     halves = zip(sides, (group.first, group.second), strict=True)
     one, two = ([s.engine.layer(i).name for i in h.layers] for s, h in halves)
     assert ["Conv_0 + Relu_1", "MaxPool_2"] == one

@@ -13,10 +13,10 @@ import pytest
 import rtlab
 from rtlab import Study
 from rtlab.errors import RtlabError
-from rtlab.questions.panels import PANELS, answer
-from rtlab.questions.scene import Scene
+from rtlab.questions.panels import PANELS, render_panel
+from rtlab.questions.scene import PanelContext
 from rtlab.relation.footprint import nbytes
-from rtlab.view.document import compared, document
+from rtlab.view.document import difference_document, document
 
 
 def tensor(name: str, *shape: int) -> dict[str, Any]:
@@ -89,9 +89,13 @@ TOLD = {
     "schedule, estimated": lambda r, _: r.schedule("A100"),
     "findings": lambda r, _: r.findings,
     "reformats": lambda r, _: r.reformats(),
-    "difference": lambda _, s: json.dumps(compared(s.difference("engine", "engine", gpu="A100"), s.model)),
+    "difference": lambda _, s: json.dumps(
+        difference_document(s.difference("engine", "engine", gpu="A100"), s.model)
+    ),
     **{
-        name: lambda r, s, n=name: json.dumps(answer(n, Scene(s.snapshot(), r.facts)), allow_nan=False)
+        name: lambda r, s, n=name: json.dumps(
+            render_panel(n, PanelContext(s.snapshot(), r.facts)), allow_nan=False
+        )
         for name in PANELS
     },
 }

@@ -33,7 +33,7 @@ def endless(progress) -> None:
 
 @pytest.mark.parametrize("command", ["inspect", "report", "check"])
 def test_a_build_that_is_too_long_ends_with_the_budget(model, tmp_path, monkeypatch, capsys, command) -> None:
-    monkeypatch.setattr(runs, "compiled", lambda _, progress: endless(progress))
+    monkeypatch.setattr(runs, "compile_variant", lambda _, progress: endless(progress))
     monkeypatch.chdir(tmp_path)
     began = time.monotonic()
     assert cli.main([command, model, *CPU, "--budget", "0.3"]) == 1
@@ -53,9 +53,9 @@ def test_a_stage_that_is_too_long_leaves_what_was_built(model, monkeypatch, caps
 
 @pytest.mark.slow
 def test_variants_that_were_built_in_time_are_reported(model, tmp_path, monkeypatch, capsys) -> None:
-    built = runs.compiled
+    built = runs.compile_variant
     slow = lambda job, progress: endless(progress) if job.name == "fp16" else built(job, progress)  # noqa: E731
-    monkeypatch.setattr(runs, "compiled", slow)
+    monkeypatch.setattr(runs, "compile_variant", slow)
     page = tmp_path / "r.html"
     command = ["report", model, *CPU, "--precision", "fp32", "--precision", "fp16", "-o", str(page)]
     assert cli.main([*command, "--budget", "2"]) == 0
@@ -68,7 +68,7 @@ def test_a_default_limits_measuring_alone(model, monkeypatch, capsys) -> None:
     assert cli.main(["inspect", model, *CPU, "--no-run"]) == 0
     assert cli.main(["inspect", model, *CPU, "--budget", "0"]) == 0
     assert cli.main(["inspect", model, *CPU, "--no-run", "--budget", "inf"]) == 0
-    assert "compiled" in capsys.readouterr().out
+    assert "compile_variant" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -80,7 +80,7 @@ def test_what_does_not_hear_of_the_end_is_ended(model) -> None:
         "    child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)'])\n"
         "    print(child.pid, flush=True)\n"
         "    time.sleep(600)\n"
-        "opening.opened = hang\n"
+        "opening.open_study = hang\n"
         f"sys.argv[1:] = ['inspect', {model!r}, '--budget', '0.5']\n"
         "main()\n"
     )

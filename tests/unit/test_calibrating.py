@@ -17,7 +17,7 @@ from rtlab.core.model import Model
 from rtlab.core.variant import CALIBRATORS
 from rtlab.errors import CalibrationError, Cancelled
 from rtlab.quantize import findings
-from rtlab.questions.calibration.calibrated import calibration
+from rtlab.questions.calibration.calibrated import summarize_calibration
 from rtlab.testing import tiny_model
 from shelf import expose
 from stopping import Stopping
@@ -279,7 +279,7 @@ def test_shares_of_a_map_that_was_counted_in_part_are_estimates() -> None:
     sample = samples.load("mobilenet_v2", samples=1)
     for stride, origins in ((4, {"measured", "estimated"}), (1, {"measured"})):
         study = Study(sample.model, data=sample.calibration, stride=stride)
-        told = calibration(study.model, None, study.observe())
+        told = summarize_calibration(study.model, None, study.observe())
         assert origins == {v.origin for v in told.values}
         assert ("in part" in told.source) == (stride > 1)
 

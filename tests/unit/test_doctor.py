@@ -11,14 +11,14 @@ import pytest
 
 from fake_gpu import Here, needs_api
 from rtlab import backends
-from rtlab.backends.reference import evaluator
+from rtlab.backends.reference import get_evaluator
 from rtlab.core.progress import Progress, Silent
 from rtlab.core.protocols import Capabilities
 from rtlab.core.variant import Precision, Target
 from rtlab.errors import BuildError, Cancelled, RunError, Unavailable
 from rtlab.experiments import trials
-from rtlab.experiments.doctor import Examination, Report, clean
-from rtlab.experiments.experiment import Rig, carry_out
+from rtlab.experiments.doctor import Report, SelfTest, clean
+from rtlab.experiments.experiment import SearchContext, run_experiment
 from rtlab.session.selftest import doctor
 from stopping import Stopping
 
@@ -27,7 +27,7 @@ USER = Path.home().name
 
 def examine(table, progress: Progress) -> Report:
     """What is found of backends that the test brings."""
-    return carry_out(Examination(table), Rig(evaluator, progress))
+    return run_experiment(SelfTest(table), SearchContext(get_evaluator, progress))
 
 
 def statuses(report: Report) -> dict[str, str]:
@@ -146,7 +146,7 @@ def test_how_long_a_build_took_to_stop_is_counted_from_the_asking(monkeypatch) -
 def test_the_largest_error_of_several_outputs_is_told_wherever_it_is(errors, worst) -> None:
     wanted = {n: np.ones(3, np.float32) for n in "ab"}
     found = {n: np.float32([1, 1 + e, 1]) for n, e in zip("ab", errors, strict=True)}
-    assert f'largest relative error 5.0e-04 at "{worst}"' == trials._compared(wanted, found)
+    assert f'largest relative error 5.0e-04 at "{worst}"' == trials._compare(wanted, found)
     for name, value in (("b", 2), ("a", np.nan)):
         with pytest.raises(trials.Failed, match="is allowed"):
-            trials._compared(wanted, {**found, name: np.float32([1, value, 1])})
+            trials._compare(wanted, {**found, name: np.float32([1, value, 1])})

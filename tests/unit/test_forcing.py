@@ -14,11 +14,11 @@ from fake_gpu import VERSIONS, Here, needs_api
 from rtlab import Study, backends
 from rtlab.core.buildlog import Entry, Operator, TacticTime
 from rtlab.core.data import CalibrationData
-from rtlab.core.facts import Facts
-from rtlab.core.model import absent
+from rtlab.core.facts import VariantResult
+from rtlab.core.model import make_empty_model
 from rtlab.core.progress import Silent
 from rtlab.errors import Cancelled, ReadError, RtlabError, VariantError
-from rtlab.experiments.experiment import Allowance, Rig, carry_out
+from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
 from rtlab.experiments.tactics import LayerTactics, TacticListing
 from rtlab.session import forcing
 from rtlab.testing import conformance, tiny_model
@@ -135,7 +135,7 @@ def test_without_an_editable_cache_it_is_told_how_to_keep_one(tmp_path, cache, f
 
 
 def test_a_log_lists_its_tactics_and_cannot_be_forced() -> None:
-    study = Study(absent())
+    study = Study(make_empty_model())
     study.read("theirs", log=REGIONS)
     found = study.tactics("theirs")
     pool = next(t for t in found if t.layer == "pool")
@@ -163,17 +163,17 @@ class Remembering:
 
 
 @pytest.fixture(scope="module")
-def built() -> Facts:
+def built() -> VariantResult:
     study = Study(tiny_model())
     study.add("fp32", target="cpu")
     return study.run(compare=False).facts["fp32"]
 
 
-def test_a_listing_tells_what_logs_say_and_then_what_the_cache_holds(built: Facts) -> None:
+def test_a_listing_tells_what_logs_say_and_then_what_the_cache_holds(built: VariantResult) -> None:
     """By hand: two logs, of which the second lists one more; the cache lacks one of three, and is opened once."""
     tuner = Remembering()
-    rig, records = Rig(tuner), []
-    found = carry_out(TacticListing(built, ("ac", "ab"), Path("x.cache")), rig, records.append)
+    rig, records = SearchContext(tuner), []
+    found = run_experiment(TacticListing(built, ("ac", "ab"), Path("x.cache")), rig, records.append)
 
     assert [("a", None, ""), ("c", None, "")] == [(t.layer, t.cost, t.key) for t in records[0]]
     assert [("a", 0.5, "key a"), ("c", None, ""), ("b", 0.5, "key b")] == [
@@ -183,14 +183,16 @@ def test_a_listing_tells_what_logs_say_and_then_what_the_cache_holds(built: Fact
     assert (1, 2) == (rig.builds, len(records))
 
 
-def test_a_listing_that_may_not_open_the_cache_tells_what_the_logs_say(built: Facts) -> None:
+def test_a_listing_that_may_not_open_the_cache_tells_what_the_logs_say(built: VariantResult) -> None:
     tuner, progress, lengths = Remembering(), Silent(), []
     listing = TacticListing(built, ("ab",), Path("x.cache"))
-    for allowance in (Allowance(builds=0), Allowance(seconds=0)):
-        found = carry_out(listing, Rig(tuner, allowance=allowance))
+    for allowance in (SearchBudget(builds=0), SearchBudget(seconds=0)):
+        found = run_experiment(listing, SearchContext(tuner, budget=allowance))
         assert [("a", None), ("b", None)] == [(t.layer, t.remembered) for t in found]
     with pytest.raises(Cancelled):
-        carry_out(listing, Rig(tuner, progress), lambda r: (lengths.append(len(r)), progress.cancel()))
+        run_experiment(
+            listing, SearchContext(tuner, progress), lambda r: (lengths.append(len(r)), progress.cancel())
+        )
     assert ([2], []) == (lengths, tuner.opened)
 
 
@@ -202,11 +204,11 @@ def test_what_was_timed_in_several_forms_is_forced_where_it_was_timed() -> None:
         LayerTactics("op", ("n",), (half, both), half, "key 2"),
         LayerTactics("pool", (), (both,)),
     ]
-    assert {"key 1": both, "key 2": both} == forcing._chosen("x", table, "op", "0x0a")
-    assert {"key 2": half} == forcing._chosen("x", table, "n", "half")
-    assert {"key 2": half} == forcing._chosen("x", table, "n", 11)
+    assert {"key 1": both, "key 2": both} == forcing._find_tactic("x", table, "op", "0x0a")
+    assert {"key 2": half} == forcing._find_tactic("x", table, "n", "half")
+    assert {"key 2": half} == forcing._find_tactic("x", table, "n", 11)
     with pytest.raises(VariantError, match='"pool" has no entry'):
-        forcing._chosen("x", table, "pool", "0xA")
+        forcing._find_tactic("x", table, "pool", "0xA")
 
 
 @needs_api

@@ -5,20 +5,20 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from recurrent import Session, recurrent_model
-from rtlab.experiments.experiment import Rig, carry_out
+from rtlab.experiments.experiment import SearchContext, run_experiment
 from rtlab.experiments.forms import RecurrentForms
-from rtlab.formulations.recurrent import FORMS, recurrent
+from rtlab.formulations.recurrent import FORMS, read_recurrent
 from stopping import Stopping
 
 
 def timed(layer, ready, *, progress=None, **choices):
     """What is found on a bench that makes models ready as the test says."""
     bench = SimpleNamespace(threads=1, open=lambda model, batch, threads: ready(model, batch))
-    return carry_out(RecurrentForms(layer, **choices), Rig(bench, progress))
+    return run_experiment(RecurrentForms(layer, **choices), SearchContext(bench, progress))
 
 
 def test_forms_are_timed_in_turn_and_compared_with_the_node():
-    layer = recurrent(recurrent_model("LSTM", 4, batch=2), "/rnn0")
+    layer = read_recurrent(recurrent_model("LSTM", 4, batch=2), "/rnn0")
     found = timed(layer, Session, seconds=0.0)
     assert list(FORMS) == [t.name for t in found]
     assert [t.nodes for t in found] == [t.median for t in found]
@@ -28,13 +28,13 @@ def test_forms_are_timed_in_turn_and_compared_with_the_node():
 
 
 def test_cancelling_keeps_the_rounds_that_were_timed():
-    layer = recurrent(recurrent_model("LSTM", 4), "/rnn0")
+    layer = read_recurrent(recurrent_model("LSTM", 4), "/rnn0")
     found = timed(layer, Session, progress=Stopping(len(FORMS) + 2))
     assert {2} == {t.runs for t in found}
 
 
 def test_a_form_that_computes_something_else_shows_its_error():
-    layer = recurrent(recurrent_model("LSTM", 4), "/rnn0")
+    layer = read_recurrent(recurrent_model("LSTM", 4), "/rnn0")
 
     class Other(Session):
         def __init__(self, model: bytes, batch) -> None:

@@ -7,16 +7,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from rtlab.backends.reference import evaluator
+from rtlab.backends.reference import get_evaluator
 from rtlab.errors import Cancelled
-from rtlab.experiments.experiment import Rig, carry_out
+from rtlab.experiments.experiment import SearchContext, run_experiment
 from rtlab.experiments.peaks import CpuPeaks
 from stopping import Stopping
 
 
 @pytest.mark.slow
 def test_the_cpu_has_roofs_that_are_measured() -> None:
-    found = carry_out(CpuPeaks(128, 1 << 16), Rig(evaluator()))
+    found = run_experiment(CpuPeaks(128, 1 << 16), SearchContext(get_evaluator()))
     assert ("measured", {"fp32", "int8"}) == (found.origin, set(found.cores))
     for rate in (found.bandwidth, *found.cores.values()):
         # A thousand and a million times what is usual would be a unit mistaken.
@@ -41,8 +41,8 @@ def test_rates_are_the_work_of_the_fastest_run_of_the_node_that_took_longest() -
         def release(self, engine: object) -> None:
             told.append("released")
 
-    rig = Rig(Runner())
-    found = carry_out(CpuPeaks(10, 1000), rig)
+    rig = SearchContext(Runner())
+    found = run_experiment(CpuPeaks(10, 1000), rig)
     # A multiply-accumulate is two operations; every number of four bytes is read and written.
     assert {"fp32": 2 * 10**3 / 2e-3, "int8": 2 * 10**3 / 2e-3} == pytest.approx(found.cores)
     assert 2 * 4 * 1000 / 2e-3 == pytest.approx(found.bandwidth)
@@ -52,4 +52,4 @@ def test_rates_are_the_work_of_the_fastest_run_of_the_node_that_took_longest() -
 
 def test_measuring_can_be_stopped() -> None:
     with pytest.raises(Cancelled):
-        carry_out(CpuPeaks(128, 1 << 16), Rig(evaluator(), Stopping()))
+        run_experiment(CpuPeaks(128, 1 << 16), SearchContext(get_evaluator(), Stopping()))

@@ -10,7 +10,7 @@ import rtlab
 from rtlab.backends import choosing
 from rtlab.errors import VariantError
 from rtlab.questions import panels
-from rtlab.questions.scene import Scene
+from rtlab.questions.scene import PanelContext
 from rtlab.view import chrome, document
 from rtlab.view.table import study_html
 
@@ -66,6 +66,8 @@ def test_beside_a_reported_engine_each_side_tells_its_own_origin(study, name: st
     told = {"classic": "predicted", "cpu": "reported"}
     study.bisect(other, name, builds=1, again=True)
     kept = study.snapshot()
-    panel = panels.answer("bisection", Scene(kept, kept.facts[name], kept.facts[other], {"from": other}))
+    panel = panels.render_panel(
+        "bisection", PanelContext(kept, kept.facts[name], kept.facts[other], {"from": other})
+    )
     origins = {c["title"]: c["origin"] for c in panel["columns"]}
     assert (told[other], told[name]) == (origins["Before"], origins["After"])

@@ -12,7 +12,7 @@ import pytest
 import engines
 import rtlab
 from rtlab import Study
-from rtlab.backends.reference import runner_of
+from rtlab.backends.reference import get_runner
 from rtlab.documents.commands import ReadDropped
 from rtlab.documents.payload import decode, encode
 from rtlab.errors import ModelError, ReadError, VariantError
@@ -90,7 +90,7 @@ def test_a_model_whose_weights_stayed_at_home_is_enough(tmp_path) -> None:
             refused()
     # From a browser only its bytes come.
     explorer = study.explore()
-    asked = ReadDropped([p.name for p in paths]).crossing()
+    asked = ReadDropped([p.name for p in paths]).to_dict()
     explorer._receive(explorer, asked, [p.read_bytes() for p in paths])
     explorer.wait()
     assert explorer.failure is None
@@ -119,7 +119,7 @@ def test_outputs_are_compared_with_what_onnx_runtime_computes(tmp_path) -> None:
     study.run(compare=False)
     batch = next(sample.calibration.batches(sample.model, 2))
     ours = study["fp32"]
-    out = runner_of("onnxruntime").outputs(ours.measured or ours.engine, batch)
+    out = get_runner("onnxruntime").outputs(ours.measured or ours.engine, batch)
     rows = [
         {
             "name": k,

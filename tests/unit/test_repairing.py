@@ -12,7 +12,7 @@ from rtlab.core.variant import Calibrator
 from rtlab.experiments import repairing
 from tests.planted_faults import healthy, planted
 
-_PREDICTED = repairing.predicted
+_PREDICTED = repairing.predict
 
 
 def _study(name, variant, **choice):
@@ -104,7 +104,7 @@ def test_values_are_scaled_apart_where_only_their_scales_are_wrong(monkeypatch):
 def test_nothing_is_kept_high_where_the_samples_cannot_tell_what_is_free_from_fp32(monkeypatch):
     """A hit in a hundred more than fp32 is out of reach, and a node in FP32 costs time for sure."""
     study = _study("digits_mobilenet", "int8", calibrator="minmax")
-    monkeypatch.setattr(repairing._Repairing, "_scales", lambda _: iter(()))
+    monkeypatch.setattr(repairing._RepairState, "_scales", lambda _: iter(()))
     _without(monkeypatch, _TREATMENTS={})
     found = study.repair("int8", budget_s=math.inf, max_drop=-1)
     (as_it_is,) = found.points
@@ -119,7 +119,7 @@ def test_nothing_is_kept_high_where_the_samples_cannot_tell_what_is_free_from_fp
 def test_a_search_goes_on_from_what_was_measured(monkeypatch):
     study = _study("digits_outlier", "int8", calibrator="minmax")
     ran = []
-    monkeypatch.setattr(repairing, "predicted", lambda *a, **k: ran.append(a) or _PREDICTED(*a, **k))
+    monkeypatch.setattr(repairing, "predict", lambda *a, **k: ran.append(a) or _PREDICTED(*a, **k))
     first = study.repair("int8", budget_s=math.inf, runs=1)
     # Both halves of fp32, the variant and the repaired one.
     assert len(ran) == 6

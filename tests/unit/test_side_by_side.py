@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rtlab.core import files
-from rtlab.formulations.cache import timing_cache
+from rtlab.formulations.cache import read_timing_cache
 
 PROCESSES, TIMES = 3, 20
 
@@ -49,19 +49,19 @@ def test_times_that_several_processes_measure_are_all_in_the_cache(tmp_path) -> 
         tmp_path,
         f"""
 import datetime
-from rtlab.formulations.cache import timing_cache
+from rtlab.formulations.cache import read_timing_cache
 from rtlab.formulations.trial import Trial
 when = datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc)
 trial = Trial("im2col", 2, 1.5, (1.25, 1.75), 10, 1e-6, 2e-5, ok=True, taken=when)
-cache = timing_cache(home / "times.json", "cpu", "ORT 1")
+cache = read_timing_cache(home / "times.json", "cpu", "ORT 1")
 ready()
 for i in range({TIMES}):
     cache.keep(f"{{who}}/{{i}}", trial)
     cache.save()
 """,
-        lambda: timing_cache(path, "cpu", "ORT 1"),
+        lambda: read_timing_cache(path, "cpu", "ORT 1"),
     )
-    found = timing_cache(path, "cpu", "ORT 1").entries
+    found = read_timing_cache(path, "cpu", "ORT 1").entries
     assert {f"{who}/{i}" for who in range(PROCESSES) for i in range(TIMES)} == set(found)
     assert [] == [
         p.name for p in tmp_path.iterdir() if p.name not in {"go", "times.json"} and "ready" not in p.name
@@ -72,6 +72,6 @@ def test_a_file_that_another_process_puts_there_first_stays(tmp_path, monkeypatc
     path = tmp_path / "a.ipynb"
     path.write_text("my own")
     monkeypatch.setattr(Path, "exists", lambda _: False)
-    files.added(path, b"ours")
+    files.write_if_missing(path, b"ours")
     assert b"my own" == path.read_bytes()
     assert [path] == list(tmp_path.iterdir())

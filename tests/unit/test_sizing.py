@@ -9,7 +9,7 @@ from onnx import TensorProto, helper
 
 from nets import graph_proto
 from rtlab import CalibrationData, load
-from rtlab.backends.reference import evaluator
+from rtlab.backends.reference import get_evaluator
 from rtlab.core.model import Model
 from rtlab.experiments import sizing
 from rtlab.experiments.sizing import batch_size, fixed_batch, sizes_of
@@ -75,7 +75,7 @@ def test_what_shape_inference_cannot_tell_one_run_does() -> None:
     data = CalibrationData.random(net, samples=2)
     sizes_of(net, data)
     assert net.sizes().unknown[0] == "g", "nobody has run it"
-    found = sizes_of(net, data, evaluator())
+    found = sizes_of(net, data, get_evaluator())
     assert () == found.unknown
     assert (1, 16, 40, 50) == found.get("g") == found.get("y5")
     assert found is net.sizes(), "work and memory read the same"

@@ -12,7 +12,7 @@ from nets import graph
 from rtlab import CalibrationData, Study, Task
 from rtlab.core.prepared import Emulation
 from rtlab.core.progress import Silent
-from rtlab.core.stage import Budget, Stage, Within
+from rtlab.core.stage import Budget, DeadlineProgress, Stage
 from rtlab.errors import Cancelled, VariantError
 from rtlab.testing import tiny_model
 from stopping import Stopping
@@ -177,26 +177,26 @@ def test_what_one_stage_leaves_of_the_budget_the_next_ones_have(monkeypatch) -> 
     monkeypatch.setattr("rtlab.core.stage.time.monotonic", lambda: now[0])
     budget = Budget(9.0)
     with budget.share(Silent(), 1 / 3) as within:
-        assert 3.0 == within.left
+        assert 3.0 == within.remaining
         now[0] += 1.0
     with budget.share(Silent(), 1 / 2) as within:
-        assert 4.0 == within.left
+        assert 4.0 == within.remaining
         now[0] += 20.0
-    assert 0.0 == budget.left
+    assert 0.0 == budget.remaining
 
 
 def test_a_deadline_counts_from_the_first_step_on_and_is_no_cancel(monkeypatch) -> None:
     now = [0.0]
     monkeypatch.setattr("rtlab.core.stage.time.monotonic", lambda: now[0])
     asked = Silent()
-    within = Within(asked, 5.0)
+    within = DeadlineProgress(asked, 5.0)
     now[0] = 6.0
     assert not within.stopped()
     within.advance()
     assert within.stopped()
-    assert not within.cancelled
+    assert not within.is_cancelled
     asked.cancel()
-    assert within.cancelled
+    assert within.is_cancelled
 
 
 @pytest.mark.slow

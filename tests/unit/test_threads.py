@@ -14,7 +14,7 @@ from rtlab.documents import commands
 from rtlab.errors import RtlabError, VariantError
 from rtlab.explorer.explorer import Explorer
 from rtlab.questions import panels
-from rtlab.session.job import compiled
+from rtlab.session.job import compile_variant
 from rtlab.testing import tiny_model
 
 NAMES = ("fp32", "int8", "comes", "goes")
@@ -47,7 +47,7 @@ def reads(study: Study, explorer: Explorer, folder) -> dict[str, Callable[[str],
         several = (commands.ShowVariant, commands.CompareVariant, commands.SetBaseline)
         panel, save = commands.AskPanel("page.1", "memory", name, {}), commands.SaveFile(name, "scales")
         for command in (*(c(name) for c in several), panel, save):
-            explorer._receive(explorer, command.crossing(), [])
+            explorer._receive(explorer, command.to_dict(), [])
 
     return {
         "result": lambda name: study[name].table(),
@@ -146,9 +146,9 @@ def test_what_is_found_of_a_variant_is_not_kept_for_another_one_of_its_name_or_n
                 study.add("mine", precision="fp32", target="cpu", backend="onnxruntime")
             else:
                 study.remove("mine")
-        return compiled(job, *given)
+        return compile_variant(job, *given)
 
-    monkeypatch.setattr("rtlab.session.runs.compiled", replaced)
+    monkeypatch.setattr("rtlab.session.runs.compile_variant", replaced)
     study.add("mine", precision="fp16", target="cpu", backend="onnxruntime")
     with pytest.raises(VariantError, match=words):
         study.run()

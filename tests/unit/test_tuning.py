@@ -15,24 +15,26 @@ from onnx import helper
 
 import rtlab
 from nets import graph
-from rtlab.backends.bench import Opened, OrtBench
+from rtlab.backends.bench import BoundSession, OrtBench
 from rtlab.core.progress import Silent
 from rtlab.errors import BuildError, Cancelled, ReadError, VariantError
-from rtlab.experiments.experiment import Allowance, Rig, carry_out
-from rtlab.experiments.race import FEWEST, LEAST, Race, difference
+from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.race import FEWEST, LEAST, Benchmark, difference
 from rtlab.experiments.tuning import CpuTuning
-from rtlab.formulations import Formulation, layer, offered, tunable
-from rtlab.formulations.convolutions import small_kernel
-from rtlab.formulations.tiles import tiled, winograd
-from rtlab.formulations.trial import Tuned
+from rtlab.formulations import Formulation, create_weighted_node, find_tunable_nodes, list_formulations
+from rtlab.formulations.convolutions import check_3x3_kernel
+from rtlab.formulations.tiles import tile_convolution, winograd
+from rtlab.formulations.trial import TunedModel
 from stopping import Stopping
 
 Times = Callable[[str, int], float]
 
 
-def tune(model: rtlab.Model, batch, *, bench, progress=None, budget_s=60.0, **choices) -> Tuned:
+def tune(model: rtlab.Model, batch, *, bench, progress=None, budget_s=60.0, **choices) -> TunedModel:
     """What is found with a bench of the test's own."""
-    return carry_out(CpuTuning(model, batch, **choices), Rig(bench, progress, Allowance(seconds=budget_s)))
+    return run_experiment(
+        CpuTuning(model, batch, **choices), SearchContext(bench, progress, SearchBudget(seconds=budget_s))
+    )
 
 
 class Scripted(OrtBench):
@@ -47,7 +49,7 @@ class Scripted(OrtBench):
         return Timed(self, model, batch, threads)
 
 
-class Timed(Opened):
+class Timed(BoundSession):
     def __init__(self, bench: Scripted, model: bytes, batch, threads: int) -> None:
         super().__init__(model, batch, threads)
         nodes = [n.name for n in onnx.load_from_string(model).graph.node]
@@ -98,7 +100,7 @@ def test_the_fastest_formulation_with_any_number_of_threads_wins() -> None:
     one, two, three, four = found.layers
     assert [2.0, 2.0, 1.0, 2.5] == pytest.approx([y.gain for y in found.layers])
     assert [2.0, 2.0, 2.0, 2.5] == pytest.approx([y.margin for y in found.layers])
-    assert [True, True, False, True] == [y.clear for y in found.layers]
+    assert [True, True, False, True] == [y.is_clear for y in found.layers]
     # With other weights it was computed anew, not timed.
     assert one.winner.error != two.winner.error
     assert 0 < two.winner.error < two.winner.tolerance
@@ -111,11 +113,11 @@ def test_the_fastest_formulation_with_any_number_of_threads_wins() -> None:
 def test_the_whole_model_is_compared_with_the_winners_in_it() -> None:
     found = tune(network(), BATCH, bench=Scripted(even))
     assert [(1, ("one", "two", "four")), (2, ("one", "two", "four"))] == [
-        (w.threads, w.changed) for w in found.wholes
+        (w.threads, w.changed) for w in found.model_trials
     ]
     # One time for each kind of formulation that is in it, as the script counts.
-    assert [(1.0, 0.9), (0.5, 0.45)] == [pytest.approx((w.default, w.tuned)) for w in found.wholes]
-    assert all(w.ok and 0 < w.error < 1e-4 for w in found.wholes)
+    assert [(1.0, 0.9), (0.5, 0.45)] == [pytest.approx((w.default, w.tuned)) for w in found.model_trials]
+    assert all(w.ok and 0 < w.error < 1e-4 for w in found.model_trials)
     assert 2 == found.best.threads == found.default.threads
     bench = Scripted(lambda n, t: even(n, t) + 0.3)
     slow = tune(network(), BATCH, bench=bench, candidates=["Winograd 2×2"], threads=(1,))
@@ -127,8 +129,8 @@ def test_overlapping_times_change_nothing_in_the_model() -> None:
     bench = Scripted(lambda name, threads: rng.uniform(1, 2) - (0.15 if name == "im2col" else 0))
     found = tune(network(), BATCH, bench=bench, candidates=["im2col"], threads=(1,))
     assert "im2col" in {y.winner.formulation for y in found.layers}
-    assert not any(y.clear for y in found.layers)
-    (whole,) = found.wholes
+    assert not any(y.is_clear for y in found.layers)
+    (whole,) = found.model_trials
     assert ((), 0.0) == (whole.changed, whole.error)
     assert whole.default == whole.tuned
 
@@ -151,14 +153,17 @@ def test_a_wrong_winograd_matrix_is_refused(scale: float) -> None:
         right = winograd(2, (3, 3))
         before = right.before.copy()
         before[5, 5] *= scale
-        return tiled(of, graph, dataclasses.replace(right, before=before))
+        return tile_convolution(of, graph, dataclasses.replace(right, before=before))
 
     model = network()
-    first = layer(model, tunable(model)[0], (1, 4, 8, 8))
-    wrong = Formulation("wrong", "", 2e-4, small_kernel, build)
-    right = next(f for f in offered(first) if f.name == "Winograd 2×2")
-    race = Race(Rig(Scripted(lambda name, threads: 0.1 if name == "wrong" else 1.0)), (1,))
-    trials = {t.formulation: t for t in race.layer(first, BATCH["x"], [offered(first)[0], wrong, right], 1.0)}
+    first = create_weighted_node(model, find_tunable_nodes(model)[0], (1, 4, 8, 8))
+    wrong = Formulation("wrong", "", 2e-4, check_3x3_kernel, build)
+    right = next(f for f in list_formulations(first) if f.name == "Winograd 2×2")
+    race = Benchmark(SearchContext(Scripted(lambda name, threads: 0.1 if name == "wrong" else 1.0)), (1,))
+    trials = {
+        t.formulation: t
+        for t in race.time_layer(first, BATCH["x"], [list_formulations(first)[0], wrong, right], 1.0)
+    }
     assert (False, None) == (trials["wrong"].ok, trials["wrong"].median)
     assert trials["wrong"].note.endswith("0.0002")
     assert trials["Winograd 2×2"].ok
@@ -180,20 +185,20 @@ def test_a_formulation_that_does_not_open_is_shown_with_its_reason() -> None:
 
 def test_cancelling_keeps_what_was_tuned() -> None:
     found = tune(network(), BATCH, bench=Scripted(even), progress=Stopping(1))
-    assert (["one", "two"], (), False) == ([y.node for y in found.layers], found.wholes, found.complete)
+    assert (["one", "two"], (), False) == ([y.node for y in found.layers], found.model_trials, found.complete)
     assert [True] == [n.startswith("1 of 3 ") for n in found.notes]
     with pytest.raises(Cancelled, match="Stopped tuning"):
         tune(network(), BATCH, bench=Scripted(even), progress=Stopping(0))
 
 
 def test_no_further_layer_is_tuned_once_the_builds_are_used_up() -> None:
-    rig = Rig(Scripted(even), allowance=Allowance(seconds=60, builds=1))
-    kept: list[Tuned] = []
-    found = carry_out(CpuTuning(network(), BATCH, candidates=["im2col"], threads=(1,)), rig, kept.append)
+    rig = SearchContext(Scripted(even), budget=SearchBudget(seconds=60, builds=1))
+    kept: list[TunedModel] = []
+    found = run_experiment(CpuTuning(network(), BATCH, candidates=["im2col"], threads=(1,)), rig, kept.append)
     assert ["one", "two"] == [y.node for y in found.layers] == [y.node for y in kept[0].layers]
-    assert ((), False) == (kept[0].wholes, kept[0].complete)
+    assert ((), False) == (kept[0].model_trials, kept[0].complete)
     assert any(n.startswith("1 of 3 ") for n in found.notes)
-    assert 2 + len(found.wholes) == rig.builds
+    assert 2 + len(found.model_trials) == rig.builds
     assert rig.runs >= 2 * LEAST
 
 
@@ -204,7 +209,7 @@ def test_the_budget_ends_the_tuning_after_at_least_one_layer() -> None:
     assert not found.complete
     assert 2 == len(found.notes)
     assert found.notes[0].startswith("1 of 3 ")
-    assert [(2, FEWEST)] == [(w.threads, w.runs) for w in found.wholes]
+    assert [(2, FEWEST)] == [(w.threads, w.runs) for w in found.model_trials]
     direct = [t for t in found.layers[0].trials if t.formulation == "direct"]
     other = [t for t in found.layers[0].trials if t.formulation != "direct"]
     assert [(1, LEAST), (2, LEAST)] == [(t.threads, t.runs) for t in direct]
@@ -228,14 +233,14 @@ def test_a_timing_cache_saves_the_timing_and_not_the_check(tmp_path: Path) -> No
 def test_a_whole_model_that_cannot_be_composed_leaves_its_layers_tuned() -> None:
     """Formulations need operators of version 11; a layer by itself is always of a newer one."""
     found = tune(network(9), BATCH, bench=Scripted(even))
-    assert (4, (), False) == (len(found.layers), found.wholes, found.complete)
+    assert (4, (), False) == (len(found.layers), found.model_trials, found.complete)
 
 
 def test_a_busy_machine_is_told() -> None:
     rng = np.random.default_rng(0)
     busy = tune(network(), BATCH, bench=Scripted(lambda n, t: even(n, t) * rng.choice([1, 5])), threads=(1,))
-    assert 4 == busy.disturbed
-    assert 0 == tune(network(), BATCH, bench=Scripted(even), threads=(1,)).disturbed
+    assert 4 == busy.disturbed_count
+    assert 0 == tune(network(), BATCH, bench=Scripted(even), threads=(1,)).disturbed_count
 
 
 @pytest.mark.parametrize(
@@ -303,7 +308,7 @@ def test_a_stop_between_layers_of_one_shape_keeps_and_counts_the_one_that_was_tu
 
 
 def test_layers_that_there_is_no_time_to_check_stay_as_they_are(monkeypatch) -> None:
-    rounds, now = Race._rounds, [time.monotonic()]
+    rounds, now = Benchmark._rounds, [time.monotonic()]
     for module in ("tuning", "race"):
         clock = types.SimpleNamespace(monotonic=lambda: now[0])
         monkeypatch.setattr(f"rtlab.experiments.{module}.time", clock)
@@ -312,7 +317,7 @@ def test_layers_that_there_is_no_time_to_check_stay_as_they_are(monkeypatch) -> 
         rounds(*given)
         now[0] += 5.0
 
-    monkeypatch.setattr(Race, "_rounds", slow)
+    monkeypatch.setattr(Benchmark, "_rounds", slow)
     bench = Scripted(even)
     found = tune(network(), BATCH, bench=bench, threads=(1,), candidates=["Winograd 2×2"], budget_s=6.0)
     assert ["one"] == [y.node for y in found.layers]
@@ -321,10 +326,10 @@ def test_layers_that_there_is_no_time_to_check_stay_as_they_are(monkeypatch) -> 
 
 
 def test_candidates_that_do_not_fit_are_dropped_the_slowest_first() -> None:
-    first = layer(network(), tunable(network())[0], (1, 4, 8, 8))
+    first = create_weighted_node(network(), find_tunable_nodes(network())[0], (1, 4, 8, 8))
     seconds = {"direct": 300.0, "im2col": 200.0, "Winograd 2×2": 100.0}
-    race = Race(Rig(Scripted(lambda name, threads: seconds.get(name, 250.0))), (1,))
-    trials = race.layer(first, BATCH["x"], offered(first), 1.0, time.monotonic() + 5.0)
+    race = Benchmark(SearchContext(Scripted(lambda name, threads: seconds.get(name, 250.0))), (1,))
+    trials = race.time_layer(first, BATCH["x"], list_formulations(first), 1.0, time.monotonic() + 5.0)
     kept = {t.formulation for t in trials if not t.note}
     assert {"direct", "Winograd 2×2"} == kept
     assert {"not timed further: the time was over"} == {t.note for t in trials if t.ok} - {""}

@@ -19,11 +19,11 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, VariantError
-from rtlab.experiments.experiment import Allowance, Rig, carry_out
-from rtlab.experiments.why import WhyApart, WhyTogether, oracle
+from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.why import FusionBlockerSearch, FusionSplitSearch, oracle
 from rtlab.questions.why import Verdict
-from rtlab.questions.why.joined import Joined
-from rtlab.questions.why.missed import together
+from rtlab.questions.why.joined import FusedLayer
+from rtlab.questions.why.missed import same_layer
 from rtlab.questions.why.record import read
 from rtlab.relation.mapping import Mapping, Pair
 from rtlab.relation.relate import relate
@@ -69,8 +69,8 @@ def asked(
     found: Model, first: str, second: str, compiler: Ruled | None = None, **more: object
 ) -> tuple[Verdict, Ruled]:
     compiler = compiler or Ruled()
-    search = WhyApart(found, engine_of(found), Variant(), first, second)
-    return carry_out(search, Rig(compiler, None, Allowance(**more))), compiler  # type: ignore[arg-type]
+    search = FusionBlockerSearch(found, engine_of(found), Variant(), first, second)
+    return run_experiment(search, SearchContext(compiler, None, SearchBudget(**more))), compiler  # type: ignore[arg-type]
 
 
 def engine_of(found: Model, compiler: Ruled | None = None) -> Engine:
@@ -107,7 +107,7 @@ def test_a_rival_is_replaced_and_not_deleted_and_another_form_is_the_remedy() ->
     """The average behind the sum takes it; folded, there is no normalization that it could be taken from."""
     behind = (node("Add", ["n", "x"], "s"), node("GlobalAveragePool", "s", "y"))
     found = model(conv("x", "c"), normal("c", "n"), *behind)
-    assert together(relate(found, found, engine_of(found)), "conv_c", "bn_n") is False
+    assert same_layer(relate(found, found, engine_of(found)), "conv_c", "bn_n") is False
     verdict, _ = asked(found, "conv_c", "bn_n")
     assert ("blocked", ("competitor",), True) == (verdict.verdict, verdict.causes, verdict.remedy)
     assert ("fold bn_n",) == verdict.rewrites
@@ -139,10 +139,10 @@ def test_a_cancel_keeps_what_was_found() -> None:
         if verdict.builds == 2:
             progress.cancel()
 
-    search = WhyApart(found, engine_of(found), Variant(), "conv_c", "Relu_y")
-    assert 2 == carry_out(search, Rig(Ruled(), progress), keep).builds
+    search = FusionBlockerSearch(found, engine_of(found), Variant(), "conv_c", "Relu_y")
+    assert 2 == run_experiment(search, SearchContext(Ruled(), progress), keep).builds
     with pytest.raises(Cancelled):
-        carry_out(search, Rig(Ruled(), Stopping()))
+        run_experiment(search, SearchContext(Ruled(), Stopping()))
 
 
 def test_a_shared_label_is_no_fusion() -> None:
@@ -152,9 +152,9 @@ def test_a_shared_label_is_no_fusion() -> None:
         Pair("conv", "one", "declared", role="Q"),
         Pair("conv", "two", "declared"),
     )
-    assert together(Mapping(pairs, ()), "relu", "conv") is False
-    assert together(Mapping((*pairs, Pair("conv", "one", "declared")), ()), "relu", "conv") is True
-    assert together(Mapping(pairs[:2], ()), "relu", "conv") is None
+    assert same_layer(Mapping(pairs, ()), "relu", "conv") is False
+    assert same_layer(Mapping((*pairs, Pair("conv", "one", "declared")), ()), "relu", "conv") is True
+    assert same_layer(Mapping(pairs[:2], ()), "relu", "conv") is None
 
 
 def test_a_verdict_holds_for_the_engine_that_was_asked_about(tmp_path) -> None:
@@ -165,11 +165,11 @@ def test_a_verdict_holds_for_the_engine_that_was_asked_about(tmp_path) -> None:
     assert dataclasses.replace(verdict, recalled=False) == read(written.read_text("utf-8")).verdict
     with pytest.raises(VariantError, match="2 were named"):
         study.record(verdict, written, variant=("fp32", "fp16"))
-    kept = study._kept
+    kept = study._state
     assert {("stem/Relu", "left/Conv"): verdict} == dict(kept.verdicts["fp32"])
-    later = kept.built(dataclasses.replace(facts, profile=None))
+    later = kept.with_facts(dataclasses.replace(facts, profile=None))
     assert kept.verdicts == later.verdicts, "a later stage of the same engine leaves it standing"
-    assert {} == dict(kept.built(dataclasses.replace(facts, engine=engine_of(facts.source))).verdicts)
+    assert {} == dict(kept.with_facts(dataclasses.replace(facts, engine=engine_of(facts.source))).verdicts)
 
 
 class Choosy(Ruled):
@@ -191,8 +191,8 @@ class Choosy(Ruled):
 def test_of_several_changes_that_do_alone_the_one_that_keeps_the_outputs_is_named() -> None:
     """The output is asked about first, and to hide it does as well; without the node that does nothing all stays."""
     found = model(conv("x", "c"), node("Identity", "c", "i"), node("Relu", "i", "y"), outputs=("y", "c"))
-    search = WhyApart(found, engine_of(found, Choosy()), Variant(), "conv_c", "Relu_y")
-    verdict = carry_out(search, Rig(Choosy(), None))
+    search = FusionBlockerSearch(found, engine_of(found, Choosy()), Variant(), "conv_c", "Relu_y")
+    verdict = run_experiment(search, SearchContext(Choosy(), None))
     alone = {t.change for t in verdict.experiments if t.fused and t.where == "the whole model"}
     assert {'do not mark "c" as an output', 'remove Identity "Identity_i"'} == alone
     assert (("identity",), True, ("drop Identity_i",)) == (verdict.causes, verdict.remedy, verdict.rewrites)
@@ -245,10 +245,10 @@ def test_remedies_are_taken_together_only_where_that_is_better_than_one_of_them(
     assert told.every.keeps
 
 
-def joined(found: Model, layer: int, compiler: Ruled | None = None, **more: object) -> Joined:
+def joined(found: Model, layer: int, compiler: Ruled | None = None, **more: object) -> FusedLayer:
     engine = engine_of(found)
-    rig = Rig(compiler or Ruled(), None, Allowance(**more))  # type: ignore[arg-type]
-    return carry_out(WhyTogether(found, engine, Variant(), engine.layers[layer].id), rig)
+    rig = SearchContext(compiler or Ruled(), None, SearchBudget(**more))  # type: ignore[arg-type]
+    return run_experiment(FusionSplitSearch(found, engine, Variant(), engine.layers[layer].id), rig)
 
 
 def test_a_step_is_one_as_long_as_nobody_else_sees_its_values() -> None:
@@ -282,7 +282,7 @@ def test_a_step_that_was_asked_about_is_told_at_once_with_its_date_and_asked_aga
     second = other.why("stem/Conv", variant="fp32")
     assert dataclasses.replace(first, recalled=True) == second, "by another node of the same step"
     assert built == len(compiler.built)
-    assert second is other._kept.joined["fp32"][second.layer]
+    assert second is other._state.fusion_explanations["fp32"][second.layer]
     assert first.layer == other.why(first.layer, variant="fp32").layer, "by the layer itself"
     anew = other.why("stem/Relu", variant="fp32", again=True)
     assert not anew.recalled
@@ -336,8 +336,8 @@ def test_a_reader_and_a_rival_hold_together_though_both_readers_behind_cannot_go
     nodes = [conv("x", "c"), node("Relu", "c", "r"), node("Add", ["r", "x"], "s")]
     nodes += [conv("r", "k"), conv("s", "d"), conv("s", "e")]
     found = model(*nodes, outputs=("k", "d", "e"))
-    search = WhyApart(found, engine_of(found, Taking()), Variant(), "Relu_r", "Add_s")
-    verdict = carry_out(search, Rig(Taking(), None))
+    search = FusionBlockerSearch(found, engine_of(found, Taking()), Variant(), "Relu_r", "Add_s")
+    verdict = run_experiment(search, SearchContext(Taking(), None))
     assert ("blocked", ("reader", "competitor")) == (verdict.verdict, verdict.causes)
     assert ("conv_k", "conv_c") == verdict.nodes
 

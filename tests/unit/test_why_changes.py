@@ -13,7 +13,7 @@ from rtlab.core.options import BuildOptions
 from rtlab.core.variant import Variant
 from rtlab.experiments.why import changes, cutting
 from rtlab.experiments.why.open_sizes import OpenSizes, open_sizes
-from rtlab.experiments.why.retyping import retyped
+from rtlab.experiments.why.retyping import iter_type_changes
 
 
 def strided(batch: str | int = "N", *behind: onnx.NodeProto, **weights: np.ndarray) -> Model:
@@ -68,12 +68,12 @@ def test_a_part_has_the_profile_of_its_own_inputs() -> None:
 def test_a_size_is_fixed_with_all_that_follows_from_it_and_no_other() -> None:
     found = opened(strided())
     part = cutting.cut(found.model, {"second": None, "relu": None}, still_open=True)
-    by = {c.words: c for c in found.fixed(part)}
+    by = {c.words: c for c in found.iter_fixes(part)}
     words = tuple(by)
     assert ['"H" (6 to 10) to 8', '"N" (1 to 8) to 2'] == [w.removeprefix("fix the size ") for w in words]
     assert {("size", False)} == {(c.cause, c.keeps) for c in by.values()}
-    assert ("N", 3, 4, 4) == changes.applied(part, [by[words[0]]]).values["c"].shape
-    both = changes.applied(part, [*by.values()])
+    assert ("N", 3, 4, 4) == changes.apply_changes(part, [by[words[0]]]).values["c"].shape
+    both = changes.apply_changes(part, [*by.values()])
     assert (2, 3, 4, 4) == both.values["c"].shape
     assert found.variant(both, Variant.of("fp32", options=OPTIONS)).options is None
 
@@ -83,7 +83,7 @@ def test_a_profile_of_one_size_leaves_it_open_all_the_same() -> None:
     found = opened(strided(batch=2), one)
     assert (2, 2, "H", 4) == found.model.values["x"].shape
     assert ["H"] == [*found.extents][:1]
-    assert {'fix the size "H" (declared open) to 8'} == {c.words for c in found.fixed(found.model)}
+    assert {'fix the size "H" (declared open) to 8'} == {c.words for c in found.iter_fixes(found.model)}
 
 
 def test_a_size_that_follows_from_two_is_fixed_with_either() -> None:
@@ -96,8 +96,8 @@ def test_a_size_that_follows_from_two_is_fixed_with_either() -> None:
     assert ((9, 24, 120),) == found.extents[product]
     assert {"N", "H"} == found.driven[product]
     part = cutting.cut(found.model, {"behind": None}, still_open=True)
-    for change in found.fixed(part):
-        assert (24, 4) == changes.applied(part, [change]).values["y"].shape
+    for change in found.iter_fixes(part):
+        assert (24, 4) == changes.apply_changes(part, [change]).values["y"].shape
 
 
 def typed(*, back: bool = False) -> Model:
@@ -125,9 +125,9 @@ def ran(model: Model) -> list[np.ndarray]:
 
 def test_each_of_two_nodes_gets_the_type_of_the_other_and_nobody_else_another_one() -> None:
     model = typed()
-    reader, writer = retyped(model, "first", "second", ("narrow",))
+    reader, writer = iter_type_changes(model, "first", "second", ("narrow",))
     assert {("type", ("narrow",), False)} == {(c.cause, c.nodes, c.keeps) for c in (reader, writer)}
-    wide, narrow = changes.applied(model, [reader]), changes.applied(model, [writer])
+    wide, narrow = changes.apply_changes(model, [reader]), changes.apply_changes(model, [writer])
     assert ["fp32", "fp32"] == [wide.values[v].dtype for v in wide.by_id["second"].inputs]
     assert "first" == wide.producers[wide.by_id["second"].inputs[0]].id
     assert ["fp16", "fp16"] == [narrow.values[v].dtype for v in narrow.by_id["first"].inputs]
@@ -141,14 +141,14 @@ def test_each_of_two_nodes_gets_the_type_of_the_other_and_nobody_else_another_on
 
 def test_casts_there_and_back_are_no_other_type() -> None:
     model = typed(back=True)
-    assert [] == list(retyped(model, "first", "second", ("narrow", "wide")))
-    assert [] == list(retyped(model, "first", "second", ()))
-    (gone, *_) = changes.between(model, "first", "second", ("narrow", "wide"), ())
+    assert [] == list(iter_type_changes(model, "first", "second", ("narrow", "wide")))
+    assert [] == list(iter_type_changes(model, "first", "second", ()))
+    (gone, *_) = changes.iter_changes_between(model, "first", "second", ("narrow", "wide"), ())
     assert ("cast", ("narrow", "wide")) == (gone.cause, gone.nodes)
 
 
 def test_a_cast_that_nobody_takes_back_is_not_just_taken_away() -> None:
-    found = list(changes.between(typed(), "first", "second", ("narrow",), ()))
+    found = list(changes.iter_changes_between(typed(), "first", "second", ("narrow",), ()))
     assert ["reader"] == [c.cause for c in found]
 
 
@@ -180,8 +180,8 @@ def test_what_leads_from_one_to_the_other_comes_along_where_no_product_is_among_
     ]
     model = graph(nodes, [("x", 1, size)], [("y", 1, size)], {"w": np.ones((2, 2, 3, 3), np.float32)})
     known = set(model.by_id)
-    assert {"relu", "gate", "mul"} == known & set(cutting.alone(model, ("relu", "mul")).by_id)
-    assert {"mul", "sum"} == known & set(cutting.alone(model, ("mul", "sum")).by_id)
+    assert {"relu", "gate", "mul"} == known & set(cutting.cut_pair(model, ("relu", "mul")).by_id)
+    assert {"mul", "sum"} == known & set(cutting.cut_pair(model, ("mul", "sum")).by_id)
 
 
 def test_what_is_no_number_of_the_type_keeps_its_own() -> None:
@@ -193,7 +193,7 @@ def test_what_is_no_number_of_the_type_keeps_its_own() -> None:
     ]
     weights = {"w": np.ones((6, 5), np.float32)}
     model = graph(nodes, [("i", onnx.TensorProto.INT64, [3])], [("y", 10, [3, 5])], weights)
-    for change in retyped(model, "first", "second", ("narrow",)):
-        changed = changes.applied(model, [change])
+    for change in iter_type_changes(model, "first", "second", ("narrow",)):
+        changed = changes.apply_changes(model, [change])
         onnx.checker.check_model(changed.proto(), full_check=True)
         assert "int64" == changed.values[changed.by_id["first"].inputs[1]].dtype

@@ -251,7 +251,7 @@ export interface Candidate {
   name: string;
 }
 
-/** The candidates of one layer, the fastest first, at most ``KEPT`` of ``count``. There is at least one. Times are what the builder *reported* of its own machine. The fastest wins; the builder may still take another combination of formats, where copies between formats would cost more than is won. ``layer`` is the layer's name, ``id`` that of the engine's layer which bears it, empty where none does or no engine is known. Within a region that a compiler of its own takes whole, each operator has a contest: ``operator`` is its name, which stands in ``layer`` before that of the region. */
+/** The candidates of one layer, the fastest first, at most ``MAX_CANDIDATES`` of ``count``. There is at least one. Times are what the builder *reported* of its own machine. The fastest wins; the builder may still take another combination of formats, where copies between formats would cost more than is won. ``layer`` is the layer's name, ``id`` that of the engine's layer which bears it, empty where none does or no engine is known. Within a region that a compiler of its own takes whole, each operator has a contest: ``operator`` is its name, which stands in ``layer`` before that of the region. */
 export interface Contest {
   layer: string;
   candidates: Candidate[];
@@ -305,7 +305,7 @@ export interface Interval {
   method: string;
 }
 
-/** The task's metric for one variant, measured on ``samples`` held-out samples. ``higher`` says that more of it is better. ``held`` are the model's outputs on these samples, so that scoring can go on with others; ``tally`` is what the metric counts of each, from which ``interval`` follows. */
+/** The task's metric for one variant, measured on ``samples`` held-out samples. ``higher`` says that more of it is better. ``predictions`` are the model's outputs on these samples, so that scoring can go on with others; ``tally`` is what the metric counts of each, from which ``interval`` follows. */
 export interface Score {
   name: string;
   value: number;
@@ -530,8 +530,8 @@ export interface Failure {
   details: string;
 }
 
-/** How far a stage came: ``done`` of ``wanted`` of its ``unit`` (runs, samples); ``wanted`` is 0 where untold. ``known`` is how many there are, where more than a first answer wants; ``Study.measure`` goes on to all of them. ``text`` says in a sentence what is missing and why, and is empty for a stage that is done or under way. */
-export interface Standing {
+/** How far a stage came: ``done`` of ``target_count`` of its ``unit`` (runs, samples). ``target_count`` is 0 if unknown. ``available_count`` is how many there are, if more than the first pass measures; ``Study.measure`` continues to all of them. ``text`` says in a sentence what is missing and why, and is empty for a stage that is done or running. */
+export interface StageStatus {
   stage: "compiled" | "timed" | "compared" | "scored";
   state: StageState;
   text: string;
@@ -566,7 +566,7 @@ export interface Chip {
   score_source: string;
   random: string;
   error: Failure | null;
-  stages: Standing[];
+  stages: StageStatus[];
 }
 
 /** Work in progress. ``fraction`` is None while unknown; ``elapsed`` is in seconds when this was told. The page counts on from there by itself: clocks of two machines differ, and either may be put right meanwhile. */

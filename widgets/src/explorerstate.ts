@@ -20,7 +20,7 @@ import {
   type Reply,
   type SaveFile,
   type Side,
-  type Standing,
+  type StageStatus,
   type Status,
   type Summary,
   TABS,
@@ -397,7 +397,7 @@ export class ExplorerState {
   }
 
   /** How far the variant on screen came; empty for one that was read from files. */
-  standings(): readonly Standing[] {
+  standings(): readonly StageStatus[] {
     const shown = this.study.engine.value?.variant;
     return this.chips.value.find(({ id }) => id === shown)?.stages ?? [];
   }

@@ -1,6 +1,6 @@
 import { signal } from "@preact/signals";
 import { describe, expect, it } from "vitest";
-import type { Standing, Status } from "../src/contract";
+import type { StageStatus, Status } from "../src/contract";
 import type { ExplorerState } from "../src/explorerstate";
 import type { Legend } from "../src/overlay";
 import type { PaneSet } from "../src/paneset";
@@ -119,9 +119,9 @@ describe("what to look at first", () => {
 });
 
 describe("how far stages came", () => {
-  const standing = (state: Standing["state"], more: boolean, text = ""): Standing =>
-    ({ stage: "timed", state, more, text, basis: "2 samples" }) as Standing;
-  const shown = (list: Standing[], part: object = {}) =>
+  const standing = (state: StageStatus["state"], more: boolean, text = ""): StageStatus =>
+    ({ stage: "timed", state, more, text, basis: "2 samples" }) as StageStatus;
+  const shown = (list: StageStatus[], part: object = {}) =>
     Standings({
       stages: ["timed"],
       explorer: {
@@ -132,7 +132,7 @@ describe("how far stages came", () => {
         ...part,
       } as unknown as ExplorerState,
     });
-  const buttons = (list: Standing[], part?: object) =>
+  const buttons = (list: StageStatus[], part?: object) =>
     elements(shown(list, part)).filter(({ tag }) => tag === "button").length;
 
   it("is left out where all is done, and offers to go on where more can be measured", () => {

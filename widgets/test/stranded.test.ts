@@ -1,8 +1,8 @@
 import { expect, it } from "vitest";
-import type { Chip, Standing } from "../src/contract";
+import type { Chip, StageStatus } from "../src/contract";
 import { stranded } from "../src/stranded";
 
-const standing = (stage: Standing["stage"], state: Standing["state"]): Standing => ({
+const standing = (stage: StageStatus["stage"], state: StageStatus["state"]): StageStatus => ({
   stage,
   state,
   text: "as it was",

@@ -42,7 +42,7 @@ class NetworkLayer:
 
 
 @dataclasses.dataclass(frozen=True)
-class Junction:
+class Fusion:
     """Nodes that one rule made one layer of."""
 
     rule: str
@@ -66,25 +66,25 @@ class Network:
         self.writer: dict[str, NetworkLayer] = {}
         self._readers: dict[str, dict[str, NetworkLayer]] = {}
         self.lines: list[str] = []
-        self.joined: list[Junction] = []
+        self.fusions: list[Fusion] = []
         #: By two neighbours, or by one node, the rules that were tried on them and why each did not hold.
-        self.refused: dict[tuple[str, ...], dict[str, str]] = {}
+        self.refusals: dict[tuple[str, ...], dict[str, str]] = {}
         #: What became of nodes that have no layer: the rule that took them.
-        self.gone: dict[str, str] = {}
-        inner = self._inner()
+        self.removed_nodes: dict[str, str] = {}
+        inner = self._collect_body_inputs()
         for node in model.top:
             reads = dict.fromkeys([*filter(None, node.inputs), *inner.get(node.id, ())])
             writes = [o for o in node.outputs if o]
-            self._put(NetworkLayer(node.id, node.op, [node.id], [node.op], list(reads), writes, node))
+            self._add_layer(NetworkLayer(node.id, node.op, [node.id], [node.op], list(reads), writes, node))
 
-    def _inner(self) -> dict[str, list[str]]:
+    def _collect_body_inputs(self) -> dict[str, list[str]]:
         """What the bodies of a node read of the main graph."""
-        found: dict[str, list[str]] = {}
-        known = {*self.model.producers, *self.model.inputs}
+        body_inputs: dict[str, list[str]] = {}
+        outer_values = {*self.model.producers, *self.model.inputs}
         for node in self.model.nodes:
             if node.scope and not node.scope[0].startswith("function "):
-                found.setdefault(node.scope[0], []).extend(v for v in node.inputs if v in known)
-        return found
+                body_inputs.setdefault(node.scope[0], []).extend(v for v in node.inputs if v in outer_values)
+        return body_inputs
 
     # --- what there is ------------------------------------------------------------------------------------------------
 
@@ -99,210 +99,210 @@ class Network:
     def __contains__(self, layer: object) -> bool:
         return isinstance(layer, NetworkLayer) and self.layers.get(layer.name) is layer
 
-    def readers(self, value: str) -> tuple[NetworkLayer, ...]:
+    def get_readers(self, value: str) -> tuple[NetworkLayer, ...]:
         """The layers that read a value, once each."""
         return tuple(self._readers.get(value, {}).values())
 
-    def following(self, layer: NetworkLayer) -> tuple[NetworkLayer, ...]:
+    def get_consumers(self, layer: NetworkLayer) -> tuple[NetworkLayer, ...]:
         """The layers that read what a layer writes, once each."""
-        return tuple({r.name: r for v in layer.writes for r in self.readers(v)}.values())
+        return tuple({r.name: r for v in layer.writes for r in self.get_readers(v)}.values())
 
-    def data(self, layer: NetworkLayer) -> list[str]:
+    def get_data_inputs(self, layer: NetworkLayer) -> list[str]:
         """What a layer reads beside constants."""
         return [v for v in layer.reads if v not in self.constants]
 
-    def shape(self, value: str) -> tuple[int | str | None, ...] | None:
+    def get_shape(self, value: str) -> tuple[int | str | None, ...] | None:
         """The shape of a value as far as it is known."""
-        known = self.model.values.get(value)
-        return known.shape if known else None
+        graph_value = self.model.values.get(value)
+        return graph_value.shape if graph_value else None
 
-    def count(self, value: str) -> int | None:
+    def count_elements(self, value: str) -> int | None:
         """How many elements a value has; None where that is not known."""
-        shape = self.shape(value)
+        shape = self.get_shape(value)
         if shape is None or not all(isinstance(d, int) for d in shape):
             return None
         return math.prod(d for d in shape if isinstance(d, int))
 
     # --- what a pass does ---------------------------------------------------------------------------------------------
 
-    def say(self, line: str) -> None:
+    def log(self, line: str) -> None:
         """A line of the log."""
         self.lines.append(line)
 
-    def refuse(self, nodes: Sequence[str], after: NetworkLayer, rule: str, why: str) -> None:
+    def record_refusal(self, nodes: Sequence[str], after: NetworkLayer, rule: str, reason: str) -> None:
         """Remember why a rule did not join nodes of one layer with the layer after it, or leave that layer out."""
         ends: list[tuple[str, ...]] = [(n, after.nodes[0]) for n in nodes] or [(after.nodes[0],)]
         for end in ends:
-            self.refused.setdefault(end, {}).setdefault(rule, why)
+            self.refusals.setdefault(end, {}).setdefault(rule, reason)
 
-    def ended(self, name: str) -> None:
+    def end_pass(self, name: str) -> None:
         """A pass is over."""
-        self.say(f"After {name}: {len(self)} layers")
+        self.log(f"After {name}: {len(self)} layers")
 
     def fuse(self, first: NetworkLayer, second: NetworkLayer, rule: str) -> NetworkLayer:
         """Two layers become one, which does the work of the first and then that of the second."""
-        self.say(f"{rule}: Fusing {first.name} with {second.name}")
+        self.log(f"{rule}: Fusing {first.name} with {second.name}")
         return self.join(first, [second], f"{first.name} + {second.name}", rule)
 
-    def chain(self, first: NetworkLayer, second: NetworkLayer, rule: str) -> NetworkLayer:
+    def fuse_pointwise(self, first: NetworkLayer, second: NetworkLayer, rule: str) -> NetworkLayer:
         """Two pointwise layers become one."""
-        self.say(f"{rule}: Fusing {first.name} with {second.name}")
-        made = self.join(first, [second], f"PWN({first.name}, {second.name})", rule)
-        made.kind = "PointWise"
-        return made
+        self.log(f"{rule}: Fusing {first.name} with {second.name}")
+        fused_layer = self.join(first, [second], f"PWN({first.name}, {second.name})", rule)
+        fused_layer.kind = "PointWise"
+        return fused_layer
 
-    def scale(self, first: NetworkLayer, second: NetworkLayer, rule: str) -> NetworkLayer:
+    def fold_scale(self, first: NetworkLayer, second: NetworkLayer, rule: str) -> NetworkLayer:
         """A scale goes into the weights of the layer before it, which keeps its name."""
-        self.say(f"Fusing convolution weights from {first.name} with scale {second.name}")
+        self.log(f"Fusing convolution weights from {first.name} with scale {second.name}")
         return self.join(first, [second], first.name, rule)
 
-    def absorb(self, layer: NetworkLayer, taken: Sequence[NetworkLayer], rule: str) -> NetworkLayer:
+    def absorb(self, layer: NetworkLayer, absorbed_layers: Sequence[NetworkLayer], rule: str) -> NetworkLayer:
         """A layer takes others into itself, and keeps its name."""
-        names = " and ".join(t.name for t in taken)
-        self.say(f"{rule}: fusing {f'({names})' if len(taken) > 1 else names} into {layer.name}")
-        return self.join(layer, taken, layer.name, rule)
+        names = " and ".join(t.name for t in absorbed_layers)
+        self.log(f"{rule}: fusing {f'({names})' if len(absorbed_layers) > 1 else names} into {layer.name}")
+        return self.join(layer, absorbed_layers, layer.name, rule)
 
-    def share(self, layer: NetworkLayer, taken: NetworkLayer, rule: str) -> None:
+    def share(self, layer: NetworkLayer, shared_layer: NetworkLayer, rule: str) -> None:
         """A layer does the work of another, which stays as long as it has other readers."""
-        value = taken.writes[0]
-        self._unread(layer, value)
+        value = shared_layer.writes[0]
+        self._remove_reader(layer, value)
         layer.reads = [r for r in layer.reads if r != value]
-        for name in self.data(taken):
-            self._read(layer, name)
-        layer.absorbed += taken.nodes
+        for name in self.get_data_inputs(shared_layer):
+            self._add_reader(layer, name)
+        layer.absorbed += shared_layer.nodes
         layer.rules.append(rule)
-        taken.shared = True
-        if not any(self.readers(v) or v in self.outputs for v in taken.writes):
-            self.drop(taken, rule)
+        shared_layer.shared = True
+        if not any(self.get_readers(v) or v in self.outputs for v in shared_layer.writes):
+            self.drop(shared_layer, rule)
 
     def merge(self, layers: Sequence[NetworkLayer], rule: str) -> NetworkLayer:
         """Siblings become one wider layer."""
         name = " || ".join(y.name for y in layers)
-        self.say(f"Merging layers: {name}")
+        self.log(f"Merging layers: {name}")
         return self.join(layers[0], layers[1:], name, rule)
 
     def remove(self, layer: NetworkLayer, rule: str) -> None:
         """A layer goes; whoever read its first output reads its first input."""
-        self.say(f"Removing {layer.name}")
+        self.log(f"Removing {layer.name}")
         source = layer.reads[0] if layer.reads else ""
-        for reader in self.following(layer):
-            self._unread(reader, layer.writes[0])
+        for reader in self.get_consumers(layer):
+            self._remove_reader(reader, layer.writes[0])
             reader.reads = [source if r == layer.writes[0] else r for r in reader.reads]
             if source:
                 self._readers.setdefault(source, {})[reader.name] = reader
         if layer.writes and layer.writes[0] in self.constants and source:
             self.constants.add(source)
-        self._take(layer)
-        self.gone.update(dict.fromkeys(layer.nodes, rule))
+        self._remove_layer(layer)
+        self.removed_nodes.update(dict.fromkeys(layer.nodes, rule))
 
     def drop(self, layer: NetworkLayer, rule: str) -> None:
         """A layer goes, and nobody reads what it wrote, or it is a constant from now on."""
-        self.say(f"Removing {layer.name}")
-        self._take(layer)
-        self.gone.update(dict.fromkeys(layer.nodes, rule))
+        self.log(f"Removing {layer.name}")
+        self._remove_layer(layer)
+        self.removed_nodes.update(dict.fromkeys(layer.nodes, rule))
 
-    def become(self, layer: NetworkLayer, before: str, after: str, rule: str) -> None:
+    def change_kind(self, layer: NetworkLayer, before: str, after: str, rule: str) -> None:
         """A layer's work is done in another way."""
-        self.say(f"Swap the layer type of {layer.name} from {before} to {after}")
+        self.log(f"Swap the layer type of {layer.name} from {before} to {after}")
         layer.kind = after.capitalize()
         layer.rules.append(rule)
 
     def swap(self, first: NetworkLayer, second: NetworkLayer, rule: str) -> None:
         """Two layers, each with one input and one output of which only the other knows, change places."""
-        self.say(f"Swapping {first.name} with {second.name}")
-        into, between, out = self.data(first)[0], first.writes[0], second.writes[0]
-        self._unread(first, into)
-        self._unread(second, between)
+        self.log(f"Swapping {first.name} with {second.name}")
+        into, between, out = self.get_data_inputs(first)[0], first.writes[0], second.writes[0]
+        self._remove_reader(first, into)
+        self._remove_reader(second, between)
         first.reads = [between if r == into else r for r in first.reads]
         second.reads = [into if r == between else r for r in second.reads]
         first.writes, second.writes = [out], [between]
-        self._read(first, between, listed=False)
-        self._read(second, into, listed=False)
+        self._add_reader(first, between, add_to_reads=False)
+        self._add_reader(second, into, add_to_reads=False)
         self.writer[out], self.writer[between] = first, second
         for layer in (first, second):
             layer.rules.append(rule)
 
-    def duplicate(self, layer: NetworkLayer, twin: NetworkLayer, rule: str) -> None:
+    def remove_duplicate(self, layer: NetworkLayer, twin: NetworkLayer, rule: str) -> None:
         """A layer goes that writes what another one does."""
-        self.say(f"Eliminating {layer.name} which duplicates (Q) {twin.name}")
-        for reader in self.following(layer):
-            self._unread(reader, layer.writes[0])
+        self.log(f"Eliminating {layer.name} which duplicates (Q) {twin.name}")
+        for reader in self.get_consumers(layer):
+            self._remove_reader(reader, layer.writes[0])
             reader.reads = [twin.writes[0] if r == layer.writes[0] else r for r in reader.reads]
-            self._read(reader, twin.writes[0])
-        self._take(layer)
+            self._add_reader(reader, twin.writes[0])
+        self._remove_layer(layer)
         twin.nodes += layer.nodes
         twin.ops += layer.ops
         twin.rules.append(rule)
-        self.joined.append(Junction(rule, tuple(twin.nodes)))
+        self.fusions.append(Fusion(rule, tuple(twin.nodes)))
 
-    def unslice(self, layer: NetworkLayer, source: str, rule: str) -> None:
+    def remove_slice(self, layer: NetworkLayer, source: str, rule: str) -> None:
         """A Slice goes; its readers read at their place in what it was taken from."""
-        self.say(f"Eliminating slice {layer.name} by retargeting {layer.writes[0]} to {source}")
-        for reader in self.following(layer):
-            self._unread(reader, layer.writes[0])
+        self.log(f"Eliminating slice {layer.name} by retargeting {layer.writes[0]} to {source}")
+        for reader in self.get_consumers(layer):
+            self._remove_reader(reader, layer.writes[0])
             reader.reads = [source if r == layer.writes[0] else r for r in reader.reads]
-            self._read(reader, source)
-        self._take(layer)
-        self.gone.update(dict.fromkeys(layer.nodes, rule))
+            self._add_reader(reader, source)
+        self._remove_layer(layer)
+        self.removed_nodes.update(dict.fromkeys(layer.nodes, rule))
 
-    def eliminate(self, layer: NetworkLayer, rule: str) -> None:
+    def remove_concat(self, layer: NetworkLayer, rule: str) -> None:
         """A Concat goes; what wrote its inputs writes into its output."""
-        self.say(f"Eliminating concatenation {layer.name}")
-        self._take(layer)
-        self.gone.update(dict.fromkeys(layer.nodes, rule))
+        self.log(f"Eliminating concatenation {layer.name}")
+        self._remove_layer(layer)
+        self.removed_nodes.update(dict.fromkeys(layer.nodes, rule))
 
     def retarget(self, value: str, into: NetworkLayer) -> None:
         """A value is written at its place in the output of a layer that is gone."""
-        self.say(f"Retargeting {value} to {into.name}")
+        self.log(f"Retargeting {value} to {into.name}")
         if (writer := self.writer.get(value)) is not None:
-            self._write(writer, value, into)
+            self._redirect_output(writer, value, into)
 
-    def copy(self, name: str, values: Sequence[str], into: NetworkLayer, rule: str) -> None:
+    def add_copy(self, name: str, values: Sequence[str], into: NetworkLayer, rule: str) -> None:
         """Values are copied to their places in the output of a layer that is gone."""
-        self.say(f"Generating copy for {name} to {into.name} because input is not movable")
-        made = NetworkLayer(
+        self.log(f"Generating copy for {name} to {into.name} because input is not movable")
+        copy_layer = NetworkLayer(
             f"{name} copy", COPY, list(into.nodes), [COPY], list(values), list(into.writes), into.node
         )
-        made.rules.append(rule)
-        title, number = made.name, 1
-        while made.name in self.layers:
+        copy_layer.rules.append(rule)
+        title, number = copy_layer.name, 1
+        while copy_layer.name in self.layers:
             number += 1
-            made.name = f"{title} {number}"
-        self.layers[made.name] = made
+            copy_layer.name = f"{title} {number}"
+        self.layers[copy_layer.name] = copy_layer
         for value in values:
-            self._read(made, value, listed=False)
+            self._add_reader(copy_layer, value, add_to_reads=False)
         for out in into.writes:
-            self.writer[out] = made
+            self.writer[out] = copy_layer
 
     # --- keeping the tables -------------------------------------------------------------------------------------------
 
-    def _put(self, layer: NetworkLayer) -> None:
+    def _add_layer(self, layer: NetworkLayer) -> None:
         self.layers[layer.name] = layer
         for value in layer.writes:
             self.writer[value] = layer
         for value in layer.reads:
             self._readers.setdefault(value, {})[layer.name] = layer
 
-    def _take(self, layer: NetworkLayer) -> None:
+    def _remove_layer(self, layer: NetworkLayer) -> None:
         del self.layers[layer.name]
         for value in layer.reads:
-            self._unread(layer, value)
+            self._remove_reader(layer, value)
         for value in layer.writes:
             if self.writer.get(value) is layer:
                 del self.writer[value]
 
-    def _unread(self, layer: NetworkLayer, value: str) -> None:
+    def _remove_reader(self, layer: NetworkLayer, value: str) -> None:
         self._readers.get(value, {}).pop(layer.name, None)
 
-    def _read(self, layer: NetworkLayer, value: str, *, listed: bool = True) -> None:
-        if listed and value not in layer.reads:
+    def _add_reader(self, layer: NetworkLayer, value: str, *, add_to_reads: bool = True) -> None:
+        if add_to_reads and value not in layer.reads:
             layer.reads.append(value)
         self._readers.setdefault(value, {})[layer.name] = layer
 
-    def _write(self, writer: NetworkLayer, value: str, into: NetworkLayer) -> None:
-        needed = value in self.outputs or bool(self.readers(value))
-        kept = [v for v in writer.writes if v != value or needed]
-        writer.writes = [*kept, *(v for v in into.writes if v not in kept)]
+    def _redirect_output(self, writer: NetworkLayer, value: str, into: NetworkLayer) -> None:
+        is_read = value in self.outputs or bool(self.get_readers(value))
+        remaining_outputs = [v for v in writer.writes if v != value or is_read]
+        writer.writes = [*remaining_outputs, *(v for v in into.writes if v not in remaining_outputs)]
         for out in into.writes:
             self.writer[out] = writer
 
@@ -310,60 +310,62 @@ class Network:
         """Put one layer in the place of several."""
         parts = (first, *others)
         for part in parts:
-            self._take(part)
+            self._remove_layer(part)
         written = [v for p in parts for v in p.writes]
-        own = set(written)
-        inner = {v for v in own if v not in self.outputs and not self.readers(v)}
-        made = dataclasses.replace(
+        inner_values = set(written)
+        dead_values = {v for v in inner_values if v not in self.outputs and not self.get_readers(v)}
+        fused_layer = dataclasses.replace(
             first,
             name=name,
             nodes=[n for p in parts for n in p.nodes],
             ops=[o for p in parts for o in p.ops],
-            reads=list(dict.fromkeys(r for p in parts for r in p.reads if r not in own)),
-            writes=[v for v in written if v not in inner] or written[-1:],
+            reads=list(dict.fromkeys(r for p in parts for r in p.reads if r not in inner_values)),
+            writes=[v for v in written if v not in dead_values] or written[-1:],
             absorbed=[n for p in parts for n in p.absorbed],
             int8=any(p.int8 for p in parts),
             rules=[*(r for p in parts for r in p.rules), rule],
         )
-        self._put(made)
-        self.joined.append(Junction(rule, tuple(made.nodes)))
-        return made
+        self._add_layer(fused_layer)
+        self.fusions.append(Fusion(rule, tuple(fused_layer.nodes)))
+        return fused_layer
 
 
-def sole(network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
+def check_sole_reader(network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
     """Why a layer is not the only one to see what another writes; empty where it is."""
     for value in first.writes:
         if value in network.outputs:
             return f'"{value}" between them is an output of the model'
-        others = [r.name for r in network.readers(value) if r is not second]
+        others = [r.name for r in network.get_readers(value) if r is not second]
         if others:
             return f'"{others[0]}" reads "{value}" too'
     return ""
 
 
-def ordered(layers: Iterable[NetworkLayer]) -> list[NetworkLayer]:
+def sort_topologically(layers: Iterable[NetworkLayer]) -> list[NetworkLayer]:
     """Layers in an order in which they can run, which is that of the graph as far as it can be.
 
     A value may have several writers: those that write into the output of a Concat that is gone.
     """
-    found = list(layers)
+    unsorted_layers = list(layers)
     writers: dict[str, list[int]] = {}
-    for i, layer in enumerate(found):
+    for i, layer in enumerate(unsorted_layers):
         for value in layer.writes:
             writers.setdefault(value, []).append(i)
-    needs = [{w for v in y.reads for w in writers.get(v, ()) if w != i} for i, y in enumerate(found)]
-    feeds: list[list[int]] = [[] for _ in found]
-    for i, wanted in enumerate(needs):
-        for w in wanted:
+    needs = [
+        {w for v in y.reads for w in writers.get(v, ()) if w != i} for i, y in enumerate(unsorted_layers)
+    ]
+    feeds: list[list[int]] = [[] for _ in unsorted_layers]
+    for i, producers in enumerate(needs):
+        for w in producers:
             feeds[w].append(i)
-    ready = [(y.node.index, i) for i, y in enumerate(found) if not needs[i]]
+    ready = [(y.node.index, i) for i, y in enumerate(unsorted_layers) if not needs[i]]
     heapq.heapify(ready)
     order: list[NetworkLayer] = []
     while ready:
         _, i = heapq.heappop(ready)
-        order.append(found[i])
+        order.append(unsorted_layers[i])
         for reader in feeds[i]:
             needs[reader].discard(i)
             if not needs[reader]:
-                heapq.heappush(ready, (found[reader].node.index, reader))
+                heapq.heappush(ready, (unsorted_layers[reader].node.index, reader))
     return order

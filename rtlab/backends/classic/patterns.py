@@ -19,7 +19,7 @@ _CUBE = ("Mul", ("Add", X, ("Mul", ("Pow", X, C), C)), C)
 _TANH = ("Add", ("Tanh", _CUBE), C)
 
 
-def _halved(inner: Any) -> tuple[Any, ...]:
+def _list_gelu_trees(inner: Any) -> tuple[Any, ...]:
     """``x · inner / 2``, in any order of the products."""
     return (
         ("Mul", ("Mul", X, inner), C),
@@ -30,7 +30,7 @@ def _halved(inner: Any) -> tuple[Any, ...]:
 
 #: By what it becomes: its trees, the largest first, so that the part of another is not taken for it.
 PATTERNS: tuple[tuple[str, Any], ...] = (
-    *(("Gelu", tree) for inner in (_ERF, _ERF_MUL, _TANH) for tree in _halved(inner)),
+    *(("Gelu", tree) for inner in (_ERF, _ERF_MUL, _TANH) for tree in _list_gelu_trees(inner)),
     ("LogSumExp", ("Log", ("ReduceSum", ("Exp", X)))),
     ("L2Norm", ("Sqrt", ("ReduceSum", ("Mul", X, X)))),
     ("L2Norm", ("Sqrt", ("ReduceSumSquare", X))),
@@ -46,52 +46,55 @@ def match(network: Network, root: NetworkLayer, tree: Any) -> tuple[list[Network
 
     Only the layers themselves may know of what is between them.
     """
-    taken: list[NetworkLayer] = []
-    bound = _bind(network, root, tree, "", taken, top=True)
-    if bound is None or not bound:
+    matched_layers: list[NetworkLayer] = []
+    input_value = _match_tree(network, root, tree, "", matched_layers, top=True)
+    if input_value is None or not input_value:
         return None
-    inside = set(map(id, taken))
-    for layer in taken[1:]:
+    matched_ids = set(map(id, matched_layers))
+    for layer in matched_layers[1:]:
         if any(v in network.outputs for v in layer.writes):
             return None
-        if any(id(r) not in inside for r in network.following(layer)):
+        if any(id(r) not in matched_ids for r in network.get_consumers(layer)):
             return None
-    return sorted(taken, key=lambda y: y.node.index), bound
+    return sorted(matched_layers, key=lambda y: y.node.index), input_value
 
 
-def _bind(
+def _match_tree(
     network: Network,
     layer: NetworkLayer | None,
     tree: Any,
-    bound: str,
-    taken: list[NetworkLayer],
+    input_value: str,
+    matched_layers: list[NetworkLayer],
     *,
     top: bool = False,
 ) -> str | None:
-    """What ``X`` stands for, where a layer is a tree; None where it is not. ``taken`` grows by what was met."""
-    if layer is None or layer.kind != tree[0] or len(layer.ops) != 1 or (layer in taken and not top):
+    """What ``X`` stands for, where a layer is a tree; None where it is not.
+
+    ``matched_layers`` grows by what was met.
+    """
+    if layer is None or layer.kind != tree[0] or len(layer.ops) != 1 or (layer in matched_layers and not top):
         return None
     parts = tree[1:]
-    given = list(layer.node.inputs[: len(parts)])
-    if len(given) < len(parts):
+    operands = list(layer.node.inputs[: len(parts)])
+    if len(operands) < len(parts):
         return None
-    orders = [given, given[::-1]] if tree[0] in _EITHER and len(given) == 2 else [given]
+    orders = [operands, operands[::-1]] if tree[0] in _EITHER and len(operands) == 2 else [operands]
     for order in orders:
-        mark, found = len(taken), bound
-        taken.append(layer)
-        good = True
+        match_count, binding = len(matched_layers), input_value
+        matched_layers.append(layer)
+        is_match = True
         for value, part in zip(order, parts, strict=True):
             if part == C:
-                good = value in network.constants
+                is_match = value in network.constants
             elif part == X:
-                good = value not in network.constants and found in {"", value}
-                found = found or value
+                is_match = value not in network.constants and binding in {"", value}
+                binding = binding or value
             else:
-                inner = _bind(network, network.writer.get(value), part, found, taken)
-                good, found = inner is not None, inner or found
-            if not good:
+                inner = _match_tree(network, network.writer.get(value), part, binding, matched_layers)
+                is_match, binding = inner is not None, inner or binding
+            if not is_match:
                 break
-        if good:
-            return found
-        del taken[mark:]
+        if is_match:
+            return binding
+        del matched_layers[match_count:]
     return None

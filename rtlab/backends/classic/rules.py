@@ -9,10 +9,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 
-from rtlab.backends.classic.network import Network, NetworkLayer, sole
+from rtlab.backends.classic.network import Network, NetworkLayer, check_sole_reader
 
 #: Why a rule does not hold for two neighbours, the one that writes first; empty where nothing is in the way.
-Hinder = Callable[[Network, NetworkLayer, NetworkLayer], str]
+FusionCheck = Callable[[Network, NetworkLayer, NetworkLayer], str]
 
 CATALOG = (
     "TensorRT documentation, Layer Fusion Catalog "
@@ -41,17 +41,17 @@ class FusionRule:
     first: frozenset[str]
     second: frozenset[str]
     source: str
-    hinders: tuple[Hinder, ...] = (sole,)
+    checks: tuple[FusionCheck, ...] = (check_sole_reader,)
 
-    def hinder(self, network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
+    def find_obstacle(self, network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
         """Why it does not hold; empty where it does."""
-        return next((why for h in self.hinders if (why := h(network, first, second))), "")
+        return next((why for h in self.checks if (why := h(network, first, second))), "")
 
 
 # --- conditions -------------------------------------------------------------------------------------------------------
 
 
-def constant_weights(network: Network, first: NetworkLayer, _: NetworkLayer) -> str:
+def check_constant_weights(network: Network, first: NetworkLayer, _: NetworkLayer) -> str:
     """The layer before has weights that are constant."""
     if first.kind in CONVOLUTIONS or first.int8:
         return ""
@@ -60,102 +60,106 @@ def constant_weights(network: Network, first: NetworkLayer, _: NetworkLayer) -> 
     )
 
 
-def plain(_network: Network, first: NetworkLayer, _: NetworkLayer) -> str:
+def check_unfused(_network: Network, first: NetworkLayer, _: NetworkLayer) -> str:
     """The layer before has no activation and no sum of its own yet."""
-    taken = next((o for o in first.ops if o in ACTIVATIONS or o in SUMS or o in POOLS), "")
-    return f"the layer before already ends with {taken}" if taken else ""
+    blocking_op = next((o for o in first.ops if o in ACTIVATIONS or o in SUMS or o in POOLS), "")
+    return f"the layer before already ends with {blocking_op}" if blocking_op else ""
 
 
-def inactive(_network: Network, first: NetworkLayer, _: NetworkLayer) -> str:
+def check_no_activation(_network: Network, first: NetworkLayer, _: NetworkLayer) -> str:
     """The layer before has no activation of its own yet; a sum it may have."""
-    taken = next((o for o in first.ops if o in ACTIVATIONS), "")
-    return f"the layer before already ends with {taken}" if taken else ""
+    blocking_op = next((o for o in first.ops if o in ACTIVATIONS), "")
+    return f"the layer before already ends with {blocking_op}" if blocking_op else ""
 
 
-def per_channel(network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
+def check_per_channel(network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
     """A scale whose numbers are constant: one for all, or one for each channel."""
     if second.kind == "BatchNormalization":
-        known = all(v in network.constants for v in second.node.inputs[1:5] if v)
+        is_constant = all(v in network.constants for v in second.node.inputs[1:5] if v)
         return (
             ""
-            if known and not second.node.attributes.get("training_mode")
+            if is_constant and not second.node.attributes.get("training_mode")
             else "its numbers are not constant"
         )
     others = [v for v in second.node.inputs if v not in first.writes]
     if not others or not all(v in network.constants for v in others):
         return "its other operand is not constant"
-    shape = network.shape(others[0]) or ()
-    wide = [(len(shape) - i, d) for i, d in enumerate(shape) if d != 1]
-    rank = len(network.shape(first.writes[0]) or ())
+    shape = network.get_shape(others[0]) or ()
+    wide_axes = [(len(shape) - i, d) for i, d in enumerate(shape) if d != 1]
+    rank = len(network.get_shape(first.writes[0]) or ())
     # Counted from the back, the channel of N×C×H×W is the third; of N×C the last.
-    if not wide or (len(wide) == 1 and wide[0][0] == (rank - 1 if rank else 3)):
+    if not wide_axes or (len(wide_axes) == 1 and wide_axes[0][0] == (rank - 1 if rank else 3)):
         return ""
     return "its numbers are neither one for all nor one for each channel"
 
 
-def constant_operand(network: Network, _: NetworkLayer, second: NetworkLayer) -> str:
+def check_constant_operand(network: Network, _: NetworkLayer, second: NetworkLayer) -> str:
     """One operand of the second layer is a constant."""
-    known = any(v in network.constants for v in second.node.inputs)
-    return "" if known else "its other operand is not constant"
+    has_constant = any(v in network.constants for v in second.node.inputs)
+    return "" if has_constant else "its other operand is not constant"
 
 
-def half(network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
+def check_low_precision(network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
     """The layers compute in FP16 or INT8."""
-    known = network.model.values.get(second.writes[0])
-    narrow = first.int8 or (known is not None and known.dtype in {"fp16", "bf16"})
-    return "" if narrow else "it is fused in FP16 and INT8 only"
+    graph_value = network.model.values.get(second.writes[0])
+    is_low_precision = first.int8 or (graph_value is not None and graph_value.dtype in {"fp16", "bf16"})
+    return "" if is_low_precision else "it is fused in FP16 and INT8 only"
 
 
-def permuting(_network: Network, first: NetworkLayer, _: NetworkLayer) -> str:
+def check_permutes(_network: Network, first: NetworkLayer, _: NetworkLayer) -> str:
     """A Shuffle that permutes without reshaping."""
     return "" if first.kind == "Transpose" else "it reshapes"
 
 
-def whole_sum(network: Network, _: NetworkLayer, second: NetworkLayer) -> str:
+def check_same_shape(network: Network, _: NetworkLayer, second: NetworkLayer) -> str:
     """Both operands of an elementwise operation are tensors of one shape, perhaps but for the batch."""
     if any(v in network.constants for v in second.node.inputs):
         return "its other operand is a constant"
-    shapes = [network.shape(v) for v in second.node.inputs]
-    known = [s[1:] for s in shapes if s is not None]
-    if len(known) == 2 and known[0] != known[1]:
+    shapes = [network.get_shape(v) for v in second.node.inputs]
+    shapes_without_batch = [s[1:] for s in shapes if s is not None]
+    if len(shapes_without_batch) == 2 and shapes_without_batch[0] != shapes_without_batch[1]:
         return "one operand is broadcast"
     return ""
 
 
-def later(network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
+def check_last_conv(network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
     """Where two convolutions feed a sum, the one that comes later in the graph takes it."""
     for value in second.reads:
         rival = network.writer.get(value)
         if (
             rival is not None and rival is not first and rival.kind in LINEAR
             and rival.node.index > first.node.index
-            and not sole(network, rival, second) and not plain(network, rival, second)
+            and not check_sole_reader(network, rival, second) and not check_unfused(network, rival, second)
         ):  # fmt: skip
             return f'"{rival.name}", which comes later, takes it'
     return ""
 
 
-def integers(network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
+def check_int8(network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
     """Both layers compute on integers."""
-    after = network.following(second)
-    narrow = first.narrow or (bool(after) and all(a.kind == "QuantizeLinear" for a in after))
-    return "" if first.int8 and narrow else "the two do not both run in INT8"
+    after = network.get_consumers(second)
+    is_int8_output = first.narrow or (bool(after) and all(a.kind == "QuantizeLinear" for a in after))
+    return "" if first.int8 and is_int8_output else "the two do not both run in INT8"
 
 
-def zero_padding(network: Network, first: NetworkLayer, _: NetworkLayer) -> str:
+def check_zero_padding(network: Network, first: NetworkLayer, _: NetworkLayer) -> str:
     """A Pad by constant zeros."""
     mode = first.node.attributes.get("mode", "constant")
-    known = all(v in network.constants for v in first.node.inputs[1:] if v)
-    return "" if mode == "constant" and known and len(first.node.inputs) < 3 else "it does not pad with zeros"
+    is_constant = all(v in network.constants for v in first.node.inputs[1:] if v)
+    return (
+        ""
+        if mode == "constant" and is_constant and len(first.node.inputs) < 3
+        else "it does not pad with zeros"
+    )
 
 
-def small(network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
+def check_pointwise(network: Network, first: NetworkLayer, second: NetworkLayer) -> str:
     """Operands of pointwise layers are tensors of one shape, or constants of one element."""
-    size = network.count(second.writes[0]) if second.writes else None
+    size = network.count_elements(second.writes[0]) if second.writes else None
     for value in second.node.inputs:
-        if value in network.constants and (network.count(value) or 1) > 1:
+        if value in network.constants and (network.count_elements(value) or 1) > 1:
             return f'its constant "{value}" has more than one element'
-        other = network.count(value)
+        other = network.count_elements(value)
         if value and value not in network.constants and None not in {size, other} and size != other:
             return f'"{value}" is broadcast'
     if len(first.ops) + len(second.ops) > _LONGEST:
@@ -186,7 +190,7 @@ POINTWISE_OPS = ACTIVATIONS | frozenset({
 _LONGEST = 64
 
 
-def of(*names: str) -> frozenset[str]:
+def op_set(*names: str) -> frozenset[str]:
     """Operators."""
     return frozenset(names)
 
@@ -196,37 +200,43 @@ def of(*names: str) -> frozenset[str]:
 #: Scales into the weights before them.
 SCALES = (
     FusionRule("ConvScaleFusion", CONVOLUTIONS | {"Gemm"}, SCALINGS, f"{CATALOG}: Convolution and Scale",
-               (sole, constant_weights, plain, per_channel)),
-    FusionRule("MatMulBiasFusion", of("MatMul"), of("Add"), f"{CATALOG}: FullyConnected, Convolution and Scale",
-               (sole, constant_weights, plain, constant_operand)),
-    FusionRule("ScaleScaleFusion", of("BatchNormalization"), of("BatchNormalization"),
-               "NVIDIA/TensorRT issue 252, log of TensorRT 6: Fusing [Scale] with [Scale]", (sole, per_channel)),
+               (check_sole_reader, check_constant_weights, check_unfused, check_per_channel)),
+    FusionRule("MatMulBiasFusion", op_set("MatMul"), op_set("Add"), f"{CATALOG}: FullyConnected, Convolution and Scale",
+               (check_sole_reader, check_constant_weights, check_unfused, check_constant_operand)),
+    FusionRule("ScaleScaleFusion", op_set("BatchNormalization"), op_set("BatchNormalization"),
+               "NVIDIA/TensorRT issue 252, log of TensorRT 6: Fusing [Scale] with [Scale]",
+               (check_sole_reader, check_per_channel)),
 )  # fmt: skip
 
 #: Activations and sums into the layer before them.
 VERTICAL = (
-    FusionRule("PaddingConvFusion", of("Pad"), CONVOLUTIONS, f"{CATALOG}: Padding and Convolution/Deconvolution",
-               (sole, zero_padding)),
+    FusionRule("PaddingConvFusion", op_set("Pad"), CONVOLUTIONS, f"{CATALOG}: Padding and Convolution/Deconvolution",
+               (check_sole_reader, check_zero_padding)),
     FusionRule("ConvEltwiseSumFusion", LINEAR, SUMS, f"{CATALOG}: Convolution and ElementWise Operation",
-               (sole, constant_weights, plain, whole_sum, later)),
-    FusionRule("ConvReluFusion", LINEAR, of("Relu", "Clip"),
-               f"{CATALOG}: Convolution and ReLU Activation, Clip; {LOG_5}", (sole, constant_weights, inactive)),
-    FusionRule("ConvGeluFusion", LINEAR, of("Gelu"), f"{CATALOG}: Convolution and GELU Activation",
-               (sole, constant_weights, inactive, half)),
-    FusionRule("ConvPoolFusion", CONVOLUTIONS, of("MaxPool", "AveragePool"), f"{CATALOG}: Convolution and Pooling",
-               (sole, integers)),
-    FusionRule("ReluReluFusion", of("Relu"), of("Relu"), f"{CATALOG}: ReLU and ReLU Activation"),
-    FusionRule("ScaleActivationFusion", of("BatchNormalization"), ACTIVATIONS,
-               f"{CATALOG}: Scale and Activation; {LOG_8}", (sole, inactive)),
-    FusionRule("LogSoftmaxFusion", of("Softmax"), of("Log"), f"{CATALOG}: SoftMax and Log"),
-    FusionRule("SoftmaxTopKFusion", of("Softmax", "LogSoftmax"), of("TopK", "ArgMax"),
+               (check_sole_reader, check_constant_weights, check_unfused, check_same_shape, check_last_conv)),
+    FusionRule("ConvReluFusion", LINEAR, op_set("Relu", "Clip"),
+               f"{CATALOG}: Convolution and ReLU Activation, Clip; {LOG_5}",
+               (check_sole_reader, check_constant_weights, check_no_activation)),
+    FusionRule("ConvGeluFusion", LINEAR, op_set("Gelu"), f"{CATALOG}: Convolution and GELU Activation",
+               (check_sole_reader, check_constant_weights, check_no_activation, check_low_precision)),
+    FusionRule("ConvPoolFusion", CONVOLUTIONS, op_set("MaxPool", "AveragePool"), f"{CATALOG}: Convolution and Pooling",
+               (check_sole_reader, check_int8)),
+    FusionRule("ReluReluFusion", op_set("Relu"), op_set("Relu"), f"{CATALOG}: ReLU and ReLU Activation"),
+    FusionRule("ScaleActivationFusion", op_set("BatchNormalization"), ACTIVATIONS,
+               f"{CATALOG}: Scale and Activation; {LOG_8}", (check_sole_reader, check_no_activation)),
+    FusionRule("LogSoftmaxFusion", op_set("Softmax"), op_set("Log"), f"{CATALOG}: SoftMax and Log"),
+    FusionRule("SoftmaxTopKFusion", op_set("Softmax", "LogSoftmax"), op_set("TopK", "ArgMax"),
                f"{CATALOG}: SoftMax and TopK; a recorded log of TensorRT 10.16 (LogSoftmaxTopKFusion)"),
 )  # fmt: skip
 
 #: Chains of what computes each element for itself.
 POINTWISE = (
     FusionRule(
-        "PointWiseFusion", POINTWISE_OPS, POINTWISE_OPS, f"{CATALOG}: PointWise Fusion", (sole, small)
+        "PointWiseFusion",
+        POINTWISE_OPS,
+        POINTWISE_OPS,
+        f"{CATALOG}: PointWise Fusion",
+        (check_sole_reader, check_pointwise),
     ),
 )
 
@@ -234,7 +244,7 @@ POINTWISE = (
 VIEWS = (
     FusionRule("ShuffleShuffleFusion", SHUFFLES, SHUFFLES, f"{CATALOG}: Shuffle and Shuffle; {LOG_8}"),
     FusionRule("ShuffleReduceFusion", SHUFFLES, REDUCTIONS,
-               f"{CATALOG}: Shuffle and Reduce", (sole, permuting)),
+               f"{CATALOG}: Shuffle and Reduce", (check_sole_reader, check_permutes)),
 )  # fmt: skip
 
 #: What passes do that is not the fusion of a pair, by the name that stands in the log or beside a layer.
@@ -256,7 +266,7 @@ OTHERS = {
 }  # fmt: skip
 
 
-def source(name: str) -> str:
+def get_source(name: str) -> str:
     """Where a rule is documented, or which log shows it."""
     for rule in (*SCALES, *VERTICAL, *POINTWISE, *VIEWS):
         if rule.name == name:
@@ -264,7 +274,7 @@ def source(name: str) -> str:
     return OTHERS.get(name, CATALOG)
 
 
-def between(first: str, second: str) -> tuple[FusionRule, ...]:
+def find_rules(first: str, second: str) -> tuple[FusionRule, ...]:
     """The rules that join two operators."""
     rules = (*SCALES, *VERTICAL, *POINTWISE, *VIEWS)
     return tuple(r for r in rules if first in r.first and second in r.second)

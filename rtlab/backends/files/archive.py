@@ -28,7 +28,7 @@ _TYPES = {"FLOAT": "fp32", "BF16": "bf16"} | {k.upper(): v for k, v in DTYPES.it
 
 
 @dataclasses.dataclass(frozen=True)
-class Unpacked:
+class UnpackedArchive:
     """Files by kind, and what the archive's own members tell: the engine's properties and the builder's."""
 
     files: Mapping[str, Path]
@@ -37,17 +37,17 @@ class Unpacked:
     notes: tuple[str, ...]
 
 
-def unpack(path: Path, folder: Path) -> Unpacked:
+def unpack(path: Path, folder: Path) -> UnpackedArchive:
     """Write the members that rtlab reads into a folder.
 
     Raises:
         ReadError: the archive or a member is damaged, or two members are of one kind.
     """
-    left: list[str] = []
+    skipped_names: list[str] = []
     paths: list[Path] = []
-    told: dict[str, Mapping[str, object]] = {"plan_cfg.json": {}, "build_cfg.json": {}}
+    configs: dict[str, Mapping[str, object]] = {"plan_cfg.json": {}, "build_cfg.json": {}}
     name = ""
-    room = _MOST
+    budget = _MOST
     try:
         with zipfile.ZipFile(path) as archive:
             # A member that was written again stands twice; the last counts.
@@ -59,31 +59,31 @@ def unpack(path: Path, folder: Path) -> Unpacked:
                 base = re.sub(r"[^\w.\- ]", "_", Path(name).name)[-100:]
                 with archive.open(info) as member:
                     head = member.read(_CHUNK)
-                    if recognise.engine(head) or recognise.timing_cache(head):
+                    if recognise.is_engine(head) or recognise.is_timing_cache(head):
                         continue
                     # Most members of a strange archive are nothing of ours, and writing them all would take long.
-                    whole = info.file_size <= len(head)
-                    if whole and base not in told and not _reads(head, base):
-                        left.append(name)
-                        room = _less(room, len(head), path, name)
+                    is_complete = info.file_size <= len(head)
+                    if is_complete and base not in configs and not _is_readable(head, base):
+                        skipped_names.append(name)
+                        budget = _reduce_budget(budget, len(head), path, name)
                         continue
                     target = folder / str(index) / base
                     target.parent.mkdir()
                     with target.open("wb") as file:
                         while head:
-                            room = _less(room, len(head), path, name)
+                            budget = _reduce_budget(budget, len(head), path, name)
                             file.write(head)
                             head = member.read(_CHUNK)
-                if base in told:
+                if base in configs:
                     value = contents.load(target, "archive").value
-                    told[base] = value if isinstance(value, dict) else {}
-                elif whole or _reads_file(target):
+                    configs[base] = value if isinstance(value, dict) else {}
+                elif is_complete or _is_readable_file(target):
                     paths.append(target)
                 else:
-                    left.append(name)
+                    skipped_names.append(name)
                 if len(paths) > _SEVERAL:
                     # Two of them are of one kind, which is refused by name.
-                    recognise.sort(paths)
+                    recognise.sort_by_kind(paths)
     except (
         zipfile.BadZipFile,
         zlib.error,
@@ -93,40 +93,46 @@ def unpack(path: Path, folder: Path) -> Unpacked:
         OSError,
         ValueError,
     ) as error:
-        raise _damaged(path, f'member "{name}" is damaged ({error})') from error
-    notes = [f"Members of the archive that are not read: {', '.join(left[:3])}."] if left else []
-    return Unpacked(recognise.sort(paths), told["plan_cfg.json"], told["build_cfg.json"], tuple(notes))
+        raise _make_damage_error(path, f'member "{name}" is damaged ({error})') from error
+    notes = (
+        [f"Members of the archive that are not read: {', '.join(skipped_names[:3])}."]
+        if skipped_names
+        else []
+    )
+    return UnpackedArchive(
+        recognise.sort_by_kind(paths), configs["plan_cfg.json"], configs["build_cfg.json"], tuple(notes)
+    )
 
 
-def _less(room: int, size: int, path: Path, name: str) -> int:
+def _reduce_budget(budget: int, size: int, path: Path, name: str) -> int:
     """The bytes that may still be unpacked."""
-    if size > room:
-        raise _damaged(path, f'member "{name}" is larger than {_MOST >> 30} GiB unpacked')
-    return room - size
+    if size > budget:
+        raise _make_damage_error(path, f'member "{name}" is larger than {_MOST >> 30} GiB unpacked')
+    return budget - size
 
 
-def _reads(data: bytes, name: str) -> bool:
+def _is_readable(data: bytes, name: str) -> bool:
     try:
-        return recognise.held(io.BytesIO(data), name) is not None
+        return recognise.detect_stream_kind(io.BytesIO(data), name) is not None
     except ReadError:
         return False
 
 
-def _reads_file(path: Path) -> bool:
+def _is_readable_file(path: Path) -> bool:
     try:
-        return bool(recognise.kind(path))
+        return bool(recognise.detect_kind(path))
     except ReadError:
         return False
 
 
-def _damaged(path: Path, found: str) -> ReadError:
-    return contents.fault("archive", path.name, found, "a whole file")
+def _make_damage_error(path: Path, problem: str) -> ReadError:
+    return contents.fault("archive", path.name, problem, "a whole file")
 
 
-def tell(engine: Engine, unpacked: Unpacked) -> Engine:
+def add_archive_info(engine: Engine, unpacked: UnpackedArchive) -> Engine:
     """The engine with what only the archive tells: duration, inputs and outputs, number of layers."""
     notes = [*engine.notes, *unpacked.notes]
-    count = contents.whole_number(unpacked.plan.get("num_layers"))
+    count = contents.parse_integer(unpacked.plan.get("num_layers"))
     if count is not None and count != len(engine.layers):
         notes.append(f"The engine has {count} layers; the archive lists {len(engine.layers)}.")
     sides: dict[str, list[Tensor]] = {"INPUT": [], "OUTPUT": []}
@@ -141,5 +147,5 @@ def tell(engine: Engine, unpacked: Unpacked) -> Engine:
         notes=tuple(notes),
         inputs=engine.inputs or tuple(sides["INPUT"]),
         outputs=engine.outputs or tuple(sides["OUTPUT"]),
-        seconds=engine.seconds or contents.number(unpacked.build.get("engine_build_duration")) or 0.0,
+        seconds=engine.seconds or contents.parse_number(unpacked.build.get("engine_build_duration")) or 0.0,
     )

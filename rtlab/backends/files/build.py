@@ -27,7 +27,7 @@ from rtlab.core.engine import Allocation, Engine, Layer, Tensor
 from rtlab.core.maker import Maker
 from rtlab.core.model import Model, load
 from rtlab.core.options import Shapes
-from rtlab.core.outline import outlined
+from rtlab.core.outline import strip_weights
 from rtlab.core.trace import Processor, Profile, Recording
 from rtlab.core.variant import Target
 from rtlab.errors import ModelError, VariantError
@@ -40,7 +40,7 @@ _LARGEST, _UNPACKED = 256 << 20, 256 << 20
 _FOLDER = re.compile(r"(?<=Input filename:)([ \t]*)[^\r\n]*[\\/]")
 _SCRATCH = re.compile(r"(?:[A-Za-z]:)?[\\/][^\s\"']*?rtlab-[^\\/\s]+[\\/](?:[^\\/\s\"']+[\\/])*")
 #: Integers of these types decide about shapes; so many at most.
-_WHOLE = frozenset({onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL})
+_SHAPE_TYPES = frozenset({onnx.TensorProto.INT64, onnx.TensorProto.INT32, onnx.TensorProto.BOOL})
 _FEW = 1024
 _NOWHERE, _OURS = "weights not recorded", "rtlab."
 
@@ -100,7 +100,7 @@ class BuildFile(msgspec.Struct, frozen=True, omit_defaults=True):
     times: SavedTimes | None = None
 
 
-def of(
+def encode(
     engine: Engine,
     *,
     words: str = "",
@@ -117,8 +117,10 @@ def of(
         graph: What the compiler was given in its place, such as with pairs around its convolutions.
         profile: The times of this engine.
     """
-    other = graph if graph is not None and (source is None or graph.structure != source.structure) else None
-    told = BuildFile(
+    compiled_graph = (
+        graph if graph is not None and (source is None or graph.structure != source.structure) else None
+    )
+    build_file = BuildFile(
         rtlab_build=SCHEMA,
         backend=engine.backend,
         version=engine.version,
@@ -136,67 +138,67 @@ def of(
         device=engine.device,
         profiles=engine.profiles,
         calibration=engine.calibration,
-        log=nowhere(engine.log),
+        log=remove_folders(engine.log),
         variant=words,
         structure="" if source is None else source.structure,
-        source=None if source is None else _packed(source),
-        graph=None if other is None else _packed(other),
+        source=None if source is None else _pack_graph(source),
+        graph=None if compiled_graph is None else _pack_graph(compiled_graph),
         times=None if profile is None else _pack_times(profile),
     )
-    return msgspec.json.encode(told, order="deterministic")
+    return msgspec.json.encode(build_file, order="deterministic")
 
 
-def nowhere(text: str) -> str:
+def remove_folders(text: str) -> str:
     """What a compiler printed, without the folders in which its files lay."""
     return _SCRATCH.sub("", _FOLDER.sub(r"\1", text))
 
 
-def engine(told: BuildFile) -> Engine:
+def to_engine(build_file: BuildFile) -> Engine:
     """The engine of a recorded build.
 
     Raises:
         VariantError: its target is none.
     """
     return Engine(
-        backend=told.backend,
-        version=told.version,
-        target=Target(told.target),
-        layers=told.layers,
-        inputs=told.inputs,
-        outputs=told.outputs,
-        detail="region" if told.detail == "region" else "layer",
-        allocations=told.allocations,
-        totals=told.totals,
-        log=told.log,
-        seconds=told.seconds,
-        built=told.built,
-        notes=told.notes,
-        device=told.device,
-        profiles=told.profiles,
-        calibration=told.calibration,
-        maker=told.maker,
+        backend=build_file.backend,
+        version=build_file.version,
+        target=Target(build_file.target),
+        layers=build_file.layers,
+        inputs=build_file.inputs,
+        outputs=build_file.outputs,
+        detail="region" if build_file.detail == "region" else "layer",
+        allocations=build_file.allocations,
+        totals=build_file.totals,
+        log=build_file.log,
+        seconds=build_file.seconds,
+        built=build_file.built,
+        notes=build_file.notes,
+        device=build_file.device,
+        profiles=build_file.profiles,
+        calibration=build_file.calibration,
+        maker=build_file.maker,
         recorded=True,
     )
 
 
-def decoded(content: bytes, name: str) -> BuildFile:
+def decode(content: bytes, name: str) -> BuildFile:
     """A file's content, checked.
 
     Raises:
         ReadError: it is cut, damaged, of another rtlab, or no such file.
     """
     try:
-        told = msgspec.json.decode(content, type=BuildFile)
+        build_file = msgspec.json.decode(content, type=BuildFile)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise contents.fault("build", name, str(error), "a recorded build") from error
-    if told.rtlab_build != SCHEMA:
-        found = f"its schema is {told.rtlab_build}"
-        raise contents.fault("build", name, found, f"schema {SCHEMA}, which this rtlab reads,")
-    contents.see_few("build", name, len(told.layers))
-    ids = [layer.id for layer in told.layers]
+    if build_file.rtlab_build != SCHEMA:
+        problem = f"its schema is {build_file.rtlab_build}"
+        raise contents.fault("build", name, problem, f"schema {SCHEMA}, which this rtlab reads,")
+    contents.check_layer_count("build", name, len(build_file.layers))
+    ids = [layer.id for layer in build_file.layers]
     if len({*ids}) != len(ids):
         raise contents.fault("build", name, "two of its layers have one id", "an id for each")
-    return told
+    return build_file
 
 
 def read(path: Path) -> Recording:
@@ -205,23 +207,25 @@ def read(path: Path) -> Recording:
     Raises:
         ReadError: it is cut, damaged, too large, of another rtlab, or no such file.
     """
-    with contents.opened(path, f'Cannot read build file "{path}"') as file:
+    with contents.open_file(path, f'Cannot read build file "{path}"') as file:
         content = file.read(_LARGEST + 1)
     if len(content) > _LARGEST:
-        found = f"it has more than {_LARGEST >> 20} MiB"
-        raise contents.fault("build", path.name, found, "a recorded build")
-    told = decoded(content, path.name)
+        problem = f"it has more than {_LARGEST >> 20} MiB"
+        raise contents.fault("build", path.name, problem, "a recorded build")
+    build_file = decode(content, path.name)
     try:
-        found_engine = engine(told)
+        recorded_engine = to_engine(build_file)
     except VariantError as error:
-        found = f'target "{told.target}" is none'
-        raise contents.fault("build", path.name, found, "a compute capability") from error
-    source = None if told.source is None else _unpacked(told.source, path.name)
-    graph = None if told.graph is None else _unpacked(told.graph, path.name)
-    words = (f"built as {told.variant}",) if told.variant else ()
-    found_engine = dataclasses.replace(found_engine, notes=(*words, *found_engine.notes))
-    profile = None if told.times is None else _unpack_times(told.times, found_engine, path.name)
-    return Recording(found_engine, profile, source=source, graph=graph, structure=told.structure)
+        problem = f'target "{build_file.target}" is none'
+        raise contents.fault("build", path.name, problem, "a compute capability") from error
+    source = None if build_file.source is None else _unpack_graph(build_file.source, path.name)
+    graph = None if build_file.graph is None else _unpack_graph(build_file.graph, path.name)
+    words = (f"built as {build_file.variant}",) if build_file.variant else ()
+    recorded_engine = dataclasses.replace(recorded_engine, notes=(*words, *recorded_engine.notes))
+    profile = (
+        None if build_file.times is None else _unpack_times(build_file.times, recorded_engine, path.name)
+    )
+    return Recording(recorded_engine, profile, source=source, graph=graph, structure=build_file.structure)
 
 
 def _pack_times(profile: Profile) -> SavedTimes:
@@ -239,41 +243,45 @@ def _pack_times(profile: Profile) -> SavedTimes:
     )
 
 
-def _unpack_times(told: SavedTimes, engine: Engine, name: str) -> Profile:
+def _unpack_times(saved_times: SavedTimes, engine: Engine, name: str) -> Profile:
     """The times in a file.
 
     Raises:
         ReadError: they are no times, or those of another engine's layers.
     """
-    if strange := told.samples.keys() - {layer.id for layer in engine.layers}:
-        found = f'it times layer "{min(strange)}", which the engine lacks'
-        raise contents.fault("build", name, found, "the times of its own layers")
-    if any(not 0 <= time < math.inf for times in (told.total, *told.samples.values()) for time in times):
+    if unknown_layers := saved_times.samples.keys() - {layer.id for layer in engine.layers}:
+        problem = f'it times layer "{min(unknown_layers)}", which the engine lacks'
+        raise contents.fault("build", name, problem, "the times of its own layers")
+    if any(
+        not 0 <= time < math.inf
+        for times in (saved_times.total, *saved_times.samples.values())
+        for time in times
+    ):
         raise contents.fault("build", name, "a time of it is negative", "milliseconds")
     return Profile(
-        source=told.source,
-        device=told.device,
-        samples={layer: np.array(times, np.float64) for layer, times in told.samples.items()},
-        total=np.array(told.total, np.float64),
-        warmup=told.warmup,
-        taken=told.taken,
-        note=told.note,
-        processor=told.processor,
-        runs=told.runs,
+        source=saved_times.source,
+        device=saved_times.device,
+        samples={layer: np.array(times, np.float64) for layer, times in saved_times.samples.items()},
+        total=np.array(saved_times.total, np.float64),
+        warmup=saved_times.warmup,
+        taken=saved_times.taken,
+        note=saved_times.note,
+        processor=saved_times.processor,
+        runs=saved_times.runs,
     )
 
 
-def _packed(model: Model) -> RecordedGraph:
+def _pack_graph(model: Model) -> RecordedGraph:
     """A model's structure."""
-    light = _without_weights(model)
+    light = _strip_weights(model)
     text = base64.b64encode(lzma.compress(light.SerializeToString(deterministic=True))).decode("ascii")
     return RecordedGraph(model.name, dict(model.shapes), text)
 
 
-def _without_weights(model: Model) -> onnx.ModelProto:
+def _strip_weights(model: Model) -> onnx.ModelProto:
     """A proto whose weights lie in a file that nobody has, and without what a tool wrote down about its own files."""
     # Weights that are not here have types and shapes all the same.
-    proto, _ = outlined(model.ir) if model.weightless else model.outline()
+    proto, _ = strip_weights(model.ir) if model.weightless else model.outline()
     proto.ClearField("metadata_props")
     proto.ClearField("doc_string")
     for tensor in proto.graph.initializer:
@@ -282,52 +290,52 @@ def _without_weights(model: Model) -> onnx.ModelProto:
             stub.data_location = onnx.TensorProto.EXTERNAL
             stub.external_data.add(key="location", value=_NOWHERE)
             tensor.CopyFrom(stub)
-    _bare(proto.graph)
+    _strip_graph(proto.graph)
     for function in proto.functions:
-        _bare(function)
+        _strip_graph(function)
     return proto
 
 
 def _is_weight(tensor: onnx.TensorProto) -> bool:
     """Whether a constant has numbers that decide about nothing but values."""
-    few = _FEW if tensor.data_type in _WHOLE else 1
+    few = _FEW if tensor.data_type in _SHAPE_TYPES else 1
     return tensor.data_type != onnx.TensorProto.STRING and math.prod(tensor.dims) > few
 
 
-def _bare(graph: Any) -> None:
+def _strip_graph(graph: Any) -> None:
     """Take from nodes and bodies what tells of the machine, and zero the weights that only stand inside."""
     graph.ClearField("doc_string")
     for node in graph.node:
         node.ClearField("doc_string")
-        kept = [(p.key, p.value) for p in node.metadata_props if p.key.startswith(_OURS)]
+        rtlab_props = [(p.key, p.value) for p in node.metadata_props if p.key.startswith(_OURS)]
         node.ClearField("metadata_props")
-        for key, value in kept:
+        for key, value in rtlab_props:
             node.metadata_props.add(key=key, value=value)
         for attribute in node.attribute:
             bodies = [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
-            inside = [*attribute.tensors, *([attribute.t] if attribute.HasField("t") else [])]
-            for tensor in (*inside, *(t for body in bodies for t in body.initializer)):
+            tensors = [*attribute.tensors, *([attribute.t] if attribute.HasField("t") else [])]
+            for tensor in (*tensors, *(t for body in bodies for t in body.initializer)):
                 if _is_weight(tensor):
                     zeros = onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
                     bits = ir.DataType(tensor.data_type).bitwidth
                     zeros.raw_data = bytes((math.prod(tensor.dims) * bits + 7) // 8)
                     tensor.CopyFrom(zeros)
             for body in bodies:
-                _bare(body)
+                _strip_graph(body)
 
 
-def _unpacked(held: RecordedGraph, name: str) -> Model:
+def _unpack_graph(recorded_graph: RecordedGraph, name: str) -> Model:
     """The model of a packed structure.
 
     Raises:
         ReadError: it is damaged, or grows to more than a structure has.
     """
     try:
-        packed = base64.b64decode(held.onnx, validate=True)
+        compressed = base64.b64decode(recorded_graph.onnx, validate=True)
         unpacker = lzma.LZMADecompressor(memlimit=_UNPACKED)
-        content = unpacker.decompress(packed, _UNPACKED)
+        content = unpacker.decompress(compressed, _UNPACKED)
         if not unpacker.eof:
             raise contents.fault("build", name, "its graph is cut or too large", "a whole graph")
-        return load(content, name=held.name, shapes=held.shapes, weights=False)
+        return load(content, name=recorded_graph.name, shapes=recorded_graph.shapes, weights=False)
     except (binascii.Error, lzma.LZMAError, ModelError) as error:
         raise contents.fault("build", name, f"its graph is damaged ({error})", "a whole graph") from error

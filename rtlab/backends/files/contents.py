@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from rtlab.backends.files import fragments
-from rtlab.backends.files.wrapping import unwrapped
+from rtlab.backends.files.wrapping import strip_wrapping
 from rtlab.backends.log.lines import GZIP
 from rtlab.core.extent import MOST_LAYERS
 from rtlab.core.inputs import open_input
-from rtlab.core.phrases import many, quoted
+from rtlab.core.phrases import pluralize, quote_names
 from rtlab.errors import ReadError
 
 _LAYERS = "Export it again with trtexec --exportLayerInfo=layers.json --profilingVerbosity=detailed."
@@ -57,12 +57,12 @@ class Document:
     twice: frozenset[str] = frozenset()
 
 
-def fault(kind: str, file: str, found: str, expected: str) -> ReadError:
-    """The error of a damaged file; ``found`` names the place, ``expected`` what belongs there."""
-    return ReadError(f'Cannot read {kind} file "{file}": {found}; {expected} belongs there. {AGAIN[kind]}')
+def fault(kind: str, file: str, problem: str, expected: str) -> ReadError:
+    """The error of a damaged file; ``problem`` names the place, ``expected`` what belongs there."""
+    return ReadError(f'Cannot read {kind} file "{file}": {problem}; {expected} belongs there. {AGAIN[kind]}')
 
 
-def see_few(kind: str, file: str, layers: int) -> None:
+def check_layer_count(kind: str, file: str, layers: int) -> None:
     """Refuse an engine of more layers than are looked at.
 
     Raises:
@@ -76,8 +76,8 @@ def see_few(kind: str, file: str, layers: int) -> None:
 
 
 @contextlib.contextmanager
-def opened(path: Path, doing: str) -> Iterator[BinaryIO]:
-    """A regular file, while it is read; ``doing`` begins the words of an error.
+def open_file(path: Path, error_prefix: str) -> Iterator[BinaryIO]:
+    """A regular file, while it is read; ``error_prefix`` begins the words of an error.
 
     Raises:
         ReadError: there is none, or it cannot be read.
@@ -86,27 +86,27 @@ def opened(path: Path, doing: str) -> Iterator[BinaryIO]:
         with open_input(path) as file:
             yield file
     except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or error
-        raise ReadError(f"{doing}: {why}. Check the path.") from error
+        reason = getattr(error, "strerror", None) or error
+        raise ReadError(f"{error_prefix}: {reason}. Check the path.") from error
 
 
-def bytes_of(path: Path, kind: str) -> bytes:
+def read_bytes(path: Path, kind: str) -> bytes:
     """All bytes of a regular file.
 
     Raises:
         ReadError: there is none, it is empty, or it cannot be read.
     """
-    with opened(path, f'Cannot read {kind} file "{path}"') as file:
-        found = file.read()
-    if not found:
+    with open_file(path, f'Cannot read {kind} file "{path}"') as file:
+        content = file.read()
+    if not content:
         raise fault(kind, path.name, "byte 0: it is empty", _BELONGS.get(kind, "text"))
-    return found
+    return content
 
 
 _BELONGS = {"layers": 'an object with "Layers"', "log": "a verbose log"}
 
 
-def encoding(head: bytes) -> str:
+def detect_encoding(head: bytes) -> str:
     """The encoding of a text by its first bytes; PowerShell writes UTF-16."""
     if head.startswith((codecs.BOM_UTF32_LE, codecs.BOM_UTF32_BE)):
         return "utf-32"
@@ -119,20 +119,20 @@ def encoding(head: bytes) -> str:
     return "utf-8-sig"
 
 
-def text(path: Path, kind: str) -> str:
+def read_text(path: Path, kind: str) -> str:
     """A file as text, in UTF-8 or UTF-16, without what mail, issues and terminals put around its lines.
 
     Raises:
         ReadError: it cannot be read, or is not text; the message names the byte.
     """
-    raw = bytes_of(path, kind)
-    code = encoding(raw[:4])
+    raw = read_bytes(path, kind)
+    code = detect_encoding(raw[:4])
     try:
-        return unwrapped(raw.decode(code))
+        return strip_wrapping(raw.decode(code))
     except UnicodeDecodeError as error:
         if raw.startswith(GZIP):
-            found = "byte 0 begins a gzip file, which must be unpacked first"
-            raise fault(kind, path.name, found, _BELONGS.get(kind, "text")) from error
+            problem = "byte 0 begins a gzip file, which must be unpacked first"
+            raise fault(kind, path.name, problem, _BELONGS.get(kind, "text")) from error
         name = code.upper().removesuffix("-SIG")
         raise fault(kind, path.name, f"byte {error.start}: it is not text", f"text in {name}") from error
 
@@ -143,66 +143,70 @@ def load(path: Path, kind: str) -> Document:
     Raises:
         ReadError: it is no JSON or not all of it; the message names line and column.
     """
-    return mend(text(path, kind), path.name, kind)
+    return parse_lenient(read_text(path, kind), path.name, kind)
 
 
-def mend(whole: str, file: str, kind: str) -> Document:
+def parse_lenient(text: str, file: str, kind: str) -> Document:
     """Read a JSON text, repaired where its writer is known for a fault; see ``load``."""
     try:
-        return parse(whole, file, kind)
+        return parse(text, file, kind)
     except ReadError:
-        repaired = _repaired(whole, kind)
-        if repaired == whole:
+        repaired_text = _repair(text, kind)
+        if repaired_text == text:
             raise
         try:
-            return parse(repaired, file, kind)
+            return parse(repaired_text, file, kind)
         except ReadError:
             pass
         raise
 
 
-def piece(whole: str, file: str, kind: str) -> Document:
+def parse_partial(text: str, file: str, kind: str) -> Document:
     """Read a JSON text, or what is whole of one that was cut at its start or its end; see ``load``."""
     try:
-        found = mend(whole, file, kind)
+        document = parse_lenient(text, file, kind)
     except ReadError:
-        if _cut_off(whole) and (part := fragments.salvaged(_repaired(whole, kind), file, kind)):
+        if _is_truncated(text) and (part := fragments.salvage(_repair(text, kind), file, kind)):
             return Document(*part)
         raise
     # What a cut leaves may begin with a number, or be one entry.
-    if isinstance(found.value, dict if kind == "layers" else list) and (
-        kind != "layers" or "Layers" in found.value
+    if isinstance(document.value, dict if kind == "layers" else list) and (
+        kind != "layers" or "Layers" in document.value
     ):
-        return found
-    if isinstance(found.value, list) and found.value and all(isinstance(e, (str, dict)) for e in found.value):
-        return found
-    part = fragments.salvaged(_repaired(whole, kind), file, kind)
-    return Document(*part) if part else found
+        return document
+    if (
+        isinstance(document.value, list)
+        and document.value
+        and all(isinstance(e, (str, dict)) for e in document.value)
+    ):
+        return document
+    part = fragments.salvage(_repair(text, kind), file, kind)
+    return Document(*part) if part else document
 
 
-def _cut_off(whole: str) -> bool:
+def _is_truncated(text: str) -> bool:
     """Whether a text that is no whole JSON lacks its start or its end, and is not damaged within."""
-    start = len(whole) - len(whole.lstrip())
-    if _START.match(whole, start) is None:
+    start = len(text) - len(text.lstrip())
+    if _START.match(text, start) is None:
         return True
     try:
-        json.JSONDecoder(strict=False).raw_decode(whole, start)
+        json.JSONDecoder(strict=False).raw_decode(text, start)
     except json.JSONDecodeError as error:
-        return _cut(error, whole)
+        return _is_cut(error, text)
     except (ValueError, RecursionError):
         return False
     # The first of several objects.
     return True
 
 
-def _repaired(whole: str, kind: str) -> str:
+def _repair(text: str, kind: str) -> str:
     if kind == "profile":
-        return _UNESCAPED.sub(_escape, whole)
+        return _UNESCAPED.sub(_escape, text)
     if kind == "output":
-        return _UNDEFINED.sub(lambda m: m[1] + {"nan": "NaN", "inf": "Infinity"}[m[2]], whole).replace(
+        return _UNDEFINED.sub(lambda m: m[1] + {"nan": "NaN", "inf": "Infinity"}[m[2]], text).replace(
             "-NaN", "NaN"
         )
-    return whole
+    return text
 
 
 def _escape(row: re.Match[str]) -> str:
@@ -210,165 +214,177 @@ def _escape(row: re.Match[str]) -> str:
 
 
 #: Lists of nothing but whole numbers.
-_WHOLE = {int}
+_INT_ONLY = {int}
 
 
-def parse(whole: str, file: str, kind: str) -> Document:
+def parse(text: str, file: str, kind: str) -> Document:
     """Read a JSON text; see ``load``."""
-    twice: set[str] = set()
-    decoder = json.JSONDecoder(strict=False, object_pairs_hook=functools.partial(_object, twice, {}))
-    start = len(whole) - len(whole.lstrip())
+    duplicate_keys: set[str] = set()
+    decoder = json.JSONDecoder(
+        strict=False, object_pairs_hook=functools.partial(_make_object, duplicate_keys, {})
+    )
+    start = len(text) - len(text.lstrip())
     notes: list[str] = []
-    tries: Iterable[int] = [start]
-    if whole[start : start + 1] in {"[", "{"} and _START.match(whole, start) is None:
+    positions: Iterable[int] = [start]
+    if text[start : start + 1] in {"[", "{"} and _START.match(text, start) is None:
         # It may be the date of a log's line.
-        tries = [*starts(whole), start]
-    elif whole[start : start + 1] not in {"[", "{"}:
-        tries = starts(whole) or [start]
-    worst: ReadError | None = None
-    for at in tries:
-        twice.clear()
+        positions = [*find_json_starts(text), start]
+    elif text[start : start + 1] not in {"[", "{"}:
+        positions = find_json_starts(text) or [start]
+    first_error: ReadError | None = None
+    for at in positions:
+        duplicate_keys.clear()
         try:
-            value, end = decoder.raw_decode(whole, at)
+            value, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError) as error:
-            worst = worst or _broken(error, whole, at, file, kind)
+            first_error = first_error or _make_json_error(error, text, at, file, kind)
             continue
         if at > start:
-            count = whole.count("\n", 0, at)
-            notes.append(f'{many(count, "line")} before the JSON of "{file}" {_is(count)} passed over.')
-        notes += _rest(whole, end, file, kind)
-        if twice:
-            keys = quoted(sorted(twice)[:3])
+            count = text.count("\n", 0, at)
+            notes.append(
+                f'{pluralize(count, "line")} before the JSON of "{file}" {_is_or_are(count)} passed over.'
+            )
+        notes += _check_rest(text, end, file, kind)
+        if duplicate_keys:
+            keys = quote_names(sorted(duplicate_keys)[:3])
             notes.append(
                 f'Keys stand twice in one object of "{file}"; the last of each is taken: {keys}'
-                + (" ..." if len(twice) > 3 else ".")
+                + (" ..." if len(duplicate_keys) > 3 else ".")
             )
-        return Document(value, tuple(notes), frozenset(twice))
-    assert worst is not None  # noqa: S101 - there is always one try
-    raise worst
+        return Document(value, tuple(notes), frozenset(duplicate_keys))
+    assert first_error is not None  # noqa: S101 - there is always one try
+    raise first_error
 
 
-def starts(whole: str) -> list[int]:
+def find_json_starts(text: str) -> list[int]:
     """Where JSON may begin on a line, the first few places."""
-    found = []
-    for match in _START.finditer(whole):
-        found.append(match.end())
-        if len(found) == _TRIES:
+    positions = []
+    for match in _START.finditer(text):
+        positions.append(match.end())
+        if len(positions) == _TRIES:
             break
-    return found
+    return positions
 
 
-def _object(
-    twice: set[str], lists: dict[tuple[int, ...], list[int]], items: list[tuple[str, Any]]
+def _make_object(
+    duplicate_keys: set[str], lists: dict[tuple[int, ...], list[int]], items: list[tuple[str, Any]]
 ) -> dict[str, Any]:
-    found = dict(items)
+    members = dict(items)
     for key, value in items:
         # Shapes, strides and kernels repeat: one list each, or Python looks through tens of thousands for garbage.
-        if value.__class__ is list and set(map(type, value)) == _WHOLE:
-            found[key] = lists.setdefault(tuple(value), value)
-    if len(found) != len(items):
-        seen: set[str] = set()
-        twice.update(k for k, _ in items if k in seen or seen.add(k))  # type: ignore[func-returns-value]
-    return found
+        if value.__class__ is list and set(map(type, value)) == _INT_ONLY:
+            members[key] = lists.setdefault(tuple(value), value)
+    if len(members) != len(items):
+        names: set[str] = set()
+        duplicate_keys.update(k for k, _ in items if k in names or names.add(k))  # type: ignore[func-returns-value]
+    return members
 
 
-def _rest(whole: str, end: int, file: str, kind: str) -> list[str]:
+def _check_rest(text: str, end: int, file: str, kind: str) -> list[str]:
     """Notes on what stands after the JSON."""
-    rest = whole[end:].strip(" \t\r\n\0\x1a")
+    rest = text[end:].strip(" \t\r\n\0\x1a")
     if not rest:
         return []
-    at = whole.index(rest[0], end)
+    at = text.index(rest[0], end)
     if rest[0] in ',:]}"' or _START.match(rest):
         what = "a second JSON document" if rest[0] in "[{" else f"more JSON, {rest[0]!r},"
         raise fault(
             kind,
             file,
-            f"{place(whole, at)}: it is not whole JSON but has {what} after its end",
+            f"{format_position(text, at)}: it is not whole JSON but has {what} after its end",
             "the end of the file",
         )
     count = rest.count("\n") + 1
-    return [f'{many(count, "line")} after the JSON of "{file}" {_is(count)} passed over.']
+    return [f'{pluralize(count, "line")} after the JSON of "{file}" {_is_or_are(count)} passed over.']
 
 
-def _is(count: int) -> str:
+def _is_or_are(count: int) -> str:
     return "is" if count == 1 else "are"
 
 
-def place(whole: str, at: int) -> str:
+def format_position(text: str, at: int) -> str:
     """Line and column of a position, from 1."""
-    return f"line {whole.count(chr(10), 0, at) + 1}, column {at - whole.rfind(chr(10), 0, at)}"
+    return f"line {text.count(chr(10), 0, at) + 1}, column {at - text.rfind(chr(10), 0, at)}"
 
 
-def _broken(error: Exception, whole: str, start: int, file: str, kind: str) -> ReadError:
+def _make_json_error(error: Exception, text: str, start: int, file: str, kind: str) -> ReadError:
     if isinstance(error, json.JSONDecodeError):
-        if _cut(error, whole):
-            end = len(whole.rstrip())
-            found = f"{place(whole, end)}: it is not whole JSON but cut off there"
-            return fault(kind, file, found, "the rest of the file")
-        said = error.msg.partition(":")[0]
-        expected = said.removeprefix("Expecting ") if said.startswith("Expecting ") else "JSON"
-        near = whole[error.pos : error.pos + 12].split("\n", maxsplit=1)[0]
-        found = f"{place(whole, error.pos)}: it is not whole JSON, {said.lower()} near {near!r}"
-        return fault(kind, file, found, f"a {expected}" if expected == "value" else expected)
-    if isinstance(error, RecursionError):
-        found = (
-            f"{place(whole, _depth(whole, start))}: it is not whole JSON that can be read, it nests too deep"
+        if _is_cut(error, text):
+            end = len(text.rstrip())
+            problem = f"{format_position(text, end)}: it is not whole JSON but cut off there"
+            return fault(kind, file, problem, "the rest of the file")
+        message = error.msg.partition(":")[0]
+        expected = message.removeprefix("Expecting ") if message.startswith("Expecting ") else "JSON"
+        excerpt = text[error.pos : error.pos + 12].split("\n", maxsplit=1)[0]
+        problem = (
+            f"{format_position(text, error.pos)}: it is not whole JSON, {message.lower()} near {excerpt!r}"
         )
-        return fault(kind, file, found, f"JSON of fewer than {_DEEP} levels")
-    digits = re.compile(r"\d{1000,}").search(whole, start)
-    found = f"{place(whole, digits.start() if digits else start)}: it is not whole JSON that can be read ({error})"
-    return fault(kind, file, found, "a number that fits into 64 bits")
+        return fault(kind, file, problem, f"a {expected}" if expected == "value" else expected)
+    if isinstance(error, RecursionError):
+        problem = (
+            f"{format_position(text, _find_too_deep(text, start))}: it is not whole JSON that can be read, "
+            "it nests too deep"
+        )
+        return fault(kind, file, problem, f"JSON of fewer than {_DEEP} levels")
+    digits = re.compile(r"\d{1000,}").search(text, start)
+    problem = (
+        f"{format_position(text, digits.start() if digits else start)}: "
+        f"it is not whole JSON that can be read ({error})"
+    )
+    return fault(kind, file, problem, "a number that fits into 64 bits")
 
 
-def _cut(error: json.JSONDecodeError, whole: str) -> bool:
-    rest = whole[error.pos :].rstrip()
+def _is_cut(error: json.JSONDecodeError, text: str) -> bool:
+    rest = text[error.pos :].rstrip()
     if error.msg.startswith("Unterminated string"):
         return True
     # The start of "null", "-Infinity" or of an escape.
     return len(rest) < 9 and not set(rest) & set("[]{},:\"'") and not error.msg.startswith("Extra")
 
 
-def _depth(whole: str, start: int) -> int:
+def _find_too_deep(text: str, start: int) -> int:
     depth = 0
-    for match in _BRACKETS.finditer(whole, start):
+    for match in _BRACKETS.finditer(text, start):
         depth += {"[": 1, "{": 1, "]": -1, "}": -1}.get(match[0], 0)
         if depth > _DEEP:
             return match.start()
     return start
 
 
-def number(value: object) -> float | None:
+def parse_number(value: object) -> float | None:
     """A finite number, which some writers put into quotes; None from anything else, a truth value too."""
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     try:
-        found = float(value)
+        as_float = float(value)
     except OverflowError:
         return None
-    return found if abs(found) < float("inf") else None
+    return as_float if abs(as_float) < float("inf") else None
 
 
-def whole_number(value: object) -> int | None:
+def parse_integer(value: object) -> int | None:
     """An integer of 64 bits, with the same leniency."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value if abs(value) < 1 << 63 else None
-    found = number(value)
-    return int(found) if found is not None and found.is_integer() and abs(found) < 1 << 53 else None
+    as_float = parse_number(value)
+    return (
+        int(as_float) if as_float is not None and as_float.is_integer() and abs(as_float) < 1 << 53 else None
+    )
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """A value of JSON as a message shows it."""
     words = {dict: "an object", list: "a list", type(None): "null", bool: str(value).lower()}
     if type(value) in words:
         return words[type(value)]
     if isinstance(value, str):
         return json.dumps(value if len(value) < 40 else value[:37] + "...", ensure_ascii=False)
-    said = repr(value) if not isinstance(value, int) or abs(value) < 1 << 63 else "a number beyond 64 bits"
-    return said[:40]
+    text = repr(value) if not isinstance(value, int) or abs(value) < 1 << 63 else "a number beyond 64 bits"
+    return text[:40]
 
 
-def keys(value: Mapping[str, object]) -> str:
+def format_keys(value: Mapping[str, object]) -> str:
     """The first keys of an object, quoted."""
     return ", ".join(f'"{n[:40]}"' for n in list(value)[:6]) or "none"

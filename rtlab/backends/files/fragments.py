@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 
 _OBJECT = re.compile(r'\{\s*"')
 #: A line of a list of names, such as layers without detailed verbosity.
@@ -23,95 +23,98 @@ _MANY = 10
 _TIMES = ("averageMs", "medianMs", "timeMs")
 
 
-def _layer(entry: Mapping[str, Any]) -> bool:
+def _is_layer(entry: Mapping[str, Any]) -> bool:
     return isinstance(entry.get("Name"), str) and (
         "LayerType" in entry or "Inputs" in entry or "Outputs" in entry
     )
 
 
-def _row(entry: Mapping[str, Any]) -> bool:
+def _is_row(entry: Mapping[str, Any]) -> bool:
     return "count" in entry or (isinstance(entry.get("name"), str) and any(k in entry for k in _TIMES))
 
 
-def _inference(entry: Mapping[str, Any]) -> bool:
+def _is_inference(entry: Mapping[str, Any]) -> bool:
     return "computeMs" in entry
 
 
 #: What is an entry of a file, by kind, and what it is called.
 _ENTRIES: dict[str, tuple[Callable[[Mapping[str, Any]], bool], str]] = {
-    "layers": (_layer, "layer"),
-    "profile": (_row, "row"),
-    "times": (_inference, "row"),
+    "layers": (_is_layer, "layer"),
+    "profile": (_is_row, "row"),
+    "times": (_is_inference, "row"),
 }
 
 
-def salvaged(text: str, file: str, kind: str) -> tuple[object, tuple[str, ...]] | None:
+def salvage(text: str, file: str, kind: str) -> tuple[object, tuple[str, ...]] | None:
     """What a piece of a file holds, as the document of a whole one, and a note; None where no entry in it is whole."""
     if kind not in _ENTRIES:
         return None
-    fits, word = _ENTRIES[kind]
-    found = list(_objects(text))
-    entries: list[object] = [entry for entry in found if fits(entry)]
+    is_entry, word = _ENTRIES[kind]
+    objects = list(_iter_objects(text))
+    entries: list[object] = [entry for entry in objects if is_entry(entry)]
     if not entries and kind == "layers":
-        entries, word = _list(text), "name"
+        entries, word = _read_name_list(text), "name"
     rows = sum(not (isinstance(e, dict) and "count" in e) for e in entries)
     if not rows:
         return None
-    begins = re.match(r'\s*(?:\[|\{\s*"Layers")', text) is not None
-    ends = text.rstrip().endswith("}" if kind == "layers" and begins else "]")
-    where = " and ".join(w for w, whole in (("start", begins), ("end", ends)) if not whole) or "end"
+    has_start = re.match(r'\s*(?:\[|\{\s*"Layers")', text) is not None
+    has_end = text.rstrip().endswith("}" if kind == "layers" and has_start else "]")
+    cut_ends = (
+        " and ".join(w for w, is_complete in (("start", has_start), ("end", has_end)) if not is_complete)
+        or "end"
+    )
     note = (
-        f'"{file}" is a piece of a file, cut off at its {where}: the {many(rows, word)} in it that '
+        f'"{file}" is a piece of a file, cut off at its {cut_ends}: the {pluralize(rows, word)} in it that '
         f"{'is' if rows == 1 else 'are'} whole {'is' if rows == 1 else 'are'} shown. Give the whole file for the rest."
     )
     if kind != "layers":
         return entries, (note,)
-    edges = [e for e in found if "IOMode" in e]
-    return {"Layers": entries, **({"I/O Tensors": edges} if edges else {"Bindings": _bindings(text)})}, (
+    edges = [e for e in objects if "IOMode" in e]
+    return {"Layers": entries, **({"I/O Tensors": edges} if edges else {"Bindings": _read_bindings(text)})}, (
         note,
     )
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
+def _iter_objects(text: str) -> Iterator[dict[str, Any]]:
     """Whole objects, the outermost of each, in order."""
     decoder = json.JSONDecoder(strict=False)
-    end = failed = 0
+    end = failures = 0
     for match in _OBJECT.finditer(text):
         if match.start() < end:
             continue
         try:
             value, end = decoder.raw_decode(text, match.start())
         except (ValueError, RecursionError):
-            failed += 1
-            if failed == _TRIES:
+            failures += 1
+            if failures == _TRIES:
                 return
             continue
         if isinstance(value, dict):
             yield value
 
 
-def _list(text: str) -> list[object]:
+def _read_name_list(text: str) -> list[object]:
     """Names of layers in a list of names. Those of a few tensors at its end could be taken for such."""
     edges = _EDGES.search(text)
     # Names have no keys beside those of the lists.
     if _KEY.search(text):
         return []
-    names: list[object] = [*_names(text)]
-    known = text.lstrip().startswith(("{", "[")) or edges is not None
+    names: list[object] = [*_iter_names(text)]
+    is_json_start = text.lstrip().startswith(("{", "[")) or edges is not None
     last = edges is None and re.search(r"\]\s*\}\s*$", text) is not None
-    return names if (known or len(names) >= _MANY) and not last else []
+    return names if (is_json_start or len(names) >= _MANY) and not last else []
 
 
-def _names(text: str) -> Iterator[str]:
+def _iter_names(text: str) -> Iterator[str]:
     """Names of a list that stands one to a line, up to the list of bindings."""
     edges = _EDGES.search(text)
-    listed = _FIRST.sub("", text[: edges.start() if edges else None])
-    for match in _NAME.finditer(listed):
+    list_text = _FIRST.sub("", text[: edges.start() if edges else None])
+    for match in _NAME.finditer(list_text):
         with contextlib.suppress(ValueError):
             yield json.loads(match[1], strict=False)
 
 
-def _bindings(text: str) -> list[object]:
+def _read_bindings(text: str) -> list[object]:
     edges = _EDGES.search(text)
     if edges is None:
         return []

@@ -13,8 +13,8 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from rtlab.backends.files.contents import fault, keys, see_few, shown, whole_number
-from rtlab.backends.log.listing import origins
+from rtlab.backends.files.contents import check_layer_count, fault, format_keys, format_value, parse_integer
+from rtlab.backends.log.listing import parse_node_ids
 from rtlab.core.engine import DTYPES, Layer, Tensor
 from rtlab.core.options import Shapes
 from rtlab.errors import ReadError
@@ -36,11 +36,11 @@ _BOUNDS = ("MinShape", "OptShape", "MaxShape")
 
 _Entry = Mapping[str, Any]
 #: Beyond what 64 bits hold.
-_BEYOND = 1 << 63
+_INT64_LIMIT = 1 << 63
 
 
 @dataclasses.dataclass(frozen=True)
-class Inspected:
+class InspectedEngine:
     """What the file tells.
 
     ``profile`` is the optimization profile whose layers these are, None where untold; ``profiles`` are all that the
@@ -56,10 +56,10 @@ class Inspected:
     shapes: tuple[tuple[tuple[str, Shapes], ...], ...] = ()
 
 
-def bare(name: str) -> tuple[str, int | None]:
+def split_profile(name: str) -> tuple[str, int | None]:
     """A name without its ``[profile N]``, and that number."""
-    found = _PROFILE.search(name) if _TAG in name else None
-    return (_PROFILE.sub("", name), int(found[1])) if found else (name, None)
+    match = _PROFILE.search(name) if _TAG in name else None
+    return (_PROFILE.sub("", name), int(match[1])) if match else (name, None)
 
 
 def parse(
@@ -68,14 +68,14 @@ def parse(
     *,
     select: int | None = None,
     prefer: int | None = None,
-    twice: Collection[str] = (),
-) -> Inspected:
+    duplicate_keys: Collection[str] = (),
+) -> InspectedEngine:
     """Read the inspector's document.
 
     Args:
         document: What the JSON held.
         file: Its name, for messages.
-        twice: Keys that stand twice in one of its objects.
+        duplicate_keys: Keys that stand twice in one of its objects.
         select: The optimization profile whose layers are wanted.
         prefer: The one to take where none is selected, if it exists; else it is the first.
 
@@ -85,64 +85,70 @@ def parse(
     top: Mapping[str, object] = document if isinstance(document, dict) else {"Layers": document}
     entries = top.get("Layers")
     if not isinstance(entries, list):
-        held = f"keys {keys(top)}" if isinstance(document, dict) else f"a JSON {type(document).__name__}"
+        content = (
+            f"keys {format_keys(top)}" if isinstance(document, dict) else f"a JSON {type(document).__name__}"
+        )
         if "Layers" in top and isinstance(document, dict):
-            held = f'{shown(entries)} under the key "Layers"'
-        raise fault("layers", file, f"line 1: it holds {held}, not a list of layers", 'a list under "Layers"')
+            content = f'{format_value(entries)} under the key "Layers"'
+        raise fault(
+            "layers", file, f"line 1: it holds {content}, not a list of layers", 'a list under "Layers"'
+        )
     if not entries:
         raise ReadError(
             f'Cannot read layers file "{file}": the list under the key "Layers" is empty; layers belong there. The '
             "engine was built with profiling verbosity NONE. Build it with trtexec --profilingVerbosity=detailed, "
             "then export it again with --exportLayerInfo=layers.json."
         )
-    see_few("layers", file, len(entries))
-    if "Layers" in twice:
+    check_layer_count("layers", file, len(entries))
+    if "Layers" in duplicate_keys:
         raise fault("layers", file, 'the key "Layers" stands twice', "the layers of one engine")
-    found = [_entry(e, i, file) for i, e in enumerate(entries)]
-    owners = _owners(found)
+    named_entries = [_read_entry(e, i, file) for i, e in enumerate(entries)]
+    owners = _assign_profiles(named_entries)
     profiles = tuple(sorted(set(owners)))
     if select is not None and select not in profiles:
         raise ReadError(
             f'Cannot read optimization profile {select} from "{file}": key "Layers" has profiles '
             f"{', '.join(map(str, profiles))}. Choose one of them with optimization_profile."
         )
-    shown_ = select if select is not None else prefer if prefer in profiles else profiles[0]
-    open_: list[str] = []
-    kept = [entry for entry, owner in zip(found, owners, strict=True) if owner == shown_]
-    layers = tuple(layer(name, entry, i, open_) for i, (name, entry) in enumerate(kept))
-    named = profiles != (0,)
+    selected_profile = select if select is not None else prefer if prefer in profiles else profiles[0]
+    shapeless: list[str] = []
+    selected_entries = [
+        entry for entry, owner in zip(named_entries, owners, strict=True) if owner == selected_profile
+    ]
+    layers = tuple(make_layer(name, entry, i, shapeless) for i, (name, entry) in enumerate(selected_entries))
+    has_profiles = profiles != (0,)
     notes = []
     if len(profiles) > 1:
-        others = ", ".join(str(p) for p in profiles if p != shown_)
+        others = ", ".join(str(p) for p in profiles if p != selected_profile)
         notes.append(
-            f"The engine has {len(profiles)} optimization profiles; the layers of profile {shown_} are shown. "
-            f"Read another with optimization_profile={others.split(',')[0]}"
+            f"The engine has {len(profiles)} optimization profiles; the layers of profile {selected_profile} are "
+            f"shown. Read another with optimization_profile={others.split(',')[0]}"
             + (f" (there are {others})." if "," in others else ".")
         )
-    if not any(entry for _, entry in kept):
+    if not any(entry for _, entry in selected_entries):
         notes.append(
             "The file holds names of layers only: no types, tensors or tactics. For these, build the engine with "
             "trtexec --profilingVerbosity=detailed."
         )
-    inputs, outputs, shapes = _edges(top, layers, open_)
-    if open_:
+    inputs, outputs, shapes = _read_edges(top, layers, shapeless)
+    if shapeless:
         notes.append(
-            f"{len(open_)} tensor{'s tell' if len(open_) > 1 else ' tells'} no usable dimensions, so "
-            f"{'their shapes are' if len(open_) > 1 else 'its shape is'} left open: {', '.join(open_[:3])}"
-            + (" ..." if len(open_) > 3 else ".")
+            f"{len(shapeless)} tensor{'s tell' if len(shapeless) > 1 else ' tells'} no usable dimensions, so "
+            f"{'their shapes are' if len(shapeless) > 1 else 'its shape is'} left open: {', '.join(shapeless[:3])}"
+            + (" ..." if len(shapeless) > 3 else ".")
         )
-    return Inspected(
+    return InspectedEngine(
         layers,
         inputs,
         outputs,
         tuple(notes),
-        shown_ if named else None,
-        profiles if named else (),
+        selected_profile if has_profiles else None,
+        profiles if has_profiles else (),
         shapes,
     )
 
 
-def _entry(entry: object, index: int, file: str) -> tuple[str, _Entry]:
+def _read_entry(entry: object, index: int, file: str) -> tuple[str, _Entry]:
     if isinstance(entry, dict):
         name = entry.get("Name")
         for side in _SIDES:
@@ -150,160 +156,174 @@ def _entry(entry: object, index: int, file: str) -> tuple[str, _Entry]:
             if tensors is None:
                 continue
             if not isinstance(tensors, list):
-                found = f'layer {index} has {shown(tensors)} under the key "{side}"'
-                raise fault("layers", file, found, "a list of tensors")
+                problem = f'layer {index} has {format_value(tensors)} under the key "{side}"'
+                raise fault("layers", file, problem, "a list of tensors")
             for k, tensor in enumerate(tensors):
                 if not isinstance(tensor.get("Name") if isinstance(tensor, dict) else tensor, str):
-                    found = f'tensor {k} under the key "{side}" of layer {index} has no name'
-                    raise fault("layers", file, found, 'an object with a text under "Name"')
-        found_ = entry
+                    problem = f'tensor {k} under the key "{side}" of layer {index} has no name'
+                    raise fault("layers", file, problem, 'an object with a text under "Name"')
+        fields = entry
     else:
-        name, found_ = entry, {}
+        name, fields = entry, {}
     if not isinstance(name, str):
         raise fault("layers", file, f"layer {index} has no name", 'a text under "Name"')
-    return name, found_
+    return name, fields
 
 
-def _owners(entries: Sequence[tuple[str, _Entry]]) -> list[int]:
+def _assign_profiles(entries: Sequence[tuple[str, _Entry]]) -> list[int]:
     """The optimization profile of each layer.
 
     All but the first profile stand in names; up to 10.0 the first does as well. Myelin's own names tell none: then
     their tensors do, or another layer of the same Myelin graph, or else the layer before, because the layers of a
     profile stand together.
     """
-    told = [_told(name, entry) for name, entry in entries]
-    if not any(told):
-        return [0] * len(told)
+    profiles = [_find_profile(name, entry) for name, entry in entries]
+    if not any(profiles):
+        return [0] * len(profiles)
     graphs = {
-        found[1]: profile
-        for (name, _), profile in zip(entries, told, strict=True)
-        if profile is not None and (found := _MYELIN.search(name))
+        match[1]: profile
+        for (name, _), profile in zip(entries, profiles, strict=True)
+        if profile is not None and (match := _MYELIN.search(name))
     }
     owners = []
-    last = 0 if any(p is None for p in told[:1]) else min((p for p in told if p is not None), default=0)
-    for (name, _), profile in zip(entries, told, strict=True):
-        if profile is None and (found := _MYELIN.search(name)):
-            profile = graphs.get(found[1])  # noqa: PLW2901 - the same question, asked further
+    last = (
+        0 if any(p is None for p in profiles[:1]) else min((p for p in profiles if p is not None), default=0)
+    )
+    for (name, _), profile in zip(entries, profiles, strict=True):
+        if profile is None and (match := _MYELIN.search(name)):
+            profile = graphs.get(match[1])  # noqa: PLW2901 - the same question, asked further
         last = last if profile is None else profile
         owners.append(last)
     return owners
 
 
-def _told(name: str, entry: _Entry) -> int | None:
+def _find_profile(name: str, entry: _Entry) -> int | None:
     tensors = [t["Name"] if isinstance(t, dict) else t for side in _SIDES for t in entry.get(side) or ()]
     for text in (name, *tensors):
-        if _TAG in text and (profile := bare(text)[1]) is not None:
+        if _TAG in text and (profile := split_profile(text)[1]) is not None:
             return profile
     return None
 
 
-def layer(
-    name: str, entry: Mapping[str, Any], index: int, open_: list[str], *, tagged: bool = False
+def make_layer(
+    name: str, entry: Mapping[str, Any], index: int, shapeless: list[str], *, keep_profile: bool = False
 ) -> Layer:
-    """The layer of an entry of ``Layers``, the one at ``index``; ``open_`` gets the tensors without usable shapes.
+    """The layer of an entry of ``Layers``, the one at ``index``; ``shapeless`` gets the tensors without usable shapes.
 
-    ``tagged`` leaves the number of an optimization profile in its names.
+    ``keep_profile`` leaves the number of an optimization profile in its names.
     """
-    plain = name if tagged else bare(name)[0]
+    layer_name = name if keep_profile else split_profile(name)[0]
     attributes = dict(entry)
     for key in _FIELDS:
         attributes.pop(key, None)
     return Layer(
-        id=f"{index}:{plain}",
-        name=plain,
-        kind=_text(entry.get("LayerType")),
+        id=f"{index}:{layer_name}",
+        name=layer_name,
+        kind=_as_text(entry.get("LayerType")),
         index=index,
-        inputs=_tensors(entry.get("Inputs"), open_, tagged=tagged),
-        outputs=_tensors(entry.get("Outputs"), open_, tagged=tagged),
-        constants=_tensors(entry.get("Constants"), open_, tagged=tagged),
-        tactic=_text(entry.get("TacticName")) or _text(entry.get("TacticValue")),
-        stream=whole_number(entry.get("StreamId")) or 0,
-        event=whole_number(entry.get("EventId")),
-        origins=origins(_text(entry.get("Metadata"))),
+        inputs=_make_tensors(entry.get("Inputs"), shapeless, keep_profile=keep_profile),
+        outputs=_make_tensors(entry.get("Outputs"), shapeless, keep_profile=keep_profile),
+        constants=_make_tensors(entry.get("Constants"), shapeless, keep_profile=keep_profile),
+        tactic=_as_text(entry.get("TacticName")) or _as_text(entry.get("TacticValue")),
+        stream=parse_integer(entry.get("StreamId")) or 0,
+        event=parse_integer(entry.get("EventId")),
+        origins=parse_node_ids(_as_text(entry.get("Metadata"))),
         attributes=attributes,
     )
 
 
-def _edges(
-    top: Mapping[str, object], layers: tuple[Layer, ...], open_: list[str]
+def _read_edges(
+    top: Mapping[str, object], layers: tuple[Layer, ...], shapeless: list[str]
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], tuple[tuple[tuple[str, Shapes], ...], ...]]:
     """Inputs and outputs of the engine, and the bounds of its inputs.
 
     11.x tells inputs from outputs; before that the layers do.
     """
-    listed = top.get("I/O Tensors")
-    entries = [e for e in listed if isinstance(e, dict)] if isinstance(listed, list) else []
+    io_tensors = top.get("I/O Tensors")
+    entries = [e for e in io_tensors if isinstance(e, dict)] if isinstance(io_tensors, list) else []
     if entries:
         sides = {
-            mode: _tensors([e for e in entries if str(e.get("IOMode")).lower().endswith(mode)], open_)
+            mode: _make_tensors(
+                [e for e in entries if str(e.get("IOMode")).lower().endswith(mode)], shapeless
+            )
             for mode in ("input", "output")
         }
-        return _plain(sides["input"]), _plain(sides["output"]), _shapes(entries)
-    read = {t.name: t for layer in layers for t in layer.inputs}
-    made = {t.name: t for layer in layers for t in layer.outputs}
-    bound = top.get("Bindings")
+        return (
+            _unique_by_name(sides["input"]),
+            _unique_by_name(sides["output"]),
+            _read_profile_shapes(entries),
+        )
+    input_tensors = {t.name: t for layer in layers for t in layer.inputs}
+    output_tensors = {t.name: t for layer in layers for t in layer.outputs}
+    bindings = top.get("Bindings")
     # Bindings repeat for each profile as well.
-    names = dict.fromkeys(bare(b)[0] for b in bound if isinstance(b, str)) if isinstance(bound, list) else {}
-    inputs = tuple(read[n] for n in names if n in read and n not in made)
-    return inputs, tuple(made[n] for n in names if n in made), ()
+    names = (
+        dict.fromkeys(split_profile(b)[0] for b in bindings if isinstance(b, str))
+        if isinstance(bindings, list)
+        else {}
+    )
+    inputs = tuple(input_tensors[n] for n in names if n in input_tensors and n not in output_tensors)
+    return inputs, tuple(output_tensors[n] for n in names if n in output_tensors), ()
 
 
-def _shapes(entries: Sequence[_Entry]) -> tuple[tuple[tuple[str, Shapes], ...], ...]:
+def _read_profile_shapes(entries: Sequence[_Entry]) -> tuple[tuple[tuple[str, Shapes], ...], ...]:
     """Least, usual and greatest shape of each input that has them, by profile."""
     profiles: list[dict[str, Shapes]] = []
     for entry in entries:
-        told, name = entry.get("ProfileInfo"), entry.get("Name")
-        if not isinstance(told, list) or not isinstance(name, str):
+        profile_infos, name = entry.get("ProfileInfo"), entry.get("Name")
+        if not isinstance(profile_infos, list) or not isinstance(name, str):
             continue
-        for k, bounds in enumerate(told):
-            found = [_ints(bounds.get(b)) for b in _BOUNDS] if isinstance(bounds, dict) else [None]
-            least, usual, most = (*found, None, None)[:3]
+        for k, bounds in enumerate(profile_infos):
+            shapes = [_parse_ints(bounds.get(b)) for b in _BOUNDS] if isinstance(bounds, dict) else [None]
+            min_shape, opt_shape, max_shape = (*shapes, None, None)[:3]
             while len(profiles) <= k:
                 profiles.append({})
-            if least is not None and usual is not None and most is not None:
-                profiles[k][bare(name)[0]] = (least, usual, most)
+            if min_shape is not None and opt_shape is not None and max_shape is not None:
+                profiles[k][split_profile(name)[0]] = (min_shape, opt_shape, max_shape)
     return tuple(tuple(p.items()) for p in profiles) if any(profiles) else ()
 
 
-def _plain(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _unique_by_name(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tuple({t.name: t for t in tensors}.values())
 
 
-def _tensors(entries: object, open_: list[str], *, tagged: bool = False) -> tuple[Tensor, ...]:
+def _make_tensors(entries: object, shapeless: list[str], *, keep_profile: bool = False) -> tuple[Tensor, ...]:
     if not isinstance(entries, list):
         return ()
-    found = [{"Name": e} if isinstance(e, str) else e for e in entries]
-    named = [e for e in found if isinstance(e, dict) and isinstance(e.get("Name"), str)]
-    return tuple([_tensor(e, open_, tagged=tagged) for e in named])
+    tensor_entries = [{"Name": e} if isinstance(e, str) else e for e in entries]
+    valid_entries = [e for e in tensor_entries if isinstance(e, dict) and isinstance(e.get("Name"), str)]
+    return tuple([_make_tensor(e, shapeless, keep_profile=keep_profile) for e in valid_entries])
 
 
-def _tensor(entry: _Entry, open_: list[str], *, tagged: bool) -> Tensor:
-    told = _text(entry.get("Format/Datatype")) or _text(entry.get("Format"))
-    type_ = _text(entry.get("Datatype")) or _text(entry.get("DataType")) or told
-    dtype, format_ = _typed(type_, told)
-    name = entry["Name"] if tagged else bare(entry["Name"])[0]
-    shape = _ints(entry.get("Dimensions"))
+def _make_tensor(entry: _Entry, shapeless: list[str], *, keep_profile: bool) -> Tensor:
+    format_text = _as_text(entry.get("Format/Datatype")) or _as_text(entry.get("Format"))
+    type_ = _as_text(entry.get("Datatype")) or _as_text(entry.get("DataType")) or format_text
+    dtype, format_ = _parse_format(type_, format_text)
+    name = entry["Name"] if keep_profile else split_profile(entry["Name"])[0]
+    shape = _parse_ints(entry.get("Dimensions"))
     if shape is None and entry.get("Dimensions") is not None:
-        open_.append(f'"{name}"')
-    return Tensor(name, dtype, shape, format_, _ints(entry.get("Strides")))
+        shapeless.append(f'"{name}"')
+    return Tensor(name, dtype, shape, format_, _parse_ints(entry.get("Strides")))
 
 
 @functools.lru_cache(maxsize=256)
-def _typed(type_: str, told: str) -> tuple[str, str]:
+def _parse_format(type_: str, format_text: str) -> tuple[str, str]:
     """Data type and format. A bare type such as "Half" is no format; one that is new stands in small letters."""
-    found = _TYPE.search(type_)
-    new = type_.lower() if type_.isidentifier() and type_ != told else ""
-    return _TYPES[found[1].lower()] if found else new, "" if found and found[0] == told else told
+    match = _TYPE.search(type_)
+    new = type_.lower() if type_.isidentifier() and type_ != format_text else ""
+    return _TYPES[match[1].lower()] if match else new, "" if match and match[
+        0
+    ] == format_text else format_text
 
 
-def _ints(value: object) -> tuple[int, ...] | None:
+def _parse_ints(value: object) -> tuple[int, ...] | None:
     if not isinstance(value, list):
         return None
-    if set(map(type, value)) == {int} and min(value) > -_BEYOND and max(value) < _BEYOND:
+    if set(map(type, value)) == {int} and min(value) > -_INT64_LIMIT and max(value) < _INT64_LIMIT:
         return tuple(value)
-    found = tuple(n for v in value if (n := whole_number(v)) is not None)
-    return found if len(found) == len(value) else None
+    integers = tuple(n for v in value if (n := parse_integer(v)) is not None)
+    return integers if len(integers) == len(value) else None
 
 
-def _text(value: object) -> str:
+def _as_text(value: object) -> str:
     return value if isinstance(value, str) else ""

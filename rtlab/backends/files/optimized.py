@@ -50,12 +50,16 @@ def read(
     names = [n.name for n in proto.graph.node]
     model = wrap(proto, name=name)
     values = model.values
-    stands = [_stands_for(node, name, source) for node, name in zip(model.top, names, strict=True)]
-    types = {} if source is None else _blocked(zip(model.top, names, stands, strict=True), source)
+    value_maps = [_map_values(node, name, source) for node, name in zip(model.top, names, strict=True)]
+    types = (
+        {} if source is None else _infer_blocked_types(zip(model.top, names, value_maps, strict=True), source)
+    )
 
-    def told(names: Iterable[str]) -> tuple[Tensor, ...]:
-        found = tensors(values, names)
-        return tuple(t if t.dtype else dataclasses.replace(t, dtype=types.get(t.name, "")) for t in found)
+    def to_typed_tensors(names: Iterable[str]) -> tuple[Tensor, ...]:
+        untyped_tensors = to_tensors(values, names)
+        return tuple(
+            t if t.dtype else dataclasses.replace(t, dtype=types.get(t.name, "")) for t in untyped_tensors
+        )
 
     layers = tuple(
         Layer(
@@ -63,19 +67,19 @@ def read(
             name=name or node.op,
             kind=node.op,
             index=i,
-            inputs=told(n for n in node.inputs if n and not _constant(values, n)),
-            outputs=told(filter(None, node.outputs)),
-            constants=told(n for n in node.inputs if n and _constant(values, n)),
+            inputs=to_typed_tensors(n for n in node.inputs if n and not _is_constant(values, n)),
+            outputs=to_typed_tensors(filter(None, node.outputs)),
+            constants=to_typed_tensors(n for n in node.inputs if n and _is_constant(values, n)),
             attributes={"values": table},
         )
-        for i, (node, name, table) in enumerate(zip(model.top, names, stands, strict=True))
+        for i, (node, name, table) in enumerate(zip(model.top, names, value_maps, strict=True))
     )
-    return layers, tensors(values, model.inputs), tensors(values, model.outputs)
+    return layers, to_tensors(values, model.inputs), to_tensors(values, model.outputs)
 
 
-def tensors(values: Mapping[str, Value], names: Iterable[str]) -> tuple[Tensor, ...]:
+def to_tensors(values: Mapping[str, Value], names: Iterable[str]) -> tuple[Tensor, ...]:
     """Values of a model as an engine's tensors; a dimension that is not fixed is -1."""
-    return tuple(_tensor(name, values.get(name)) for name in names)
+    return tuple(_make_tensor(name, values.get(name)) for name in names)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,37 +88,37 @@ class NodeRuns:
 
     provider: str
     index: int
-    taken: array.array[float]
+    milliseconds: array.array[float]
 
 
-def kernels(events: Iterable[Mapping[str, Any]]) -> dict[str, NodeRuns]:
+def collect_kernel_times(events: Iterable[Mapping[str, Any]]) -> dict[str, NodeRuns]:
     """What the profiler told, by the name of the node, in the order of the first runs."""
-    found: dict[str, NodeRuns] = {}
+    runs_by_node: dict[str, NodeRuns] = {}
     for event in events:
         if event.get("cat") != "Node" or not str(event.get("name", "")).endswith(KERNEL):
             continue
         name = str(event["name"]).removesuffix(KERNEL)
-        if name not in found:
+        if name not in runs_by_node:
             args = event.get("args") or {}
-            found[name] = NodeRuns(
+            runs_by_node[name] = NodeRuns(
                 str(args.get("provider", "")), int(args.get("node_index") or 0), array.array("d")
             )
-        found[name].taken.append(float(event["dur"]) / 1e3)
-    return found
+        runs_by_node[name].milliseconds.append(float(event["dur"]) / 1e3)
+    return runs_by_node
 
 
-def written(path: Path, *, escaped: bool) -> Iterator[Mapping[str, Any]]:
+def read_events(path: Path, *, names_escaped: bool) -> Iterator[Mapping[str, Any]]:
     """The events of the file that ONNX Runtime's profiler wrote, one after the other.
 
     It writes each on a line of its own, of about a kilobyte; thirty runs of 5,000 nodes are 150 MB.
 
     Args:
         path: The file. An event that cannot be read is left out, so that its node has no time.
-        escaped: Whether names are JSON, as from release 1.31 on; before, quotes, backslashes and line breaks stand in
-            them as they are.
+        names_escaped: Whether names are JSON, as from release 1.31 on; before, quotes, backslashes and line breaks
+            stand in them as they are.
     """
-    for text in _events(path):
-        raw = None if escaped else _NAME.search(text)
+    for text in _split_events(path):
+        raw = None if names_escaped else _NAME.search(text)
         with contextlib.suppress(json.JSONDecodeError):
             if raw is None:
                 yield json.loads(text)
@@ -122,80 +126,88 @@ def written(path: Path, *, escaped: bool) -> Iterator[Mapping[str, Any]]:
                 yield {**json.loads(text[: raw.start(1)] + text[raw.end(1) :]), "name": raw[1]}
 
 
-def _events(path: Path) -> Iterator[str]:
+def _split_events(path: Path) -> Iterator[str]:
     """The text of each event."""
-    held: list[str] = []
+    event_lines: list[str] = []
     with path.open(encoding="utf-8", newline="\n") as lines:
         for line in itertools.chain(lines, ("]",)):
-            if held and line.startswith((_EVENT, "]")):
-                yield "".join(held).rstrip().rstrip(",")
-                held.clear()
-            if held or line.startswith(_EVENT):
-                held.append(line)
+            if event_lines and line.startswith((_EVENT, "]")):
+                yield "".join(event_lines).rstrip().rstrip(",")
+                event_lines.clear()
+            if event_lines or line.startswith(_EVENT):
+                event_lines.append(line)
 
 
-def samples(found: Mapping[str, NodeRuns], layers: Iterable[Layer]) -> dict[str, NDArray[np.float64]]:
+def collect_samples(
+    runs_by_node: Mapping[str, NodeRuns], layers: Iterable[Layer]
+) -> dict[str, NDArray[np.float64]]:
     """Milliseconds per layer and run."""
     return {
-        layer.id: np.asarray(found[layer.name].taken)
+        layer.id: np.asarray(runs_by_node[layer.name].milliseconds)
         for layer in layers
-        if layer.name in found and found[layer.name].taken
+        if layer.name in runs_by_node and runs_by_node[layer.name].milliseconds
     }
 
 
-def _stands_for(node: Node, name: str, source: Model | None) -> dict[str, str]:
+def _map_values(node: Node, name: str, source: Model | None) -> dict[str, str]:
     """Values of the optimized graph that stand for values of the model under another name."""
     table = {v: v.removeprefix(_FREE_CAST) for v in (*node.inputs, *node.outputs) if v.startswith(_FREE_CAST)}
     # A node in blocked layout is named after the value that it computes, and writes a nameless one.
-    own = _NCHWC.sub("", name)
-    if own != name and _BLOCKED in node.domain and node.outputs:
-        table[node.outputs[0]] = _behind(node, own.removeprefix(_FREE_CAST), source)
+    value_name = _NCHWC.sub("", name)
+    if value_name != name and _BLOCKED in node.domain and node.outputs:
+        table[node.outputs[0]] = _follow_fused_nodes(node, value_name.removeprefix(_FREE_CAST), source)
     if source is None:
         # Where the names of the model's values are not at hand, the blocked layout tells them by its own.
-        return {v: value for v, value in table.items() if value == own}
+        return {v: value for v, value in table.items() if value == value_name}
     return {v: value for v, value in table.items() if value in source.values}
 
 
-def _blocked(nodes: Iterable[tuple[Node, str, dict[str, str]]], source: Model) -> dict[str, str]:
+def _infer_blocked_types(nodes: Iterable[tuple[Node, str, dict[str, str]]], source: Model) -> dict[str, str]:
     """The types of values in blocked layout, of which ONNX Runtime infers nothing: each has that of what it stands for.
 
     ``nodes`` come with their names and with what their values stand for, to which is added what is only known here.
     """
     types: dict[str, str] = {}
-    for node, name, stands in nodes:
+    for node, name, value_map in nodes:
         if _BLOCKED in node.domain or any(v in types for v in node.inputs):
-            stands.update(_kept(node, name, source))
-            held = {node.outputs[0]: node.inputs[0]} if node.op == "ReorderInput" else stands
-            types |= {v: source.values[held[v]].dtype for v in node.outputs if held.get(v) in source.values}
+            value_map.update(_map_same_named_outputs(node, name, source))
+            sources = {node.outputs[0]: node.inputs[0]} if node.op == "ReorderInput" else value_map
+            types |= {
+                v: source.values[sources[v]].dtype for v in node.outputs if sources.get(v) in source.values
+            }
     return types
 
 
-def _kept(node: Node, name: str, source: Model) -> dict[str, str]:
+def _map_same_named_outputs(node: Node, name: str, source: Model) -> dict[str, str]:
     """What a node writes that keeps its name on blocked values, since it does not care about the layout."""
-    kept = source.by_id.get(name)
-    if kept is None or kept.op != node.op:
+    source_node = source.by_id.get(name)
+    if source_node is None or source_node.op != node.op:
         return {}
-    return {v: value for v, value in zip(node.outputs, kept.outputs, strict=False) if v not in source.values}
+    return {
+        v: value
+        for v, value in zip(node.outputs, source_node.outputs, strict=False)
+        if v not in source.values
+    }
 
 
-def _behind(node: Node, value: str, source: Model | None) -> str:
+def _follow_fused_nodes(node: Node, value: str, source: Model | None) -> str:
     """The value that a blocked convolution computes: a sum and an activation that went into it stand behind its own."""
     if source is None:
         return value
-    added = len(node.inputs) > _SUM and bool(node.inputs[_SUM])
-    for op in ("Add" if added else "", str(node.attributes.get("activation", ""))):
+    has_sum = len(node.inputs) > _SUM and bool(node.inputs[_SUM])
+    for op in ("Add" if has_sum else "", str(node.attributes.get("activation", ""))):
         readers = source.consumers.get(value, ())
         if op and len(readers) == 1 and readers[0].op == op:
             value = readers[0].outputs[0]
     return value
 
 
-def _tensor(name: str, value: Value | None) -> Tensor:
+def _make_tensor(name: str, value: Value | None) -> Tensor:
     if value is None:
         return Tensor(name)
     shape = None if value.shape is None else tuple(d if isinstance(d, int) else -1 for d in value.shape)
     return Tensor(name, value.dtype, shape)
 
 
-def _constant(values: Mapping[str, Value], name: str) -> bool:
+def _is_constant(values: Mapping[str, Value], name: str) -> bool:
     return name in values and values[name].kind == "constant"

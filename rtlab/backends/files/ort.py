@@ -12,8 +12,8 @@ import numpy as np
 
 from rtlab.backends import makers
 from rtlab.backends.files import contents, optimized
-from rtlab.backends.files.contents import fault, number, shown
-from rtlab.backends.files.measured import listed, mismatch
+from rtlab.backends.files.contents import fault, format_value, parse_number
+from rtlab.backends.files.measured import format_names, make_mismatch_error
 from rtlab.backends.files.optimized import KERNEL
 from rtlab.core import check
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -40,13 +40,13 @@ def read(profile: Path | None, model: Path | None) -> Recording:
     events: list[dict[str, Any]] = []
     notes: list[str] = []
     if profile is not None:
-        events, notes = _events(profile)
+        events, notes = _read_events(profile)
     providers = sorted({str(e["args"].get("provider") or _CPU) for e in events})
     if model is not None:
-        layers, inputs, outputs = _layers(model)
+        layers, inputs, outputs = _read_layers(model)
         read_notes = (*notes,)
     else:
-        layers, inputs, outputs = _named(events), (), ()
+        layers, inputs, outputs = _make_layers(events), (), ()
         read_notes = (*notes, _NO_EDGES)
     engine = Engine(
         backend="onnxruntime",
@@ -59,50 +59,52 @@ def read(profile: Path | None, model: Path | None) -> Recording:
         device="" if providers in ([], [_CPU]) else ", ".join(providers),
         maker=makers.ONNX_RUNTIME,
     )
-    return Recording(engine, _profile(profile, events, engine) if profile is not None else None)
+    return Recording(engine, _make_profile(profile, events, engine) if profile is not None else None)
 
 
-def _events(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
+def _read_events(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Kernel times of the profile, each with a name, microseconds and arguments; and notes."""
     document = contents.load(path, "ort_profile")
     if not isinstance(document.value, list):
-        raise fault("ort_profile", path.name, f"line 1: it holds {shown(document.value)}", "a list of events")
-    found: list[dict[str, Any]] = []
-    whole: list[float] = []
+        raise fault(
+            "ort_profile", path.name, f"line 1: it holds {format_value(document.value)}", "a list of events"
+        )
+    kernel_events: list[dict[str, Any]] = []
+    run_times: list[float] = []
     for i, event in enumerate(document.value):
         if not isinstance(event, dict):
-            raise fault("ort_profile", path.name, f"row {i} holds {shown(event)}", "an event")
+            raise fault("ort_profile", path.name, f"row {i} holds {format_value(event)}", "an event")
         if event.get("cat") == "Node":
-            found += _kernel(event, i, path.name)
-        elif event.get("name") == "model_run" and (time := number(event.get("dur"))) is not None:
-            whole.append(time / 1e3)
-    if not found:
+            kernel_events += _parse_kernel_event(event, i, path.name)
+        elif event.get("name") == "model_run" and (time := parse_number(event.get("dur"))) is not None:
+            run_times.append(time / 1e3)
+    if not kernel_events:
         raise fault(
             "ort_profile", path.name, "row 0: no event is the time of a kernel", f'a name with "{KERNEL}"'
         )
     notes = [*document.notes]
-    if whole:
+    if run_times:
         notes.append(
-            f"While profiled, an inference took {np.median(whole):.3g} ms (median of {len(whole)}); without the "
-            "profiler it takes less."
+            f"While profiled, an inference took {np.median(run_times):.3g} ms (median of {len(run_times)}); without "
+            "the profiler it takes less."
         )
-    return found, notes
+    return kernel_events, notes
 
 
-def _kernel(event: dict[str, Any], row: int, file: str) -> list[dict[str, Any]]:
+def _parse_kernel_event(event: dict[str, Any], row: int, file: str) -> list[dict[str, Any]]:
     """The event of one kernel in a list, which is empty for other events of a node."""
-    name, time, args = event.get("name"), number(event.get("dur")), event.get("args")
+    name, time, args = event.get("name"), parse_number(event.get("dur")), event.get("args")
     if not isinstance(name, str):
-        raise fault("ort_profile", file, f'row {row} has {shown(name)} under the key "name"', "a text")
+        raise fault("ort_profile", file, f'row {row} has {format_value(name)} under the key "name"', "a text")
     if not name.endswith(KERNEL):
         return []
     if time is None or time < 0:
-        held = f'row {row}, "{name}", has no time: {shown(event.get("dur"))} under the key "dur"'
-        raise fault("ort_profile", file, held, "microseconds")
+        problem = f'row {row}, "{name}", has no time: {format_value(event.get("dur"))} under the key "dur"'
+        raise fault("ort_profile", file, problem, "microseconds")
     return [{"cat": "Node", "name": name, "dur": time, "args": args if isinstance(args, dict) else {}}]
 
 
-def _named(events: Sequence[dict[str, Any]]) -> tuple[Layer, ...]:
+def _make_layers(events: Sequence[dict[str, Any]]) -> tuple[Layer, ...]:
     first = {e["name"].removesuffix(KERNEL): e["args"] for e in reversed(events)}
     names = dict.fromkeys(e["name"].removesuffix(KERNEL) for e in events)
     return tuple(
@@ -121,51 +123,58 @@ def _named(events: Sequence[dict[str, Any]]) -> tuple[Layer, ...]:
     )
 
 
-def _layers(path: Path) -> tuple[tuple[Layer, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
+def _read_layers(path: Path) -> tuple[tuple[Layer, ...], tuple[Tensor, ...], tuple[Tensor, ...]]:
     """Layers, inputs and outputs of an optimized model."""
     try:
-        found = optimized.read(check.read(path)[0], path.stem, None)
+        layers_and_edges = optimized.read(check.read(path)[0], path.stem, None)
     except Exception as error:
-        why = error if isinstance(error, ModelError) else f"the model is damaged, {error}"
-        raise fault("ort_model", path.name, f"byte 0: no ONNX model ({why})", "a whole model") from error
-    if not found[0]:
+        reason = error if isinstance(error, ModelError) else f"the model is damaged, {error}"
+        raise fault("ort_model", path.name, f"byte 0: no ONNX model ({reason})", "a whole model") from error
+    if not layers_and_edges[0]:
         raise fault("ort_model", path.name, 'key "graph": it has no nodes', "an optimized model")
-    return found
+    return layers_and_edges
 
 
-def _profile(path: Path, events: list[dict[str, Any]], engine: Engine) -> Profile:
-    samples = optimized.samples(optimized.kernels(events), engine.layers)
+def _make_profile(path: Path, events: list[dict[str, Any]], engine: Engine) -> Profile:
+    samples = optimized.collect_samples(optimized.collect_kernel_times(events), engine.layers)
     names = {y.name for y in engine.layers}
-    strange = [n for n in dict.fromkeys(e["name"].removesuffix(KERNEL) for e in events) if n not in names]
-    joined = len({e["name"] for e in events}) - len(strange)
-    if not samples or joined < len(strange):
-        timed = {y.name for y in engine.layers if y.id in samples}
-        raise mismatch(
+    unmatched_names = [
+        n for n in dict.fromkeys(e["name"].removesuffix(KERNEL) for e in events) if n not in names
+    ]
+    match_count = len({e["name"] for e in events}) - len(unmatched_names)
+    if not samples or match_count < len(unmatched_names):
+        timed_names = {y.name for y in engine.layers if y.id in samples}
+        raise make_mismatch_error(
             f'profile "{path.name}"',
-            strange,
-            sorted(names - timed),
-            f"{joined or 'none'} of its {joined + len(strange)} nodes is one of the {len(names)} layers",
+            unmatched_names,
+            sorted(names - timed_names),
+            f"{match_count or 'none'} of its {match_count + len(unmatched_names)} nodes is one of the {len(names)} "
+            "layers",
         )
     providers = {str(e["args"].get("provider") or _CPU) for e in events}
     processor: Processor = "CPU" if providers == {_CPU} else "GPU"
-    note = f"{len(strange)} profiled nodes are in bodies or unknown: {listed(strange)}" if strange else ""
+    note = (
+        f"{len(unmatched_names)} profiled nodes are in bodies or unknown: {format_names(unmatched_names)}"
+        if unmatched_names
+        else ""
+    )
     return Profile(
         source="ONNX Runtime, device not recorded",
         device="",
         samples=samples,
         total=np.array([], dtype=np.float64),
         warmup=0,
-        taken=_taken(path),
+        taken=_parse_timestamp(path),
         note=note,
         processor=processor,
         runs=max(len(s) for s in samples.values()),
     )
 
 
-def _taken(path: Path) -> datetime.datetime | None:
+def _parse_timestamp(path: Path) -> datetime.datetime | None:
     """ONNX Runtime ends the name of a profile with the local time, new releases with milliseconds too."""
-    found = _DATE.search(path.stem)
+    match = _DATE.search(path.stem)
     try:
-        return datetime.datetime.strptime(found[1], "%Y-%m-%d_%H-%M-%S").astimezone() if found else None
+        return datetime.datetime.strptime(match[1], "%Y-%m-%d_%H-%M-%S").astimezone() if match else None
     except (ValueError, OverflowError):
         return None

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from rtlab.backends.files.contents import Document, fault
 from rtlab.backends.log.listing import EDGE, TENSOR
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 
 #: The header that tools print, or the one that the inspector itself writes.
 INSPECTOR = re.compile(r"^(?:Engine information \(txt format\):?|Layers:)[ \t]*\r?$", re.MULTILINE)
@@ -56,19 +56,20 @@ _SECTIONS = frozenset({"Layers:", "Bindings:", "I/O Tensors:"})
 
 @dataclasses.dataclass(frozen=True)
 class Table:
-    """Names and milliseconds of layers, medians or else means, over ``count`` inferences; ``whole`` with its total.
+    """Names and milliseconds of layers over ``count`` inferences, as medians or else means.
 
-    ``ended`` is False where all of it is one line without an end, whose name may be cut.
+    ``is_complete`` is True if its total was read, too. ``has_line_end`` is False where all of it is one line without
+    an end, whose name may be cut.
     """
 
     rows: tuple[tuple[str, float], ...]
     count: int
     medians: bool
-    whole: bool
-    ended: bool = True
+    is_complete: bool
+    has_line_end: bool = True
 
 
-def layers(text: str, file: str) -> Document:
+def parse_layers(text: str, file: str) -> Document:
     """The inspector's text form as the document that its JSON form would be, or of a piece of it what is whole.
 
     Raises:
@@ -79,42 +80,44 @@ def layers(text: str, file: str) -> Document:
         raise fault("layers", file, "line 1: it has no listing of layers", 'a line "Layers:"')
     line = text.count("\n", 0, header.start()) + 1
     lines = text[header.start() :].rstrip(" \t\r\n").split("\n")
-    inside = "\n" in text.strip()
+    is_multiline = "\n" in text.strip()
     notes: list[str] = []
-    if inside and (last := _ended(lines[-1], whole=text.endswith("\n"))) is not None:
+    if is_multiline and (last := _trim_last_row(lines[-1], is_complete=text.endswith("\n"))) is not None:
         lines[-1] = last
         notes.append(
             f'Line {line + len(lines) - 1} of "{file}" is cut off'
             + (" behind what is shown of it." if last else ": it is not read.")
         )
-    elif not inside and not text.endswith(("\n", "]", "}")):
+    elif not is_multiline and not text.endswith(("\n", "]", "}")):
         notes.append(ENDLESS)
         lines[-1] = _PART.sub("", lines[-1])
     # What people paste begins with a layer.
-    told = _sections(lines, "Layers:" if header.re is ROW else "")
-    several = sum(row.startswith("Name: ") for _, row in told["Layers:"]) > 1
-    found = [
-        _entry(row, f"line {line + offset}", file)
-        for offset, row in told["Layers:"]
-        if not several or row.startswith("Name: ")
+    sections = _split_sections(lines, "Layers:" if header.re is ROW else "")
+    has_several_rows = sum(row.startswith("Name: ") for _, row in sections["Layers:"]) > 1
+    layer_entries = [
+        _require_entry(row, f"line {line + offset}", file)
+        for offset, row in sections["Layers:"]
+        if not has_several_rows or row.startswith("Name: ")
     ]
-    if not found:
+    if not layer_entries:
         raise fault("layers", file, f"line {line}: no layer in its listing is whole", "a line for each layer")
     if header.re is ROW:
         notes.append(
-            f'"{file}" is a piece of a listing of layers, cut off at its start: {many(len(found), "layer")} of it '
-            f"{'is' if len(found) == 1 else 'are'} shown. Give all of what the inspector printed for the rest."
+            f'"{file}" is a piece of a listing of layers, cut off at its start: '
+            f"{pluralize(len(layer_entries), 'layer')} of it "
+            f"{'is' if len(layer_entries) == 1 else 'are'} shown. Give all of what the inspector printed for the rest."
         )
-    edges = [e for _, row in told["I/O Tensors:"] for e in _edge(row)]
-    bindings = [row for _, row in told["Bindings:"]]
+    edges = [e for _, row in sections["I/O Tensors:"] for e in _parse_edge(row)]
+    bindings = [row for _, row in sections["Bindings:"]]
     return Document(
-        {"Layers": found, **({"I/O Tensors": edges} if edges else {"Bindings": bindings})}, tuple(notes)
+        {"Layers": layer_entries, **({"I/O Tensors": edges} if edges else {"Bindings": bindings})},
+        tuple(notes),
     )
 
 
-def _sections(lines: Iterable[str], section: str) -> dict[str, list[tuple[int, str]]]:
+def _split_sections(lines: Iterable[str], section: str) -> dict[str, list[tuple[int, str]]]:
     """Lines of a listing by their section, each with its number."""
-    told: dict[str, list[tuple[int, str]]] = {name: [] for name in _SECTIONS}
+    sections: dict[str, list[tuple[int, str]]] = {name: [] for name in _SECTIONS}
     for offset, raw in enumerate(lines):
         row = raw.strip("\r") if section != "Layers:" else raw.strip("\r").lstrip(" \t")
         if row in _SECTIONS:
@@ -124,75 +127,75 @@ def _sections(lines: Iterable[str], section: str) -> dict[str, list[tuple[int, s
             if section not in {"", "Layers:"}:
                 break
         elif section:
-            told[section].append((offset, row))
-    return told
+            sections[section].append((offset, row))
+    return sections
 
 
-def _ended(row: str, *, whole: bool) -> str | None:
+def _trim_last_row(row: str, *, is_complete: bool) -> str | None:
     """The last row as far as it is whole, where it is cut off; without an end its last value may be cut."""
     if not row.startswith("Name: ") or EDGE.match(row):
-        return None if whole or row in _SECTIONS else ""
-    if entry(row) is None:
+        return None if is_complete or row in _SECTIONS else ""
+    if parse_entry(row) is None:
         return ""
     marks = [*_KEY.finditer(row)]
-    return None if whole or row.endswith(("]", "}")) or not marks else row[: marks[-1].start()]
+    return None if is_complete or row.endswith(("]", "}")) or not marks else row[: marks[-1].start()]
 
 
-def entries(rows: Iterable[tuple[int, str]]) -> tuple[list[object], list[int]]:
+def parse_entries(rows: Iterable[tuple[int, str]]) -> tuple[list[object], list[int]]:
     """Lines of a log, each with its number, as the entries of ``Layers`` in JSON; and the numbers of damaged ones."""
-    found: list[object] = []
-    damaged: list[int] = []
+    layer_entries: list[object] = []
+    damaged_lines: list[int] = []
     for line, row in rows:
-        told = entry(row)
-        if told is None:
-            damaged.append(line)
+        layer_entry = parse_entry(row)
+        if layer_entry is None:
+            damaged_lines.append(line)
         else:
-            found.append(told)
-    return found, damaged
+            layer_entries.append(layer_entry)
+    return layer_entries, damaged_lines
 
 
-def _entry(row: str, where: str, file: str) -> object:
+def _require_entry(row: str, where: str, file: str) -> object:
     if not row.startswith("Name: "):
         return row
-    found = entry(row)
-    if found is None:
+    layer_entry = parse_entry(row)
+    if layer_entry is None:
         expected = "Name, LayerType, Inputs and Outputs, and of each tensor its name and dimensions"
         raise fault("layers", file, f"{where}: it is cut off or changed", expected)
-    return found
+    return layer_entry
 
 
-def entry(row: str) -> dict[str, object] | None:
+def parse_entry(row: str) -> dict[str, object] | None:
     """A row as an entry of the JSON form; None where it is cut off or changed."""
-    found = _LINE.fullmatch(row)
-    if found is None:
+    match = _LINE.fullmatch(row)
+    if match is None:
         return None
-    told: dict[str, object] = {"Name": found["name"], "LayerType": found["kind"]}
+    fields: dict[str, object] = {"Name": match["name"], "LayerType": match["kind"]}
     for side in _SIDES:
-        tensors = [_tensor(m) for m in TENSOR.finditer(found[side] or "")]
-        if (found[side] or "").count("{ Name: ") != len(tensors):
+        tensors = [_parse_tensor(m) for m in TENSOR.finditer(match[side] or "")]
+        if (match[side] or "").count("{ Name: ") != len(tensors):
             return None
-        told[side] = tensors
-    rest, _, told["Metadata"] = found["rest"].partition(", Metadata:")
+        fields[side] = tensors
+    rest, _, fields["Metadata"] = match["rest"].partition(", Metadata:")
     marks = [*_KEY.finditer(rest)]
     # None at all, where the row is cut off behind its tensors.
     for mark, next_ in itertools.zip_longest(marks, marks[1:]):
         end = next_.start() if next_ else len(rest)
-        told[mark["key"]] = _value(rest[mark.end() : end].strip())
-    return told
+        fields[mark["key"]] = _parse_value(rest[mark.end() : end].strip())
+    return fields
 
 
-def _edge(row: str) -> list[object]:
+def _parse_edge(row: str) -> list[object]:
     """A row of the tensors at the edge of an engine as its entry in JSON."""
-    found = EDGE.match(row)
-    if found is None:
+    match = EDGE.match(row)
+    if match is None:
         return []
     return [{
-        "Name": found["name"], "IOMode": found["mode"], "DataType": found["dtype"],
-        "Dimensions": _ints(found["shape"]),
+        "Name": match["name"], "IOMode": match["mode"], "DataType": match["dtype"],
+        "Dimensions": _split_ints(match["shape"]),
     }]  # fmt: skip
 
 
-def _value(text: str) -> object:
+def _parse_value(text: str) -> object:
     """Numbers, lists and objects are printed as JSON has them; words are not."""
     try:
         return json.loads(text) if len(text) < 1000 and text[:1] in "-0123456789[{" else text
@@ -200,19 +203,19 @@ def _value(text: str) -> object:
         return text
 
 
-def _tensor(found: re.Match[str]) -> dict[str, object]:
-    entry: dict[str, object] = {"Name": found["name"], "Dimensions": _ints(found["shape"])}
-    if found["strides"] is not None:
-        entry["Strides"] = _ints(found["strides"])
-    told = {"Format/Datatype": found["both"], "Datatype": found["dtype"], "Format": found["format"]}
-    return entry | {k: v.strip() for k, v in told.items() if v}
+def _parse_tensor(match: re.Match[str]) -> dict[str, object]:
+    entry: dict[str, object] = {"Name": match["name"], "Dimensions": _split_ints(match["shape"])}
+    if match["strides"] is not None:
+        entry["Strides"] = _split_ints(match["strides"])
+    formats = {"Format/Datatype": match["both"], "Datatype": match["dtype"], "Format": match["format"]}
+    return entry | {k: v.strip() for k, v in formats.items() if v}
 
 
-def _ints(text: str) -> list[str]:
+def _split_ints(text: str) -> list[str]:
     return [t.strip() for t in text.split(",") if t.strip()]
 
 
-def table(text: str, file: str) -> Table:
+def parse_table(text: str, file: str) -> Table:
     """The last table of ``trtexec --dumpProfile`` in a text that holds one, or its rows where the head is cut off.
 
     A last row without an end may be cut within its name, and is left out.
@@ -222,11 +225,11 @@ def table(text: str, file: str) -> Table:
     """
     heads = [*TABLE.finditer(text)]
     if not heads:
-        return _headless(text)
+        return _parse_headless(text)
     head = heads[-1]
     numbers = 4 if head["median"] else 3
     rows: list[tuple[str, float]] = []
-    whole = False
+    is_complete = False
     lines = text[head.end() :].lstrip("\r\n").split("\n")
     for at, line in enumerate(lines):
         body = _TAG.sub("", line.rstrip("\r"), count=1)
@@ -234,13 +237,13 @@ def table(text: str, file: str) -> Table:
         parts = body.rsplit(None, numbers) if head["first"] else body.split(None, numbers)
         if len(parts) <= numbers:
             break
-        name, told = (parts[0], parts[1:]) if head["first"] else (parts[-1], parts[:-1])
+        name, cells = (parts[0], parts[1:]) if head["first"] else (parts[-1], parts[:-1])
         try:
-            values = [float(v) for v in told]
+            values = [float(v) for v in cells]
         except ValueError:
             break
         if name.strip() == _TOTAL:
-            whole = True
+            is_complete = True
             break
         if at == len(lines) - 1:
             break
@@ -251,30 +254,30 @@ def table(text: str, file: str) -> Table:
             "profile", file, f"line {line_}: no row follows the head of the table", "a row for each layer"
         )
     counts = [m for m in _COUNT.finditer(text) if m.start() < head.start()]
-    return Table(tuple(rows), int(counts[-1]["count"]) if counts else 0, bool(head["median"]), whole)
+    return Table(tuple(rows), int(counts[-1]["count"]) if counts else 0, bool(head["median"]), is_complete)
 
 
-def _headless(text: str) -> Table:
+def _parse_headless(text: str) -> Table:
     """Rows of a table whose head is missing; decimals tell which number is which."""
-    found = [*TABLE_ROW.finditer(text)]
-    tagged = any(row[0].startswith("[") for row in found)
+    matches = [*TABLE_ROW.finditer(text)]
+    has_tags = any(row[0].startswith("[") for row in matches)
     rows: list[tuple[str, float]] = []
-    medians = all(row["median"] or row["omedian"] for row in found)
-    several = text.strip().count("\n") > 0
-    for row in found:
+    medians = all(row["median"] or row["omedian"] for row in matches)
+    has_several_rows = text.strip().count("\n") > 0
+    for row in matches:
         name = (row["name"] or row["older"]).strip()
         # A row may be cut within its name: that of older releases at its start, of later ones at its end.
-        lost = (row.start() == 0 and ((tagged and row[0][:1] != "[") or row["older"])) or (
+        is_truncated = (row.start() == 0 and ((has_tags and row[0][:1] != "[") or row["older"])) or (
             row.end() == len(text) and row["name"]
         )
-        if name != _TOTAL and not (several and lost):
+        if name != _TOTAL and not (has_several_rows and is_truncated):
             time = (row["median"] or row["omedian"]) if medians else (row["mean"] or row["omean"])
             rows.append((name, float(time)))
-    ended = several or not found or found[-1].end() < len(text)
-    return Table(tuple(rows), 0, medians, whole=False, ended=ended)
+    has_line_end = has_several_rows or not matches or matches[-1].end() < len(text)
+    return Table(tuple(rows), 0, medians, is_complete=False, has_line_end=has_line_end)
 
 
-def times(text: str, file: str) -> list[list[tuple[str, float]]]:
+def parse_times(text: str, file: str) -> list[list[tuple[str, float]]]:
     """Tables of layer times, one for each inference: names and milliseconds.
 
     Raises:
@@ -292,8 +295,8 @@ def times(text: str, file: str) -> list[list[tuple[str, float]]]:
             time = -1.0
         if not 0 <= time < float("inf"):
             line = text.count("\n", 0, match.start()) + 1
-            found = f'line {line}: row "{match["name"]}" has no time'
-            raise fault("profile", file, found, "microseconds")
+            problem = f'line {line}: row "{match["name"]}" has no time'
+            raise fault("profile", file, problem, "microseconds")
         # The layers of one inference come in one order, so the first one begins the next.
         if not runs or match["name"] == runs[-1][0][0]:
             runs.append([])

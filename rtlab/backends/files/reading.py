@@ -18,7 +18,7 @@ from rtlab.core.trace import Outputs, Profile, Recording
 from rtlab.errors import ReadError
 
 if TYPE_CHECKING:
-    from rtlab.backends.log.verbose import Parsed
+    from rtlab.backends.log.verbose import ParsedLog
 
 #: How to make files of a serialized engine, which only TensorRT itself can open, on a GPU like the one it is for.
 EXPORT = (
@@ -64,27 +64,27 @@ def read(files: Mapping[str, Path], *, select: int | None = None) -> Recording:
         ReadError: a file is missing, damaged or of another kind than it is given as, or files belong to different
             engines.
     """
-    given = {kind: Path(path) for kind, path in files.items()}
-    _check(given)
-    _fit(given)
-    if "build" in given:
-        return build.read(given["build"])
-    if "archive" in given:
-        return _unpacked(given, select)
-    if {"layers", "log", "profile", "times"} & set(given):
-        return _engine(given, select)
-    if "ort_profile" in given or "ort_model" in given:
+    paths = {kind: Path(path) for kind, path in files.items()}
+    _check_kinds(paths)
+    _check_combination(paths)
+    if "build" in paths:
+        return build.read(paths["build"])
+    if "archive" in paths:
+        return _read_archive(paths, select)
+    if {"layers", "log", "profile", "times"} & set(paths):
+        return _read_engine(paths, select)
+    if "ort_profile" in paths or "ort_model" in paths:
         from rtlab.backends.files import ort
 
-        return ort.read(given.get("ort_profile"), given.get("ort_model"))
-    if "results" in given:
-        return _tensors(given["results"])
-    if "plan" in given:
-        raise _plan(given["plan"])
+        return ort.read(paths.get("ort_profile"), paths.get("ort_model"))
+    if "results" in paths:
+        return _read_tensors(paths["results"])
+    if "plan" in paths:
+        raise _make_plan_error(paths["plan"])
     for kind, advice in _ELSEWHERE.items():
-        if kind in given and not set(given) - set(_ELSEWHERE):
+        if kind in paths and not set(paths) - set(_ELSEWHERE):
             raise ReadError(
-                f'Cannot read an engine from "{given[kind].name}": byte 0 begins {recognise.KINDS[kind]}; a layer '
+                f'Cannot read an engine from "{paths[kind].name}": byte 0 begins {recognise.KINDS[kind]}; a layer '
                 f"file or a log belongs there. {advice}"
             )
     raise ReadError(
@@ -93,7 +93,7 @@ def read(files: Mapping[str, Path], *, select: int | None = None) -> Recording:
     )
 
 
-def log(text: str) -> BuildLog:
+def parse_log(text: str) -> BuildLog:
     """What the verbose log of a build that was made here tells.
 
     Raises:
@@ -104,313 +104,342 @@ def log(text: str) -> BuildLog:
     return verbose.parse(text).log
 
 
-def _check(given: Mapping[str, Path]) -> None:
+def _check_kinds(paths: Mapping[str, Path]) -> None:
     """Raise unless each file is what it is given as. What no kind fits is left to the reader of its kind."""
-    for kind in given:
+    for kind in paths:
         if kind not in recognise.KINDS:
             raise ReadError(
                 f'Cannot read trtexec files: there is no kind "{kind}". Choose one of {", ".join(recognise.KINDS)}.'
             )
-    for kind, path in given.items():
+    for kind, path in paths.items():
         if not path.is_file():
             # The reader tells what is there instead.
-            contents.bytes_of(path, kind)
+            contents.read_bytes(path, kind)
         try:
-            found = recognise.kind(path)
+            actual_kind = recognise.detect_kind(path)
         except ReadError:
             if kind in {"archive", "build", "plan", "model", "cache", "timing_cache"}:
                 raise
             continue
-        if found == kind or {found, kind} == {"model", "ort_model"}:
+        if actual_kind == kind or {actual_kind, kind} == {"model", "ort_model"}:
             continue
-        if (kind, found) == ("log", "profile") and recognise.logged(path):
+        if (kind, actual_kind) == ("log", "profile") and recognise.is_table_in_log(path):
             continue
-        if found == "plan":
-            raise _plan(path)
+        if actual_kind == "plan":
+            raise _make_plan_error(path)
         raise ReadError(
-            f'Cannot read {kind} file "{path.name}": by its first bytes (byte 0) this is {recognise.KINDS[found]}; '
-            f'{recognise.KINDS[kind]} belongs there. Give it as {found}="{path.name}".'
+            f'Cannot read {kind} file "{path.name}": by its first bytes (byte 0) this is '
+            f"{recognise.KINDS[actual_kind]}; {recognise.KINDS[kind]} belongs there. Give it as "
+            f'{actual_kind}="{path.name}".'
         )
 
 
-def _fit(given: Mapping[str, Path]) -> None:
+def _check_combination(paths: Mapping[str, Path]) -> None:
     """Raise where two files tell of two compilers, or one would be passed over in silence."""
-    ours = [k for k in ("archive", "layers", "log", "profile", "times", "output", "metadata") if k in given]
-    theirs = [k for k in ("ort_profile", "ort_model") if k in given]
-    whole = [k for k in given if k not in _ELSEWHERE] if "build" in given else []
-    if len(whole) > 1:
-        other = next(k for k in whole if k != "build")
+    trt_kinds = [
+        k for k in ("archive", "layers", "log", "profile", "times", "output", "metadata") if k in paths
+    ]
+    ort_kinds = [k for k in ("ort_profile", "ort_model") if k in paths]
+    kinds = [k for k in paths if k not in _ELSEWHERE] if "build" in paths else []
+    if len(kinds) > 1:
+        other = next(k for k in kinds if k != "build")
         raise ReadError(
-            f'Cannot read "{given["build"].name}" beside "{given[other].name}": a recorded build is all of an engine. '
+            f'Cannot read "{paths["build"].name}" beside "{paths[other].name}": a recorded build is all of an engine. '
             "Read each under a name of its own."
         )
-    if theirs and (ours or "results" in given):
-        other = (ours or ["results"])[0]
+    if ort_kinds and (trt_kinds or "results" in paths):
+        other = (trt_kinds or ["results"])[0]
         raise ReadError(
-            f'Cannot read "{given[theirs[0]].name}" beside "{given[other].name}": the first is '
-            f"{recognise.KINDS[theirs[0]]}, the second {recognise.KINDS[other]}; one engine has files of one of them. "
-            "Read each under a name of its own."
+            f'Cannot read "{paths[ort_kinds[0]].name}" beside "{paths[other].name}": the first is '
+            f"{recognise.KINDS[ort_kinds[0]]}, the second {recognise.KINDS[other]}; one engine has files of one of "
+            "them. Read each under a name of its own."
         )
-    if ours and not {"archive", "layers", "log", "profile", "times"} & set(given):
-        names = ", ".join(f'"{given[k].name}"' for k in ours)
+    if trt_kinds and not {"archive", "layers", "log", "profile", "times"} & set(paths):
+        names = ", ".join(f'"{paths[k].name}"' for k in trt_kinds)
         raise ReadError(
             f'Cannot read an engine from {names}: none tells of its layers or their times. Give layers="layers.json" '
             '(trtexec --exportLayerInfo), profile="profile.json" or log="build.log" beside.'
         )
 
 
-def _plan(path: Path) -> ReadError:
+def _make_plan_error(path: Path) -> ReadError:
     return ReadError(
         f'Cannot read "{path.name}": byte 0 begins a serialized engine; a layer file or a log belongs there. '
         + EXPORT.format(file=path.name)
     )
 
 
-def _engine(given: Mapping[str, Path], select: int | None) -> Recording:
-    if "output" in given and "results" in given:
+def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
+    if "output" in paths and "results" in paths:
         raise ReadError(
             "Cannot read two sets of tensors: output and results are both given. Leave one of them out."
         )
-    device = measured.device(given.get("metadata"))
-    parsed = _log(given)
-    rows = _rows(given, parsed)
-    inspected, log = _layers(given, select, rows, parsed)
-    if not inspected.layers and rows is not None:
-        inspected = _named(inspected, rows, select)
+    device = measured.read_device(paths.get("metadata"))
+    parsed_log = _parse_log(paths)
+    rows = _read_rows(paths, parsed_log)
+    inspected_engine, log = _read_layers(paths, select, rows, parsed_log)
+    if not inspected_engine.layers and rows is not None:
+        inspected_engine = _make_layers_from_rows(inspected_engine, rows, select)
     if log is not None:
-        device = device.beside(measured.DeviceRecord(log.device, log.target, log.version, log.latency))
+        device = device.merge(measured.DeviceRecord(log.device, log.target, log.version, log.latency))
     if rows is not None:
-        device = device.beside(rows.device)
-    times = measured.latencies(given.get("times"), device)
-    profile, told = _timed(given, rows, inspected, device, times)
-    notes = [*inspected.notes, *(log.notes if log else ()), *told]
-    if not inspected.layers and not (parsed and parsed.built):
+        device = device.merge(rows.device)
+    times = measured.read_latencies(paths.get("times"), device)
+    profile, time_notes = _read_times(paths, rows, inspected_engine, device, times)
+    notes = [*inspected_engine.notes, *(log.notes if log else ()), *time_notes]
+    if not inspected_engine.layers and not (parsed_log and parsed_log.has_build):
         notes.append(_NO_ENGINE)
-    if "plan" in given:
-        notes.append(f'"{given["plan"].name}" is a serialized engine; its exported files are shown.')
+    if "plan" in paths:
+        notes.append(f'"{paths["plan"].name}" is a serialized engine; its exported files are shown.')
     engine = Engine(
         backend="trtexec",
         version=device.version,
         target=device.target,
-        layers=inspected.layers,
-        inputs=inspected.inputs,
-        outputs=inspected.outputs,
+        layers=inspected_engine.layers,
+        inputs=inspected_engine.inputs,
+        outputs=inspected_engine.outputs,
         totals=dict(log.totals) if log else {},
         seconds=(log.seconds if log else None) or 0.0,
         notes=tuple(notes),
         device=device.name,
-        profiles=inspected.shapes,
+        profiles=inspected_engine.shapes,
         maker=makers.TENSORRT,
     )
     outputs: Outputs | None = None
     reference: Outputs | None = None
-    more: tuple[str, ...] = ()
-    if "output" in given:
-        outputs, found = measured.outputs(given["output"], engine)
-        more = tuple(found)
-    elif "results" in given:
-        outputs, reference, more = _results(given["results"], engine)
-    engine = dataclasses.replace(engine, notes=(*engine.notes, *more)) if more else engine
-    return Recording(engine, profile, log if parsed and parsed.built else None, outputs, reference)
+    tensor_notes: tuple[str, ...] = ()
+    if "output" in paths:
+        outputs, output_notes = measured.read_outputs(paths["output"], engine)
+        tensor_notes = tuple(output_notes)
+    elif "results" in paths:
+        outputs, reference, tensor_notes = _read_results(paths["results"], engine)
+    engine = dataclasses.replace(engine, notes=(*engine.notes, *tensor_notes)) if tensor_notes else engine
+    return Recording(
+        engine, profile, log if parsed_log and parsed_log.has_build else None, outputs, reference
+    )
 
 
-def _timed(
-    given: Mapping[str, Path],
+def _read_times(
+    paths: Mapping[str, Path],
     rows: measured.ProfileRows | None,
-    inspected: inspector.Inspected,
+    inspected_engine: inspector.InspectedEngine,
     device: measured.DeviceRecord,
     times: measured.Latencies,
 ) -> tuple[Profile | None, Sequence[str]]:
     """Times of layers and of inferences, as far as the files have them, and notes."""
-    if rows is not None and inspected.layers:
-        return measured.join(rows, inspected, given.get("profile") or given["log"], device, times)
+    if rows is not None and inspected_engine.layers:
+        return measured.join_times(
+            rows, inspected_engine, paths.get("profile") or paths["log"], device, times
+        )
     if not len(times.compute):
         return None, ()
     # The one median of metadata is of untold many.
-    runs = None if "times" in given else 0
-    source = measured.source(device)
-    found = Profile(source, "", {}, times.compute, warmup=0, taken=None, processor="GPU", runs=runs)
-    return found, times.notes
+    runs = None if "times" in paths else 0
+    source = measured.describe_source(device)
+    profile = Profile(source, "", {}, times.compute, warmup=0, taken=None, processor="GPU", runs=runs)
+    return profile, times.notes
 
 
-def _named(
-    inspected: inspector.Inspected, rows: measured.ProfileRows, select: int | None
-) -> inspector.Inspected:
+def _make_layers_from_rows(
+    inspected_engine: inspector.InspectedEngine, rows: measured.ProfileRows, select: int | None
+) -> inspector.InspectedEngine:
     """Layers as a profile names them, where nothing else lists any; what came before stays told."""
-    listed = inspector.parse(
-        {"Layers": rows.names}, "profile", select=select, prefer=rows.profile(), twice=()
+    row_engine = inspector.parse(
+        {"Layers": rows.names}, "profile", select=select, prefer=rows.find_profile(), duplicate_keys=()
     )
-    notes = (*(n for n in inspected.notes if n != _NO_LAYERS), *listed.notes[:-1], _ONLY_ROWS)
-    return dataclasses.replace(listed, notes=notes, inputs=inspected.inputs, outputs=inspected.outputs)
+    notes = (*(n for n in inspected_engine.notes if n != _NO_LAYERS), *row_engine.notes[:-1], _ONLY_ROWS)
+    return dataclasses.replace(
+        row_engine, notes=notes, inputs=inspected_engine.inputs, outputs=inspected_engine.outputs
+    )
 
 
-def _log(given: Mapping[str, Path]) -> Parsed | None:
+def _parse_log(paths: Mapping[str, Path]) -> ParsedLog | None:
     """The log, if one is given. It may be that of a run alone."""
-    if "log" not in given:
+    if "log" not in paths:
         return None
     from rtlab.backends.log import verbose
 
-    return verbose.parse(given["log"], built=False)
+    return verbose.parse(paths["log"], require_build=False)
 
 
-def _rows(given: Mapping[str, Path], parsed: Parsed | None) -> measured.ProfileRows | None:
+def _read_rows(paths: Mapping[str, Path], parsed_log: ParsedLog | None) -> measured.ProfileRows | None:
     """Times of layers: those of the profile, or a table in the log of a run."""
-    if "profile" in given:
-        return measured.rows(given["profile"])
-    if parsed is None or not (parsed.timed or (not parsed.built and recognise.logged(given["log"]))):
+    if "profile" in paths:
+        return measured.read_rows(paths["profile"])
+    if parsed_log is None or not (
+        parsed_log.has_times or (not parsed_log.has_build and recognise.is_table_in_log(paths["log"]))
+    ):
         return None
-    return measured.rows(given["log"])
+    return measured.read_rows(paths["log"])
 
 
-def _layers(
-    given: Mapping[str, Path], select: int | None, rows: measured.ProfileRows | None, parsed: Parsed | None
-) -> tuple[inspector.Inspected, BuildLog | None]:
+def _read_layers(
+    paths: Mapping[str, Path],
+    select: int | None,
+    rows: measured.ProfileRows | None,
+    parsed_log: ParsedLog | None,
+) -> tuple[inspector.InspectedEngine, BuildLog | None]:
     """Layers of the layer file, or of the log; and the log."""
     log: BuildLog | None = None
-    listed: inspector.Inspected | None = None
-    if parsed is not None:
-        log = parsed.log
-        listed = _told(parsed, given["log"].name, select, rows)
-    if "layers" not in given:
-        if log is None or listed is None:
-            return inspector.Inspected((), (), (), (), None), None
-        if parsed is not None and not parsed.built:
-            return listed, log
-        return dataclasses.replace(listed, notes=(*listed.notes, *_part(log, len(listed.layers)))), log
-    path = given["layers"]
-    text = contents.text(path, "layers")
-    document = printed.layers(text, path.name) if _listed(text) else contents.piece(text, path.name, "layers")
-    inspected = inspector.parse(
+    log_engine: inspector.InspectedEngine | None = None
+    if parsed_log is not None:
+        log = parsed_log.log
+        log_engine = _read_log_layers(parsed_log, paths["log"].name, select, rows)
+    if "layers" not in paths:
+        if log is None or log_engine is None:
+            return inspector.InspectedEngine((), (), (), (), None), None
+        if parsed_log is not None and not parsed_log.has_build:
+            return log_engine, log
+        return dataclasses.replace(
+            log_engine, notes=(*log_engine.notes, *_note_missing_layers(log, len(log_engine.layers)))
+        ), log
+    path = paths["layers"]
+    text = contents.read_text(path, "layers")
+    document = (
+        printed.parse_layers(text, path.name)
+        if _is_text_form(text)
+        else contents.parse_partial(text, path.name, "layers")
+    )
+    inspected_engine = inspector.parse(
         document.value,
         path.name,
         select=select,
-        prefer=rows.profile() if rows else None,
-        twice=document.twice,
+        prefer=rows.find_profile() if rows else None,
+        duplicate_keys=document.twice,
     )
-    notes = (*document.notes, *inspected.notes)
-    if listed is not None and log is not None:
-        notes += _one_build(given["log"], log, listed, inspected)
-    return dataclasses.replace(inspected, notes=notes), log
+    notes = (*document.notes, *inspected_engine.notes)
+    if log_engine is not None and log is not None:
+        notes += _check_same_build(paths["log"], log, log_engine, inspected_engine)
+    return dataclasses.replace(inspected_engine, notes=notes), log
 
 
-def _told(
-    parsed: Parsed, file: str, select: int | None, rows: measured.ProfileRows | None
-) -> inspector.Inspected:
+def _read_log_layers(
+    parsed_log: ParsedLog, file: str, select: int | None, rows: measured.ProfileRows | None
+) -> inspector.InspectedEngine:
     """Layers that a log lists. The inspector's text form tells more than the builder's own listing."""
-    contents.see_few("log", file, len(parsed.layers))
-    own = inspector.Inspected(parsed.layers, parsed.inputs, parsed.outputs, (), None)
-    if not parsed.printed:
-        return own
-    entries, damaged = printed.entries(parsed.printed)
+    contents.check_layer_count("log", file, len(parsed_log.layers))
+    log_layers = inspector.InspectedEngine(parsed_log.layers, parsed_log.inputs, parsed_log.outputs, (), None)
+    if not parsed_log.printed_rows:
+        return log_layers
+    entries, damaged_lines = printed.parse_entries(parsed_log.printed_rows)
     notes: tuple[str, ...] = ()
-    if damaged:
-        more = f" and {len(damaged) - 1} more" if len(damaged) > 1 else ""
-        notes = (f"Line {damaged[0]}{more} of the listing of layers could not be read.",)
-    if not entries or (damaged and own.layers) or len(entries) < len(own.layers):
-        return dataclasses.replace(own, notes=notes)
-    edges = [t.name for t in (*parsed.inputs, *parsed.outputs)]
-    found = inspector.parse(
-        {"Layers": entries, "Bindings": [*edges, *parsed.bound]},
+    if damaged_lines:
+        more = f" and {len(damaged_lines) - 1} more" if len(damaged_lines) > 1 else ""
+        notes = (f"Line {damaged_lines[0]}{more} of the listing of layers could not be read.",)
+    if not entries or (damaged_lines and log_layers.layers) or len(entries) < len(log_layers.layers):
+        return dataclasses.replace(log_layers, notes=notes)
+    edges = [t.name for t in (*parsed_log.inputs, *parsed_log.outputs)]
+    detailed_layers = inspector.parse(
+        {"Layers": entries, "Bindings": [*edges, *parsed_log.bound_names]},
         file,
         select=select,
-        prefer=rows.profile() if rows else None,
+        prefer=rows.find_profile() if rows else None,
     )
     return dataclasses.replace(
-        found,
-        inputs=found.inputs or parsed.inputs,
-        outputs=found.outputs or parsed.outputs,
-        notes=(*found.notes, *notes),
+        detailed_layers,
+        inputs=detailed_layers.inputs or parsed_log.inputs,
+        outputs=detailed_layers.outputs or parsed_log.outputs,
+        notes=(*detailed_layers.notes, *notes),
     )
 
 
-def _one_build(
-    path: Path, log: BuildLog, listed: inspector.Inspected, inspected: inspector.Inspected
+def _check_same_build(
+    path: Path,
+    log: BuildLog,
+    log_engine: inspector.InspectedEngine,
+    inspected_engine: inspector.InspectedEngine,
 ) -> tuple[str, ...]:
     """A note where a log and a layer file seem to be of two builds; raises where they have no name in common."""
-    ours = {inspector.bare(y.name)[0] for y in inspected.layers}
-    theirs = {inspector.bare(y.name)[0] for y in listed.layers}
-    if not theirs:
-        made = [d for a in log.attempts for p in a.passes for d in p.decisions]
-        theirs = {inspector.bare(n)[0] for d in made for n in (*d.names, d.result) if n}
-        whole = "\n".join(sorted(ours))
-        if not theirs or any(n in whole for n in theirs):
+    layer_names = {inspector.split_profile(y.name)[0] for y in inspected_engine.layers}
+    log_names = {inspector.split_profile(y.name)[0] for y in log_engine.layers}
+    if not log_names:
+        decisions = [d for a in log.attempts for p in a.passes for d in p.decisions]
+        log_names = {inspector.split_profile(n)[0] for d in decisions for n in (*d.names, d.result) if n}
+        all_names = "\n".join(sorted(layer_names))
+        if not log_names or any(n in all_names for n in log_names):
             return ()
-    elif theirs & ours:
+    elif log_names & layer_names:
         # The log names a region, the inspector the layers that Myelin made of it.
-        silent = [n for n in sorted(ours - theirs) if not _MYELIN.search(n)]
-        if not silent or _part(log, len(listed.layers)):
+        unlisted_names = [n for n in sorted(layer_names - log_names) if not _MYELIN.search(n)]
+        if not unlisted_names or _note_missing_layers(log, len(log_engine.layers)):
             return ()
-        return (f'"{path.name}" may be of another build: it does not list {measured.listed(silent)}.',)
-    raise measured.mismatch(
+        return (
+            f'"{path.name}" may be of another build: it does not list {measured.format_names(unlisted_names)}.',
+        )
+    raise measured.make_mismatch_error(
         f'log "{path.name}"',
-        sorted(theirs),
-        sorted(ours),
-        f"none of its {len(theirs)} layers is one of the {len(ours)}",
+        sorted(log_names),
+        sorted(layer_names),
+        f"none of its {len(log_names)} layers is one of the {len(layer_names)}",
     )
 
 
-def _listed(text: str) -> bool:
+def _is_text_form(text: str) -> bool:
     """Whether this is the inspector's text form."""
     if _JSON.match(text) or '"LayerType"' in text:
         return False
     return printed.INSPECTOR.search(text) is not None or printed.ROW.search(text) is not None
 
 
-def _part(log: BuildLog, layers: int) -> tuple[str, ...]:
+def _note_missing_layers(log: BuildLog, layers: int) -> tuple[str, ...]:
     """Notes on what a log alone cannot show."""
-    whole = next((a.counts[-1] for a in reversed(log.attempts) if a.counts), None)
+    last_count = next((a.counts[-1] for a in reversed(log.attempts) if a.counts), None)
     if not layers:
         return (_NO_LAYERS,)
-    if whole is not None and layers < whole:
-        return (f"The log names {layers} layers of the engine, fewer than the {whole} after its last pass.",)
+    if last_count is not None and layers < last_count:
+        return (
+            f"The log names {layers} layers of the engine, fewer than the {last_count} after its last pass.",
+        )
     return ()
 
 
-def _results(path: Path, engine: Engine) -> tuple[Outputs, Outputs | None, tuple[str, ...]]:
+def _read_results(path: Path, engine: Engine) -> tuple[Outputs, Outputs | None, tuple[str, ...]]:
     from rtlab.backends.files import results
 
     _, outputs, reference, notes = results.read(path)
-    known = {t.name for t in engine.outputs}
-    made = known | {t.name for y in engine.layers for t in y.outputs}
-    if known and not set(outputs) & made:
-        raise measured.mismatch(
+    output_names = {t.name for t in engine.outputs}
+    tensor_names = output_names | {t.name for y in engine.layers for t in y.outputs}
+    if output_names and not set(outputs) & tensor_names:
+        raise measured.make_mismatch_error(
             f'results "{path.name}"',
             list(outputs),
-            sorted(known),
+            sorted(output_names),
             f'none of its {len(outputs)} tensors (key "lst") is one of the engine\'s',
         )
     return outputs, reference, notes
 
 
-def _tensors(path: Path) -> Recording:
+def _read_tensors(path: Path) -> Recording:
     """A recording of tensors alone."""
     from rtlab.backends.files import results
     from rtlab.core.variant import Target
 
     runner, outputs, reference, notes = results.read(path)
     types = {v: k for k, v in NUMPY.items()}
-    told = tuple(Tensor(n, types.get(str(v.dtype), str(v.dtype)), tuple(v.shape)) for n, v in outputs.items())
-    theirs = runner.startswith("onnxrt")
+    tensors = tuple(
+        Tensor(n, types.get(str(v.dtype), str(v.dtype)), tuple(v.shape)) for n, v in outputs.items()
+    )
+    is_onnxruntime = runner.startswith("onnxrt")
     engine = Engine(
-        "onnxruntime" if theirs else "trtexec",
+        "onnxruntime" if is_onnxruntime else "trtexec",
         "",
         Target("unknown"),
         (),
-        outputs=told,
+        outputs=tensors,
         notes=(*notes, _ONLY_TENSORS),
-        maker=makers.ONNX_RUNTIME if theirs else makers.TENSORRT,
+        maker=makers.ONNX_RUNTIME if is_onnxruntime else makers.TENSORRT,
     )
     return Recording(engine, outputs=outputs, reference=reference)
 
 
-def _unpacked(given: Mapping[str, Path], select: int | None) -> Recording:
-    path = given["archive"]
+def _read_archive(paths: Mapping[str, Path], select: int | None) -> Recording:
+    path = paths["archive"]
     with scratch.folder() as folder:
         try:
-            unpacked = archive.unpack(path, Path(folder))
+            unpacked_archive = archive.unpack(path, Path(folder))
             # What is given beside an archive stands for what is in it.
-            files = {**unpacked.files, **{k: p for k, p in given.items() if k != "archive"}}
-            found = _engine(files, select) if {"layers", "log"} & set(files) else None
+            files = {**unpacked_archive.files, **{k: p for k, p in paths.items() if k != "archive"}}
+            recording = _read_engine(files, select) if {"layers", "log"} & set(files) else None
         except ReadError as error:
             if f'"{path.name}"' in str(error):
                 raise
@@ -418,9 +447,9 @@ def _unpacked(given: Mapping[str, Path], select: int | None) -> Recording:
                 f'Cannot read archive file "{path.name}": a member of it is refused. {error}',
                 details=str(error),
             ) from error
-    if found is None:
+    if recording is None:
         raise ReadError(
             f'Cannot read an engine from "{path.name}": key "layers" has no member; a layer file or a log belongs '
             "there. " + EXPORT.format(file="engine.trt")
         )
-    return dataclasses.replace(found, engine=archive.tell(found.engine, unpacked))
+    return dataclasses.replace(recording, engine=archive.add_archive_info(recording.engine, unpacked_archive))

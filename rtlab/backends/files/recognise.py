@@ -102,44 +102,47 @@ _ELSE = {
 }
 
 
-def kind(path: Path) -> str:
+def detect_kind(path: Path) -> str:
     """The kind of a file, one of ``KINDS``.
 
     Raises:
         ReadError: it is none of them, or cannot be read.
     """
-    with contents.opened(path, f'Cannot read "{path}"') as file:
-        found = held(file, path.name)
+    with contents.open_file(path, f'Cannot read "{path}"') as file:
+        file_kind = detect_stream_kind(file, path.name)
         file.seek(0)
         head = file.read(_HEAD)
-    if found is None:
-        raise _unknown(path, head)
-    return found
+    if file_kind is None:
+        raise _make_unknown_error(path, head)
+    return file_kind
 
 
-def held(file: BinaryIO, name: str) -> str | None:
+def detect_stream_kind(file: BinaryIO, name: str) -> str | None:
     """The kind of what an open file of this name holds; None where it is none of ``KINDS``.
 
     Raises:
         ReadError: it is a damaged archive.
     """
     head = file.read(_HEAD)
-    return _binary(file, name, head) or _text(head)
+    return _detect_binary(file, name, head) or _detect_text(head)
 
 
-def _unknown(path: Path, head: bytes) -> ReadError:
-    what = next((w for magic, w in _ELSE.items() if head.startswith(magic)), "")
+def _make_unknown_error(path: Path, head: bytes) -> ReadError:
+    description = next((w for magic, w in _ELSE.items() if head.startswith(magic)), "")
     if not head:
-        what = "it is empty"
+        description = "it is empty"
     elif _LAYER.match(head):
-        what = "it is one line of a listing of layers, cut off within the name of its layer, which is all that it tells"
-    elif what:
-        what = f"it is {what}"
+        description = (
+            "it is one line of a listing of layers, cut off within the name of its layer, "
+            "which is all that it tells"
+        )
+    elif description:
+        description = f"it is {description}"
     else:
-        what = f"it begins with {head[:16]!r}, which tells no kind"
+        description = f"it begins with {head[:16]!r}, which tells no kind"
     return ReadError(
-        f'Cannot read "{path.name}": byte 0: {what}; a file of TensorRT, trex, Polygraphy or ONNX Runtime belongs '
-        'there. Give one that rtlab reads: layers="layers.json" (trtexec --exportLayerInfo), profile, times, '
+        f'Cannot read "{path.name}": byte 0: {description}; a file of TensorRT, trex, Polygraphy or ONNX Runtime '
+        'belongs there. Give one that rtlab reads: layers="layers.json" (trtexec --exportLayerInfo), profile, times, '
         "output, metadata, log, archive, results, ort_profile or ort_model."
     )
 
@@ -164,59 +167,63 @@ def holds_engine(path: Path) -> bool:
     """Whether a file tells of an engine: it is of one of ``KINDS``, and no ONNX model."""
     try:
         with open_input(path) as file:
-            return held(file, path.name) not in {None, "model"}
+            return detect_stream_kind(file, path.name) not in {None, "model"}
     except (OSError, ReadError):
         return False
 
 
-def sort(paths: Iterable[Path]) -> dict[str, Path]:
+def sort_by_kind(paths: Iterable[Path]) -> dict[str, Path]:
     """Files by kind. Of trex's metadata, those of the profiling run are taken before those of the build.
 
     Raises:
         ReadError: a file is of no known kind, or two are of one kind.
     """
-    found: dict[str, Path] = {}
-    kinds = [(path, kind(path)) for path in paths]
-    several = sum(is_ == "profile" for _, is_ in kinds) > 1
-    for path, told in kinds:
+    paths_by_kind: dict[str, Path] = {}
+    kinds = [(path, detect_kind(path)) for path in paths]
+    has_several_profiles = sum(file_kind == "profile" for _, file_kind in kinds) > 1
+    for path, detected_kind in kinds:
         # A log of trtexec that ends in a table of what was exported as well.
-        is_ = "log" if several and told == "profile" and logged(path) else told
-        other = found.get(is_)
+        file_kind = (
+            "log"
+            if has_several_profiles and detected_kind == "profile" and is_table_in_log(path)
+            else detected_kind
+        )
+        other = paths_by_kind.get(file_kind)
         if other is not None:
-            ranks = _rank(is_, other), _rank(is_, path)
+            ranks = _rank(file_kind, other), _rank(file_kind, path)
             if ranks[0] == ranks[1]:
                 raise ReadError(
                     f'Cannot tell "{other.name}" from "{path.name}": by their first bytes (byte 0) both are '
-                    f"{KINDS[is_]}; one of a kind belongs to an engine. Leave one out, or name the right one: "
-                    f'{is_}="{path.name}".'
+                    f"{KINDS[file_kind]}; one of a kind belongs to an engine. Leave one out, or name the right one: "
+                    f'{file_kind}="{path.name}".'
                 )
             if ranks[0] > ranks[1]:
                 continue
-        found[is_] = path
-    return found
+        paths_by_kind[file_kind] = path
+    return paths_by_kind
 
 
-def _rank(is_: str, path: Path) -> int:
+def _rank(file_kind: str, path: Path) -> int:
     """Which of two files of one kind tells more of an engine."""
-    if is_ == "log":
+    if file_kind == "log":
         return int("build" in path.name)
-    if is_ != "metadata":
+    if file_kind != "metadata":
         return 0
     with open_input(path) as file:
         head = file.read(_HEAD)
-    keys = _keys(head.decode(contents.encoding(head[:4]), "replace"))
+    keys = _collect_keys(head.decode(contents.detect_encoding(head[:4]), "replace"))
     return 2 * ("performance_summary" in keys) + bool(keys & {"device_information", "ComputeCapability"})
 
 
-def logged(path: Path) -> bool:
+def is_table_in_log(path: Path) -> bool:
     """Whether a profile is a table in a log of trtexec, which also tells machine and version."""
     with open_input(path) as file:
         head = file.read(_HEAD)
-    text = wrapping.unwrapped(head.decode(contents.encoding(head[:4]), "replace"))
+    text = wrapping.strip_wrapping(head.decode(contents.detect_encoding(head[:4]), "replace"))
     return printed.TABLE.search(text) is not None and _LOG.search(text) is not None
 
 
-def engine(head: bytes) -> bool:
+def is_engine(head: bytes) -> bool:
     """Whether these first bytes are those of a serialized engine, or of an Ultralytics file around one."""
     if head.startswith(_PLANS):
         return True
@@ -227,22 +234,22 @@ def engine(head: bytes) -> bool:
     return head[at : at + 4] in _PLANS
 
 
-def timing_cache(head: bytes) -> bool:
+def is_timing_cache(head: bytes) -> bool:
     """Whether these first bytes are those of a timing cache."""
     return head.startswith(_TIMING_CACHE)
 
 
-def _binary(file: BinaryIO, name: str, head: bytes) -> str | None:
-    if engine(head):
+def _detect_binary(file: BinaryIO, name: str, head: bytes) -> str | None:
+    if is_engine(head):
         return "plan"
-    if timing_cache(head):
+    if is_timing_cache(head):
         return "timing_cache"
     if head.startswith(b"PK"):
-        return _zip(file, name)
-    return _onnx(file, file.seek(0, os.SEEK_END))
+        return _detect_zip(file, name)
+    return _detect_onnx(file, file.seek(0, os.SEEK_END))
 
 
-def _zip(file: BinaryIO, name: str) -> str | None:
+def _detect_zip(file: BinaryIO, name: str) -> str | None:
     try:
         with zipfile.ZipFile(file) as archive:
             names = {Path(n).name for n in archive.namelist()}
@@ -258,19 +265,19 @@ def _zip(file: BinaryIO, name: str) -> str | None:
     )
 
 
-def _onnx(file: BinaryIO, size: int) -> str | None:
+def _detect_onnx(file: BinaryIO, size: int) -> str | None:
     """Walk over the fields of a ModelProto without reading its graph."""
     file.seek(0)
-    seen: set[int] = set()
+    field_numbers: set[int] = set()
     domains: set[bytes] = set()
     try:
         while file.tell() < size:
-            tag = _varint(file)
+            tag = _read_varint(file)
             field, wire = tag >> 3, tag & 7
             if _FIELDS.get(field) != wire:
                 return None
-            seen.add(field)
-            value = _varint(file)
+            field_numbers.add(field)
+            value = _read_varint(file)
             if wire == 2:
                 if field == 8:
                     domains.add(file.read(min(value, 256)))
@@ -278,12 +285,12 @@ def _onnx(file: BinaryIO, size: int) -> str | None:
                 file.seek(value, 1)
     except EOFError:
         return None
-    if not {7, 8} <= seen and not {1, 7} <= seen:
+    if not {7, 8} <= field_numbers and not {1, 7} <= field_numbers:
         return None
     return "ort_model" if any(name in domain for domain in domains for name in _ORT) else "model"
 
 
-def _varint(file: BinaryIO) -> int:
+def _read_varint(file: BinaryIO) -> int:
     value = 0
     for shift in range(0, 70, 7):
         byte = file.read(1)
@@ -295,33 +302,33 @@ def _varint(file: BinaryIO) -> int:
     raise EOFError
 
 
-def _text(head: bytes) -> str | None:
+def _detect_text(head: bytes) -> str | None:
     if not head:
         return None
-    text = head.decode(contents.encoding(head[:4]), "replace")
+    text = head.decode(contents.detect_encoding(head[:4]), "replace")
     # The head may end within a character.
     if "\0" in text or text.count("\ufffd") > 1 + len(text) // 20:
         return None
-    text = wrapping.unwrapped(text)
+    text = wrapping.strip_wrapping(text)
     if _CACHE.match(text.lstrip()):
         return "cache"
-    starts = [*contents.starts(text)]
+    starts = [*contents.find_json_starts(text)]
     if starts and not text[: starts[0]].strip():
-        return _json(text[starts[0] :]) or _piece(text)
+        return _detect_json(text[starts[0] :]) or _detect_fragment(text)
     if _VERBOSE.search(text) or _SENTENCE.search(text):
         return "log"
     if any(rule.search(text) for rule in (printed.TIME, printed.TABLE, printed.TABLE_ROW)):
         return "profile"
     if printed.INSPECTOR.search(text) or printed.ROW.match(text):
         return "layers"
-    behind = (found for at in starts if (found := _json(text[at:])))
-    return next(behind, "log" if _LOG.search(text) else _piece(text))
+    json_kinds = (json_kind for at in starts if (json_kind := _detect_json(text[at:])))
+    return next(json_kinds, "log" if _LOG.search(text) else _detect_fragment(text))
 
 
-def _piece(text: str) -> str | None:
+def _detect_fragment(text: str) -> str | None:
     """The kind of a piece of a file, which has lost its beginning."""
-    if (found := next((kind for kind, marks in _PIECES if marks.search(text)), None)) is not None:
-        return found
+    if (fragment_kind := next((kind for kind, marks in _PIECES if marks.search(text)), None)) is not None:
+        return fragment_kind
     if printed.ROW.search(text):
         return "layers"
     if _RUN.search(text):
@@ -329,22 +336,22 @@ def _piece(text: str) -> str | None:
     return "layers" if _NAMES.search(text) else None
 
 
-def _json(text: str) -> str | None:
+def _detect_json(text: str) -> str | None:
     if text.lstrip()[:1] == "{":
-        keys = _keys(text)
+        keys = _collect_keys(text)
         return next((k for k, marks in _OBJECTS.items() if keys & marks), None)
     first = re.match(r'\[\s*(["{])', text.lstrip())
     if first is None:
         return None
     if first[1] == '"':
         return "layers"
-    keys = _keys(text)
+    keys = _collect_keys(text)
     return next((k for k, marks in _ROWS.items() if keys & marks), "layers" if "Name" in keys else None)
 
 
-def _keys(text: str) -> set[str]:
+def _collect_keys(text: str) -> set[str]:
     """Keys of the object at the top, or of the objects in the list at the top, as far as the text goes."""
-    found: set[str] = set()
+    keys: set[str] = set()
     stack: list[str] = []
     for match in _TOKEN.finditer(text):
         token = match[0]
@@ -355,5 +362,5 @@ def _keys(text: str) -> set[str]:
                 break
             stack.pop()
         elif match[2] is not None and stack in (["{"], ["[", "{"]):
-            found.add(match[1])
-    return found
+            keys.add(match[1])
+    return keys

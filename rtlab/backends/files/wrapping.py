@@ -38,7 +38,7 @@ class Wrapping:
     def __bool__(self) -> bool:
         return bool(self.marks or self.colours or self.fences or self.returns)
 
-    def off(self, text: str) -> str:
+    def strip(self, text: str) -> str:
         """The text without it, in as many lines."""
         if self.colours:
             text = _COLOUR.sub("", text)
@@ -49,33 +49,33 @@ class Wrapping:
         return _FENCE.sub("", _LAST.sub("", text)) if self.fences else text
 
 
-def wrapping(head: str, *, stamps: bool = True) -> Wrapping:
+def detect_wrapping(head: str, *, stamps: bool = True) -> Wrapping:
     """What stands around the lines of a text, by the first of them; ``stamps`` says to look for times, too."""
     sample = head[:_SAMPLE]
     colours, returns = "\x1b" in sample, "\r\n" in sample
-    sample = Wrapping((), colours, returns=returns).off(sample)
+    sample = Wrapping((), colours, returns=returns).strip(sample)
     marks: list[re.Pattern[str]] = []
-    while len(marks) < _DEEPEST and (mark := _mark(sample, stamps=stamps)) is not None:
+    while len(marks) < _DEEPEST and (mark := _find_mark(sample, stamps=stamps)) is not None:
         marks.append(mark)
         sample = mark.sub("", sample)
     return Wrapping(tuple(marks), colours, _FENCE.search(sample) is not None, returns)
 
 
-def _mark(sample: str, *, stamps: bool) -> re.Pattern[str] | None:
+def _find_mark(sample: str, *, stamps: bool) -> re.Pattern[str] | None:
     """The outermost mark before the lines; None where there is none."""
     lines = sample.split("\n")
     # The first line may be cut off at its beginning.
-    seen = [line for line in lines[1:] if line.strip()] or [line for line in lines if line.strip()]
-    if not seen:
+    nonblank_lines = [line for line in lines[1:] if line.strip()] or [line for line in lines if line.strip()]
+    if not nonblank_lines:
         return None
     marks: tuple[re.Pattern[str], ...] = (_QUOTE, _STAMP) if stamps else (_QUOTE,)
     for mark in marks:
-        if sum(mark.match(line) is not None for line in seen) >= _SHARE * len(seen):
+        if sum(mark.match(line) is not None for line in nonblank_lines) >= _SHARE * len(nonblank_lines):
             return mark
-    deep = min(len(line) - len(line.lstrip(" \t")) for line in seen)
+    deep = min(len(line) - len(line.lstrip(" \t")) for line in nonblank_lines)
     return re.compile(rf"^[ \t]{{1,{deep}}}", re.MULTILINE) if deep else None
 
 
-def unwrapped(text: str) -> str:
+def strip_wrapping(text: str) -> str:
     """A text without what stands around its lines."""
-    return wrapping(text).off(text)
+    return detect_wrapping(text).strip(text)

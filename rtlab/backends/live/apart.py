@@ -16,9 +16,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from rtlab.backends.live import inference
-from rtlab.backends.live.child import Bounds, ChildProcess, ChildWork, environment
-from rtlab.backends.live.inference import SessionOrder
-from rtlab.backends.live.rooms import Rooms
+from rtlab.backends.live.child import Bounds, ChildProcess, ChildWork, copy_environment
+from rtlab.backends.live.inference import SessionSpec
+from rtlab.backends.live.rooms import SharedMemoryPool
 from rtlab.core.arrays import Batch
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits, Progress
@@ -34,56 +34,59 @@ R = TypeVar("R")
 
 #: Seconds for which a child without sessions waits for work.
 _IDLE = 60.0
-_AGAIN = (
+_RETRY_HINT = (
     "What was found before is kept. Try again; if it crashes again, the model holds something that it cannot digest: "
     "try parts of it to find out which"
 )
 RUNNING = ChildWork(
     RunError, "the run", "ONNX Runtime's process", "ONNX Runtime's process",
-    "choose smaller batches", "choose smaller batches", f"{_AGAIN}, or choose smaller batches.", free=True,
+    "choose smaller batches", "choose smaller batches", f"{_RETRY_HINT}, or choose smaller batches.",
+    limit_to_free_memory=True,
 )  # fmt: skip
 BUILDING = dataclasses.replace(
     RUNNING,
     failure=BuildError,
-    called="the build",
-    quicker="choose a smaller part of the model",
-    smaller="choose a smaller part of the model",
-    again=f"{_AGAIN}.",
+    activity="the build",
+    time_hint="choose a smaller part of the model",
+    memory_hint="choose a smaller part of the model",
+    retry_hint=f"{_RETRY_HINT}.",
 )
 
 
 class _Child:
     """A child process of this kernel's, started in the environment that the notebook has now."""
 
-    _all: ClassVar[list[_Child]] = []
+    _children: ClassVar[list[_Child]] = []
     _lock: ClassVar[threading.Lock] = threading.Lock()
 
     def __init__(self) -> None:
-        self.rooms = Rooms()
-        self.session = ChildProcess(Limits(), work=RUNNING, first=inference.ready, files=self.rooms.numbers)
-        self.environment = environment()
-        self.used = time.monotonic()
+        self.memory_pool = SharedMemoryPool()
+        self.process = ChildProcess(
+            Limits(), work=RUNNING, first=inference.preload, files=self.memory_pool.fds
+        )
+        self.environment = copy_environment()
+        self.last_used = time.monotonic()
         #: Numbers of the sessions that it keeps, and of those of them that nobody wants any more.
-        self.kept: set[int] = set()
-        self.unwanted: set[int] = set()
+        self.session_ids: set[int] = set()
+        self.released_ids: set[int] = set()
 
     @classmethod
-    def free(cls) -> _Child:
+    def acquire(cls) -> _Child:
         """One that is not at work, or a new one."""
         with cls._lock:
-            now = environment()
-            for child in cls._all:
-                if child.environment != now and child.idle(0.0):
-                    child.session.close()
-            cls._all = [c for c in cls._all if c.session.alive]
-            for child in reversed(cls._all):
-                if not child.session.busy and child.environment == now:
-                    child.used = time.monotonic()
+            now = copy_environment()
+            for child in cls._children:
+                if child.environment != now and child.is_idle(0.0):
+                    child.process.close()
+            cls._children = [c for c in cls._children if c.process.alive]
+            for child in reversed(cls._children):
+                if not child.process.busy and child.environment == now:
+                    child.last_used = time.monotonic()
                     return child
-            if not cls._all:
+            if not cls._children:
                 threading.Thread(target=cls._watch, name="rtlab-idle", daemon=True).start()
-            cls._all.append(made := cls())
-            return made
+            cls._children.append(new_child := cls())
+            return new_child
 
     @classmethod
     def _watch(cls) -> None:
@@ -91,58 +94,63 @@ class _Child:
         while True:
             time.sleep(_IDLE / 4)
             with cls._lock:
-                for child in cls._all:
-                    if child.idle(_IDLE):
-                        child.session.close()
-                cls._all = [c for c in cls._all if c.session.alive]
-                if not cls._all:
+                for child in cls._children:
+                    if child.is_idle(_IDLE):
+                        child.process.close()
+                cls._children = [c for c in cls._children if c.process.alive]
+                if not cls._children:
                     return
 
     @classmethod
-    def forked(cls) -> None:
+    def reset_after_fork(cls) -> None:
         """This process is a fork, and the children are those of another."""
-        for child in cls._all:
-            child.session.forget()
-        cls._all, cls._lock = [], threading.Lock()
+        for child in cls._children:
+            child.process.detach()
+        cls._children, cls._lock = [], threading.Lock()
 
-    def idle(self, seconds: float) -> bool:
+    def is_idle(self, seconds: float) -> bool:
         """Whether nobody has wanted anything of it for so long."""
-        wanted = self.kept - self.unwanted
-        return not wanted and not self.session.busy and time.monotonic() - self.used > seconds
+        active_ids = self.session_ids - self.released_ids
+        return not active_ids and not self.process.busy and time.monotonic() - self.last_used > seconds
 
-    def do(self, function: Callable[[P, Any], R], payload: P, progress: Progress, bounds: Bounds) -> R:
+    def call(self, function: Callable[[P, Any], R], payload: P, progress: Progress, bounds: Bounds) -> R:
         """What a function of ``inference`` gives."""
-        if self.unwanted:
-            gone = tuple(self.unwanted)
-            self.session.do(inference.forget, gone, progress, bounds)
-            self.kept.difference_update(gone)
-            self.unwanted.difference_update(gone)
-        found = self.session.do(function, payload, progress, bounds)
-        self.used = time.monotonic()
-        return found
+        if self.released_ids:
+            ended_ids = tuple(self.released_ids)
+            self.process.execute(inference.close_sessions, ended_ids, progress, bounds)
+            self.session_ids.difference_update(ended_ids)
+            self.released_ids.difference_update(ended_ids)
+        answer = self.process.execute(function, payload, progress, bounds)
+        self.last_used = time.monotonic()
+        return answer
 
-    def tidy(self) -> None:
+    def end_released_sessions(self) -> None:
         """End the sessions that nobody wants any more, where that keeps nobody waiting."""
-        if self.session.alive and not self.session.busy:
+        if self.process.alive and not self.process.busy:
             with contextlib.suppress(BackendError):
-                self.rooms.clear()
-                self.do(inference.rest, None, Silent(), Bounds.of("Cannot end a session", RUNNING, Limits()))
+                self.memory_pool.clear()
+                self.call(
+                    inference.trim_memory,
+                    None,
+                    Silent(),
+                    Bounds.of("Cannot end a session", RUNNING, Limits()),
+                )
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_Child.forked)
+    os.register_at_fork(after_in_child=_Child.reset_after_fork)
 
 
-def warm() -> None:
+def prestart_child() -> None:
     """Start a child that will be wanted soon."""
-    _Child.free()
+    _Child.acquire()
 
 
-class Errand:
+class ChildCaller:
     """Calls that one task needs, in the time that all of them have together.
 
     Args:
-        doing: How an error begins, such as ``Backend "onnxruntime" cannot run``.
+        error_prefix: How an error begins, such as ``Backend "onnxruntime" cannot run``.
         progress: Told of steps, and asked whether to stop; None is never stopped.
         limits: Bounds of all calls together: seconds, and bytes by which the process may grow.
         work: What it is, for the words of errors.
@@ -153,88 +161,88 @@ class Errand:
 
     def __init__(
         self,
-        doing: str,
+        error_prefix: str,
         progress: Progress | None = None,
         limits: Limits | None = None,
         *,
         work: ChildWork = RUNNING,
     ) -> None:
-        self.doing = doing
-        self._progress, self._bounds = progress or Silent(), Bounds.of(doing, work, limits or Limits())
+        self.error_prefix = error_prefix
+        self._progress, self._bounds = progress or Silent(), Bounds.of(error_prefix, work, limits or Limits())
 
-    def optimize(self, order: SessionOrder) -> tuple[Partition, ...]:
+    def optimize(self, spec: SessionSpec) -> tuple[Partition, ...]:
         """Make a session and let it go: see ``inference.optimize``.
 
         Raises:
             BuildError: ONNX Runtime refuses the model.
             Unavailable: the provider cannot start.
         """
-        return self.call(_Child.free(), inference.optimize, order)
+        return self.call(_Child.acquire(), inference.optimize, spec)
 
-    def keep(self, order: SessionOrder) -> KeptSession:
+    def open_session(self, spec: SessionSpec) -> ChildSession:
         """Make a session that stays. Errors are those of ``optimize``."""
-        child = _Child.free()
-        return KeptSession(child, *self.call(child, inference.keep, order))
+        child = _Child.acquire()
+        return ChildSession(child, *self.call(child, inference.open_session, spec))
 
     def time(
         self,
-        orders: tuple[SessionOrder, SessionOrder],
+        specs: tuple[SessionSpec, SessionSpec],
         batch: Batch,
         *,
         runs: int,
         warmup: int,
         seconds: float | None,
-        most: int | None,
+        max_profiled_runs: int | None,
     ) -> tuple[Times, Mapping[str, NodeRuns]]:
         """Time a session without the profiler and one with it: see ``inference.time``.
 
         Raises:
             RunError: ONNX Runtime fails on the batch.
         """
-        payload = *orders, dict(batch), runs, warmup, seconds, most
-        return self.call(_Child.free(), inference.time, payload)
+        payload = *specs, dict(batch), runs, warmup, seconds, max_profiled_runs
+        return self.call(_Child.acquire(), inference.time_sessions, payload)
 
     def call(self, child: _Child, function: Callable[[P, Any], R], payload: P) -> R:
         """What a function of ``inference`` gives in a child."""
-        return child.do(function, payload, self._progress, self._bounds)
+        return child.call(function, payload, self._progress, self._bounds)
 
 
-class KeptSession:
+class ChildSession:
     """A session in a child; ``outputs`` are its names. Dropping it ends it before the next call there."""
 
     def __init__(self, child: _Child, number: int, outputs: tuple[str, ...]) -> None:
         self._child, self._number, self.outputs = child, number, outputs
-        child.kept.add(number)
-        self._drop = weakref.finalize(self, child.unwanted.add, number)
+        child.session_ids.add(number)
+        self._drop = weakref.finalize(self, child.released_ids.add, number)
         self._drop.atexit = False
 
     @property
     def alive(self) -> bool:
         """Whether its child has not ended."""
-        return self._child.session.alive
+        return self._child.process.alive
 
     @property
     def pid(self) -> int:
         """The number of its child."""
-        return self._child.session.pid
+        return self._child.process.pid
 
-    def run(self, errand: Errand, names: Sequence[str], batch: Batch) -> list[Any]:
+    def run(self, caller: ChildCaller, names: Sequence[str], batch: Batch) -> list[Any]:
         """Run one batch.
 
         Raises:
             RunError: ONNX Runtime fails on it.
         """
-        rooms = self._child.rooms
-        room = rooms.take()
-        payload = self._number, tuple(names), dict(batch), room
+        pool = self._child.memory_pool
+        fd = pool.acquire()
+        payload = self._number, tuple(names), dict(batch), fd
         try:
-            found = errand.call(self._child, inference.run, payload)
+            arrays = caller.call(self._child, inference.run, payload)
         except BaseException:
-            rooms.back(room)
+            pool.release(fd)
             raise
-        return rooms.arrays(room, found)
+        return pool.read_arrays(fd, arrays)
 
     def close(self) -> None:
         """End it at once, unless its child is at work; then after that."""
         self._drop()
-        self._child.tidy()
+        self._child.end_released_sessions()

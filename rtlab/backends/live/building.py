@@ -16,7 +16,7 @@ import numpy as np
 import onnx
 
 from rtlab.backends.live import calibrator, child, compiler, kept, refusals
-from rtlab.backends.live.order import BuildOrder, CalibratorInput
+from rtlab.backends.live.order import BuildSpec, CalibratorInput
 from rtlab.backends.live.running import EngineRunner
 from rtlab.backends.log import listing
 from rtlab.core import files, scratch
@@ -24,7 +24,7 @@ from rtlab.core.engine import Engine, Layer
 from rtlab.core.inputs import read_input
 from rtlab.core.model import Model
 from rtlab.core.options import BuildOptions, Shapes
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.core.progress import check
 from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.core.variant import Calibrator, Method, Precision
@@ -45,7 +45,7 @@ ALGORITHMS = {
 class BuiltPlan:
     """A plan with all that was told while it was built. ``names`` is the way back to the model's own names."""
 
-    built: compiler.Built
+    output: compiler.BuildOutput
     log: str
     names: compiler.OriginalNames
     notes: tuple[str, ...]
@@ -54,7 +54,7 @@ class BuiltPlan:
 
 
 @functools.cache
-def installed(module: str) -> str:
+def find_package_version(module: str) -> str:
     """The version of the package that brings a module, which may bear several names; empty where it has none."""
     try:
         # Usually it bears the module's name; asking every package for its modules takes half a second.
@@ -92,19 +92,21 @@ def build(
     """
     variant, options = request.variant, request.variant.options or BuildOptions()
     binding, product = backend.binding, backend.product
-    doing = f'Backend "{backend.name}" cannot build "{variant.name}" for {variant.target}'
-    profiles = tuple(_profile(request.model, dict(given), doing) for given in options.profiles)
+    error_prefix = f'Backend "{backend.name}" cannot build "{variant.name}" for {variant.target}'
+    profiles = tuple(
+        _complete_profile(request.model, dict(profile), error_prefix) for profile in options.profiles
+    )
     if options.implicit:
-        _check_implicit(request, doing, f"{product} {version}")
+        _check_implicit(request, error_prefix, f"{product} {version}")
     notes: list[str] = []
-    with scratch.folder() as room:
-        log = Path(room) / "log"
-        file, names = _written(request.model, Path(room), static=not profiles, progress=progress)
-        order = BuildOrder(
+    with scratch.folder() as folder:
+        log = Path(folder) / "log"
+        file, names = _write_model(request.model, Path(folder), static=not profiles, progress=progress)
+        spec = BuildSpec(
             binding,
             str(file),
             variant.target.sm,
-            doing,
+            error_prefix,
             product=product,
             times=times,
             keep_plan=runs or request.keep_plan,
@@ -113,104 +115,112 @@ def build(
             sparse=bool(variant.sparsity),
             options=options,
             profiles=profiles,
-            timing=_timing(options, notes),
-            calibration=_calibration(request, profiles, names, room, progress=progress, doing=doing)
+            timing=_read_timing_cache(options, notes),
+            calibration=_prepare_calibration(
+                request, profiles, names, folder, progress=progress, error_prefix=error_prefix
+            )
             if options.implicit
             else None,
             log=str(log),
         )
         try:
             call = kept.call if request.several else child.call
-            built: compiler.Built = call(
+            output: compiler.BuildOutput = call(
                 compiler.compile_plan,
-                order,
+                spec,
                 limits=request.limits,
                 progress=progress,
-                doing=doing,
+                error_prefix=error_prefix,
                 path=backend.path,
             )
         except RtlabError as error:
-            tail = _tail(log) if order.on_gpu else refusals.without_driver(_tail(log))
+            tail = _read_tail(log) if spec.on_gpu else refusals.drop_driver_lines(_read_tail(log))
             error.details = "\n".join(filter(None, (error.details, tail)))
             raise
         text = _read(log)
     if file == request.model.path and request.model.origin is None:
         raise BuildError(
-            f'{doing}: "{file}", or a file with its weights, was written while it was compiled, so that nobody knows '
-            "what the engine holds. Load the model again."
+            f'{error_prefix}: "{file}", or a file with its weights, was written while it was compiled, so that nobody '
+            "knows what the engine holds. Load the model again."
         )
     ranges = tuple(tuple(sorted(p.items())) for p in profiles)
-    if options.timing_cache is not None and built.timing:
+    if options.timing_cache is not None and output.timing:
         try:
-            files.write(options.timing_cache, built.timing, what="the timing cache")
+            files.write(options.timing_cache, output.timing, what="the timing cache")
         except RtlabError as error:
             notes.append(f"timing cache not kept: {error}")
-    return BuiltPlan(built, text, names, (*notes, *built.notes), _renamed(built.cache, names.values), ranges)
+    return BuiltPlan(
+        output, text, names, (*notes, *output.notes), _rename_tensors(output.cache, names.values), ranges
+    )
 
 
-def _written(
-    model: Model, room: Path, *, static: bool, progress: Progress
+def _write_model(
+    model: Model, folder: Path, *, static: bool, progress: Progress
 ) -> tuple[Path, compiler.OriginalNames]:
     """The file that the builder reads: the model's own where that will do, for to write a large one takes seconds.
 
     Weights go to a file beside it, as they lie in memory; the builder maps it, and parses a small file.
     """
-    own = model.file
-    called = {n for node in model.nodes for n in (node.id, *node.inputs, *node.outputs) if n}
-    if own is not None and all(map(compiler.plain, called)):
-        return own, compiler.OriginalNames({}, {})
+    model_file = model.file
+    graph_names = {n for node in model.nodes for n in (node.id, *node.inputs, *node.outputs) if n}
+    if model_file is not None and all(map(compiler.is_plain, graph_names)):
+        return model_file, compiler.OriginalNames({}, {})
     proto, weights = model.outline(static=static)
-    with (room / "weights").open("wb") as file:
+    with (folder / "weights").open("wb") as file:
         for tensor in proto.graph.initializer:
             if tensor.name in weights:
                 check(progress, "preparing the model")
-                _beside(tensor, weights[tensor.name], file)
+                _write_external_data(tensor, weights[tensor.name], file)
     names = compiler.sanitize(proto)
-    path = room / "model.onnx"
+    path = folder / "model.onnx"
     path.write_bytes(proto.SerializeToString())
     return path, names
 
 
-def _beside(tensor: onnx.TensorProto, held: Any, file: BinaryIO) -> None:
+def _write_external_data(tensor: onnx.TensorProto, array: Any, file: BinaryIO) -> None:
     """Write the numbers of a tensor at the end of a file, and where they are to its proto."""
     file.write(bytes(-file.tell() % _ALIGNED))
     start = file.tell()
     # NumPy's own way of writing does not say why the system refuses.
-    file.write(held.tobytes())
+    file.write(array.tobytes())
     place = {"location": Path(file.name).name, "offset": str(start), "length": str(file.tell() - start)}
     tensor.data_location = onnx.TensorProto.EXTERNAL
     for key, value in place.items():
         tensor.external_data.add(key=key, value=value)
 
 
-def opened(plan: BuiltPlan, request: BuildRequest, progress: Progress, backend: EngineRunner) -> Engine:
+def open_engine(plan: BuiltPlan, request: BuildRequest, progress: Progress, backend: EngineRunner) -> Engine:
     """The engine as its inspector tells it, with the model's own names and what only the build knows.
 
     Raises:
         ReadError, RunError, Unavailable: the plan cannot be loaded here.
         Cancelled: ``progress`` asked to stop.
     """
-    doing, serialized = (
+    error_prefix, plan_bytes = (
         f'Backend "{backend.name}" cannot load "{request.variant.name}"',
-        plan.built.plan or b"",
+        plan.output.plan or b"",
     )
-    engine = backend.engine(serialized, backend.describe(serialized, progress, doing=doing), doing=doing)
-    told = {k: int(m[-1]) for k, rule in listing.TOTALS.items() if (m := rule.findall(plan.log))}
+    engine = backend.engine(
+        plan_bytes,
+        backend.describe(plan_bytes, progress, error_prefix=error_prefix),
+        error_prefix=error_prefix,
+    )
+    log_totals = {k: int(m[-1]) for k, rule in listing.TOTALS.items() if (m := rule.findall(plan.log))}
     return dataclasses.replace(
         engine,
-        layers=named(engine.layers, plan),
-        totals={**told, **engine.totals},
+        layers=restore_origins(engine.layers, plan),
+        totals={**log_totals, **engine.totals},
         log=plan.log,
-        seconds=plan.built.seconds,
+        seconds=plan.output.seconds,
         built=datetime.datetime.now(datetime.timezone.utc),
         notes=(*plan.notes, *engine.notes),
-        plan=plan.built.plan,
+        plan=plan.output.plan,
         profiles=plan.profiles,
         calibration=plan.cache,
     )
 
 
-def named(layers: Iterable[Layer], plan: BuiltPlan) -> tuple[Layer, ...]:
+def restore_origins(layers: Iterable[Layer], plan: BuiltPlan) -> tuple[Layer, ...]:
     """Layers with the ids of the model's nodes, where the builder was given other names."""
     names = plan.names.nodes
     return tuple(
@@ -219,117 +229,120 @@ def named(layers: Iterable[Layer], plan: BuiltPlan) -> tuple[Layer, ...]:
     )
 
 
-def _profile(model: Model, given: dict[str, Shapes], doing: str) -> Mapping[str, Shapes]:
+def _complete_profile(model: Model, ranges: dict[str, Shapes], error_prefix: str) -> Mapping[str, Shapes]:
     """A profile with every dynamic input; those that were not given have the one shape of ``input_shape``."""
-    for name, shapes in given.items():
+    for name, shapes in ranges.items():
         if name not in model.inputs:
             close = difflib.get_close_matches(name, model.inputs, n=1)
             hint = f'Did you mean "{close[0]}"? ' if close else ""
-            known = quoted(model.inputs)
+            input_names = quote_names(model.inputs)
             raise VariantError(
-                f'{doing}: an optimization profile names input "{name}", and the model has none of this name. '
-                f"{hint}Its inputs: {known}."
+                f'{error_prefix}: an optimization profile names input "{name}", and the model has none of this name. '
+                f"{hint}Its inputs: {input_names}."
             )
         value = model.values[name]
-        declared = value.shape or ()
+        declared_shape = value.shape or ()
         # A profile of a shape tensor holds values, not sizes; the parser knows which inputs are shape tensors.
-        if len(declared) <= 1 and value.dtype in {"int32", "int64"}:
+        if len(declared_shape) <= 1 and value.dtype in {"int32", "int64"}:
             continue
-        fits = len(shapes[0]) == len(declared) and all(
+        fits = len(shapes[0]) == len(declared_shape) and all(
             not isinstance(dim, int) or {s[axis] for s in shapes} == {dim}
-            for axis, dim in enumerate(declared)
+            for axis, dim in enumerate(declared_shape)
         )
         if not fits:
-            wanted = "x".join(str(d if d is not None else "?") for d in declared)
+            declared_text = "x".join(str(d if d is not None else "?") for d in declared_shape)
             raise VariantError(
-                f'{doing}: an optimization profile gives input "{name}" the shapes '
-                f"{', '.join('x'.join(map(str, s)) for s in shapes)}, and the model declares {wanted}. Give shapes of "
-                f"{len(declared)} dimensions, with its fixed sizes."
+                f'{error_prefix}: an optimization profile gives input "{name}" the shapes '
+                f"{', '.join('x'.join(map(str, s)) for s in shapes)}, and the model declares {declared_text}. Give "
+                f"shapes of {len(declared_shape)} dimensions, with its fixed sizes."
             )
     for name in model.inputs:
-        declared = model.values[name].shape or ()
-        if name not in given and not all(isinstance(d, int) for d in declared):
-            fixed = model.input_shape(name)
-            given[name] = (fixed, fixed, fixed)
-    return given
+        declared_shape = model.values[name].shape or ()
+        if name not in ranges and not all(isinstance(d, int) for d in declared_shape):
+            fixed_shape = model.input_shape(name)
+            ranges[name] = (fixed_shape, fixed_shape, fixed_shape)
+    return ranges
 
 
-def _check_implicit(request: BuildRequest, doing: str, product: str) -> None:
+def _check_implicit(request: BuildRequest, error_prefix: str, product: str) -> None:
     """Refuse what TensorRT's own calibrators cannot do."""
-    variant, how = request.variant, request.variant.calibrator
-    if not calibrator.exists(product):
-        raise calibrator.refusal(doing, product)
+    variant, chosen_calibrator = request.variant, request.variant.calibrator
+    if not calibrator.has_calibrators(product):
+        raise calibrator.create_unsupported_error(error_prefix, product)
     if any(node.op in {"QuantizeLinear", "DequantizeLinear"} for node in request.model.nodes):
         raise VariantError(
-            f"{doing}: the model has Q/DQ pairs, and TensorRT then ignores its calibrator. "
+            f"{error_prefix}: the model has Q/DQ pairs, and TensorRT then ignores its calibrator. "
             "Take the model without them, or leave out implicit=True."
         )
     if variant.precision is not Precision.INT8 or variant.pins:
         raise VariantError(
-            f"{doing}: implicit quantization knows INT8 for the whole network only. "
+            f"{error_prefix}: implicit quantization knows INT8 for the whole network only. "
             'Choose precision="int8" without pins, or leave out implicit=True.'
         )
     if request.cache:
         return
-    if how == Calibrator.AUTO:
+    if chosen_calibrator == Calibrator.AUTO:
         raise VariantError(
-            f'{doing}: TensorRT has no calibrator that chooses among several as "auto" does. Leave the calibrator '
-            'out for TensorRT\'s usual one, "entropy2", or give the scales that "auto" finds as a calibration cache.'
+            f'{error_prefix}: TensorRT has no calibrator that chooses among several as "auto" does. Leave the '
+            'calibrator out for TensorRT\'s usual one, "entropy2", or give the scales that "auto" finds as a '
+            "calibration cache."
         )
-    if how is None or how.method not in ALGORITHMS:
+    if chosen_calibrator is None or chosen_calibrator.method not in ALGORITHMS:
         raise VariantError(
-            f'{doing}: TensorRT has no calibrator of its own like "{how}". Choose calibrator='
+            f'{error_prefix}: TensorRT has no calibrator of its own like "{chosen_calibrator}". Choose calibrator='
             f"{', '.join(chr(34) + str(m) + chr(34) for m in ALGORITHMS)}, or leave out implicit=True."
         )
-    if how.settings and how.method is not Method.PERCENTILE:
+    if chosen_calibrator.settings and chosen_calibrator.method is not Method.PERCENTILE:
         raise VariantError(
-            f'{doing}: TensorRT\'s own calibrator takes no settings, and "{how}" has some. '
-            f'Choose calibrator="{how.method}", or leave out implicit=True.'
+            f'{error_prefix}: TensorRT\'s own calibrator takes no settings, and "{chosen_calibrator}" has some. '
+            f'Choose calibrator="{chosen_calibrator.method}", or leave out implicit=True.'
         )
 
 
-def _calibration(
+def _prepare_calibration(
     request: BuildRequest,
     profiles: tuple[Mapping[str, Shapes], ...],
     names: compiler.OriginalNames,
-    room: str,
+    folder: str,
     *,
     progress: Progress,
-    doing: str,
+    error_prefix: str,
 ) -> CalibratorInput:
-    """What TensorRT's calibrator reads: the text of a cache, or samples, which go to files in ``room``."""
+    """What TensorRT's calibrator reads: the text of a cache, or samples, which go to files in ``folder``."""
     if request.cache:
         header = request.cache.partition("\n")[0].strip()
         algorithm = header.rpartition("-")[2]
         if algorithm not in ALGORITHMS.values():
             raise CalibrationError(
-                f'{doing}: the calibration cache starts with "{header[:80]}". Give one that TensorRT wrote, whose '
-                "first line is such as TRT-100300-EntropyCalibration2."
+                f'{error_prefix}: the calibration cache starts with "{header[:80]}". Give one that TensorRT wrote, '
+                "whose first line is such as TRT-100300-EntropyCalibration2."
             )
-        there = {name: fresh for fresh, name in names.values.items()}
-        return CalibratorInput(algorithm, room, cache=_renamed(request.cache, there).encode())
-    how = request.variant.calibrator
-    if request.data is None or how is None:
+        builder_names = {name: fresh for fresh, name in names.values.items()}
+        return CalibratorInput(
+            algorithm, folder, cache=_rename_tensors(request.cache, builder_names).encode()
+        )
+    chosen_calibrator = request.variant.calibrator
+    if request.data is None or chosen_calibrator is None:
         raise CalibrationError(
-            f"{doing}: implicit INT8 needs samples or a calibration cache, and there is neither. "
+            f"{error_prefix}: implicit INT8 needs samples or a calibration cache, and there is neither. "
             "Give the study data=..., or scales=... with the path of a cache."
         )
     model = request.model if profiles else request.model.static()
-    usual = next((shapes[1][0] for p in profiles for shapes in p.values() if shapes[1]), None)
+    opt_batch = next((shapes[1][0] for p in profiles for shapes in p.values() if shapes[1]), None)
     progress.phase("Writing calibration data", request.data.count)
     count, shapes = 0, dict[str, tuple[int, ...]]()
-    for batch in request.data.batches(model, usual):
+    for batch in request.data.batches(model, opt_batch):
         check(progress, "writing calibration data")
-        found = {name: tuple(array.shape) for name, array in batch.items()}
-        shapes = shapes or found
-        if found != shapes:  # the rest that does not fill a batch; a calibrator has one shape
+        batch_shapes = {name: tuple(array.shape) for name, array in batch.items()}
+        shapes = shapes or batch_shapes
+        if batch_shapes != shapes:  # the rest that does not fill a batch; a calibrator has one shape
             continue
         content = {name: _fit(array) for name, array in batch.items()}
-        calibrator.batch_path(room, count).write_bytes(pickle.dumps(content, pickle.HIGHEST_PROTOCOL))
+        calibrator.batch_path(folder, count).write_bytes(pickle.dumps(content, pickle.HIGHEST_PROTOCOL))
         progress.advance(request.data.samples_in(model, batch))
         count += 1
-    quantile = how["p"] / 100 if how.method is Method.PERCENTILE else 1.0
-    return CalibratorInput(ALGORITHMS[how.method], room, quantile, count, shapes)
+    quantile = chosen_calibrator["p"] / 100 if chosen_calibrator.method is Method.PERCENTILE else 1.0
+    return CalibratorInput(ALGORITHMS[chosen_calibrator.method], folder, quantile, count, shapes)
 
 
 def _fit(array: np.ndarray) -> np.ndarray:
@@ -337,7 +350,7 @@ def _fit(array: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(array, dtype=np.float32 if array.dtype.kind == "f" else None)
 
 
-def _renamed(cache: str, names: Mapping[str, str]) -> str:
+def _rename_tensors(cache: str, names: Mapping[str, str]) -> str:
     """The text of a calibration cache with tensors renamed. Names may hold colons; the digits come last."""
     lines = []
     for line in cache.split("\n"):
@@ -346,7 +359,7 @@ def _renamed(cache: str, names: Mapping[str, str]) -> str:
     return "\n".join(lines)
 
 
-def _timing(options: BuildOptions, notes: list[str]) -> bytes | None:
+def _read_timing_cache(options: BuildOptions, notes: list[str]) -> bytes | None:
     """The timing cache of earlier builds: empty where there is none yet, None where none is wanted."""
     if options.timing_cache is None:
         return None
@@ -366,6 +379,6 @@ def _read(log: Path) -> str:
         return ""
 
 
-def _tail(log: Path) -> str:
+def _read_tail(log: Path) -> str:
     """The last lines of the log, as many as one reads."""
     return "\n".join(_read(log).splitlines()[-200:])

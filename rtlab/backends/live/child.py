@@ -27,7 +27,15 @@ from typing import IO, Any, TypeVar
 from rtlab.core import scratch
 from rtlab.core.progress import check
 from rtlab.core.protocols import Limits, Progress
-from rtlab.errors import UNCONFINE, BackendError, BuildError, RunError, Unavailable, confined, starved
+from rtlab.errors import (
+    UNCONFINE,
+    BackendError,
+    BuildError,
+    RunError,
+    Unavailable,
+    describe_memory_limit,
+    is_out_of_memory,
+)
 
 P = TypeVar("P")
 R = TypeVar("R")
@@ -39,7 +47,7 @@ _START = (
 )
 _TICK = 0.05
 #: Variables that change all the time, and that no library reads.
-_PASSING = frozenset({"PYTEST_CURRENT_TEST"})
+_VOLATILE_VARIABLES = frozenset({"PYTEST_CURRENT_TEST"})
 #: What programs ask for the folder of temporary files.
 _TEMPORARY = ("TMPDIR", "TEMP", "TMP")
 
@@ -48,18 +56,18 @@ _TEMPORARY = ("TMPDIR", "TEMP", "TMP")
 class ChildWork:
     """What a child does, in the words of an error when it crashes or passes a limit; which of ``failure`` it is.
 
-    ``quicker`` and ``smaller`` are what helps against the limits of time and of memory, ``again`` after a crash. Of
-    ``free`` work, the memory that nobody else takes is a limit too.
+    ``time_hint`` and ``memory_hint`` are what helps against the limits of time and of memory, ``retry_hint`` after a
+    crash. Of ``limit_to_free_memory`` work, the memory that nobody else takes is a limit too.
     """
 
     failure: type[BackendError]
-    called: str
-    who: str
+    activity: str
+    program: str
     process: str
-    quicker: str
-    smaller: str
-    again: str
-    free: bool = False
+    time_hint: str
+    memory_hint: str
+    retry_hint: str
+    limit_to_free_memory: bool = False
 
 
 BUILDING = ChildWork(
@@ -81,55 +89,61 @@ INSTALLING = ChildWork(
 
 @dataclasses.dataclass(frozen=True)
 class Bounds:
-    """Limits of a call, or of several together, which end at ``until`` of the monotonic clock."""
+    """Limits of a call, or of several together, which end at ``deadline`` of the monotonic clock."""
 
-    doing: str
+    error_prefix: str
     work: ChildWork
     limits: Limits
-    until: float
+    deadline: float
 
     @classmethod
-    def of(cls, doing: str, work: ChildWork, limits: Limits) -> Bounds:
+    def of(cls, error_prefix: str, work: ChildWork, limits: Limits) -> Bounds:
         """The bounds of what begins now."""
-        return cls(doing, work, limits, time.monotonic() + limits.seconds)
+        return cls(error_prefix, work, limits, time.monotonic() + limits.seconds)
 
     @property
-    def what(self) -> str:
+    def activity(self) -> str:
         """What it is that a user stops."""
         return (
-            self.work.called if self.doing.startswith("Backend") else self.doing[:1].lower() + self.doing[1:]
+            self.work.activity
+            if self.error_prefix.startswith("Backend")
+            else self.error_prefix[:1].lower() + self.error_prefix[1:]
         )
 
-    def granted(self, process: Any) -> int:
+    def compute_memory_limit(self, process: Any) -> int:
         """Bytes that a process may have, as ``psutil`` tells of it at the beginning."""
         import psutil
 
         limit = self.limits.memory
-        return memory(process) + min(limit, psutil.virtual_memory().available) if self.work.free else limit
+        return (
+            measure_memory(process) + min(limit, psutil.virtual_memory().available)
+            if self.work.limit_to_free_memory
+            else limit
+        )
 
-    def check(self, used: int = 0, most: int = 0) -> None:
-        """Raise the error of a limit that is passed; of memory ``most`` bytes are granted."""
-        work, granted = self.work, self.limits.memory / 2**30
-        if time.monotonic() > self.until:
+    def check(self, used: int = 0, memory_limit: int = 0) -> None:
+        """Raise the error of a limit that is passed; of memory ``memory_limit`` bytes are granted."""
+        work, limit_gib = self.work, self.limits.memory / 2**30
+        if time.monotonic() > self.deadline:
             raise work.failure(
-                f"{self.doing}: it was not finished after {self.limits.seconds:.3g} s, which is the limit. "
-                f"Raise it with limits=rtlab.Limits(seconds=...), or {work.quicker}."
+                f"{self.error_prefix}: it was not finished after {self.limits.seconds:.3g} s, which is the limit. "
+                f"Raise it with limits=rtlab.Limits(seconds=...), or {work.time_hint}."
             )
-        if used > most and work.free:
+        if used > memory_limit and work.limit_to_free_memory:
             raise work.failure(
-                f"{self.doing}: it took all the memory that is free, or that rtlab.Limits(memory=...) grants "
-                f"({granted:.3g} GiB). {work.smaller[:1].upper()}{work.smaller[1:]}, or another machine."
+                f"{self.error_prefix}: it took all the memory that is free, or that rtlab.Limits(memory=...) grants "
+                f"({limit_gib:.3g} GiB). {work.memory_hint[:1].upper()}{work.memory_hint[1:]}, or another machine."
             )
-        if used > most:
+        if used > memory_limit:
             raise work.failure(
-                f"{self.doing}: it took {used / 2**30:.1f} GiB of memory, and the limit is {granted:.1f} GiB. "
-                f"Raise it with limits=rtlab.Limits(memory=...), or {work.smaller}."
+                f"{self.error_prefix}: it took {used / 2**30:.1f} GiB of memory, and the limit is {limit_gib:.1f} GiB. "
+                f"Raise it with limits=rtlab.Limits(memory=...), or {work.memory_hint}."
             )
 
 
-def environment() -> dict[str, str]:
+def copy_environment() -> dict[str, str]:
     """The variables that a child started now would have; one that waits was started with those of then."""
-    return {name: value for name, value in os.environ.items() if name not in _PASSING}
+    return {name: value for name, value in os.environ.items() if name not in _VOLATILE_VARIABLES}
 
 
 def call(
@@ -138,14 +152,14 @@ def call(
     *,
     limits: Limits,
     progress: Progress,
-    doing: str,
+    error_prefix: str,
     path: Sequence[str] = (),
     work: ChildWork = BUILDING,
 ) -> R:
     """Call ``function(payload, report)``, a function of a module, in a child process of its own and return its result.
 
-    ``doing`` opens error messages, such as ``Backend "tensorrt-rtx" cannot build "fp16"``. ``path`` and ``work`` are
-    those of ``ChildProcess``.
+    ``error_prefix`` opens error messages, such as ``Backend "tensorrt-rtx" cannot build "fp16"``. ``path`` and ``work``
+    are those of ``ChildProcess``.
 
     Raises:
         BuildError: the child crashed, or passed a limit; the message names the signal or the limit.
@@ -153,10 +167,10 @@ def call(
         RtlabError: whatever the function itself raised.
     """
     with contextlib.closing(ChildProcess(limits, work=work, path=path)) as session:
-        return session.call(function, payload, progress=progress, doing=doing)
+        return session.call(function, payload, progress=progress, error_prefix=error_prefix)
 
 
-def import_path() -> list[str]:
+def build_import_path() -> list[str]:
     """Where a child looks for modules: as this process does, but for the current folder and that of its script.
 
     A model may lie there beside a ``pickle.py`` that its author put there. rtlab itself is imported from where it was.
@@ -194,22 +208,22 @@ class ChildProcess:
         self._limits, self._work = limits, work
         self._lock = threading.Lock()
         self._messages: queue.SimpleQueue[tuple[str, Any]] = queue.SimpleQueue()
-        self._spoken = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
         # What a vendor leaves in the folder for temporary files goes with the child, however that ends.
-        room = scratch.kept()
+        temp_folder = scratch.make_folder()
         self._child = subprocess.Popen(
-            [sys.executable, "-X", "utf8", "-c", _START, *path, *import_path()],
+            [sys.executable, "-X", "utf8", "-c", _START, *path, *build_import_path()],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=self._spoken,
+            stderr=self._stderr,
             # A fault handler of the parent's environment would print over the signal that we name ourselves.
-            env={**os.environ, "PYTHONFAULTHANDLER": "", **dict.fromkeys(_TEMPORARY, str(room))},
+            env={**os.environ, "PYTHONFAULTHANDLER": "", **dict.fromkeys(_TEMPORARY, str(temp_folder))},
             # Interrupting the kernel signals its whole group; the build is ended by us, not by accident.
             start_new_session=os.name == "posix",
             pass_fds=files,
         )
-        self._end = weakref.finalize(self, _end, self._child, self._spoken, room)
-        self._process = running(self._child.pid)
+        self._end = weakref.finalize(self, _end, self._child, self._stderr, temp_folder)
+        self._process = find_process(self._child.pid)
         threading.Thread(target=_receive, args=(self._child, self._messages), daemon=True).start()
         # So little goes into the pipe whether or not anybody reads it yet.
         _send(self._child, (limits.stack, pickle.dumps(first)))
@@ -233,7 +247,7 @@ class ChildProcess:
         """End the child, whatever it does; so does dropping the session."""
         self._end()
 
-    def forget(self) -> None:
+    def detach(self) -> None:
         """Leave the child alone: it is that of another process, of which this one is a fork."""
         self._end.detach()
 
@@ -243,7 +257,7 @@ class ChildProcess:
         payload: P,
         *,
         progress: Progress,
-        doing: str,
+        error_prefix: str,
         seconds: float | None = None,
     ) -> R:
         """Call ``function(payload, report)`` in the child; errors are those of the module's ``call``.
@@ -251,29 +265,29 @@ class ChildProcess:
         The limit of time is ``seconds`` where it is given.
         """
         limits = self._limits if seconds is None else dataclasses.replace(self._limits, seconds=seconds)
-        return self.do(function, payload, progress, Bounds.of(doing, self._work, limits))
+        return self.execute(function, payload, progress, Bounds.of(error_prefix, self._work, limits))
 
-    def do(self, function: Callable[[P, Any], R], payload: P, progress: Progress, bounds: Bounds) -> R:
+    def execute(self, function: Callable[[P, Any], R], payload: P, progress: Progress, bounds: Bounds) -> R:
         """The same within bounds of the caller's."""
         while not self._lock.acquire(timeout=_TICK):
-            check(progress, bounds.what)
+            check(progress, bounds.activity)
         try:
-            check(progress, bounds.what)
+            check(progress, bounds.activity)
             threading.Thread(target=_send, args=(self._child, (function, payload)), daemon=True).start()
             try:
-                found: R = self._attend(progress, bounds)
-            except _Told as told:
+                answer: R = self._await_answer(progress, bounds)
+            except _ChildError as child_error:
                 # The child lives on: its function raised, as it may.
-                raise _starved(told.error, bounds) from None
+                raise _explain_memory_error(child_error.error, bounds) from None
             except BaseException:
                 self.close()
                 raise
-            return found
+            return answer
         finally:
             self._lock.release()
 
-    def _attend(self, progress: Progress, bounds: Bounds) -> Any:
-        most = 0
+    def _await_answer(self, progress: Progress, bounds: Bounds) -> Any:
+        memory_limit = 0
         while True:
             try:
                 kind, value = self._messages.get(timeout=_TICK)
@@ -282,41 +296,43 @@ class ChildProcess:
             if kind == "result":
                 return value
             if kind == "error":
-                raise _Told(value)
+                raise _ChildError(value)
             if kind == "phase":
                 progress.phase(*value)
             elif kind == "advance":
                 progress.advance(value)
             elif kind == "end":
-                code = _ended(self._child)
-                self._spoken.seek(0)
-                words = self._spoken.read().decode("utf-8", "replace")
-                raise bounds.work.failure(_crash(code, bounds.doing, bounds.work), details=words)
-            check(progress, bounds.what)
+                code = _wait_exit_code(self._child)
+                self._stderr.seek(0)
+                stderr_text = self._stderr.read().decode("utf-8", "replace")
+                raise bounds.work.failure(
+                    _describe_crash(code, bounds.error_prefix, bounds.work), details=stderr_text
+                )
+            check(progress, bounds.activity)
             # A brief call is over before it could take much.
-            most = most or bounds.granted(self._process)
-            bounds.check(memory(self._process), most)
+            memory_limit = memory_limit or bounds.compute_memory_limit(self._process)
+            bounds.check(measure_memory(self._process), memory_limit)
 
 
-def _end(child: subprocess.Popen[bytes], spoken: IO[bytes], room: Path) -> None:
+def _end(child: subprocess.Popen[bytes], stderr: IO[bytes], temp_folder: Path) -> None:
     if child.poll() is None:
         child.kill()
     child.wait()
-    for pipe in (child.stdin, child.stdout, spoken):
+    for pipe in (child.stdin, child.stdout, stderr):
         if pipe is not None:
             # The child may be gone, and with it what we wrote.
             with contextlib.suppress(OSError):
                 pipe.close()
-    shutil.rmtree(room, ignore_errors=True)
+    shutil.rmtree(temp_folder, ignore_errors=True)
 
 
-class _Told(Exception):  # noqa: N818 - carries an error from the child to its caller
+class _ChildError(Exception):
     def __init__(self, error: BaseException) -> None:
         super().__init__()
         self.error = error
 
 
-def _ended(child: subprocess.Popen[bytes]) -> int:
+def _wait_exit_code(child: subprocess.Popen[bytes]) -> int:
     """The exit code of a child that has nothing more to say."""
     try:
         return child.wait(5)
@@ -325,7 +341,7 @@ def _ended(child: subprocess.Popen[bytes]) -> int:
         return child.wait()
 
 
-def running(pid: int | None = None) -> Any:
+def find_process(pid: int | None = None) -> Any:
     """A process, this one by default, as ``psutil`` tells of it; None where it is gone."""
     import psutil
 
@@ -335,7 +351,7 @@ def running(pid: int | None = None) -> Any:
         return None
 
 
-def memory(process: Any) -> int:
+def measure_memory(process: Any) -> int:
     """Bytes of memory that a process takes; 0 where it is gone."""
     import psutil
 
@@ -347,32 +363,33 @@ def memory(process: Any) -> int:
         return 0
 
 
-def _starved(error: BaseException, bounds: Bounds) -> BaseException:
+def _explain_memory_error(error: BaseException, bounds: Bounds) -> BaseException:
     """An error of a child; in words of its own where there was too little room for it."""
-    if not starved(error):
+    if not is_out_of_memory(error):
         return error
     details = "\n".join(filter(None, (str(error), getattr(error, "details", ""))))
     return bounds.work.failure(
-        f"{bounds.doing}: there is not enough memory: {confined()}. {UNCONFINE}", details=details
+        f"{bounds.error_prefix}: there is not enough memory: {describe_memory_limit()}. {UNCONFINE}",
+        details=details,
     )
 
 
-def _crash(code: int, doing: str, work: ChildWork) -> str:
+def _describe_crash(code: int, error_prefix: str, work: ChildWork) -> str:
     # A child that lacks room ends in any way, even before it can say a word.
-    if limit := confined():
-        ended = f"with exit code {code}" if code >= 0 else f"by signal {-code}"
-        return f"{doing}: {work.process} ended {ended} and no result, and {limit}. {UNCONFINE}"
+    if limit := describe_memory_limit():
+        exit_text = f"with exit code {code}" if code >= 0 else f"by signal {-code}"
+        return f"{error_prefix}: {work.process} ended {exit_text} and no result, and {limit}. {UNCONFINE}"
     if code < 0:
         try:
             name = signal.Signals(-code).name
         except ValueError:
             name = f"signal {-code}"
         # The system ends so, without a word, whoever takes its last memory.
-        killed = ", as the system ends processes when it lacks memory" if name == "SIGKILL" else ""
-        return f"{doing}: {work.who} crashed with {name}{killed}. {work.again}"
+        oom_hint = ", as the system ends processes when it lacks memory" if name == "SIGKILL" else ""
+        return f"{error_prefix}: {work.program} crashed with {name}{oom_hint}. {work.retry_hint}"
     return (
-        f"{doing}: {work.process} ended with exit code {code} and no result. "
-        f"See the error's details. {work.again}"
+        f"{error_prefix}: {work.process} ended with exit code {code} and no result. "
+        f"See the error's details. {work.retry_hint}"
     )
 
 

@@ -18,8 +18,8 @@ from typing import Any
 
 from rtlab.backends import vendor
 from rtlab.backends.live import calibrator, listening, refusals, settings
-from rtlab.backends.live.order import BuildOrder
-from rtlab.core.phrases import many
+from rtlab.backends.live.order import BuildSpec
+from rtlab.core.phrases import pluralize
 from rtlab.errors import BuildError, Unavailable
 
 #: Operators of quantization, which ``rtlab.quantize.findings`` can write in another form.
@@ -33,7 +33,7 @@ _PLAIN = re.compile(r"[\w./:+\-() ]{1,200}")
 
 
 @dataclasses.dataclass(frozen=True)
-class Built:
+class BuildOutput:
     """What the child sends back: the serialized engine, the time in seconds, the binding's version.
 
     ``timing`` are the bytes of the timing cache after the build, ``cache`` the text of the calibration cache that
@@ -61,55 +61,57 @@ def sanitize(proto: Any) -> OriginalNames:
 
     Node ids are unique already. Graph inputs and outputs stay as they are, because the engine's user needs them.
     """
-    graphs = _graphs(proto)
-    taken = {v.name for v in (*proto.graph.input, *proto.graph.output)}
+    graphs = _collect_graphs(proto)
+    io_names = {v.name for v in (*proto.graph.input, *proto.graph.output)}
     names = {n for g in graphs for node in g.node for n in (*node.input, *node.output) if n}
     fresh = (f"value_{i}" for i in itertools.count())
-    renamed = {n: next(f for f in fresh if f not in names) for n in sorted(names - taken) if not plain(n)}
+    new_names = {
+        n: next(f for f in fresh if f not in names) for n in sorted(names - io_names) if not is_plain(n)
+    }
     labels: dict[str, str] = {}
     ids = {node.name for g in graphs for node in g.node}
     safe = (f"node_{i}" for i in itertools.count())
     for graph in graphs:
         for node in graph.node:
-            if not plain(node.name):
+            if not is_plain(node.name):
                 label = next(s for s in safe if s not in ids)
                 labels[label], node.name = node.name, label
-            _rename(node.input, renamed)
-            _rename(node.output, renamed)
+            _rename(node.input, new_names)
+            _rename(node.output, new_names)
         for field in ("input", "output", "initializer", "value_info"):
-            _rename(getattr(graph, field, ()), renamed)
-    return OriginalNames(labels, {fresh: name for name, fresh in renamed.items()})
+            _rename(getattr(graph, field, ()), new_names)
+    return OriginalNames(labels, {fresh: name for name, fresh in new_names.items()})
 
 
-def plain(name: str) -> bool:
+def is_plain(name: str) -> bool:
     """Whether a name survives the listing as it is."""
     return _PLAIN.fullmatch(name) is not None
 
 
-def _graphs(proto: Any) -> list[Any]:
+def _collect_graphs(proto: Any) -> list[Any]:
     """The main graph, every function and every body."""
-    found: list[Any] = []
+    graphs: list[Any] = []
     todo: list[Any] = [proto.graph, *proto.functions]
     while todo:
         graph = todo.pop()
-        found.append(graph)
+        graphs.append(graph)
         for node in graph.node:
             for attribute in node.attribute:
                 todo += [*attribute.graphs, *([attribute.g] if attribute.HasField("g") else [])]
-    return found
+    return graphs
 
 
-def _rename(items: Any, renamed: dict[str, str]) -> None:
+def _rename(items: Any, new_names: dict[str, str]) -> None:
     """Rename in a list of names, or of things that have one."""
     for i, item in enumerate(items):
         if isinstance(item, str):
-            if item in renamed:
-                items[i] = renamed[item]
-        elif item.name in renamed:
-            item.name = renamed[item.name]
+            if item in new_names:
+                items[i] = new_names[item]
+        elif item.name in new_names:
+            item.name = new_names[item.name]
 
 
-def started(binding: str, report: Any) -> tuple[str, tuple[str, ...] | None]:
+def probe_binding(binding: str, report: Any) -> tuple[str, tuple[str, ...] | None]:
     """The version of a binding that can be imported and gives a builder; runs in the child process.
 
     With it the build routes that it offers, combinations of the compiler's own settings that may also change what is
@@ -131,7 +133,7 @@ def started(binding: str, report: Any) -> tuple[str, tuple[str, ...] | None]:
     return str(trt.__version__), None if routes is None else tuple(map(str, routes))
 
 
-def compile_plan(order: BuildOrder, report: Any) -> Built:
+def compile_plan(spec: BuildSpec, report: Any) -> BuildOutput:
     """Parse and build with the binding; runs in the child process.
 
     Raises:
@@ -139,128 +141,134 @@ def compile_plan(order: BuildOrder, report: Any) -> Built:
         VariantError: an option does not exist in this binding, or its value is refused.
         CalibrationError: TensorRT's calibrator could not read its samples.
     """
-    trt = vendor.binding(order.binding)
+    trt = vendor.binding(spec.binding)
     report.phase("Reading the model")
     # Every line is on disk before the next one comes.
-    with Path(order.log or os.devnull).open(
+    with Path(spec.log or os.devnull).open(
         "w", encoding="utf-8", errors="replace", newline="\n", buffering=1
     ) as log:
-        return _compile(trt, order, report, log)
+        return _compile(trt, spec, report, log)
 
 
-def _compile(trt: Any, order: BuildOrder, report: Any, log: Any) -> Built:
-    loud: list[str] = []
+def _compile(trt: Any, spec: BuildSpec, report: Any, log: Any) -> BuildOutput:
+    warnings: list[str] = []
     quiet = {trt.ILogger.VERBOSE, trt.ILogger.INFO}
 
-    def hear(severity: Any, message: str) -> None:
+    def on_message(severity: Any, message: str) -> None:
         if not log.closed:  # the binding's destructors still log
             log.write(message + "\n")
         if severity not in quiet:
-            loud.append(message)
+            warnings.append(message)
 
-    logger = listening.message_logger(trt, hear)
+    logger = listening.message_logger(trt, on_message)
     builder = trt.Builder(logger)
-    network = builder.create_network(_typing(trt, order))
+    network = builder.create_network(_get_network_flags(trt, spec))
     parser = trt.OnnxParser(network, logger)
-    if not parser.parse_from_file(order.model) or network.num_layers == 0:
-        raise BuildError(_refusal(parser, order, trt, logger), details=_told(_errors(parser), order))
-    if order.debug and hasattr(network, "mark_unfused_tensors_as_debug_tensors"):
+    if not parser.parse_from_file(spec.model) or network.num_layers == 0:
+        raise BuildError(
+            _describe_refusal(parser, spec, trt, logger), details=_format_details(_join_errors(parser), spec)
+        )
+    if spec.debug and hasattr(network, "mark_unfused_tensors_as_debug_tensors"):
         network.mark_unfused_tensors_as_debug_tensors()
     report.phase("Compiling")
     config = builder.create_builder_config()
     config.progress_monitor = listening.progress_monitor(trt, report)
-    configure(trt, config, order, loud)
-    settings.add_profiles(builder, network, config, order, loud)
-    notes = settings.use_timing_cache(config, order, loud)
-    attached = calibrator.attach(trt, builder, config, order, report)
-    started = time.perf_counter()
+    configure(trt, config, spec, warnings)
+    settings.add_profiles(builder, network, config, spec, warnings)
+    notes = settings.use_timing_cache(config, spec, warnings)
+    attached_calibrator = calibrator.attach(trt, builder, config, spec, report)
+    start = time.perf_counter()
     plan = builder.build_serialized_network(network, config)
-    seconds = time.perf_counter() - started
-    cache, read = calibrator.outcome(attached, order, done=plan is not None)
+    seconds = time.perf_counter() - start
+    cache, cache_notes = calibrator.read_cache(attached_calibrator, spec, done=plan is not None)
     if plan is None:
-        said = [words for line in loud if (words := refusals.cause(line, gpu=order.on_gpu))]
-        why = said[-1] if said else "It gave no reason"
+        causes = [words for line in warnings if (words := refusals.extract_cause(line, gpu=spec.on_gpu))]
+        why = causes[-1] if causes else "It gave no reason"
         raise BuildError(
-            f"{order.label}: the builder refused the network. {why}. Choose "
-            f"{'other options, or another' if order.options.count else 'another'} precision or target, or "
+            f"{spec.error_prefix}: the builder refused the network. {why}. Choose "
+            f"{'other options, or another' if spec.options.count else 'another'} precision or target, or "
             'backend="onnxruntime".'
         )
-    return Built(
-        bytes(plan) if order.keep_plan else None,
+    return BuildOutput(
+        bytes(plan) if spec.keep_plan else None,
         seconds,
         trt.__version__,
-        (*notes, *read),
-        settings.timing_cache(config, order),
+        (*notes, *cache_notes),
+        settings.serialize_timing_cache(config, spec),
         cache,
     )
 
 
-def configure(trt: Any, config: Any, order: BuildOrder, loud: list[str] | None = None) -> None:
+def configure(trt: Any, config: Any, spec: BuildSpec, warnings: list[str] | None = None) -> None:
     """Set a builder's configuration: one target, all details in the listing, the flags of a variant, its options."""
     config.profiling_verbosity = trt.ProfilingVerbosity.DETAILED
-    if order.sm is not None and hasattr(config, "set_compute_capability"):
+    if spec.sm is not None and hasattr(config, "set_compute_capability"):
         config.num_compute_capabilities = 1
-        config.set_compute_capability(getattr(trt.ComputeCapability, f"SM{order.sm}"), 0)
-    for flag, wanted in ((trt.BuilderFlag.TF32, order.tf32), (trt.BuilderFlag.SPARSE_WEIGHTS, order.sparse)):
+        config.set_compute_capability(getattr(trt.ComputeCapability, f"SM{spec.sm}"), 0)
+    for flag, enabled in ((trt.BuilderFlag.TF32, spec.tf32), (trt.BuilderFlag.SPARSE_WEIGHTS, spec.sparse)):
         # TF32 is on by default, but FP32 means FP32 here.
-        (config.set_flag if wanted else config.clear_flag)(flag)
-    settings.apply(trt, config, order, [] if loud is None else loud)
+        (config.set_flag if enabled else config.clear_flag)(flag)
+    settings.apply(trt, config, spec, [] if warnings is None else warnings)
 
 
-def _errors(parser: Any) -> str:
+def _join_errors(parser: Any) -> str:
     return "\n".join(str(parser.get_error(i)) for i in range(parser.num_errors))
 
 
-def _refusal(parser: Any, order: BuildOrder, trt: Any, parser_logger: Any) -> str:
+def _describe_refusal(parser: Any, spec: BuildSpec, trt: Any, parser_logger: Any) -> str:
     """One sentence that lists every node the parser refuses, not only the first."""
-    bad: dict[str, tuple[str, str]] = {}
+    refused_nodes: dict[str, tuple[str, str]] = {}
     # Parsing ends at the first refusal; asking for support walks the whole graph.
     builder = trt.Builder(parser_logger)
-    network = builder.create_network(_typing(trt, order))
+    network = builder.create_network(_get_network_flags(trt, spec))
     survey = trt.OnnxParser(network, parser_logger)
-    content = Path(order.model).read_bytes()
+    content = Path(spec.model).read_bytes()
     if hasattr(survey, "supports_model_v2"):  # not in the first releases of TensorRT 10
-        survey.supports_model_v2(content, order.model)
+        survey.supports_model_v2(content, spec.model)
     else:
-        survey.supports_model(content, order.model)
+        survey.supports_model(content, spec.model)
     for source in (parser, survey):
         for i in range(source.num_errors):
             error = source.get_error(i)
             name, op = error.node_name(), error.node_operator()
             if name or op:
                 # A failed check of the parser prints the bare condition.
-                why = refusals.cause(error.desc(), gpu=order.on_gpu) or "unsupported"
-                bad.setdefault(name or f"node {error.node()}", (op, why.removeprefix(f"{name}: ")))
-    if not bad and parser.num_errors == 0:
+                why = refusals.extract_cause(error.desc(), gpu=spec.on_gpu) or "unsupported"
+                refused_nodes.setdefault(name or f"node {error.node()}", (op, why.removeprefix(f"{name}: ")))
+    if not refused_nodes and parser.num_errors == 0:
         return (
-            f"{order.label}: its parser found no layers in the model. "
+            f"{spec.error_prefix}: its parser found no layers in the model. "
             "Check that the graph computes something from its inputs."
         )
     advice = 'Replace the operators, or choose backend="onnxruntime".'
-    if not bad:
-        told = (
-            refusals.cause(parser.get_error(i).desc(), gpu=order.on_gpu) for i in range(parser.num_errors)
+    if not refused_nodes:
+        causes = (
+            refusals.extract_cause(parser.get_error(i).desc(), gpu=spec.on_gpu)
+            for i in range(parser.num_errors)
         )
-        return f"{order.label}: its parser refuses the model. {next(filter(None, told), 'It gave no reason')}. {advice}"
-    listed = "; ".join(f'"{name}" ({op}: {why})' for name, (op, why) in list(bad.items())[:20])
-    more = f" and {len(bad) - 20} more" if len(bad) > 20 else ""
-    count = many(len(bad), "node")
-    if all(op in QUANTIZING for op, _ in bad.values()):
+        return (
+            f"{spec.error_prefix}: its parser refuses the model. "
+            f"{next(filter(None, causes), 'It gave no reason')}. {advice}"
+        )
+    node_list = "; ".join(f'"{name}" ({op}: {why})' for name, (op, why) in list(refused_nodes.items())[:20])
+    more = f" and {len(refused_nodes) - 20} more" if len(refused_nodes) > 20 else ""
+    count = pluralize(len(refused_nodes), "node")
+    if all(op in QUANTIZING for op, _ in refused_nodes.values()):
         advice = (
             "The model brings this quantization along: study.repaired() gives it in the form that TensorRT takes, "
             'study.findings() says what that changes. Or choose backend="onnxruntime".'
         )
-    return f"{order.label}: its parser refuses {count}: {listed}{more}. {advice}"
+    return f"{spec.error_prefix}: its parser refuses {count}: {node_list}{more}. {advice}"
 
 
-def _told(text: str, order: BuildOrder) -> str:
+def _format_details(text: str, spec: BuildSpec) -> str:
     """What the binding printed, for the details of an error."""
-    return text if order.on_gpu else refusals.without_driver(text)
+    return text if spec.on_gpu else refusals.drop_driver_lines(text)
 
 
-def _typing(trt: Any, order: BuildOrder) -> int:
+def _get_network_flags(trt: Any, spec: BuildSpec) -> int:
     """Strong typing is the only mode of current releases; earlier ones must be asked for it, and implicit INT8 not."""
     flags = trt.NetworkDefinitionCreationFlag
-    if order.calibration is not None or not hasattr(flags, "STRONGLY_TYPED"):
+    if spec.calibration is not None or not hasattr(flags, "STRONGLY_TYPED"):
         return 0
     return 1 << int(flags.STRONGLY_TYPED)

@@ -24,15 +24,15 @@ class Device:
 
 
 def device() -> Device | None:
-    """The GPU, or None where there is none that can be used; ``missing`` tells why."""
-    found = _look()
-    return found if isinstance(found, Device) else None
+    """The GPU, or None where there is none that can be used; ``explain_missing`` tells why."""
+    gpu = _look()
+    return gpu if isinstance(gpu, Device) else None
 
 
-def missing() -> str:
+def explain_missing() -> str:
     """Why there is no GPU, with the next step, in words that follow a colon; empty where there is one."""
-    found = _look()
-    return found if isinstance(found, str) else ""
+    reason = _look()
+    return reason if isinstance(reason, str) else ""
 
 
 @functools.cache
@@ -73,6 +73,6 @@ def _driver() -> Any:
 
 def _error(driver: Any, code: int) -> str:
     """The driver's name of an error, such as CUDA_ERROR_NO_DEVICE."""
-    said = ctypes.c_char_p()
-    known = driver.cuGetErrorName(code, ctypes.byref(said)) == 0 and said.value
-    return known.decode() if known else f"error {code}"
+    buffer = ctypes.c_char_p()
+    error_name = driver.cuGetErrorName(code, ctypes.byref(buffer)) == 0 and buffer.value
+    return error_name.decode() if error_name else f"error {code}"

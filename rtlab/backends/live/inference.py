@@ -18,8 +18,8 @@ import numpy as np
 from rtlab.backends import providers, vendor, watch
 from rtlab.backends.files import optimized
 from rtlab.backends.files.optimized import NodeRuns
-from rtlab.backends.live.rooms import leave
-from rtlab.backends.placement import Partition, parts
+from rtlab.backends.live.rooms import store_arrays
+from rtlab.backends.placement import Partition, list_partitions
 from rtlab.backends.providers import CPU, Provider
 from rtlab.core.protocols import Progress
 from rtlab.core.trace import Outputs
@@ -31,30 +31,30 @@ if TYPE_CHECKING:
 
 #: Settings of a session: its threads do not wait for more work, beside another one that runs in turn; and it tells
 #: which provider takes which node.
-IN_TURN = ("session.force_spinning_stop", "1")
-PLACED = ("session.record_ep_graph_assignment_info", "1")
+STOP_SPINNING = ("session.force_spinning_stop", "1")
+RECORD_PLACEMENT = ("session.record_ep_graph_assignment_info", "1")
 #: First release whose profiler writes names as JSON does.
 _ESCAPING = (1, 31)
 _CPU = Target("cpu")
-_KEPT: dict[int, Any] = {}
-_NUMBERS = itertools.count()
+_SESSIONS: dict[int, Any] = {}
+_SESSION_IDS = itertools.count()
 
 
 @dataclasses.dataclass(frozen=True)
-class SessionOrder:
+class SessionSpec:
     """What a session is made of: a model, as bytes or by the path of its file, and ONNX Runtime's settings.
 
-    ``doing`` begins the words of an error. ``saved`` is where the optimized graph is written, ``profile`` what the name
-    of the profiler's file begins with; empty for neither. ``planned`` says whether memory is planned for all values at
-    once. ``without`` names optimizers that are left out.
+    ``error_prefix`` begins the words of an error. ``saved`` is where the optimized graph is written, ``profile`` what
+    the name of the profiler's file begins with; empty for neither. ``planned`` says whether memory is planned for all
+    values at once. ``without`` names optimizers that are left out.
     """
 
     data: bytes | str = dataclasses.field(repr=False)
-    doing: str
+    error_prefix: str
     threads: int
     level: Literal["basic", "all"] = "all"
     provider: Provider = CPU
-    told: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    provider_options: Mapping[str, str] = dataclasses.field(default_factory=dict)
     target: Target = _CPU
     entries: tuple[tuple[str, str], ...] = ()
     saved: str = ""
@@ -63,34 +63,34 @@ class SessionOrder:
     without: tuple[str, ...] = ()
 
 
-def ready() -> None:
+def preload() -> None:
     """Import what every call needs, before the first comes."""
     vendor.onnxruntime()
 
 
-def optimize(order: SessionOrder, report: Progress) -> tuple[Partition, ...]:  # noqa: ARG001 - every call gets one
+def optimize(spec: SessionSpec, report: Progress) -> tuple[Partition, ...]:  # noqa: ARG001 - every call gets one
     """Make a session, which writes its graph where the order says so; which provider takes what, where it was asked."""
-    made = session(order, settings(order))
-    return parts(made) if PLACED in order.entries else ()
+    ort_session = create_session(spec, create_session_options(spec))
+    return list_partitions(ort_session) if RECORD_PLACEMENT in spec.entries else ()
 
 
-def keep(order: SessionOrder, report: Progress) -> tuple[int, tuple[str, ...]]:  # noqa: ARG001
+def open_session(spec: SessionSpec, report: Progress) -> tuple[int, tuple[str, ...]]:  # noqa: ARG001
     """Make a session and keep it: its number, and the names of its outputs."""
-    made, number = session(order, settings(order)), next(_NUMBERS)
-    _KEPT[number] = made
-    if isinstance(order.data, str):
+    ort_session, number = create_session(spec, create_session_options(spec)), next(_SESSION_IDS)
+    _SESSIONS[number] = ort_session
+    if isinstance(spec.data, str):
         # Of a large model, it took much to make.
         free_memory()
-    return number, tuple(o.name for o in made.get_outputs())
+    return number, tuple(o.name for o in ort_session.get_outputs())
 
 
-def forget(numbers: Iterable[int], report: Progress) -> None:  # noqa: ARG001
+def close_sessions(numbers: Iterable[int], report: Progress) -> None:  # noqa: ARG001
     """End sessions that were kept."""
     for number in numbers:
-        _KEPT.pop(number, None)
+        _SESSIONS.pop(number, None)
 
 
-def rest(payload: None, report: Progress) -> None:  # noqa: ARG001
+def trim_memory(payload: None, report: Progress) -> None:  # noqa: ARG001
     """Give memory back before a while without work."""
     free_memory()
 
@@ -100,14 +100,12 @@ def run(
     report: Progress,  # noqa: ARG001
 ) -> list[Any]:
     """What a session that was kept computes of a batch, of each name, in a room of that number."""
-    number, names, feed, room = payload
-    return leave(room, _run(_KEPT[number], list(names), dict(feed)))
+    number, names, feed, fd = payload
+    return store_arrays(fd, _run(_SESSIONS[number], list(names), dict(feed)))
 
 
-def time(
-    payload: tuple[
-        SessionOrder, SessionOrder, Mapping[str, NDArray[Any]], int, int, float | None, int | None
-    ],
+def time_sessions(
+    payload: tuple[SessionSpec, SessionSpec, Mapping[str, NDArray[Any]], int, int, float | None, int | None],
     report: Progress,
 ) -> tuple[watch.Times, Mapping[str, NodeRuns]]:
     """Time a session without instrumentation and one with it, in turns; the times, and what the profiler told.
@@ -115,122 +113,135 @@ def time(
     The last of the payload is how many runs the profiler may keep, the untimed one of each session among them; None for
     all.
     """
-    plain, profiled, batch, runs, warmup, seconds, most = payload
-    started = clock.monotonic()
+    plain_spec, profiled_spec, batch, runs, warmup, seconds, max_profiled_runs = payload
+    start = clock.monotonic()
     pair = (
-        _TwoSessions((plain, profiled), batch) if most is None else _Sparing((plain, profiled), batch, most)
+        _TwoSessions((plain_spec, profiled_spec), batch)
+        if max_profiled_runs is None
+        else _RecycledSessions((plain_spec, profiled_spec), batch, max_profiled_runs)
     )
-    left = None if seconds is None else seconds - (clock.monotonic() - started)
+    remaining = None if seconds is None else seconds - (clock.monotonic() - start)
     works = [functools.partial(pair.run, number) for number in (0, 1)]
     times = watch.alternate(
-        works, report, runs, warmup if most is None else 0, seconds=left, ready=pair.ready
+        works,
+        report,
+        runs,
+        warmup if max_profiled_runs is None else 0,
+        seconds=remaining,
+        prepare=pair.prepare,
     )
-    return pair.told(times)
+    return pair.collect_profile(times)
 
 
 class _TwoSessions:
     """A session without the profiler and one with it, for as long as both are timed."""
 
-    def __init__(self, orders: tuple[SessionOrder, SessionOrder], batch: Mapping[str, NDArray[Any]]) -> None:
+    def __init__(self, specs: tuple[SessionSpec, SessionSpec], batch: Mapping[str, NDArray[Any]]) -> None:
         self._batch = dict(batch)
-        self._sessions = [session(order, settings(order)) for order in orders]
+        self._sessions = [create_session(spec, create_session_options(spec)) for spec in specs]
 
-    def ready(self, number: int) -> None:
+    def prepare(self, number: int) -> None:
         """Make what a run needs."""
 
     def run(self, number: int) -> None:
         """Run the first or the second."""
         _run(self._sessions[number], None, self._batch)
 
-    def told(self, times: watch.Times) -> tuple[watch.Times, Mapping[str, NodeRuns]]:
+    def collect_profile(self, times: watch.Times) -> tuple[watch.Times, Mapping[str, NodeRuns]]:
         """The times of both, and what the profiler told of those of its runs that were timed."""
-        found = _profiled(self._sessions[1])
-        for kernel in found.values():
-            del kernel.taken[: times.warmups[1]]
-        return times, found
+        kernels = _end_profiling(self._sessions[1])
+        for kernel in kernels.values():
+            del kernel.milliseconds[: times.warmups[1]]
+        return times, kernels
 
 
-class _Sparing(_TwoSessions):
+class _RecycledSessions(_TwoSessions):
     """The same for a graph of many nodes, of which the profiler keeps a few runs only.
 
     It keeps about three kilobytes of each kernel that ran, until its session ends, and can neither be emptied before
-    nor begin again (ONNX Runtime 1.31). So the session is made anew after ``most`` runs, and there is one of both at a
+    nor begin again (ONNX Runtime 1.31). So the session is made anew after ``max_profiled_runs`` runs, and there is
+    one of both at a
     time. The first run of each is not timed.
     """
 
     def __init__(
-        self, orders: tuple[SessionOrder, SessionOrder], batch: Mapping[str, NDArray[Any]], most: int
+        self,
+        specs: tuple[SessionSpec, SessionSpec],
+        batch: Mapping[str, NDArray[Any]],
+        max_profiled_runs: int,
     ) -> None:
-        self._orders, self._batch, self._most = orders, dict(batch), most
+        self._specs, self._batch, self._max_profiled_runs = specs, dict(batch), max_profiled_runs
         self._sessions: list[Any] = [None, None]
-        self._kept = 0
-        self._found: dict[str, NodeRuns] = {}
+        self._profiled_runs = 0
+        self._kernels: dict[str, NodeRuns] = {}
         self._untimed = [0, 0]
 
-    def ready(self, number: int) -> None:
+    def prepare(self, number: int) -> None:
         """Make a session that is not there, or whose profiler keeps what it may."""
-        if self._kept == self._most:
+        if self._profiled_runs == self._max_profiled_runs:
             self._end()
         if self._sessions[number] is None:
             self._end()
-            order = self._orders[number]
-            self._sessions[number] = session(order, settings(order))
+            spec = self._specs[number]
+            self._sessions[number] = create_session(spec, create_session_options(spec))
             self.run(number)
             self._untimed[number] += 1
 
     def run(self, number: int) -> None:
         """Run the first or the second."""
         super().run(number)
-        self._kept += number
+        self._profiled_runs += number
 
-    def told(self, times: watch.Times) -> tuple[watch.Times, Mapping[str, NodeRuns]]:
+    def collect_profile(self, times: watch.Times) -> tuple[watch.Times, Mapping[str, NodeRuns]]:
         """The times of both, and what the profiler told of those of its runs that were timed."""
         self._end()
-        return times._replace(warmups=tuple(self._untimed)), self._found
+        return times._replace(warmups=tuple(self._untimed)), self._kernels
 
     def _end(self) -> None:
         """End the session that is there, and take what its profiler told."""
-        profiled = self._sessions[1]
-        self._sessions, self._kept = [None, None], 0
-        if profiled is not None:
-            for name, kernel in _profiled(profiled).items():
-                self._found.setdefault(name, dataclasses.replace(kernel, taken=array.array("d")))
-                self._found[name].taken.extend(kernel.taken[1:])
-        del profiled
+        profiled_session = self._sessions[1]
+        self._sessions, self._profiled_runs = [None, None], 0
+        if profiled_session is not None:
+            for name, kernel in _end_profiling(profiled_session).items():
+                self._kernels.setdefault(name, dataclasses.replace(kernel, milliseconds=array.array("d")))
+                self._kernels[name].milliseconds.extend(kernel.milliseconds[1:])
+        del profiled_session
         free_memory()
 
 
-def _profiled(session: Any) -> dict[str, NodeRuns]:
+def _end_profiling(session: Any) -> dict[str, NodeRuns]:
     """What the profiler of a session told, which ends with it."""
     file = Path(session.end_profiling())
     try:
-        return optimized.kernels(optimized.written(file, escaped=providers.release() >= _ESCAPING))
+        return optimized.collect_kernel_times(
+            optimized.read_events(file, names_escaped=providers.parse_release() >= _ESCAPING)
+        )
     finally:
         file.unlink(missing_ok=True)
 
 
-def settings(order: SessionOrder) -> Any:
+def create_session_options(spec: SessionSpec) -> Any:
     """ONNX Runtime's settings of an order."""
     ort = vendor.onnxruntime()
 
     options, levels = ort.SessionOptions(), ort.GraphOptimizationLevel
     options.graph_optimization_level = (
-        levels.ORT_ENABLE_BASIC if order.level == "basic" else levels.ORT_ENABLE_ALL
+        levels.ORT_ENABLE_BASIC if spec.level == "basic" else levels.ORT_ENABLE_ALL
     )
-    options.intra_op_num_threads = order.threads
+    options.intra_op_num_threads = spec.threads
     options.log_severity_level = 4
-    options.enable_mem_pattern = order.planned
-    for name, value in order.entries:
+    options.enable_mem_pattern = spec.planned
+    for name, value in spec.entries:
         options.add_session_config_entry(name, value)
-    if order.saved:
-        options.optimized_model_filepath = order.saved
-    if order.profile:
+    if spec.saved:
+        options.optimized_model_filepath = spec.saved
+    if spec.profile:
         options.enable_profiling = True
-        options.profile_file_prefix = order.profile
+        options.profile_file_prefix = spec.profile
     return options
 
 
-def session(order: SessionOrder, options: Any) -> Any:
+def create_session(spec: SessionSpec, options: Any) -> Any:
     """A session in this process.
 
     Raises:
@@ -238,32 +249,37 @@ def session(order: SessionOrder, options: Any) -> Any:
         Unavailable: the provider cannot start.
     """
     try:
-        return providers.session(
-            order.data, options, order.provider, order.told, order.target, without=order.without
+        return providers.create_session(
+            spec.data,
+            options,
+            spec.provider,
+            spec.provider_options,
+            spec.target,
+            disabled_optimizers=spec.without,
         )
     except RtlabError:
         raise
     except Exception as error:
         if "serialization failed" in str(error):
             raise BuildError(
-                f"{order.doing}: ONNX Runtime cannot write the graph that it made: the disk is full, or a file may not "
-                "grow so large here (ulimit -f). Free some space, name a folder with more of it in TMPDIR, or raise "
-                "the limit.",
+                f"{spec.error_prefix}: ONNX Runtime cannot write the graph that it made: the disk is full, or a file "
+                "may not grow so large here (ulimit -f). Free some space, name a folder with more of it in TMPDIR, or "
+                "raise the limit.",
                 details=str(error),
             ) from error
         advice = (
             "Check that every operator has a CPU kernel for its types."
-            if order.provider == CPU
-            else f"Check the options and the driver of {order.provider.title}, and the types of the operators."
+            if spec.provider == CPU
+            else f"Check the options and the driver of {spec.provider.title}, and the types of the operators."
         )
         raise BuildError(
-            f"{order.doing}: ONNX Runtime refuses the model: {_first_line(error)} {advice}",
+            f"{spec.error_prefix}: ONNX Runtime refuses the model: {_first_line(error)} {advice}",
             details=str(error),
         ) from error
 
 
 def _run(session: Any, names: list[str] | None, feed: dict[str, Any]) -> list[Any]:
-    with running():
+    with translate_errors():
         result: list[Any] = session.run(names, feed)
     return result
 
@@ -277,9 +293,9 @@ def read(session: Any, names: Sequence[str], batch: Mapping[str, NDArray[Any]], 
     ort = vendor.onnxruntime()
 
     feed = {name: ort.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(a)) for name, a in batch.items()}
-    with running():
-        found = session.run_with_ort_values(list(names), feed, options)
-        return dict(zip(names, map(_array, found), strict=True))
+    with translate_errors():
+        ort_values = session.run_with_ort_values(list(names), feed, options)
+        return dict(zip(names, map(_array, ort_values), strict=True))
 
 
 def _array(value: Any) -> NDArray[Any]:
@@ -292,7 +308,7 @@ def _array(value: Any) -> NDArray[Any]:
 
 
 @contextlib.contextmanager
-def running() -> Iterator[None]:
+def translate_errors() -> Iterator[None]:
     """A run, whose failure is told in words.
 
     Raises:

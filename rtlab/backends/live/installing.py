@@ -22,7 +22,7 @@ _MB = 1_000_000
 
 
 @dataclasses.dataclass(frozen=True)
-class PipOrder:
+class PipSpec:
     """What pip installs into a folder: wheels of these requirements and nothing that they need.
 
     ``source`` is a folder with the wheels, which is then the only place that is asked; empty asks pip's own index.
@@ -34,25 +34,25 @@ class PipOrder:
 
 
 @dataclasses.dataclass(frozen=True)
-class PipSaid:
+class PipOutput:
     """How pip ended (0 where all is installed), and what it wrote."""
 
     code: int
     words: str
 
 
-def install(order: PipOrder, report: Any) -> PipSaid:
+def install(spec: PipSpec, report: Any) -> PipOutput:
     """Run pip, and report the megabytes that have arrived."""
     # pip refuses --target together with an installation for the user, which a configuration may ask for.
     os.environ["PIP_USER"] = "0"
-    where = ["--no-index", "--find-links", order.source] if order.source else []
+    source_options = ["--no-index", "--find-links", spec.source] if spec.source else []
     sys.argv = [
-        "pip", "install", "--target", order.folder, "--no-deps", "--only-binary", ":all:", "--no-compile",
+        "pip", "install", "--target", spec.folder, "--no-deps", "--only-binary", ":all:", "--no-compile",
         "--no-input", "--disable-pip-version-check", "--no-warn-conflicts", "--progress-bar", "off", "--retries", "1",
-        *where, *order.requirements,
+        *source_options, *spec.requirements,
     ]  # fmt: skip
     done = threading.Event()
-    watcher = threading.Thread(target=_watch, args=(order.folder, report, done), daemon=True)
+    watcher = threading.Thread(target=_watch, args=(spec.folder, report, done), daemon=True)
     watcher.start()
     words = io.StringIO()
     code: object = 0
@@ -64,24 +64,24 @@ def install(order: PipOrder, report: Any) -> PipSaid:
     finally:
         done.set()
         watcher.join()
-    return PipSaid(code if isinstance(code, int) else int(code is not None), words.getvalue())
+    return PipOutput(code if isinstance(code, int) else int(code is not None), words.getvalue())
 
 
 def _watch(folder: str, report: Any, done: threading.Event) -> None:
     """Tell how many megabytes lie where pip puts them."""
-    told = 0
+    reported_mb = 0
     while not done.wait(_PAUSE):
-        arrived = (size(Path(folder)) + size(Path(tempfile.gettempdir()))) // _MB
-        if arrived > told:
-            report.advance(arrived - told)
-            told = arrived
+        received_mb = (measure_size(Path(folder)) + measure_size(Path(tempfile.gettempdir()))) // _MB
+        if received_mb > reported_mb:
+            report.advance(received_mb - reported_mb)
+            reported_mb = received_mb
 
 
-def size(folder: Path) -> int:
+def measure_size(folder: Path) -> int:
     """Bytes of all files below a folder; what goes while it is counted does not count."""
-    found = 0
-    for place, _, files in os.walk(folder):
+    total = 0
+    for directory, _, files in os.walk(folder):
         for name in files:
             with contextlib.suppress(OSError):
-                found += os.lstat(os.path.join(place, name)).st_size  # noqa: PTH118 - names by the thousand
-    return found
+                total += os.lstat(os.path.join(directory, name)).st_size  # noqa: PTH118 - names by the thousand
+    return total

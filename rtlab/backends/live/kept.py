@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
-from rtlab.backends.live.child import ChildProcess, environment
+from rtlab.backends.live.child import ChildProcess, copy_environment
 from rtlab.core.protocols import Limits, Progress
 
 P = TypeVar("P")
@@ -24,21 +24,21 @@ _IDLE = 20.0
 _BUILDS = 200
 
 _lock = threading.Lock()
-_waiting: list[_Kept] = []
+_idle_workers: list[_Worker] = []
 #: Whether somebody looks after those who wait.
-_watched = False
+_has_watcher = False
 
 
-class _Kept:
+class _Worker:
     """A child with what it was started for."""
 
     def __init__(self, limits: Limits, path: tuple[str, ...]) -> None:
-        self.stack, self.environment, self.path = limits.stack, environment(), path
+        self.stack, self.environment, self.path = limits.stack, copy_environment(), path
         self.process = ChildProcess(limits, path=path)
-        self.used, self.builds = 0.0, 0
+        self.last_used, self.builds = 0.0, 0
 
     @property
-    def spent(self) -> bool:
+    def is_exhausted(self) -> bool:
         return not self.process.alive or self.builds >= _BUILDS
 
 
@@ -48,78 +48,78 @@ def call(
     *,
     limits: Limits,
     progress: Progress,
-    doing: str,
+    error_prefix: str,
     path: Sequence[str] = (),
 ) -> R:
     """As ``child.call``, in a child that may have waited for it, and waits for the next one afterwards."""
-    with lent(limits, path) as process:
-        return process.call(function, payload, progress=progress, doing=doing)
+    with acquire(limits, path) as process:
+        return process.call(function, payload, progress=progress, error_prefix=error_prefix)
 
 
 @contextlib.contextmanager
-def lent(limits: Limits, path: Sequence[str] = ()) -> Iterator[ChildProcess]:
+def acquire(limits: Limits, path: Sequence[str] = ()) -> Iterator[ChildProcess]:
     """A child that nobody else uses meanwhile; it waits for the next afterwards, unless it crashed.
 
     ``path`` is that of ``ChildProcess``: a child that has one release of a compiler serves no other.
     """
     path = tuple(path)
     with _lock:
-        now = environment()
-        fitting = [k for k in _waiting if (k.stack, k.environment, k.path) == (limits.stack, now, path)]
-        kept = fitting[-1] if fitting else None
-        if kept is not None:
-            _waiting.remove(kept)
-    if kept is None or kept.spent:
-        kept = _Kept(limits, path)
+        now = copy_environment()
+        matches = [k for k in _idle_workers if (k.stack, k.environment, k.path) == (limits.stack, now, path)]
+        worker = matches[-1] if matches else None
+        if worker is not None:
+            _idle_workers.remove(worker)
+    if worker is None or worker.is_exhausted:
+        worker = _Worker(limits, path)
     try:
-        yield kept.process
+        yield worker.process
     finally:
-        kept.builds, kept.used = kept.builds + 1, time.monotonic()
-        if kept.spent:
-            kept.process.close()
+        worker.builds, worker.last_used = worker.builds + 1, time.monotonic()
+        if worker.is_exhausted:
+            worker.process.close()
         else:
-            _wait(kept)
+            _return_to_pool(worker)
 
 
 def close(folder: str) -> None:
     """End the children that wait with this folder on their path."""
     with _lock:
-        for kept in [k for k in _waiting if folder in k.path]:
-            _waiting.remove(kept)
-            kept.process.close()
+        for worker in [k for k in _idle_workers if folder in k.path]:
+            _idle_workers.remove(worker)
+            worker.process.close()
 
 
-def _wait(kept: _Kept) -> None:
-    global _watched  # noqa: PLW0603 - one of the process, as those who wait are
+def _return_to_pool(worker: _Worker) -> None:
+    global _has_watcher  # noqa: PLW0603 - one of the process, as those who wait are
     with _lock:
-        _waiting.append(kept)
-        if not _watched:
-            _watched = True
+        _idle_workers.append(worker)
+        if not _has_watcher:
+            _has_watcher = True
             threading.Thread(target=_watch, name="rtlab-kept", daemon=True).start()
 
 
 def _watch() -> None:
     """End children that nobody has used for a while, for as long as there are any."""
-    global _watched  # noqa: PLW0603 - one of the process
+    global _has_watcher  # noqa: PLW0603 - one of the process
     while True:
         time.sleep(_IDLE / 4)
         with _lock:
-            for kept in [k for k in _waiting if time.monotonic() - k.used > _IDLE]:
-                _waiting.remove(kept)
-                kept.process.close()
-            if not _waiting:
-                _watched = False
+            for worker in [k for k in _idle_workers if time.monotonic() - k.last_used > _IDLE]:
+                _idle_workers.remove(worker)
+                worker.process.close()
+            if not _idle_workers:
+                _has_watcher = False
                 return
 
 
-def _forked() -> None:
+def _reset_after_fork() -> None:
     """This process is a fork, and the children are those of another."""
-    global _lock, _watched
-    for kept in _waiting:
-        kept.process.forget()
-    _waiting.clear()
-    _lock, _watched = threading.Lock(), False
+    global _lock, _has_watcher
+    for worker in _idle_workers:
+        worker.process.detach()
+    _idle_workers.clear()
+    _lock, _has_watcher = threading.Lock(), False
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+    os.register_at_fork(after_in_child=_reset_after_fork)

@@ -6,14 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 
-def message_logger(trt: Any, hear: Callable[[Any, str], object]) -> Any:
-    """A logger of the binding that gives severity and text of every message to ``hear``.
+def message_logger(trt: Any, on_message: Callable[[Any, str], object]) -> Any:
+    """A logger of the binding that gives severity and text of every message to ``on_message``.
 
     It is called very often. An exception in it would be swallowed by the binding.
     """
 
     class Logger(trt.ILogger):  # type: ignore[misc,name-defined,unused-ignore] # base of the untyped binding
-        log = staticmethod(hear)
+        log = staticmethod(on_message)
 
         def __init__(self) -> None:
             trt.ILogger.__init__(self)

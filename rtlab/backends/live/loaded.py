@@ -20,9 +20,9 @@ import numpy as np
 
 from rtlab.backends import vendor
 from rtlab.backends.live import inner, listening, refusals
-from rtlab.backends.live.lane import EnginePort, Lane, OpenEngine, ports
-from rtlab.backends.live.order import OpenOrder
-from rtlab.backends.live.sensors import Sensors, sensors
+from rtlab.backends.live.lane import EnginePort, ExecutionContext, OpenEngine, list_ports
+from rtlab.backends.live.order import OpenSpec
+from rtlab.backends.live.sensors import Sensors, read_sensors
 from rtlab.errors import RunError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 #: Severities from ILogger up to ERROR; the others only fill the log.
 _ERROR = 1
 #: Parts of a budget by whose end inferences are no longer untimed, and no longer timed as a whole.
-_WARMING, _WHOLE = 0.1, 0.5
+_WARMUP_SHARE, _LATENCY_SHARE = 0.1, 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,7 +57,7 @@ class EngineFacts:
 
 @dataclasses.dataclass(frozen=True)
 class EngineTimes:
-    """Times in milliseconds: ``total`` of whole inferences without and ``profiled`` with timing of layers.
+    """Times in milliseconds: ``total`` of whole inferences without and ``profiled_total`` with timing of layers.
 
     ``layers`` maps a name and its place among equal names within one inference to an array of shape ``(runs,)``;
     ``warmup`` is how many inferences were made before, untimed.
@@ -65,14 +65,14 @@ class EngineTimes:
 
     layers: Mapping[tuple[str, int], NDArray[np.float64]]
     total: NDArray[np.float64]
-    profiled: NDArray[np.float64]
+    profiled_total: NDArray[np.float64]
     warmup: int
     before: Sensors
     after: Sensors
 
 
 @dataclasses.dataclass(frozen=True)
-class Counted:
+class InferenceCount:
     """How many inferences were finished in how many seconds."""
 
     inferences: int
@@ -84,7 +84,7 @@ class Counted:
 _open: list[OpenEngine] = []
 
 
-def open_plan(order: OpenOrder, report: Any) -> EngineFacts:
+def open_plan(spec: OpenSpec, report: Any) -> EngineFacts:
     """Deserialize a plan, keep the engine, and tell what it is.
 
     Raises:
@@ -95,31 +95,31 @@ def open_plan(order: OpenOrder, report: Any) -> EngineFacts:
     close_plan(None, report)
     report.phase("Loading the engine")
     find_runtime()
-    trt = vendor.binding(order.binding)
+    trt = vendor.binding(spec.binding)
     lines: list[str] = []
     log: list[str] = []
 
-    def hear(severity: Any, message: str) -> None:
+    def on_message(severity: Any, message: str) -> None:
         log.append(message)
         if int(severity) <= _ERROR:
             lines.append(message)
 
-    logger = listening.message_logger(trt, hear)
+    logger = listening.message_logger(trt, on_message)
     if hasattr(trt, "init_libnvinfer_plugins"):
         trt.init_libnvinfer_plugins(logger, "")
     runtime = trt.Runtime(logger)
-    engine = runtime.deserialize_cuda_engine(order.plan)
-    compiler = f"{order.product} {trt.__version__}"
+    engine = runtime.deserialize_cuda_engine(spec.plan)
+    compiler = f"{spec.product} {trt.__version__}"
     if engine is None:
         # The newest releases tell of another version in an informal line only.
-        told = [line for line in log if "current runtime" in line]
-        raise refusals.refused(order.doing, [*lines, *told], compiler, order.device)
-    cuda = vendor.cuda(order.cuda)
-    with refusals.translated(order.doing, lines):
-        kept = OpenEngine(order, trt, cuda, runtime, engine, logger, lines, _bus(cuda))
+        version_lines = [line for line in log if "current runtime" in line]
+        raise refusals.create_open_error(spec.error_prefix, [*lines, *version_lines], compiler, spec.device)
+    cuda = vendor.cuda(spec.cuda)
+    with refusals.translate_errors(spec.error_prefix, lines):
+        open_engine = OpenEngine(spec, trt, cuda, runtime, engine, logger, lines, _read_bus_id(cuda))
     # Facts are asked for before the engine counts as open, so that a failure leaves nothing behind.
-    facts = _describe(kept, log)
-    _open.append(kept)
+    facts = _describe(open_engine, log)
+    _open.append(open_engine)
     return facts
 
 
@@ -128,16 +128,16 @@ def close_plan(_: object, report: Any) -> None:  # noqa: ARG001 - the signature 
     _open.clear()
 
 
-def _describe(kept: OpenEngine, log: list[str]) -> EngineFacts:
-    trt, engine = kept.trt, kept.engine
-    found = ports(trt, engine)
+def _describe(open_engine: OpenEngine, log: list[str]) -> EngineFacts:
+    trt, engine = open_engine.trt, open_engine.engine
+    io_ports = list_ports(trt, engine)
     inspector = engine.create_engine_inspector()
     context = engine.create_execution_context()
     if context is None:
-        raise kept.failed("no execution context could be made")
-    for port in found:
+        raise open_engine.create_error("no execution context could be made")
+    for port in io_ports:
         # Formats and dimensions are told only once all shapes are known.
-        if port.reads and port.dynamic:
+        if port.is_input and port.is_dynamic:
             context.set_input_shape(port.name, port.ranges[0][1])
     inspector.execution_context = context
     text = inspector.get_engine_information(trt.LayerInformationFormat.JSON)
@@ -149,7 +149,7 @@ def _describe(kept: OpenEngine, log: list[str]) -> EngineFacts:
         version=trt.__version__,
         name=engine.name,
         layers=text,
-        ports=found,
+        ports=io_ports,
         profiles=engine.num_optimization_profiles,
         aux_streams=engine.num_aux_streams,
         memory=engine.device_memory_size_v2,
@@ -159,158 +159,176 @@ def _describe(kept: OpenEngine, log: list[str]) -> EngineFacts:
     )
 
 
-def outputs(wanted: tuple[Mapping[str, NDArray[Any]], Sequence[str]], report: Any) -> dict[str, NDArray[Any]]:
+def outputs(
+    payload: tuple[Mapping[str, NDArray[Any]], Sequence[str]], report: Any
+) -> dict[str, NDArray[Any]]:
     """Run one batch and return the named tensors, or the engine's outputs where none are named.
 
     Raises:
         RunError: an input does not fit the engine, a name is not in it, or the run fails.
     """
-    feed, names = wanted
-    kept = _kept()
+    feed, names = payload
+    open_engine = _get_open_engine()
     report.phase("Running on the GPU", 1)
-    with refusals.translated(kept.order.doing, kept.lines), Lane(kept) as lane:
-        lane.feed(feed)
-        known = {port.name for port in lane.ports}
-        hidden = [n for n in dict.fromkeys(names) if n not in known]
-        listener = inner.listen(kept, lane.context, hidden) if hidden else None
-        lane.run()
-        lane.stream.synchronize()
-        values = lane.results()
+    with (
+        refusals.translate_errors(open_engine.spec.error_prefix, open_engine.lines),
+        ExecutionContext(open_engine) as execution,
+    ):
+        execution.feed(feed)
+        port_names = {port.name for port in execution.ports}
+        inner_names = [n for n in dict.fromkeys(names) if n not in port_names]
+        listener = (
+            inner.attach_debug_listener(open_engine, execution.context, inner_names) if inner_names else None
+        )
+        execution.run()
+        execution.stream.synchronize()
+        values = execution.copy_tensors()
         if listener is not None:
             # A name that no tensor of the engine has is told with those that it has.
-            values |= inner.heard(kept, listener, hidden, sorted(values))
+            values |= inner.collect_debug_tensors(open_engine, listener, inner_names, sorted(values))
     report.advance()
     return (
         {n: values[n] for n in names}
         if names
-        else {p.name: values[p.name] for p in lane.ports if not p.reads}
+        else {p.name: values[p.name] for p in execution.ports if not p.is_input}
     )
 
 
-def unfused(feed: Mapping[str, NDArray[Any]], report: Any) -> tuple[str, ...]:
+def list_debug_tensors(feed: Mapping[str, NDArray[Any]], report: Any) -> tuple[str, ...]:
     """Names of the inner tensors that the engine shows during one inference; empty where it shows none."""
-    kept = _kept()
+    open_engine = _get_open_engine()
     report.phase("Asking for inner tensors", 1)
-    with refusals.translated(kept.order.doing, kept.lines), Lane(kept) as lane:
-        context = lane.context
+    with (
+        refusals.translate_errors(open_engine.spec.error_prefix, open_engine.lines),
+        ExecutionContext(open_engine) as execution,
+    ):
+        context = execution.context
         if not hasattr(context, "unfused_tensors_debug_state"):
             return ()
-        lane.feed(feed)
-        listener = inner.listen(kept, context, [])
+        execution.feed(feed)
+        listener = inner.attach_debug_listener(open_engine, context, [])
         context.unfused_tensors_debug_state = True
-        lane.run()
-        lane.stream.synchronize()
+        execution.run()
+        execution.stream.synchronize()
     report.advance()
     return tuple(listener.names)
 
 
-def profile(wanted: tuple[Mapping[str, NDArray[Any]], int, int, float | None], report: Any) -> EngineTimes:
+def profile(payload: tuple[Mapping[str, NDArray[Any]], int, int, float | None], report: Any) -> EngineTimes:
     """Time whole inferences, then inferences whose layers are timed, ``runs`` each after ``warmup`` untimed ones.
 
     Whole inferences are timed on the host, from the call to the end of the stream, without copying inputs or outputs.
     In a budget of seconds there are fewer of each, but at least one; the first half is for whole inferences.
     """
-    feed, runs, warmup, seconds = wanted
-    kept = _kept()
-    before = sensors(kept.order.libraries, kept.bus)
-    begun = time.perf_counter()
+    feed, runs, warmup, seconds = payload
+    open_engine = _get_open_engine()
+    before = read_sensors(open_engine.spec.libraries, open_engine.bus)
+    start = time.perf_counter()
 
-    def over(part: float) -> bool:
-        return seconds is not None and time.perf_counter() - begun > part * seconds
+    def is_over(part: float) -> bool:
+        return seconds is not None and time.perf_counter() - start > part * seconds
 
     report.phase("Timing on the GPU", 2 * runs)
-    with refusals.translated(kept.order.doing, kept.lines), Lane(kept) as lane:
-        lane.feed(feed)
-        warm = 0
-        while warm < warmup and not (warm and over(_WARMING)):
-            _latency(lane)
-            warm += 1
+    with (
+        refusals.translate_errors(open_engine.spec.error_prefix, open_engine.lines),
+        ExecutionContext(open_engine) as execution,
+    ):
+        execution.feed(feed)
+        warmup_runs = 0
+        while warmup_runs < warmup and not (warmup_runs and is_over(_WARMUP_SHARE)):
+            _measure_latency(execution)
+            warmup_runs += 1
         total: list[float] = []
-        while len(total) < runs and not (total and over(_WHOLE)):
-            total.append(_latency(lane))
+        while len(total) < runs and not (total and is_over(_LATENCY_SHARE)):
+            total.append(_measure_latency(execution))
             report.advance()
-        context = lane.context
-        profiler = _profiler(kept.trt)
+        context = execution.context
+        profiler = _create_profiler(open_engine.trt)
         # From here on TensorRT times every layer: a profiler cannot be taken away again.
         context.profiler = profiler
         context.enqueue_emits_profile = False
-        profiled: list[float] = []
+        profiled_ms: list[float] = []
         layers: dict[tuple[str, int], NDArray[np.float64]] = {}
         for i in range(-min(warmup, 1), runs):
-            if profiled and over(1.0):
+            if profiled_ms and is_over(1.0):
                 break
             profiler.rows.clear()
-            taken = _latency(lane)
+            latency = _measure_latency(execution)
             if not context.report_to_profiler():
-                raise kept.failed("the times of layers were not reported")
+                raise open_engine.create_error("the times of layers were not reported")
             if i < 0:
                 continue
-            profiled.append(taken)
-            seen: dict[str, int] = {}
+            profiled_ms.append(latency)
+            occurrences: dict[str, int] = {}
             for name, milliseconds in profiler.rows:
-                key = name, seen.get(name, 0)
-                seen[name] = key[1] + 1
+                key = name, occurrences.get(name, 0)
+                occurrences[name] = key[1] + 1
                 layers.setdefault(key, np.zeros(runs))[i] = milliseconds
             report.advance()
-    layers = {key: found[: len(profiled)] for key, found in layers.items()}
-    after = sensors(kept.order.libraries, kept.bus)
-    return EngineTimes(layers, np.array(total), np.array(profiled), warm, before, after)
+    layers = {key: times[: len(profiled_ms)] for key, times in layers.items()}
+    after = read_sensors(open_engine.spec.libraries, open_engine.bus)
+    return EngineTimes(layers, np.array(total), np.array(profiled_ms), warmup_runs, before, after)
 
 
-def _latency(lane: Lane) -> float:
+def _measure_latency(execution: ExecutionContext) -> float:
     """Milliseconds of one inference."""
-    started = time.perf_counter()
-    lane.run()
-    lane.stream.synchronize()
-    return (time.perf_counter() - started) * 1e3
+    start = time.perf_counter()
+    execution.run()
+    execution.stream.synchronize()
+    return (time.perf_counter() - start) * 1e3
 
 
-def throughput(wanted: tuple[Mapping[str, NDArray[Any]], int, float, int], report: Any) -> Counted:
+def throughput(payload: tuple[Mapping[str, NDArray[Any]], int, float, int], report: Any) -> InferenceCount:
     """Count inferences over ``streams`` streams, each with a context and memory of its own, for some seconds.
 
     Inputs are copied once, before the clock starts. A stream gets its next inference when its last one is done.
     """
-    feed, streams, seconds, warmup = wanted
-    kept = _kept()
-    before = sensors(kept.order.libraries, kept.bus)
+    feed, streams, seconds, warmup = payload
+    open_engine = _get_open_engine()
+    before = read_sensors(open_engine.spec.libraries, open_engine.bus)
     report.phase(f"Counting inferences on {streams} streams")
-    with refusals.translated(kept.order.doing, kept.lines), contextlib.ExitStack() as stack:
-        lanes = [stack.enter_context(Lane(kept)) for _ in range(streams)]
-        for lane in lanes:
-            lane.feed(feed)
+    with (
+        refusals.translate_errors(open_engine.spec.error_prefix, open_engine.lines),
+        contextlib.ExitStack() as stack,
+    ):
+        executions = [stack.enter_context(ExecutionContext(open_engine)) for _ in range(streams)]
+        for execution in executions:
+            execution.feed(feed)
         for _ in range(max(1, warmup)):
-            for lane in lanes:
-                lane.run()
-        for lane in lanes:
-            lane.stream.synchronize()
-        started = time.perf_counter()
-        for lane in lanes:
-            lane.run()
-        done, ended = 0, started
-        while ended - started < seconds:
-            for lane in lanes:
-                lane.stream.synchronize()
-                done += 1
-                lane.run()
-            report.advance(len(lanes))
-            ended = time.perf_counter()
+            for execution in executions:
+                execution.run()
+        for execution in executions:
+            execution.stream.synchronize()
+        start = time.perf_counter()
+        for execution in executions:
+            execution.run()
+        finished, end = 0, start
+        while end - start < seconds:
+            for execution in executions:
+                execution.stream.synchronize()
+                finished += 1
+                execution.run()
+            report.advance(len(executions))
+            end = time.perf_counter()
         # What is under way still counts, and so does its time.
-        for lane in lanes:
-            lane.stream.synchronize()
-            done += 1
-        ended = time.perf_counter()
-    return Counted(done, ended - started, before, sensors(kept.order.libraries, kept.bus))
+        for execution in executions:
+            execution.stream.synchronize()
+            finished += 1
+        end = time.perf_counter()
+    return InferenceCount(
+        finished, end - start, before, read_sensors(open_engine.spec.libraries, open_engine.bus)
+    )
 
 
-def _kept() -> OpenEngine:
+def _get_open_engine() -> OpenEngine:
     if not _open:
         raise RunError("Cannot run: no engine is open in this process. Open one first.")
-    kept = _open[-1]
-    kept.lines.clear()
-    return kept
+    open_engine = _open[-1]
+    open_engine.lines.clear()
+    return open_engine
 
 
-def _profiler(trt: Any) -> Any:
+def _create_profiler(trt: Any) -> Any:
     class Profiler(trt.IProfiler):  # type: ignore[misc,name-defined,unused-ignore]
         """Keeps name and milliseconds of every layer of one inference, in the order of the report."""
 
@@ -324,18 +342,18 @@ def _profiler(trt: Any) -> Any:
     return Profiler()
 
 
-def _bus(cuda: Any) -> str:
+def _read_bus_id(cuda: Any) -> str:
     """PCI address of the GPU in use."""
     text = ctypes.create_string_buffer(32)
-    found = cuda.wrapper().handle.cudaDeviceGetPCIBusId(text, ctypes.c_int(len(text)), ctypes.c_int(0))
-    return text.value.decode("ascii", "replace") if found == 0 else ""
+    status = cuda.wrapper().handle.cudaDeviceGetPCIBusId(text, ctypes.c_int(len(text)), ctypes.c_int(0))
+    return text.value.decode("ascii", "replace") if status == 0 else ""
 
 
 def find_runtime() -> None:
     """Let Polygraphy find the CUDA runtime that TensorRT's packages bring, wherever their release puts it."""
     name = "PATH" if sys.platform == "win32" else "LD_LIBRARY_PATH"
     folders = [
-        str(found.parent)
+        str(library.parent)
         for entry in sys.path
         if entry
         for pattern in (
@@ -343,7 +361,7 @@ def find_runtime() -> None:
             "nvidia/*/bin/cudart64_*.dll",
             "nvidia/*/bin/*/cudart64_*.dll",
         )
-        for found in Path(entry).glob(pattern)
+        for library in Path(entry).glob(pattern)
     ]
     if folders:
         os.environ[name] = os.pathsep.join(dict.fromkeys([*filter(None, [os.environ.get(name)]), *folders]))

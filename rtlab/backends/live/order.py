@@ -28,7 +28,7 @@ class CalibratorInput:
 
 
 @dataclasses.dataclass(frozen=True)
-class BuildOrder:
+class BuildSpec:
     """One build, as the child process gets it: ``model`` is the path of an ONNX file, which is only read.
 
     ``binding`` is ``tensorrt_rtx`` or ``tensorrt``, ``product`` its name for people; ``sm`` the compute capability that
@@ -43,7 +43,7 @@ class BuildOrder:
     binding: str
     model: str
     sm: int | None
-    label: str
+    error_prefix: str
     product: str = "TensorRT"
     times: bool = False
     keep_plan: bool = False
@@ -63,8 +63,8 @@ class BuildOrder:
 
 
 @dataclasses.dataclass(frozen=True)
-class OpenOrder:
-    """A plan to open. ``doing`` opens error messages; ``device`` is the GPU that the parent found.
+class OpenSpec:
+    """A plan to open. ``error_prefix`` opens error messages; ``device`` is the GPU that the parent found.
 
     ``binding`` is ``tensorrt`` or ``tensorrt_rtx``, ``product`` its name for people. ``cuda`` and ``libraries`` are
     the modules that reach the CUDA runtime and the driver's libraries.
@@ -73,7 +73,7 @@ class OpenOrder:
     binding: str
     product: str
     plan: bytes
-    doing: str
+    error_prefix: str
     device: Device | None = None
     cuda: str = "polygraphy.cuda"
     libraries: str = "ctypes"

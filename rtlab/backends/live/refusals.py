@@ -45,91 +45,95 @@ _REBUILD = (
 )
 
 
-def cause(said: str, *, gpu: bool) -> str:
+def extract_cause(message: str, *, gpu: bool) -> str:
     """The words of a message that tell why a node or a network was refused, without places in the source.
 
     Args:
-        said: The message, of one or more lines.
+        message: The message, of one or more lines.
         gpu: Whether a GPU was asked for; otherwise lines about the driver, which a build without a GPU does not need,
             are left out.
 
     Returns:
         One line; empty where the message gives no reason.
     """
-    lines = [" ".join(line.split()) for line in said.splitlines()]
+    lines = [" ".join(line.split()) for line in message.splitlines()]
     lines = [line for line in lines if line not in {"", "false"} and (gpu or not _DRIVER.search(line))]
-    coded = [m["words"] for line in lines if (m := _CODED.search(line))]
+    coded_messages = [m["words"] for line in lines if (m := _CODED.search(line))]
     # Behind "Invalid Node" stands what is invalid about it.
-    chosen = coded or [line for line in lines if not line.startswith("Invalid Node")] or lines
-    words = [m["words"] if (m := _ASSERTED.match(line)) else line for line in chosen]
+    causes = coded_messages or [line for line in lines if not line.startswith("Invalid Node")] or lines
+    words = [m["words"] if (m := _ASSERTED.match(line)) else line for line in causes]
     return " ".join(word.rstrip(".") for word in dict.fromkeys(words))
 
 
-def without_driver(text: str) -> str:
+def drop_driver_lines(text: str) -> str:
     """Text of a build that asked for no GPU, less the lines about its driver."""
     return "\n".join(line for line in text.splitlines() if not _DRIVER.search(line))
 
 
-def refused(doing: str, lines: list[str], compiler: str, device: Device | None) -> RtlabError:
+def create_open_error(
+    error_prefix: str, lines: list[str], compiler: str, device: Device | None
+) -> RtlabError:
     """Why a plan was not deserialized, from the lines that the binding logged.
 
     ``compiler`` is what is here, such as ``TensorRT 10.16.1``.
     """
-    said, details = " ".join(lines), "\n".join(lines)
-    here = f"{compiler} on {device.name} (sm{device.sm})" if device else compiler
-    if _DAMAGED.search(said):
+    text, details = " ".join(lines), "\n".join(lines)
+    installation = f"{compiler} on {device.name} (sm{device.sm})" if device else compiler
+    if _DAMAGED.search(text):
         return ReadError(
-            f"{doing}: it is no whole plan of {compiler}, but another compiler's plan, another kind of file, or a "
-            "part of one. Give the file that the build wrote; layers as JSON are read with rtlab.read(layers=...).",
+            f"{error_prefix}: it is no whole plan of {compiler}, but another compiler's plan, another kind of file, or "
+            "a part of one. Give the file that the build wrote; layers as JSON are read with rtlab.read(layers=...).",
             details=details,
         )
-    found = _LIBRARY.search(said) or _CREATED.search(said)
-    if found:
-        version = found["there"] if found["there"].strip(".") else "another version"
+    match = _LIBRARY.search(text) or _CREATED.search(text)
+    if match:
+        version = match["there"] if match["there"].strip(".") else "another version"
         return Unavailable(
-            f"{doing}: it was built with {version}, and here is {here}. {_REBUILD}", details=details
-        )
-    found = _TAG.search(said)
-    if found or _OTHER.search(said):
-        tag = f" (serialization version {found['there']}, here {found['here']})" if found else ""
-        return Unavailable(
-            f"{doing}: it was built with another version{tag}, and here is {here}. {_REBUILD}",
+            f"{error_prefix}: it was built with {version}, and here is {installation}. {_REBUILD}",
             details=details,
         )
-    found = _COMPUTE.search(said)
+    match = _TAG.search(text)
+    if match or _OTHER.search(text):
+        tag = f" (serialization version {match['there']}, here {match['here']})" if match else ""
+        return Unavailable(
+            f"{error_prefix}: it was built with another version{tag}, and here is {installation}. {_REBUILD}",
+            details=details,
+        )
+    match = _COMPUTE.search(text)
     # A machine without a driver logs that it skips this check.
-    if found or (_INCOMPATIBLE.search(said) and not _NO_DRIVER.search(said)):
-        built = f"compute capability {found['there']}" if found else "another GPU"
+    if match or (_INCOMPATIBLE.search(text) and not _NO_DRIVER.search(text)):
+        plan_gpu = f"compute capability {match['there']}" if match else "another GPU"
         return Unavailable(
-            f"{doing}: it was built for {built}, and here is {here}. {_REBUILD}", details=details
+            f"{error_prefix}: it was built for {plan_gpu}, and here is {installation}. {_REBUILD}",
+            details=details,
         )
-    return failed(doing, "the plan was not accepted", lines)
+    return create_run_error(error_prefix, "the plan was not accepted", lines)
 
 
-def failed(doing: str, what: str, lines: list[str]) -> BackendError:
+def create_run_error(error_prefix: str, what: str, lines: list[str]) -> BackendError:
     """A failure of the driver or of TensorRT while running, from what was logged."""
-    said, details = " ".join((what, *lines)), "\n".join(lines)
-    if _NO_DRIVER.search(said):
+    text, details = " ".join((what, *lines)), "\n".join(lines)
+    if _NO_DRIVER.search(text):
         return Unavailable(
-            f"{doing}: no NVIDIA driver or GPU is found that this CUDA release can use. Install or update the driver "
-            '(nvidia-smi shows it), or choose backend="onnxruntime".',
+            f"{error_prefix}: no NVIDIA driver or GPU is found that this CUDA release can use. Install or update the "
+            'driver (nvidia-smi shows it), or choose backend="onnxruntime".',
             details=details,
         )
-    if _NO_MEMORY.search(said):
+    if _NO_MEMORY.search(text):
         return RunError(
-            f"{doing}: the GPU has not enough free memory. Close what else uses it (nvidia-smi lists it), or take "
-            "smaller batches, fewer streams or a smaller model.",
+            f"{error_prefix}: the GPU has not enough free memory. Close what else uses it (nvidia-smi lists it), or "
+            "take smaller batches, fewer streams or a smaller model.",
             details=details,
         )
-    told = f": {lines[0]}" if lines else ", and TensorRT gives no reason"
+    reason = f": {lines[0]}" if lines else ", and TensorRT gives no reason"
     return RunError(
-        f"{doing}: {what}{told} See the error's details, run rtlab doctor, or build the engine again.",
+        f"{error_prefix}: {what}{reason} See the error's details, run rtlab doctor, or build the engine again.",
         details=details,
     )
 
 
 @contextlib.contextmanager
-def translated(doing: str, lines: list[str]) -> Iterator[None]:
+def translate_errors(error_prefix: str, lines: list[str]) -> Iterator[None]:
     """Let errors of the CUDA wrapper leave as rtlab's."""
     from polygraphy.exception import PolygraphyException
 
@@ -137,15 +141,15 @@ def translated(doing: str, lines: list[str]) -> Iterator[None]:
         yield
     except PolygraphyException as error:
         if "Could not find the CUDA runtime" in str(error):
-            raise _no_runtime(doing, error) from error
-        raise failed(doing, str(error).split(". To figure out")[0], lines) from error
+            raise _create_no_runtime_error(error_prefix, error) from error
+        raise create_run_error(error_prefix, str(error).split(". To figure out")[0], lines) from error
     except OSError as error:
-        raise _no_runtime(doing, error) from error
+        raise _create_no_runtime_error(error_prefix, error) from error
 
 
-def _no_runtime(doing: str, error: Exception) -> Unavailable:
+def _create_no_runtime_error(error_prefix: str, error: Exception) -> Unavailable:
     return Unavailable(
-        f"{doing}: the CUDA runtime library is not found. Run pip install nvidia-cuda-runtime-cu12 (or the one of "
-        "your CUDA release), or add its folder to LD_LIBRARY_PATH.",
+        f"{error_prefix}: the CUDA runtime library is not found. Run pip install nvidia-cuda-runtime-cu12 (or the one "
+        "of your CUDA release), or add its folder to LD_LIBRARY_PATH.",
         details=str(error),
     )

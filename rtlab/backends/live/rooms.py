@@ -27,7 +27,7 @@ _LARGE, _ALIGNED = 1 << 20, 64
 
 
 @dataclasses.dataclass(frozen=True)
-class Lying:
+class SharedArrayRef:
     """An array in a room."""
 
     offset: int
@@ -35,47 +35,47 @@ class Lying:
     shape: tuple[int, ...]
 
 
-class Rooms:
+class SharedMemoryPool:
     """The parent's side: rooms of one child, which inherits their numbers."""
 
     def __init__(self) -> None:
-        self.numbers = _made()
-        self._free = list(self.numbers)
+        self.fds = _create_memfds()
+        self._free = list(self.fds)
         self._maps: dict[int, mmap.mmap] = {}
-        weakref.finalize(self, _close, self.numbers)
+        weakref.finalize(self, _close, self.fds)
 
-    def take(self) -> int | None:
+    def acquire(self) -> int | None:
         """A room for the next answer; None where there is none."""
         return self._free.pop() if self._free else None
 
-    def arrays(self, room: int | None, answer: Sequence[Any]) -> list[Any]:
+    def read_arrays(self, fd: int | None, answer: Sequence[Any]) -> list[Any]:
         """An answer with the arrays that lie in a room, which is free again when nobody has one of them any more."""
-        if room is None or not any(isinstance(a, Lying) for a in answer):
-            self.back(room)
+        if fd is None or not any(isinstance(a, SharedArrayRef) for a in answer):
+            self.release(fd)
             return list(answer)
-        size = os.fstat(room).st_size
-        if room not in self._maps or len(self._maps[room]) != size:
-            self._maps[room] = mmap.mmap(room, size)
-        lent = (ctypes.c_char * size).from_buffer(self._maps[room])
-        weakref.finalize(lent, self._free.append, room).atexit = False
-        return [_view(lent, a) if isinstance(a, Lying) else a for a in answer]
+        size = os.fstat(fd).st_size
+        if fd not in self._maps or len(self._maps[fd]) != size:
+            self._maps[fd] = mmap.mmap(fd, size)
+        buffer = (ctypes.c_char * size).from_buffer(self._maps[fd])
+        weakref.finalize(buffer, self._free.append, fd).atexit = False
+        return [_view(buffer, a) if isinstance(a, SharedArrayRef) else a for a in answer]
 
-    def back(self, room: int | None) -> None:
+    def release(self, fd: int | None) -> None:
         """A room that no answer lies in."""
-        if room is not None:
-            self._free.append(room)
+        if fd is not None:
+            self._free.append(fd)
 
     def clear(self) -> None:
         """Give the memory of rooms back that nobody uses."""
         # Nobody else may take one meanwhile.
-        taken = [self._free.pop() for _ in range(len(self._free))]
-        for room in taken:
-            self._maps.pop(room, None)
-            os.ftruncate(room, 0)
-        self._free += taken
+        free_fds = [self._free.pop() for _ in range(len(self._free))]
+        for fd in free_fds:
+            self._maps.pop(fd, None)
+            os.ftruncate(fd, 0)
+        self._free += free_fds
 
 
-def _made() -> tuple[int, ...]:
+def _create_memfds() -> tuple[int, ...]:
     if sys.platform != "linux":
         return ()
     try:
@@ -84,36 +84,36 @@ def _made() -> tuple[int, ...]:
         return ()
 
 
-def _close(numbers: Sequence[int]) -> None:
+def _close(fds: Sequence[int]) -> None:
     # What is mapped stays so for as long as somebody has an array in it.
-    for number in numbers:
-        os.close(number)
+    for fd in fds:
+        os.close(fd)
 
 
-def _view(lent: Any, lying: Lying) -> NDArray[Any]:
-    count = int(np.prod(lying.shape, dtype=np.int64))
-    return np.frombuffer(lent, lying.dtype, count, lying.offset).reshape(lying.shape)
+def _view(buffer: Any, ref: SharedArrayRef) -> NDArray[Any]:
+    count = int(np.prod(ref.shape, dtype=np.int64))
+    return np.frombuffer(buffer, ref.dtype, count, ref.offset).reshape(ref.shape)
 
 
-def leave(room: int | None, answer: Sequence[Any]) -> list[Any]:
+def store_arrays(fd: int | None, answer: Sequence[Any]) -> list[Any]:
     """The child's side: an answer whose arrays lie in a room, where they are large together."""
     fit = [isinstance(a, np.ndarray) and a.size and not a.dtype.hasobject for a in answer]
-    if room is None or sum(a.nbytes for a, fits in zip(answer, fit, strict=True) if fits) < _LARGE:
+    if fd is None or sum(a.nbytes for a, fits in zip(answer, fit, strict=True) if fits) < _LARGE:
         return list(answer)
-    left: list[Any] = []
+    entries: list[Any] = []
     offset = 0
     for array, fits in zip(answer, fit, strict=True):
         if fits:
-            _write(room, np.ascontiguousarray(array).reshape(-1).view(np.uint8), offset)
-            left.append(Lying(offset, array.dtype, array.shape))
+            _write(fd, np.ascontiguousarray(array).reshape(-1).view(np.uint8), offset)
+            entries.append(SharedArrayRef(offset, array.dtype, array.shape))
             offset += -(-array.nbytes // _ALIGNED) * _ALIGNED
         else:
-            left.append(array)
-    return left
+            entries.append(array)
+    return entries
 
 
-def _write(room: int, data: NDArray[np.uint8], offset: int) -> None:
+def _write(fd: int, data: NDArray[np.uint8], offset: int) -> None:
     """Write all of it, which the system may do in parts."""
     done = 0
     while done < len(data):
-        done += os.pwrite(room, data[done:].data, offset + done)
+        done += os.pwrite(fd, data[done:].data, offset + done)

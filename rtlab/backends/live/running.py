@@ -19,13 +19,13 @@ from rtlab.backends import makers
 from rtlab.backends.files import inspector
 from rtlab.backends.live import child, driver, loaded
 from rtlab.backends.live.lane import EnginePort
-from rtlab.backends.live.order import OpenOrder
+from rtlab.backends.live.order import OpenSpec
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.files import write
 from rtlab.core.inputs import read_input
 from rtlab.core.options import Shapes
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Capabilities, Limits, Progress
 from rtlab.core.trace import Outputs, Profile, Throughput
@@ -39,7 +39,7 @@ P = TypeVar("P")
 R = TypeVar("R")
 
 #: Engines kept on the GPU; a comparison reads two in turn.
-_KEPT = 2
+_MAX_OPEN_ENGINES = 2
 
 
 class EngineRunner:
@@ -74,12 +74,14 @@ class EngineRunner:
         return Target(f"sm{self.device.sm}") if self.device else None
 
     @property
-    def device_words(self) -> str:
+    def device_description(self) -> str:
         """That GPU in words."""
-        here = self.device
-        return f"{here.name}, sm{here.sm}, driver for CUDA {here.cuda}" if here else ""
+        gpu = self.device
+        return f"{gpu.name}, sm{gpu.sm}, driver for CUDA {gpu.cuda}" if gpu else ""
 
-    def _able(self, targets: Sequence[Target], *, runs: bool, forces: bool = False) -> Capabilities:
+    def _create_capabilities(
+        self, targets: Sequence[Target], *, runs: bool, forces: bool = False
+    ) -> Capabilities:
         """What both products can do, for targets. The compiler itself refuses types that it lacks."""
         return Capabilities(
             targets=tuple(targets),
@@ -91,17 +93,17 @@ class EngineRunner:
             counts=True,
             forces=forces,
             local=self.local,
-            device=self.device_words,
+            device=self.device_description,
             maker=self.maker,
         )
 
     @property
     def source(self) -> str:
         """What to write beside a number: product and GPU."""
-        here = self.device
-        return f"{self.product} on {here.name}" if here else self.product
+        gpu = self.device
+        return f"{self.product} on {gpu.name}" if gpu else self.product
 
-    def describe(self, plan: bytes, progress: Progress, *, doing: str) -> loaded.EngineFacts:
+    def describe(self, plan: bytes, progress: Progress, *, error_prefix: str) -> loaded.EngineFacts:
         """Load a plan in a child process and return what the engine tells of itself.
 
         Raises:
@@ -112,13 +114,13 @@ class EngineRunner:
         """
         session = child.ChildProcess(self.limits, work=child.RUNNING, path=self.path)
         try:
-            found: loaded.EngineFacts = session.call(
+            facts: loaded.EngineFacts = session.call(
                 loaded.open_plan,
-                self._order(plan, doing),
+                self._create_spec(plan, error_prefix),
                 progress=progress,
-                doing=doing,
+                error_prefix=error_prefix,
             )
-            return found
+            return facts
         finally:
             session.close()
 
@@ -133,43 +135,47 @@ class EngineRunner:
             RunError: TensorRT fails on it.
         """
         where = "the plan" if isinstance(plan, bytes) else f'"{Path(plan).name}"'
-        doing = f'Backend "{self.name}" cannot open {where}'
+        error_prefix = f'Backend "{self.name}" cannot open {where}'
         if not isinstance(plan, bytes):
             try:
                 plan = read_input(plan)
             except OSError as error:
-                raise ReadError(f"{doing}: {error.strerror or error}. Check the path.") from error
-        return self.engine(plan, self.describe(plan, progress or Silent(), doing=doing), doing=doing)
+                raise ReadError(f"{error_prefix}: {error.strerror or error}. Check the path.") from error
+        return self.engine(
+            plan,
+            self.describe(plan, progress or Silent(), error_prefix=error_prefix),
+            error_prefix=error_prefix,
+        )
 
-    def engine(self, plan: bytes, facts: loaded.EngineFacts, *, doing: str) -> Engine:
+    def engine(self, plan: bytes, facts: loaded.EngineFacts, *, error_prefix: str) -> Engine:
         """The noun for an opened plan: layers, inputs, outputs, totals, and notes on what was not told."""
         try:
             # The inspector writes control characters into strings as they are.
             document = json.loads(facts.layers, strict=False)
         except ValueError as error:
             raise RunError(
-                f"{doing}: the inspector's text is no JSON ({error}). Build the engine with detailed profiling "
+                f"{error_prefix}: the inspector's text is no JSON ({error}). Build the engine with detailed profiling "
                 "verbosity, and report the text in the details.",
                 details=facts.layers,
             ) from error
-        inspected = inspector.parse(document, "the inspector's text")
-        here = self.device
+        inspection = inspector.parse(document, "the inspector's text")
+        gpu = self.device
         streams = f"{facts.aux_streams} auxiliary streams" if facts.aux_streams else ""
         edges = {port.name: Tensor(port.name, port.dtype, port.shape) for port in facts.ports}
         return Engine(
             backend=self.name,
             version=facts.version,
-            target=Target(f"sm{here.sm}" if here else "unknown"),
-            layers=inspected.layers,
-            inputs=inspected.inputs or tuple(edges[p.name] for p in facts.ports if p.reads),
-            outputs=inspected.outputs or tuple(edges[p.name] for p in facts.ports if not p.reads),
+            target=Target(f"sm{gpu.sm}" if gpu else "unknown"),
+            layers=inspection.layers,
+            inputs=inspection.inputs or tuple(edges[p.name] for p in facts.ports if p.is_input),
+            outputs=inspection.outputs or tuple(edges[p.name] for p in facts.ports if not p.is_input),
             totals={"activation": facts.memory}
             | ({} if facts.weights is None else {"weights": facts.weights}),
             log=facts.log,
-            notes=(*inspected.notes, *filter(None, [streams])),
+            notes=(*inspection.notes, *filter(None, [streams])),
             plan=plan,
-            device=here.name if here else "",
-            profiles=_profiles(facts.ports),
+            device=gpu.name if gpu else "",
+            profiles=_collect_profiles(facts.ports),
             maker=self.maker,
         )
 
@@ -180,7 +186,7 @@ class EngineRunner:
             RunError: the engine has no plan.
             RtlabError: the file cannot be written.
         """
-        write(path, _plan(engine, f'Backend "{self.name}" cannot save'), what="the engine")
+        write(path, _require_plan(engine, f'Backend "{self.name}" cannot save'), what="the engine")
 
     def profile(
         self,
@@ -204,28 +210,28 @@ class EngineRunner:
             Unavailable: version or GPU are not the engine's.
             Cancelled: ``progress`` asked to stop.
         """
-        doing = f'Backend "{self.name}" cannot profile'
-        wanted = _feed(inputs), runs, warmup, seconds
-        timed: loaded.EngineTimes = self._call(
-            engine, loaded.profile, wanted, progress, doing, limit_s=limit_s
+        error_prefix = f'Backend "{self.name}" cannot profile'
+        payload = _as_arrays(inputs), runs, warmup, seconds
+        times: loaded.EngineTimes = self._call(
+            engine, loaded.profile, payload, progress, error_prefix, limit_s=limit_s
         )
-        samples, notes = joined(timed.layers, engine.layers)
-        profiled = float(np.median(timed.profiled)) if len(timed.profiled) else 0.0
+        samples, notes = assign_times(times.layers, engine.layers)
+        profiled_median = float(np.median(times.profiled_total)) if len(times.profiled_total) else 0.0
         note = [
-            f"clocks and temperature before: {timed.before}; after: {timed.after}",
-            f"median latency while layers are timed {profiled:.4g} ms",
+            f"clocks and temperature before: {times.before}; after: {times.after}",
+            f"median latency while layers are timed {profiled_median:.4g} ms",
             *notes,
         ]
         return Profile(
             source=f"{self.product} {engine.version}",
             device=self.device.name if self.device else engine.device,
             samples=samples,
-            total=timed.total,
-            warmup=timed.warmup,
+            total=times.total,
+            warmup=times.warmup,
             taken=datetime.datetime.now(datetime.timezone.utc),
             note="; ".join(note),
             processor="GPU",
-            runs=len(timed.profiled),
+            runs=len(times.profiled_total),
         )
 
     def outputs(
@@ -247,12 +253,12 @@ class EngineRunner:
             Unavailable: version or GPU are not the engine's.
             Cancelled: ``progress`` asked to stop.
         """
-        doing = f'Backend "{self.name}" cannot run'
-        wanted = _feed(inputs), tuple(names)
+        error_prefix = f'Backend "{self.name}" cannot run'
+        payload = _as_arrays(inputs), tuple(names)
         # Its phases are those of one batch among many.
-        silent = _Quiet(progress or Silent())
-        found: Outputs = self._call(engine, loaded.outputs, wanted, silent, doing, limit_s=limit_s)
-        return found
+        silent = _CancelOnlyProgress(progress or Silent())
+        tensors: Outputs = self._call(engine, loaded.outputs, payload, silent, error_prefix, limit_s=limit_s)
+        return tensors
 
     def unfused(
         self, engine: Engine, inputs: Batch, progress: Progress, *, limit_s: float | None = None
@@ -263,11 +269,11 @@ class EngineRunner:
             RunError: the inputs do not fit, or TensorRT fails.
             Unavailable: version or GPU are not the engine's.
         """
-        doing = f'Backend "{self.name}" cannot run'
-        found: tuple[str, ...] = self._call(
-            engine, loaded.unfused, _feed(inputs), progress, doing, limit_s=limit_s
+        error_prefix = f'Backend "{self.name}" cannot run'
+        names: tuple[str, ...] = self._call(
+            engine, loaded.list_debug_tensors, _as_arrays(inputs), progress, error_prefix, limit_s=limit_s
         )
-        return found
+        return names
 
     def throughput(
         self,
@@ -285,35 +291,37 @@ class EngineRunner:
             RunError: as in ``profile``, or a number makes no sense.
             Cancelled: ``progress`` asked to stop.
         """
-        doing = f'Backend "{self.name}" cannot measure throughput'
+        error_prefix = f'Backend "{self.name}" cannot measure throughput'
         if streams < 1 or not 0 < seconds < self.limits.seconds:
-            wrong = f"{streams} streams" if streams < 1 else f"{seconds:g} seconds"
+            refused_setting = f"{streams} streams" if streams < 1 else f"{seconds:g} seconds"
             raise RunError(
-                f"{doing}: {wrong} cannot be measured. Choose at least one stream, and a time up to "
+                f"{error_prefix}: {refused_setting} cannot be measured. Choose at least one stream, and a time up to "
                 f"{self.limits.seconds:g} s."
             )
-        counted: loaded.Counted = self._call(
-            engine, loaded.throughput, (_feed(inputs), streams, seconds, warmup), progress, doing
+        count: loaded.InferenceCount = self._call(
+            engine, loaded.throughput, (_as_arrays(inputs), streams, seconds, warmup), progress, error_prefix
         )
         return Throughput(
             source=f"{self.product} {engine.version}",
             device=self.device.name if self.device else engine.device,
             streams=streams,
             batch=max((a.shape[0] for a in inputs.values() if a.ndim), default=1),
-            inferences=counted.inferences,
-            seconds=counted.seconds,
+            inferences=count.inferences,
+            seconds=count.seconds,
             taken=datetime.datetime.now(datetime.timezone.utc),
-            note=f"clocks and temperature before: {counted.before}; after: {counted.after}",
+            note=f"clocks and temperature before: {count.before}; after: {count.after}",
         )
 
     def release(self, engine: Engine) -> None:
         """End the process that keeps an engine."""
-        kept = self._sessions.pop(id(engine), None)
-        if kept is not None:
-            kept[1].close()
+        entry = self._sessions.pop(id(engine), None)
+        if entry is not None:
+            entry[1].close()
 
-    def _order(self, plan: bytes, doing: str) -> OpenOrder:
-        return OpenOrder(self.binding, self.product, plan, doing, self.device, self.cuda, self.libraries)
+    def _create_spec(self, plan: bytes, error_prefix: str) -> OpenSpec:
+        return OpenSpec(
+            self.binding, self.product, plan, error_prefix, self.device, self.cuda, self.libraries
+        )
 
     def _call(
         self,
@@ -321,41 +329,46 @@ class EngineRunner:
         function: Callable[[P, Any], R],
         payload: P,
         progress: Progress,
-        doing: str,
+        error_prefix: str,
         *,
         limit_s: float | None = None,
     ) -> Any:
         try:
-            session = self._session(engine, progress, doing)
+            session = self._open_session(engine, progress, error_prefix)
             return session.call(
                 function,
                 payload,
                 progress=progress,
-                doing=doing,
+                error_prefix=error_prefix,
                 seconds=limit_s,
             )
         except BaseException:
             self.release(engine)
             raise
 
-    def _session(self, engine: Engine, progress: Progress, doing: str) -> child.ChildProcess:
-        kept = self._sessions.get(id(engine))
-        if kept is not None and kept[1].alive:
+    def _open_session(self, engine: Engine, progress: Progress, error_prefix: str) -> child.ChildProcess:
+        entry = self._sessions.get(id(engine))
+        if entry is not None and entry[1].alive:
             self._sessions.move_to_end(id(engine))
-            return kept[1]
-        plan = _plan(engine, doing)
+            return entry[1]
+        plan = _require_plan(engine, error_prefix)
         self.release(engine)
-        while len(self._sessions) >= _KEPT:
+        while len(self._sessions) >= _MAX_OPEN_ENGINES:
             _, (_, oldest) = self._sessions.popitem(last=False)
             oldest.close()
         session = child.ChildProcess(self.limits, work=child.RUNNING, path=self.path)
         # The engine is kept too, so that its id stays its own.
         self._sessions[id(engine)] = engine, session
-        session.call(loaded.open_plan, self._order(plan, doing), progress=progress, doing=doing)
+        session.call(
+            loaded.open_plan,
+            self._create_spec(plan, error_prefix),
+            progress=progress,
+            error_prefix=error_prefix,
+        )
         return session
 
 
-class _Quiet:
+class _CancelOnlyProgress:
     """Progress that is asked whether to stop, and not told of anything."""
 
     def __init__(self, progress: Progress) -> None:
@@ -368,7 +381,7 @@ class _Quiet:
         """Report steps."""
 
 
-def joined(
+def assign_times(
     times: Mapping[tuple[str, int], NDArray[np.float64]], layers: Sequence[Layer]
 ) -> tuple[dict[str, NDArray[np.float64]], list[str]]:
     """Times by layer id, joined by name, and notes on what does not join.
@@ -380,41 +393,44 @@ def joined(
     for layer in layers:
         by_name.setdefault(layer.name, []).append(layer.id)
     samples: dict[str, NDArray[np.float64]] = {}
-    strange: dict[str, float] = {}
+    unmatched_times: dict[str, float] = {}
     for (name, place), values in times.items():
-        ids = by_name.get(name) or by_name.get(inspector.bare(name)[0])
+        ids = by_name.get(name) or by_name.get(inspector.split_profile(name)[0])
         if not ids:
-            strange[name] = strange.get(name, 0.0) + float(np.median(values))
+            unmatched_times[name] = unmatched_times.get(name, 0.0) + float(np.median(values))
             continue
         key = ids[min(place, len(ids) - 1)]
         samples[key] = samples[key] + values if key in samples else values
     notes = []
-    if strange:
-        listed = quoted(list(strange)[:3])
-        notes.append(f"{len(strange)} timed names are no layers ({sum(strange.values()):.3g} ms): {listed}")
-    silent = [layer.name for layer in layers if layer.id not in samples]
-    if silent:
-        listed = quoted(silent[:3])
-        notes.append(f"{len(silent)} layers report no time: {listed}")
+    if unmatched_times:
+        quoted_names = quote_names(list(unmatched_times)[:3])
+        notes.append(
+            f"{len(unmatched_times)} timed names are no layers ({sum(unmatched_times.values()):.3g} ms): {quoted_names}"
+        )
+    untimed_layers = [layer.name for layer in layers if layer.id not in samples]
+    if untimed_layers:
+        quoted_names = quote_names(untimed_layers[:3])
+        notes.append(f"{len(untimed_layers)} layers report no time: {quoted_names}")
     return samples, notes
 
 
-def _profiles(ports: Sequence[EnginePort]) -> tuple[tuple[tuple[str, Shapes], ...], ...]:
+def _collect_profiles(ports: Sequence[EnginePort]) -> tuple[tuple[tuple[str, Shapes], ...], ...]:
     """Bounds of each dynamic input by optimization profile; empty where all shapes are fixed."""
-    dynamic = [port for port in ports if port.dynamic and port.ranges]
+    dynamic = [port for port in ports if port.is_dynamic and port.ranges]
     return tuple(
         tuple((port.name, port.ranges[i]) for port in dynamic)
         for i in range(max((len(port.ranges) for port in dynamic), default=0))
     )
 
 
-def _plan(engine: Engine, doing: str) -> bytes:
+def _require_plan(engine: Engine, error_prefix: str) -> bytes:
     if engine.plan is None:
         raise RunError(
-            f"{doing}: the engine holds no plan to run. Build it again with keep_plan=True, or open one from a file."
+            f"{error_prefix}: the engine holds no plan to run. Build it again with keep_plan=True, or open one from a "
+            "file."
         )
     return engine.plan
 
 
-def _feed(inputs: Batch) -> dict[str, NDArray[Any]]:
+def _as_arrays(inputs: Batch) -> dict[str, NDArray[Any]]:
     return {name: np.asarray(value) for name, value in inputs.items()}

@@ -34,7 +34,7 @@ class Sensors:
         return ", ".join(p for p in parts if p) or "not told"
 
 
-def sensors(libraries: str, bus: str) -> Sensors:
+def read_sensors(libraries: str, bus: str) -> Sensors:
     """Clocks and temperature now; each is None where NVML is missing or does not tell it.
 
     Args:
@@ -52,14 +52,14 @@ def sensors(libraries: str, bus: str) -> Sensors:
         if nvml.nvmlDeviceGetHandleByPciBusId_v2(bus.encode("ascii"), ctypes.byref(handle)) != 0:
             return Sensors()
         return Sensors(
-            clock=_told(nvml.nvmlDeviceGetClockInfo, handle, _CLOCK),
-            memory_clock=_told(nvml.nvmlDeviceGetClockInfo, handle, _MEMORY_CLOCK),
-            celsius=_told(nvml.nvmlDeviceGetTemperature, handle, _TEMPERATURE),
+            clock=_query_sensor(nvml.nvmlDeviceGetClockInfo, handle, _CLOCK),
+            memory_clock=_query_sensor(nvml.nvmlDeviceGetClockInfo, handle, _MEMORY_CLOCK),
+            celsius=_query_sensor(nvml.nvmlDeviceGetTemperature, handle, _TEMPERATURE),
         )
     finally:
         nvml.nvmlShutdown()
 
 
-def _told(ask: Any, handle: ctypes.c_void_p, what: int) -> int | None:
+def _query_sensor(query: Any, handle: ctypes.c_void_p, kind: int) -> int | None:
     value = ctypes.c_uint()
-    return value.value if ask(handle, what, ctypes.byref(value)) == 0 else None
+    return value.value if query(handle, kind, ctypes.byref(value)) == 0 else None

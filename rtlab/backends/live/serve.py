@@ -24,27 +24,27 @@ _PAUSE = 0.05
 class _Report:
     """Tells the parent of phases at once and of steps now and then."""
 
-    def __init__(self, say: Callable[[str, object], None]) -> None:
-        self._say, self._steps, self._last = say, 0, 0.0
+    def __init__(self, send: Callable[[str, object], None]) -> None:
+        self._send, self._steps, self._last = send, 0, 0.0
 
     def phase(self, name: str, total: int | None = None) -> None:
         """Open a phase of ``total`` steps."""
         self._steps = 0
         if time.monotonic() - self._last >= _PAUSE or total is None:
             self._last = time.monotonic()
-            self._say("phase", (name, total))
+            self._send("phase", (name, total))
 
     def advance(self, steps: int = 1) -> None:
         """Count finished steps."""
         self._steps += steps
         if time.monotonic() - self._last >= _PAUSE:
             self._last = time.monotonic()
-            self.tell()
+            self.flush_steps()
 
-    def tell(self) -> None:
+    def flush_steps(self) -> None:
         """Tell of the steps that were not told of yet."""
         if self._steps:
-            self._say("advance", self._steps)
+            self._send("advance", self._steps)
             self._steps = 0
 
     def stopped(self) -> bool:
@@ -61,7 +61,7 @@ def serve() -> None:
     os.dup2(2, 1)
     lock = threading.Lock()
 
-    def say(kind: str, value: object) -> None:
+    def send(kind: str, value: object) -> None:
         with lock:
             pickle.dump((kind, value), out, protocol=pickle.HIGHEST_PROTOCOL)
             out.flush()
@@ -71,23 +71,23 @@ def serve() -> None:
     def work() -> None:
         # What is missing is missed by the call that needs it.
         with contextlib.suppress(Exception):
-            if (ready := pickle.loads(first)) is not None:  # noqa: S301 - the same
-                ready()
+            if (initialize := pickle.loads(first)) is not None:  # noqa: S301 - the same
+                initialize()
         while True:
             function, payload = calls.get()
             try:
-                report = _Report(say)
+                report = _Report(send)
                 result = function(payload, report)
-                report.tell()
-                say("result", result)
+                report.flush_steps()
+                send("result", result)
                 # What it holds, such as the weights of a model, must not wait for the next call.
                 del payload, result
             except BaseException as error:  # noqa: BLE001 - whatever it is, the parent must hear of it
                 try:
-                    say("error", error)
+                    send("error", error)
                 except Exception:  # noqa: BLE001 - not every exception can be pickled
                     words = f"The child process failed: {error}. See the details."
-                    say("error", BackendError(words, details=repr(error)))
+                    send("error", BackendError(words, details=repr(error)))
 
     # A chain of thousands of nodes makes the compiler recurse deeper than the usual 8 MiB of stack allow.
     threading.stack_size(stack)

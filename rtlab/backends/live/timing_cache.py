@@ -34,13 +34,13 @@ class CacheEdit:
 
     binding: str
     content: bytes
-    doing: str
+    error_prefix: str
     keys: tuple[str, ...]
     entries: tuple[Entry, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
-class Edited:
+class EditedCache:
     """The entries that were asked for, and the cache's bytes."""
 
     entries: tuple[Entry, ...]
@@ -57,7 +57,7 @@ def read(
         VariantError: the installed TensorRT cannot edit timing caches.
         BackendError: the child process crashed or passed a limit.
     """
-    return {e.key: e for e in _edited(Path(path), backend, progress, tuple(keys), ()).entries}
+    return {e.key: e for e in _run_edit(Path(path), backend, progress, tuple(keys), ()).entries}
 
 
 def force(
@@ -95,79 +95,79 @@ def force(
                 f'Cannot force tactic "{entry.tactic:#x}" in timing cache "{path}": it is no hash of 64 bits. Choose '
                 "one that the log lists, such as 0x665ded9abbf88."
             )
-    found = _edited(path, backend, progress, tuple(e.key for e in entries), tuple(entries))
-    files.write(copy, found.content, what="the timing cache")
-    return {e.key: e for e in found.entries}
+    edited_cache = _run_edit(path, backend, progress, tuple(e.key for e in entries), tuple(entries))
+    files.write(copy, edited_cache.content, what="the timing cache")
+    return {e.key: e for e in edited_cache.entries}
 
 
-def _edited(
+def _run_edit(
     path: Path,
     backend: EngineRunner,
     progress: Progress | None,
     keys: tuple[str, ...],
     entries: tuple[Entry, ...],
-) -> Edited:
-    doing = f'Cannot {"edit" if entries else "read"} timing cache "{path}"'
+) -> EditedCache:
+    error_prefix = f'Cannot {"edit" if entries else "read"} timing cache "{path}"'
     if backend.product != "TensorRT":
         raise VariantError(
-            f"{doing}: {backend.product} times kernels when it runs, and remembers none while it builds. Choose "
+            f"{error_prefix}: {backend.product} times kernels when it runs, and remembers none while it builds. Choose "
             'backend="tensorrt".'
         )
     try:
         content = read_input(path)
     except OSError as error:
         raise ReadError(
-            f"{doing}: {error.strerror or error}. Name a file that a build has written."
+            f"{error_prefix}: {error.strerror or error}. Name a file that a build has written."
         ) from error
-    made: Edited = child.call(
+    edited_cache: EditedCache = child.call(
         edit,
-        CacheEdit(backend.binding, content, doing, keys, entries),
+        CacheEdit(backend.binding, content, error_prefix, keys, entries),
         limits=Limits(),
         progress=progress or Silent(),
-        doing=doing,
+        error_prefix=error_prefix,
     )
-    return made
+    return edited_cache
 
 
-def edit(order: CacheEdit, report: Any) -> Edited:
+def edit(spec: CacheEdit, report: Any) -> EditedCache:
     """Read a cache, and put entries in it; runs in the child process."""
     report.phase("Reading the timing cache")
-    trt = vendor.binding(order.binding)
+    trt = vendor.binding(spec.binding)
     if not hasattr(trt, "TimingCacheValue"):
         raise VariantError(
-            f"{order.doing}: this compiler has no editable timing cache. Install TensorRT 10.10 or later."
+            f"{spec.error_prefix}: this compiler has no editable timing cache. Install TensorRT 10.10 or later."
         )
-    said: list[str] = []
-    logger = listening.message_logger(trt, lambda _, message: said.append(message))
+    messages: list[str] = []
+    logger = listening.message_logger(trt, lambda _, message: messages.append(message))
     builder = trt.Builder(logger)
     config = builder.create_builder_config()
     config.set_flag(trt.BuilderFlag.EDITABLE_TIMING_CACHE)
-    cache = config.create_timing_cache(order.content)
+    cache = config.create_timing_cache(spec.content)
     if cache is None or not config.set_timing_cache(cache, ignore_mismatch=False):
         raise ReadError(
-            f"{order.doing}: it is damaged, or of another version or GPU. Build once more with "
+            f"{spec.error_prefix}: it is damaged, or of another version or GPU. Build once more with "
             f'flags=["{FLAG}"], timing_cache=... here.',
-            details="\n".join(said),
+            details="\n".join(messages),
         )
     if not cache.queryKeys():
         raise ReadError(
-            f'{order.doing}: it has no entries that can be edited. Build with flags=["{FLAG}"] and this file, after '
-            "it was deleted."
+            f'{spec.error_prefix}: it has no entries that can be edited. Build with flags=["{FLAG}"] and this file, '
+            "after it was deleted."
         )
-    for entry in order.entries:
+    for entry in spec.entries:
         key = trt.TimingCacheKey.parse(entry.key)
         if cache.query(key).tacticHash == _NONE:
             raise VariantError(
-                f"{order.doing}: it has no entry of key {entry.key}, so it is not of the build whose log tells it. "
-                "Build once more with this file, after it was deleted."
+                f"{spec.error_prefix}: it has no entry of key {entry.key}, so it is not of the build whose log tells "
+                "it. Build once more with this file, after it was deleted."
             )
         if not cache.update(key, trt.TimingCacheValue(entry.tactic, entry.milliseconds)):
             raise VariantError(
-                f"{order.doing}: TensorRT refuses tactic {entry.id}. Choose another of the log."
+                f"{spec.error_prefix}: TensorRT refuses tactic {entry.id}. Choose another of the log."
             )
-    found = []
-    for text in order.keys:
+    entries = []
+    for text in spec.keys:
         value = cache.query(trt.TimingCacheKey.parse(text))
         if value.tacticHash != _NONE:
-            found.append(Entry(text, int(value.tacticHash), float(value.timingMSec)))
-    return Edited(tuple(found), bytes(cache.serialize()))
+            entries.append(Entry(text, int(value.tacticHash), float(value.timingMSec)))
+    return EditedCache(tuple(entries), bytes(cache.serialize()))

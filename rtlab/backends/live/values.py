@@ -29,32 +29,32 @@ _TYPES: dict[str, tuple[str, Any]] = {
 _HALF_BYTE = frozenset({"INT4", "FP4"})
 
 
-def name(member: str) -> str:
+def get_type_name(member: str) -> str:
     """The name that rtlab gives a member of DataType."""
     return _TYPES[member][0] if member in _TYPES else member.lower()
 
 
-def dtype(member: str) -> np.dtype[Any]:
+def get_dtype(member: str) -> np.dtype[Any]:
     """NumPy's type of a member of DataType."""
-    found: np.dtype[Any] = np.dtype(_TYPES[member][1])
-    return found
+    numpy_dtype: np.dtype[Any] = np.dtype(_TYPES[member][1])
+    return numpy_dtype
 
 
-def size(member: str, shape: tuple[int, ...]) -> int:
+def count_bytes(member: str, shape: tuple[int, ...]) -> int:
     """Bytes of a dense tensor."""
     count = math.prod(shape)
-    return (count + 1) // 2 if member in _HALF_BYTE else count * dtype(member).itemsize
+    return (count + 1) // 2 if member in _HALF_BYTE else count * get_dtype(member).itemsize
 
 
-def array(member: str, shape: tuple[int, ...]) -> NDArray[Any]:
-    """Memory on the host that takes what is copied from the device; ``unpacked`` makes it a tensor."""
-    return np.empty(size(member, shape), dtype=np.uint8)
+def allocate_array(member: str, shape: tuple[int, ...]) -> NDArray[Any]:
+    """Memory on the host that takes what is copied from the device; ``unpack`` makes it a tensor."""
+    return np.empty(count_bytes(member, shape), dtype=np.uint8)
 
 
-def unpacked(raw: NDArray[Any], member: str, shape: tuple[int, ...]) -> NDArray[Any]:
+def unpack(raw: NDArray[Any], member: str, shape: tuple[int, ...]) -> NDArray[Any]:
     """Bytes as the tensor that they are; of two 4-bit values in a byte, the first is the lower half."""
     if member not in _HALF_BYTE:
-        return raw.view(dtype(member)).reshape(shape)
+        return raw.view(get_dtype(member)).reshape(shape)
     halves = np.stack([raw & 15, raw >> 4], axis=-1).reshape(-1)[: math.prod(shape)]
     if member == "INT4":
         return ((halves ^ 8).astype(np.int8) - 8).astype(ml_dtypes.int4).reshape(shape)
@@ -62,12 +62,12 @@ def unpacked(raw: NDArray[Any], member: str, shape: tuple[int, ...]) -> NDArray[
     return values
 
 
-def raw(value: NDArray[Any], member: str) -> NDArray[Any]:
+def pack(value: NDArray[Any], member: str) -> NDArray[Any]:
     """A tensor as the bytes that the device gets."""
     flat = np.ascontiguousarray(value).reshape(-1)
     if member not in _HALF_BYTE:
         return flat.view(np.uint8)
     halves = (flat.astype(np.int8).view(np.uint8) if member == "INT4" else flat.view(np.uint8)) & 15
     halves = np.append(halves, np.zeros(len(halves) % 2, np.uint8))
-    packed: NDArray[Any] = halves[::2] | (halves[1::2] << 4)
-    return packed
+    packed_bytes: NDArray[Any] = halves[::2] | (halves[1::2] << 4)
+    return packed_bytes

@@ -30,7 +30,7 @@ class OpenAttempt:
         self.passes, self.count = passes, count
         self.pending: list[Decision] = []
         self.decisions = Decisions()
-        self.decisions.known = header.known
+        self.decisions.layer_names = header.layer_names
         self.regions: dict[str, Decision] = {}
         self.memory: dict[str, LayerMemory] = {}
         self.totals: dict[str, int] = {}
@@ -38,7 +38,7 @@ class OpenAttempt:
         self.eligible: tuple[str, ...] = ()
         self.streams: dict[str, None] = {}
 
-    def names(self, text: str, count: str | None) -> tuple[str, ...]:
+    def split_names(self, text: str, count: str | None) -> tuple[str, ...]:
         """Names in a list parted by commas; those may stand in names too, within brackets."""
         parts = [part for part in text.strip().split(", ") if part]
         if count is None or len(parts) == int(count):
@@ -52,7 +52,7 @@ class OpenAttempt:
                 names.append(part)
         return tuple(names)
 
-    def finished(self) -> buildlog.Attempt:
+    def to_attempt(self) -> buildlog.Attempt:
         """The attempt as the noun."""
         passes = list(self.passes)
         if self.pending:
@@ -68,12 +68,15 @@ class OpenAttempt:
 
 
 class Build:
-    """What the log told so far. ``begun`` is set by its first pass; ``complete`` when the builder said it is done."""
+    """What the log told so far.
+
+    ``has_begun`` is set by its first pass; ``complete`` when the builder said it is done.
+    """
 
     def __init__(self, header: Header, first: int) -> None:
         self.header = header
         self.first, self.last = first, first
-        self.begun = self.complete = self.calibrating = False
+        self.has_begun = self.complete = self.calibrating = False
         self.attempts = [OpenAttempt(header, [], None)]
         self.chosen: int | None = None
         self.tactics = TacticRows()
@@ -83,8 +86,8 @@ class Build:
         #: Lines under the last heading of layers, and those under the longest one before it.
         self.rows: list[tuple[int, str]] = []
         self._rows_before: list[tuple[int, str]] = []
-        self.bound: dict[str, None] = {}
-        self.unread, self.skipped = 0, ""
+        self.bound_names: dict[str, None] = {}
+        self.unread, self.unread_line = 0, ""
         self.notes: list[str] = []
         self._phases: dict[str, float] = {}
 
@@ -93,100 +96,100 @@ class Build:
         """The attempt that the present line belongs to."""
         return self.attempts[-1]
 
-    def skip(self, text: str, *, listed: bool) -> None:
-        """A line of the listing of layers that no rule understands; ``listed`` where its heading stands above it."""
-        self.unread += listed
-        self.skipped = text
+    def record_unread(self, text: str, *, in_listing: bool) -> None:
+        """Count a line that no rule understands, if it is ``in_listing``, below the heading of the layers."""
+        self.unread += in_listing
+        self.unread_line = text
 
-    def ended(self, line: int) -> Build:
+    def finish(self, line: int) -> Build:
         """The build with its last line. Where that is the only one, and cut off, what is whole of it counts."""
         self.last = line
-        if line == 1 and (told := listing.part(self.skipped, 0)) is not None:
-            self.layers.append(told[0])
-            self.notes.append(told[1])
+        if line == 1 and (partial_layer := listing.parse_partial_layer(self.unread_line, 0)) is not None:
+            self.layers.append(partial_layer[0])
+            self.notes.append(partial_layer[1])
         return self
 
     def rank(self) -> int:
         """How much it is worth beside other builds of the file: 0 where it tells nothing."""
-        told = (
+        has_content = (
             self.layers
             or self.rows
-            or self.tactics.found
+            or self.tactics.tunings
             or any(
                 a.passes or a.pending or a.memory or a.totals or a.count is not None for a in self.attempts
             )
         )
-        return 0 if not told else 1 + self.complete
+        return 0 if not has_content else 1 + self.complete
 
-    def after(self, name: str, count: int, line: int) -> None:
+    def end_pass(self, name: str, count: int, line: int) -> None:
         """A pass has ended with so many layers."""
         if name == _FIRST:
             at = next((i for i, p in enumerate(self.attempt.passes) if p.name == _FIRST), None)
             if at is not None:
-                self.again(keep=at)
+                self.begin_attempt(keep=at)
         attempt = self.attempt
         attempt.passes.append(NetworkPass(name, attempt.count, count, tuple(attempt.pending), line))
         attempt.pending.clear()
         attempt.count = count
-        attempt.decisions.ended()
+        attempt.decisions.end_rule()
 
-    def strategy(self, name: str) -> None:
+    def begin_strategy(self, name: str) -> None:
         """The builder starts from the whole network, in another way than before."""
         if self.attempt.name:
             at = next((i for i, p in enumerate(self.attempt.passes) if p.name == _FIRST), 0)
-            self.again(keep=at)
+            self.begin_attempt(keep=at)
         self.attempt.name = name
 
-    def again(self, *, keep: int) -> None:
+    def begin_attempt(self, *, keep: int) -> None:
         """Another attempt begins; the first ``keep`` passes are those of all attempts."""
         before = self.attempt.passes[:keep]
-        self.tactics.close()
+        self.tactics.end_contest()
         self.attempts.append(OpenAttempt(self.header, before, before[-1].after if before else None))
         self.tactics.attempt = len(self.attempts) - 1
         self.complete = False
 
-    def region(self, name: str, labels: tuple[str, ...], text: str, line: int) -> None:
+    def add_region(self, name: str, labels: tuple[str, ...], text: str, line: int) -> None:
         """A region that a compiler of its own takes whole, with the nodes in it."""
         if labels:
-            made = Decision("fuse", labels, name, "Myelin", "", text, line)
-            self.attempt.regions.setdefault(name, made)
+            decision = Decision("fuse", labels, name, "Myelin", "", text, line)
+            self.attempt.regions.setdefault(name, decision)
 
-    def remember(self, layer: str, host: str, device: str, scratch: str) -> None:
+    def record_memory(self, layer: str, host: str, device: str, scratch: str) -> None:
         """Memory of a layer in bytes."""
         self.attempt.memory[layer] = LayerMemory(layer, int(host), int(device), int(scratch))
 
-    def took(self, what: str, seconds: float) -> None:
+    def end_phase(self, phase: str, seconds: float) -> None:
         """A phase has ended."""
-        if what == "Engine generation":
+        if phase == "Engine generation":
             # The builder says so after each attempt; only with strategies is another one to come.
-            self._phases[what] = self._phases.get(what, 0.0) + seconds
+            self._phases[phase] = self._phases.get(phase, 0.0) + seconds
             self.complete = self.complete or not self.attempt.name
-        elif what in {"Engine built", "Finished engine building"}:
+        elif phase in {"Engine built", "Finished engine building"}:
             # The words of trtexec, and of Polygraphy.
             self._phases["Engine built"] = seconds
             self.complete = True
-        elif what == "Data initialization and engine generation":
+        elif phase == "Data initialization and engine generation":
             self._phases["Data"] = seconds
             self.complete = True
-        elif what.startswith("Graph construction and optim"):
+        elif phase.startswith("Graph construction and optim"):
             self._phases["Graph"] = seconds
-        elif what.startswith("Formats and tactics"):
+        elif phase.startswith("Formats and tactics"):
             self._phases["Formats"] = seconds
 
-    def listed(self) -> None:
+    def begin_listing(self) -> None:
         """The listing of the engine's layers begins: the builder has decided."""
         self.layers.clear()
-        self.tactics.close()
+        self.tactics.end_contest()
         self.complete = True
 
-    def heading(self) -> None:
+    def begin_rows(self) -> None:
         """A listing in the inspector's words begins; trtexec repeats that of the builder."""
         if len(self.rows) >= len(self._rows_before):
             self._rows_before = self.rows
         self.rows = []
         self.complete = True
 
-    def settle(self) -> tuple[tuple[int, str], ...]:
+    def read_rows(self) -> tuple[tuple[int, str], ...]:
         """Read the listing in the inspector's words where TensorRT-RTX wrote it; else give its lines."""
         # One that is shorter than another before it was cut off.
         rows = self.rows if len(self.rows) >= len(self._rows_before) else self._rows_before
@@ -194,16 +197,18 @@ class Build:
             return tuple(rows)
         layers: list[Layer] = []
         for _, text in rows:
-            if (told := printed.entry(text)) is not None:
+            if (entry := printed.parse_entry(text)) is not None:
                 # Whose program a layer is, its names tell.
-                layers.append(inspector.layer(str(told["Name"]), told, len(layers), [], tagged=True))
+                layers.append(
+                    inspector.make_layer(str(entry["Name"]), entry, len(layers), [], keep_profile=True)
+                )
         self.unread += len(rows) - len(layers)
         if layers:
-            self.listed()
+            self.begin_listing()
             self.layers += layers
         return ()
 
-    def seconds(self) -> float | None:
+    def compute_seconds(self) -> float | None:
         """Time of the whole build: as told, or the sum of its phases."""
         for name in ("Engine built", "Engine generation"):
             if name in self._phases:
@@ -212,68 +217,69 @@ class Build:
             return sum(self._phases.values())
         return None
 
-    def edges(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+    def get_edges(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Tensors that the engine takes and gives."""
         if self.inputs or self.outputs:
             return tuple(self.inputs), tuple(self.outputs)
-        made = {t.name: t for layer in self.layers for t in layer.outputs}
-        used = {t.name: t for layer in self.layers for t in layer.inputs}
-        named = [made[n] for n in self.header.outputs if n in made]
-        given = [used.get(n, t) for n, t in self.header.inputs.items()]
+        written_tensors = {t.name: t for layer in self.layers for t in layer.outputs}
+        read_tensors = {t.name: t for layer in self.layers for t in layer.inputs}
+        output_tensors = [written_tensors[n] for n in self.header.outputs if n in written_tensors]
+        input_tensors = [read_tensors.get(n, t) for n, t in self.header.inputs.items()]
         return (
-            tuple(given or (t for n, t in used.items() if n not in made)),
-            tuple(named or (t for n, t in made.items() if n not in used)),
+            tuple(input_tensors or (t for n, t in read_tensors.items() if n not in written_tensors)),
+            tuple(output_tensors or (t for n, t in written_tensors.items() if n not in read_tensors)),
         )
 
-    def log(self, lines: int) -> BuildLog:
+    def to_log(self, lines: int) -> BuildLog:
         """The build as the noun."""
-        self.tactics.close()
+        self.tactics.end_contest()
         chosen = len(self.attempts) - 1 if self.chosen is None else self.chosen
         attempt = self.attempts[chosen]
-        attempts = tuple(a.finished() for a in self.attempts)
+        attempts = tuple(a.to_attempt() for a in self.attempts)
         return BuildLog(
             version=self.header.version,
             device=self.header.device,
             target=self.header.target,
             attempts=attempts if any(a.passes for a in attempts) else (),
             chosen=chosen,
-            tunings=tuple(self.tactics.found),
+            tunings=tuple(self.tactics.tunings),
             memory=tuple(attempt.memory.values()),
             totals=dict(attempt.totals),
             sparsity=tuple(attempt.sparsity),
             streams=tuple(attempt.streams),
             nodes=dict(self.header.nodes),
             tensors=dict(self.header.tensors),
-            seconds=self.seconds(),
-            latency=self.header.median(),
+            seconds=self.compute_seconds(),
+            latency=self.header.compute_median(),
             workspace=self.header.workspace,
             lines=lines,
             complete=self.complete,
-            notes=(*self.notes, *self._remarks()),
+            notes=(*self.notes, *self._list_remarks()),
         )
 
-    def _remarks(self) -> list[str]:
+    def _list_remarks(self) -> list[str]:
         notes = []
         pool = self.header.workspace
         if pool is not None and pool < _MIB:
             notes.append(
                 f"The builder had a workspace of {pool:,} bytes. trtexec takes a size without a unit as MiB and reads "
                 f"one letter, B, K, M or G, as a unit, so that {pool}MiB is {pool:,} bytes: write "
-                f"{trtexec.flag('memPoolSize', {'workspace': pool * _MIB})}."
+                f"{trtexec.format_flag('memPoolSize', {'workspace': pool * _MIB})}."
             )
-        if self.tactics.refused:
+        if self.tactics.refused_count:
             notes.append(
-                f"{self.tactics.refused} tactics could not be timed for want of workspace; the largest asks for "
-                f"{self.tactics.wish / _MIB:.3g} MiB. Build with a larger workspace pool, such as trtexec "
-                f"{trtexec.flag('memPoolSize', {'workspace': self.tactics.wish})} (trtexec counts in MiB)."
+                f"{self.tactics.refused_count} tactics could not be timed for want of workspace; the largest asks for "
+                f"{self.tactics.largest_workspace / _MIB:.3g} MiB. Build with a larger workspace pool, such as trtexec "
+                f"{trtexec.format_flag('memPoolSize', {'workspace': self.tactics.largest_workspace})} (trtexec counts "
+                "in MiB)."
             )
-        if self.tactics.cached:
+        if self.tactics.cached_count:
             notes.append(
-                f"{self.tactics.cached} results came from a timing cache, so their rivals were not timed."
+                f"{self.tactics.cached_count} results came from a timing cache, so their rivals were not timed."
             )
-        if self.tactics.homeless:
+        if self.tactics.orphan_count:
             notes.append(
-                f"{self.tactics.homeless} tactics were timed before the first layer is named: the log lacks its "
+                f"{self.tactics.orphan_count} tactics were timed before the first layer is named: the log lacks its "
                 "beginning."
             )
         if self.unread:

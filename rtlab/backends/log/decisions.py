@@ -28,36 +28,45 @@ _RUNNING = re.compile(r"Running: (?P<rule>\w+) on (?P<name>.+)", re.DOTALL)
 class Decisions:
     """Reads the sentences of one network in order.
 
-    ``known`` are the names of layers that were met so far, ``targets`` those of buffers that others were moved into,
-    ``gone`` layers that a decision has taken away: the log says so again. ``rule`` is being tried on ``subject``.
+    ``layer_names`` are the names of layers that were met so far, ``targets`` those of buffers that others were moved
+    into, ``removed_layers`` layers that a decision has taken away: the log says so again. ``rule`` is being tried on
+    ``subject``.
     """
 
     def __init__(self) -> None:
-        self.known: set[str] = set()
+        self.layer_names: set[str] = set()
         self.rule, self.subject = "", ""
-        self.gone: set[str] = set()
+        self.removed_layers: set[str] = set()
         self.targets: set[str] = set()
 
-    def running(self, text: str) -> None:
+    def begin_rule(self, text: str) -> None:
         """Remember which rule is tried on which layer. Whether it does anything, the next lines tell."""
-        found = _RUNNING.match(text)
-        self.rule, self.subject = (found["rule"], found["name"]) if found else ("", "")
-        self.known.add(self.subject)
+        match = _RUNNING.match(text)
+        self.rule, self.subject = (match["rule"], match["name"]) if match else ("", "")
+        self.layer_names.add(self.subject)
 
-    def ended(self) -> None:
+    def end_rule(self) -> None:
         """A pass is over, and with it the rule that was tried last."""
         self.rule, self.subject = "", ""
 
     def read(self, text: str, line: int) -> Decision | None:
         """The decision that a message tells; None where it tells none, or repeats one."""
-        for rule in (_fuse, _merge, _eliminate, _retarget, _copy, _remove, _other):
-            if (found := rule(self, text)) is not None:
-                action, names, result, name, reason = found
-                self.known.update(names, [result] if result else ())
+        for rule in (
+            _read_fusion,
+            _read_merge,
+            _read_elimination,
+            _read_retarget,
+            _read_copy,
+            _read_removal,
+            _read_other,
+        ):
+            if (fields := rule(self, text)) is not None:
+                action, names, result, name, reason = fields
+                self.layer_names.update(names, [result] if result else ())
                 return Decision(action, names, result, name, reason, text, line)
         return None
 
-    def part(self, text: str, word: str, *, last: bool = False) -> tuple[str, str] | None:
+    def split_names(self, text: str, word: str, *, last: bool = False) -> tuple[str, str] | None:
         """The two names around ``word``; None where it is missing."""
         places = [m.start() for m in re.finditer(re.escape(word), text)]
         # A sentence holds few such words; without a bound a damaged one could take long.
@@ -69,115 +78,122 @@ class Decisions:
             pairs.reverse()
 
         def fit(pair: tuple[str, str]) -> int:
-            left, right = pair
+            first, second = pair
             return (
-                2 * (left == self.subject)
-                + (left in self.known)
-                + (right in self.known or right in self.targets)
+                2 * (first == self.subject)
+                + (first in self.layer_names)
+                + (second in self.layer_names or second in self.targets)
             )
 
         return max(pairs, key=fit)
 
 
-_Found = tuple[Action, tuple[str, ...], str, str, str]
+_DecisionFields = tuple[Action, tuple[str, ...], str, str, str]
 
 
-def _fuse(state: Decisions, text: str) -> _Found | None:
-    found = _FUSE.fullmatch(text)
-    if found is None:
+def _read_fusion(state: Decisions, text: str) -> _DecisionFields | None:
+    match = _FUSE.fullmatch(text)
+    if match is None:
         return None
-    rule, rest = found["rule"] or "", found["rest"]
-    if scaled := _SCALED.fullmatch(rest):
+    rule, rest = match["rule"] or "", match["rest"]
+    if scale_match := _SCALED.fullmatch(rest):
         # The convolution keeps its name.
-        return "fuse", (scaled["first"], scaled["second"]), scaled["first"], rule, ""
-    if found["verb"] == "fusing":
-        into = state.part(rest, " into ", last=True)
+        return "fuse", (scale_match["first"], scale_match["second"]), scale_match["first"], rule, ""
+    if match["verb"] == "fusing":
+        into = state.split_names(rest, " into ", last=True)
         if into is None:
             return None
-        taken, layer = into
-        parts = [taken]
-        if taken.startswith("(") and taken.endswith(")") and (pair := state.part(taken[1:-1], " and ")):
+        absorbed_names, layer = into
+        parts = [absorbed_names]
+        if (
+            absorbed_names.startswith("(")
+            and absorbed_names.endswith(")")
+            and (pair := state.split_names(absorbed_names[1:-1], " and "))
+        ):
             parts = list(pair)
-        state.gone.update(parts)
+        state.removed_layers.update(parts)
         return "fuse", (layer, *parts), layer, rule, ""
-    pair = state.part(rest, " with ")
+    pair = state.split_names(rest, " with ")
     if pair is None:
         return None
     if state.rule == rule:
-        state.ended()
+        state.end_rule()
     result = "PWN({}, {})".format(*pair) if rule == "PointWiseFusion" else " + ".join(pair)
     return "fuse", pair, result, rule, ""
 
 
-def _merge(state: Decisions, text: str) -> _Found | None:
+def _read_merge(state: Decisions, text: str) -> _DecisionFields | None:
     start = "Merging layers: "
     if not text.startswith(start):
         return None
-    whole = text[len(start) :]
+    merged_name = text[len(start) :]
     names: list[str] = []
-    for part in whole.split(" || "):
+    for part in merged_name.split(" || "):
         # A layer that was merged before has the sign in its own name.
-        if names and f"{names[-1]} || {part}" in state.known:
+        if names and f"{names[-1]} || {part}" in state.layer_names:
             names[-1] = f"{names[-1]} || {part}"
         else:
             names.append(part)
-    return "merge", tuple(names), whole, "", ""
+    return "merge", tuple(names), merged_name, "", ""
 
 
-def _eliminate(state: Decisions, text: str) -> _Found | None:
-    if found := _CONCAT.fullmatch(text):
-        state.targets.add(found["name"])
-        return "eliminate", (found["name"],), "", "concatenation", ""
-    if found := _SLICE.fullmatch(text):
-        pair = state.part(found["rest"], " to ", last=True)
-        return "eliminate", (found["name"],), "", "slice", f"retargeted to {pair[1]}" if pair else ""
-    if found := _TWIN.fullmatch(text):
-        state.gone.add(found["name"])
-        pair_ = (found["name"], found["other"])
-        return "eliminate", pair_, found["other"], state.rule, "it duplicates the other"
+def _read_elimination(state: Decisions, text: str) -> _DecisionFields | None:
+    if match := _CONCAT.fullmatch(text):
+        state.targets.add(match["name"])
+        return "eliminate", (match["name"],), "", "concatenation", ""
+    if match := _SLICE.fullmatch(text):
+        pair = state.split_names(match["rest"], " to ", last=True)
+        return "eliminate", (match["name"],), "", "slice", f"retargeted to {pair[1]}" if pair else ""
+    if match := _TWIN.fullmatch(text):
+        state.removed_layers.add(match["name"])
+        pair_ = (match["name"], match["other"])
+        return "eliminate", pair_, match["other"], state.rule, "it duplicates the other"
     return None
 
 
-def _retarget(state: Decisions, text: str) -> _Found | None:
-    if not text.startswith("Retargeting ") or (pair := state.part(text[12:], " to ", last=True)) is None:
+def _read_retarget(state: Decisions, text: str) -> _DecisionFields | None:
+    if (
+        not text.startswith("Retargeting ")
+        or (pair := state.split_names(text[12:], " to ", last=True)) is None
+    ):
         return None
     state.targets.add(pair[1])
     return "retarget", pair, "", "", ""
 
 
-def _copy(state: Decisions, text: str) -> _Found | None:
-    found = _COPY.fullmatch(text)
-    if found is None or (pair := state.part(found["rest"], " to ", last=True)) is None:
+def _read_copy(state: Decisions, text: str) -> _DecisionFields | None:
+    match = _COPY.fullmatch(text)
+    if match is None or (pair := state.split_names(match["rest"], " to ", last=True)) is None:
         return None
     state.targets.add(pair[1])
-    return "copy", pair, f"{pair[0]} copy", "", (found["reason"] or "").strip()
+    return "copy", pair, f"{pair[0]} copy", "", (match["reason"] or "").strip()
 
 
-def _remove(state: Decisions, text: str) -> _Found | None:
-    if not text.startswith("Removing ") or not (name := text[9:]) or name in state.gone:
+def _read_removal(state: Decisions, text: str) -> _DecisionFields | None:
+    if not text.startswith("Removing ") or not (name := text[9:]) or name in state.removed_layers:
         return None
-    state.gone.add(name)
+    state.removed_layers.add(name)
     if state.rule.endswith("Fusion") and name != state.subject:
         # Such a rule says only what goes: the layer it ran on does its work from then on, under its own name.
         return "fuse", (state.subject, name), state.subject, state.rule, ""
     return "remove", (name,), "", state.rule if name == state.subject else "", ""
 
 
-def _other(state: Decisions, text: str) -> _Found | None:
-    if found := _TYPE.fullmatch(text):
-        name, kind = found["name"], found["kind"]
+def _read_other(state: Decisions, text: str) -> _DecisionFields | None:
+    if match := _TYPE.fullmatch(text):
+        name, kind = match["name"], match["kind"]
         result = f"PWN({name})" if kind == "POINTWISE" else ""
         return "other", (name,), result, state.rule, f"it becomes {kind}"
-    if text.startswith("Swapping ") and (pair := state.part(text[9:], " with ")):
+    if text.startswith("Swapping ") and (pair := state.split_names(text[9:], " with ")):
         return "other", pair, "", state.rule, "they change places"
-    if found := _REFORMAT.fullmatch(text):
-        layer = _before_bracket(found["place"])
-        made = f"Reformatting CopyNode for {found['side']} Tensor {found['slot']} to {layer}"
-        return "other", (layer,), made, "reformat", found["change"]
+    if match := _REFORMAT.fullmatch(text):
+        layer = _strip_bracket(match["place"])
+        copy_name = f"Reformatting CopyNode for {match['side']} Tensor {match['slot']} to {layer}"
+        return "other", (layer,), copy_name, "reformat", match["change"]
     return None
 
 
-def _before_bracket(text: str) -> str:
+def _strip_bracket(text: str) -> str:
     """A name in front of the bracket that closes at the end of a text; both may hold brackets."""
     depth = 0
     for at in range(len(text) - 1, -1, -1):

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from rtlab.backends.files.wrapping import Wrapping, wrapping
+from rtlab.backends.files.wrapping import Wrapping, detect_wrapping
 from rtlab.core.inputs import open_input
 
 _AGAIN = (
@@ -26,7 +26,7 @@ _MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 #: How a logger's line begins: a severity or TensorRT's name in brackets, after a date or a name at most.
 TAGGED = re.compile(rb"\s*(?:\[[^\[\]]{1,40}\] ?)?\[(?:V|I|W|E|F|TRT|TensorRT)\]")
 #: How lines end that are whole, where nothing stands behind them: any other may be cut within a number or a name.
-_WHOLE = re.compile(
+_COMPLETE_LINE = re.compile(
     rb"(?:\blayers|\bseconds\.?|\bms|\bsec\.|\bMiB|\*{3,}|(?:Layer\([^)]*\): |Name: ).*[\])]|&&&& .*)\s*$",
     re.DOTALL,
 )
@@ -37,65 +37,74 @@ _ZEROS, _SAMPLE = 0.8, 400
 class LogLines:
     """Iterates over lists of lines without their ends. ``size`` and ``head`` are its bytes and the first of them.
 
-    What mail, issues and terminals put around the lines is taken off. ``cut`` says, once all is read, that the last
-    line has no end. Of a file, such a line is ``dropped`` where it may end within a number or a name, as is the first
-    one where it has lost its beginning: both were cut when the file was made of a piece of a log. Where it is the only
-    line it is ``alone``, and read.
+    What mail, issues and terminals put around the lines is taken off. ``is_cut`` says, once all is read, that the last
+    line has no end. Of a file, such a line is ``last_dropped`` where it may end within a number or a name, as is the
+    first one where it has lost its beginning: both were cut when the file was made of a piece of a log. Where it is the
+    only line it is ``is_single_cut_line``, and read.
     """
 
     def __init__(self, source: Path | str | Iterable[bytes]) -> None:
         self.source = source
-        self.size, self.head, self.cut, self.dropped, self.alone = 0, b"", False, False, False
+        self.size, self.head, self.is_cut, self.last_dropped, self.is_single_cut_line = (
+            0,
+            b"",
+            False,
+            False,
+            False,
+        )
 
     def __iter__(self) -> Iterator[list[bytes]]:
         """Read all of it once; OSError where the file cannot be read."""
         rest = b""
-        around = Wrapping()
-        file, several = isinstance(self.source, Path), False
-        for number, chunk in enumerate(self._decoded()):
+        log_wrapping = Wrapping()
+        file, has_several_lines = isinstance(self.source, Path), False
+        for number, chunk in enumerate(self._decode_chunks()):
             text = chunk
             if not number:
-                around = _around(chunk)
-                if around.fences and len(chunk) < _CHUNK:
+                log_wrapping = _detect_log_wrapping(chunk)
+                if log_wrapping.fences and len(chunk) < _CHUNK:
                     # All of it: where the last fence goes, the line before it has no end.
-                    text, around = _off(around, chunk), Wrapping()
+                    text, log_wrapping = _strip_wrapping(log_wrapping, chunk), Wrapping()
             lines = (rest + text).split(b"\n")
             rest = lines.pop()
             if len(rest) > _LONGEST:
                 lines, rest = [*lines, rest], b""
-            if around:
-                lines = _off(around, b"\n".join(lines)).split(b"\n")
+            if log_wrapping:
+                lines = _strip_wrapping(log_wrapping, b"\n".join(lines)).split(b"\n")
             if file and not number:
-                _behead(lines)
-            several = several or bool(lines)
+                _drop_partial_line(lines)
+            has_several_lines = has_several_lines or bool(lines)
             yield lines
-        self.cut = bool(rest.strip())
-        if not self.cut:
+        self.is_cut = bool(rest.strip())
+        if not self.is_cut:
             return
-        rest = _off(around, rest) if around else rest
-        doubtful = file and _WHOLE.search(rest) is None
-        self.dropped, self.alone = several and doubtful, doubtful and not several
-        yield [b"" if self.dropped else rest]
+        rest = _strip_wrapping(log_wrapping, rest) if log_wrapping else rest
+        is_doubtful = file and _COMPLETE_LINE.search(rest) is None
+        self.last_dropped, self.is_single_cut_line = (
+            has_several_lines and is_doubtful,
+            is_doubtful and not has_several_lines,
+        )
+        yield [b"" if self.last_dropped else rest]
 
-    def _decoded(self) -> Iterator[bytes]:
+    def _decode_chunks(self) -> Iterator[bytes]:
         """Chunks in UTF-8, whatever they are written in."""
         decoder: codecs.IncrementalDecoder | None = None
-        for raw in self._chunks():
+        for raw in self._read_chunks():
             chunk = raw
             if not self.size:
                 self.head = raw[:64]
-                decoder = _decoder(raw)
+                decoder = _detect_decoder(raw)
                 chunk = chunk.removeprefix(codecs.BOM_UTF8)
             self.size += len(raw)
             if decoder is not None:
                 chunk = decoder.decode(chunk).encode("utf-8", "replace").removeprefix(codecs.BOM_UTF8)
             yield chunk
 
-    def lost(self, line: int) -> list[str]:
+    def describe_cut(self, line: int) -> list[str]:
         """A note on the last line, which may be cut off."""
-        if self.alone:
+        if self.is_single_cut_line:
             return ["The line has no end: what it tells last may be cut off."]
-        if not self.dropped:
+        if not self.last_dropped:
             return []
         return [
             (
@@ -105,27 +114,27 @@ class LogLines:
         ]
 
     @property
-    def binary(self) -> bool:
+    def is_binary(self) -> bool:
         """Whether the first bytes are no text."""
-        return b"\x00" in self.head and _decoder(self.head) is None
+        return b"\x00" in self.head and _detect_decoder(self.head) is None
 
-    def nothing(self, line: int) -> str:
+    def explain_no_build(self, line: int) -> str:
         """Why these lines, up to ``line``, tell of no build, and what to give instead."""
         if not self.size:
-            found = "it is empty."
+            reason = "it is empty."
         elif self.head.startswith(GZIP):
-            found = "its first bytes are those of a gzip file, which must be unpacked first."
-        elif self.binary:
-            found = "byte 0: its first bytes are no text; a log belongs there, and this may be an engine."
+            reason = "its first bytes are those of a gzip file, which must be unpacked first."
+        elif self.is_binary:
+            reason = "byte 0: its first bytes are no text; a log belongs there, and this may be an engine."
         elif self.head.removeprefix(codecs.BOM_UTF8).lstrip().startswith((b"{", b"[{", b"[\n", b"[ ")):
-            found = "byte 0: it is JSON, and a log belongs there. Give inspector JSON as layers=."
+            reason = "byte 0: it is JSON, and a log belongs there. Give inspector JSON as layers=."
         else:
-            found = (
+            reason = (
                 f"none of its lines, 1 to {max(1, line)}, tells of a build. Expected are lines {_EXPECTED}."
             )
-        return f"{found} {_AGAIN}"
+        return f"{reason} {_AGAIN}"
 
-    def _chunks(self) -> Iterator[bytes]:
+    def _read_chunks(self) -> Iterator[bytes]:
         if isinstance(self.source, Path):
             with open_input(self.source) as file:
                 while chunk := file.read(_CHUNK):
@@ -145,28 +154,28 @@ class LogLines:
             yield from chunks
 
 
-def _around(chunk: bytes) -> Wrapping:
+def _detect_log_wrapping(chunk: bytes) -> Wrapping:
     """What stands around the lines. Times and the ends of Windows' lines are nothing that a log's reader minds."""
-    found = wrapping(chunk[:_SAMPLED].decode("utf-8", "replace"), stamps=False)
-    return found if found.marks or found.colours or found.fences else Wrapping()
+    log_wrapping = detect_wrapping(chunk[:_SAMPLED].decode("utf-8", "replace"), stamps=False)
+    return log_wrapping if log_wrapping.marks or log_wrapping.colours or log_wrapping.fences else Wrapping()
 
 
-def _off(around: Wrapping, lines: bytes) -> bytes:
+def _strip_wrapping(log_wrapping: Wrapping, lines: bytes) -> bytes:
     """Lines without what stands around them."""
-    return around.off(lines.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
+    return log_wrapping.strip(lines.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
 
-def _behead(lines: list[bytes]) -> None:
+def _drop_partial_line(lines: list[bytes]) -> None:
     """Empty the first line where it lacks its beginning: a logger marks the others, and not this one."""
-    told = [i for i, line in enumerate(lines[:20]) if line.strip()][:4]
-    if len(told) < 2 or lines[told[0]].startswith(b"&&&&"):
+    indices = [i for i, line in enumerate(lines[:20]) if line.strip()][:4]
+    if len(indices) < 2 or lines[indices[0]].startswith(b"&&&&"):
         return
-    first, *others = (TAGGED.match(lines[i]) for i in told)
+    first, *others = (TAGGED.match(lines[i]) for i in indices)
     if first is None and all(others):
-        lines[told[0]] = b""
+        lines[indices[0]] = b""
 
 
-def _decoder(head: bytes) -> codecs.IncrementalDecoder | None:
+def _detect_decoder(head: bytes) -> codecs.IncrementalDecoder | None:
     if head.startswith(_MARKS):
         return codecs.getincrementaldecoder("utf-16")("replace")
     sample = head[:_SAMPLE]

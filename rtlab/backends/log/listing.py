@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from rtlab.core.engine import DTYPES, Layer, Tensor
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 
 #: A tensor as logs and the inspector's text form print it; its type stands in one of two places.
 TENSOR = re.compile(
@@ -47,90 +47,92 @@ _OPERAND = re.compile(
 )
 
 
-def edge(line: str) -> tuple[bool, Tensor] | None:
+def parse_edge(line: str) -> tuple[bool, Tensor] | None:
     """Whether a tensor at the edge of the engine is an input, and the tensor; None for any other line.
 
     Tensors of a second profile and later ones repeat those of the first and are left out.
     """
-    found = EDGE.match(line)
-    if found is None or _PROFILE.search(found["name"]):
+    match = EDGE.match(line)
+    if match is None or _PROFILE.search(match["name"]):
         return None
-    return found["mode"] == "Input", Tensor(found["name"], _dtype(found["dtype"]), _ints(found["shape"]))
+    return match["mode"] == "Input", Tensor(
+        match["name"], _normalize_dtype(match["dtype"]), _parse_ints(match["shape"])
+    )
 
 
-def step(line: str, index: int) -> Layer | None:
+def parse_layer(line: str, index: int) -> Layer | None:
     """The layer in a line of the listing that builders up to TensorRT 10 print, or None for any other line.
 
     Names hold any text, so tensors are taken apart at their types, and the first arrow behind a type parts what is
     read from what is written.
     """
-    found = _STEP.match(line)
-    if found is None:
+    match = _STEP.match(line)
+    if match is None:
         return None
-    reads, writes, whole, _ = _operands(found["tensors"].lstrip())
+    reads, writes, is_complete, _ = _parse_operands(match["tensors"].lstrip())
     # Every layer writes something: without that the line is cut off.
-    return _layer(found, index, reads, writes, found["tactic"]) if whole and writes else None
+    return _make_layer(match, index, reads, writes, match["tactic"]) if is_complete and writes else None
 
 
-def part(line: str, index: int) -> tuple[Layer, str] | None:
+def parse_partial_layer(line: str, index: int) -> tuple[Layer, str] | None:
     """The layer of such a line that is cut off behind its name, with what is whole of it, and what is missing in words.
 
     None where no tactic begins behind the name, which may be cut itself then.
     """
-    found = _CUT.match(line)
-    if found is None:
+    match = _CUT.match(line)
+    if match is None:
         return None
-    tactic, comma, rest = found["rest"].partition(",")
+    tactic, comma, rest = match["rest"].partition(",")
     if _TACTIC.fullmatch(tactic) is None:
         return None
     if not comma:
         missing = "its tactic and its tensors are missing"
-        return _layer(
-            found, index, (), (), ""
+        return _make_layer(
+            match, index, (), (), ""
         ), f"The line is cut off behind the layer's name: {missing}. Give the whole line."
-    reads, writes, _, beyond = _operands(rest.strip().rstrip(_BETWEEN))
-    beyond = beyond or rest.rstrip().endswith("->")
+    reads, writes, _, has_arrow = _parse_operands(rest.strip().rstrip(_BETWEEN))
+    has_arrow = has_arrow or rest.rstrip().endswith("->")
     count = len(reads) + len(writes)
-    told = f"{many(count, 'tensor')} of it can be read" if count else "none of them is whole"
+    summary = f"{pluralize(count, 'tensor')} of it can be read" if count else "none of them is whole"
     missing = (
-        "what else it writes is missing" if beyond else "what it writes is missing, and what else it reads"
+        "what else it writes is missing" if has_arrow else "what it writes is missing, and what else it reads"
     )
     return (
-        _layer(found, index, reads, writes, tactic),
-        f"The line is cut off within the tensors of its layer: {told}; {missing}. Give the whole line.",
+        _make_layer(match, index, reads, writes, tactic),
+        f"The line is cut off within the tensors of its layer: {summary}; {missing}. Give the whole line.",
     )
 
 
-def _layer(
-    found: re.Match[str], index: int, reads: tuple[Tensor, ...], writes: tuple[Tensor, ...], tactic: str
+def _make_layer(
+    match: re.Match[str], index: int, reads: tuple[Tensor, ...], writes: tuple[Tensor, ...], tactic: str
 ) -> Layer:
-    name = found["name"]
-    return Layer(f"{index}:{name}", name, found["kind"], index, reads, writes, tactic=tactic)
+    name = match["name"]
+    return Layer(f"{index}:{name}", name, match["kind"], index, reads, writes, tactic=tactic)
 
 
-def _operands(text: str) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], bool, bool]:
+def _parse_operands(text: str) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...], bool, bool]:
     """The tensors before the arrow and behind it, whether that is all of the text, and whether there is an arrow."""
     sides: tuple[list[Tensor], list[Tensor]] = ([], [])
     side = int(text.startswith("->"))
     position = min(3 * side, len(text))
     while position < len(text) and (operand := _OPERAND.match(text, position)) is not None:
-        sides[side].append(_operand(operand))
+        sides[side].append(_parse_operand(operand))
         side = side or int(operand["next"] == " -> ")
         position = operand.end()
     return tuple(sides[0]), tuple(sides[1]), position >= len(text), bool(side)
 
 
-def _operand(found: re.Match[str]) -> Tensor:
-    kind, dims = found["dtype"] or found["old"], found["dims"] or found["older"] or ""
+def _parse_operand(match: re.Match[str]) -> Tensor:
+    kind, dims = match["dtype"] or match["old"], match["dims"] or match["older"] or ""
     # "64:32" is a dimension of 64 that is stored in vectors of 32.
-    packed = [d.partition(":")[2].strip() for d in dims.split(",") if ":" in d]
-    layout = f"vectors of {packed[0]}" if packed else ""
+    vector_sizes = [d.partition(":")[2].strip() for d in dims.split(",") if ":" in d]
+    layout = f"vectors of {vector_sizes[0]}" if vector_sizes else ""
     # A dynamic dimension is any negative number up to TensorRT 8.
-    shape = tuple(max(d, -1) for d in _ints(re.sub(r":[-\d ]*", "", dims)))
-    return Tensor(found["name"], _dtype(kind), shape, layout)
+    shape = tuple(max(d, -1) for d in _parse_ints(re.sub(r":[-\d ]*", "", dims)))
+    return Tensor(match["name"], _normalize_dtype(kind), shape, layout)
 
 
-def origins(metadata: str) -> tuple[str, ...]:
+def parse_node_ids(metadata: str) -> tuple[str, ...]:
     """Node ids in a list of labels, each once, in order.
 
     A label inside a body reads ``inner | branch (graph) | owner (If)``: the inner node and its owners all belong
@@ -138,8 +140,8 @@ def origins(metadata: str) -> tuple[str, ...]:
     """
     ids: dict[str, None] = {}
     # A label that nothing closes is none; a pattern would look for its end from each beginning anew.
-    closed = (rest.partition("]") for rest in metadata.split(_LABEL)[1:])
-    for label in (label for label, end, _ in closed if end):
+    label_parts = (rest.partition("]") for rest in metadata.split(_LABEL)[1:])
+    for label in (label for label, end, _ in label_parts if end):
         if label and " | " not in label:
             ids[label] = None
             continue
@@ -153,10 +155,10 @@ def origins(metadata: str) -> tuple[str, ...]:
     return tuple(ids)
 
 
-def _dtype(told: str) -> str:
+def _normalize_dtype(name: str) -> str:
     """A type in rtlab's words; one that is new stands as it is told, in small letters."""
-    return DTYPES.get(told, told.lower())
+    return DTYPES.get(name, name.lower())
 
 
-def _ints(text: str) -> tuple[int, ...]:
+def _parse_ints(text: str) -> tuple[int, ...]:
     return tuple(int(t) for t in _NUMBER.findall(text))

@@ -63,99 +63,99 @@ class Header:
     inputs: dict[str, Tensor] = dataclasses.field(default_factory=dict)
     outputs: dict[str, None] = dataclasses.field(default_factory=dict)
     #: Tensors that trtexec gave and got, with their shapes in the run.
-    taken: dict[str, Tensor] = dataclasses.field(default_factory=dict)
-    given: dict[str, Tensor] = dataclasses.field(default_factory=dict)
+    bound_inputs: dict[str, Tensor] = dataclasses.field(default_factory=dict)
+    bound_outputs: dict[str, Tensor] = dataclasses.field(default_factory=dict)
     nodes: dict[str, str] = dataclasses.field(default_factory=dict)
     tensors: dict[str, str] = dataclasses.field(default_factory=dict)
-    known: set[str] = dataclasses.field(default_factory=set)
+    layer_names: set[str] = dataclasses.field(default_factory=set)
 
-    def adding(self, text: str) -> None:
+    def read_input(self, text: str) -> None:
         """Take in an input of the network, as the parser tells it."""
-        if found := _INPUT.match(text):
-            dtype = _PARSED.get(found["dtype"], found["dtype"])
-            shape = tuple(int(d) for d in re.findall(r"-?\d{1,18}", found["shape"]))
-            self.inputs[found["name"]] = Tensor(found["name"], dtype, shape)
+        if match := _INPUT.match(text):
+            dtype = _PARSED.get(match["dtype"], match["dtype"])
+            shape = tuple(int(d) for d in re.findall(r"-?\d{1,18}", match["shape"]))
+            self.inputs[match["name"]] = Tensor(match["name"], dtype, shape)
 
-    def registering(self, text: str) -> None:
+    def read_registration(self, text: str) -> None:
         """Take in a name that the parser gave."""
-        if found := _REGISTERED.match(text):
-            table = self.nodes if found["what"] == "layer" else self.tensors
-            if found["ours"] != found["theirs"]:
-                table[found["ours"]] = found["theirs"]
-            if found["what"] == "layer":
-                self.known.add(found["ours"])
+        if match := _REGISTERED.match(text):
+            table = self.nodes if match["what"] == "layer" else self.tensors
+            if match["ours"] != match["theirs"]:
+                table[match["ours"]] = match["theirs"]
+            if match["what"] == "layer":
+                self.layer_names.add(match["ours"])
 
-    def marking(self, text: str) -> None:
+    def read_output(self, text: str) -> None:
         """Take in an output of the network."""
-        if found := _OUTPUT.match(text):
-            self.outputs[found["name"]] = None
+        if match := _OUTPUT.match(text):
+            self.outputs[match["name"]] = None
 
-    def binding(self, text: str) -> str:
+    def read_binding(self, text: str) -> str:
         """Take in a tensor of a run; gives its name, empty where the line tells none."""
-        found = _BOUND.match(text)
-        if found is None:
+        match = _BOUND.match(text)
+        if match is None:
             return ""
-        shape = tuple(int(d) for d in re.findall(r"-?\d{1,18}", found["shape"]))
-        side = self.taken if found["side"].lower() == "in" else self.given
-        side[found["name"]] = Tensor(found["name"], found["dtype"] or "", shape)
-        return found["name"]
+        shape = tuple(int(d) for d in re.findall(r"-?\d{1,18}", match["shape"]))
+        side = self.bound_inputs if match["side"].lower() == "in" else self.bound_outputs
+        side[match["name"]] = Tensor(match["name"], match["dtype"] or "", shape)
+        return match["name"]
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """Version, GPU and latency, as far as they are known."""
-        told = [f"TensorRT {self.version}" if self.version else "", self.device]
-        told.append("" if self.latency is None else f"{self.latency:.4g} ms per inference in the median")
-        told.append("" if self.throughput is None else f"{self.throughput:.6g} inferences per second")
+        parts = [f"TensorRT {self.version}" if self.version else "", self.device]
+        parts.append("" if self.latency is None else f"{self.latency:.4g} ms per inference in the median")
+        parts.append("" if self.throughput is None else f"{self.throughput:.6g} inferences per second")
         if self.latency is None and self.averages:
-            told.append(
+            parts.append(
                 f"{statistics.median(self.averages):.4g} ms per inference in the median of {len(self.averages)} "
                 f"averages of {self.runs} runs each"
             )
-        return ", ".join(t for t in told if t)
+        return ", ".join(t for t in parts if t)
 
-    def median(self) -> float | None:
+    def compute_median(self) -> float | None:
         """Milliseconds of an inference in the median, or in that of averages where the log was cut before its sum."""
         return statistics.median(self.averages) if self.latency is None and self.averages else self.latency
 
-    def learn(self, found: re.Match[str]) -> None:
-        """Take in what ``machine`` found."""
-        told = found.groupdict()
-        if found.re is _BANNER:
+    def update(self, match: re.Match[str]) -> None:
+        """Take in what ``match_header_line`` found."""
+        groups = match.groupdict()
+        if match.re is _BANNER:
             # 8502 is 8.5.2, 101601 is 10.16.1.
-            digits = told["digits"]
+            digits = groups["digits"]
             split = 1 if len(digits) <= _SHORT else len(digits) - 4
             minor, patch = digits[split:-2], digits[-2:]
             self.version = f"{digits[:split]}.{int(minor)}.{int(patch)}"
-        elif found.re is _DEVICE:
-            self.device = told["name"].strip()
-        elif found.re is _CAPABILITY:
-            self.target = Target(f"sm{int(told['major'])}{told['minor']}")
-        elif found.re is _LATENCY:
-            self.latency = float(told["latency"])
-        elif found.re is _AVERAGE:
-            self.averages.append(float(told["average"]))
-            self.runs = int(told["runs"])
-        elif found.re is _THROUGHPUT:
-            self.throughput = float(told["throughput"])
-        elif found.re is _WORKSPACE:
-            self.workspace = round(float(told["workspace"]) * 2**20)
-        elif found.re is _VERSION:
-            self.version = told["version"]
+        elif match.re is _DEVICE:
+            self.device = groups["name"].strip()
+        elif match.re is _CAPABILITY:
+            self.target = Target(f"sm{int(groups['major'])}{groups['minor']}")
+        elif match.re is _LATENCY:
+            self.latency = float(groups["latency"])
+        elif match.re is _AVERAGE:
+            self.averages.append(float(groups["average"]))
+            self.runs = int(groups["runs"])
+        elif match.re is _THROUGHPUT:
+            self.throughput = float(groups["throughput"])
+        elif match.re is _WORKSPACE:
+            self.workspace = round(float(groups["workspace"]) * 2**20)
+        elif match.re is _VERSION:
+            self.version = groups["version"]
         else:
-            self.version = self.version or told["version"]
-            if self.target.sm is None and told["sm"]:
-                self.target = Target(f"sm{told['sm']}")
+            self.version = self.version or groups["version"]
+            if self.target.sm is None and groups["sm"]:
+                self.target = Target(f"sm{groups['sm']}")
 
 
-def machine(text: str) -> re.Match[str] | None:
-    """What a message tells of machine or version, for ``Header.learn``; None where it tells nothing."""
+def match_header_line(text: str) -> re.Match[str] | None:
+    """What a message tells of machine or version, for ``Header.update``; None where it tells nothing."""
     rules = (_BANNER, _DEVICE, _CAPABILITY, _VERSION, _LIBRARY, _LATENCY, _AVERAGE, _THROUGHPUT, _WORKSPACE)
-    return next((found for rule in rules if (found := rule.search(text))), None)
+    return next((match for rule in rules if (match := rule.search(text))), None)
 
 
-def header(lines: Iterable[str]) -> Header:
+def read_header(lines: Iterable[str]) -> Header:
     """What lines of a log tell of machine and version."""
-    told = Header()
+    log_header = Header()
     for line in lines:
-        if (found := machine(line)) is not None:
-            told.learn(found)
-    return told
+        if (match := match_header_line(line)) is not None:
+            log_header.update(match)
+    return log_header

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable
 
-from rtlab.backends.log.listing import origins
+from rtlab.backends.log.listing import parse_node_ids
 from rtlab.core.buildlog import Operator, TacticTime
 
 HEAD = re.compile(
@@ -18,39 +18,42 @@ _ROW = re.compile(
 )
 
 
-def operators(log: str) -> tuple[Operator, ...]:
+def parse_operators(log: str) -> tuple[Operator, ...]:
     """The operators whose tactics a verbose log lists, in its order; one for each key, and each table without one."""
-    found: dict[str, tuple[re.Match[str], list[str]]] = {}
+    tables: dict[str, tuple[re.Match[str], list[str]]] = {}
     rows: list[str] = []
     for line in log.splitlines():
         if "Autotuning op " in line and (head := HEAD.search(line)):
             # What was timed again counts as it was last.
             rows = []
-            found[(head["key"] or "").lower() or f"table {len(found)}"] = (head, rows)
-        elif found:
+            tables[(head["key"] or "").lower() or f"table {len(tables)}"] = (head, rows)
+        elif tables:
             rows.append(line)
-    told = (operator(head, lines) for head, lines in found.values())
-    return tuple(o for o in told if o.timed)
+    parsed_operators = (parse_operator(head, lines) for head, lines in tables.values())
+    return tuple(o for o in parsed_operators if o.timed)
 
 
-def operator(head: re.Match[str], lines: Iterable[str]) -> Operator:
+def parse_operator(head: re.Match[str], lines: Iterable[str]) -> Operator:
     """An operator by the head of its table, with the tactics in the lines that follow, the fastest first."""
     return Operator(
-        head["name"], (head["key"] or "").lower(), tuple(origins(head["labels"] or "")), tuple(_timed(lines))
+        head["name"],
+        (head["key"] or "").lower(),
+        tuple(parse_node_ids(head["labels"] or "")),
+        tuple(_parse_rows(lines)),
     )
 
 
-def _timed(lines: Iterable[str]) -> list[TacticTime]:
-    found = []
+def _parse_rows(lines: Iterable[str]) -> list[TacticTime]:
+    times = []
     for line in lines:
         row = _ROW.search(line)
-        time = _time(row["time"]) if row else None
+        time = _parse_time(row["time"]) if row else None
         if row and time is not None:
-            found.append(TacticTime(row["tactic"], row["name"], time))
-    return heapq.nsmallest(len(found), found, key=lambda t: t.milliseconds)
+            times.append(TacticTime(row["tactic"], row["name"], time))
+    return heapq.nsmallest(len(times), times, key=lambda t: t.milliseconds)
 
 
-def _time(text: str) -> float | None:
+def _parse_time(text: str) -> float | None:
     try:
         time = float(text)
     except ValueError:

@@ -14,8 +14,8 @@ from pathlib import Path
 from rtlab.backends.log import listing
 from rtlab.backends.log.build import Build
 from rtlab.backends.log.lines import TAGGED, LogLines
-from rtlab.backends.log.machine import Header, machine
-from rtlab.backends.log.tactics import tactic_time
+from rtlab.backends.log.machine import Header, match_header_line
+from rtlab.backends.log.tactics import make_tactic_time
 from rtlab.core.buildlog import BuildLog, Sparsity
 from rtlab.core.engine import Layer, Tensor
 from rtlab.errors import ReadError
@@ -58,35 +58,35 @@ _STRATEGY = re.compile(r"(?:Building graph using|.*?with) (?P<name>backend strat
 
 
 @dataclasses.dataclass(frozen=True)
-class Parsed:
+class ParsedLog:
     """A log, and the engine's layers and the tensors at its edges, as far as the log lists them.
 
-    ``printed`` are lines, each with its number, in which the inspector's text form lists the same layers: TensorRT up
-    to 10 built with detailed verbosity, and ``trtexec --dumpLayerInfo``; ``bound`` are names of inputs and outputs.
-    ``unread`` are lines of the listing that no rule understood.
-    ``built`` is False where the log is that of a run alone: then ``log`` holds machine, version and latency. ``timed``
-    says that it holds a table of the times of the layers.
+    ``printed_rows`` are lines, each with its number, in which the inspector's text form lists the same layers: TensorRT
+    up to 10 built with detailed verbosity, and ``trtexec --dumpLayerInfo``; ``bound_names`` are names of inputs and
+    outputs. ``unread`` are lines of the listing that no rule understood.
+    ``has_build`` is False where the log is that of a run alone: then ``log`` holds machine, version and latency.
+    ``has_times`` says that it holds a table of the times of the layers.
     """
 
     log: BuildLog
     layers: tuple[Layer, ...] = ()
     inputs: tuple[Tensor, ...] = ()
     outputs: tuple[Tensor, ...] = ()
-    printed: tuple[tuple[int, str], ...] = ()
-    bound: tuple[str, ...] = ()
+    printed_rows: tuple[tuple[int, str], ...] = ()
+    bound_names: tuple[str, ...] = ()
     unread: int = 0
-    built: bool = True
-    timed: bool = False
+    has_build: bool = True
+    has_times: bool = False
 
 
-def parse(source: Path | str | Iterable[bytes], *, built: bool = True) -> Parsed:
+def parse(source: Path | str | Iterable[bytes], *, require_build: bool = True) -> ParsedLog:
     """Read a verbose build log.
 
     Args:
         source: A file, the text itself, or its bytes in chunks. UTF-8, or UTF-16 with or without a mark; the lines of
             any logger.
-        built: Refuse a log that tells of no build. Else that of a run is taken too, such as ``trtexec --loadEngine``
-            writes, for the machine and the version that it tells.
+        require_build: Refuse a log that tells of no build. Else that of a run is taken too, such as
+            ``trtexec --loadEngine`` writes, for the machine and the version that it tells.
 
     Returns:
         The last complete build of the log; where none is complete, the last that tells anything. Others are noted.
@@ -95,54 +95,56 @@ def parse(source: Path | str | Iterable[bytes], *, built: bool = True) -> Parsed
         ReadError: the file cannot be read, or nothing in it tells of a build.
     """
     title = f'"{source}"' if isinstance(source, Path) else "the build log"
-    reading, text = _Reading(), LogLines(source)
+    reading, text = _LogReader(), LogLines(source)
     try:
         for lines in text:
-            reading.take(lines)
+            reading.read_lines(lines)
     except OSError as error:
         raise ReadError(
             f"Cannot read {title}: {error.strerror or error}. Name a file that exists."
         ) from error
-    return reading.result(title, text, built=built)
+    return reading.make_log(title, text, require_build=require_build)
 
 
-class _Reading:
+class _LogReader:
     """The state of one pass over a log: the build that its present line belongs to, and what came before."""
 
     def __init__(self) -> None:
         self.line = 0
         self.header = Header()
         self.build = Build(self.header, 1)
-        self.kept: Build | None = None
-        self.others: list[str] = []
-        self.timed = False
-        self._tagged = False
-        self._trusted = True
-        self._where = ""
+        self.best_build: Build | None = None
+        self.other_builds: list[str] = []
+        self.has_times = False
+        self._has_tags = False
+        self._has_prefix = True
+        self._section = ""
         self._offset, self._tail = 0, b""
         # A reader says whether the line was its own; if not, it may be one that begins with the name of a layer.
         self._readers: dict[bytes, Callable[[str], bool]] = {
-            b"After": self._after, b"Origi": self._original, b"Runni": self._running, b"Addin": self._adding,
-            b"-----": self._timing, b"*****": self._autotuning, b">>>>>": self._chose, b"=====": self._costs,
-            b"=== P": self._table,
-            b"Faste": self._fastest, b"Skipp": self._skipping,
-            b"Layer": self._layer, b"Name:": self._name, b"I/O T": self._edges, b"Engin": self._engine,
-            b"Bindi": self._bindings,
-            **dict.fromkeys((b"Creat", b"Input", b"Outpu"), self._binding),
-            b"Total": self._total, b"Max S": self._total, b"(Spar": self._sparsity, b"(fore": self._sparsity,
-            b"Forei": self._foreign, b"[MS] ": self._stream, b"Data ": self._engine, b"Graph": self._engine,
-            b"Forma": self._engine, b"Finis": self._engine, b"Build": self._building, b"Use b": self._strategy,
-            b"Chose": self._strategy, b"Skip ": self._strategy, b"Regis": self._registering, b"Marki": self._marking,
-            b"Selec": self._device, b"Compu": self._device, b"Tenso": self._device, b"&&&& ": self._device,
-            b"Tryin": self._device, b"Loade": self._device, b"Memor": self._device, b"Start": self._calibrating,
-            **dict.fromkeys((b"GPU C", b"Avera", b"Throu"), self._latency),
+            b"After": self._on_after, b"Origi": self._on_original, b"Runni": self._on_running,
+            b"Addin": self._on_adding, b"-----": self._on_timing, b"*****": self._on_autotuning,
+            b">>>>>": self._on_choice, b"=====": self._on_costs, b"=== P": self._on_table,
+            b"Faste": self._on_fastest, b"Skipp": self._on_skipping,
+            b"Layer": self._on_layer, b"Name:": self._on_name, b"I/O T": self._on_edges, b"Engin": self._on_engine,
+            b"Bindi": self._on_bindings,
+            **dict.fromkeys((b"Creat", b"Input", b"Outpu"), self._on_binding),
+            b"Total": self._on_total, b"Max S": self._on_total, b"(Spar": self._on_sparsity,
+            b"(fore": self._on_sparsity, b"Forei": self._on_foreign, b"[MS] ": self._on_stream,
+            b"Data ": self._on_engine, b"Graph": self._on_engine, b"Forma": self._on_engine, b"Finis": self._on_engine,
+            b"Build": self._on_building, b"Use b": self._on_strategy, b"Chose": self._on_strategy,
+            b"Skip ": self._on_strategy, b"Regis": self._on_registering, b"Marki": self._on_marking,
+            b"Selec": self._on_device, b"Compu": self._on_device, b"Tenso": self._on_device, b"&&&& ": self._on_device,
+            b"Tryin": self._on_device, b"Loade": self._on_device, b"Memor": self._on_device,
+            b"Start": self._on_calibration,
+            **dict.fromkeys((b"GPU C", b"Avera", b"Throu"), self._on_latency),
             **dict.fromkeys(
                 (b"Fusin", b"Mergi", b"Elimi", b"Retar", b"Gener", b"Remov", b"Swap ", b"Swapp", b"Conve"),
-                self._decide,
+                self._on_decision,
             ),
         }  # fmt: skip
 
-    def take(self, lines: list[bytes]) -> None:
+    def read_lines(self, lines: list[bytes]) -> None:
         """Read lines. This loop is what a large log costs, so it holds its state in locals."""
         offset, tail, readers, number = self._offset, self._tail, self._readers, self.line
         # Nearly all prefixes of a log have one length and one end, so the end tells where the message begins.
@@ -157,18 +159,18 @@ class _Reading:
                 continue
             # A region's own compiler tells thousands of lines on its kernels.
             if mark == region and offset and b"(Sparsity)" not in line:
-                self.build.tactics.inside(line, number)
+                self.build.tactics.read_operator_line(line, number)
                 continue
             key = line[offset:stop]
             if not offset or not mark.startswith(tail) or key[:1] in b"[ ":
-                found = _PREFIX.match(line)
-                offset = found.end() if found else 0
+                match = _PREFIX.match(line)
+                offset = match.end() if match else 0
                 start, stop = max(0, offset - 6), offset + 5
                 tail = line[start:offset]
                 tactic, region = tail + b"Tacti", tail + b"(fore"
-                self._trusted = bool(found and found["tag"])
+                self._has_prefix = bool(match and match["tag"])
                 # The first line, behind a fence, may be cut off: a word in brackets is no logger's.
-                self._tagged |= self._trusted and (number > 3 or TAGGED.match(line) is not None)
+                self._has_tags |= self._has_prefix and (number > 3 or TAGGED.match(line) is not None)
                 key = line[offset:stop]
                 if key == b"Tacti":
                     rows.append(line)
@@ -191,310 +193,320 @@ class _Reading:
                 or b" valid tactics" in line
             ):
                 self.line = number
-                self._unkeyed(line, line[offset:].decode("utf-8", "replace").rstrip("\r\n"))
+                self._read_unkeyed(line, line[offset:].decode("utf-8", "replace").rstrip("\r\n"))
         self._offset, self._tail, self.line = offset, tail, number
         self.build.tactics.trim()
 
-    def _unkeyed(self, line: bytes, text: str) -> None:
+    def _read_unkeyed(self, line: bytes, text: str) -> None:
         """A message that begins with the name of a layer or of a rule."""
         tactics = self.build.tactics
         if "Set Tactic Name: " in text:
             tactics.rows.append(line)
         elif "got cached result" in text and (m := _CACHED.match(text)):
-            if row := tactic_time(m["tactic"], m["time"]):
-                tactics.from_cache(m["layer"], m["formats"], m["runner"], row, self.line)
+            if row := make_tactic_time(m["tactic"], m["time"]):
+                tactics.record_cached(m["layer"], m["formats"], m["runner"], row, self.line)
         elif "Fastest Tactic: " in text:
-            self._fastest(text)
+            self._on_fastest(text)
         elif "has no valid tactics for this config" in text:
-            tactics.close("")
+            tactics.end_contest("")
         elif "using " in text:
-            self._decide(text)
+            self._on_decision(text)
 
     # Passes and decisions.
 
-    def _original(self, text: str) -> bool:
-        found = _LAYERS.match(text)
-        if found is None or found["stage"] != "Original":
+    def _on_original(self, text: str) -> bool:
+        match = _LAYERS.match(text)
+        if match is None or match["stage"] != "Original":
             return False
-        if self.build.begun or self.build.complete:
+        if self.build.has_begun or self.build.complete:
             if self.build.calibrating:
-                self.build.again(keep=0)
+                self.build.begin_attempt(keep=0)
             else:
-                self._next()
-        self.build.attempt.count = int(found["count"])
-        self.build.begun = True
+                self._begin_build()
+        self.build.attempt.count = int(match["count"])
+        self.build.has_begun = True
         return True
 
-    def _next(self) -> None:
+    def _begin_build(self) -> None:
         """Another build begins in the same file."""
-        self._put_by()
+        self._store_build()
         self.build = Build(self.header, self.line)
 
-    def _put_by(self) -> None:
-        build = self.build.ended(self.line)
-        if self.kept is None or build.rank() >= self.kept.rank():
-            build, self.kept = self.kept, build  # type: ignore[assignment]
+    def _store_build(self) -> None:
+        build = self.build.finish(self.line)
+        if self.best_build is None or build.rank() >= self.best_build.rank():
+            build, self.best_build = self.best_build, build  # type: ignore[assignment]
         if build is not None and build.rank() > 0:
             state = "complete" if build.complete else "not complete"
-            self.others.append(f"lines {build.first} to {build.last} ({state})")
+            self.other_builds.append(f"lines {build.first} to {build.last} ({state})")
 
-    def _after(self, text: str) -> bool:
-        found = _LAYERS.match(text)
-        if found is None or not self._sure():
+    def _on_after(self, text: str) -> bool:
+        match = _LAYERS.match(text)
+        if match is None or not self._is_trusted():
             return False
-        self.build.begun = True
-        self.build.after(found["stage"].removeprefix("After "), int(found["count"]), self.line)
+        self.build.has_begun = True
+        self.build.end_pass(match["stage"].removeprefix("After "), int(match["count"]), self.line)
         return True
 
-    def _sure(self) -> bool:
+    def _is_trusted(self) -> bool:
         """Whether a sentence is the builder's: where a logger marks its lines, other programs' lines lack the mark."""
-        return self._trusted or not self._tagged
+        return self._has_prefix or not self._has_tags
 
-    def _running(self, text: str) -> bool:
-        self.build.attempt.decisions.running(text)
+    def _on_running(self, text: str) -> bool:
+        self.build.attempt.decisions.begin_rule(text)
         return True
 
-    def _decide(self, text: str) -> bool:
-        if not self._sure():
+    def _on_decision(self, text: str) -> bool:
+        if not self._is_trusted():
             return False
         if decision := self.build.attempt.decisions.read(text, self.line):
             self.build.attempt.pending.append(decision)
         return True
 
-    def _adding(self, text: str) -> bool:
+    def _on_adding(self, text: str) -> bool:
         if text.startswith("Adding network input: "):
-            self._fresh()
-            self.header.adding(text)
+            self._begin_header()
+            self.header.read_input(text)
             return True
-        return text.startswith("Adding reformat layer: ") and self._decide(text)
+        return text.startswith("Adding reformat layer: ") and self._on_decision(text)
 
-    def _registering(self, text: str) -> bool:
-        self._fresh()
-        self.header.registering(text)
+    def _on_registering(self, text: str) -> bool:
+        self._begin_header()
+        self.header.read_registration(text)
         return True
 
-    def _marking(self, text: str) -> bool:
+    def _on_marking(self, text: str) -> bool:
         if " as output: " in text:
-            self._fresh()
-            self.header.marking(text)
+            self._begin_header()
+            self.header.read_output(text)
         return True
 
-    def _building(self, text: str) -> bool:
-        if found := _STRATEGY.match(text):
-            self.build.begun = True
-            self.build.strategy(found["name"])
+    def _on_building(self, text: str) -> bool:
+        if match := _STRATEGY.match(text):
+            self.build.has_begun = True
+            self.build.begin_strategy(match["name"])
         return True
 
-    def _strategy(self, text: str) -> bool:
-        found = _ESTIMATE.search(text)
-        if found is None or "backend strategy" not in text:
+    def _on_strategy(self, text: str) -> bool:
+        match = _ESTIMATE.search(text)
+        if match is None or "backend strategy" not in text:
             return False
-        if row := tactic_time("", found["time"]):
+        if row := make_tactic_time("", match["time"]):
             self.build.attempt.milliseconds = row.milliseconds
         if not text.startswith("Skip"):
             self.build.chosen = len(self.build.attempts) - 1
         return True
 
-    def _foreign(self, text: str) -> bool:
-        if found := _FOREIGN.match(text):
-            self.build.region(found["name"], listing.origins(found["labels"]), text, self.line)
+    def _on_foreign(self, text: str) -> bool:
+        if match := _FOREIGN.match(text):
+            self.build.add_region(match["name"], listing.parse_node_ids(match["labels"]), text, self.line)
         return True
 
-    def _calibrating(self, text: str) -> bool:
+    def _on_calibration(self, text: str) -> bool:
         if text.startswith("Starting Calibration"):
             self.build.calibrating = True
         return True
 
     # Tactics.
 
-    def _timing(self, text: str) -> bool:
+    def _on_timing(self, text: str) -> bool:
         tactics = self.build.tactics
-        if found := _RUNNER.match(text) or _OLD_RUNNER.match(text):
-            tactics.runner(found["layer"], found["runner"], self.line)
-        elif found := _OLD_CHOSE.match(text):
-            tactics.chose(found["runner"], found["tactic"])
+        if match := _RUNNER.match(text) or _OLD_RUNNER.match(text):
+            tactics.begin_runner(match["layer"], match["runner"], self.line)
+        elif match := _OLD_CHOSE.match(text):
+            tactics.record_choice(match["runner"], match["tactic"])
         return True
 
-    def _autotuning(self, text: str) -> bool:
-        what, _, formats = text.partition(": ")
-        if what.endswith((" Autotuning format combination", " Autotuning Reformat")):
-            self.build.tactics.formats(formats.rstrip(" *"))
+    def _on_autotuning(self, text: str) -> bool:
+        title, _, formats = text.partition(": ")
+        if title.endswith((" Autotuning format combination", " Autotuning Reformat")):
+            self.build.tactics.begin_formats(formats.rstrip(" *"))
         return True
 
-    def _chose(self, text: str) -> bool:
-        if found := _CHOSE.match(text):
-            self.build.tactics.chose(found["runner"], found["tactic"])
+    def _on_choice(self, text: str) -> bool:
+        if match := _CHOSE.match(text):
+            self.build.tactics.record_choice(match["runner"], match["tactic"])
         return True
 
-    def _costs(self, text: str) -> bool:
+    def _on_costs(self, text: str) -> bool:
         if " Computing " in text:
-            self.build.tactics.formats("")
+            self.build.tactics.begin_formats("")
         return True
 
-    def _table(self, text: str) -> bool:
-        self.timed |= text.startswith("=== Profile (")
+    def _on_table(self, text: str) -> bool:
+        self.has_times |= text.startswith("=== Profile (")
         return True
 
-    def _fastest(self, text: str) -> bool:
-        found = _FASTEST.match(text)
-        if found is None:
+    def _on_fastest(self, text: str) -> bool:
+        match = _FASTEST.match(text)
+        if match is None:
             return False
-        self.build.tactics.fastest(
-            found["layer"] or "", found["runner"] or "", found["tactic"], found["time"]
+        self.build.tactics.end_runner(
+            match["layer"] or "", match["runner"] or "", match["tactic"], match["time"]
         )
         return True
 
-    def _skipping(self, text: str) -> bool:
-        found = _SKIPPING.match(text)
-        if found is None:
+    def _on_skipping(self, text: str) -> bool:
+        match = _SKIPPING.match(text)
+        if match is None:
             return False
-        self.build.tactics.none(found["layer"], found["runner"], self.line)
+        self.build.tactics.record_no_tactic(match["layer"], match["runner"], self.line)
         return True
 
     # Memory, sparsity, streams.
 
-    def _total(self, text: str) -> bool:
+    def _on_total(self, text: str) -> bool:
         for key, rule in listing.TOTALS.items():
-            if found := rule.match(text):
-                self.build.attempt.totals[key] = int(found[1][:18])
+            if match := rule.match(text):
+                self.build.attempt.totals[key] = int(match[1][:18])
         return True
 
-    def _sparsity(self, text: str) -> bool:
+    def _on_sparsity(self, text: str) -> bool:
         if text.startswith("(foreignNode)") and "(Sparsity)" not in text:
-            self.build.tactics.inside(text.encode("utf-8", "replace"), self.line)
-        elif found := _SPARSITY.match(text):
+            self.build.tactics.read_operator_line(text.encode("utf-8", "replace"), self.line)
+        elif match := _SPARSITY.match(text):
             attempt = self.build.attempt
-            names = attempt.names(found["names"], found["eligible"] or found["chosen"])
-            if found["found"]:
+            names = attempt.split_names(match["names"], match["eligible"] or match["chosen"])
+            if match["found"]:
                 attempt.eligible = names
             else:
-                told = Sparsity(attempt.eligible, names)
+                sparsity = Sparsity(attempt.eligible, names)
                 attempt.eligible = ()
-                if told not in attempt.sparsity:
-                    attempt.sparsity.append(told)
+                if sparsity not in attempt.sparsity:
+                    attempt.sparsity.append(sparsity)
         return True
 
-    def _stream(self, text: str) -> bool:
+    def _on_stream(self, text: str) -> bool:
         self.build.attempt.streams[text.removeprefix("[MS] ").strip()] = None
         return True
 
     # The engine, and the machine.
 
-    def _engine(self, text: str) -> bool:
+    def _on_engine(self, text: str) -> bool:
         if text.startswith("Engine Layer Information"):
-            self._where = "steps"
-            self.build.listed()
+            self._section = "steps"
+            self.build.begin_listing()
         elif text.startswith("Engine Metadata"):
-            self._where = ""
-        elif found := _SECONDS.match(text):
-            self.build.took(found["what"], float(found["seconds"]))
+            self._section = ""
+        elif match := _SECONDS.match(text):
+            self.build.end_phase(match["what"], float(match["seconds"]))
         return True
 
-    def _layer(self, text: str) -> bool:
+    def _on_layer(self, text: str) -> bool:
         build = self.build
         if text.startswith("Layer("):
-            if (step := listing.step(text, len(build.layers))) is not None:
-                build.layers.append(step)
+            if (listed_layer := listing.parse_layer(text, len(build.layers))) is not None:
+                build.layers.append(listed_layer)
             else:
-                build.skip(text, listed=self._where == "steps")
+                build.record_unread(text, in_listing=self._section == "steps")
             return True
         if text.strip() == "Layers:":
-            self._where = "rows"
-            build.heading()
+            self._section = "rows"
+            build.begin_rows()
             return True
-        if found := _MEMORY.match(text):
-            build.remember(found["layer"], found["host"], found["device"], found["scratch"] or "0")
+        if match := _MEMORY.match(text):
+            build.record_memory(match["layer"], match["host"], match["device"], match["scratch"] or "0")
             return True
         return False
 
-    def _name(self, text: str) -> bool:
+    def _on_name(self, text: str) -> bool:
         build = self.build
-        if self._where == "edges":
-            if found := listing.edge(text):
-                (build.inputs if found[0] else build.outputs).append(found[1])
-        elif self._where == "rows":
+        if self._section == "edges":
+            if edge := listing.parse_edge(text):
+                (build.inputs if edge[0] else build.outputs).append(edge[1])
+        elif self._section == "rows":
             build.rows.append((self.line, text))
         elif not build.rows and ", LayerType: " in text and ", Inputs: [" in text:
             # The heading is cut off.
-            self._where = "rows"
+            self._section = "rows"
             build.rows.append((self.line, text))
-        return bool(self._where)
+        return bool(self._section)
 
-    def _bindings(self, text: str) -> bool:
-        if self._where == "rows" and text.strip() == "Bindings:":
-            self._where = ""
+    def _on_bindings(self, text: str) -> bool:
+        if self._section == "rows" and text.strip() == "Bindings:":
+            self._section = ""
         return True
 
-    def _binding(self, text: str) -> bool:
-        bound = self.header.binding(text)
-        if bound:
-            self.build.bound[bound] = None
-        return bool(bound)
+    def _on_binding(self, text: str) -> bool:
+        tensor_name = self.header.read_binding(text)
+        if tensor_name:
+            self.build.bound_names[tensor_name] = None
+        return bool(tensor_name)
 
-    def _edges(self, text: str) -> bool:
-        if text.strip() == "I/O Tensors:" and self._where == "rows":
-            self._where = "edges"
+    def _on_edges(self, text: str) -> bool:
+        if text.strip() == "I/O Tensors:" and self._section == "rows":
+            self._section = "edges"
             self.build.inputs.clear()
             self.build.outputs.clear()
         return True
 
-    def _fresh(self) -> None:
+    def _begin_header(self) -> None:
         """What tells of a network or a machine belongs to the next build, where one has ended."""
         if self.header is self.build.header and self.build.complete:
             self.header = dataclasses.replace(
-                self.header, inputs={}, outputs={}, nodes={}, tensors={}, known=set()
+                self.header, inputs={}, outputs={}, nodes={}, tensors={}, layer_names=set()
             )
 
-    def _device(self, text: str) -> bool:
-        found = machine(text)
-        if found is not None:
-            self._fresh()
-            self.header.learn(found)
-        return found is not None
+    def _on_device(self, text: str) -> bool:
+        match = match_header_line(text)
+        if match is not None:
+            self._begin_header()
+            self.header.update(match)
+        return match is not None
 
-    def _latency(self, text: str) -> bool:
+    def _on_latency(self, text: str) -> bool:
         # It is told of the build before it, so it begins no other.
-        found = machine(text)
-        if found is not None:
-            self.header.learn(found)
-        return found is not None
+        match = match_header_line(text)
+        if match is not None:
+            self.header.update(match)
+        return match is not None
 
-    def _run(self, text: LogLines, told: str) -> Parsed:
+    def _make_run_log(self, text: LogLines, summary: str) -> ParsedLog:
         """A log without a build, such as that of ``trtexec --loadEngine``."""
         build = self.build
-        build.notes.append(f"The log is that of a run and tells of no build: {told}.")
-        build.notes += text.lost(self.line)
-        edges = tuple(self.header.taken.values()), tuple(self.header.given.values())
-        return Parsed(build.log(self.line), (), *edges, bound=tuple(build.bound), built=False)
+        build.notes.append(f"The log is that of a run and tells of no build: {summary}.")
+        build.notes += text.describe_cut(self.line)
+        edges = tuple(self.header.bound_inputs.values()), tuple(self.header.bound_outputs.values())
+        return ParsedLog(
+            build.to_log(self.line), (), *edges, bound_names=tuple(build.bound_names), has_build=False
+        )
 
-    def result(self, title: str, text: LogLines, *, built: bool) -> Parsed:
+    def make_log(self, title: str, text: LogLines, *, require_build: bool) -> ParsedLog:
         """All that was read, once the log has ended."""
-        self._put_by()
-        build = self.kept
+        self._store_build()
+        build = self.best_build
         if build is None or not build.rank():
-            run = self.header.words()
+            run = self.header.describe()
             if not run:
-                raise ReadError(f"Cannot read {title}: {text.nothing(self.line)}")
-            if built:
-                raise ReadError(f"Cannot read {title}: it tells {run}, but {text.nothing(self.line)} {_RUN}")
-            return self._run(text, run)
+                raise ReadError(f"Cannot read {title}: {text.explain_no_build(self.line)}")
+            if require_build:
+                raise ReadError(
+                    f"Cannot read {title}: it tells {run}, but {text.explain_no_build(self.line)} {_RUN}"
+                )
+            return self._make_run_log(text, run)
         if not build.complete:
             build.notes.append(
                 f"The log is cut off in line {self.line}; what follows is missing."
-                if text.cut and build is self.build
+                if text.is_cut and build is self.build
                 else "The log ends before the build does."
             )
-        elif text.cut and self._where == "rows" and build is self.build:
+        elif text.is_cut and self._section == "rows" and build is self.build:
             build.notes.append(f"The log is cut off in line {self.line}, within the listing of layers.")
-        build.notes += text.lost(self.line)
-        if self.others:
-            more = f" and {len(self.others) - _LISTED} more" if len(self.others) > _LISTED else ""
+        build.notes += text.describe_cut(self.line)
+        if self.other_builds:
+            more = f" and {len(self.other_builds) - _LISTED} more" if len(self.other_builds) > _LISTED else ""
             build.notes.append(
-                f"The file holds {len(self.others) + 1} builds; this is the one in lines {build.first} to "
-                f"{build.last}. Others: {', '.join(self.others[:_LISTED])}{more}."
+                f"The file holds {len(self.other_builds) + 1} builds; this is the one in lines {build.first} to "
+                f"{build.last}. Others: {', '.join(self.other_builds[:_LISTED])}{more}."
             )
-        printed = build.settle()
-        edges, bound = build.edges(), tuple(build.bound)
-        return Parsed(
-            build.log(self.line), tuple(build.layers), *edges, printed, bound, build.unread, timed=self.timed
+        printed_rows = build.read_rows()
+        edges, bound_names = build.get_edges(), tuple(build.bound_names)
+        return ParsedLog(
+            build.to_log(self.line),
+            tuple(build.layers),
+            *edges,
+            printed_rows,
+            bound_names,
+            build.unread,
+            has_times=self.has_times,
         )

@@ -14,11 +14,11 @@ from rtlab.core.arrays import Batch
 from rtlab.core.protocols import Evaluator
 from rtlab.core.trace import Outputs
 from rtlab.errors import RunError
-from rtlab.experiments.experiment import Rig
-from rtlab.experiments.sensitivity.estimate import Guess, estimator
-from rtlab.experiments.sensitivity.loss import SampleLoss, floating
+from rtlab.experiments.experiment import SearchContext
+from rtlab.experiments.sensitivity.estimate import EffectEstimator, build_estimator
+from rtlab.experiments.sensitivity.loss import SampleLoss, list_float_outputs
 from rtlab.experiments.sizing import batch_size
-from rtlab.quantize.switched import INPUT, Switched, switched
+from rtlab.quantize.switched import INPUT, SwitchedModel, build_switched_model
 from rtlab.questions.sensitivity import (
     FEW,
     LOSSES,
@@ -27,7 +27,7 @@ from rtlab.questions.sensitivity import (
     Effects,
     LossName,
     Sensitivity,
-    ranked,
+    rank_effects,
     reliability,
 )
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rtlab.core.data import CalibrationData
     from rtlab.core.model import Model
 
-_DOING = "looking for the guilty"
+_ACTIVITY = "looking for the guilty"
 #: The part of the time that is for estimates, where there is more to do.
 _ESTIMATING = 0.6
 #: Probes of a model of which so many samples fit into a batch.
@@ -87,167 +87,171 @@ class SensitivitySearch:
     begun: Effects | None = None
     partial: ClassVar[bool] = True
 
-    def steps(self, rig: Rig[Evaluator]) -> Iterator[Sensitivity]:
+    def steps(self, context: SearchContext[Evaluator]) -> Iterator[Sensitivity]:
         """What is known after each batch."""
-        made = switched(self.source, self.emulation)
-        names = floating(self.source)
+        toggles = build_switched_model(self.source, self.emulation)
+        names = list_float_outputs(self.source)
         if self.begun is not None and self.begun.samples:
             # Known before anything is opened, which a cancel would keep from being said.
-            yield _told(self, self.begun, _nodes(self, made), ran=rig.tool.source, seconds=0.0)
-        with contextlib.ExitStack() as opened:
-            yield from _Looking(self, rig, made, names, opened).records()
+            yield _summarize(
+                self, self.begun, _map_places(self, toggles), ran=context.tool.source, seconds=0.0
+            )
+        with contextlib.ExitStack() as stack:
+            yield from _SensitivityState(self, context, toggles, names, stack).iter_records()
 
 
-class _Looking:
+class _SensitivityState:
     """The working state of one search."""
 
     def __init__(
         self,
-        asked: SensitivitySearch,
-        rig: Rig[Evaluator],
-        made: Switched,
+        search: SensitivitySearch,
+        context: SearchContext[Evaluator],
+        toggles: SwitchedModel,
         names: Sequence[str],
-        opened: contextlib.ExitStack,
+        stack: contextlib.ExitStack,
     ) -> None:
-        self.asked, self.rig, self.made, self.names = asked, rig, made, names
+        self.search, self.context, self.toggles, self.names = search, context, toggles, names
         self._began = time.monotonic()
-        rig.phase("Opening the switched model")
-        open_ = rig.tool.reading
-        self._run = opened.enter_context(open_(made.model, names, progress=rig))
-        self._plain = opened.enter_context(open_(asked.source, names, progress=rig))
-        rig.count(builds=2)
-        self.nodes = _nodes(asked, made)
+        context.phase("Opening the switched model")
+        open_ = context.tool.reading
+        self._run = stack.enter_context(open_(toggles.model, names, progress=context))
+        self._plain = stack.enter_context(open_(search.source, names, progress=context))
+        context.count(builds=2)
+        self.nodes = _map_places(search, toggles)
         places = tuple(self.nodes)
-        vector = made.vector if asked.asks == "only" else made.released
+        vector = toggles.make_vector if search.asks == "only" else toggles.make_inverse_vector
         self.vectors = [vector([p]) for p in places]
-        self.guess = self._guess(opened, places)
+        self.effect_estimator = self._open_estimator(stack, places)
         none = np.zeros((len(places), 0))
-        begun = asked.begun
-        probes = 0 if self.guess is None else self.probes
+        begun = search.begun
+        probes = 0 if self.effect_estimator is None else self.probes
         fresh = begun is None or bool(begun.probes) != bool(probes)
         self.effects = (
-            Effects(places, none, none, np.zeros(0), probes, asked.data) if fresh or begun is None else begun
+            Effects(places, none, none, np.zeros(0), probes, search.data) if fresh or begun is None else begun
         )
-        self.spent = list(self.effects.work)
+        self.elapsed = list(self.effects.work)
         #: Whether samples run one at a time, since outputs do not tell them apart.
-        self._alone = self.guess is not None and self.guess.alone
+        self._alone = self.effect_estimator is not None and self.effect_estimator.alone
 
-    def _guess(self, opened: contextlib.ExitStack, places: Sequence[str]) -> Guess | None:
+    def _open_estimator(self, stack: contextlib.ExitStack, places: Sequence[str]) -> EffectEstimator | None:
         """What estimates, where anything can be."""
-        asked, rig = self.asked, self.rig
-        self.probes = asked.probes or (_MANY if self._size() >= _SMALL else 1)
-        if asked.verify is None or asked.loss != "outputs":
+        search, context = self.search, self.context
+        self.probes = search.probes or (_MANY if self._batch_size() >= _SMALL else 1)
+        if search.verify is None or search.loss != "outputs":
             return None
-        if asked.asks == "released" and self._measures():
+        if search.asks == "released" and self._should_measure_all():
             return None
-        rig.phase("Writing the gradients")
-        graph = estimator(asked.source, asked.emulation, self.names, self.probes, asked.asks)
+        context.phase("Writing the gradients")
+        graph = build_estimator(search.source, search.emulation, self.names, self.probes, search.asks)
         if graph is None:
             return None
-        rig.phase("Opening the gradients")
-        run = opened.enter_context(rig.tool.reading(graph.model, graph.written, progress=rig))
-        rig.count(builds=1)
-        return Guess(graph, run, places, self.made.nodes if asked.by == "node" else None)
+        context.phase("Opening the gradients")
+        run = stack.enter_context(context.tool.reading(graph.model, graph.output_names, progress=context))
+        context.count(builds=1)
+        return EffectEstimator(graph, run, places, self.toggles.nodes if search.by == "node" else None)
 
-    def _measures(self) -> bool:
+    def _should_measure_all(self) -> bool:
         """Whether every place is run: as it was before, or where that can be had."""
-        asked = self.asked
-        if asked.begun is not None and asked.begun.samples:
-            return not asked.begun.probes
-        return asked.probes is None and self._affordable()
+        search = self.search
+        if search.begun is not None and search.begun.samples:
+            return not search.begun.probes
+        return search.probes is None and self._is_affordable()
 
-    def _affordable(self) -> bool:
+    def _is_affordable(self) -> bool:
         """Whether all places can be run in half of the time, on samples enough."""
-        batch = next(self.asked.data.batches(self.asked.source, 1))
-        feed = {**batch, INPUT: self.made.released(())}
+        batch = next(self.search.data.batches(self.search.source, 1))
+        feed = {**batch, INPUT: self.toggles.make_inverse_vector(())}
         self._run(feed)
         began = time.perf_counter()
         self._run(feed)
         taken = (time.perf_counter() - began) * len(self.vectors) * _SAMPLES
-        return taken < self.rig.allowance.seconds / 2
+        return taken < self.context.budget.seconds / 2
 
-    def _size(self) -> int:
+    def _batch_size(self) -> int:
         """How many samples run at a time."""
-        model = self.asked.source
+        model = self.search.source
         values = tuple(o for n in model.top for o in n.outputs if o)
-        return batch_size(model, values, self.asked.data, self.rig.tool)
+        return batch_size(model, values, self.search.data, self.context.tool)
 
-    def records(self) -> Iterator[Sensitivity]:
+    def iter_records(self) -> Iterator[Sensitivity]:
         """Estimate, or measure, batch by batch; then measure what comes first."""
         every = range(len(self.vectors))
-        if self.guess is not None:
+        if self.effect_estimator is not None:
             try:
-                yield from self._grown(self._estimated)
+                yield from self._grow_samples(self._estimate)
             except RunError:
                 if self.effects.samples:
                     raise
                 # A rule took for granted what this graph does not hold to: the runs need no rules.
-                self.guess = None
+                self.effect_estimator = None
                 self.effects = dataclasses.replace(self.effects, probes=0)
-        if self.guess is not None:
-            yield from self._measured(0, self.effects.samples, self._first())
+        if self.effect_estimator is not None:
+            yield from self._measure(0, self.effects.samples, self._select_places())
         else:
             # What was stopped among the first samples lacks places; they come first.
-            yield from self._measured(0, self.effects.samples or FEW, every)
-            yield from self._grown(lambda begin, end: self._measured(begin, end, every))
+            yield from self._measure(0, self.effects.samples or FEW, every)
+            yield from self._grow_samples(lambda begin, end: self._measure(begin, end, every))
 
-    def _grown(self, more: Callable[[int, int], Iterator[Sensitivity]]) -> Iterator[Sensitivity]:
+    def _grow_samples(self, more: Callable[[int, int], Iterator[Sensitivity]]) -> Iterator[Sensitivity]:
         """Take more samples until the ranking is as reliable as asked for."""
-        while not self._enough():
+        while not self._is_done():
             before = self.effects.samples
             yield from more(before, max(FEW, 2 * before))
             if self.effects.samples == before:
                 return
 
-    def _enough(self) -> bool:
-        known = reliability(self.effects.known)
-        over = self.rig.over
-        if self.guess is not None and self.effects.samples:
+    def _is_done(self) -> bool:
+        current_reliability = reliability(self.effects.combined_effects)
+        over = self.context.is_exhausted
+        if self.effect_estimator is not None and self.effects.samples:
             # The rest of the time is for those that come first.
-            over |= time.monotonic() - self._began > _ESTIMATING * self.rig.allowance.seconds
-        return over or (known is not None and known >= self.asked.reach)
+            over |= time.monotonic() - self._began > _ESTIMATING * self.context.budget.seconds
+        return over or (current_reliability is not None and current_reliability >= self.search.reach)
 
-    def _first(self) -> list[int]:
+    def _select_places(self) -> list[int]:
         """Places to run: those that come first, and those of which there is no estimate."""
         means = self.effects.estimated.mean(axis=1)
         order = [int(i) for i in np.argsort(-means) if not np.isnan(means[i])]
-        return [*order[: self.asked.verify], *(int(i) for i in np.flatnonzero(np.isnan(means)))]
+        return [*order[: self.search.verify], *(int(i) for i in np.flatnonzero(np.isnan(means)))]
 
-    def _estimated(self, begin: int, end: int) -> Iterator[Sensitivity]:
+    def _estimate(self, begin: int, end: int) -> Iterator[Sensitivity]:
         """An estimate of every place on the samples from one number to another."""
-        assert self.guess is not None  # noqa: S101 - nobody asks without
-        self.rig.phase("Following errors to the outputs", max(end - begin, 0))
-        for batch, first, count in self._batches(begin, end):
-            self.rig.check(_DOING)
-            if self.rig.over:
+        assert self.effect_estimator is not None  # noqa: S101 - nobody asks without
+        self.context.phase("Following errors to the outputs", max(end - begin, 0))
+        for batch, first, count in self._iter_batches(begin, end):
+            self.context.check(_ACTIVITY)
+            if self.context.is_exhausted:
                 return
-            plain = self._timed(2, self._plain, batch)
+            plain = self._run_timed(2, self._plain, batch)
             loss = SampleLoss.of(plain, self.names, count, None, first)
-            if loss.rows < count and self.asked.source.free_batch:
+            if loss.rows < count and self.search.source.free_batch:
                 self._alone = True
-                yield from self._estimated(first, end)
+                yield from self._estimate(first, end)
                 return
-            whole = self._run({**batch, INPUT: self.made.released(())})
-            released = self.asked.asks == "released"
+            quantized_outputs = self._run({**batch, INPUT: self.toggles.make_inverse_vector(())})
+            is_released = self.search.asks == "released"
             began = time.perf_counter()
-            found = self.guess.products(batch, plain, whole, loss, first, released=released)
-            self.spent[0] += time.perf_counter() - began
-            self.rig.count(runs=3)
-            self.rig.advance(count)
+            products = self.effect_estimator.products(
+                batch, plain, quantized_outputs, loss, first, released=is_released
+            )
+            self.elapsed[0] += time.perf_counter() - began
+            self.context.count(runs=3)
+            self.context.advance(count)
             was = self.effects
-            rows = self.guess.effects(found, count, released=released)
+            rows = self.effect_estimator.effects(products, count, released=is_released)
             self.effects = dataclasses.replace(
                 was,
                 estimated=np.concatenate([was.estimated, rows], axis=1),
-                losses=np.concatenate([was.losses, loss.each(whole)]),
-                work=(self.spent[0], self.spent[1], self.spent[2]),
+                losses=np.concatenate([was.losses, loss.each(quantized_outputs)]),
+                work=(self.elapsed[0], self.elapsed[1], self.elapsed[2]),
             )
-            yield self._record()
+            yield self._make_record()
 
-    def _batches(self, first: int, last: int) -> Iterator[tuple[Batch, int, int]]:
+    def _iter_batches(self, first: int, last: int) -> Iterator[tuple[Batch, int, int]]:
         """Batches of the samples from one number to another, with the number of the first in each, and how many."""
-        data, model = self.asked.data, self.asked.source
-        most = 1 if self._alone else self._size()
+        data, model = self.search.data, self.search.source
+        most = 1 if self._alone else self._batch_size()
         size = min(most, max(1, last - first))
         for batch in data.batches(model, size, skip=first):
             count = data.samples_in(model, batch)
@@ -256,78 +260,80 @@ class _Looking:
             if first >= last:
                 return
 
-    def _measured(self, begin: int, end: int, rows: Sequence[int]) -> Iterator[Sensitivity]:
+    def _measure(self, begin: int, end: int, rows: Sequence[int]) -> Iterator[Sensitivity]:
         """The effect of places that lack it, on the samples from one number to another, batch by batch."""
-        for batch, first, count in self._batches(begin, end) if rows else ():
+        for batch, first, count in self._iter_batches(begin, end) if rows else ():
             table = self.effects.measured[:, first : first + count]
-            lacking = [i for i in rows if table.shape[1] < count or np.isnan(table[i]).any()]
-            if not lacking:
+            pending = [i for i in rows if table.shape[1] < count or np.isnan(table[i]).any()]
+            if not pending:
                 continue
-            if self.rig.over:
+            if self.context.is_exhausted:
                 return
-            loss, whole = self._reference(batch, first, count)
-            if loss.rows < count and self.asked.source.free_batch:
+            loss, total_loss = self._reference(batch, first, count)
+            if loss.rows < count and self.search.source.free_batch:
                 # Such as all boxes found in several pictures: no output tells samples apart.
                 self._alone = True
-                yield from self._measured(first, end, rows)
+                yield from self._measure(first, end, rows)
                 return
-            found = np.full((len(self.vectors), count), np.nan)
-            found[:, : table.shape[1]] = table
-            self.rig.phase(f"Running {first + count} samples with one switch turned", len(lacking))
-            for i in self.rig.each(lacking, _DOING):
-                own = loss.each(self._timed(1, self._run, {**batch, INPUT: self.vectors[i]}))
-                found[i] = own if self.asked.asks == "only" else whole - own
-                self.rig.count(runs=1)
-                self.rig.advance()
+            effects = np.full((len(self.vectors), count), np.nan)
+            effects[:, : table.shape[1]] = table
+            self.context.phase(f"Running {first + count} samples with one switch turned", len(pending))
+            for i in self.context.iterate(pending, _ACTIVITY):
+                switched_loss = loss.each(self._run_timed(1, self._run, {**batch, INPUT: self.vectors[i]}))
+                effects[i] = switched_loss if self.search.asks == "only" else total_loss - switched_loss
+                self.context.count(runs=1)
+                self.context.advance()
                 if not first:
                     # Something is known at once.
-                    self._keep(first, found, whole)
-                    yield self._record()
-            if not np.isnan(found[list(rows)]).any():
-                self._keep(first, found, whole)
-                yield self._record()
+                    self._keep(first, effects, total_loss)
+                    yield self._make_record()
+            if not np.isnan(effects[list(rows)]).any():
+                self._keep(first, effects, total_loss)
+                yield self._make_record()
 
-    def _keep(self, first: int, found: NDArray[np.float64], whole: NDArray[np.float64]) -> None:
+    def _keep(self, first: int, effects: NDArray[np.float64], total_loss: NDArray[np.float64]) -> None:
         """Put the effects on a batch in place of what was known of it."""
-        was, last = self.effects, first + found.shape[1]
+        was, last = self.effects, first + effects.shape[1]
         self.effects = dataclasses.replace(
             was,
-            measured=np.concatenate([was.measured[:, :first], found, was.measured[:, last:]], axis=1),
-            losses=np.concatenate([was.losses[:first], whole, was.losses[last:]]),
-            work=(self.spent[0], self.spent[1], self.spent[2]),
+            measured=np.concatenate([was.measured[:, :first], effects, was.measured[:, last:]], axis=1),
+            losses=np.concatenate([was.losses[:first], total_loss, was.losses[last:]]),
+            work=(self.elapsed[0], self.elapsed[1], self.elapsed[2]),
         )
 
     def _reference(self, batch: Batch, first: int, count: int) -> tuple[SampleLoss, NDArray[np.float64]]:
         """The loss on a batch, and what the variant itself loses on it."""
-        if self.guess is None:
-            self._timed(2, self._plain, batch)
-        off = self._run({**batch, INPUT: self.made.vector(())})
-        loss = SampleLoss.of(off, self.names, count, self.asked.labels, first)
-        whole = loss.each(self._run({**batch, INPUT: self.made.released(())}))
-        self.rig.count(runs=3)
-        return loss, whole
+        if self.effect_estimator is None:
+            self._run_timed(2, self._plain, batch)
+        off = self._run({**batch, INPUT: self.toggles.make_vector(())})
+        loss = SampleLoss.of(off, self.names, count, self.search.labels, first)
+        total_loss = loss.each(self._run({**batch, INPUT: self.toggles.make_inverse_vector(())}))
+        self.context.count(runs=3)
+        return loss, total_loss
 
-    def _timed(self, kind: int, run: Callable[[Batch], Outputs], batch: Batch) -> Outputs:
+    def _run_timed(self, kind: int, run: Callable[[Batch], Outputs], batch: Batch) -> Outputs:
         began = time.perf_counter()
-        found = run(batch)
-        self.spent[kind] += time.perf_counter() - began
-        return found
+        outputs = run(batch)
+        self.elapsed[kind] += time.perf_counter() - began
+        return outputs
 
-    def _record(self) -> Sensitivity:
+    def _make_record(self) -> Sensitivity:
         taken = time.monotonic() - self._began
-        notes = () if self.guess is None else self.guess.notes
-        return _told(
-            self.asked, self.effects, self.nodes, ran=self.rig.tool.source, seconds=taken, notes=notes
+        notes = () if self.effect_estimator is None else self.effect_estimator.notes
+        return _summarize(
+            self.search, self.effects, self.nodes, ran=self.context.tool.source, seconds=taken, notes=notes
         )
 
 
-def _nodes(asked: SensitivitySearch, made: Switched) -> Mapping[str, str]:
+def _map_places(search: SensitivitySearch, toggles: SwitchedModel) -> Mapping[str, str]:
     """The node of each place that is ranked."""
-    return {p: p for p in made.nodes} if asked.by == "node" else {q.id: q.node for q in made.quantizers}
+    return (
+        {p: p for p in toggles.nodes} if search.by == "node" else {q.id: q.node for q in toggles.quantizers}
+    )
 
 
-def _told(
-    asked: SensitivitySearch,
+def _summarize(
+    search: SensitivitySearch,
     effects: Effects,
     nodes: Mapping[str, str],
     *,
@@ -336,29 +342,29 @@ def _told(
     notes: Sequence[str] = (),
 ) -> Sensitivity:
     """What follows from effects."""
-    table = effects.known
-    known = table[~np.isnan(table).any(axis=1)]
-    said = []
-    if len(known) < len(table):
-        said.append(f"{len(known)} of {len(table)} places were measured before the end")
-    if asked.data.synthetic:
-        said.append("the samples are random: what is guilty on real ones may be another")
+    table = effects.combined_effects
+    complete_rows = table[~np.isnan(table).any(axis=1)]
+    messages = []
+    if len(complete_rows) < len(table):
+        messages.append(f"{len(complete_rows)} of {len(table)} places were measured before the end")
+    if search.data.synthetic:
+        messages.append("the samples are random: what is guilty on real ones may be another")
     if effects.probes:
-        said += [_LINEAR[asked.asks], *notes]
+        messages += [_LINEAR[search.asks], *notes]
     work = effects.work[0] if effects.probes else effects.work[1]
     return Sensitivity(
-        asked.variant,
-        asked.asks,
-        asked.by,
-        ranked(effects, asked.by, nodes),
-        LOSSES[asked.loss],
+        search.variant,
+        search.asks,
+        search.by,
+        rank_effects(effects, search.by, nodes),
+        LOSSES[search.loss],
         float(effects.losses.mean()),
         effects.samples,
         effects.probes,
-        reliability(known),
+        reliability(complete_rows),
         work / effects.work[2] if effects.work[2] else None,
         seconds,
-        f"{ran}, {asked.data.source}",
-        tuple(said),
+        f"{ran}, {search.data.source}",
+        tuple(messages),
         effects,
     )

@@ -24,8 +24,8 @@ from rtlab.errors import VariantError
 from rtlab.experiments.sensitivity.loss import MOST, SampleLoss
 from rtlab.quantize import passes
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.stored import stand
-from rtlab.quantize.switched import Switch, compared
+from rtlab.quantize.stored import dequantize_in_place
+from rtlab.quantize.switched import Switch, find_switches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +37,7 @@ _OPSET = 16
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Estimator:
+class EstimatorGraph:
     """A graph that gives, for each sample, the products of a seed with what becomes of each place's own error.
 
     Attributes:
@@ -59,12 +59,12 @@ class Estimator:
     stopped: Mapping[str, str]
 
     @property
-    def written(self) -> tuple[str, ...]:
+    def output_names(self) -> tuple[str, ...]:
         """All that it writes and that is asked for."""
         return self.products
 
 
-class Guess:
+class EffectEstimator:
     """Estimates of places, batch by batch.
 
     Attributes:
@@ -74,7 +74,7 @@ class Guess:
 
     def __init__(
         self,
-        graph: Estimator,
+        graph: EstimatorGraph,
         run: Callable[[Batch], Outputs],
         places: Sequence[str],
         nodes: Mapping[str, Sequence[Quantizer]] | None,
@@ -86,16 +86,23 @@ class Guess:
         self._columns = [
             [column[q] for q in members[p]] if column.keys() >= {*members[p]} else [] for p in places
         ]
-        lacking = sum(not c for c in self._columns)
+        missing_count = sum(not c for c in self._columns)
         why = next(iter(graph.stopped.items()), None)
         self.notes = (
-            (f"{lacking} of {len(places)} places were run, since gradients end at {why[0]}: {why[1]}",)
-            if lacking and why is not None
+            (f"{missing_count} of {len(places)} places were run, since gradients end at {why[0]}: {why[1]}",)
+            if missing_count and why is not None
             else ()
         )
 
     def products(
-        self, batch: Batch, plain: Outputs, whole: Outputs, loss: SampleLoss, first: int, *, released: bool
+        self,
+        batch: Batch,
+        plain: Outputs,
+        quantized_outputs: Outputs,
+        loss: SampleLoss,
+        first: int,
+        *,
+        released: bool,
     ) -> list[NDArray[np.float64]]:
         """The products of each probe; of ``released``, the first is that with the variant's whole error."""
         graph, feed, rng = self.graph, dict(batch), np.random.default_rng(first)
@@ -108,11 +115,11 @@ class Guess:
                     feed[seed] = (signs * np.sqrt(weights)).astype(np.float32)
                     continue
                 scale = loss.scales(name).reshape([-1, *[1] * (len(shape) - 1)])
-                error = np.nan_to_num(np.asarray(whole[name], np.float64) - loss.reference[name])
+                error = np.nan_to_num(np.asarray(quantized_outputs[name], np.float64) - loss.reference[name])
                 seeded = error * weights / scale if p == 0 else signs * np.sqrt(weights / scale)
                 feed[seed] = seeded.astype(np.float32)
-        found = self._run(feed)
-        return [np.asarray(found[name], np.float64) for name in graph.products]
+        outputs = self._run(feed)
+        return [np.asarray(outputs[name], np.float64) for name in graph.products]
 
     def effects(
         self, products: Sequence[NDArray[np.float64]], samples: int, *, released: bool
@@ -126,13 +133,13 @@ class Guess:
                 row[:] = np.mean(np.square(each), axis=0)
                 if released:
                     row[:] = 2 * products[0][:, columns].sum(axis=1) - row
-        clipped: NDArray[np.float64] = np.clip(rows, -MOST, MOST)
-        return clipped
+        clipped_rows: NDArray[np.float64] = np.clip(rows, -MOST, MOST)
+        return clipped_rows
 
 
-def estimator(
+def build_estimator(
     source: Model, emulation: Model, outputs: Sequence[str], probes: int, asks: Asks
-) -> Estimator | None:
+) -> EstimatorGraph | None:
     """The graph for a question; None where no place can be estimated.
 
     Of ``only``, errors and gradients are those at the values of the source, and seeds are divided by the root of the
@@ -142,29 +149,29 @@ def estimator(
     if emulation.opset < _OPSET:
         try:
             source, emulation = (
-                passes.run(m, [passes.Raise(_OPSET, "for gradients")], later=True)
+                passes.run(m, [passes.Raise(_OPSET, "for gradients")], keep_origins=True)
                 for m in (source, emulation)
             )
         except VariantError:
             return None
-    return _Estimate(source, emulation, tuple(outputs), count, asks).made()
+    return _GraphBuilder(source, emulation, tuple(outputs), count, asks).build()
 
 
-class _Estimate:
+class _GraphBuilder:
     """Writes the graph."""
 
     def __init__(
         self, source: Model, emulation: Model, outputs: tuple[str, ...], probes: int, asks: Asks
     ) -> None:
-        self.switches = [s for s in compared(source, emulation) if not s.attributes]
+        self.switches = [s for s in find_switches(source, emulation) if not s.attributes]
         self.source, self.outputs, self.probes, self.only = source, outputs, probes, asks == "only"
-        self.edit = Edit(emulation, later=True)
-        stand(self.edit, source.by_id)
+        self.edit = Edit(emulation, keep_origins=True)
+        dequantize_in_place(self.edit, source.by_id)
         #: By place what is read or written there rounded and as it is, and the constant of a weight's difference.
-        self.pairs = [self._pair(s) for s in self.switches]
+        self.pairs = [self._make_pair(s) for s in self.switches]
         self.tape = Tape(self.edit.graph, emulation.opset, {**emulation.known, **source.known})
 
-    def _pair(self, switch: Switch) -> tuple[ir.Value, ir.Value]:
+    def _make_pair(self, switch: Switch) -> tuple[ir.Value, ir.Value]:
         """What is rounded, and the same as it is; the forward part reads one of them after this."""
         edit, place = self.edit, switch.quantizer
         node = edit.nodes[place.node]
@@ -180,86 +187,96 @@ class _Estimate:
         assert read is not None  # noqa: S101 - it was compared
         if switch.tensor is not None:
             before = np.asarray(switch.tensor.numpy())
-            exact = edit.constant(place.value, before)
+            exact = edit.add_constant(place.value, before)
         else:
             exact = edit.values[place.value]
         if self.only:
-            edit.feed(place.node, place.position, exact)
+            edit.set_input(place.node, place.position, exact)
         return read, exact
 
-    def made(self) -> Estimator | None:
+    def build(self) -> EstimatorGraph | None:
         tape, graph = self.tape, self.tape.graph
         forward = list(graph)
         ends = dict(zip(self.source.outputs, graph.outputs, strict=True))
-        wanted = {n: ends[n] for n in self.outputs}
-        seeds, found = [], []
+        output_values = {n: ends[n] for n in self.outputs}
+        seeds, gradients = [], []
         for p in range(self.probes):
-            given = [
+            seed_values = [
                 ir.Value(name=f"rtlab.seed/{p}/{k}", type=ir.TensorType(ir.DataType.FLOAT), shape=v.shape)
-                for k, v in enumerate(wanted.values())
+                for k, v in enumerate(output_values.values())
             ]
-            graph.inputs.extend(given)
-            seeds.append(tuple(v.name or "" for v in given))
-            scaled = {v: self._scaled(u, v) for u, v in zip(given, wanted.values(), strict=True)}
-            found.append(differentiate(tape, forward, scaled, beyond=lambda _: False))
-        errors = list(self._errors(found[0]))
+            graph.inputs.extend(seed_values)
+            seeds.append(tuple(v.name or "" for v in seed_values))
+            scaled_seeds = {
+                v: self._scale_seed(u, v) for u, v in zip(seed_values, output_values.values(), strict=True)
+            }
+            gradients.append(differentiate(tape, forward, scaled_seeds, is_excluded=lambda _: False))
+        errors = list(self._iter_errors(gradients[0]))
         if not errors:
             return None
         places = tuple(self.switches[i].quantizer for i, *_ in errors)
-        alone = any(not self._tells(error) for _, error, _ in errors)
+        alone = any(not self._has_batch_dim(error) for _, error, _ in errors)
         products = []
-        for one in found:
+        for one in gradients:
             parts = []
             for i, error, at in errors:
                 gradient = one.edges.get(at) if isinstance(at, tuple) else one.values.get(at)
                 assert gradient is not None, i  # noqa: S101 - the probes differ in their seeds alone
-                parts.append(self._product(gradient, error, alone=alone))
+                parts.append(self._emit_product(gradient, error, alone=alone))
             products.append(tape.op("Concat", *parts, axis=1))
-        graph.outputs[:] = [*wanted.values(), *products]
+        graph.outputs[:] = [*output_values.values(), *products]
         _prune(graph)
-        self.edit.settle()
-        return Estimator(
+        self.edit.sort_and_reindex()
+        return EstimatorGraph(
             self.edit.finish(),
             tuple(seeds),
             self.outputs,
             tuple(v.name or "" for v in products),
             places,
             alone,
-            dict(found[0].stopped),
+            dict(gradients[0].unsupported_nodes),
         )
 
-    def _scaled(self, seed: ir.Value, output: ir.Value) -> ir.Value:
+    def _scale_seed(self, seed: ir.Value, output: ir.Value) -> ir.Value:
         """A seed over the root of the energy of its output."""
         if not self.only:
             return seed
         tape, rank = self.tape, len(self.tape.sizes(output))
-        exact = tape.real(output)
-        energy = tape.summed(tape.op("Mul", exact, exact), list(range(1, rank)) or [0], keep=True)
+        exact = tape.cast_to_float(output)
+        energy = tape.reduce_sum(tape.op("Mul", exact, exact), list(range(1, rank)) or [0], keep=True)
         least = tape.op(
             "Max", tape.op("Mul", energy, tape.constant(float(len(self.outputs)))), tape.constant(1e-30)
         )
         return tape.op("Div", seed, tape.op("Sqrt", least))
 
-    def _errors(self, found: Gradients) -> Iterator[tuple[int, ir.Value, tuple[ir.Node, int] | ir.Value]]:
+    def _iter_errors(
+        self, gradients: Gradients
+    ) -> Iterator[tuple[int, ir.Value, tuple[ir.Node, int] | ir.Value]]:
         """The own error of each place that has a gradient, and where that is."""
         tape = self.tape
         for i, (switch, (rounded, exact)) in enumerate(zip(self.switches, self.pairs, strict=True)):
             place, node = switch.quantizer, self.edit.nodes[switch.quantizer.node]
             if place.part == "input":
-                whole = all(v not in found.lacking for v in node.outputs)
+                is_complete = all(v not in gradients.incomplete_values for v in node.outputs)
                 at: tuple[ir.Node, int] | ir.Value = (node, place.position)
-                if whole and at in found.edges:
-                    yield i, self._shaped(tape.op("Sub", rounded, exact), exact), at
+                if is_complete and at in gradients.edges:
+                    yield i, self._set_shape(tape.op("Sub", rounded, exact), exact), at
                 continue
             at = node.outputs[0]
             if place.part == "output":
                 at = exact if self.only else rounded
-                if at in found.values and at not in found.lacking:
-                    yield i, self._shaped(tape.op("Sub", rounded, exact), exact), at
-            elif at in found.values and at not in found.lacking and len(node.outputs) == 1:
-                yield i, self._shaped(self._of_weight(node, place.position, rounded, exact), at), at
+                if at in gradients.values and at not in gradients.incomplete_values:
+                    yield i, self._set_shape(tape.op("Sub", rounded, exact), exact), at
+            elif at in gradients.values and at not in gradients.incomplete_values and len(node.outputs) == 1:
+                yield (
+                    i,
+                    self._set_shape(self._compute_weight_error(node, place.position, rounded, exact), at),
+                    at,
+                )
 
-    def _of_weight(self, node: ir.Node, position: int, rounded: ir.Value, exact: ir.Value) -> ir.Value:
+    def _compute_weight_error(
+        self, node: ir.Node, position: int, rounded: ir.Value, exact: ir.Value
+    ) -> ir.Value:
         """What a weight's rounding changes of what its node writes."""
         tape = self.tape
         attributes = {n: a.value for n, a in node.attributes.items()}
@@ -273,17 +290,17 @@ class _Estimate:
             difference = tape.constant(one.numpy().astype(np.float32) - two.numpy().astype(np.float32))
             reads = node.inputs[0]
             assert reads is not None  # noqa: S101 - it is what the weight is multiplied with
-            return tape.op(node.op_type, tape.real(reads), difference, **attributes)
+            return tape.op(node.op_type, tape.cast_to_float(reads), difference, **attributes)
         other = [rounded if i == position else v for i, v in enumerate(node.inputs)]
         plain = [exact if i == position else v for i, v in enumerate(node.inputs)]
         both = [tape.op(node.op_type, *reads, **attributes) for reads in (other, plain)]
         return tape.op("Sub", *both)
 
-    def _shaped(self, error: ir.Value, like: ir.Value) -> ir.Value:
+    def _set_shape(self, error: ir.Value, like: ir.Value) -> ir.Value:
         error.shape = like.shape
         return error
 
-    def _tells(self, error: ir.Value) -> bool:
+    def _has_batch_dim(self, error: ir.Value) -> bool:
         """Whether the first dimension of a value is that of the samples."""
         first = self.source.inputs[0]
         batch = (self.source.values[first].shape or (None,))[0]
@@ -292,13 +309,15 @@ class _Estimate:
         mine = error.shape[0]
         return (mine if isinstance(mine, int) else mine.value) == batch and batch is not None
 
-    def _product(self, gradient: ir.Value, error: ir.Value, *, alone: bool) -> ir.Value:
+    def _emit_product(self, gradient: ir.Value, error: ir.Value, *, alone: bool) -> ir.Value:
         tape = self.tape
         # Elements are multiplied and summed: a product of matrices with one row and one column is no faster kernel.
         flat = tape.op(
-            "Reshape", tape.op("Mul", gradient, tape.real(error)), tape.constant([1 if alone else 0, -1])
+            "Reshape",
+            tape.op("Mul", gradient, tape.cast_to_float(error)),
+            tape.constant([1 if alone else 0, -1]),
         )
-        return tape.summed(flat, [1], keep=True)
+        return tape.reduce_sum(flat, [1], keep=True)
 
 
 def _prune(graph: ir.Graph) -> None:

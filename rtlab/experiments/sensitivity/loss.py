@@ -23,20 +23,20 @@ _FLOATS = {"fp16", "bf16", "fp32", "fp64"}
 MOST = 100.0
 
 
-def floating(model: Model) -> tuple[str, ...]:
+def list_float_outputs(model: Model) -> tuple[str, ...]:
     """The floating-point outputs of a model.
 
     Raises:
         ModelError: it has none.
     """
-    found = tuple(o for o in model.outputs if model.values[o].dtype in _FLOATS)
-    if not found:
+    names = tuple(o for o in model.outputs if model.values[o].dtype in _FLOATS)
+    if not names:
         kinds = ", ".join(f'"{o}" {model.values[o].dtype or "of no known type"}' for o in model.outputs)
         raise ModelError(
             f'Cannot rank what rounds in model "{model.name}": none of its outputs is floating-point ({kinds}), so '
             "that a small error shows nowhere. Give the model without what chooses at its end, such as ArgMax."
         )
-    return found
+    return names
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -70,33 +70,35 @@ class SampleLoss:
             RunError: the source itself gives NaN or infinity.
             CalibrationError: a label is no class.
         """
-        told: dict[str, NDArray[np.float64]] = {n: np.asarray(reference[n], np.float64) for n in names}
-        for name, array in told.items():
+        reference_arrays: dict[str, NDArray[np.float64]] = {
+            n: np.asarray(reference[n], np.float64) for n in names
+        }
+        for name, array in reference_arrays.items():
             if not np.isfinite(array).all():
                 raise RunError(
                     f'Cannot rank what rounds: the model itself gives NaN or infinity in output "{name}" for a sample '
                     f"from number {first} on, before anything is rounded. Leave that sample out, or repair the model."
                 )
-        each = all(a.ndim and len(a) == samples for a in told.values())
+        each = all(a.ndim and len(a) == samples for a in reference_arrays.values())
         if labels is None:
-            return cls(told, samples, samples if each else 1)
-        classes = told[names[0]]
-        wanted = labels[first : first + samples]
+            return cls(reference_arrays, samples, samples if each else 1)
+        classes = reference_arrays[names[0]]
+        batch_labels = labels[first : first + samples]
         if classes.ndim != 2 or not each:
             raise CalibrationError(
                 f'Cannot take the cross-entropy of labels: output "{names[0]}" has shape {classes.shape}, and no row '
                 'of classes for each sample. Use loss="outputs".'
             )
         if (
-            wanted.dtype.kind not in "iu"
-            or wanted.ndim != 1
-            or not np.all((wanted >= 0) & (wanted < classes.shape[1]))
+            batch_labels.dtype.kind not in "iu"
+            or batch_labels.ndim != 1
+            or not np.all((batch_labels >= 0) & (batch_labels < classes.shape[1]))
         ):
             raise CalibrationError(
                 f"Cannot take the cross-entropy of labels: they are to be one whole number from 0 to "
                 f'{classes.shape[1] - 1} for each sample. Use loss="outputs" for others.'
             )
-        return cls(told, samples, samples, wanted.astype(np.int64))
+        return cls(reference_arrays, samples, samples, batch_labels.astype(np.int64))
 
     def each(self, outputs: Outputs) -> NDArray[np.float64]:
         """What is lost on each sample, or on each the mean of all, beyond the reference.
@@ -111,9 +113,9 @@ class SampleLoss:
                     "something is rounded, so that its numbers follow from what the model chooses. Give the model "
                     "without its last steps, such as NonMaxSuppression."
                 )
-        found = self._entropy(outputs) if self.labels is not None else self._errors(outputs)
-        bounded = np.clip(np.where(np.isfinite(found), found, MOST), -MOST, MOST)
-        return np.repeat(bounded, self.samples // self.rows)
+        losses = self._entropy(outputs) if self.labels is not None else self._errors(outputs)
+        bounded_losses = np.clip(np.where(np.isfinite(losses), losses, MOST), -MOST, MOST)
+        return np.repeat(bounded_losses, self.samples // self.rows)
 
     def scales(self, name: str) -> NDArray[np.float64]:
         """By what each row of an output's error is divided, in squares: the energy of the output, times the outputs."""
@@ -171,7 +173,7 @@ class SampleLoss:
         if likely:
             logs = np.log(np.maximum(classes, 1e-12))
         else:
-            shifted = classes - classes.max(axis=1, keepdims=True)
-            logs = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-        found: NDArray[np.float64] = logs[np.arange(len(logs)), self.labels]
-        return found
+            shifted_logits = classes - classes.max(axis=1, keepdims=True)
+            logs = shifted_logits - np.log(np.exp(shifted_logits).sum(axis=1, keepdims=True))
+        log_probs: NDArray[np.float64] = logs[np.arange(len(logs)), self.labels]
+        return log_probs

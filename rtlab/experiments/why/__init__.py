@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from rtlab.backends.roles import role
-from rtlab.core.facts import Facts
+from rtlab.backends.roles import require_capability
+from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.core.protocols import Builder
 from rtlab.errors import ModelError, VariantError
-from rtlab.experiments.why.cutting import paths, way
-from rtlab.experiments.why.reported import reported
-from rtlab.experiments.why.ruled import ruled
-from rtlab.experiments.why.search import WhyApart
-from rtlab.experiments.why.together import WhyTogether
-from rtlab.questions.fusion import related
+from rtlab.experiments.why.cutting import find_route, paths
+from rtlab.experiments.why.reported import make_reported_verdict
+from rtlab.experiments.why.ruled import explain_by_rules
+from rtlab.experiments.why.search import FusionBlockerSearch
+from rtlab.experiments.why.together import FusionSplitSearch
+from rtlab.questions.fusion import relate_engine
 from rtlab.questions.why.missed import steps_of
 
-__all__ = ["WhyApart", "WhyTogether", "asked_of", "neighbours", "reported", "ruled", "step_of", "unaskable"]
+__all__ = [
+    "FusionBlockerSearch",
+    "FusionSplitSearch",
+    "explain_by_rules",
+    "explain_unavailable",
+    "find_layer",
+    "get_builder",
+    "make_reported_verdict",
+    "neighbours",
+]
 
 
 def neighbours(model: Model, node: str, other: str) -> tuple[str, str]:
@@ -26,29 +35,30 @@ def neighbours(model: Model, node: str, other: str) -> tuple[str, str]:
         ModelError: there is no such node, or they are no neighbours; the message names the nodes between them.
     """
     one, two = model.node(node), model.node(other)
-    doing = f'Cannot ask why "{one.id}" and "{two.id}" are not one step:'
+    error_prefix = f'Cannot ask why "{one.id}" and "{two.id}" are not one step:'
     if one.id == two.id:
-        raise ModelError(f"{doing} they are the same node. Choose two.")
+        raise ModelError(f"{error_prefix} they are the same node. Choose two.")
     for lone in (one, two):
         if lone.scope:
             raise ModelError(
-                f'{doing} "{lone.id}" stands in a body or a function. Choose nodes of the main graph.'
+                f'{error_prefix} "{lone.id}" stands in a body or a function. Choose nodes of the main graph.'
             )
     for first, second in ((one.id, two.id), (two.id, one.id)):
         if paths(model, first, second) is not None:
             return first, second
-    between = way(model, one.id, two.id) or way(model, two.id, one.id)
+    between = find_route(model, one.id, two.id) or find_route(model, two.id, one.id)
     if between is None:
         raise ModelError(
-            f"{doing} no way leads from one to the other. Choose two nodes of which one reads what the other writes."
+            f"{error_prefix} no way leads from one to the other. Choose two nodes of which one reads what the other "
+            "writes."
         )
     raise ModelError(
-        f"{doing} they are no neighbours; between them stand {quoted(between[1:-1])}. "
+        f"{error_prefix} they are no neighbours; between them stand {quote_names(between[1:-1])}. "
         f'Ask about neighbours, such as "{between[0]}" and "{between[1]}".'
     )
 
 
-def step_of(facts: Facts, given: str) -> str:
+def find_layer(facts: VariantResult, node_or_layer: str) -> str:
     """The layer that does a node's work, of several the one that does that of most nodes; of a layer, itself.
 
     Raises:
@@ -56,10 +66,10 @@ def step_of(facts: Facts, given: str) -> str:
         VariantError: no layer is known to do its work.
     """
     model = facts.prepared.model
-    if given not in model.by_id and given in {layer.id for layer in facts.engine.layers}:
-        return given
-    node = facts.source.node(given)
-    relation = related(facts.engine, model, model)
+    if node_or_layer not in model.by_id and node_or_layer in {layer.id for layer in facts.engine.layers}:
+        return node_or_layer
+    node = facts.source.node(node_or_layer)
+    relation = relate_engine(facts.engine, model, model)
     steps = steps_of(relation, node.id) if node.id in model.by_id else ()
     if not steps:
         raise VariantError(
@@ -76,7 +86,7 @@ _RULES = (
 )
 
 
-def asked_of(facts: Facts) -> Builder:
+def get_builder(facts: VariantResult) -> Builder:
     """The compiler that a variant's engine is of.
 
     Raises:
@@ -84,13 +94,13 @@ def asked_of(facts: Facts) -> Builder:
             parts cannot have.
         Unavailable: it is not installed here.
     """
-    if why := unaskable(facts) or (_RULES if facts.engine.maker.predicts else ""):
+    if why := explain_unavailable(facts) or (_RULES if facts.engine.maker.predicts else ""):
         raise VariantError(f'Cannot ask the compiler of "{facts.name}": {why}')
-    found: Builder = role(facts.engine.backend, "builds", "build")
-    return found
+    builder: Builder = require_capability(facts.engine.backend, "builds", "build")
+    return builder
 
 
-def unaskable(facts: Facts) -> str:
+def explain_unavailable(facts: VariantResult) -> str:
     """Why no experiment can be made on a variant, and what to do then; empty where some can."""
     if facts.recorded:
         return (

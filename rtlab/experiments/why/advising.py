@@ -11,26 +11,26 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from rtlab import questions
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.prepared import Prepared
 from rtlab.core.protocols import Builder, BuildRequest, Evaluator
 from rtlab.core.variant import Rewrite, Variant
 from rtlab.errors import BuildError, Unavailable, VariantError
-from rtlab.experiments.experiment import Allowance, Rig, carry_out
+from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
 from rtlab.experiments.why.cutting import paths
-from rtlab.experiments.why.oracle import Under
-from rtlab.experiments.why.search import WhyApart
+from rtlab.experiments.why.oracle import SearchProgress
+from rtlab.experiments.why.search import FusionBlockerSearch
 from rtlab.quantize import prepare, rewrites
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.advice import Advice, Cause, Remedy
-from rtlab.questions.why.missed import Missed, missed
+from rtlab.questions.why.missed import MissedPair, find_missed_fusions
 
 if TYPE_CHECKING:
     from rtlab.core.arrays import Batch
     from rtlab.core.model import Model
     from rtlab.core.ranges import Ranges
 
-_DOING = "asking why fusions do not happen"
+_ACTIVITY = "asking why fusions do not happen"
 #: Parts that may be built for one pair.
 _BUILDS = 30
 #: Seconds for one pair.
@@ -38,7 +38,7 @@ _SECONDS = 10.0
 
 
 @dataclasses.dataclass(frozen=True)
-class Adviser:
+class AdviceTools:
     """What advice is made with: a compiler, and what computes outputs on one batch, where there is any.
 
     ``recall`` tells what was found before of two nodes, ``keep`` keeps what is found now; None for neither.
@@ -52,7 +52,7 @@ class Adviser:
 
 
 @dataclasses.dataclass(frozen=True)
-class Advising:
+class AdviceSearch:
     """Ask about every missed fusion of a variant, the one with most at stake first, and try what may be done.
 
     Attributes:
@@ -60,100 +60,108 @@ class Advising:
         ranges: What its calibrator saw, to prepare it anew.
     """
 
-    facts: Facts
+    facts: VariantResult
     ranges: Ranges | None = None
     partial: ClassVar[bool] = True
 
-    def steps(self, rig: Rig[Adviser]) -> Iterator[Advice]:
+    def steps(self, context: SearchContext[AdviceTools]) -> Iterator[Advice]:
         """What is known after each pair, and after each remedy on the whole model."""
-        return _Advising(self, rig).advice()
+        return _AdviceState(self, context).advice()
 
 
-class _Advising:
+class _AdviceState:
     """The working state of one round of advice."""
 
-    def __init__(self, asked: Advising, rig: Rig[Adviser]) -> None:
-        self.facts, self.ranges, self.rig = asked.facts, asked.ranges, rig
-        self.model = asked.facts.prepared.model
-        self.missed = missed(asked.facts)
+    def __init__(self, search: AdviceSearch, context: SearchContext[AdviceTools]) -> None:
+        self.facts, self.ranges, self.context = search.facts, search.ranges, context
+        self.model = search.facts.prepared.model
+        self.missed = find_missed_fusions(search.facts)
         self.signatures = {one: self._signature(one) for one in self.missed}
         self.began = time.monotonic()
-        self.verdicts: dict[Missed, Verdict] = {}
+        self.verdicts: dict[MissedPair, Verdict] = {}
         #: Pairs that are like one that never is one step, by that pair.
-        self.alike: dict[Missed, Missed] = {}
+        self.alike: dict[MissedPair, MissedPair] = {}
         self.tried: dict[tuple[Rewrite, ...], Remedy | None] = {}
         self.every: Remedy | None = None
         self.outputs: dict[str, np.ndarray] | None = None
-        self.lacking = ""
+        self.unavailable_note = ""
 
     def advice(self) -> Iterator[Advice]:
-        rig = self.rig
-        rig.phase("Asking why fusions do not happen", len(self.missed))
-        known: dict[object, Missed] = {}
-        offered: dict[Rewrite, None] = {}
+        context = self.context
+        context.phase("Asking why fusions do not happen", len(self.missed))
+        representatives: dict[object, MissedPair] = {}
+        offered_rewrites: dict[Rewrite, None] = {}
         yield self._advice()
-        for one in rig.each(self.missed, _DOING):
-            like = known.get(self.signatures[one]) or known.get(self._surroundings(one))
+        for one in context.iterate(self.missed, _ACTIVITY):
+            like = representatives.get(self.signatures[one]) or representatives.get(
+                self._context_signature(one)
+            )
             if like is not None:
                 self.alike[one] = like
-            elif self._room(len(offered)) and (found := self._asked(one)) is not None:
-                self.verdicts[one] = found
-                own = self._rewrites(found)
-                offered.update(dict.fromkeys(own))
-                if found.verdict == "never":
-                    known[self.signatures[one]] = one
-                elif not own:
+            elif (
+                self._has_time(len(offered_rewrites)) and (verdict := self._ask_if_available(one)) is not None
+            ):
+                self.verdicts[one] = verdict
+                pair_rewrites = self._rewrites(verdict)
+                offered_rewrites.update(dict.fromkeys(pair_rewrites))
+                if verdict.verdict == "never":
+                    representatives[self.signatures[one]] = one
+                elif not pair_rewrites:
                     # What has a remedy has one of its own nodes; all else is told of those that stand alike.
-                    known[self._surroundings(one)] = one
-            rig.advance()
+                    representatives[self._context_signature(one)] = one
+            context.advance()
             yield self._advice()
-        rig.phase("Trying remedies on the whole model", len(offered))
-        for chosen in rig.each([tuple(sorted(offered)), *((r,) for r in offered)], _DOING):
-            if chosen:
-                self._try(chosen)
-                self.every = self._better(chosen)
-            rig.advance()
+        context.phase("Trying remedies on the whole model", len(offered_rewrites))
+        for chosen_rewrites in context.iterate(
+            [tuple(sorted(offered_rewrites)), *((r,) for r in offered_rewrites)], _ACTIVITY
+        ):
+            if chosen_rewrites:
+                self._try(chosen_rewrites)
+                self.every = self._better(chosen_rewrites)
+            context.advance()
             yield self._advice()
-        yield from self._all(offered)
+        yield from self._combine_remedies(offered_rewrites)
 
-    def _room(self, offered: int) -> bool:
+    def _has_time(self, offer_count: int) -> bool:
         """Whether there is time to ask about another pair, and to try what was offered until then."""
         build = self.facts.engine.seconds or 0.0
-        left = self.rig.allowance.seconds - (time.monotonic() - self.began)
-        return left > (offered + 1) * 2 * build
+        remaining_seconds = self.context.budget.seconds - (time.monotonic() - self.began)
+        return remaining_seconds > (offer_count + 1) * 2 * build
 
-    def _better(self, chosen: tuple[Rewrite, ...]) -> Remedy | None:
+    def _better(self, chosen_rewrites: tuple[Rewrite, ...]) -> Remedy | None:
         """The best of what was taken so far and these, of those that keep the outputs and pay."""
-        new = self.tried.get(chosen)
+        new = self.tried.get(chosen_rewrites)
         if new is None or not new.keeps or not new.pays:
             return self.every
         best = self.every
-        return new if best is None or _gained(new) > _gained(best) else best
+        return new if best is None or _compute_gain(new) > _compute_gain(best) else best
 
-    def _all(self, offered: Iterable[Rewrite]) -> Iterator[Advice]:
+    def _combine_remedies(self, offered_rewrites: Iterable[Rewrite]) -> Iterator[Advice]:
         """Those that pay, together; and where that is worse than one of them, one after the other."""
-        paying = [r for r in offered if (t := self.tried.get((r,))) is not None and t.keeps and t.pays]
+        paying = [
+            r for r in offered_rewrites if (t := self.tried.get((r,))) is not None and t.keeps and t.pays
+        ]
         together = tuple(sorted(paying))
-        if len(paying) < 2 or self.rig.over:
+        if len(paying) < 2 or self.context.is_exhausted:
             return
         self._try(together)
-        if (found := self._better(together)) is self.tried.get(together):
-            self.every = found
+        if (best_remedy := self._better(together)) is self.tried.get(together):
+            self.every = best_remedy
             yield self._advice()
             return
-        chosen: tuple[Rewrite, ...] = ()
-        for rewrite in self.rig.each(sorted(paying, key=lambda r: -self._gain((r,))), _DOING):
-            more = tuple(sorted((*chosen, rewrite)))
+        chosen_rewrites: tuple[Rewrite, ...] = ()
+        for rewrite in self.context.iterate(sorted(paying, key=lambda r: -self._gain((r,))), _ACTIVITY):
+            more = tuple(sorted((*chosen_rewrites, rewrite)))
             self._try(more)
-            if self._gain(more) > max(self._gain(chosen), 0.0):
-                chosen, self.every = more, self._better(more)
+            if self._gain(more) > max(self._gain(chosen_rewrites), 0.0):
+                chosen_rewrites, self.every = more, self._better(more)
             yield self._advice()
 
-    def _gain(self, chosen: tuple[Rewrite, ...]) -> float:
-        found = self.tried.get(chosen)
-        return -math.inf if found is None else _gained(found)
+    def _gain(self, chosen_rewrites: tuple[Rewrite, ...]) -> float:
+        remedy = self.tried.get(chosen_rewrites)
+        return -math.inf if remedy is None else _compute_gain(remedy)
 
-    def _surroundings(self, one: Missed) -> tuple[object, ...]:
+    def _context_signature(self, one: MissedPair) -> tuple[object, ...]:
         """The signature of a pair with what stands around it: who else reads and writes there, by operators."""
         model = self.model
         first, second = model.by_id[one.first], model.by_id[one.second]
@@ -162,85 +170,93 @@ class _Advising:
         ends = sum(v in model.outputs for n in (first, second) for v in n.outputs)
         return (self.signatures[one], tuple(sorted(written)), tuple(sorted(read)), ends)
 
-    def _signature(self, one: Missed) -> tuple[str, ...]:
+    def _signature(self, one: MissedPair) -> tuple[str, ...]:
         """What the compiler sees of a pair, but for sizes: operators, what stands between, and types."""
         model = self.model
         way = paths(model, one.first, one.second) or ()
         steps = [model.by_id[n] for n in (one.first, *way, one.second)]
         return (*(n.op for n in steps), *(model.values[n.outputs[0]].dtype for n in steps))
 
-    def _asked(self, one: Missed) -> Verdict | None:
+    def _ask_if_available(self, one: MissedPair) -> Verdict | None:
         """What is found of a pair; None where its parts cannot be built here, which is told beside what is known."""
         try:
             return self._ask(one)
         except Unavailable as error:
-            self._lack(error)
+            self._note_unavailable(error)
             return None
 
-    def _lack(self, error: Unavailable) -> None:
-        self.lacking = self.lacking or f"Not all could be asked about or tried. {error}"
+    def _note_unavailable(self, error: Unavailable) -> None:
+        self.unavailable_note = self.unavailable_note or f"Not all could be asked about or tried. {error}"
 
-    def _ask(self, one: Missed) -> Verdict:
-        tool = self.rig.tool
+    def _ask(self, one: MissedPair) -> Verdict:
+        tool = self.context.tool
         if tool.recall is not None and (before := tool.recall(one.first, one.second)) is not None:
             return before
-        left = self.rig.allowance.seconds - (time.monotonic() - self.began)
-        inner = Rig(self.rig.tool.builder, Under(self.rig), Allowance(max(min(left, _SECONDS), 1.0), _BUILDS))
+        remaining_seconds = self.context.budget.seconds - (time.monotonic() - self.began)
+        inner = SearchContext(
+            self.context.tool.builder,
+            SearchProgress(self.context),
+            SearchBudget(max(min(remaining_seconds, _SECONDS), 1.0), _BUILDS),
+        )
         facts = self.facts
-        why = WhyApart(self.model, facts.engine, facts.variant, one.first, one.second)
-        found = carry_out(why, inner)
-        self.rig.count(builds=inner.builds)
+        why = FusionBlockerSearch(self.model, facts.engine, facts.variant, one.first, one.second)
+        verdict = run_experiment(why, inner)
+        self.context.count(builds=inner.builds)
         if tool.keep is not None:
-            tool.keep(found)
-        return found
+            tool.keep(verdict)
+        return verdict
 
     def _rewrites(self, verdict: Verdict) -> list[Rewrite]:
         """Those of a verdict that are forms of the source's own nodes."""
-        known = self.facts.source.by_id
-        given = [Rewrite.of(r) for r in verdict.rewrites]
-        return [r for r in given if r.node in known and r in rewrites.possible(self.facts.source, [r.node])]
+        source_nodes = self.facts.source.by_id
+        verdict_rewrites = [Rewrite.of(r) for r in verdict.rewrites]
+        return [
+            r
+            for r in verdict_rewrites
+            if r.node in source_nodes and r in rewrites.iter_possible_rewrites(self.facts.source, [r.node])
+        ]
 
-    def _try(self, chosen: tuple[Rewrite, ...]) -> None:
+    def _try(self, chosen_rewrites: tuple[Rewrite, ...]) -> None:
         """Build the whole model with some rewrites, and compare it with what it was."""
-        if chosen in self.tried:
+        if chosen_rewrites in self.tried:
             return
         facts = self.facts
-        taken = tuple(sorted({*facts.variant.rewrites, *chosen}))
+        taken = tuple(sorted({*facts.variant.rewrites, *chosen_rewrites}))
         variant: Variant = dataclasses.replace(facts.variant, rewrites=taken)
         try:
-            source = rewrites.rewritten(facts.source, taken)
+            source = rewrites.apply_rewrites(facts.source, taken)
             ready = prepare(source, variant, self.ranges)
-            engine = self.rig.tool.builder.build(
-                BuildRequest(ready.model, variant, several=True), Under(self.rig)
+            engine = self.context.tool.builder.build(
+                BuildRequest(ready.model, variant, several=True), SearchProgress(self.context)
             )
         except (BuildError, VariantError, Unavailable) as error:
-            self.tried[chosen] = None
+            self.tried[chosen_rewrites] = None
             if isinstance(error, Unavailable):
-                self._lack(error)
+                self._note_unavailable(error)
             return
-        self.rig.count(builds=1)
+        self.context.count(builds=1)
         after = dataclasses.replace(
             facts, variant=variant, prepared=Prepared(ready.model, ready.model), engine=engine
         )
         times = [questions.roofline.estimate(f) for f in (facts, after)]
-        known = [t.estimated for t in times if t is not None and t.estimated is not None]
-        self.tried[chosen] = Remedy(
-            tuple(map(str, chosen)),
+        estimates = [t.estimated for t in times if t is not None and t.estimated is not None]
+        self.tried[chosen_rewrites] = Remedy(
+            tuple(map(str, chosen_rewrites)),
             (len(facts.engine.layers) - facts.engine.sync, len(engine.layers) - engine.sync),
-            (known[0], known[1]) if len(known) == 2 else None,
-            self._largest(source),
+            (estimates[0], estimates[1]) if len(estimates) == 2 else None,
+            self._measure_difference(source),
         )
 
-    def _largest(self, changed: Model) -> float | None:
+    def _measure_difference(self, changed_model: Model) -> float | None:
         """The largest difference of any output, by the output's largest magnitude."""
-        runner = self.rig.tool.evaluator
+        runner = self.context.tool.evaluator
         if runner is None:
             return None
         if self.outputs is None:
             self.outputs = self._run(
-                runner, rewrites.rewritten(self.facts.source, self.facts.variant.rewrites)
+                runner, rewrites.apply_rewrites(self.facts.source, self.facts.variant.rewrites)
             )
-        after = self._run(runner, changed)
+        after = self._run(runner, changed_model)
         worst = 0.0
         for name, was in self.outputs.items():
             x, y = np.asarray(was, np.float64), np.asarray(after[name], np.float64)
@@ -250,42 +266,46 @@ class _Advising:
         return worst
 
     def _run(self, runner: Evaluator, model: Model) -> dict[str, np.ndarray]:
-        engine = runner.build(BuildRequest(model, Variant(), level="basic"), Under(self.rig))
+        engine = runner.build(BuildRequest(model, Variant(), level="basic"), SearchProgress(self.context))
         try:
-            return dict(runner.outputs(engine, self.rig.tool.batch, model.outputs, progress=Under(self.rig)))
+            return dict(
+                runner.outputs(
+                    engine, self.context.tool.batch, model.outputs, progress=SearchProgress(self.context)
+                )
+            )
         finally:
             runner.release(engine)
 
     def _advice(self) -> Advice:
-        groups: dict[object, list[Missed]] = {}
+        groups: dict[object, list[MissedPair]] = {}
         for one in self.missed:
             verdict = self.verdicts.get(self.alike.get(one, one))
             if verdict is not None:
-                groups.setdefault(self._root(verdict, one), []).append(one)
-        causes = [self._cause(members) for members in groups.values()]
+                groups.setdefault(self._cause_key(verdict, one), []).append(one)
+        causes = [self._make_cause(members) for members in groups.values()]
         return Advice(
             tuple(sorted(causes, key=lambda c: -(c.stake or 0.0))),
             len(self.missed),
             len(self.verdicts),
             self.every,
             tuple(self.verdicts.values()),
-            self.rig.builds,
+            self.context.builds,
             time.monotonic() - self.began,
             self.facts.engine.title,
-            self.lacking,
+            self.unavailable_note,
         )
 
-    def _root(self, verdict: Verdict, one: Missed) -> object:
+    def _cause_key(self, verdict: Verdict, one: MissedPair) -> object:
         """What pairs share that have one cause: the node itself, or the same operators in the same place."""
         if verdict.verdict == "blocked" and verdict.rewrites:
             return verdict.causes, verdict.nodes
         ops = tuple(self.model.by_id[n].op for n in verdict.nodes if n in self.model.by_id)
         return verdict.verdict, verdict.causes, ops, self.signatures[one]
 
-    def _cause(self, members: Sequence[Missed]) -> Cause:
+    def _make_cause(self, members: Sequence[MissedPair]) -> Cause:
         verdict = self.verdicts[self.alike.get(members[0], members[0])]
         stakes = [m.stake for m in members if m.stake is not None]
-        own = self._rewrites(verdict)
+        pair_rewrites = self._rewrites(verdict)
         return Cause(
             verdict.verdict,
             verdict.cause or ("the compiler" if verdict.verdict == "never" else "not found"),
@@ -295,10 +315,10 @@ class _Advising:
             sum(stakes) if stakes else None,
             verdict.edit,
             verdict.text,
-            self.tried.get((own[0],)) if own else None,
+            self.tried.get((pair_rewrites[0],)) if pair_rewrites else None,
         )
 
 
-def _gained(found: Remedy) -> float:
+def _compute_gain(remedy: Remedy) -> float:
     """What a remedy gains in milliseconds, else in layers."""
-    return found.gain if found.gain is not None else float(found.layers[0] - found.layers[1])
+    return remedy.gain if remedy.gain is not None else float(remedy.layers[0] - remedy.layers[1])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from rtlab.core.phrases import quoted
+from rtlab.core.phrases import quote_names
 from rtlab.core.value import shape_text
 from rtlab.core.variant import Rewrite
 from rtlab.experiments.why import neutral
@@ -46,7 +46,7 @@ class Change:
         words: What is done, as an order.
         nodes: The nodes that are in the way.
         do: Does it; what it names may be gone already.
-        stands: By a node that it takes away, the one to ask about in its place.
+        substitutes: By a node that it takes away, the one to ask about in its place.
         rewrite: What a variant is told to have it, where it is a remedy.
         retypes: Whether it gives one of the two another arithmetic.
     """
@@ -55,7 +55,7 @@ class Change:
     words: str
     nodes: tuple[str, ...]
     do: Callable[[Edit], None]
-    stands: tuple[tuple[str, str], ...] = ()
+    substitutes: tuple[tuple[str, str], ...] = ()
     rewrite: Rewrite | None = None
     retypes: bool = False
 
@@ -65,13 +65,13 @@ class Change:
         return self.rewrite is not None
 
 
-def applied(model: Model, changes: Sequence[Change]) -> Model:
+def apply_changes(model: Model, changes: Sequence[Change]) -> Model:
     """A model with changes, without what nobody reads any more."""
     edit = Edit(model, source=True)
     for change in changes:
         change.do(edit)
     _prune(edit.graph)
-    edit.settle()
+    edit.sort_and_reindex()
     return edit.finish()
 
 
@@ -88,7 +88,7 @@ def _prune(graph: ir.Graph) -> None:
 # --- what may stand between ----------------------------------------------------------------------------------------
 
 
-def between(
+def iter_changes_between(
     model: Model, first: str, second: str, way: Sequence[str], ends: Collection[str]
 ) -> Iterator[Change]:
     """What stands on the way from one node to the other, or makes a value of it seen from outside.
@@ -97,40 +97,42 @@ def between(
     """
     steps = [model.by_id[first], *(model.by_id[n] for n in way)]
     on = [o for n in steps for o in n.outputs if o]
-    yield from _shown(model, on, ends)
-    yield from _removed(model, way, one_way=False)
-    yield from _read(model, on, {second, *way})
+    yield from _iter_output_changes(model, on, ends)
+    yield from _iter_removals(model, way, one_way=False)
+    yield from _iter_reader_changes(model, on, {second, *way})
 
 
-def behind(model: Model, second: str, after: Sequence[str], ends: Collection[str]) -> Iterator[Change]:
+def iter_changes_after(
+    model: Model, second: str, after: Sequence[str], ends: Collection[str]
+) -> Iterator[Change]:
     """What of the second node's step, ``after``, is seen from outside, is read by several, or computes nothing."""
     nodes = dict.fromkeys([second, *(n for n in after if n in _descendants(model, second))])
     on = [o for n in nodes for o in model.by_id[n].outputs if o]
-    yield from _shown(model, on, ends)
+    yield from _iter_output_changes(model, on, ends)
     idle = dict.fromkeys([n for n in nodes if model.by_id[n].op in BETWEEN])
-    idle.update(dict.fromkeys(_idle(model, second)))
-    yield from _removed(model, tuple(idle))
+    idle.update(dict.fromkeys(_iter_idle_nodes(model, second)))
+    yield from _iter_removals(model, tuple(idle))
     several = [v for v in on if len(model.consumers.get(v, ())) > 1]
-    yield from _read(model, several, set())
+    yield from _iter_reader_changes(model, several, set())
 
 
-def _idle(model: Model, node: str) -> Iterator[str]:
+def _iter_idle_nodes(model: Model, node: str) -> Iterator[str]:
     """The nodes behind one that compute nothing, as far as nothing else stands before them."""
-    todo, seen = [node], set[str]()
+    todo, visited = [node], set[str]()
     while todo:
-        for reader in _behind(model, todo.pop()):
-            if reader.op in BETWEEN and reader.id not in seen:
-                seen.add(reader.id)
+        for reader in _iter_readers(model, todo.pop()):
+            if reader.op in BETWEEN and reader.id not in visited:
+                visited.add(reader.id)
                 todo.append(reader.id)
                 yield reader.id
 
 
-def _removed(model: Model, nodes: Sequence[str], *, one_way: bool = True) -> Iterator[Change]:
+def _iter_removals(model: Model, nodes: Sequence[str], *, one_way: bool = True) -> Iterator[Change]:
     """Nodes that compute nothing, taken away: pairs of Q and DQ, casts, copies.
 
     Without ``one_way``, a cast whose type nobody takes back stays: its reader computes in that type.
     """
-    gone: set[str] = set()
+    removed_ids: set[str] = set()
     for node in map(model.by_id.__getitem__, nodes):
         if node.op == "DequantizeLinear":
             maker = model.producers.get(node.inputs[0])
@@ -141,35 +143,35 @@ def _removed(model: Model, nodes: Sequence[str], *, one_way: bool = True) -> Ite
                     (maker.id, node.id),
                     functools.partial(_bypass, source=maker.inputs[0], target=node.outputs[0]),
                 )
-        elif node.op in _IDLE and node.id not in gone:
-            last = _back(model, node, nodes)
-            gone |= set(last)
-            kept = node.op in {"Identity", "Dropout"} or _same_type(model, node)
-            if not (kept or one_way or _same_type(model, node, model.by_id[last[-1]])):
+        elif node.op in _IDLE and node.id not in removed_ids:
+            last = _find_cast_chain(model, node, nodes)
+            removed_ids |= set(last)
+            keeps_outputs = node.op in {"Identity", "Dropout"} or _same_type(model, node)
+            if not (keeps_outputs or one_way or _same_type(model, node, model.by_id[last[-1]])):
                 continue
-            forms = list(rewrites.possible(model, [node.id])) if kept else []
+            forms = list(rewrites.iter_possible_rewrites(model, [node.id])) if keeps_outputs else []
             yield Change(
-                "identity" if kept else "cast",
-                f"remove {node.op} {quoted(last)}",
+                "identity" if keeps_outputs else "cast",
+                f"remove {node.op} {quote_names(last)}",
                 last,
                 functools.partial(_bypass, source=node.inputs[0], target=model.by_id[last[-1]].outputs[0]),
                 rewrite=forms[0] if forms else None,
             )
 
 
-def _back(model: Model, node: Node, nodes: Sequence[str]) -> tuple[str, ...]:
+def _find_cast_chain(model: Model, node: Node, nodes: Sequence[str]) -> tuple[str, ...]:
     """A cast with those behind it, up to the one that gives the type of what it reads again; else alone."""
-    found, at = [node.id], node
+    chain, at = [node.id], node
     while at.op == "Cast" and model.values[at.outputs[0]].dtype != model.values[node.inputs[0]].dtype:
         readers = [r for r in model.consumers.get(at.outputs[0], ()) if r.id in nodes and r.op == "Cast"]
         if len(readers) != 1:
             return (node.id,)
         at = readers[0]
-        found.append(at.id)
-    return tuple(found)
+        chain.append(at.id)
+    return tuple(chain)
 
 
-def _shown(model: Model, values: Sequence[str], ends: Collection[str]) -> Iterator[Change]:
+def _iter_output_changes(model: Model, values: Sequence[str], ends: Collection[str]) -> Iterator[Change]:
     for value in values:
         if value in ends:
             maker = model.producers[value]
@@ -181,10 +183,12 @@ def _shown(model: Model, values: Sequence[str], ends: Collection[str]) -> Iterat
             )
 
 
-def _read(model: Model, values: Sequence[str], known: Collection[str]) -> Iterator[Change]:
+def _iter_reader_changes(
+    model: Model, values: Sequence[str], excluded_ids: Collection[str]
+) -> Iterator[Change]:
     for value in values:
         for reader in model.consumers.get(value, ()):
-            if reader.id not in known:
+            if reader.id not in excluded_ids:
                 yield Change(
                     "reader",
                     f'detach the other reader "{reader.id}" ({reader.op}) of "{value}"',
@@ -195,14 +199,14 @@ def _read(model: Model, values: Sequence[str], known: Collection[str]) -> Iterat
 
 def _same_type(model: Model, node: Node, last: Node | None = None) -> bool:
     """Whether a node, or one up to a last one, gives the type of what it reads."""
-    told = [model.values[v].dtype for v in (node.inputs[0], (last or node).outputs[0])]
-    return bool(told[0]) and told[0] == told[1]
+    dtypes = [model.values[v].dtype for v in (node.inputs[0], (last or node).outputs[0])]
+    return bool(dtypes[0]) and dtypes[0] == dtypes[1]
 
 
 # --- what may take the other side ----------------------------------------------------------------------------------
 
 
-def rivals_behind(model: Model, pair: tuple[str, str], after: Sequence[str]) -> Iterator[Change]:
+def iter_competitors_after(model: Model, pair: tuple[str, str], after: Sequence[str]) -> Iterator[Change]:
     """What the compiler joined the second of two nodes with instead: ``after`` are the nodes of its steps.
 
     A neighbour is replaced, not deleted: where it was, another reader stays, which takes part in no fusion.
@@ -210,8 +214,8 @@ def rivals_behind(model: Model, pair: tuple[str, str], after: Sequence[str]) -> 
     first, second = pair
     down = _descendants(model, second)
     for node in sorted((n for n in after if n in down), key=lambda n: -model.by_id[n].index):
-        reads = [v for v in model.by_id[node].inputs if v and _from(model, v, {second, *down})]
-        if reads and all(neutral.fits(model, v) for v in reads):
+        reads = [v for v in model.by_id[node].inputs if v and _is_written_by(model, v, {second, *down})]
+        if reads and all(neutral.has_neutral_reader(model, v) for v in reads):
             op = model.by_id[node].op
             yield Change(
                 "competitor",
@@ -222,34 +226,34 @@ def rivals_behind(model: Model, pair: tuple[str, str], after: Sequence[str]) -> 
     up = _ancestors(model, second) - _ancestors(model, first) - {first}
     for node in after:
         if node in up and node not in BETWEEN:
-            yield from _cut_off(model, second, node)
-    yield from _beside(model, second, after)
+            yield from _iter_input_cuts(model, second, node)
+    yield from _iter_sibling_changes(model, second, after)
 
 
-def rivals_before(model: Model, first: str, before: Sequence[str]) -> Iterator[Change]:
+def iter_competitors_before(model: Model, first: str, before: Sequence[str]) -> Iterator[Change]:
     """What the compiler joined the first of two nodes with instead: ``before`` are the nodes of its steps."""
     above = _ancestors(model, first)
     for node in before:
         if node in above:
-            yield from _cut_off(model, first, node)
-    yield from _beside(model, first, before)
+            yield from _iter_input_cuts(model, first, node)
+    yield from _iter_sibling_changes(model, first, before)
 
 
-def _beside(model: Model, node: str, group: Sequence[str]) -> Iterator[Change]:
+def _iter_sibling_changes(model: Model, node: str, group: Sequence[str]) -> Iterator[Change]:
     """What a node was merged with that stands beside it and reads the same: products of one tensor as one product."""
-    apart = {node} | _ancestors(model, node) | _descendants(model, node)
+    path_ids = {node} | _ancestors(model, node) | _descendants(model, node)
     for value in dict.fromkeys(v for v in model.by_id[node].inputs if v and v not in model.known):
-        alike = tuple(r.id for r in model.consumers.get(value, ()) if r.id in group and r.id not in apart)
+        alike = tuple(r.id for r in model.consumers.get(value, ()) if r.id in group and r.id not in path_ids)
         if alike and all(model.by_id[n].op == model.by_id[node].op for n in alike):
             yield Change(
                 "competitor",
-                f'let "{node}" read an input of its own in place of "{value}", which {quoted(alike)} read too',
+                f'let "{node}" read an input of its own in place of "{value}", which {quote_names(alike)} read too',
                 alike,
                 functools.partial(_cut, reader=node, value=value),
             )
 
 
-def _cut_off(model: Model, reader: str, writer: str) -> Iterator[Change]:
+def _iter_input_cuts(model: Model, reader: str, writer: str) -> Iterator[Change]:
     """An input of one node as an input of the part, in place of what another one writes."""
     for value in model.by_id[reader].inputs:
         at = value
@@ -265,77 +269,75 @@ def _cut_off(model: Model, reader: str, writer: str) -> Iterator[Change]:
 
 
 def _descendants(model: Model, node: str) -> set[str]:
-    return _reached(
-        node, lambda n: (r.id for o in model.by_id[n].outputs for r in model.consumers.get(o, ()))
-    )
+    return _reach(node, lambda n: (r.id for o in model.by_id[n].outputs for r in model.consumers.get(o, ())))
 
 
 def _ancestors(model: Model, node: str) -> set[str]:
-    return _reached(
+    return _reach(
         node, lambda n: (model.producers[i].id for i in model.by_id[n].inputs if i in model.producers)
     )
 
 
-def _reached(start: str, step: Callable[[str], Iterator[str]]) -> set[str]:
-    found: set[str] = set()
+def _reach(start: str, step: Callable[[str], Iterator[str]]) -> set[str]:
+    reachable: set[str] = set()
     todo = list(step(start))
     while todo:
         at = todo.pop()
-        if at not in found:
-            found.add(at)
+        if at not in reachable:
+            reachable.add(at)
             todo += step(at)
-    return found
+    return reachable
 
 
-def _from(model: Model, value: str, nodes: set[str]) -> bool:
+def _is_written_by(model: Model, value: str, nodes: set[str]) -> bool:
     return value in model.producers and model.producers[value].id in nodes
 
 
 # --- what the two nodes themselves read ----------------------------------------------------------------------------
 
 
-def operands(model: Model, first: str, second: str) -> Iterator[Change]:
+def iter_operand_changes(model: Model, first: str, second: str) -> Iterator[Change]:
     """What the two nodes read beside each other: normalizations that can be folded, broadcasts, weights."""
     for id_ in (first, second):
         node = model.by_id[id_]
         if node.op in _BINARY:
-            yield from _broadcasts(model, node, first)
+            yield from _iter_broadcast_changes(model, node, first)
         position = _WEIGHTED.get(node.op)
         if position is not None and len(node.inputs) > position:
-            yield from _weights(model, node, node.inputs[position], first)
+            yield from _iter_weight_changes(model, node, node.inputs[position], first)
 
 
-def _behind(model: Model, node: str) -> Iterator[Node]:
+def _iter_readers(model: Model, node: str) -> Iterator[Node]:
     for value in model.by_id[node].outputs:
         yield from model.consumers.get(value, ())
 
 
-def _broadcasts(model: Model, node: Node, first: str) -> Iterator[Change]:
+def _iter_broadcast_changes(model: Model, node: Node, first: str) -> Iterator[Change]:
     sizes = model.sizes()
-    whole = sizes.get(node.outputs[0])
-    if whole is None:
+    output_shape = sizes.get(node.outputs[0])
+    if output_shape is None:
         return
     for value in dict.fromkeys(node.inputs):
         shape = sizes.get(value) if value else None
-        if shape is None or shape == whole or _from(model, value, {first}):
+        if shape is None or shape == output_shape or _is_written_by(model, value, {first}):
             continue
-        constant = value in model.known and _settled(model, node.outputs[0])
+        constant = value in model.known and _is_static(model, node.outputs[0])
         words = "write out" if constant else "give as an input of the whole size"
         yield Change(
             "broadcast",
-            f'{words} "{value}", which "{node.id}" broadcasts from {shape_text(shape)} to {shape_text(whole)}',
+            f'{words} "{value}", which "{node.id}" broadcasts from {shape_text(shape)} to {shape_text(output_shape)}',
             (node.id,),
-            functools.partial(_spread, node=node.id, value=value, shape=whole),
+            functools.partial(_spread, node=node.id, value=value, shape=output_shape),
         )
 
 
-def _settled(model: Model, value: str) -> bool:
+def _is_static(model: Model, value: str) -> bool:
     """Whether no size of a value is open."""
     return not any(isinstance(d, str) for d in model.values[value].shape or ())
 
 
-def _weights(model: Model, node: Node, value: str, first: str) -> Iterator[Change]:
-    if value in model.known or _from(model, value, {first}):
+def _iter_weight_changes(model: Model, node: Node, value: str, first: str) -> Iterator[Change]:
+    if value in model.known or _is_written_by(model, value, {first}):
         return
     maker = model.producers.get(value)
     if maker is not None and maker.op == "DequantizeLinear" and maker.inputs[0] in model.known:
@@ -347,7 +349,7 @@ def _weights(model: Model, node: Node, value: str, first: str) -> Iterator[Chang
             retypes=True,
         )
         return
-    if model.sizes().get(value) is None or not _settled(model, value):
+    if model.sizes().get(value) is None or not _is_static(model, value):
         return
     yield Change(
         "weight",
@@ -360,20 +362,20 @@ def _weights(model: Model, node: Node, value: str, first: str) -> Iterator[Chang
 # --- the same in another form --------------------------------------------------------------------------------------
 
 
-def rewritten(model: Model, nodes: Sequence[str]) -> Iterator[Change]:
+def iter_rewrites(model: Model, nodes: Sequence[str]) -> Iterator[Change]:
     """Nodes, and normalizations behind them, in another form that computes the same: these are the remedies."""
-    normal = (r.id for n in nodes for r in _behind(model, n) if r.op == "BatchNormalization")
-    for rewrite in rewrites.possible(model, (*nodes, *normal)):
+    normal = (r.id for n in nodes for r in _iter_readers(model, n) if r.op == "BatchNormalization")
+    for rewrite in rewrites.iter_possible_rewrites(model, (*nodes, *normal)):
         if rewrite.kind == "merge":
             # It changes what stands beside a node, not what the node is joined with.
             continue
-        stands = rewrites.merged(model, rewrite)
+        substitute = rewrites.find_replacement(model, rewrite)
         yield Change(
             _CAUSED.get(rewrite.kind, "operator"),
-            rewrites.words(model, rewrite),
-            tuple(rewrites.before(model, rewrite)) or (rewrite.node,),
-            rewrites.Rewriting((rewrite,)),
-            stands=((rewrite.node, stands),) if stands else (),
+            rewrites.describe_rewrite(model, rewrite),
+            tuple(rewrites.iter_transposes_before(model, rewrite)) or (rewrite.node,),
+            rewrites.ApplyRewrites((rewrite,)),
+            substitutes=((rewrite.node, substitute),) if substitute else (),
             rewrite=rewrite,
         )
 
@@ -383,13 +385,13 @@ def rewritten(model: Model, nodes: Sequence[str]) -> Iterator[Change]:
 
 def _hide(edit: Edit, value: str) -> None:
     """A value that is read within the graph in place of an output: that alone has no layout of its own."""
-    ended = edit.values.get(value)
-    if ended is None:
+    output = edit.values.get(value)
+    if output is None:
         return
-    kept = [v for v in edit.graph.outputs if v is not ended]
-    edit.graph.outputs[:] = kept
-    if not ended.uses():
-        neutral.read(edit, ended)
+    remaining = [v for v in edit.graph.outputs if v is not output]
+    edit.graph.outputs[:] = remaining
+    if not output.uses():
+        neutral.add_reader(edit, output)
 
 
 def _bypass(edit: Edit, source: str, target: str) -> None:
@@ -405,21 +407,23 @@ def _bypass(edit: Edit, source: str, target: str) -> None:
 
 def _input(edit: Edit, like: ir.Value, name: str, shape: ir.Shape | None) -> ir.Value:
     """A new input of the type of a value."""
-    made = ir.Value(name=edit.value_name(name), type=like.type, shape=None if shape is None else shape.copy())
-    edit.graph.inputs.append(made)
-    edit.values[made.name or ""] = made
-    return made
+    new_input = ir.Value(
+        name=edit.make_value_name(name), type=like.type, shape=None if shape is None else shape.copy()
+    )
+    edit.graph.inputs.append(new_input)
+    edit.values[new_input.name or ""] = new_input
+    return new_input
 
 
 def _detach(edit: Edit, reader: str, value: str) -> None:
     node, was = edit.nodes.get(reader), edit.values.get(value)
     if node is None or was is None:
         return
-    made = None
-    for position, given in enumerate(node.inputs):
-        if given is was:
-            made = made or _input(edit, was, f"{value}/apart", was.shape)
-            node.replace_input_with(position, made)
+    new_input = None
+    for position, operand in enumerate(node.inputs):
+        if operand is was:
+            new_input = new_input or _input(edit, was, f"{value}/apart", was.shape)
+            node.replace_input_with(position, new_input)
 
 
 def _cut(edit: Edit, reader: str, value: str) -> None:
@@ -427,10 +431,10 @@ def _cut(edit: Edit, reader: str, value: str) -> None:
     node, was = edit.nodes.get(reader), edit.values.get(value)
     if node is None or was is None or was not in node.inputs:
         return
-    made = neutral.write(edit, was, _input(edit, was, f"{value}/apart", was.shape))
-    for position, given in enumerate(node.inputs):
-        if given is was:
-            node.replace_input_with(position, made)
+    new_value = neutral.add_writer(edit, was, _input(edit, was, f"{value}/apart", was.shape))
+    for position, operand in enumerate(node.inputs):
+        if operand is was:
+            node.replace_input_with(position, new_value)
 
 
 def _neutralize(edit: Edit, node: str, values: tuple[str, ...]) -> None:
@@ -438,22 +442,22 @@ def _neutralize(edit: Edit, node: str, values: tuple[str, ...]) -> None:
         value = edit.values.get(name)
         if value is not None:
             _detach(edit, node, name)
-            neutral.read(edit, value)
+            neutral.add_reader(edit, value)
 
 
 def _spread(edit: Edit, node: str, value: str, shape: tuple[int, ...]) -> None:
     reader, was = edit.nodes.get(node), edit.values.get(value)
     if reader is None or was is None:
         return
-    held, written = edit.model.known.get(value), reader.outputs[0].shape
+    constant, written = edit.model.known.get(value), reader.outputs[0].shape
     still_open = written is not None and not written.is_static()
-    if held is not None and not still_open:
-        made = edit.constant(f"{value}/whole", np.broadcast_to(held.numpy(), shape))
+    if constant is not None and not still_open:
+        new_value = edit.add_constant(f"{value}/whole", np.broadcast_to(constant.numpy(), shape))
     else:
-        made = _input(edit, was, f"{value}/whole", written if still_open else ir.Shape(shape))
-    for position, given in enumerate(reader.inputs):
-        if given is was:
-            reader.replace_input_with(position, made)
+        new_value = _input(edit, was, f"{value}/whole", written if still_open else ir.Shape(shape))
+    for position, operand in enumerate(reader.inputs):
+        if operand is was:
+            reader.replace_input_with(position, new_value)
 
 
 def _constant(edit: Edit, value: str) -> None:
@@ -463,10 +467,10 @@ def _constant(edit: Edit, value: str) -> None:
     if was is None or shape is None:
         return
     kind = (was.dtype or ir.DataType.FLOAT).numpy()
-    drawn = np.random.default_rng(0).normal(0, 0.1, shape).astype(kind)
-    was.replace_all_uses_with(edit.constant(f"{value}/constant", drawn))
+    noise = np.random.default_rng(0).normal(0, 0.1, shape).astype(kind)
+    was.replace_all_uses_with(edit.add_constant(f"{value}/constant", noise))
 
 
-def joined(changes: Sequence[Change]) -> str:
+def join_words(changes: Sequence[Change]) -> str:
     """Changes in words."""
     return " and ".join(c.words for c in changes)

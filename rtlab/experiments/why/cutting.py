@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from rtlab.core.extract import part
+from rtlab.core.extract import extract_nodes
 from rtlab.core.model import Model, wrap
-from rtlab.experiments.why.neutral import rimmed
+from rtlab.experiments.why.neutral import add_neutral_readers
 from rtlab.questions.why.missed import BETWEEN
 from rtlab.relation.roles import PRODUCT_OPS, QUANTIZING_OPS
 
@@ -17,21 +17,21 @@ def paths(model: Model, first: str, second: str) -> tuple[str, ...] | None:
     A transposition is among them: it is where the layout becomes another one.
     """
     start, end = model.by_id[first], model.by_id[second]
-    found: dict[str, None] = {}
-    reached = False
+    nodes_between: dict[str, None] = {}
+    is_reached = False
     todo: list[tuple[str, tuple[str, ...]]] = [(o, ()) for o in start.outputs if o]
     while todo:
         value, way = todo.pop()
         for reader in model.consumers.get(value, ()):
             if reader.id == end.id:
-                reached = True
-                found.update(dict.fromkeys(way))
+                is_reached = True
+                nodes_between.update(dict.fromkeys(way))
             elif (reader.op in BETWEEN or reader.op == "Transpose") and reader.inputs[0] == value:
                 todo += [(o, (*way, reader.id)) for o in reader.outputs if o]
-    return tuple(found) if reached else None
+    return tuple(nodes_between) if is_reached else None
 
 
-def way(model: Model, first: str, second: str) -> tuple[str, ...] | None:
+def find_route(model: Model, first: str, second: str) -> tuple[str, ...] | None:
     """A shortest way along the data from one node to another, both included; None where there is none."""
     before: dict[str, str] = {first: ""}
     todo = [first]
@@ -44,76 +44,80 @@ def way(model: Model, first: str, second: str) -> tuple[str, ...] | None:
                 todo.append(reader)
     if second not in before:
         return None
-    found = [second]
-    while before[found[-1]]:
-        found.append(before[found[-1]])
-    return tuple(reversed(found))
+    route = [second]
+    while before[route[-1]]:
+        route.append(before[route[-1]])
+    return tuple(reversed(route))
 
 
-def around(model: Model, nodes: Iterable[str], hops: int, *, still_open: bool = False) -> Model:
+def cut_neighbourhood(model: Model, nodes: Iterable[str], hops: int, *, still_open: bool = False) -> Model:
     """The nodes within some hops of those given, with their weights, as a model of its own.
 
     A hop goes over nodes that compute; those between come along. What lies at the rim keeps its own kind: a value that
     the rest of the model reads is read by its readers, whose results are the part's outputs, so that no layout changes
     because a value in the middle became an output.
     """
-    chosen = dict.fromkeys(nodes)
-    edge = list(chosen)
+    node_ids = dict.fromkeys(nodes)
+    edge = list(node_ids)
     for _ in range(hops):
-        fresh = [n for at in edge for n in _near(model, at) if n not in chosen]
-        chosen.update(dict.fromkeys(fresh))
+        fresh = [n for at in edge for n in _iter_neighbours(model, at) if n not in node_ids]
+        node_ids.update(dict.fromkeys(fresh))
         edge = fresh
-    return cut(model, chosen, still_open=still_open)
+    return cut(model, node_ids, still_open=still_open)
 
 
-def alone(model: Model, nodes: Sequence[str], *, still_open: bool = False) -> Model:
+def cut_pair(model: Model, nodes: Sequence[str], *, still_open: bool = False) -> Model:
     """The first two nodes and the others with their weights, and what their inputs are quantized by: the arithmetic.
 
     What leads from one to the other on another way comes along where no product is among it, as Sigmoid does in SiLU.
     """
-    between = _reached(model, nodes[0], _readers) & _reached(model, nodes[1], _writers)
-    whole = not any(model.by_id[n].op in PRODUCT_OPS for n in between)
-    return these(model, (*nodes, *(sorted(between) if whole else ())), still_open=still_open)
+    between = _reach(model, nodes[0], _readers) & _reach(model, nodes[1], _writers)
+    is_product_free = not any(model.by_id[n].op in PRODUCT_OPS for n in between)
+    return cut_nodes(model, (*nodes, *(sorted(between) if is_product_free else ())), still_open=still_open)
 
 
-def these(model: Model, nodes: Iterable[str], *, still_open: bool = False) -> Model:
+def cut_nodes(model: Model, nodes: Iterable[str], *, still_open: bool = False) -> Model:
     """Some nodes with their weights, and what their inputs are quantized by, and nothing else."""
-    chosen = dict.fromkeys(nodes)
-    todo = list(chosen)
+    node_ids = dict.fromkeys(nodes)
+    todo = list(node_ids)
     while todo:
         before = [n for n in _writers(model, todo.pop()) if model.by_id[n].op in QUANTIZING_OPS]
-        todo += [n for n in before if n not in chosen]
-        chosen.update(dict.fromkeys(before))
-    return cut(model, chosen, whole=False, still_open=still_open)
+        todo += [n for n in before if n not in node_ids]
+        node_ids.update(dict.fromkeys(before))
+    return cut(model, node_ids, keep_readers=False, still_open=still_open)
 
 
-def cut(model: Model, chosen: dict[str, None], *, whole: bool = True, still_open: bool = False) -> Model:
-    """Some nodes with what computes their weights; ``whole`` keeps who else reads their values.
+def cut(
+    model: Model, node_ids: dict[str, None], *, keep_readers: bool = True, still_open: bool = False
+) -> Model:
+    """Some nodes with what computes their weights; ``keep_readers`` keeps who else reads their values.
 
     Sizes that the model leaves open become the usual ones, unless they stay ``still_open``.
     """
-    every = dict(chosen)
-    for node in chosen:
-        every.update(dict.fromkeys(_constant(model, node)))
-    proto, name = part(model.ir, model.name, every), f"{model.name}_part"
+    every = dict(node_ids)
+    for node in node_ids:
+        every.update(dict.fromkeys(_iter_constant_writers(model, node)))
+    proto, name = extract_nodes(model.ir, model.name, every), f"{model.name}_part"
     if still_open:
-        made = wrap(proto, name=name, shapes=model.shapes)
+        part_model = wrap(proto, name=name, shapes=model.shapes)
     else:
         sizes = {v.name: model.sizes().get(v.name) for v in proto.graph.input}
-        made = wrap(proto, name=name, shapes={n: s for n, s in sizes.items() if s is not None}).static()
-    return rimmed(made, frozenset(model.outputs if whole else ()), alone=not whole)
+        part_model = wrap(proto, name=name, shapes={n: s for n, s in sizes.items() if s is not None}).static()
+    return add_neutral_readers(
+        part_model, frozenset(model.outputs if keep_readers else ()), alone=not keep_readers
+    )
 
 
-def _near(model: Model, node: str) -> Iterator[str]:
+def _iter_neighbours(model: Model, node: str) -> Iterator[str]:
     """The neighbours of a node in both directions, with what stands between."""
-    seen: set[str] = set()
+    visited: set[str] = set()
     for step in (_readers, _writers):
         todo = list(step(model, node))
         while todo:
             at = todo.pop()
-            if at in seen:
+            if at in visited:
                 continue
-            seen.add(at)
+            visited.add(at)
             yield at
             if model.by_id[at].op in BETWEEN:
                 todo += step(model, at)
@@ -130,33 +134,33 @@ def _writers(model: Model, node: str) -> Iterator[str]:
             yield model.producers[value].id
 
 
-def _reached(model: Model, node: str, step: Callable[[Model, str], Iterable[str]]) -> set[str]:
-    found: set[str] = set()
+def _reach(model: Model, node: str, step: Callable[[Model, str], Iterable[str]]) -> set[str]:
+    reachable: set[str] = set()
     todo = [*step(model, node)]
     while todo:
         at = todo.pop()
-        if at not in found:
-            found.add(at)
+        if at not in reachable:
+            reachable.add(at)
             todo += step(model, at)
-    return found
+    return reachable
 
 
-def _constant(model: Model, node: str) -> Iterator[str]:
+def _iter_constant_writers(model: Model, node: str) -> Iterator[str]:
     """The nodes that compute a node's inputs from constants alone."""
     for writer in _writers(model, node):
         if is_constant(model, writer):
             yield writer
-            yield from _constant(model, writer)
+            yield from _iter_constant_writers(model, writer)
 
 
 def is_constant(model: Model, node: str) -> bool:
     """Whether a node reads constants only."""
-    todo, seen = [node], set[str]()
+    todo, visited = [node], set[str]()
     while todo:
         at = model.by_id[todo.pop()]
-        if at.id in seen:
+        if at.id in visited:
             continue
-        seen.add(at.id)
+        visited.add(at.id)
         for value in at.inputs:
             if not value or model.values[value].kind == "constant":
                 continue

@@ -17,67 +17,67 @@ _FLOATS = frozenset({"fp32", "fp16"})
 _POOLED = (4, 5)
 
 
-def fits(model: Model, value: str) -> bool:
+def has_neutral_reader(model: Model, value: str) -> bool:
     """Whether there is a neutral reader for a value."""
     shape = model.sizes().get(value)
     return shape is not None and 2 <= len(shape) <= _POOLED[-1] and model.values[value].dtype in _FLOATS
 
 
-def read(edit: Edit, value: ir.Value) -> None:
+def add_reader(edit: Edit, value: ir.Value) -> None:
     """Let a neutral reader read a value, where there is one for it; its result is an output.
 
     Poolings and products were found to stay steps of their own, and to leave what writes their input as it is.
     """
     name = value.name or ""
-    if not fits(edit.model, name):
+    if not has_neutral_reader(edit.model, name):
         edit.graph.outputs.append(value)
         return
     shape = edit.model.sizes().get(name) or ()
     # Sizes that are open stay so.
     dims = tuple(value.shape) if value.shape is not None and len(value.shape) == len(shape) else shape
-    made = ir.Value(
-        name=edit.value_name(f"{name}/read"),
+    output = ir.Value(
+        name=edit.make_value_name(f"{name}/read"),
         type=value.type,
         shape=ir.Shape(dims if len(shape) in _POOLED else (*dims[:-1], 4)),
     )
-    title = edit.node_name(f"{name}/neutral")
+    title = edit.make_node_name(f"{name}/neutral")
     if len(shape) in _POOLED:
-        node = _pooling(value, made, title, len(shape) - 2)
+        node = _make_pooling(value, output, title, len(shape) - 2)
     else:
-        weight = edit.constant(
+        weight = edit.add_constant(
             f"{name}/weight", np.ones((shape[-1], 4), (value.dtype or ir.DataType.FLOAT).numpy())
         )
-        node = ir.Node("", "MatMul", [value, weight], outputs=[made], name=title)
+        node = ir.Node("", "MatMul", [value, weight], outputs=[output], name=title)
     edit.graph.append(node)
-    edit.graph.outputs.append(made)
-    edit.nodes[title], edit.values[made.name or ""] = node, made
+    edit.graph.outputs.append(output)
+    edit.nodes[title], edit.values[output.name or ""] = node, output
 
 
-def write(edit: Edit, value: ir.Value, given: ir.Value) -> ir.Value:
-    """What a neutral writer makes of an input, ``given``, that stands for a value; the input itself without one.
+def add_writer(edit: Edit, value: ir.Value, graph_input: ir.Value) -> ir.Value:
+    """What a neutral writer makes of an input, ``graph_input``, that stands for a value; the input itself without one.
 
     A pooling alone is neutral: a product may take what reads it into its own step.
     """
     name = value.name or ""
     shape = edit.model.sizes().get(name) or ()
-    if not fits(edit.model, name) or len(shape) not in _POOLED:
-        return given
-    made = ir.Value(name=edit.value_name(f"{name}/pooled"), type=value.type, shape=value.shape)
-    title = edit.node_name(f"{name}/pool")
-    node = _pooling(given, made, title, len(shape) - 2)
+    if not has_neutral_reader(edit.model, name) or len(shape) not in _POOLED:
+        return graph_input
+    output = ir.Value(name=edit.make_value_name(f"{name}/pooled"), type=value.type, shape=value.shape)
+    title = edit.make_node_name(f"{name}/pool")
+    node = _make_pooling(graph_input, output, title, len(shape) - 2)
     edit.graph.append(node)
-    edit.nodes[title], edit.values[made.name or ""] = node, made
-    return made
+    edit.nodes[title], edit.values[output.name or ""] = node, output
+    return output
 
 
-def _pooling(given: ir.Value, made: ir.Value, title: str, area: int) -> ir.Node:
+def _make_pooling(source: ir.Value, output: ir.Value, title: str, area: int) -> ir.Node:
     """A pooling that keeps the shape."""
     attributes = {"kernel_shape": [3] * area, "pads": [1] * (2 * area), "strides": [1] * area}
-    told = ir.convenience.convert_attributes(attributes)
-    return ir.Node("", "MaxPool", [given], told, outputs=[made], name=title)
+    onnx_attributes = ir.convenience.convert_attributes(attributes)
+    return ir.Node("", "MaxPool", [source], onnx_attributes, outputs=[output], name=title)
 
 
-def rimmed(model: Model, ends: frozenset[str], *, alone: bool = False) -> Model:
+def add_neutral_readers(model: Model, ends: frozenset[str], *, alone: bool = False) -> Model:
     """A part with neutral readers at its rim: of outputs that are none of ``ends``, those of the whole model.
 
     Where it is ``alone``, nobody outside reads what somebody in the part reads.
@@ -87,6 +87,6 @@ def rimmed(model: Model, ends: frozenset[str], *, alone: bool = False) -> Model:
     edit.graph.outputs[:] = [v for v in edit.graph.outputs if v.name in ends]
     for value in cut:
         if not alone or not value.uses():
-            read(edit, value)
-    edit.settle()
+            add_reader(edit, value)
+    edit.sort_and_reindex()
     return edit.finish()

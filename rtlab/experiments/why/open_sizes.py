@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from rtlab.core.answers import kept
+from rtlab.core.answers import memoized
 from rtlab.core.model import Model
 from rtlab.core.options import BuildOptions, Shapes
 from rtlab.core.value import shape_text
@@ -57,18 +57,18 @@ class OpenSizes:
         least, usual, greatest = (tuple(size[k] for size in sizes) for k in range(3))
         return least, usual, greatest
 
-    def fixed(self, part: Model) -> Iterator[Change]:
+    def iter_fixes(self, part: Model) -> Iterator[Change]:
         """Each open size that a part depends on, fixed to what it usually is."""
         there = {d for v in part.inputs for d in part.values[v].shape or () if isinstance(d, str)}
         for symbol in dict.fromkeys(s for t in sorted(there) for s in sorted(self.driven.get(t, ()))):
             least, usual, greatest = self.extents[symbol][0]
-            told = f"{least} to {greatest}" if least < greatest else "declared open"
+            range_text = f"{least} to {greatest}" if least < greatest else "declared open"
             sizes = {s: self.extents[s][0][1] for s, drivers in self.driven.items() if symbol in drivers}
-            yield Change("size", f'fix the size "{symbol}" ({told}) to {usual}', (), _Fixing(sizes))
+            yield Change("size", f'fix the size "{symbol}" ({range_text}) to {usual}', (), _SizeFix(sizes))
 
 
 @dataclasses.dataclass(frozen=True)
-class _Fixing:
+class _SizeFix:
     """Symbols that become numbers wherever they stand."""
 
     sizes: Mapping[str, int]
@@ -84,56 +84,61 @@ def _symbol(dim: int | ir.SymbolicDim) -> str:
     return (dim.value or "") if isinstance(dim, ir.SymbolicDim) else ""
 
 
-@kept
+@memoized
 def open_sizes(model: Model, options: BuildOptions | None) -> OpenSizes | None:
     """The open sizes of a model that is built with profiles; None where it is built with fixed sizes.
 
     The shape of every value is computed at the three shapes of each profile. Which open size of an input it follows
     from is seen where that one alone is another.
     """
-    return _Opening(model, options).made() if options is not None and options.profiles else None
+    return _SizeSymbolizer(model, options).build() if options is not None and options.profiles else None
 
 
-class _Opening:
+class _SizeSymbolizer:
     """Gives every size of a model a number or a symbol."""
 
     def __init__(self, model: Model, options: BuildOptions) -> None:
-        self.model, self.own = model, _own(model)
-        given = [[_shapes(model, dict(profile), k) for k in range(3)] for profile in options.profiles]
-        self.tables = [[model.sizes(shapes=shapes) for shapes in three] for three in given]
+        self.model, self.input_axes = model, _map_input_axes(model)
+        profile_shapes = [
+            [_shapes(model, dict(profile), k) for k in range(3)] for profile in options.profiles
+        ]
+        self.tables = [[model.sizes(shapes=shapes) for shapes in three] for three in profile_shapes]
         self.extents: dict[str, _Extent] = {
-            symbol: tuple(_three([shapes[name][axis] for shapes in three]) for three in given)
-            for symbol, (name, axis) in self.own.items()
+            symbol: tuple(_as_triple([shapes[name][axis] for shapes in three]) for three in profile_shapes)
+            for symbol, (name, axis) in self.input_axes.items()
         }
-        self.driven = {symbol: frozenset([symbol]) for symbol in self.own}
+        self.driven = {symbol: frozenset([symbol]) for symbol in self.input_axes}
         self.others = {
-            symbol: model.sizes(shapes=_other(model, given[0][1], symbol, extent[0]))
+            symbol: model.sizes(shapes=_vary_size(model, profile_shapes[0][1], symbol, extent[0]))
             for symbol, extent in self.extents.items()
         }
-        self.called = {(self.driven[s], self.extents[s]): s for s in reversed(self.own)}
+        self.symbol_by_extent = {(self.driven[s], self.extents[s]): s for s in reversed(self.input_axes)}
 
-    def made(self) -> OpenSizes:
+    def build(self) -> OpenSizes:
         """The model with its symbols, and what they stand for."""
         edit = Edit(self.model, source=True)
         for name, value in edit.values.items():
             dims = self._dims(name) if value.const_value is None else None
             if dims is not None:
                 value.shape = ir.Shape(dims)
-        edit.settle()
+        edit.sort_and_reindex()
         usual = {symbol: extent[0][1] for symbol, extent in self.extents.items()}
-        made = dataclasses.replace(edit.finish(), shapes=usual)
-        return OpenSizes(made, self.extents, self.driven)
+        symbolic_model = dataclasses.replace(edit.finish(), shapes=usual)
+        return OpenSizes(symbolic_model, self.extents, self.driven)
 
     def _dims(self, name: str) -> list[int | str] | None:
         """A value's sizes; None where they are not known."""
         shapes = [[table.get(name) for table in three] for three in self.tables]
-        known = [[s for s in three if s is not None] for three in shapes]
-        ranks = {len(s) for three in known for s in three}
-        if len(ranks) != 1 or any(len(three) < 3 for three in known):
+        shape_lists = [[s for s in three if s is not None] for three in shapes]
+        ranks = {len(s) for three in shape_lists for s in three}
+        if len(ranks) != 1 or any(len(three) < 3 for three in shape_lists):
             return None
-        extents = [tuple(_three([s[axis] for s in three]) for three in known) for axis in range(ranks.pop())]
+        extents = [
+            tuple(_as_triple([s[axis] for s in three]) for three in shape_lists)
+            for axis in range(ranks.pop())
+        ]
         if name in self.model.inputs:
-            return [_declared(self.model, name, axis) or e[0][1] for axis, e in enumerate(extents)]
+            return [_get_input_symbol(self.model, name, axis) or e[0][1] for axis, e in enumerate(extents)]
         return [self._dim(name, axis, extent) for axis, extent in enumerate(extents)]
 
     def _dim(self, name: str, axis: int, extent: _Extent) -> int | str:
@@ -145,23 +150,27 @@ class _Opening:
         )
         if not drivers:
             return usual
-        if (drivers, extent) not in self.called:
-            symbol = f"{'_'.join(sorted(drivers))}_as_{len(self.called)}"
-            self.called[drivers, extent], self.extents[symbol], self.driven[symbol] = symbol, extent, drivers
-        return self.called[drivers, extent]
+        if (drivers, extent) not in self.symbol_by_extent:
+            symbol = f"{'_'.join(sorted(drivers))}_as_{len(self.symbol_by_extent)}"
+            self.symbol_by_extent[drivers, extent], self.extents[symbol], self.driven[symbol] = (
+                symbol,
+                extent,
+                drivers,
+            )
+        return self.symbol_by_extent[drivers, extent]
 
 
-def _own(model: Model) -> dict[str, tuple[str, int]]:
+def _map_input_axes(model: Model) -> dict[str, tuple[str, int]]:
     """The open sizes of the inputs by their symbols, each with an input and an axis that have it."""
-    found: dict[str, tuple[str, int]] = {}
+    input_axes: dict[str, tuple[str, int]] = {}
     for name in model.inputs:
         for axis in range(len(model.values[name].shape or ())):
-            if symbol := _declared(model, name, axis):
-                found.setdefault(symbol, (name, axis))
-    return found
+            if symbol := _get_input_symbol(model, name, axis):
+                input_axes.setdefault(symbol, (name, axis))
+    return input_axes
 
 
-def _declared(model: Model, name: str, axis: int) -> str:
+def _get_input_symbol(model: Model, name: str, axis: int) -> str:
     """The symbol of an open size of an input, which gets one where it has none; empty where it is a number."""
     dim = (model.values[name].shape or ())[axis]
     return "" if isinstance(dim, int) else dim or f"{name}_{axis}"
@@ -174,18 +183,20 @@ def _shapes(model: Model, profile: Mapping[str, Shapes], which: int) -> dict[str
     }
 
 
-def _other(
+def _vary_size(
     model: Model, usual: Mapping[str, tuple[int, ...]], symbol: str, extent: tuple[int, int, int]
 ) -> dict[str, tuple[int, ...]]:
     """The usual shapes with one open size another one."""
     least, at, greatest = extent
     size = greatest if greatest != at else least if least != at else 2 * at
     return {
-        name: tuple(size if _declared(model, name, axis) == symbol else d for axis, d in enumerate(shape))
+        name: tuple(
+            size if _get_input_symbol(model, name, axis) == symbol else d for axis, d in enumerate(shape)
+        )
         for name, shape in usual.items()
     }
 
 
-def _three(sizes: Sequence[int]) -> tuple[int, int, int]:
+def _as_triple(sizes: Sequence[int]) -> tuple[int, int, int]:
     least, usual, greatest = sizes
     return least, usual, greatest

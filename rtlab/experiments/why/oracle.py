@@ -16,18 +16,18 @@ from rtlab.core.protocols import Builder, BuildRequest, Progress
 from rtlab.core.value import shape_text
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, VariantError
-from rtlab.experiments.experiment import Rig
+from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.why.open_sizes import OpenSizes
 from rtlab.questions.why import FusionTrial
-from rtlab.questions.why.missed import together
+from rtlab.questions.why.missed import same_layer
 from rtlab.relation.mapping import Mapping as Relation
 from rtlab.relation.relate import relate
 
-DOING = "asking the compiler about a fusion"
+ACTIVITY = "asking the compiler about a fusion"
 
 
 @dataclasses.dataclass(frozen=True)
-class Ruling:
+class OracleAnswer:
     """What became of a graph: the experiment, and the relation of its nodes and layers; None where it was refused."""
 
     trial: FusionTrial
@@ -45,8 +45,10 @@ class Oracle:
     ``sizes`` are those that its profiles leave open, None where it has none.
     """
 
-    def __init__(self, variant: Variant, rig: Rig[Builder], sizes: OpenSizes | None = None) -> None:
-        self.variant, self.rig, self.sizes = variant, rig, sizes
+    def __init__(
+        self, variant: Variant, context: SearchContext[Builder], sizes: OpenSizes | None = None
+    ) -> None:
+        self.variant, self.context, self.sizes = variant, context, sizes
         self.builds = 0
         self._began = time.monotonic()
 
@@ -55,54 +57,56 @@ class Oracle:
         """What the search took so far."""
         return time.monotonic() - self._began
 
-    def build(self, model: Model, change: str, where: str, pair: tuple[str, str]) -> Ruling:
+    def build(self, model: Model, change: str, where: str, pair: tuple[str, str]) -> OracleAnswer:
         """Build a graph and see whether two of its nodes are one step.
 
         Raises:
             Cancelled: somebody asked to stop.
         """
         began = time.monotonic()
-        self.rig.check(DOING)
+        self.context.check(ACTIVITY)
         self.builds += 1
         try:
             variant = self.variant if self.sizes is None else self.sizes.variant(model, self.variant)
-            engine = built(self.rig.tool, BuildRequest(model, variant, several=True), Under(self.rig))
+            engine = build_cached(
+                self.context.tool, BuildRequest(model, variant, several=True), SearchProgress(self.context)
+            )
         except (BuildError, VariantError) as error:
-            self.rig.count(builds=1)
+            self.context.count(builds=1)
             taken = time.monotonic() - began
-            return Ruling(FusionTrial(change, where, None, None, taken, str(error)))
+            return OracleAnswer(FusionTrial(change, where, None, None, taken, str(error)))
         relation = relate(model, model, engine)
-        fused = together(relation, *pair)
-        self.rig.count(builds=1)
-        self.rig.advance()
-        trial = FusionTrial(change, where, len(engine.layers), fused, time.monotonic() - began)
-        return Ruling(trial, relation)
+        is_fused = same_layer(relation, *pair)
+        self.context.count(builds=1)
+        self.context.advance()
+        trial = FusionTrial(change, where, len(engine.layers), is_fused, time.monotonic() - began)
+        return OracleAnswer(trial, relation)
 
 
 _Graphs: TypeAlias = "collections.OrderedDict[tuple[str, Variant], Engine]"
 #: What was built before, by compiler: searches of one model ask for the same parts, and so does whoever asks twice.
-_seen: weakref.WeakKeyDictionary[Builder, _Graphs] = weakref.WeakKeyDictionary()
+_engine_cache: weakref.WeakKeyDictionary[Builder, _Graphs] = weakref.WeakKeyDictionary()
 _lock = threading.Lock()
 #: Graphs that are remembered of each compiler; those whose nodes are many are built too rarely.
-_KEPT, _LARGEST = 256, 200
+_MAX_CACHED, _LARGEST = 256, 200
 
 
-def built(builder: Builder, request: BuildRequest, progress: Progress) -> Engine:
+def build_cached(builder: Builder, request: BuildRequest, progress: Progress) -> Engine:
     """What a compiler makes of a graph, which it is asked once: a release is a compiler of its own."""
     if len(request.model.nodes) > _LARGEST or not isinstance(builder, Hashable):
         return builder.build(request, progress)
     key = (request.model.digest, request.variant)
     with _lock:
-        known = _seen.setdefault(builder, collections.OrderedDict())
-        if key in known:
-            known.move_to_end(key)
-            return known[key]
+        engines = _engine_cache.setdefault(builder, collections.OrderedDict())
+        if key in engines:
+            engines.move_to_end(key)
+            return engines[key]
     # Nobody asks for the log of a part.
     engine = dataclasses.replace(builder.build(request, progress), log="", plan=None)
     with _lock:
-        known[key] = engine
-        while len(known) > _KEPT:
-            known.popitem(last=False)
+        engines[key] = engine
+        while len(engines) > _MAX_CACHED:
+            engines.popitem(last=False)
     return engine
 
 
@@ -110,14 +114,14 @@ def forget(builder: Builder) -> None:
     """Let a compiler be asked anew what it was asked before."""
     if isinstance(builder, Hashable):
         with _lock:
-            _seen.pop(builder, None)
+            _engine_cache.pop(builder, None)
 
 
-class Under:
+class SearchProgress:
     """What is built for a search reports nothing of its own, and stops when the search is asked to."""
 
-    def __init__(self, rig: Rig[Any]) -> None:
-        self._rig = rig
+    def __init__(self, context: SearchContext[Any]) -> None:
+        self._context = context
 
     def phase(self, name: str, total: int | None = None) -> None:
         """Say nothing."""
@@ -127,9 +131,9 @@ class Under:
 
     def stopped(self) -> bool:
         """Whether somebody asked to stop."""
-        return self._rig.cancelled()
+        return self._context.is_cancelled()
 
 
-def inputs_of(model: Model) -> str:
+def format_input_shapes(model: Model) -> str:
     """The shapes of a model's inputs, in words."""
     return ", ".join(f"{n} {shape_text(model.sizes().get(n))}" for n in model.inputs)

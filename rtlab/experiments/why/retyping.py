@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 _FLOATS = frozenset({"fp32", "fp16", "bf16"})
 
 
-def retyped(model: Model, first: str, second: str, way: Sequence[str]) -> Iterator[Change]:
+def iter_type_changes(model: Model, first: str, second: str, way: Sequence[str]) -> Iterator[Change]:
     """Each of two nodes in the other one's type, where casts between them lead from one to the other."""
     casts = tuple(n for n in way if model.by_id[n].op == "Cast")
     if not casts:
@@ -26,55 +26,74 @@ def retyped(model: Model, first: str, second: str, way: Sequence[str]) -> Iterat
     before, after = model.values[source].dtype, model.values[target].dtype
     if before == after or not {before, after} <= _FLOATS:
         return
-    for node, like, told, do in ((second, first, before, _as_written), (first, second, after, _as_read)):
+    for node, like, dtype, do in (
+        (second, first, before, _retype_reader),
+        (first, second, after, _retype_writer),
+    ):
         yield Change(
             "type",
-            f'compute "{node}" in {told.upper()}, as "{like}" does',
+            f'compute "{node}" in {dtype.upper()}, as "{like}" does',
             casts,
             functools.partial(do, node=node, source=source, target=target),
         )
 
 
-def _as_written(edit: Edit, node: str, source: str, target: str) -> None:
+def _retype_reader(edit: Edit, node: str, source: str, target: str) -> None:
     """A reader in the type of what it reads, before the casts."""
-    given, was, reader = edit.values.get(source), edit.values.get(target), edit.nodes.get(node)
-    if given is None or was is None or reader is None or given.dtype is None or was.dtype is None:
+    source_value, was, reader = edit.values.get(source), edit.values.get(target), edit.nodes.get(node)
+    if (
+        source_value is None
+        or was is None
+        or reader is None
+        or source_value.dtype is None
+        or was.dtype is None
+    ):
         return
     for position, value in enumerate(reader.inputs):
         if value is was:
-            edit.feed(node, position, given)
+            edit.set_input(node, position, source_value)
         elif value is not None and value.dtype == was.dtype:
-            edit.feed(node, position, _cast(edit, value, given.dtype, node))
+            edit.set_input(node, position, _insert_cast(edit, value, source_value.dtype, node))
     for out in reader.outputs:
-        _back(edit, node, out, given.dtype, was.dtype)
+        _cast_back(edit, node, out, source_value.dtype, was.dtype)
 
 
-def _as_read(edit: Edit, node: str, source: str, target: str) -> None:
+def _retype_writer(edit: Edit, node: str, source: str, target: str) -> None:
     """A writer in the type in which its value is read, behind the casts."""
-    given, was, writer = edit.values.get(source), edit.values.get(target), edit.nodes.get(node)
-    if given is None or was is None or writer is None or given.dtype is None or was.dtype is None:
+    source_value, was, writer = edit.values.get(source), edit.values.get(target), edit.nodes.get(node)
+    if (
+        source_value is None
+        or was is None
+        or writer is None
+        or source_value.dtype is None
+        or was.dtype is None
+    ):
         return
-    kind, own = was.dtype, given.dtype
+    kind, source_dtype = was.dtype, source_value.dtype
     for position, value in enumerate(writer.inputs):
-        if value is not None and value.dtype == own:
-            edit.feed(node, position, _cast(edit, value, kind, node))
-    inner = _back(edit, node, given, kind, own)
+        if value is not None and value.dtype == source_dtype:
+            edit.set_input(node, position, _insert_cast(edit, value, kind, node))
+    inner = _cast_back(edit, node, source_value, kind, source_dtype)
     was.replace_all_uses_with(inner)
 
 
-def _cast(edit: Edit, value: ir.Value, kind: ir.DataType, node: str) -> ir.Value:
+def _insert_cast(edit: Edit, value: ir.Value, kind: ir.DataType, node: str) -> ir.Value:
     """A value in another type: of a constant, its numbers."""
-    held = edit.model.known.get(value.name or "")
-    if held is not None:
-        return edit.constant(f"{value.name}/typed", held.numpy().astype(kind.numpy()))
-    told = {"to": int(kind)}
-    return edit.insert("Cast", f"{node}/typed", [value], origin=node, kind=kind, before=node, attrs=told)
+    constant = edit.model.known.get(value.name or "")
+    if constant is not None:
+        return edit.add_constant(f"{value.name}/typed", constant.numpy().astype(kind.numpy()))
+    attributes = {"to": int(kind)}
+    return edit.insert(
+        "Cast", f"{node}/typed", [value], origin=node, kind=kind, before=node, attrs=attributes
+    )
 
 
-def _back(edit: Edit, node: str, out: ir.Value, kind: ir.DataType, own: ir.DataType) -> ir.Value:
+def _cast_back(
+    edit: Edit, node: str, out: ir.Value, kind: ir.DataType, original_dtype: ir.DataType
+) -> ir.Value:
     """What a node writes becomes of one type, and all that read it read it in its own; gives what is written."""
     inner, outer = edit.split(out.name or "", f"{node}/in_{kind.name.lower()}")
     inner.type = ir.TensorType(kind)
-    told = {"to": int(own)}
-    edit.insert("Cast", f"{node}/back", [inner], origin=node, output=outer, after=node, attrs=told)
+    attributes = {"to": int(original_dtype)}
+    edit.insert("Cast", f"{node}/back", [inner], origin=node, output=outer, after=node, attrs=attributes)
     return inner

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
-from rtlab.backends.roles import role
-from rtlab.core.facts import Facts
+from rtlab.backends.roles import require_capability
+from rtlab.core.facts import VariantResult
 from rtlab.core.protocols import Explainer
-from rtlab.experiments.why.oracle import inputs_of
+from rtlab.experiments.why.oracle import format_input_shapes
 from rtlab.questions.why import Outcome, Verdict
 
 
-def ruled(facts: Facts, first: str, second: str) -> Verdict:
+def explain_by_rules(facts: VariantResult, first: str, second: str) -> Verdict:
     """A verdict by rule, with its source.
 
     Raises:
         Unavailable: the backend of the engine knows no rules.
     """
     model, engine = facts.prepared.model, facts.engine
-    explainer: Explainer = role(engine.backend, "explains", "tell why")
-    told = explainer.explain(model, first, second)
+    explainer: Explainer = require_capability(engine.backend, "explains", "tell why")
+    rule_verdict = explainer.explain(model, first, second)
     # A rule that is hindered holds elsewhere; where there is none, nothing helps.
-    apart: Outcome = "unknown" if told.fused is None else "blocked" if told.rule else "never"
+    unfused_outcome: Outcome = (
+        "unknown" if rule_verdict.fused is None else "blocked" if rule_verdict.rule else "never"
+    )
     return Verdict(
         first,
         second,
-        "fused" if told.fused else apart,
-        text=f"{told.text} Source: {told.source}.",
+        "fused" if rule_verdict.fused else unfused_outcome,
+        text=f"{rule_verdict.text} Source: {rule_verdict.source}.",
         compiler=engine.title,
-        shapes=inputs_of(model),
+        shapes=format_input_shapes(model),
         basis="predicted",
     )

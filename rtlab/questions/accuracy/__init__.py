@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from rtlab.core.answers import kept
-from rtlab.core.facts import Errors, Facts
+from rtlab.core.answers import memoized
+from rtlab.core.facts import Errors, VariantResult
 from rtlab.core.model import Model
-from rtlab.questions.accuracy import errors as _found
+from rtlab.questions.accuracy import errors as _errors_module
 from rtlab.questions.accuracy.errors import Accuracy
 
 
-def of(facts: Facts) -> Accuracy | None:
+def of(facts: VariantResult) -> Accuracy | None:
     """Errors of every compared value against the source in fp32; None where none was compared."""
-    return None if facts.errors is None else _errors(facts.errors, facts.source)
+    return None if facts.errors is None else _compute_accuracy(facts.errors, facts.source)
 
 
-@kept
-def _errors(errors: Errors, source: Model) -> Accuracy:
-    return _found.accuracy(errors, source)
+@memoized
+def _compute_accuracy(errors: Errors, source: Model) -> Accuracy:
+    return _errors_module.compute_accuracy(errors, source)
 
 
-def random_input(facts: Facts) -> str:
+def describe_random_inputs(facts: VariantResult) -> str:
     """What of a variant rests on random input, in words; empty where nothing does."""
     parts = []
     if facts.errors is not None and facts.errors.synthetic:

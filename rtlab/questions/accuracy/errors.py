@@ -16,7 +16,7 @@ import numpy as np
 from rtlab.core.data import RANDOM
 from rtlab.core.facts import Errors
 from rtlab.core.model import Model
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import FieldMeta
 from rtlab.core.slices import Slice, SliceSums
 from rtlab.core.trace import Outputs
 
@@ -47,25 +47,29 @@ class ValueDelta:
     knows. ``saturated`` is the share of elements beyond the threshold of a value that is quantized.
     """
 
-    value: Annotated[str, Meaning("Value")]
-    node: Annotated[str, Meaning("Node", links="nodes")]
-    max_abs: Annotated[float, Meaning("Largest error", origin="measured", infinite=True)]
-    rmse: Annotated[float, Meaning("RMSE", origin="measured", infinite=True)]
-    cosine: Annotated[float, Meaning("Cosine", origin="measured", infinite=True)]
-    sqnr: Annotated[float, Meaning("SQNR", "dB", "measured", infinite=True)]
-    elements: Annotated[int, Meaning("Elements")]
-    overflowed: Annotated[int, Meaning("Not finite", origin="measured")]
-    underflowed: Annotated[int, Meaning("Became zero", origin="measured")] = 0
-    undefined: Annotated[int, Meaning("NaN in fp32", origin="measured", omit=True)] = 0
-    own_sqnr: Annotated[float | None, Meaning("Own SQNR", "dB", "measured", infinite=True, omit=True)] = None
-    own_rmse: Annotated[float | None, Meaning("Own RMSE", origin="measured", infinite=True, omit=True)] = None
-    own_max: Annotated[float | None, Meaning("Own largest", origin="measured", infinite=True, omit=True)] = (
+    value: Annotated[str, FieldMeta("Value")]
+    node: Annotated[str, FieldMeta("Node", links="nodes")]
+    max_abs: Annotated[float, FieldMeta("Largest error", origin="measured", infinite=True)]
+    rmse: Annotated[float, FieldMeta("RMSE", origin="measured", infinite=True)]
+    cosine: Annotated[float, FieldMeta("Cosine", origin="measured", infinite=True)]
+    sqnr: Annotated[float, FieldMeta("SQNR", "dB", "measured", infinite=True)]
+    elements: Annotated[int, FieldMeta("Elements")]
+    overflowed: Annotated[int, FieldMeta("Not finite", origin="measured")]
+    underflowed: Annotated[int, FieldMeta("Became zero", origin="measured")] = 0
+    undefined: Annotated[int, FieldMeta("NaN in fp32", origin="measured", omit=True)] = 0
+    own_sqnr: Annotated[float | None, FieldMeta("Own SQNR", "dB", "measured", infinite=True, omit=True)] = (
         None
     )
-    saturated: Annotated[float | None, Meaning("Saturated", "%", "measured", omit=True)] = None
+    own_rmse: Annotated[float | None, FieldMeta("Own RMSE", origin="measured", infinite=True, omit=True)] = (
+        None
+    )
+    own_max: Annotated[
+        float | None, FieldMeta("Own largest", origin="measured", infinite=True, omit=True)
+    ] = None
+    saturated: Annotated[float | None, FieldMeta("Saturated", "%", "measured", omit=True)] = None
 
     @property
-    def note(self) -> Annotated[str, Meaning("Note")]:
+    def note(self) -> Annotated[str, FieldMeta("Note")]:
         """What an SQNR that is no number says."""
         return "" if math.isfinite(self.sqnr) else "equal to fp32" if self.sqnr > 0 else "not finite"
 
@@ -103,19 +107,19 @@ class Accuracy:
 
     def guilty(self, count: int = 5) -> tuple[ValueDelta, ...]:
         """The values in whose nodes most error is made, by their own SQNR; none where nobody knows."""
-        known = [v for v in self.values if v.own_sqnr is not None and v.own_sqnr != math.inf]
-        return tuple(sorted(known, key=lambda v: v.own_sqnr or 0.0)[:count])
+        lossy_values = [v for v in self.values if v.own_sqnr is not None and v.own_sqnr != math.inf]
+        return tuple(sorted(lossy_values, key=lambda v: v.own_sqnr or 0.0)[:count])
 
     @property
     def headline(self) -> str:
         """What became of the outputs where the whole of one hides a part: both in words; empty elsewhere."""
-        whole = {v.value: v.sqnr for v in self.values}
-        parts = [p for p in self.parts if p.sqnr <= whole[p.output] - _MATTERS]
+        output_sqnr = {v.value: v.sqnr for v in self.values}
+        parts = [p for p in self.parts if p.sqnr <= output_sqnr[p.output] - _MATTERS]
         worst = min(parts, key=lambda p: p.sqnr, default=None)
         if worst is None:
             return ""
-        became = worst.fault or f"{worst.where}: {_decibel(worst.sqnr)}"
-        return f"{became}; the whole output: {_decibel(whole[worst.output])}"
+        outcome = worst.fault or f"{worst.where}: {_format_decibels(worst.sqnr)}"
+        return f"{outcome}; the whole output: {_format_decibels(output_sqnr[worst.output])}"
 
     def of(self, node: str) -> ValueDelta | None:
         """Errors of a node's first compared output, or None."""
@@ -143,172 +147,196 @@ class Comparison:
         self,
         model: Model,
         values: Iterable[str],
-        begun: Errors | None = None,
+        previous: Errors | None = None,
         amax: Mapping[str, float] | None = None,
     ) -> None:
         self.model = model
         self._amax = amax or {}
-        known = {} if begun is None else begun.sums
+        previous_sums = {} if previous is None else previous.sums
         self._sums: dict[str, NDArray[np.float64]] = {
-            v: known[v].copy() if v in known else np.zeros(9) for v in values
+            v: previous_sums[v].copy() if v in previous_sums else np.zeros(9) for v in values
         }
-        self._counted = {v: begun.counted.get(v, 0) if begun is not None else 0 for v in self._sums}
-        held = begun is not None and begun.own is not None
-        self._own = (
-            {v: a.copy() for v, a in begun.own.items()} if begun is not None and begun.own is not None else {}
+        self._sample_counts = {
+            v: previous.sample_counts.get(v, 0) if previous is not None else 0 for v in self._sums
+        }
+        has_previous_isolated = previous is not None and previous.isolated_errors is not None
+        self._isolated_sums = (
+            {v: a.copy() for v, a in previous.isolated_errors.items()}
+            if previous is not None and previous.isolated_errors is not None
+            else {}
         )
-        self._saturated = dict(begun.saturated or {}) if begun is not None else {}
-        slices = {} if begun is None else begun.slices
+        self._saturated_counts = dict(previous.saturated or {}) if previous is not None else {}
+        slices = {} if previous is None else previous.slices
         self._slices = {
             o: slices[o].copy() if o in slices else SliceSums(o) for o in model.outputs if o in self._sums
         }
         #: Whether what nodes make themselves is known of every batch so far.
-        self.shadowed = held or begun is None
+        self.has_isolated_errors = has_previous_isolated or previous is None
 
     def samples_of(self, values: Iterable[str]) -> int:
         """How many samples all of these values saw."""
-        return min((self._counted[v] for v in values), default=0)
+        return min((self._sample_counts[v] for v in values), default=0)
 
     def add(self, reference: Outputs, variant: Outputs, samples: int) -> None:
         """Take one batch of both, with some of the values or all of them."""
         for name in reference.keys() & variant.keys() & self._sums.keys():
             sums = self._sums[name]
-            self._counted[name] += samples
+            self._sample_counts[name] += samples
             if name in self._slices:
                 self._slices[name].add(reference[name], variant[name], samples)
             x = np.asarray(reference[name], dtype=np.float32).ravel()
             y = np.asarray(variant[name], dtype=np.float32).ravel()
             for at in range(0, x.size, _PIECE):
-                part = _sums(x[at : at + _PIECE], y[at : at + _PIECE])
+                part = _compute_sums(x[at : at + _PIECE], y[at : at + _PIECE])
                 top = max(sums[4], part[4])
                 sums += part
                 sums[4] = top
             if name in self._amax:
-                self._saturated[name] = self._saturated.get(name, 0.0) + _beyond(x, self._amax[name])
+                self._saturated_counts[name] = self._saturated_counts.get(name, 0.0) + _count_saturated(
+                    x, self._amax[name]
+                )
 
-    def add_own(self, own: Mapping[str, tuple[float, float]]) -> None:
+    def add_isolated_errors(self, isolated_errors: Mapping[str, tuple[float, float]]) -> None:
         """Take what a batch tells of the errors that nodes make: energy and largest magnitude, by value."""
-        for value, (energy, largest) in own.items():
-            sums = self._own.setdefault(value, np.zeros(2))
+        for value, (energy, largest) in isolated_errors.items():
+            sums = self._isolated_sums.setdefault(value, np.zeros(2))
             sums[:] = sums[0] + energy, max(sums[1], largest)
 
-    def errors(self, source: str, *, synthetic: bool = False) -> Errors:
+    def to_errors(self, source: str, *, synthetic: bool = False) -> Errors:
         """The sums of all batches so far, of values that saw any."""
-        seen = {v: n for v, n in self._counted.items() if n}
-        sums = {v: self._sums[v].copy() for v in seen}
-        slices = {o: s.copy() for o, s in self._slices.items() if o in seen}
-        if not self.shadowed:
-            return Errors(source, sums, seen, synthetic, slices=slices)
-        own = {v: a.copy() for v, a in self._own.items() if v in seen}
-        saturated = {v: n for v, n in self._saturated.items() if v in seen}
-        return Errors(source, sums, seen, synthetic, own, saturated, slices)
+        counts = {v: n for v, n in self._sample_counts.items() if n}
+        sums = {v: self._sums[v].copy() for v in counts}
+        slices = {o: s.copy() for o, s in self._slices.items() if o in counts}
+        if not self.has_isolated_errors:
+            return Errors(source, sums, counts, synthetic, slices=slices)
+        isolated_sums = {v: a.copy() for v, a in self._isolated_sums.items() if v in counts}
+        saturated_counts = {v: n for v, n in self._saturated_counts.items() if v in counts}
+        return Errors(source, sums, counts, synthetic, isolated_sums, saturated_counts, slices)
 
 
-def accuracy(errors: Errors, model: Model) -> Accuracy:
+def compute_accuracy(errors: Errors, model: Model) -> Accuracy:
     """The errors of each value of a model, from the sums of a comparison."""
     values = []
-    for name, (xx, ee, xy, yy, top, count, bad, lost, undefined) in errors.sums.items():
-        if not count and not bad:
+    for name, (xx, ee, xy, yy, top, count, overflow_count, underflow_count, nan_count) in errors.sums.items():
+        if not count and not overflow_count:
             continue
         producer = model.producers.get(name)
         sqnr = (
-            -math.inf if bad else math.inf if ee == 0 else -math.inf if xx == 0 else 10 * math.log10(xx / ee)
+            -math.inf
+            if overflow_count
+            else math.inf
+            if ee == 0
+            else -math.inf
+            if xx == 0
+            else 10 * math.log10(xx / ee)
         )
         norm = math.sqrt(xx * yy)
         values.append(
             ValueDelta(
                 value=name,
                 node=producer.id if producer else name,
-                max_abs=math.inf if bad else float(top),
+                max_abs=math.inf if overflow_count else float(top),
                 rmse=math.sqrt(ee / count) if count else math.inf,
-                cosine=math.nan if bad else float(xy / norm) if norm else 1.0 if ee == 0 else 0.0,
+                cosine=math.nan if overflow_count else float(xy / norm) if norm else 1.0 if ee == 0 else 0.0,
                 sqnr=sqnr,
-                elements=int(count + bad),
-                overflowed=int(bad),
-                underflowed=int(lost),
-                undefined=int(undefined),
-                **_made(errors, name, xx, int(count + bad), sound=not bad),
+                elements=int(count + overflow_count),
+                overflowed=int(overflow_count),
+                underflowed=int(underflow_count),
+                undefined=int(nan_count),
+                **_compute_isolated_errors(
+                    errors, name, xx, int(count + overflow_count), sound=not overflow_count
+                ),
             )
         )
-    samples = min(errors.counted.values(), default=0)
-    known = {v.value for v in values}
-    parts = [p for o, one in errors.slices.items() if o in known and (p := one.worst()) is not None]
+    samples = min(errors.sample_counts.values(), default=0)
+    names = {v.value for v in values}
+    parts = [p for o, one in errors.slices.items() if o in names and (p := one.worst()) is not None]
     return Accuracy(errors.source, samples, tuple(values), errors.synthetic, tuple(parts))
 
 
-def _made(
+def _compute_isolated_errors(
     errors: Errors, value: str, signal: float, elements: int, *, sound: bool
 ) -> dict[str, float | None]:
     """What is known of the error that a value's node makes itself; ``sound`` where it is as finite as in fp32."""
-    if errors.own is None:
+    if errors.isolated_errors is None:
         return {}
-    known = errors.saturated or {}
-    saturated = known[value] / elements if value in known and elements else None
-    energy, largest = errors.own.get(value, (0.0, 0.0))
+    saturated_counts = errors.saturated or {}
+    saturated_share = saturated_counts[value] / elements if value in saturated_counts and elements else None
+    energy, largest = errors.isolated_errors.get(value, (0.0, 0.0))
     if not math.isfinite(largest) and sound:
         # An infinity less itself is no number: the difference of two masks tells nothing.
-        return {"saturated": saturated}
+        return {"saturated": saturated_share}
     if not math.isfinite(largest):
-        return {"own_sqnr": -math.inf, "own_rmse": math.inf, "own_max": math.inf, "saturated": saturated}
+        return {
+            "own_sqnr": -math.inf,
+            "own_rmse": math.inf,
+            "own_max": math.inf,
+            "saturated": saturated_share,
+        }
     if not math.isfinite(energy):
         # Masks hold -3.4e38: the square of what 16 bits leave of it is beyond float32.
-        return {"own_max": float(largest), "saturated": saturated}
+        return {"own_max": float(largest), "saturated": saturated_share}
     sqnr = math.inf if energy == 0 else -math.inf if signal == 0 else 10 * math.log10(signal / energy)
     return {
         "own_sqnr": sqnr,
         "own_rmse": math.sqrt(energy / elements) if elements else 0.0,
         "own_max": float(largest),
-        "saturated": saturated,
+        "saturated": saturated_share,
     }
 
 
-def comparable(source: Model, variant: Model) -> tuple[str, ...]:
+def list_comparable_values(source: Model, variant: Model) -> tuple[str, ...]:
     """Floating values of main-graph nodes that exist under the same name in both models, in graph order."""
-    made = {o for n in variant.top for o in n.outputs}
+    variant_outputs = {o for n in variant.top for o in n.outputs}
     return tuple(
         o
         for n in source.top
         if n.op != "Constant"
         for o in n.outputs
-        if o and o in made and source.values[o].dtype in {"fp32", "fp16", "bf16", "fp64"}
+        if o and o in variant_outputs and source.values[o].dtype in {"fp32", "fp16", "bf16", "fp64"}
     )
 
 
-def _sums(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float64]:
+def _compute_sums(x: NDArray[np.float32], y: NDArray[np.float32]) -> NDArray[np.float64]:
     """``Errors.sums`` of a piece of one value, which the processor's own memory holds."""
     error = np.empty_like(x)
     with np.errstate(over="ignore", invalid="ignore"):
         np.subtract(x, y, out=error)
-    found = [_dot(x, x), _dot(error, error), _dot(x, y), _dot(y, y)]
-    count, bad, undefined = x.size, 0, 0
-    if not math.isfinite(found[1]):
+    dot_products = [_compute_dot(x, x), _compute_dot(error, error), _compute_dot(x, y), _compute_dot(y, y)]
+    count, bad, nan_count = x.size, 0, 0
+    if not math.isfinite(dot_products[1]):
         # Some element may be no number, which no sum of squares hides.
-        unknown = np.isnan(x)
-        undefined = int(np.count_nonzero(unknown))
+        is_nan = np.isnan(x)
+        nan_count = int(np.count_nonzero(is_nan))
         finite = np.isfinite(x) & np.isfinite(y)
-        equal = finite | (x == y) | (unknown & np.isnan(y))
+        equal = finite | (x == y) | (is_nan & np.isnan(y))
         bad = int(x.size - np.count_nonzero(equal))
         count -= bad
         x, y, error = x[finite], y[finite], error[finite]
-        found = [_dot(x, x), _dot(error, error), _dot(x, y), _dot(y, y)]
+        dot_products = [
+            _compute_dot(x, x),
+            _compute_dot(error, error),
+            _compute_dot(x, y),
+            _compute_dot(y, y),
+        ]
     most = max(float(error.max(initial=0.0)), -float(error.min(initial=0.0)))
-    lost = int(np.count_nonzero((y == 0) & (x != 0)))
-    return np.array([*found, most, count, bad, lost, undefined], np.float64)
+    underflow_count = int(np.count_nonzero((y == 0) & (x != 0)))
+    return np.array([*dot_products, most, count, bad, underflow_count, nan_count], np.float64)
 
 
-def _decibel(value: float) -> str:
+def _format_decibels(value: float) -> str:
     return f"{value:.1f} dB" if math.isfinite(value) else "not finite"
 
 
-def _beyond(x: NDArray[np.float32], amax: float) -> int:
+def _count_saturated(x: NDArray[np.float32], amax: float) -> int:
     """How many elements lie beyond a threshold."""
-    most, least = float(x.max(initial=0.0)), float(x.min(initial=0.0))
-    if -amax <= least and most <= amax:
+    largest, smallest = float(x.max(initial=0.0)), float(x.min(initial=0.0))
+    if -amax <= smallest and largest <= amax:
         return 0
     return int(np.count_nonzero(x > amax)) + int(np.count_nonzero(x < -amax))
 
 
-def _dot(x: NDArray[Any], y: NDArray[Any]) -> float:
+def _compute_dot(x: NDArray[Any], y: NDArray[Any]) -> float:
     """A dot product of a piece, in double precision where float32 cannot hold it."""
     with np.errstate(over="ignore", invalid="ignore"):
         part = float(np.dot(x, y))

@@ -7,10 +7,10 @@ from typing import Annotated
 
 from rtlab import questions
 from rtlab.core.data import RANDOM
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import FieldMeta
 from rtlab.errors import RunError
 from rtlab.questions.accuracy.errors import ValueDelta
-from rtlab.questions.scene import Question, Scene
+from rtlab.questions.scene import PanelContext, PanelSpec
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,23 +21,23 @@ class Losses:
     words. Both are None without one.
     """
 
-    outputs: Annotated[str | None, Meaning("Outputs", origin="measured", omit=True)]
+    outputs: Annotated[str | None, FieldMeta("Outputs", origin="measured", omit=True)]
 
-    samples: Annotated[int, Meaning("Samples")]
-    source: Annotated[str, Meaning("Source")]
-    score: Annotated[str | None, Meaning("Task", origin="measured", omit=True)]
+    samples: Annotated[int, FieldMeta("Samples")]
+    source: Annotated[str, FieldMeta("Source")]
+    score: Annotated[str | None, FieldMeta("Task", origin="measured", omit=True)]
     values: tuple[ValueDelta, ...]
 
 
-def losses(scene: Scene) -> Losses:
+def analyze_accuracy(context: PanelContext) -> Losses:
     """The errors of a variant.
 
     Raises:
         RunError: none of its values was compared.
     """
-    result = scene.result
+    result = context.result
     errors, score = questions.accuracy.of(result), result.score
-    before = scene.baseline or questions.score.reference(scene.study, result)
+    baseline = context.baseline or questions.score.reference(context.study, result)
     if errors is None:
         advice = (
             "Files tell no errors: build the model here to compare it."
@@ -51,16 +51,16 @@ def losses(scene: Scene) -> Losses:
         errors.headline or None,
         errors.samples,
         f"{errors.source}, {RANDOM}" if errors.synthetic else errors.source,
-        f"{score.name} {questions.score.words(result, before)}" if score else None,
+        f"{score.name} {questions.score.words(result, baseline)}" if score else None,
         errors.worst(len(errors.values)),
     )
 
 
-ACCURACY = Question(
+ACCURACY = PanelSpec(
     "accuracy",
     tab="accuracy",
     label="Accuracy",
     title="Errors of each value",
     lead="How far each value lies from that of fp32, the lowest signal to noise first.",
-    noun=losses,
+    noun=analyze_accuracy,
 )

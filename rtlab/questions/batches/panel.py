@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from rtlab.documents.contract import Panel
 from rtlab.documents.figure import MAIN, OTHER, axis, figure
-from rtlab.documents.numbers import time_unit
+from rtlab.documents.numbers import choose_time_unit
 from rtlab.documents.panel import button
 from rtlab.errors import RunError
 from rtlab.questions.batches.sweeps import Sweep
-from rtlab.questions.scene import Question, Scene
+from rtlab.questions.scene import PanelContext, PanelSpec
 
 _LEAD = (
     "A larger batch keeps more of the processor busy. The rate rises until it is busy enough; from then on only the "
@@ -20,48 +20,48 @@ _BEFORE = (
 )
 
 
-def swept(scene: Scene) -> Sweep:
+def get_sweep(context: PanelContext) -> Sweep:
     """What was timed at several batch sizes.
 
     Raises:
         RunError: nothing was.
     """
-    found = scene.study.sweeps.get(scene.result.name)
-    if found is None:
+    sweep = context.study.sweeps.get(context.result.name)
+    if sweep is None:
         raise RunError(
-            f'Cannot tell the times of "{scene.result.name}" at other batch sizes: nothing was measured yet. '
-            f'Run study.sweep("{scene.result.name}") first.'
+            f'Cannot tell the times of "{context.result.name}" at other batch sizes: nothing was measured yet. '
+            f'Run study.sweep("{context.result.name}") first.'
         )
-    return found
+    return sweep
 
 
-def batches(scene: Scene) -> Panel:
+def build_batch_panel(context: PanelContext) -> Panel:
     """The sweep of the variant shown, with the button that measures it."""
-    result = scene.result
+    result = context.result
     model = result.prepared.model
-    fixed = not model.dynamic_batch or bool(model.written_batch)
+    has_fixed_batch = not model.dynamic_batch or bool(model.written_batch)
     reason = ""
     if result.measured is None or result.recorded:
         reason = "It was not run here: files tell of one batch size only"
-    elif fixed:
+    elif has_fixed_batch:
         reason = "The model has a fixed batch dimension"
-    found = scene.study.sweeps.get(result.name)
-    work = [button("sweep", "Measure again" if found else "Measure batch sizes 1 to 64", reason)]
-    if found is None:
+    sweep = context.study.sweeps.get(result.name)
+    work = [button("sweep", "Measure again" if sweep else "Measure batch sizes 1 to 64", reason)]
+    if sweep is None:
         problem = (
             f"{reason}. Batch sizes are timed of engines that run here, with a dynamic batch."
             if reason
             else ""
         )
-        return BATCHES.panel(scene, work=work, problem=problem, notes=[] if problem else [_BEFORE])
-    sizes = [r.batch for r in found.rows]
-    unit, factor = time_unit(max(r.median for r in found.rows))
+        return BATCHES.panel(context, work=work, problem=problem, notes=[] if problem else [_BEFORE])
+    sizes = [r.batch for r in sweep.rows]
+    unit, factor = choose_time_unit(max(r.median for r in sweep.rows))
     at = {"x": [str(b) for b in sizes], "mode": "lines+markers"}
     rate = {
         **at,
         "type": "scatter",
         "name": "samples per second",
-        "y": [r.rate for r in found.rows],
+        "y": [r.rate for r in sweep.rows],
         "line": {"color": MAIN},
         "marker": {"symbol": "circle", "size": 8},
         "hovertemplate": "batch %{x}: %{y:.4~s} samples/s<extra>measured</extra>",
@@ -70,13 +70,13 @@ def batches(scene: Scene) -> Panel:
         **at,
         "type": "scatter",
         "name": f"latency, {unit}",
-        "y": [r.median * factor for r in found.rows],
+        "y": [r.median * factor for r in sweep.rows],
         "yaxis": "y2",
         "line": {"color": OTHER, "dash": "dot"},
         "marker": {"symbol": "diamond", "size": 8},
         "error_y": {
-            "array": [(r.upper - r.median) * factor for r in found.rows],
-            "arrayminus": [(r.median - r.lower) * factor for r in found.rows],
+            "array": [(r.upper - r.median) * factor for r in sweep.rows],
+            "arrayminus": [(r.median - r.lower) * factor for r in sweep.rows],
             "symmetric": False,
             "thickness": 1,
             "width": 2,
@@ -84,8 +84,8 @@ def batches(scene: Scene) -> Panel:
         "hovertemplate": f"batch %{{x}}: %{{y:.4~g}} {unit}<extra>measured</extra>",
     }
     return BATCHES.panel(
-        scene,
-        found,
+        context,
+        sweep,
         work=work,
         figures=[
             figure(
@@ -97,17 +97,17 @@ def batches(scene: Scene) -> Panel:
                 yaxis2=axis(unit, overlaying="y", side="right", rangemode="tozero", showgrid=False),
             )
         ],
-        notes=[n for n in (f"{found.source}, {found.device}, {found.taken:%Y-%m-%d}.", found.note) if n],
+        notes=[n for n in (f"{sweep.source}, {sweep.device}, {sweep.taken:%Y-%m-%d}.", sweep.note) if n],
     )
 
 
-BATCHES = Question(
+BATCHES = PanelSpec(
     "batches",
     tab="timing",
     label="Batch sizes",
     title="Batch sizes",
     lead=_LEAD,
-    told="How rate and latency follow the size of the batch.",
-    noun=swept,
-    drawn=batches,
+    summary="How rate and latency follow the size of the batch.",
+    noun=get_sweep,
+    panel_builder=build_batch_panel,
 )

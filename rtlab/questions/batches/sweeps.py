@@ -6,7 +6,7 @@ import dataclasses
 import datetime
 from typing import Annotated
 
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import FieldMeta
 from rtlab.core.trace import Processor
 from rtlab.questions.samples.spread import Spread
 
@@ -15,41 +15,41 @@ from rtlab.questions.samples.spread import Spread
 class BatchTime:
     """Measured milliseconds of whole inferences of ``batch`` samples."""
 
-    batch: Annotated[int, Meaning("Batch")]
+    batch: Annotated[int, FieldMeta("Batch")]
     times: Spread
 
     @property
-    def rate(self) -> Annotated[float, Meaning("Rate", "samples/s", "measured")]:
+    def rate(self) -> Annotated[float, FieldMeta("Rate", "samples/s", "measured")]:
         """Samples per second at the median."""
         return self.batch / self.times.median * 1e3 if self.times.median else 0.0
 
     @property
-    def median(self) -> Annotated[float, Meaning("Median", "ms", "measured")]:
+    def median(self) -> Annotated[float, FieldMeta("Median", "ms", "measured")]:
         """Of all inferences."""
         return self.times.median
 
     @property
-    def lower(self) -> Annotated[float, Meaning("Lower quartile", "ms", "measured")]:
+    def lower(self) -> Annotated[float, FieldMeta("Lower quartile", "ms", "measured")]:
         """A quarter took no longer."""
         return self.times.lower
 
     @property
-    def upper(self) -> Annotated[float, Meaning("Upper quartile", "ms", "measured")]:
+    def upper(self) -> Annotated[float, FieldMeta("Upper quartile", "ms", "measured")]:
         """Three quarters took no longer."""
         return self.times.upper
 
     @property
-    def each(self) -> Annotated[float, Meaning("Per sample", "ms", "measured")]:
+    def each(self) -> Annotated[float, FieldMeta("Per sample", "ms", "measured")]:
         """The median by the batch."""
         return self.times.median / self.batch
 
     @property
-    def runs(self) -> Annotated[int, Meaning("Runs")]:
+    def runs(self) -> Annotated[int, FieldMeta("Runs")]:
         """Inferences that were timed."""
         return self.times.count
 
 
-_ENOUGH = Meaning("Enough", origin="measured", note="The smallest with nine tenths of the highest rate.")
+_ENOUGH = FieldMeta("Enough", origin="measured", note="The smallest with nine tenths of the highest rate.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Sweep:
         return f"<Sweep {self.variant}: batch {', '.join(str(r.batch) for r in self.rows)}, measured>"
 
     @property
-    def highest(self) -> Annotated[str, Meaning("Highest rate", origin="measured")]:
+    def highest(self) -> Annotated[str, FieldMeta("Highest rate", origin="measured")]:
         """That of ``best`` in words."""
         return f"{self.best.rate:.4g}/s at batch {self.best.batch}"
 
@@ -78,7 +78,7 @@ class Sweep:
         return f"batch {self.knee.batch}"
 
     @property
-    def first(self) -> Annotated[float, Meaning("Latency of batch {self.rows[0].batch}", "ms", "measured")]:
+    def first(self) -> Annotated[float, FieldMeta("Latency of batch {self.rows[0].batch}", "ms", "measured")]:
         """What the smallest batch takes."""
         return self.rows[0].median
 

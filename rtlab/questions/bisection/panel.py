@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from rtlab.documents.answer import NounTable
 from rtlab.documents.contract import Panel
-from rtlab.documents.numbers import number
-from rtlab.documents.panel import button, choices, fact
+from rtlab.documents.numbers import format_number
+from rtlab.documents.panel import button, fact, make_select
 from rtlab.errors import VariantError
-from rtlab.questions.bisection import Bisection, Changed
-from rtlab.questions.bisection.report import READ_AS, text
-from rtlab.questions.scene import Question, Scene
-from rtlab.questions.titles import titles
+from rtlab.questions.bisection import Bisection, ChangedGroup
+from rtlab.questions.bisection.report import READ_AS, format_report
+from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.titles import get_variant_titles
 
 _LEAD = (
     "Which nodes share their layers otherwise than in the other variant, and the smallest part of the model that still "
@@ -22,84 +22,95 @@ _NOW = "It was found before, and nothing was built now. Look again to ask the co
 _USUAL, BUILDS = "60", 200
 
 
-def told(scene: Scene) -> Bisection:
+def get_bisection(context: PanelContext) -> Bisection:
     """What changed from the other variant to the one shown.
 
     Raises:
         VariantError: it is the only one, or nobody looked yet.
     """
-    other = _other(scene)
-    found = scene.study.bisections.get((other, scene.result.name))
-    if found is None:
+    other = _choose_other_variant(context)
+    bisection = context.study.bisections.get((other, context.result.name))
+    if bisection is None:
         raise VariantError(
-            f'Cannot tell what changed from "{other}" to "{scene.result.name}": nobody looked yet. Look with '
-            f"study.bisect({other!r}, {scene.result.name!r})."
+            f'Cannot tell what changed from "{other}" to "{context.result.name}": nobody looked yet. Look with '
+            f"study.bisect({other!r}, {context.result.name!r})."
         )
-    return found
+    return bisection
 
 
-def bisection(scene: Scene) -> Panel:
+def build_bisection_panel(context: PanelContext) -> Panel:
     """What changed, as far as it was looked for, and what looks for it.
 
     Raises:
         VariantError: there is no other variant.
     """
-    name, other, called = scene.result.name, _other(scene), titles(scene.study)
-    found = scene.study.bisections.get((other, name))
-    seconds = scene.settings.get("seconds", "")
+    name, other, variant_titles = (
+        context.result.name,
+        _choose_other_variant(context),
+        get_variant_titles(context.study),
+    )
+    bisection = context.study.bisections.get((other, name))
+    seconds = context.settings.get("seconds", "")
     seconds = seconds if seconds in _BUDGETS else _USUAL
-    others = {n: called[n] for n in scene.study.facts if n != name}
+    others = {n: variant_titles[n] for n in context.study.facts if n != name}
     settings = [
-        choices("from", "From", "The variant that this one is compared with.", others, other),
-        choices(
+        make_select("from", "From", "The variant that this one is compared with.", others, other),
+        make_select(
             "seconds", "Budget", "How long both compilers may build parts of the model.", _BUDGETS, seconds
         ),
     ]
-    values = {"from": other, "seconds": seconds, "again": "yes" if found else ""}
-    work = [button("bisect", "Look again" if found else "Find what changed", **values)]
-    title = f"From {called[other]} to {called[name]}"
-    if found is None:
-        most = f"at most {BUILDS} parts, in at most {_BUDGETS[seconds]}"
-        before = f"Nobody looked yet. Both build {most}. It can be stopped: what was found by then is kept."
-        return BISECTION.panel(scene, title=title, settings=settings, work=work, notes=[before])
+    values = {"from": other, "seconds": seconds, "again": "yes" if bisection else ""}
+    work = [button("bisect", "Look again" if bisection else "Find what changed", **values)]
+    title = f"From {variant_titles[other]} to {variant_titles[name]}"
+    if bisection is None:
+        budget_text = f"at most {BUILDS} parts, in at most {_BUDGETS[seconds]}"
+        note = (
+            f"Nobody looked yet. Both build {budget_text}. It can be stopped: what was found by then is kept."
+        )
+        return BISECTION.panel(context, title=title, settings=settings, work=work, notes=[note])
     work.append(button("bugreport", "Save the files", **{"from": other}))
-    table = NounTable(Changed, found.changes, untold="", of=found)
-    known = [fact("Groups", str(len(found.changes)))]
-    if sum(c.places for c in found.changes) > len(found.changes):
-        known.append(fact("Places", str(sum(c.places for c in found.changes))))
-    if found.left:
-        known.append(fact("Not looked at", str(found.left), None, "Groups that the budget, or a stop, left."))
-    if found.builds:
-        known += [
-            fact("Builds", str(found.builds), None, f"Of {found.budget}."),
-            fact("Took", number(found.seconds, "s"), "measured", f"Of {found.budget}."),
+    table = NounTable(ChangedGroup, bisection.changes, placeholder="", of=bisection)
+    panel_facts = [fact("Groups", str(len(bisection.changes)))]
+    if sum(c.places for c in bisection.changes) > len(bisection.changes):
+        panel_facts.append(fact("Places", str(sum(c.places for c in bisection.changes))))
+    if bisection.left:
+        panel_facts.append(
+            fact("Not looked at", str(bisection.left), None, "Groups that the budget, or a stop, left.")
+        )
+    if bisection.builds:
+        panel_facts += [
+            fact("Builds", str(bisection.builds), None, f"Of {bisection.budget}."),
+            fact("Took", format_number(bisection.seconds, "s"), "measured", f"Of {bisection.budget}."),
             fact(
-                "Asked on", f"{found.asked[:16].replace('T', ' ')} UTC", None, _NOW if found.recalled else ""
+                "Asked on",
+                f"{bisection.asked[:16].replace('T', ' ')} UTC",
+                None,
+                _NOW if bisection.recalled else "",
             ),
         ]
     return BISECTION.panel(
-        scene,
+        context,
         title=title,
-        lead=found.text,
+        lead=bisection.text,
         settings=settings,
         work=work,
-        facts=known,
-        columns=table.columns() if found.changes else [],
+        facts=panel_facts,
+        columns=table.columns() if bisection.changes else [],
         rows=table.rows(),
         links=table.links(),
         notes=[
-            *([READ_AS] if any(c.kind for c in found.changes) else []),
-            *([found.said] if found.said else []),
+            *([READ_AS] if any(c.kind for c in bisection.changes) else []),
+            *([bisection.said] if bisection.said else []),
         ],
-        quoted=text(found, scene.model),
+        quoted=format_report(bisection, context.model),
     )
 
 
-def _other(scene: Scene) -> str:
+def _choose_other_variant(context: PanelContext) -> str:
     """The variant from which something changed: the one chosen, else the one beside it, else any."""
-    others = [n for n in scene.study.facts if n != scene.result.name]
-    chosen = scene.settings.get("from") or (scene.baseline.name if scene.baseline else "")
-    other = chosen if chosen in others else next(iter(others), "")
+    others = [n for n in context.study.facts if n != context.result.name]
+    preferred_name = context.settings.get("from") or (context.baseline.name if context.baseline else "")
+    other = preferred_name if preferred_name in others else next(iter(others), "")
     if not other:
         raise VariantError(
             "There is nothing to compare with yet: this is the only variant. Build a second one, in another "
@@ -108,14 +119,14 @@ def _other(scene: Scene) -> str:
     return other
 
 
-BISECTION = Question(
+BISECTION = PanelSpec(
     "bisection",
     tab="compare",
     label="What changed",
     title="What changed, and the smallest part that shows it",
     lead=_LEAD,
-    told="Which nodes share their layers otherwise, and the smallest part that shows it.",
-    noun=told,
-    drawn=bisection,
-    each=True,
+    summary="Which nodes share their layers otherwise, and the smallest part that shows it.",
+    noun=get_bisection,
+    panel_builder=build_bisection_panel,
+    per_engine=True,
 )

@@ -37,14 +37,14 @@ class RecordedPart:
     logs: tuple[str, str]
 
     @classmethod
-    def of(cls, shown: Reproduction) -> RecordedPart:
+    def of(cls, reproduction: Reproduction) -> RecordedPart:
         """A part as a record holds it."""
-        one, two = shown.models
+        one, two = reproduction.models
         models = (one,) if one.digest == two.digest else (one, two)
-        return cls(one.name, tuple(m.bytes() for m in models), shown.logs)
+        return cls(one.name, tuple(m.bytes() for m in models), reproduction.logs)
 
     @property
-    def shown(self) -> Reproduction:
+    def reproduction(self) -> Reproduction:
         """The part itself."""
         models = [load(m, name=self.name) for m in self.models]
         return Reproduction((models[0], models[-1]), self.logs)
@@ -65,17 +65,19 @@ class BisectionRecord:
     schema: int = _SCHEMA
 
     @classmethod
-    def of(cls, model: str, first: RecordedSide, second: RecordedSide, found: Bisection) -> BisectionRecord:
+    def of(
+        cls, model: str, first: RecordedSide, second: RecordedSide, bisection: Bisection
+    ) -> BisectionRecord:
         """What was found, as a record."""
-        parts = tuple(None if c.shown is None else RecordedPart.of(c.shown) for c in found.changes)
-        bare = tuple(dataclasses.replace(c, shown=None) for c in found.changes)
-        return cls(model, first, second, dataclasses.replace(found, changes=bare, recalled=False), parts)
+        parts = tuple(None if c.shown is None else RecordedPart.of(c.shown) for c in bisection.changes)
+        bare = tuple(dataclasses.replace(c, shown=None) for c in bisection.changes)
+        return cls(model, first, second, dataclasses.replace(bisection, changes=bare, recalled=False), parts)
 
     @property
-    def found(self) -> Bisection:
+    def full_bisection(self) -> Bisection:
         """What was found, with its parts."""
         rows = zip(self.bisection.changes, self.parts, strict=True)
-        changes = tuple(dataclasses.replace(c, shown=None if p is None else p.shown) for c, p in rows)
+        changes = tuple(dataclasses.replace(c, shown=None if p is None else p.reproduction) for c, p in rows)
         return dataclasses.replace(self.bisection, changes=changes, recalled=True)
 
     def text(self) -> str:
@@ -89,11 +91,11 @@ def read(text: str) -> BisectionRecord:
     Raises:
         ReadError: it is none, or one of another version of rtlab.
     """
-    doing = "Cannot read a record of what changed:"
+    prefix = "Cannot read a record of what changed:"
     try:
-        found = msgspec.json.decode(text, type=BisectionRecord)
+        record = msgspec.json.decode(text, type=BisectionRecord)
     except (msgspec.DecodeError, ValueError) as error:
-        raise ReadError(f"{doing} {error}. Ask again.") from error
-    if found.schema != _SCHEMA:
-        raise ReadError(f"{doing} its schema is {found.schema}, and this rtlab reads {_SCHEMA}. Ask again.")
-    return found
+        raise ReadError(f"{prefix} {error}. Ask again.") from error
+    if record.schema != _SCHEMA:
+        raise ReadError(f"{prefix} its schema is {record.schema}, and this rtlab reads {_SCHEMA}. Ask again.")
+    return record

@@ -10,11 +10,11 @@ from pathlib import Path
 
 from rtlab.core.files import write
 from rtlab.core.model import Model
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 from rtlab.core.value import shape_text
-from rtlab.documents.numbers import number
+from rtlab.documents.numbers import format_number
 from rtlab.errors import RtlabError
-from rtlab.questions.bisection import Bisection, Changed, Reproduction
+from rtlab.questions.bisection import Bisection, ChangedGroup, Reproduction
 
 #: How what stands under "before" and "after" of a group of nodes is read.
 READ_AS = (
@@ -23,93 +23,95 @@ READ_AS = (
 )
 
 
-def text(found: Bisection, model: Model) -> str:
+def format_report(bisection: Bisection, model: Model) -> str:
     """What changed, for those who have neither the model nor rtlab: as Markdown."""
-    return "\n".join(_lines(found, model, found.releases)) + "\n"
+    return "\n".join(_format_lines(bisection, model, bisection.releases)) + "\n"
 
 
-def contents(found: Bisection, model: Model) -> dict[str, bytes]:
+def build_report_files(bisection: Bisection, model: Model) -> dict[str, bytes]:
     """The text for a bug report, and for each change the part that shows it with the log of both, by path.
 
     Args:
-        found: What changed.
+        bisection: What changed.
         model: The model that it was asked of, which is no part of them.
     """
-    made = {"report.md": text(found, model).encode()}
-    for at, change in enumerate(found.changes, 1):
-        shown = change.shown
-        if shown is None:
+    files = {"report.md": format_report(bisection, model).encode()}
+    for at, change in enumerate(bisection.changes, 1):
+        reproduction = change.shown
+        if reproduction is None:
             continue
-        names = ("part.onnx",) if _same(shown) else ("first.onnx", "second.onnx")
-        made |= {f"{at}/{name}": part.bytes() for name, part in zip(names, shown.models, strict=False)}
-        logs = zip(("first.log", "second.log"), shown.logs, strict=True)
-        made |= {f"{at}/{name}": log.encode("utf-8", "replace") for name, log in logs}
-    return made
+        names = ("part.onnx",) if _is_one_model(reproduction) else ("first.onnx", "second.onnx")
+        files |= {
+            f"{at}/{name}": part.bytes() for name, part in zip(names, reproduction.models, strict=False)
+        }
+        logs = zip(("first.log", "second.log"), reproduction.logs, strict=True)
+        files |= {f"{at}/{name}": log.encode("utf-8", "replace") for name, log in logs}
+    return files
 
 
-def packed(found: Bisection, model: Model) -> bytes:
+def zip_report(bisection: Bisection, model: Model) -> bytes:
     """The same as one ZIP file."""
     file = io.BytesIO()
     with zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, content in contents(found, model).items():
+        for name, content in build_report_files(bisection, model).items():
             archive.writestr(name, content)
     return file.getvalue()
 
 
-def written(found: Bisection, model: Model, folder: str | Path) -> tuple[Path, ...]:
+def write_report(bisection: Bisection, model: Model, folder: str | Path) -> tuple[Path, ...]:
     """Write them into a folder, which is made.
 
     Raises:
         RtlabError: the folder cannot be written.
     """
-    place, made = Path(folder), contents(found, model)
+    place, files = Path(folder), build_report_files(bisection, model)
     try:
-        for parent in {(place / name).parent for name in made}:
+        for parent in {(place / name).parent for name in files}:
             parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RtlabError(
             f'Cannot write the report to "{place}": {error.strerror or error}. Name a folder that is yours to write to.'
         ) from error
-    return tuple(write(place / name, content, what="the report") for name, content in made.items())
+    return tuple(write(place / name, content, what="the report") for name, content in files.items())
 
 
-def _same(shown: Reproduction) -> bool:
-    return shown.models[0].digest == shown.models[1].digest
+def _is_one_model(reproduction: Reproduction) -> bool:
+    return reproduction.models[0].digest == reproduction.models[1].digest
 
 
-def _lines(found: Bisection, model: Model, releases: Sequence[str]) -> list[str]:
-    what = "refused by one of them" if found.refused else many(len(found.changes), "change")
+def _format_lines(bisection: Bisection, model: Model, releases: Sequence[str]) -> list[str]:
+    what = "refused by one of them" if bisection.refused else pluralize(len(bisection.changes), "change")
     inputs = ", ".join(f"{n} {shape_text(model.sizes().get(n))}" for n in model.inputs)
-    here = f"{platform.system()} {platform.machine()} with Python {platform.python_version()}"
+    platform_text = f"{platform.system()} {platform.machine()} with Python {platform.python_version()}"
     lines = [
-        f"# {found.first} and {found.second}: {what}",
+        f"# {bisection.first} and {bisection.second}: {what}",
         "",
-        found.text,
+        bisection.text,
         "",
-        f"The model has {many(len(model.top), 'node')} and the inputs {inputs}. Found on {here}.",
+        f"The model has {pluralize(len(model.top), 'node')} and the inputs {inputs}. Found on {platform_text}.",
     ]
-    if found.said:
-        lines += ["", "```", found.said, "```"]
-    for at, change in enumerate(found.changes, 1):
-        lines += ["", *_change(at, change, releases)]
+    if bisection.said:
+        lines += ["", "```", bisection.said, "```"]
+    for at, change in enumerate(bisection.changes, 1):
+        lines += ["", *_format_change(at, change, releases)]
     return lines
 
 
-def _read_as(change: Changed) -> list[str]:
+def _read_as(change: ChangedGroup) -> list[str]:
     """How the steps of nodes that share them otherwise are read."""
     return ["", READ_AS] if change.kind else []
 
 
-def _change(at: int, change: Changed, releases: Sequence[str]) -> list[str]:
+def _format_change(at: int, change: ChangedGroup, releases: Sequence[str]) -> list[str]:
     """One change: what differs, the part that shows it, and how to see it."""
-    mine = len(change.example or change.nodes)
-    several = f" and {many(mine - 1, 'more node')}" if mine > 1 else ""
-    alike = f", and {many(change.places - 1, 'more place')} like it" if change.places > 1 else ""
-    taken = f", {number(change.delta, 'ms', signed=True)} (estimated)" if change.delta else ""
+    node_count = len(change.example or change.nodes)
+    more_nodes = f" and {pluralize(node_count - 1, 'more node')}" if node_count > 1 else ""
+    more_places = f", and {pluralize(change.places - 1, 'more place')} like it" if change.places > 1 else ""
+    time_text = f", {format_number(change.delta, 'ms', signed=True)} (estimated)" if change.delta else ""
     lines = [
-        f"## {at}. {change.title}{several}{alike}",
+        f"## {at}. {change.title}{more_nodes}{more_places}",
         "",
-        f"{change.cause[:1].upper()}{change.cause[1:]}{taken}.",
+        f"{change.cause[:1].upper()}{change.cause[1:]}{time_text}.",
         "",
         f"- before: {change.first or 'nothing of its own'}",
         f"- after: {change.second or 'nothing of its own'}",
@@ -118,11 +120,11 @@ def _change(at: int, change: Changed, releases: Sequence[str]) -> list[str]:
     if change.shown is None:
         return [*lines, "", "No part of the model was found that shows it."]
     part = change.shown.models[0]
-    files = "`part.onnx`" if _same(change.shown) else "`first.onnx` and `second.onnx`"
+    files = "`part.onnx`" if _is_one_model(change.shown) else "`first.onnx` and `second.onnx`"
     return [
         *lines,
         "",
-        f"The smallest part that shows it has {many(len(part.top), 'node')}: {', '.join(n.op for n in part.top)}.",
+        f"The smallest part that shows it has {pluralize(len(part.top), 'node')}: {', '.join(n.op for n in part.top)}.",
         f"The folder `{at}` holds it as {files}, and the verbose logs of both builds. To build it:",
         "",
         "```",
@@ -132,7 +134,7 @@ def _change(at: int, change: Changed, releases: Sequence[str]) -> list[str]:
             if v
         ),
         f"rtlab compare fp32 fp32 --model {at}/part.onnx --compiler {' '.join(releases)}"
-        if _same(change.shown)
+        if _is_one_model(change.shown)
         else f"rtlab inspect {at}/first.onnx; rtlab inspect {at}/second.onnx",
         "```",
     ]

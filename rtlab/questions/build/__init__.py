@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from rtlab.backends.files import reading
-from rtlab.core.answers import kept
+from rtlab.core.answers import memoized
 from rtlab.core.buildlog import BuildLog
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 
 
-@kept
-def log(facts: Facts) -> BuildLog | None:
+@memoized
+def get_build_log(facts: VariantResult) -> BuildLog | None:
     """What the builder told of the build: passes, decisions, tactics, memory; None where it left no log.
 
     Raises:
         ReadError: nothing in it tells of a build.
     """
-    return reading.log(facts.engine.log) if facts.told is None and facts.engine.log else facts.told
+    return (
+        reading.parse_log(facts.engine.log)
+        if facts.build_log is None and facts.engine.log
+        else facts.build_log
+    )

@@ -20,7 +20,7 @@ from rtlab.relation.mapping import Mapping
 _FOREIGN = re.compile(r"\{ForeignNode\[(.*?)\.\.\.(.*)\]\}", re.DOTALL)
 _SINGLE = re.compile(r"\{ForeignNode\[(.*)\]\}", re.DOTALL)
 _MOVE = re.compile(r"Reformatt(?:ed|ing CopyNode for) (?:Input|Output) Tensor \d+ to (.*)", re.DOTALL)
-_MADE = re.compile(r"(.+?)(?: copy|_clone_\d+)$", re.DOTALL)
+_COPY_NAME = re.compile(r"(.+?)(?: copy|_clone_\d+)$", re.DOTALL)
 _SIGNS = re.compile(r"[^0-9A-Za-z]+")
 #: The ONNX parser's name of a layer whose node has none: this and the node's first output.
 _UNNAMED = "node_of_"
@@ -32,9 +32,9 @@ _DEEPEST = 40
 class ReplayedStep:
     """One decision on the model.
 
-    ``place`` is the position of its pass. ``nodes`` are ids of the nodes whose layers it concerned, in the order of its
-    names; ``joins`` says that they are one layer from then on; ``layer`` is the id of the engine's layer that bears the
-    result in the end, empty where none does or no engine is known.
+    ``place`` is the position of its pass. ``nodes`` are ids of the nodes whose layers it concerned, in the order
+    of its names; ``joins`` says that they are one layer from then on; ``layer`` is the id of the engine's layer that
+    bears the result in the end, empty where none does or no engine is known.
     """
 
     decision: Decision
@@ -52,8 +52,8 @@ class Replay:
     steps: tuple[ReplayedStep, ...]
 
     def __repr__(self) -> str:
-        found, steps = self.coverage
-        return f"<Replay {len(self.passes)} passes, {steps} steps, {found} of them with nodes>"
+        matched_steps, steps = self.coverage
+        return f"<Replay {len(self.passes)} passes, {steps} steps, {matched_steps} of them with nodes>"
 
     @property
     def coverage(self) -> tuple[int, int]:
@@ -63,20 +63,20 @@ class Replay:
         """
         return sum(bool(step.nodes) for step in self.steps), len(self.steps)
 
-    def groups(self, k: int) -> tuple[tuple[str, ...], ...]:
+    def get_groups(self, k: int) -> tuple[tuple[str, ...], ...]:
         """Nodes that are one layer after ``k`` steps, each group in the order in which they joined."""
         members: dict[str, list[str]] = {}
         for step in self.steps[:k]:
             if step.joins:
-                gathered: dict[str, None] = {}
+                member_nodes: dict[str, None] = {}
                 for node in step.nodes:
-                    gathered.update(dict.fromkeys(members.get(node, [node])))
-                group = list(gathered)
+                    member_nodes.update(dict.fromkeys(members.get(node, [node])))
+                group = list(member_nodes)
                 members.update(dict.fromkeys(group, group))
         unique = {id(group): group for group in members.values()}
         return tuple(tuple(group) for group in unique.values())
 
-    def count(self, k: int) -> int | None:
+    def count_layers(self, k: int) -> int | None:
         """Layers of the network after ``k`` steps.
 
         The log tells it at the end of a pass. In between it follows from the steps, if these make up the difference
@@ -87,21 +87,21 @@ class Replay:
     @functools.cached_property
     def _counts(self) -> tuple[int | None, ...]:
         counts: list[int | None] = [next((p.before for p in self.passes if p.before is not None), None)]
-        for found in self.passes:
-            counts[-1] = counts[-1] if found.before is None else found.before
+        for network_pass in self.passes:
+            counts[-1] = counts[-1] if network_pass.before is None else network_pass.before
             now, inner = counts[-1], []
-            for decision in found.decisions:
-                now = None if now is None else now + _change(decision)
+            for decision in network_pass.decisions:
+                now = None if now is None else now + _compute_layer_delta(decision)
                 inner.append(now)
-            if inner and found.after is not None and inner[-1] != found.after:
-                inner = [*[None] * (len(inner) - 1), found.after]
+            if inner and network_pass.after is not None and inner[-1] != network_pass.after:
+                inner = [*[None] * (len(inner) - 1), network_pass.after]
             counts.extend(inner)
-            if not inner and found.after is not None:
-                counts[-1] = found.after
+            if not inner and network_pass.after is not None:
+                counts[-1] = network_pass.after
         return tuple(counts)
 
 
-def _change(decision: Decision) -> int:
+def _compute_layer_delta(decision: Decision) -> int:
     """By how much the number of layers changes."""
     if decision.action in {"fuse", "merge"}:
         return 1 - len(decision.names)
@@ -110,12 +110,12 @@ def _change(decision: Decision) -> int:
     return {"eliminate": -1, "remove": -1, "copy": 1}.get(decision.action, 0)
 
 
-def _joins(decision: Decision) -> bool:
+def _is_merge(decision: Decision) -> bool:
     """Whether its layers are one from then on; one that duplicates another is done by that one."""
     return decision.action in {"fuse", "merge"} or (decision.action == "eliminate" and bool(decision.result))
 
 
-def _renamed(decision: Decision) -> bool:
+def _is_rename(decision: Decision) -> bool:
     """Whether a layer has another name from then on, though nothing was joined."""
     return decision.action == "other" and decision.result.startswith("PWN(")
 
@@ -135,15 +135,15 @@ def replay(
         mapping: Where no layer bears a name, the layer that all nodes of a step are in is taken.
     """
     attempt = log.attempts[log.chosen] if log.chosen < len(log.attempts) else Attempt(())
-    names = _Names(log, model)
-    found: list[tuple[Decision, int, tuple[str, ...]]] = []
-    became: dict[str, str] = {}
+    names = _NodeResolver(log, model)
+    resolved_steps: list[tuple[Decision, int, tuple[str, ...]]] = []
+    renames: dict[str, str] = {}
     for place, stage in enumerate(attempt.passes):
         for decision in stage.decisions:
-            found.append((decision, place, names.play(decision)))
-            if _joins(decision) or _renamed(decision):
-                became.update((n, decision.result) for n in decision.names if n != decision.result)
-    bearers = _Bearers(engine, mapping, became)
+            resolved_steps.append((decision, place, names.apply_decision(decision)))
+            if _is_merge(decision) or _is_rename(decision):
+                renames.update((n, decision.result) for n in decision.names if n != decision.result)
+    bearers = _LayerFinder(engine, mapping, renames)
     return Replay(
         attempt.passes,
         tuple(
@@ -151,67 +151,67 @@ def replay(
                 decision,
                 place,
                 nodes,
-                joins=_joins(decision) and len(nodes) > 1,
+                joins=_is_merge(decision) and len(nodes) > 1,
                 layer=bearers.find(decision, nodes),
             )
-            for decision, place, nodes in found
+            for decision, place, nodes in resolved_steps
         ),
     )
 
 
-class _Names:
+class _NodeResolver:
     """Which nodes a layer or a tensor of the log stands for, at the present point of the replay."""
 
     def __init__(self, log: BuildLog, model: Model) -> None:
         self.log = log
-        self.held: dict[str, tuple[str, ...]] = {}
+        self.layer_nodes: dict[str, tuple[str, ...]] = {}
         self.ids = {node.id for node in model.nodes}
-        self.named = _single((node.name, node) for node in model.nodes if node.name)
+        self.ids_by_name = _index_unique_names((node.name, node) for node in model.nodes if node.name)
         self.producers = {name: node.id for name, node in model.producers.items()}
-        self.plain = _single(
-            (_plain(name), node) for node in model.nodes for name in {node.id, node.name} if name
+        self.ids_by_plain_name = _index_unique_names(
+            (_normalize_name(name), node) for node in model.nodes for name in {node.id, node.name} if name
         )
-        self._resolve = functools.cache(self._searched)
+        self._resolve = functools.cache(self._search)
 
-    def play(self, decision: Decision) -> tuple[str, ...]:
+    def apply_decision(self, decision: Decision) -> tuple[str, ...]:
         """The nodes that a decision concerns; layers that it makes are known from then on."""
-        found: dict[str, None] = {}
+        node_ids: dict[str, None] = {}
         for name in decision.names:
             # A region's labels are names of nodes, which layers of other nodes may bear.
             label = decision.rule == "Myelin" and name in self.ids
-            found.update(dict.fromkeys((name,) if label else self.nodes(name)))
-        nodes = tuple(found)
-        if (decision.result and decision.action in {"fuse", "merge", "eliminate"}) or _renamed(decision):
-            self.held[decision.result] = nodes
+            node_ids.update(dict.fromkeys((name,) if label else self.find_nodes(name)))
+        nodes = tuple(node_ids)
+        if (decision.result and decision.action in {"fuse", "merge", "eliminate"}) or _is_rename(decision):
+            self.layer_nodes[decision.result] = nodes
         return nodes
 
-    def nodes(self, name: str, depth: int = 0) -> tuple[str, ...]:
+    def find_nodes(self, name: str, depth: int = 0) -> tuple[str, ...]:
         """Ids of the nodes behind a name, in its order; empty where it is none of the model's."""
-        if (held := self.held.get(name)) is not None:
-            return held
+        if (layer_nodes := self.layer_nodes.get(name)) is not None:
+            return layer_nodes
         if direct := self._resolve(name):
             return direct
         if depth == _DEEPEST:
             return ()
-        found: dict[str, None] = {}
-        for part in _parts(name):
-            found.update(dict.fromkeys(self.nodes(part, depth + 1)))
-        return tuple(found)
+        node_ids: dict[str, None] = {}
+        for part in _split_name(name):
+            node_ids.update(dict.fromkeys(self.find_nodes(part, depth + 1)))
+        return tuple(node_ids)
 
-    def _searched(self, name: str) -> tuple[str, ...]:
-        given = self.log.nodes.get(name, name)
-        if given in self.ids:
-            return (given,)
-        if given in self.named:
-            return (self.named[given],)
-        tensor = self.log.tensors.get(name, given.removeprefix(_UNNAMED))
+    def _search(self, name: str) -> tuple[str, ...]:
+        node_name = self.log.nodes.get(name, name)
+        if node_name in self.ids:
+            return (node_name,)
+        if node_name in self.ids_by_name:
+            return (self.ids_by_name[node_name],)
+        tensor = self.log.tensors.get(name, node_name.removeprefix(_UNNAMED))
         if tensor in self.producers:
             return (self.producers[tensor],)
-        plain = _plain(given)
-        return (self.plain[plain],) if plain in self.plain else ()
+        plain = _normalize_name(node_name)
+        return (self.ids_by_plain_name[plain],) if plain in self.ids_by_plain_name else ()
 
 
-def _single(pairs: Iterable[tuple[str, Node]]) -> dict[str, str]:
+def _index_unique_names(pairs: Iterable[tuple[str, Node]]) -> dict[str, str]:
     """Names that one node alone bears."""
     owners: defaultdict[str, set[str]] = defaultdict(set)
     for name, node in pairs:
@@ -219,26 +219,26 @@ def _single(pairs: Iterable[tuple[str, Node]]) -> dict[str, str]:
     return {name: next(iter(ids)) for name, ids in owners.items() if len(ids) == 1 and name}
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     """A name without the signs that compilers change."""
     return _SIGNS.sub("_", name).strip("_")
 
 
-def _parts(name: str) -> tuple[str, ...]:
+def _split_name(name: str) -> tuple[str, ...]:
     """Names that a name of a layer is made of, in TensorRT's grammar; none where it is of one piece."""
     for rule in (_FOREIGN, _SINGLE, _MOVE):
-        if found := rule.fullmatch(name):
-            return found.groups()
+        if match := rule.fullmatch(name):
+            return match.groups()
     for sign in (" || ", " + "):
-        if len(parts := _outside(name, sign)) > 1:
+        if len(parts := _split_outside_brackets(name, sign)) > 1:
             return parts
     if name.startswith("PWN(") and name.endswith(")"):
-        return _outside(name[4:-1], ", ")
-    found = _MADE.fullmatch(name)
-    return found.groups() if found else ()
+        return _split_outside_brackets(name[4:-1], ", ")
+    match = _COPY_NAME.fullmatch(name)
+    return match.groups() if match else ()
 
 
-def _outside(name: str, sign: str) -> tuple[str, ...]:
+def _split_outside_brackets(name: str, sign: str) -> tuple[str, ...]:
     """The pieces between signs that stand in no brackets."""
     pieces: list[str] = []
     open_ = 0
@@ -251,35 +251,41 @@ def _outside(name: str, sign: str) -> tuple[str, ...]:
     return tuple(pieces)
 
 
-class _Bearers:
+class _LayerFinder:
     """Finds the layer of the engine in which a decision ended."""
 
-    def __init__(self, engine: Engine | None, mapping: Mapping | None, became: MappingType[str, str]) -> None:
+    def __init__(
+        self, engine: Engine | None, mapping: Mapping | None, renames: MappingType[str, str]
+    ) -> None:
         layers = engine.layers if engine else ()
         self.by_name = {layer.name: layer.id for layer in reversed(layers)}
-        counts = Counter(_plain(layer.name) for layer in layers)
-        self.by_plain = {p: layer.id for layer in layers if counts[p := _plain(layer.name)] == 1}
+        counts = Counter(_normalize_name(layer.name) for layer in layers)
+        self.by_plain = {p: layer.id for layer in layers if counts[p := _normalize_name(layer.name)] == 1}
         self.mapping = mapping if engine else None
         self.ids = {layer.id for layer in layers}
-        self.became = became
+        self.renames = renames
 
     def find(self, decision: Decision, nodes: tuple[str, ...]) -> str:
         """Its id, or nothing."""
         if not self.ids:
             return ""
         for name in (decision.result, *decision.names):
-            if name and (layer := self._named(name)):
+            if name and (layer := self._find_by_name(name)):
                 return layer
         if self.mapping is None or not nodes:
             return ""
         tables = [dict.fromkeys(self.mapping.layers(node)) for node in nodes]
-        told = [table for table in tables if table]
-        shared = (layer for layer in told[0] if all(layer in t for t in told)) if told else iter(())
-        return next((layer for layer in shared if layer in self.ids), "")
+        layer_tables = [table for table in tables if table]
+        shared_layers = (
+            (layer for layer in layer_tables[0] if all(layer in t for t in layer_tables))
+            if layer_tables
+            else iter(())
+        )
+        return next((layer for layer in shared_layers if layer in self.ids), "")
 
-    def _named(self, name: str) -> str:
-        seen: set[str] = set()
-        while (later := self.became.get(name)) is not None and later not in seen:
-            seen.add(later)
-            name = later
-        return self.by_name.get(name) or self.by_plain.get(_plain(name), "")
+    def _find_by_name(self, name: str) -> str:
+        visited: set[str] = set()
+        while (new_name := self.renames.get(name)) is not None and new_name not in visited:
+            visited.add(new_name)
+            name = new_name
+        return self.by_name.get(name) or self.by_plain.get(_normalize_name(name), "")

@@ -9,9 +9,9 @@ from typing import Annotated
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
-from rtlab.core.schema import Meaning, Origin
+from rtlab.core.schema import FieldMeta, Origin
 from rtlab.questions.build.replay import ReplayedStep, replay
-from rtlab.questions.build.tactics import Contest, contests
+from rtlab.questions.build.tactics import Contest, find_contests
 from rtlab.questions.cards.picture import Detail
 from rtlab.relation.mapping import Mapping
 
@@ -31,11 +31,11 @@ _KIB = 1024
 class BuildPass:
     """A pass of the builder: layers before and after it, None where untold, and its steps from ``first`` on."""
 
-    name: Annotated[str, Meaning("Pass")]
-    before: Annotated[int | None, Meaning("Layers before", origin="reported")]
-    after: Annotated[int | None, Meaning("Layers after", origin="reported")]
+    name: Annotated[str, FieldMeta("Pass")]
+    before: Annotated[int | None, FieldMeta("Layers before", origin="reported")]
+    after: Annotated[int | None, FieldMeta("Layers after", origin="reported")]
     first: int
-    steps: Annotated[int, Meaning("Decisions", origin="reported")]
+    steps: Annotated[int, FieldMeta("Decisions", origin="reported")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,18 +46,18 @@ class BuildStory:
     ``origin``.
     """
 
-    title: Annotated[str, Meaning("Compiler")]
+    title: Annotated[str, FieldMeta("Compiler")]
     counts: tuple[int, ...]
-    passes: Annotated[tuple[BuildPass, ...], Meaning("Passes")]
+    passes: Annotated[tuple[BuildPass, ...], FieldMeta("Passes")]
     steps: tuple[ReplayedStep, ...]
-    attempts: Annotated[int, Meaning("Networks tried", origin="reported")]
-    contests: Annotated[tuple[Contest, ...], Meaning("Contests of tactics")]
+    attempts: Annotated[int, FieldMeta("Networks tried", origin="reported")]
+    contests: Annotated[tuple[Contest, ...], FieldMeta("Contests of tactics")]
     memory: tuple[Detail, ...]
     notes: tuple[str, ...]
     origin: Origin = "reported"
 
 
-def story(
+def build_story(
     log: BuildLog, model: Model, engine: Engine | None = None, mapping: Mapping | None = None
 ) -> BuildStory:
     """What a verbose log tells of one build.
@@ -68,41 +68,41 @@ def story(
         engine: The engine that came of it; steps and contests name its layers.
         mapping: The relation of the two.
     """
-    played = replay(log, model, engine, mapping)
+    build_replay = replay(log, model, engine, mapping)
     origin = engine.origin if engine else "reported"
-    starts = itertools.accumulate((len(p.decisions) for p in played.passes), initial=0)
+    starts = itertools.accumulate((len(p.decisions) for p in build_replay.passes), initial=0)
     return BuildStory(
-        title=engine.title if engine and engine.log else _title(log),
+        title=engine.title if engine and engine.log else _format_title(log),
         counts=log.attempts[log.chosen].counts if log.attempts else (),
         passes=tuple(
             BuildPass(p.name, p.before, p.after, first, len(p.decisions))
-            for p, first in zip(played.passes, starts, strict=False)
+            for p, first in zip(build_replay.passes, starts, strict=False)
         ),
-        steps=played.steps,
+        steps=build_replay.steps,
         attempts=len(log.attempts),
-        contests=contests(log, {y.name: y.id for y in reversed(engine.layers)} if engine else {}),
-        memory=tuple(_memory(log)),
-        notes=tuple(_notes(log, *played.coverage, nodes=len(model.nodes))),
+        contests=find_contests(log, {y.name: y.id for y in reversed(engine.layers)} if engine else {}),
+        memory=tuple(_list_memory(log)),
+        notes=tuple(_list_notes(log, *build_replay.coverage, nodes=len(model.nodes))),
         origin=origin,
     )
 
 
-def _title(log: BuildLog) -> str:
+def _format_title(log: BuildLog) -> str:
     place = log.device or ("device not recorded" if log.target.sm is None else str(log.target))
     return f"TensorRT {log.version or '(version not told)'} · {place}"
 
 
-def _memory(log: BuildLog) -> list[Detail]:
+def _list_memory(log: BuildLog) -> list[Detail]:
     lines: list[Detail] = [
-        {"key": title, "value": size(log.totals[key])}
+        {"key": title, "value": format_size(log.totals[key])}
         for key, title in _TOTALS.items()
         if log.totals.get(key)
     ]
     hungry = sorted((m for m in log.memory if m.scratch), key=lambda m: m.scratch, reverse=True)[:_LISTED]
-    return lines + [{"key": f"Scratch of {m.layer}", "value": size(m.scratch)} for m in hungry]
+    return lines + [{"key": f"Scratch of {m.layer}", "value": format_size(m.scratch)} for m in hungry]
 
 
-def size(nbytes: int) -> str:
+def format_size(nbytes: int) -> str:
     """Bytes in words, such as ``1.5 MiB``."""
     size, units = float(nbytes), ["B", "KiB", "MiB", "GiB"]
     while size >= _KIB and len(units) > 1:
@@ -111,7 +111,7 @@ def size(nbytes: int) -> str:
     return f"{size:.4g} {units[0]}"
 
 
-def _notes(log: BuildLog, found: int, steps: int, *, nodes: int) -> list[str]:
+def _list_notes(log: BuildLog, matched_steps: int, steps: int, *, nodes: int) -> list[str]:
     notes = list(log.notes)
     if len(log.attempts) > 1:
         attempt = log.attempts[log.chosen]
@@ -121,14 +121,14 @@ def _notes(log: BuildLog, found: int, steps: int, *, nodes: int) -> list[str]:
         )
     if steps and nodes:
         notes.append(
-            f"{found} of {steps} steps concern nodes of the model; the others concern constants and layers that the "
-            "parser added, or bear other names."
+            f"{matched_steps} of {steps} steps concern nodes of the model; the others concern constants and layers "
+            "that the parser added, or bear other names."
         )
     notes += [
-        f"{len(told.eligible)} layers could use sparse tactics, {len(told.chosen)} do: "
-        f"{', '.join(told.chosen or told.eligible)}."
-        for told in log.sparsity
-        if told.eligible
+        f"{len(sparsity.eligible)} layers could use sparse tactics, {len(sparsity.chosen)} do: "
+        f"{', '.join(sparsity.chosen or sparsity.eligible)}."
+        for sparsity in log.sparsity
+        if sparsity.eligible
     ]
     notes += [f"Streams: {text}" for text in log.streams]
     if log.seconds is not None:

@@ -11,10 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
-from rtlab.core.schema import UNSENT, Meaning
+from rtlab.core.schema import UNSENT, FieldMeta
 
 #: Candidates of one layer that are kept.
-KEPT = 20
+MAX_CANDIDATES = 20
 #: Copies between formats, which the builder times to know their cost, not to choose a layer's tactic.
 _COPIES = frozenset({"Reformat"})
 #: What Myelin puts behind the name of an operator where it becomes a layer.
@@ -31,14 +31,14 @@ class Candidate:
     cached: Annotated[bool, UNSENT]
 
     @property
-    def name(self) -> Annotated[str, Meaning("Tactic")]:
+    def name(self) -> Annotated[str, FieldMeta("Tactic")]:
         """The tactic's own name, or its runner's and its id where it has none."""
         return self.tactic.name or f"{self.runner} {self.tactic.tactic}".strip()
 
 
 @dataclasses.dataclass(frozen=True)
 class Contest:
-    """The candidates of one layer, the fastest first, at most ``KEPT`` of ``count``. There is at least one.
+    """The candidates of one layer, the fastest first, at most ``MAX_CANDIDATES`` of ``count``. There is at least one.
 
     Times are what the builder *reported* of its own machine. The fastest wins; the builder may still take another
     combination of formats, where copies between formats would cost more than is won. ``layer`` is the layer's name,
@@ -47,9 +47,9 @@ class Contest:
     before that of the region.
     """
 
-    layer: Annotated[str, Meaning("Layer")]
+    layer: Annotated[str, FieldMeta("Layer")]
     candidates: tuple[Candidate, ...]
-    count: Annotated[int, Meaning("Timed", origin="reported")]
+    count: Annotated[int, FieldMeta("Timed", origin="reported")]
     id: str = ""
     operator: Annotated[str, UNSENT] = ""
 
@@ -64,7 +64,7 @@ class Contest:
         return self.candidates[1] if len(self.candidates) > 1 else None
 
     @property
-    def margin(self) -> Annotated[float | None, Meaning("Margin", origin="reported")]:
+    def margin(self) -> Annotated[float | None, FieldMeta("Margin", origin="reported")]:
         """Time of the runner-up by that of the winner: 1.2 is won by 20 %. None where there was no choice."""
         second, first = self.runner_up, self.winner.tactic.milliseconds
         return second.tactic.milliseconds / first if second and first > 0 else None
@@ -87,47 +87,47 @@ class Price:
     reformats: bool
 
 
-def total(found: Sequence[Contest]) -> float:
+def sum_fastest_times(contests: Sequence[Contest]) -> float:
     """Milliseconds of the fastest candidates of all layers, one after the other; a region counts as a whole."""
-    return math.fsum(contest.winner.tactic.milliseconds for contest in found if not contest.operator)
+    return math.fsum(contest.winner.tactic.milliseconds for contest in contests if not contest.operator)
 
 
-def prices(contest: Contest, engine: float) -> tuple[Price, ...]:
-    """What each candidate but the fastest would cost, the cheapest first; ``engine`` is the ``total`` of all layers."""
+def compute_prices(contest: Contest, engine: float) -> tuple[Price, ...]:
+    """The price of each candidate but the fastest, cheapest first; ``engine`` is ``sum_fastest_times`` of all."""
     first = contest.winner
     least = first.tactic.milliseconds
-    found = []
+    prices = []
     for candidate in contest.candidates[1:]:
         extra = candidate.tactic.milliseconds - least
-        found.append(
+        prices.append(
             Price(
                 contest.layer,
                 candidate,
                 extra,
-                _share(extra, least),
-                _share(extra, engine),
+                _compute_share(extra, least),
+                _compute_share(extra, engine),
                 candidate.formats != first.formats,
             )
         )
-    return tuple(found)
+    return tuple(prices)
 
 
-def _share(extra: float, whole: float) -> float | None:
+def _compute_share(extra: float, total_time: float) -> float | None:
     """None of no time at all, and of one so short that no number is the share."""
-    share = extra / whole if whole > 0 else math.inf
+    share = extra / total_time if total_time > 0 else math.inf
     return share if math.isfinite(share) else None
 
 
-def second_best(found: Sequence[Contest]) -> float:
+def sum_runner_up_losses(contests: Sequence[Contest]) -> float:
     """Milliseconds that an engine would take longer if every layer that has a choice took its runner-up."""
     return math.fsum(
         second.tactic.milliseconds - contest.winner.tactic.milliseconds
-        for contest in found
+        for contest in contests
         if (second := contest.runner_up) is not None and not contest.operator
     )
 
 
-def contests(log: BuildLog, ids: Mapping[str, str] | None = None) -> tuple[Contest, ...]:
+def find_contests(log: BuildLog, ids: Mapping[str, str] | None = None) -> tuple[Contest, ...]:
     """The contests of the layers that the chosen attempt tried, in the order in which it did.
 
     ``ids`` are those of the engine's layers by their names.
@@ -135,32 +135,35 @@ def contests(log: BuildLog, ids: Mapping[str, str] | None = None) -> tuple[Conte
     A builder that tries several networks times a layer once and remembers; so times of all attempts count, for layers
     that the chosen one has. Copies between formats are left out: the builder times them for every tensor.
     """
-    tried: dict[tuple[str, str], None] = {}
+    tuned_layers: dict[tuple[str, str], None] = {}
     table: defaultdict[tuple[str, str], list[Tuning]] = defaultdict(list)
     for tuning in log.tunings:
         if tuning.runner in _COPIES:
             continue
         table[tuning.layer, tuning.operator].append(tuning)
         if tuning.attempt == log.chosen:
-            tried[tuning.layer, tuning.operator] = None
+            tuned_layers[tuning.layer, tuning.operator] = None
     # What a region has within, only the attempt tells that timed it first.
-    regions = {layer for layer, _ in tried}
-    tried |= dict.fromkeys(key for key in table if key[1] and key[0] in regions)
-    places = {layer: place for place, layer in enumerate(dict.fromkeys(layer for layer, _ in tried))}
-    order = sorted(tried, key=lambda key: (places[key[0]], key[1] != ""))
-    known = {_MYELIN.sub("", name): id_ for name, id_ in (ids or {}).items()} | dict(ids or {})
-    found = (
-        _contest(
-            layer, operator, table[layer, operator], known.get(operator or layer) or known.get(layer, "")
+    regions = {layer for layer, _ in tuned_layers}
+    tuned_layers |= dict.fromkeys(key for key in table if key[1] and key[0] in regions)
+    places = {layer: place for place, layer in enumerate(dict.fromkeys(layer for layer, _ in tuned_layers))}
+    order = sorted(tuned_layers, key=lambda key: (places[key[0]], key[1] != ""))
+    ids_by_name = {_MYELIN.sub("", name): id_ for name, id_ in (ids or {}).items()} | dict(ids or {})
+    contests = (
+        _build_contest(
+            layer,
+            operator,
+            table[layer, operator],
+            ids_by_name.get(operator or layer) or ids_by_name.get(layer, ""),
         )
         for layer, operator in order
     )
-    return tuple(contest for contest in found if contest is not None)
+    return tuple(contest for contest in contests if contest is not None)
 
 
-def _contest(layer: str, operator: str, tunings: list[Tuning], id_: str) -> Contest | None:
-    timed: dict[tuple[str, str, str], Candidate] = {}
-    cached: dict[tuple[str, str, str], Candidate] = {}
+def _build_contest(layer: str, operator: str, tunings: list[Tuning], id_: str) -> Contest | None:
+    timed_candidates: dict[tuple[str, str, str], Candidate] = {}
+    cached_candidates: dict[tuple[str, str, str], Candidate] = {}
     counts: defaultdict[tuple[str, str], int] = defaultdict(int)
     for tuning in tunings:
         place = (tuning.runner, tuning.formats)
@@ -168,13 +171,17 @@ def _contest(layer: str, operator: str, tunings: list[Tuning], id_: str) -> Cont
         counts[place] = max(counts[place], tuning.count)
         for row in tuning.timed:
             key = (*place, row.tactic)
-            table = timed if tuning.count else cached
+            table = timed_candidates if tuning.count else cached_candidates
             candidate = Candidate(row, tuning.runner, tuning.formats, cached=not tuning.count)
             if key not in table or row.milliseconds < table[key].tactic.milliseconds:
                 table[key] = candidate
-    fresh = [candidate for key, candidate in cached.items() if key not in timed]
-    best = heapq.nsmallest(KEPT, [*timed.values(), *fresh], key=lambda c: c.tactic.milliseconds)
+    new_candidates = [
+        candidate for key, candidate in cached_candidates.items() if key not in timed_candidates
+    ]
+    best = heapq.nsmallest(
+        MAX_CANDIDATES, [*timed_candidates.values(), *new_candidates], key=lambda c: c.tactic.milliseconds
+    )
     if not best:
         return None
     name = " in ".join(filter(None, (operator, layer)))
-    return Contest(name, tuple(best), sum(counts.values()) + len(fresh), id_, operator)
+    return Contest(name, tuple(best), sum(counts.values()) + len(new_candidates), id_, operator)

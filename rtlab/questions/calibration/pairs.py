@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.node import Node
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import FieldMeta
 from rtlab.relation.flow import VIEWS
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.roles import SERVING
@@ -42,12 +42,12 @@ class PairUse:
     note: str
 
     @property
-    def nodes(self) -> Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")]:
+    def nodes(self) -> Annotated[tuple[str, ...], FieldMeta("Nodes", links="nodes")]:
         """Those of the two that there are."""
         return tuple(n for n in (self.q, self.dq) if n)
 
 
-def pairs(model: Model, mapping: Mapping, engine: Engine) -> tuple[PairUse, ...]:
+def trace_pairs(model: Model, mapping: Mapping, engine: Engine) -> tuple[PairUse, ...]:
     """Where each pair of a model's main graph went, in graph order.
 
     Layers that the compiler declared for a node count; inferred ones only where it declared none for both nodes.
@@ -60,48 +60,59 @@ def pairs(model: Model, mapping: Mapping, engine: Engine) -> tuple[PairUse, ...]
     # A model without any is the usual one, and a large engine takes a while to be read for nothing.
     if not any(node.op == _DEQUANTIZE for node in model.top):
         return ()
-    return _Reader(model, mapping, engine).uses()
+    return _PairTracer(model, mapping, engine).trace()
 
 
-class _Reader:
+class _PairTracer:
     def __init__(self, model: Model, mapping: Mapping, engine: Engine) -> None:
         self.model, self.mapping, self.engine = model, mapping, engine
         self.layers = {layer.id: layer for layer in engine.layers}
-        self.declared: dict[str, set[str]] = {}
+        self.declared_layers: dict[str, set[str]] = {}
         running = {p.node for p in mapping.pairs if p.evidence == "declared" and p.role not in SERVING}
         for pair in mapping.pairs:
             # A kernel that quantizes may bear the label of the weight's pair as well, which runs elsewhere.
             if pair.evidence == "declared" and (pair.role not in SERVING or pair.node not in running):
-                self.declared.setdefault(pair.node, set()).add(pair.layer)
-        self.served = {(p.node, p.layer) for p in mapping.pairs if p.role in SERVING}
-        self.inside = {i: [n for n in mapping.nodes(i) if i in self._of(n)] for i in self.layers}
+                self.declared_layers.setdefault(pair.node, set()).add(pair.layer)
+        self.served_pairs = {(p.node, p.layer) for p in mapping.pairs if p.role in SERVING}
+        self.layer_nodes = {
+            i: [n for n in mapping.nodes(i) if i in self._find_layers(n)] for i in self.layers
+        }
 
-    def uses(self) -> tuple[PairUse, ...]:
-        fixed: set[str] = set()
-        found: list[PairUse] = []
+    def trace(self) -> tuple[PairUse, ...]:
+        constant_values: set[str] = set()
+        uses: list[PairUse] = []
         for node in self.model.top:
-            read = [v for v in node.inputs if v]
-            if node.op == "Constant" or (read and all(self._constant(v, fixed) for v in read)):
-                fixed.update(node.outputs)
+            input_names = [v for v in node.inputs if v]
+            if node.op == "Constant" or (
+                input_names and all(self._is_constant(v, constant_values) for v in input_names)
+            ):
+                constant_values.update(node.outputs)
             if node.op == _DEQUANTIZE and node.inputs and node.inputs[0]:
                 maker = self.model.producers.get(node.inputs[0])
                 q = maker if maker is not None and maker.op == _QUANTIZE and maker.inputs else None
                 value = q.inputs[0] if q is not None else node.inputs[0]
-                found.append(self._use(q, node, value, weight=self._constant(value, fixed)))
-        return tuple(self._twin(use, found) or use for use in found)
+                uses.append(
+                    self._trace_pair(q, node, value, weight=self._is_constant(value, constant_values))
+                )
+        return tuple(self._copy_twin_verdict(use, uses) or use for use in uses)
 
-    def _constant(self, value: str, fixed: set[str]) -> bool:
-        known = self.model.values.get(value)
-        made = value in self.model.producers
-        return value in fixed or (not made and known is not None and known.kind == "constant")
+    def _is_constant(self, value: str, constant_values: set[str]) -> bool:
+        model_value = self.model.values.get(value)
+        is_produced = value in self.model.producers
+        return value in constant_values or (
+            not is_produced and model_value is not None and model_value.kind == "constant"
+        )
 
-    def _of(self, node: str) -> set[str]:
-        return self.declared.get(node) or set(self.mapping.layers(node))
+    def _find_layers(self, node: str) -> set[str]:
+        return self.declared_layers.get(node) or set(self.mapping.layers(node))
 
-    def _use(self, q: Node | None, dq: Node, value: str, *, weight: bool) -> PairUse:
+    def _trace_pair(self, q: Node | None, dq: Node, value: str, *, weight: bool) -> PairUse:
         nodes = [n for n in (q, dq) if n is not None]
-        told = [self.declared.get(n.id, set()) for n in nodes]
-        ends = [e & set(self.layers) for e in (told if any(told) else [self._of(n.id) for n in nodes])]
+        declared_layers = [self.declared_layers.get(n.id, set()) for n in nodes]
+        ends = [
+            e & set(self.layers)
+            for e in (declared_layers if any(declared_layers) else [self._find_layers(n.id) for n in nodes])
+        ]
         layers = tuple(sorted(set().union(*ends), key=lambda i: self.layers[i].index))
 
         def use(verdict: Verdict, note: str) -> PairUse:
@@ -116,43 +127,43 @@ class _Reader:
             return use(
                 "unknown", missing.text if missing is not None else "The mapping does not know this node."
             )
-        lonely = [i for i in layers if all(self._light(n, i) for n in self.inside[i])]
-        if lonely:
-            names = ", ".join(f'"{self.layers[i].name}"' for i in lonely)
-            first = q is not None and value in self.model.inputs and ends[0] >= set(lonely)
+        quantize_only_layers = [i for i in layers if all(self._is_light(n, i) for n in self.layer_nodes[i])]
+        if quantize_only_layers:
+            names = ", ".join(f'"{self.layers[i].name}"' for i in quantize_only_layers)
+            first = q is not None and value in self.model.inputs and ends[0] >= set(quantize_only_layers)
             why = " The model's input arrives in FP32, and nothing runs before it." if first else ""
             return use("own step", f"{names} only quantizes or dequantizes.{why}")
-        host = next(n for i in layers for n in self.inside[i] if not self._light(n, i))
+        host = next(n for i in layers for n in self.layer_nodes[i] if not self._is_light(n, i))
         if q is not None and not weight and ends[0] == ends[1]:
             note = f'Quantized and dequantized again within the step of "{host}": no INT8 tensor comes of it.'
             return use("round trip", note)
-        silent = next((n.id for n, e in zip(nodes, ends, strict=True) if not e), None)
-        rest = f' The compiler names no layer for "{silent}".' if silent else ""
+        unmapped_node = next((n.id for n, e in zip(nodes, ends, strict=True) if not e), None)
+        rest = f' The compiler names no layer for "{unmapped_node}".' if unmapped_node else ""
         return use("absorbed", f'It runs in the step of "{host}".{rest}')
 
-    def _twin(self, use: PairUse, found: list[PairUse]) -> PairUse | None:
+    def _copy_twin_verdict(self, use: PairUse, uses: list[PairUse]) -> PairUse | None:
         """What became of an equal pair on the same value, for one of which the compiler itself names no layer."""
-        if self.declared.keys() & {use.q, use.dq} or not use.q:
+        if self.declared_layers.keys() & {use.q, use.dq} or not use.q:
             return None
-        for other in found:
+        for other in uses:
             if (
                 other is use
                 or other.value != use.value
-                or not self.declared.keys() & {other.q, other.dq} - {""}
+                or not self.declared_layers.keys() & {other.q, other.dq} - {""}
             ):
                 continue
-            if self._numbers(use.dq) == self._numbers(other.dq):
+            if self._get_parameters(use.dq) == self._get_parameters(other.dq):
                 note = f'The compiler names only the equal pair "{other.q}" on the same value.'
                 return dataclasses.replace(use, verdict=other.verdict, layers=other.layers, note=note)
         return None
 
-    def _numbers(self, node: str) -> list[tuple[object, ...]]:
-        known = self.model.constants(node)
+    def _get_parameters(self, node: str) -> list[tuple[object, ...]]:
+        constants = self.model.constants(node)
         return [
-            (t.dtype, t.numpy().tolist()) if (t := known.get(v)) is not None else (v,)
+            (t.dtype, t.numpy().tolist()) if (t := constants.get(v)) is not None else (v,)
             for v in self.model.by_id[node].inputs[1:]
         ]
 
-    def _light(self, node: str, layer: str) -> bool:
-        known = self.model.by_id.get(node)
-        return known is None or known.op in _LIGHT or (node, layer) in self.served
+    def _is_light(self, node: str, layer: str) -> bool:
+        model_node = self.model.by_id.get(node)
+        return model_node is None or model_node.op in _LIGHT or (node, layer) in self.served_pairs

@@ -3,32 +3,32 @@
 from __future__ import annotations
 
 from rtlab.errors import CalibrationError
-from rtlab.questions.calibration.calibrated import Calibrated, calibration
-from rtlab.questions.scene import Question, Scene
+from rtlab.questions.calibration.calibrated import Calibrated, summarize_calibration
+from rtlab.questions.scene import PanelContext, PanelSpec
 
 
-def observed(scene: Scene) -> Calibrated:
+def analyze_calibration(context: PanelContext) -> Calibrated:
     """What calibration has seen.
 
     Raises:
         CalibrationError: nothing was observed.
     """
-    study = scene.study
+    study = context.study
     if study.calibration is None:
         raise CalibrationError(
             f'Cannot tell the ranges of "{study.model.name}": nothing was observed. Run study.observe() first.'
         )
     used = [v.calibrator for v in study.variants.values() if v.calibrator is not None]
-    return calibration(study.model, study.task, study.calibration, used)
+    return summarize_calibration(study.model, study.task, study.calibration, used)
 
 
-CALIBRATION = Question(
+CALIBRATION = PanelSpec(
     "calibration",
     tab="calibration",
     label="Calibration",
     title="Calibration",
     lead="What calibration saw of each value, what each calibrator makes of it, and how they do on the task.",
-    noun=observed,
-    sent=Calibrated,
+    noun=analyze_calibration,
+    payload_type=Calibrated,
     shared=True,
 )

@@ -8,7 +8,7 @@ import html
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from rtlab.core.facts import Ranked, decibel
+from rtlab.core.facts import Ranked, format_decibel
 from rtlab.core.ranges import Ranges
 from rtlab.core.variant import CALIBRATORS
 from rtlab.quantize.thresholds import Threshold, thresholds
@@ -38,32 +38,32 @@ class Calibration:
 
     def _repr_html_(self) -> str:
         rows = "".join(
-            f"<tr><td>{html.escape(v)}</td>{''.join(_cell(t, found) for t in found)}</tr>"
-            for v, found in self.values.items()
+            f"<tr><td>{html.escape(v)}</td>{''.join(_format_cell(t, row_thresholds) for t in row_thresholds)}</tr>"
+            for v, row_thresholds in self.values.items()
         )
         head = "".join(f"<th>{c}</th>" for c in CALIBRATORS)
         return (
-            f"{html.escape(repr(self)[1:-1])}{self._ranked()}<table><tr><th>value</th>{head}</tr>{rows}</table>"
+            f"{html.escape(repr(self)[1:-1])}{self._format_ranking()}<table><tr><th>value</th>{head}</tr>{rows}</table>"
             "<small>threshold, and below it the SQNR, ○ estimated from the histogram; the best of a row is bold; "
             "⚠ clips more than is healthy</small>"
         )
 
-    def _ranked(self) -> str:
+    def _format_ranking(self) -> str:
         """The ranking as a table."""
         if not self.ranking:
             return ""
         rows = "".join(
             f"<tr><td>{r.calibrator}</td><td>{f'● {r.score.value:.2f} {r.score.unit}' if r.score else '—'}</td>"
             f"<td>{f'{r.delta:+.2f}'.replace('-', '−') if r.delta is not None else '—'}</td>"
-            f"<td>● {decibel(r.sqnr)}</td></tr>"
+            f"<td>● {format_decibel(r.sqnr)}</td></tr>"
             for r in self.ranking
         )
         one = self.ranking[0]
         task = html.escape(one.score.name) if one.score else "task"
-        told = html.escape(f"measured, {one.source}, {one.samples} samples")
+        caption = html.escape(f"measured, {one.source}, {one.samples} samples")
         return (
             f"<table><tr><th>calibrator</th><th>{task}</th><th>to fp32</th><th>output SQNR</th></tr>{rows}</table>"
-            f"<small>{told}</small>"
+            f"<small>{caption}</small>"
         )
 
     @property
@@ -74,8 +74,8 @@ class Calibration:
     @functools.cached_property
     def values(self) -> Mapping[str, tuple[Threshold, ...]]:
         """Thresholds by value, one for each calibrator with default parameters; ``auto`` says which it took."""
-        seen = self.ranges.values  # noqa: PD011 - no data frame but a mapping
-        return {name: thresholds(one) for name, one in seen.items()}
+        ranges = self.ranges.values  # noqa: PD011 - no data frame but a mapping
+        return {name: thresholds(one) for name, one in ranges.items()}
 
     def frame(self) -> pd.DataFrame:
         """One row for each value and calibrator: ``amax``, ``clipped`` (a share), ``sqnr`` (dB, estimated).
@@ -97,16 +97,16 @@ class Calibration:
                     "why": t.choice.why if t.choice else "",
                     "doubt": t.doubt,
                 }
-                for v, found in self.values.items()
-                for t in found
+                for v, row_thresholds in self.values.items()
+                for t in row_thresholds
             ]
         )
         return table
 
 
-def _cell(one: Threshold, row: Sequence[Threshold]) -> str:
+def _format_cell(one: Threshold, row: Sequence[Threshold]) -> str:
     mark = f" {one.choice.calibrator}" if one.choice else " ⚠" if one.doubt else ""
-    text = f"{one.amax:.4g}{mark}<br><small>○ {decibel(one.sqnr)}</small>"
+    text = f"{one.amax:.4g}{mark}<br><small>○ {format_decibel(one.sqnr)}</small>"
     best = one.sqnr == max(t.sqnr for t in row)
-    told = one.doubt or (one.choice.why if one.choice else "")
-    return f'<td title="{html.escape(told)}">{f"<b>{text}</b>" if best else text}</td>'
+    tooltip = one.doubt or (one.choice.why if one.choice else "")
+    return f'<td title="{html.escape(tooltip)}">{f"<b>{text}</b>" if best else text}</td>'

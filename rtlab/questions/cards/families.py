@@ -34,17 +34,17 @@ _COMPUTES: Mapping[str, Family] = {
 }  # fmt: skip
 
 
-def family(op: str) -> Family:
+def get_family(op: str) -> Family:
     """The colour family of an operator."""
     return _FAMILY.get(op, "other")
 
 
-def short(op: str) -> str:
+def shorten_op(op: str) -> str:
     """An operator's name as cards write it, such as BN for BatchNormalization."""
     return _SHORT.get(op, op)
 
 
 @functools.lru_cache(1024)
-def kind_family(word: str) -> Family | None:
+def get_kind_family(word: str) -> Family | None:
     """The family of what a compiler's word for a kind of layer computes; None where it tells no such kind."""
     return next((f for part, f in _COMPUTES.items() if part in word.lower()), None)

@@ -77,14 +77,14 @@ class Box(TypedDict):
 NONE: list[Any] = []
 
 
-def drawn(id_: str, kind: BoxKind, op: str, family: Family, title: str, **parts: Any) -> Box:
+def make_box(id_: str, kind: BoxKind, op: str, family: Family, title: str, **parts: Any) -> Box:
     """A box in the main graph of which nothing is told yet; ``parts`` are other fields of it."""
-    made: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "id": id_, "kind": kind, "parent": -1, "body": "", "op": op, "family": family, "title": title, "lines": NONE,
         "chips": NONE, "precision": "", "reads": "", "writes": "", "stream": 0, "slim": False, "inputs": NONE,
         "outputs": NONE, "details": NONE,
     }  # fmt: skip
-    return cast("Box", {**made, **parts})
+    return cast("Box", {**defaults, **parts})
 
 
 class Edge(TypedDict):

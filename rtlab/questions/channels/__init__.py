@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import numpy as np
 
 from rtlab.core.data import RANDOM
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import FieldMeta
 from rtlab.documents.answer import NounTable
 
 if TYPE_CHECKING:
@@ -24,15 +24,15 @@ class ChannelDelta:
     ``amax`` is the largest magnitude of the channel in the reference.
     """
 
-    channel: Annotated[int, Meaning("Channel")]
-    amax: Annotated[float, Meaning("Largest magnitude", origin="measured", infinite=True)]
-    max_abs: Annotated[float, Meaning("Largest error", origin="measured", infinite=True)]
-    rmse: Annotated[float, Meaning("RMSE", origin="measured", infinite=True)]
-    sqnr: Annotated[float, Meaning("SQNR", "dB", "measured", infinite=True)]
-    own_sqnr: Annotated[float | None, Meaning("Own SQNR", "dB", "measured", infinite=True, omit=True)]
-    saturated: Annotated[float | None, Meaning("Saturated", "%", "measured", omit=True)]
-    overflowed: Annotated[int, Meaning("Not finite", origin="measured")]
-    underflowed: Annotated[int, Meaning("Became zero", origin="measured")]
+    channel: Annotated[int, FieldMeta("Channel")]
+    amax: Annotated[float, FieldMeta("Largest magnitude", origin="measured", infinite=True)]
+    max_abs: Annotated[float, FieldMeta("Largest error", origin="measured", infinite=True)]
+    rmse: Annotated[float, FieldMeta("RMSE", origin="measured", infinite=True)]
+    sqnr: Annotated[float, FieldMeta("SQNR", "dB", "measured", infinite=True)]
+    own_sqnr: Annotated[float | None, FieldMeta("Own SQNR", "dB", "measured", infinite=True, omit=True)]
+    saturated: Annotated[float | None, FieldMeta("Saturated", "%", "measured", omit=True)]
+    overflowed: Annotated[int, FieldMeta("Not finite", origin="measured")]
+    underflowed: Annotated[int, FieldMeta("Became zero", origin="measured")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,12 +52,12 @@ class ChannelErrors:
     """
 
     variant: str
-    value: Annotated[str, Meaning("Value")]
-    node: Annotated[str, Meaning("Node", links="nodes")]
-    axis: Annotated[int | None, Meaning("Axis of the channels", omit=True)]
-    threshold: Annotated[float | None, Meaning("Threshold", origin="reported", omit=True)]
-    samples: Annotated[int, Meaning("Samples")]
-    source: Annotated[str, Meaning("Source")]
+    value: Annotated[str, FieldMeta("Value")]
+    node: Annotated[str, FieldMeta("Node", links="nodes")]
+    axis: Annotated[int | None, FieldMeta("Axis of the channels", omit=True)]
+    threshold: Annotated[float | None, FieldMeta("Threshold", origin="reported", omit=True)]
+    samples: Annotated[int, FieldMeta("Samples")]
+    source: Annotated[str, FieldMeta("Source")]
     channels: tuple[ChannelDelta, ...] = dataclasses.field(repr=False)
     synthetic: bool = False
 
@@ -82,82 +82,88 @@ class ChannelSums:
 
     ``sums`` is a float64 array of shape ``(channels, 6)``: of x² and (x - y)², over elements that are finite in the
     variant, how many these are, how many are not, are zero in the variant alone, and lie beyond the threshold.
-    ``most`` has the largest magnitudes of x and x - y, ``own`` the sum of squares of the own error.
+    ``most`` has the largest magnitudes of x and x - y, ``isolated_sums`` the sum of squares of the own error.
     """
 
     sums: NDArray[np.float64]
     most: NDArray[np.float64]
-    own: NDArray[np.float64] | None
+    isolated_sums: NDArray[np.float64] | None
 
     @classmethod
     def of(
         cls,
         reference: NDArray[np.float32],
         variant: NDArray[np.float32],
-        own: NDArray[np.float32] | None,
+        isolated_error: NDArray[np.float32] | None,
         axis: int | None,
         threshold: float | None,
     ) -> ChannelSums:
         """Those of one batch: tensors of one shape, with the own error as a difference."""
-        x, y = _rows(reference, axis), _rows(variant, axis)
-        fine = np.isfinite(x) & np.isfinite(y)
-        same = fine | (x == y) | (np.isnan(x) & np.isnan(y))
+        x, y = _reshape_by_channel(reference, axis), _reshape_by_channel(variant, axis)
+        is_finite = np.isfinite(x) & np.isfinite(y)
+        is_equal = is_finite | (x == y) | (np.isnan(x) & np.isnan(y))
         with np.errstate(over="ignore", invalid="ignore"):
-            error = np.where(fine, x - y, 0)
-        beyond = (np.abs(x) > threshold).sum(axis=1) if threshold is not None else np.zeros(len(x))
+            error = np.where(is_finite, x - y, 0)
+        saturated_counts = (np.abs(x) > threshold).sum(axis=1) if threshold is not None else np.zeros(len(x))
         sums = np.stack(
             [
-                np.square(np.where(fine, x, 0)).sum(axis=1),
+                np.square(np.where(is_finite, x, 0)).sum(axis=1),
                 np.square(error).sum(axis=1),
-                same.sum(axis=1),
-                (~same).sum(axis=1),
+                is_equal.sum(axis=1),
+                (~is_equal).sum(axis=1),
                 ((y == 0) & (x != 0)).sum(axis=1),
-                beyond,
+                saturated_counts,
             ],
             axis=1,
         )
         most = np.stack([np.abs(x).max(axis=1, initial=0), np.abs(error).max(axis=1, initial=0)], axis=1)
-        made = None if own is None else np.square(_rows(own, axis)).sum(axis=1)
-        return cls(sums, most, made)
+        isolated_sums = (
+            None
+            if isolated_error is None
+            else np.square(_reshape_by_channel(isolated_error, axis)).sum(axis=1)
+        )
+        return cls(sums, most, isolated_sums)
 
     def add(self, other: ChannelSums) -> None:
         """Take those of another batch, with as many channels."""
         self.sums += other.sums
         self.most = np.maximum(self.most, other.most)
-        if self.own is not None and other.own is not None:
-            self.own = self.own + other.own
+        if self.isolated_sums is not None and other.isolated_sums is not None:
+            self.isolated_sums = self.isolated_sums + other.isolated_sums
 
-    def rows(self, *, quantized: bool) -> tuple[ChannelDelta, ...]:
+    def compute_rows(self, *, quantized: bool) -> tuple[ChannelDelta, ...]:
         """The errors of each channel."""
-        found = []
-        for i, (xx, ee, count, bad, lost, beyond) in enumerate(self.sums.tolist()):
-            own = None if self.own is None else _ratio(xx, float(self.own[i]))
+        rows = []
+        for i, (xx, ee, count, bad, underflow_count, saturated_count) in enumerate(self.sums.tolist()):
+            isolated_sqnr = (
+                None if self.isolated_sums is None else _compute_sqnr(xx, float(self.isolated_sums[i]))
+            )
             elements = count + bad
-            found.append(
+            rows.append(
                 ChannelDelta(
                     channel=i,
                     amax=float(self.most[i, 0]),
                     max_abs=math.inf if bad else float(self.most[i, 1]),
                     rmse=math.inf if bad else math.sqrt(ee / count) if count else 0.0,
-                    sqnr=-math.inf if bad else _ratio(xx, ee),
-                    own_sqnr=own,
-                    saturated=beyond / elements if quantized and elements else None,
+                    sqnr=-math.inf if bad else _compute_sqnr(xx, ee),
+                    own_sqnr=isolated_sqnr,
+                    saturated=saturated_count / elements if quantized and elements else None,
                     overflowed=int(bad),
-                    underflowed=int(lost),
+                    underflowed=int(underflow_count),
                 )
             )
-        return tuple(found)
+        return tuple(rows)
 
 
-def _rows(array: NDArray[np.float32], axis: int | None) -> NDArray[np.float64]:
+def _reshape_by_channel(array: NDArray[np.float32], axis: int | None) -> NDArray[np.float64]:
     """A row for each channel, in double precision; a single one where there is no such axis."""
     if axis is None or not -array.ndim <= axis < array.ndim:
         return np.asarray(array, np.float64).reshape(1, -1)
-    moved = np.moveaxis(array, axis, 0)
-    return np.asarray(moved, np.float64).reshape(len(moved), -1)
+    channels_first = np.moveaxis(array, axis, 0)
+    return np.asarray(channels_first, np.float64).reshape(len(channels_first), -1)
 
 
-def _ratio(signal: float, noise: float) -> float:
+def _compute_sqnr(signal: float, noise: float) -> float:
     """Signal to noise in decibel."""
     if not math.isfinite(noise):
         return -math.inf

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 from rtlab import questions
 from rtlab.core.data import RANDOM
 from rtlab.documents.answer import NounTable
-from rtlab.documents.figure import FAINT, MAIN, OTHER, across, axis, figure, legend
-from rtlab.documents.panel import button, choices
+from rtlab.documents.figure import FAINT, MAIN, OTHER, axis, figure, legend, make_horizontal_line
+from rtlab.documents.panel import button, make_select
 from rtlab.errors import RunError
 from rtlab.questions.channels import ChannelDelta, ChannelErrors
-from rtlab.questions.scene import Question, Scene
+from rtlab.questions.scene import PanelContext, PanelSpec
 
 if TYPE_CHECKING:
     from rtlab.documents.contract import Figure, Panel
@@ -22,38 +22,40 @@ _LEAD = "Which channels of a value lose what the whole of it loses. The values t
 _OFFERED = 60
 
 
-def found(scene: Scene) -> ChannelErrors:
+def get_channel_errors(context: PanelContext) -> ChannelErrors:
     """The channels that were measured last, or those of the value that is chosen.
 
     Raises:
         RunError: nobody measured them.
     """
-    known = _known(scene)
-    if known is None:
-        name = scene.result.name
+    channel_errors = _find_channel_errors(context)
+    if channel_errors is None:
+        name = context.result.name
         raise RunError(
             f'Cannot tell the channels of "{name}": nobody measured any. Measure those of a value with '
             f'study.channels("{name}", VALUE).'
         )
-    return known
+    return channel_errors
 
 
-def _known(scene: Scene) -> ChannelErrors | None:
-    told, chosen = scene.study.channels.get(scene.result.name, {}), _chosen(scene)
-    return told.get(chosen) if chosen else next(reversed([*told.values()]), None)
+def _find_channel_errors(context: PanelContext) -> ChannelErrors | None:
+    errors_by_value, value_name = context.study.channels.get(context.result.name, {}), _choose_value(context)
+    return (
+        errors_by_value.get(value_name) if value_name else next(reversed([*errors_by_value.values()]), None)
+    )
 
 
-def _chosen(scene: Scene) -> str:
+def _choose_value(context: PanelContext) -> str:
     """The value that is chosen, by its name or by its node's; empty where none of the model is."""
-    chosen, model = scene.settings.get("value", ""), scene.model
-    if chosen in model.by_id:
-        return model.by_id[chosen].outputs[0]
-    return chosen if chosen in model.producers else ""
+    value_name, model = context.settings.get("value", ""), context.model
+    if value_name in model.by_id:
+        return model.by_id[value_name].outputs[0]
+    return value_name if value_name in model.producers else ""
 
 
-def channels(scene: Scene) -> Panel:
+def build_channel_panel(context: PanelContext) -> Panel:
     """The channels of the chosen value, or what measures them."""
-    facts, known = scene.result, _known(scene)
+    facts, channel_errors = context.result, _find_channel_errors(context)
     errors = questions.accuracy.of(facts)
     reason = (
         "Its engine was read from files of another machine, whose values are not known"
@@ -63,42 +65,55 @@ def channels(scene: Scene) -> Panel:
         else "None of its values was compared"
     )
     if reason or errors is None:
-        return CHANNELS.panel(scene, problem=f"{reason}.")
+        return CHANNELS.panel(context, problem=f"{reason}.")
     first = [*errors.guilty(_OFFERED), *errors.worst(_OFFERED)]
-    offered = {v.value: f"{scene.model.by_id[v.node].title} · {v.value}" for v in first}
-    chosen = known.value if known else _chosen(scene) or next(iter(offered))
-    if chosen in scene.model.producers:
-        offered.setdefault(chosen, f"{scene.model.producers[chosen].title} · {chosen}")
-    settings = [choices("value", "Value", "The value whose channels are shown.", offered, chosen)]
-    work = [button("channels", "Measure again" if known else "Measure its channels", value=chosen)]
-    if known is None:
+    value_labels = {v.value: f"{context.model.by_id[v.node].title} · {v.value}" for v in first}
+    value_name = (
+        channel_errors.value if channel_errors else _choose_value(context) or next(iter(value_labels))
+    )
+    if value_name in context.model.producers:
+        value_labels.setdefault(value_name, f"{context.model.producers[value_name].title} · {value_name}")
+    settings = [
+        make_select("value", "Value", "The value whose channels are shown.", value_labels, value_name)
+    ]
+    work = [
+        button("channels", "Measure again" if channel_errors else "Measure its channels", value=value_name)
+    ]
+    if channel_errors is None:
         notes = ["Nobody measured the channels of this value yet."]
-        return CHANNELS.panel(scene, settings=settings, work=work, notes=notes)
-    table = NounTable(ChannelDelta, known.channels, of=known)
-    rests = f"Measured on {known.samples} samples: {known.source}{f', {RANDOM}' if known.synthetic else ''}."
-    one = ["It has no axis of channels: all of it is one."] if known.axis is None else []
+        return CHANNELS.panel(context, settings=settings, work=work, notes=notes)
+    table = NounTable(ChannelDelta, channel_errors.channels, of=channel_errors)
+    provenance = (
+        f"Measured on {channel_errors.samples} samples: "
+        f"{channel_errors.source}{f', {RANDOM}' if channel_errors.synthetic else ''}."
+    )
+    one = ["It has no axis of channels: all of it is one."] if channel_errors.axis is None else []
     return CHANNELS.panel(
-        scene,
-        known,
+        context,
+        channel_errors,
         settings=settings,
         work=work,
         facts=[],
-        figures=[_drawn(known)] if len(known.channels) > 1 else [],
+        figures=[_draw_channels(channel_errors)] if len(channel_errors.channels) > 1 else [],
         columns=table.columns(),
         rows=table.rows(),
-        notes=[*one, rests],
+        notes=[*one, provenance],
     )
 
 
-def _drawn(known: ChannelErrors) -> Figure:
+def _draw_channels(channel_errors: ChannelErrors) -> Figure:
     """Largest magnitude and RMSE of each channel; the step of one scale is the same for all of them."""
-    rows = known.channels
+    rows = channel_errors.channels
 
     def heights(name: str) -> list[float | None]:
         return [v if math.isfinite(v := getattr(r, name)) and v > 0 else None for r in rows]
 
     at = [r.channel for r in rows]
-    lines = [] if known.threshold is None else [across(known.threshold, color=FAINT, dash="dot")]
+    lines = (
+        []
+        if channel_errors.threshold is None
+        else [make_horizontal_line(channel_errors.threshold, color=FAINT, dash="dot")]
+    )
     return figure(
         f"Largest magnitude and RMSE of {len(rows)} channels",
         [
@@ -121,12 +136,12 @@ def _drawn(known: ChannelErrors) -> Figure:
     )
 
 
-CHANNELS = Question(
+CHANNELS = PanelSpec(
     "channels",
     tab="accuracy",
     label="Channels",
     title="Errors of each channel",
     lead=_LEAD,
-    noun=found,
-    drawn=channels,
+    noun=get_channel_errors,
+    panel_builder=build_channel_panel,
 )

@@ -8,8 +8,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from rtlab.core.schema import UNSENT, Meaning
-from rtlab.documents.numbers import storage
+from rtlab.core.schema import UNSENT, FieldMeta
+from rtlab.documents.numbers import format_bytes
 from rtlab.errors import RtlabError
 from rtlab.questions import accuracy, fusion, memory
 from rtlab.questions.check import layers, numbers, scores, times
@@ -22,7 +22,7 @@ from rtlab.questions.check.record import (
 from rtlab.questions.check.row import NOT_WORSE, CheckLimits, CheckName, CheckRow
 
 if TYPE_CHECKING:
-    from rtlab.core.facts import Facts, Score
+    from rtlab.core.facts import Score, VariantResult
     from rtlab.core.finding import Finding
 
 #: What is compared with an earlier check layer by layer.
@@ -37,30 +37,30 @@ class CheckResult:
     ``notes`` say what else differs from the earlier check; ``record`` is what a later one is held against.
     """
 
-    model: Annotated[str, Meaning("Model")]
-    variant: Annotated[str, Meaning("Variant")]
+    model: Annotated[str, FieldMeta("Model")]
+    variant: Annotated[str, FieldMeta("Variant")]
     rows: tuple[CheckRow, ...]
     notes: tuple[str, ...]
     record: Annotated[CheckRecord, UNSENT] = dataclasses.field(repr=False)
 
     @property
-    def broken(self) -> Annotated[tuple[CheckName, ...], Meaning()]:
+    def broken(self) -> Annotated[tuple[CheckName, ...], FieldMeta()]:
         """What is over its limit."""
         return tuple(r.check for r in self.rows if r.verdict == "broken")
 
     @property
-    def unchecked(self) -> Annotated[tuple[CheckName, ...], Meaning()]:
+    def unchecked(self) -> Annotated[tuple[CheckName, ...], FieldMeta()]:
         """What has a limit and could not be checked."""
         return tuple(r.check for r in self.rows if r.verdict == "not checked" and r.limit)
 
     @property
-    def ok(self) -> Annotated[bool, Meaning()]:
+    def ok(self) -> Annotated[bool, FieldMeta()]:
         """Whether every limit was checked and holds."""
         return not self.broken and not self.unchecked
 
 
-def recorded(
-    facts: Facts, findings: Sequence[Finding], rounds: Sequence[float], versions: dict[str, str]
+def build_record(
+    facts: VariantResult, findings: Sequence[Finding], rounds: Sequence[float], versions: dict[str, str]
 ) -> CheckRecord:
     """What is known of a variant, as a later check is held against it.
 
@@ -82,57 +82,70 @@ def recorded(
         facts.variant.name,
         "" if options is None else str(options),
         RecordedEngine.of(facts.engine, fusion.mapping(facts)),
-        _score(facts.score),
-        times.of(facts, rounds),
-        _memory(facts),
+        _record_score(facts.score),
+        times.record_time(facts, rounds),
+        _record_memory(facts),
         {f.id: f.title for f in findings},
         versions,
         datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0),
     )
 
 
-def judged(
-    facts: Facts, fp32: Facts | None, now: CheckRecord, then: CheckRecord | None, limits: CheckLimits
+def check_variant(
+    facts: VariantResult,
+    fp32: VariantResult | None,
+    current: CheckRecord,
+    previous: CheckRecord | None,
+    limits: CheckLimits,
 ) -> CheckResult:
     """The verdict on a variant.
 
     Args:
         facts: The variant.
         fp32: The same model in fp32, ``facts`` itself where it is that; None where it is not known.
-        now: What was found of the variant.
-        then: What an earlier check found; None where there is none.
+        current: What was found of the variant.
+        previous: What an earlier check found; None where there is none.
         limits: What has to hold.
 
     Raises:
         VariantError: the earlier check is of another model.
     """
-    rows = [numbers.check_numbers(facts, fp32), scores.accuracy(facts, fp32, limits)]
-    if then is None:
-        rows.append(times.latency(facts, now, None, None, limits))
-        rows += [_missing(c, "there is no earlier check to compare with", _BASELINE) for c in limits.fail_on]
-        rows.append(_memory_row(now, None))
-        return CheckResult(now.model, facts.name, tuple(rows), tuple(_random(facts)), now)
-    unlike = layers.unlike(then, now)
-    found = None if unlike else layers.difference(then, now, facts.source)
-    rows.append(scores.since(then.score, facts.score))
-    rows.append(times.latency(facts, now, then, found, limits))
-    if found is None:
+    rows = [numbers.check_numbers(facts, fp32), scores.check_accuracy(facts, fp32, limits)]
+    if previous is None:
+        rows.append(times.check_latency(facts, current, None, None, limits))
+        rows += [
+            _build_unchecked_row(c, "there is no earlier check to compare with", _BASELINE)
+            for c in limits.fail_on
+        ]
+        rows.append(_check_memory(current, None))
+        return CheckResult(current.model, facts.name, tuple(rows), tuple(_list_random_inputs(facts)), current)
+    reason = layers.explain_incomparable(previous, current)
+    difference = None if reason else layers.compare_engines(previous, current, facts.source)
+    rows.append(scores.check_score(previous.score, facts.score))
+    rows.append(times.check_latency(facts, current, previous, difference, limits))
+    if difference is None:
         remedy = "Save a new one of the same compiler and target."
-        rows += [_missing(c, unlike, remedy, limited=c in limits.fail_on) for c in _LAYERED]
+        rows += [_build_unchecked_row(c, reason, remedy, limited=c in limits.fail_on) for c in _LAYERED]
     else:
-        rows.append(layers.fusion(then, now, found, limits.fail_on))
-        rows.append(layers.precision(then, now, found, limits.fail_on))
-        rows.append(layers.findings(then, now, limits.fail_on))
-    rows.append(_memory_row(now, then))
-    return CheckResult(now.model, facts.name, tuple(rows), (*_random(facts), *_notes(then, now)), now)
+        rows.append(layers.check_fusion(previous, current, difference, limits.fail_on))
+        rows.append(layers.check_precision(previous, current, difference, limits.fail_on))
+        rows.append(layers.check_findings(previous, current, limits.fail_on))
+    rows.append(_check_memory(current, previous))
+    return CheckResult(
+        current.model,
+        facts.name,
+        tuple(rows),
+        (*_list_random_inputs(facts), *_list_changes(previous, current)),
+        current,
+    )
 
 
-def _missing(check: CheckName, reason: str, remedy: str, *, limited: bool = True) -> CheckRow:
+def _build_unchecked_row(check: CheckName, reason: str, remedy: str, *, limited: bool = True) -> CheckRow:
     limit = NOT_WORSE[check] if limited else ""
     return CheckRow(check, limit, "", "not checked", None, "", reason, remedy if limited else "")
 
 
-def _score(score: Score | None) -> RecordedScore | None:
+def _record_score(score: Score | None) -> RecordedScore | None:
     """A score as a file holds it, which has no infinite numbers."""
     if score is None or not math.isfinite(score.value):
         return None
@@ -144,7 +157,7 @@ def _score(score: Score | None) -> RecordedScore | None:
     )  # fmt: skip
 
 
-def _memory(facts: Facts) -> RecordedMemory | None:
+def _record_memory(facts: VariantResult) -> RecordedMemory | None:
     """What the activations take, as the compiler reports it, or else by a plan of their lifetimes."""
     try:
         plan = memory.of(facts)
@@ -155,39 +168,41 @@ def _memory(facts: Facts) -> RecordedMemory | None:
     )
 
 
-def _memory_row(now: CheckRecord, then: CheckRecord | None) -> CheckRow:
-    one, two = then.memory if then is not None else None, now.memory
+def _check_memory(current: CheckRecord, previous: CheckRecord | None) -> CheckRow:
+    one, two = previous.memory if previous is not None else None, current.memory
     if two is None:
         return CheckRow(
             "memory", "", "", "not checked", None, "", "sizes of the engine's tensors are not told"
         )
-    told = f"{storage(two.nbytes)} of activations"
-    if then is None:
-        return CheckRow("memory", "", told, "told", two.origin)
+    size_text = f"{format_bytes(two.nbytes)} of activations"
+    if previous is None:
+        return CheckRow("memory", "", size_text, "told", two.origin)
     if one is None or one.origin != two.origin:
-        was = "not told" if one is None else one.origin
-        reason = f"it was {was} then, and is {two.origin} now"
-        return CheckRow("memory", "", told, "not checked", two.origin, reason=reason)
+        previous_origin = "not told" if one is None else one.origin
+        reason = f"it was {previous_origin} then, and is {two.origin} now"
+        return CheckRow("memory", "", size_text, "not checked", two.origin, reason=reason)
     change = two.nbytes - one.nbytes
-    words = f"{told}, as then" if not change else f"{told}, {storage(change, signed=True)} since"
+    words = (
+        f"{size_text}, as then" if not change else f"{size_text}, {format_bytes(change, signed=True)} since"
+    )
     return CheckRow("memory", "", words, "told", two.origin, value=float(change), unit="B")
 
 
-def _random(facts: Facts) -> list[str]:
-    words = accuracy.random_input(facts)
+def _list_random_inputs(facts: VariantResult) -> list[str]:
+    words = accuracy.describe_random_inputs(facts)
     return [f"{words.capitalize()} rest on random input: give samples with --data."] if words else []
 
 
-def _notes(then: CheckRecord, now: CheckRecord) -> list[str]:
+def _list_changes(previous: CheckRecord, current: CheckRecord) -> list[str]:
     """What else differs, which may be why."""
-    notes = [f"The earlier check is of {then.made:%Y-%m-%d}."]
-    if then.digest != now.digest:
+    notes = [f"The earlier check is of {previous.made:%Y-%m-%d}."]
+    if previous.digest != current.digest:
         notes.append("The model's file has changed since: its nodes, weights or sizes are others.")
-    if (then.variant, then.options) != (now.variant, now.options):
-        one, two = (" ".join(filter(None, (r.variant, r.options))) for r in (then, now))
+    if (previous.variant, previous.options) != (current.variant, current.options):
+        one, two = (" ".join(filter(None, (r.variant, r.options))) for r in (previous, current))
         notes.append(f"The variant was {one} then, and is {two} now.")
-    for name in dict.fromkeys((*then.versions, *now.versions)):
-        before, after = (r.versions.get(name, "not used") for r in (then, now))
+    for name in dict.fromkeys((*previous.versions, *current.versions)):
+        before, after = (r.versions.get(name, "not used") for r in (previous, current))
         if before != after:
             notes.append(f"{name} was {before} then, and is {after} now.")
     return notes

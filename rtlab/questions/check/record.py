@@ -90,8 +90,8 @@ class RecordedEngine:
             engine.device,
             engine.maker.step or engine.detail,
             engine.origin,
-            tuple(map(_bare, engine.inputs)),
-            tuple(map(_told, engine.layers)),
+            tuple(map(_strip_tensor, engine.inputs)),
+            tuple(map(_strip_layer, engine.layers)),
             tuple(p._replace(note="") for p in mapping.pairs),
         )
 
@@ -127,13 +127,13 @@ class CheckRecord:
         """The record as JSON."""
         return msgspec.json.format(msgspec.json.encode(self), indent=1).decode() + "\n"
 
-    def side(self, name: str) -> Side:
+    def to_side(self, name: str) -> Side:
         """Its engine as one side of a comparison, under a name."""
-        return _side(self.engine, self.time, name)
+        return _build_side(self.engine, self.time, name)
 
 
-def _side(engine: RecordedEngine, time: RecordedTime | None, name: str) -> Side:
-    whole = Engine(
+def _build_side(engine: RecordedEngine, time: RecordedTime | None, name: str) -> Side:
+    rebuilt_engine = Engine(
         engine.backend,
         engine.version,
         Target(engine.target),
@@ -144,23 +144,23 @@ def _side(engine: RecordedEngine, time: RecordedTime | None, name: str) -> Side:
     )
     mapping = NodeMapping(engine.pairs, ())
     if time is None:
-        return Side(name, whole, mapping)
-    return Side(name, whole, mapping, time.layers, time.milliseconds, time.origin)
+        return Side(name, rebuilt_engine, mapping)
+    return Side(name, rebuilt_engine, mapping, time.layers, time.milliseconds, time.origin)
 
 
 #: What tells one kernel from another of the same kind.
 _TELLING = ("ParameterType", "Origin", "Kernel", "ConvKernel", "Stride", "ConvStride", "Groups", "ConvGroups")
 
 
-def _told(layer: Layer) -> Layer:
+def _strip_layer(layer: Layer) -> Layer:
     """A layer without what no comparison reads."""
     return Layer(
         layer.id,
         layer.name,
         layer.kind,
         layer.index,
-        tuple(map(_bare, layer.inputs)),
-        tuple(map(_bare, layer.outputs)),
+        tuple(map(_strip_tensor, layer.inputs)),
+        tuple(map(_strip_tensor, layer.outputs)),
         tactic=layer.tactic,
         stream=layer.stream,
         origins=layer.origins,
@@ -168,7 +168,7 @@ def _told(layer: Layer) -> Layer:
     )
 
 
-def _bare(tensor: Tensor) -> Tensor:
+def _strip_tensor(tensor: Tensor) -> Tensor:
     return Tensor(tensor.name, tensor.dtype, tensor.shape)
 
 
@@ -178,22 +178,22 @@ def read(text: str | bytes, name: str) -> CheckRecord:
     Raises:
         ReadError: it is none, it is cut off, or it is one of another version of rtlab.
     """
-    doing = f'Cannot check against "{name}":'
+    prefix = f'Cannot check against "{name}":'
     remedy = "Give a file that rtlab check --save wrote."
     try:
-        held = msgspec.json.decode(text)
+        document = msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError) as error:
-        raise ReadError(f"{doing} it is no whole JSON ({error}). {remedy}") from error
-    if not isinstance(held, dict) or held.get("kind") != _KIND:
-        raise ReadError(f"{doing} it is JSON, but no record of a check. {remedy}")
-    if held.get("schema") != _SCHEMA:
+        raise ReadError(f"{prefix} it is no whole JSON ({error}). {remedy}") from error
+    if not isinstance(document, dict) or document.get("kind") != _KIND:
+        raise ReadError(f"{prefix} it is JSON, but no record of a check. {remedy}")
+    if document.get("schema") != _SCHEMA:
         raise ReadError(
-            f"{doing} its schema is {held.get('schema')}, and this rtlab reads {_SCHEMA}. Save a new one with this "
-            "rtlab."
+            f"{prefix} its schema is {document.get('schema')}, and this rtlab reads {_SCHEMA}. Save a new one with "
+            "this rtlab."
         )
     try:
-        found: CheckRecord = msgspec.convert(held, CheckRecord)
-        Target(found.engine.target)
+        record: CheckRecord = msgspec.convert(document, CheckRecord)
+        Target(record.engine.target)
     except (msgspec.ValidationError, RtlabError, ValueError) as error:
-        raise ReadError(f"{doing} it is damaged: {error}. {remedy}") from error
-    return found
+        raise ReadError(f"{prefix} it is damaged: {error}. {remedy}") from error
+    return record

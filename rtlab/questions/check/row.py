@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from rtlab.core.schema import Meaning, Origin
+from rtlab.core.schema import FieldMeta, Origin
 from rtlab.errors import VariantError
 
 #: What is looked at, in this order.
@@ -30,11 +30,11 @@ class CheckRow:
     check. ``value`` and ``bound`` are what was found and what is allowed, in ``unit``; None where it is no number.
     """
 
-    check: Annotated[CheckName, Meaning("Check")]
-    limit: Annotated[str, Meaning("Limit")]
-    found: Annotated[str, Meaning("Found", origin="{self.origin}")]
-    verdict: Annotated[CheckVerdict, Meaning("Verdict")]
-    origin: Annotated[Origin | None, Meaning("Origin")] = None
+    check: Annotated[CheckName, FieldMeta("Check")]
+    limit: Annotated[str, FieldMeta("Limit")]
+    found: Annotated[str, FieldMeta("Found", origin="{self.origin}")]
+    verdict: Annotated[CheckVerdict, FieldMeta("Verdict")]
+    origin: Annotated[Origin | None, FieldMeta("Origin")] = None
     detail: str = ""
     reason: str = ""
     remedy: str = ""
@@ -63,11 +63,11 @@ class CheckLimits:
 
     def __post_init__(self) -> None:
         for name in ("max_drop", "max_latency_regression"):
-            given = getattr(self, name)
-            number = isinstance(given, (int, float)) and not isinstance(given, bool)
-            if given is not None and not (number and 0 <= given < float("inf")):
+            bound = getattr(self, name)
+            number = isinstance(bound, (int, float)) and not isinstance(bound, bool)
+            if bound is not None and not (number and 0 <= bound < float("inf")):
                 raise VariantError(
-                    f"Cannot check with {name}={given!r}: a limit is a number from 0 upward. Give for example 0.5."
+                    f"Cannot check with {name}={bound!r}: a limit is a number from 0 upward. Give for example 0.5."
                 )
         for one in self.fail_on:
             if one not in NOT_WORSE:

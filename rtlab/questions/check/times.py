@@ -9,9 +9,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from rtlab.core.engine import NOWHERE
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.stage import Stage
-from rtlab.documents.numbers import number
+from rtlab.documents.numbers import format_number
 from rtlab.questions import roofline, timing
 from rtlab.questions.check.record import CheckRecord, RecordedTime
 from rtlab.questions.check.row import CheckLimits, CheckRow, CheckVerdict
@@ -21,67 +21,74 @@ from rtlab.questions.difference.diff import Difference
 ROUNDS = 9
 
 
-def of(facts: Facts, rounds: Sequence[float] = ()) -> RecordedTime | None:
+def record_time(facts: VariantResult, rounds: Sequence[float] = ()) -> RecordedTime | None:
     """What an inference takes: estimated for the GPU that the engine is for, or else measured; None where untold.
 
     ``rounds`` are medians in milliseconds of inferences that were timed one round after the other, each in a session
     of its own: what they vary by is what a time varies by from one check to the next.
     """
-    found = roofline.estimate(facts)
-    if found is not None and found.estimated is not None:
-        layers = dict(found.milliseconds(facts.engine))
+    estimate = roofline.estimate(facts)
+    if estimate is not None and estimate.estimated is not None:
+        layers = dict(estimate.milliseconds(facts.engine))
         return RecordedTime(
-            found.estimated, None, None, "", "estimated", "roofline of rtlab", found.peaks.name, layers
+            estimate.estimated, None, None, "", "estimated", "roofline of rtlab", estimate.peaks.name, layers
         )
     times = timing.of(facts)
     if times is None:
         return None
-    own = timing.milliseconds(facts)
-    whole = "" if times.total is not None else ", sum of the layers"
-    held = functools.partial(
+    layer_times = timing.milliseconds(facts)
+    sum_note = "" if times.total is not None else ", sum of the layers"
+    make_record = functools.partial(
         RecordedTime,
         origin="measured",
-        source=f"{times.source}{whole}",
+        source=f"{times.source}{sum_note}",
         place=times.device or facts.engine.place,
-        layers=dict(own),
+        layers=dict(layer_times),
     )
     if rounds:
-        low, high = _median_interval(rounds)
-        return held(float(np.median(rounds)), low, high, f"median of {len(rounds)} rounds")
+        low, high = _compute_median_interval(rounds)
+        return make_record(float(np.median(rounds)), low, high, f"median of {len(rounds)} rounds")
     if times.inferences > 1:
         low, high = (float(p) for p in np.percentile(times.samples, [25, 75]))
-        return held(times.shown, low, high, f"quartiles of {times.inferences} inferences")
-    return held(times.shown, None, None, "")
+        return make_record(times.shown, low, high, f"quartiles of {times.inferences} inferences")
+    return make_record(times.shown, None, None, "")
 
 
-def _median_interval(rounds: Sequence[float]) -> tuple[float, float]:
+def _compute_median_interval(rounds: Sequence[float]) -> tuple[float, float]:
     """Between what the median of all rounds lies, by the sign test: of nine, 96 % from the second to the eighth.
 
     So one round that other work has slowed down does not count. Of fewer, all do.
     """
-    ordered = sorted(rounds)
-    inner = ordered[1:-1] if len(ordered) >= ROUNDS else ordered
+    sorted_rounds = sorted(rounds)
+    inner = sorted_rounds[1:-1] if len(sorted_rounds) >= ROUNDS else sorted_rounds
     return inner[0], inner[-1]
 
 
-def told(time: RecordedTime) -> str:
+def format_time(time: RecordedTime) -> str:
     """A time and between what it varied."""
     if time.low is None or time.high is None:
-        return number(time.milliseconds, "ms")
-    return f"{number(time.milliseconds, 'ms')} ({number(time.low, 'ms')} to {number(time.high, 'ms')})"
+        return format_number(time.milliseconds, "ms")
+    return (
+        f"{format_number(time.milliseconds, 'ms')} "
+        f"({format_number(time.low, 'ms')} to {format_number(time.high, 'ms')})"
+    )
 
 
-def source(time: RecordedTime) -> str:
+def describe_source(time: RecordedTime) -> str:
     """Where a time is from, in words."""
     place = "" if time.place in time.source else time.place
     return ", ".join(filter(None, (time.origin, time.source, place, time.varied)))
 
 
-def latency(
-    facts: Facts, now: CheckRecord, then: CheckRecord | None, found: Difference | None, limits: CheckLimits
+def check_latency(
+    facts: VariantResult,
+    current: CheckRecord,
+    previous: CheckRecord | None,
+    difference: Difference | None,
+    limits: CheckLimits,
 ) -> CheckRow:
     """The time beside that of an earlier check, and which groups of nodes it went to."""
-    most, time = limits.max_latency_regression, now.time
+    most, time = limits.max_latency_regression, current.time
     limit = "" if most is None else f"at most {most:g} % slower"
     if time is None:
         standing = facts.stages.get(Stage.TIMED)
@@ -90,23 +97,31 @@ def latency(
             "latency", limit, "no time", "not checked", None, "", reason,
             "Give a target that rtlab estimates, or files with times." if limit else "",
         )  # fmt: skip
-    here, detail = number(time.milliseconds, "ms"), f"{told(time)}; {source(time)}"
-    if then is None:
+    time_text, detail = (
+        format_number(time.milliseconds, "ms"),
+        f"{format_time(time)}; {describe_source(time)}",
+    )
+    if previous is None:
         if not limit:
-            return CheckRow("latency", "", here, "told", time.origin, detail)
+            return CheckRow("latency", "", time_text, "told", time.origin, detail)
         return CheckRow(
-            "latency", limit, here, "not checked", time.origin, detail, "there is no earlier check to compare with",
+            "latency", limit, time_text, "not checked", time.origin, detail,
+            "there is no earlier check to compare with",
             "Give --against with a file that rtlab check --save wrote.",
         )  # fmt: skip
-    before = then.time
-    reason, remedy = _strangers(now, then)
+    before = previous.time
+    reason, remedy = _explain_incomparable(current, previous)
     if before is None or reason:
         return CheckRow(
-            "latency", limit, here, "not checked", time.origin, detail, reason, remedy if limit else ""
+            "latency", limit, time_text, "not checked", time.origin, detail, reason, remedy if limit else ""
         )
     # What is exactly at the limit is within it, whatever the last bit says.
     change = round(100.0 * (time.milliseconds / before.milliseconds - 1), 9)
-    words = f"{round(change, 2) + 0.0:+.3g} %, {number(before.milliseconds, 'ms')} → {here}".replace("-", "−")
+    words = (
+        f"{round(change, 2) + 0.0:+.3g} %, {format_number(before.milliseconds, 'ms')} → {time_text}".replace(
+            "-", "−"
+        )
+    )
     slower = change > 0 and (time.low is None or before.high is None or time.low > before.high)
     verdict: CheckVerdict = "told"
     if most is not None:
@@ -116,51 +131,52 @@ def latency(
         elif change > most and time.low is None and time.origin == "measured":
             reason = "nothing tells what the times vary by: the verdict is that of their values"
     return CheckRow(
-        "latency", limit, words, verdict, time.origin, f"{told(before)} then, {told(time)} now; {source(time)}", reason,
+        "latency", limit, words, verdict, time.origin,
+        f"{format_time(before)} then, {format_time(time)} now; {describe_source(time)}", reason,
         "rtlab compare tells where the time went." if verdict == "broken" else "",
-        _slower(found) if slower and found is not None else (), change, most, "%",
+        _list_slower_groups(difference) if slower and difference is not None else (), change, most, "%",
     )  # fmt: skip
 
 
-def _strangers(now: CheckRecord, then: CheckRecord) -> tuple[str, str]:
+def _explain_incomparable(current: CheckRecord, previous: CheckRecord) -> tuple[str, str]:
     """Why two times cannot be compared, and what to do; both empty where they can."""
-    one, two = then.time, now.time
+    one, two = previous.time, current.time
     if one is None or two is None:
         return "the earlier check has no time", "Save a new one where it has."
-    again = "Save a new one on this machine, such as from the last release in the same job; estimates for a --target "
-    again += "are the same on every machine."
+    advice = "Save a new one on this machine, such as from the last release in the same job; estimates for a --target "
+    advice += "are the same on every machine."
     if one.origin != two.origin:
         return (
             f"it was {one.origin} then, and is {two.origin} now",
-            f"Check with the same --target and --backend. {again}",
+            f"Check with the same --target and --backend. {advice}",
         )
     if NOWHERE in {one.place, two.place}:
         reason = "the files do not tell on which processor it was measured"
         return reason, "Give the build log or the metadata beside them, then and now."
     if one.place != two.place:
         verb = "measured on" if two.origin == "measured" else "estimated for"
-        return f"it was {verb} {one.place} then, and {two.place} now", again
-    if _kind(one.source) != _kind(two.source):
-        return f"it was of {one.source} then, and is of {two.source} now", again
+        return f"it was {verb} {one.place} then, and {two.place} now", advice
+    if _strip_release(one.source) != _strip_release(two.source):
+        return f"it was of {one.source} then, and is of {two.source} now", advice
     if not one.milliseconds > 0:
-        return "the earlier time is 0", again
-    batches = [[t.shape for t in r.engine.inputs] for r in (then, now)]
+        return "the earlier time is 0", advice
+    batches = [[t.shape for t in r.engine.inputs] for r in (previous, current)]
     if batches[0] != batches[1]:
         return "the inputs had other sizes then", "Check the same sizes, --shape, or save a new one."
     return "", ""
 
 
-def _kind(text: str) -> str:
+def _strip_release(text: str) -> str:
     """A source without the release: an upgrade is what a check is to notice."""
     return re.sub(r"\s*\d+(\.\d+)+\S*", "", text)
 
 
-def _slower(found: Difference) -> tuple[str, ...]:
+def _list_slower_groups(difference: Difference) -> tuple[str, ...]:
     """The groups of nodes that cost most more, where the layers explain the difference."""
-    if found.unexplained:
+    if difference.unexplained:
         return ()
     return tuple(
-        f"{g.title}: {number(g.delta, 'ms', signed=True)}, {g.cause}"
-        for g in found.largest(3)
+        f"{g.title}: {format_number(g.delta, 'ms', signed=True)}, {g.cause}"
+        for g in difference.largest(3)
         if (g.delta or 0.0) > 0
     )

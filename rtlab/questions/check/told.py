@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree as Tree
 
-from rtlab.core.phrases import many
-from rtlab.documents.answer import aligned
+from rtlab.core.phrases import pluralize
+from rtlab.documents.answer import align_columns
 from rtlab.questions.check import CheckResult
 from rtlab.questions.check.row import CheckRow
 
@@ -16,93 +16,100 @@ _MOST = 10
 _FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def headline(found: CheckResult) -> str:
+def format_headline(check_result: CheckResult) -> str:
     """The verdict on all of it in a line."""
-    limits = sum(bool(r.limit) for r in found.rows)
-    named = f"{found.model} · {found.variant}"
-    if found.broken:
-        return f"{named}: broken, {', '.join(found.broken)}"
-    if found.unchecked:
-        return f"{named}: could not be checked, {', '.join(found.unchecked)}"
+    limits = sum(bool(r.limit) for r in check_result.rows)
+    title = f"{check_result.model} · {check_result.variant}"
+    if check_result.broken:
+        return f"{title}: broken, {', '.join(check_result.broken)}"
+    if check_result.unchecked:
+        return f"{title}: could not be checked, {', '.join(check_result.unchecked)}"
     if not limits:
-        return f"{named}: no limit was given"
-    return f"{named}: {many(limits, 'limit holds', 'limits hold')}"
+        return f"{title}: no limit was given"
+    return f"{title}: {pluralize(limits, 'limit holds', 'limits hold')}"
 
 
-def text(found: CheckResult) -> str:
+def format_text(check_result: CheckResult) -> str:
     """For a terminal: a row for each, then why, what changed and what to do."""
     head = ("check", "limit", "found", "verdict", "origin")
-    rows = [(r.check, r.limit or "—", r.found or "—", r.verdict, r.origin or "—") for r in found.rows]
-    parts = [headline(found), "", aligned(head, rows), ""]
-    for row in found.rows:
-        if said := _said(row):
-            parts.append(f"{row.check}: {'. '.join(one.rstrip('.') for one in said)}")
-        parts += [f"  {one}" for one in _changes(row)]
-    parts += [f"note: {note}" for note in found.notes]
+    rows = [(r.check, r.limit or "—", r.found or "—", r.verdict, r.origin or "—") for r in check_result.rows]
+    parts = [format_headline(check_result), "", align_columns(head, rows), ""]
+    for row in check_result.rows:
+        if details := _list_details(row):
+            parts.append(f"{row.check}: {'. '.join(one.rstrip('.') for one in details)}")
+        parts += [f"  {one}" for one in _list_changes(row)]
+    parts += [f"note: {note}" for note in check_result.notes]
     return "\n".join(parts)
 
 
-def markdown(found: CheckResult) -> str:
+def format_markdown(check_result: CheckResult) -> str:
     """For the summary of a job."""
     lines = [
-        f"### {_cell(headline(found))}",
+        f"### {_escape_markdown(format_headline(check_result))}",
         "",
         "| check | limit | found | verdict | origin |",
         "|---|---|---|---|---|",
     ]
     lines += [
-        f"| {r.check} | {r.limit or '—'} | {_cell(r.found) or '—'} | {_bold(r)} | {r.origin or '—'} |"
-        for r in found.rows
+        f"| {r.check} | {r.limit or '—'} | {_escape_markdown(r.found) or '—'} | {_format_verdict(r)} | "
+        f"{r.origin or '—'} |"
+        for r in check_result.rows
     ]
-    for row in found.rows:
-        if said := [*_said(row), *_changes(row)]:
-            lines += ["", f"**{row.check}**", "", *(f"- {_cell(one)}" for one in said)]
-    lines += ["", *(f"- {_cell(note)}" for note in found.notes)] if found.notes else []
+    for row in check_result.rows:
+        if details := [*_list_details(row), *_list_changes(row)]:
+            lines += ["", f"**{row.check}**", "", *(f"- {_escape_markdown(one)}" for one in details)]
+    lines += (
+        ["", *(f"- {_escape_markdown(note)}" for note in check_result.notes)] if check_result.notes else []
+    )
     return "\n".join(lines) + "\n"
 
 
-def junit(found: CheckResult) -> bytes:
+def format_junit(check_result: CheckResult) -> bytes:
     """As JUnit's XML: a test case for each check, failed where a limit is broken, skipped where it was not checked."""
-    suite = _suite(found.model, found.variant, found.record.made.strftime("%Y-%m-%dT%H:%M:%S"))
-    for row in found.rows:
-        case = _case(suite, found.model, found.variant, row.check)
+    suite = _build_suite(
+        check_result.model, check_result.variant, check_result.record.made.strftime("%Y-%m-%dT%H:%M:%S")
+    )
+    for row in check_result.rows:
+        case = _add_case(suite, check_result.model, check_result.variant, row.check)
         if row.verdict == "not checked":
-            Tree.SubElement(case, "skipped", message=_clean(_because(row)))
+            Tree.SubElement(case, "skipped", message=_sanitize_xml(_explain_skip(row)))
         elif row.verdict == "broken":
             failure = Tree.SubElement(
-                case, "failure", type="limit", message=_clean(f"{row.check}: {row.found}")
+                case, "failure", type="limit", message=_sanitize_xml(f"{row.check}: {row.found}")
             )
-            parts = [f"expected: {row.limit}", f"found: {row.found}", *_changes(row)]
+            parts = [f"expected: {row.limit}", f"found: {row.found}", *_list_changes(row)]
             parts += [one for one in (row.detail, row.reason) if one]
-            failure.text = _clean("\n".join([*parts, f"what to do: {row.remedy}"]))
-        Tree.SubElement(case, "system-out").text = _clean(
-            "\n".join((row.found or row.verdict, *_said(row), *_changes(row), *found.notes))
+            failure.text = _sanitize_xml("\n".join([*parts, f"what to do: {row.remedy}"]))
+        Tree.SubElement(case, "system-out").text = _sanitize_xml(
+            "\n".join(
+                (row.found or row.verdict, *_list_details(row), *_list_changes(row), *check_result.notes)
+            )
         )
-    return _written(suite)
+    return _serialize_suite(suite)
 
 
-def unfinished(model: str, variant: str, message: str) -> bytes:
+def format_junit_error(model: str, variant: str, message: str) -> bytes:
     """As JUnit's XML: that the check itself failed, in words."""
-    suite = _suite(model, variant, "")
-    case = _case(suite, model, variant, "check")
-    Tree.SubElement(case, "error", type="rtlab", message=_clean(message)).text = _clean(message)
-    return _written(suite)
+    suite = _build_suite(model, variant, "")
+    case = _add_case(suite, model, variant, "check")
+    Tree.SubElement(case, "error", type="rtlab", message=_sanitize_xml(message)).text = _sanitize_xml(message)
+    return _serialize_suite(suite)
 
 
-def _suite(model: str, variant: str, made: str) -> Tree.Element:
-    suite = Tree.Element("testsuite", name=_clean(f"rtlab check {model} {variant}"))
-    if made:
-        suite.set("timestamp", made)
+def _build_suite(model: str, variant: str, timestamp: str) -> Tree.Element:
+    suite = Tree.Element("testsuite", name=_sanitize_xml(f"rtlab check {model} {variant}"))
+    if timestamp:
+        suite.set("timestamp", timestamp)
     return suite
 
 
-def _case(suite: Tree.Element, model: str, variant: str, name: str) -> Tree.Element:
+def _add_case(suite: Tree.Element, model: str, variant: str, name: str) -> Tree.Element:
     # What stands before the last point is a package to most readers.
     group = f"rtlab.{model} {variant}".replace(".", "_").replace("rtlab_", "rtlab.", 1)
-    return Tree.SubElement(suite, "testcase", classname=_clean(group), name=name, time="0")
+    return Tree.SubElement(suite, "testcase", classname=_sanitize_xml(group), name=name, time="0")
 
 
-def _written(suite: Tree.Element) -> bytes:
+def _serialize_suite(suite: Tree.Element) -> bytes:
     counts = {
         "tests": "testcase",
         "failures": "testcase/failure",
@@ -116,33 +123,33 @@ def _written(suite: Tree.Element) -> bytes:
         one.set("time", "0")
     suites.append(suite)
     Tree.indent(suites)
-    made: bytes = Tree.tostring(suites, encoding="utf-8", xml_declaration=True)
-    return made + b"\n"
+    document: bytes = Tree.tostring(suites, encoding="utf-8", xml_declaration=True)
+    return document + b"\n"
 
 
-def _said(row: CheckRow) -> list[str]:
+def _list_details(row: CheckRow) -> list[str]:
     return [one for one in (row.detail, row.reason, row.remedy) if one]
 
 
-def _because(row: CheckRow) -> str:
+def _explain_skip(row: CheckRow) -> str:
     return ". ".join(filter(None, (row.reason or "nothing to compare", row.remedy)))
 
 
-def _changes(row: CheckRow) -> list[str]:
-    told = list(row.changes[:_MOST])
+def _list_changes(row: CheckRow) -> list[str]:
+    changes = list(row.changes[:_MOST])
     if len(row.changes) > _MOST:
-        told.append(f"and {len(row.changes) - _MOST} more")
-    return told
+        changes.append(f"and {len(row.changes) - _MOST} more")
+    return changes
 
 
-def _bold(row: CheckRow) -> str:
+def _format_verdict(row: CheckRow) -> str:
     return f"**{row.verdict}**" if row.verdict == "broken" else row.verdict
 
 
-def _cell(words: str) -> str:
+def _escape_markdown(words: str) -> str:
     """Text that no name in it can turn into something else."""
     return re.sub(r"([\\`*_|<>\[\]#])", r"\\\1", words.replace("\n", " "))
 
 
-def _clean(words: str) -> str:
+def _sanitize_xml(words: str) -> str:
     return _FORBIDDEN.sub("�", words)

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Annotated
 
 from rtlab.core.finding import Finding
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import FieldMeta
 from rtlab.questions.sensitivity import Sensitivity
 
 
@@ -18,21 +18,24 @@ class AccuracyDiagnosis:
     nothing is unusual: so few bits alone are what they lose by. ``source`` is what computed the reference.
     """
 
-    variant: Annotated[str, Meaning("Variant", links="variants")]
+    variant: Annotated[str, FieldMeta("Variant", links="variants")]
     findings: tuple[Finding, ...]
-    guilty: Annotated[tuple[str, ...], Meaning("Looked at", links="nodes")]
-    unexplained: Annotated[tuple[str, ...], Meaning("Unexplained", links="nodes", omit=True)]
-    samples: Annotated[int, Meaning("Samples")]
-    source: Annotated[str, Meaning("Source")]
+    guilty: Annotated[tuple[str, ...], FieldMeta("Looked at", links="nodes")]
+    unexplained: Annotated[tuple[str, ...], FieldMeta("Unexplained", links="nodes", omit=True)]
+    samples: Annotated[int, FieldMeta("Samples")]
+    source: Annotated[str, FieldMeta("Source")]
 
     def of(self, node: str) -> tuple[Finding, ...]:
         """The findings about a node, the cause that explains most first."""
         return tuple(f for f in self.findings if f.nodes and f.nodes[0] == node)
 
-    def explained(self, found: Sensitivity) -> Sensitivity:
+    def add_causes(self, sensitivity: Sensitivity) -> Sensitivity:
         """A ranking of the guilty with the causes beside them."""
-        rows = (dataclasses.replace(g, causes=tuple(f.title for f in self.of(g.node))) for g in found.ranking)
-        return dataclasses.replace(found, ranking=tuple(rows))
+        rows = (
+            dataclasses.replace(g, causes=tuple(f.title for f in self.of(g.node)))
+            for g in sensitivity.ranking
+        )
+        return dataclasses.replace(sensitivity, ranking=tuple(rows))
 
     def __repr__(self) -> str:
         first = f", first: {self.findings[0].title}" if self.findings else ""

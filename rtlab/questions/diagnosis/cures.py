@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 from rtlab.core.variant import Calibrator, Precision
 from rtlab.quantize.own import SURPLUS
-from rtlab.questions.variants.variations import given
+from rtlab.questions.variants.variations import get_add_arguments
 
 if TYPE_CHECKING:
     from rtlab.core.finding import Finding
@@ -24,27 +24,27 @@ SCALED = _CLIPS | _KEEPS
 _PINS = frozenset({"fp16-overflow", "fp16-underflow", "delicate-operator", "two-scales"})
 
 
-def mends(findings: Iterable[Finding]) -> tuple[str, ...]:
+def list_pair_rewrites(findings: Iterable[Finding]) -> tuple[str, ...]:
     """What ``Study.add`` takes as ``rewrites`` so that pairs of the model itself no longer stand in a wrong place."""
-    asked = (f.id.partition(":")[2] for f in findings if f.rule in SURPLUS and f.fixable)
-    return tuple(f"mend {pair}" for pair in dict.fromkeys(asked))
+    pairs = (f.id.partition(":")[2] for f in findings if f.rule in SURPLUS and f.fixable)
+    return tuple(f"mend {pair}" for pair in dict.fromkeys(pairs))
 
 
-def scales_apart(findings: Iterable[Finding], variant: Variant) -> Mapping[str, Calibrator]:
+def choose_calibrators(findings: Iterable[Finding], variant: Variant) -> Mapping[str, Calibrator]:
     """Calibrators of single values that causes ask for, of which the variant's others keep theirs; by value."""
-    found: dict[str, Calibrator] = {}
+    calibrators: dict[str, Calibrator] = {}
     for finding in findings:
         if finding.rule in SCALED and finding.value:
-            found.setdefault(finding.value, _other_scale(finding, variant))
-    return {value: c for value, c in found.items() if c != variant.calibrator}
+            calibrators.setdefault(finding.value, _choose_calibrator(finding, variant))
+    return {value: c for value, c in calibrators.items() if c != variant.calibrator}
 
 
-def _other_scale(finding: Finding, variant: Variant) -> Calibrator:
+def _choose_calibrator(finding: Finding, variant: Variant) -> Calibrator:
     """What calibrates in another way than the variant's, as a cause wants it."""
-    wanted = Calibrator.PERCENTILE if finding.rule in _CLIPS else Calibrator.MSE
-    if variant.calibrator == wanted:
-        return Calibrator.MSE if wanted is Calibrator.PERCENTILE else Calibrator.MINMAX
-    return wanted
+    preference = Calibrator.PERCENTILE if finding.rule in _CLIPS else Calibrator.MSE
+    if variant.calibrator == preference:
+        return Calibrator.MSE if preference is Calibrator.PERCENTILE else Calibrator.MINMAX
+    return preference
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,51 +56,71 @@ class Cure:
     choice: Mapping[str, Any]
 
 
-def kept_high(told: Mapping[str, Any], nodes: Iterable[str], own: Collection[str] = ()) -> dict[str, Any]:
+def pin_to_fp32(
+    arguments: Mapping[str, Any], nodes: Iterable[str], quantized_nodes: Collection[str] = ()
+) -> dict[str, Any]:
     """The arguments of ``add`` with some nodes in FP32; those that the model itself quantizes leave their pairs."""
-    chosen = tuple(nodes)
-    pins = {**told["precision"], **dict.fromkeys(chosen, Precision.FP32)}
-    return {**_released(told, chosen, own), "precision": pins}
+    node_ids = tuple(nodes)
+    pins = {**arguments["precision"], **dict.fromkeys(node_ids, Precision.FP32)}
+    return {**_release_nodes(arguments, node_ids, quantized_nodes), "precision": pins}
 
 
-def anew(told: Mapping[str, Any], nodes: Iterable[str], calibrator: Calibrator) -> dict[str, Any]:
+def requantize(arguments: Mapping[str, Any], nodes: Iterable[str], calibrator: Calibrator) -> dict[str, Any]:
     """The arguments of ``add`` with nodes that the model itself quantizes in INT8 once more, by scales found here."""
-    chosen, known = tuple(nodes), told["precision"]
+    node_ids, precisions = tuple(nodes), arguments["precision"]
     # Said only where it is not so already.
-    other = {n: Precision.INT8 for n in chosen if known.get(n, known["*"]) != Precision.INT8}
-    return {**_released(told, chosen, chosen), "precision": {**known, **other}, "calibrator": calibrator}
+    pins = {n: Precision.INT8 for n in node_ids if precisions.get(n, precisions["*"]) != Precision.INT8}
+    return {
+        **_release_nodes(arguments, node_ids, node_ids),
+        "precision": {**precisions, **pins},
+        "calibrator": calibrator,
+    }
 
 
-def _released(told: Mapping[str, Any], nodes: Iterable[str], own: Collection[str]) -> dict[str, Any]:
-    return {**told, "rewrites": [*told["rewrites"], *(f"release {n}" for n in nodes if n in own)]}
+def _release_nodes(
+    arguments: Mapping[str, Any], nodes: Iterable[str], quantized_nodes: Collection[str]
+) -> dict[str, Any]:
+    return {
+        **arguments,
+        "rewrites": [*arguments["rewrites"], *(f"release {n}" for n in nodes if n in quantized_nodes)],
+    }
 
 
-def cure(finding: Finding, name: str, variant: Variant, own: Collection[str] = ()) -> Cure | None:
+def propose_cure(
+    finding: Finding, name: str, variant: Variant, quantized_nodes: Collection[str] = ()
+) -> Cure | None:
     """What may be done about a cause, the cheapest first; None where no choice of the variant helps.
 
-    ``own`` are the nodes that the model itself quantizes: they know no calibrator until they leave their pairs.
+    ``quantized_nodes`` are the nodes that the model itself quantizes: they know no calibrator until they leave their
+    pairs.
     """
-    told = given(variant)
-    mine = bool(finding.nodes) and finding.nodes[0] in own
-    if wanted := mends([finding]):
+    arguments = get_add_arguments(variant)
+    is_quantized = bool(finding.nodes) and finding.nodes[0] in quantized_nodes
+    if rewrites := list_pair_rewrites([finding]):
         return Cure(
-            "Put this pair right", f"{name} mended", {**told, "rewrites": [*told["rewrites"], *wanted]}
+            "Put this pair right",
+            f"{name} mended",
+            {**arguments, "rewrites": [*arguments["rewrites"], *rewrites]},
         )
     if finding.rule in SCALED:
-        scale = _other_scale(finding, variant)
-        choice = anew(told, finding.nodes[:1], scale) if mine else {**told, "calibrator": scale}
+        scale = _choose_calibrator(finding, variant)
+        choice = (
+            requantize(arguments, finding.nodes[:1], scale)
+            if is_quantized
+            else {**arguments, "calibrator": scale}
+        )
         return Cure(f"Another scale: {scale}", f"{name} {scale}", choice)
     if finding.rule == "unequal-channels" and variant.weights == "tensor":
-        return Cure("Scale weights per channel", f"{name} per channel", {**told, "weights": "channel"})
-    if finding.rule == "unequal-channels" and not variant.treatments and not mine:
-        choice = {**told, "treatments": [*variant.treatments, "equalize"]}
+        return Cure("Scale weights per channel", f"{name} per channel", {**arguments, "weights": "channel"})
+    if finding.rule == "unequal-channels" and not variant.treatments and not is_quantized:
+        choice = {**arguments, "treatments": [*variant.treatments, "equalize"]}
         return Cure("Equalize the channels", f"{name} equalized", choice)
     if finding.rule in _PINS:
-        count = many(len(finding.nodes), "node")
+        count = pluralize(len(finding.nodes), "node")
         region = "region" if len(finding.nodes) > 1 else "node"
-        choice = kept_high(told, finding.nodes, own)
+        choice = pin_to_fp32(arguments, finding.nodes, quantized_nodes)
         return Cure(f"Pin this {region}: {count} in FP32", f"{name} {count} pinned", choice)
     if finding.rule == "coarse-weights":
-        pins = {**told["precision"], finding.nodes[0]: Precision.INT8}
-        return Cure("Give it eight bits", f"{name} 1 node in int8", {**told, "precision": pins})
+        pins = {**arguments["precision"], finding.nodes[0]: Precision.INT8}
+        return Cure("Give it eight bits", f"{name} 1 node in int8", {**arguments, "precision": pins})
     return None

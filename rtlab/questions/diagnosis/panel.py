@@ -6,24 +6,24 @@ import dataclasses
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
-from rtlab.core.phrases import many, quoted
-from rtlab.core.schema import Meaning
+from rtlab.core.phrases import pluralize, quote_names
+from rtlab.core.schema import FieldMeta
 from rtlab.core.variant import Precision
 from rtlab.documents.answer import NounTable
-from rtlab.documents.panel import button, choices, link
+from rtlab.documents.panel import button, link, make_select
 from rtlab.errors import RunError
-from rtlab.quantize.own import quantized
+from rtlab.quantize.own import find_quantized_nodes
 from rtlab.questions.diagnosis import AccuracyDiagnosis
 from rtlab.questions.diagnosis.causes import CALIBRATED
-from rtlab.questions.diagnosis.cures import cure
-from rtlab.questions.scene import Question, Scene
+from rtlab.questions.diagnosis.cures import propose_cure
+from rtlab.questions.scene import PanelContext, PanelSpec
 from rtlab.questions.score import difference, reference
 from rtlab.questions.score.words import TASKLESS
-from rtlab.questions.titles import titles
+from rtlab.questions.titles import get_variant_titles
 from rtlab.questions.variants.variations import VARIATIONS
 
 if TYPE_CHECKING:
-    from rtlab.core.facts import Facts
+    from rtlab.core.facts import VariantResult
     from rtlab.core.finding import Finding
     from rtlab.documents.contract import Panel, Work
 
@@ -36,143 +36,149 @@ _PAIRS = VARIATIONS["pairs"]
 class Reason:
     """One cause, in the words of the panel."""
 
-    node: Annotated[str, Meaning("Where", links="nodes")]
-    why: Annotated[str, Meaning("Why")]
-    evidence: Annotated[str, Meaning("What shows it")]
-    fix: Annotated[str, Meaning("What helps")]
-    samples: Annotated[str | None, Meaning("Samples", omit=True)] = None
-    channels: Annotated[str | None, Meaning("Channels", omit=True)] = None
-    cost: Annotated[str | None, Meaning("What it costs", omit=True)] = None
+    node: Annotated[str, FieldMeta("Where", links="nodes")]
+    why: Annotated[str, FieldMeta("Why")]
+    evidence: Annotated[str, FieldMeta("What shows it")]
+    fix: Annotated[str, FieldMeta("What helps")]
+    samples: Annotated[str | None, FieldMeta("Samples", omit=True)] = None
+    channels: Annotated[str | None, FieldMeta("Channels", omit=True)] = None
+    cost: Annotated[str | None, FieldMeta("What it costs", omit=True)] = None
 
 
-def found(scene: Scene) -> AccuracyDiagnosis:
+def get_diagnosis(context: PanelContext) -> AccuracyDiagnosis:
     """Why the variant loses accuracy.
 
     Raises:
         RunError: nobody looked into it yet.
     """
-    known = scene.study.diagnoses.get(scene.result.name)
-    if known is None:
+    diagnosis = context.study.diagnoses.get(context.result.name)
+    if diagnosis is None:
         raise RunError(
-            f'Cannot tell why "{scene.result.name}" loses accuracy: nobody looked into it yet. '
-            f"Run study.diagnose({scene.result.name!r})."
+            f'Cannot tell why "{context.result.name}" loses accuracy: nobody looked into it yet. '
+            f"Run study.diagnose({context.result.name!r})."
         )
-    return known
+    return diagnosis
 
 
-def diagnosed(scene: Scene) -> Panel:
+def build_diagnosis_panel(context: PanelContext) -> Panel:
     """The causes, or what is in the way of looking for them."""
-    facts = scene.result
-    known = scene.study.diagnoses.get(facts.name)
-    reason = _unable(facts)
-    ask = button("diagnose", "Look again" if known else "Find out why", reason)
+    facts = context.result
+    diagnosis = context.study.diagnoses.get(facts.name)
+    reason = _explain_unavailable(facts)
+    ask = button("diagnose", "Look again" if diagnosis else "Find out why", reason)
     bare = (
-        [button("rebuild", f"Build it {_PAIRS[:1].lower()}{_PAIRS[1:]}", what="pairs")] if _own(scene) else []
+        [button("rebuild", f"Build it {_PAIRS[:1].lower()}{_PAIRS[1:]}", what="pairs")]
+        if _needs_unquantized_build(context)
+        else []
     )
-    if known is None:
+    if diagnosis is None:
         problem = f"{reason}." if reason else ""
         return DIAGNOSIS.panel(
-            scene, work=[ask, *bare], problem=problem, notes=[] if problem else [_before(scene)]
+            context, work=[ask, *bare], problem=problem, notes=[] if problem else [_describe_loss(context)]
         )
-    labels = {_ALL: f"all ({len(known.findings)})"} | {f.id: f.title for f in known.findings}
-    chosen = scene.settings.get("cause", _ALL)
-    chosen = chosen if chosen in labels else _ALL
-    table = NounTable(Reason, [_reason(scene, f) for f in known.findings])
-    lead = next((f"{f.title} {f.evidence} {f.fix}" for f in known.findings if f.id == chosen), _LEAD)
-    if not known.findings:
+    labels = {_ALL: f"all ({len(diagnosis.findings)})"} | {f.id: f.title for f in diagnosis.findings}
+    cause_id = context.settings.get("cause", _ALL)
+    cause_id = cause_id if cause_id in labels else _ALL
+    table = NounTable(Reason, [_build_reason(context, f) for f in diagnosis.findings])
+    lead = next((f"{f.title} {f.evidence} {f.fix}" for f in diagnosis.findings if f.id == cause_id), _LEAD)
+    if not diagnosis.findings:
         lead = "About the places that cost most nothing is unusual: so few bits alone are what they lose by."
     return DIAGNOSIS.panel(
-        scene,
-        known,
+        context,
+        diagnosis,
         lead=lead,
         facts=[],
         settings=[
-            choices(
+            make_select(
                 "cause",
                 "Cause",
                 "The cause that is told in full, and that the buttons repair.",
                 labels,
-                chosen,
+                cause_id,
             )
         ]
-        if known.findings
+        if diagnosis.findings
         else [],
-        work=[*_works(scene, known, chosen), ask, *bare],
-        columns=table.columns() if known.findings else [],
-        rows=[{**row, "key": f.id} for row, f in zip(table.rows(), known.findings, strict=True)],
-        links={f.id: link(p for n in f.nodes for p in scene.model.where(n)) for f in known.findings},
-        notes=list(_notes(scene, known)),
+        work=[*_build_buttons(context, diagnosis, cause_id), ask, *bare],
+        columns=table.columns() if diagnosis.findings else [],
+        rows=[{**row, "key": f.id} for row, f in zip(table.rows(), diagnosis.findings, strict=True)],
+        links={f.id: link(p for n in f.nodes for p in context.model.where(n)) for f in diagnosis.findings},
+        notes=list(_iter_notes(context, diagnosis)),
     )
 
 
-def _before(scene: Scene) -> str:
+def _describe_loss(context: PanelContext) -> str:
     """What there is to explain, before anybody looked into it."""
-    facts = scene.result
-    baseline = scene.baseline or reference(scene.study, facts)
-    called = titles(scene.study)
-    told = difference(facts, baseline, called.get(baseline.name, "")) if baseline is not None else None
-    lost = f"Its score is {told}. " if told else ""
-    return f"{lost}Nobody looked for causes yet."
+    facts = context.result
+    baseline = context.baseline or reference(context.study, facts)
+    variant_titles = get_variant_titles(context.study)
+    score_difference = (
+        difference(facts, baseline, variant_titles.get(baseline.name, "")) if baseline is not None else None
+    )
+    score_sentence = f"Its score is {score_difference}. " if score_difference else ""
+    return f"{score_sentence}Nobody looked for causes yet."
 
 
-def _own(scene: Scene) -> bool:
+def _needs_unquantized_build(context: PanelContext) -> bool:
     """Whether the model itself is quantized, and nobody built it without that."""
-    built = (f.variant for f in scene.study.facts.values())
-    return bool(quantized(scene.result.source)) and not any(
-        r.kind == "release" for v in built if v.precision is Precision.FP32 for r in v.rewrites
+    built_variants = (f.variant for f in context.study.facts.values())
+    return bool(find_quantized_nodes(context.result.source)) and not any(
+        r.kind == "release" for v in built_variants if v.precision is Precision.FP32 for r in v.rewrites
     )
 
 
-def _notes(scene: Scene, known: AccuracyDiagnosis) -> Iterator[str]:
+def _iter_notes(context: PanelContext, diagnosis: AccuracyDiagnosis) -> Iterator[str]:
     """What the causes rest on, and which places have none."""
-    yield f"{many(len(known.guilty), 'place')} watched on {known.samples} samples: {known.source}."
-    if quantized(scene.result.source):
+    yield f"{pluralize(len(diagnosis.guilty), 'place')} watched on {diagnosis.samples} samples: {diagnosis.source}."
+    if find_quantized_nodes(context.result.source):
         yield "The model itself is quantized: what its Q/DQ pairs cost is told against the model without them."
-    if known.unexplained and known.findings:
-        names = quoted([scene.model.by_id[n].title for n in known.unexplained])
+    if diagnosis.unexplained and diagnosis.findings:
+        names = quote_names([context.model.by_id[n].title for n in diagnosis.unexplained])
         yield f"About {names} nothing is unusual: so few bits alone are what they lose by."
 
 
-def _unable(facts: Facts) -> str:
+def _explain_unavailable(facts: VariantResult) -> str:
     if facts.recorded:
         return "Its engine was read from files of another machine, whose values are not known"
     if not facts.source.nodes:
         return "No ONNX model was given"
     return (
         ""
-        if facts.prepared.precisions or quantized(facts.source)
+        if facts.prepared.precisions or find_quantized_nodes(facts.source)
         else "Nothing of it computes in less than FP32"
     )
 
 
-def _works(scene: Scene, known: AccuracyDiagnosis, chosen: str) -> list[Work]:
+def _build_buttons(context: PanelContext, diagnosis: AccuracyDiagnosis, cause_id: str) -> list[Work]:
     """A button for what may be done about each cause, or about the one that is chosen; each change once."""
-    facts = scene.result
-    made: dict[str, Work] = {}
-    own = quantized(facts.source)
-    for finding in known.findings:
-        if chosen not in {_ALL, finding.id}:
+    facts = context.result
+    cure_buttons: dict[str, Work] = {}
+    quantized_nodes = find_quantized_nodes(facts.source)
+    for finding in diagnosis.findings:
+        if cause_id not in {_ALL, finding.id}:
             continue
-        change = cure(finding, facts.name, facts.variant, own)
+        change = propose_cure(finding, facts.name, facts.variant, quantized_nodes)
         if change is not None:
-            made.setdefault(change.label, button("treat", change.label, cause=finding.id))
-    task = scene.study.task is not None
-    every = [button("repair", "Repair all", "" if task else TASKLESS)] if known.findings else []
-    shown = [_only(scene, f) for f in known.findings if f.id == chosen and f.samples]
-    # Where the model computes the value: a weight is compared with nothing.
-    apart = [
-        button("channels", "Show its channels", value=f.value)
-        for f in known.findings
-        if f.id == chosen and f.channels and f.value in scene.model.producers
+            cure_buttons.setdefault(change.label, button("treat", change.label, cause=finding.id))
+    task = context.study.task is not None
+    repair_buttons = [button("repair", "Repair all", "" if task else TASKLESS)] if diagnosis.findings else []
+    sample_buttons = [
+        _build_sample_button(context, f) for f in diagnosis.findings if f.id == cause_id and f.samples
     ]
-    return [*list(made.values())[:_BUTTONS], *every, *shown, *apart]
+    # Where the model computes the value: a weight is compared with nothing.
+    channel_buttons = [
+        button("channels", "Show its channels", value=f.value)
+        for f in diagnosis.findings
+        if f.id == cause_id and f.channels and f.value in context.model.producers
+    ]
+    return [*list(cure_buttons.values())[:_BUTTONS], *repair_buttons, *sample_buttons, *channel_buttons]
 
 
-def _only(scene: Scene, finding: Finding) -> Work:
+def _build_sample_button(context: PanelContext, finding: Finding) -> Work:
     """Shows the samples of a cause alone in every panel, where they are among those that variants run on."""
-    task, count = scene.study.task, len(finding.samples)
-    theirs = task is None or task.data is scene.study.given or finding.rule not in CALIBRATED
-    why = "" if theirs else "They are samples of the calibration, which the task does not have"
+    task, count = context.study.task, len(finding.samples)
+    is_task_data = task is None or task.data is context.study.user_data or finding.rule not in CALIBRATED
+    why = "" if is_task_data else "They are samples of the calibration, which the task does not have"
     label = f"Show only {'this sample' if count == 1 else f'these {count} samples'}"
     return button("only", label, why, samples=",".join(map(str, finding.samples)))
 
@@ -181,8 +187,8 @@ def _only(scene: Scene, finding: Finding) -> Work:
 _BUTTONS = 3
 
 
-def _reason(scene: Scene, finding: Finding) -> Reason:
-    node = scene.model.by_id[finding.nodes[0]]
+def _build_reason(context: PanelContext, finding: Finding) -> Reason:
+    node = context.model.by_id[finding.nodes[0]]
     why = finding.rule.replace("fp16", "FP16").replace("-", " ")
     return Reason(
         node.title,
@@ -195,13 +201,13 @@ def _reason(scene: Scene, finding: Finding) -> Reason:
     )
 
 
-DIAGNOSIS = Question(
+DIAGNOSIS = PanelSpec(
     "diagnosis",
     tab="accuracy",
     label="Why",
     title="Where did the accuracy go?",
     lead=_LEAD,
-    told="The causes that accuracy was lost to, with their evidence and a repair.",
-    noun=found,
-    drawn=diagnosed,
+    summary="The causes that accuracy was lost to, with their evidence and a repair.",
+    noun=get_diagnosis,
+    panel_builder=build_diagnosis_panel,
 )

@@ -14,32 +14,32 @@ if TYPE_CHECKING:
 
     from rtlab.core.node import Node
     from rtlab.core.quantizer import Quantizer
-    from rtlab.questions.diagnosis.watched import Watched
+    from rtlab.questions.diagnosis.watched import ActivationStats
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Suspect:
+class QuantizerSite:
     """One quantizer of a variant.
 
     ``node`` is the source node that the quantizer belongs to. ``amax`` is the threshold that the variant has for an
-    activation in INT8 or FP8, None where it has none. ``calibrated`` is what the samples of the calibration showed and
-    ``fresh`` what those showed that the accuracy was measured on, each None where nobody looked; they may be the same
-    one. ``calibrated_on`` is the number of samples that the threshold rests on, 0 where that is not known. ``weight``
-    is the constant where one is rounded, its channels along the first axis, and ``scaled`` says whether all of them
-    share one scale. ``beside`` is the other operand of a sum, None elsewhere. ``region`` are the nodes around it whose
-    values do not fit FP16.
+    activation in INT8 or FP8, None where it has none. ``calibration_stats`` is what the samples of the calibration
+    showed and ``evaluation_stats`` what those showed that the accuracy was measured on, each None where nobody looked;
+    they may be the same one. ``calibration_samples`` is the number of samples that the threshold rests on, 0 where that
+    is not known. ``weight`` is the constant where one is rounded, its channels along the first axis, and
+    ``granularity`` says whether all of them share one scale. ``other_operand`` is the other operand of a sum, None
+    elsewhere. ``region`` are the nodes around it whose values do not fit FP16.
     """
 
     node: Node
     quantizer: Quantizer
     precision: Precision
     amax: float | None = None
-    calibrated: Watched | None = None
-    fresh: Watched | None = None
-    calibrated_on: int = 0
+    calibration_stats: ActivationStats | None = None
+    evaluation_stats: ActivationStats | None = None
+    calibration_samples: int = 0
     weight: NDArray[np.float32] | None = None
-    scaled: Literal["channel", "tensor", "block"] = "channel"
-    beside: Watched | None = None
+    granularity: Literal["channel", "tensor", "block"] = "channel"
+    other_operand: ActivationStats | None = None
     region: tuple[str, ...] = ()
 
     @property
@@ -48,16 +48,16 @@ class Suspect:
         return self.quantizer.value
 
     @property
-    def watched(self) -> Watched | None:
+    def stats(self) -> ActivationStats | None:
         """What the value looks like where accuracy was lost."""
-        return self.fresh or self.calibrated
+        return self.evaluation_stats or self.calibration_stats
 
     @property
     def steps(self) -> int:
         """Steps between zero and the threshold of INT8."""
         return 127
 
-    def finding(
+    def make_finding(
         self,
         rule: str,
         title: str,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rtlab.core.finding import Finding
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -26,7 +26,7 @@ def find_undefined(errors: Accuracy, model: Model) -> Finding | None:
         fix="Look at what it reads: 0 times infinity, infinity minus infinity and 0 / 0 have no value. In a mask write "
         "the lowest finite number of its type in the place of minus infinity.",
         evidence=f"{first.undefined} of {first.elements} elements of {first.value} are NaN, measured on "
-        f"{many(errors.samples, 'sample')}, {errors.source}.",
+        f"{pluralize(errors.samples, 'sample')}, {errors.source}.",
         fixable=False,
         value=first.value,
     )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rtlab.core.answers import Noun
+from rtlab.core.answers import Memoizable
 from rtlab.quantize.noise import Moments
 
 if TYPE_CHECKING:
@@ -19,24 +19,24 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Watched(Noun):
+class ActivationStats(Memoizable):
     """One value in the reference, over some samples.
 
-    ``seen`` holds every element. ``peaks`` is the largest magnitude of each channel in each sample, a float64 array of
-    shape ``(samples, channels)``; one channel stands for all where the value has none. ``squares`` is the mean square
-    of each channel, shape ``(channels,)``. Where a batch holds several samples that lie in one tensor in another way,
-    ``peaks`` has a row for each batch.
+    ``histogram`` holds every element. ``peaks`` is the largest magnitude of each channel in each sample, a float64
+    array of shape ``(samples, channels)``; one channel stands for all where the value has none. ``squares`` is the mean
+    square of each channel, shape ``(channels,)``. Where a batch holds several samples that lie in one tensor in another
+    way, ``peaks`` has a row for each batch.
     """
 
     value: str
-    seen: Range
+    histogram: Range
     peaks: NDArray[np.float64]
     squares: NDArray[np.float64]
 
     @property
     def amax(self) -> float:
         """The largest magnitude."""
-        return self.seen.amax
+        return self.histogram.amax
 
     @property
     def rms(self) -> float:
@@ -46,25 +46,25 @@ class Watched(Noun):
     @functools.cached_property
     def samples(self) -> NDArray[np.float64]:
         """The largest magnitude in each sample, shape ``(samples,)``."""
-        found: NDArray[np.float64] = self.peaks.max(axis=1, initial=0.0)
-        return found
+        sample_peaks: NDArray[np.float64] = self.peaks.max(axis=1, initial=0.0)
+        return sample_peaks
 
     @functools.cached_property
     def channels(self) -> NDArray[np.float64]:
         """The largest magnitude in each channel, shape ``(channels,)``."""
-        found: NDArray[np.float64] = self.peaks.max(axis=0, initial=0.0)
-        return found
+        channel_peaks: NDArray[np.float64] = self.peaks.max(axis=0, initial=0.0)
+        return channel_peaks
 
     @functools.cached_property
     def moments(self) -> Moments:
         """Sums over the histogram, from which the noise at any threshold follows."""
-        return Moments.of(self.seen)
+        return Moments.of(self.histogram)
 
-    def noise(self, amax: float, precision: Precision) -> float:
+    def compute_noise(self, amax: float, precision: Precision) -> float:
         """The mean squared error of rounding to the grid of a precision with this threshold."""
-        found = self.moments.noise(np.array([amax]), precision)
-        return float(found[0]) / max(self.seen.count, 1)
+        squared_error = self.moments.compute_noise(np.array([amax]), precision)
+        return float(squared_error[0]) / max(self.histogram.count, 1)
 
-    def clipped(self, amax: float) -> float:
+    def compute_clipped_share(self, amax: float) -> float:
         """The share of all elements beyond a threshold."""
-        return float(self.moments.clipped(np.array([amax]))[0]) if self.seen.count else 0.0
+        return float(self.moments.compute_clipped_share(np.array([amax]))[0]) if self.histogram.count else 0.0

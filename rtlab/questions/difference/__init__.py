@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.peaks import Peaks
-from rtlab.documents.numbers import number
+from rtlab.documents.numbers import format_number
 from rtlab.errors import VariantError
 from rtlab.questions import fusion, roofline, timing
 from rtlab.questions.difference import diff
 from rtlab.questions.difference.diff import Difference, Side
-from rtlab.questions.roofline.estimate_error import usual
+from rtlab.questions.roofline.estimate_error import pick_default_gpu
 
 
-def side(facts: Facts, gpu: str | Peaks | None = None) -> Side:
+def build_side(facts: VariantResult, gpu: str | Peaks | None = None) -> Side:
     """The variant in a comparison: the engine that was timed, else the one that was built.
 
     With a GPU it is the engine that was built, with times that are estimated for it.
@@ -22,18 +22,18 @@ def side(facts: Facts, gpu: str | Peaks | None = None) -> Side:
         ModelError: a dimension has no size.
     """
     if gpu is not None:
-        found = roofline.of(facts, gpu)
-        known = found.milliseconds(facts.engine) if found.known.enough else {}
-        withheld = "" if found.known.enough else found.withheld
-        return Side(facts.name, facts.engine, fusion.mapping(facts), known, None, "estimated", withheld)
+        estimate = roofline.of(facts, gpu)
+        layer_times = estimate.milliseconds(facts.engine) if estimate.coverage.enough else {}
+        withheld = "" if estimate.coverage.enough else estimate.withheld
+        return Side(facts.name, facts.engine, fusion.mapping(facts), layer_times, None, "estimated", withheld)
     times = timing.of(facts)
     if facts.measured is None or times is None:
         return Side(facts.name, facts.engine, fusion.mapping(facts))
-    known = {t.layer: t.median for t in times.layers}
-    return Side(facts.name, facts.measured, fusion.measured(facts), known, times.total)
+    layer_times = {t.layer: t.median for t in times.layers}
+    return Side(facts.name, facts.measured, fusion.map_measured_engine(facts), layer_times, times.total)
 
 
-def of(before: Facts, after: Facts, *, gpu: str | Peaks | None = None) -> Difference:
+def of(before: VariantResult, after: VariantResult, *, gpu: str | Peaks | None = None) -> Difference:
     """Where the time went from one variant to another, by groups of ONNX nodes.
 
     Args:
@@ -46,26 +46,29 @@ def of(before: Facts, after: Facts, *, gpu: str | Peaks | None = None) -> Differ
         VariantError: the GPU is not known, or the engines are of different models.
         ModelError: a dimension has no size.
     """
-    sides = [side(f, usual(f.engine) if gpu == "target" else gpu) for f in (before, after)]
-    found = diff.difference(sides[0], sides[1], before.source)
-    if not found.overlap.enough:
+    sides = [build_side(f, pick_default_gpu(f.engine) if gpu == "target" else gpu) for f in (before, after)]
+    difference = diff.compute_difference(sides[0], sides[1], before.source)
+    if not difference.overlap.is_enough:
         raise VariantError(
-            f'Cannot compare "{before.name}" with "{after.name}": of the layers that multiply, only {found.overlap} '
-            "have one of the same kernel and shapes in the other engine, so they are of different models. Compare "
-            "engines of one model, or give its ONNX file to both with model=, or --model on the command line."
+            f'Cannot compare "{before.name}" with "{after.name}": of the layers that multiply, only '
+            f"{difference.overlap} have one of the same kernel and shapes in the other engine, so they are of "
+            "different models. Compare engines of one model, or give its ONNX file to both with model=, or --model "
+            "on the command line."
         )
-    return found
+    return difference
 
 
-def unexplained(found: Difference) -> str:
+def explain_rest(difference: Difference) -> str:
     """Why layers do not explain a difference, and what to do; empty where they do."""
-    if not found.unexplained:
+    if not difference.unexplained:
         return ""
-    first, second = found.first, found.second
-    sums = " and ".join(f"{s.summed / s.whole:.2g}" for s in (first, second) if s.summed and s.whole)
+    first, second = difference.first, difference.second
+    sums = " and ".join(
+        f"{s.layer_sum / s.latency:.2g}" for s in (first, second) if s.layer_sum and s.latency
+    )
     return (
-        f"The layers cannot tell where {number(found.delta, 'ms', signed=True)} come from: "
-        f"{number(found.rest, 'ms', signed=True)} lie outside of them. Timed one by one, with the cost of timing each, "
-        f"they sum to {sums} times the whole inferences. Choose estimated times, or build both for a larger batch or "
-        "input."
+        f"The layers cannot tell where {format_number(difference.delta, 'ms', signed=True)} come from: "
+        f"{format_number(difference.rest, 'ms', signed=True)} lie outside of them. Timed one by one, with the cost "
+        f"of timing each, they sum to {sums} times the whole inferences. Choose estimated times, or build both for a "
+        "larger batch or input."
     )

@@ -8,13 +8,13 @@ from typing import Annotated
 
 from rtlab import questions
 from rtlab.core.model import Model
-from rtlab.core.schema import UNSENT, Meaning, Origin
-from rtlab.documents.numbers import counted, steps, time_unit
-from rtlab.questions.difference import unexplained
+from rtlab.core.schema import UNSENT, FieldMeta, Origin
+from rtlab.documents.numbers import choose_time_unit, get_layer_heading, get_layer_noun
+from rtlab.questions.difference import explain_rest
 from rtlab.questions.difference.diff import BASES, INFERRED, Difference, Group, Half, Side
-from rtlab.questions.scene import Scene
-from rtlab.questions.titles import titled, titles
-from rtlab.relation.mapping import Mapping, placed
+from rtlab.questions.scene import PanelContext
+from rtlab.questions.titles import apply_titles, get_variant_titles
+from rtlab.relation.mapping import Mapping, map_to_places
 
 _OUTSIDE = (
     "What whole inferences differ by beyond their layers: gaps between layers, and the cost of timing them."
@@ -28,18 +28,18 @@ class ComparedGroup:
     ``layers`` and ``others`` are those of the engines on screen, in whose place others may have been timed.
     """
 
-    title: Annotated[str, Meaning("Nodes")]
-    steps_before: Annotated[int, Meaning("{of.steps[0]} before")]
-    steps_after: Annotated[int, Meaning("{of.steps[1]} after")]
-    before: Annotated[float | None, Meaning("{of.before}{of.alone}", "ms", "{of.origin}")]
-    after: Annotated[float | None, Meaning("{of.after}{of.alone}", "ms", "{of.origin}")]
-    difference: Annotated[float | None, Meaning("Difference", "ms", "{of.origin}")]
-    cause: Annotated[str, Meaning("What differs")]
-    basis: Annotated[str, Meaning("Known by", note="How the layers of both came side by side.")]
+    title: Annotated[str, FieldMeta("Nodes")]
+    steps_before: Annotated[int, FieldMeta("{of.steps[0]} before")]
+    steps_after: Annotated[int, FieldMeta("{of.steps[1]} after")]
+    before: Annotated[float | None, FieldMeta("{of.before}{of.alone}", "ms", "{of.origin}")]
+    after: Annotated[float | None, FieldMeta("{of.after}{of.alone}", "ms", "{of.origin}")]
+    difference: Annotated[float | None, FieldMeta("Difference", "ms", "{of.origin}")]
+    cause: Annotated[str, FieldMeta("What differs")]
+    basis: Annotated[str, FieldMeta("Known by", note="How the layers of both came side by side.")]
     note: str
-    nodes: Annotated[tuple[str, ...], Meaning(links="nodes")]
-    layers: Annotated[tuple[str, ...], Meaning(links="layers")]
-    others: Annotated[tuple[str, ...], Meaning(links="others")]
+    nodes: Annotated[tuple[str, ...], FieldMeta(links="nodes")]
+    layers: Annotated[tuple[str, ...], FieldMeta(links="layers")]
+    others: Annotated[tuple[str, ...], FieldMeta(links="others")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,12 +50,12 @@ class TimeDifference:
     ``outside`` is the part of their difference that is in no group, ``steps`` what the steps of each are called.
     """
 
-    latency: Annotated[str | None, Meaning("{self.what}", origin="{self.origin}", omit=True)]
-    change: Annotated[str | None, Meaning("Difference", origin="{self.origin}", omit=True)]
-    became: Annotated[str, Meaning("{self.counted}")]
-    count: Annotated[int, Meaning("Groups of nodes")]
+    latency: Annotated[str | None, FieldMeta("{self.what}", origin="{self.origin}", omit=True)]
+    change: Annotated[str | None, FieldMeta("Difference", origin="{self.origin}", omit=True)]
+    became: Annotated[str, FieldMeta("{self.counted}")]
+    count: Annotated[int, FieldMeta("Groups of nodes")]
     rest: Annotated[
-        str | None, Meaning("Outside the layers", origin="{self.origin}", note=_OUTSIDE, omit=True)
+        str | None, FieldMeta("Outside the layers", origin="{self.origin}", note=_OUTSIDE, omit=True)
     ]
     before: str
     after: str
@@ -70,81 +70,95 @@ class TimeDifference:
     notes: tuple[str, ...]
 
 
-def time_difference(found: Difference, groups: Sequence[Group], scene: Scene) -> TimeDifference:
+def summarize_difference(
+    difference: Difference, groups: Sequence[Group], context: PanelContext
+) -> TimeDifference:
     """A difference as its panel and its table tell it, by groups in the order in which they are given."""
-    called, sides = titles(scene.study), (found.first, found.second)
-    kinds = (counted(found.first.engine), counted(found.second.engine))
-    heads = (steps(found.first.engine), steps(found.second.engine))
+    variant_titles, sides = get_variant_titles(context.study), (difference.first, difference.second)
+    kinds = (get_layer_noun(difference.first.engine), get_layer_noun(difference.second.engine))
+    heads = (get_layer_heading(difference.first.engine), get_layer_heading(difference.second.engine))
     first, second = (len(s.engine.layers) - s.engine.sync for s in sides)
     alike = kinds[0] == kinds[1]
-    whole = found.first.whole is not None and found.second.whole is not None
-    unit, factor = unit_of(found)
+    has_latencies = difference.first.latency is not None and difference.second.latency is not None
+    unit, factor = choose_unit(difference)
     latency = change = rest = None
-    if found.totals is not None and found.delta is not None:
-        before, after = found.totals
+    if difference.totals is not None and difference.delta is not None:
+        before, after = difference.totals
         latency = f"{before * factor:.4g} → {after * factor:.4g} {unit}"
-        share = f" ({found.delta / before:+.0%})" if before else ""
-        change = signed(f"{found.delta * factor:+.4g} {unit}{share}") if found.delta else f"0 {unit}"
-        rest = signed(f"{found.rest * factor:+.4g} {unit}") if found.rest is not None and whole else None
+        share = f" ({difference.delta / before:+.0%})" if before else ""
+        change = (
+            use_minus_sign(f"{difference.delta * factor:+.4g} {unit}{share}")
+            if difference.delta
+            else f"0 {unit}"
+        )
+        rest = (
+            use_minus_sign(f"{difference.rest * factor:+.4g} {unit}")
+            if difference.rest is not None and has_latencies
+            else None
+        )
     return TimeDifference(
         latency=latency,
         change=change,
         became=f"{first} → {second}" if alike else f"{first} {kinds[0]}s → {second} {kinds[1]}s",
         count=len(groups),
         rest=rest,
-        before=called[found.first.name],
-        after=called[found.second.name],
-        milliseconds=found.totals,
-        outside=found.rest,
-        origin=found.origin,
+        before=variant_titles[difference.first.name],
+        after=variant_titles[difference.second.name],
+        milliseconds=difference.totals,
+        outside=difference.rest,
+        origin=difference.origin,
         steps=heads,
-        what="Latency" if whole else "Sum of the layers",
+        what="Latency" if has_latencies else "Sum of the layers",
         counted=heads[0] if alike else "Steps",
-        alone=", timed alone" if found.unexplained else "",
-        groups=_groups(found, groups, scene),
-        notes=tuple(filter(None, (unexplained(found), *_notes(titled(found, called))))),
+        alone=", timed alone" if difference.unexplained else "",
+        groups=_build_groups(difference, groups, context),
+        notes=tuple(
+            filter(None, (explain_rest(difference), *_list_notes(apply_titles(difference, variant_titles))))
+        ),
     )
 
 
-def unit_of(found: Difference) -> tuple[str, float]:
+def choose_unit(difference: Difference) -> tuple[str, float]:
     """The unit of all its times, and how many of it a millisecond has."""
-    return time_unit(max(found.totals or (1.0,)))
+    return choose_time_unit(max(difference.totals or (1.0,)))
 
 
-def signed(text: str) -> str:
+def use_minus_sign(text: str) -> str:
     """A true minus sign instead of a hyphen."""
     return text.replace("-", "−")
 
 
-def more(group: Group) -> int:
+def count_extra_layers(group: Group) -> int:
     """How many layers the second engine has more for it."""
     return len(group.second.layers) - len(group.first.layers)
 
 
-def group_title(group: Group, model: Model) -> str:
+def format_group_title(group: Group, model: Model) -> str:
     """Operators and the first node, or what the layers say."""
     nodes = [model.by_id[n] for n in group.nodes if n in model.by_id]
     if not nodes:
         return group.title
     ops = [n.op for n in nodes]
-    shown = "·".join(ops[:3]) + (f"·+{len(ops) - 3}" if len(ops) > 3 else "")
-    return f"{shown} {nodes[0].title}"
+    op_names = "·".join(ops[:3]) + (f"·+{len(ops) - 3}" if len(ops) > 3 else "")
+    return f"{op_names} {nodes[0].title}"
 
 
-def _groups(found: Difference, groups: Sequence[Group], scene: Scene) -> tuple[ComparedGroup, ...]:
-    model, rows = scene.model, []
+def _build_groups(
+    difference: Difference, groups: Sequence[Group], context: PanelContext
+) -> tuple[ComparedGroup, ...]:
+    model, rows = context.model, []
     mappings = {
-        s.name: placed(questions.fusion.mapping(scene.study.facts[s.name]), model)
-        for s in (found.first, found.second)
+        s.name: map_to_places(questions.fusion.mapping(context.study.facts[s.name]), model)
+        for s in (difference.first, difference.second)
     }
     for group in groups:
         places = [p for n in group.nodes if n in model.by_id for p in model.where(n)]
-        halves = ((found.second, group.second), (found.first, group.first))
-        layers, others = (_shown(s, h, places, scene, mappings[s.name]) for s, h in halves)
+        halves = ((difference.second, group.second), (difference.first, group.first))
+        layers, others = (_find_screen_layers(s, h, places, context, mappings[s.name]) for s, h in halves)
         rows.append(
             ComparedGroup(
-                group_title(group, model), len(group.first.layers), len(group.second.layers), group.first.time,
-                group.second.time, None if found.unexplained else group.delta, group.cause, group.basis,
+                format_group_title(group, model), len(group.first.layers), len(group.second.layers), group.first.time,
+                group.second.time, None if difference.unexplained else group.delta, group.cause, group.basis,
                 BASES[group.basis],
                 tuple(places), layers, others,
             )
@@ -152,42 +166,48 @@ def _groups(found: Difference, groups: Sequence[Group], scene: Scene) -> tuple[C
     return tuple(rows)
 
 
-def _shown(side: Side, half: Half, places: list[str], scene: Scene, mapping: Mapping) -> tuple[str, ...]:
+def _find_screen_layers(
+    side: Side, half: Half, places: list[str], context: PanelContext, mapping: Mapping
+) -> tuple[str, ...]:
     """Layers of the engine on screen, which may be another one than was timed."""
-    if side.engine is scene.study.facts[side.name].engine:
+    if side.engine is context.study.facts[side.name].engine:
         return half.layers
     return tuple(dict.fromkeys(i for p in places for i in mapping.layers(p)))
 
 
-def _notes(found: Difference) -> list[str]:
+def _list_notes(difference: Difference) -> list[str]:
     """What a reader of these times must not miss."""
-    notes = list(found.doubts)
+    notes = list(difference.warnings)
     notes += [
-        f'"{s.name}": {s.withheld}'
-        if s.withheld
+        f'"{s.name}": {s.no_estimate_reason}'
+        if s.no_estimate_reason
         else f'"{s.name}" has no times of its layers, so layers are counted instead.'
-        for s in (found.first, found.second)
+        for s in (difference.first, difference.second)
         if not s.times
     ]
-    if not any(map(more, found.groups)) and not (found.timed and any(g.delta for g in found.groups)):
-        time = " and takes as long" if found.timed else ""
+    if not any(map(count_extra_layers, difference.groups)) and not (
+        difference.has_layer_times and any(g.delta for g in difference.groups)
+    ):
+        time = " and takes as long" if difference.has_layer_times else ""
         notes.append(f"Every group of nodes became as many layers{time} in both engines.")
-    streams = [len({y.stream for y in s.engine.layers}) for s in (found.first, found.second)]
+    streams = [len({y.stream for y in s.engine.layers}) for s in (difference.first, difference.second)]
     if streams[0] != streams[1]:
         notes.append(
             f"They run on {streams[0]} and {streams[1]} streams: a sum of layers does not tell what runs side by side. "
             "The tab Streams does."
         )
-    used = {g.basis for g in found.groups}
-    if used & INFERRED:
+    bases = {g.basis for g in difference.groups}
+    if bases & INFERRED:
         notes.append(
             "Not all layers have names that both engines share: some were set side by side by what they do and where "
             "they stand (inferred). Give both the same model= to compare by nodes."
         )
-    if used - {"nodes", "moves", "alone"}:
-        told = (f"{basis}: {text[:1].lower()}{text[1:-1]}" for basis, text in BASES.items() if basis in used)
-        notes.append(f"Known by {'; '.join(told)}.")
-    names = [s.engine.title for s in (found.first, found.second)]
+    if bases - {"nodes", "moves", "alone"}:
+        basis_texts = (
+            f"{basis}: {text[:1].lower()}{text[1:-1]}" for basis, text in BASES.items() if basis in bases
+        )
+        notes.append(f"Known by {'; '.join(basis_texts)}.")
+    names = [s.engine.title for s in (difference.first, difference.second)]
     if names[0] != names[1]:
-        notes.append(f"{found.first.name}: {names[0]}; {found.second.name}: {names[1]}.")
+        notes.append(f"{difference.first.name}: {names[0]}; {difference.second.name}: {names[1]}.")
     return notes

@@ -22,11 +22,11 @@ from rtlab.core.model import Model
 from rtlab.core.schema import Origin
 from rtlab.relation import dataflow
 from rtlab.relation.align import align
-from rtlab.relation.likeness import PRODUCTS, Signature, signatures
+from rtlab.relation.likeness import PRODUCTS, Signature, compute_signatures
 from rtlab.relation.mapping import Mapping as NodeMapping
-from rtlab.relation.names import operator, own, words
+from rtlab.relation.names import is_trt_name, operator, words
 from rtlab.relation.roles import SERVING
-from rtlab.relation.shared_words import shared
+from rtlab.relation.shared_words import find_shared_words
 
 #: How the layers of both sides came into one group, as ``BASES`` says in words.
 Basis = Literal[
@@ -64,20 +64,20 @@ class Side:
     """An engine on one side of a comparison.
 
     ``mapping`` is that of the source's nodes, None without a model; ``times`` are milliseconds by layer id, empty where
-    nothing was measured. ``whole`` is the latency of whole inferences in milliseconds, None where it is not known.
-    ``withheld`` says why there is no estimate where one was asked for.
+    nothing was measured. ``latency`` is the latency of whole inferences in milliseconds, None where it is not known.
+    ``no_estimate_reason`` says why there is no estimate where one was asked for.
     """
 
     name: str
     engine: Engine
     mapping: NodeMapping | None = None
     times: Mapping[str, float] = dataclasses.field(default_factory=dict)
-    whole: float | None = None
+    latency: float | None = None
     origin: Origin = "measured"
-    withheld: str = ""
+    no_estimate_reason: str = ""
 
     @property
-    def summed(self) -> float | None:
+    def layer_sum(self) -> float | None:
         """The sum of the layers' times; None where none is known."""
         return sum(self.times.values()) if self.times else None
 
@@ -120,21 +120,21 @@ class Group:
     @property
     def cause(self) -> str:
         """What differs between the two, as far as their layers tell."""
-        return _cause(self.first, self.second)
+        return _describe_cause(self.first, self.second)
 
 
 @dataclasses.dataclass(frozen=True)
 class Overlap:
     """How many of the layers that multiply stand beside some of the other engine: of the first, and of the second.
 
-    ``of`` are all that can be judged: not those that stand side by side because nothing of them is told but their kind.
-    ``told`` says of each engine whether its layers can be missed in the other, which a region of untold steps in that
-    one forbids.
+    ``total_counts`` are all that can be judged: not those that stand side by side because nothing of them is told but
+    their kind. ``comparable`` says of each engine whether its layers can be missed in the other, which a region of
+    untold steps in that one forbids.
     """
 
-    paired: tuple[int, int]
-    of: tuple[int, int]
-    told: tuple[bool, bool] = (True, True)
+    paired_counts: tuple[int, int]
+    total_counts: tuple[int, int]
+    comparable: tuple[bool, bool] = (True, True)
 
     #: The least part by which two engines are of one model.
     LEAST: ClassVar[float] = 0.5
@@ -142,16 +142,25 @@ class Overlap:
     @property
     def share(self) -> float | None:
         """The lower of both parts, from 0 to 1; None where neither can be judged."""
-        known = [p / n for p, n, told in zip(self.paired, self.of, self.told, strict=True) if n and told]
-        return min(known, default=None)
+        shares = [
+            p / n
+            for p, n, is_comparable in zip(
+                self.paired_counts, self.total_counts, self.comparable, strict=True
+            )
+            if n and is_comparable
+        ]
+        return min(shares, default=None)
 
     @property
-    def enough(self) -> bool:
+    def is_enough(self) -> bool:
         """Whether the two may be engines of one model."""
         return self.share is None or self.share >= self.LEAST
 
     def __str__(self) -> str:
-        return f"{self.paired[0]} of {self.of[0]} and {self.paired[1]} of {self.of[1]}"
+        return (
+            f"{self.paired_counts[0]} of {self.total_counts[0]} and "
+            f"{self.paired_counts[1]} of {self.total_counts[1]}"
+        )
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -176,16 +185,16 @@ class Difference:
         return self.second.origin if self.first.origin == self.second.origin else "estimated"
 
     @property
-    def timed(self) -> bool:
+    def has_layer_times(self) -> bool:
         """Whether both engines have times of layers."""
         return bool(self.first.times and self.second.times)
 
     @property
     def totals(self) -> tuple[float, float] | None:
         """Latency of both in milliseconds: of whole inferences where both are known, else the sums of the layers."""
-        if self.first.whole is not None and self.second.whole is not None:
-            return self.first.whole, self.second.whole
-        first, second = self.first.summed, self.second.summed
+        if self.first.latency is not None and self.second.latency is not None:
+            return self.first.latency, self.second.latency
+        first, second = self.first.layer_sum, self.second.layer_sum
         return None if first is None or second is None else (first, second)
 
     @property
@@ -196,7 +205,7 @@ class Difference:
     @property
     def rest(self) -> float | None:
         """The part of ``delta`` that no layer accounts for; None where layers or latencies are not known."""
-        if self.delta is None or not self.timed:
+        if self.delta is None or not self.has_layer_times:
             return None
         return self.delta - sum(g.delta or 0.0 for g in self.groups)
 
@@ -212,10 +221,10 @@ class Difference:
         return abs(self.rest) > max(abs(self.delta), _NOTHING * max(self.totals))
 
     @property
-    def doubts(self) -> tuple[str, ...]:
+    def warnings(self) -> tuple[str, ...]:
         """Why the difference is not that of the engines alone: other processors, batches, perhaps models."""
         sides = (self.first, self.second)
-        told = []
+        messages = []
         places = [s.engine.place for s in sides]
         if (
             self.totals is not None
@@ -223,88 +232,96 @@ class Difference:
             and places[0] != places[1]
             and NOWHERE not in places
         ):
-            told.append(
+            messages.append(
                 f"The times were measured on two processors, {places[0]} and {places[1]}: they tell which engine is "
                 "faster there, not what the compiler changed."
             )
         batches = [next((t.shape[0] for t in s.engine.inputs if t.shape), 0) for s in sides]
         if self.totals is not None and min(batches) > 0 and batches[0] != batches[1]:
-            told.append(
+            messages.append(
                 f"One inference of {self.first.name} is a batch of {batches[0]}, one of {self.second.name} a batch of "
                 f"{batches[1]}: build both for the same."
             )
         share = self.overlap.share
         if share is None and any(g.basis == "kinds" for g in self.groups):
-            told.append(
+            messages.append(
                 "Nothing tells whether both engines are of one model: they share no names, and files tell no shapes. "
                 "Build with detailed verbosity (--profilingVerbosity=detailed)."
             )
         elif share is not None and share < _ALIKE:
-            told.append(
+            messages.append(
                 f"Of the layers that multiply, {self.overlap} stand beside some of the other engine: the two models "
                 "may differ."
             )
-        return tuple(told)
+        return tuple(messages)
 
     def largest(self, count: int = 5) -> tuple[Group, ...]:
         """The groups whose times differ most."""
-        known = [g for g in self.groups if g.delta is not None]
-        return tuple(sorted(known, key=lambda g: -abs(g.delta or 0.0))[:count])
+        timed_groups = [g for g in self.groups if g.delta is not None]
+        return tuple(sorted(timed_groups, key=lambda g: -abs(g.delta or 0.0))[:count])
 
 
-def difference(first: Side, second: Side, model: Model) -> Difference:
+def compute_difference(first: Side, second: Side, model: Model) -> Difference:
     """Compare two engines of one model by the nodes that their layers run.
 
     Without a model, names of nodes and weights are taken from the names of the layers, as far as both engines mean the
     same by them. What then stands on one side only is aligned by kind, kernel, shapes and neighbours, as after an
     export that numbers its nodes anew.
     """
-    halves = (_Named(first, model), _Named(second, model))
-    signs = signatures((first.engine, second.engine))
-    told: Sequence[Mapping[str, Sequence[str]]]
+    halves = (_SideNodes(first, model), _SideNodes(second, model))
+    signs = compute_signatures((first.engine, second.engine))
+    layer_labels: Sequence[Mapping[str, Sequence[str]]]
     if model.nodes:
-        told = [{y.id: half.homed(y.id) for y in half.computing} for half in halves]
+        layer_labels = [{y.id: half.get_home_nodes(y.id) for y in half.computing} for half in halves]
     else:
         one, two = ({y.id: half.words[y.id] for y in half.computing} for half in halves)
-        told = shared((one, two), signs)
+        layer_labels = find_shared_words((one, two), signs)
     edges = [
         ((n, layer), (2, word))
-        for n, mine in enumerate(told)
+        for n, mine in enumerate(layer_labels)
         for layer, words in mine.items()
         for word in words
     ]
     alone = ((number, layer.id) for number, half in enumerate(halves) for layer in half.computing)
-    parts = _aligned([_Part.of(part) for part in _components(edges, alone)], halves, model, signs)
+    parts = _align_parts([_Part.of(part) for part in _find_components(edges, alone)], halves, model, signs)
     order = {n.id: n.index for n in model.nodes}
-    groups = [_group(part, halves, order) for part in parts]
-    groups.sort(key=lambda g: _place(g, halves))
-    moved = [tuple(y.id for y in half.moves) for half in halves]
-    if any(moved):
+    groups = [_build_group(part, halves, order) for part in parts]
+    groups.sort(key=lambda g: _compute_position(g, halves))
+    moved_layers = [tuple(y.id for y in half.moves) for half in halves]
+    if any(moved_layers):
         title = "Data movement and bookkeeping"
-        groups.append(Group(title, (), halves[0].half(moved[0]), halves[1].half(moved[1]), "moves"))
-    return Difference(first, second, tuple(groups), _overlap(groups, signs))
+        groups.append(
+            Group(
+                title,
+                (),
+                halves[0].build_half(moved_layers[0]),
+                halves[1].build_half(moved_layers[1]),
+                "moves",
+            )
+        )
+    return Difference(first, second, tuple(groups), _compute_overlap(groups, signs))
 
 
 #: What the layers of both engines do, by their ids.
 _Signs: TypeAlias = tuple[Mapping[str, Signature], Mapping[str, Signature]]
 
 
-def _overlap(groups: Sequence[Group], signs: _Signs) -> Overlap:
-    paired, of, told = [], [], []
+def _compute_overlap(groups: Sequence[Group], signs: _Signs) -> Overlap:
+    paired, of, comparable = [], [], []
     for number, mine in enumerate(signs):
         products = {i for i, s in mine.items() if s.kind in PRODUCTS}
-        beside: dict[bool, set[str]] = {True: set(), False: set()}
+        paired_layers: dict[bool, set[str]] = {True: set(), False: set()}
         for g in groups:
             if g.first.layers and g.second.layers:
-                beside[g.basis == "kinds"].update((g.first, g.second)[number].layers)
-        paired.append(len(products & beside[False]))
-        of.append(len(products - beside[True]))
-        told.append(all(s.kind != "region" for s in signs[1 - number].values()))
-    return Overlap((paired[0], paired[1]), (of[0], of[1]), (told[0], told[1]))
+                paired_layers[g.basis == "kinds"].update((g.first, g.second)[number].layers)
+        paired.append(len(products & paired_layers[False]))
+        of.append(len(products - paired_layers[True]))
+        comparable.append(all(s.kind != "region" for s in signs[1 - number].values()))
+    return Overlap((paired[0], paired[1]), (of[0], of[1]), (comparable[0], comparable[1]))
 
 
-def _components(
-    edges: Iterable[tuple[_Vertex, _Vertex]], alone: Iterable[_Vertex]
+def _find_components(
+    edges: Iterable[tuple[_Vertex, _Vertex]], vertices: Iterable[_Vertex]
 ) -> Sequence[Sequence[_Vertex]]:
     """The connected components of a graph of edges and of vertices that may have none."""
     # Importing it takes a while, and most people compare later than they look.
@@ -313,74 +330,74 @@ def _components(
 
     edges = list(edges)
     if not edges:
-        return [(v,) for v in alone]
-    at = {v: i for i, v in enumerate(dict.fromkeys([*itertools.chain.from_iterable(edges), *alone]))}
+        return [(v,) for v in vertices]
+    at = {v: i for i, v in enumerate(dict.fromkeys([*itertools.chain.from_iterable(edges), *vertices]))}
     # SciPy before 1.12 hands indices on as they are, and its C takes 32 bits alone.
     ends = np.asarray([(at[a], at[b]) for a, b in edges], np.int32).reshape(-1, 2)
     graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(len(at), len(at)))
     count, labels = connected_components(graph, directed=False)
-    found: list[list[_Vertex]] = [[] for _ in range(count)]
+    components: list[list[_Vertex]] = [[] for _ in range(count)]
     for vertex, label in zip(at, labels, strict=True):
-        found[label].append(vertex)
-    return found
+        components[label].append(vertex)
+    return components
 
 
-class _Named:
+class _SideNodes:
     """One side with the nodes of each of its layers: those of the mapping, or the words of its name."""
 
     def __init__(self, side: Side, model: Model) -> None:
         self.side = side
-        self.at = {y.id: i for i, y in enumerate(side.engine.layers)}
+        self.position_by_id = {y.id: i for i, y in enumerate(side.engine.layers)}
         self.mapping = side.mapping if model.nodes else None
-        self.words = {} if self.mapping else {y.id: _spoken(y) for y in side.engine.layers}
+        self.words = {} if self.mapping else {y.id: _extract_names(y) for y in side.engine.layers}
         idle = dataflow.MOVES | {"control"}
         self.moves = [
             y
             for y in side.engine.layers
-            if dataflow.work(y) in idle and not (model.nodes and self.nodes(y.id))
+            if dataflow.work(y) in idle and not (model.nodes and self.get_nodes(y.id))
         ]
         moves = {y.id for y in self.moves}
         self.computing = [y for y in side.engine.layers if y.id not in moves]
 
-    def nodes(self, layer: str) -> tuple[str, ...]:
+    def get_nodes(self, layer: str) -> tuple[str, ...]:
         """Of one layer."""
         if self.mapping:
             return self.mapping.nodes(layer)
         return self.side.engine.layer(layer).origins or tuple([w for w in self.words[layer] if operator(w)])
 
-    def homed(self, layer: str) -> tuple[str, ...]:
+    def get_home_nodes(self, layer: str) -> tuple[str, ...]:
         """The nodes that a layer computes, or a part of them; of one that computes none, the first that it serves.
 
         The layer before often quantizes for the next node; that must not make one group of the two.
         """
-        nodes = self.nodes(layer)
-        return tuple(n for n in nodes if layer in self._homes.get(n, (layer,))) or nodes[:1]
+        nodes = self.get_nodes(layer)
+        return tuple(n for n in nodes if layer in self._home_layers.get(n, (layer,))) or nodes[:1]
 
     @functools.cached_property
-    def _homes(self) -> Mapping[str, frozenset[str]]:
+    def _home_layers(self) -> Mapping[str, frozenset[str]]:
         """The layers that compute a node, by the nodes that a layer computes."""
-        found: defaultdict[str, set[str]] = defaultdict(set)
+        layers_by_node: defaultdict[str, set[str]] = defaultdict(set)
         for pair in self.side.mapping.pairs if self.side.mapping else ():
             if pair.role not in SERVING:
-                found[pair.node].add(pair.layer)
-        return {node: frozenset(layers) for node, layers in found.items()}
+                layers_by_node[pair.node].add(pair.layer)
+        return {node: frozenset(layers) for node, layers in layers_by_node.items()}
 
     @functools.cached_property
-    def _nothing(self) -> Half:
+    def _empty_half(self) -> Half:
         """Where an engine was timed, what it does not run takes no time."""
         return Half((), 0 if self.side.times else None, (), ())
 
-    def half(self, ids: Sequence[str]) -> Half:
+    def build_half(self, ids: Sequence[str]) -> Half:
         if not ids:
-            return self._nothing
+            return self._empty_half
         layers = [self.side.engine.layer(i) for i in ids]
-        known = [self.side.times[i] for i in ids if i in self.side.times]
+        times = [self.side.times[i] for i in ids if i in self.side.times]
         return Half(
             tuple(ids),
-            sum(known) if known else None,
+            sum(times) if times else None,
             tuple(dict.fromkeys([y.precision for y in layers if y.precision])),
             tuple(dict.fromkeys([y.tactic for y in layers if y.tactic])),
-            _reads(layers),
+            _count_convolution_inputs(layers),
         )
 
 
@@ -399,95 +416,101 @@ class _Part:
         return cls(first, second, nodes)
 
 
-def _reads(layers: Sequence[Layer]) -> int | None:
+def _count_convolution_inputs(layers: Sequence[Layer]) -> int | None:
     """How many tensors the only convolution reads."""
-    found = [len(y.inputs) for y in layers if "Convolution" in str(y.attributes.get("ParameterType"))]
-    return found[0] if len(found) == 1 else None
+    input_counts = [len(y.inputs) for y in layers if "Convolution" in str(y.attributes.get("ParameterType"))]
+    return input_counts[0] if len(input_counts) == 1 else None
 
 
-def _spoken(layer: Layer) -> tuple[str, ...]:
+def _extract_names(layer: Layer) -> tuple[str, ...]:
     """Names of nodes and of weights in the labels or in the name of a layer, TensorRT's own words apart."""
-    return layer.origins or tuple(dict.fromkeys(w for w in words(layer.name) if not own(w)))
+    return layer.origins or tuple(dict.fromkeys(w for w in words(layer.name) if not is_trt_name(w)))
 
 
-def _aligned(
-    parts: Sequence[_Part], halves: tuple[_Named, _Named], model: Model, signs: _Signs
+def _align_parts(
+    parts: Sequence[_Part], halves: tuple[_SideNodes, _SideNodes], model: Model, signs: _Signs
 ) -> list[_Part]:
     """What one side alone tells of, joined with its like in the other."""
     basis: Basis = "nodes" if model.nodes else "names"
-    kept = [dataclasses.replace(p, basis=basis) for p in parts if p.first and p.second]
+    paired_parts = [dataclasses.replace(p, basis=basis) for p in parts if p.first and p.second]
     lone = [p for p in parts if not (p.first and p.second)]
     # With a model, layers of different nodes are different layers, whatever they look like: one of a pair has to tell
     # no node. What several layers run stays together.
     free = [p for p in lone if not model.nodes or len(p.first + p.second) == 1]
-    nodes = [{i: p.nodes for p in (*kept, *free) for i in (p.first, p.second)[n]} for n in (0, 1)]
+    nodes = [{i: p.nodes for p in (*paired_parts, *free) for i in (p.first, p.second)[n]} for n in (0, 1)]
     silent = [any(ids and not p.nodes for p in free for ids in [(p.first, p.second)[n]]) for n in (0, 1)]
     if model.nodes and not any(silent):
-        return [*kept, *lone]
-    found = align(
+        return [*paired_parts, *lone]
+    matches = align(
         (halves[0].side.engine, halves[1].side.engine),
         signs,
         (nodes[0].keys(), nodes[1].keys()),
-        [(p.first, p.second) for p in kept],
+        [(p.first, p.second) for p in paired_parts],
         may=(lambda i, j: not (nodes[0][i] and nodes[1][j])) if model.nodes else None,
     )
-    joined = [
+    aligned_parts = [
         _Part(
             m.first,
             m.second,
             tuple({w for n, ids in enumerate((m.first, m.second)) for i in ids for w in nodes[n][i]}),
             basis if m.reason == "known" else m.reason,
         )
-        for m in found
+        for m in matches
     ]
-    taken = [{i for p in joined for i in (p.first, p.second)[n]} for n in (0, 1)]
-    left = (p for p in lone if taken[0].isdisjoint(p.first) and taken[1].isdisjoint(p.second))
-    return [*joined, *left]
+    aligned_ids = [{i for p in aligned_parts for i in (p.first, p.second)[n]} for n in (0, 1)]
+    remaining_parts = (
+        p for p in lone if aligned_ids[0].isdisjoint(p.first) and aligned_ids[1].isdisjoint(p.second)
+    )
+    return [*aligned_parts, *remaining_parts]
 
 
-def _group(part: _Part, halves: tuple[_Named, _Named], order: Mapping[str, int]) -> Group:
+def _build_group(part: _Part, halves: tuple[_SideNodes, _SideNodes], order: Mapping[str, int]) -> Group:
     ids = tuple(
-        sorted(names, key=half.at.__getitem__)
+        sorted(names, key=half.position_by_id.__getitem__)
         for names, half in zip((part.first, part.second), halves, strict=True)
     )
     nodes = sorted(part.nodes, key=lambda n: (order.get(n, len(order)), n)) if order else []
     basis: Basis = part.basis
     if not (ids[0] and ids[1]):
-        own = (halves[n].side.engine.layer(i) for n, mine in enumerate(ids) for i in mine)
-        basis = "converts" if all(dataflow.work(y) == "quantization" for y in own) else "alone"
-    title = nodes[0] if nodes else _title(ids, halves, named=bool(order))
-    return Group(title, tuple(nodes), halves[0].half(ids[0]), halves[1].half(ids[1]), basis)
+        layers = (halves[n].side.engine.layer(i) for n, mine in enumerate(ids) for i in mine)
+        basis = "converts" if all(dataflow.work(y) == "quantization" for y in layers) else "alone"
+    title = nodes[0] if nodes else _choose_title(ids, halves, has_node_names=bool(order))
+    return Group(title, tuple(nodes), halves[0].build_half(ids[0]), halves[1].build_half(ids[1]), basis)
 
 
-def _title(ids: Sequence[Sequence[str]], halves: tuple[_Named, _Named], *, named: bool) -> str:
+def _choose_title(
+    ids: Sequence[Sequence[str]], halves: tuple[_SideNodes, _SideNodes], *, has_node_names: bool
+) -> str:
     """The first node that the layers tell, where nodes have not been told; else the name of the first layer."""
     first = halves[0 if ids[0] else 1].side.engine.layer((ids[0] or ids[1])[0]).name
-    if named:
+    if has_node_names:
         return first
     return next(
-        (n for mine, half in zip(ids, halves, strict=True) for i in mine for n in half.nodes(i)), first
+        (n for mine, half in zip(ids, halves, strict=True) for i in mine for n in half.get_nodes(i)), first
     )
 
 
-def _place(group: Group, halves: tuple[_Named, _Named]) -> tuple[float, float]:
+def _compute_position(group: Group, halves: tuple[_SideNodes, _SideNodes]) -> tuple[float, float]:
     """Where a group stands in the execution of both engines, as parts of the whole."""
     places = []
     for side, half in zip((group.first, group.second), halves, strict=True):
         if side.layers:
-            places.append(min(half.at[i] for i in side.layers) / max(1, len(half.at)))
+            places.append(min(half.position_by_id[i] for i in side.layers) / max(1, len(half.position_by_id)))
     return min(places), max(places)
 
 
-def _cause(first: Half, second: Half) -> str:
+def _describe_cause(first: Half, second: Half) -> str:
     if not first.layers or not second.layers:
         return f"only in the {'second' if not first.layers else 'first'} engine"
-    said = []
+    changes = []
     if first.precisions != second.precisions and first.precisions and second.precisions:
-        said.append(f"{'/'.join(first.precisions)} became {'/'.join(second.precisions)}")
+        changes.append(f"{'/'.join(first.precisions)} became {'/'.join(second.precisions)}")
     if len(first.layers) != len(second.layers):
-        said.append(f"{len(first.layers)} layer{'s' * (len(first.layers) != 1)} became {len(second.layers)}")
+        changes.append(
+            f"{len(first.layers)} layer{'s' * (len(first.layers) != 1)} became {len(second.layers)}"
+        )
     elif first.tactics != second.tactics and first.tactics and second.tactics:
-        said.append("another tactic")
+        changes.append("another tactic")
     if None not in {first.reads, second.reads} and first.reads != second.reads:
-        said.append(f"{first.reads} input{'s' * (first.reads != 1)} became {second.reads}")
-    return ", ".join(said) or "the same layers"
+        changes.append(f"{first.reads} input{'s' * (first.reads != 1)} became {second.reads}")
+    return ", ".join(changes) or "the same layers"

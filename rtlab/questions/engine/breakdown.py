@@ -7,9 +7,9 @@ from collections.abc import Callable, Hashable
 from typing import Annotated, TypeVar
 
 from rtlab.core.engine import Engine, Layer
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import FieldMeta
 from rtlab.questions.timing.times import Timing
-from rtlab.relation.named import by_name
+from rtlab.relation.named import infer_work
 
 _Key = TypeVar("_Key", bound=Hashable)
 
@@ -22,20 +22,20 @@ class Slice:
     both None where none of them has a time. ``name`` is what their cards say of it, such as their precision.
     """
 
-    name: Annotated[str, Meaning("What")]
-    layers: Annotated[tuple[str, ...], Meaning("Layers", links="layers")]
-    milliseconds: Annotated[float | None, Meaning("Time", "ms", "measured")]
-    share: Annotated[float | None, Meaning("Share", "%", "measured")]
+    name: Annotated[str, FieldMeta("What")]
+    layers: Annotated[tuple[str, ...], FieldMeta("Layers", links="layers")]
+    milliseconds: Annotated[float | None, FieldMeta("Time", "ms", "measured")]
+    share: Annotated[float | None, FieldMeta("Share", "%", "measured")]
 
 
 @dataclasses.dataclass(frozen=True)
 class Transition:
     """Layers that read ``before`` and write ``after``, empty where a layer's types are not told."""
 
-    before: Annotated[str, Meaning("Reads")]
-    after: Annotated[str, Meaning("Writes")]
-    layers: Annotated[tuple[str, ...], Meaning("Layers", links="layers")]
-    milliseconds: Annotated[float | None, Meaning("Time", "ms", "measured")]
+    before: Annotated[str, FieldMeta("Reads")]
+    after: Annotated[str, FieldMeta("Writes")]
+    layers: Annotated[tuple[str, ...], FieldMeta("Layers", links="layers")]
+    milliseconds: Annotated[float | None, FieldMeta("Time", "ms", "measured")]
 
 
 def by_kind(engine: Engine, timing: Timing | None = None) -> tuple[Slice, ...]:
@@ -47,7 +47,7 @@ def by_kind(engine: Engine, timing: Timing | None = None) -> tuple[Slice, ...]:
 
 
 def _kind(layer: Layer) -> str:
-    return f"{told} (by its name)" if (told := by_name(layer)) else layer.kind
+    return f"{inferred_kind} (by its name)" if (inferred_kind := infer_work(layer)) else layer.kind
 
 
 def by_precision(engine: Engine, timing: Timing | None = None) -> tuple[Slice, ...]:
@@ -78,11 +78,11 @@ def _groups(
     engine: Engine, timing: Timing | None, key: Callable[[Layer], _Key]
 ) -> list[tuple[_Key, tuple[str, ...], float | None]]:
     times = {t.layer: t.median for t in timing.layers} if timing else {}
-    found: dict[_Key, list[str]] = {}
+    layer_ids: dict[_Key, list[str]] = {}
     for layer in engine.layers:
-        found.setdefault(key(layer), []).append(layer.id)
+        layer_ids.setdefault(key(layer), []).append(layer.id)
     groups = []
-    for name, ids in found.items():
-        known = [times[i] for i in ids if i in times]
-        groups.append((name, tuple(ids), sum(known) if known else None))
+    for name, ids in layer_ids.items():
+        measured_times = [times[i] for i in ids if i in times]
+        groups.append((name, tuple(ids), sum(measured_times) if measured_times else None))
     return sorted(groups, key=lambda g: (-1.0 if g[2] is None else g[2], len(g[1])), reverse=True)

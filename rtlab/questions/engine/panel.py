@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from rtlab.questions.engine.summary import Summary, summary
-from rtlab.questions.scene import Question
+from rtlab.questions.scene import PanelSpec
 
-ENGINE = Question(
+ENGINE = PanelSpec(
     "engine",
     tab="engine",
     label="Engine",
     title="What the layers are",
     lead="Layers by kind and by precision with their time, what changes types, and what only moves data.",
-    noun=lambda scene: summary(scene.result, scene.model),
-    sent=Summary,
+    noun=lambda context: summary(context.result, context.model),
+    payload_type=Summary,
 )

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from rtlab.core.answers import kept
-from rtlab.core.facts import Facts
+from rtlab.core.answers import memoized
+from rtlab.core.facts import VariantResult
 from rtlab.core.finding import Finding
 from rtlab.questions import build, fusion, reformats, roofline, timing
 from rtlab.questions.findings import rank
 
 
-@kept
-def of(facts: Facts) -> tuple[Finding, ...]:
+@memoized
+def of(facts: VariantResult) -> tuple[Finding, ...]:
     """What is worth changing about the engine, the most costly first."""
     return rank.findings(
         facts.engine,
         fusion.mapping(facts),
         facts.source,
-        timing.own(facts),
-        build.log(facts),
+        timing.get_engine_timing(facts),
+        build.get_build_log(facts),
         flow=reformats.flow(facts.engine),
         estimate=roofline.estimate(facts),
     )

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from rtlab.questions.findings.listed import Findings, findings
-from rtlab.questions.scene import Question
+from rtlab.questions.scene import PanelSpec
 
-FINDINGS = Question(
+FINDINGS = PanelSpec(
     "findings",
     tab="findings",
     label="Findings",
     title="What is worth changing",
     lead="What to change about the engine and about the model's own quantization, and why.",
-    noun=lambda scene: findings(scene.model, scene.facts, scene.study.facts.values()),
-    sent=Findings,
+    noun=lambda context: findings(context.model, context.facts, context.study.facts.values()),
+    payload_type=Findings,
 )

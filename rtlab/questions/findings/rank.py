@@ -89,7 +89,7 @@ def findings(
     if not engine.maker.tensorrt or not engine.layers:
         return ()
     bare = tuple(whole.names_only(reading))
-    found = [f for rule in (_BY_NAMES if bare else RULES) for f in rule(reading)]
+    rule_findings = [f for rule in (_BY_NAMES if bare else RULES) for f in rule(reading)]
     return bare + tuple(
-        sorted(found, key=lambda f: -1.0 if f.microseconds is None else f.microseconds, reverse=True)
+        sorted(rule_findings, key=lambda f: -1.0 if f.microseconds is None else f.microseconds, reverse=True)
     )

@@ -6,19 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rtlab import questions
-from rtlab.core.whole import whole
+from rtlab.core.whole import validate_integer
 from rtlab.documents.contract import Panel, Setting, Work
-from rtlab.documents.panel import button, choices, stops
+from rtlab.documents.panel import button, make_select, make_slider
 from rtlab.errors import ReadError, RunError, VariantError
-from rtlab.questions.build.tactics import contests
+from rtlab.questions.build.tactics import find_contests
 from rtlab.questions.formulations import tactic_table as contested
 from rtlab.questions.formulations import tuning_figures as tuned
 from rtlab.questions.formulations.tactic_table import BuilderTuning
-from rtlab.questions.formulations.tuning_figures import OwnTuning
-from rtlab.questions.scene import Question, Scene
+from rtlab.questions.formulations.tuning_figures import OrtTuning
+from rtlab.questions.scene import PanelContext, PanelSpec
 
 if TYPE_CHECKING:
-    from rtlab.formulations.trial import Tuned
+    from rtlab.formulations.trial import TunedModel
     from rtlab.questions.build.tactics import Contest
 
 #: Seconds that the button may spend.
@@ -36,7 +36,7 @@ _LEAD = (
 )
 
 
-def told(scene: Scene) -> BuilderTuning | OwnTuning:
+def analyze_tuning(context: PanelContext) -> BuilderTuning | OrtTuning:
     """What was tried for all layers, or for one: measured on this CPU, or reported by the builder.
 
     Raises:
@@ -44,56 +44,63 @@ def told(scene: Scene) -> BuilderTuning | OwnTuning:
         ReadError: neither model nor log is there.
         RunError: nothing was tuned here yet.
     """
-    log, sources = questions.build.log(scene.result), _sources(scene)
+    log, sources = questions.build.get_build_log(context.result), _sources(context)
     if not sources:
-        raise ReadError(_nothing(scene))
-    if log is not None and _source(scene, sources) == _BUILDER:
-        found = _contests(scene)
-        return contested.contested(found, log, _layer(scene, found)[0])
-    if scene.study.tuned is None:
+        raise ReadError(_explain_missing_tuning(context))
+    if log is not None and _source(context, sources) == _BUILDER:
+        layer_contests = _contests(context)
+        return contested.summarize_contests(layer_contests, log, _layer(context, layer_contests)[0])
+    if context.study.tuned is None:
         raise RunError(
-            f'Cannot tell how "{scene.model.name}" is computed fastest: nothing was tuned yet. Run study.tune() first.'
+            f'Cannot tell how "{context.model.name}" is computed fastest: nothing was tuned yet. Run study.tune() '
+            "first."
         )
-    layer, titles = _node(scene, scene.study.tuned)
-    return tuned.tuning(scene.study.tuned, titles, scene.mapping, layer)
+    layer, titles = _node(context, context.study.tuned)
+    return tuned.tuning(context.study.tuned, titles, context.mapping, layer)
 
 
-def formulations(scene: Scene) -> Panel:
+def formulations(context: PanelContext) -> Panel:
     """The same as figures and a table.
 
     Raises:
         VariantError: a setting names a way of tuning that there is not.
     """
-    sources = _sources(scene)
+    sources = _sources(context)
     if not sources:
-        return FORMULATIONS.panel(scene, work=[_work(scene, None)], problem=_nothing(scene))
-    chosen = _source(scene, sources)
+        return FORMULATIONS.panel(
+            context, work=[_work(context, None)], problem=_explain_missing_tuning(context)
+        )
+    chosen = _source(context, sources)
     settings = (
-        [choices("tuned", "Tuned", "Who timed the ways: rtlab here, or the builder.", sources, chosen)]
+        [make_select("tuned", "Tuned", "Who timed the ways: rtlab here, or the builder.", sources, chosen)]
         if len(sources) > 1
         else []
     )
-    return (_builder if chosen == _BUILDER else _here)(scene, settings)
+    return (_build_builder_panel if chosen == _BUILDER else _build_cpu_panel)(context, settings)
 
 
-def _here(scene: Scene, settings: list[Setting]) -> Panel:
-    budget, found = (
-        stops(
-            "budget", "Seconds", "How long ways may be timed, all layers together.", _BUDGETS, _budget(scene)
+def _build_cpu_panel(context: PanelContext, settings: list[Setting]) -> Panel:
+    budget, cpu_tuning = (
+        make_slider(
+            "budget",
+            "Seconds",
+            "How long ways may be timed, all layers together.",
+            _BUDGETS,
+            _budget(context),
         ),
-        scene.study.tuned,
+        context.study.tuned,
     )
-    work = [_work(scene, found)]
-    if found is None:
-        return FORMULATIONS.panel(scene, settings=[*settings, budget], work=work, notes=list(tuned.BEFORE))
-    layer, titles = _node(scene, found)
+    work = [_work(context, cpu_tuning)]
+    if cpu_tuning is None:
+        return FORMULATIONS.panel(context, settings=[*settings, budget], work=work, notes=list(tuned.BEFORE))
+    layer, titles = _node(context, cpu_tuning)
     return FORMULATIONS.panel(
-        scene,
-        told(scene),
+        context,
+        analyze_tuning(context),
         lead=tuned.ONE_LEAD if layer else tuned.LEAD,
         settings=[
             *settings,
-            choices(
+            make_select(
                 "layer",
                 "Layer",
                 "All layers in short, or one with every way to compute it.",
@@ -103,20 +110,20 @@ def _here(scene: Scene, settings: list[Setting]) -> Panel:
             budget,
         ],
         work=work,
-        **tuned.drawn(found, titles, scene.mapping, layer),
+        **tuned.draw_figures(cpu_tuning, titles, context.mapping, layer),
     )
 
 
-def _builder(scene: Scene, settings: list[Setting]) -> Panel:
-    found = _contests(scene)
-    layer, names = _layer(scene, found)
+def _build_builder_panel(context: PanelContext, settings: list[Setting]) -> Panel:
+    layer_contests = _contests(context)
+    layer, names = _layer(context, layer_contests)
     return FORMULATIONS.panel(
-        scene,
-        told(scene),
+        context,
+        analyze_tuning(context),
         lead=contested.ONE_LEAD if layer else contested.LEAD,
         settings=[
             *settings,
-            choices(
+            make_select(
                 "contest",
                 "Layer",
                 "All layers in short, or one with every tactic that was timed.",
@@ -124,84 +131,89 @@ def _builder(scene: Scene, settings: list[Setting]) -> Panel:
                 layer,
             ),
         ],
-        **contested.drawn(found, layer, scene.nodes),
+        **contested.draw_figures(layer_contests, layer, context.nodes),
     )
 
 
-def _contests(scene: Scene) -> tuple[Contest, ...]:
-    log = questions.build.log(scene.result)
-    found = contests(log, {y.name: y.id for y in reversed(scene.result.engine.layers)}) if log else ()
-    return tuple(c for c in found if not c.operator)
+def _contests(context: PanelContext) -> tuple[Contest, ...]:
+    log = questions.build.get_build_log(context.result)
+    all_contests = (
+        find_contests(log, {y.name: y.id for y in reversed(context.result.engine.layers)}) if log else ()
+    )
+    return tuple(c for c in all_contests if not c.operator)
 
 
-def _sources(scene: Scene) -> dict[str, str]:
-    here = scene.study.tuned is not None or scene.model.nodes
-    found = {_HERE: "on this CPU, measured"} if here else {}
-    return found | ({_BUILDER: "by the builder, reported"} if _contests(scene) else {})
+def _sources(context: PanelContext) -> dict[str, str]:
+    here = context.study.tuned is not None or context.model.nodes
+    sources = {_HERE: "on this CPU, measured"} if here else {}
+    return sources | ({_BUILDER: "by the builder, reported"} if _contests(context) else {})
 
 
-def _source(scene: Scene, sources: Mapping[str, str]) -> str:
+def _source(context: PanelContext, sources: Mapping[str, str]) -> str:
     """What was chosen, else what was measured here, else what is there to be seen."""
-    usual = _BUILDER if _BUILDER in sources and scene.study.tuned is None else _HERE
-    return _option(scene, "tuned", sources, usual)
+    usual = _BUILDER if _BUILDER in sources and context.study.tuned is None else _HERE
+    return _option(context, "tuned", sources, usual)
 
 
-def _layer(scene: Scene, found: Sequence[Contest]) -> tuple[str, dict[str, str]]:
+def _layer(context: PanelContext, layer_contests: Sequence[Contest]) -> tuple[str, dict[str, str]]:
     """The layer that was chosen among those of a log, empty of all, and what they are called."""
-    names = {c.layer: c.layer for c in found}
-    return _option(scene, "contest", {"": "", **names}, ""), names
+    names = {c.layer: c.layer for c in layer_contests}
+    return _option(context, "contest", {"": "", **names}, ""), names
 
 
-def _node(scene: Scene, found: Tuned) -> tuple[str, dict[str, str]]:
+def _node(context: PanelContext, cpu_tuning: TunedModel) -> tuple[str, dict[str, str]]:
     """The same of those that were tuned here."""
-    titles = {y.node: _title(scene, y.node) for y in found.layers}
-    return _option(scene, "layer", {"": "", **titles}, ""), titles
+    titles = {y.node: _title(context, y.node) for y in cpu_tuning.layers}
+    return _option(context, "layer", {"": "", **titles}, ""), titles
 
 
-def _option(scene: Scene, key: str, options: Mapping[str, str], usual: str) -> str:
-    asked = scene.settings.get(key) or usual
-    if asked not in options:
+def _option(context: PanelContext, key: str, options: Mapping[str, str], usual: str) -> str:
+    choice = context.settings.get(key) or usual
+    if choice not in options:
         # A layer of another variant, or of a model tuned before, may still be set.
         if key in {"layer", "contest"}:
             return usual
         listed = ", ".join(f'"{o}"' for o in options)
         raise VariantError(
-            f'Cannot show the tuning "{asked}" of variant "{scene.result.name}": there is none. Choose one of {listed}.'
+            f'Cannot show the tuning "{choice}" of variant "{context.result.name}": there is none. Choose one of '
+            f"{listed}."
         )
-    return asked
+    return choice
 
 
-def _title(scene: Scene, node: str) -> str:
-    place = scene.model.places.get(node)
+def _title(context: PanelContext, node: str) -> str:
+    place = context.model.places.get(node)
     return place.node.title if place else node
 
 
-def _work(scene: Scene, found: Tuned | None) -> Work:
-    budget = _budget(scene)
-    reason = "" if scene.model.nodes else "No ONNX model was given with this engine: give it with model=..."
-    again = "Tune again" if found else "Tune on this CPU"
+def _work(context: PanelContext, cpu_tuning: TunedModel | None) -> Work:
+    budget = _budget(context)
+    reason = "" if context.model.nodes else "No ONNX model was given with this engine: give it with model=..."
+    again = "Tune again" if cpu_tuning else "Tune on this CPU"
     return button("tune", f"{again} (about {budget} s)", reason, budget_s=str(budget))
 
 
-def _budget(scene: Scene) -> int:
-    return whole(scene.number("budget", _USUAL), "Cannot tune for", "number of seconds", most=_LONGEST)
+def _budget(context: PanelContext) -> int:
+    return validate_integer(
+        context.get_number("budget", _USUAL), "Cannot tune for", "number of seconds", most=_LONGEST
+    )
 
 
-def _nothing(scene: Scene) -> str:
+def _explain_missing_tuning(context: PanelContext) -> str:
     return (
-        f'Cannot show how variant "{scene.result.name}" was tuned: its files hold no build log that times tactics, '
+        f'Cannot show how variant "{context.result.name}" was tuned: its files hold no build log that times tactics, '
         "and no ONNX model is there to be tuned here. Give the log of trtexec --verbose as log=..., "
         "or the model as model=..."
     )
 
 
-FORMULATIONS = Question(
+FORMULATIONS = PanelSpec(
     "formulations",
     tab="tuning",
     label="Formulations",
     title=_TITLE,
     lead=_LEAD,
-    told="Every way to compute a layer, and how long each takes.",
-    noun=told,
-    drawn=formulations,
+    summary="Every way to compute a layer, and how long each takes.",
+    noun=analyze_tuning,
+    panel_builder=formulations,
 )

@@ -7,12 +7,28 @@ import html
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import FieldMeta
 from rtlab.documents.contract import Figure
-from rtlab.documents.figure import BETTER, FAINT, MAIN, OTHER, across, axis, figure, legend, logarithmic
-from rtlab.documents.numbers import number, shortened, time_unit
+from rtlab.documents.figure import (
+    BETTER,
+    FAINT,
+    MAIN,
+    OTHER,
+    axis,
+    figure,
+    legend,
+    make_horizontal_line,
+    make_log_ticks,
+)
+from rtlab.documents.numbers import choose_time_unit, format_number, shorten_name
 from rtlab.documents.panel import link
-from rtlab.questions.build.tactics import Contest, Price, prices, second_best, total
+from rtlab.questions.build.tactics import (
+    Contest,
+    Price,
+    compute_prices,
+    sum_fastest_times,
+    sum_runner_up_losses,
+)
 
 if TYPE_CHECKING:
     from rtlab.core.buildlog import BuildLog
@@ -32,18 +48,18 @@ class ContestedLayer:
     ``layers`` is the engine's layer of this name, empty where none bears it.
     """
 
-    position: Annotated[int, Meaning("No.")]
-    layer: Annotated[str, Meaning("Layer")]
-    winner: Annotated[str, Meaning("Winner")]
-    time: Annotated[float, Meaning("Time", "ms", "reported")]
-    runner_up: Annotated[str, Meaning("Runner-up")]
-    margin: Annotated[float | None, Meaning("Margin", "×", "reported")]
-    costs: Annotated[float | None, Meaning("Forcing it costs", "ms", "reported")]
-    of_layer: Annotated[float | None, Meaning("Of the layer", "%", "reported")]
-    of_engine: Annotated[float | None, Meaning("Of the engine", "%", "reported")]
-    same_formats: Annotated[str, Meaning("Same formats")]
-    count: Annotated[int, Meaning("Timed")]
-    layers: Annotated[tuple[str, ...], Meaning(links="layers")]
+    position: Annotated[int, FieldMeta("No.")]
+    layer: Annotated[str, FieldMeta("Layer")]
+    winner: Annotated[str, FieldMeta("Winner")]
+    time: Annotated[float, FieldMeta("Time", "ms", "reported")]
+    runner_up: Annotated[str, FieldMeta("Runner-up")]
+    margin: Annotated[float | None, FieldMeta("Margin", "×", "reported")]
+    costs: Annotated[float | None, FieldMeta("Forcing it costs", "ms", "reported")]
+    of_layer: Annotated[float | None, FieldMeta("Of the layer", "%", "reported")]
+    of_engine: Annotated[float | None, FieldMeta("Of the engine", "%", "reported")]
+    same_formats: Annotated[str, FieldMeta("Same formats")]
+    count: Annotated[int, FieldMeta("Timed")]
+    layers: Annotated[tuple[str, ...], FieldMeta(links="layers")]
     note: str
 
 
@@ -51,15 +67,15 @@ class ContestedLayer:
 class ContestedTactic:
     """A tactic of a layer, and what it would cost in place of the fastest."""
 
-    tactic: Annotated[str, Meaning("Tactic")]
-    runner: Annotated[str, Meaning("Runner")]
-    id: Annotated[str, Meaning("Id")]
-    time: Annotated[float, Meaning("Time", "ms", "reported")]
-    costs: Annotated[float | None, Meaning("Forcing it costs", "ms", "reported")]
-    of_layer: Annotated[float | None, Meaning("Of the layer", "%", "reported")]
-    of_engine: Annotated[float | None, Meaning("Of the engine", "%", "reported")]
-    formats: Annotated[str, Meaning("Formats")]
-    layers: Annotated[tuple[str, ...], Meaning(links="layers")]
+    tactic: Annotated[str, FieldMeta("Tactic")]
+    runner: Annotated[str, FieldMeta("Runner")]
+    id: Annotated[str, FieldMeta("Id")]
+    time: Annotated[float, FieldMeta("Time", "ms", "reported")]
+    costs: Annotated[float | None, FieldMeta("Forcing it costs", "ms", "reported")]
+    of_layer: Annotated[float | None, FieldMeta("Of the layer", "%", "reported")]
+    of_engine: Annotated[float | None, FieldMeta("Of the engine", "%", "reported")]
+    formats: Annotated[str, FieldMeta("Formats")]
+    layers: Annotated[tuple[str, ...], FieldMeta(links="layers")]
     note: str
 
 
@@ -67,13 +83,14 @@ class ContestedTactic:
 class BuilderTuning:
     """What the builder timed, and what the second best would cost altogether."""
 
-    count: Annotated[int, Meaning("Layers tuned")]
-    timed: Annotated[int, Meaning("Tactics timed")]
+    count: Annotated[int, FieldMeta("Layers tuned")]
+    timed: Annotated[int, FieldMeta("Tactics timed")]
     fastest: Annotated[
-        float, Meaning("Fastest of all layers", "ms", "reported", note="one after the other, without copies")
+        float,
+        FieldMeta("Fastest of all layers", "ms", "reported", note="one after the other, without copies"),
     ]
-    second: Annotated[str, Meaning("All runners-up instead", origin="reported", note="copies not counted")]
-    device: Annotated[str, Meaning("Device", note="TensorRT {self.version}")]
+    second: Annotated[str, FieldMeta("All runners-up instead", origin="reported", note="copies not counted")]
+    device: Annotated[str, FieldMeta("Device", note="TensorRT {self.version}")]
     version: str
     notes: tuple[str, ...]
 
@@ -92,25 +109,27 @@ class ContestedTactics(BuilderTuning):
     tactics: tuple[ContestedTactic, ...]
 
 
-def contested(found: Sequence[Contest], log: BuildLog, layer: str) -> BuilderTuning:
+def summarize_contests(contests: Sequence[Contest], log: BuildLog, layer: str) -> BuilderTuning:
     """What the builder timed for all layers, or for one."""
-    engine, more = total(found), second_best(found)
+    engine, more = sum_fastest_times(contests), sum_runner_up_losses(contests)
     share = f" ({more / engine:.0%})" if engine > 0 else ""
-    told: dict[str, Any] = {
-        "count": len(found),
-        "timed": sum(c.count for c in found),
+    summary_fields: dict[str, Any] = {
+        "count": len(contests),
+        "timed": sum(c.count for c in contests),
         "fastest": engine,
-        "second": f"+{number(more, 'ms')}{share}",
+        "second": f"+{format_number(more, 'ms')}{share}",
         "device": log.device or (str(log.target) if log.target.sm else "not recorded"),
         "version": log.version or "(version not told)",
-        "notes": _notes(found),
+        "notes": _notes(contests),
     }
     if not layer:
-        return ContestedLayers(**told, layers=tuple(_layer(i, c, engine) for i, c in enumerate(found, 1)))
-    contest = next(c for c in found if c.layer == layer)
-    costs: list[Price | None] = [None, *prices(contest, engine)]
+        return ContestedLayers(
+            **summary_fields, layers=tuple(_layer(i, c, engine) for i, c in enumerate(contests, 1))
+        )
+    contest = next(c for c in contests if c.layer == layer)
+    costs: list[Price | None] = [None, *compute_prices(contest, engine)]
     return ContestedTactics(
-        **told,
+        **summary_fields,
         tactics=tuple(
             ContestedTactic(
                 c.name, c.runner, c.tactic.tactic, c.tactic.milliseconds, price.milliseconds if price else None,
@@ -127,7 +146,7 @@ def _ids(contest: Contest) -> tuple[str, ...]:
 
 
 def _layer(position: int, contest: Contest, engine: float) -> ContestedLayer:
-    winner, second = contest.winner, next(iter(prices(contest, engine)), None)
+    winner, second = contest.winner, next(iter(compute_prices(contest, engine)), None)
     return ContestedLayer(
         position=position,
         layer=contest.layer,
@@ -145,24 +164,26 @@ def _layer(position: int, contest: Contest, engine: float) -> ContestedLayer:
     )
 
 
-def _notes(found: Sequence[Contest]) -> tuple[str, ...]:
+def _notes(contests: Sequence[Contest]) -> tuple[str, ...]:
     """What the prices leave out."""
     first = (
         "Times are the builder's own, of single layers. A tactic with other formats than the fastest may need copies "
         "between formats, or save some: these are not counted."
     )
-    alone = sum(c.runner_up is None for c in found)
+    alone = sum(c.runner_up is None for c in contests)
     rest = f"{alone} layer{'s' * (alone != 1)} had one tactic only, so there was no choice."
     return (first, rest) if alone else (first,)
 
 
-def drawn(found: Sequence[Contest], layer: str, nodes: Callable[[str], Iterable[str]]) -> dict[str, Any]:
+def draw_figures(
+    contests: Sequence[Contest], layer: str, nodes: Callable[[str], Iterable[str]]
+) -> dict[str, Any]:
     """The figure of all layers, or of one, and what its points stand for beside the rows."""
     if layer:
-        return {"figures": [_one(next(c for c in found if c.layer == layer))]}
-    priced = {c.layer: prices(c, total(found)) for c in found}
-    points = {_key(c, p): link(nodes(c.id), [c.id]) for c in found if c.id for p in priced[c.layer]}
-    return {"figures": [_all(found, priced)], "links": points}
+        return {"figures": [_draw_tactics(next(c for c in contests if c.layer == layer))]}
+    priced = {c.layer: compute_prices(c, sum_fastest_times(contests)) for c in contests}
+    points = {_key(c, p): link(nodes(c.id), [c.id]) for c in contests if c.id for p in priced[c.layer]}
+    return {"figures": [_draw_contests(contests, priced)], "links": points}
 
 
 def _key(contest: Contest, price: Price) -> str:
@@ -171,10 +192,10 @@ def _key(contest: Contest, price: Price) -> str:
     return f"{contest.layer}|{rank}"
 
 
-def _all(found: Sequence[Contest], priced: dict[str, tuple[Price, ...]]) -> Figure:
+def _draw_contests(contests: Sequence[Contest], priced: dict[str, tuple[Price, ...]]) -> Figure:
     rest: list[tuple[int, Contest, Price]] = []
     seconds: list[tuple[int, Contest, Price]] = []
-    for position, contest in enumerate(found, 1):
+    for position, contest in enumerate(contests, 1):
         mine = [p for p in priced[contest.layer] if p.of_layer is not None]
         seconds += [(position, contest, p) for p in mine[:1]]
         rest += [(position, contest, p) for p in mine[1:]]
@@ -186,14 +207,14 @@ def _all(found: Sequence[Contest], priced: dict[str, tuple[Price, ...]]) -> Figu
     ]
     most = max((y for t in data for y in t["y"]), default=1.0)
     return figure(
-        f"Times of the tactics of {len(found)} layers, relative to the fastest of each",
+        f"Times of the tactics of {len(contests)} layers, relative to the fastest of each",
         data,
         height=320,
-        xaxis=axis("layer, by its number in the table", range=[0.3, len(found) + 0.7]),
-        yaxis=axis("times the fastest", **logarithmic(1.0, most)),
+        xaxis=axis("layer, by its number in the table", range=[0.3, len(contests) + 0.7]),
+        yaxis=axis("times the fastest", **make_log_ticks(1.0, most)),
         showlegend=True,
         legend=legend(),
-        shapes=[across(1, color=BETTER, width=2)],
+        shapes=[make_horizontal_line(1, color=BETTER, width=2)],
     )
 
 
@@ -210,17 +231,18 @@ def _trace(
         "ids": [_key(c, p) for _, c, p in rows],
         "marker": marker,
         "text": [
-            f"<b>{html.escape(shortened(c.layer, _LONG))}</b><br>{html.escape(shortened(p.candidate.name, _LONG))}<br>"
-            f"+{number(p.milliseconds, 'ms')} to {number(c.winner.tactic.milliseconds, 'ms')}"
+            f"<b>{html.escape(shorten_name(c.layer, _LONG))}</b><br>"
+            f"{html.escape(shorten_name(p.candidate.name, _LONG))}<br>"
+            f"+{format_number(p.milliseconds, 'ms')} to {format_number(c.winner.tactic.milliseconds, 'ms')}"
             for _, c, p in rows
         ],
         "hovertemplate": "%{text}<extra>reported</extra>",
     }
 
 
-def _one(contest: Contest) -> Figure:
-    unit, factor = time_unit(max(c.tactic.milliseconds for c in contest.candidates))
-    shown = list(reversed(list(enumerate(contest.candidates))))
+def _draw_tactics(contest: Contest) -> Figure:
+    unit, factor = choose_time_unit(max(c.tactic.milliseconds for c in contest.candidates))
+    ranked_candidates = list(reversed(list(enumerate(contest.candidates))))
     return figure(
         f"Times of the tactics of {contest.layer}",
         [
@@ -228,23 +250,23 @@ def _one(contest: Contest) -> Figure:
                 "type": "bar",
                 "orientation": "h",
                 # Two runners may have tactics of one name.
-                "y": [f"{i + 1}. {html.escape(shortened(c.name, _LONG))}" for i, c in shown],
-                "x": [c.tactic.milliseconds * factor for _, c in shown],
+                "y": [f"{i + 1}. {html.escape(shorten_name(c.name, _LONG))}" for i, c in ranked_candidates],
+                "x": [c.tactic.milliseconds * factor for _, c in ranked_candidates],
                 # Those of the rows.
-                "ids": [f"row {i}" for i, _ in shown],
+                "ids": [f"row {i}" for i, _ in ranked_candidates],
                 "marker": {
-                    "color": [MAIN if i else BETTER for i, _ in shown],
+                    "color": [MAIN if i else BETTER for i, _ in ranked_candidates],
                     "pattern": {
-                        "shape": ["" if i else "/" for i, _ in shown],
+                        "shape": ["" if i else "/" for i, _ in ranked_candidates],
                         "fillmode": "overlay",
                         "solidity": 0.2,
                     },
                 },
-                "customdata": [html.escape(c.formats) for _, c in shown],
+                "customdata": [html.escape(c.formats) for _, c in ranked_candidates],
                 "hovertemplate": f"%{{y}}: %{{x:.3~g}} {unit}<br>%{{customdata}}<extra>reported</extra>",
             }
         ],
-        height=90 + 22 * len(shown),
+        height=90 + 22 * len(ranked_candidates),
         xaxis=axis(f"{unit}, reported", rangemode="tozero"),
         yaxis=axis(),
     )

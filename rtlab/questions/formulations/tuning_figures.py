@@ -7,17 +7,26 @@ import html
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from rtlab.core.phrases import many
-from rtlab.core.schema import UNSENT, Meaning
+from rtlab.core.phrases import pluralize
+from rtlab.core.schema import UNSENT, FieldMeta
 from rtlab.documents.contract import Figure
-from rtlab.documents.figure import BETTER, FAINT, OTHER, across, axis, figure, legend, logarithmic
-from rtlab.documents.numbers import number, time_unit
+from rtlab.documents.figure import (
+    BETTER,
+    FAINT,
+    OTHER,
+    axis,
+    figure,
+    legend,
+    make_horizontal_line,
+    make_log_ticks,
+)
+from rtlab.documents.numbers import choose_time_unit, format_number
 from rtlab.documents.panel import link
 from rtlab.formulations import FORMULATIONS
-from rtlab.formulations.trial import clearly, notch
+from rtlab.formulations.trial import is_clearly_faster, notch
 
 if TYPE_CHECKING:
-    from rtlab.formulations.trial import Trial, Tuned, TunedLayer, Whole
+    from rtlab.formulations.trial import ModelTrial, Trial, TunedLayer, TunedModel
     from rtlab.relation.mapping import Mapping as NodeMapping
 
 LEAD = (
@@ -54,18 +63,18 @@ _GREY = "rgba(128,128,128,0.5)"
 class TunedNode:
     """A layer with its fastest formulation, beside what ONNX Runtime does by itself."""
 
-    position: Annotated[int, Meaning("No.")]
-    node: Annotated[str, Meaning(links="nodes")]
-    title: Annotated[str, Meaning("Layer")]
-    fastest: Annotated[str, Meaning("Fastest")]
-    time: Annotated[float | None, Meaning("Time", "ms", "measured")]
-    default: Annotated[float | None, Meaning("As it is", "ms", "measured")]
-    gain: Annotated[float | None, Meaning("Gain", "×", "measured")]
-    margin: Annotated[float | None, Meaning("Margin", "×", "measured")]
-    clear: Annotated[str, Meaning("More than noise")]
-    error: Annotated[float | None, Meaning("Error", origin="measured")]
-    candidates: Annotated[int, Meaning("Candidates")]
-    layers: Annotated[tuple[str, ...], Meaning(links="layers")]
+    position: Annotated[int, FieldMeta("No.")]
+    node: Annotated[str, FieldMeta(links="nodes")]
+    title: Annotated[str, FieldMeta("Layer")]
+    fastest: Annotated[str, FieldMeta("Fastest")]
+    time: Annotated[float | None, FieldMeta("Time", "ms", "measured")]
+    default: Annotated[float | None, FieldMeta("As it is", "ms", "measured")]
+    gain: Annotated[float | None, FieldMeta("Gain", "×", "measured")]
+    margin: Annotated[float | None, FieldMeta("Margin", "×", "measured")]
+    clear: Annotated[str, FieldMeta("More than noise")]
+    error: Annotated[float | None, FieldMeta("Error", origin="measured")]
+    candidates: Annotated[int, FieldMeta("Candidates")]
+    layers: Annotated[tuple[str, ...], FieldMeta(links="layers")]
     note: str
 
 
@@ -73,44 +82,44 @@ class TunedNode:
 class TriedForm:
     """A formulation of a layer with a number of threads; ``why`` says what is wrong with one that did not run."""
 
-    formulation: Annotated[str, Meaning("Formulation")]
-    threads: Annotated[int, Meaning("Threads")]
-    median: Annotated[float | None, Meaning("Median", "ms", "measured")]
-    lower: Annotated[float | None, Meaning("Lower quartile", "ms", "measured")]
-    upper: Annotated[float | None, Meaning("Upper quartile", "ms", "measured")]
-    by_default: Annotated[float | None, Meaning("By the default", "×", "measured")]
-    error: Annotated[float | None, Meaning("Error", origin="measured")]
-    tolerance: Annotated[float, Meaning("Allowed")]
-    runs: Annotated[int, Meaning("Runs")]
-    why: Annotated[str, Meaning("Note")]
-    nodes: Annotated[tuple[str, ...], Meaning(links="nodes")]
-    layers: Annotated[tuple[str, ...], Meaning(links="layers")]
+    formulation: Annotated[str, FieldMeta("Formulation")]
+    threads: Annotated[int, FieldMeta("Threads")]
+    median: Annotated[float | None, FieldMeta("Median", "ms", "measured")]
+    lower: Annotated[float | None, FieldMeta("Lower quartile", "ms", "measured")]
+    upper: Annotated[float | None, FieldMeta("Upper quartile", "ms", "measured")]
+    by_default: Annotated[float | None, FieldMeta("By the default", "×", "measured")]
+    error: Annotated[float | None, FieldMeta("Error", origin="measured")]
+    tolerance: Annotated[float, FieldMeta("Allowed")]
+    runs: Annotated[int, FieldMeta("Runs")]
+    why: Annotated[str, FieldMeta("Note")]
+    nodes: Annotated[tuple[str, ...], FieldMeta(links="nodes")]
+    layers: Annotated[tuple[str, ...], FieldMeta(links="layers")]
     note: str
 
 
 @dataclasses.dataclass(frozen=True)
-class OwnTuning:
+class OrtTuning:
     """The whole model as it is and tuned, and where that was measured."""
 
-    count: Annotated[int, Meaning("Layers tuned", note="{self.distinct} distinct")]
+    count: Annotated[int, FieldMeta("Layers tuned", note="{self.distinct} distinct")]
     faster: Annotated[
         int,
-        Meaning(
+        FieldMeta(
             "Another way is faster",
             note="with as many threads, by more than noise, as the spread of the runs tells",
         ),
     ]
     whole: Annotated[
-        float | None, Meaning("Whole model, as it is", "ms", "measured", note="{self.how_whole}", omit=True)
+        float | None, FieldMeta("Whole model, as it is", "ms", "measured", note="{self.how_whole}", omit=True)
     ]
     best: Annotated[
-        float | None, Meaning("Whole model, tuned", "ms", "measured", note="{self.how_best}", omit=True)
+        float | None, FieldMeta("Whole model, tuned", "ms", "measured", note="{self.how_best}", omit=True)
     ]
     gain: Annotated[
         str | None,
-        Meaning("Gain", "", "measured", note="time of whole inferences in the same run", omit=True),
+        FieldMeta("Gain", "", "measured", note="time of whole inferences in the same run", omit=True),
     ]
-    device: Annotated[str, Meaning("Device", note="{self.source}")]
+    device: Annotated[str, FieldMeta("Device", note="{self.source}")]
     distinct: int
     source: str
     how_whole: Annotated[str, UNSENT]
@@ -119,50 +128,55 @@ class OwnTuning:
 
 
 @dataclasses.dataclass(frozen=True)
-class TunedNodes(OwnTuning):
+class TunedNodes(OrtTuning):
     """Of all layers the fastest."""
 
     layers: tuple[TunedNode, ...]
 
 
 @dataclasses.dataclass(frozen=True)
-class TriedForms(OwnTuning):
+class TriedForms(OrtTuning):
     """Of one layer all that was tried: those that may win, the fastest first, then the others."""
 
     forms: tuple[TriedForm, ...]
 
 
-def tuning(found: Tuned, titles: Mapping[str, str], mapping: NodeMapping, layer: str) -> OwnTuning:
+def tuning(cpu_tuning: TunedModel, titles: Mapping[str, str], mapping: NodeMapping, layer: str) -> OrtTuning:
     """What was tuned here, of all layers or of one; ``titles`` are those of the nodes."""
-    whole, best = found.default, found.best
-    both = whole is not None and best is not None
-    told: dict[str, Any] = {
-        "count": len(found.layers),
-        "faster": sum(map(_otherwise, found.layers)),
-        "whole": whole and whole.default,
+    baseline, best = cpu_tuning.default, cpu_tuning.best
+    both = baseline is not None and best is not None
+    summary_fields: dict[str, Any] = {
+        "count": len(cpu_tuning.layers),
+        "faster": sum(map(_prefers_other_formulation, cpu_tuning.layers)),
+        "whole": baseline and baseline.default,
         "best": best.tuned if best and both else None,
-        "gain": _gain(whole, best) if whole and best else None,
-        "device": found.device or "unknown",
-        "distinct": len({y.key for y in found.layers}),
-        "source": f"{found.source}, {found.taken:%Y-%m-%d %H:%M} UTC",
-        "how_whole": whole
-        and f"{_spread(whole.default_quartiles)}, {_threads(whole.threads)}, {whole.runs} runs",
+        "gain": _gain(baseline, best) if baseline and best else None,
+        "device": cpu_tuning.device or "unknown",
+        "distinct": len({y.key for y in cpu_tuning.layers}),
+        "source": f"{cpu_tuning.source}, {cpu_tuning.taken:%Y-%m-%d %H:%M} UTC",
+        "how_whole": baseline
+        and f"{_spread(baseline.default_quartiles)}, {_threads(baseline.threads)}, {baseline.runs} runs",
         "how_best": best
         and f"{_spread(best.tuned_quartiles)}, {_threads(best.threads)}, {len(best.changed)} layers changed",
-        "notes": tuple(_notes(found)),
+        "notes": tuple(_notes(cpu_tuning)),
     }
     if not layer:
         return TunedNodes(
-            **told, layers=tuple(_node(i, y, titles, mapping) for i, y in enumerate(found.layers, 1))
+            **summary_fields,
+            layers=tuple(_node(i, y, titles, mapping) for i, y in enumerate(cpu_tuning.layers, 1)),
         )
-    one = next(y for y in found.layers if y.node == layer)
-    return TriedForms(**told, forms=tuple(_form(t, one, mapping) for t in _tried(one)))
+    one = next(y for y in cpu_tuning.layers if y.node == layer)
+    return TriedForms(**summary_fields, forms=tuple(_form(t, one, mapping) for t in _order_trials(one)))
 
 
-def _otherwise(layer: TunedLayer) -> bool:
+def _prefers_other_formulation(layer: TunedLayer) -> bool:
     """Whether another formulation wins clearly, even beside the model's own with the winner's number of threads."""
-    winner, own = layer.winner, layer.direct(layer.winner.threads) or layer.default
-    return winner.formulation != layer.default.formulation and layer.clear and clearly(winner, own)
+    winner, baseline = layer.winner, layer.direct(layer.winner.threads) or layer.default
+    return (
+        winner.formulation != layer.default.formulation
+        and layer.is_clear
+        and is_clearly_faster(winner, baseline)
+    )
 
 
 def _node(position: int, layer: TunedLayer, titles: Mapping[str, str], mapping: NodeMapping) -> TunedNode:
@@ -176,7 +190,7 @@ def _node(position: int, layer: TunedLayer, titles: Mapping[str, str], mapping: 
         default=layer.default.median,
         gain=layer.gain,
         margin=layer.margin,
-        clear="yes" if layer.clear else "no",
+        clear="yes" if layer.is_clear else "no",
         error=winner.error,
         candidates=len(layer.trials),
         layers=tuple(mapping.layers(layer.node)),
@@ -184,13 +198,13 @@ def _node(position: int, layer: TunedLayer, titles: Mapping[str, str], mapping: 
     )
 
 
-def _tried(layer: TunedLayer) -> tuple[Trial, ...]:
-    return (*layer.ranked, *(t for t in layer.trials if not t.ok))
+def _order_trials(layer: TunedLayer) -> tuple[Trial, ...]:
+    return (*layer.ranking, *(t for t in layer.trials if not t.ok))
 
 
 def _form(trial: Trial, layer: TunedLayer, mapping: NodeMapping) -> TriedForm:
     lower, upper = trial.quartiles or (None, None)
-    hows = {f.name: f.how for found in FORMULATIONS.values() for f in found}
+    hows = {f.name: f.how for formulations in FORMULATIONS.values() for f in formulations}
     default = layer.default.median
     return TriedForm(
         trial.formulation, trial.threads, trial.median, lower, upper,
@@ -199,40 +213,40 @@ def _form(trial: Trial, layer: TunedLayer, mapping: NodeMapping) -> TriedForm:
     )  # fmt: skip
 
 
-def _notes(found: Tuned) -> list[str]:
+def _notes(cpu_tuning: TunedModel) -> list[str]:
     """How to read the numbers, and whether tuning paid."""
-    told = [_verdict(found), *found.notes]
-    told.append(
+    notes = [_verdict(cpu_tuning), *cpu_tuning.notes]
+    notes.append(
         "A layer is timed by itself. In the model its neighbours may be fused with it, such as an activation after a "
         "convolution, and another way to compute it can lose that: so the whole model is timed as well."
     )
-    if threads := sum(y.clear and not _otherwise(y) for y in found.layers):
-        told.append(
-            f"{many(threads, 'layer is', 'layers are')} faster with another number of threads alone, which is not "
+    if threads := sum(y.is_clear and not _prefers_other_formulation(y) for y in cpu_tuning.layers):
+        notes.append(
+            f"{pluralize(threads, 'layer is', 'layers are')} faster with another number of threads alone, which is not "
             "counted as another way: a model runs all of its layers with one number."
         )
-    if found.disturbed > len(found.layers) / 4:
-        told.append(
-            f"This machine was busy: in {found.disturbed} of {len(found.layers)} layers the slower runs took over "
-            "twice as long as the faster. Tune again when nothing else runs, or with more seconds."
+    if cpu_tuning.disturbed_count > len(cpu_tuning.layers) / 4:
+        notes.append(
+            f"This machine was busy: in {cpu_tuning.disturbed_count} of {len(cpu_tuning.layers)} layers the slower "
+            "runs took over twice as long as the faster. Tune again when nothing else runs, or with more seconds."
         )
-    if any(t.cached for y in found.layers for t in y.trials):
-        told.append("Some times were measured before on this device and come from a timing cache.")
-    return told
+    if any(t.cached for y in cpu_tuning.layers for t in y.trials):
+        notes.append("Some times were measured before on this device and come from a timing cache.")
+    return notes
 
 
-def _verdict(found: Tuned) -> str:
-    whole, best = found.default, found.best
-    if whole is None:
+def _verdict(cpu_tuning: TunedModel) -> str:
+    baseline, best = cpu_tuning.default, cpu_tuning.best
+    if baseline is None:
         return "The whole model was not compared: tuning was stopped before."
-    wrong = [w for w in found.wholes if not w.ok]
+    wrong = [w for w in cpu_tuning.model_trials if not w.ok]
     if best is None or wrong:
         worst = max(wrong, key=lambda w: w.error)
         return f"With its winners the whole model differs by {worst.error:.1e}: it is not offered."
-    if not any(w.changed for w in found.wholes):
+    if not any(w.changed for w in cpu_tuning.model_trials):
         return "For no layer another way was faster by more than noise: ONNX Runtime's own choice stands."
     after = notch(best.tuned, best.tuned_quartiles, best.runs)
-    before = notch(whole.default, whole.default_quartiles, whole.runs)
+    before = notch(baseline.default, baseline.default_quartiles, baseline.runs)
     if after[1] < before[0]:
         return "The tuned model is faster than ONNX Runtime's own choice, by more than noise."
     if after[0] > before[1]:
@@ -242,21 +256,28 @@ def _verdict(found: Tuned) -> str:
     return "As a whole the tuned model takes as long as ONNX Runtime's own choice, within noise."
 
 
-def drawn(found: Tuned, titles: Mapping[str, str], mapping: NodeMapping, layer: str) -> dict[str, Any]:
+def draw_figures(
+    cpu_tuning: TunedModel, titles: Mapping[str, str], mapping: NodeMapping, layer: str
+) -> dict[str, Any]:
     """The figures of all layers, or of one, with their unit, and what points stand for beside the rows."""
     if layer:
-        one = next(y for y in found.layers if y.node == layer)
-        unit = time_unit(max((t.median or 0.0 for t in one.ranked), default=0.0))
-        return {"figures": [_one(one, titles[layer], *unit)] if one.ranked else [], "units": {"ms": unit}}
-    points = {_key(y, t): link([y.node], mapping.layers(y.node)) for y in found.layers for t in y.ranked}
-    return {"figures": [_all(found, titles), *_wholes(found)], "links": points}
+        one = next(y for y in cpu_tuning.layers if y.node == layer)
+        unit = choose_time_unit(max((t.median or 0.0 for t in one.ranking), default=0.0))
+        return {
+            "figures": [_draw_candidates(one, titles[layer], *unit)] if one.ranking else [],
+            "units": {"ms": unit},
+        }
+    points = {
+        _key(y, t): link([y.node], mapping.layers(y.node)) for y in cpu_tuning.layers for t in y.ranking
+    }
+    return {"figures": [_draw_layers(cpu_tuning, titles), *_draw_model_times(cpu_tuning)], "links": points}
 
 
 def _key(layer: TunedLayer, trial: Trial) -> str:
     return f"{layer.node}|{trial.formulation}|{trial.threads}"
 
 
-def _all(found: Tuned, titles: Mapping[str, str]) -> Figure:
+def _draw_layers(cpu_tuning: TunedModel, titles: Mapping[str, str]) -> Figure:
     """One trace for each formulation; the fastest of each layer in a trace above them.
 
     Formulations that are nowhere the fastest are grey and share an entry of the legend: fifteen would fill the figure.
@@ -264,7 +285,7 @@ def _all(found: Tuned, titles: Mapping[str, str]) -> Figure:
     looks = {name: look for names in _families() for name, look in zip(names, _LOOKS, strict=False)}
     points: dict[str, list[tuple[int, TunedLayer, Trial, float]]] = {}
     best: list[tuple[int, TunedLayer, Trial, float]] = []
-    for position, layer in enumerate(found.layers, 1):
+    for position, layer in enumerate(cpu_tuning.layers, 1):
         base = layer.default.median
         if not base:
             continue
@@ -274,31 +295,31 @@ def _all(found: Tuned, titles: Mapping[str, str]) -> Figure:
         winner = layer.winner
         if winner.median:
             best.append((position, layer, winner, winner.median / base))
-    heads = {y.node: _head(y, titles) for y in found.layers}
-    most = max((t.threads for y in found.layers for t in y.trials), default=1)
+    heads = {y.node: _head(y, titles) for y in cpu_tuning.layers}
+    most = max((t.threads for y in cpu_tuning.layers for t in y.trials), default=1)
     kind = "scattergl" if sum(map(len, points.values())) > 2000 else "scatter"
-    told = {y.default.formulation for y in found.layers} | {t.formulation for _, _, t, _ in best}
+    legend_names = {y.default.formulation for y in cpu_tuning.layers} | {t.formulation for _, _, t, _ in best}
     data: list[Any] = []
-    if not told.issuperset(points):
+    if not legend_names.issuperset(points):
         grey = {"color": _GREY, "size": 7, "symbol": "circle"}
         data.append({
             "type": "scatter", "mode": "markers", "name": "never the fastest", "x": [None], "y": [None], "ids": [""],
             "marker": grey, "hoverinfo": "skip",
         })  # fmt: skip
-    for name, rows in sorted(points.items(), key=lambda point: point[0] in told):
+    for name, rows in sorted(points.items(), key=lambda point: point[0] in legend_names):
         colour, symbol = looks.get(name, _LOOKS[0])
         data.append(
             {
                 "type": kind,
                 "mode": "markers",
                 "name": name,
-                "showlegend": name in told,
+                "showlegend": name in legend_names,
                 "x": [p for p, *_ in rows],
                 "y": [ratio for *_, ratio in rows],
                 # Points of one id are one point to Plotly, and each number of threads has a point.
                 "ids": [_key(y, t) for _, y, t, _ in rows],
                 "marker": {
-                    "color": colour if name in told else _GREY,
+                    "color": colour if name in legend_names else _GREY,
                     "size": 7,
                     "symbol": [symbol if t.threads == most else f"{symbol}-open" for _, _, t, _ in rows],
                 },
@@ -320,40 +341,45 @@ def _all(found: Tuned, titles: Mapping[str, str]) -> Figure:
         }
     )
     return figure(
-        f"Times of the candidates of {len(found.layers)} layers, relative to what ONNX Runtime does by itself",
+        f"Times of the candidates of {len(cpu_tuning.layers)} layers, relative to what ONNX Runtime does by itself",
         data,
         height=320,
         xaxis=axis("layer, by its number in the table"),
         yaxis=axis("times the default", **_ratios(y for t in data for y in t["y"] if y is not None)),
         showlegend=True,
         legend=legend(),
-        shapes=[across(1, color=OTHER, width=1)],
+        shapes=[make_horizontal_line(1, color=OTHER, width=1)],
     )
 
 
 def _families() -> list[list[str]]:
-    return [[f.name for f in found] for found in FORMULATIONS.values()]
+    return [[f.name for f in formulations] for formulations in FORMULATIONS.values()]
 
 
 def _hover(head: str, trial: Trial) -> str:
-    median = number(trial.median, "ms")
+    median = format_number(trial.median, "ms")
     return f"{head}{trial.formulation}, {_threads(trial.threads)}: {median}, {trial.runs} runs, measured"
 
 
 def _head(layer: TunedLayer, titles: Mapping[str, str]) -> str:
-    default = number(layer.default.median, "ms")
+    default = format_number(layer.default.median, "ms")
     return f"<b>{html.escape(titles[layer.node])}</b><br>{html.escape(layer.title)}<br>default: {default}<br>"
 
 
-def _wholes(found: Tuned) -> list[Figure]:
+def _draw_model_times(cpu_tuning: TunedModel) -> list[Figure]:
     """Whole models beside each other, with quartiles."""
-    if not found.wholes:
+    if not cpu_tuning.model_trials:
         return []
-    names = [_threads(w.threads) for w in found.wholes]
-    unit, factor = time_unit(max(w.default for w in found.wholes))
+    names = [_threads(w.threads) for w in cpu_tuning.model_trials]
+    unit, factor = choose_time_unit(max(w.default for w in cpu_tuning.model_trials))
     rows: tuple[tuple[str, str, str, list[tuple[float, tuple[float, float]]]], ...] = (
-        ("as it is", OTHER, "", [_times(w.default, w.default_quartiles, factor) for w in found.wholes]),
-        ("tuned", BETTER, "/", [_times(w.tuned, w.tuned_quartiles, factor) for w in found.wholes]),
+        (
+            "as it is",
+            OTHER,
+            "",
+            [_times(w.default, w.default_quartiles, factor) for w in cpu_tuning.model_trials],
+        ),
+        ("tuned", BETTER, "/", [_times(w.tuned, w.tuned_quartiles, factor) for w in cpu_tuning.model_trials]),
     )
     data = [
         {
@@ -398,34 +424,34 @@ def _bars(times: list[tuple[float, tuple[float, float]]]) -> dict[str, Any]:
     }
 
 
-def _one(layer: TunedLayer, title: str, unit: str, factor: float) -> Figure:
+def _draw_candidates(layer: TunedLayer, title: str, unit: str, factor: float) -> Figure:
     """The candidates of one layer, the fastest above."""
-    shown = list(reversed(layer.ranked))
-    times = [_times(t.median or 0.0, t.quartiles or (0.0, 0.0), factor) for t in shown]
+    trials = list(reversed(layer.ranking))
+    times = [_times(t.median or 0.0, t.quartiles or (0.0, 0.0), factor) for t in trials]
     return figure(
         f"Times of all candidates of {title}, with quartiles",
         [
             {
                 "type": "bar",
                 "orientation": "h",
-                "y": [_label(t, layer) for t in shown],
+                "y": [_label(t, layer) for t in trials],
                 "x": [median for median, _ in times],
                 # Those of the rows.
-                "ids": [f"row {i}" for i in reversed(range(len(shown)))],
+                "ids": [f"row {i}" for i in reversed(range(len(trials)))],
                 "error_x": _bars(times),
                 "marker": {
-                    "color": [_colour(t, layer) for t in shown],
+                    "color": [_colour(t, layer) for t in trials],
                     "pattern": {
-                        "shape": ["/" if t is layer.winner else "" for t in shown],
+                        "shape": ["/" if t is layer.winner else "" for t in trials],
                         "fillmode": "overlay",
                         "solidity": 0.2,
                     },
                 },
-                "customdata": [f"{t.runs} runs" for t in shown],
+                "customdata": [f"{t.runs} runs" for t in trials],
                 "hovertemplate": f"%{{y}}: %{{x:.3~g}} {unit}, %{{customdata}}<extra>measured</extra>",
             }
         ],
-        height=90 + 22 * len(shown),
+        height=90 + 22 * len(trials),
         xaxis=axis(f"median, {unit}, measured; lines: quartiles", rangemode="tozero"),
         yaxis=axis(),
     )
@@ -443,16 +469,16 @@ def _colour(trial: Trial, layer: TunedLayer) -> str:
 
 
 def _ratios(values: Iterable[float]) -> dict[str, Any]:
-    shown = [1.0, *values]
-    return logarithmic(min(shown), max(shown))
+    ratios = [1.0, *values]
+    return make_log_ticks(min(ratios), max(ratios))
 
 
-def _gain(whole: Whole, best: Whole) -> str:
-    return f"{whole.default / best.tuned:.2f}×" if best.tuned else "—"
+def _gain(baseline: ModelTrial, best: ModelTrial) -> str:
+    return f"{baseline.default / best.tuned:.2f}×" if best.tuned else "—"
 
 
 def _spread(quartiles: tuple[float, float]) -> str:
-    return f"half of them {number(quartiles[0], 'ms')} to {number(quartiles[1], 'ms')}"
+    return f"half of them {format_number(quartiles[0], 'ms')} to {format_number(quartiles[1], 'ms')}"
 
 
 def _threads(count: int) -> str:

@@ -3,36 +3,36 @@
 from __future__ import annotations
 
 from rtlab import questions
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
-from rtlab.questions.cards.card import Cards
-from rtlab.questions.cards.card import name as named
-from rtlab.relation.mapping import placed
+from rtlab.questions.cards.card import BoxBuilder
+from rtlab.questions.cards.card import format_box_name as named
+from rtlab.relation.mapping import map_to_places
 from rtlab.relation.roles import QUANTIZING_OPS
 
 
-def explain(facts: Facts, model: Model, node: str) -> str:
+def explain(facts: VariantResult, model: Model, node: str) -> str:
     """Which layers a node became and how we know, or why it has none."""
     mapping = questions.fusion.mapping(facts)
-    found = model.node(node)
-    layers = mapping.layers(found.id)
+    model_node = model.node(node)
+    layers = mapping.layers(model_node.id)
     if not layers:
-        missing = mapping.why(found.id)
-        return f'"{found.title}" has no layer ({missing.reason}): {missing.text}' if missing else ""
+        missing = mapping.why(model_node.id)
+        return f'"{model_node.title}" has no layer ({missing.reason}): {missing.text}' if missing else ""
     lines = []
-    cards = Cards(facts, model, placed(mapping, model))
+    cards = BoxBuilder(facts, model, map_to_places(mapping, model))
     by_id = {layer.id: layer for layer in facts.engine.layers}
     for pair in sorted(mapping.pairs, key=lambda p: p.role != "work"):
-        if pair.node == found.id:
+        if pair.node == model_node.id:
             layer = by_id[pair.layer]
             # A Q or DQ that the model brought along is overhead of what reads it.
-            runs = "is quantization" if found.op in QUANTIZING_OPS else "runs"
+            runs = "is quantization" if model_node.op in QUANTIZING_OPS else "runs"
             does = runs if pair.role == "work" else f"has its {pair.role}"
-            box = cards.box(layer)
-            others = [c["title"] for c in box["chips"] if c["node"] != found.id]
+            box = cards.build_box(layer)
+            others = [c["title"] for c in box["chips"] if c["node"] != model_node.id]
             shared = f" with {', '.join(others)}" if others else ""
             lines.append(
-                f'"{found.title}" {does} in layer {layer.index + 1}, "{named(box)}" ("{layer.name}"){shared} '
+                f'"{model_node.title}" {does} in layer {layer.index + 1}, "{named(box)}" ("{layer.name}"){shared} '
                 f"({pair.evidence}). {pair.note}"
             )
     return "\n".join(lines)

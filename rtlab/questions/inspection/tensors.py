@@ -79,7 +79,7 @@ def stats(
         step = math.ceil(total / _SAMPLED)
         rng = np.random.default_rng(0)
         # A jitter, so that no period of the tensor meets the step.
-        arrays = [_sampled(a, step, rng) for a in arrays]
+        arrays = [_sample_evenly(a, step, rng) for a in arrays]
         source = f"{source}; {sum(a.size for a in arrays):,} of {total:,} elements"
     count, zeros, low, high, sum_ = 0, 0, math.inf, -math.inf, 0.0
     for part in _parts(arrays):
@@ -152,12 +152,12 @@ def magnitudes(
     )  # fmt: skip
 
 
-def _sampled(array: NDArray[Any], step: int, rng: np.random.Generator) -> NDArray[Any]:
+def _sample_evenly(array: NDArray[Any], step: int, rng: np.random.Generator) -> NDArray[Any]:
     at = np.arange(0, array.size, step)
     at = np.minimum(at + rng.integers(0, step, at.size), array.size - 1)
     # Indexing each axis reads only these elements, also where the array lies in a file.
-    found: NDArray[Any] = array[np.unravel_index(at, array.shape)]
-    return found
+    samples: NDArray[Any] = array[np.unravel_index(at, array.shape)]
+    return samples
 
 
 def _parts(arrays: Iterable[NDArray[Any]]) -> Iterable[NDArray[np.float64]]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.questions.memory import plan
 from rtlab.questions.memory.plan import MemoryPlan
 
 
-def of(facts: Facts, *, batch: int | None = None, one_stream: bool = False) -> MemoryPlan:
+def of(facts: VariantResult, *, batch: int | None = None, one_stream: bool = False) -> MemoryPlan:
     """Where the activations of the engine could lie in one piece of memory: an estimate from their lifetimes.
 
     Args:

@@ -49,28 +49,28 @@ def place(lives: Sequence[Life], sizes: Sequence[int], *, align: int = 256) -> A
         align: A power of two, in bytes.
     """
     blocks = [-(-size // align) for size in sizes]
-    held = [i for i, size in enumerate(blocks) if size]
+    nonempty_indices = [i for i, size in enumerate(blocks) if size]
     offsets = [0] * len(blocks)
-    if not held:
+    if not nonempty_indices:
         return Arena(tuple(offsets), 0, 0)
-    asked, weights = [lives[i] for i in held], [blocks[i] for i in held]
-    bound, found = _planned(asked, weights)
-    for i, offset in zip(held, found, strict=True):
+    nonempty_lives, weights = [lives[i] for i in nonempty_indices], [blocks[i] for i in nonempty_indices]
+    bound, block_offsets = _plan_offsets(nonempty_lives, weights)
+    for i, offset in zip(nonempty_indices, block_offsets, strict=True):
         offsets[i] = int(offset) * align
-    return Arena(tuple(offsets), _size(found, weights) * align, bound * align)
+    return Arena(tuple(offsets), _size(block_offsets, weights) * align, bound * align)
 
 
-def _planned(lives: Sequence[Life], sizes: Sequence[int]) -> tuple[int, Sequence[int]]:
+def _plan_offsets(lives: Sequence[Life], sizes: Sequence[int]) -> tuple[int, Sequence[int]]:
     """The bound, and offsets of tensors that all have a size."""
     if PACKAGES["omnimalloc"].missing:
-        bound = largest(lives, sizes)
+        bound = compute_peak_size(lives, sizes)
         placements = _greedy(lives, sizes)
     else:
         bound, placements = _omnimalloc(lives, sizes)
     best: Sequence[int] = ()
-    for found in placements:
-        if not best or _size(found, sizes) < _size(best, sizes):
-            best = found
+    for placement in placements:
+        if not best or _size(placement, sizes) < _size(best, sizes):
+            best = placement
         if _size(best, sizes) <= bound:
             break
     return bound, best
@@ -94,10 +94,10 @@ def _greedy(lives: Sequence[Life], sizes: Sequence[int]) -> Iterator[Sequence[in
     weights = np.array(sizes)
     # An order takes seconds of tens of thousands of tensors.
     for order in orders if len(lives) <= _SEARCHED else orders[:1]:
-        yield _fitted(sorted(range(len(lives)), key=order), start, end, weights)
+        yield _fit_offsets(sorted(range(len(lives)), key=order), start, end, weights)
 
 
-def _fitted(
+def _fit_offsets(
     order: Sequence[int], start: NDArray[np.int64], end: NDArray[np.int64], sizes: NDArray[np.int64]
 ) -> list[int]:
     """Offsets, each tensor in the smallest gap between those that are placed and may be alive with it.
@@ -111,8 +111,8 @@ def _fitted(
     offsets = np.zeros(len(order), np.int64)
     done = np.array([], np.int64)
     for i in order:
-        apart = (end[done] <= start[i]).all(axis=1) | (end[i] <= start[done]).all(axis=1)
-        near = done[~apart]
+        disjoint = (end[done] <= start[i]).all(axis=1) | (end[i] <= start[done]).all(axis=1)
+        near = done[~disjoint]
         near = near[np.argsort(offsets[near], kind="stable")]
         # Where the gap before each of them begins, and the one behind the last.
         tops = np.concatenate(([0], np.maximum.accumulate(offsets[near] + sizes[near])))
@@ -129,34 +129,34 @@ def _omnimalloc(lives: Sequence[Life], sizes: Sequence[int]) -> tuple[int, Itera
     omnimalloc = require("omnimalloc", why="plan memory with OmniMalloc")
     from omnimalloc import allocators, analysis
 
-    asked = [
+    allocations = [
         omnimalloc.Allocation(id=i, size=size, start=life.start, end=life.end)
         for i, (life, size) in enumerate(zip(lives, sizes, strict=True))
     ]
 
     def placements() -> Iterator[Sequence[int]]:
-        yield _in_order(omnimalloc.allocate(asked, allocator="omni"))
+        yield _collect_offsets(omnimalloc.allocate(allocations, allocator="omni"))
         yield from itertools.islice(_greedy(lives, sizes), 1)
-        if len(asked) <= _SEARCHED:
+        if len(allocations) <= _SEARCHED:
             # Counted, not timed, and from a fixed seed: the same on every machine.
             search = allocators.HillClimbAllocator(max_iterations=_MOVES, timeout=None)
-            yield _in_order(omnimalloc.allocate(asked, allocator=search))
+            yield _collect_offsets(omnimalloc.allocate(allocations, allocator=search))
 
     try:
-        bound = int(analysis.antichain_pressure(asked, work_budget=_WORK))
+        bound = int(analysis.antichain_pressure(allocations, work_budget=_WORK))
     except RuntimeError:
-        bound = largest(lives, sizes)
+        bound = compute_peak_size(lives, sizes)
     return bound, placements()
 
 
-def _in_order(placed: Sequence[Any]) -> list[int]:
-    offsets = [0] * len(placed)
-    for found in placed:
-        offsets[int(found.id)] = int(found.offset or 0)
+def _collect_offsets(allocations: Sequence[Any]) -> list[int]:
+    offsets = [0] * len(allocations)
+    for allocation in allocations:
+        offsets[int(allocation.id)] = int(allocation.offset or 0)
     return offsets
 
 
-def largest(lives: Sequence[Life], sizes: Sequence[int]) -> int:
+def compute_peak_size(lives: Sequence[Life], sizes: Sequence[int]) -> int:
     """The largest sum of what is alive at one step, in the order of issue."""
     change = [0] * (max((life.last for life in lives), default=-1) + 2)
     for life, size in zip(lives, sizes, strict=True):

@@ -59,10 +59,10 @@ def clocks(engine: Engine, writers: Writers | None = None) -> tuple[Clock, ...]:
     after: list[Clock] = []
     for position, layer in enumerate(engine.layers):
         lane = lanes[layer.stream]
-        known = [after[w] for w in writers.before(position)]
+        predecessor_clocks = [after[w] for w in writers.before(position)]
         if layer.kind == "wait" and layer.event in signalled:
-            known.append(signalled[layer.event])
-        now = [max(parts) for parts in zip(at[lane], *known, strict=True)]
+            predecessor_clocks.append(signalled[layer.event])
+        now = [max(parts) for parts in zip(at[lane], *predecessor_clocks, strict=True)]
         before.append(tuple(now))
         now[lane] += 1
         at[lane] = now
@@ -88,20 +88,20 @@ def lifetimes(engine: Engine, *, one_stream: bool = False) -> tuple[Life, ...]:
     span = _Order(engine, versions.origin, one_stream=one_stream)
     counts: defaultdict[str, int] = defaultdict(int)
     lives: list[Life] = []
-    for found in sorted(versions.found(), key=lambda v: (min(v.steps), v.name)):
-        steps = found.steps.union(_turns(found, loops)) if loops else found.steps
-        counts[found.name] += 1
-        number = counts[found.name]
+    for version in sorted(versions.list_versions(), key=lambda v: (min(v.steps), v.name)):
+        steps = version.steps.union(_find_loop_ends(version, loops)) if loops else version.steps
+        counts[version.name] += 1
+        number = counts[version.name]
         first, last = min(steps), max(steps)
         start, end = span.of(steps, first, last)
         lives.append(
             Life(
-                id=found.name if number == 1 else f"{found.name} ({number})",
-                name=found.name,
-                place=found.place,
-                writers=tuple(sorted(found.writers)),
-                readers=tuple(sorted(found.readers)),
-                mentions=tuple(found.mentions),
+                id=version.name if number == 1 else f"{version.name} ({number})",
+                name=version.name,
+                place=version.place,
+                writers=tuple(sorted(version.writers)),
+                readers=tuple(sorted(version.readers)),
+                mentions=tuple(version.mentions),
                 first=first,
                 last=last,
                 start=start,
@@ -133,7 +133,7 @@ class _Order:
         return start, tuple(end)
 
 
-def _turns(version: _Version, loops: Sequence[tuple[int, int]]) -> Iterator[int]:
+def _find_loop_ends(version: _Version, loops: Sequence[tuple[int, int]]) -> Iterator[int]:
     """The ends of the loops that need a tensor again in their next turn."""
     for begin, end in loops:
         inside = any(begin <= s <= end for s in version.readers)
@@ -171,17 +171,17 @@ class _Versions:
         self.origin = Writers(engine)
         self._outputs = {t.name for t in engine.outputs}
         self._versions: dict[tuple[str, int], _Version] = {}
-        self._joined: dict[tuple[str, int], tuple[str, int]] = {}
+        self._parent_keys: dict[tuple[str, int], tuple[str, int]] = {}
         self._carried: list[tuple[int, int]] = []
         self._write()
         for tensor in engine.inputs:
             version = self._at(tensor.name, -1)
             version.place, version.mentions[tensor] = "input", None
-        given = {t.name for t in engine.inputs}
+        input_names = {t.name for t in engine.inputs}
         for position, layer in enumerate(engine.layers):
             for tensor in layer.inputs:
                 if tensor.name:
-                    self._read(position, tensor, "input" if tensor.name in given else "constant")
+                    self._read(position, tensor, "input" if tensor.name in input_names else "constant")
             if layer.kind == "NoOp" and layer.inputs:
                 self._rename(position, layer)
         if any(layer.kind in _JUMPS for layer in engine.layers):
@@ -197,7 +197,7 @@ class _Versions:
                     version.writers.add(position)
                     version.mentions[tensor] = None
 
-    def found(self) -> Iterator[_Version]:
+    def list_versions(self) -> Iterator[_Version]:
         """All tensors that a step names."""
         return (v for v in self._versions.values() if v.steps)
 
@@ -209,17 +209,17 @@ class _Versions:
         return self._versions.setdefault(self._root((name, position)), _Version(name))
 
     def _root(self, key: tuple[str, int]) -> tuple[str, int]:
-        while key in self._joined:
-            key = self._joined[key]
+        while key in self._parent_keys:
+            key = self._parent_keys[key]
         return key
 
     def _join(self, first: tuple[str, int], second: tuple[str, int]) -> None:
         first, second = self._root(first), self._root(second)
         if first != second:
             self._at(*first).absorb(self._versions.pop(second))
-            self._joined[second] = first
+            self._parent_keys[second] = first
 
-    def _written(self, position: int, tensor: Tensor) -> tuple[str, int] | None:
+    def _merge_writers(self, position: int, tensor: Tensor) -> tuple[str, int] | None:
         """The writings that a step reads, made one."""
         writers = self.origin.of(position, tensor)
         for other in writers[1:]:
@@ -227,7 +227,7 @@ class _Versions:
         return (tensor.name, writers[0]) if writers else None
 
     def _read(self, position: int, tensor: Tensor, otherwise: Place) -> None:
-        key = self._written(position, tensor)
+        key = self._merge_writers(position, tensor)
         if key is None:
             key = (tensor.name, -1)
             self._at(*key).place = otherwise
@@ -238,7 +238,7 @@ class _Versions:
         version.mentions[tensor] = None
 
     def _rename(self, position: int, layer: Layer) -> None:
-        source = self._written(position, layer.inputs[0]) or (layer.inputs[0].name, -1)
+        source = self._merge_writers(position, layer.inputs[0]) or (layer.inputs[0].name, -1)
         for tensor in layer.outputs:
             if tensor.name:
                 self._join(source, (tensor.name, position))
@@ -257,7 +257,7 @@ class _Versions:
                 self._carried.append((begin, end))
 
     def _deliver(self, tensor: Tensor) -> None:
-        key = self._written(len(self._layers), tensor)
+        key = self._merge_writers(len(self._layers), tensor)
         if key is not None:
             version = self._at(*key)
             version.place = "output"

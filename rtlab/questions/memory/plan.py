@@ -15,7 +15,7 @@ from rtlab.core.schema import Origin
 from rtlab.core.value import describe
 from rtlab.errors import VariantError
 from rtlab.questions.memory.arena import place
-from rtlab.questions.memory.extents import Extents, unresolved
+from rtlab.questions.memory.extents import Extents, make_open_shape_error
 from rtlab.questions.memory.lifetimes import Life, Place, lifetimes
 from rtlab.relation import footprint as memory
 from rtlab.relation.dataflow import Work, work
@@ -59,7 +59,7 @@ class MemoryPlan:
     scratch: int | None
     reported: int | None
     batch: int | None
-    own_batch: int | None
+    engine_batch: int | None
     scaled: bool
     streams: int
     align: int
@@ -134,10 +134,15 @@ def plan(
         )
     extents = Extents(engine, built, batch=batch, sizes=sizes)
     if extents.open:
-        raise unresolved(extents)
-    grow = _growing(lives, extents) if extents.scaled else frozenset()
+        raise make_open_shape_error(extents)
+    grow = _find_growing_tensors(lives, extents) if extents.scaled else frozenset()
     sized = [
-        (life, extents.most([*life.mentions, *_alike(life, engine, built)], scaled=life.id in grow))
+        (
+            life,
+            extents.max_nbytes(
+                [*life.mentions, *_find_similar_tensors(life, engine, built)], scaled=life.id in grow
+            ),
+        )
         for life in lives
     ]
     inner = [(life, size) for life, size in sized if life.place == "arena" and size is not None]
@@ -146,22 +151,22 @@ def plan(
             f"Cannot plan memory: no file tells the size of any of the {len(sized)} tensors of this engine. Export the "
             "layers with the shapes of their tensors, or load the ONNX model with rtlab.load(..., shapes={...})."
         )
-    kept = tuple(life for life, _ in inner)
-    told = [size for _, size in inner]
-    if (most := sum(told) + align * len(told)) > _ADDRESSES:
+    arena_lives = tuple(life for life, _ in inner)
+    arena_sizes = [size for _, size in inner]
+    if (most := sum(arena_sizes) + align * len(arena_sizes)) > _ADDRESSES:
         raise VariantError(
             f"Cannot plan memory: at batch {extents.batch} the tensors take {most / 2**60:,.0f} EiB, and addresses "
             "have 64 bits. Choose a smaller batch, or other sizes."
         )
-    arena = place(kept, told, align=align)
+    arena = place(arena_lives, arena_sizes, align=align)
     weights, origin = _weights(engine, built)
-    rounded = _rounded(told, align)
-    alive = _alive(kept, rounded, len(engine.layers))
+    aligned_sizes = _round_up_sizes(arena_sizes, align)
+    alive = _compute_alive_bytes(arena_lives, aligned_sizes, len(engine.layers))
     return MemoryPlan(
-        lives=kept,
+        lives=arena_lives,
         allocations=tuple(
             Allocation(life.id, size, life.first, life.last, offset, "estimated")
-            for life, size, offset in zip(kept, told, arena.offsets, strict=True)
+            for life, size, offset in zip(arena_lives, arena_sizes, arena.offsets, strict=True)
         ),
         bound_by_caller=tuple(
             (life, size) for life, size in sized if life.place in {"input", "output"} and size is not None
@@ -169,22 +174,22 @@ def plan(
         unsized=tuple(life for life, size in sized if size is None),
         peak=arena.size,
         bound=arena.bound,
-        in_place=min(arena.bound, _in_place(engine, kept, rounded, alive)),
-        naive=sum(rounded),
+        in_place=min(arena.bound, _in_place(engine, arena_lives, aligned_sizes, alive)),
+        naive=sum(aligned_sizes),
         alive=alive,
         weights=weights,
         weights_origin=origin,
         scratch=engine.totals.get("scratch"),
         reported=engine.totals.get("activation"),
         batch=extents.batch,
-        own_batch=extents.own,
+        engine_batch=extents.engine_batch,
         scaled=extents.scaled,
         streams=1 if one_stream else len({layer.stream for layer in engine.layers}),
         align=align,
     )
 
 
-def _alike(life: Life, engine: Engine, built: Model) -> Iterator[Tensor]:
+def _find_similar_tensors(life: Life, engine: Engine, built: Model) -> Iterator[Tensor]:
     """Tensors as large as one whose shape is not told.
 
     ONNX Runtime tells none of tensors in its blocked layout (NCHWc). A reordering step keeps their size, and a step
@@ -206,26 +211,26 @@ def _alike(life: Life, engine: Engine, built: Model) -> Iterator[Tensor]:
             yield from layer.outputs
 
 
-def _growing(lives: tuple[Life, ...], extents: Extents) -> frozenset[str]:
+def _find_growing_tensors(lives: tuple[Life, ...], extents: Extents) -> frozenset[str]:
     """The tensors that are computed from an input of the engine's batch, with a first dimension that it divides."""
-    found: set[str] = set()
+    growing_ids: set[str] = set()
     fed: set[int] = set()
     before = -1
-    while len(found) > before:
-        before = len(found)
+    while len(growing_ids) > before:
+        before = len(growing_ids)
         for life in lives:
             grows = life.place == "input" or not fed.isdisjoint(life.writers)
             if grows and any(extents.has_batch(t) for t in life.mentions):
-                found.add(life.id)
+                growing_ids.add(life.id)
                 fed.update(life.readers)
-    return frozenset(found)
+    return frozenset(growing_ids)
 
 
-def _rounded(sizes: Iterable[int], align: int) -> list[int]:
+def _round_up_sizes(sizes: Iterable[int], align: int) -> list[int]:
     return [-(-size // align) * align for size in sizes]
 
 
-def _alive(lives: Iterable[Life], sizes: Iterable[int], steps: int) -> NDArray[np.int64]:
+def _compute_alive_bytes(lives: Iterable[Life], sizes: Iterable[int], steps: int) -> NDArray[np.int64]:
     change = np.zeros(steps + 1, np.int64)
     for life, size in zip(lives, sizes, strict=True):
         change[life.first] += size
@@ -235,31 +240,31 @@ def _alive(lives: Iterable[Life], sizes: Iterable[int], steps: int) -> NDArray[n
 
 def _in_place(engine: Engine, lives: Iterable[Life], sizes: Iterable[int], alive: NDArray[np.int64]) -> int:
     """The most alive where a pointwise layer's output takes the place of inputs that end with it."""
-    born, gone = np.zeros_like(alive), np.zeros_like(alive)
+    allocated_bytes, freed_bytes = np.zeros_like(alive), np.zeros_like(alive)
     for life, size in zip(lives, sizes, strict=True):
         if life.first < life.last:
-            born[life.first] += size
-            gone[life.last] += size
+            allocated_bytes[life.first] += size
+            freed_bytes[life.last] += size
     able = np.array([work(layer) in _IN_PLACE for layer in engine.layers], bool)
-    return int(np.max(alive - able * np.minimum(born, gone), initial=0))
+    return int(np.max(alive - able * np.minimum(allocated_bytes, freed_bytes), initial=0))
 
 
 def _weights(engine: Engine, built: Model) -> tuple[int | None, Origin]:
     """What the compiler reported, else what all its layers tell, else the model's initializers in their types."""
-    if told := engine.totals.get("weights"):
-        return told, "reported"
+    if reported_nbytes := engine.totals.get("weights"):
+        return reported_nbytes, "reported"
     heavy = [layer for layer in engine.layers if work(layer) in _HEAVY]
     parts: list[int | None] = []
     if all("Weights" in layer.attributes for layer in heavy):
-        told_parts = (layer.attributes.get(key) for layer in heavy for key in ("Weights", "Bias"))
-        parts = [_counted(part) for part in told_parts if isinstance(part, Mapping)]
+        weight_attributes = (layer.attributes.get(key) for layer in heavy for key in ("Weights", "Bias"))
+        parts = [_count_bytes(part) for part in weight_attributes if isinstance(part, Mapping)]
     if not parts:
         values = [describe(v, "constant") for v in built.ir.graph.initializers.values()]
         parts = [memory.nbytes(v.dtype, v.shape) for v in values]
-    known = [n for n in parts if n is not None]
-    return (sum(known) if known else None), "estimated"
+    part_sizes = [n for n in parts if n is not None]
+    return (sum(part_sizes) if part_sizes else None), "estimated"
 
 
-def _counted(part: Mapping[str, object]) -> int | None:
+def _count_bytes(part: Mapping[str, object]) -> int | None:
     count = part.get("Count")
     return memory.nbytes(DTYPES.get(str(part.get("Type")), ""), (count,)) if isinstance(count, int) else None

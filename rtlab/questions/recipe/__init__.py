@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rtlab.backends import cpu
-from rtlab.core.phrases import many
-from rtlab.core.schema import Meaning
-from rtlab.core.stamp import Stamp
+from rtlab.core.phrases import pluralize
+from rtlab.core.schema import FieldMeta
+from rtlab.core.stamp import FileFingerprint
 from rtlab.questions.recipe import lines
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rtlab.core.facts import Facts
+    from rtlab.core.facts import VariantResult
     from rtlab.core.model import Model
     from rtlab.questions.snapshot import Snapshot
 
@@ -39,8 +39,8 @@ _PACKAGES = {
 class PartVersion:
     """One part of what made a variant."""
 
-    part: Annotated[str, Meaning("Part")]
-    version: Annotated[str, Meaning("Version")]
+    part: Annotated[str, FieldMeta("Part")]
+    version: Annotated[str, FieldMeta("Version")]
     note: str = ""
 
 
@@ -54,16 +54,16 @@ class Recipe:
     engine and of its times.
     """
 
-    model: Annotated[str, Meaning("Model")]
-    size: Annotated[int | None, Meaning("Size", "B", note="{self.basis}", omit=True)]
-    sha256: Annotated[str | None, Meaning("SHA-256", note="{self.basis}", omit=True)]
+    model: Annotated[str, FieldMeta("Model")]
+    size: Annotated[int | None, FieldMeta("Size", "B", note="{self.basis}", omit=True)]
+    sha256: Annotated[str | None, FieldMeta("SHA-256", note="{self.basis}", omit=True)]
     weights_sha256: Annotated[
-        str | None, Meaning("SHA-256 of the weights", note="The files beside it, by name.", omit=True)
+        str | None, FieldMeta("SHA-256 of the weights", note="The files beside it, by name.", omit=True)
     ]
-    data: Annotated[str, Meaning("Data")]
-    rests: Annotated[str | None, Meaning("Rests on", omit=True)]
-    built: Annotated[str | None, Meaning("Built", omit=True)]
-    taken: Annotated[str | None, Meaning("Timed", omit=True)]
+    data: Annotated[str, FieldMeta("Data")]
+    rests: Annotated[str | None, FieldMeta("Rests on", omit=True)]
+    built: Annotated[str | None, FieldMeta("Built", omit=True)]
+    taken: Annotated[str | None, FieldMeta("Timed", omit=True)]
     python: str
     commands: tuple[str, ...]
     basis: str
@@ -71,25 +71,25 @@ class Recipe:
     notes: tuple[str, ...] = ()
 
 
-def of(study: Snapshot, facts: Facts) -> Recipe:
+def of(study: Snapshot, facts: VariantResult) -> Recipe:
     """How a variant was made; dates are those of its facts, versions those of this process."""
-    made = identity(study.model)
-    why = lines.untold(study, facts.name)
+    model_identity = identity(study.model)
+    why = lines.explain_missing_command(study, facts.name)
     # Why numbers rest on less than all is known where they stand; here it says what a second run may differ in.
     notes = [f"The command line cannot make it: it {why}."] if why else []
-    notes += [s.text for s in facts.stages.values() if s.lacks and s.text]
+    notes += [s.text for s in facts.stages.values() if s.is_incomplete and s.text]
     return Recipe(
-        model=made.file,
-        size=made.nbytes,
-        sha256=made.sha256,
-        weights_sha256=made.weights,
+        model=model_identity.file,
+        size=model_identity.nbytes,
+        sha256=model_identity.sha256,
+        weights_sha256=model_identity.weights,
         data=data(study),
         rests="; ".join(f"{s.stage}: {s.basis}" for s in facts.stages.values() if s.basis) or None,
         built=date(facts.engine.built),
         taken=date(facts.profile.taken) if facts.profile is not None else None,
         python=lines.python(study, [facts.name]),
         commands=lines.command(study, [facts.name]),
-        basis=made.basis,
+        basis=model_identity.basis,
         versions=versions([facts]),
         notes=tuple(notes),
     )
@@ -112,26 +112,26 @@ def identity(model: Model) -> ModelIdentity:
         return ModelIdentity("not given", None, None, None, "")
     name = model.path.name if model.path else f"{model.name}, made in memory"
     if (file := model.origin) is not None and model.stamp is not None:
-        beside = tuple((str(file.parent / name), stamp) for name, stamp in sorted(model.beside.items()))
+        weight_files = tuple((str(file.parent / name), stamp) for name, stamp in sorted(model.beside.items()))
         # Of weights that stayed at home nobody knows a digest.
-        here = all(stamp is not None for _, stamp in beside)
+        here = all(stamp is not None for _, stamp in weight_files)
         return ModelIdentity(
             name,
             model.stamp[0],
             _digest(((str(file), model.stamp),)),
-            _digest(beside) if beside and here else None,
+            _digest(weight_files) if weight_files and here else None,
             "Of the file." if here else "Of the file; the files with its weights are not here.",
         )
     why = "The file has changed since it was loaded" if model.path else "It was no file"
     if model.weightless or (model.path and model.beside):
         return ModelIdentity(name, None, None, None, why)
     content = model.bytes()
-    said = f"{why}: of the model in memory, serialized."
-    return ModelIdentity(name, len(content), hashlib.sha256(content).hexdigest(), None, said)
+    basis = f"{why}: of the model in memory, serialized."
+    return ModelIdentity(name, len(content), hashlib.sha256(content).hexdigest(), None, basis)
 
 
 @functools.lru_cache(64)
-def _digest(files: tuple[tuple[str, Stamp | None], ...]) -> str:
+def _digest(files: tuple[tuple[str, FileFingerprint | None], ...]) -> str:
     """SHA-256 of files, one after the other; their stamps tell when that is another one."""
     work = hashlib.sha256()
     for name, _ in files:
@@ -141,55 +141,55 @@ def _digest(files: tuple[tuple[str, Stamp | None], ...]) -> str:
     return work.hexdigest()
 
 
-def versions(made: Sequence[Facts]) -> tuple[PartVersion, ...]:
+def versions(variant_results: Sequence[VariantResult]) -> tuple[PartVersion, ...]:
     """The releases of all that had a part in variants, each once, and the machine without a name of its own."""
-    found = [
+    parts = [
         PartVersion(title, release)
         for package, title in _PACKAGES.items()
-        if (release := _installed(package)) is not None
+        if (release := _get_installed_version(package)) is not None
     ]
-    found.insert(1, PartVersion("Python", platform.python_version()))
-    for facts in made:
+    parts.insert(1, PartVersion("Python", platform.python_version()))
+    for facts in variant_results:
         engine = facts.engine
         where = "read from files" if facts.recorded else "built here"
-        found.append(PartVersion(f"Engine, {where}", engine.title, facts.name))
+        parts.append(PartVersion(f"Engine, {where}", engine.title, facts.name))
         if facts.profile is not None:
-            said = ", ".join(filter(None, (facts.profile.source, facts.profile.device)))
-            found.append(PartVersion("Times", said, facts.profile.note))
-    if any(not facts.recorded for facts in made):
+            times_source = ", ".join(filter(None, (facts.profile.source, facts.profile.device)))
+            parts.append(PartVersion("Times", times_source, facts.profile.note))
+    if any(not facts.recorded for facts in variant_results):
         # The rest may name who built it.
         numbers = re.match(r"[\d.]*\d|", platform.release())
         system = f"{platform.system()} {numbers[0] if numbers else ''}".strip()
-        found += [
+        parts += [
             PartVersion("System", f"{system}, {platform.machine()}"),
-            PartVersion("Processor", f"{cpu.name()}, {many(cpu.cores(), 'core')}"),
+            PartVersion("Processor", f"{cpu.get_name()}, {pluralize(cpu.count_cores(), 'core')}"),
         ]
-    kept: dict[tuple[str, str], PartVersion] = {}
-    for one in found:
-        kept.setdefault((one.part, one.version), one)
-    return tuple(kept.values())
+    unique_parts: dict[tuple[str, str], PartVersion] = {}
+    for one in parts:
+        unique_parts.setdefault((one.part, one.version), one)
+    return tuple(unique_parts.values())
 
 
-def date(told: datetime.datetime | None) -> str | None:
+def date(timestamp: datetime.datetime | None) -> str | None:
     """A date of a fact, in UTC and to the minute; None where none is told."""
-    if told is None:
+    if timestamp is None:
         return None
-    if told.tzinfo is None:
-        return f"{told:%Y-%m-%d %H:%M}"
-    return f"{told.astimezone(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"
+    if timestamp.tzinfo is None:
+        return f"{timestamp:%Y-%m-%d %H:%M}"
+    return f"{timestamp.astimezone(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC"
 
 
 def data(study: Snapshot) -> str:
     """What a study ran on, in words."""
-    given = study.data
-    if given is None:
+    calibration_data = study.data
+    if calibration_data is None:
         return "random noise, seed 0" if study.model.nodes else "none"
-    if given.count is None:
-        return given.source
-    return f"{many(given.count, 'sample')} from {given.source}"
+    if calibration_data.count is None:
+        return calibration_data.source
+    return f"{pluralize(calibration_data.count, 'sample')} from {calibration_data.source}"
 
 
-def _installed(package: str) -> str | None:
+def _get_installed_version(package: str) -> str | None:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:

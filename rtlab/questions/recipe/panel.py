@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from rtlab.documents.contract import Panel, Script
 from rtlab.questions.recipe import Recipe, of
-from rtlab.questions.scene import Question, Scene
+from rtlab.questions.scene import PanelContext, PanelSpec
 
 
-def recipe(scene: Scene) -> Panel:
+def recipe(context: PanelContext) -> Panel:
     """The lines, the digest of the model, and the releases of all that had a part."""
-    found = asked(scene)
-    scripts = [Script(label="Python", text=found.python)]
-    if found.commands:
-        scripts.append(Script(label="Command line", text="\n".join(found.commands) + "\n"))
-    return RECIPE.panel(scene, found, scripts=scripts)
+    variant_recipe = build_recipe(context)
+    scripts = [Script(label="Python", text=variant_recipe.python)]
+    if variant_recipe.commands:
+        scripts.append(Script(label="Command line", text="\n".join(variant_recipe.commands) + "\n"))
+    return RECIPE.panel(context, variant_recipe, scripts=scripts)
 
 
-def asked(scene: Scene) -> Recipe:
+def build_recipe(context: PanelContext) -> Recipe:
     """The answer itself."""
-    return of(scene.study, scene.result)
+    return of(context.study, context.result)
 
 
-RECIPE = Question(
+RECIPE = PanelSpec(
     "recipe",
     tab="recipe",
     label="Reproduce",
     title="Make it again",
     lead="These lines make the variant again, from the same model, data and choices. Dates are those of the build and "
     "of the times; versions are those of the process that shows this.",
-    noun=asked,
-    drawn=recipe,
+    noun=build_recipe,
+    panel_builder=recipe,
 )

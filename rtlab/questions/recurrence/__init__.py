@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.questions import fusion
 from rtlab.questions.recurrence import fused
-from rtlab.questions.recurrence.fused import Fused
+from rtlab.questions.recurrence.fused import FusedRecurrence
 
 
-def of(facts: Facts) -> tuple[Fused, ...]:
+def of(facts: VariantResult) -> tuple[FusedRecurrence, ...]:
     """What became of each recurrent node: gates merged, input products hoisted, steps unrolled; inferred."""
-    return fused.fused(facts.source, facts.prepared.model, facts.engine, fusion.mapping(facts))
+    return fused.analyze_recurrences(facts.source, facts.prepared.model, facts.engine, fusion.mapping(facts))

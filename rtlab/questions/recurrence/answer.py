@@ -6,10 +6,10 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated
 
-from rtlab.core.schema import UNSENT, Meaning
+from rtlab.core.schema import UNSENT, FieldMeta
 
 if TYPE_CHECKING:
-    from rtlab.questions.recurrence.fused import Fused, Piece
+    from rtlab.questions.recurrence.fused import FusedRecurrence, Piece
 
 _FORMS = {"whole": "one layer", "unknown": "not told"}
 _WHY = "Inferred from the flow of data, shapes and kernels' names."
@@ -19,13 +19,13 @@ _WHY = "Inferred from the flow of data, shapes and kernels' names."
 class RecurrentLayer:
     """A layer of a recurrence: the steps that it computes, in words, and what of them."""
 
-    layer: Annotated[str, Meaning(links="layers")]
-    name: Annotated[str, Meaning("Layer")]
-    steps: Annotated[str, Meaning("Steps")]
-    work: Annotated[str, Meaning("Work")]
-    runs: Annotated[int, Meaning("Runs")]
-    how: Annotated[str, Meaning("How we know")]
-    nodes: Annotated[tuple[str, ...], Meaning(links="nodes")]
+    layer: Annotated[str, FieldMeta(links="layers")]
+    name: Annotated[str, FieldMeta("Layer")]
+    steps: Annotated[str, FieldMeta("Steps")]
+    work: Annotated[str, FieldMeta("Work")]
+    runs: Annotated[int, FieldMeta("Runs")]
+    how: Annotated[str, FieldMeta("How we know")]
+    nodes: Annotated[tuple[str, ...], FieldMeta(links="nodes")]
 
     @property
     def note(self) -> str:
@@ -38,24 +38,26 @@ class RecurrentNode:
     """What became of a recurrent node; what is inferred says so."""
 
     products: Annotated[
-        str, Meaning("Products", origin="estimated", note=f"Before by the definition. {_WHY}")
+        str, FieldMeta("Products", origin="estimated", note=f"Before by the definition. {_WHY}")
     ]
-    operations: Annotated[int, Meaning("Operations before", note="{self.parts} by the definition.")]
+    operations: Annotated[int, FieldMeta("Operations before", note="{self.parts} by the definition.")]
     count: Annotated[
         int,
-        Meaning("Layers", origin="reported", note=f"Layers of {{self.compiler}} that belong to it. {_WHY}"),
+        FieldMeta("Layers", origin="reported", note=f"Layers of {{self.compiler}} that belong to it. {_WHY}"),
     ]
     launches: Annotated[
         int,
-        Meaning("Layers that run", origin="estimated", note="Those that compute, in all turns of the loop."),
+        FieldMeta(
+            "Layers that run", origin="estimated", note="Those that compute, in all turns of the loop."
+        ),
     ]
     each: Annotated[
-        str, Meaning("Layers per step", origin="estimated", note="Layers that run, divided by the steps.")
+        str, FieldMeta("Layers per step", origin="estimated", note="Layers that run, divided by the steps.")
     ]
-    form: Annotated[str, Meaning("Steps", origin="estimated", note="{self.evidence}")]
+    form: Annotated[str, FieldMeta("Steps", origin="estimated", note="{self.evidence}")]
     merged: Annotated[
         str,
-        Meaning(
+        FieldMeta(
             "Gates merged",
             origin="estimated",
             note="From the width of the weights that a product reads.",
@@ -63,39 +65,39 @@ class RecurrentNode:
     ]
     hoisted: Annotated[
         str,
-        Meaning(
+        FieldMeta(
             "Input hoisted", origin="estimated", note="Whether one product makes the inputs of all steps."
         ),
     ]
-    work: Annotated[str, Meaning("Products' work", origin="estimated", note="The same before and after.")]
+    work: Annotated[str, FieldMeta("Products' work", origin="estimated", note="The same before and after.")]
     parts: Annotated[str, UNSENT]
     compiler: Annotated[str, UNSENT]
     evidence: Annotated[str, UNSENT]
     layers: tuple[RecurrentLayer, ...]
 
 
-def became(found: Fused, compiler: str, places: Sequence[str]) -> RecurrentNode:
+def summarize_recurrence(fused_node: FusedRecurrence, compiler: str, places: Sequence[str]) -> RecurrentNode:
     """What became of a node that stands at ``places``, as its panel and its table tell it."""
-    before = found.before
-    loop = f"loop, {found.turns} turns of {found.body}"
+    before = fused_node.before
+    loop = f"loop, {fused_node.turns} turns of {fused_node.body}"
     return RecurrentNode(
-        products=f"{before.products} → {'?' if found.products is None else found.products}",
+        products=f"{before.products} → {'?' if fused_node.products is None else fused_node.products}",
         operations=before.operations,
-        count=len(found.pieces),
-        launches=found.launches,
-        each="not told" if found.form in _FORMS else f"{found.per_step:.3g}",
-        form=loop if found.form == "loop" else _FORMS.get(found.form, "unrolled"),
-        merged=_told(found.merged),
-        hoisted=_told(found.hoisted),
+        count=len(fused_node.pieces),
+        launches=fused_node.launches,
+        each="not told" if fused_node.form in _FORMS else f"{fused_node.per_step:.3g}",
+        form=loop if fused_node.form == "loop" else _FORMS.get(fused_node.form, "unrolled"),
+        merged=_format_flag(fused_node.merged),
+        hoisted=_format_flag(fused_node.hoisted),
         work=f"{before.flops / 1e6:.3g} MFLOP",
         parts=f"{before.products} products and {before.elementwise} elementwise operations",
         compiler=compiler,
-        evidence=found.evidence[-1] if found.evidence else _WHY,
-        layers=tuple(_layer(piece, places) for piece in found.pieces),
+        evidence=fused_node.evidence[-1] if fused_node.evidence else _WHY,
+        layers=tuple(_layer(piece, places) for piece in fused_node.pieces),
     )
 
 
-def _told(value: bool | None) -> str:  # noqa: FBT001 - a value to write, no switch
+def _format_flag(value: bool | None) -> str:  # noqa: FBT001 - a value to write, no switch
     return "not told" if value is None else "yes" if value else "no"
 
 
@@ -104,7 +106,7 @@ def _layer(piece: Piece, places: Sequence[str]) -> RecurrentLayer:
     # The figure's word for what the layer reads of the step before.
     roles = [(p.role.replace("recurrent", "state"), p.gates) for p in piece.parts]
     label = "declared" if piece.declared else "inferred"
-    told = " ".join(dict.fromkeys([piece.why, *(p.evidence for p in piece.parts)]))
+    reasons = " ".join(dict.fromkeys([piece.why, *(p.evidence for p in piece.parts)]))
     also = f" It also computes {', '.join(piece.also)}." if piece.also else ""
     return RecurrentLayer(
         layer=piece.layer,
@@ -112,7 +114,7 @@ def _layer(piece: Piece, places: Sequence[str]) -> RecurrentLayer:
         steps=words(steps),
         work=" + ".join(f"{role} ({gates} gates)" if gates > 1 else role for role, gates in roles),
         runs=piece.runs,
-        how=f"{label}: {told}{also}",
+        how=f"{label}: {reasons}{also}",
         nodes=tuple(places),
     )
 

@@ -107,7 +107,7 @@ class Piece:
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Fused:
+class FusedRecurrence:
     """A recurrence and what the compiler made of it.
 
     ``form`` says how the steps run: ``unrolled`` into layers of their own, in a ``loop`` whose turn computes ``body``
@@ -171,12 +171,12 @@ def recurrences(model: Model) -> tuple[Recurrence, ...]:
 
 
 def _recurrence(node: Node, sized: Model) -> Recurrence:
-    shape = _known(node, sized, 0, 3)
-    weights = _known(node, sized, 1, 3)
-    recurrent = _known(node, sized, 2, 3)
+    shape = _get_static_shape(node, sized, 0, 3)
+    weights = _get_static_shape(node, sized, 1, 3)
+    recurrent = _get_static_shape(node, sized, 2, 3)
     batch, steps = (0, 1) if node.attributes.get("layout") else (1, 0)
     attributes = node.attributes
-    given = attributes.get("activations")
+    activation_names = attributes.get("activations")
     return Recurrence(
         node=node.id,
         op=node.op,
@@ -189,11 +189,11 @@ def _recurrence(node: Node, sized: Model) -> Recurrence:
         batch=shape[batch],
         linear=bool(attributes.get("linear_before_reset")),
         peepholes=len(node.inputs) > 7 and bool(node.inputs[7]),
-        activations=tuple(str(a) for a in given) if isinstance(given, list) else (),
+        activations=tuple(str(a) for a in activation_names) if isinstance(activation_names, list) else (),
     )
 
 
-def _known(node: Node, model: Model, at: int, rank: int) -> tuple[int, ...]:
+def _get_static_shape(node: Node, model: Model, at: int, rank: int) -> tuple[int, ...]:
     name = node.inputs[at]
     value = model.values.get(name)
     shape = value.shape if value is not None else None
@@ -206,7 +206,9 @@ def _known(node: Node, model: Model, at: int, rank: int) -> tuple[int, ...]:
     return sizes
 
 
-def fused(source: Model, built: Model, engine: Engine, mapping: Mapping) -> tuple[Fused, ...]:
+def analyze_recurrences(
+    source: Model, built: Model, engine: Engine, mapping: Mapping
+) -> tuple[FusedRecurrence, ...]:
     """What the compiler made of every recurrent node of ``source``.
 
     Args:
@@ -218,10 +220,12 @@ def fused(source: Model, built: Model, engine: Engine, mapping: Mapping) -> tupl
     Raises:
         ModelError: the number of steps is dynamic and has no name.
     """
-    known = recurrences(source)
-    cells = [_cell(r, built) for r in known]
-    found = Unrolling(engine, built, cells)
-    return tuple(_fused(r, found.of(i), engine, mapping) for i, r in enumerate(known))
+    recurrent_nodes = recurrences(source)
+    cells = [_cell(r, built) for r in recurrent_nodes]
+    unrolling = Unrolling(engine, built, cells)
+    return tuple(
+        _analyze_recurrence(r, unrolling.of(i), engine, mapping) for i, r in enumerate(recurrent_nodes)
+    )
 
 
 def _cell(before: Recurrence, built: Model) -> Cell:
@@ -250,20 +254,22 @@ def _cell(before: Recurrence, built: Model) -> Cell:
     )
 
 
-def _fused(before: Recurrence, found: Execution, engine: Engine, mapping: Mapping) -> Fused:
+def _analyze_recurrence(
+    before: Recurrence, execution: Execution, engine: Engine, mapping: Mapping
+) -> FusedRecurrence:
     pieces = [
         Piece(
             layer=m.layer.id,
             parts=m.parts,
             declared=m.declared,
             why=m.why,
-            runs=found.turns if m.inside else 1,
+            runs=execution.turns if m.inside else 1,
             also=m.also,
         )
-        for m in found.members
+        for m in execution.members
     ]
     if not pieces:
-        known = {layer.id for layer in engine.layers}
+        layer_ids = {layer.id for layer in engine.layers}
         pieces = [
             Piece(
                 i,
@@ -272,18 +278,18 @@ def _fused(before: Recurrence, found: Execution, engine: Engine, mapping: Mappin
                 why="The mapping pairs it.",
             )
             for i in mapping.layers(before.node)
-            if i in known
+            if i in layer_ids
         ]
-    return Fused(
+    return FusedRecurrence(
         before,
         tuple(pieces),
-        found.form,
-        found.steps,
-        found.body,
-        found.turns,
-        found.hoisted,
-        found.merged,
-        found.evidence,
+        execution.form,
+        execution.steps,
+        execution.body,
+        execution.turns,
+        execution.hoisted,
+        execution.merged,
+        execution.evidence,
     )
 
 

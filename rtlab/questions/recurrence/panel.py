@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 from rtlab import questions
 from rtlab.documents.contract import Figure, Panel
 from rtlab.documents.figure import BETTER, FAINT, MAIN, OTHER, axis, figure
-from rtlab.documents.numbers import time_unit
-from rtlab.documents.panel import button, choices, link
+from rtlab.documents.numbers import choose_time_unit
+from rtlab.documents.panel import button, link, make_select
 from rtlab.errors import ModelError
-from rtlab.formulations.recurrent import FORMS, Timed
-from rtlab.questions.recurrence.answer import RecurrentNode, became, stretches, words
-from rtlab.questions.recurrence.fused import Fused, Piece, Recurrence
-from rtlab.questions.scene import Question, Scene
+from rtlab.formulations.recurrent import FORMS, FormTiming
+from rtlab.questions.recurrence.answer import RecurrentNode, stretches, summarize_recurrence, words
+from rtlab.questions.recurrence.fused import FusedRecurrence, Piece, Recurrence
+from rtlab.questions.scene import PanelContext, PanelSpec
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
@@ -46,36 +46,36 @@ _NUMBERED = 32
 _EVERY: dict[str, Any] = {"dtick": 1, "tickfont": {"size": 9}, "showgrid": False}
 
 
-def told(scene: Scene) -> RecurrentNode:
+def analyze_recurrence(context: PanelContext) -> RecurrentNode:
     """What became of one recurrent node.
 
     Raises:
         ModelError: the model has none.
     """
-    at = _at(scene, _found(scene))
-    return became(at, scene.result.engine.title, scene.model.where(at.before.node))
+    at = _at(context, _get_fused_nodes(context))
+    return summarize_recurrence(at, context.result.engine.title, context.model.where(at.before.node))
 
 
-def recurrence(scene: Scene) -> Panel:
+def recurrence(context: PanelContext) -> Panel:
     """The same step by step, before and after this variant's compiler.
 
     Raises:
         ModelError: the model has no recurrent node.
     """
-    model, compiler, found = scene.model, scene.result.engine.title, _found(scene)
-    names = {f.before.node: model.node(f.before.node).title for f in found}
-    at = _at(scene, found)
-    direction = scene.settings.get("direction") or ""
+    model, compiler, fused_nodes = context.model, context.result.engine.title, _get_fused_nodes(context)
+    names = {f.before.node: model.node(f.before.node).title for f in fused_nodes}
+    at = _at(context, fused_nodes)
+    direction = context.settings.get("direction") or ""
     settings = []
-    if len(found) > 1:
+    if len(fused_nodes) > 1:
         settings.append(
-            choices("node", "Recurrence", "Which recurrent node is shown.", names, at.before.node)
+            make_select("node", "Recurrence", "Which recurrent node is shown.", names, at.before.node)
         )
     if at.before.directions > 1:
         both = {"forward": "forward", "backward": "backward"}
         direction = direction if direction in both else "forward"
         settings.append(
-            choices(
+            make_select(
                 "direction",
                 "Direction above",
                 "Which direction of the definition stands above.",
@@ -84,17 +84,17 @@ def recurrence(scene: Scene) -> Panel:
             )
         )
     backward = at.before.direction == "reverse" or direction == "backward"
-    times: Sequence[Timed] = scene.study.forms.get(at.before.node, ())
+    times: Sequence[FormTiming] = context.study.forms.get(at.before.node, ())
     places = list(model.where(at.before.node))
     bars = list(_bars(at))
     again = "again" if times else "here"
     figures = [_grid(at, bars, backward=backward)]
     if times:
-        figures.append(_timed(times))
+        figures.append(_draw_forms(times))
     before = [f"before#{i}" for i in range((2 * len(at.before.gates) + 1) * at.before.steps)]
     return RECURRENCE.panel(
-        scene,
-        became(at, compiler, places),
+        context,
+        summarize_recurrence(at, compiler, places),
         links={
             **{key: link(places, [piece.layer]) for key, piece, *_ in bars},
             **({key: link(places) for key in before} if at.before.steps <= _FEW else {}),
@@ -107,35 +107,37 @@ def recurrence(scene: Scene) -> Panel:
     )
 
 
-def _found(scene: Scene) -> tuple[Fused, ...]:
-    found = questions.recurrence.of(scene.result)
-    if not found:
+def _get_fused_nodes(context: PanelContext) -> tuple[FusedRecurrence, ...]:
+    fused_nodes = questions.recurrence.of(context.result)
+    if not fused_nodes:
         raise ModelError(
             'This model has no LSTM, GRU or RNN. Open the sample "digits_lstm" or "digits_gru" to see steps '
             'unrolled and gates merged, for example with rtlab.samples.load("digits_lstm").'
         )
-    return found
+    return fused_nodes
 
 
-def _at(scene: Scene, found: Sequence[Fused]) -> Fused:
+def _at(context: PanelContext, fused_nodes: Sequence[FusedRecurrence]) -> FusedRecurrence:
     """The one that was chosen, else the first."""
-    return next((f for f in found if f.before.node == scene.settings.get("node")), found[0])
+    return next((f for f in fused_nodes if f.before.node == context.settings.get("node")), fused_nodes[0])
 
 
-def _bars(found: Fused) -> Iterator[tuple[str, Piece, Part, int, int]]:
+def _bars(fused_node: FusedRecurrence) -> Iterator[tuple[str, Piece, Part, int, int]]:
     """Rectangles of the lower part: a key, the layer, its work, the first step and how many at a stretch."""
-    for piece in found.pieces:
+    for piece in fused_node.pieces:
         count = 0
         for part in piece.parts:
             if part.role not in _ROLES:
                 continue
-            for first, length in stretches(part.steps or tuple(range(found.before.steps))):
+            for first, length in stretches(part.steps or tuple(range(fused_node.before.steps))):
                 yield f"{piece.layer}#{count}", piece, part, first, length
                 count += 1
 
 
-def _grid(found: Fused, bars: Sequence[tuple[str, Piece, Part, int, int]], *, backward: bool) -> Figure:
-    before = found.before
+def _grid(
+    fused_node: FusedRecurrence, bars: Sequence[tuple[str, Piece, Part, int, int]], *, backward: bool
+) -> Figure:
+    before = fused_node.before
     few = before.steps <= _FEW
     gap = 0.08 if few else 0.0
     rows: list[tuple[str, str, str]] = []
@@ -191,7 +193,7 @@ def _grid(found: Fused, bars: Sequence[tuple[str, Piece, Part, int, int]], *, ba
     share = max(0.2, len(order) / (len(order) + len(rows)))
     title = (
         f"{before.op} of {before.steps} steps: {before.products} products before, "
-        f"{'an untold number' if found.products is None else found.products} after."
+        f"{'an untold number' if fused_node.products is None else fused_node.products} after."
     )
     return figure(
         title,
@@ -234,10 +236,10 @@ def _hover(piece: Piece, part: Part) -> str:
     return f"{name if len(name) < 70 else name[:67] + '...'}<br>{part.role}{gates}, {steps}<br>inferred"
 
 
-def _timed(times: Sequence[Timed]) -> Figure:
+def _draw_forms(times: Sequence[FormTiming]) -> Figure:
     """The forms of the recurrence, as they ran here."""
     names = [FORMS[t.name] for t in times]
-    unit, factor = time_unit(max(t.median for t in times))
+    unit, factor = choose_time_unit(max(t.median for t in times))
     data = {
         "type": "bar",
         "orientation": "h",
@@ -264,7 +266,7 @@ def _timed(times: Sequence[Timed]) -> Figure:
     )
 
 
-def _form(timed: Timed, unit: str, factor: float) -> str:
+def _form(timed: FormTiming, unit: str, factor: float) -> str:
     low, median, high = (f"{t * factor:.3g}" for t in (timed.low, timed.median, timed.high))
     products = f"{timed.products} products, {timed.nodes} nodes" if timed.products else "one node"
     return (
@@ -273,31 +275,31 @@ def _form(timed: Timed, unit: str, factor: float) -> str:
     )
 
 
-def _notes(found: Fused, compiler: str) -> list[str]:
-    notes = [f"{compiler}: {text}" for text in found.evidence]
-    unknown = sum(any(q.role == "unknown" for q in p.parts) for p in found.pieces)
+def _notes(fused_node: FusedRecurrence, compiler: str) -> list[str]:
+    notes = [f"{compiler}: {text}" for text in fused_node.evidence]
+    unknown = sum(any(q.role == "unknown" for q in p.parts) for p in fused_node.pieces)
     if unknown:
         many = "layers belong to it, and nothing tells what they compute"
         one = "layer belongs to it, and nothing tells what it computes"
         notes.append(f"{unknown} {many if unknown > 1 else one}.")
-    if not found.pieces:
+    if not fused_node.pieces:
         notes.append("No layer of this engine could be told to belong to it.")
     return notes
 
 
-def recurrent(model: Model) -> bool:
+def has_recurrent_nodes(model: Model) -> bool:
     """Whether a model has a recurrent node."""
     return any(n.op in _RECURRENT for n in model.nodes)
 
 
-RECURRENCE = Question(
+RECURRENCE = PanelSpec(
     "recurrence",
     tab="recurrence",
     label="Recurrence",
     title=TITLE,
     lead=LEAD,
-    told="The products and steps of a recurrence, and the kernels that run them.",
-    noun=told,
-    drawn=recurrence,
-    concerns=recurrent,
+    summary="The products and steps of a recurrence, and the kernels that run them.",
+    noun=analyze_recurrence,
+    panel_builder=recurrence,
+    concerns=has_recurrent_nodes,
 )

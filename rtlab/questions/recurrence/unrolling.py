@@ -24,8 +24,8 @@ from rtlab.relation.steps import (
     LayerFlow,
     Member,
     Part,
-    Steps,
-    weights,
+    RnnSteps,
+    has_weight_shape,
 )
 
 _LOOP = re.compile(r"\(Unnamed Loop\* (\d+)\)")
@@ -39,42 +39,44 @@ class Unrolling:
         self.names = {c.node: i for i, c in enumerate(cells)}
         self.flow = LayerFlow.of(engine)
         self.sources, self.readers = self.flow.sources, self.flow.readers
-        self.around = [_around(built, c.node) for c in self.cells]
+        self.around = [_find_dependencies(built, c.node) for c in self.cells]
         #: By position the recurrence that a layer belongs to, and why.
         self.owner: dict[int, tuple[int, str]] = {}
-        self._own()
+        self._assign_layers()
 
     def of(self, at: int) -> Execution:
         """What became of one of the cells."""
         cell = self.cells[at]
         mine = sorted(p for p, (owner, _) in self.owner.items() if owner == at)
-        whole = next((p for p in mine if self._itself(self.layers[p], cell)), None)
-        if whole is not None:
-            return self._whole(whole, at)
+        position = next((p for p in mine if self._is_node_layer(self.layers[p], cell)), None)
+        if position is not None:
+            return self._describe_single_layer(position, at)
         if not mine:
             return Execution((), "unknown", 0, 0, 1, None, None, ())
         why = {p: self.owner[p][1] for p in mine}
-        return Steps(cell, self.layers, self.flow, why, self.around[at][1]).result()
+        return RnnSteps(cell, self.layers, self.flow, why, self.around[at][1]).result()
 
-    def _whole(self, position: int, at: int) -> Execution:
+    def _describe_single_layer(self, position: int, at: int) -> Execution:
         layer, cell = self.layers[position], self.cells[at]
-        told = f"One layer of kind {cell.op} does all {cell.steps} steps; what it does inside is not told."
-        part = Part("whole", tuple(range(cell.steps)), told)
+        evidence = (
+            f"One layer of kind {cell.op} does all {cell.steps} steps; what it does inside is not told."
+        )
+        part = Part("whole", tuple(range(cell.steps)), evidence)
         member = Member(layer, (part,), declared=True, why="It is the node itself.", inside=False, also=())
-        return Execution((member,), "whole", 0, 0, 1, None, None, (told,))
+        return Execution((member,), "whole", 0, 0, 1, None, None, (evidence,))
 
-    def _own(self) -> None:
+    def _assign_layers(self) -> None:
         for position, layer in enumerate(self.layers):
-            found = self._core(position, layer)
-            if found is not None:
-                self.owner[position] = found
-        self._between()
-        self._fed()
-        self._ended()
-        self._kept()
-        self._bookkeeping()
+            owner = self._find_owner(position, layer)
+            if owner is not None:
+                self.owner[position] = owner
+        self._assign_layers_between()
+        self._assign_feeding_layers()
+        self._assign_final_layers()
+        self._assign_state_writers()
+        self._assign_control_layers()
 
-    def _core(self, position: int, layer: Layer) -> tuple[int, str] | None:
+    def _find_owner(self, position: int, layer: Layer) -> tuple[int, str] | None:
         """A layer that a label, the name of the compiler's loop or the weights that it reads give to a recurrence."""
         labels = set(layer.origins)
         itself = self.names.get(layer.name)
@@ -92,25 +94,26 @@ class Unrolling:
         fit = [
             i
             for i, cell in enumerate(self.cells)
-            if any(weights(t, cell) for t in layer.constants) and self.around[i][0].isdisjoint(labels)
+            if any(has_weight_shape(t, cell) for t in layer.constants)
+            and self.around[i][0].isdisjoint(labels)
         ]
         if len(fit) > 1:
-            behind, ahead = self._parted
-            fit = [i for i in fit if i not in behind[position] and i not in ahead[position]]
+            downstream, upstream = self._excluded_recurrences
+            fit = [i for i in fit if i not in downstream[position] and i not in upstream[position]]
         if len(fit) > 1:
-            fit = self._nearest(position, fit)
-        if len(fit) == 1 and not (labels and not self._gated(position, layer, fit[0])):
+            fit = self._pick_nearest(position, fit)
+        if len(fit) == 1 and not (labels and not self._reads_gates(position, layer, fit[0])):
             return fit[0], "It reads weights of the shape of the node's."
         return None
 
     @functools.cached_property
-    def _parted(self) -> tuple[list[set[int]], list[set[int]]]:
+    def _excluded_recurrences(self) -> tuple[list[set[int]], list[set[int]]]:
         """By layer the recurrences that it cannot belong to.
 
         It is behind a layer of a node that depends on the recurrence, or ahead of one that the recurrence depends on.
         """
         mine = set(self.names)
-        found: list[list[set[int]]] = []
+        exclusions: list[list[set[int]]] = []
         for side, order, near in (
             (1, range(len(self.layers)), self.sources),
             (0, range(len(self.layers) - 1, -1, -1), self.readers),
@@ -122,22 +125,22 @@ class Unrolling:
                 else {i for i, around in enumerate(self.around) if not around[side].isdisjoint(layer.origins)}
                 for layer in self.layers
             ]
-            told: list[set[int]] = [set() for _ in self.layers]
+            excluded_by_layer: list[set[int]] = [set() for _ in self.layers]
             for position in order:
                 for other in near[position]:
-                    told[position] |= told[other] | marks[other]
-            found.append(told)
-        return found[0], found[1]
+                    excluded_by_layer[position] |= excluded_by_layer[other] | marks[other]
+            exclusions.append(excluded_by_layer)
+        return exclusions[0], exclusions[1]
 
-    def _nearest(self, position: int, fit: list[int]) -> list[int]:
+    def _pick_nearest(self, position: int, fit: list[int]) -> list[int]:
         """Of several recurrences of one shape the one whose gates it reads; what reads a state may begin the next."""
         return [
             i
             for i in fit
-            if self._gated(position, self.layers[position], i, least=min(2, self.cells[i].gates))
+            if self._reads_gates(position, self.layers[position], i, least=min(2, self.cells[i].gates))
         ]
 
-    def _gated(self, position: int, layer: Layer, at: int, *, least: int = 1) -> bool:
+    def _reads_gates(self, position: int, layer: Layer, at: int, *, least: int = 1) -> bool:
         """Whether a layer reads what the products of at least so many gates make, from a layer of that recurrence."""
         cell = self.cells[at]
         wide = {k * cell.hidden for k in range(least, cell.gates + 1)}
@@ -146,10 +149,10 @@ class Unrolling:
         )
 
     @staticmethod
-    def _itself(layer: Layer, cell: Cell) -> bool:
+    def _is_node_layer(layer: Layer, cell: Cell) -> bool:
         return layer.kind == cell.op and cell.node in {layer.name, *layer.origins}
 
-    def _between(self) -> None:
+    def _assign_layers_between(self) -> None:
         """Layers on a way from one layer of a recurrence to another."""
         after = self._reach(range(len(self.layers)), self.sources)
         before = self._reach(range(len(self.layers) - 1, -1, -1), self.readers)
@@ -173,7 +176,7 @@ class Unrolling:
                     reached[position].add(self.owner[other][0])
         return reached
 
-    def _fed(self) -> None:
+    def _assign_feeding_layers(self) -> None:
         """Unlabelled layers that only prepare what layers of one recurrence read."""
         for position in range(len(self.layers) - 1, -1, -1):
             layer = self.layers[position]
@@ -183,21 +186,25 @@ class Unrolling:
             if len(readers) == 1 and (owner := readers.pop()) >= 0:
                 self.owner[position] = owner, "Only layers of the node read what it writes."
 
-    def _ended(self) -> None:
+    def _assign_final_layers(self) -> None:
         """The layer that ends the last step and goes on with what follows, under that one's label alone."""
         for position, layer in enumerate(self.layers):
             if position in self.owner or layer.kind not in {"kgen", "runtime_fusion"}:
                 continue
             for source in self.sources[position]:
                 at = self.owner.get(source, (-1, ""))[0]
-                if at >= 0 and self._gated(position, layer, at) and self.cells[at].last in operations(layer):
+                if (
+                    at >= 0
+                    and self._reads_gates(position, layer, at)
+                    and self.cells[at].last in operations(layer)
+                ):
                     self.owner[position] = (
                         at,
                         "It reads the gates of the last step and applies their activations.",
                     )
                     break
 
-    def _kept(self) -> None:
+    def _assign_state_writers(self) -> None:
         """Unlabelled layers that put the state of a step where other layers of the node put those of theirs."""
         written: dict[str, set[int]] = {}
         for position, (owner, _) in self.owner.items():
@@ -210,7 +217,7 @@ class Unrolling:
             if len(sources) == 1 and all(sources == written.get(t.name) for t in layer.outputs):
                 self.owner[position] = sources.pop(), "It writes one step of what layers of the node write."
 
-    def _bookkeeping(self) -> None:
+    def _assign_control_layers(self) -> None:
         """Loops whose turns hold layers of a recurrence, and events between its layers."""
         start = 0
         for position, layer in enumerate(self.layers):
@@ -236,14 +243,14 @@ class Unrolling:
                     self.owner[p] = at, "It orders streams between layers of the node."
 
 
-def _around(built: Model, node: str) -> tuple[set[str], set[str]]:
+def _find_dependencies(built: Model, node: str) -> tuple[set[str], set[str]]:
     """The nodes of the main graph that a node depends on, and those that depend on it."""
     if node not in built.by_id:
         return set(), set()
     start = built.by_id[node]
-    found: list[set[str]] = []
+    dependencies: list[set[str]] = []
     for back in (True, False):
-        seen: set[str] = set()
+        visited: set[str] = set()
         todo = [start]
         while todo:
             at = todo.pop()
@@ -252,7 +259,7 @@ def _around(built: Model, node: str) -> tuple[set[str], set[str]]:
                 if back
                 else [n for v in at.outputs for n in built.consumers.get(v, ())]
             )
-            todo += [n for n in near if n.id not in seen]
-            seen |= {n.id for n in near}
-        found.append(seen)
-    return found[0], found[1]
+            todo += [n for n in near if n.id not in visited]
+            visited |= {n.id for n in near}
+        dependencies.append(visited)
+    return dependencies[0], dependencies[1]

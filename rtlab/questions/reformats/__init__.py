@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from rtlab.core.answers import kept
+from rtlab.core.answers import memoized
 from rtlab.core.engine import Engine
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.questions import timing
 from rtlab.questions.reformats import reasons
 from rtlab.questions.reformats.reasons import Reformat
 from rtlab.relation.dataflow import Dataflow
 
 
-def of(facts: Facts) -> tuple[Reformat, ...]:
+def of(facts: VariantResult) -> tuple[Reformat, ...]:
     """Layers that only change a type or a memory layout: why they are there, and how to be rid of them."""
-    return reasons.reformats(facts.engine, timing.own(facts), flow(facts.engine))
+    return reasons.reformats(facts.engine, timing.get_engine_timing(facts), flow(facts.engine))
 
 
-@kept
+@memoized
 def flow(engine: Engine) -> Dataflow:
     """What the layers of an engine read and write of each other."""
     return Dataflow(engine)

@@ -11,7 +11,7 @@ import re
 from typing import Annotated, Literal
 
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import FieldMeta
 from rtlab.core.value import shape_text
 from rtlab.questions.timing.times import Timing
 from rtlab.relation import flags
@@ -21,7 +21,7 @@ from rtlab.relation.dataflow import COPY, FLOATS, MOVES, QUANTIZED, Dataflow, wo
 Source = Literal["input", "output", "type", "layout", "quantization", "copy"]
 
 #: Why a quantization was not absorbed.
-Alone = Literal["input", "branch", "shortcut", "quantize", "dequantize"]
+LoneReason = Literal["input", "branch", "shortcut", "quantize", "dequantize"]
 
 #: Layouts that trtexec takes for inputs and outputs of an engine, beside ``chw``.
 _IO = frozenset({"chw2", "chw4", "chw16", "chw32", "hwc", "hwc8", "hwc16", "dhwc", "dhwc8", "cdhw32"})
@@ -48,16 +48,16 @@ class Reformat:
     asks for it; ``fix`` says so then.
     """
 
-    layer: Annotated[str, Meaning("Layer", links="layers")]
-    tensor: Annotated[str, Meaning("Tensor")]
-    before: Annotated[str, Meaning("Before")]
-    after: Annotated[str, Meaning("After")]
+    layer: Annotated[str, FieldMeta("Layer", links="layers")]
+    tensor: Annotated[str, FieldMeta("Tensor")]
+    before: Annotated[str, FieldMeta("Before")]
+    after: Annotated[str, FieldMeta("After")]
     producer: str
     consumer: str
     source: Source
-    cause: Annotated[str, Meaning("Cause")]
-    fix: Annotated[str, Meaning("Remedy")]
-    milliseconds: Annotated[float | None, Meaning("Time", "ms", "measured")]
+    cause: Annotated[str, FieldMeta("Cause")]
+    fix: Annotated[str, FieldMeta("Remedy")]
+    milliseconds: Annotated[float | None, FieldMeta("Time", "ms", "measured")]
     avoidable: bool = True
 
 
@@ -80,7 +80,7 @@ class _Site:
         return self.layer.outputs[0]
 
     @property
-    def retyped(self) -> bool:
+    def changes_type(self) -> bool:
         return self.before.dtype != self.after.dtype
 
 
@@ -95,15 +95,15 @@ def layout(format_: str) -> str:
     ``row major`` is linear (NCHW), ``chw32`` has 32 channels side by side, ``hwc8`` is channel-last with the channels
     padded to a multiple of 8.
     """
-    if found := _WIDE.search(format_):
-        return f"chw{_WIDTHS[found[1].lower()]}"
-    if found := _SLASHED.search(format_):
-        return f"chw{found[1]}"
+    if match := _WIDE.search(format_):
+        return f"chw{_WIDTHS[match[1].lower()]}"
+    if match := _SLASHED.search(format_):
+        return f"chw{match[1]}"
     if "channel major" in format_.lower():
         modulo = _MODULO.search(format_)
         return f"hwc{modulo[1]}" if modulo else "hwc"
-    if found := _SHORT.search(format_):
-        return found[1].lower()
+    if match := _SHORT.search(format_):
+        return match[1].lower()
     if "transposed" in format_.lower():
         return "transposed"
     if re.search(r"row major|linear|(?<![a-z])nchw(?![a-z\d])|^chw$", format_, re.IGNORECASE):
@@ -111,18 +111,18 @@ def layout(format_: str) -> str:
     return format_
 
 
-def packed(tensor: Tensor) -> int:
+def get_channel_multiple(tensor: Tensor) -> int:
     """To a multiple of how many channels the layout pads them; 1 where it does not."""
     return _unit(tensor.format)
 
 
 @functools.lru_cache(1024)
 def _unit(format_: str) -> int:
-    found = _PACK.search(layout(format_))
-    return int(found[0]) if found else 1
+    match = _PACK.search(layout(format_))
+    return int(match[0]) if match else 1
 
 
-def shown(tensor: Tensor) -> str:
+def format_tensor(tensor: Tensor) -> str:
     """Type and layout of a tensor, ready to show."""
     return " · ".join(p for p in (tensor.dtype, layout(tensor.format)) if p)
 
@@ -165,8 +165,8 @@ def _reformat(
     return Reformat(
         layer=layer.id,
         tensor=before.name,
-        before=shown(before),
-        after=shown(after),
+        before=format_tensor(before),
+        after=format_tensor(after),
         producer=producer.id if producer else "",
         consumer=consumer.id if consumer else "",
         source=source,
@@ -181,9 +181,9 @@ def _source(layer: Layer, flow: Dataflow) -> Source:
     before, after = layer.inputs[0], layer.outputs[0]
     if flow.works[layer.id] == "quantization":
         return "quantization"
-    if next(flow.before(layer), None) is None and flow.from_input(layer, before):
+    if next(flow.before(layer), None) is None and flow.is_from_input(layer, before):
         return "input"
-    if flow.is_output(after) or (not flow.after(layer) and flow.to_output(layer)):
+    if flow.is_output(after) or (not flow.after(layer) and flow.reaches_output(layer)):
         return "output"
     if before.dtype != after.dtype:
         return "type"
@@ -200,27 +200,27 @@ def _io(site: _Site, tensor: Tensor, side: str) -> tuple[str, bool]:
     word = "chw" if word in {ROW_MAJOR, ""} else word
     can = word == "chw" or word in _IO
     other = "write it so beforehand" if side == "input" else "read it so afterwards"
-    if not site.retyped:
+    if not site.changes_type:
         if not can:
             return f"Accept it: no I/O format of TensorRT has the layout {word}.", False
-        told = flags.io_format(site.engine, side, tensor.dtype, word)
-        return f"Let the engine have it so: {told}, and {other}.", True
-    by_model = flags.by_model(site.engine)
+        flag_hint = flags.io_format(site.engine, side, tensor.dtype, word)
+        return f"Let the engine have it so: {flag_hint}, and {other}.", True
+    by_model = flags.is_typed_by_model(site.engine)
     declare = f"Declare the {side} of the network with the type {tensor.dtype} in the model, and {other}."
     if by_model or tensor.dtype not in _IO_TYPES:
         return declare, True
-    told = flags.io_format(site.engine, side, tensor.dtype, word if can else "chw")
+    flag_hint = flags.io_format(site.engine, side, tensor.dtype, word if can else "chw")
     until = ", up to TensorRT 10" if by_model is None else ""
     if can:
-        return f"Let the engine have it so: {told}{until}, and {other}.", True
+        return f"Let the engine have it so: {flag_hint}{until}, and {other}.", True
     return (
-        f"No I/O format has the layout {word}, but the type can be had: {told}{until}, which leaves less to copy, and "
-        f"{other}."
+        f"No I/O format has the layout {word}, but the type can be had: {flag_hint}{until}, which leaves less to "
+        f"copy, and {other}."
     ), True
 
 
 def _differ(before: Tensor, after: Tensor) -> str:
-    return f"{shown(before) or 'what it is'} against {shown(after) or 'another layout'}"
+    return f"{format_tensor(before) or 'what it is'} against {format_tensor(after) or 'another layout'}"
 
 
 def _at_input(site: _Site) -> _Words:
@@ -253,7 +253,7 @@ def _of_type(site: _Site) -> _Words:
     return cause, fix, True
 
 
-def _beside_pair(*neighbours: Layer | None) -> str:
+def _suggest_pair_removal(*neighbours: Layer | None) -> str:
     """The fix of a copy that only serves a quantization step."""
     step = next((n for n in neighbours if n is not None and work(n) == "quantization"), None)
     return f"It serves the step {_name(step, '')}: be rid of that one, and this goes too." if step else ""
@@ -266,9 +266,9 @@ def _of_layout(site: _Site) -> _Words:
         f"{_name(consumer, 'the layer behind')} reads {layout(after.format)}; the builder found both, with this copy, "
         "faster than kernels that agree."
     )
-    if beside := _beside_pair(producer, consumer):
-        return cause, beside, True
-    unit = max(packed(before), packed(after))
+    if pair_fix := _suggest_pair_removal(producer, consumer):
+        return cause, pair_fix, True
+    unit = max(get_channel_multiple(before), get_channel_multiple(after))
     channels = before.shape[1] if before.shape and len(before.shape) > 1 else None
     if unit > 1 and channels is not None and channels > 0 and channels % unit:
         fix = (
@@ -290,11 +290,11 @@ def _of_layout(site: _Site) -> _Words:
 
 
 def _of_pair(site: _Site) -> _Words:
-    _, cause, fix = why_alone(site.layer, site.flow)
+    _, cause, fix = explain_lone_quantization(site.layer, site.flow)
     return cause, fix, True
 
 
-def why_alone(layer: Layer, flow: Dataflow) -> tuple[Alone, str, str]:
+def explain_lone_quantization(layer: Layer, flow: Dataflow) -> tuple[LoneReason, str, str]:
     """Why a quantize or dequantize step is a step of its own: the reason in one word, in a sentence, and a remedy."""
     before, after = layer.inputs[0], layer.outputs[0]
     producer = next(flow.before(layer, through=MOVES), None)
@@ -308,7 +308,7 @@ def why_alone(layer: Layer, flow: Dataflow) -> tuple[Alone, str, str]:
             ),
             "Quantize all inputs of that operator, so that it runs on the quantized tensor, or take the pair away.",
         )
-    if producer is None and flow.from_input(layer, before):
+    if producer is None and flow.is_from_input(layer, before):
         return (
             "input",
             (
@@ -320,14 +320,16 @@ def why_alone(layer: Layer, flow: Dataflow) -> tuple[Alone, str, str]:
                 "the same scale."
             ),
         )
-    beside = producer if producer is not None else layer
-    wrote = beside.writes if beside is not layer and beside.writes in FLOATS else before.dtype
-    others = [r for r in flow.after(beside, through=MOVES) if r.id != layer.id and work(r) != "quantization"]
+    neighbor = producer if producer is not None else layer
+    wrote = neighbor.writes if neighbor is not layer and neighbor.writes in FLOATS else before.dtype
+    others = [
+        r for r in flow.after(neighbor, through=MOVES) if r.id != layer.id and work(r) != "quantization"
+    ]
     if others:
         return (
             "branch",
             (
-                f"{_name(beside, '')} also feeds {_name(others[0], '')}, which reads floating point: so it writes "
+                f"{_name(neighbor, '')} also feeds {_name(others[0], '')}, which reads floating point: so it writes "
                 f"{wrote}, and the quantization stands alone."
             ),
             (
@@ -335,21 +337,21 @@ def why_alone(layer: Layer, flow: Dataflow) -> tuple[Alone, str, str]:
                 f"{after.dtype} itself."
             ),
         )
-    data = [t for t in beside.inputs if t.dtype in QUANTIZED | FLOATS]
+    data = [t for t in neighbor.inputs if t.dtype in QUANTIZED | FLOATS]
     wide = next((t for t in data[1:] if t.dtype in FLOATS), None)
     if data and data[0].dtype in QUANTIZED and wide is not None:
         return (
             "shortcut",
             (
-                f'{_name(beside, "")} computes in {data[0].dtype}, but what it adds, "{wide.name}", is {wide.dtype}: '
+                f'{_name(neighbor, "")} computes in {data[0].dtype}, but what it adds, "{wide.name}", is {wide.dtype}: '
                 f"so it writes {wrote}, and the quantization stands alone."
             ),
             f"Put a Q/DQ pair on that shortcut into the Add; then the layer writes {after.dtype} itself.",
         )
-    if work(beside) in _MOVERS:
+    if work(neighbor) in _MOVERS:
         return (
             "quantize",
-            f"A quantization behind {_name(beside, '')}, which only moves numbers and does so in {wrote}.",
+            f"A quantization behind {_name(neighbor, '')}, which only moves numbers and does so in {wrote}.",
             (
                 f"Quantize in front of that step: moving and quantizing commute, and {after.dtype} is less to move. A "
                 "padding with zeros commutes too, where the zero point is zero."
@@ -358,7 +360,7 @@ def why_alone(layer: Layer, flow: Dataflow) -> tuple[Alone, str, str]:
     return (
         "quantize",
         (
-            f"A quantization that {_name(beside, 'the layer before')} did not absorb: it computes in "
+            f"A quantization that {_name(neighbor, 'the layer before')} did not absorb: it computes in "
             f"{before.dtype or 'floating point'}."
         ),
         (

@@ -6,11 +6,11 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Annotated
 
-from rtlab.core.schema import UNSENT, Meaning, Origin
+from rtlab.core.schema import UNSENT, FieldMeta, Origin
 from rtlab.documents.answer import NounTable
 from rtlab.questions import difference, roofline
 from rtlab.questions.snapshot import Snapshot
-from rtlab.questions.titles import titles
+from rtlab.questions.titles import get_variant_titles
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,17 +21,17 @@ class Release:
     ``changed`` counts the groups of nodes whose layers are not those of the first release in the table.
     """
 
-    variant: Annotated[str, Meaning("Variant")]
-    compiler: Annotated[str, Meaning("Compiler")]
-    layers: Annotated[int | None, Meaning("Layers", origin="reported")] = None
+    variant: Annotated[str, FieldMeta("Variant")]
+    compiler: Annotated[str, FieldMeta("Compiler")]
+    layers: Annotated[int | None, FieldMeta("Layers", origin="reported")] = None
     changed: Annotated[
-        int | None, Meaning("Changed", note="Groups of nodes with other layers than in the first row.")
+        int | None, FieldMeta("Changed", note="Groups of nodes with other layers than in the first row.")
     ] = None
-    estimate: Annotated[float | None, Meaning("Time", "ms", "estimated")] = None
-    activation: Annotated[int | None, Meaning("Memory", "B", "reported", note="Of activations.")] = None
-    weights: Annotated[int | None, Meaning("Weights", "B", "reported")] = None
-    seconds: Annotated[float | None, Meaning("Build", "s", "{self.timed}")] = None
-    refused: Annotated[str, Meaning("Refused")] = ""
+    estimate: Annotated[float | None, FieldMeta("Time", "ms", "estimated")] = None
+    activation: Annotated[int | None, FieldMeta("Memory", "B", "reported", note="Of activations.")] = None
+    weights: Annotated[int | None, FieldMeta("Weights", "B", "reported")] = None
+    seconds: Annotated[float | None, FieldMeta("Build", "s", "{self.timed}")] = None
+    refused: Annotated[str, FieldMeta("Refused")] = ""
     timed: Annotated[Origin, UNSENT] = "measured"
 
 
@@ -44,29 +44,31 @@ class Releases:
     def told(self) -> str:
         """The table in aligned columns, and below it in full what was refused."""
         short = [dataclasses.replace(r, refused="yes" if r.refused else "") for r in self.releases]
-        told = [f"{r.variant}: {r.refused}" for r in self.releases if r.refused]
-        return "\n\n".join([NounTable(Release, short, untold="").text(), *told])
+        refusals = [f"{r.variant}: {r.refused}" for r in self.releases if r.refused]
+        return "\n\n".join([NounTable(Release, short, placeholder="").text(), *refusals])
 
     def _repr_html_(self) -> str:
-        return NounTable(Release, self.releases, untold="").html()
+        return NounTable(Release, self.releases, placeholder="").html()
 
 
 def of(study: Snapshot, names: Sequence[str]) -> Releases:
     """Variants of a study that differ in their compiler alone, those that failed among them; others are left out."""
-    called = titles(study)
+    display_names = get_variant_titles(study)
     first = next((study.facts[n] for n in names if n in study.facts), None)
-    found = []
+    releases = []
     for name in names:
         facts, error = study.facts.get(name), study.failures.get(name)
         if facts is None:
             if error is not None:
-                found.append(Release(called[name], study.variants[name].backend or "", refused=str(error)))
+                releases.append(
+                    Release(display_names[name], study.variants[name].backend or "", refused=str(error))
+                )
             continue
         engine, time = facts.engine, roofline.estimate(facts)
         groups = difference.of(first, facts).groups if first is not None and first is not facts else ()
-        found.append(
+        releases.append(
             Release(
-                called[name],
+                display_names[name],
                 engine.title,
                 len(engine.layers) - engine.sync,
                 sum(g.cause != "the same layers" for g in groups),
@@ -77,4 +79,4 @@ def of(study: Snapshot, names: Sequence[str]) -> Releases:
                 timed="reported" if engine.recorded else "measured",
             )
         )
-    return Releases(tuple(found))
+    return Releases(tuple(releases))

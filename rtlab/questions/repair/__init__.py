@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from rtlab.core.facts import Score
-from rtlab.core.phrases import many
-from rtlab.core.schema import UNSENT, Meaning
+from rtlab.core.phrases import pluralize
+from rtlab.core.schema import UNSENT, FieldMeta
 from rtlab.core.task import Task
 from rtlab.core.variant import Variant
 from rtlab.documents.answer import NounTable
@@ -20,8 +20,8 @@ from rtlab.questions.score.words import CANNOT, FEW
 class RepairChange:
     """One change of the variant, in words, and the nodes that it is about; none where it is about all."""
 
-    what: Annotated[str, Meaning("Change")]
-    nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")] = ()
+    what: Annotated[str, FieldMeta("Change")]
+    nodes: Annotated[tuple[str, ...], FieldMeta("Nodes", links="nodes")] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,12 +33,12 @@ class RepairPoint:
     there is no estimate. ``enough`` says whether it is within what was asked for, or whether the samples cannot tell.
     """
 
-    what: Annotated[str, Meaning("Tried")]
-    score: Annotated[float, Meaning("{of.metric}, {of.unit}", origin="measured", infinite=True)]
-    drop: Annotated[float, Meaning("Behind fp32", "{of.points_unit}", "measured", infinite=True)]
-    kept_high: Annotated[int, Meaning("Nodes kept high")]
-    milliseconds: Annotated[float | None, Meaning("Time", "ms", "estimated", omit=True)]
-    enough: Annotated[bool, Meaning("Enough")]
+    what: Annotated[str, FieldMeta("Tried")]
+    score: Annotated[float, FieldMeta("{of.metric}, {of.unit}", origin="measured", infinite=True)]
+    drop: Annotated[float, FieldMeta("Behind fp32", "{of.points_unit}", "measured", infinite=True)]
+    kept_high: Annotated[int, FieldMeta("Nodes kept high")]
+    milliseconds: Annotated[float | None, FieldMeta("Time", "ms", "estimated", omit=True)]
+    enough: Annotated[bool, FieldMeta("Enough")]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -65,24 +65,24 @@ class AccuracyRepair:
     repaired one is within ``max_drop``, or as near as the samples can tell; ``told`` is the difference to fp32.
     """
 
-    variant: Annotated[str, Meaning("Variant", links="variants")]
-    repaired: Annotated[str, Meaning("Repaired")]
-    metric: Annotated[str, Meaning("Task")]
+    variant: Annotated[str, FieldMeta("Variant", links="variants")]
+    repaired: Annotated[str, FieldMeta("Repaired")]
+    metric: Annotated[str, FieldMeta("Task")]
     unit: str
-    max_drop: Annotated[float, Meaning("May stay behind", "{self.points_unit}")]
-    baseline: Annotated[float, Meaning("fp32, {self.unit}", origin="measured")]
-    before: Annotated[float, Meaning("Before, {self.unit}", origin="measured", infinite=True)]
-    after: Annotated[float, Meaning("After, {self.unit}", origin="measured", infinite=True)]
-    told: Annotated[str, Meaning("Difference", origin="measured")]
+    max_drop: Annotated[float, FieldMeta("May stay behind", "{self.points_unit}")]
+    baseline: Annotated[float, FieldMeta("fp32, {self.unit}", origin="measured")]
+    before: Annotated[float, FieldMeta("Before, {self.unit}", origin="measured", infinite=True)]
+    after: Annotated[float, FieldMeta("After, {self.unit}", origin="measured", infinite=True)]
+    told: Annotated[str, FieldMeta("Difference", origin="measured")]
     changes: tuple[RepairChange, ...]
-    kept_high: Annotated[tuple[str, ...], Meaning("Kept high", links="nodes")]
-    enough: Annotated[bool, Meaning("Enough")]
-    runs: Annotated[int, Meaning("Runs")]
-    chosen: Annotated[int, Meaning("Chosen on")]
-    reported: Annotated[int, Meaning("Reported on")]
+    kept_high: Annotated[tuple[str, ...], FieldMeta("Kept high", links="nodes")]
+    enough: Annotated[bool, FieldMeta("Enough")]
+    runs: Annotated[int, FieldMeta("Runs")]
+    chosen: Annotated[int, FieldMeta("Chosen on")]
+    reported: Annotated[int, FieldMeta("Reported on")]
     points: tuple[RepairPoint, ...]
-    seconds: Annotated[float, Meaning("Took", "s", "measured")]
-    source: Annotated[str, Meaning("Source")]
+    seconds: Annotated[float, FieldMeta("Took", "s", "measured")]
+    source: Annotated[str, FieldMeta("Source")]
     choice: Annotated[Mapping[str, Any], UNSENT] = dataclasses.field(default_factory=dict, repr=False)
     verified: Annotated[Verified | None, UNSENT] = dataclasses.field(default=None, repr=False, compare=False)
 
@@ -98,15 +98,17 @@ class AccuracyRepair:
             lead = "Its score is within the limit" if self.enough else "Nothing was found that helps"
             return f'{lead}: "{self.variant}" is {self.told}{self._unsure}.'
         done = "; ".join(c.what for c in self.changes)
-        kept = many(len(self.kept_high), "node is", "nodes are") if self.kept_high else "no node is"
-        high = f"{kept} kept high"
+        node_count = (
+            pluralize(len(self.kept_high), "node is", "nodes are") if self.kept_high else "no node is"
+        )
+        high = f"{node_count} kept high"
         return f"{done}: {high}, {self.told}{self._unsure}."
 
     @property
     def _unsure(self) -> str:
         """Why a larger drop than was asked for is enough; empty where it is none, or not enough."""
-        behind = abs(self.baseline - self.after) > self.max_drop
-        if not (self.enough and behind and self.told.endswith((CANNOT, FEW))):
+        exceeds_limit = abs(self.baseline - self.after) > self.max_drop
+        if not (self.enough and exceeds_limit and self.told.endswith((CANNOT, FEW))):
             return ""
         drop = f"{max(0.0, self.max_drop):g} {self.points_unit}".strip()
         return f"; enough all the same, for a drop of more than {drop} is not for sure"
@@ -114,7 +116,7 @@ class AccuracyRepair:
     def text(self) -> str:
         """For a terminal."""
         table = NounTable(RepairPoint, self.points, of=self).text()
-        runs = many(self.runs, "run")
+        runs = pluralize(self.runs, "run")
         basis = f"chosen on {self.chosen} samples, reported on {self.reported} others, {runs}"
         tried = f"Tried, on the {self.chosen} samples that it was chosen on:"
         return f"{self.words}\n{basis}\n\n{tried}\n{table}"
@@ -122,4 +124,4 @@ class AccuracyRepair:
     def __repr__(self) -> str:
         before = f"{self.before:.4g}" if math.isfinite(self.before) else "no numbers"
         way = f"{before} to {self.after:.4g} {self.unit}".strip()
-        return f"<Repair {self.variant}: {way}, {many(self.runs, 'run')}, {self.words}>"
+        return f"<Repair {self.variant}: {way}, {pluralize(self.runs, 'run')}, {self.words}>"

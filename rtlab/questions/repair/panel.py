@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rtlab.documents.answer import NounTable
-from rtlab.documents.figure import FAINT, MAIN, OTHER, across, axis, figure
+from rtlab.documents.figure import FAINT, MAIN, OTHER, axis, figure, make_horizontal_line
 from rtlab.documents.panel import button, fact
 from rtlab.errors import RunError
 from rtlab.questions.repair import AccuracyRepair, RepairPoint
-from rtlab.questions.scene import Question, Scene
+from rtlab.questions.scene import PanelContext, PanelSpec
 from rtlab.questions.score.words import TASKLESS
 
 if TYPE_CHECKING:
@@ -21,65 +21,65 @@ _LEAD = (
 )
 
 
-def found(scene: Scene) -> AccuracyRepair:
+def get_repair(context: PanelContext) -> AccuracyRepair:
     """What gives the variant's accuracy back.
 
     Raises:
         RunError: nobody looked for it yet.
     """
-    known = scene.study.repairs.get(scene.result.name)
-    if known is None:
+    repair = context.study.repairs.get(context.result.name)
+    if repair is None:
         raise RunError(
-            f'Cannot tell what repairs "{scene.result.name}": nobody looked for it yet. '
-            f"Run study.repair({scene.result.name!r})."
+            f'Cannot tell what repairs "{context.result.name}": nobody looked for it yet. '
+            f"Run study.repair({context.result.name!r})."
         )
-    return known
+    return repair
 
 
-def repaired(scene: Scene) -> Panel:
+def build_repair_panel(context: PanelContext) -> Panel:
     """The points that were tried, or what is in the way of trying."""
-    facts, known = scene.result, scene.study.repairs.get(scene.result.name)
+    facts, repair = context.result, context.study.repairs.get(context.result.name)
     reason = (
         "Its engine was read from files of another machine, whose values are not known"
         if facts.recorded
         else TASKLESS
-        if scene.study.task is None
+        if context.study.task is None
         else ""
         if facts.prepared.precisions
         else "Nothing of it computes in less than FP32"
     )
-    work = [button("repair", "Look again" if known else "Repair all", reason)]
-    if known is None:
+    work = [button("repair", "Look again" if repair else "Repair all", reason)]
+    if repair is None:
         notes = [] if reason else ["Nobody looked yet. What is found becomes a variant of its own."]
-        return REPAIR.panel(scene, work=work, problem=f"{reason}." if reason else "", notes=notes)
-    table = NounTable(RepairPoint, known.points, of=known)
+        return REPAIR.panel(context, work=work, problem=f"{reason}." if reason else "", notes=notes)
+    table = NounTable(RepairPoint, repair.points, of=repair)
     basis = (
-        f"Chosen on {known.chosen} samples, reported on {known.reported} others."
-        if known.reported
-        else f"Measured on {known.chosen} samples; the search was stopped before the others were asked."
+        f"Chosen on {repair.chosen} samples, reported on {repair.reported} others."
+        if repair.reported
+        else f"Measured on {repair.chosen} samples; the search was stopped before the others were asked."
     )
     return REPAIR.panel(
-        scene,
-        lead=known.words,
+        context,
+        lead=repair.words,
         work=work,
         facts=[
-            fact("Before", f"{known.before:.4g} {known.unit}", "measured", basis),
-            fact("After", f"{known.after:.4g} {known.unit}", "measured", basis),
-            fact("fp32", f"{known.baseline:.4g} {known.unit}", "measured", basis),
-            fact("Kept high", f"{len(known.kept_high)} nodes"),
-            fact("Runs", str(known.runs)),
+            fact("Before", f"{repair.before:.4g} {repair.unit}", "measured", basis),
+            fact("After", f"{repair.after:.4g} {repair.unit}", "measured", basis),
+            fact("fp32", f"{repair.baseline:.4g} {repair.unit}", "measured", basis),
+            fact("Kept high", f"{len(repair.kept_high)} nodes"),
+            fact("Runs", str(repair.runs)),
         ],
-        figures=_curve(known),
+        figures=_curve(repair),
         columns=table.columns(),
         rows=table.rows(),
         links=table.links(),
-        notes=[basis, f"{known.source}."],
+        notes=[basis, f"{repair.source}."],
     )
 
 
-def _curve(known: AccuracyRepair) -> list[Figure]:
+def _curve(repair: AccuracyRepair) -> list[Figure]:
     """Accuracy against time, where the time of several points is known."""
-    timed = [p for p in known.points if p.milliseconds is not None]
+    timed = [p for p in repair.points if p.milliseconds is not None]
     if len({p.milliseconds for p in timed}) < 2:
         return []
     points = {
@@ -93,28 +93,28 @@ def _curve(known: AccuracyRepair) -> list[Figure]:
             "color": [MAIN if p.enough else OTHER for p in timed],
             "symbol": ["circle" if p.enough else "x" for p in timed],
         },
-        "hovertemplate": f"%{{text}}<br>%{{y:.4~g}} {known.unit} measured, %{{x:.4~g}} ms estimated<extra></extra>",
+        "hovertemplate": f"%{{text}}<br>%{{y:.4~g}} {repair.unit} measured, %{{x:.4~g}} ms estimated<extra></extra>",
     }
-    level = max(p.score + p.drop for p in known.points) - known.max_drop
+    level = max(p.score + p.drop for p in repair.points) - repair.max_drop
     return [
         figure(
-            f"{known.metric} against time of {len(timed)} variants",
+            f"{repair.metric} against time of {len(timed)} variants",
             [points],
             title="● enough   ✕ not enough",
             xaxis=axis("ms, estimated"),
-            yaxis=axis(f"{known.metric}, {known.unit}"),
-            shapes=[across(level, color=FAINT, dash="dot")],
+            yaxis=axis(f"{repair.metric}, {repair.unit}"),
+            shapes=[make_horizontal_line(level, color=FAINT, dash="dot")],
         )
     ]
 
 
-REPAIR = Question(
+REPAIR = PanelSpec(
     "repair",
     tab="accuracy",
     label="Repair",
     title="What gives the accuracy back?",
     lead=_LEAD,
-    told="What brings the score back, and what it costs in time.",
-    noun=found,
-    drawn=repaired,
+    summary="What brings the score back, and what it costs in time.",
+    noun=get_repair,
+    panel_builder=build_repair_panel,
 )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from rtlab.core.answers import kept
-from rtlab.core.facts import Facts
+from rtlab.core.answers import memoized
+from rtlab.core.facts import VariantResult
 from rtlab.core.peaks import Peaks
 from rtlab.errors import RtlabError
 from rtlab.questions import fusion, timing
 from rtlab.questions.roofline import roofs
-from rtlab.questions.roofline.estimate_error import known_error, usual
+from rtlab.questions.roofline.estimate_error import describe_estimate_error, pick_default_gpu
 from rtlab.questions.roofline.roofs import Roofline
 
 
-def of(facts: Facts, gpu: str | Peaks | None = None, *, batch: int | None = None) -> Roofline:
+def of(facts: VariantResult, gpu: str | Peaks | None = None, *, batch: int | None = None) -> Roofline:
     """Every layer under the roofs of a processor: what bounds it, how far from that it is, an estimate of its time.
 
     Args:
@@ -25,14 +25,14 @@ def of(facts: Facts, gpu: str | Peaks | None = None, *, batch: int | None = None
         VariantError: the processor is not known.
         ModelError: a dimension has no size.
     """
-    chosen = gpu or facts.engine.device or usual(facts.engine)
+    chosen = gpu or facts.engine.device or pick_default_gpu(facts.engine)
     return roofs.roofline(
         facts.engine, fusion.mapping(facts), facts.source, chosen, timing.milliseconds(facts), batch=batch
     )
 
 
-@kept
-def estimate(facts: Facts) -> Roofline | None:
+@memoized
+def estimate(facts: VariantResult) -> Roofline | None:
     """The engine on the GPU that it was built for, estimated; None where there is no such GPU, or no sizes.
 
     It comes before what a CPU measured: the CPU runs other kernels, and emulates some precisions.
@@ -41,15 +41,17 @@ def estimate(facts: Facts) -> Roofline | None:
     if facts.engine.target.sm is None or (times is not None and times.processor == "GPU"):
         return None
     try:
-        return roofs.roofline(facts.engine, fusion.mapping(facts), facts.source, usual(facts.engine))
+        return roofs.roofline(
+            facts.engine, fusion.mapping(facts), facts.source, pick_default_gpu(facts.engine)
+        )
     except RtlabError:
         return None
 
 
-def estimate_source(facts: Facts) -> str:
+def estimate_source(facts: VariantResult) -> str:
     """What stands beside the estimate for a variant's GPU, or why it is withheld; empty where there is none to give."""
-    found = estimate(facts)
-    if found is None:
+    roofline_estimate = estimate(facts)
+    if roofline_estimate is None:
         return ""
     # What runs side by side ends sooner, which the schedule tells.
     summed = (
@@ -57,4 +59,8 @@ def estimate_source(facts: Facts) -> str:
         if len({y.stream for y in facts.engine.layers}) > 1
         else ""
     )
-    return found.withheld or f"estimated for {found.peaks.name}{summed}; {known_error(found.peaks.name)}"
+    return (
+        roofline_estimate.withheld
+        or f"estimated for {roofline_estimate.peaks.name}{summed}; "
+        f"{describe_estimate_error(roofline_estimate.peaks.name)}"
+    )

@@ -15,10 +15,10 @@ from typing import Literal
 
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
-from rtlab.core.peaks import Peaks, peaks
+from rtlab.core.peaks import Peaks, resolve_peaks
 from rtlab.relation.layerwork import LayerWork, Product, batch_of, layer_works
 from rtlab.relation.mapping import Mapping as NodeMapping
-from rtlab.relation.work import parameters
+from rtlab.relation.work import count_parameters
 
 #: What a layer waits for most.
 Bound = Literal["compute", "memory", "launch", "unknown"]
@@ -118,7 +118,7 @@ class Point:
 
 
 @dataclasses.dataclass(frozen=True)
-class Known:
+class EstimateCoverage:
     """How many of an engine's layers have both operations and bytes, and which share of all bytes those move.
 
     Below 95 % of either there is no sum: what is left out may be what costs most.
@@ -158,8 +158,10 @@ class Roofline:
     parameters: int
 
     def __repr__(self) -> str:
-        told = f"no sum: {self.known}" if self.estimated is None else f"{self.estimated:.3g} ms, estimated"
-        return f"<Roofline on {self.peaks.name}: {len(self.layers)} layers, {told}>"
+        total_text = (
+            f"no sum: {self.coverage}" if self.estimated is None else f"{self.estimated:.3g} ms, estimated"
+        )
+        return f"<Roofline on {self.peaks.name}: {len(self.layers)} layers, {total_text}>"
 
     @functools.cached_property
     def by_layer(self) -> Mapping[str, Point]:
@@ -182,11 +184,11 @@ class Roofline:
         return sum(p.moved or 0 for p in self.layers)
 
     @functools.cached_property
-    def known(self) -> Known:
+    def coverage(self) -> EstimateCoverage:
         """How much of the engine the estimate rests on."""
         counted = [p for p in self.layers if p.flops is not None and p.moved is not None]
         moved = sum(p.moved or 0 for p in counted)
-        return Known(
+        return EstimateCoverage(
             len(counted), len(self.layers), moved / self.moved if self.moved else float(not self.layers)
         )
 
@@ -197,21 +199,21 @@ class Roofline:
 
     @property
     def attainable(self) -> float | None:
-        """The sum over the layers in milliseconds; None where too little is ``known`` for one."""
-        return sum(p.attainable or 0.0 for p in self.layers) if self.known.enough else None
+        """The sum over the layers in milliseconds; None where too little is ``coverage`` for one."""
+        return sum(p.attainable or 0.0 for p in self.layers) if self.coverage.enough else None
 
     @property
     def estimated(self) -> float | None:
-        """The sum over the layers in milliseconds; None where too little is ``known`` for one."""
-        return sum(p.estimated or 0.0 for p in self.layers) if self.known.enough else None
+        """The sum over the layers in milliseconds; None where too little is ``coverage`` for one."""
+        return sum(p.estimated or 0.0 for p in self.layers) if self.coverage.enough else None
 
     @property
     def withheld(self) -> str:
         """Why there is no sum, in words; empty where there is one."""
-        if self.known.enough:
+        if self.coverage.enough:
             return ""
         return (
-            f"No estimate of the whole is given: {self.known}, and below {ENOUGH:.0%} what is left out may be what "
+            f"No estimate of the whole is given: {self.coverage}, and below {ENOUGH:.0%} what is left out may be what "
             "costs most."
         )
 
@@ -223,8 +225,8 @@ class Roofline:
 
     def share(self, bound: Bound) -> float:
         """The part of the estimated time of the counted layers that has this bound, from 0 to 1."""
-        whole = sum(p.estimated or 0.0 for p in self.layers)
-        return sum(p.estimated or 0.0 for p in self.layers if p.bound == bound) / whole if whole else 0.0
+        total = sum(p.estimated or 0.0 for p in self.layers)
+        return sum(p.estimated or 0.0 for p in self.layers if p.bound == bound) / total if total else 0.0
 
 
 def roofline(
@@ -250,10 +252,10 @@ def roofline(
         VariantError: the processor is not known.
         ModelError: a dimension has no size, or the model's batch is fixed.
     """
-    roofs = peaks(gpu)
-    found = layer_works(engine, mapping, model, batch=batch)
-    points = tuple(point(w, roofs, (times or {}).get(i)) for i, w in found.items() if not w.still)
-    return Roofline(roofs, batch or batch_of(engine, model), points, parameters(model))
+    roofs = resolve_peaks(gpu)
+    works = layer_works(engine, mapping, model, batch=batch)
+    points = tuple(point(w, roofs, (times or {}).get(i)) for i, w in works.items() if not w.still)
+    return Roofline(roofs, batch or batch_of(engine, model), points, count_parameters(model))
 
 
 def estimates(
@@ -265,9 +267,9 @@ def estimates(
         VariantError: the processor is not known.
         ModelError: a dimension has no size, or the model's batch is fixed.
     """
-    roofs = peaks(gpu)
-    found = layer_works(engine, mapping, model, batch=batch)
-    timed = {i: 0.0 if w.still else point(w, roofs).estimated for i, w in found.items()}
+    roofs = resolve_peaks(gpu)
+    works = layer_works(engine, mapping, model, batch=batch)
+    timed = {i: 0.0 if w.still else point(w, roofs).estimated for i, w in works.items()}
     return {i: t for i, t in timed.items() if t is not None}
 
 
@@ -277,10 +279,10 @@ def efficiency_of(roofs: Peaks) -> Efficiency:
 
 
 def point(
-    work: LayerWork, roofs: Peaks, measured: float | None = None, reached: Efficiency | None = None
+    work: LayerWork, roofs: Peaks, measured: float | None = None, efficiency: Efficiency | None = None
 ) -> Point:
-    """One layer under the roofs; ``reached`` is what kernels reach, by default that of the processor's kind."""
-    reached = reached or efficiency_of(roofs)
+    """One layer under the roofs; ``efficiency`` is what kernels reach, by default that of the processor's kind."""
+    efficiency = efficiency or efficiency_of(roofs)
     rate, precision = roofs.rate(work.precision, matrix=work.matrix)
     note = work.note
     if work.matrix and precision != work.precision and work.precision not in {"fp32", "tf32"}:
@@ -293,9 +295,9 @@ def point(
     # whose work nobody counted look free.
     if memory is not None and compute is not None:
         longest = max(compute, memory)
-        attainable = (longest + reached.launch) / 1e3
-        estimated = estimate(work, roofs, reached) / 1e3
-        bound = "launch" if longest < reached.launch else "compute" if compute > memory else "memory"
+        attainable = (longest + efficiency.launch) / 1e3
+        estimated = estimate(work, roofs, efficiency) / 1e3
+        bound = "launch" if longest < efficiency.launch else "compute" if compute > memory else "memory"
     units: Literal["matrix", "cores"] = "matrix" if work.matrix and precision in roofs.tensor else "cores"
     return Point(
         work.layer, work.macs, work.flops, work.read, work.written, precision, units, bound, attainable, estimated,
@@ -303,22 +305,22 @@ def point(
     )  # fmt: skip
 
 
-def estimate(work: LayerWork, roofs: Peaks, reached: Efficiency) -> float:
+def estimate(work: LayerWork, roofs: Peaks, efficiency: Efficiency) -> float:
     """Microseconds that a layer may take: launch, set-up, and the longer of computing and moving."""
     rate, precision = roofs.rate(work.precision, matrix=work.matrix)
-    share = reached.matrix if work.matrix and precision in roofs.tensor else reached.cores
+    share = efficiency.matrix if work.matrix and precision in roofs.tensor else efficiency.cores
     moving = (
         (work.moved or 0)
-        / (roofs.bandwidth * (reached.scattered if work.scattered else reached.memory))
+        / (roofs.bandwidth * (efficiency.scattered if work.scattered else efficiency.memory))
         * 1e6
     )
     product = work.product if work.product is not None and not work.product.thin else None
     if product is not None and roofs.origin != "measured":
-        computing = _walk(product, rate * share, roofs.multiprocessors, reached.step)
+        computing = _walk(product, rate * share, roofs.multiprocessors, efficiency.step)
     else:
         computing = (work.flops or 0) / (rate * share) * 1e6
-    setup = reached.setup if product is not None or work.tabled else 0.0
-    return reached.launch + setup + max(computing, moving)
+    setup = efficiency.setup if product is not None or work.tabled else 0.0
+    return efficiency.launch + setup + max(computing, moving)
 
 
 def _walk(product: Product, rate: float, multiprocessors: int, step: float) -> float:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import FieldMeta
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -49,17 +49,17 @@ class Outlier:
     reason: Reason
 
     @property
-    def number(self) -> Annotated[int, Meaning("Inference")]:
+    def number(self) -> Annotated[int, FieldMeta("Inference")]:
         """Its place, from 1."""
         return self.index + 1
 
     @property
-    def took(self) -> Annotated[float, Meaning("Time", "ms", "measured")]:
+    def took(self) -> Annotated[float, FieldMeta("Time", "ms", "measured")]:
         """Its time."""
         return self.time
 
     @property
-    def words(self) -> Annotated[str, Meaning("Likely reason (inferred)")]:
+    def words(self) -> Annotated[str, FieldMeta("Likely reason (inferred)")]:
         """The reason in words."""
         return WORDS[self.reason]
 
@@ -88,12 +88,12 @@ class Spread:
 
     def sentences(self) -> tuple[str, ...]:
         """What is worth saying of these samples, in words."""
-        said = []
+        notes = []
         if self.count < _FEWEST:
-            said.append(f"{self.count} samples are too few to tell how they scatter.")
+            notes.append(f"{self.count} samples are too few to tell how they scatter.")
         if self.drift:
             way = "rose" if self.drift > 0 else "fell"
-            said.append(
+            notes.append(
                 f"The times {way} by {abs(self.drift):.0%} from the first sample to the last: the clocks changed, or "
                 "the machine warmed up. Fix the clocks, or measure longer."
             )
@@ -101,10 +101,12 @@ class Spread:
             mine = [o for o in self.outliers if o.reason == reason]
             if mine:
                 worst = max(o.time for o in mine)
-                told = f"{worst:.4g} ms" if self.median >= 1 else f"{1e3 * worst:.4g} µs"
+                worst_text = f"{worst:.4g} ms" if self.median >= 1 else f"{1e3 * worst:.4g} µs"
                 verb = "stands" if len(mine) == 1 else "stand"
-                said.append(f"{len(mine)} of {self.count} {verb} apart {words} (inferred); up to {told}.")
-        return tuple(said)
+                notes.append(
+                    f"{len(mine)} of {self.count} {verb} apart {words} (inferred); up to {worst_text}."
+                )
+        return tuple(notes)
 
 
 def spread(samples: NDArray[np.float64]) -> Spread | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.peaks import Peaks
 from rtlab.questions import fusion, timing
 from rtlab.questions.roofline import roofs
@@ -10,7 +10,7 @@ from rtlab.questions.schedule import streams
 from rtlab.questions.schedule.streams import Schedule
 
 
-def of(facts: Facts, gpu: str | Peaks | None = None) -> Schedule:
+def of(facts: VariantResult, gpu: str | Peaks | None = None) -> Schedule:
     """When each layer runs on which stream, and who waits for whom.
 
     Args:
@@ -25,6 +25,6 @@ def of(facts: Facts, gpu: str | Peaks | None = None) -> Schedule:
     if gpu is not None:
         estimated = roofs.estimates(engine, fusion.mapping(facts), facts.source, gpu)
         return streams.schedule(engine, estimated, origin="estimated")
-    if known := timing.milliseconds(facts):
-        return streams.schedule(engine, known, origin="measured")
+    if measured_times := timing.milliseconds(facts):
+        return streams.schedule(engine, measured_times, origin="measured")
     return streams.schedule(engine, streams.unit_durations(engine), origin="")

@@ -7,14 +7,14 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from rtlab.core.schema import UNSENT, Meaning, Origin
-from rtlab.documents.numbers import number, storage
-from rtlab.questions.cards.card import numbered
-from rtlab.questions.titles import titles
+from rtlab.core.schema import UNSENT, FieldMeta, Origin
+from rtlab.documents.numbers import format_bytes, format_number
+from rtlab.questions.cards.card import number_layers
+from rtlab.questions.titles import get_variant_titles
 
 if TYPE_CHECKING:
-    from rtlab.core.facts import Facts
-    from rtlab.questions.scene import Scene
+    from rtlab.core.facts import VariantResult
+    from rtlab.questions.scene import PanelContext
     from rtlab.questions.schedule.streams import Schedule
 
 _END = "the end of the last layer, as soon as possible"
@@ -25,15 +25,15 @@ _BOUND = "the longest chain of tensors, or all work shared out evenly among the 
 class ScheduledLayer:
     """A layer on its stream: when it starts, how long it runs, and how much later it could end."""
 
-    step: Annotated[int, Meaning("Step")]
-    layer: Annotated[str, Meaning(links="layers")]
-    name: Annotated[str, Meaning("Layer")]
-    stream: Annotated[int, Meaning("Stream")]
-    start: Annotated[float, Meaning("Start", "{of.unit}", "{of.made}")]
-    duration: Annotated[float, Meaning("Duration", "{of.unit}", "{of.origin}")]
-    waits: Annotated[str, Meaning("Waits for")]
-    slack: Annotated[float, Meaning("Slack", "{of.unit}", "{of.made}")]
-    critical: Annotated[bool, Meaning("Critical path")]
+    step: Annotated[int, FieldMeta("Step")]
+    layer: Annotated[str, FieldMeta(links="layers")]
+    name: Annotated[str, FieldMeta("Layer")]
+    stream: Annotated[int, FieldMeta("Stream")]
+    start: Annotated[float, FieldMeta("Start", "{of.unit}", "{of.made}")]
+    duration: Annotated[float, FieldMeta("Duration", "{of.unit}", "{of.origin}")]
+    waits: Annotated[str, FieldMeta("Waits for")]
+    slack: Annotated[float, FieldMeta("Slack", "{of.unit}", "{of.made}")]
+    critical: Annotated[bool, FieldMeta("Critical path")]
     note: Annotated[str, UNSENT]
 
 
@@ -45,24 +45,25 @@ class StreamedEngine:
     are. Both are empty where every layer counts one step, which then is the ``unit``.
     """
 
-    streams: Annotated[int, Meaning("Streams", note="{self.shares}")]
-    count: Annotated[int, Meaning("Layers")]
-    sync: Annotated[int, Meaning("Signals and waits", note="{self.signals}, told by the engine")]
+    streams: Annotated[int, FieldMeta("Streams", note="{self.shares}")]
+    count: Annotated[int, FieldMeta("Layers")]
+    sync: Annotated[int, FieldMeta("Signals and waits", note="{self.signals}, told by the engine")]
     serial: Annotated[
-        float, Meaning("On one stream", "{self.unit}", "{self.origin}", note="all layers one after the other")
+        float,
+        FieldMeta("On one stream", "{self.unit}", "{self.origin}", note="all layers one after the other"),
     ]
     makespan: Annotated[
-        float | None, Meaning("Ends after", "{self.unit}", "{self.made}", note=_END, omit=True)
+        float | None, FieldMeta("Ends after", "{self.unit}", "{self.made}", note=_END, omit=True)
     ]
     bought: Annotated[
-        str | None, Meaning("Bought", origin="{self.made}", note="at most: see the notes", omit=True)
+        str | None, FieldMeta("Bought", origin="{self.made}", note="at most: see the notes", omit=True)
     ]
     bound: Annotated[
-        float | None, Meaning("Cannot end before", "{self.unit}", "{self.made}", note=_BOUND, omit=True)
+        float | None, FieldMeta("Cannot end before", "{self.unit}", "{self.made}", note=_BOUND, omit=True)
     ]
     idle: Annotated[
         str | None,
-        Meaning(
+        FieldMeta(
             "Stands still",
             origin="{self.made}",
             note="share of the time in which nothing runs, by stream",
@@ -71,11 +72,11 @@ class StreamedEngine:
     ]
     memory: Annotated[
         int | None,
-        Meaning("Activation memory", "B", "reported", note="as the builder plans it", omit=True),
+        FieldMeta("Activation memory", "B", "reported", note="as the builder plans it", omit=True),
     ]
     against: Annotated[
         str | None,
-        Meaning(
+        FieldMeta(
             "Against {self.other}",
             origin="reported",
             note="activation memory; {self.other_memory} there",
@@ -93,50 +94,57 @@ class StreamedEngine:
     notes: tuple[str, ...]
 
 
-def streamed(
-    scene: Scene, plan: Schedule, beside: Sequence[tuple[Facts, Schedule]], notes: Sequence[str]
+def summarize_streams(
+    context: PanelContext,
+    plan: Schedule,
+    siblings: Sequence[tuple[VariantResult, Schedule]],
+    notes: Sequence[str],
 ) -> StreamedEngine:
-    """A schedule; ``beside`` are those of variants that differ in their streams alone."""
+    """A schedule; ``siblings`` are those of variants that differ in their streams alone."""
     several, few = len(plan.streams) > 1, plan.streams[:8]
-    sync, engine = sum(s.sync for s in plan.streams), scene.result.engine
+    sync, engine = sum(s.sync for s in plan.streams), context.result.engine
     signals = sum(y.kind == "signal" for y in engine.layers)
-    share = f" ({plan.bought / plan.serial:.0%})" if plan.serial else ""
+    share = f" ({plan.time_saved / plan.serial:.0%})" if plan.serial else ""
     memory = engine.totals.get("activation")
-    told = ((r.name, r.engine.totals.get("activation")) for r, _ in beside if r.name != scene.result.name)
-    name, held = next(((n, m) for n, m in told if m), ("", 0))
+    sibling_memory = (
+        (r.name, r.engine.totals.get("activation")) for r, _ in siblings if r.name != context.result.name
+    )
+    name, other_memory = next(((n, m) for n, m in sibling_memory if m), ("", 0))
     return StreamedEngine(
         streams=len(plan.streams),
         count=sum(s.layers for s in plan.streams),
         sync=sync,
         serial=plan.serial,
         makespan=plan.makespan if several else None,
-        bought=f"{number(plan.bought, plan.unit)}{share}" if several else None,
+        bought=f"{format_number(plan.time_saved, plan.unit)}{share}" if several else None,
         bound=plan.bound if several else None,
         idle=", ".join(f"{plan.idle(s):.0%} on {s.id}" for s in few) if several else None,
         memory=memory,
-        against=storage(memory - held, signed=True) if memory is not None and held else None,
+        against=format_bytes(memory - other_memory, signed=True)
+        if memory is not None and other_memory
+        else None,
         unit=plan.unit,
         origin=plan.origin,
         made="estimated" if plan.origin else "",
         shares=", ".join(f"{s.layers} layers on {s.id}" for s in few),
         signals=f"{signals:,} and {sync - signals:,}",
-        other=titles(scene.study)[name] if held else "",
-        other_memory=storage(held),
-        layers=_layers(scene, plan),
+        other=get_variant_titles(context.study)[name] if other_memory else "",
+        other_memory=format_bytes(other_memory),
+        layers=_layers(context, plan),
         notes=tuple(notes),
     )
 
 
-def _layers(scene: Scene, plan: Schedule) -> tuple[ScheduledLayer, ...]:
-    called, own = scene.called, {y.id: y.name for y in scene.result.engine.layers}
-    steps, sources = numbered(called), defaultdict[str, list[str]](list)
+def _layers(context: PanelContext, plan: Schedule) -> tuple[ScheduledLayer, ...]:
+    layer_names, full_names = context.layer_names, {y.id: y.name for y in context.result.engine.layers}
+    steps, sources = number_layers(layer_names), defaultdict[str, list[str]](list)
     for wait in plan.waits:
         if wait.layer and wait.source:
             sources[wait.layer].append(steps[wait.source])
     return tuple(
         ScheduledLayer(
-            position, s.layer, called[s.layer], s.stream, s.start, s.duration,
-            ", ".join(dict.fromkeys(sources[s.layer])), s.slack, s.critical, own[s.layer],
+            position, s.layer, layer_names[s.layer], s.stream, s.start, s.duration,
+            ", ".join(dict.fromkeys(sources[s.layer])), s.slack, s.critical, full_names[s.layer],
         )
         for position, s in enumerate(plan.steps, 1)
         if not s.sync

@@ -9,7 +9,7 @@ from typing import Any
 
 from rtlab.documents.contract import Figure
 from rtlab.documents.figure import FAINT, MAIN, OTHER, SIGNS, axis, figure
-from rtlab.documents.numbers import number, time_unit
+from rtlab.documents.numbers import choose_time_unit, format_number
 from rtlab.questions.schedule.streams import Schedule
 
 #: Arrows that a picture can bear.
@@ -29,11 +29,12 @@ def gantt(plan: Schedule, names: Mapping[str, str], caption: str) -> Figure:
     rows = {s.id: y for y, s in enumerate(plan.streams)}
     sign = f"{SIGNS[plan.origin]} " if plan.origin else ""
     more = [_gaps(plan, rows), _arrows(plan, rows, names), _path(plan, rows)] if len(rows) > 1 else []
-    unit, factor = time_unit(plan.makespan) if plan.origin else ("", 1.0)
-    data = [_scaled(t, factor) for t in (_bars(plan, rows, names), *more)]
+    unit, factor = choose_time_unit(plan.makespan) if plan.origin else ("", 1.0)
+    data = [_scale_trace(t, factor) for t in (_bars(plan, rows, names), *more)]
     height = min(max(200, 90 + 44 * len(rows)), 640)
     return figure(
-        f"{len(plan.streams)} streams over {number(plan.makespan, plan.unit)}, from {_told(plan)}: "
+        f"{len(plan.streams)} streams over {format_number(plan.makespan, plan.unit)}, "
+        f"from {_describe_durations(plan)}: "
         f"{sum(s.critical and not s.sync for s in plan.steps)} layers on the critical path",
         data,
         height=height,
@@ -52,7 +53,7 @@ def gantt(plan: Schedule, names: Mapping[str, str], caption: str) -> Figure:
     )
 
 
-def _scaled(trace: dict[str, Any], factor: float) -> dict[str, Any]:
+def _scale_trace(trace: dict[str, Any], factor: float) -> dict[str, Any]:
     """A trace with its times in another unit."""
     times: dict[str, Any] = {
         key: [None if v is None else v * factor for v in trace[key]] for key in ("x", "base") if key in trace
@@ -60,44 +61,44 @@ def _scaled(trace: dict[str, Any], factor: float) -> dict[str, Any]:
     return trace | times
 
 
-def _told(plan: Schedule) -> str:
+def _describe_durations(plan: Schedule) -> str:
     return f"{plan.origin} durations" if plan.origin else "layers of one length"
 
 
 def _bars(plan: Schedule, rows: Mapping[int, int], names: Mapping[str, str]) -> dict[str, Any]:
-    shown = [s for s in plan.steps if not s.sync]
+    layer_steps = [s for s in plan.steps if not s.sync]
     return {
         "type": "bar",
         "orientation": "h",
-        "x": [s.duration for s in shown],
-        "base": [s.start for s in shown],
-        "y": [rows[s.stream] for s in shown],
+        "x": [s.duration for s in layer_steps],
+        "base": [s.start for s in layer_steps],
+        "y": [rows[s.stream] for s in layer_steps],
         "width": 0.6,
-        "ids": [s.layer for s in shown],
+        "ids": [s.layer for s in layer_steps],
         "marker": {
             "color": MAIN,
-            "opacity": [1.0 if s.critical else 0.5 for s in shown],
+            "opacity": [1.0 if s.critical else 0.5 for s in layer_steps],
             "line": {"color": "rgba(255,255,255,0.5)", "width": 0.5},
         },
         "customdata": [
-            [html.escape(names[s.layer]), *(number(t, plan.unit) for t in (s.duration, s.start, s.slack))]
-            for s in shown
+            [html.escape(names[s.layer]), *(format_number(t, plan.unit) for t in (s.duration, s.start, s.slack))]
+            for s in layer_steps
         ],
         "hovertemplate": "%{customdata[0]}<br>%{customdata[1]} from %{customdata[2]}, slack %{customdata[3]}"
-        f"<extra>{_told(plan)}</extra>",
+        f"<extra>{_describe_durations(plan)}</extra>",
     }  # fmt: skip
 
 
 def _gaps(plan: Schedule, rows: Mapping[int, int]) -> dict[str, Any]:
-    held: defaultdict[str, float] = defaultdict(float)
+    wait_times: defaultdict[str, float] = defaultdict(float)
     for wait in plan.waits:
-        held[wait.step] += wait.held
-    still = [s for s in plan.steps if held.get(s.layer)]
+        wait_times[wait.step] += wait.idle_time
+    still = [s for s in plan.steps if wait_times.get(s.layer)]
     return {
         "type": "bar",
         "orientation": "h",
-        "x": [held[s.layer] for s in still],
-        "base": [s.start - held[s.layer] for s in still],
+        "x": [wait_times[s.layer] for s in still],
+        "base": [s.start - wait_times[s.layer] for s in still],
         "y": [rows[s.stream] for s in still],
         "width": 0.24,
         "marker": {
@@ -105,31 +106,31 @@ def _gaps(plan: Schedule, rows: Mapping[int, int]) -> dict[str, Any]:
             "line": {"color": FAINT, "width": 0.5},
             "pattern": {"shape": "/", "fgcolor": "gray", "bgcolor": "rgba(0,0,0,0)", "size": 6, "solidity": 0.1},
         },
-        "customdata": [number(held[s.layer], plan.unit) for s in still],
-        "hovertemplate": "stands still for %{customdata}" + f"<extra>{_told(plan)}</extra>",
+        "customdata": [format_number(wait_times[s.layer], plan.unit) for s in still],
+        "hovertemplate": "stands still for %{customdata}" + f"<extra>{_describe_durations(plan)}</extra>",
     }  # fmt: skip
 
 
 def _arrows(plan: Schedule, rows: Mapping[int, int], names: Mapping[str, str]) -> dict[str, Any]:
     """One line for each wait, from where the signal comes to where the stream goes on."""
     at = {s.layer: s for s in plan.steps}
-    shown = plan.waits
-    if len(shown) > _ARROWS:
-        shown = tuple(sorted(shown, key=lambda w: -w.held)[:_ARROWS])
+    waits = plan.waits
+    if len(waits) > _ARROWS:
+        waits = tuple(sorted(waits, key=lambda w: -w.idle_time)[:_ARROWS])
     x: list[float | None] = []
     y: list[float | None] = []
     texts: list[str] = []
     sizes: list[int] = []
-    for wait in shown:
+    for wait in waits:
         start, end = at[wait.on], at[wait.step]
         side = 0.36 if rows[end.stream] > rows[start.stream] else -0.36
         x += [start.end, end.start, None]
         y += [rows[start.stream] + side, rows[end.stream] - side / 2, None]
-        told = f"event {wait.event}" if wait.event is not None else "inferred from its tensors"
+        reason = f"event {wait.event}" if wait.event is not None else "inferred from its tensors"
         text = (
             f"{html.escape(names.get(wait.layer, 'stream ' + str(end.stream)))}<br>waits for "
-            f"{html.escape(names.get(wait.source, 'stream ' + str(start.stream)))}<br>{told}, stands still for "
-            f"{number(wait.held, plan.unit)}"
+            f"{html.escape(names.get(wait.source, 'stream ' + str(start.stream)))}<br>{reason}, stands still for "
+            f"{format_number(wait.idle_time, plan.unit)}"
         )
         texts += [text] * 3
         sizes += [0, 9, 0]
@@ -148,7 +149,7 @@ def _arrows(plan: Schedule, rows: Mapping[int, int], names: Mapping[str, str]) -
             "line": {"width": 0},
         },
         "text": texts,
-        "hovertemplate": f"%{{text}}<extra>{_told(plan)}</extra>",
+        "hovertemplate": f"%{{text}}<extra>{_describe_durations(plan)}</extra>",
     }
 
 

@@ -10,7 +10,7 @@ from typing import Literal
 
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.schema import Origin
-from rtlab.questions.timing.times import Shared, Timing
+from rtlab.questions.timing.times import SharedTime, Timing
 from rtlab.relation.dataflow import work
 from rtlab.relation.writers import Writers
 
@@ -48,8 +48,8 @@ class Wait:
 
     ``step`` waits for ``on``: a wait and its signal, told by the engine with their ``event``, or a layer and the last
     layer of the other stream that it reads from, inferred. ``layer`` is the work behind the wait and ``source`` the
-    work before the signal, empty where there is none. The stream stands still for ``held``; of several waits of one
-    step each has what it adds.
+    work before the signal, empty where there is none. The stream stands still for ``idle_time``; of several waits of
+    one step each has what it adds.
     """
 
     step: str
@@ -57,7 +57,7 @@ class Wait:
     layer: str
     source: str
     event: int | None
-    held: float
+    idle_time: float
     inferred: bool
 
 
@@ -92,7 +92,7 @@ class Schedule:
     notes: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
-        streams = _counted(len(self.streams), "stream", "streams")
+        streams = _format_count(len(self.streams), "stream", "streams")
         return f"<Schedule {self.makespan:.4g} {self.unit} on {streams}, {self.origin or 'every layer counts 1'}>"
 
     @property
@@ -101,9 +101,9 @@ class Schedule:
         return "ms" if self.origin else "steps"
 
     @property
-    def bought(self) -> float:
+    def time_saved(self) -> float:
         """How much earlier it ends than on one stream."""
-        return _apart(self.serial, self.makespan)
+        return _subtract(self.serial, self.makespan)
 
     @property
     def bound(self) -> float:
@@ -121,16 +121,16 @@ def unit_durations(engine: Engine) -> dict[str, float]:
     return {y.id: 1.0 for y in engine.layers if not _idle(y)}
 
 
-def divided(times: Timing, shared: Mapping[str, Shared]) -> dict[str, float]:
+def split_shared_times(times: Timing, shared: Mapping[str, SharedTime]) -> dict[str, float]:
     """Times of another engine's layers, each divided evenly among the layers that share it, in ms by layer id.
 
     Args:
         times: Of the engine that ran.
         shared: What ``timing.on_layers`` made of them.
     """
-    sharing = Counter(i for found in shared.values() for i in found.layers)
+    sharing = Counter(i for share in shared.values() for i in share.layers)
     medians = {t.layer: t.median for t in times.layers}
-    return {layer: sum(medians[i] / sharing[i] for i in found.layers) for layer, found in shared.items()}
+    return {layer: sum(medians[i] / sharing[i] for i in share.layers) for layer, share in shared.items()}
 
 
 def schedule(engine: Engine, durations: Mapping[str, float], *, origin: Origin | Literal[""]) -> Schedule:
@@ -150,8 +150,8 @@ def schedule(engine: Engine, durations: Mapping[str, float], *, origin: Origin |
     lengths = [_length(durations.get(y.id)) for y in layers]
     writers = Writers(engine)
     reads = [writers.before(i) for i in range(len(layers))]
-    told = any(y.kind in SYNC for y in layers)
-    others = _signalled(layers) if told else _inferred(layers, reads)
+    has_events = any(y.kind in SYNC for y in layers)
+    others = _find_signals(layers) if has_events else _infer_predecessors(layers, reads)
     previous = _previous(layers)
 
     ends: list[float] = []
@@ -185,16 +185,16 @@ def schedule(engine: Engine, durations: Mapping[str, float], *, origin: Origin |
             start=starts[i],
             end=ends[i],
             waits_on=tuple(layers[p].id for p in others[i]),
-            slack=max(0.0, _apart(latest[i], ends[i])),
+            slack=max(0.0, _subtract(latest[i], ends[i])),
             critical=i in on_path,
             sync=y.kind in SYNC,
         )
         for i, y in enumerate(layers)
     )
-    ordered = _ordered(layers, reads, others)
+    ordered = _find_ordered_reads(layers, reads, others)
     return Schedule(
         steps=steps,
-        waits=_waits(layers, others, previous, ends, inferred=not told),
+        waits=_waits(layers, others, previous, ends, inferred=not has_events),
         streams=_streams(layers, lengths),
         path=tuple(layers[i].id for i in reversed(path)),
         makespan=makespan,
@@ -202,38 +202,42 @@ def schedule(engine: Engine, durations: Mapping[str, float], *, origin: Origin |
         chain=_chain(lengths, ordered),
         origin=origin,
         notes=(
-            *_untimed(layers, lengths),
-            *(_misordered(layers, reads, ordered, others) if told else _guessed(others)),
+            *_note_untimed_layers(layers, lengths),
+            *(
+                _note_unordered_reads(layers, reads, ordered, others)
+                if has_events
+                else _note_inferred_waits(others)
+            ),
             *_jumps(layers),
         ),
     )
 
 
-def _signalled(layers: Sequence[Layer]) -> list[tuple[int, ...]]:
+def _find_signals(layers: Sequence[Layer]) -> list[tuple[int, ...]]:
     """Of each step the signal that it waits for: the last of its event before it, empty where there is none."""
     last: dict[int, int] = {}
-    found: list[tuple[int, ...]] = []
+    signals: list[tuple[int, ...]] = []
     for i, layer in enumerate(layers):
         on: tuple[int, ...] = ()
         if layer.kind == "signal" and layer.event is not None:
             last[layer.event] = i
         elif layer.kind == "wait" and layer.event in last:
             on = (last[layer.event],)
-        found.append(on)
-    return found
+        signals.append(on)
+    return signals
 
 
-def _inferred(layers: Sequence[Layer], reads: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
+def _infer_predecessors(layers: Sequence[Layer], reads: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:
     """Of each step the last layer of every other stream that writes what it reads."""
-    found = []
+    predecessors = []
     for layer, sources in zip(layers, reads, strict=True):
         # Positions rise, so the last of each stream stays.
         on = {layers[p].stream: p for p in sources if layers[p].stream != layer.stream}
-        found.append(tuple(sorted(on.values())))
-    return found
+        predecessors.append(tuple(sorted(on.values())))
+    return predecessors
 
 
-def _ordered(
+def _find_ordered_reads(
     layers: Sequence[Layer], reads: Sequence[tuple[int, ...]], others: Sequence[tuple[int, ...]]
 ) -> list[tuple[int, ...]]:
     """Of each step those of ``reads`` that surely have ended when it begins.
@@ -241,19 +245,19 @@ def _ordered(
     Vector clocks tell: how far each stream is known to have come.
     """
     clocks: defaultdict[int, dict[int, int]] = defaultdict(dict)
-    left: dict[int, dict[int, int]] = {}
+    clock_by_step: dict[int, dict[int, int]] = {}
     waited = {p for on in others for p in on}
-    found = []
+    ordered_reads = []
     for i, layer in enumerate(layers):
         clock = clocks[layer.stream]
         for p in others[i]:
-            for stream, position in left[p].items():
+            for stream, position in clock_by_step[p].items():
                 clock[stream] = max(clock.get(stream, -1), position)
-        found.append(tuple(p for p in reads[i] if clock.get(layers[p].stream, -1) >= p))
+        ordered_reads.append(tuple(p for p in reads[i] if clock.get(layers[p].stream, -1) >= p))
         clock[layer.stream] = i
         if i in waited:
-            left[i] = dict(clock)
-    return found
+            clock_by_step[i] = dict(clock)
+    return ordered_reads
 
 
 def _idle(layer: Layer) -> bool:
@@ -261,23 +265,23 @@ def _idle(layer: Layer) -> bool:
     return work(layer) in {"none", "control"}
 
 
-def _apart(later: float, earlier: float) -> float:
+def _subtract(upper: float, lower: float) -> float:
     """Their difference; none where they differ by how sums are rounded."""
-    return 0.0 if math.isclose(later, earlier, rel_tol=1e-9) else later - earlier
+    return 0.0 if math.isclose(upper, lower, rel_tol=1e-9) else upper - lower
 
 
-def _length(given: float | None) -> float | None:
-    return None if given is None or not math.isfinite(given) or given < 0 else float(given)
+def _length(duration: float | None) -> float | None:
+    return None if duration is None or not math.isfinite(duration) or duration < 0 else float(duration)
 
 
 def _previous(layers: Sequence[Layer]) -> list[int]:
     """The step before each on its stream, -1 for the first."""
     last: dict[int, int] = {}
-    found = []
+    predecessors = []
     for i, layer in enumerate(layers):
-        found.append(last.get(layer.stream, -1))
+        predecessors.append(last.get(layer.stream, -1))
         last[layer.stream] = i
-    return found
+    return predecessors
 
 
 def _chain(lengths: Sequence[float | None], reads: Sequence[Sequence[int]]) -> float:
@@ -295,84 +299,92 @@ def _waits(
     *,
     inferred: bool,
 ) -> tuple[Wait, ...]:
-    behind = _behind(layers)
+    next_layers = _find_next_layers(layers)
     before: list[str] = []
     for i, layer in enumerate(layers):
         earlier = before[previous[i]] if previous[i] >= 0 else ""
         before.append(earlier if layer.kind in SYNC else layer.id)
-    found = []
+    waits = []
     for i, on in enumerate(others):
         reached = ends[previous[i]] if previous[i] >= 0 else 0.0
         for p in on:
-            held = max(0.0, ends[p] - reached)
+            idle_time = max(0.0, ends[p] - reached)
             reached = max(reached, ends[p])
-            found.append(
-                Wait(layers[i].id, layers[p].id, behind[i], before[p], layers[i].event, held, inferred)
+            waits.append(
+                Wait(
+                    layers[i].id,
+                    layers[p].id,
+                    next_layers[i],
+                    before[p],
+                    layers[i].event,
+                    idle_time,
+                    inferred,
+                )
             )
-    return tuple(found)
+    return tuple(waits)
 
 
-def _behind(layers: Sequence[Layer]) -> list[str]:
+def _find_next_layers(layers: Sequence[Layer]) -> list[str]:
     """The first layer from each step on that does work on its stream; empty where none is left."""
     following: dict[int, str] = {}
-    found = [""] * len(layers)
+    next_layers = [""] * len(layers)
     for i in range(len(layers) - 1, -1, -1):
         if layers[i].kind not in SYNC:
             following[layers[i].stream] = layers[i].id
-        found[i] = following.get(layers[i].stream, "")
-    return found
+        next_layers[i] = following.get(layers[i].stream, "")
+    return next_layers
 
 
 def _streams(layers: Sequence[Layer], lengths: Sequence[float | None]) -> tuple[Stream, ...]:
     of: defaultdict[int, list[int]] = defaultdict(list)
     for i, layer in enumerate(layers):
         of[layer.stream].append(i)
-    found = []
+    streams = []
     for stream, steps in sorted(of.items()):
         sync = sum(layers[i].kind in SYNC for i in steps)
-        found.append(Stream(stream, len(steps) - sync, sync, math.fsum(lengths[i] or 0.0 for i in steps)))
-    return tuple(found)
+        streams.append(Stream(stream, len(steps) - sync, sync, math.fsum(lengths[i] or 0.0 for i in steps)))
+    return tuple(streams)
 
 
-def _counted(count: int, one: str, many: str) -> str:
+def _format_count(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def _untimed(layers: Sequence[Layer], lengths: Sequence[float | None]) -> Iterator[str]:
+def _note_untimed_layers(layers: Sequence[Layer], lengths: Sequence[float | None]) -> Iterator[str]:
     working = [(y, t) for y, t in zip(layers, lengths, strict=True) if not _idle(y)]
     if missing := [y for y, t in working if t is None]:
-        every = _counted(len(working), "layer has", "layers have")
+        every = _format_count(len(working), "layer has", "layers have")
         yield f'{len(missing):,} of {every} no time, such as "{missing[0].name}": they take none here.'
     if zero := sum(t == 0 for _, t in working):
-        yield f"{_counted(zero, 'layer has a time', 'layers have times')} of 0 and no width."
+        yield f"{_format_count(zero, 'layer has a time', 'layers have times')} of 0 and no width."
 
 
-def _misordered(
+def _note_unordered_reads(
     layers: Sequence[Layer],
     reads: Sequence[tuple[int, ...]],
     ordered: Sequence[tuple[int, ...]],
     others: Sequence[tuple[int, ...]],
 ) -> Iterator[str]:
-    if lost := [y for y, on in zip(layers, others, strict=True) if y.kind == "wait" and not on]:
+    if unmatched_waits := [y for y, on in zip(layers, others, strict=True) if y.kind == "wait" and not on]:
         yield (
-            f"{_counted(len(lost), 'wait has', 'waits have')} no signal of the same event before, such as "
-            f'"{lost[0].name}": nothing is waited for there.'
+            f"{_format_count(len(unmatched_waits), 'wait has', 'waits have')} no signal of the same event before, "
+            f'such as "{unmatched_waits[0].name}": nothing is waited for there.'
         )
     pairs = (
         (p, i)
-        for i, (all_, known) in enumerate(zip(reads, ordered, strict=True))
-        for p in set(all_) - {*known}
+        for i, (all_, ordered_reads) in enumerate(zip(reads, ordered, strict=True))
+        for p in set(all_) - {*ordered_reads}
     )
     if loose := sorted(pairs):
         writer, reader = (layers[p] for p in loose[0])
         yield (
-            f"Nothing that the engine tells orders {_counted(len(loose), 'reading', 'readings')} behind the writing: "
-            f'"{reader.name}" on stream {reader.stream} reads what "{writer.name}" on stream {writer.stream} writes. '
-            "They may overlap here."
+            f"Nothing that the engine tells orders {_format_count(len(loose), 'reading', 'readings')} behind the "
+            f'writing: "{reader.name}" on stream {reader.stream} reads what "{writer.name}" on stream '
+            f"{writer.stream} writes. They may overlap here."
         )
 
 
-def _guessed(others: Sequence[tuple[int, ...]]) -> Iterator[str]:
+def _note_inferred_waits(others: Sequence[tuple[int, ...]]) -> Iterator[str]:
     if any(others):
         yield (
             "The engine names its streams but no events. Who waits for whom is inferred from the tensors that pass "

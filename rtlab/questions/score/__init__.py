@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rtlab.core.answers import kept
-from rtlab.core.facts import Facts, Score
-from rtlab.core.uncertainty import Paired, paired
+from rtlab.core.answers import memoized
+from rtlab.core.facts import Score, VariantResult
+from rtlab.core.uncertainty import PairedDifference, compare_paired
 from rtlab.core.variant import Precision
 from rtlab.questions.score.words import difference_words, interval_words, value_words
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from rtlab.questions.snapshot import Snapshot
 
 
-@kept
-def compared(facts: Facts, baseline: Facts) -> Paired | None:
+@memoized
+def compare_scores(facts: VariantResult, baseline: VariantResult) -> PairedDifference | None:
     """The score of a variant less that of a baseline, on the same samples; None where one of them has none.
 
     The interval is that of the difference, which is narrower than those of both: what all variants find hard does not
@@ -26,10 +26,10 @@ def compared(facts: Facts, baseline: Facts) -> Paired | None:
         return None
     if (one.name, one.unit) != (other.name, other.unit):
         return None
-    return paired(one.tally, other.tally)
+    return compare_paired(one.tally, other.tally)
 
 
-def reference(study: Snapshot, facts: Facts) -> Facts | None:
+def reference(study: Snapshot, facts: VariantResult) -> VariantResult | None:
     """What a score is compared with when nobody chose: the first other variant in fp32 that has one.
 
     Of a model with its own Q/DQ pairs that is rather one without.
@@ -43,28 +43,28 @@ def reference(study: Snapshot, facts: Facts) -> Facts | None:
     return next(released, next(iter(others), None))
 
 
-def short(score: Score) -> str:
+def format_score(score: Score) -> str:
     """A score, where it was counted on a part of the outputs, and its interval: "72.19 %, 69.2 to 75.0"."""
-    found, where = score.interval, score.tally.where if score.tally is not None else ""
+    interval, where = score.interval, score.tally.where if score.tally is not None else ""
     value = f"{value_words(score)} in {where}" if where else value_words(score)
-    return ", ".join(filter(None, (value, interval_words(found) if found else "")))
+    return ", ".join(filter(None, (value, interval_words(interval) if interval else "")))
 
 
-def difference(facts: Facts, baseline: Facts | None, title: str = "") -> str | None:
+def difference(facts: VariantResult, baseline: VariantResult | None, title: str = "") -> str | None:
     """The difference to a baseline of that title in words, with its interval; None where nothing is compared."""
-    found = compared(facts, baseline) if baseline is not None else None
-    if found is None or baseline is None or facts.score is None:
+    comparison = compare_scores(facts, baseline) if baseline is not None else None
+    if comparison is None or baseline is None or facts.score is None:
         return None
-    return difference_words(found, facts.score, title or baseline.name, tested=False)
+    return difference_words(comparison, facts.score, title or baseline.name, tested=False)
 
 
-def words(facts: Facts, baseline: Facts | None = None, title: str = "") -> str:
+def words(facts: VariantResult, baseline: VariantResult | None = None, title: str = "") -> str:
     """All of it in a line: the score, its interval, its samples, and the difference to the baseline of that title."""
     score = facts.score
     if score is None:
         return ""
-    told = f"{short(score)}, {score.samples} samples"
-    found = compared(facts, baseline) if baseline is not None else None
-    if found is None or baseline is None:
-        return told
-    return f"{told}; {difference_words(found, score, title or baseline.name)}"
+    score_text = f"{format_score(score)}, {score.samples} samples"
+    comparison = compare_scores(facts, baseline) if baseline is not None else None
+    if comparison is None or baseline is None:
+        return score_text
+    return f"{score_text}; {difference_words(comparison, score, title or baseline.name)}"

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from rtlab.core.answers import kept
-from rtlab.core.facts import Facts, Score
-from rtlab.core.metrics import sequence, spelled
-from rtlab.core.schema import Meaning
+from rtlab.core.answers import memoized
+from rtlab.core.facts import Score, VariantResult
+from rtlab.core.metrics import decode_ids, spell_ids
+from rtlab.core.schema import FieldMeta
 
 if TYPE_CHECKING:
     from rtlab.core.task import Task
@@ -34,19 +34,21 @@ class FlippedSample:
     None of hits and misses.
     """
 
-    sample: Annotated[int, Meaning("Sample", note="Counted from 0, as in the task's data.")]
-    input: Annotated[str | None, Meaning("Input", omit=True)]
-    label: Annotated[str | None, Meaning("Label", omit=True)]
-    before: Annotated[str, Meaning("{of.baseline}")]
-    after: Annotated[str, Meaning("{of.variant}")]
-    flip: Annotated[str, Meaning("Now")]
-    before_margin: Annotated[float | None, Meaning("Margin before", origin="measured", omit=True)]
-    after_margin: Annotated[float | None, Meaning("Margin now", origin="measured", omit=True)]
-    change: Annotated[float | None, Meaning("Change", "{of.unit}", "measured", omit=True)]
+    sample: Annotated[int, FieldMeta("Sample", note="Counted from 0, as in the task's data.")]
+    input: Annotated[str | None, FieldMeta("Input", omit=True)]
+    label: Annotated[str | None, FieldMeta("Label", omit=True)]
+    before: Annotated[str, FieldMeta("{of.baseline}")]
+    after: Annotated[str, FieldMeta("{of.variant}")]
+    flip: Annotated[str, FieldMeta("Now")]
+    before_margin: Annotated[float | None, FieldMeta("Margin before", origin="measured", omit=True)]
+    after_margin: Annotated[float | None, FieldMeta("Margin now", origin="measured", omit=True)]
+    change: Annotated[float | None, FieldMeta("Change", "{of.unit}", "measured", omit=True)]
 
 
-@kept
-def flipped(facts: Facts, baseline: Facts, task: Task) -> tuple[FlippedSample, ...]:
+@memoized
+def find_flipped_samples(
+    facts: VariantResult, baseline: VariantResult, task: Task
+) -> tuple[FlippedSample, ...]:
     """The samples that a baseline has right and a variant wrong, then the other way round, each by their number.
 
     Where a metric has values and no hits: those whose value became worse, the most first, then those that became
@@ -63,8 +65,8 @@ def flipped(facts: Facts, baseline: Facts, task: Task) -> tuple[FlippedSample, .
         change = after[:count] - before[:count]
     harm = -change if other.higher else change
     hits = one.tally.hits and other.tally.hits
-    found: list[int] = np.flatnonzero(np.nan_to_num(change) != 0).tolist()
-    order = sorted(found, key=lambda i: (harm[i] < 0, 0.0 if hits else -harm[i], i))
+    changed_samples: list[int] = np.flatnonzero(np.nan_to_num(change) != 0).tolist()
+    order = sorted(changed_samples, key=lambda i: (harm[i] < 0, 0.0 if hits else -harm[i], i))
     rows = [_first(s) for s in (one, other)]
     says = metric.says or ("hit" if hits else "")
     return tuple(
@@ -73,8 +75,8 @@ def flipped(facts: Facts, baseline: Facts, task: Task) -> tuple[FlippedSample, .
             flip=("lost" if harm[i] > 0 else "won") if hits else "worse" if harm[i] > 0 else "better",
             input=_input(task, i),
             label=_label(task, i),
-            **_told("before", says, rows[0][i], before[i], task),
-            **_told("after", says, rows[1][i], after[i], task),
+            **_format_answer("before", says, rows[0][i], before[i], task),
+            **_format_answer("after", says, rows[1][i], after[i], task),
             change=None if hits else float(change[i]),
         )
         for i in (order if hits else order[:_CHANGED])
@@ -83,11 +85,11 @@ def flipped(facts: Facts, baseline: Facts, task: Task) -> tuple[FlippedSample, .
 
 def _first(score: Score) -> Sequence[Any]:
     """The first output of each sample."""
-    found = next(iter(score.held.joined().values()))
-    return [row for part in found for row in part] if isinstance(found, list) else found
+    outputs = next(iter(score.predictions.concatenate().values()))
+    return [row for part in outputs for row in part] if isinstance(outputs, list) else outputs
 
 
-def _told(key: str, says: str, row: Any, value: float, task: Task) -> dict[str, Any]:
+def _format_answer(key: str, says: str, row: Any, value: float, task: Task) -> dict[str, Any]:
     """An answer and its margin."""
     margin: float | None = None
     if says == "class":
@@ -100,7 +102,7 @@ def _told(key: str, says: str, row: Any, value: float, task: Task) -> dict[str, 
                 second, first = np.partition(flat, -2)[-2:]
                 margin = float(first - second)
     elif says == "sequence":
-        answer = _cut(spelled(sequence(np.asarray(row)), task.vocabulary))
+        answer = _cut(spell_ids(decode_ids(np.asarray(row)), task.vocabulary))
     elif says == "hit":
         answer = "right" if value else "wrong"
     else:
@@ -116,7 +118,7 @@ def _label(task: Task, index: int) -> str | None:
     if task.labels.dtype.kind in "US":
         return _cut(str(label))
     if says == "sequence":
-        return _cut(spelled(sequence(label), task.vocabulary))
+        return _cut(spell_ids(decode_ids(label), task.vocabulary))
     return f"{label}" if task.labels.ndim == 1 else None
 
 
@@ -130,16 +132,16 @@ def _cut(text: str) -> str:
 
 def _input(task: Task, index: int) -> str | None:
     """What the sample is, in words; None of pictures and the like, which are drawn."""
-    found = next(iter(task.data.arrays.values()), None)
-    if found is None or index >= len(found):
+    array = next(iter(task.data.arrays.values()), None)
+    if array is None or index >= len(array):
         return None
-    row = np.asarray(found[index]).squeeze()
+    row = np.asarray(array[index]).squeeze()
     if row.ndim > 1:
         return None
     row = row.reshape(-1)
     if row.dtype.kind in "iu":
         says = task.counted.says if task.counted is not None else ""
-        return _cut(spelled([int(i) for i in row], task.vocabulary if says == "sequence" else ()))
+        return _cut(spell_ids([int(i) for i in row], task.vocabulary if says == "sequence" else ()))
     if row.size < _FEW:
         return ", ".join(f"{x:.3g}" for x in row).replace("-", "−")
     return f"{row.size} numbers, {row.min():.3g} to {row.max():.3g}".replace("-", "−")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rtlab.questions.scene import Scene
+    from rtlab.questions.scene import PanelContext
     from rtlab.questions.score.flips import FlippedSample
 
 #: Pictures in a row and rows of them; pixels of each at most, along one side.
@@ -27,13 +27,13 @@ _SMALLEST = 4
 _BELOW, _BETWEEN = 0.5, 0.12
 
 
-def numbered(text: str) -> tuple[int, ...]:
+def parse_sample_numbers(text: str) -> tuple[int, ...]:
     """Numbers as people write them: "3, 17-20" or "3 17 18".
 
     Raises:
         VariantError: a word is no number and no range of them.
     """
-    found: list[int] = []
+    numbers: list[int] = []
     for word in filter(None, re.split(r"[,;\s]+", text)):
         ends = re.fullmatch(r"(\d{1,9})(?:[-–](\d{1,9}))?", word)
         if ends is None:
@@ -43,29 +43,31 @@ def numbered(text: str) -> tuple[int, ...]:
             raise VariantError(
                 f'Cannot choose samples: "{word}" is no range. Write the smaller number first.'
             )
-        found += range(first, last + 1)
-    return tuple(dict.fromkeys(found))
+        numbers += range(first, last + 1)
+    return tuple(dict.fromkeys(numbers))
 
 
-def pictures(scene: Scene, flipped: Sequence[FlippedSample], before: str, after: str) -> list[Figure]:
+def pictures(
+    context: PanelContext, flipped_samples: Sequence[FlippedSample], before: str, after: str
+) -> list[Figure]:
     """The first samples of a list, where the model sees pictures or other arrays of two dimensions.
 
     ``before`` and ``after`` are the titles of both variants.
     """
-    task, numbers = scene.study.task, scene.study.chosen
-    shown = flipped[: _ACROSS * _ROWS]
-    if task is None or not shown:
+    task, numbers = context.study.task, context.study.chosen
+    samples = flipped_samples[: _ACROSS * _ROWS]
+    if task is None or not samples:
         return []
     at = {number: i for i, number in enumerate(numbers)}
-    rows = [at.get(f.sample, 0) if numbers else f.sample for f in shown]
+    rows = [at.get(f.sample, 0) if numbers else f.sample for f in samples]
     arrays = (a for a in task.data.arrays.values() if len(a) > max(rows))
     array = next((a for a in arrays if _picture(np.asarray(a[rows[0]])) is not None), None)
     if array is None:
         return []
     tiles = [tile for i in rows if (tile := _picture(np.asarray(array[i]))) is not None]
-    if len({t.shape for t in tiles}) != 1 or len(tiles) != len(shown):
+    if len({t.shape for t in tiles}) != 1 or len(tiles) != len(samples):
         return []
-    return [_sheet(tiles, shown, before, after)]
+    return [_sheet(tiles, samples, before, after)]
 
 
 def _picture(sample: NDArray[Any]) -> NDArray[np.float64] | None:
@@ -87,29 +89,29 @@ def _picture(sample: NDArray[Any]) -> NDArray[np.float64] | None:
 
 
 def _sheet(
-    tiles: Sequence[NDArray[np.float64]], shown: Sequence[FlippedSample], before: str, after: str
+    tiles: Sequence[NDArray[np.float64]], samples: Sequence[FlippedSample], before: str, after: str
 ) -> Figure:
     """All of them on one sheet, what both variants say below each."""
     high, wide = tiles[0].shape[:2]
     across = min(_ACROSS, len(tiles))
     columns, rows = round(wide * (1 + _BETWEEN)), round(high * (1 + _BELOW))
     data, words, dots = [], [], []
-    for k, (tile, flip) in enumerate(zip(tiles, shown, strict=True)):
-        left, top = (k % across) * columns, (k // across) * rows
-        data.append(_drawn(tile, left, top))
+    for k, (tile, flip) in enumerate(zip(tiles, samples, strict=True)):
+        x_offset, y_offset = (k % across) * columns, (k // across) * rows
+        data.append(_draw_tile(tile, x_offset, y_offset))
         words.append(
             {
-                "x": left + wide / 2,
-                "y": top + high + 0.02 * high,
+                "x": x_offset + wide / 2,
+                "y": y_offset + high + 0.02 * high,
                 "text": _caption(flip),
                 "showarrow": False,
                 "yanchor": "top",
                 "font": {"size": 11},
             }
         )
-        said = f"sample {flip.sample}<br>label {flip.label}" if flip.label else f"sample {flip.sample}"
-        told = f"{said}<br>{before}: {flip.before}<br>{after}: {flip.after}"
-        dots.append((left + wide / 2, top + high / 2, told))
+        label_text = f"sample {flip.sample}<br>label {flip.label}" if flip.label else f"sample {flip.sample}"
+        hover_text = f"{label_text}<br>{before}: {flip.before}<br>{after}: {flip.after}"
+        dots.append((x_offset + wide / 2, y_offset + high / 2, hover_text))
     data.append(
         {
             "type": "scatter",
@@ -117,7 +119,7 @@ def _sheet(
             "x": [x for x, _, _ in dots],
             "y": [y for _, y, _ in dots],
             "marker": {"size": 24, "opacity": 0},
-            "hovertext": [told for _, _, told in dots],
+            "hovertext": [hover_text for _, _, hover_text in dots],
             "hovertemplate": "%{hovertext}<extra></extra>",
         }
     )
@@ -139,20 +141,20 @@ def _caption(flip: FlippedSample) -> str:
     return f"{before} → {after}"
 
 
-def _drawn(tile: NDArray[np.float64], left: int, top: int) -> dict[str, Any]:
+def _draw_tile(tile: NDArray[np.float64], x_offset: int, y_offset: int) -> dict[str, Any]:
     """A picture as Plotly draws it: grey levels, or colours."""
     if tile.ndim == 3:
         return {
             "type": "image",
-            "x0": left + 0.5,
-            "y0": top + 0.5,
+            "x0": x_offset + 0.5,
+            "y0": y_offset + 0.5,
             "z": np.rint(255 * tile).astype(int).tolist(),
             "hoverinfo": "skip",
         }
     return {
         "type": "heatmap",
-        "x0": left + 0.5,
-        "y0": top + 0.5,
+        "x0": x_offset + 0.5,
+        "y0": y_offset + 0.5,
         "dx": 1,
         "dy": 1,
         "z": np.round(tile, 2).tolist(),

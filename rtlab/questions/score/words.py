@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from rtlab.core.facts import Score
-from rtlab.core.phrases import many
-from rtlab.core.uncertainty import FEWEST, Interval, Paired
+from rtlab.core.phrases import pluralize
+from rtlab.core.uncertainty import FEWEST, Interval, PairedDifference
 
 CANNOT = "the samples cannot tell"
 #: How a difference ends on so few samples that none is told.
@@ -20,36 +20,38 @@ TASKLESS = (
 
 def value_words(score: Score) -> str:
     """A score with its unit, such as "72.19 %"; one digit more than its interval has."""
-    found = score.interval
+    interval = score.interval
     if score.unit == "%":
         text = f"{score.value:.2f}"
     else:
-        text = f"{score.value:.4g}" if found is None else f"{score.value:.{_digits(found) + 1}f}"
+        text = f"{score.value:.4g}" if interval is None else f"{score.value:.{_digits(interval) + 1}f}"
     return f"{_minus(text)} {score.unit}".strip()
 
 
-def interval_words(found: Interval) -> str:
+def interval_words(interval: Interval) -> str:
     """Both ends with as many digits as the width is worth, such as "69.2 to 75.0"."""
-    digits = _digits(found)
-    return _minus(f"{found.low:.{digits}f} to {found.high:.{digits}f}")
+    digits = _digits(interval)
+    return _minus(f"{interval.low:.{digits}f} to {interval.high:.{digits}f}")
 
 
-def difference_words(found: Paired, score: Score, title: str, *, tested: bool = True) -> str:
+def difference_words(comparison: PairedDifference, score: Score, title: str, *, tested: bool = True) -> str:
     """A difference, its interval and its test: "26.9 points below fp32, 24.0 to 29.8, McNemar p < 1e-9"."""
     unit = "points" if score.unit == "%" else score.unit
-    told, ends = found.difference, found.interval
+    difference, ends = comparison.difference, comparison.interval
     digits = _digits(ends) if ends is not None else 2
-    size = " ".join(filter(None, (f"{abs(told):.{digits}f}", unit)))
-    text = f"equal to {title}" if told == 0 else f"{size} {'below' if told < 0 else 'above'} {title}"
-    test = f", McNemar {p_words(found.p)}" if found.p is not None and tested else ""
+    size = " ".join(filter(None, (f"{abs(difference):.{digits}f}", unit)))
+    text = (
+        f"equal to {title}" if difference == 0 else f"{size} {'below' if difference < 0 else 'above'} {title}"
+    )
+    test = f", McNemar {p_words(comparison.p)}" if comparison.p is not None and tested else ""
     if ends is None:
         return text
-    if found.sure:
-        shown = Interval(-ends.high, -ends.low, ends.method) if told < 0 else ends
-        return f"{text}, {interval_words(shown)}{test}"
-    few = f"{many(found.samples, 'sample is', 'samples are')} {FEW}"
+    if comparison.sure:
+        absolute_interval = Interval(-ends.high, -ends.low, ends.method) if difference < 0 else ends
+        return f"{text}, {interval_words(absolute_interval)}{test}"
+    few = f"{pluralize(comparison.samples, 'sample is', 'samples are')} {FEW}"
     between = f"{_minus(f'{ends.low:+.{digits}f}')} to {_minus(f'{ends.high:+.{digits}f}')}"
-    return f"{text}, {between}{test}: {few if found.samples < FEWEST else CANNOT}"
+    return f"{text}, {between}{test}: {few if comparison.samples < FEWEST else CANNOT}"
 
 
 def p_words(p: float) -> str:
@@ -57,11 +59,11 @@ def p_words(p: float) -> str:
     return "p < 1e-9" if p < 1e-9 else f"p = {p:.2g}"
 
 
-def _digits(found: Interval) -> int:
+def _digits(interval: Interval) -> int:
     """Digits after the point that show two of the width."""
-    width = found.high - found.low
+    width = interval.high - interval.low
     # What the last bits of a number differ by is no width.
-    if not (width > 1e-9 * max(abs(found.low), abs(found.high)) and math.isfinite(width)):
+    if not (width > 1e-9 * max(abs(interval.low), abs(interval.high)) and math.isfinite(width)):
         return 2
     return max(0, min(8, 1 - math.floor(math.log10(width))))
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import numpy as np
 
-from rtlab.core.schema import UNSENT, Meaning
+from rtlab.core.schema import UNSENT, FieldMeta
 from rtlab.documents.answer import NounTable
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _WIDE = 1.96
 #: Halvings of the samples that a reliability is the mean of.
 _HALVINGS = 16
 
-ASKED: Mapping[Asks, str] = {
+ASKS: Mapping[Asks, str] = {
     "only": "only this one quantized: what it harms alone",
     "released": "only this one released: what it would win back alone",
 }
@@ -43,40 +43,41 @@ LOSSES: Mapping[LossName, str] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Guilty:
+class SensitivityRow:
     """What one node, or one place that rounds, does to the loss.
 
     ``effect`` is estimated where it follows from gradients, and measured where the model was run; ``low`` and ``high``
     are the ends of its 95 % interval over the samples. ``verified`` is what runs of the model say, None where there was
-    none; ``known`` the best that is known of the two. ``causes`` say why in words.
+    none; ``best_effect`` the best that is known of the two. ``causes`` say why in words.
     """
 
-    rank: Annotated[int, Meaning("Rank")]
-    node: Annotated[str, Meaning("Node", links="nodes")]
-    quantizer: Annotated[str, Meaning("Quantizer", omit=True)]
-    effect: Annotated[float, Meaning("Effect", origin="{self.origin}")]
+    rank: Annotated[int, FieldMeta("Rank")]
+    node: Annotated[str, FieldMeta("Node", links="nodes")]
+    quantizer: Annotated[str, FieldMeta("Quantizer", omit=True)]
+    effect: Annotated[float, FieldMeta("Effect", origin="{self.origin}")]
     low: Annotated[
-        float, Meaning("From", origin="{self.origin}", note="Lower end of the 95 % interval.", infinite=True)
+        float,
+        FieldMeta("From", origin="{self.origin}", note="Lower end of the 95 % interval.", infinite=True),
     ]
     high: Annotated[
-        float, Meaning("To", origin="{self.origin}", note="Upper end of the 95 % interval.", infinite=True)
+        float, FieldMeta("To", origin="{self.origin}", note="Upper end of the 95 % interval.", infinite=True)
     ]
-    verified: Annotated[float | None, Meaning("Verified", origin="measured")]
+    verified: Annotated[float | None, FieldMeta("Verified", origin="measured")]
     origin: Literal["estimated", "measured"]
     causes: tuple[str, ...] = ()
 
     @property
-    def known(self) -> float:
+    def best_effect(self) -> float:
         """The effect, as it was measured where it was."""
         return self.effect if self.verified is None else self.verified
 
     @property
-    def interval(self) -> Annotated[tuple[float, float], Meaning()]:
+    def interval(self) -> Annotated[tuple[float, float], FieldMeta()]:
         """Both ends of the 95 % interval of the effect."""
         return self.low, self.high
 
     @property
-    def note(self) -> Annotated[str, Meaning()]:
+    def note(self) -> Annotated[str, FieldMeta()]:
         """Why, in words."""
         return " ".join(self.causes)
 
@@ -104,7 +105,7 @@ class Effects:
     work: tuple[float, float, float] = (0.0, 0.0, 0.0)
 
     @property
-    def known(self) -> NDArray[np.float64]:
+    def combined_effects(self) -> NDArray[np.float64]:
         """Effects by place and sample: estimates, and what was measured where a place has none."""
         if not self.probes:
             return self.measured
@@ -114,7 +115,7 @@ class Effects:
         return np.where(np.isnan(self.estimated), padded, self.estimated)
 
     @classmethod
-    def joined(cls, parts: Sequence[Effects], data: CalibrationData | None) -> Effects:
+    def concatenate(cls, parts: Sequence[Effects], data: CalibrationData | None) -> Effects:
         """Effects that were found in the same way on one part of the samples after the other."""
         first = parts[0]
         return cls(
@@ -156,46 +157,46 @@ class Sensitivity:
         effects: What the ranking follows from.
     """
 
-    variant: Annotated[str, Meaning()]
+    variant: Annotated[str, FieldMeta()]
     asks: Asks
     by: By
-    ranking: tuple[Guilty, ...]
-    loss: Annotated[str, Meaning("Loss")]
-    total: Annotated[float, Meaning("The variant's loss", origin="measured")]
-    samples: Annotated[int, Meaning("Samples")]
-    probes: Annotated[int, Meaning("Probes")]
+    ranking: tuple[SensitivityRow, ...]
+    loss: Annotated[str, FieldMeta("Loss")]
+    total: Annotated[float, FieldMeta("The variant's loss", origin="measured")]
+    samples: Annotated[int, FieldMeta("Samples")]
+    probes: Annotated[int, FieldMeta("Probes")]
     reliability: Annotated[
         float | None,
-        Meaning(
+        FieldMeta(
             "Reliability", origin="measured", note="Spearman of two halves of the samples, Spearman-Brown."
         ),
     ]
-    cost_x_plain: Annotated[float | None, Meaning("Cost", "x plain", "measured")]
-    seconds: Annotated[float, Meaning("Took", "s", "measured")]
-    source: Annotated[str, Meaning("Source")]
+    cost_x_plain: Annotated[float | None, FieldMeta("Cost", "x plain", "measured")]
+    seconds: Annotated[float, FieldMeta("Took", "s", "measured")]
+    source: Annotated[str, FieldMeta("Source")]
     said: tuple[str, ...] = ()
     effects: Annotated[Effects | None, UNSENT] = dataclasses.field(default=None, repr=False, compare=False)
 
     @property
-    def question(self) -> Annotated[str, Meaning("Question")]:
+    def question(self) -> Annotated[str, FieldMeta("Question")]:
         """What the ranking answers, in words."""
-        return ASKED[self.asks]
+        return ASKS[self.asks]
 
     @property
-    def notes(self) -> Annotated[tuple[str, ...], Meaning()]:
+    def notes(self) -> Annotated[tuple[str, ...], FieldMeta()]:
         """What cannot be concluded, and what else is to be known."""
         few = f"fewer than {FEW} samples: no ranking can be trusted"
         return (few, *self.said) if self.samples < FEW else self.said
 
     def __repr__(self) -> str:
         first = f", first {self.ranking[0].node}" if self.ranking else ""
-        told = "" if self.reliability is None else f", reliability {self.reliability:.2f}"
+        reliability_text = "" if self.reliability is None else f", reliability {self.reliability:.2f}"
         rows = f"{len(self.ranking)} rows on {self.samples} samples"
-        return f"<Sensitivity of {self.variant}, {self.asks}: {rows}{first}{told}>"
+        return f"<Sensitivity of {self.variant}, {self.asks}: {rows}{first}{reliability_text}>"
 
     def _repr_html_(self) -> str:
         words = "".join(f"<p>{html.escape(n)}</p>" for n in (self.title, *self.notes))
-        return f"{words}{NounTable(Guilty, self.ranking, untold='').html()}"
+        return f"{words}{NounTable(SensitivityRow, self.ranking, placeholder='').html()}"
 
     @property
     def title(self) -> str:
@@ -209,7 +210,7 @@ class Sensitivity:
         tail = (
             f"loss: {self.loss}; the variant's: {self.total:.3g} (measured)\ntook {self.seconds:.2g} s{cost}"
         )
-        table = NounTable(Guilty, self.ranking[:rows], untold="").text()
+        table = NounTable(SensitivityRow, self.ranking[:rows], placeholder="").text()
         return "\n\n".join((self.title, table, "\n".join((tail, *self.notes))))
 
 
@@ -239,39 +240,41 @@ def reliability(effects: NDArray[np.float64]) -> float | None:
     places, samples = effects.shape
     if samples < 4 or places < 3:
         return None
-    rng, found = np.random.default_rng(0), []
+    rng, coefficients = np.random.default_rng(0), []
     for _ in range(_HALVINGS):
         order = rng.permutation(samples)
         halves = (effects[:, part].mean(axis=1) for part in (order[: samples // 2], order[samples // 2 :]))
-        found.append(spearman(*halves))
-    mean = float(np.mean(found))
+        coefficients.append(spearman(*halves))
+    mean = float(np.mean(coefficients))
     if not np.isfinite(mean):
         return None
     return 2 * mean / (1 + mean) if mean > 0 else mean
 
 
-def ranked(effects: Effects, by: By, nodes: Mapping[str, str]) -> tuple[Guilty, ...]:
+def rank_effects(effects: Effects, by: By, nodes: Mapping[str, str]) -> tuple[SensitivityRow, ...]:
     """The rows of a ranking, the largest known effect first; ``nodes`` are those of places by id."""
     rows = []
     for i, place in enumerate(effects.places):
-        guess, true = (_seen(table, i) for table in (effects.estimated, effects.measured))
-        shown, origin = (guess, "estimated") if len(guess) else (true, "measured")
-        if not len(shown):
+        guess, true = (_drop_nan(table, i) for table in (effects.estimated, effects.measured))
+        effect_samples, origin = (guess, "estimated") if len(guess) else (true, "measured")
+        if not len(effect_samples):
             continue
-        mean = float(shown.mean())
+        mean = float(effect_samples.mean())
         wide = (
-            _WIDE * float(shown.std(ddof=1)) / float(np.sqrt(len(shown))) if len(shown) > 1 else float("nan")
+            _WIDE * float(effect_samples.std(ddof=1)) / float(np.sqrt(len(effect_samples)))
+            if len(effect_samples) > 1
+            else float("nan")
         )
         verified = float(true.mean()) if len(true) else None
         quantizer = place if by == "quantizer" else ""
         rows.append((mean, wide, verified, nodes[place], quantizer, origin))
     rows.sort(key=lambda r: -(r[0] if r[2] is None else r[2]))
     return tuple(
-        Guilty(i + 1, node, quantizer, mean, mean - wide, mean + wide, verified, origin)  # type: ignore[arg-type]
+        SensitivityRow(i + 1, node, quantizer, mean, mean - wide, mean + wide, verified, origin)  # type: ignore[arg-type]
         for i, (mean, wide, verified, node, quantizer, origin) in enumerate(rows)
     )
 
 
-def _seen(table: NDArray[np.float64], row: int) -> NDArray[np.float64]:
+def _drop_nan(table: NDArray[np.float64], row: int) -> NDArray[np.float64]:
     values: NDArray[np.float64] = table[row][~np.isnan(table[row])]
     return values

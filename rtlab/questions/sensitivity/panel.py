@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rtlab.documents.answer import facts
+from rtlab.documents.answer import list_facts
 from rtlab.documents.contract import Panel
-from rtlab.documents.panel import button, choices
+from rtlab.documents.panel import button, make_select
 from rtlab.errors import RunError
-from rtlab.questions.scene import Question, Scene
-from rtlab.questions.sensitivity import ASKED, LOSSES, Asks, By, LossName, Sensitivity
+from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.sensitivity import ASKS, LOSSES, Asks, By, LossName, Sensitivity
 
 _LEAD = (
     "What each node, or each place that rounds, does to the outputs, alone or left out alone. A large error of a value "
@@ -35,62 +35,63 @@ _SETTINGS: Mapping[str, tuple[str, str, Mapping[Any, str]]] = {
 }
 
 
-def guilty(scene: Scene) -> Sensitivity:
+def get_sensitivity(context: PanelContext) -> Sensitivity:
     """The ranking of a variant.
 
     Raises:
         RunError: nobody looked yet.
     """
-    name, asked = scene.result.name, _asked(scene)
-    found = scene.study.sensitivities.get(name, {}).get(asked)
-    if found is None:
+    name, choice = context.result.name, _read_settings(context)
+    ranking = context.study.sensitivities.get(name, {}).get(choice)
+    if ranking is None:
         raise RunError(
             f'Cannot tell who is guilty of the error of "{name}": nobody looked yet. Look with '
-            f'study.sensitivity("{name}", asks="{asked[0]}", by="{asked[1]}").'
+            f'study.sensitivity("{name}", asks="{choice[0]}", by="{choice[1]}").'
         )
-    return found
+    return ranking
 
 
-def _asked(scene: Scene) -> tuple[Asks, By, LossName]:
-    given = scene.settings
-    asks: Asks = "released" if given.get("asks") == "released" else "only"
-    by: By = "quantizer" if given.get("by") == "quantizer" else "node"
-    loss: LossName = "labels" if given.get("loss") == "labels" else "outputs"
+def _read_settings(context: PanelContext) -> tuple[Asks, By, LossName]:
+    settings = context.settings
+    asks: Asks = "released" if settings.get("asks") == "released" else "only"
+    by: By = "quantizer" if settings.get("by") == "quantizer" else "node"
+    loss: LossName = "labels" if settings.get("loss") == "labels" else "outputs"
     return asks, by, loss
 
 
-def sensitivity(scene: Scene) -> Panel:
+def sensitivity(context: PanelContext) -> Panel:
     """The ranking that is chosen, and what looks for it."""
-    asked = _asked(scene)
-    result = scene.result
-    values = dict(zip(_SETTINGS, asked, strict=True))
-    shown = {k: s for k, s in _SETTINGS.items() if k != "loss" or scene.study.task is not None}
+    choice = _read_settings(context)
+    result = context.result
+    values = dict(zip(_SETTINGS, choice, strict=True))
+    visible_settings = {k: s for k, s in _SETTINGS.items() if k != "loss" or context.study.task is not None}
     settings = [
-        choices(key, label, said, dict(options), values[key]) for key, (label, said, options) in shown.items()
+        make_select(key, label, hint, dict(options), values[key])
+        for key, (label, hint, options) in visible_settings.items()
     ]
     reason = ""
     if result.recorded:
         reason = "Its engine was read from files of another machine"
     elif result.prepared.emulated is result.source:
         reason = "Nothing of it is rounded: it computes in fp32"
-    found = scene.study.sensitivities.get(result.name, {}).get(asked)
+    ranking = context.study.sensitivities.get(result.name, {}).get(choice)
     work = [
-        button("sensitivity", "Look on more samples" if found else "Look for the guilty", reason, **values)
+        button("sensitivity", "Look on more samples" if ranking else "Look for the guilty", reason, **values)
     ]
-    if found is None:
+    if ranking is None:
         problem = f"{reason}." if reason else ""
-        before = f"Nobody looked yet. Asked is {ASKED[asked[0]]}. Effects are differences of the {LOSSES[asked[2]]}."
+        before = f"Nobody looked yet. Asked is {ASKS[choice[0]]}. Effects are differences of the {LOSSES[choice[2]]}."
         return SENSITIVITY.panel(
-            scene, settings=settings, work=work, problem=problem, notes=[] if problem else [before]
+            context, settings=settings, work=work, problem=problem, notes=[] if problem else [before]
         )
-    rests = f"{found.question[:1].upper()}{found.question[1:]}; effects are differences of the {found.loss}."
+    rests = f"{ranking.question[:1].upper()}{ranking.question[1:]}; effects are differences of the {ranking.loss}."
     return SENSITIVITY.panel(
-        scene,
-        found,
+        context,
+        ranking,
         settings=settings,
         work=work,
-        facts=[f for f in facts(found) if f["key"] not in _IN_WORDS],
-        notes=[*found.notes, rests, f"{found.source}."],
+        facts=[f for f in list_facts(ranking) if f["key"] not in _IN_WORDS],
+        notes=[*ranking.notes, rests, f"{ranking.source}."],
     )
 
 
@@ -98,13 +99,13 @@ def sensitivity(scene: Scene) -> Panel:
 _IN_WORDS = frozenset({"Question", "Loss", "Source"})
 
 
-SENSITIVITY = Question(
+SENSITIVITY = PanelSpec(
     "sensitivity",
     tab="accuracy",
     label="Who is guilty",
     title="Who is guilty",
     lead=_LEAD,
-    told="Which nodes, or places that round, change the outputs most.",
-    noun=guilty,
-    drawn=sensitivity,
+    summary="Which nodes, or places that round, change the outputs most.",
+    noun=get_sensitivity,
+    panel_builder=sensitivity,
 )

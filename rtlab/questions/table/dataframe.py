@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 from rtlab import questions
 from rtlab.core.engine import Layer
-from rtlab.core.schema import UNSENT, Meaning, Origin
+from rtlab.core.schema import UNSENT, FieldMeta, Origin
 from rtlab.documents.answer import NounTable
-from rtlab.questions.cards.card import names
+from rtlab.questions.cards.card import name_layers
 from rtlab.questions.reformats.reasons import layout
-from rtlab.relation.footprint import BEYOND, nbytes, of_layers
+from rtlab.relation.footprint import SIZE_LIMIT, nbytes, of_layers
 from rtlab.relation.roles import words
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from rtlab.core.facts import Facts
+    from rtlab.core.facts import VariantResult
     from rtlab.core.model import Model
 
 #: Types of weights as TensorRT's inspector writes them.
@@ -34,33 +34,33 @@ class LayerRow:
     ``origin`` is that of ``output_bytes``.
     """
 
-    id: Annotated[str, Meaning(links="layers")]
-    title: Annotated[str, Meaning("Layer")]
+    id: Annotated[str, FieldMeta(links="layers")]
+    title: Annotated[str, FieldMeta("Layer")]
     name: str
-    kind: Annotated[str, Meaning("Kind")]
-    nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")]
+    kind: Annotated[str, FieldMeta("Kind")]
+    nodes: Annotated[tuple[str, ...], FieldMeta("Nodes", links="nodes")]
     operators: tuple[str, ...]
-    reads: Annotated[str, Meaning("Reads")]
-    writes: Annotated[str, Meaning("Writes")]
+    reads: Annotated[str, FieldMeta("Reads")]
+    writes: Annotated[str, FieldMeta("Writes")]
     precision: str
-    tactic: Annotated[str, Meaning("Kernel")]
+    tactic: Annotated[str, FieldMeta("Kernel")]
     formats_in: tuple[str, ...]
     formats_out: tuple[str, ...]
-    stream: Annotated[int, Meaning("Stream")]
-    time_ms: Annotated[float | None, Meaning("Time", "ms", "measured")]
-    share: Annotated[float | None, Meaning("Share", "%", "measured")]
+    stream: Annotated[int, FieldMeta("Stream")]
+    time_ms: Annotated[float | None, FieldMeta("Time", "ms", "measured")]
+    share: Annotated[float | None, FieldMeta("Share", "%", "measured")]
     shared: int | None
-    sparse: Annotated[bool | None, Meaning("2:4 sparse")]
-    output_bytes: Annotated[int | None, Meaning("Output", "B", "{self.origin}")]
-    weight_bytes: Annotated[int | None, Meaning("Weights", "B")]
+    sparse: Annotated[bool | None, FieldMeta("2:4 sparse")]
+    output_bytes: Annotated[int | None, FieldMeta("Output", "B", "{self.origin}")]
+    weight_bytes: Annotated[int | None, FieldMeta("Weights", "B")]
     origin: Annotated[Origin, UNSENT]
 
 
-def layer_rows(result: Facts, model: Model | None = None) -> tuple[LayerRow, ...]:
+def layer_rows(result: VariantResult, model: Model | None = None) -> tuple[LayerRow, ...]:
     """The layers of a variant's engine in order of execution, for the model that is shown."""
     home = result.prepared.model if model is None else model
     times, sizes = questions.timing.on_layers(result), of_layers(result.engine, result.prepared.model)
-    titles, mapping = names(result, home), questions.fusion.mapping(result)
+    titles, mapping = name_layers(result, home), questions.fusion.mapping(result)
     rows = []
     for layer in result.engine.layers:
         time, size = times.get(layer.id), sizes.get(layer.id)
@@ -93,7 +93,7 @@ def layer_rows(result: Facts, model: Model | None = None) -> tuple[LayerRow, ...
     return tuple(rows)
 
 
-def layers_frame(result: Facts, model: Model | None = None) -> pd.DataFrame:
+def layers_frame(result: VariantResult, model: Model | None = None) -> pd.DataFrame:
     """The layers of a variant's engine, a row each in order of execution, under their ids (the index, ``id``).
 
     | column | dtype | what |
@@ -146,18 +146,22 @@ def layers_frame(result: Facts, model: Model | None = None) -> pd.DataFrame:
 
 def _sparse(layer: Layer) -> bool | None:
     """What the inspector says; it says nothing of layers without weights."""
-    told = layer.attributes.get("HasSparseWeights")
-    return bool(told) if isinstance(told, (bool, int)) else None
+    sparse_flag = layer.attributes.get("HasSparseWeights")
+    return bool(sparse_flag) if isinstance(sparse_flag, (bool, int)) else None
 
 
 def _weights(layer: Layer) -> int | None:
     """Bytes of constants, or of weights and bias as attributes tell them; None where some of it is not known."""
-    found = [nbytes(t.dtype, t.shape) for t in layer.constants]
+    sizes = [nbytes(t.dtype, t.shape) for t in layer.constants]
     for key in ("Weights", "Bias"):
-        told = layer.attributes.get(key)
-        if isinstance(told, dict) and told.get("Count") != 0:
-            count = told.get("Count")
-            dtype = _TYPES.get(str(told.get("Type")).lower(), "")
-            found.append(nbytes(dtype, (count,)) if isinstance(count, int) else None)
-    known = [f for f in found if f is not None]
-    return sum(known) if found and len(known) == len(found) and sum(known) < BEYOND else None
+        attribute = layer.attributes.get(key)
+        if isinstance(attribute, dict) and attribute.get("Count") != 0:
+            count = attribute.get("Count")
+            dtype = _TYPES.get(str(attribute.get("Type")).lower(), "")
+            sizes.append(nbytes(dtype, (count,)) if isinstance(count, int) else None)
+    valid_sizes = [f for f in sizes if f is not None]
+    return (
+        sum(valid_sizes)
+        if sizes and len(valid_sizes) == len(sizes) and sum(valid_sizes) < SIZE_LIMIT
+        else None
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from rtlab.questions.scene import Question
+from rtlab.questions.scene import PanelSpec
 from rtlab.questions.table.dataframe import LayerRow, layer_rows
 
 
@@ -15,11 +15,11 @@ class LayerTable:
     layers: tuple[LayerRow, ...]
 
 
-TABLE = Question(
+TABLE = PanelSpec(
     "table",
     tab="table",
     label="Table",
     title="Layers",
     lead="Every layer with what the compiler tells of it, in order of execution.",
-    noun=lambda scene: LayerTable(layer_rows(scene.result, scene.model)),
+    noun=lambda context: LayerTable(layer_rows(context.result, context.model)),
 )

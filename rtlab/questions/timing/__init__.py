@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rtlab.core.answers import kept
+from rtlab.core.answers import memoized
 from rtlab.core.engine import Engine
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Precision, Variant
 from rtlab.questions import fusion
 from rtlab.questions.timing import times as _times_of
-from rtlab.questions.timing.times import Shared, Timing
+from rtlab.questions.timing.times import SharedTime, Timing
 
 #: What ONNX Runtime's CPU kernels compute in; of other precisions it runs FP32 kernels between conversions.
 _NATIVE = {Precision.FP32, Precision.INT8}
 
 
-def of(facts: Facts) -> Timing | None:
+def of(facts: VariantResult) -> Timing | None:
     """Times of the layers of the engine that was measured; None where none was."""
     if facts.profile is None or facts.measured is None:
         return None
     return _times(facts.profile, facts.measured, None if facts.recorded else facts.variant)
 
 
-@kept
+@memoized
 def _times(profile: Profile, engine: Engine, ran: Variant | None) -> Timing:
     """``ran`` is the variant that was run here; on a CPU its arithmetic may be another than its types say."""
     foreign = sorted(str(p) for p in ran.precisions - _NATIVE) if ran and profile.processor == "CPU" else []
@@ -33,13 +33,13 @@ def _times(profile: Profile, engine: Engine, ran: Variant | None) -> Timing:
     return _times_of.timing(profile, engine, note=note)
 
 
-def own(facts: Facts) -> Timing | None:
+def get_engine_timing(facts: VariantResult) -> Timing | None:
     """The times of the engine's own layers; None where they are those of another engine, or there are none."""
     return of(facts) if facts.measured is facts.engine else None
 
 
-@kept
-def on_layers(facts: Facts) -> Mapping[str, Shared]:
+@memoized
+def on_layers(facts: VariantResult) -> Mapping[str, SharedTime]:
     """Times on the layers of the engine, by layer id; empty where nothing was measured.
 
     An engine that ran itself shows its own times. Otherwise they are joined by the nodes of the prepared model,
@@ -50,14 +50,14 @@ def on_layers(facts: Facts) -> Mapping[str, Shared]:
     if times is None or ran is None:
         return {}
     if ran is facts.engine:
-        return _times_of.own(times)
+        return _times_of.get_times_by_layer(times)
     built = facts.prepared.model
     return _times_of.on_layers(
-        times, fusion.related(ran, built, built), fusion.related(facts.engine, built, built)
+        times, fusion.relate_engine(ran, built, built), fusion.relate_engine(facts.engine, built, built)
     )
 
 
-def milliseconds(facts: Facts) -> Mapping[str, float]:
+def milliseconds(facts: VariantResult) -> Mapping[str, float]:
     """Measured times of the engine's own layers; empty where there are none."""
-    times = own(facts)
+    times = get_engine_timing(facts)
     return {t.layer: t.median for t in times.layers} if times else {}

@@ -39,7 +39,7 @@ class LayerTime:
 
 
 @dataclasses.dataclass(frozen=True)
-class Shared:
+class SharedTime:
     """A time in milliseconds that ``shared`` boxes have together; it is not divided among them."""
 
     median: float
@@ -113,12 +113,12 @@ class Timing:
     def origin(self) -> str:
         """What stands beside every one of these numbers."""
         day = self.taken.strftime("%Y-%m-%d") if self.taken else ""
-        runs = _counted(self.runs)
+        runs = _format_runs(self.runs)
         if self.inferences not in {0, self.runs}:
-            whole_runs = f"the whole over {_counted(self.inferences)}"
-            runs = f"layers over {runs}, {whole_runs}" if self.layers and runs else whole_runs
-        whole = "sum of the layers, which overstates the latency" if self.total is None else ""
-        parts = ("measured", self.source, self.device, runs, day, whole)
+            inference_runs = f"the whole over {_format_runs(self.inferences)}"
+            runs = f"layers over {runs}, {inference_runs}" if self.layers and runs else inference_runs
+        sum_note = "sum of the layers, which overstates the latency" if self.total is None else ""
+        parts = ("measured", self.source, self.device, runs, day, sum_note)
         return ", ".join(p for p in parts if p) + (f". {self.note}" if self.note else "")
 
     def worst(self, count: int = 5) -> tuple[LayerTime, ...]:
@@ -128,7 +128,7 @@ class Timing:
 
 def timing(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
     """Reduce samples to medians and spreads, in the engine's order of execution."""
-    reduced = _reduced(profile.samples)
+    reduced = _reduce_samples(profile.samples)
     summed = sum(median for median, _ in reduced.values())
     layers = tuple(
         [
@@ -153,7 +153,9 @@ def timing(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
         inferences=len(profile.total) if len(profile.total) > 1 else 0,
         total=float(np.median(profile.total)) if len(profile.total) else None,
         percentiles={
-            p: float(np.percentile(profile.total, p)) for p in PERCENTILES if _tells(profile.total, p)
+            p: float(np.percentile(profile.total, p))
+            for p in PERCENTILES
+            if _has_percentile(profile.total, p)
         },
         spread=_spread(profile.total),
         summed=summed,
@@ -165,64 +167,66 @@ def timing(profile: Profile, engine: Engine, *, note: str = "") -> Timing:
     )
 
 
-def _reduced(
+def _reduce_samples(
     samples: MappingType[str, np.ndarray[Any, Any]],
 ) -> dict[str, tuple[float, tuple[float, float] | None]]:
     """Median and quartiles by layer, of all layers with as many samples at once; those without any are left out."""
     alike: defaultdict[int, list[str]] = defaultdict(list)
     for layer, taken in samples.items():
         alike[len(taken)].append(layer)
-    found: dict[str, tuple[float, tuple[float, float] | None]] = {}
+    summaries: dict[str, tuple[float, tuple[float, float] | None]] = {}
     for count, ids in alike.items():
         if count > 1:
             table = np.stack([samples[i] for i in ids])
             low, high = np.percentile(table, [25, 75], axis=1)
             medians = np.median(table, axis=1).tolist()
             quartiles = zip(low.tolist(), high.tolist(), strict=True)
-            found.update(zip(ids, zip(medians, quartiles, strict=True), strict=True))
+            summaries.update(zip(ids, zip(medians, quartiles, strict=True), strict=True))
         elif count:
-            found.update((i, (float(samples[i][0]), None)) for i in ids)
+            summaries.update((i, (float(samples[i][0]), None)) for i in ids)
     # In the order of the samples, for a sum of floats depends on it.
-    return {i: found[i] for i in samples if i in found}
+    return {i: summaries[i] for i in samples if i in summaries}
 
 
-def _tells(samples: np.ndarray[tuple[int, ...], np.dtype[np.float64]], percent: int) -> bool:
+def _has_percentile(samples: np.ndarray[tuple[int, ...], np.dtype[np.float64]], percent: int) -> bool:
     """Whether a sample at least lies beyond a percentile."""
     return len(samples) * (100 - percent) >= 100
 
 
-def _counted(runs: int) -> str:
+def _format_runs(runs: int) -> str:
     return f"{runs} run{'s' if runs != 1 else ''}" if runs else ""
 
 
-def on_nodes(times: Timing, mapping: Mapping) -> dict[str, Shared]:
+def on_nodes(times: Timing, mapping: Mapping) -> dict[str, SharedTime]:
     """The time of each node: that of its layers, with the number of nodes that share them."""
     shares = _Shares(times, {t.layer: mapping.nodes(t.layer) for t in times.layers})
-    found = {node: shares.of(mapping.layers(node)) for node in dict.fromkeys(p.node for p in mapping.pairs)}
-    return {node: shared for node, shared in found.items() if shared is not None}
+    shared_times = {
+        node: shares.of(mapping.layers(node)) for node in dict.fromkeys(p.node for p in mapping.pairs)
+    }
+    return {node: shared for node, shared in shared_times.items() if shared is not None}
 
 
-def own(times: Timing) -> dict[str, Shared]:
+def get_times_by_layer(times: Timing) -> dict[str, SharedTime]:
     """The times of an engine on its own layers."""
-    return {t.layer: Shared(t.median, t.spread, t.share, 1, (t.layer,)) for t in times.layers}
+    return {t.layer: SharedTime(t.median, t.spread, t.share, 1, (t.layer,)) for t in times.layers}
 
 
-def on_layers(times: Timing, measured: Mapping, shown: Mapping) -> dict[str, Shared]:
+def on_layers(times: Timing, measured: Mapping, target: Mapping) -> dict[str, SharedTime]:
     """The times of one engine read on the layers of another, joined by node.
 
     A layer of the shown engine gets the time of every measured layer that holds one of its nodes. Where a
     measured layer also holds nodes of other shown layers, ``shared`` counts them all.
     """
     touching: defaultdict[str, set[str]] = defaultdict(set)
-    for pair in shown.pairs:
+    for pair in target.pairs:
         for i in measured.layers(pair.node):
             touching[i].add(pair.layer)
     shares = _Shares(times, touching)
-    found = {
-        layer: shares.of(i for n in shown.nodes(layer) for i in measured.layers(n))
-        for layer in dict.fromkeys(p.layer for p in shown.pairs)
+    shared_times = {
+        layer: shares.of(i for n in target.nodes(layer) for i in measured.layers(n))
+        for layer in dict.fromkeys(p.layer for p in target.pairs)
     }
-    return {layer: shared for layer, shared in found.items() if shared is not None}
+    return {layer: shared for layer, shared in shared_times.items() if shared is not None}
 
 
 class _Shares:
@@ -234,20 +238,20 @@ class _Shares:
     def __init__(self, times: Timing, sharing: MappingType[str, Iterable[str]]) -> None:
         self._times = {t.layer: t for t in times.layers}
         self._sharing = sharing
-        self._known: dict[tuple[str, ...], Shared] = {}
+        self._cache: dict[tuple[str, ...], SharedTime] = {}
 
-    def of(self, layers: Iterable[str]) -> Shared | None:
+    def of(self, layers: Iterable[str]) -> SharedTime | None:
         """That of these layers as far as they have times; None where none has."""
         timed = tuple(dict.fromkeys(i for i in layers if i in self._times))
-        if timed and timed not in self._known:
+        if timed and timed not in self._cache:
             sharing = {one for i in timed for one in self._sharing[i]}
-            self._known[timed] = _sum([self._times[i] for i in timed], len(sharing))
-        return self._known.get(timed)
+            self._cache[timed] = _sum([self._times[i] for i in timed], len(sharing))
+        return self._cache.get(timed)
 
 
-def _sum(times: list[LayerTime], shared: int) -> Shared:
+def _sum(times: list[LayerTime], shared: int) -> SharedTime:
     spreads = [t.spread for t in times if t.spread is not None]
-    return Shared(
+    return SharedTime(
         median=sum(t.median for t in times),
         # Spreads of independent medians add in squares.
         spread=float(np.sqrt(sum(s**2 for s in spreads))) if len(spreads) == len(times) else None,

@@ -6,18 +6,18 @@ import dataclasses
 from typing import TYPE_CHECKING, Annotated
 
 from rtlab import questions
-from rtlab.core.schema import UNSENT, Meaning, Origin
+from rtlab.core.schema import UNSENT, FieldMeta, Origin
 from rtlab.documents.contract import Figure, Panel
 from rtlab.documents.figure import MAIN, OTHER, axis, figure
-from rtlab.documents.numbers import counted, number, steps, storage_unit
+from rtlab.documents.numbers import choose_byte_unit, format_number, get_layer_heading, get_layer_noun
 from rtlab.documents.panel import button
-from rtlab.quantize.own import quantized
-from rtlab.questions.scene import Question, Scene
-from rtlab.questions.titles import titles
-from rtlab.questions.variants.variations import offered
+from rtlab.quantize.own import find_quantized_nodes
+from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.titles import get_variant_titles
+from rtlab.questions.variants.variations import list_variations
 
 if TYPE_CHECKING:
-    from rtlab.core.facts import Facts
+    from rtlab.core.facts import VariantResult
 
 _LEAD = (
     "One choice at a time: build the same model for another GPU, with other options or sparse weights, and see what "
@@ -33,24 +33,24 @@ class BuiltVariant:
     compilers do is not the same. Bytes and times are None where they are not told.
     """
 
-    name: Annotated[str, Meaning(links="variants")]
-    title: Annotated[str, Meaning("Variant")]
-    precision: Annotated[str, Meaning("Precision")]
-    target: Annotated[str, Meaning("Target")]
-    options: Annotated[str, Meaning("Options")]
-    layers: Annotated[int | None, Meaning("Layers", origin="{self.counted}", omit=True)]
-    regions: Annotated[int | None, Meaning("Regions", origin="{self.counted}", omit=True)]
-    steps: Annotated[int | None, Meaning("{of.kind}", omit=True)]
-    streams: Annotated[int, Meaning("Streams")]
-    memory: Annotated[int | None, Meaning("Memory", "B", "{self.told}")]
-    weights: Annotated[int | None, Meaning("Weights", "B", "{self.told}")]
-    build: Annotated[float | None, Meaning("Build", "s", "{self.built}")]
-    latency: Annotated[float | None, Meaning("Latency", "ms", "measured")]
-    processor: Annotated[str, Meaning("Measured on")]
-    score: Annotated[str, Meaning("Score")]
-    drop: Annotated[str | None, Meaning("To the baseline", origin="measured", omit=True)]
+    name: Annotated[str, FieldMeta(links="variants")]
+    title: Annotated[str, FieldMeta("Variant")]
+    precision: Annotated[str, FieldMeta("Precision")]
+    target: Annotated[str, FieldMeta("Target")]
+    options: Annotated[str, FieldMeta("Options")]
+    layers: Annotated[int | None, FieldMeta("Layers", origin="{self.counted}", omit=True)]
+    regions: Annotated[int | None, FieldMeta("Regions", origin="{self.counted}", omit=True)]
+    steps: Annotated[int | None, FieldMeta("{of.kind}", omit=True)]
+    streams: Annotated[int, FieldMeta("Streams")]
+    memory: Annotated[int | None, FieldMeta("Memory", "B", "{self.totals_origin}")]
+    weights: Annotated[int | None, FieldMeta("Weights", "B", "{self.totals_origin}")]
+    build: Annotated[float | None, FieldMeta("Build", "s", "{self.built}")]
+    latency: Annotated[float | None, FieldMeta("Latency", "ms", "measured")]
+    processor: Annotated[str, FieldMeta("Measured on")]
+    score: Annotated[str, FieldMeta("Score")]
+    drop: Annotated[str | None, FieldMeta("To the baseline", origin="measured", omit=True)]
     built: Annotated[Origin, UNSENT]
-    told: Annotated[Origin, UNSENT]
+    totals_origin: Annotated[Origin, UNSENT]
     counted: Annotated[str, UNSENT]
     note: Annotated[str, UNSENT]
 
@@ -59,61 +59,64 @@ class BuiltVariant:
 class BuiltVariants:
     """All variants of a study; ``kind`` is what the steps of those are called that are neither layers nor regions."""
 
-    count: Annotated[int, Meaning("Variants")]
-    engine: Annotated[str, Meaning("Engine shown")]
-    options: Annotated[str | None, Meaning("Options", omit=True)]
+    count: Annotated[int, FieldMeta("Variants")]
+    engine: Annotated[str, FieldMeta("Engine shown")]
+    options: Annotated[str | None, FieldMeta("Options", omit=True)]
     kind: str
     variants: tuple[BuiltVariant, ...]
     notes: tuple[str, ...]
 
 
-def told(scene: Scene) -> BuiltVariants:
+def analyze_variants(context: PanelContext) -> BuiltVariants:
     """All variants that are built, the one that is asked about marked."""
-    results, here, called = list(scene.study.facts.values()), scene.result, _called(scene)
+    results, here, variant_titles = list(context.study.facts.values()), context.result, _mark_titles(context)
     return BuiltVariants(
         count=len(results),
         engine=here.engine.title,
         options=None if here.variant.options is None else str(here.variant.options),
-        kind=", ".join(dict.fromkeys(steps(r.engine) for r in results if r.engine.maker.step)),
-        variants=tuple(_row(r, called[r.name], _drop(scene, r)) for r in results),
-        notes=(*_notes(results), *(f"{called[n]}: {e}" for n, e in scene.study.failures.items())),
+        kind=", ".join(dict.fromkeys(get_layer_heading(r.engine) for r in results if r.engine.maker.step)),
+        variants=tuple(_row(r, variant_titles[r.name], _drop(context, r)) for r in results),
+        notes=(*_notes(results), *(f"{variant_titles[n]}: {e}" for n, e in context.study.failures.items())),
     )
 
 
-def variants(scene: Scene) -> Panel:
+def variants(context: PanelContext) -> Panel:
     """One row per variant that is built, and buttons that build those which differ in one choice."""
-    here, several = scene.result, len(scene.study.facts) > 1
+    here, several = context.result, len(context.study.facts) > 1
     return VARIANTS.panel(
-        scene,
-        told(scene),
+        context,
+        analyze_variants(context),
         work=[
             button("rebuild", label, reason, what=what)
-            for what, (label, reason) in offered(
-                here.name, here.variant, here, quantized(here.source)
+            for what, (label, reason) in list_variations(
+                here.name, here.variant, here, find_quantized_nodes(here.source)
             ).items()
         ],
-        figures=[_figure(scene)] if several else [],
+        figures=[_figure(context)] if several else [],
     )
 
 
-def _called(scene: Scene) -> dict[str, str]:
+def _mark_titles(context: PanelContext) -> dict[str, str]:
     """Titles by name, with a mark before that of the variant shown."""
-    shown = scene.result.name
-    return {n: f"▸ {title}" if n == shown else title for n, title in titles(scene.study).items()}
+    current_name = context.result.name
+    return {
+        n: f"▸ {title}" if n == current_name else title
+        for n, title in get_variant_titles(context.study).items()
+    }
 
 
-def _drop(scene: Scene, result: Facts) -> str | None:
+def _drop(context: PanelContext, result: VariantResult) -> str | None:
     """The score beside that of the baseline, in words."""
-    before = scene.baseline or questions.score.reference(scene.study, result)
+    before = context.baseline or questions.score.reference(context.study, result)
     return questions.score.difference(
-        result, before, titles(scene.study)[before.name] if before is not None else ""
+        result, before, get_variant_titles(context.study)[before.name] if before is not None else ""
     )
 
 
-def _row(result: Facts, title: str, drop: str | None) -> BuiltVariant:
+def _row(result: VariantResult, title: str, drop: str | None) -> BuiltVariant:
     engine, times, variant = result.engine, questions.timing.of(result), result.variant
     sparse = f"2:4 {','.join(variant.sparsity)}".replace(" *", "") if variant.sparsity else ""
-    kind, count = counted(engine), len(engine.layers) - engine.sync
+    kind, count = get_layer_noun(engine), len(engine.layers) - engine.sync
     return BuiltVariant(
         name=result.name,
         title=title,
@@ -129,18 +132,18 @@ def _row(result: Facts, title: str, drop: str | None) -> BuiltVariant:
         build=engine.seconds or None,
         latency=times.total if times else None,
         processor=times.processor if times else "",
-        score=questions.score.short(result.score) if result.score else "",
+        score=questions.score.format_score(result.score) if result.score else "",
         drop=drop,
         built="reported" if result.recorded or engine.recorded else "measured",
-        told=engine.origin,
+        totals_origin=engine.origin,
         counted="predicted" if engine.maker.predicts else "",
         note=engine.title,
     )
 
 
-def _kinds(results: list[Facts]) -> list[str]:
+def _kinds(results: list[VariantResult]) -> list[str]:
     """What steps of these engines are called, the layers of compilers first: they are counted apart."""
-    kinds = {counted(r.engine): bool(r.engine.maker.step) for r in results}
+    kinds = {get_layer_noun(r.engine): bool(r.engine.maker.step) for r in results}
     return sorted(sorted(kinds), key=kinds.__getitem__)
 
 
@@ -148,21 +151,23 @@ def _by(nbytes: int | None, scale: float) -> float | None:
     return nbytes / scale if nbytes else None
 
 
-def _figure(scene: Scene) -> Figure:
+def _figure(context: PanelContext) -> Figure:
     """Layers on the left, and where it is told the memory of activations on the right, on one axis of variants.
 
     Layers are those of the compiled engines; ONNX Runtime's nodes are drawn where there is nothing else.
     """
-    results, called = list(scene.study.facts.values()), _called(scene)
+    results, variant_titles = list(context.study.facts.values()), _mark_titles(context)
     kind = _kinds(results)[0]
-    layers = [len(r.engine.layers) - r.engine.sync if counted(r.engine) == kind else None for r in results]
-    kept = [r.engine.totals.get("activation") for r in results]
-    unit, scale = storage_unit(max(b or 0 for b in kept))
+    layers = [
+        len(r.engine.layers) - r.engine.sync if get_layer_noun(r.engine) == kind else None for r in results
+    ]
+    activation_bytes = [r.engine.totals.get("activation") for r in results]
+    unit, scale = choose_byte_unit(max(b or 0 for b in activation_bytes))
     same = {
         "type": "bar",
         "orientation": "h",
-        "y": [called[r.name] for r in results],
-        "marker": {"color": [OTHER if r is scene.result else MAIN for r in results]},
+        "y": [variant_titles[r.name] for r in results],
+        "marker": {"color": [OTHER if r is context.result else MAIN for r in results]},
         "textposition": "outside",
         "constraintext": "none",
         "cliponaxis": False,
@@ -176,42 +181,48 @@ def _figure(scene: Scene) -> Figure:
     }
     memory = {
         **same,
-        "x": [_by(b, scale) for b in kept],
+        "x": [_by(b, scale) for b in activation_bytes],
         "xaxis": "x2",
-        "text": [number(_by(b, scale)) if b else "" for b in kept],
+        "text": [format_number(_by(b, scale)) if b else "" for b in activation_bytes],
         "hovertemplate": f"%{{y}}: %{{text}} {unit} of activations<extra>reported</extra>",
     }
-    told = any(kept)
+    has_memory = any(activation_bytes)
     return figure(
         f"{kind[:1].upper()}{kind[1:]}s and memory of {len(results)} variants",
-        [bars, memory] if told else [bars],
+        [bars, memory] if has_memory else [bars],
         # Room for the numbers beside the longest bars.
         xaxis=axis(
             f"{kind}s, {' or '.join(dict.fromkeys(r.engine.origin for r in results))}",
-            domain=[0, 0.48 if told else 1],
+            domain=[0, 0.48 if has_memory else 1],
             range=[0, 1.18 * max(n for n in layers if n is not None)],
         ),
         xaxis2=axis(
             f"activations, {unit}, reported",
             domain=[0.52, 1],
-            range=[0, 1.3 * max(_by(b, scale) or 0 for b in kept) or 1],
+            range=[0, 1.3 * max(_by(b, scale) or 0 for b in activation_bytes) or 1],
         ),
         yaxis=axis(type="category", autorange="reversed", showgrid=False),
     )
 
 
-def _notes(results: list[Facts]) -> list[str]:
+def _notes(results: list[VariantResult]) -> list[str]:
     notes = []
     if len(kinds := _kinds(results)) > 1:
         notes.append(
             f"A {kinds[0]} of a compiled engine may run many nodes, a node of ONNX Runtime's graph is one or few of "
             "them: the two are counted apart, and the figure shows those of compiled engines."
         )
-    told = [r.name for r in results if (r.recorded or r.engine.recorded) and r.engine.seconds]
-    if told and len(told) < len(results):
-        notes.append(f"The time of the build is reported of {', '.join(told)}, and measured of the others.")
-    if (made := [r.name for r in results if r.engine.maker.predicts]) and len(made) < len(results):
-        notes.append(f"The layers of {', '.join(made)} are predicted by rules: no compiler made them.")
+    reported_builds = [r.name for r in results if (r.recorded or r.engine.recorded) and r.engine.seconds]
+    if reported_builds and len(reported_builds) < len(results):
+        notes.append(
+            f"The time of the build is reported of {', '.join(reported_builds)}, and measured of the others."
+        )
+    if (predicted_names := [r.name for r in results if r.engine.maker.predicts]) and len(
+        predicted_names
+    ) < len(results):
+        notes.append(
+            f"The layers of {', '.join(predicted_names)} are predicted by rules: no compiler made them."
+        )
     untold = (r.engine for r in results if r.variant.sparsity and r.engine.maker.tunes == "load")
     notes += dict.fromkeys(
         f"{engine.compiler}'s listing does not tell which kernels use 2:4 sparsity; that is decided on the GPU at load."
@@ -227,14 +238,14 @@ def _notes(results: list[Facts]) -> list[str]:
     return notes
 
 
-VARIANTS = Question(
+VARIANTS = PanelSpec(
     "variants",
     tab="compare",
     label="Variants",
     title="Variants side by side",
     lead=_LEAD,
-    told="All variants in one table, and others to build from this one.",
-    noun=told,
-    drawn=variants,
-    each=True,
+    summary="All variants in one table, and others to build from this one.",
+    noun=analyze_variants,
+    panel_builder=variants,
+    per_engine=True,
 )

@@ -9,7 +9,7 @@ from typing import Any
 from rtlab import backends
 from rtlab.backends import compilers
 from rtlab.backends.choosing import builder_for
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.options import BuildOptions
 from rtlab.core.variant import Precision, Rewrite, Target, Variant
 from rtlab.errors import RtlabError, VariantError
@@ -33,7 +33,7 @@ _WIDEN = {"compilers": "No other release is here: run rtlab compilers add 1.6, f
 
 
 def variations(
-    name: str, variant: Variant, what: str, targets: Iterable[Target], own: Sequence[str] = ()
+    name: str, variant: Variant, what: str, targets: Iterable[Target], qdq_nodes: Sequence[str] = ()
 ) -> dict[str, dict[str, Any]]:
     """The arguments of ``Study.add`` by the names of the new variants.
 
@@ -43,35 +43,38 @@ def variations(
         what: A key of ``VARIATIONS``, or an option of TensorRT's builder with its value, such as ``max_aux_streams=2``
             or ``build_route=...``, of which ``rtlab compilers list --json`` tells those that a release offers.
         targets: All that the builder compiles for.
-        own: The nodes that the model itself quantizes.
+        qdq_nodes: The nodes that the model itself quantizes.
 
     Raises:
         VariantError: there is no such choice, or nothing of it would differ from the variant.
     """
-    made = _made(variant, what, targets, own)
-    if not made:
+    changes_by_label = _list_changes(variant, what, targets, qdq_nodes)
+    if not changes_by_label:
         raise VariantError(
             f'Cannot vary "{what}" of "{name}": nothing would differ. '
             f"{_WIDEN.get(what, 'Choose among ' + ', '.join(VARIATIONS))}."
         )
-    return {f"{name} {label}": {**given(variant), **changes} for label, changes in made.items()}
+    return {
+        f"{name} {label}": {**get_add_arguments(variant), **changes}
+        for label, changes in changes_by_label.items()
+    }
 
 
-def offered(
-    name: str, variant: Variant, facts: Facts | None, own: Sequence[str] = ()
+def list_variations(
+    name: str, variant: Variant, facts: VariantResult | None, qdq_nodes: Sequence[str] = ()
 ) -> dict[str, tuple[str, str]]:
     """What can be varied of a variant: by choice the label of a button, and why it cannot be had.
 
-    ``own`` are the nodes that the model itself quantizes.
+    ``qdq_nodes`` are the nodes that the model itself quantizes.
     """
-    kinds = {w: label for w, label in VARIATIONS.items() if own or w not in _RARE}
+    kinds = {w: label for w, label in VARIATIONS.items() if qdq_nodes or w not in _RARE}
     if facts is not None and facts.recorded:
         return {w: (label, "It was read from files of another machine") for w, label in kinds.items()}
-    found = {}
+    buttons = {}
     for what, label in kinds.items():
         try:
             able = backends.get(variant.backend or builder_for(None, variant.target)).capabilities()
-            variations(name, variant, what, able.targets, own)
+            variations(name, variant, what, able.targets, qdq_nodes)
             reason = (
                 "Only a TensorRT builder has options"
                 if what in {"streams", "levels"} and not able.options
@@ -79,17 +82,17 @@ def offered(
             )
         except RtlabError:
             reason = _WIDEN.get(what, "Nothing would differ from this variant")
-        found[what] = (label, reason)
-    return found
+        buttons[what] = (label, reason)
+    return buttons
 
 
-def _made(
-    variant: Variant, what: str, targets: Iterable[Target], own: Sequence[str]
+def _list_changes(
+    variant: Variant, what: str, targets: Iterable[Target], qdq_nodes: Sequence[str]
 ) -> dict[str, dict[str, Any]]:
     if what == "pairs":
-        forms = [Rewrite("release", node) for node in own]
-        told = not forms or {*forms} <= {*variant.rewrites}
-        return {} if told else {"without Q/DQ": {"precision": Precision.FP32, "rewrites": forms}}
+        forms = [Rewrite("release", node) for node in qdq_nodes]
+        is_released = not forms or {*forms} <= {*variant.rewrites}
+        return {} if is_released else {"without Q/DQ": {"precision": Precision.FP32, "rewrites": forms}}
     if what == "targets":
         return {str(t): {"target": t} for t in targets if t != variant.target}
     if what == "streams":
@@ -110,7 +113,7 @@ def _made(
         return {} if variant.sparsity else {"2:4": {"sparsity": True}}
     if what == "compilers":
         mine = variant.backend or builder_for(None, variant.target)
-        return {c.title: {"backend": c.backend} for c in compilers.releases(mine) if c.backend != mine}
+        return {c.title: {"backend": c.backend} for c in compilers.list_releases(mine) if c.backend != mine}
     option, _, value = str(what).partition("=")
     # Other digits than these are digits to Python too, and not all of them are numbers.
     number = value.isascii() and value.isdigit()
@@ -122,7 +125,7 @@ def _made(
     return {what: {"options": _with(variant, option, int(value) if number else value)}}
 
 
-def given(variant: Variant) -> dict[str, Any]:
+def get_add_arguments(variant: Variant) -> dict[str, Any]:
     """The arguments of ``Study.add`` that plan a variant again."""
     return {
         "precision": {"*": variant.precision, **dict(variant.pins)},

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated, Literal
 
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import FieldMeta
 
 #: ``fused``: one step does both. ``blocked``: something in this graph keeps them apart. ``never``: the compiler keeps
 #: them apart whatever stands around them. ``unknown``: no experiment told.
@@ -34,9 +34,9 @@ CAUSES: dict[Cause, str] = {
 }
 
 
-def dated(asked: str, *, recalled: bool) -> str:
+def format_date(timestamp: str, *, recalled: bool) -> str:
     """When something was asked, in words, of the time in ISO 8601; ``recalled`` is what was known before."""
-    return f"asked on {asked[:16].replace('T', ' ')} UTC{', 0 builds now' if recalled else ''}"
+    return f"asked on {timestamp[:16].replace('T', ' ')} UTC{', 0 builds now' if recalled else ''}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,12 +48,12 @@ class FusionTrial:
     of the build.
     """
 
-    change: Annotated[str, Meaning("Change")]
-    where: Annotated[str, Meaning("In")]
-    layers: Annotated[int | None, Meaning("Layers", origin="reported")]
-    fused: Annotated[bool | None, Meaning("Fused", origin="reported")]
-    seconds: Annotated[float, Meaning("Build", "s", "measured")]
-    refused: Annotated[str, Meaning("Refused")] = ""
+    change: Annotated[str, FieldMeta("Change")]
+    where: Annotated[str, FieldMeta("In")]
+    layers: Annotated[int | None, FieldMeta("Layers", origin="reported")]
+    fused: Annotated[bool | None, FieldMeta("Fused", origin="reported")]
+    seconds: Annotated[float, FieldMeta("Build", "s", "measured")]
+    refused: Annotated[str, FieldMeta("Refused")] = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,31 +81,31 @@ class Verdict:
         elsewhere: In how many recorded engines of TensorRT such a pair is one layer; empty where nobody built this.
     """
 
-    first: Annotated[str, Meaning("First node", links="nodes")]
-    second: Annotated[str, Meaning("Second node", links="nodes")]
-    verdict: Annotated[Outcome, Meaning("Verdict")]
-    causes: Annotated[tuple[Cause, ...], Meaning("Cause")] = ()
-    nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")] = ()
-    edit: Annotated[str, Meaning("Smallest change")] = ""
-    remedy: Annotated[bool, Meaning("Keeps the outputs")] = False
+    first: Annotated[str, FieldMeta("First node", links="nodes")]
+    second: Annotated[str, FieldMeta("Second node", links="nodes")]
+    verdict: Annotated[Outcome, FieldMeta("Verdict")]
+    causes: Annotated[tuple[Cause, ...], FieldMeta("Cause")] = ()
+    nodes: Annotated[tuple[str, ...], FieldMeta("Nodes", links="nodes")] = ()
+    edit: Annotated[str, FieldMeta("Smallest change")] = ""
+    remedy: Annotated[bool, FieldMeta("Keeps the outputs")] = False
     rewrites: tuple[str, ...] = ()
-    text: Annotated[str, Meaning("Answer")] = ""
+    text: Annotated[str, FieldMeta("Answer")] = ""
     experiments: tuple[FusionTrial, ...] = ()
-    builds: Annotated[int, Meaning("Builds")] = 0
-    seconds: Annotated[float, Meaning("Took", "s", "measured")] = 0.0
-    compiler: Annotated[str, Meaning("Compiler")] = ""
-    shapes: Annotated[str, Meaning("Shapes")] = ""
-    basis: Annotated[Literal["experiment", "reported", "predicted"], Meaning("Basis")] = "experiment"
-    elsewhere: Annotated[str, Meaning("In TensorRT")] = ""
-    asked: Annotated[str, Meaning("Asked on")] = ""
-    recalled: Annotated[bool, Meaning("Asked before")] = False
+    builds: Annotated[int, FieldMeta("Builds")] = 0
+    seconds: Annotated[float, FieldMeta("Took", "s", "measured")] = 0.0
+    compiler: Annotated[str, FieldMeta("Compiler")] = ""
+    shapes: Annotated[str, FieldMeta("Shapes")] = ""
+    basis: Annotated[Literal["experiment", "reported", "predicted"], FieldMeta("Basis")] = "experiment"
+    elsewhere: Annotated[str, FieldMeta("In TensorRT")] = ""
+    asked: Annotated[str, FieldMeta("Asked on")] = ""
+    recalled: Annotated[bool, FieldMeta("Asked before")] = False
 
     @property
-    def dated(self) -> str:
+    def date_text(self) -> str:
         """When it was asked, in words; what is built now is told where that is nothing."""
-        return dated(self.asked, recalled=self.recalled)
+        return format_date(self.asked, recalled=self.recalled)
 
     @property
-    def cause(self) -> Annotated[str, Meaning()]:
+    def cause(self) -> Annotated[str, FieldMeta()]:
         """What keeps them apart, in words."""
         return ", ".join(CAUSES[c] for c in self.causes)

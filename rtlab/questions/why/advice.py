@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated
 
-from rtlab.core.schema import UNSENT, Meaning
-from rtlab.documents.numbers import number
+from rtlab.core.schema import UNSENT, FieldMeta
+from rtlab.documents.numbers import format_number
 from rtlab.questions.why import Outcome, Verdict
 
 #: Shares of a whole inference below this are no difference of estimates.
@@ -23,10 +23,10 @@ class Remedy:
     the output's largest magnitude, None where nothing here runs the model.
     """
 
-    rewrites: Annotated[tuple[str, ...], Meaning("Written anew")]
-    layers: Annotated[tuple[int, int], Meaning("Layers", origin="reported")]
-    milliseconds: Annotated[tuple[float, float] | None, Meaning("Time", "ms", "estimated")]
-    largest: Annotated[float | None, Meaning("Difference of outputs", "", "measured")]
+    rewrites: Annotated[tuple[str, ...], FieldMeta("Written anew")]
+    layers: Annotated[tuple[int, int], FieldMeta("Layers", origin="reported")]
+    milliseconds: Annotated[tuple[float, float] | None, FieldMeta("Time", "ms", "estimated")]
+    largest: Annotated[float | None, FieldMeta("Difference of outputs", "", "measured")]
 
     @property
     def keeps(self) -> bool:
@@ -34,14 +34,14 @@ class Remedy:
         return self.largest is not None and self.largest < 1e-3
 
     @property
-    def gain(self) -> Annotated[float | None, Meaning("Gain", "ms", "estimated")]:
+    def gain(self) -> Annotated[float | None, FieldMeta("Gain", "ms", "estimated")]:
         """Milliseconds that the whole engine is estimated to take less."""
         return None if self.milliseconds is None else self.milliseconds[0] - self.milliseconds[1]
 
     @property
     def words(self) -> str:
         """What it does to the whole model."""
-        gain = "" if self.gain is None else f", {number(self.gain, 'ms')} less (estimated)"
+        gain = "" if self.gain is None else f", {format_number(self.gain, 'ms')} less (estimated)"
         much = "" if self.largest is None else f"{self.largest:.1g} of their largest (measured)"
         same = much and f", outputs {'the same but for' if self.keeps else 'differ by'} {much}"
         least = "" if self.pays else ": does not pay"
@@ -64,28 +64,28 @@ class Cause:
     about, since others like them never become one step.
     """
 
-    verdict: Annotated[Outcome, Meaning("Verdict")]
-    cause: Annotated[str, Meaning("Cause")]
+    verdict: Annotated[Outcome, FieldMeta("Verdict")]
+    cause: Annotated[str, FieldMeta("Cause")]
     nodes: tuple[str, ...]
     pairs: tuple[tuple[str, str], ...]
-    count: Annotated[int, Meaning("Pairs")]
-    stake: Annotated[float | None, Meaning("At stake", "ms", "estimated")]
-    edit: Annotated[str, Meaning("Smallest change")]
+    count: Annotated[int, FieldMeta("Pairs")]
+    stake: Annotated[float | None, FieldMeta("At stake", "ms", "estimated")]
+    edit: Annotated[str, FieldMeta("Smallest change")]
     text: str
     remedy: Remedy | None = None
 
     @property
-    def at(self) -> Annotated[str, Meaning("Nodes")]:
+    def at(self) -> Annotated[str, FieldMeta("Nodes")]:
         """The first two of the nodes that it is."""
         return ", ".join(self.nodes[:2])
 
     @property
-    def remedied(self) -> Annotated[str, Meaning("Remedy on the whole model")]:
+    def remedied(self) -> Annotated[str, FieldMeta("Remedy on the whole model")]:
         """What its remedy does, in words; empty where there is none."""
         return self.remedy.words if self.remedy else ""
 
     @property
-    def apart(self) -> Annotated[tuple[str, ...], Meaning(links="nodes")]:
+    def apart(self) -> Annotated[tuple[str, ...], FieldMeta(links="nodes")]:
         """The nodes of all its pairs."""
         return tuple(dict.fromkeys(n for pair in self.pairs for n in pair))
 
@@ -108,21 +108,23 @@ class Advice:
         builds: How many parts and models were built.
         seconds: The time that all of it took.
         compiler: Compiler, release and target, of which alone it holds.
-        lacking: Why some could not be asked about or tried, such as that nobody recorded it; empty where all could.
+        limitation: Why some could not be asked about or tried, such as that nobody recorded it; empty where all could.
     """
 
     causes: tuple[Cause, ...]
-    missed: Annotated[int, Meaning("Missed fusions")]
-    asked: Annotated[int, Meaning("Asked about", note=_REST)]
+    missed: Annotated[int, FieldMeta("Missed fusions")]
+    asked: Annotated[int, FieldMeta("Asked about", note=_REST)]
     every: Remedy | None
-    verdicts: Annotated[tuple[Verdict, ...], Meaning(unsent=True)]
-    builds: Annotated[int, Meaning("Builds")]
-    seconds: Annotated[float, Meaning("Took", "s", "measured")]
+    verdicts: Annotated[tuple[Verdict, ...], FieldMeta(unsent=True)]
+    builds: Annotated[int, FieldMeta("Builds")]
+    seconds: Annotated[float, FieldMeta("Took", "s", "measured")]
     compiler: str
-    lacking: Annotated[str, UNSENT] = ""
+    limitation: Annotated[str, UNSENT] = ""
 
     @property
-    def remedied(self) -> Annotated[str | None, Meaning("With all remedies", note="{self.forms}", omit=True)]:
+    def remedied(
+        self,
+    ) -> Annotated[str | None, FieldMeta("With all remedies", note="{self.forms}", omit=True)]:
         """What they do together."""
         return self.every.words if self.every else None
 
@@ -134,4 +136,4 @@ class Advice:
     @property
     def notes(self) -> tuple[str, ...]:
         """Of what it holds."""
-        return (f"Holds for {self.compiler}.", *filter(None, [self.lacking]))
+        return (f"Holds for {self.compiler}.", *filter(None, [self.limitation]))

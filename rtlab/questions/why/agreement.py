@@ -14,8 +14,8 @@ import re
 from pathlib import Path
 from typing import Annotated
 
-from rtlab.core.phrases import many
-from rtlab.core.schema import Meaning
+from rtlab.core.phrases import pluralize
+from rtlab.core.schema import FieldMeta
 
 #: How the precision of a model with pairs is called.
 QUANTIZED = "Q/DQ"
@@ -28,13 +28,13 @@ class PairCount:
     ``remade`` of them stand in graphs that were remade from an engine's layers.
     """
 
-    kind: Annotated[str, Meaning("Pair")]
-    precision: Annotated[str, Meaning("Precision")]
-    both: Annotated[int, Meaning("In both", origin="reported")]
-    rtx: Annotated[int, Meaning("Only TensorRT-RTX", origin="reported")]
-    tensorrt: Annotated[int, Meaning("Only TensorRT", origin="reported")]
-    neither: Annotated[int, Meaning("In neither", origin="reported")]
-    remade: Annotated[int, Meaning("In remade graphs")]
+    kind: Annotated[str, FieldMeta("Pair")]
+    precision: Annotated[str, FieldMeta("Precision")]
+    both: Annotated[int, FieldMeta("In both", origin="reported")]
+    rtx: Annotated[int, FieldMeta("Only TensorRT-RTX", origin="reported")]
+    tensorrt: Annotated[int, FieldMeta("Only TensorRT", origin="reported")]
+    neither: Annotated[int, FieldMeta("In neither", origin="reported")]
+    remade: Annotated[int, FieldMeta("In remade graphs")]
 
     @property
     def count(self) -> int:
@@ -59,22 +59,22 @@ class CountedEngine:
     ``alike`` are those of which both compilers make the same.
     """
 
-    name: Annotated[str, Meaning("Engine")]
-    network: Annotated[str, Meaning("Network")]
-    compiler: Annotated[str, Meaning("Compiler")]
-    precision: Annotated[str, Meaning("Precision")]
-    target: Annotated[str, Meaning("Built for")]
-    remade: Annotated[bool, Meaning("Remade from its layers")]
-    pairs: Annotated[int, Meaning("Pairs")]
-    alike: Annotated[int, Meaning("Alike", origin="reported")]
+    name: Annotated[str, FieldMeta("Engine")]
+    network: Annotated[str, FieldMeta("Network")]
+    compiler: Annotated[str, FieldMeta("Compiler")]
+    precision: Annotated[str, FieldMeta("Precision")]
+    target: Annotated[str, FieldMeta("Built for")]
+    remade: Annotated[bool, FieldMeta("Remade from its layers")]
+    pairs: Annotated[int, FieldMeta("Pairs")]
+    alike: Annotated[int, FieldMeta("Alike", origin="reported")]
 
 
 @dataclasses.dataclass(frozen=True)
 class Agreement:
     """What was counted, on which day, of which compilers and engines."""
 
-    date: Annotated[str, Meaning("Counted on")]
-    compilers: Annotated[tuple[str, ...], Meaning("Asked")]
+    date: Annotated[str, FieldMeta("Counted on")]
+    compilers: Annotated[tuple[str, ...], FieldMeta("Asked")]
     engines: tuple[CountedEngine, ...]
     pairs: tuple[PairCount, ...]
 
@@ -95,29 +95,29 @@ class Agreement:
     @property
     def summary(self) -> tuple[str, ...]:
         """A sentence for each precision: on how much it rests, and how many pairs are alike."""
-        told = []
+        sentences = []
         for precision in dict.fromkeys(p.precision for p in self.pairs):
             mine = [p for p in self.pairs if p.precision == precision]
             engines = [e for e in self.engines if e.precision == precision]
             remade = sum(e.remade for e in engines)
             total, alike = sum(p.count for p in mine), sum(p.alike for p in mine)
-            told.append(
+            sentences.append(
                 f"{precision}: {alike} of {total} pairs are one layer in both or in neither, "
                 f"{sum(p.rtx for p in mine)} in TensorRT-RTX alone, {sum(p.tensorrt for p in mine)} in TensorRT alone "
-                f"({many(len(engines), 'engine')}, {remade} remade)."
+                f"({pluralize(len(engines), 'engine')}, {remade} remade)."
             )
-        return tuple(told)
+        return tuple(sentences)
 
 
 @functools.cache
-def known() -> Agreement:
+def load_agreement() -> Agreement:
     """The table that rtlab brings along."""
-    told = json.loads(Path(__file__).with_name("agreement.json").read_text(encoding="utf-8"))
+    table = json.loads(Path(__file__).with_name("agreement.json").read_text(encoding="utf-8"))
     return Agreement(
-        told["date"],
-        tuple(told["compilers"]),
-        tuple(CountedEngine(**row) for row in told["engines"]),
-        tuple(PairCount(**row) for row in told["pairs"]),
+        table["date"],
+        tuple(table["compilers"]),
+        tuple(CountedEngine(**row) for row in table["engines"]),
+        tuple(PairCount(**row) for row in table["pairs"]),
     )
 
 
@@ -126,20 +126,20 @@ def kind(first: str, second: str) -> str:
     return f"{first} | {second}"
 
 
-def said(first: str, second: str) -> str:
+def describe_agreement(first: str, second: str) -> str:
     """Of how many pairs of these operators TensorRT makes one layer, and in how many TensorRT-RTX does the same.
 
     By precision, with the engines and releases that it rests on and how many graphs are remade; what is not known is
     said.
     """
-    table, wanted = known(), kind(first, second)
+    table, pair_kind = load_agreement(), kind(first, second)
     remade = sum(e.remade for e in table.engines)
-    engines = f"{many(len(table.engines), 'recorded engine')} of TensorRT {table.releases}"
-    found = [p for p in table.pairs if p.kind == wanted]
-    if not found:
-        return f"{wanted} does not occur in the {engines} whose graph is known or remade."
-    told = "; ".join(
+    engines = f"{pluralize(len(table.engines), 'recorded engine')} of TensorRT {table.releases}"
+    counts = [p for p in table.pairs if p.kind == pair_kind]
+    if not counts:
+        return f"{pair_kind} does not occur in the {engines} whose graph is known or remade."
+    summary = "; ".join(
         f"{p.precision} one layer in {p.fused} of {p.count}, TensorRT-RTX agreed in {p.alike} of {p.count}"
-        for p in found
+        for p in counts
     )
-    return f"{wanted} in {engines} (reported; {remade} graphs remade from their layers' names): {told}."
+    return f"{pair_kind} in {engines} (reported; {remade} graphs remade from their layers' names): {summary}."

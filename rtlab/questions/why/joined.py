@@ -5,29 +5,29 @@ from __future__ import annotations
 import dataclasses
 from typing import Annotated
 
-from rtlab.core.schema import Meaning
-from rtlab.questions.why import dated
+from rtlab.core.schema import FieldMeta
+from rtlab.questions.why import format_date
 
 
 @dataclasses.dataclass(frozen=True)
-class Parting:
+class SplitTrial:
     """One experiment on two neighbours of a step: what was changed, and whether they are one step still.
 
     ``layers`` counts those of the part that was built, None where the compiler refused it; ``fused`` is None where that
     cannot be told; ``seconds`` is the time of the build.
     """
 
-    first: Annotated[str, Meaning("First node", links="nodes")]
-    second: Annotated[str, Meaning("Second node", links="nodes")]
-    change: Annotated[str, Meaning("Change")]
-    layers: Annotated[int | None, Meaning("Layers", origin="reported")]
-    fused: Annotated[bool | None, Meaning("Still one step", origin="reported")]
-    seconds: Annotated[float, Meaning("Build", "s", "measured")]
-    refused: Annotated[str, Meaning("Refused")] = ""
+    first: Annotated[str, FieldMeta("First node", links="nodes")]
+    second: Annotated[str, FieldMeta("Second node", links="nodes")]
+    change: Annotated[str, FieldMeta("Change")]
+    layers: Annotated[int | None, FieldMeta("Layers", origin="reported")]
+    fused: Annotated[bool | None, FieldMeta("Still one step", origin="reported")]
+    seconds: Annotated[float, FieldMeta("Build", "s", "measured")]
+    refused: Annotated[str, FieldMeta("Refused")] = ""
 
 
 @dataclasses.dataclass(frozen=True)
-class Joined:
+class FusedLayer:
     """A step that does the work of several nodes: what it saves, and by experiment what would part them.
 
     Attributes:
@@ -46,22 +46,23 @@ class Joined:
         recalled: Whether that was before, and nothing was built now.
     """
 
-    layer: Annotated[str, Meaning("Layer", links="layers")]
-    nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")]
+    layer: Annotated[str, FieldMeta("Layer", links="layers")]
+    nodes: Annotated[tuple[str, ...], FieldMeta("Nodes", links="nodes")]
     saved: Annotated[
-        float | None, Meaning("Not moved", "ms", "estimated", note="Values that are never written to memory.")
+        float | None,
+        FieldMeta("Not moved", "ms", "estimated", note="Values that are never written to memory."),
     ]
-    text: Annotated[str, Meaning("Answer")]
-    experiments: tuple[Parting, ...] = ()
-    builds: Annotated[int, Meaning("Builds")] = 0
-    seconds: Annotated[float, Meaning("Took", "s", "measured")] = 0.0
-    compiler: Annotated[str, Meaning("Compiler")] = ""
-    shapes: Annotated[str, Meaning("Shapes")] = ""
+    text: Annotated[str, FieldMeta("Answer")]
+    experiments: tuple[SplitTrial, ...] = ()
+    builds: Annotated[int, FieldMeta("Builds")] = 0
+    seconds: Annotated[float, FieldMeta("Took", "s", "measured")] = 0.0
+    compiler: Annotated[str, FieldMeta("Compiler")] = ""
+    shapes: Annotated[str, FieldMeta("Shapes")] = ""
     whole: bool = True
-    asked: Annotated[str, Meaning("Asked on")] = ""
-    recalled: Annotated[bool, Meaning("Asked before")] = False
+    asked: Annotated[str, FieldMeta("Asked on")] = ""
+    recalled: Annotated[bool, FieldMeta("Asked before")] = False
 
     @property
-    def dated(self) -> str:
+    def date_text(self) -> str:
         """When it was asked, in words; what is built now is told where that is nothing."""
-        return dated(self.asked, recalled=self.recalled)
+        return format_date(self.asked, recalled=self.recalled)

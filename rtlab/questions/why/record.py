@@ -8,7 +8,7 @@ import msgspec
 
 from rtlab.errors import ReadError
 from rtlab.questions.why import Verdict
-from rtlab.questions.why.joined import Joined
+from rtlab.questions.why.joined import FusedLayer
 
 _SCHEMA = 1
 
@@ -57,7 +57,7 @@ class VerdictRecord(AnswerRecord):
 class StepRecord(AnswerRecord):
     """Why nodes are one step, with all that it holds for; its ``asked`` is when."""
 
-    step: Joined
+    step: FusedLayer
     schema: int = _SCHEMA
 
     @property
@@ -72,17 +72,17 @@ def read(text: str) -> VerdictRecord | StepRecord:
     Raises:
         ReadError: it is none, or one of another version of rtlab.
     """
-    doing = "Cannot read a record of a verdict:"
+    prefix = "Cannot read a record of a verdict:"
     try:
-        held = msgspec.json.decode(text)
-        of_step = isinstance(held, dict) and "step" in held
-        found: VerdictRecord | StepRecord = (
+        content = msgspec.json.decode(text)
+        of_step = isinstance(content, dict) and "step" in content
+        record: VerdictRecord | StepRecord = (
             msgspec.json.decode(text, type=StepRecord)
             if of_step
             else msgspec.json.decode(text, type=VerdictRecord)
         )
     except (msgspec.DecodeError, ValueError) as error:
-        raise ReadError(f"{doing} {error}. Ask again.") from error
-    if found.schema != _SCHEMA:
-        raise ReadError(f"{doing} its schema is {found.schema}, and this rtlab reads {_SCHEMA}. Ask again.")
-    return found
+        raise ReadError(f"{prefix} {error}. Ask again.") from error
+    if record.schema != _SCHEMA:
+        raise ReadError(f"{prefix} its schema is {record.schema}, and this rtlab reads {_SCHEMA}. Ask again.")
+    return record

@@ -8,8 +8,8 @@ import pytest
 from onnx import helper, numpy_helper
 
 from nets import graph
-from rtlab.backends.live.building import BuiltPlan, _written, named
-from rtlab.backends.live.compiler import Built, OriginalNames
+from rtlab.backends.live.building import BuiltPlan, _write_model, restore_origins
+from rtlab.backends.live.compiler import BuildOutput, OriginalNames
 from rtlab.core.engine import Layer
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
@@ -43,7 +43,7 @@ def read(path: Path) -> dict[str, np.ndarray]:
 def test_the_builder_reads_the_numbers_that_the_model_holds(tmp_path: Path, precision) -> None:
     source = network()
     model = prepare(source, Variant.of(precision), scales={v: Scale(3.0) for v in quantizable(source)}).model
-    path, names = _written(model, tmp_path, static=True, progress=Silent())
+    path, names = _write_model(model, tmp_path, static=True, progress=Silent())
     expected = {t.name: numpy_helper.to_array(t) for t in model.proto().graph.initializer}
     found = {names.values.get(n, n): array for n, array in read(path).items()}
     assert expected.keys() == found.keys()
@@ -54,7 +54,7 @@ def test_the_builder_reads_the_numbers_that_the_model_holds(tmp_path: Path, prec
 
 def test_a_weight_lies_on_a_page_of_its_own_beside_a_small_model(tmp_path: Path) -> None:
     """A compiler maps it then; inside the model it copied every weight while it parsed."""
-    path, _ = _written(network(), tmp_path, static=True, progress=Silent())
+    path, _ = _write_model(network(), tmp_path, static=True, progress=Silent())
     stored = [t for t in onnx.load(str(path), load_external_data=False).graph.initializer if t.external_data]
     told = [{e.key: e.value for e in t.external_data} for t in stored]
     assert ["weights", "weights"] == [t["location"] for t in told]
@@ -65,7 +65,7 @@ def test_a_weight_lies_on_a_page_of_its_own_beside_a_small_model(tmp_path: Path)
 
 
 def test_sizes_are_fixed_where_no_profile_names_them(tmp_path: Path) -> None:
-    path, _ = _written(network(batch="N"), tmp_path, static=True, progress=Silent())
+    path, _ = _write_model(network(batch="N"), tmp_path, static=True, progress=Silent())
     (given,) = onnx.load(str(path)).graph.input
     assert [1, 48] == [d.dim_value for d in given.type.tensor_type.shape.dim]
 
@@ -74,14 +74,14 @@ def test_a_cancel_ends_the_writing_between_two_weights(tmp_path: Path) -> None:
     stopped = Silent()
     stopped.cancel()
     with pytest.raises(Cancelled, match="Stopped preparing the model"):
-        _written(network(), tmp_path, static=True, progress=stopped)
+        _write_model(network(), tmp_path, static=True, progress=stopped)
 
 
 def test_layers_bear_the_ids_of_the_model_and_not_the_names_that_the_builder_was_given() -> None:
     names = OriginalNames({"node_0": "a|b", "node_1": "c, d"}, {})
-    plan = BuiltPlan(Built(None, 0.0, ""), "", names, (), "", ())
+    plan = BuiltPlan(BuildOutput(None, 0.0, ""), "", names, (), "", ())
     layers = [
         Layer("0:x", "x", "fused", 0, origins=("node_1", "plain", "node_0", "c, d")),
         Layer("1:y", "y", "none", 1),
     ]
-    assert [("c, d", "plain", "a|b"), ()] == [layer.origins for layer in named(layers, plan)]
+    assert [("c, d", "plain", "a|b"), ()] == [layer.origins for layer in restore_origins(layers, plan)]

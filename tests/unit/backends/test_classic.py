@@ -156,10 +156,10 @@ def test_the_log_says_what_was_done(name: str) -> None:
     assert len(engine.layers) == log.attempts[0].passes[-1].after
     assert len(model.top) == log.attempts[0].passes[0].before
     played = replay(log, model, engine)
-    assert None not in [played.count(k) for k in range(len(played.steps) + 1)]
+    assert None not in [played.count_layers(k) for k in range(len(played.steps) + 1)]
     homes = Counter(n for y in engine.layers for n in y.origins)
     removed = {s.decision.names[0] for s in played.steps if s.decision.action == "remove"}
-    groups = [{*g} for g in played.groups(len(played.steps))]
+    groups = [{*g} for g in played.get_groups(len(played.steps))]
     for layer in engine.layers:
         if layer.kind != "copy":
             # What several layers do is no group of the replay.

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rtlab.backends.files import inspector, printed
-from rtlab.backends.log.listing import origins
+from rtlab.backends.log.listing import parse_node_ids
 from rtlab.backends.log.verbose import parse
 
 DATA = Path(__file__).parents[2] / "data"
@@ -68,16 +68,16 @@ def test_bookkeeping_steps_of_control_flow_are_kept() -> None:
     ],
 )
 def test_what_stands_ahead_of_the_labels_is_none(metadata, expected) -> None:
-    assert expected == origins(metadata)
+    assert expected == parse_node_ids(metadata)
 
 
 def test_what_stands_behind_a_tactic_is_no_part_of_it() -> None:
     """A branch names where it goes; read as a tactic, it made two engines out of one."""
     told = "LayerType: cjmp, Inputs: [], Outputs: [], TacticName: , StreamId: 2, EventId: 7"
     row = f"Name: c, {told}, JumpTargetThen: __myl_Add_1, JumpTargetElse: __myl_Mul_2, Metadata: [ONNX Layer: /loop]"
-    entry = printed.entry(row)
+    entry = printed.parse_entry(row)
     assert entry is not None
-    found = inspector.layer("c", entry, 5, [])
+    found = inspector.make_layer("c", entry, 5, [])
     assert ("5:c", "cjmp", "", 2, 7) == (found.id, found.kind, found.tactic, found.stream, found.event)
     assert {"JumpTargetThen": "__myl_Add_1", "JumpTargetElse": "__myl_Mul_2"} == found.attributes
     assert ("/loop",) == found.origins

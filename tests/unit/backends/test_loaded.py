@@ -15,8 +15,8 @@ import fake_trt
 from fake_gpu import DEVICE, needs_api
 from fake_trt import Spec, gpu, layers_of, plan
 from rtlab.backends.live import loaded, values
-from rtlab.backends.live.order import OpenOrder
-from rtlab.backends.live.sensors import Sensors, sensors
+from rtlab.backends.live.order import OpenSpec
+from rtlab.backends.live.sensors import Sensors, read_sensors
 from rtlab.core.progress import Silent
 from rtlab.errors import ReadError, RunError, Unavailable
 
@@ -69,7 +69,7 @@ def spec(binding: str = "fake_trt.trt10", onnx_model: onnx.ModelProto | None = N
 def opened(made: Spec, data: bytes | None = None) -> loaded.EngineFacts:
     product = "TensorRT-RTX" if made.binding.endswith("rtx") else "TensorRT"
     data = plan(made) if data is None else data
-    order = OpenOrder(made.binding, product, data, "Cannot run", DEVICE, "fake_trt", "fake_trt")
+    order = OpenSpec(made.binding, product, data, "Cannot run", DEVICE, "fake_trt", "fake_trt")
     return loaded.open_plan(order, Silent())
 
 
@@ -81,7 +81,7 @@ def run(feed: dict[str, Any], *names: str) -> dict[str, Any]:
 def test_an_opened_engine_tells_its_layers_ports_and_memory(binding):
     facts = opened(spec(binding))
     assert fake_trt.api(binding).version == facts.version
-    assert [("x", True, "fp32"), ("y", False, "fp32")] == [(p.name, p.reads, p.dtype) for p in facts.ports]
+    assert [("x", True, "fp32"), ("y", False, "fp32")] == [(p.name, p.is_input, p.dtype) for p in facts.ports]
     assert (-1, 4) == facts.ports[0].shape
     assert (((1, 4), (2, 4), (8, 4)),) == facts.ports[0].ranges
     assert (1, 2, 4096, 1000) == (facts.profiles, facts.aux_streams, facts.memory, facts.weights)
@@ -170,16 +170,16 @@ def test_bool_and_fp8_keep_their_values(kind, op):
 @pytest.mark.parametrize("member", ["INT4", "FP4"])
 def test_half_byte_values_survive_the_way_through_bytes(member):
     """An odd number of values leaves half a byte over; the first of two lies in the lower half."""
-    array = np.array([[-2, 1, 0], [4, -1, -4], [2, -3, 3]]).astype(values.dtype(member))
-    raw = values.raw(array, member)
-    assert 5 == len(raw) == values.size(member, (3, 3))
+    array = np.array([[-2, 1, 0], [4, -1, -4], [2, -3, 3]]).astype(values.get_dtype(member))
+    raw = values.pack(array, member)
+    assert 5 == len(raw) == values.count_bytes(member, (3, 3))
     np.testing.assert_array_equal(fake_trt._pack(array), raw)
-    np.testing.assert_array_equal(array, values.unpacked(raw, member, (3, 3)))
+    np.testing.assert_array_equal(array, values.unpack(raw, member, (3, 3)))
 
 
 def test_every_type_of_every_binding_has_one_here():
     listed = {m.name for b in fake_trt.BINDINGS for m in fake_trt.api(b).classes["DataType"]}
-    assert listed == {m for m in listed if values.dtype(m) is not None and values.name(m)}
+    assert listed == {m for m in listed if values.get_dtype(m) is not None and values.get_type_name(m)}
 
 
 #: Positions of values other than zero: how many there are is known only after the run.
@@ -209,7 +209,7 @@ def test_tensors_on_the_host_are_given_and_taken_there():
 def test_a_profile_has_one_sample_per_run_and_layer(binding):
     opened(spec(binding))
     timed = loaded.profile(({"x": X}, 6, 2, None), Silent())
-    assert (6,) == timed.total.shape == timed.profiled.shape
+    assert (6,) == timed.total.shape == timed.profiled_total.shape
     assert {("Add_0 + Relu_1", 0), ("Add_2", 0)} == set(timed.layers)
     # Two runs to warm up, six without and one with a profiler come before: the stand-in varies times by run.
     wanted = [0.5 * (1 + 0.01 * ((10 + i) % 5)) for i in range(6)]
@@ -226,7 +226,7 @@ def test_a_name_that_reports_twice_in_an_inference_keeps_both_times():
 
 
 def test_sensors_without_a_library_or_for_an_unknown_device_are_not_told():
-    assert Sensors() == sensors("ctypes", "0000:01:00.0") == sensors("fake_trt", "0000:99:00.0")
+    assert Sensors() == read_sensors("ctypes", "0000:01:00.0") == read_sensors("fake_trt", "0000:99:00.0")
 
 
 @every

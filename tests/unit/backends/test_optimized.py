@@ -130,9 +130,9 @@ def test_samples_are_times_of_kernels_in_the_order_of_their_runs():
     rows = [("a", 1000.0), ("b", 5.0), ("a", 2000.0), ("strange", 3.0)]
     events = [{"cat": "Node", "name": f"{n}_kernel_time", "dur": t} for n, t in rows]
     events += [{"cat": "Node", "name": "a_fence_before", "dur": 7.0}, {"cat": "Session", "name": "model_run"}]
-    told = optimized.kernels(events)
-    del told["b"].taken[:1]
-    found = optimized.samples(told, [Layer(f"{i}:{n}", n, "", i) for i, n in enumerate("ab")])
+    told = optimized.collect_kernel_times(events)
+    del told["b"].milliseconds[:1]
+    found = optimized.collect_samples(told, [Layer(f"{i}:{n}", n, "", i) for i, n in enumerate("ab")])
     assert ["0:a"] == list(found)
     np.testing.assert_array_equal([1.0, 2.0], found["0:a"])
 
@@ -150,9 +150,9 @@ def test_names_are_read_as_each_release_writes_them(tmp_path: Path, escaped: boo
         lines.append(f'{{"cat" : "Node","dur" :1000,"name" :"{text}_kernel_time","args" : {more}}}')
     path = tmp_path / "profile.json"
     path.write_text("[\n" + ",\n".join(lines) + "\n]\n", encoding="utf-8", newline="\n")
-    found = optimized.kernels(optimized.written(path, escaped=escaped))
+    found = optimized.collect_kernel_times(optimized.read_events(path, names_escaped=escaped))
     assert NAMES == list(found)
-    assert {("CPU", 3, (1.0,))} == {(k.provider, k.index, tuple(k.taken)) for k in found.values()}
+    assert {("CPU", 3, (1.0,))} == {(k.provider, k.index, tuple(k.milliseconds)) for k in found.values()}
 
 
 def test_an_event_that_cannot_be_read_costs_its_own_time_alone(tmp_path: Path):
@@ -160,4 +160,6 @@ def test_an_event_that_cannot_be_read_costs_its_own_time_alone(tmp_path: Path):
     event = '{{"cat" : "Node","dur" :2000,"name" :"{}_kernel_time","args" : {{}}}}'
     names = ["before", 'a\n{"cat" : "Node"', "behind"]
     path.write_text("[\n" + ",\n".join(map(event.format, names)) + "\n]\n", encoding="utf-8", newline="\n")
-    assert ["before", "behind"] == list(optimized.kernels(optimized.written(path, escaped=False)))
+    assert ["before", "behind"] == list(
+        optimized.collect_kernel_times(optimized.read_events(path, names_escaped=False))
+    )

@@ -30,8 +30,8 @@ from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 
 CPU = "CPUExecutionProvider"
-OPENVINO = providers.named("openvino")
-CUDA = providers.named("cuda")
+OPENVINO = providers.parse_provider("openvino")
+CUDA = providers.parse_provider("cuda")
 CPU_STAND_IN = dataclasses.replace(providers.CPU, title="Stand-in")
 
 
@@ -53,7 +53,7 @@ def test_a_provider_that_the_build_lacks_is_refused_with_what_brings_it(build, m
     with pytest.raises(Unavailable) as caught:
         OnnxRuntime(CUDA).build(BuildRequest(tiny_model(), Variant.of(target="gpu")), Silent())
     assert "pip uninstall --yes onnxruntime, then pip install onnxruntime-gpu" in str(caught.value)
-    reasons = [providers.missing(providers.named(n)) for n in ("nvtensorrtrtx", "coreml")]
+    reasons = [providers.explain_missing(providers.parse_provider(n)) for n in ("nvtensorrtrtx", "coreml")]
     assert ["pip install onnxruntime-ep-nv-tensorrt-rtx," in reasons[0], "pip" in reasons[1]] == [True, False]
     # The cloud's runs no network, and is not listed.
     build("OpenVINOExecutionProvider", "AzureExecutionProvider")
@@ -76,30 +76,30 @@ def test_running_on_the_cpu_instead_is_refused(build, monkeypatch) -> None:
     build("CUDAExecutionProvider")
     monkeypatch.setattr(onnxruntime, "InferenceSession", Fallen)
     with pytest.raises(Unavailable, match="CPUExecutionProvider alone"):
-        providers.session(b"", onnxruntime.SessionOptions(), CUDA, {"use_tf32": "0"}, Target("gpu"))
+        providers.create_session(b"", onnxruntime.SessionOptions(), CUDA, {"use_tf32": "0"}, Target("gpu"))
 
 
 def test_the_target_chooses_the_device() -> None:
     assert [Target("cpu"), Target("gpu"), Target("npu")] == [*OPENVINO.targets]
-    assert {"device_type": "NPU"} == providers.options(OPENVINO, Target("npu"), None)
-    assert "GPU" == providers.options(OPENVINO, Target("gpu"), None)["device_type"]
-    assert {} == providers.options(providers.named("rocm"), Target("gpu"), None)
+    assert {"device_type": "NPU"} == providers.build_provider_options(OPENVINO, Target("npu"), None)
+    assert "GPU" == providers.build_provider_options(OPENVINO, Target("gpu"), None)["device_type"]
+    assert {} == providers.build_provider_options(providers.parse_provider("rocm"), Target("gpu"), None)
 
 
 def test_fp32_is_fp32_and_tf32_is_tf32_on_cuda() -> None:
     """The provider's own default is TF32, so that the variant called fp32 had 67 to 76 dB."""
     for given in (None, BuildOptions.of(device_id=0), BuildOptions.of(device_id=0, use_tf32=0)):
-        assert "0" == providers.options(CUDA, Target("gpu"), given)["use_tf32"]
-    assert "1" == providers.options(CUDA, Target("gpu"), None, tf32=True)["use_tf32"]
+        assert "0" == providers.build_provider_options(CUDA, Target("gpu"), given)["use_tf32"]
+    assert "1" == providers.build_provider_options(CUDA, Target("gpu"), None, tf32=True)["use_tf32"]
     given = BuildOptions.of(use_tf32="True")
-    assert "True" == providers.options(CUDA, Target("gpu"), given, tf32=True)["use_tf32"]
+    assert "True" == providers.build_provider_options(CUDA, Target("gpu"), given, tf32=True)["use_tf32"]
 
 
 @pytest.mark.parametrize("tf32", [False, True])
 def test_an_option_that_contradicts_the_precision_is_refused(tf32) -> None:
     given = BuildOptions.of(use_tf32=int(not tf32))
     with pytest.raises(VariantError, match=f'Choose precision="{"fp32" if tf32 else "tf32"}"'):
-        providers.options(CUDA, Target("gpu"), given, tf32=tf32)
+        providers.build_provider_options(CUDA, Target("gpu"), given, tf32=tf32)
 
 
 @pytest.mark.parametrize(
@@ -113,21 +113,25 @@ def test_an_option_that_contradicts_the_precision_is_refused(tf32) -> None:
 )
 def test_a_provider_whose_default_is_less_than_fp32_is_told_to_keep_the_types(name, target, options) -> None:
     """OpenVINO, QNN and CANN compute FP32 in 16 bits by default, as their documentation says."""
-    provider = providers.named(name)
-    assert options.items() <= providers.options(provider, Target(target), None).items()
+    provider = providers.parse_provider(name)
+    assert options.items() <= providers.build_provider_options(provider, Target(target), None).items()
     (key,) = options
     given = BuildOptions.of(**{key: "mine"})
-    own = providers.options(provider, Target(target), given)
+    own = providers.build_provider_options(provider, Target(target), given)
     assert "mine" == own[key]
-    assert all(key in providers.arithmetic(provider, Target(target), told) for told in (options, own))
+    assert all(
+        key in providers.describe_arithmetic(provider, Target(target), told) for told in (options, own)
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(
-    providers.release() < (1, 24), reason="before 1.24, ONNX Runtime tells of no node who runs it"
+    providers.parse_release() < (1, 24), reason="before 1.24, ONNX Runtime tells of no node who runs it"
 )
 def test_the_options_of_a_precision_reach_every_session_of_an_engine(monkeypatch) -> None:
-    seen = orders(monkeypatch, lambda order: dataclasses.replace(order, provider=CPU_STAND_IN, told={}))
+    seen = orders(
+        monkeypatch, lambda order: dataclasses.replace(order, provider=CPU_STAND_IN, provider_options={})
+    )
     monkeypatch.setattr(OnnxRuntime, "availability", lambda self: Availability(ok=True, version="1.99.0"))
     provider = dataclasses.replace(CPU_STAND_IN, title="CUDA", devices={"cpu": {}}, tf32="use_tf32")
     runner, model = OnnxRuntime(provider), tiny_model()
@@ -137,7 +141,7 @@ def test_the_options_of_a_precision_reach_every_session_of_an_engine(monkeypatch
         engine = runner.build(BuildRequest(model, Variant.of(precision, target="cpu")), Silent())
         runner.profile(engine, x, Silent(), runs=1, warmup=0)
         runner.outputs(engine, x)
-        assert [{"use_tf32": wanted}] * 5 == [order.told for order in seen]
+        assert [{"use_tf32": wanted}] * 5 == [order.provider_options for order in seen]
         assert any(f"(use_tf32={wanted})" in n for n in engine.notes)
         runner.release(engine)
 
@@ -170,7 +174,7 @@ PLACED = (
 
 
 def test_compiled_subgraphs_are_layers_between_the_nodes_that_are_left() -> None:
-    layers = placement.regions(chain(), PLACED, P, "OpenVINO")
+    layers = placement.build_regions(chain(), PLACED, P, "OpenVINO")
     assert [
         ("OpenVINO subgraph 1", ("#0", "r1", "id"), ["x"], ["c"]),
         ("uniq", ("uniq",), ["c"], ["u"]),
@@ -198,7 +202,7 @@ def test_layers_of_any_placement_hold_every_node_once_and_can_run_in_their_order
         parts = [tuple(nodes)] if taken == P else [(n,) for n in nodes]
         given += [placement.Partition(taken, part) for part in parts]
     rng.shuffle(given)
-    layers = placement.regions(model, given, P, "OpenVINO")
+    layers = placement.build_regions(model, given, P, "OpenVINO")
     origins = [o for y in layers for o in y.origins]
     assert sorted(n.id for n in model.top) == sorted(origins)
     have = set(model.inputs)
@@ -216,18 +220,18 @@ def event(name: str, dur: float, provider: str, index: int) -> dict[str, object]
 
 
 def test_times_of_compiled_subgraphs_are_joined_by_their_numbers() -> None:
-    layers = placement.regions(chain(), PLACED, P, "OpenVINO")
+    layers = placement.build_regions(chain(), PLACED, P, "OpenVINO")
     run = [
         event("ov_3_2", 3000, P, 15), event("ov_1_0", 1000, P, 13), event("ov_2_1", 2000, P, 14),
         event("det", 500, CPU, 9), event("copy", 700, CPU, 16),
     ]  # fmt: skip
-    found, note = placement.samples(optimized.kernels(run), layers, P, "OpenVINO")
+    found, note = placement.collect_samples(optimized.collect_kernel_times(run), layers, P, "OpenVINO")
     named = {i.partition(":")[2]: s.tolist() for i, s in found.items()}
     subgraphs = {f"OpenVINO subgraph {n}": [float(n)] for n in (1, 2, 3)}
     assert {**subgraphs, "det": [0.5]} == named
     # A time at the wrong layer is worse than none.
-    few = optimized.kernels([event("ov_1_0", 1000, P, 13)])
-    assert {} == placement.samples(few, layers, P, "OpenVINO")[0]
+    few = optimized.collect_kernel_times([event("ov_1_0", 1000, P, 13)])
+    assert {} == placement.collect_samples(few, layers, P, "OpenVINO")[0]
     assert note.startswith("0.7 ms more in 1 ")
     assert note.endswith("copy")
 
@@ -235,7 +239,7 @@ def test_times_of_compiled_subgraphs_are_joined_by_their_numbers() -> None:
 def test_a_fused_layer_has_the_provider_of_the_value_that_it_writes() -> None:
     rows = [("fused MatMul Relu", "b"), ("m2/MatMulAddFusion", "y0"), ("det", "det"), ("Memcpy", "Memcpy_0")]
     layers = [Layer(str(i), name, "", i, outputs=(Tensor(t),)) for i, (name, t) in enumerate(rows)]
-    found = placement.marked(layers, chain(), PLACED)
+    found = placement.add_providers(layers, chain(), PLACED)
     assert [P, P, CPU, None] == [y.attributes.get("provider") for y in found]
 
 
@@ -283,11 +287,11 @@ def test_times_of_handing_work_over_are_not_shown_as_times_of_layers(monkeypatch
     engine = Engine("onnxruntime:cuda", "", Target("gpu"), (layer,), maker=ONNX_RUNTIME)
     events = [event("det", 5, "CUDAExecutionProvider", 0)]
     runner = OnnxRuntime(CUDA)
-    found, notes = runner._samples(engine, optimized.kernels(events))
+    found, notes = runner._collect_samples(engine, optimized.collect_kernel_times(events))
     assert {} == found
     assert notes[-1].endswith("; for them, set CUDA_LAUNCH_BLOCKING=1 before Python starts")
     monkeypatch.setenv("CUDA_LAUNCH_BLOCKING", "1")
-    found, _ = runner._samples(engine, optimized.kernels(events))
+    found, _ = runner._collect_samples(engine, optimized.collect_kernel_times(events))
     assert [0.005] == found["0:det"].tolist()
 
 
@@ -308,7 +312,7 @@ def test_one_backend_answers_to_every_spelling_and_the_cpu_is_the_usual_one() ->
 )  # fmt: skip
 def test_an_engine_says_what_fp32_is_computed_in(monkeypatch, name, target, tf32, override, says) -> None:
     monkeypatch.setenv("NVIDIA_TF32_OVERRIDE", override)
-    found = providers.arithmetic(providers.named(name), Target(target), {}, tf32=tf32)
+    found = providers.describe_arithmetic(providers.parse_provider(name), Target(target), {}, tf32=tf32)
     assert says in found
     assert bool(says) == bool(found)
 
@@ -329,7 +333,7 @@ def test_a_budget_of_time_is_kept_down_to_one_run_of_each(monkeypatch, seconds, 
     monkeypatch.setattr("time.perf_counter", clock)
     works = [clock.work(seconds), clock.work(seconds)]
     found = watch.alternate(works, Silent(), 30, 5, seconds=5.0)
-    assert counts == tuple(len(f) for f in found.taken)
+    assert counts == tuple(len(f) for f in found.milliseconds)
     assert warmups == found.warmups
     least = 3 * seconds
     assert clock.now <= max(5.0 + 1e-9, least + seconds)
@@ -352,10 +356,10 @@ def test_what_is_made_for_a_run_is_time_spent_and_no_time_of_it(monkeypatch) -> 
         clock.now += 0.4 if number else 0.0
 
     works = [clock.work(0.1), clock.work(0.1)]
-    found = watch.alternate(works, Silent(), 30, 0, seconds=5.0, ready=ready)
+    found = watch.alternate(works, Silent(), 30, 0, seconds=5.0, prepare=ready)
     # 2.5 s of each: 25 runs of 0.1 s, and five of 0.5 s.
-    assert (25, 5) == tuple(len(f) for f in found.taken)
-    np.testing.assert_allclose(np.concatenate(found.taken), 100.0)
+    assert (25, 5) == tuple(len(f) for f in found.milliseconds)
+    np.testing.assert_allclose(np.concatenate(found.milliseconds), 100.0)
     assert (25, 5) == (made.count(0), made.count(1))
 
 
@@ -370,7 +374,7 @@ def test_what_is_made_for_a_run_is_time_spent_and_no_time_of_it(monkeypatch) -> 
 )  # fmt: skip
 def test_each_reason_for_a_difference_is_told_alone(latency, slowed, layers, said) -> None:
     samples = {str(i): np.asarray(row) for i, row in enumerate(layers)}
-    found = watch.differences(np.full(3, latency), np.full(3, slowed), samples)
+    found = watch.explain_differences(np.full(3, latency), np.full(3, slowed), samples)
     assert [True] * len(said) == [words in note for words, note in zip(said, found, strict=True)]
 
 

@@ -286,7 +286,7 @@ def test_the_log_of_a_run_beside_layers_tells_the_machine_and_the_latency(tmp_pa
     assert timed.profile.samples == reading.read({"layers": layers, "profile": PRINTED}).profile.samples
     # What was exported says more than what was printed.
     exported = put(tmp_path, "p.json", [{"name": n, "averageMs": 1.0} for n in names])
-    sorted_ = recognise.sort([both, exported, layers])
+    sorted_ = recognise.sort_by_kind([both, exported, layers])
     assert {"log": both, "profile": exported, "layers": layers} == sorted_
     assert {1.0} == {v[0] for v in reading.read(sorted_).profile.samples.values()}
 
@@ -613,7 +613,7 @@ def test_rows_that_share_no_time_are_asked_for_the_mean_that_every_release_write
 def test_a_damaged_zip_beside_the_layers_does_not_cost_the_archive(tmp_path) -> None:
     inner = b"PK\3\4 and no directory"
     with pytest.raises(ReadError, match="begins a zip file, but its directory is damaged"):
-        recognise.kind(put(tmp_path, "more.zip", inner))
+        recognise.detect_kind(put(tmp_path, "more.zip", inner))
     found = reading.read(archived(tmp_path / "e.tea", {"m.graph.json": TWO, "more.zip": inner})).engine
     assert ["a", "b"] == [y.name for y in found.layers]
     assert "Members of the archive that are not read: more.zip." in found.notes
@@ -647,7 +647,7 @@ def test_every_file_of_the_corpus_is_recognised_under_a_name_that_tells_nothing(
     for number, path in enumerate(files):
         (tmp_path / str(number)).symlink_to(path)
     expected = {p: NAMES.get(p.name, "log") for p in files}
-    assert expected == {p: recognise.kind(tmp_path / str(i)) for i, p in enumerate(files)}
+    assert expected == {p: recognise.detect_kind(tmp_path / str(i)) for i, p in enumerate(files)}
 
 
 def test_a_model_that_onnx_runtime_wrote_is_told_from_one_that_it_read(tmp_path) -> None:
@@ -657,7 +657,10 @@ def test_a_model_that_onnx_runtime_wrote_is_told_from_one_that_it_read(tmp_path)
     options.log_severity_level = 4
     options.optimized_model_filepath = str(tmp_path / "optimized")
     onnxruntime.InferenceSession(str(plain), options, providers=["CPUExecutionProvider"])
-    assert ["model", "ort_model"] == [recognise.kind(plain), recognise.kind(tmp_path / "optimized")]
+    assert ["model", "ort_model"] == [
+        recognise.detect_kind(plain),
+        recognise.detect_kind(tmp_path / "optimized"),
+    ]
 
 
 def test_a_model_is_recognised_without_reading_its_weights(tmp_path) -> None:
@@ -670,7 +673,7 @@ def test_a_model_is_recognised_without_reading_its_weights(tmp_path) -> None:
         file.seek(size, os.SEEK_CUR)
         file.write(b"\x42\x02\x10\x11")
     tracemalloc.start()
-    assert "model" == recognise.kind(path)
+    assert "model" == recognise.detect_kind(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1 << 20
@@ -685,7 +688,7 @@ def test_folders_pipes_missing_files_and_other_zips_are_refused(tmp_path, name, 
     with zipfile.ZipFile(tmp_path / "p.zip", "w") as archive:
         archive.writestr("photo.jpg", b"x")
     with pytest.raises(ReadError, match=words):
-        recognise.kind(tmp_path / name)
+        recognise.detect_kind(tmp_path / name)
 
 
 def test_a_log_of_another_engine_is_refused(tmp_path) -> None:

@@ -40,14 +40,16 @@ def shelf(tmp_path, monkeypatch):
     hidden = lambda name, *rest: None if name == "tensorrt_rtx" else real(name, *rest)  # noqa: E731
     monkeypatch.setattr("importlib.util.find_spec", hidden)
     held = {
-        recorded.key(request(), NEW): build.of(engine("new")),
-        recorded.key(request(), OLD): build.of(engine("old", OLD)),
-        recorded.key(request(target="sm120"), NEW): msgspec.json.encode(
-            recorded.Refused("No. Refused. Give up.", "log")
+        recorded.compute_key(request(), NEW): build.encode(engine("new")),
+        recorded.compute_key(request(), OLD): build.encode(engine("old", OLD)),
+        recorded.compute_key(request(target="sm120"), NEW): msgspec.json.encode(
+            recorded.RecordedRefusal("No. Refused. Give up.", "log")
         ),
     }
     forget()
-    recorded.write({"some": held}, {recorded.short(chain("a", "b").structure): [OLD, NEW]}, ["some"])
+    recorded.write(
+        {"some": held}, {recorded.shorten_structure(chain("a", "b").structure): [OLD, NEW]}, ["some"]
+    )
     forget()
     yield tmp_path / "recordings"
     monkeypatch.undo()
@@ -56,7 +58,7 @@ def shelf(tmp_path, monkeypatch):
 
 def forget() -> None:
     recorded.index.cache_clear()
-    recorded.held.cache_clear()
+    recorded.read_builds.cache_clear()
 
 
 def test_a_build_is_found_and_says_that_it_was_recorded(shelf):
@@ -119,9 +121,11 @@ def test_releases_are_listed_as_recorded_and_cannot_be_removed(shelf):
 
 
 def test_where_the_compiler_is_here_nothing_recorded_is_shown(shelf, monkeypatch):
-    monkeypatch.setattr(TensorRTRTX, "_recalling", False)
+    monkeypatch.setattr(TensorRTRTX, "_uses_recordings", False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name, *rest: compilers)
-    monkeypatch.setattr(compilers, "_own", lambda: compilers.Compiler("1.9", "tensorrt-rtx"))
+    monkeypatch.setattr(
+        compilers, "_get_environment_release", lambda: compilers.Compiler("1.9", "tensorrt-rtx")
+    )
     assert ("1.9",) == tuple(c.version for c in compilers.known())
     assert not TensorRTRTX().capabilities().recalls
 
@@ -139,6 +143,6 @@ def test_a_damaged_list_is_no_list_and_a_damaged_file_is_told(shelf):
 def test_the_key_tells_tf32_from_fp32_and_not_one_calibrator_from_another():
     """Calibrators differ in numbers, and layers do not follow from them."""
     int8 = [request("int8", calibrator=c) for c in ("minmax", "entropy")]
-    assert recorded.key(int8[0], NEW) == recorded.key(int8[1], NEW)
+    assert recorded.compute_key(int8[0], NEW) == recorded.compute_key(int8[1], NEW)
     assert Precision.TF32 is request("tf32").variant.precision
-    assert recorded.key(request(), NEW) != recorded.key(request("tf32"), NEW)
+    assert recorded.compute_key(request(), NEW) != recorded.compute_key(request("tf32"), NEW)

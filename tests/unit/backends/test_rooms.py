@@ -8,14 +8,14 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from rtlab.backends.live.rooms import Lying, Rooms, leave
+from rtlab.backends.live.rooms import SharedArrayRef, SharedMemoryPool, store_arrays
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="arrays come through the pipe elsewhere")
 
 
 @pytest.fixture
 def rooms():
-    return Rooms()
+    return SharedMemoryPool()
 
 
 def answer(seed: int) -> list[object]:
@@ -43,8 +43,8 @@ def test_what_lies_in_a_room_is_what_was_left_there(rooms) -> None:
         expected = answer(scale)
         expected[0] = np.tile(expected[0], (1, scale, 1))
         room = rooms.take()
-        left = leave(room, expected)
-        assert isinstance(left[0], Lying)
+        left = store_arrays(room, expected)
+        assert isinstance(left[0], SharedArrayRef)
         equal(expected, rooms.arrays(room, left))
 
 
@@ -53,15 +53,15 @@ def test_a_room_is_lent_again_only_when_nobody_has_an_array_in_it(rooms) -> None
     for seed in range(len(rooms.numbers)):
         room = rooms.take()
         expected.append(answer(seed)[0][0].T)
-        held.append(rooms.arrays(room, leave(room, answer(seed)))[0][0].T)
+        held.append(rooms.arrays(room, store_arrays(room, answer(seed)))[0][0].T)
     assert rooms.take() is None
-    equal(answer(9), rooms.arrays(None, leave(None, answer(9))))
+    equal(answer(9), rooms.arrays(None, store_arrays(None, answer(9))))
     rooms.clear()
     for one, other in zip(expected, held, strict=True):
         np.testing.assert_array_equal(one, other)
     del other
     held.pop()
     room = rooms.take()
-    equal(answer(5), rooms.arrays(room, leave(room, answer(5))))
+    equal(answer(5), rooms.arrays(room, store_arrays(room, answer(5))))
     for one, other in zip(expected, held, strict=False):
         np.testing.assert_array_equal(one, other)

@@ -21,11 +21,11 @@ import tensorrt_api
 from fake_gpu import DEVICE, needs_api
 from fake_trt import Spec, layers_of, plan
 from nets import graph_proto
-from rtlab.backends.attending import Attendant
+from rtlab.backends.attending import CancellableCaller
 from rtlab.backends.live import child, driver
 from rtlab.backends.live.apart import BUILDING, RUNNING
 from rtlab.backends.live.driver import Device
-from rtlab.backends.live.running import EngineRunner, joined
+from rtlab.backends.live.running import EngineRunner, assign_times
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.core.engine import Layer
 from rtlab.core.model import load
@@ -180,7 +180,7 @@ def test_times_join_by_name_in_order_and_sum_in_loops():
     layers = [Layer(f"{i}:{n}", n, "", i) for i, n in enumerate(["a", "a", "loop", "quiet"])]
     one = np.ones(3)
     times = {("a", 0): one, ("a", 1): 2 * one, ("loop", 0): one, ("loop", 1): 3 * one, ("other", 0): one}
-    samples, notes = joined(times, layers)
+    samples, notes = assign_times(times, layers)
     assert {"0:a": 1.0, "1:a": 2.0, "2:loop": 4.0} == {k: float(v[0]) for k, v in samples.items()}
     assert ["other" in notes[0], "quiet" in notes[1]] == [True] * len(notes)
 
@@ -213,7 +213,7 @@ def test_a_child_answers_many_calls_survives_errors_and_crashes_in_words(monkeyp
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     here = importlib.import_module(Path(__file__).stem)
     session = child.ChildProcess(Limits(stack=1 << 26), work=work)
-    how = {"progress": Silent(), "doing": "X"}
+    how = {"progress": Silent(), "error_prefix": "X"}
     first = session.call(here.echo, 1, **how)
     with pytest.raises(ReadError) as caught:
         session.call(here.refuse, None, **how)
@@ -267,10 +267,10 @@ def nothing() -> None:
 
 
 def test_a_call_gives_what_it_returns_or_raises() -> None:
-    attendant = Attendant("Cannot run")
-    assert 7 == attendant.do(lambda _: 7, nothing)
+    attendant = CancellableCaller("Cannot run")
+    assert 7 == attendant.call(lambda _: 7, nothing)
     with pytest.raises(ZeroDivisionError):
-        attendant.do(lambda _: 1 // 0, nothing)
+        attendant.call(lambda _: 1 // 0, nothing)
 
 
 def test_a_call_that_heeds_is_waited_for_and_one_that_does_not_is_left() -> None:
@@ -283,18 +283,18 @@ def test_a_call_that_heeds_is_waited_for_and_one_that_does_not_is_left() -> None
             return until.wait(30)
 
         with pytest.raises(Cancelled, match="Stopped the run"):
-            Attendant("Cannot run", progress).do(work, stop.set)
+            CancellableCaller("Cannot run", progress).call(work, stop.set)
         assert stop.is_set()
         end.set()
 
 
 @pytest.mark.parametrize(("work", "failure"), [(RUNNING, RunError), (BUILDING, BuildError)])
 def test_a_limit_is_one_for_all_calls_of_an_attendant(work, failure) -> None:
-    attendant = Attendant("Cannot run", limits=Limits(seconds=0.3), work=work)
-    attendant.do(lambda _: time.sleep(0.2), nothing)
+    attendant = CancellableCaller("Cannot run", limits=Limits(seconds=0.3), work=work)
+    attendant.call(lambda _: time.sleep(0.2), nothing)
     stop = threading.Event()
     with pytest.raises(failure, match=r"not finished after 0\.3 s"):
-        attendant.do(lambda _: stop.wait(30), stop.set)
+        attendant.call(lambda _: stop.wait(30), stop.set)
 
 
 class Cuda:
@@ -344,8 +344,8 @@ def test_a_gpu_tells_name_capability_and_cuda_or_the_reason_why_there_is_none(mo
     monkeypatch.setattr(driver, "_driver", lambda: library)
     monkeypatch.setattr(driver, "_look", driver._look.__wrapped__)
     assert (None if said else Device("NVIDIA L4", 89, "12.8")) == driver.device()
-    assert said in driver.missing()
-    assert bool(said) == bool(driver.missing())
+    assert said in driver.explain_missing()
+    assert bool(said) == bool(driver.explain_missing())
 
 
 def test_a_library_that_is_not_there_is_no_error(monkeypatch: pytest.MonkeyPatch):

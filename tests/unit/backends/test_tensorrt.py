@@ -233,10 +233,10 @@ def test_what_implicit_quantization_cannot_do_is_refused(change, error, said):
 @pytest.mark.parametrize(("batches", "done", "lost"), [(2, True, True), (2, False, True), (0, False, False)])
 def test_samples_that_the_calibrator_did_not_take_are_an_error(batches: int, done: bool, lost: bool):
     """A refusal of the network before calibration has another reason."""
-    order: Any = SimpleNamespace(label="X", calibration=SimpleNamespace(count=3, cache=b""))
+    order: Any = SimpleNamespace(error_prefix="X", calibration=SimpleNamespace(count=3, cache=b""))
     made = SimpleNamespace(cache_contents=b"TRT-1-A", num_batches=batches)
     with pytest.raises(CalibrationError, match="2 of 3 batches") if lost else nullcontext():
-        assert ("TRT-1-A", ()) == calibrator.outcome(made, order, done=done)
+        assert ("TRT-1-A", ()) == calibrator.read_cache(made, order, done=done)
 
 
 @needs_api

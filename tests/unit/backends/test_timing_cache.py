@@ -10,7 +10,7 @@ import pytest
 
 from fake_gpu import VERSIONS, Here, needs_api
 from rtlab.backends.live.timing_cache import FLAG, Entry, force, read
-from rtlab.backends.log.operators import Operator, operators
+from rtlab.backends.log.operators import Operator, parse_operators
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.core.buildlog import TacticTime
 from rtlab.core.engine import Engine
@@ -40,7 +40,7 @@ def test_a_forced_tactic_is_the_one_that_is_built(tmp_path: Path, release: str) 
     """Build, read, edit a copy, build with it: the other operators keep theirs, and the first cache its bytes."""
     file, copy = tmp_path / "timing", tmp_path / "forced"
     engine = build(release, file, FLAG)
-    told = operators(engine.log)
+    told = parse_operators(engine.log)
     keys = [o.key for o in told]
     assert len(keys) == len(set(keys)) == len(taken(engine)) > 2
     entries = read(file, keys, Here(release))
@@ -57,7 +57,7 @@ def test_a_forced_tactic_is_the_one_that_is_built(tmp_path: Path, release: str) 
     again = build(release, copy, FLAG)
     assert [taken(engine)[0], other.tactic, *taken(engine)[2:]] == taken(again)
     # What the cache knows is not timed again.
-    assert () == operators(again.log)
+    assert () == parse_operators(again.log)
     assert (before, kept) == (file.stat().st_mtime_ns, file.read_bytes())
     assert {file, copy} == set(tmp_path.iterdir())
     # Keys of no operator of this cache are left out.
@@ -123,9 +123,9 @@ def test_the_log_of_an_editable_build_tells_keys_and_tactics() -> None:
         TacticTime("0x393e4ef8ad243", "sm80_slow", 0.0118784),
     )
     plain = [Operator("plain", "", (), (TacticTime("0x2", "kernel", t),)) for t in (2.0, 3.0)]
-    assert (Operator("matMul1", KEY, ("a", "b"), (fast, slow)), *plain) == operators("\n".join(rows))
+    assert (Operator("matMul1", KEY, ("a", "b"), (fast, slow)), *plain) == parse_operators("\n".join(rows))
     again = [f"Autotuning op matMul1(key: {KEY}):", "   1, 2.0, 1.0, 0.5, kernel, 0x2,"]
     assert [("matMul1", KEY, 1), ("plain", "", 1), ("plain", "", 1)] == [
-        (o.name, o.key, len(o.timed)) for o in operators("\n".join(rows + again))
+        (o.name, o.key, len(o.timed)) for o in parse_operators("\n".join(rows + again))
     ]
-    assert () == operators("")
+    assert () == parse_operators("")

@@ -15,7 +15,7 @@ from rtlab.backends.log.lines import LogLines
 from rtlab.backends.log.verbose import parse
 from rtlab.core.buildlog import BuildLog, Decision, LayerMemory, Tuning
 from rtlab.errors import ReadError
-from rtlab.questions.build.tactics import contests, second_best, total
+from rtlab.questions.build.tactics import find_contests, sum_fastest_times, sum_runner_up_losses
 
 
 def decisions(log: BuildLog, action: str, attempt: int | None = None) -> list[Decision]:
@@ -214,9 +214,9 @@ def test_a_line_cut_off_within_the_name_of_its_layer_is_refused_for_that(tmp_pat
     path = tmp_path / "pasted.log"
     path.write_text(line, encoding="utf-8")
     with pytest.raises(ReadError, match="cut off within the name of its layer"):
-        recognise.kind(path)
+        recognise.detect_kind(path)
     # What stands before a sign that only looks like a tactic is no name.
-    assert listing.part("Layer(X): w + Q, Tactic: 5 + a", 0) is None
+    assert listing.parse_partial_layer("Layer(X): w + Q, Tactic: 5 + a", 0) is None
 
 
 @pytest.mark.parametrize(
@@ -448,7 +448,7 @@ def test_a_damaged_row_of_a_listing_is_named_by_its_line() -> None:
     whole = "Name: a, LayerType: Reformat, Inputs: [], Outputs: [ { Name: t, Dimensions: [1,3] }]"
     text = f"one\ntwo\n\nLayers:\n{whole}\nName: b, LayerType: Refor\n\nBindings:\nt\n"
     with pytest.raises(ReadError, match="line 6: it is cut off or changed"):
-        printed.layers(text, "listing.txt")
+        printed.parse_layers(text, "listing.txt")
 
 
 @pytest.mark.parametrize("end", [", TacticName: sm80", ""])
@@ -456,10 +456,10 @@ def test_a_row_that_ends_behind_its_tensors_is_a_layer_without_the_rest(end: str
     """Found by damaging logs: a row that is cut off there ended the reading with a ValueError of Python's."""
     tensors = "Inputs: [], Outputs: [ { Name: t, Dimensions: [1,3], Format/Datatype: Half }]"
     row = f"Name: a, LayerType: gemm, {tensors}{end}"
-    found = printed.entry(row)
+    found = printed.parse_entry(row)
     assert found is not None
     # One of which a tensor is damaged is none.
-    assert printed.entry(row.replace("Dimensions", "Dim")) is None
+    assert printed.parse_entry(row.replace("Dimensions", "Dim")) is None
     keys = ("Name", "LayerType", "Metadata", "TacticName")
     assert ("a", "gemm", "", "sm80" if end else None) == tuple(found.get(k) for k in keys)
 
@@ -484,7 +484,7 @@ def test_tables_inside_a_region_are_tactics_of_its_operators() -> None:
 
 
 def test_an_operator_has_a_contest_beside_that_of_its_region() -> None:
-    found = contests(parse(REGIONS).log, {CONV: "region", "conv_myl0_3": "conv", REST: "rest"})
+    found = find_contests(parse(REGIONS).log, {CONV: "region", "conv_myl0_3": "conv", REST: "rest"})
     assert [
         (CONV, "region", 2, 0.004),
         (f"conv in {CONV}", "conv", 4, 0.003),
@@ -494,7 +494,10 @@ def test_an_operator_has_a_contest_beside_that_of_its_region() -> None:
         (f"fc_1_2 in {REST}", "rest", 1, 0.004),
     ] == [(c.layer, c.id, c.count, c.winner.tactic.milliseconds) for c in found]
     # What is inside is no time beside that of the whole; the runners-up are 2 and 0.5 µs slower.
-    assert (26, 2.5) == (round(1e3 * total(found), 9), round(1e3 * second_best(found), 9))
+    assert (26, 2.5) == (
+        round(1e3 * sum_fastest_times(found), 9),
+        round(1e3 * sum_runner_up_losses(found), 9),
+    )
 
 
 @pytest.mark.parametrize(

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 from nets import graph, passing
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
-from rtlab.core.noise import Noise, drawn
-from rtlab.core.rows import Rows
+from rtlab.core.noise import Noise, make_noise
+from rtlab.core.rows import NpyFile
 from rtlab.core.task import Predictions, Task
 from rtlab.errors import CalibrationError
 from rtlab.testing import tiny_model
@@ -132,7 +132,7 @@ def test_outputs_without_a_row_per_sample_stay_apart():
     held = Predictions()
     held.add({"boxes": floats(7, 4), "logits": floats(1, 3), "map": floats(1, 2, 2)}, 1)
     held.add({"boxes": floats(0, 4), "logits": floats(1, 3), "map": floats(1, 4, 4)}, 1)
-    joined = held.joined()
+    joined = held.concatenate()
     assert 2 == held.samples
     assert 4 * (28 + 6 + 4 + 16) == held.nbytes
     assert [(7, 4), (0, 4)] == [b.shape for b in joined["boxes"]]
@@ -176,7 +176,7 @@ def test_a_file_of_one_array_is_not_loaded_as_a_whole(tmp_path):
     np.save(tmp_path / "d.npy", floats(50, 3, 4))
     data = CalibrationData.of(tmp_path / "d.npy", model=DYNAMIC)
     data.check(DYNAMIC)
-    assert isinstance(data.arrays["x"], Rows)
+    assert isinstance(data.arrays["x"], NpyFile)
     assert "<CalibrationData 50 samples from d.npy: x 50×3×4>" == repr(data)
     read = np.concatenate([b["x"] for b in data.batches(DYNAMIC, 7)])
     np.testing.assert_array_equal(floats(50, 3, 4), read)
@@ -270,7 +270,7 @@ def at_once(seed: int):
 
 @pytest.mark.parametrize("names", [[*SHAPES], [*reversed(SHAPES)]], ids=["in order", "the last first"])
 def test_the_numbers_are_those_of_one_call_in_whatever_order_they_are_read(names) -> None:
-    expected, found = at_once(3), drawn(SHAPES, 3)
+    expected, found = at_once(3), make_noise(SHAPES, 3)
     for i in (2, 0, 3):
         for name in names:
             np.testing.assert_array_equal(expected[name][i], found[name][i])
@@ -284,7 +284,7 @@ def test_the_numbers_are_those_of_one_call_in_whatever_order_they_are_read(names
 
 
 def test_it_computes_as_an_array_does() -> None:
-    expected, found = at_once(0)["a"], drawn(SHAPES, 0)["a"]
+    expected, found = at_once(0)["a"], make_noise(SHAPES, 0)["a"]
     np.testing.assert_array_equal(2 * expected + expected, 2 * found + found)
     np.testing.assert_array_equal(np.maximum(expected, 0), np.maximum(found, 0))
     np.testing.assert_array_equal(expected.astype("int8"), found.astype("int8"))
@@ -302,6 +302,6 @@ def test_one_batch_draws_one_batch() -> None:
     assert isinstance(noise, Noise)
     data.check(model)
     next(data.take(32).batches(model, 1))
-    assert 1 == noise.drawn
+    assert 1 == noise.generated_count
     assert 3 == len(next(data.part(1, 2, model=model).batches(model, 3))["x"])
-    assert 4_003 == noise.drawn
+    assert 4_003 == noise.generated_count

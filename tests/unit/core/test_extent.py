@@ -74,9 +74,9 @@ def test_a_limit_is_named_with_what_was_found(content, count) -> None:
 
 
 def test_bodies_within_the_limit_are_read() -> None:
-    assert extent.nested(nest(20)) == 20
+    assert extent.measure_depth(nest(20)) == 20
     assert onnx.load_model_from_string(nest(extent.MOST_NESTED)).graph.node
-    assert extent.nested(b"\xff" * 100) == 0
+    assert extent.measure_depth(b"\xff" * 100) == 0
 
 
 def test_engines_of_too_many_layers_are_refused(tmp_path, monkeypatch) -> None:
@@ -200,4 +200,4 @@ def test_a_map_is_refused_with_the_cut_that_helps(tmp_path, monkeypatch) -> None
 )  # fmt: skip
 def test_sizes_in_a_message_become_options_and_nothing_in_it_is_evaluated(shapes, options) -> None:
     message = f"Name sizes, rtlab.load(..., shapes={shapes})."
-    assert opening.spoken(message) == (message if options is None else f"Name sizes, {options}.")
+    assert opening.rewrite_for_cli(message) == (message if options is None else f"Name sizes, {options}.")

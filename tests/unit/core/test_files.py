@@ -96,7 +96,7 @@ DOORS = {
     "cache": CalibrationCache.read,
     "labels": opening.labels,
     "steps": opening.steps,
-    "check": checking._opened,
+    "check": checking._read_check_record,
 }
 
 

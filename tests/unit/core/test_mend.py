@@ -30,7 +30,7 @@ def promises(monkeypatch: pytest.MonkeyPatch) -> None:
             before.CopyFrom(proto)
             yield one
             for promise in one.promises:
-                assert "" == promise.broken(before, proto), f'"{one.name}" promises: {promise.name}'
+                assert "" == promise.check(before, proto), f'"{one.name}" promises: {promise.name}'
 
     monkeypatch.setattr(mend, "passes", watched)
 
@@ -157,8 +157,8 @@ def test_what_breaks_a_promise_is_named() -> None:
     stays, possible = mend.ImpossibleSizes((), ()).promises
     same, ordered = mend.NodeOrder((), ()).promises
     for promise in (stays, possible, same, ordered):
-        assert "" == promise.broken(good, good)
-    assert "" == same.broken(good, swapped)
+        assert "" == promise.check(good, good)
+    assert "" == same.check(good, swapped)
     for promise, other in (
         (same, short),
         (stays, short),
@@ -166,7 +166,7 @@ def test_what_breaks_a_promise_is_named() -> None:
         (ordered, swapped),
         (possible, below),
     ):
-        assert promise.broken(good, other)
+        assert promise.check(good, other)
 
 
 def test_an_empty_tensor_inside_stays_empty() -> None:

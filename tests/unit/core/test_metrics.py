@@ -8,7 +8,7 @@ import pytest
 import rtlab
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Score
-from rtlab.core.metrics import named
+from rtlab.core.metrics import find_metric
 from rtlab.core.task import Predictions, Task
 from rtlab.errors import CalibrationError
 from rtlab.testing import tiny_model
@@ -96,7 +96,7 @@ def test_rows_of_other_lengths_are_counted_too():
     held.add({"ids": np.array([[1, 2]])}, 1)
     held.add({"ids": np.array([[1, 2, 3]])}, 1)
     assert 100 * 1 / 5 == pytest.approx(
-        task("wer", np.array([[1, 2, -1], [1, 2, 4]])).score(held.joined(), 2)
+        task("wer", np.array([[1, 2, -1], [1, 2, 4]])).score(held.concatenate(), 2)
     )
 
 
@@ -215,10 +215,10 @@ def test_answers_become_labels_of_the_metric(shape, metric, name) -> None:
 def test_the_normalized_squared_error_is_the_share_of_energy() -> None:
     """(1 + 4) of (1 + 9 + 4) in two samples, by hand."""
     labels = np.array([[1.0, 3.0], [2.0, 0.0]])
-    found = named("nmse").tally(labels + np.array([[1.0, 0.0], [0.0, 2.0]]), labels)
+    found = find_metric("nmse").tally(labels + np.array([[1.0, 0.0], [0.0, 2.0]]), labels)
     assert 100 * 5 / 14 == pytest.approx(found.value)
     assert [1, 4] == [pytest.approx(v / 100) for v in found.amounts]
-    assert not named("nmse").higher
+    assert not find_metric("nmse").higher
 
 
 def test_why_there_is_no_interval():

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from nets import graph_proto
 from rtlab import Model, Study, load
-from rtlab.core.outside import Outside
+from rtlab.core.outside import ExternalWeight
 from rtlab.core.stage import Stage
 from rtlab.errors import ModelError
 from rtlab.testing import tiny_model
@@ -141,7 +141,10 @@ def test_the_numbers_are_those_of_the_base_class(tmp_path_factory, kind, shape, 
     content = data.draw(st.binary(min_size=size, max_size=size))
     (where / "weights").write_bytes(b"\x55" * (offset + 4096 * (offset > 8)) + content + b"tail")
     given_ = ("weights", offset + 4096 * (offset > 8), size, kind)
-    made = [c(*given_, shape=ir.Shape(shape), name="t", base_dir=where) for c in (Outside, ir.ExternalTensor)]
+    made = [
+        c(*given_, shape=ir.Shape(shape), name="t", base_dir=where)
+        for c in (ExternalWeight, ir.ExternalTensor)
+    ]
     assert made[0].tobytes() == content
     mine, base = (np.asarray(t.numpy()) for t in made)
     assert (base.dtype, base.shape, base.tobytes()) == (mine.dtype, mine.shape, mine.tobytes())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rtlab.core.peaks import TABLE, Peaks, peaks
+from rtlab.core.peaks import TABLE, Peaks, resolve_peaks
 from rtlab.errors import VariantError
 
 ROWS = pytest.mark.parametrize("row", TABLE, ids=lambda r: r.name)
@@ -83,7 +83,7 @@ def test_precisions_are_those_of_the_generation(row: Peaks) -> None:
     ],
 )  # fmt: skip
 def test_a_name_of_a_driver_or_a_person_is_found(text: str, name: str) -> None:
-    assert name == peaks(text).name
+    assert name == resolve_peaks(text).name
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_name_of_a_driver_or_a_person_is_found(text: str, name: str) -> None:
 )  # fmt: skip
 def test_another_product_is_not_taken_for_one_of_the_table(text: str) -> None:
     with pytest.raises(VariantError):
-        peaks(text)
+        resolve_peaks(text)
 
 
 @pytest.mark.parametrize(
@@ -105,17 +105,17 @@ def test_another_product_is_not_taken_for_one_of_the_table(text: str) -> None:
 )  # fmt: skip
 def test_a_peak_that_is_no_positive_number_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(VariantError, match="positive number"):
-        peaks({"name": "x", "bandwidth": 1e11, "cores": {"fp32": 1e12}} | wrong)
+        resolve_peaks({"name": "x", "bandwidth": 1e11, "cores": {"fp32": 1e12}} | wrong)
 
 
 def test_a_type_without_a_unit_runs_as_a_wider_one() -> None:
-    a100 = peaks("A100")
+    a100 = resolve_peaks("A100")
     assert (312e12, "fp16") == a100.rate("fp8", matrix=True)
     assert (156e12, "tf32") == a100.rate("tf32", matrix=True)
     assert (19.5e12, "fp32") == a100.rate("tf32", matrix=False)
     assert (78e12, "fp16") == a100.rate("fp8", matrix=False)
-    assert (8.1e12, "fp32") == peaks("T4").rate("tf32", matrix=True)
+    assert (8.1e12, "fp32") == resolve_peaks("T4").rate("tf32", matrix=True)
     assert (1e12, "fp32") == MINE.rate("nonsense", matrix=True)
     assert (4e12, "fp16") == MINE.rate("int8", matrix=True)
     # V100 has no matrix unit for INT8: kernels use dot products of four bytes.
-    assert (pytest.approx(62.8e12), "int8") == peaks("V100").rate("int8", matrix=True)
+    assert (pytest.approx(62.8e12), "int8") == resolve_peaks("V100").rate("int8", matrix=True)

@@ -10,9 +10,9 @@ from typing import Annotated, NamedTuple
 
 import pytest
 
-from rtlab.core.schema import UNSENT, Meaning, fields
+from rtlab.core.schema import UNSENT, FieldMeta, fields
 from rtlab.core.variant import Calibrator, Precision
-from rtlab.documents.crossing import plain
+from rtlab.documents.crossing import to_builtins
 from rtlab.documents.payload import decode, encode
 
 
@@ -35,8 +35,8 @@ class Ends(NamedTuple):
 class Everything:
     """All that a field may be."""
 
-    name: Annotated[str, Meaning("Name")]
-    ratio: Annotated[float, Meaning("Ratio", "dB", "{self.origin}", infinite=True)]
+    name: Annotated[str, FieldMeta("Name")]
+    ratio: Annotated[float, FieldMeta("Ratio", "dB", "{self.origin}", infinite=True)]
     origin: str
     mood: Mood
     calibrator: Calibrator | None
@@ -45,7 +45,7 @@ class Everything:
     secret: Annotated[object, UNSENT] = None
 
     @property
-    def twice(self) -> Annotated[float | None, Meaning("Twice")]:
+    def twice(self) -> Annotated[float | None, FieldMeta("Twice")]:
         """A number that follows."""
         return 2 * self.ratio if math.isfinite(self.ratio) else None
 
@@ -77,5 +77,5 @@ def test_a_noun_as_builtins_is_what_its_bytes_tell(ratio, sent, twice) -> None:
         "name": "a", "ratio": sent, "origin": "reported", "mood": "sad", "calibrator": "mse",
         "ends": [{"first": "x"}], "precisions": {"w": "int8"}, "twice": twice,
     }  # fmt: skip
-    assert expected == plain(thing(ratio))
+    assert expected == to_builtins(thing(ratio))
     assert expected == decode(encode(thing(ratio), Everything))

@@ -52,15 +52,15 @@ def test_what_a_killed_process_leaves_goes_with_the_next_and_of_a_living_one_not
 @pytest.mark.parametrize("how", ["close", "die"])
 def test_what_a_child_leaves_in_the_temporary_folder_goes_with_it(monkeypatch, tmp_path, how) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(scratch, "_made", None)
+    monkeypatch.setattr(scratch, "_process_folder", None)
     session = ChildProcess(Limits(), work=RUNNING)
-    left = Path(session.call(leave, "live", progress=Silent(), doing="Cannot leave"))
+    left = Path(session.call(leave, "live", progress=Silent(), error_prefix="Cannot leave"))
     assert left.is_file()
-    assert scratch._own() in left.parents
+    assert scratch._get_process_folder() in left.parents
     if how == "die":
         with pytest.raises(RunError, match="crashed with SIGKILL"):
-            session.call(leave, "die", progress=Silent(), doing="Cannot leave")
+            session.call(leave, "die", progress=Silent(), error_prefix="Cannot leave")
     else:
         session.close()
     assert [] == list(tmp_path.rglob("vendor-*"))
-    scratch._made.remove()
+    scratch._process_folder.remove()

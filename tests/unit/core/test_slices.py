@@ -10,7 +10,7 @@ from onnx import helper
 import rtlab
 from nets import graph
 from rtlab.core.data import CalibrationData
-from rtlab.core.metrics import joined_error
+from rtlab.core.metrics import make_worst_slice_metric
 from rtlab.core.slices import SliceSums, split_kinds
 from rtlab.core.task import Task
 from rtlab.errors import VariantError
@@ -119,9 +119,13 @@ def test_without_labels_the_worst_part_of_all_outputs_is_the_score():
     labels = np.concatenate([first, second.reshape(4, -1)], axis=1)
     other = second.copy()
     other[:, 2:] /= 2
-    tally = joined_error({"a": (3,), "out": (6, 5)}).tally({"a": first + 0.01, "out": other}, labels)
+    tally = make_worst_slice_metric({"a": (3,), "out": (6, 5)}).tally(
+        {"a": first + 0.01, "out": other}, labels
+    )
     assert (25.0, "channels 2 to 5 of out") == (pytest.approx(tally.value), tally.where)
-    tally = joined_error({"a": (3,), "out": (6, 5)}).tally({"a": first * 0.9, "out": second}, labels)
+    tally = make_worst_slice_metric({"a": (3,), "out": (6, 5)}).tally(
+        {"a": first * 0.9, "out": second}, labels
+    )
     assert (1.0, "a") == (pytest.approx(tally.value), tally.where)
     task = Task(CalibrationData.of({"x": first}))
     answered = pickle.loads(pickle.dumps(task.answered({"a": second})))
@@ -158,7 +162,7 @@ def test_what_spoils_the_scores_is_the_guilty_one() -> None:
     study.add("fp16", precision="fp16", backend="onnxruntime", target="cpu")
     ranking = study.sensitivity("fp16", by="node").ranking
     assert "move" == ranking[0].node
-    assert ranking[0].known > 0.01
+    assert ranking[0].best_effect > 0.01
     assert study.sensitivity("fp16", by="node").total > 0.01
 
 

@@ -9,11 +9,11 @@ from onnx import TensorProto, helper
 import rtlab
 from nets import graph_proto
 from rtlab.core.data import CalibrationData
-from rtlab.core.metrics import named
+from rtlab.core.metrics import find_metric
 from rtlab.core.model import Model, load
 from rtlab.core.stage import Stage
 from rtlab.core.task import Task
-from rtlab.core.uncertainty import paired
+from rtlab.core.uncertainty import compare_paired
 
 SAMPLES, WIDTH = 48, 8
 
@@ -98,11 +98,11 @@ def test_a_mistake_in_a_long_label_is_no_miss() -> None:
     labels = np.arange(12).reshape(2, 6)
     wrong = labels.copy()
     wrong[1, 0] = 99
-    right, worse = (named("cer").tally(y, labels) for y in (labels, wrong))
+    right, worse = (find_metric("cer").tally(y, labels) for y in (labels, wrong))
     assert 100 / 12 == pytest.approx(worse.value)
     assert not worse.hits
     assert not right.hits
-    found = paired(right, worse)
+    found = compare_paired(right, worse)
     assert found is not None
     assert 100 / 12 == pytest.approx(found.difference)
     assert found.lost is None

@@ -14,7 +14,7 @@ from onnx import TensorProto
 from nets import passing
 from rtlab.core.data import CalibrationData, SampleStream
 from rtlab.core.model import Model
-from rtlab.core.stream import KEPT
+from rtlab.core.stream import CACHED_SAMPLES
 from rtlab.errors import CalibrationError
 
 FLOAT, INT64 = TensorProto.FLOAT, TensorProto.INT64
@@ -149,7 +149,7 @@ def test_a_generator_is_read_once_and_its_start_again():
     assert list(range(200)) == numbers(data)
     assert 200 == data.count
     assert list(range(8)) == numbers(first)
-    assert list(range(KEPT)) == numbers(data.take(150)), "no more were kept"
+    assert list(range(CACHED_SAMPLES)) == numbers(data.take(150)), "no more were kept"
     assert [0] == [int(b["x"][0, 0]) for b in itertools.islice(data.batches(NET, 1), 1)]
     with pytest.raises(CalibrationError, match="Cannot read generator"):
         numbers(data)
@@ -224,7 +224,7 @@ def test_what_crosses_to_another_process_is_what_was_kept():
         data.check(NET)
         there = pickle.loads(pickle.dumps(data))
         assert list(range(32)) == numbers(there.take(32))
-        assert KEPT == len(numbers(there.take(2000)))
+        assert CACHED_SAMPLES == len(numbers(there.take(2000)))
         with pytest.raises(CalibrationError, match="on after sample 64"):
             numbers(there)
         assert list(range(200)) == numbers(data)

@@ -64,14 +64,14 @@ def test_every_flag_in_a_text_is_one_of_trtexec_or_of_another_program() -> None:
 )  # fmt: skip
 def test_a_size_is_read_as_trtexec_reads_it(text, nbytes) -> None:
     """Line 1 of a recorded log asks for 1024MiB, line 8 tells of 1,024 bytes; the help tells of the letters."""
-    assert nbytes == trtexec.nbytes(text)
-    assert (nbytes if text in {"1024MiB", "1MiB", "2GB"} else None) == trtexec.slip(text)
+    assert nbytes == trtexec.parse_size(text)
+    assert (nbytes if text in {"1024MiB", "1MiB", "2GB"} else None) == trtexec.find_misread_size(text)
 
 
 @pytest.mark.parametrize("size", [1, 1023, 1 << 20, (1 << 20) + 1, 984_064, 5 << 30])
 def test_bytes_that_are_written_are_at_least_those_that_were_meant(size) -> None:
-    written = trtexec.flag("memPoolSize", {"workspace": size})
-    read = trtexec.nbytes(written.rpartition(":")[2])
+    written = trtexec.format_flag("memPoolSize", {"workspace": size})
+    read = trtexec.parse_size(written.rpartition(":")[2])
     assert size <= read < size + (1 << 20)
 
 
@@ -90,14 +90,14 @@ def test_bytes_that_are_written_are_at_least_those_that_were_meant(size) -> None
 )  # fmt: skip
 def test_what_trtexec_would_refuse_or_misread_is_not_written(name, value, release, said) -> None:
     with pytest.raises(VariantError, match="Cannot write") as caught:
-        trtexec.flag(name, value, release=release)
+        trtexec.format_flag(name, value, release=release)
     assert said in str(caught.value)
 
 
 def test_a_command_survives_a_shell() -> None:
-    line = trtexec.command(
-        trtexec.flag("onnx", "my model.onnx"),
-        trtexec.flag("optShapes", "in:0:1x3,b:2"),
-        trtexec.flag("noTF32"),
+    line = trtexec.format_command(
+        trtexec.format_flag("onnx", "my model.onnx"),
+        trtexec.format_flag("optShapes", "in:0:1x3,b:2"),
+        trtexec.format_flag("noTF32"),
     )
     assert ["trtexec", "--onnx=my model.onnx", "--optShapes=in:0:1x3,b:2", "--noTF32"] == shlex.split(line)

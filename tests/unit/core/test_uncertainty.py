@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from rtlab.core.metrics import Tally
-from rtlab.core.uncertainty import interval, mcnemar, paired, paired_shares, wilson
+from rtlab.core.uncertainty import compare_paired, interval, mcnemar, paired_shares, wilson
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_hits_are_paired_sample_by_sample():
     """Of ten samples the second variant loses three and wins one: 20 points below, and too few to tell."""
     first = hits(1, 1, 1, 1, 1, 1, 1, 0, 0, 0)
     second = hits(0, 0, 0, 1, 1, 1, 1, 1, 0, 0)
-    found = paired(first, second)
+    found = compare_paired(first, second)
     assert (3, 1, 10) == (found.lost, found.won, found.samples)
     assert -20.0 == pytest.approx(found.difference)
     assert 0.625 == pytest.approx(found.p), "two tails of 4 coins: (1 + 4) / 16 each"
@@ -51,10 +51,10 @@ def test_hits_are_paired_sample_by_sample():
 
 def test_fewer_than_eight_samples_conclude_nothing():
     """All seven lost is no chance; eight are the first number at which anything is said."""
-    seven = paired(hits(*[1] * 7), hits(*[0] * 7))
+    seven = compare_paired(hits(*[1] * 7), hits(*[0] * 7))
     assert seven.interval.high < 0
     assert not seven.sure
-    assert paired(hits(*[1] * 8), hits(*[0] * 8)).sure
+    assert compare_paired(hits(*[1] * 8), hits(*[0] * 8)).sure
 
 
 def test_wilson_holds_what_it_promises():
@@ -110,7 +110,7 @@ def test_decibels_keep_their_order():
 def test_a_paired_difference_is_narrower_than_both_scores():
     before = np.random.default_rng(7).normal(5.0, 2.0, 200)
     after = before - 0.1 + np.random.default_rng(8).normal(0, 0.05, 200)
-    found = paired(values(before), values(after))
+    found = compare_paired(values(before), values(after))
     assert found.sure
     assert found.interval.low < -0.1 < found.interval.high
     alone = interval(values(before))

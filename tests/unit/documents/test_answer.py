@@ -8,24 +8,24 @@ from typing import Annotated
 
 import pytest
 
-from rtlab.core.schema import Meaning
-from rtlab.documents.answer import Answer, NounTable, aligned
-from rtlab.documents.figure import logarithmic
+from rtlab.core.schema import FieldMeta
+from rtlab.documents.answer import Answer, NounTable, align_columns
+from rtlab.documents.figure import make_log_ticks
 
 
 @dataclasses.dataclass(frozen=True)
 class Move:
     """A step that moves something."""
 
-    layer: Annotated[str, Meaning("Layer", links="layers")]
-    nodes: Annotated[tuple[str, ...], Meaning("Nodes", links="nodes")]
-    milliseconds: Annotated[float | None, Meaning("Time", "ms", "{self.origin}")]
-    share: Annotated[float | None, Meaning("Share", "%", "estimated")]
-    sqnr: Annotated[float, Meaning("SQNR", "dB", infinite=True)]
-    last: Annotated[bool, Meaning("Last")]
-    why: Annotated[str, Meaning("Why")]
+    layer: Annotated[str, FieldMeta("Layer", links="layers")]
+    nodes: Annotated[tuple[str, ...], FieldMeta("Nodes", links="nodes")]
+    milliseconds: Annotated[float | None, FieldMeta("Time", "ms", "{self.origin}")]
+    share: Annotated[float | None, FieldMeta("Share", "%", "estimated")]
+    sqnr: Annotated[float, FieldMeta("SQNR", "dB", infinite=True)]
+    last: Annotated[bool, FieldMeta("Last")]
+    why: Annotated[str, FieldMeta("Why")]
     origin: str = "reported"
-    beside: Annotated[tuple[str, ...], Meaning(links="others")] = ()
+    beside: Annotated[tuple[str, ...], FieldMeta(links="others")] = ()
 
 
 MOVES = (
@@ -52,17 +52,17 @@ def test_text_has_units_and_nothing_that_steers_a_terminal() -> None:
     assert ["Conv", "2", "500 µs", "25 %", "—", "no", "none"] == rows[0]
     assert ["layer", "Pool"] == [TABLE.text().splitlines()[i].split()[0] for i in (0, 2)]
     assert "\x1b" not in TABLE.text()
-    assert "a" * 59 + "…" == aligned(["h"], [["a" * 61]]).splitlines()[1]
+    assert "a" * 59 + "…" == align_columns(["h"], [["a" * 61]]).splitlines()[1]
 
 
 @dataclasses.dataclass(frozen=True)
 class Held:
     """Two sizes and two times."""
 
-    large: Annotated[int, Meaning("Large", "B")]
-    small: Annotated[int, Meaning("Small", "B")]
-    long: Annotated[float, Meaning("Long", "ms")]
-    short: Annotated[float, Meaning("Short", "ms")]
+    large: Annotated[int, FieldMeta("Large", "B")]
+    small: Annotated[int, FieldMeta("Small", "B")]
+    long: Annotated[float, FieldMeta("Long", "ms")]
+    short: Annotated[float, FieldMeta("Short", "ms")]
 
 
 def test_times_of_a_row_share_a_unit_and_sizes_have_that_of_their_column() -> None:
@@ -98,6 +98,6 @@ def test_an_answer_without_rows_is_facts() -> None:
 )  # fmt: skip
 def test_ticks_of_a_logarithmic_axis_are_whole_numbers_and_few(least, most, within) -> None:
     """Plotly by itself writes 5, 2, 10k, 5, 2: the reader would have to guess the tens."""
-    ticks = logarithmic(least, most)
+    ticks = make_log_ticks(least, most)
     shown = zip(ticks["tickvals"], ticks["ticktext"], strict=True)
     assert within == [text for value, text in shown if least <= value <= most]

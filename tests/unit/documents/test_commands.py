@@ -40,7 +40,7 @@ def test_each_command_arrives_as_it_was_sent(kind) -> None:
     sent = json.loads(json.dumps(told(kind)))
     found = commands.read(sent)
     assert kind is type(found)
-    assert sent == found.crossing()
+    assert sent == found.to_dict()
 
 
 @pytest.mark.parametrize(

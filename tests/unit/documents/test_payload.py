@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from rtlab.core.finding import Finding
-from rtlab.documents.crossing import plain
+from rtlab.documents.crossing import to_builtins
 from rtlab.documents.payload import decode, encode
 from rtlab.questions.calibration.pairs import PairUse
 from rtlab.questions.cards.picture import Box, Edge, Graph, OpChip, Overlay, OverlayValue, Port
@@ -119,7 +119,7 @@ def test_what_the_front_end_reads_in_its_test_is_what_python_writes() -> None:
     """The two decoders are tested on one file, so they cannot drift apart."""
     kept = json.loads(FILE.read_text(encoding="utf-8"))
     data = base64.b64decode(kept["encoded"])
-    assert plain(sample()) == kept["payload"] == decode(data)
+    assert to_builtins(sample()) == kept["payload"] == decode(data)
     # Compressors differ in their bytes, so what is compared is what they compressed.
     assert gzip.decompress(encode(sample(), Both)) == gzip.decompress(data)
 
@@ -136,5 +136,5 @@ def test_a_name_of_many_digits_stands_once_in_a_template() -> None:
 
 if __name__ == "__main__":
     encoded = base64.b64encode(encode(sample(), Both)).decode("ascii")
-    text = json.dumps({"encoded": encoded, "payload": plain(sample())}, ensure_ascii=False, indent=1)
+    text = json.dumps({"encoded": encoded, "payload": to_builtins(sample())}, ensure_ascii=False, indent=1)
     FILE.write_text(f"{text}\n", encoding="utf-8")

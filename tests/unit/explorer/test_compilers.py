@@ -30,16 +30,16 @@ def test_a_release_is_offered_chosen_and_part_of_the_variant(release) -> None:
     shown = study.explore()
     # What predicts without a compiler stands behind the releases.
     assert [release.backend, own.backend] == [o["id"] for o in shown.controls["compilers"]][:2]
-    assert controls.wanted(shown.choice).backend is None
+    assert controls.choice_to_variant(shown.choice).backend is None
     shown.choose(compiler="0.2")
-    assert release.backend == controls.wanted(shown.choice).backend
+    assert release.backend == controls.choice_to_variant(shown.choice).backend
     shown.run().wait(60)
     made = study.variants[f"fp32@sm86/{release.backend}"]
     assert release.backend == made.backend
     # What it says is on a card, and the variant stays as one that failed.
     assert "0.2.0.1" in str(study.failures[f"fp32@sm86/{release.backend}"])
     shown.choose(compiler=own.version)
-    assert controls.wanted(shown.choice).backend is None
+    assert controls.choice_to_variant(shown.choice).backend is None
     with pytest.raises(Unavailable):
         shown.choose(compiler="0.9")
 

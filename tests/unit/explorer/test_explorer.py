@@ -57,7 +57,7 @@ def gated() -> tuple[Explorer, threading.Event]:
 
 
 def ask(widget: Explorer, command: commands.Command, buffers: list | None = None) -> None:
-    widget._receive(widget, command.crossing(), buffers or [])
+    widget._receive(widget, command.to_dict(), buffers or [])
 
 
 def finish(widget: Explorer, command: commands.Command, buffers: list | None = None) -> None:
@@ -219,7 +219,7 @@ def test_building_one_again_while_another_builds_loses_neither() -> None:
         (commands.StartWork("treat", "fp32", {"cause": ""}), "study.Study.treat"),
         (commands.FetchPlotly(), "view.charts.script"),
     ],
-    ids=lambda given: getattr(given, "doing", None),
+    ids=lambda given: getattr(given, "action", None),
 )
 def test_a_card_of_what_nobody_foresaw_names_what_was_tried(shown, monkeypatch, asked, where) -> None:
     """Jupyter would write it to a log, and the click would seem to do nothing."""
@@ -246,7 +246,7 @@ def test_the_engine_that_is_there_stands_until_a_new_one_is(shown, monkeypatch, 
     def compiled(job, progress):
         raise Cancelled("Stopped.") if how == "cancelled" else refused
 
-    monkeypatch.setattr("rtlab.session.runs.compiled", compiled)
+    monkeypatch.setattr("rtlab.session.runs.compile_variant", compiled)
     finish(shown, commands.BuildAgain("fp32"))
     assert before is shown.study["fp32"]
     assert {} == shown.study.failures

@@ -43,7 +43,7 @@ def test_a_page_opens_files_of_named_folders_alone(places, files, path, opens, m
     loaded = []
     monkeypatch.setattr(explorer, "load", loaded.append)
     monkeypatch.setattr(explorer, "use", loaded.append)
-    explorer._receive(explorer, commands.OpenNamed(path.format(places)).crossing(), [])
+    explorer._receive(explorer, commands.OpenNamed(path.format(places)).to_dict(), [])
     explorer.wait(20)
     assert bool(loaded) is opens
     assert (explorer.failure is None) is opens

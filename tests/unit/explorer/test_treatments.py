@@ -7,14 +7,14 @@ from typing import get_args
 import pytest
 
 import rtlab
-from rtlab.core.treatment import Treatment, TreatmentKind
+from rtlab.core.treatment import PtqTransform, PtqTransformKind
 from rtlab.core.variant import Precision
 from rtlab.errors import VariantError
 from rtlab.explorer.explorer import Explorer
 from rtlab.testing import tiny_model
 from rtlab.view import controls
 
-KINDS = get_args(TreatmentKind)
+KINDS = get_args(PtqTransformKind)
 
 
 @pytest.fixture
@@ -41,13 +41,13 @@ def test_what_is_offered_is_what_a_variant_would_keep(shown) -> None:
 def test_treatments_are_chosen_in_any_form_built_and_dropped_where_nothing_is_rounded(shown) -> None:
     shown.choose(precision="int8", calibrator="minmax", treatments="equalize")
     assert ["equalize"] == shown.choice["treatments"]
-    shown.choose(treatments=[Treatment("correct"), "smooth( 0.7 )", "equalize"])
+    shown.choose(treatments=[PtqTransform("correct"), "smooth( 0.7 )", "equalize"])
     assert ["equalize", "smooth(0.7)", "correct"] == shown.choice["treatments"]
-    wanted = controls.wanted(shown.choice)
+    wanted = controls.choice_to_variant(shown.choice)
     assert rtlab.Variant.of("int8", calibrator="minmax", treatments=shown.choice["treatments"]) == wanted
     shown.choose(treatments=["equalize"]).run().wait(60)
     made = shown.study.variants[shown.state.variant]
-    assert (Treatment("equalize"),) == made.treatments
+    assert (PtqTransform("equalize"),) == made.treatments
     assert ["equalize"] == controls.choice(shown.study.model, made)["treatments"]
     for precision in ("fp32", "int8"):
         shown.choose(precision=precision)

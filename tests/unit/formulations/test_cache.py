@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rtlab.errors import ReadError
-from rtlab.formulations.cache import timing_cache
+from rtlab.formulations.cache import read_timing_cache
 from rtlab.formulations.trial import Trial
 
 WHEN = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.timezone.utc)
@@ -20,11 +20,11 @@ TRIAL = Trial("im2col", 2, 1.5, (1.25, 1.75), 10, 1e-6, 2e-5, ok=True, taken=WHE
 
 
 def test_what_is_kept_comes_back_in_the_next_process(tmp_path: Path) -> None:
-    first = timing_cache(tmp_path / "t.json", "cpu", "ORT 1")
-    first.keep("key", TRIAL)
-    first.keep("key", dataclasses.replace(TRIAL, formulation="refused", ok=False))
+    first = read_timing_cache(tmp_path / "t.json", "cpu", "ORT 1")
+    first.store("key", TRIAL)
+    first.store("key", dataclasses.replace(TRIAL, formulation="refused", ok=False))
     first.save()
-    again = timing_cache(tmp_path / "t.json", "cpu", "ORT 1")
+    again = read_timing_cache(tmp_path / "t.json", "cpu", "ORT 1")
     blank = Trial("im2col", 2, None, None, 0, 3e-7, 2e-5, ok=False)
     assert dataclasses.replace(TRIAL, error=3e-7, cached=True) == again.recall("key", blank)
     for other in (("other", blank), ("key", dataclasses.replace(blank, threads=1))):
@@ -35,9 +35,9 @@ def test_what_is_kept_comes_back_in_the_next_process(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("device", "source"), [("another", "ORT 1"), ("cpu", "ORT 2")])
 def test_times_of_another_machine_are_refused(tmp_path: Path, device: str, source: str) -> None:
-    timing_cache(tmp_path / "t.json", "cpu", "ORT 1").save()
+    read_timing_cache(tmp_path / "t.json", "cpu", "ORT 1").save()
     with pytest.raises(ReadError, match="another file"):
-        timing_cache(tmp_path / "t.json", device, source)
+        read_timing_cache(tmp_path / "t.json", device, source)
 
 
 FIELDS = ("median", "quartiles", "runs", "taken")
@@ -55,4 +55,4 @@ def test_damaged_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "t.json"
     path.write_bytes(content)
     with pytest.raises(ReadError, match="another file"):
-        timing_cache(path, "cpu", "ORT 1")
+        read_timing_cache(path, "cpu", "ORT 1")

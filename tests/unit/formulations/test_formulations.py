@@ -16,7 +16,16 @@ from net_text import written
 from nets import graph_proto
 from rtlab.core.model import wrap
 from rtlab.experiments.race import difference
-from rtlab.formulations import DIRECT, FORMULATIONS, WeightedNode, alone, composed, layer, offered, tunable
+from rtlab.formulations import (
+    DIRECT,
+    FORMULATIONS,
+    WeightedNode,
+    build_layer_model,
+    compose_model,
+    create_weighted_node,
+    find_tunable_nodes,
+    list_formulations,
+)
 from rtlab.formulations.tiles import winograd
 from sessions import opened
 
@@ -83,8 +92,8 @@ def products(draw) -> tuple[onnx.ModelProto, np.ndarray]:
 
 def layer_of(proto: onnx.ModelProto, shape: tuple[int, ...]) -> WeightedNode:
     model = wrap(proto, name="m")
-    (node,) = tunable(model)
-    found = layer(model, node, shape)
+    (node,) = find_tunable_nodes(model)
+    found = create_weighted_node(model, node, shape)
     assert found is not None
     return found
 
@@ -95,12 +104,14 @@ def test_every_offered_formulation_computes_the_operator(drawn) -> None:
     proto, data = drawn
     (wanted,) = run(proto, {"x": data})
     found = layer_of(proto, data.shape)
-    assert DIRECT == offered(found)[0].name
-    for formulation in offered(found):
-        (made,) = run(alone(found, formulation), {"x": data})
+    assert DIRECT == list_formulations(found)[0].name
+    for formulation in list_formulations(found):
+        (made,) = run(build_layer_model(found, formulation), {"x": data})
         assert wanted.shape == made.shape, formulation.name
         assert difference(made, wanted) <= formulation.tolerance, formulation.name
-        (made,) = run(composed(wrap(proto, name="m"), {"x": data}, {"n": (found, formulation)}), {"x": data})
+        (made,) = run(
+            compose_model(wrap(proto, name="m"), {"x": data}, {"n": (found, formulation)}), {"x": data}
+        )
         assert difference(made, wanted) <= formulation.tolerance, formulation.name
 
 
@@ -142,7 +153,7 @@ def conv(shape=(1, 4, 12, 12), weight=(4, 4, 3, 3), **attributes) -> WeightedNod
 def test_what_does_not_fit_is_not_offered(given_layer: WeightedNode, name: str, reason: str) -> None:
     formulation = next(f for f in FORMULATIONS["Conv"] if f.name == name)
     assert reason in formulation.fits(given_layer)
-    assert name not in {f.name for f in offered(given_layer)}
+    assert name not in {f.name for f in list_formulations(given_layer)}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +168,7 @@ def test_what_does_not_fit_is_not_offered(given_layer: WeightedNode, name: str, 
 def test_unusual_forms_are_left_alone(node: onnx.NodeProto, constants: dict[str, np.ndarray]) -> None:
     shape = (1, 3, 9) if node.op_type == "Conv" else (4, 3)
     model = wrap(model_of(node, shape, constants), name="m")
-    assert [None] == [layer(model, n, shape) for n in tunable(model)]
+    assert [None] == [create_weighted_node(model, n, shape) for n in find_tunable_nodes(model)]
 
 
 @pytest.mark.parametrize(
@@ -166,7 +177,7 @@ def test_unusual_forms_are_left_alone(node: onnx.NodeProto, constants: dict[str,
 def test_nodes_without_constant_fp32_weights_are_not_tunable(inputs: list[str], kind: type) -> None:
     constants = {"w": normal(0, 3, 3).astype(kind)} if "w" in inputs else {}
     proto = model_of(helper.make_node("MatMul", inputs, ["y"]), (3, 3), constants)
-    assert () == tunable(wrap(proto, name="m"))
+    assert () == find_tunable_nodes(wrap(proto, name="m"))
 
 
 def test_layers_of_one_key_have_the_same_shapes_and_attributes() -> None:
@@ -191,11 +202,11 @@ def test_a_composed_model_keeps_what_is_not_chosen_and_drops_weights_that_nobody
     )
     proto, data = model.proto(), normal(1, 3, 4, 8, 8)
     (wanted,) = run(proto, {"x": data})
-    layers = [layer(model, n, (3, 4, 8, 8)) for n in tunable(model)]
+    layers = [create_weighted_node(model, n, (3, 4, 8, 8)) for n in find_tunable_nodes(model)]
     tiles = next(f for f in FORMULATIONS["Conv"] if f.name == "Winograd 4×4")
     for names in itertools.chain.from_iterable(itertools.combinations(("one", "two"), n) for n in range(3)):
         chosen = {y.node: (y, tiles) for y in layers if y is not None and y.node in names}
-        made = composed(model, {"x": data}, chosen)
+        made = compose_model(model, {"x": data}, chosen)
         assert ("w" in {t.name for t in made.graph.initializer}) == (len(names) < 2)
         assert {"one", "two"} - set(names) == {n.name for n in made.graph.node} & {"one", "two"}
         assert difference(run(made, {"x": data})[0], wanted) <= tiles.tolerance

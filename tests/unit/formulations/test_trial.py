@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rtlab.formulations.trial import Trial, TunedLayer, clearly, notch
+from rtlab.formulations.trial import Trial, TunedLayer, is_clearly_faster, notch
 
 
 def trial(name: str, times: np.ndarray) -> Trial:
@@ -24,8 +24,8 @@ def test_noise_alone_is_seldom_taken_for_a_difference() -> None:
     wrong = right = 0
     for _ in range(200):
         one, two = rng.lognormal(0, 0.1, (2, 60))
-        wrong += clearly(trial("one", one), trial("two", two))
-        right += clearly(trial("one", one), trial("two", two * 1.1))
+        wrong += is_clearly_faster(trial("one", one), trial("two", two))
+        right += is_clearly_faster(trial("one", one), trial("two", two * 1.1))
     assert wrong <= 4
     assert right >= 190
 
@@ -34,4 +34,4 @@ def test_a_layer_without_any_time_is_won_by_its_default() -> None:
     blank = Trial("direct", 1, None, None, 0, 0.0, 1.0, ok=False)
     layer = TunedLayer("n", "", "", 1, (blank,), blank)
     assert blank is layer.winner
-    assert (None, None, False) == (layer.gain, layer.margin, layer.clear)
+    assert (None, None, False) == (layer.gain, layer.margin, layer.is_clear)

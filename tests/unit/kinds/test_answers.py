@@ -12,9 +12,9 @@ from nets import graph
 from recurrent import recurrent_model
 from rtlab.core.model import wrap
 from rtlab.errors import ReadError
-from rtlab.formulations import alone, layer, offered, tunable
-from rtlab.formulations.recurrent import forms, recurrent
-from rtlab.questions.bisection import Bisection, Changed, Reproduction, record
+from rtlab.formulations import build_layer_model, create_weighted_node, find_tunable_nodes, list_formulations
+from rtlab.formulations.recurrent import build_forms, read_recurrent
+from rtlab.questions.bisection import Bisection, ChangedGroup, Reproduction, record
 from rtlab.testing import tiny_model
 
 FLOAT = TensorProto.FLOAT
@@ -40,13 +40,13 @@ def test_every_form_of_an_unusual_convolution_computes_it(weight, attributes, y,
     shape = (1, 4, 7, 9)
     conv = helper.make_node("Conv", ["x", *held], ["y"], "n", **attributes)
     model = graph([conv], [("x", FLOAT, shape)], [("y", FLOAT, y)], held)
-    (node,) = tunable(model)
-    found = layer(model, node, shape)
+    (node,) = find_tunable_nodes(model)
+    found = create_weighted_node(model, node, shape)
     x = RNG.standard_normal(shape).astype(np.float32)
-    true, names = run(model.bytes(), {"x": x}), [f.name for f in offered(found)]
+    true, names = run(model.bytes(), {"x": x}), [f.name for f in list_formulations(found)]
     assert len(names) > 1
-    for one in offered(found):
-        made = alone(found, one)
+    for one in list_formulations(found):
+        made = build_layer_model(found, one)
         content = made.SerializeToString() if hasattr(made, "SerializeToString") else made.bytes()
         feed = {onnxruntime.InferenceSession(content).get_inputs()[0].name: x}
         np.testing.assert_allclose(run(content, feed), true, atol=1e-4, err_msg=one.name)
@@ -57,16 +57,16 @@ def test_forms_of_a_recurrence_without_a_bias_compute_it(op: str) -> None:
     proto = recurrent_model(op, 3, inputs=4, hidden=5, batch=2, head=False).proto()
     (node,) = [n for n in proto.graph.node if n.op_type == op]
     del node.input[3:]
-    one = recurrent(wrap(proto, name="bare"), node.name)
+    one = read_recurrent(wrap(proto, name="bare"), node.name)
     assert ((1, 2 * one.w.shape[1]), False) == (one.b.shape, one.b.any())
-    batch = dict(one.batch_of(1))
-    made = {n: run(f.model.SerializeToString(), batch) for n, f in forms(one).items()}
+    batch = dict(one.create_batch(1))
+    made = {n: run(f.model.SerializeToString(), batch) for n, f in build_forms(one).items()}
     for name, value in made.items():
         np.testing.assert_allclose(value, made["operator"], atol=1e-5, err_msg=name)
 
 
-def changed(*nodes: str, part: int | None, shown: Reproduction | None = None) -> Changed:
-    return Changed(nodes, nodes[0], 1, "a", "b", 0.5, "kernels", part, shown)
+def changed(*nodes: str, part: int | None, shown: Reproduction | None = None) -> ChangedGroup:
+    return ChangedGroup(nodes, nodes[0], 1, "a", "b", 0.5, "kernels", part, shown)
 
 
 def test_a_record_of_what_changed_is_read_back_and_asked_again() -> None:
@@ -83,7 +83,7 @@ def test_a_record_of_what_changed_is_read_back_and_asked_again() -> None:
     assert not kept.bisection.recalled
     again = record.read(kept.text())
     assert again == kept
-    found = again.found
+    found = again.full_bisection
     assert found.recalled
     assert [3, None, 2] == [c.part for c in found.changes]
     digests = [[m.digest for m in c.shown.models] for c in found.changes if c.shown]

@@ -15,15 +15,15 @@ from rtlab.core.quantizer import Quantizer
 from rtlab.core.task import Predictions
 from rtlab.core.variant import Precision
 from rtlab.experiments import watching
-from rtlab.experiments.diagnosing import _weight
-from rtlab.experiments.repairing import _halves
-from rtlab.experiments.sweep import _filled
-from rtlab.formulations.layer import layer
-from rtlab.quantize.mending import _eight
-from rtlab.quantize.windows import product
+from rtlab.experiments.diagnosing import _get_weight
+from rtlab.experiments.repairing import _split_task
+from rtlab.experiments.sweep import _make_batch
+from rtlab.formulations.layer import create_weighted_node
+from rtlab.quantize.mending import _collect_eight_bit_weights
+from rtlab.quantize.windows import make_product_form
 from rtlab.questions.channels import ChannelSums
-from rtlab.questions.diagnosis.causes import unequal_weights
-from rtlab.questions.diagnosis.suspect import Suspect
+from rtlab.questions.diagnosis.causes import find_unequal_weights
+from rtlab.questions.diagnosis.suspect import QuantizerSite
 
 FLOAT = TensorProto.FLOAT
 RNG = np.random.default_rng(11)
@@ -48,7 +48,7 @@ def single(kind: str, weight: np.ndarray | None = None) -> tuple[Model, np.ndarr
 @pytest.mark.parametrize("kind", WEIGHTS)
 def test_a_diagnosis_looks_at_weights_by_what_they_write(kind: str) -> None:
     model, weight, axis = single(kind)
-    found = _weight(model, model.by_id["n"], Quantizer("n", "weight", 1, "w"))
+    found = _get_weight(model, model.by_id["n"], Quantizer("n", "weight", 1, "w"))
     assert found.shape[:2] == (5, 3)
     peaks = np.abs(np.moveaxis(weight, axis, 0)).reshape(5, -1).max(axis=1)
     assert np.abs(found).reshape(5, -1).max(axis=1) == pytest.approx(peaks)
@@ -71,10 +71,11 @@ def test_small_channels_of_a_weight_are_named_on_the_side_where_they_are_small(k
         ends = [("x", FLOAT, ["N", 4, *more])], [("y", FLOAT, ["N", 5, *more])]
         model = graph([op], *ends, {"w": weight})
         place = Quantizer("n", "weight", 1, "w")
-        suspect = Suspect(
-            model.by_id["n"], place, Precision.INT8, weight=_weight(model, model.by_id["n"], place), scaled=scaled,
+        suspect = QuantizerSite(
+            model.by_id["n"], place, Precision.INT8,
+            weight=_get_weight(model, model.by_id["n"], place), granularity=scaled,
         )  # type: ignore[arg-type]  # fmt: skip
-        found = list(unequal_weights(suspect))
+        found = list(find_unequal_weights(suspect))
         told = side == "input" or scaled == "tensor"
         assert [f.channels for f in found] == ([(which,)] if told else [])
         assert all(side in f.title for f in found)
@@ -83,11 +84,11 @@ def test_small_channels_of_a_weight_are_named_on_the_side_where_they_are_small(k
 @pytest.mark.parametrize("kind", ["Gemm", "Gemm, transB", "MatMul", "Conv"])
 def test_a_weight_as_rows_is_what_multiplies_rows_of_the_input(kind: str) -> None:
     model, weight, axis = single(kind)
-    one = product(model, model.by_id["n"])
-    assert one.rows(weight)[0] == pytest.approx(np.moveaxis(weight, axis, 0).reshape(5, -1))
-    assert one.tensor(one.rows(weight)) == pytest.approx(weight)
+    one = make_product_form(model, model.by_id["n"])
+    assert one.to_rows(weight)[0] == pytest.approx(np.moveaxis(weight, axis, 0).reshape(5, -1))
+    assert one.from_rows(one.to_rows(weight)) == pytest.approx(weight)
     assert (one.size, one.outputs) == (weight.size // 5, 5)
-    found = layer(model, model.by_id["n"], (2, 3) if weight.ndim == 2 else (2, 3, 4, 4))
+    found = create_weighted_node(model, model.by_id["n"], (2, 3) if weight.ndim == 2 else (2, 3, 4, 4))
     if weight.ndim == 2:
         assert found.matrix == pytest.approx(weight if axis else weight.T)
     # Twice the multiplications: of two rows, or of two pictures with 4 x 3 places each.
@@ -108,7 +109,7 @@ def test_weights_in_eight_bits_are_multiplied_by_the_scales_of_their_axis(axis: 
     node = model.by_id["dq"]
     object.__setattr__(node, "origin", "n")
     expected = values * (scale[:, None] if axis == 0 else scale)
-    assert _eight(model, ["n"])["n"] == pytest.approx(expected.astype(np.float32))
+    assert _collect_eight_bit_weights(model, ["n"])["n"] == pytest.approx(expected.astype(np.float32))
 
 
 @pytest.mark.parametrize("axis", [1, -1, 0, None, 5])
@@ -124,7 +125,7 @@ def test_errors_of_channels_are_numpys_over_all_other_axes(axis: int | None) -> 
         sums.add(other)
     along = axis if axis in {0, 1, -1} else None
     rows = [a[None] if along is None else np.moveaxis(a, along, 0) for a in (x, y, own)]
-    for one, a, b, e in zip(sums.rows(quantized=True), *(r.astype(float) for r in rows), strict=True):
+    for one, a, b, e in zip(sums.compute_rows(quantized=True), *(r.astype(float) for r in rows), strict=True):
         error = (a - b)[np.isfinite(b)]
         bad = int((~np.isfinite(b)).sum())
         assert one.amax == pytest.approx(np.abs(a).max())
@@ -158,7 +159,7 @@ def test_channels_lie_where_their_reader_takes_them(op, shapes, position, axis) 
 @pytest.mark.parametrize("count", [5, 6])
 def test_halves_of_a_task_keep_each_samples_label(count: int) -> None:
     x = np.arange(count * 3, dtype=np.float32).reshape(count, 3)
-    halves = _halves(Task(CalibrationData({"x": x}, "d"), np.arange(count)), single("MatMul")[0])
+    halves = _split_task(Task(CalibrationData({"x": x}, "d"), np.arange(count)), single("MatMul")[0])
     assert [h.data.arrays["x"][:, 0].tolist() for h in halves] == [(3.0 * h.labels).tolist() for h in halves]
     assert sorted(np.concatenate([h.labels for h in halves])) == list(range(count))
 
@@ -166,7 +167,7 @@ def test_halves_of_a_task_keep_each_samples_label(count: int) -> None:
 def test_a_batch_of_more_samples_than_there_are_has_them_again_in_turn() -> None:
     model, *_ = single("MatMul")
     data = CalibrationData({"x": np.arange(6, dtype=np.float32).reshape(2, 3)}, "d")
-    assert _filled(data, model, 5)["x"][:, 0].tolist() == [0, 3, 0, 3, 0]
+    assert _make_batch(data, model, 5)["x"][:, 0].tolist() == [0, 3, 0, 3, 0]
 
 
 def test_outputs_of_parts_stand_in_the_order_of_their_samples_and_a_copy_is_its_own() -> None:
@@ -176,10 +177,13 @@ def test_outputs_of_parts_stand_in_the_order_of_their_samples_and_a_copy_is_its_
     kept = first.copy()
     first.extend(second)
     assert (first.samples, kept.samples, first.nbytes) == (3, 2, 3 * 8 + 6 * 8)
-    assert first.joined()["y"].tolist() == [[1], [2], [3]]
-    assert [len(p) for p in first.joined()["z"]] == [3, 3]
+    assert first.concatenate()["y"].tolist() == [[1], [2], [3]]
+    assert [len(p) for p in first.concatenate()["z"]] == [3, 3]
     kept.add({"y": np.array([[9.0]]), "z": np.ones(3)}, 1)
-    assert (first.joined()["y"].tolist(), kept.joined()["y"].tolist()) == ([[1], [2], [3]], [[1], [2], [9]])
+    assert (first.concatenate()["y"].tolist(), kept.concatenate()["y"].tolist()) == (
+        [[1], [2], [3]],
+        [[1], [2], [9]],
+    )
 
 
 def test_a_score_that_goes_on_counts_each_sample_once(monkeypatch: pytest.MonkeyPatch) -> None:

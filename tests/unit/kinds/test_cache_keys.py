@@ -16,21 +16,21 @@ from onnx import TensorProto, helper
 
 from nets import graph, passing
 from rtlab.backends import recorded
-from rtlab.core.answers import Noun, kept
+from rtlab.core.answers import Memoizable, memoized
 from rtlab.core.engine import Engine
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 from rtlab.core.options import BuildOptions
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
-from rtlab.core.variant import Calibrator, Precision, Rewrite, Target, Treatment, Variant
+from rtlab.core.variant import Calibrator, Precision, PtqTransform, Rewrite, Target, Variant
 from rtlab.experiments.bisecting import BisectionSide
-from rtlab.experiments.why.oracle import built, forget
+from rtlab.experiments.why.oracle import build_cached, forget
 from rtlab.quantize import treating
 from rtlab.questions.bisection import Bisection
 from rtlab.questions.why import Verdict
-from rtlab.questions.why.joined import Joined
+from rtlab.questions.why.joined import FusedLayer
 from rtlab.session import records
 
 FLOAT = TensorProto.FLOAT
@@ -46,7 +46,7 @@ VARIANT = {
     "precision": Precision.FP16, "calibrator": Calibrator.MSE, "target": Target("sm89"), "backend": "classic",
     "pins": (("a", Precision.FP32),), "weights": "tensor", "sparsity": ("*",), "scales": "a.cache",
     "options": BuildOptions(flags=("FP16",)), "rewrites": (Rewrite.of("fold a"),),
-    "calibrators": (("a", Calibrator.MSE),), "treatments": (Treatment.of("equalize"),),
+    "calibrators": (("a", Calibrator.MSE),), "treatments": (PtqTransform.of("equalize"),),
 }  # fmt: skip
 
 
@@ -60,8 +60,11 @@ def test_a_variants_id_tells_each_of_its_fields() -> None:
         ({"pins": (("a", Precision.FP32),)}, {"pins": (("a", Precision.FP16),)}),
         ({"sparsity": ("*",)}, {"sparsity": ("a",)}),
         ({"calibrators": (("a", Calibrator.MSE),)}, {"calibrators": (("b", Calibrator.MSE),)}),
-        ({"treatments": (Treatment.of("smooth(0.7)"),)}, {"treatments": (Treatment.of("smooth(0.6)"),)}),
-        ({"treatments": (Treatment.of("correct a"),)}, {"treatments": (Treatment.of("correct b"),)}),
+        (
+            {"treatments": (PtqTransform.of("smooth(0.7)"),)},
+            {"treatments": (PtqTransform.of("smooth(0.6)"),)},
+        ),
+        ({"treatments": (PtqTransform.of("correct a"),)}, {"treatments": (PtqTransform.of("correct b"),)}),
         ({"rewrites": (Rewrite.of("fold a"),)}, {"rewrites": (Rewrite.of("drop a"),)}),
         ({"calibrator": Calibrator.of("percentile(99)")}, {"calibrator": Calibrator.of("percentile(99.5)")}),
     ):
@@ -76,7 +79,7 @@ def product(value: float = 1.0, width: int = 2, op: str = "Relu") -> Model:
 
 def test_a_recorded_build_is_told_by_all_that_decides_its_layers_and_by_no_weight() -> None:
     def key(model: Model | None = None, release: str = "10.0", **choice: Any) -> str:
-        return recorded.key(BuildRequest(model or product(), Variant.of(**choice)), release)
+        return recorded.compute_key(BuildRequest(model or product(), Variant.of(**choice)), release)
 
     others = [
         key(product(width=3)), key(product(op="Tanh")), key(release="10.1"), key(target="sm89"),
@@ -106,17 +109,17 @@ def test_what_a_compiler_made_is_told_by_the_numbers_and_the_variant_that_it_was
         BuildRequest(product(), Variant.of(sparsity=True)),
     ]  # fmt: skip
     for _ in range(2):
-        made = [built(builder, r, Silent()) for r in requests]
+        made = [build_cached(builder, r, Silent()) for r in requests]
         assert [e.version for e in made] == ["1", "2", "3", "4", "5"]
         assert {(e.log, e.plan) for e in made} == {("", None)}
-    assert built(Fake(), requests[0], Silent()).version == "1"
+    assert build_cached(Fake(), requests[0], Silent()).version == "1"
     forget(builder)
-    assert built(builder, requests[0], Silent()).version == "6"
+    assert build_cached(builder, requests[0], Silent()).version == "6"
 
 
 def test_activations_are_observed_anew_where_a_variant_moves_them_and_only_there() -> None:
     def key(**choice: Any) -> tuple[object, ...]:
-        return treating.moved(Variant.of("int8", **choice))
+        return treating.make_activation_key(Variant.of("int8", **choice))
 
     keys = [
         key(), key(sparsity=True), key(sparsity="a"), key(treatments=["equalize"]), key(treatments=["equalize a"]),
@@ -128,7 +131,7 @@ def test_activations_are_observed_anew_where_a_variant_moves_them_and_only_there
     assert {key()} == {*others}
 
 
-class Counted(Noun):
+class Counted(Memoizable):
     """What questions are asked of."""
 
     def __init__(self) -> None:
@@ -136,7 +139,7 @@ class Counted(Noun):
 
 
 def question(title: str) -> Any:
-    @kept
+    @memoized
     def asked(noun: Counted, *others: object) -> tuple[object, ...]:
         noun.asked += 1
         return (title, *others)
@@ -159,10 +162,10 @@ def test_an_answer_stays_with_its_question_its_noun_and_all_that_it_was_asked_wi
 
 
 def test_records_are_told_by_all_that_an_answer_holds_for() -> None:
-    def facts(model: Model | None = None, variant: Variant | None = None, **engine: Any) -> Facts:
+    def facts(model: Model | None = None, variant: Variant | None = None, **engine: Any) -> VariantResult:
         held = model or product()
         told = {"backend": "fake", "version": "1", "target": Target("sm86"), "layers": ()} | engine
-        return Facts("v", variant or Variant.of(), product(), Prepared(held, held), Engine(**told))
+        return VariantResult("v", variant or Variant.of(), product(), Prepared(held, held), Engine(**told))
 
     others = [
         *(facts(variant=Variant.of(options=BuildOptions(flags=(f,)))) for f in ("FP16", "INT8")),
@@ -172,13 +175,13 @@ def test_records_are_told_by_all_that_an_answer_holds_for() -> None:
     others = [facts(), facts(product(2.0)), *others]
     abouts = [
         Verdict("a", "b", "blocked"), Verdict("b", "a", "blocked"), Verdict("a", "c", "blocked"),
-        Joined("a", ("a", "b"), None, ""), Joined("a", ("b",), None, ""),
+        FusedLayer("a", ("a", "b"), None, ""), FusedLayer("a", ("b",), None, ""),
     ]  # fmt: skip
-    paths = [records._path(records.recorded(f, a)) for f in others for a in abouts]
+    paths = [records._path(records.create_record(f, a)) for f in others for a in abouts]
     assert apart(paths)
     # Layers are numbered anew by each build, and what was found is no part of the question.
-    assert records._path(records.recorded(others[0], Joined("z", ("a", "b"), None, ""))) == paths[3]
-    assert records._path(records.recorded(others[0], Verdict("a", "b", "alone"))) == paths[0]
+    assert records._path(records.create_record(others[0], FusedLayer("z", ("a", "b"), None, ""))) == paths[3]
+    assert records._path(records.create_record(others[0], Verdict("a", "b", "alone"))) == paths[0]
 
 
 def test_what_changed_is_told_by_both_sides() -> None:
@@ -191,7 +194,9 @@ def test_what_changed_is_told_by_both_sides() -> None:
     ]  # fmt: skip
 
     def path(one: BisectionSide, two: BisectionSide) -> Path:
-        return records._beside(records.bisection("m", one, two, Bisection(one.title, two.title, (), "")))
+        return records._bisection_path(
+            records.create_bisection_record("m", one, two, Bisection(one.title, two.title, (), ""))
+        )
 
     assert apart([path(a, b) for a, b in itertools.product(others, repeat=2)])
 

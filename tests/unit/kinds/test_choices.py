@@ -16,29 +16,29 @@ from onnx import TensorProto, helper
 import rtlab
 from nets import graph
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.facts import Facts, Score
+from rtlab.core.facts import Score, VariantResult
 from rtlab.core.finding import Finding
 from rtlab.core.metrics import Tally
-from rtlab.core.model import Model, absent
+from rtlab.core.model import Model, make_empty_model
 from rtlab.core.task import Predictions
 from rtlab.core.uncertainty import Interval
 from rtlab.core.variant import Calibrator, Target, Variant
-from rtlab.experiments.experiment import Rig
-from rtlab.experiments.race import _Pair, difference
+from rtlab.experiments.experiment import SearchContext
+from rtlab.experiments.race import _ModelPair, difference
 from rtlab.experiments.ranking import CalibratorRanking, _sqnr
-from rtlab.experiments.repairing import _Candidate, _Repairing
+from rtlab.experiments.repairing import _Candidate, _RepairState
 from rtlab.questions.accuracy.errors import Accuracy, ValueDelta
 from rtlab.questions.batches.sweeps import BatchTime, Sweep
 from rtlab.questions.channels import ChannelDelta, ChannelErrors
 from rtlab.questions.check import layers
 from rtlab.questions.check.record import CheckRecord, RecordedEngine, RecordedScore
-from rtlab.questions.check.scores import since
-from rtlab.questions.diagnosis.cures import cure
+from rtlab.questions.check.scores import check_score
+from rtlab.questions.diagnosis.cures import propose_cure
 from rtlab.questions.difference import diff
 from rtlab.questions.difference.diff import Side
 from rtlab.questions.samples.spread import Spread
-from rtlab.questions.score.flips import flipped
-from rtlab.questions.variants.variations import given
+from rtlab.questions.score.flips import find_flipped_samples
+from rtlab.questions.variants.variations import get_add_arguments
 from rtlab.relation.mapping import Mapping, Pair
 
 FLOAT = TensorProto.FLOAT
@@ -48,13 +48,13 @@ def score(value: float, *, higher: bool = True) -> Score:
     return Score("s", value, "%", 100, "", higher)
 
 
-def repairing(before: float, plain: float, tried: list[tuple[str, float, int]], higher: bool) -> _Repairing:
+def repairing(before: float, plain: float, tried: list[tuple[str, float, int]], higher: bool) -> _RepairState:
     """A search that has tried variants, each told by a name, its score, and how many nodes it keeps high."""
-    made = _Repairing.__new__(_Repairing)
+    made = _RepairState.__new__(_RepairState)
     facts = types.SimpleNamespace(variant=Variant.of("int8", scales="own"))
-    made.asked = types.SimpleNamespace(facts=facts, max_drop=1.0)  # type: ignore[assignment]
+    made.search = types.SimpleNamespace(facts=facts, max_drop=1.0)  # type: ignore[assignment]
     made.plain, made.before = [score(plain, higher=higher)] * 2, score(before, higher=higher)
-    made.tried = [
+    made.scored_candidates = [
         (_Candidate(Variant.of("int8", scales=name), (), tuple("abc"[:high])), score(value, higher=higher))
         for name, value, high in tried
     ]
@@ -77,10 +77,10 @@ def repairing(before: float, plain: float, tried: list[tuple[str, float, int]], 
 def test_of_several_repairs_the_cheapest_good_one_is_taken_and_of_these_the_best(tried, best, higher) -> None:
     sign = 1 if higher else -1
     found = repairing(sign * 70, sign * 90, [(n, sign * v, h) for n, v, h in tried], higher)
-    assert found._best()[0].variant.scales == best
+    assert found._select_best()[0].variant.scales == best
     free = [(n, v) for n, v, h in tried if not h and v > 70]
     expected = max(free, key=lambda t: t[1])[0] if free else "own"
-    assert found._base()[0].scales == expected
+    assert found._select_base()[0].scales == expected
 
 
 def finding(rule: str, value: str) -> Finding:
@@ -104,7 +104,7 @@ def test_calibrators_are_ranked_by_their_score_then_by_their_ratio(higher, monke
     monkeypatch.setattr(CalibratorRanking, "_score", scored)
     chosen = [Calibrator.of(c) for c in told if c]
     asked = CalibratorRanking(None, None, None, calibrators=chosen)  # type: ignore[arg-type]
-    *_, found = asked.steps(Rig(types.SimpleNamespace(source="here")))
+    *_, found = asked.steps(SearchContext(types.SimpleNamespace(source="here")))
     assert [str(r.calibrator) for r in found] == ["entropy", "mse", "minmax"]
     assert [r.delta for r in found] == [-5 * sign, -5 * sign, -10 * sign]
     assert [r.sqnr for r in found] == pytest.approx([-20 * math.log10(n) for n in (0.05, 0.2, 0.1)])
@@ -128,7 +128,7 @@ def test_calibrators_are_ranked_by_their_score_then_by_their_ratio(higher, monke
 def test_a_cause_changes_what_helps_against_it_and_nothing_else(rule, choice, own, expected) -> None:
     variant = Variant.of(**{"precision": "int8", "calibrator": "minmax"} | choice)
     cause = dataclasses.replace(finding(rule, "v"), nodes=("n", "m"))
-    found, before = cure(cause, "v", variant, own), given(variant)
+    found, before = propose_cure(cause, "v", variant, own), get_add_arguments(variant)
     if expected is None:
         assert found is None
         return
@@ -180,10 +180,10 @@ def test_a_tuned_model_is_judged_by_the_output_that_differs_most(far: str) -> No
     plain, other = {"y": [1.0, -4.0], "z": [2.0, 0.0]}, {"y": [1.0, -4.0], "z": [2.0, 0.0]}
     other[far] = [other[far][0] - 0.1, other[far][1]]
     opened = lambda content, *_: Ready(**(plain if content == b"p" else other))  # noqa: E731
-    made = _Pair.of(opened, {}, 1, b"p", tuned=(("n",), b"t"))
+    made = _ModelPair.of(opened, {}, 1, b"p", tuned_model=(("n",), b"t"))
     assert made.error == pytest.approx(0.1 / {"y": 4, "z": 2}[far])
     made.plain.times, made.tuned.times = [4.0, 1.0, 10.0, 2.0], [1.0, 1.0]
-    found = made.whole()
+    found = made.summarize()
     assert (found.default, found.default_quartiles, found.tuned) == (3.0, (1.75, 5.5), 1.0)
     assert (found.runs, found.ok) == (4, False)
 
@@ -228,23 +228,31 @@ def compared(first: Engine, second: Engine) -> diff.Difference:
     for built in (first, second):
         pairs = tuple(Pair(y.name, y.id, "declared") for y in built.layers if y.name.startswith("n"))
         sides.append(Side("s", built, Mapping(pairs, ())))
-    return diff.difference(*sides, convs(3))
+    return diff.compute_difference(*sides, convs(3))
 
 
 def test_a_region_in_one_engine_forbids_missing_the_others_layers_and_not_its_own() -> None:
     """The first has three convolutions, of which the second runs two in layers and hides what it likes in a region."""
     three, region = [layer(f"n{i}") for i in range(3)], layer("r", "Myelin")
     one_sided = compared(engine(*three), engine(*three[:2], region))
-    assert (one_sided.overlap.paired, one_sided.overlap.of) == ((2, 2), (3, 2))
-    assert (one_sided.overlap.told, one_sided.overlap.share) == ((False, True), 1.0)
+    assert (one_sided.overlap.paired_counts, one_sided.overlap.total_counts) == ((2, 2), (3, 2))
+    assert (one_sided.overlap.comparable, one_sided.overlap.share) == ((False, True), 1.0)
     turned = compared(engine(*three[:2], region), engine(*three))
-    assert (turned.overlap.told, turned.overlap.of, turned.overlap.share) == ((True, False), (2, 3), 1.0)
+    assert (turned.overlap.comparable, turned.overlap.total_counts, turned.overlap.share) == (
+        (True, False),
+        (2, 3),
+        1.0,
+    )
     plain = compared(engine(*three), engine(*three[:2]))
-    assert (plain.overlap.told, plain.overlap.share) == ((True, True), 2 / 3)
+    assert (plain.overlap.comparable, plain.overlap.share) == ((True, True), 2 / 3)
     both = compared(engine(*three, region), engine(*three[:2], layer("s", "Myelin")))
-    assert (both.overlap.told, both.overlap.share, both.overlap.enough) == ((False, False), None, True)
+    assert (both.overlap.comparable, both.overlap.share, both.overlap.is_enough) == (
+        (False, False),
+        None,
+        True,
+    )
     lowest = diff.Overlap((3, 1), (4, 4))
-    assert (lowest.share, lowest.enough, str(lowest)) == (0.25, False, "3 of 4 and 1 of 4")
+    assert (lowest.share, lowest.is_enough, str(lowest)) == (0.25, False, "3 of 4 and 1 of 4")
 
 
 def record(findings: dict[str, str], made: Engine, pairs: tuple[Pair, ...]) -> CheckRecord:
@@ -256,7 +264,7 @@ def record(findings: dict[str, str], made: Engine, pairs: tuple[Pair, ...]) -> C
 def test_two_new_findings_and_one_gone_are_not_one_new_and_two_gone() -> None:
     then = record({"a": "A.", "b": "B."}, engine(), ())
     now = record({"a": "A.", "c": "C.", "d": "D."}, engine(), ())
-    row, back = layers.findings(then, now, ("findings",)), layers.findings(now, then, ())
+    row, back = layers.check_findings(then, now, ("findings",)), layers.check_findings(now, then, ())
     assert (row.changes, row.value, row.verdict) == (("C.", "D."), 2.0, "broken")
     assert re.findall(r"\d+", row.found) == ["3", "2", "1"]
     assert (back.changes, back.verdict, re.findall(r"\d+", back.found)) == (("B.",), "told", ["2", "1", "2"])
@@ -271,16 +279,21 @@ def test_what_split_and_what_is_wider_is_told_of_then_to_now() -> None:
 
     then = record({}, *built((1, 1, 2), ("int8", "fp16", "fp32")))
     now = record({}, *built((2, 3, 1), ("fp32", "bf16", "int8")))
-    found = diff.difference(then.side("then"), now.side("now"), convs(3))
-    split, wider = layers.fusion(then, now, found, ("fusion",)), layers.precision(then, now, found, ())
+    found = diff.compute_difference(then.to_side("then"), now.to_side("now"), convs(3))
+    split, wider = (
+        layers.check_fusion(then, now, found, ("fusion",)),
+        layers.check_precision(then, now, found, ()),
+    )
     assert [re.findall(r"\d+", c) for c in split.changes] == [["0", "1", "2"], ["1", "1", "3"]]
     assert (split.value, split.bound, split.verdict) == (2.0, 0.0, "broken")
     assert re.findall(r"\d+", split.found) == ["4", "6", "2"]
     types_ = re.compile(r"[a-z]+[0-9]+")
     assert [types_.findall(c) for c in wider.changes] == [["n0", "int8", "fp32"], ["n1", "fp16", "bf16"]]
-    turned = diff.difference(now.side("then"), then.side("now"), convs(3))
-    assert [re.findall(r"\d+", c) for c in layers.fusion(now, then, turned, ()).changes] == [["2", "1", "2"]]
-    (narrower,) = layers.precision(now, then, turned, ()).changes
+    turned = diff.compute_difference(now.to_side("then"), then.to_side("now"), convs(3))
+    assert [re.findall(r"\d+", c) for c in layers.check_fusion(now, then, turned, ()).changes] == [
+        ["2", "1", "2"]
+    ]
+    (narrower,) = layers.check_precision(now, then, turned, ()).changes
     assert types_.findall(narrower) == ["n2", "int8", "fp32"]
 
 
@@ -294,7 +307,7 @@ def test_intervals_of_two_scores_overlap_where_neither_ends_before_the_other_beg
     then = RecordedScore("s", 1.0, "%", True, 4, Interval(low, high, ""), "")
     now = Score("s", 3.0, "%", 4, "", tally=Tally(3.0))
     object.__setattr__(now, "interval", Interval(0.0, 2.0, ""))
-    row = since(then, now)
+    row = check_score(then, now)
     assert (row.value, bool(row.reason), row.unit) == (2.0, overlap, "points")
 
 
@@ -305,10 +318,10 @@ def test_samples_that_became_worse_come_first_and_of_these_the_most() -> None:
         held.add({"y": amounts[:, None]}, len(amounts))
         tally = Tally(0.0, amounts, np.ones(len(amounts)), higher=False)
         told = Score("mse", 0.0, "", 4, "", False, held, tally)
-        return Facts("v", Variant.of(), absent(), None, engine(), score=told)  # type: ignore[arg-type]
+        return VariantResult("v", Variant.of(), make_empty_model(), None, engine(), score=told)  # type: ignore[arg-type]
 
     data = rtlab.CalibrationData({"x": np.zeros((4, 1), np.float32)}, "d")
     task = rtlab.Task(data, np.zeros((4, 1), np.float32), "mse")
-    found = flipped(facts([1.0, 3.0, 2.0, 0.5]), facts([2.0, 2.5, 0.0, 0.5]), task)
+    found = find_flipped_samples(facts([1.0, 3.0, 2.0, 0.5]), facts([2.0, 2.5, 0.0, 0.5]), task)
     assert [(f.sample, f.change) for f in found] == [(2, 2.0), (1, 0.5), (0, -1.0)]
     assert [f.flip for f in found] == ["worse", "worse", "better"]

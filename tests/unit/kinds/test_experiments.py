@@ -44,18 +44,20 @@ def test_only_remedies_that_keep_the_outputs_and_pay_are_taken_together() -> Non
     told = {("a",): remedy(0.9), ("b",): remedy(0.5), ("c",): remedy(0.1, 1.0), ("d",): remedy(1.2)}
     tried = {**told, ("a", "b"): remedy(0.6)}
     asked: list[tuple[str, ...]] = []
-    rig = types.SimpleNamespace(over=False, each=lambda items, _: iter(items))
-    self = types.SimpleNamespace(tried=tried, every=None, rig=rig, _try=asked.append, _advice=lambda: None)
+    context = types.SimpleNamespace(is_exhausted=False, iterate=lambda items, _: iter(items))
+    self = types.SimpleNamespace(
+        tried=tried, every=None, context=context, _try=asked.append, _advice=lambda: None
+    )
     for name in ("_better", "_gain"):
-        setattr(self, name, getattr(advising._Advising, name).__get__(self))
+        setattr(self, name, getattr(advising._AdviceState, name).__get__(self))
     for one in "abcd":
         self.every = self._better((one,))
     assert tried["b",] is self.every
-    assert 2 == len([*advising._Advising._all(self, "dcba")])
+    assert 2 == len([*advising._AdviceState._combine_remedies(self, "dcba")])
     assert [("a", "b"), ("b",), ("a", "b")] == asked
     assert tried["b",] is self.every
     tried["a", "b"] = remedy(0.4)
-    assert 1 == len([*advising._Advising._all(self, "abcd")])
+    assert 1 == len([*advising._AdviceState._combine_remedies(self, "abcd")])
     assert tried["a", "b"] is self.every
 
 
@@ -69,9 +71,9 @@ def test_a_pair_between_two_nodes_is_taken_away_as_one() -> None:
         node("DequantizeLinear", ["q", "s"], ["d"], "DQ"), node("Sigmoid", ["d"], ["y"], "second"),
     ]  # fmt: skip
     model = net(nodes, {"s": np.float32(0.1)})
-    (found,) = changes._removed(model, ["Q", "DQ"])
+    (found,) = changes._iter_removals(model, ["Q", "DQ"])
     assert ("quantization", ("Q", "DQ"), False) == (found.cause, found.nodes, found.keeps)
-    after = changes.applied(model, [found])
+    after = changes.apply_changes(model, [found])
     assert [("Relu", ("x",)), ("Sigmoid", ("a",))] == [(n.op, tuple(n.inputs)) for n in after.nodes]
 
 
@@ -83,13 +85,13 @@ def test_a_weight_that_is_computed_or_stored_becomes_a_constant() -> None:
     ]  # fmt: skip
     held = {"w": np.ones((3, 3), np.int8), "s": np.float32(0.5)}
     model = net(nodes, held, (2, 2))
-    (stored,) = changes._weights(model, model.by_id["second"], "d", "first")
+    (stored,) = changes._iter_weight_changes(model, model.by_id["second"], "d", "first")
     assert ("quantization", ("DQ",), True) == (stored.cause, stored.nodes, stored.retypes)
-    (computed,) = changes._weights(model, model.by_id["third"], "t", "second")
+    (computed,) = changes._iter_weight_changes(model, model.by_id["third"], "t", "second")
     assert ("weight", ("turn",), False) == (computed.cause, computed.nodes, computed.retypes)
     # What comes from the first of the two is no weight.
-    assert [] == [*changes._weights(model, model.by_id["second"], "a", "first")]
-    after = changes.applied(model, [stored, computed])
+    assert [] == [*changes._iter_weight_changes(model, model.by_id["second"], "a", "first")]
+    after = changes.apply_changes(model, [stored, computed])
     assert ["first", "second", "third"] == [n.id for n in after.nodes]
     shapes = [after.known[after.by_id[n].inputs[1]].numpy() for n in ("second", "third")]
     assert [((3, 3), np.float32), ((3, 2), np.float32)] == [(a.shape, a.dtype) for a in shapes]
@@ -113,17 +115,17 @@ LARGEST = float(np.finfo(np.float32).max)
 )  # fmt: skip
 def test_peaks_are_of_samples_and_channels_and_energy_is_of_channels(axis, samples, peaks, energy) -> None:
     """What is no number counts as infinite, and in the energy as the largest number."""
-    found = watching._by_channel(VALUES, axis, samples)
+    found = watching._reduce_by_channel(VALUES, axis, samples)
     np.testing.assert_array_equal(found[0], peaks)
     np.testing.assert_allclose(found[1], energy)
 
 
 def test_batches_with_other_numbers_of_channels_are_joined_without_them() -> None:
     one, two = np.array([[1.0, 4.0], [3.0, 2.0]]), np.array([[5.0, 6.0, 7.0]])
-    np.testing.assert_array_equal(watching._stacked([one, one]), [[1, 4], [3, 2]] * 2)
-    np.testing.assert_array_equal(watching._stacked([one, two]), [[4], [3], [7]])
-    np.testing.assert_array_equal(watching._mean([one[0], one[1]], [2, 3]), [4 / 5, 6 / 5])
+    np.testing.assert_array_equal(watching._stack_rows([one, one]), [[1, 4], [3, 2]] * 2)
+    np.testing.assert_array_equal(watching._stack_rows([one, two]), [[4], [3], [7]])
+    np.testing.assert_array_equal(watching._compute_mean([one[0], one[1]], [2, 3]), [4 / 5, 6 / 5])
     # 1 + 4 over two of 3 elements, 5 + 6 + 7 over three of 2.
-    np.testing.assert_array_equal(watching._mean([one[0], two[0]], [3, 2]), [23 / 12])
-    np.testing.assert_array_equal(watching._mean([one[0]], [0]), one[0])
-    np.testing.assert_array_equal(watching._mean([one[0]], [1]), one[0])
+    np.testing.assert_array_equal(watching._compute_mean([one[0], two[0]], [3, 2]), [23 / 12])
+    np.testing.assert_array_equal(watching._compute_mean([one[0]], [0]), one[0])
+    np.testing.assert_array_equal(watching._compute_mean([one[0]], [1]), one[0])

@@ -10,15 +10,15 @@ import pytest
 from scipy import stats
 
 from rtlab.core.metrics import Tally
-from rtlab.core.uncertainty import FEWEST, Interval, Paired, interval, paired
-from rtlab.experiments.forms import _timed
-from rtlab.experiments.race import _quartiles
+from rtlab.core.uncertainty import FEWEST, Interval, PairedDifference, compare_paired, interval
+from rtlab.experiments.forms import _summarize_times
+from rtlab.experiments.race import _compute_quartiles
 from rtlab.formulations.recurrent import Form
-from rtlab.questions.check.scores import _harm
-from rtlab.questions.check.times import _median_interval
+from rtlab.questions.check.scores import _compute_drop
+from rtlab.questions.check.times import _compute_median_interval
 from rtlab.questions.samples.spread import spread
-from rtlab.questions.sensitivity import Effects, ranked
-from rtlab.questions.timing.times import _reduced, _spread
+from rtlab.questions.sensitivity import Effects, rank_effects
+from rtlab.questions.timing.times import _reduce_samples, _spread
 
 #: The normal quantile of 95 %, two-sided.
 Z = stats.norm.ppf(0.975)
@@ -34,7 +34,7 @@ def effects(measured: list[list[float]], estimated: list[list[float]] | None = N
 
 def test_the_interval_of_three_effects_has_two_degrees_of_freedom() -> None:
     """Of 1, 2 and 6 the mean is 3 and the variance (4 + 1 + 9) / 2 = 7, so that the standard error is root of 7 / 3."""
-    (row,) = ranked(effects([[1, 2, 6]]), "node", {"p0": "n"})
+    (row,) = rank_effects(effects([[1, 2, 6]]), "node", {"p0": "n"})
     assert (row.effect, row.verified, row.origin) == (3.0, 3.0, "measured")
     assert (row.low, row.high) == pytest.approx((3 - Z * (7 / 3) ** 0.5, 3 + Z * (7 / 3) ** 0.5), abs=2e-4)
     assert row.interval == (row.low, row.high)
@@ -42,7 +42,7 @@ def test_the_interval_of_three_effects_has_two_degrees_of_freedom() -> None:
 
 def test_one_effect_alone_has_no_interval_and_missing_samples_do_not_count() -> None:
     held = effects([[1, np.nan, np.nan], [5, 7, np.nan]])
-    two, one = ranked(held, "quantizer", {"p0": "n", "p1": "m"})
+    two, one = rank_effects(held, "quantizer", {"p0": "n", "p1": "m"})
     assert math.isnan(one.low)
     assert math.isnan(one.high)
     assert (two.effect, two.quantizer, two.node) == (6.0, "p1", "m")
@@ -52,8 +52,8 @@ def test_one_effect_alone_has_no_interval_and_missing_samples_do_not_count() -> 
 def test_places_are_ranked_by_what_was_measured_where_it_was() -> None:
     """Estimates are 9, 2 and 3; runs say 1 of the first."""
     found = effects([[1, 1], [np.nan] * 2, [np.nan] * 2], [[9, 9], [2, 2], [3, 3]])
-    rows = ranked(found, "node", {f"p{i}": f"n{i}" for i in range(3)})
-    assert [(r.rank, r.node, r.known, r.origin) for r in rows] == [
+    rows = rank_effects(found, "node", {f"p{i}": f"n{i}" for i in range(3)})
+    assert [(r.rank, r.node, r.best_effect, r.origin) for r in rows] == [
         (1, "n2", 3.0, "estimated"), (2, "n1", 2.0, "estimated"), (3, "n0", 1.0, "estimated")
     ]  # fmt: skip
 
@@ -63,8 +63,8 @@ def test_places_are_ranked_by_what_was_measured_where_it_was() -> None:
     [(0.5, 2, 9, True), (-2, -0.5, 9, True), (-1, 1, 9, False), (0, 1, 9, False), (0.1, 1, FEWEST - 1, False)],
 )  # fmt: skip
 def test_a_difference_is_sure_where_its_interval_is_on_one_side_of_zero(low, high, samples, sure) -> None:
-    assert Paired(1.0, Interval(low, high, ""), samples).sure is sure
-    assert not Paired(1.0, None, samples).sure
+    assert PairedDifference(1.0, Interval(low, high, ""), samples).sure is sure
+    assert not PairedDifference(1.0, None, samples).sure
 
 
 def tally(
@@ -81,13 +81,13 @@ def test_a_tally_without_single_samples_takes_percentiles_of_its_draws() -> None
     found = interval(first)
     assert found is not None
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(one, (0.025, 0.975))))
-    both = paired(first, second)
+    both = compare_paired(first, second)
     assert both is not None
     assert (both.difference, both.samples) == (3.0, 300)
     assert both.interval is not None
     ends = np.quantile(two[:300] - one, (0.025, 0.975))
     assert (both.interval.low, both.interval.high) == pytest.approx(tuple(ends))
-    assert paired(first, tally([1, 2])) is None
+    assert compare_paired(first, tally([1, 2])) is None
 
 
 @pytest.mark.parametrize(
@@ -100,12 +100,12 @@ def test_a_tally_without_single_samples_takes_percentiles_of_its_draws() -> None
 def test_a_paired_difference_is_the_second_less_the_first_of_the_same_link(link: str, score: object) -> None:
     """Sums of amounts over sums of weights: 9 / 6 and 6 / 5."""
     first, second = tally([2, 3, 4], [1, 2, 3], link), tally([1, 2, 3], [1, 1, 3], link)
-    found = paired(first, second)
+    found = compare_paired(first, second)
     assert found is not None
     assert found.difference == pytest.approx(score(6 / 5) - score(9 / 6))  # type: ignore[operator]
     assert found.lost is found.won is found.p is None
-    assert paired(first, tally([1], [0], link)) is None
-    picked = paired(first, tally([1, 2, 3], [1, 1, 3], link, picked=True))
+    assert compare_paired(first, tally([1], [0], link)) is None
+    picked = compare_paired(first, tally([1, 2, 3], [1, 1, 3], link, picked=True))
     assert picked is not None
     assert picked.interval is None
     assert interval(tally([1, 0, 1], link="share", picked=True)) is None
@@ -118,7 +118,7 @@ def test_the_bootstrap_of_many_values_is_that_of_their_mean() -> None:
     assert found is not None
     ends = stats.t.interval(0.95, 399, values.mean(), stats.sem(values))
     assert (found.low, found.high) == pytest.approx(ends, abs=0.03)
-    both = paired(tally(list(values)), tally(list(values - 1 + 0.1 * RNG.normal(size=400))))
+    both = compare_paired(tally(list(values)), tally(list(values - 1 + 0.1 * RNG.normal(size=400))))
     assert both is not None
     assert both.interval is not None
     assert both.interval.low < -1 < both.interval.high
@@ -131,10 +131,10 @@ def test_harm_turns_an_interval_with_its_sign(higher: bool, low: float, high: fl
     from rtlab.core.facts import Score
 
     scores = [Score("s", v, "", 9, "", higher=higher) for v in (1.0, 3.0)]
-    found, ends = _harm(*scores, Paired(-2.0, Interval(-3, 1, "m"), 9))
+    found, ends = _compute_drop(*scores, PairedDifference(-2.0, Interval(-3, 1, "m"), 9))
     assert ends is not None
     assert (found, ends.low, ends.high) == (drop, low, high)
-    assert _harm(*scores, None) == (drop, None)
+    assert _compute_drop(*scores, None) == (drop, None)
 
 
 def test_rounds_of_nine_leave_out_the_fastest_and_the_slowest() -> None:
@@ -142,17 +142,17 @@ def test_rounds_of_nine_leave_out_the_fastest_and_the_slowest() -> None:
     covered = {n: 1 - 2 * stats.binom.cdf(1, n, 0.5) for n in (8, 9)}
     assert covered[8] < 0.95 < covered[9]
     times = [5.0, 1.0, 9.0, 3.0, 7.0, 2.0, 8.0, 4.0, 6.0]
-    assert _median_interval(times) == (2.0, 8.0)
-    assert _median_interval(times[:8]) == (1.0, 9.0)
+    assert _compute_median_interval(times) == (2.0, 8.0)
+    assert _compute_median_interval(times[:8]) == (1.0, 9.0)
 
 
 def test_quartiles_are_numpys_and_their_order_is_low_median_high() -> None:
     times = [4.0, 1.0, 10.0, 2.0]
     low, median, high = 1.75, 3.0, 5.5
-    assert _quartiles(times) == (low, median, high)
-    made = _timed(Form("operator", onnx.ModelProto(), 1), times, 0.5)
+    assert _compute_quartiles(times) == (low, median, high)
+    made = _summarize_times(Form("operator", onnx.ModelProto(), 1), times, 0.5)
     assert (made.low, made.median, made.high, made.runs) == (low, median, high, 4)
-    reduced = _reduced({"a": np.array(times), "b": np.array([2.0])})
+    reduced = _reduce_samples({"a": np.array(times), "b": np.array([2.0])})
     assert reduced == {"a": (median, (low, high)), "b": (2.0, None)}
     assert _spread(np.array(times)) == (high - low) / 2
     assert _spread(np.array([2.0])) is None

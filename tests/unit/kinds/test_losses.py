@@ -12,10 +12,10 @@ from scipy import special
 import rtlab
 from nets import graph
 from rtlab import CalibrationData, Study
-from rtlab.backends.reference import evaluator
+from rtlab.backends.reference import get_evaluator
 from rtlab.core.scale import Scale
-from rtlab.experiments.experiment import Allowance, Rig, carry_out
-from rtlab.experiments.sensitivity import SensitivitySearch, _told
+from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
+from rtlab.experiments.sensitivity import SensitivitySearch, _summarize
 from rtlab.experiments.sensitivity.loss import MOST, SampleLoss
 from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
 from rtlab.quantize import own
@@ -91,7 +91,7 @@ def test_effects_of_parts_stand_one_behind_the_other_and_their_work_adds_up() ->
     one = effects(np.array([[1.0, 2.0], [3.0, 4.0]]), work=(1.0, 2.0, 3.0))
     two = effects(np.array([[5.0], [6.0]]), work=(0.5, 0.25, 0.125))
     two = dataclasses.replace(two, losses=np.array([7.0]))
-    both = Effects.joined((one, two), None)
+    both = Effects.concatenate((one, two), None)
     assert both.measured.tolist() == [[1, 2, 5], [3, 4, 6]]
     assert both.losses.tolist() == [0, 1, 7]
     assert both.work == (1.5, 2.25, 3.125)
@@ -101,11 +101,11 @@ def test_effects_of_parts_stand_one_behind_the_other_and_their_work_adds_up() ->
 def test_what_was_measured_stands_where_a_place_has_no_estimate() -> None:
     guess = np.array([[1.0, 2.0, 3.0], [np.nan] * 3])
     true = np.array([[9.0, 9.0], [4.0, 5.0]])
-    known = effects(true, guess, probes=1).known
+    known = effects(true, guess, probes=1).combined_effects
     assert known[0].tolist() == [1, 2, 3]
     assert known[1, :2].tolist() == [4, 5]
     assert np.isnan(known[1, 2])
-    assert effects(true, probes=0).known.tolist() == true.tolist()
+    assert effects(true, probes=0).combined_effects.tolist() == true.tolist()
 
 
 def test_a_ranking_costs_what_estimates_or_runs_took_and_is_as_reliable_as_its_whole_rows() -> None:
@@ -114,10 +114,10 @@ def test_a_ranking_costs_what_estimates_or_runs_took_and_is_as_reliable_as_its_w
     partial[4, 3:] = np.nan
     asked = SensitivitySearch("v", None, None, CalibrationData({"x": DATA}, "d"))  # type: ignore[arg-type]
     nodes = {f"p{i}": f"n{i}" for i in range(5)}
-    run = _told(asked, effects(partial, work=(6.0, 3.0, 2.0)), nodes, ran="r", seconds=1.0)
+    run = _summarize(asked, effects(partial, work=(6.0, 3.0, 2.0)), nodes, ran="r", seconds=1.0)
     estimated = effects(table, work=(6.0, 3.0, 2.0))
     estimated = dataclasses.replace(estimated, estimated=table, measured=table[:, :0], probes=4)
-    guess = _told(asked, estimated, nodes, ran="r", seconds=1.0)
+    guess = _summarize(asked, estimated, nodes, ran="r", seconds=1.0)
     assert (run.cost_x_plain, guess.cost_x_plain) == (1.5, 3.0)
     assert run.reliability == pytest.approx(reliability(table[:4]))
     assert guess.reliability == pytest.approx(reliability(table))
@@ -187,10 +187,10 @@ def test_a_ranking_over_two_outputs_takes_each_alike(study: Study, asks: str) ->
 def test_estimates_over_two_outputs_follow_what_runs_measure(study: Study) -> None:
     """The graph is linear, so that the mean of an estimate over probes and samples is the measured effect."""
     ready = study.prepare("int8")
-    source, emulation = own.apart(study.model, ready.emulate())
+    source, emulation = own.separate_existing_qdq(study.model, ready.emulate())
     for asks, by in (("only", "quantizer"), ("released", "node")):
         search = SensitivitySearch("int8", source, emulation, study.data, asks, by, probes=16, verify=6)
-        found = carry_out(search, Rig(evaluator(), allowance=Allowance(60.0)))
+        found = run_experiment(search, SearchContext(get_evaluator(), budget=SearchBudget(60.0)))
         assert found.probes == 16
         for row in found.ranking:
             assert row.origin == "estimated"

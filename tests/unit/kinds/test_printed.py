@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.variant import Target
-from rtlab.documents.numbers import number, storage, storage_unit, time_unit
+from rtlab.documents.numbers import choose_byte_unit, choose_time_unit, format_bytes, format_number
 from rtlab.questions.findings.rules.reading import Reading
-from rtlab.questions.timing.times import LayerTime, Shared, Timing
+from rtlab.questions.timing.times import LayerTime, SharedTime, Timing
 from rtlab.view.overlays import _times
 
 
@@ -28,14 +28,14 @@ from rtlab.view.overlays import _times
 def test_numbers_have_three_digits_and_times_below_a_millisecond_are_in_microseconds(
     value, unit, text
 ) -> None:
-    assert number(value, unit) == text
-    assert (time_unit(0.999), time_unit(1.0)) == (("µs", 1000.0), ("ms", 1.0))
+    assert format_number(value, unit) == text
+    assert (choose_time_unit(0.999), choose_time_unit(1.0)) == (("µs", 1000.0), ("ms", 1.0))
 
 
 @given(st.integers(1_024, 10**12 - 1))
 def test_what_is_told_of_bytes_is_within_half_a_percent(nbytes: int) -> None:
-    told, unit = storage(nbytes).replace(",", "").split()
-    name, size = storage_unit(nbytes)
+    told, unit = format_bytes(nbytes).replace(",", "").split()
+    name, size = choose_byte_unit(nbytes)
     assert (unit, True) == (name, math.isclose(float(told) * size, nbytes, rel_tol=0.005))
 
 
@@ -64,7 +64,7 @@ def test_a_finding_tells_its_layers_in_microseconds_and_in_percent_of_the_sum() 
 @pytest.mark.parametrize(("processor", "scale"), [("GPU", 1.0), ("CPU", 0.25)])
 def test_an_overlay_of_a_cpu_is_scaled_to_the_inference_and_shares_are_in_percent(processor, scale) -> None:
     times = timing(1.0, 5.0, 2.0, total=2.0, processor=processor)
-    shared = {t.layer: Shared(t.median, t.spread, t.share, 1, (t.layer,)) for t in times.layers}
+    shared = {t.layer: SharedTime(t.median, t.spread, t.share, 1, (t.layer,)) for t in times.layers}
     time, share = _times(times, shared, shared)
     assert [v["value"] for v in time["layers"].values()] == pytest.approx([scale, 5 * scale, 2 * scale])
     spreads = [v["spread"] for v in time["nodes"].values()]

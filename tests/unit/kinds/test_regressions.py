@@ -17,15 +17,15 @@ from rtlab.core.ranges import Range
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.quantize import equalize, reconstruct
-from rtlab.quantize.correct import Correct, bias, shift
+from rtlab.quantize.correct import BiasCorrection, compute_bias_shift, find_bias_input
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.inputs import InputCollector, WantedInput
-from rtlab.quantize.links import Constants, links, move, written
-from rtlab.quantize.mending import Mending
-from rtlab.quantize.noise import Moments, grid
+from rtlab.quantize.inputs import InputCollector, InputStatsRequest
+from rtlab.quantize.links import Constants, compute_write_peaks, find_links, move_scale
+from rtlab.quantize.mending import WeightCorrector
+from rtlab.quantize.noise import Moments, make_magnitude_grid
 from rtlab.quantize.ranges import Collector
 from rtlab.quantize.weights import ScaleLayout
-from rtlab.quantize.windows import product
+from rtlab.quantize.windows import make_product_form
 
 FLOAT = TensorProto.FLOAT
 RNG = np.random.default_rng(5)
@@ -43,7 +43,7 @@ def test_scales_of_blocks_are_those_of_least_squares_block_after_block(blocks: i
     x, weight = RNG.normal(size=(50, size)) @ RNG.normal(size=(size, size)), RNG.normal(size=(3, size))
     scale = RNG.uniform(0.2, 0.4, (3, blocks))
     steps = np.rint(weight / np.repeat(scale, width, axis=1))
-    found = reconstruct._least_squares(weight, scale, steps, x.T @ x / 50)
+    found = reconstruct._solve_scales(weight, scale, steps, x.T @ x / 50)
     for row in range(3):
         now = scale[row].copy()
         for b in range(blocks):
@@ -59,7 +59,7 @@ def test_scales_of_blocks_are_those_of_least_squares_block_after_block(blocks: i
 def test_a_least_squares_scale_that_would_not_be_positive_stays() -> None:
     weight, scale, steps = np.array([[-1.0, -2.0]]), np.array([[0.5]]), np.array([[1.0, 2.0]])
     for chosen in (steps, 0 * steps):
-        assert reconstruct._least_squares(weight, scale, chosen, np.eye(2)) == pytest.approx(scale)
+        assert reconstruct._solve_scales(weight, scale, chosen, np.eye(2)) == pytest.approx(scale)
 
 
 def linear(op: str, groups: int = 1, **names: object):
@@ -90,63 +90,65 @@ def run(model, x: np.ndarray) -> np.ndarray:
 def test_a_bias_is_what_leaves_no_mean_error_to_a_rounded_weight(op: str, names: dict) -> None:
     """The regression of the outputs on a constant: with the shift taken off, the mean error of each channel is zero."""
     model, weight = linear(op, **names)
-    one = product(model, model.by_id["n"])
+    one = make_product_form(model, model.by_id["n"])
     rounded = np.round(2 * weight) / 2
     x = f32(16, *([6, 5, 5] if op == "Conv" else [6])) + 0.5
-    total, places = one.mean(x)
+    total, places = one.sum_positions(x)
     mean = total / places
-    added = shift(one, LayerInput(mean, mean), weight, rounded)
+    added = compute_bias_shift(one, LayerInput(mean, mean), weight, rounded)
     edit = Edit(model)
-    edit.feed("n", 1, edit.constant("rounded", rounded))
+    edit.set_input("n", 1, edit.add_constant("rounded", rounded))
     off = edit.finish()
     axes = (0, 2, 3) if op == "Conv" else 0
     assert (run(off, x) - run(model, x)).mean(axis=axes) == pytest.approx(added, abs=1e-5)
     edit = Edit(off)
-    Correct({"n": added})(edit)
+    BiasCorrection({"n": added})(edit)
     assert (run(edit.finish(), x) - run(model, x)).mean(axis=axes) == pytest.approx(0, abs=1e-5)
 
 
 def test_what_is_rounded_of_the_input_counts_with_the_rounded_weight() -> None:
     model, weight = linear("Gemm")
     mean, near = RNG.normal(size=(2, 1, 6))
-    added = shift(product(model, model.by_id["n"]), LayerInput(mean, near), weight, 2 * weight)
+    added = compute_bias_shift(
+        make_product_form(model, model.by_id["n"]), LayerInput(mean, near), weight, 2 * weight
+    )
     assert added == pytest.approx((near @ (2 * weight.astype(float)) - mean @ weight.astype(float))[0])
 
 
 def test_an_offset_stands_in_a_bias_or_in_a_sum_that_alone_reads_a_product() -> None:
-    assert bias(linear("Conv")[0], "n") == ("n", 2, 1.0)
-    assert bias(linear("Gemm", beta=0.5)[0], "n") == ("n", 2, 0.5)
-    assert bias(linear("Gemm", beta=0.0)[0], "n") is None
-    assert bias(linear("MatMul")[0], "n") == ("add", 0, 1.0)
+    assert find_bias_input(linear("Conv")[0], "n") == ("n", 2, 1.0)
+    assert find_bias_input(linear("Gemm", beta=0.5)[0], "n") == ("n", 2, 0.5)
+    assert find_bias_input(linear("Gemm", beta=0.0)[0], "n") is None
+    assert find_bias_input(linear("MatMul")[0], "n") == ("add", 0, 1.0)
     ends = [("x", FLOAT, ["N", 6])], [("y", FLOAT, ["N", 4])]
     product_, add = node("MatMul", ["x", "w"], ["h"], "n"), node("Add", ["h", "b"], ["y"], "add")
     weights = {"w": f32(6, 4), "b": f32(4)}
-    assert bias(graph([product_, add], *ends, weights), "n") == ("add", 1, 1.0)
+    assert find_bias_input(graph([product_, add], *ends, weights), "n") == ("add", 1, 1.0)
     shown = (ends[0], [*ends[1], ("h", FLOAT, ["N", 4])])
-    assert bias(graph([product_, add], *shown, weights), "n") is None
+    assert find_bias_input(graph([product_, add], *shown, weights), "n") is None
     twice = [product_, add, node("Neg", ["h"], ["z"], "neg")]
-    assert bias(graph(twice, ends[0], [*ends[1], ("z", FLOAT, ["N", 4])], weights), "n") is None
+    assert find_bias_input(graph(twice, ends[0], [*ends[1], ("z", FLOAT, ["N", 4])], weights), "n") is None
     subtracted = [product_, node("Sub", ["h", "b"], ["y"], "sub")]
-    assert bias(graph(subtracted, *ends, weights), "n") is None
+    assert find_bias_input(graph(subtracted, *ends, weights), "n") is None
     weights = {"w": f32(6, 4), "b": f32(3, 1)}
     nodes = [node("MatMul", ["x", "w"], ["h"], "n"), node("Add", ["h", "b"], ["y"], "add")]
     ends = [("x", FLOAT, [3, 6])], [("y", FLOAT, [3, 4])]
-    assert bias(graph(nodes, *ends, weights), "n") is None
+    assert find_bias_input(graph(nodes, *ends, weights), "n") is None
 
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_second_moments_of_batches_are_those_of_all_rows(turned: bool) -> None:
     model, _ = linear("Gemm", transB=int(turned))
-    want = WantedInput(product(model, model.by_id["n"]), Scale(2.0), second=True)
+    want = InputStatsRequest(make_product_form(model, model.by_id["n"]), Scale(2.0), second=True)
     x = 3 * f32(10, 6)
     collector = InputCollector([want])
     collector.run(({"x": x[i : i + 4]} for i in (0, 4, 8)), lambda _: {}, Silent(), lambda b: len(b["x"]))
-    seen = collector.result({}).nodes["n"]
+    seen = collector.build_layer_inputs({}).nodes["n"]
     step = 2 / 127
     rounded = np.clip(np.rint(x / step), -128, 127) * step
     assert seen.mean[0] == pytest.approx(x.mean(axis=0), abs=1e-6)
-    assert seen.rounded[0] == pytest.approx(rounded.mean(axis=0), abs=1e-5)
-    assert seen.second[0] == pytest.approx(rounded.T @ rounded / 10, rel=1e-5)
+    assert seen.rounded_mean[0] == pytest.approx(rounded.mean(axis=0), abs=1e-5)
+    assert seen.second_moment[0] == pytest.approx(rounded.T @ rounded / 10, rel=1e-5)
     assert (seen.rows, collector.samples) == (10, 10)
 
 
@@ -170,17 +172,17 @@ def test_equalizing_takes_magnitudes_of_weights_and_of_negative_biases(second: s
     nodes += [node("Flatten", ["r"], ["f"], "flat")] if op == "Gemm" else []
     nodes.append(node(op, ["f" if op == "Gemm" else "r", "w"], ["y"], "two", **names))
     model = graph(nodes, [("x", FLOAT, [1, 2, 2, 2])], [("y", FLOAT, y)], weights)
-    (link,) = links(model)
+    (link,) = find_links(model)
     before = np.abs(weights["v"]).reshape(3, -1).max(axis=1)
     after = magnitudes(np.abs(weights["w"]))
     start = np.abs(weights["b"])
     scale = np.maximum(np.sqrt(before / after), np.minimum(1, start / max(start.max(), before.max())))
     constants = Constants(model)
-    assert equalize.factors(constants, link) == pytest.approx(scale)
-    peak, offset = written(constants, link)
+    assert equalize.compute_scale_factors(constants, link) == pytest.approx(scale)
+    peak, offset = compute_write_peaks(constants, link)
     assert peak == pytest.approx(before)
     assert offset == pytest.approx(weights["b"])
-    move(constants, link, scale)
+    move_scale(constants, link, scale)
     edit = Edit(model)
     constants.write(edit)
     made, x = edit.finish(), f32(1, 2, 2, 2)
@@ -195,8 +197,8 @@ def test_a_channel_that_nobody_writes_or_reads_keeps_its_scale() -> None:
     weights["v"][1], weights["w"][:, 2] = 0, 0
     nodes = [node("Conv", ["x", "v"], ["h"], "one"), node("Conv", ["h", "w"], ["y"], "two")]
     model = graph(nodes, [("x", FLOAT, [1, 2, 2, 2])], [("y", FLOAT, [1, 2, 2, 2])], weights)
-    (link,) = links(model)
-    found = equalize.factors(Constants(model), link)
+    (link,) = find_links(model)
+    found = equalize.compute_scale_factors(Constants(model), link)
     v, w = np.abs(weights["v"]).max(axis=(1, 2, 3)), np.abs(weights["w"]).max(axis=(0, 2, 3))
     ratio = v[[0, 3]] / w[[0, 3]]
     assert found == pytest.approx([ratio[0] ** 0.5, 1, 1, ratio[1] ** 0.5])
@@ -208,11 +210,15 @@ def test_four_bits_have_a_scale_for_each_channel_or_block_and_one_for_zeros(bloc
     """Of independent inputs whatever is on the grid is stored as it is; what is zero throughout stays zero."""
     rows = np.float32([[7, -3, 1, 7], [0, 0, 0, 0], [-14, 7, 14, 2]]) / 7
     model, _ = linear("MatMul" if turned else "Gemm", **({} if turned else {"transB": 1}))
-    one = dataclasses.replace(product(model, model.by_id["n"]), shape=rows.T.shape if turned else rows.shape)
+    one = dataclasses.replace(
+        make_product_form(model, model.by_id["n"]), shape=rows.T.shape if turned else rows.shape
+    )
     layout = ScaleLayout(int(turned) if not block else 1 - int(turned), block)
-    mending = Mending(model, Variant.of("int4"), None, lambda: None)
-    made = mending._four((one, np.eye(4)[None]), rows.T if turned else rows, layout, Precision.INT4, 0.01)
-    found = made.dequantized().T if turned else made.dequantized()
+    mending = WeightCorrector(model, Variant.of("int4"), None, lambda: None)
+    made = mending._quantize_four_bit_weight(
+        (one, np.eye(4)[None]), rows.T if turned else rows, layout, Precision.INT4, 0.01
+    )
+    found = made.dequantize().T if turned else made.dequantize()
     assert found == pytest.approx(rows, abs=0.15)
     assert (found[1] == 0).all()
     sizes = made.scale if not block else made.scale.T if turned else made.scale
@@ -234,8 +240,8 @@ def test_what_a_link_writes_goes_through_normalizations_sums_and_products_in_the
         node("Relu", ["k"], ["r"], "relu"), node("Conv", ["r", "w"], ["y"], "two"),
     ]  # fmt: skip
     model = graph(nodes, [("x", FLOAT, [1, 2, 2, 2])], [("y", FLOAT, [1, 2, 2, 2])], weights)
-    (link,) = links(model)
-    peak, start = written(Constants(model), link)
+    (link,) = find_links(model)
+    peak, start = compute_write_peaks(Constants(model), link)
     gain = weights["g"] / np.sqrt(weights["var"])
     factor = weights["f"].reshape(-1)
     expected = ((weights["b"] - weights["m"]) * gain + weights["s"]) * factor + weights["o"].reshape(-1)
@@ -250,7 +256,7 @@ def observed(values: np.ndarray) -> Range:
 
 
 def quantized(x: np.ndarray, amax: float, precision: Precision) -> np.ndarray:
-    levels = grid(precision) * amax / grid(precision)[-1]
+    levels = make_magnitude_grid(precision) * amax / make_magnitude_grid(precision)[-1]
     return np.sign(x) * levels[np.abs(np.abs(x)[:, None] - levels).argmin(axis=1)]
 
 
@@ -261,7 +267,11 @@ def test_noise_and_clipped_shares_are_those_of_every_element(precision: Precisio
     seen = observed(x)
     amax = np.array([0.5, 1.5, 3.0]) * 1.0001
     moments = Moments.of(seen)
-    found = (moments.noise(amax, precision), moments.clipped(amax), moments.sqnr(amax, precision))
+    found = (
+        moments.compute_noise(amax, precision),
+        moments.compute_clipped_share(amax),
+        moments.compute_sqnr(amax, precision),
+    )
     for at, noise, clipped, sqnr in zip(amax, *found, strict=True):
         error = ((x - quantized(x, at, precision)) ** 2).sum()
         assert noise == pytest.approx(error, rel=0.02)

@@ -38,14 +38,14 @@ class Pip:
         begin = version.removesuffix(".*").split(".")
         matches = [v for v in self.versions if v.split(".")[: len(begin)] == begin]
         if not matches:
-            return installing.PipSaid(1, self.words)
+            return installing.PipOutput(1, self.words)
         if part.endswith("bindings"):
             info = Path(order.folder) / f"bindings-{matches[-1]}.dist-info"
             info.mkdir()
             (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: bindings\nVersion: {matches[-1]}\n")
         else:
             (Path(order.folder) / "library.so").write_bytes(bytes(1000))
-        return installing.PipSaid(0, "")
+        return installing.PipOutput(0, "")
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def place(tmp_path: Path, monkeypatch: Any) -> Path:
     hidden = lambda name, *rest: None if name == "tensorrt_rtx" else real(name, *rest)  # noqa: E731
     monkeypatch.setattr("importlib.util.find_spec", hidden)
     recorded = compilers.Compiler("1.6.1.120", "tensorrt-rtx", recorded=True)
-    monkeypatch.setattr(compilers, "_recorded", lambda: [recorded])
+    monkeypatch.setattr(compilers, "_list_recorded", lambda: [recorded])
     return compilers.folder()
 
 
@@ -77,7 +77,7 @@ def test_a_release_is_installed_in_two_parts_and_then_moved(place: Path, monkeyp
     assert place.name == sys.implementation.cache_tag
     assert (made.own, made.words, made.where) == (False, "added", str(place / "1.5.0.114"))
     assert made.nbytes == 1000 + next(place.glob("*/*/METADATA")).stat().st_size
-    assert made.tried() == compilers.Started(routes=("a",))
+    assert made.tried() == compilers.CompilerProbe(routes=("a",))
     # Nothing is installed twice; another 1.5 makes the short name a wrong one.
     assert install(monkeypatch, Pip(), "1.5") == made
     assert made.title == "1.5"
@@ -85,8 +85,11 @@ def test_a_release_is_installed_in_two_parts_and_then_moved(place: Path, monkeyp
     assert [c.version for c in compilers.known()] == ["1.5.0.9", "1.5.0.114", "1.6.1.120"]
     assert (made.title, compilers.named("1.5")) == ("1.5.0.114", made)
     names = ("tensorrt-rtx:1.5.0.9", "tensorrt-rtx", None, "other")
-    assert [*map(compilers.added, names)] == ["tensorrt-rtx:1.5.0.9", None, None, None]
-    assert ([*compilers.releases("onnxruntime")], len(compilers.releases("tensorrt-rtx:1.5"))) == ([], 3)
+    assert [*map(compilers.get_added_backend, names)] == ["tensorrt-rtx:1.5.0.9", None, None, None]
+    assert ([*compilers.list_releases("onnxruntime")], len(compilers.list_releases("tensorrt-rtx:1.5"))) == (
+        [],
+        3,
+    )
     with mock.patch.object(kept, "close") as closed:
         assert compilers.remove("1.5.0.9").version == "1.5.0.9"
     closed.assert_called_once_with(str(place / "1.5.0.9"))
@@ -164,7 +167,7 @@ def test_pip_runs_with_what_was_ordered(end: Any, code: int, source: str, monkey
     monkeypatch.setattr(installing.runpy, "run_module", run)
     monkeypatch.setattr(sys, "argv", [])
     monkeypatch.setenv("PIP_USER", "1")
-    said = installing.install(installing.PipOrder(("a==1", "b"), "/there", source), mock.Mock())
+    said = installing.install(installing.PipSpec(("a==1", "b"), "/there", source), mock.Mock())
     assert (said.code, said.words, os.environ["PIP_USER"]) == (code, "said", "0")
     where = ["--no-index", "--find-links", "/wheels"] if source else []
     assert sys.argv[:4] == ["pip", "install", "--target", "/there"]

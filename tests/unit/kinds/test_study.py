@@ -21,7 +21,7 @@ import rtlab
 import scenes
 from rtlab import errors
 from rtlab.core import stage
-from rtlab.core.stage import Budget, Stage, Standing
+from rtlab.core.stage import Budget, Stage, StageStatus
 from rtlab.documents.commands import StartWork
 from rtlab.errors import CalibrationError, RtlabError, VariantError
 from rtlab.explorer.explorer import Explorer
@@ -44,26 +44,26 @@ def confine(monkeypatch: Any, soft: int) -> None:
 def test_memory_is_confined_by_the_soft_limit_of_the_address_space(monkeypatch: Any) -> None:
     """A GiB and a half is told; under half a GiB nothing is started, from there on it is."""
     confine(monkeypatch, 3 * GIB // 2)
-    assert "1.50 GiB" in errors.confined()
-    errors.see_room("load it")
+    assert "1.50 GiB" in errors.describe_memory_limit()
+    errors.check_memory_limit("load it")
     cases = RuntimeError("std::bad_alloc"), ImportError("x"), ModuleNotFoundError("x"), RuntimeError("other")
-    assert [*map(errors.starved, cases)] == [True, True, False, False]
+    assert [*map(errors.is_out_of_memory, cases)] == [True, True, False, False]
     for error, kind in ((MemoryError(), RtlabError), (errors.BuildError("bad_alloc"), errors.BuildError)):
-        assert isinstance(errors.told(error, "build", errors.RunError), errors.RunError)
+        assert isinstance(errors.wrap_error(error, "build", errors.RunError), errors.RunError)
         with pytest.raises(kind, match=r"1\.50"), errors.boundary("build"):
             raise error
     confine(monkeypatch, GIB // 2)
-    errors.see_room("load it")
+    errors.check_memory_limit("load it")
     confine(monkeypatch, GIB // 2 - 1)
     with pytest.raises(RtlabError, match=r"Cannot load it: .*0\.50 GiB"):
-        errors.see_room("load it")
+        errors.check_memory_limit("load it")
     confine(monkeypatch, -1)
-    assert errors.confined() == ""
-    errors.see_room("load it")
-    assert not errors.starved(RuntimeError("std::bad_alloc"))
+    assert errors.describe_memory_limit() == ""
+    errors.check_memory_limit("load it")
+    assert not errors.is_out_of_memory(RuntimeError("std::bad_alloc"))
     monkeypatch.setattr(errors.sys, "platform", "win32")
     confine(monkeypatch, 1)
-    assert errors.confined() == ""
+    assert errors.describe_memory_limit() == ""
 
 
 @pytest.mark.parametrize(("count", "cut"), [(200, False), (201, True)])
@@ -119,7 +119,9 @@ def failed() -> rtlab.Study:
     for name in ("fp32", "fp16", "int8"):
         study.add(name, target="sm86", backend="classic" if name == "fp32" else "tensorrt-rtx")
     study.run(["fp32"], compare=False)
-    study._kept = study._kept.failed("fp16", errors.BuildError("Cannot build it: no. Go.", details="words"))
+    study._state = study._state.with_failure(
+        "fp16", errors.BuildError("Cannot build it: no. Go.", details="words")
+    )
     return study
 
 
@@ -141,9 +143,9 @@ def test_a_report_tells_of_what_is_built_and_why_others_failed(failed: rtlab.Stu
 
 def test_json_compares_every_other_variant_with_the_baseline(monkeypatch: Any) -> None:
     monkeypatch.setattr(whole, "document", lambda *_, baseline: baseline and baseline.name)
-    answer = whole.whole(written().snapshot(), ["fp32", "int8"], "fp32")
+    answer = whole.build_document(written().snapshot(), ["fp32", "int8"], "fp32")
     assert answer["variants"] == {"fp32": None, "int8": "fp32"}
-    assert whole.whole(written().snapshot(), ["int8"], "")["baseline"] is None
+    assert whole.build_document(written().snapshot(), ["int8"], "")["baseline"] is None
 
 
 def test_methods_of_a_result_have_its_names_and_a_study_says_how_far_it_is(failed: rtlab.Study) -> None:
@@ -191,7 +193,7 @@ def shown(monkeypatch: Any) -> Explorer:
     """The Explorer whose work is done at once, of a study that notes what it is asked for."""
     made = scenes.study("written").explore(baseline="fp32")
     study = mock.Mock(variants={"int8": "known"})
-    study.snapshot.return_value = mock.Mock(diagnoses={}, verdicts={}, joined={}, bisections={})
+    study.snapshot.return_value = mock.Mock(diagnoses={}, verdicts={}, fusion_explanations={}, bisections={})
     monkeypatch.setattr(Explorer, "_work", lambda self, work, _: work("P"))
     made.study = study
     return made
@@ -224,29 +226,29 @@ def shown(monkeypatch: Any) -> Explorer:
 def test_a_button_asks_the_study_for_its_work(shown: Explorer, work: Any, values: Any, call: Any) -> None:
     shown.study.repair.return_value = mock.Mock(changes=())
     snapshot = shown.study.snapshot.return_value
-    snapshot.verdicts, snapshot.joined = {"int8": {("k", "n"): None}}, {"int8": {"known": None}}
-    shown._worked(StartWork(work, "int8", values))
+    snapshot.verdicts, snapshot.fusion_explanations = {"int8": {("k", "n"): None}}, {"int8": {"known": None}}
+    shown._start_panel_work(StartWork(work, "int8", values))
     assert [c for c in shown.study.mock_calls if c[0] != "snapshot"] == ([] if call is None else [call])
 
 
 def test_what_is_known_is_not_looked_for_again_and_what_is_not_is_refused(shown: Explorer) -> None:
     shown.study.snapshot.return_value.diagnoses = {"int8": None}
-    shown._worked(StartWork("diagnose", "int8", {"unless": "known"}))
+    shown._start_panel_work(StartWork("diagnose", "int8", {"unless": "known"}))
     shown.study.diagnose.assert_not_called()
     for wrong in (StartWork("bugreport", "int8", {"from": "fp32"}), StartWork("sweep", "none", {})):
         with pytest.raises(VariantError):
-            shown._worked(wrong)
+            shown._start_panel_work(wrong)
 
 
 def test_a_repair_shows_the_variant_that_it_leads_to(shown: Explorer, monkeypatch: Any) -> None:
     derived = mock.Mock()
-    monkeypatch.setattr(Explorer, "_derived", derived)
+    monkeypatch.setattr(Explorer, "_build_variants", derived)
     shown.study.repair.return_value = mock.Mock(changes=("one",), repaired="int8 repaired")
     shown.study.treat.return_value, shown.study.remedy.return_value = "treated", "remedied"
     shown.study.vary.return_value = ("a", "b")
     for work, values in (("repair", {}), ("treat", {"cause": "c"}), ("remedy", {"rewrites": "x\ny"}),
                          ("rebuild", {"tf32": "on"}), ("rebuild", {"what": "compilers"})):  # fmt: skip
-        shown._worked(StartWork(work, "int8", values))
+        shown._start_panel_work(StartWork(work, "int8", values))
     assert [(c.args[0], c.kwargs) for c in derived.call_args_list] == [
         (["int8 repaired"], {"compare": True}), (["treated"], {"compare": True}), (["remedied"], {"compare": True}),
         (("a", "b"), {"compare": False, "refusals": False}), (("a", "b"), {"compare": False, "refusals": True}),
@@ -280,23 +282,23 @@ def test_a_budget_is_shared_by_parts_of_what_is_left(monkeypatch: Any) -> None:
     now = [100.0]
     monkeypatch.setattr(stage.time, "monotonic", lambda: now[0])
     budget = Budget(15.0)
-    assert (budget.bounded, Budget(math.inf).bounded) == (True, False)
+    assert (budget.is_bounded, Budget(math.inf).is_bounded) == (True, False)
     with budget.share(mock.Mock(stopped=lambda: False), measuring._PARTS[Stage.TIMED]) as within:
-        assert (within.left, within.over) == (5.0, False)
+        assert (within.remaining, within.is_over) == (5.0, False)
         now[0] += 6
-        assert (within.left, within.over) == (0.0, False)
+        assert (within.remaining, within.is_over) == (0.0, False)
         within.advance()
         assert within.stopped()
-        assert not within.cancelled
-    assert budget.left == 9.0
+        assert not within.is_cancelled
+    assert budget.remaining == 9.0
     with budget.share(mock.Mock(), measuring._PARTS[Stage.COMPARED]) as within:
-        assert within.left == 6.0
+        assert within.remaining == 6.0
         now[0] += 60
-    assert budget.left == 0.0
-    assert [stage.budget_of(x) for x in (0, "2.5", math.inf)] == [0.0, 2.5, math.inf]
+    assert budget.remaining == 0.0
+    assert [stage.parse_budget(x) for x in (0, "2.5", math.inf)] == [0.0, 2.5, math.inf]
     for wrong in (-1, math.nan, "x", None):
         with pytest.raises(VariantError):
-            stage.budget_of(wrong)
+            stage.parse_budget(wrong)
 
 
 @pytest.mark.parametrize(
@@ -305,9 +307,16 @@ def test_a_budget_is_shared_by_parts_of_what_is_left(monkeypatch: Any) -> None:
      (3, 30, 40, "partial", "timed on 3 of 40 runs: "), (0, 30, 40, "missing", "not timed: ")],
 )  # fmt: skip
 def test_a_stage_that_ended_early_says_on_how_much_it_rests(done, wanted, known, state, part) -> None:
-    before = Standing(Stage.TIMED, "waiting", done=done, wanted=wanted, unit="runs", known=known)
-    standing = measuring._missing(Stage.TIMED, before, "budget")
-    assert (standing.state, standing.done, standing.wanted, standing.known) == (state, done, wanted, known)
+    before = StageStatus(
+        Stage.TIMED, "waiting", done=done, target_count=wanted, unit="runs", available_count=known
+    )
+    standing = measuring._incomplete_status(Stage.TIMED, before, "budget")
+    assert (standing.state, standing.done, standing.target_count, standing.available_count) == (
+        state,
+        done,
+        wanted,
+        known,
+    )
     assert standing.text.startswith(part)
     assert standing.why == ("" if state == "done" else "budget")
 

@@ -12,7 +12,7 @@ from activations import FAMILIES, drawn
 from observed import observed
 from rtlab.core.ranges import Range
 from rtlab.core.variant import FIXED, Calibrator, Precision
-from rtlab.quantize.calibrators import Search
+from rtlab.quantize.calibrators import ThresholdSearch
 from rtlab.quantize.thresholds import Threshold, thresholds
 
 
@@ -123,7 +123,7 @@ def test_a_threshold_that_clips_few_is_doubted_from_8_db_on(rare: int):
     lost = cost(x, 40.0).sqnr - cost(x, 1.0).sqnr
     by_hand = 10 * np.log10(rare * 39**2 / len(x) / ((40 / 127) ** 2 / 12))
     assert by_hand == pytest.approx(lost, abs=0.3)
-    doubt = Search(seen_of(x)).doubt(1.0)
+    doubt = ThresholdSearch(seen_of(x)).describe_clipping(1.0)
     assert (rare >= 4) == bool(doubt)
     if doubt:
         assert doubt.endswith(f"loses {lost:.1f} dB against minmax")

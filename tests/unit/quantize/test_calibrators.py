@@ -16,9 +16,9 @@ from rtlab.quantize.calibrators import (
     ENTROPY_BINS,
     ENTROPY_LEVELS,
     Scale,
+    compute_kl_divergence,
     display,
-    divergence,
-    linear,
+    resample_linear,
     scales,
 )
 
@@ -43,7 +43,7 @@ def test_divergence_equals_the_published_one(seed: int):
     histogram[rng.random(90) < 0.2] = 0
     histogram[: 20 * (seed % 2)] = 0
     histogram[89] = 1
-    expected, actual = published.divergences(histogram, 12), divergence(histogram, levels=12)
+    expected, actual = published.divergences(histogram, 12), compute_kl_divergence(histogram, levels=12)
     assert np.isinf(expected).any()
     np.testing.assert_allclose(expected, actual, rtol=1e-9, atol=1e-12)
     assert int(np.argmin(expected)) == int(np.argmin(actual))
@@ -75,7 +75,7 @@ def test_an_entropy_search_keeps_all_of_few_levels(family: str, search: Callable
 def test_of_equal_divergences_the_largest_threshold_is_kept():
     """Two values: clipping to the smaller loses nothing that the search can see; so says NVIDIA's code."""
     seen = observed(np.array([0.5, 1.0] * 40)).values["x"]
-    found = divergence(linear(seen, ENTROPY_BINS))
+    found = compute_kl_divergence(resample_linear(seen, ENTROPY_BINS))
     assert 2 == np.count_nonzero(found <= found.min() + 1e-12)
     assert 1.0 == calibrators.entropy2(seen) == published.threshold(np.array([0.5, 1.0] * 40), zeros=False)
 
@@ -137,7 +137,7 @@ def test_scale_is_amax_over_127_in_float32():
 def test_resampling_keeps_every_count(name: str):
     x, seen = drawn(name)
     for bins in (1, 64, 2048):
-        counts = linear(seen, bins)
+        counts = resample_linear(seen, bins)
         assert int(np.count_nonzero(x)) == int(counts.sum())
         assert 0 <= counts.min()
         exact = np.histogram(np.abs(x[x != 0]).astype(np.float64), bins=bins, range=(0, seen.amax))[0]
@@ -146,7 +146,7 @@ def test_resampling_keeps_every_count(name: str):
 
 def test_a_value_of_few_levels_keeps_each_in_one_bin():
     levels = np.arange(1, 256) / 255
-    counts = linear(observed(np.repeat(levels, 9)).values["x"], ENTROPY_BINS)
+    counts = resample_linear(observed(np.repeat(levels, 9)).values["x"], ENTROPY_BINS)
     assert 255 == np.count_nonzero(counts)
     assert {9.0} == set(counts[counts > 0])
 

@@ -15,8 +15,8 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, ModelError
 from rtlab.quantize import prepare, quantizable
-from rtlab.quantize.tf32 import tf32
-from rtlab.quantize.weights import ScaleLayout, store
+from rtlab.quantize.tf32 import round_to_tf32
+from rtlab.quantize.weights import ScaleLayout, quantize_to_four_bits
 
 node = helper.make_node
 
@@ -112,8 +112,8 @@ def test_tf32_changes_no_graph_but_the_numbers(tiny_model: Model, run):
     assert {"stem/Conv", "left/Conv", "right/Conv", "head/Gemm"} == set(done.precisions)
     x = weight(1, 3, 8, 8)
     stem = run(done.emulation, {"x": x}, ["stem"])["stem"]
-    w = tf32(tiny_model.constants("stem/Conv")["stem_w"].numpy())
-    padded = np.pad(tf32(x), [(0, 0), (0, 0), (1, 1), (1, 1)]).astype(np.float64)
+    w = round_to_tf32(tiny_model.constants("stem/Conv")["stem_w"].numpy())
+    padded = np.pad(round_to_tf32(x), [(0, 0), (0, 0), (1, 1), (1, 1)]).astype(np.float64)
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(2, 3))
     np.testing.assert_allclose(stem, np.einsum("nchwij,ocij->nohw", windows, w), rtol=1e-5, atol=1e-6)
 
@@ -132,7 +132,7 @@ def test_four_bit_weights_multiply_in_the_type_of_the_rest(chain: Model, run, pr
     done = ready(chain, {"*": base, "op:MatMul": precision})
     assert {precision} == {p for n, p in done.precisions.items() if n.endswith("MatMul")}
     w = chain.constants("block0/MatMul")["w0"].numpy()
-    stored = store(w, ScaleLayout(0, 16), Precision(precision))
+    stored = quantize_to_four_bits(w, ScaleLayout(0, 16), Precision(precision))
     scale, to = stored.scale, {"fp32": np.float32, "fp16": np.float16, "bf16": ml_dtypes.bfloat16}[base]
     if precision == "int4":
         scale = scale.astype(to)
@@ -163,7 +163,7 @@ def test_a_weight_in_two_precisions_is_stored_twice_and_stays(make, run):
     done = ready(net, {"a": "int4", "b": "fp16"})
     x = weight(3, 32, seed=1)
     got = run(done.emulation, {"x": x}, ["a", "b"])
-    stored = store(weight(32, 4), ScaleLayout(0, 16), Precision.INT4).dequantized()
+    stored = quantize_to_four_bits(weight(32, 4), ScaleLayout(0, 16), Precision.INT4).dequantize()
     np.testing.assert_allclose(got["a"], x @ stored, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(got["b"], half(half(x) @ half(weight(32, 4))), rtol=2e-3, atol=2e-3)
 

@@ -23,11 +23,11 @@ def test_stored_numbers_are_known_also_behind_copies(held: str, copies: int) -> 
         value = ir.Value(name="w", const_value=ir.tensor(NUMBERS))
     for _ in range(copies):
         value = made("Identity", value)
-    np.testing.assert_array_equal(NUMBERS, qdq.constant(value))
+    np.testing.assert_array_equal(NUMBERS, qdq.get_constant(value))
 
 
 @pytest.mark.parametrize("op", ["Relu", "Abs"])
 def test_what_is_computed_is_not_known(op: str) -> None:
-    assert qdq.constant(made(op, made("Constant", value=ir.tensor(NUMBERS)))) is None
-    assert qdq.constant(made(op, ir.Value(name="x"))) is None
-    assert qdq.constant(ir.Value(name="x")) is None
+    assert qdq.get_constant(made(op, made("Constant", value=ir.tensor(NUMBERS)))) is None
+    assert qdq.get_constant(made(op, ir.Value(name="x"))) is None
+    assert qdq.get_constant(ir.Value(name="x")) is None

@@ -36,7 +36,7 @@ def agree(run, source: Model, feed: dict[str, np.ndarray], tolerance: float = 0.
         onnx.checker.check_model(model.proto(), full_check=True)
         if (
             model.opset == 23
-            and providers.release() < (1, 24)
+            and providers.parse_release() < (1, 24)
             and "QuantizeLinear" in {n.op for n in model.nodes}
         ):
             with pytest.raises(BuildError, match=r"implementation for QuantizeLinear\(23\)"):
@@ -161,7 +161,7 @@ def test_a_later_edit_keeps_the_origins_of_an_earlier_one(make):
     first = Edit(net)
     first.insert("Identity", "relu/first", [first.values["y"]], origin="relu", after="relu")
     once = first.finish()
-    again = Edit(once, later=True)
+    again = Edit(once, keep_origins=True)
     again.insert("Identity", "relu/second", [again.values["y"]], origin="relu", after="relu/first")
     twice = again.finish()
     assert {n.id: "relu" for n in twice.top} == {n.id: n.origin for n in twice.top}
@@ -244,7 +244,9 @@ def test_model_metadata_is_kept(make):
 def test_names_stay_unique_however_many_are_asked_for(make):
     net = make("x[1]; r: y = Relu(x); y[1]")
     edit = Edit(net)
-    names = [edit.constant(name, np.zeros(1)).name for name in ["a", "a", "b" * 500, "b" * 500 + "c", "x"]]
+    names = [
+        edit.add_constant(name, np.zeros(1)).name for name in ["a", "a", "b" * 500, "b" * 500 + "c", "x"]
+    ]
     assert len(names) == len(set(names))
     assert "x" not in names
     assert all(len(n) <= 200 for n in names)

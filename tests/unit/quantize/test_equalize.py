@@ -11,13 +11,13 @@ import rtlab
 from rtlab.core.variant import Variant
 from rtlab.quantize import equalize, prepare, treating
 from rtlab.quantize.calibrators import percentile
-from rtlab.quantize.links import Constants, links
+from rtlab.quantize.links import Constants, find_links
 
 rng = np.random.default_rng(5)
 
 
 def equalized(model: Any) -> Any:
-    return treating.treated(model, Variant.of("int8", treatments=["equalize"]))[0]
+    return treating.apply_transforms(model, Variant.of("int8", treatments=["equalize"]))[0]
 
 
 def weight(model: Any, id_: str, position: int = 1) -> np.ndarray:
@@ -83,7 +83,7 @@ def both(run, made: Any, after: Any, *shape: int) -> tuple[np.ndarray, np.ndarra
 @pytest.mark.parametrize("middle", MIDDLE)
 def test_outputs_stay_whatever_keeps_multiples_between(middle, make, run) -> None:
     made = chain(make, *MIDDLE[middle])
-    assert ["conv", "depth"] == [link.first for link in links(made)]
+    assert ["conv", "depth"] == [link.first for link in find_links(made)]
     after = equalized(made)
     x = rng.normal(0, 1, (2, 3, 9, 9)).astype(np.float32)
     was, now = (run(m, {"x": x}, ["y", "b"]) for m in (made, after))
@@ -104,9 +104,9 @@ def test_a_chain_ends_with_equal_ranges(make) -> None:
 def test_a_value_that_somebody_else_reads_keeps_its_scale(make) -> None:
     held = {"w": rng.normal(0, 1, (4, 4)).astype(np.float32)}
     nodes = "x[3, 4]; one: a = MatMul(x, w); two: y = MatMul(a, w)"
-    assert 1 == len([*links(make(f"{nodes}; y[3, 4]", held))])
+    assert 1 == len([*find_links(make(f"{nodes}; y[3, 4]", held))])
     for more in ("soft: z = Softmax(a); y[3, 4]; z[3, 4]", "y[3, 4]; a[3, 4]"):
-        assert [] == [*links(make(f"{nodes}; {more}", held))]
+        assert [] == [*find_links(make(f"{nodes}; {more}", held))]
 
 
 def test_a_flattened_map_is_read_by_a_matrix(make, run) -> None:
@@ -141,10 +141,10 @@ def test_no_channel_of_small_weights_gets_a_large_bias(make) -> None:
 
 def test_the_scale_of_a_link_is_the_published_one(make) -> None:
     made = chain(make, *MIDDLE["relu"])
-    first = next(iter(links(made)))
+    first = next(iter(find_links(made)))
     r1 = np.abs(weight(made, "conv")).max((1, 2, 3)).astype(np.float64)
     r2 = np.abs(weight(made, "depth")).max((1, 2, 3)).astype(np.float64)
-    np.testing.assert_allclose(equalize.factors(Constants(made), first), np.sqrt(r1 * r2) / r2)
+    np.testing.assert_allclose(equalize.compute_scale_factors(Constants(made), first), np.sqrt(r1 * r2) / r2)
 
 
 def test_single_values_have_their_own_calibrator() -> None:
@@ -169,7 +169,7 @@ def test_single_values_have_their_own_calibrator() -> None:
 @pytest.mark.parametrize("op", ["Sigmoid", "Clip", "Abs"])
 def test_scale_stays_before_what_changes_with_it(op, make) -> None:
     """Abs keeps multiples too, but is not known to; a scale that stays is no error."""
-    assert ["depth"] == [link.first for link in links(chain(make, f"m: b = {op}(a)", {}))]
+    assert ["depth"] == [link.first for link in find_links(chain(make, f"m: b = {op}(a)", {}))]
 
 
 @pytest.mark.slow

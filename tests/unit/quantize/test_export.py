@@ -16,7 +16,7 @@ from rtlab.core.variant import Variant
 from rtlab.errors import VariantError
 from rtlab.quantize import prepare, quantizable
 from rtlab.quantize.cache import CalibrationCache
-from rtlab.quantize.export import cache_of, commands, export
+from rtlab.quantize.export import build_calibration_cache, build_commands, export
 
 
 @pytest.fixture
@@ -48,8 +48,8 @@ def test_what_is_written_is_the_prepared_model_its_scales_and_a_cache(source, in
 
 def test_commands_say_what_the_variant_asked_for(source):
     """A flag that is forgotten builds another engine: TF32 is on by default, sparsity is off."""
-    plain = commands(source, Variant.of("fp32", target="sm86"), "a b.onnx")
-    special = commands(source, Variant.of("tf32", target="sm86", sparsity=True), "m.onnx")
+    plain = build_commands(source, Variant.of("fp32", target="sm86"), "a b.onnx")
+    special = build_commands(source, Variant.of("tf32", target="sm86", sparsity=True), "m.onnx")
 
     assert ["trtexec", "polygraphy"] == [shlex.split(line)[0] for line in plain]
     assert {"--onnx=a b.onnx", "--stronglyTyped", "--noTF32"} <= set(shlex.split(plain[0]))
@@ -62,7 +62,7 @@ def test_commands_say_what_the_variant_asked_for(source):
 def test_polygraphy_takes_the_command(source):
     from polygraphy.tools.convert import Convert
 
-    line = commands(source, Variant.of("tf32", target="sm86", sparsity=True), "m.onnx")[1]
+    line = build_commands(source, Variant.of("tf32", target="sm86", sparsity=True), "m.onnx")[1]
     parser = argparse.ArgumentParser()
     tool = Convert()
     tool.setup_parser(parser.add_subparsers())
@@ -77,4 +77,4 @@ def test_only_int8_has_a_cache(source):
     variant = Variant.of("fp16", target="sm86")
 
     with pytest.raises(VariantError, match='cache of variant "fp16"'):
-        cache_of(variant, prepare(source, variant))
+        build_calibration_cache(variant, prepare(source, variant))

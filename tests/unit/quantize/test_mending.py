@@ -14,11 +14,11 @@ from rtlab.core.progress import Silent
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.quantize import prepare, reconstruct
-from rtlab.quantize.inputs import InputCollector, WantedInput
-from rtlab.quantize.mending import Mending
-from rtlab.quantize.windows import ProductForm, product
+from rtlab.quantize.inputs import InputCollector, InputStatsRequest
+from rtlab.quantize.mending import WeightCorrector
+from rtlab.quantize.windows import ProductForm, make_product_form
 
-WHOLE = reconstruct.grid(Precision.INT4)
+WHOLE = reconstruct.make_grid(Precision.INT4)
 
 
 def correlated(rng: np.random.Generator, count: int, size: int, mix: float = 0.9) -> np.ndarray:
@@ -56,7 +56,7 @@ def test_the_update_is_what_solving_for_the_rest_gives(size, damping) -> None:
     x = correlated(rng, 4 * size, size) * rng.uniform(0.2, 3, size)
     second = x.T @ x / len(x)
     weight, scale = rng.normal(0, 1, (3, size)), rng.uniform(0.1, 0.3, (3, size))
-    found = reconstruct._columns(weight, scale, reconstruct._factor(second, damping), WHOLE)
+    found = reconstruct._round_columns(weight, scale, reconstruct._factorize(second, damping), WHOLE)
     expected = greedy(weight, scale, second, damping)
     assert (found == expected).mean() >= (1.0 if size < 10 else 0.98)
 
@@ -69,11 +69,11 @@ def test_no_rounding_of_five_weights_is_much_better(seed) -> None:
     second, weight, scale = x.T @ x / 40, rng.normal(0, 1, (1, 5)), np.full((1, 5), 0.3)
     below = np.floor(weight / scale)
     every = [np.clip(below + np.array(up), -7, 7) for up in itertools.product((0, 1), repeat=5)]
-    best = min(reconstruct.error(weight, e * scale, second) for e in every)
-    nearest = reconstruct.error(weight, WHOLE(weight / scale) * scale, second)
+    best = min(reconstruct.compute_error(weight, e * scale, second) for e in every)
+    nearest = reconstruct.compute_error(weight, WHOLE(weight / scale) * scale, second)
     found = reconstruct.reconstruct(weight, scale, second, WHOLE, 0.01) * scale
     # A weight may go further than to its two neighbours, and so be better than all of these.
-    got = reconstruct.error(weight, found, second)
+    got = reconstruct.compute_error(weight, found, second)
     assert got <= nearest
     assert got <= best * 1.6 + 1e-12
 
@@ -83,25 +83,25 @@ def test_each_weight_is_the_best_given_the_others() -> None:
     x = correlated(rng, 60, 6)
     second, weight, scale = x.T @ x / 60, rng.normal(0, 1, (4, 6)), np.full((4, 6), 0.25)
     steps = reconstruct.reconstruct(weight, scale, second, WHOLE, 0.01)
-    least = reconstruct.error(weight, steps * scale, second)
+    least = reconstruct.compute_error(weight, steps * scale, second)
     for row, column, to in itertools.product(range(4), range(6), range(-7, 8)):
         other = steps.copy()
         other[row, column] = to
-        assert reconstruct.error(weight, other * scale, second) >= least - 1e-9
+        assert reconstruct.compute_error(weight, other * scale, second) >= least - 1e-9
 
 
 @pytest.mark.parametrize("precision", [Precision.INT4, Precision.FP4, Precision.INT8, Precision.FP8])
 def test_correlated_inputs_leave_something_to_win(precision) -> None:
     """6 dB where neighbours are alike; where no input tells of another one, nothing is to be had."""
     rng = np.random.default_rng(2)
-    weight, nearest = rng.normal(0, 1, (16, 64)), reconstruct.grid(precision)
+    weight, nearest = rng.normal(0, 1, (16, 64)), reconstruct.make_grid(precision)
     most = {"int4": 7, "fp4": 6, "int8": 127, "fp8": 448}[precision]
     scale = np.repeat(np.abs(weight).max(1, keepdims=True) / most, 64, 1)
 
     def gain(second: np.ndarray) -> float:
         rounded = nearest(weight / scale) * scale
         found = reconstruct.reconstruct(weight, scale, second, nearest, 0.01) * scale
-        was, now = (reconstruct.error(weight, y, second) for y in (rounded, found))
+        was, now = (reconstruct.compute_error(weight, y, second) for y in (rounded, found))
         return 10 * np.log10(was / now)
 
     x = correlated(rng, 2000, 64, 0.95)
@@ -114,7 +114,7 @@ def test_a_scale_is_what_least_squares_gives() -> None:
     rng = np.random.default_rng(11)
     x, weight = correlated(rng, 200, 8), rng.normal(0, 1, (3, 8))
     steps = WHOLE(weight / 0.2)
-    found = reconstruct._least_squares(weight, np.full((3, 1), 0.2), steps, x.T @ x / 200)
+    found = reconstruct._solve_scales(weight, np.full((3, 1), 0.2), steps, x.T @ x / 200)
     for row in range(3):
         (best,), *_ = np.linalg.lstsq((x @ steps[row])[:, None], x @ weight[row])
         assert found[row, 0] == pytest.approx(best)
@@ -127,24 +127,26 @@ def test_scales_that_are_sought_by_the_output_keep_more_of_it(size, blocks, leas
     second, weight = x.T @ x / 1200, rng.normal(0, 1, (2, 24, size))
     largest = np.abs(weight).reshape(2, 24, blocks, -1).max(3) / 7
     seconds = np.stack([second, second[::-1, ::-1]])
-    scale, steps = reconstruct.scaled(weight, largest, seconds, WHOLE, store=lambda s: s, damping=0.01)
+    scale, steps = reconstruct.fit_scales(weight, largest, seconds, WHOLE, store=lambda s: s, damping=0.01)
     assert (np.abs(steps) <= 7).all()
     assert (steps == np.rint(steps)).all()
     won = []
     for group in range(2):
         one = np.diagonal(seconds[group]).reshape(blocks, -1)
         rows = weight[group].reshape(24, blocks, -1)
-        plain = reconstruct.shrunk(rows, largest[group], one, WHOLE, lambda s: s)
+        plain = reconstruct.search_scales(rows, largest[group], one, WHOLE, lambda s: s)
         plain = np.repeat(plain, size // blocks, axis=1)
         given = reconstruct.reconstruct(weight[group], plain, seconds[group], WHOLE, 0.01) * plain
         numbers = steps[group] * np.repeat(scale[group], size // blocks, axis=1)
-        was, now = (reconstruct._errors(weight[group], n, seconds[group]) for n in (given, numbers))
+        was, now = (
+            reconstruct._compute_row_errors(weight[group], n, seconds[group]) for n in (given, numbers)
+        )
         won.append(10 * np.log10(was.sum() / now.sum()))
     assert min(won) > least, won
 
 
 def test_the_codebook_of_fp4_is_its_own() -> None:
-    every = reconstruct.grid(Precision.FP4)(np.linspace(-9, 9, 2001))
+    every = reconstruct.make_grid(Precision.FP4)(np.linspace(-9, 9, 2001))
     assert [0, 0.5, 1, 1.5, 2, 3, 4, 6] == sorted({abs(v) for v in every})
 
 
@@ -169,19 +171,19 @@ def test_rows_times_weights_are_what_a_convolution_writes(how, make, run) -> Non
     rng = np.random.default_rng(3)
     model = conv(rng, make, **how)
     x = rng.normal(0, 1, (3, 4, 9, 8)).astype(np.float32)
-    one = product(model, model.by_id["conv"])
+    one = make_product_form(model, model.by_id["conv"])
     assert isinstance(one, ProductForm)
     weight = np.asarray(model.known["w"].numpy())
-    rows = one.read(x, 10_000)
+    rows = one.sample_rows(x, 10_000)
     y = run(model, {"x": x}, ["y"])["y"]
-    made = np.einsum("grk,gok->gor", rows, one.rows(weight)).reshape(6, 3, -1)
+    made = np.einsum("grk,gok->gor", rows, one.to_rows(weight)).reshape(6, 3, -1)
     np.testing.assert_allclose(made.transpose(1, 0, 2).reshape(y.shape), y, rtol=1e-4, atol=1e-5)
-    total, places = one.mean(x)
+    total, places = one.sum_positions(x)
     assert y.size // 6 == places
-    mean = np.einsum("gk,gok->go", total / places, one.rows(weight)).ravel()
+    mean = np.einsum("gk,gok->go", total / places, one.to_rows(weight)).ravel()
     np.testing.assert_allclose(mean, y.mean((0, 2, 3)), rtol=1e-4, atol=1e-6)
-    np.testing.assert_array_equal(one.tensor(one.rows(weight)), weight)
-    few = one.read(x, 7)
+    np.testing.assert_array_equal(one.from_rows(one.to_rows(weight)), weight)
+    few = one.sample_rows(x, 7)
     assert 0 < few.shape[1] <= 3 * 7
 
 
@@ -190,22 +192,22 @@ def test_a_matrix_is_read_either_way(turned, make, run) -> None:
     rng = np.random.default_rng(4)
     weight = rng.normal(0, 1, (5, 7) if turned else (7, 5)).astype(np.float32)
     model = make(f"x[6, 7]; gemm: y = Gemm(x, w, transB={int(turned)}); y[6, 5]", {"w": weight})
-    one = product(model, model.by_id["gemm"])
+    one = make_product_form(model, model.by_id["gemm"])
     assert isinstance(one, ProductForm)
     x = rng.normal(0, 1, (6, 7)).astype(np.float32)
     y = run(model, {"x": x}, ["y"])["y"]
-    np.testing.assert_allclose(one.read(x, 99)[0] @ one.rows(weight)[0].T, y, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(one.tensor(one.rows(weight)), weight)
+    np.testing.assert_allclose(one.sample_rows(x, 99)[0] @ one.to_rows(weight)[0].T, y, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(one.from_rows(one.to_rows(weight)), weight)
 
 
 def collected(
     model: Any, x: np.ndarray, *, scale: Scale | None, batch: int, second: bool = True
 ) -> LayerInputs:
     (first,) = [n for n in model.top if n.op in {"Conv", "Gemm", "MatMul"}][:1]
-    collector = InputCollector([WantedInput(product(model, first), scale, second)])
+    collector = InputCollector([InputStatsRequest(make_product_form(model, first), scale, second)])
     parts = [{first.inputs[0]: x[i : i + batch]} for i in range(0, len(x), batch)]
     collector.run(parts, lambda _: {}, Silent(), lambda b: len(next(iter(b.values()))))
-    return collector.result({})
+    return collector.build_layer_inputs({})
 
 
 def test_batches_do_not_matter(make) -> None:
@@ -214,12 +216,12 @@ def test_batches_do_not_matter(make) -> None:
     model = conv(rng, make, group=2)
     x = rng.normal(0.5, 1, (12, 4, 9, 8)).astype(np.float32)
     one, other = (collected(model, x, scale=Scale(2.0), batch=b).nodes["conv"] for b in (3, 12))
-    np.testing.assert_allclose(one.second, other.second, rtol=1e-5)
+    np.testing.assert_allclose(one.second_moment, other.second_moment, rtol=1e-5)
     np.testing.assert_allclose(one.mean, other.mean)
     rounded = np.clip(np.rint(x / np.float32(2 / 127)), -128, 127) * np.float32(2 / 127)
-    rows = product(model, model.by_id["conv"]).read(rounded, 10_000).astype(np.float64)
-    np.testing.assert_allclose(one.second, rows.transpose(0, 2, 1) @ rows / rows.shape[1], rtol=1e-4)
-    np.testing.assert_allclose(one.rounded, rows.mean(axis=1), rtol=1e-4)
+    rows = make_product_form(model, model.by_id["conv"]).sample_rows(rounded, 10_000).astype(np.float64)
+    np.testing.assert_allclose(one.second_moment, rows.transpose(0, 2, 1) @ rows / rows.shape[1], rtol=1e-4)
+    np.testing.assert_allclose(one.rounded_mean, rows.mean(axis=1), rtol=1e-4)
 
 
 @pytest.mark.parametrize("op", ["Conv", "Gemm", "MatMul"])
@@ -278,7 +280,7 @@ def test_columns_of_one_block_hear_of_those_before_it() -> None:
     x = correlated(rng, 600, 150, 0.97)
     second, weight, scale = x.T @ x / 600, rng.normal(0, 1, (2, 150)), np.full((2, 150), 0.3)
     steps = WHOLE(weight / scale)
-    found = reconstruct._again(weight, scale, second, WHOLE, steps)
+    found = reconstruct._refine_steps(weight, scale, second, WHOLE, steps)
     plain = steps.copy()
     for _ in range(reconstruct._SWEEPS):
         for i in range(150):
@@ -296,7 +298,7 @@ def test_scales_of_blocks_heed_what_is_read(make, run) -> None:
     largest = np.abs(weight.T.reshape(16, 2, 32)).max(2) / 7
     blocks, moments = weight.T.reshape(16, 2, 32), np.square(x).mean(0).reshape(2, 32)
     found, alike = (
-        reconstruct.shrunk(blocks, largest, m, WHOLE, lambda s: s) for m in (moments, np.ones((2, 32)))
+        reconstruct.search_scales(blocks, largest, m, WHOLE, lambda s: s) for m in (moments, np.ones((2, 32)))
     )
     assert found.mean() < 0.7 * alike.mean()
     model = make("x[300, 64]; p: y = MatMul(x, w); y[300, 16]", {"w": weight.astype(np.float32)})
@@ -308,7 +310,9 @@ def test_scales_of_blocks_heed_what_is_read(make, run) -> None:
     numbers = np.asarray(ready.emulation.known[ready.emulation.by_id["p"].inputs[1]].numpy())
     second, spread = x.T @ x / 300, np.repeat(found, 32, axis=1)
     given = reconstruct.reconstruct(weight.T, spread, second, WHOLE, 0.01) * spread
-    assert reconstruct.error(weight.T, numbers.T, second) < 0.9 * reconstruct.error(weight.T, given, second)
+    assert reconstruct.compute_error(weight.T, numbers.T, second) < 0.9 * reconstruct.compute_error(
+        weight.T, given, second
+    )
 
 
 def test_a_shared_weight_is_rounded_for_all_that_its_readers_read() -> None:
@@ -319,9 +323,9 @@ def test_a_shared_weight_is_rounded_for_all_that_its_readers_read() -> None:
     parts = [rng.normal(0, 1 + i, (100 * (i + 1), 48)) for i in range(2)]
     reads = [LayerInput(p.mean(0)[None], p.mean(0)[None], (p.T @ p / len(p))[None], len(p)) for p in parts]
     inputs = LayerInputs(dict(zip(ids, reads, strict=True)), 2)
-    mending = Mending(sample.model, variant, inputs, lambda: None)
+    mending = WeightCorrector(sample.model, variant, inputs, lambda: None)
     together = np.concatenate(parts)
-    found = mending._seconds(ids)
+    found = mending._pool_second_moments(ids)
     assert found is not None
     np.testing.assert_allclose(found[1][0], together.T @ together / len(together), rtol=1e-9)
 
@@ -331,8 +335,8 @@ def test_a_weight_that_has_room_for_few_rows_at_once_is_the_same(monkeypatch) ->
     x = correlated(rng, 300, 12)
     second, weight = x.T @ x / 300, rng.normal(0, 1, (7, 12))
     largest = np.abs(weight).max(1, keepdims=True) / 7
-    whole = reconstruct.scaled(weight, largest, second, WHOLE, store=lambda s: s, damping=0.01)
+    whole = reconstruct.fit_scales(weight, largest, second, WHOLE, store=lambda s: s, damping=0.01)
     monkeypatch.setattr(reconstruct, "_AT_ONCE", 2 * 12 * 15)
-    parts = reconstruct.scaled(weight, largest, second, WHOLE, store=lambda s: s, damping=0.01)
+    parts = reconstruct.fit_scales(weight, largest, second, WHOLE, store=lambda s: s, damping=0.01)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-9)

@@ -12,16 +12,16 @@ from onnxruntime.quantization import QuantType
 import rtlab
 from net_text import written
 from qdq import quantize_static
-from rtlab.backends.reference import evaluator
+from rtlab.backends.reference import get_evaluator
 from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Precision
 from rtlab.quantize import own
-from rtlab.quantize.switched import INPUT, switched
+from rtlab.quantize.switched import INPUT, build_switched_model
 from tests.planted_faults import quantized
 
 
 def _run(model: Model, feed: dict[str, np.ndarray]) -> np.ndarray:
-    with evaluator().reading(model, tuple(model.outputs)) as run:
+    with get_evaluator().reading(model, tuple(model.outputs)) as run:
         return np.asarray(run(feed)[model.outputs[0]])
 
 
@@ -57,8 +57,8 @@ def test_switches_give_the_model_and_the_model_without_pairs(name: str) -> None:
 
 
 def _switches(model: Model) -> None:
-    source, emulation = own.apart(model, model)
-    made = switched(source, emulation)
+    source, emulation = own.separate_existing_qdq(model, model)
+    made = build_switched_model(source, emulation)
     assert len(made.quantizers) >= 20
     rng = np.random.default_rng(0)
     shape = [1 if not isinstance(d, int) else d for d in model.input_shape(model.inputs[0])]
@@ -72,7 +72,7 @@ def _switches(model: Model) -> None:
 
 def test_a_relu_that_was_left_to_a_pair_is_there_without_the_pair(exported: Model) -> None:
     sample = rtlab.samples.load("digits_inception")
-    source, _ = own.apart(exported, exported)
+    source, _ = own.separate_existing_qdq(exported, exported)
     feed = {sample.model.inputs[0]: sample.task.data.arrays[sample.model.inputs[0]][:64]}
     exact, bare, rounded = (_run(m, feed) for m in (sample.model, source, exported))
     assert not [n for n in source.top if n.op == "QuantizeLinear"]
@@ -110,8 +110,8 @@ def test_pairs_tell_where_they_cut_off() -> None:
             z=zero,
             w=np.ones((4, 3), np.float32),
         )
-        (found,) = own.Own.of(model).pairs.items()
-        assert found == ("product/input0", own.OwnPair("Q", Precision.INT8, amax, channels=False))
+        (found,) = own.ExistingQuantization.of(model).pairs.items()
+        assert found == ("product/input0", own.ExistingPair("Q", Precision.INT8, amax, channels=False))
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_scales_found_anew_are_those_of_the_model_before_it_was_quantized() -> N
     choice = {"precision": "int8", "calibrator": "percentile(99.9)"}
     before = rtlab.Study(sample.model, data=sample.calibration).prepare("x", **choice)
     study = rtlab.Study(stranger, data=sample.calibration)
-    release = [f"release {n}" for n in own.quantized(stranger)]
+    release = [f"release {n}" for n in own.find_quantized_nodes(stranger)]
     anew = study.prepare("x", **choice, rewrites=release)
     was, now = ({v: s.amax for v, s in p.scales.items()} for p in (before, anew))
     assert was == pytest.approx(now, rel=0.05)
@@ -171,7 +171,7 @@ def test_labels_of_a_quantized_model_are_those_without_its_pairs() -> None:
     sample, stranger = _outlier()
     study = _study(stranger, sample, rtlab.Task(sample.task.data))
     feed = dict(sample.task.data.arrays)
-    source, _ = own.apart(stranger, stranger)
+    source, _ = own.separate_existing_qdq(stranger, stranger)
     agree = _run(stranger, feed).argmax(axis=1) == _run(source, feed).argmax(axis=1)
     assert study["theirs"].score.value == pytest.approx(100 * agree.mean())
     assert study["theirs"].score.value < 80
@@ -184,7 +184,9 @@ def test_own_errors_of_a_quantized_model_are_those_of_its_pairs() -> None:
     study.run(budget_s=math.inf)
     found = study["theirs"].accuracy
     feed = {k: v[:32] for k, v in sample.task.data.arrays.items()}
-    exact, rounded = (_run(m, feed).astype(np.float64) for m in (own.apart(stranger, stranger)[0], stranger))
+    exact, rounded = (
+        _run(m, feed).astype(np.float64) for m in (own.separate_existing_qdq(stranger, stranger)[0], stranger)
+    )
     delta = next(d for d in found.values if d.value == stranger.outputs[0])
     decibel = 10 * np.log10((exact**2).sum() / ((exact - rounded) ** 2).sum())
     assert delta.sqnr == pytest.approx(decibel, abs=1e-3)

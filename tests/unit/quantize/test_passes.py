@@ -33,7 +33,7 @@ from rtlab.quantize import (
     windows,
 )
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.narrow import Narrowing
+from rtlab.quantize.narrow import HalfConstants
 from rtlab.quantize.passes import Pass, Promise, Raise
 from rtlab.quantize.rewrite import Pairs
 
@@ -70,13 +70,13 @@ def numbers(precision: Precision, model: Model) -> Made:
 
 
 def halves(precision: Precision, kind: Any, model: Model) -> Made:
-    seen = Narrowing(model.known)
-    plan = half_plan.plan(model, dict.fromkeys((n.id for n in model.top), precision), seen=seen)
+    seen = HalfConstants(model.known)
+    plan = half_plan.plan(model, dict.fromkeys((n.id for n in model.top), precision), constants=seen)
     return (model, kind(plan, seen)) if plan.nodes else None
 
 
 def truncate(model: Model) -> Made:
-    nodes = tf32.products(model)
+    nodes = tf32.find_tf32_products(model)
     return (model, tf32.Truncate(nodes)) if nodes else None
 
 
@@ -98,12 +98,14 @@ def smoothing(model: Model) -> Made:
 
 
 def correction(model: Model) -> Made:
-    places = [n.id for n in model.top if n.op in {"Conv", "Gemm", "MatMul"} and correct.bias(model, n.id)]
-    sizes = {n: windows.product(model, model.by_id[n]) for n in places}
+    places = [
+        n.id for n in model.top if n.op in {"Conv", "Gemm", "MatMul"} and correct.find_bias_input(model, n.id)
+    ]
+    sizes = {n: windows.make_product_form(model, model.by_id[n]) for n in places}
     shifts = {
         n: np.full(p.groups * p.outputs, 1e-3) for n, p in sizes.items() if isinstance(p, windows.ProductForm)
     }
-    return (model, correct.Correct(shifts)) if shifts else None
+    return (model, correct.BiasCorrection(shifts)) if shifts else None
 
 
 #: How each pass is made for a model, None where there is nothing to do, and the least that is left of an output beside
@@ -146,10 +148,10 @@ def test_a_pass_keeps_what_it_promises(which: str, model: str, run) -> None:
     before, one = made
     content = before.bytes()
     for need in one.needs:
-        assert "" == need.lacks(before)
-    after = passes.run(before, [one], later=before is not source)
+        assert "" == need.check(before)
+    after = passes.run(before, [one], keep_origins=before is not source)
     for promise in one.promises:
-        assert "" == promise.broken(before, after), promise.name
+        assert "" == promise.check(before, after), promise.name
     assert content == before.bytes()
     proto = after.proto()
     onnx.checker.check_model(proto, full_check=True)
@@ -198,12 +200,12 @@ def test_each_step_of_a_repair_keeps_what_it_promises(make_model: Callable[[], M
     content, edit, names = source.bytes(), Edit(source, source=True), []
     shape = source.input_shape(source.inputs[0])
     data = {source.inputs[0]: np.random.default_rng(0).standard_normal(shape).astype(np.float32)}
-    for one in findings.steps(edit):
+    for one in findings.iter_repair_passes(edit):
         before, view = rtlab.load(edit.model.bytes()), edit.model
         passes.apply(one, edit)
         names.append(one.name)
         for promise in one.promises:
-            assert "" == promise.broken(view, edit.model), (one.name, promise.name)
+            assert "" == promise.check(view, edit.model), (one.name, promise.name)
         after = rtlab.load(edit.model.bytes())
         if not one.changes:
             was, now = (run(m, data, list(source.outputs)) for m in (before, after))
@@ -226,18 +228,18 @@ def test_a_pass_that_lacks_what_it_needs_says_so(make) -> None:
 
 
 def broken(promises: tuple[Promise, ...], before: Model, after: Model) -> list[str]:
-    return [said for p in promises if (said := p.broken(before, after))]
+    return [said for p in promises if (said := p.check(before, after))]
 
 
 def test_what_breaks_a_promise_is_found(make) -> None:
     net = small(make)
 
-    assert [] == broken(passes.KEPT, net, passes.run(net, []))
+    assert [] == broken(passes.INSERTION_PROMISES, net, passes.run(net, []))
     gone = make("x[2]; neg: y = Neg(x); y[2]")
     told = ["nodes are gone, or stand in another order", 'value "r" is gone']
-    assert told == broken(passes.KEPT[1:3], net, gone)
+    assert told == broken(passes.INSERTION_PROMISES[1:3], net, gone)
     swapped = make("x[2]; relu: r = Abs(x); neg: y = Neg(r); y[2]")
-    assert ['node "relu" is another operator'] == broken(passes.KEPT, net, swapped)
+    assert ['node "relu" is another operator'] == broken(passes.INSERTION_PROMISES, net, swapped)
     more = make("x[2]; relu: r = Relu(x); neg: y = Neg(r); abs: z = Abs(y); z[2]")
     (ends, lost) = broken((passes.INTERFACE, passes.ORIGINS), net, more)
     assert "outputs were [('y', 'fp32', (2,))] and are [('z', 'fp32', (2,))]" == ends
@@ -248,7 +250,7 @@ def test_nodes_out_of_order_break_a_promise(make) -> None:
     net = small(make)
     edit = Edit(net)
     edit.insert("Abs", "abs", [edit.values["y"]], origin="neg", before="relu")
-    assert 'node "abs" stands before what writes "y"' == passes.ORDER.broken(net, edit.finish())
+    assert 'node "abs" stands before what writes "y"' == passes.ORDER.check(net, edit.finish())
 
 
 def test_a_value_without_a_type_breaks_a_promise(make) -> None:
@@ -256,4 +258,4 @@ def test_a_value_without_a_type_breaks_a_promise(make) -> None:
     edit = Edit(net)
     edit.insert("Abs", "abs", [edit.values["r"]], origin="neg", before="neg")
     edit.values["abs/output"].type = None
-    assert 'the type of value "abs/output" is not known' == passes.TYPES.broken(net, edit.finish())
+    assert 'the type of value "abs/output" is not known' == passes.TYPES.check(net, edit.finish())

@@ -11,7 +11,7 @@ from rtlab.core.node import ORIGIN
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision
 from rtlab.quantize.placement import plan, quantizable
-from rtlab.quantize.rewrite import int8, quantize, quantize_weight, share
+from rtlab.quantize.rewrite import int8, quantize, quantize_weight, share_scales
 
 node = helper.make_node
 
@@ -143,13 +143,13 @@ def joined(make) -> Model:
 
 def test_joined_values_get_the_largest_of_their_scales(make):
     net = joined(make)
-    shared = share(plan(net), {"x": Scale(1.0), "a": Scale(2.0), "cat": Scale(5.0)})
+    shared = share_scales(plan(net), {"x": Scale(1.0), "a": Scale(2.0), "cat": Scale(5.0)})
     assert {"x": 1.0, "a": 5.0, "cat": 5.0} == {k: v.amax for k, v in shared.items()}
 
 
 def test_a_dead_value_does_not_set_the_scale_it_shares(make):
     net = joined(make)
-    shared = share(plan(net), {"x": Scale(1.0), "a": Scale(1.0, "zero"), "cat": Scale(0.01)})
+    shared = share_scales(plan(net), {"x": Scale(1.0), "a": Scale(1.0, "zero"), "cat": Scale(0.01)})
     assert {"a": 0.01, "cat": 0.01} == {k: shared[k].amax for k in ("a", "cat")}
 
 

@@ -42,7 +42,7 @@ def outputs(model: Model) -> np.ndarray:
 @pytest.mark.parametrize("group", [1, 2])
 def test_a_folded_normalization_computes_the_same(bias, epsilon, group) -> None:
     model = network(bias=bias, epsilon=epsilon, group=group)
-    folded = rewrites.rewritten(model, [Rewrite("fold", "normal")])
+    folded = rewrites.apply_rewrites(model, [Rewrite("fold", "normal")])
     assert ["conv", "same", "relu", "pool"] == [n.id for n in folded.top]
     assert ("normal",) == folded.by_id["conv"].outputs, "what was observed of a value is found under its name"
     np.testing.assert_allclose(outputs(folded), outputs(model), rtol=2e-5, atol=2e-6)
@@ -50,7 +50,7 @@ def test_a_folded_normalization_computes_the_same(bias, epsilon, group) -> None:
 
 def test_a_global_average_is_one_over_windows_of_the_whole_size() -> None:
     model = network(bias=True)
-    pooled = rewrites.rewritten(model, [Rewrite("pool", "pool")])
+    pooled = rewrites.apply_rewrites(model, [Rewrite("pool", "pool")])
     at = pooled.by_id["pool"]
     assert ("AveragePool", [7, 5]) == (at.op, at.attributes["kernel_shape"])
     assert ("y",) == pooled.outputs
@@ -59,16 +59,16 @@ def test_a_global_average_is_one_over_windows_of_the_whole_size() -> None:
 
 def test_what_does_nothing_is_left_out() -> None:
     model = network(bias=True)
-    left = rewrites.rewritten(model, [Rewrite("drop", "same")])
+    left = rewrites.apply_rewrites(model, [Rewrite("drop", "same")])
     assert ["conv", "normal", "relu", "pool"] == [n.id for n in left.top]
     np.testing.assert_array_equal(outputs(left), outputs(model))
 
 
 def test_all_of_them_together_and_in_any_order() -> None:
     model = network(bias=False)
-    every = tuple(rewrites.possible(model, [n.id for n in model.top]))
+    every = tuple(rewrites.iter_possible_rewrites(model, [n.id for n in model.top]))
     assert {"fold normal", "pool pool", "drop same"} == {*map(str, every)}
-    one, other = rewrites.rewritten(model, every), rewrites.rewritten(model, every[::-1])
+    one, other = rewrites.apply_rewrites(model, every), rewrites.apply_rewrites(model, every[::-1])
     np.testing.assert_array_equal(outputs(one), outputs(other))
     np.testing.assert_allclose(outputs(one), outputs(model), rtol=2e-5, atol=2e-6)
 
@@ -92,7 +92,7 @@ def test_a_convolution_that_somebody_else_reads_is_not_folded_into() -> None:
     proto = model.proto()
     proto.graph.output.append(helper.make_tensor_value_info("conv", onnx.TensorProto.FLOAT, [2, 6, 7, 5]))
     other = rtlab.load(proto, name="other")
-    assert "fold normal" not in {*map(str, rewrites.possible(other, ["normal"]))}
+    assert "fold normal" not in {*map(str, rewrites.iter_possible_rewrites(other, ["normal"]))}
     with pytest.raises(VariantError, match="somebody else reads what"):
         rewrites.check(other, [Rewrite("fold", "normal")])
 
@@ -118,7 +118,7 @@ def block(*, opset: int = 17, biases: tuple[bool, ...] = (True, True, True), str
 def test_merged_siblings_compute_the_same(opset, biases) -> None:
     """One convolution of 2 + 5 + 3 channels and a Split; values keep their names."""
     model = block(opset=opset, biases=biases)
-    made = rewrites.rewritten(model, [Rewrite("merge", "conv0")])
+    made = rewrites.apply_rewrites(model, [Rewrite("merge", "conv0")])
     assert ["Conv", "Split"] == [n.op for n in made.top if n.op in {"Conv", "Split"}]
     assert {"v0", "v1", "v2"} <= set(made.values)
     assert 10 == made.known[next(n for n in made.top if n.op == "Conv").inputs[1]].shape[0]
@@ -126,12 +126,12 @@ def test_merged_siblings_compute_the_same(opset, biases) -> None:
 
 
 def test_only_siblings_of_one_window_are_merged() -> None:
-    found = rewrites.possible(block(), ["conv0", "conv1", "conv2"])
+    found = rewrites.iter_possible_rewrites(block(), ["conv0", "conv1", "conv2"])
     assert ["conv0"] == [r.node for r in found if r.kind == "merge"]
-    made = rewrites.rewritten(block(stride=2), [Rewrite("merge", "conv0")])
+    made = rewrites.apply_rewrites(block(stride=2), [Rewrite("merge", "conv0")])
     assert ["conv1"] == [n.id for n in made.top if n.id.startswith("conv") and "/" not in n.id]
     with pytest.raises(VariantError, match="not the first of"):
-        rewrites.rewritten(block(), [Rewrite("merge", "conv1")])
+        rewrites.apply_rewrites(block(), [Rewrite("merge", "conv1")])
 
 
 def transposed(second: str, *, constant: tuple[int, ...] = (), perm: tuple[int, ...] = (0, 2, 3, 1)) -> Model:
@@ -157,7 +157,7 @@ def test_a_pointwise_node_is_lifted_over_a_transposition(perm, constant) -> None
     whole = tuple((2, 4, 5, 3)[i] for i in perm)
     shape = {"last": whole[-1:], "two": (whole[-2], 1), "whole": whole}.get(constant, constant)  # type: ignore[call-overload]
     model = transposed("Mul", constant=shape, perm=perm)
-    lifted = rewrites.rewritten(model, [Rewrite("lift", "second")])
+    lifted = rewrites.apply_rewrites(model, [Rewrite("lift", "second")])
     at = lifted.by_id["second"]
     assert lifted.producers[at.inputs[0]].id == "relu"
     assert "Transpose" == lifted.producers["s"].op, "what was observed of a value is found under its name"
@@ -167,8 +167,8 @@ def test_a_pointwise_node_is_lifted_over_a_transposition(perm, constant) -> None
 
 def test_a_node_that_reads_a_tensor_beside_the_transposed_one_has_that_transposed_back() -> None:
     model = transposed("Add", constant=(4,))
-    once = rewrites.rewritten(model, [Rewrite("lift", "second")])
-    twice = rewrites.rewritten(once, [Rewrite("lift", "last")])
+    once = rewrites.apply_rewrites(model, [Rewrite("lift", "second")])
+    twice = rewrites.apply_rewrites(once, [Rewrite("lift", "last")])
     reads = [twice.producers[twice.by_id[n].inputs[0]].id for n in ("second", "last")]
     assert ["relu", "second"] == reads
     np.testing.assert_array_equal(ran(twice), ran(model))
@@ -176,6 +176,8 @@ def test_a_node_that_reads_a_tensor_beside_the_transposed_one_has_that_transpose
 
 def test_what_is_no_pointwise_node_on_a_transposition_is_not_lifted() -> None:
     model = transposed("Mul", constant=(4,))
-    assert ["lift second"] == [str(r) for r in rewrites.possible(model, [n.id for n in model.top])]
+    assert ["lift second"] == [
+        str(r) for r in rewrites.iter_possible_rewrites(model, [n.id for n in model.top])
+    ]
     with pytest.raises(VariantError, match="it is no pointwise operator on what a Transpose writes"):
         rewrites.check(network(bias=True), [Rewrite("lift", "relu")])

@@ -45,13 +45,13 @@ def test_outputs_stay_and_channels_become_even(how, alpha, make, run) -> None:
     x = rng.normal(0, 1, (2, 5, 8)).astype(np.float32)
     data = rtlab.CalibrationData.of({"x": x})
     variant = Variant.of("int8", treatments=[f"smooth({alpha})"])
-    plain, axes = treating.uneven(model, variant)
+    plain, axes = treating.plan_smoothing_observation(model, variant)
     assert ["n"] == list(axes)
     peaks = observe_peaks(plain, axes, data, Silent())
     before = run(model, {"x": x}, ["n", "yq", "yk", "yv"])
     seen = np.abs(before["n"]).reshape(-1, 8).max(0)
     np.testing.assert_allclose(peaks["n"], seen, rtol=1e-6)
-    made, notes = treating.treated(model, variant, peaks)
+    made, notes = treating.apply_transforms(model, variant, peaks)
     assert (f"1 normalization smoothed with alpha {alpha:g}",) == notes
     after = run(made, {"x": x}, ["n", "yq", "yk", "yv"])
     for name in ("yq", "yk", "yv"):
@@ -71,9 +71,9 @@ def test_int8_keeps_more_of_the_output_when_smoothed(make, run) -> None:
     errors = []
     for treatments in ((), ("smooth",)):
         variant = Variant.of("int8", calibrator="minmax", treatments=treatments)
-        plain, axes = treating.uneven(model, variant)
+        plain, axes = treating.plan_smoothing_observation(model, variant)
         peaks = observe_peaks(plain, axes, data, Silent()) if treatments else None
-        made, _ = treating.treated(model, variant, peaks)
+        made, _ = treating.apply_transforms(model, variant, peaks)
         ready = prepare(made, variant, Observer(made).ranges(data, Silent()))
         was, now = (run(m, x, ["yq"])["yq"] for m in (model, ready.emulation))
         errors.append(float(np.square(was - now).sum()))

@@ -16,7 +16,7 @@ from net_text import parsed, sized
 from nets import graph_proto
 from rtlab.core.model import Model, load
 from rtlab.errors import VariantError
-from rtlab.quantize.sparsity import find, mask, matching, prune
+from rtlab.quantize.sparsity import compute_mask, find, match_prunable_nodes, prune
 
 RNG = np.random.default_rng(0)
 
@@ -102,11 +102,11 @@ def test_what_cannot_follow_the_pattern_says_why(model, why):
     assert (False, False) == (found.eligible, found.is_sparse)
     assert found.why.startswith(why)
     assert model is prune(model)
-    assert () == matching(model, ["*"])
+    assert () == match_prunable_nodes(model, ["*"])
     with pytest.raises(VariantError, match="Choose among the eligible"):
         prune(model, ["n"])
     with pytest.raises(VariantError, match="Cannot prune"):
-        matching(model, [f"op:{model.node('n').op}"])
+        match_prunable_nodes(model, [f"op:{model.node('n').op}"])
 
 
 @given(
@@ -119,7 +119,7 @@ def test_what_cannot_follow_the_pattern_says_why(model, why):
 )
 def test_no_other_two_of_four_keep_more_energy(array):
     """Against all six patterns, one four at a time: the sum of squares that pruning keeps is the largest there is."""
-    kept = mask(array, 1)
+    kept = compute_mask(array, 1)
     for values, chosen in zip(fours(array, 1), fours(kept, 1), strict=True):
         energy = np.square(values.astype(np.float64))
         best = max(energy[list(pair)].sum() for pair in itertools.combinations(range(4), 2))
@@ -129,7 +129,7 @@ def test_no_other_two_of_four_keep_more_energy(array):
 
 def test_of_equal_magnitudes_the_first_stay():
     expected = [True, True, False, False, True, False, True, False]
-    np.testing.assert_array_equal(expected, mask(np.float32([1, -1, 1, 1, 2, 0, -1, 1]), 0))
+    np.testing.assert_array_equal(expected, compute_mask(np.float32([1, -1, 1, 1, 2, 0, -1, 1]), 0))
 
 
 WEIGHTS = hnp.arrays(
@@ -217,10 +217,10 @@ def test_a_weight_that_is_an_output_or_stands_in_a_constant_is_handled():
 
 def test_patterns_mean_ids_names_and_operators():
     model = shared()
-    assert ("first", "second") == matching(model, ["*"])
-    assert ("first",) == matching(model, ["fir*"])
-    assert ("first", "second") == matching(model, ["second", "op:Gemm"])
+    assert ("first", "second") == match_prunable_nodes(model, ["*"])
+    assert ("first",) == match_prunable_nodes(model, ["fir*"])
+    assert ("first", "second") == match_prunable_nodes(model, ["second", "op:Gemm"])
     with pytest.raises(VariantError, match="no node of the main graph"):
-        matching(model, ["third"])
+        match_prunable_nodes(model, ["third"])
     with pytest.raises(VariantError, match="no constant weight"):
-        matching(net("x[1]; second: y = Relu(x); y"), ["second"])
+        match_prunable_nodes(net("x[1]; second: y = Relu(x); y"), ["second"])

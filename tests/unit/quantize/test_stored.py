@@ -14,7 +14,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.quantize import prepare, quantizable
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.stored import dequantized, numbers_of
+from rtlab.quantize.stored import compute_dequantized, replace_stored_weights
 from sessions import run
 
 RNG = np.random.default_rng(3)
@@ -38,7 +38,7 @@ def test_numbers_are_those_that_a_run_dequantizes(scale, zero, attributes) -> No
     proto = graph_proto([node], [], [("y", 1, [6, 4])], tensors, 21)
     proto.ir_version = 10
     session = onnxruntime.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"])
-    found = numbers_of(Edit(wrap(proto, name="g")).nodes["n"])
+    found = compute_dequantized(Edit(wrap(proto, name="g")).nodes["n"])
     assert found.tobytes() == session.run(None, {})[0].tobytes()
 
 
@@ -47,7 +47,7 @@ def test_a_model_without_stored_weights_computes_the_same(precision: str) -> Non
     model = samples.load("digits_vit").model
     scales = {v: Scale(3.0) for v in quantizable(model)}
     made = prepare(model, Variant.of(precision, target="sm120"), scales=scales).emulation
-    other = dequantized(made, model.by_id)
+    other = replace_stored_weights(made, model.by_id)
     late = [n for n in made.top if n.op == "DequantizeLinear"]
     stored = [n for n in late if made.constants(n.id).keys() >= {*n.inputs}]
     assert len(other.top) == len(made.top) - len(stored)

@@ -5,7 +5,7 @@ import pytest
 from onnx import helper
 
 from rtlab.quantize.passes import run as apply
-from rtlab.quantize.tf32 import Truncate, products, tf32
+from rtlab.quantize.tf32 import Truncate, find_tf32_products, round_to_tf32
 
 node = helper.make_node
 
@@ -24,16 +24,16 @@ def spread(count: int) -> np.ndarray:
 def test_rounding_keeps_eleven_significant_bits_and_ties_go_to_even():
     """The definition of TF32, over sixty powers of ten."""
     x = spread(200_000)
-    np.testing.assert_array_equal(oracle(x), tf32(x))
+    np.testing.assert_array_equal(oracle(x), round_to_tf32(x))
     ties = np.float32([1 + 2**-11, 1 + 3 * 2**-11, -1 - 2**-11])
-    assert [1, 1 + 2**-9, -1] == list(tf32(ties))
+    assert [1, 1 + 2**-9, -1] == list(round_to_tf32(ties))
 
 
 def test_infinity_and_nan_stay():
-    got = tf32(np.float32([np.inf, -np.inf, np.nan, -np.nan, 0, -0.0]))
+    got = round_to_tf32(np.float32([np.inf, -np.inf, np.nan, -np.nan, 0, -0.0]))
     np.testing.assert_array_equal(np.float32([np.inf, -np.inf, np.nan, np.nan, 0, 0]), got)
     nan = np.array([0x7FFFFFFF, 0xFFFFFFFF], np.uint32).view(np.float32)
-    assert np.isnan(tf32(nan)).all()
+    assert np.isnan(round_to_tf32(nan)).all()
 
 
 @pytest.mark.slow
@@ -59,7 +59,7 @@ def test_activations_beyond_any_product_pass(make, run):
 def test_a_value_is_rounded_once_for_all_its_readers(make):
     w = np.ones((2, 2), np.float32)
     net = make("x[2, 2]; a: a = MatMul(x, w); b: b = MatMul(x, w); y: y = Add(a, b); y[2, 2]", {"w": w})
-    ready = apply(net, [Truncate(products(net))])
-    assert ("a", "b") == products(net)
+    ready = apply(net, [Truncate(find_tf32_products(net))])
+    assert ("a", "b") == find_tf32_products(net)
     assert 6 == len(ready.nodes) - len(net.nodes)
     assert {"a"} == {n.origin for n in ready.nodes if n.id not in net.by_id}

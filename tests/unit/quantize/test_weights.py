@@ -16,9 +16,9 @@ from rtlab.quantize.weights import (
     FourBitPlan,
     ScaleLayout,
     Store,
-    int4_block,
+    choose_int4_block,
     plan,
-    store,
+    quantize_to_four_bits,
 )
 
 node = helper.make_node
@@ -54,8 +54,10 @@ def int4_oracle(w: np.ndarray, block: int) -> np.ndarray:
 def test_int4_equals_an_oracle_to_the_bit():
     """Blocks of 128 along the axis that is summed over, symmetric, to nearest."""
     w = weight(256, 5)
-    np.testing.assert_array_equal(int4_oracle(w, 128), store(w, ScaleLayout(0, 128), INT4).dequantized())
-    transposed = store(np.ascontiguousarray(w.T), ScaleLayout(1, 128), INT4).dequantized()
+    np.testing.assert_array_equal(
+        int4_oracle(w, 128), quantize_to_four_bits(w, ScaleLayout(0, 128), INT4).dequantize()
+    )
+    transposed = quantize_to_four_bits(np.ascontiguousarray(w.T), ScaleLayout(1, 128), INT4).dequantize()
     np.testing.assert_array_equal(int4_oracle(w, 128).T, transposed)
 
 
@@ -73,18 +75,18 @@ def test_fp4_equals_an_oracle_to_the_bit():
             for i, x in enumerate(part):
                 error = np.abs(E2M1 - float(np.float32(x / scale)) if scale else E2M1)
                 expected[start + i, column] = np.float32(E2M1[int(np.argmin(error))]) * scale
-    np.testing.assert_array_equal(expected, store(w, ScaleLayout(0, 16), FP4).dequantized())
+    np.testing.assert_array_equal(expected, quantize_to_four_bits(w, ScaleLayout(0, 16), FP4).dequantize())
 
 
 def test_the_scale_of_a_small_block_of_fp4_is_below_one():
     """By hand: the largest of all is 6 x 448, so the whole has the scale 1, and a block up to 3 has 3 / 6 = 0.5."""
     w = np.zeros((32, 1), np.float32)
     w[0], w[16:20] = 6 * 448, [[3], [0.25], [-0.5], [1.5]]
-    stored = store(w, ScaleLayout(0, 16), FP4)
+    stored = quantize_to_four_bits(w, ScaleLayout(0, 16), FP4)
     assert 1 == stored.tensor_scale
     assert [448, 0.5] == stored.scale.astype(np.float32).ravel().tolist()
     assert [6, 0.5, -1, 3] == stored.values[16:20].astype(np.float32).ravel().tolist()
-    np.testing.assert_array_equal(w, stored.dequantized())
+    np.testing.assert_array_equal(w, stored.dequantize())
 
 
 def typed(net: Model, decided: FourBitPlan) -> Model:
@@ -100,7 +102,7 @@ def test_cpu_and_emulation_agree_on_int4_to_the_bit(make, run):
     emulated = passes.run(net, [Dequantize(decided, INT4, {})])
     value = graph.by_id["n"].inputs[1]
     x = np.ones((3, 48), np.float32)
-    expected = store(weight(48, 10), ScaleLayout(0, 24), INT4).dequantized()
+    expected = quantize_to_four_bits(weight(48, 10), ScaleLayout(0, 24), INT4).dequantize()
     np.testing.assert_array_equal(expected, run(graph, {"x": x}, [value])[value])
     np.testing.assert_array_equal(run(graph, {"x": x})["y"], run(emulated, {"x": x})["y"])
 
@@ -134,7 +136,7 @@ def test_a_scale_in_fp16_is_rounded_before_it_multiplies(make, run):
 )
 def test_blocks_are_at_most_128_and_at_least_two_of_them(size: int, block: int):
     """One block alone is dequantized by a kernel of its own: the compiler fuses only two and more."""
-    assert block == int4_block(size)
+    assert block == choose_int4_block(size)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +151,7 @@ def test_a_weight_that_the_compiler_refuses_is_kept_with_the_reason(
     make, op, attributes, shape, precision, reason
 ):
     decided = plan(product(make, weight(*shape), op, **attributes), {"n"}, precision)
-    ((why, nodes),) = decided.kept.items()
+    ((why, nodes),) = decided.skipped_nodes.items()
     assert reason in why
     assert ("n",) == nodes
     assert {} == decided.weights
@@ -165,7 +167,7 @@ def test_zero_and_tiny_weights_have_finite_numbers():
     w[16:, 1] = 1e-45
     w[0, 0] = 3
     for precision, array in itertools.product((INT4, FP4), (w, np.zeros((32, 2), np.float32))):
-        assert np.isfinite(store(array, ScaleLayout(0, 16), precision).dequantized()).all()
+        assert np.isfinite(quantize_to_four_bits(array, ScaleLayout(0, 16), precision).dequantize()).all()
 
 
 def test_local_functions_survive_a_raised_opset(make):

@@ -9,12 +9,12 @@ from typing import Annotated
 import pytest
 
 from rtlab import CalibrationData, Study, samples
-from rtlab.core.schema import Meaning
+from rtlab.core.schema import FieldMeta
 from rtlab.documents.payload import decode, encode
-from rtlab.documents.typescript import typescript
+from rtlab.documents.typescript import render_typescript
 from rtlab.errors import CalibrationError, ReadError, RtlabError, VariantError
 from rtlab.questions import panels
-from rtlab.questions.scene import Question, Scene
+from rtlab.questions.scene import PanelContext, PanelSpec
 from rtlab.testing import tiny_model
 
 
@@ -22,30 +22,32 @@ from rtlab.testing import tiny_model
 class Fan:
     """How many tensors a layer reads."""
 
-    layer: Annotated[str, Meaning("Layer", links="layers")]
-    reads: Annotated[int, Meaning("Reads")]
-    nbytes: Annotated[int | None, Meaning("Size", "B", "estimated")]
+    layer: Annotated[str, FieldMeta("Layer", links="layers")]
+    reads: Annotated[int, FieldMeta("Reads")]
+    nbytes: Annotated[int | None, FieldMeta("Size", "B", "estimated")]
 
 
 @dataclasses.dataclass(frozen=True)
 class Fans:
     """How many tensors layers read."""
 
-    most: Annotated[int, Meaning("Most", note="Of any layer.")]
-    mean: Annotated[float, Meaning("Mean time", "ms", "measured")]
-    share: Annotated[float, Meaning("Part", "%", "estimated")]
-    rest: Annotated[float | None, Meaning("Rest", "ms", "measured")]
+    most: Annotated[int, FieldMeta("Most", note="Of any layer.")]
+    mean: Annotated[float, FieldMeta("Mean time", "ms", "measured")]
+    share: Annotated[float, FieldMeta("Part", "%", "estimated")]
+    rest: Annotated[float | None, FieldMeta("Rest", "ms", "measured")]
     fans: tuple[Fan, ...]
 
 
-def fans(scene: Scene) -> Fans:
+def fans(context: PanelContext) -> Fans:
     """A real one, however small."""
-    counts = [len(y.inputs) for y in scene.result.engine.layers]
-    layers = [Fan(y.id, n, 1536 * n or None) for y, n in zip(scene.result.engine.layers, counts, strict=True)]
+    counts = [len(y.inputs) for y in context.result.engine.layers]
+    layers = [
+        Fan(y.id, n, 1536 * n or None) for y, n in zip(context.result.engine.layers, counts, strict=True)
+    ]
     return Fans(max(counts), 0.25, 0.125, None, tuple(layers))
 
 
-FANS = Question("fans", tab="memory", label="Fans", title="What layers read", lead="Many.", noun=fans)
+FANS = PanelSpec("fans", tab="memory", label="Fans", title="What layers read", lead="Many.", noun=fans)
 
 
 @pytest.fixture(scope="module")
@@ -63,10 +65,10 @@ def asked(study, monkeypatch):
 
 
 def test_its_panel_has_facts_columns_rows_and_links(study, asked) -> None:
-    scene = Scene(study.snapshot(), study["fp32"].facts)
-    panel = panels.answer("fans", scene)
+    context = PanelContext(study.snapshot(), study["fp32"].facts)
+    panel = panels.render_panel("fans", context)
     told = asked.noun
-    assert "fans" in panels.offered(study.model)
+    assert "fans" in panels.list_panels(study.model)
     assert ("What layers read", "Many.", "") == (panel["title"], panel["lead"], panel["problem"])
     assert [
         ("Most", f"{told.most}", "", "Of any layer."), ("Mean time", "250 µs", "measured", ""),
@@ -103,7 +105,7 @@ def test_its_json_its_frame_its_text_and_its_html_say_the_same(asked) -> None:
 
 
 def test_its_type_in_typescript_and_its_bytes_follow_too(asked) -> None:
-    written = typescript([Fans], {}, {}, head="Generated.")
+    written = render_typescript([Fans], {}, {}, head="Generated.")
     assert "  nbytes: number | null;" in written
     assert written.index("interface Fan ") < written.index("interface Fans ")
     assert asked.plain() == decode(encode(asked.noun, Fans))
@@ -111,7 +113,7 @@ def test_its_type_in_typescript_and_its_bytes_follow_too(asked) -> None:
 
 def test_findings_are_those_of_the_engine_and_then_of_the_model() -> None:
     made = Study(samples.load("digits_qat_misplaced").model)
-    alone = panels.ask("findings", Scene(made.snapshot())).noun
+    alone = panels.ask("findings", PanelContext(made.snapshot())).noun
     assert made.findings() == alone.items
     assert alone.items
     assert "" == alone.note
@@ -122,16 +124,16 @@ def test_findings_are_those_of_the_engine_and_then_of_the_model() -> None:
 
 
 def test_what_nobody_told_says_what_to_do(study) -> None:
-    fresh = Scene(Study(tiny_model()).snapshot())
+    fresh = PanelContext(Study(tiny_model()).snapshot())
     with pytest.raises(ReadError, match="no verbose log"):
         study.ask("build", variant="fp32")
     with pytest.raises(CalibrationError, match="nothing was observed"):
         panels.ask("calibration", fresh)
     with pytest.raises(VariantError, match="none is built"):
         panels.ask("engine", fresh)
-    assert b"" == panels.packed(fresh)["engine"]
-    assert "no Q/DQ pairs" in decode(panels.packed(fresh)["findings"])["note"]
-    assert {"calibration": b""} == panels.packed(fresh, shared=True)
+    assert b"" == panels.encode_payloads(fresh)["engine"]
+    assert "no Q/DQ pairs" in decode(panels.encode_payloads(fresh)["findings"])["note"]
+    assert {"calibration": b""} == panels.encode_payloads(fresh, shared=True)
 
 
 @pytest.mark.parametrize("name", panels.PANELS)
@@ -145,7 +147,7 @@ def test_every_question_answers_in_words_or_says_what_is_missing(name, study) ->
         assert len(missing.split(". ")) > 1, missing
         return
     assert json.loads(json.dumps(told.plain(), allow_nan=False))
-    panel = panels.answer(name, Scene(study.snapshot(), study["fp32"].facts))
+    panel = panels.render_panel(name, PanelContext(study.snapshot(), study["fp32"].facts))
     if told.table:
         assert len(panel["rows"]) == len(told.frame())
     for fact in panel["facts"]:

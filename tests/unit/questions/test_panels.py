@@ -10,8 +10,8 @@ import pytest
 import engines
 import rtlab
 from rtlab import samples
-from rtlab.questions.panels import PANELS, answer, offered
-from rtlab.questions.scene import Scene
+from rtlab.questions.panels import PANELS, list_panels, render_panel
+from rtlab.questions.scene import PanelContext
 
 ORIGINS = {"", "measured", "reported", "estimated"}
 
@@ -31,9 +31,9 @@ def studies() -> dict[str, tuple]:
     return found
 
 
-def scenes(studies: dict[str, tuple]) -> list[tuple[str, Scene]]:
+def scenes(studies: dict[str, tuple]) -> list[tuple[str, PanelContext]]:
     return [
-        (title, Scene(study.snapshot(), study[name].facts, study[other].facts if other else None, {}))
+        (title, PanelContext(study.snapshot(), study[name].facts, study[other].facts if other else None, {}))
         for title, (study, name, other) in studies.items()
     ]
 
@@ -41,9 +41,9 @@ def scenes(studies: dict[str, tuple]) -> list[tuple[str, Scene]]:
 @pytest.mark.parametrize("name", PANELS)
 def test_a_panel_is_what_the_page_can_draw(name, studies) -> None:
     """A missing cell, a NaN, or an id that stands twice breaks the page, or links the wrong thing."""
-    for title, scene in scenes(studies):
-        found = answer(name, scene)
-        assert (name, scene.result.name) == (found["name"], found["variant"]), title
+    for title, context in scenes(studies):
+        found = render_panel(name, context)
+        assert (name, context.result.name) == (found["name"], found["variant"]), title
         # NaN and infinity are no JSON.
         assert found == json.loads(json.dumps(found, allow_nan=False)), title
         assert found["problem"] or found["title"], title
@@ -62,11 +62,11 @@ def test_a_panel_is_what_the_page_can_draw(name, studies) -> None:
                 ids = trace.get("ids") or []
                 # Two points of one id are one point to Plotly: the second is not drawn.
                 assert len(ids) == len(set(ids)), (title, figure["title"])
-        layers = {y.id for y in scene.result.engine.layers}
+        layers = {y.id for y in context.result.engine.layers}
         # The third pane may show any other variant.
-        others = {y.id for r in scene.study.facts.values() for y in r.engine.layers}
+        others = {y.id for r in context.study.facts.values() for y in r.engine.layers}
         for key, link in found["links"].items():
-            assert set(link["nodes"]) <= set(scene.model.places), (title, key)
+            assert set(link["nodes"]) <= set(context.model.places), (title, key)
             assert set(link["layers"]) <= layers, (title, key)
             assert set(link["others"]) <= others, (title, key)
 
@@ -74,5 +74,5 @@ def test_a_panel_is_what_the_page_can_draw(name, studies) -> None:
 def test_recurrence_is_offered_where_there_is_one(studies) -> None:
     study = studies["run here"][0]
     drawn = {"engine", "build", "calibration", "findings", "table"}
-    assert set(PANELS) - {"recurrence"} - drawn == set(offered(study.model))
-    assert [name for name in PANELS if name not in drawn] == offered(samples.load("digits_lstm").model)
+    assert set(PANELS) - {"recurrence"} - drawn == set(list_panels(study.model))
+    assert [name for name in PANELS if name not in drawn] == list_panels(samples.load("digits_lstm").model)

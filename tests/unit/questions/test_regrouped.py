@@ -37,22 +37,22 @@ def side(*steps: str, serves: str = "") -> tuple[Mapping, Engine]:
     return Mapping(tuple(pairs), ()), Engine("b", "1", Target("cpu"), layers)
 
 
-def places(count: int, one, two) -> list[regrouped.Regrouped]:
-    return regrouped.places(model(count), (one[0], two[0]), (one[1], two[1]))
+def places(count: int, one, two) -> list[regrouped.Regrouping]:
+    return regrouped.find_regroupings(model(count), (one[0], two[0]), (one[1], two[1]))
 
 
 def test_a_step_that_quantizes_for_a_node_does_not_run_it() -> None:
     one = side("n0 n1", "n2 n3")
     assert [] == places(4, one, side("n0 n1", "n2 n3", serves="n0 n2"))
     (place,) = places(4, one, side("n0", "n1", "n2 n3", serves="n1 n2"))
-    assert (("n0", "n1"), (("n0", "n1"),), ()) == (place.nodes, place.parted, place.joined)
+    assert (("n0", "n1"), (("n0", "n1"),), ()) == (place.nodes, place.split_pairs, place.merged_pairs)
 
 
 def test_two_places_are_two_and_a_chain_of_changes_is_one() -> None:
     one = side("n0 n1", "n2 n3", "n4", "n5")
     found = places(6, one, side("n0", "n1", "n2 n3", "n4 n5"))
     assert [("n0", "n1"), ("n4", "n5")] == [p.nodes for p in found]
-    assert [((("n0", "n1"),), ()), ((), (("n4", "n5"),))] == [(p.parted, p.joined) for p in found]
+    assert [((("n0", "n1"),), ()), ((), (("n4", "n5"),))] == [(p.split_pairs, p.merged_pairs) for p in found]
     (place,) = places(6, one, side("n0", "n1 n2", "n3 n4", "n5"))
     assert ("n0", "n1", "n2", "n3", "n4") == place.nodes
 

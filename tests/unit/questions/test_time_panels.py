@@ -13,10 +13,10 @@ from rtlab import questions
 from rtlab import samples as models
 from rtlab.backends import makers
 from rtlab.errors import ModelError, RunError, VariantError
-from rtlab.questions.panels import answer
+from rtlab.questions.panels import render_panel
 from rtlab.questions.roofline import roofs
-from rtlab.questions.scene import Scene
-from rtlab.report import saved
+from rtlab.questions.scene import PanelContext
+from rtlab.report import collect_payloads
 from rtlab.view import charts, chrome
 from rtlab.view.graph import engine_view
 
@@ -57,7 +57,7 @@ def exact(study):
 
 def difference(study, settings: dict[str, str] | None = None):
     facts = study["int8"].facts, study["fp32"].facts
-    return answer("difference", Scene(study.snapshot(), *facts, settings or {}))
+    return render_panel("difference", PanelContext(study.snapshot(), *facts, settings or {}))
 
 
 def facts(panel) -> dict[str, str]:
@@ -80,7 +80,7 @@ def test_where_nothing_differs_no_bars_are_drawn(study) -> None:
     same = rtlab.Study(study.model, data=study.data)
     for name in ("one", "two"):
         same._adopt(dataclasses.replace(study["fp32"].facts, name=name))
-    shown = answer("difference", Scene(same.snapshot(), same["two"].facts, same["one"].facts))
+    shown = render_panel("difference", PanelContext(same.snapshot(), same["two"].facts, same["one"].facts))
     assert ([], "") == (shown["figures"], shown["problem"])
     assert any("takes as long in both" in note for note in shown["notes"])
     assert facts(shown)["Difference"].startswith("0 ")
@@ -112,7 +112,7 @@ def test_a_layer_that_quantizes_for_the_next_node_does_not_join_the_two() -> Non
 
 def test_the_other_side_of_a_difference_can_be_chosen_and_the_order(study) -> None:
     settings = {"from": "int8", "order": "time"}
-    shown = answer("difference", Scene(study.snapshot(), study["fp32"].facts, None, settings))
+    shown = render_panel("difference", PanelContext(study.snapshot(), study["fp32"].facts, None, settings))
     assert "From int8·auto to fp32" == shown["title"]
 
 
@@ -173,7 +173,7 @@ def test_a_fixed_batch_cannot_be_swept_and_says_how_to_export() -> None:
     fixed.run()
     with pytest.raises(VariantError, match="dynamic_axes"):
         fixed.sweep("fp32")
-    shown = answer("batches", Scene(fixed.snapshot(), fixed["fp32"].facts))
+    shown = render_panel("batches", PanelContext(fixed.snapshot(), fixed["fp32"].facts))
     assert shown["problem"]
     assert shown["work"][0]["reason"]
 
@@ -194,7 +194,7 @@ def test_a_choice_that_changes_nothing_says_so(study) -> None:
             study.vary("int8", what)
     with pytest.raises(VariantError, match='Cannot vary variant "gone"'):
         study.varied("gone")
-    work = answer("variants", Scene(study.snapshot(), study["int8"].facts))["work"]
+    work = render_panel("variants", PanelContext(study.snapshot(), study["int8"].facts))["work"]
     offered = {w["values"]["what"]: bool(w["reason"]) for w in work}
     assert (True, False) == (offered["tf32"], offered["sparsity"])
 
@@ -306,7 +306,7 @@ def test_what_rules_predict_stands_as_that_beside_what_compilers_report() -> Non
     for name in made.results:
         told = repr(made.ask("variants", variant=name))
         assert 1 == told.count(f" {len(engine.layers)} (predicted) ")
-        shown = answer("variants", Scene(made.snapshot(), made[name].facts))
+        shown = render_panel("variants", PanelContext(made.snapshot(), made[name].facts))
         origins = {c["title"]: c["origin"] for c in shown["columns"]}
         assert ("", "reported") == (origins["Layers"], origins["Memory"])
         (layers, _) = shown["figures"][0]["data"]
@@ -351,7 +351,7 @@ def test_the_first_number_of_a_gpu_variant_is_the_estimate_for_its_gpu(gpu) -> N
 
     chip = next(c for c in chrome.chips(gpu.snapshot(), baseline="fp32") if c["id"] == "int8")
     assert ("RTX 3090", told.estimated) == (chip["estimate_gpu"], chip["estimate"])
-    assert chip in saved(gpu.snapshot())["chips"]
+    assert chip in collect_payloads(gpu.snapshot())["chips"]
 
     figure = charts.timing(view)
     # Without a run there is the estimate all the same.

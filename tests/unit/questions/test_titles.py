@@ -10,9 +10,9 @@ import pytest
 
 from rtlab import Study
 from rtlab.core.variant import Variant
-from rtlab.questions.panels import answer
-from rtlab.questions.scene import Scene
-from rtlab.questions.titles import titles
+from rtlab.questions.panels import render_panel
+from rtlab.questions.scene import PanelContext
+from rtlab.questions.titles import get_variant_titles
 from rtlab.testing import tiny_model
 from rtlab.view import chrome
 
@@ -27,26 +27,26 @@ def of(**choice: str) -> Variant:
 
 def test_a_name_that_repeats_the_choice_is_the_choice() -> None:
     one = of(target="sm86")
-    assert {one.id: "int8·minmax"} == titles(planned(**{one.id: one}))
-    assert {"int8": "int8·minmax"} == titles(planned(int8=one))
+    assert {one.id: "int8·minmax"} == get_variant_titles(planned(**{one.id: one}))
+    assert {"int8": "int8·minmax"} == get_variant_titles(planned(int8=one))
 
 
 def test_the_builder_that_was_found_for_a_choice_is_no_part_of_its_name() -> None:
     chosen = of(target="sm86")
     built = dataclasses.replace(chosen, backend="tensorrt-rtx")
-    assert {chosen.id: "int8·minmax"} == titles(planned(**{chosen.id: built}))
+    assert {chosen.id: "int8·minmax"} == get_variant_titles(planned(**{chosen.id: built}))
 
 
 def test_the_target_is_told_where_variants_differ_by_it() -> None:
     ampere, ada = of(target="sm86"), of(target="sm89")
-    told = titles(planned(**{ampere.id: ampere, ada.id: ada, "ours": ada}))
+    told = get_variant_titles(planned(**{ampere.id: ampere, ada.id: ada, "ours": ada}))
     assert ["int8·minmax@sm86", "int8·minmax@sm89", "ours"] == list(told.values())
 
 
 def test_no_two_variants_have_one_title() -> None:
     one = of(target="sm86")
     first, second = (dataclasses.replace(one, sparsity=(pattern,)) for pattern in ("stem/*", "head/*"))
-    told = titles(planned(**{first.id: first, second.id: second}))
+    told = get_variant_titles(planned(**{first.id: first, second.id: second}))
     assert {first.id: first.id, second.id: second.id} == told
 
 
@@ -58,12 +58,14 @@ def test_chips_tables_panels_and_figures_use_one_title() -> None:
                   backend="onnxruntime")  # fmt: skip
     study.run()
     names = list(study.results)
-    wanted = [titles(study.snapshot())[n] for n in names]
+    wanted = [get_variant_titles(study.snapshot())[n] for n in names]
     assert wanted == [c["label"] for c in chrome.chips(study.snapshot(), baseline=names[0])]
     assert all(f"<td>{title}</td>" in study._repr_html_() for title in wanted)
-    shown = answer("difference", Scene(study.snapshot(), study[names[1]].facts, study[names[0]].facts))
+    shown = render_panel(
+        "difference", PanelContext(study.snapshot(), study[names[1]].facts, study[names[0]].facts)
+    )
     assert f"From {wanted[0]} to {wanted[1]}" == shown["title"]
-    beside = answer("variants", Scene(study.snapshot(), study[names[1]].facts))
+    beside = render_panel("variants", PanelContext(study.snapshot(), study[names[1]].facts))
     assert [wanted[0], f"▸ {wanted[1]}"] == [row["cells"][0] for row in beside["rows"]]
     assert [wanted[0], f"▸ {wanted[1]}"] == list(beside["figures"][0]["data"][0]["y"])
 
@@ -75,4 +77,4 @@ def test_a_recorded_variant_has_its_own_name_and_what_its_files_tell_beside(tmp_
     study.read("a100", layers=path)
     (chip,) = chrome.chips(study.snapshot(), baseline="")
     assert ("a100", "types not told · GPU") == (chip["label"], chip["about"])
-    assert {"a100": "a100"} == titles(study.snapshot())
+    assert {"a100": "a100"} == get_variant_titles(study.snapshot())

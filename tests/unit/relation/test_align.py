@@ -8,11 +8,11 @@ import pytest
 
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.model import absent
+from rtlab.core.model import make_empty_model
 from rtlab.core.variant import Target
-from rtlab.questions.difference.diff import Difference, Side, difference
+from rtlab.questions.difference.diff import Difference, Side, compute_difference
 from rtlab.relation.align import align
-from rtlab.relation.likeness import signatures
+from rtlab.relation.likeness import compute_signatures
 from twins import Habits, build, network
 
 
@@ -35,7 +35,7 @@ def engine(*layers: Layer, shape=(8, 16, 16)) -> Engine:
 
 
 def compared(one: Engine, two: Engine) -> Difference:
-    return difference(Side("one", one), Side("two", two), absent())
+    return compute_difference(Side("one", one), Side("two", two), make_empty_model())
 
 
 def pairs(found: Difference) -> set[tuple[tuple[str, ...], tuple[str, ...]]]:
@@ -73,7 +73,10 @@ def test_engines_that_share_no_name_are_aligned_through_every_difference(habits:
         assert group.basis not in {"alone", "names"}
         assert (group.basis == "converts") == (not (group.first.layers and group.second.layers))
     products = sum(o.kind == "Conv" for o in ops)
-    assert ((products, products), (products, products)) == (found.overlap.paired, found.overlap.of)
+    assert ((products, products), (products, products)) == (
+        found.overlap.paired_counts,
+        found.overlap.total_counts,
+    )
     back = {(g.second, g.first, g.basis) for g in compared(two, one).groups}
     assert back == {(g.first, g.second, g.basis) for g in found.groups}
 
@@ -143,7 +146,7 @@ def test_layers_stand_beside_those_that_do_their_work(case: str) -> None:
     assert {(a, b) for a, b in sides} == pairs(found)
     assert {(b, a) for a, b in sides} == pairs(back)
     assert bases.items() <= basis(found).items()
-    assert found.overlap.enough
+    assert found.overlap.is_enough
 
 
 @pytest.mark.parametrize("differs", [{"stride": 2}, {"groups": 8}, {"kernel": 5}])
@@ -154,7 +157,7 @@ def test_what_a_convolution_is_has_to_agree(differs: dict) -> None:
     groups = {**layer.attributes, "Groups": differs.get("groups", 1)}
     two = engine(dataclasses.replace(layer, attributes=groups))
     assert {"a": "alone", "b": "alone"} == basis(compared(one, two))
-    assert not compared(one, two).overlap.enough
+    assert not compared(one, two).overlap.is_enough
 
 
 def test_hundreds_of_equal_blocks_keep_their_order() -> None:
@@ -205,7 +208,7 @@ def test_of_a_cut_file_what_is_there_is_aligned(cut: float) -> None:
         wrong = [g for g in found.groups if g.second.layers and g.first.layers
                  and runs[g.first.layers[0]] != others[g.second.layers[0]]]  # fmt: skip
         assert not wrong
-        assert found.overlap.enough == (found.overlap.share >= 0.5)
+        assert found.overlap.is_enough == (found.overlap.share >= 0.5)
 
 
 def test_the_same_layer_twice_is_two_groups() -> None:
@@ -226,7 +229,7 @@ def test_engines_of_names_alone_are_aligned_by_names_then_by_kind_and_order() ->
     other = compared(named(*names), named(*numbered))
     assert {((a,), (b,)) for a, b in zip(names, numbered, strict=True)} == pairs(other)
     assert {"kinds"} == {g.basis for g in other.groups}
-    assert other.doubts
+    assert other.warnings
 
 
 def test_another_size_of_input_is_the_same_model() -> None:
@@ -238,7 +241,7 @@ def test_another_size_of_input_is_the_same_model() -> None:
     two, others = build(larger, Habits(counts=2), "b", 2)
     two = dataclasses.replace(two, inputs=(Tensor(two.inputs[0].name, "fp32", (1, 3, 448, 448)),))
     found = compared(one, two)
-    assert found.overlap.enough
+    assert found.overlap.is_enough
     assert all(runs[g.first.layers[0]] == others[g.second.layers[0]] for g in found.groups)
 
 
@@ -249,7 +252,7 @@ def test_what_may_be_no_pair_is_none_wherever_it_stands() -> None:
         engine(*(conv(f"{e}{i}", f"{e}v{i}" if i else "x", f"{e}v{i + 1}", s) for i, s in enumerate(shapes)))
         for e in "ab"
     )
-    signs = signatures((one, two))
+    signs = compute_signatures((one, two))
     ids = [{y.id: None for y in e.layers} for e in (one, two)]
     found = align((one, two), signs, (ids[0], ids[1]), may=lambda a, b: (a, b) != ("a2", "b2"))
     alike = {(m.first, m.second) for m in found}

@@ -97,10 +97,10 @@ def test_only_moves_stand_between_the_edge_of_the_engine_and_its_layers() -> Non
         layer(3, "Shuffle", "v", "y"),
     )  # fmt: skip
     flow, (_, conv, softmax, _) = Dataflow(found), found.layers
-    assert flow.from_input(conv, conv.inputs[0])
-    assert not flow.from_input(softmax, softmax.inputs[0])
-    assert flow.to_output(softmax)
-    assert not flow.to_output(conv)
+    assert flow.is_from_input(conv, conv.inputs[0])
+    assert not flow.is_from_input(softmax, softmax.inputs[0])
+    assert flow.reaches_output(softmax)
+    assert not flow.reaches_output(conv)
 
 
 @pytest.mark.parametrize(("origin", "expected"), [("QDQ", True), ("REFORMAT", True), (None, False)])
@@ -110,28 +110,28 @@ def test_a_quantization_only_moves_what_comes_from_outside_or_leaves(origin, exp
         layer(0, kind, "x", "t", **told), layer(1, "Convolution", "t", "u"), layer(2, kind, "u", "y", **told)
     )
     flow, conv = Dataflow(found), found.layers[1]
-    assert [expected] * 2 == [flow.from_input(conv, conv.inputs[0]), flow.to_output(conv)]
+    assert [expected] * 2 == [flow.is_from_input(conv, conv.inputs[0]), flow.reaches_output(conv)]
 
 
 def test_a_loop_ends() -> None:
     found = engine(layer(0, "NoOp", "s", "t"), layer(1, "Reformat", "t", "s"), layer(2, "NoOp", "s", "y"))
     flow = Dataflow(found)
     for at in found.layers:
-        flow.to_output(at)
+        flow.reaches_output(at)
         list(flow.before(at, through=MOVES))
         flow.after(at, through=MOVES)
-        assert flow.from_input(at, at.inputs[0]) in {True, False}
+        assert flow.is_from_input(at, at.inputs[0]) in {True, False}
 
 
 def test_what_leaves_the_engine_is_told_through_steps_that_only_move() -> None:
     """Every way of what a layer writes must end at an output, with nothing computed on it."""
     moved = [layer(0, "CaskConvolution", "x", "a"), layer(1, "Reformat", "a", "y")]
-    assert Dataflow(engine(*moved)).to_output(moved[0])
+    assert Dataflow(engine(*moved)).reaches_output(moved[0])
     # A second reader computes.
     both = [*moved, layer(2, "TiledPooling", "a", "z")]
-    assert not Dataflow(engine(*both, outputs="y z")).to_output(both[0])
+    assert not Dataflow(engine(*both, outputs="y z")).reaches_output(both[0])
     # Nobody reads it, and it is no output.
     lost = [layer(0, "CaskConvolution", "x", "a"), layer(1, "Reformat", "a", "b")]
-    assert [False, False] == [Dataflow(engine(*lost)).to_output(y) for y in lost]
+    assert [False, False] == [Dataflow(engine(*lost)).reaches_output(y) for y in lost]
     # Where the outputs are unknown, what nobody reads may be one.
-    assert [True, True] == [Dataflow(engine(*lost, outputs="")).to_output(y) for y in lost]
+    assert [True, True] == [Dataflow(engine(*lost, outputs="")).reaches_output(y) for y in lost]

@@ -74,7 +74,7 @@ def test_a_constant_is_a_shape_where_an_operator_reads_sizes(op, sizes, data) ->
 def test_who_reads_a_value_twice_is_one_reader() -> None:
     built = model(node("Relu", ["x"], ["t"], name="a"), node("Mul", ["t", "t"], ["y"], name="square"))
     flow = Flow(built)
-    assert ["square"] == [n.id for n in flow.reading("t")]
+    assert ["square"] == [n.id for n in flow.value_readers("t")]
     assert ["t", "t"] == list(flow.inputs(built.node("square")))
 
 
@@ -82,4 +82,4 @@ def test_an_input_that_is_left_out_is_no_value() -> None:
     built = model(node("Relu", ["x"], ["low"], name="a"), node("Clip", ["x", "", "low"], ["y"], name="clip"))
     flow = Flow(built)
     assert ["x", "low"] == list(flow.inputs(built.node("clip")))
-    assert [] == flow.reading("")
+    assert [] == flow.value_readers("")

@@ -7,8 +7,8 @@ import pytest
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
-from rtlab.relation.likeness import Signature, signatures
-from rtlab.relation.shared_words import shared
+from rtlab.relation.likeness import Signature, compute_signatures
+from rtlab.relation.shared_words import find_shared_words
 
 
 def layer(kind: str, reads, writes, name: str = "y", **attributes) -> Layer:
@@ -19,7 +19,7 @@ def layer(kind: str, reads, writes, name: str = "y", **attributes) -> Layer:
 def told(*layers: Layer, batch: int = 1) -> list[Signature]:
     inputs = (Tensor("x", "fp16", (batch, 3, 8, 8)),)
     made = Engine("tensorrt", "10", Target("sm86"), layers, inputs, maker=TENSORRT)
-    return [signatures((made, made))[0][y.id] for y in layers]
+    return [compute_signatures((made, made))[0][y.id] for y in layers]
 
 
 CONVOLUTION = {"ParameterType": "Convolution", "Kernel": [3, 3], "Stride": [1, 1], "Groups": 1}
@@ -48,8 +48,8 @@ def test_a_layer_that_pools_too_tells_its_convolution_under_other_keys() -> None
     (whole,) = told(layer("ConvActPool", [(1, 3, 8, 8)], [(1, 8, 2, 2)], ParameterType="ConvActPool", **both))
     assert whole == Signature("product", (7, 7), (2, 2), 1, (3, 8, 8), (8, 2, 2))
     part = Signature("product", (7, 7), (2, 2), 1, (3, 8, 8), (8, 4, 4))
-    assert not part.like(whole)
-    assert part.near(whole)
+    assert not part.is_like(whole)
+    assert part.is_near(whole)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_a_layer_that_pools_too_tells_its_convolution_under_other_keys() -> None
 )
 def test_what_may_be_the_same_work(other, like, near, contradicts) -> None:
     mine = Signature("product", (3, 3), (1, 1), 1, (8, 4, 4), (16, 4, 4))
-    assert (like, near, contradicts) == (mine.like(other), mine.near(other), mine.contradicts(other))
+    assert (like, near, contradicts) == (mine.is_like(other), mine.is_near(other), mine.contradicts(other))
     assert (like, near, contradicts) == (other.like(mine), other.near(mine), other.contradicts(mine))
 
 
@@ -82,10 +82,10 @@ def test_a_name_tells_the_kind_where_nothing_else_does() -> None:
     kinds = [s.kind for s in told(*(layer("", [], [], n) for n in names))]
     assert ["product", "pooling", "?relu", "product", "quantization"] == kinds
     relu, scale = told(layer("", [], [], "Relu_3"), layer("Scale", [], [], "Mul_1"))
-    assert relu.like(scale)
-    assert scale.like(relu)
-    assert not relu.like(Signature("product"))
-    assert not any(s.whole for s in told(*(layer("", [], [], n) for n in names)))
+    assert relu.is_like(scale)
+    assert scale.is_like(relu)
+    assert not relu.is_like(Signature("product"))
+    assert not any(s.is_complete for s in told(*(layer("", [], [], n) for n in names)))
 
 
 CONV = [Signature("product", (k, k), (1, 1), 1, (8, 4, 4), (8, 4, 4)) for k in (1, 3, 5, 7)]
@@ -94,7 +94,7 @@ CONV = [Signature("product", (k, k), (1, 1), 1, (8, 4, 4), (8, 4, 4)) for k in (
 def words(first: dict[str, list[str]], second: dict[str, list[str]], signs=({}, {})):
     sides = zip((first, second), signs, strict=True)
     known = tuple({i: s.get(i, Signature("product")) for i in told} for told, s in sides)
-    return shared((first, second), known)  # type: ignore[arg-type]
+    return find_shared_words((first, second), known)  # type: ignore[arg-type]
 
 
 def test_words_of_both_engines_are_kept_and_others_are_not() -> None:

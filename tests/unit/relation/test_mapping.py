@@ -15,7 +15,7 @@ from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load, wrap
 from rtlab.core.variant import Target
 from rtlab.relation.coverage import Coverage, coverage
-from rtlab.relation.mapping import Mapping, Pair, placed
+from rtlab.relation.mapping import Mapping, Pair, map_to_places
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 
@@ -355,7 +355,7 @@ def test_a_node_of_a_function_has_the_layers_of_each_call_where_these_are_known(
     pairs = [Pair("call0", "L0", "declared"), Pair("call1", "L1", "declared")]
     pairs += [Pair("relu", y, "declared") for y in ("L0", "L1", "L2")]
     pairs += [Pair("neg", y, "declared") for y in ("L0", "L2")]
-    found = placed(Mapping(tuple(pairs), ()), called(2))
+    found = map_to_places(Mapping(tuple(pairs), ()), called(2))
     # The second call's Neg has no layer that is known to be of that call, so any of the node's may be.
     assert {
         ("call0", "L0"), ("call1", "L1"), ("call0/relu", "L0"), ("call1/relu", "L1"), ("call0/neg", "L0"),
@@ -374,7 +374,7 @@ def test_to_place_twice_the_calls_takes_twice_the_steps(monkeypatch) -> None:
         model = called(calls)
         pairs = [Pair(n, f"L{i}", "declared") for i in range(calls) for n in (f"call{i}", "relu", "neg")]
         steps.clear()
-        assert 3 * calls == len(placed(Mapping(tuple(pairs), ()), model).pairs)
+        assert 3 * calls == len(map_to_places(Mapping(tuple(pairs), ()), model).pairs)
         return sum(steps)
 
     assert taken(64) <= 2.1 * taken(32)

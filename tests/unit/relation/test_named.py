@@ -11,10 +11,10 @@ from rtlab.backends.makers import TENSORRT, TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.maker import Maker
 from rtlab.core.variant import Target
-from rtlab.questions.cards.card import _told
+from rtlab.questions.cards.card import _parse_name_chips
 from rtlab.questions.engine.breakdown import by_kind
 from rtlab.relation import flags
-from rtlab.relation.named import by_name
+from rtlab.relation.named import infer_work
 
 
 def named(name: str) -> Layer:
@@ -37,14 +37,14 @@ def named(name: str) -> Layer:
     ],
 )  # fmt: skip
 def test_a_name_tells_what_a_layer_does(name: str, work: str) -> None:
-    assert work == by_name(named(name))
+    assert work == infer_work(named(name))
 
 
 def test_a_name_is_not_asked_where_more_is_told() -> None:
     for kind, *ends in (("CaskPooling",), ("", (Tensor("x"),)), ("", (), (Tensor("y"),))):
         layer = Layer("0:a", "/a/Conv", kind, 0, *ends)
-        assert not by_name(layer)
-        assert all("by its name" not in c["title"] for c in _told(layer, None))
+        assert not infer_work(layer)
+        assert all("by its name" not in c["title"] for c in _parse_name_chips(layer, None))
 
 
 def test_an_engine_is_told_apart_by_its_names() -> None:
@@ -71,7 +71,7 @@ def engine(version: str, maker: Maker = TENSORRT) -> Engine:
     ],
 )  # fmt: skip
 def test_types_are_the_model_s_from_tensorrt_11_on_and_in_rtx(found, release, by_model) -> None:
-    assert (release, by_model) == (flags.release(found), flags.by_model(found))
+    assert (release, by_model) == (flags.release(found), flags.is_typed_by_model(found))
     assert ("--layerPrecisions" in flags.retype(found)) == (by_model is not True)
     assert ("--fp16" in flags.allow_half(found)) == (by_model is not True)
     # Where the release is not told, the remedy says until when it holds.

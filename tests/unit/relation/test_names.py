@@ -30,8 +30,8 @@ def named(model: Model, name: str, *, others: tuple[str, ...] = ()) -> list[str]
     """Ids of the nodes that a layer's name tells, regions included, candidates left out."""
     layers = [Layer(n, n, "", i) for i, n in enumerate((name, *others))]
     names = Names(model, Flow(model), layers)
-    found = [n.id for f in names.explicit(name) if f.sure for n in f.nodes]
-    found += [n.id for f in names.regions(name, ()) for n in f.nodes if n.id not in found]
+    found = [n.id for f in names.find_explicit(name) if f.sure for n in f.nodes]
+    found += [n.id for f in names.find_regions(name, ()) for n in f.nodes if n.id not in found]
     return found
 
 
@@ -107,7 +107,7 @@ def test_numbers_regions_copies_and_nodes_without_names(model: Model, name: str,
 def test_a_region_does_not_lead_through_what_another_layer_names() -> None:
     """No region of a compiler encloses a layer that it runs outside."""
     model = chain(*((n, "Relu") for n in ("a", "b", "c", "d")))
-    found = Names(model, Flow(model), ()).regions("{ForeignNode[a...d]}", {"a", "c", "d"})
+    found = Names(model, Flow(model), ()).find_regions("{ForeignNode[a...d]}", {"a", "c", "d"})
     assert [] == list(found)
 
 
@@ -126,6 +126,6 @@ def test_a_region_that_begins_with_a_weight_begins_with_its_reader() -> None:
 
 def test_two_nodes_of_one_name_are_only_candidates() -> None:
     model = chain(("twin", "Relu"), ("other", "Neg"), ("twin", "Relu"))
-    found = list(Names(model, Flow(model), ()).explicit("twin + other"))
+    found = list(Names(model, Flow(model), ()).find_explicit("twin + other"))
     told = [([n.id for n in f.nodes], f.sure) for f in found]
     assert [(["#0", "#2"], False), (["other"], True)] == told

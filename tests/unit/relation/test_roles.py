@@ -52,7 +52,7 @@ def test_a_name_that_is_cut_is_not_taken_as_the_whole() -> None:
     assert ("Mul", "Add", "Relu", "Mul") == operations(cut)
     found = kernel(cut)
     assert found is not None
-    assert not found.whole
+    assert not found.is_complete
     assert kernel(layer("/stem/Conv_myl0_1", "correlation", "int8", "fp32")) is None
 
 

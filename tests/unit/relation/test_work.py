@@ -13,7 +13,7 @@ import shelf
 from nets import graph_proto
 from rtlab.core.model import Model, load, wrap
 from rtlab.errors import ModelError
-from rtlab.relation.work import NodeWork, parameters, works
+from rtlab.relation.work import NodeWork, count_parameters, works
 
 FLOAT = TensorProto.FLOAT
 SAMPLES = ("resnet50", "mobilenet_v2", "bert")
@@ -179,7 +179,7 @@ def test_scales_bounds_and_statistics_are_no_parameters(op: str, learned: str, i
     sizes = {name: 2**i for i, name in enumerate(inputs.split())}
     given = {"x": (sizes["x"],)} if "x" in sizes else {}
     constants = {k: (n,) for k, n in sizes.items() if k not in given}
-    found = parameters(one(op, given, constants, order=tuple(sizes)))
+    found = count_parameters(one(op, given, constants, order=tuple(sizes)))
     assert sum(sizes[k] for k in learned.split()) == found
 
 
@@ -198,7 +198,7 @@ def test_a_bias_of_32_bits_is_learned_and_sizes_of_32_bits_are_not(op: str, inpu
     given = [("x", TensorProto.UINT8, [1, 3, 5, 5])] if "x" in names else []
     nodes = [helper.make_node(op, names, ["y"]), helper.make_node("Reshape", ["y", "shape"], ["z"])]
     made = graph_proto(nodes, given, [("z", FLOAT, None)], {**held, "shape": np.array([-1, 2], np.int32)})
-    assert 8 + (12 if "w" in names else 0) == parameters(wrap(made, name="g"))
+    assert 8 + (12 if "w" in names else 0) == count_parameters(wrap(made, name="g"))
 
 
 def test_quantization_has_no_multiply_accumulates_but_bytes() -> None:
@@ -228,7 +228,9 @@ def test_bodies_are_counted_at_their_own_places() -> None:
 def test_a_weight_that_two_nodes_share_is_one() -> None:
     nodes = [helper.make_node("Add", ["x", "w"], ["t"]), helper.make_node("Mul", ["t", "w"], ["y"])]
     ends = [("x", FLOAT, (4, 3))], [("y", FLOAT, (4, 3))]
-    assert 3 == parameters(wrap(graph_proto(nodes, *ends, {"w": np.zeros(3, np.float32)}), name="shared"))
+    assert 3 == count_parameters(
+        wrap(graph_proto(nodes, *ends, {"w": np.zeros(3, np.float32)}), name="shared")
+    )
 
 
 LAYER = "add the mean up, subtract, square, add up, divide, scale, shift"

@@ -18,8 +18,8 @@ from hostile_study import HOSTILE, hostile_model, planned
 from rtlab import CalibrationData, Study, Task, load, samples
 from rtlab.documents.payload import decode
 from rtlab.errors import BuildError, RtlabError, VariantError
-from rtlab.report import _opened
-from rtlab.report.markdown import escaped
+from rtlab.report import _choose_view
+from rtlab.report.markdown import escape
 from rtlab.testing import tiny_model
 
 
@@ -54,7 +54,7 @@ class Page(html.parser.HTMLParser):
 def study() -> Study:
     made = planned(hostile_model()).run()
     made.add("fp16", target="cpu", backend="onnxruntime")
-    made._change(lambda kept: kept.failed("fp16", BuildError("Cannot build.", details=HOSTILE)))
+    made._update_state(lambda kept: kept.with_failure("fp16", BuildError("Cannot build.", details=HOSTILE)))
     made.add(HOSTILE, precision="fp32", target="cpu", backend="onnxruntime")
     return made.run([HOSTILE])
 
@@ -208,7 +208,7 @@ def test_a_report_opens_on_the_largest_drop(scores, sure, higher, shown) -> None
     deltas = {n: None if n == "fp32" or v is None or base is None else v - base for n, v in scores.items()}
     worse = {n: {"score_worse": n in sure, "score_delta": d} for n, d in deltas.items()}
     chips = [{"id": n, "baseline": n == "fp32", **told} for n, told in worse.items()]
-    view = _opened(SimpleNamespace(facts=facts, diagnoses={}), list(scores), chips, "fp32")
+    view = _choose_view(SimpleNamespace(facts=facts, diagnoses={}), list(scores), chips, "fp32")
     assert shown == (view.variant, view.tab)
     assert "fp32" == view.baseline
 
@@ -249,7 +249,7 @@ def test_hostile_names_are_text_in_markdown(study, tmp_path) -> None:
         plugins=["table", "strikethrough", "url", "math", "task_lists", "footnotes"]
     )
     for name in NAMES:
-        page = Page(read(f"- {escaped(name)}\n"))
+        page = Page(read(f"- {escape(name)}\n"))
         assert ["ul", "li"] == [tag for tag, _ in page.elements], name
         text = page.texts["li"].strip()
         assert " ".join(name.split()) == text.replace("\u200b", ""), name

@@ -9,7 +9,7 @@ import pytest
 
 import rtlab
 from rtlab.core.data import CalibrationData
-from rtlab.questions.sensitivity import Guilty, Sensitivity
+from rtlab.questions.sensitivity import Sensitivity, SensitivityRow
 from rtlab.relation.roles import SERVING
 from rtlab.testing import tiny_model
 from rtlab.view.effects import effects, ranking_of
@@ -23,12 +23,12 @@ def study() -> rtlab.Study:
     return made.run(compare=False)
 
 
-def told(*rows: Guilty, asks: str = "only", by: str = "node") -> Sensitivity:
+def told(*rows: SensitivityRow, asks: str = "only", by: str = "node") -> Sensitivity:
     return Sensitivity("int8", asks, by, rows, "energy", 1.0, 16, 4, 0.93, 2.0, 0.1, "a CPU")  # type: ignore[arg-type]
 
 
-def row(node: str, effect: float, verified: float | None, quantizer: str = "") -> Guilty:
-    return Guilty(1, node, quantizer, effect, effect - 0.125, effect + 0.125, verified, "estimated")
+def row(node: str, effect: float, verified: float | None, quantizer: str = "") -> SensitivityRow:
+    return SensitivityRow(1, node, quantizer, effect, effect - 0.125, effect + 0.125, verified, "estimated")
 
 
 def test_estimates_and_runs_are_two_numbers_of_a_node(study) -> None:

@@ -14,17 +14,17 @@ from property.test_payload import near
 from rtlab import Study
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model, wrap
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Target, Variant
-from rtlab.documents.crossing import plain
+from rtlab.documents.crossing import to_builtins
 from rtlab.documents.payload import decode, encode
 from rtlab.questions.accuracy.errors import Comparison
 from rtlab.testing import tiny_model
 from rtlab.view import chrome
 from rtlab.view.contract import EngineView, Later
-from rtlab.view.graph import complete, engine_later, engine_view, source_graph
+from rtlab.view.graph import complete, describe_engine_boxes, engine_view, source_graph
 
 
 @pytest.fixture(scope="module")
@@ -57,13 +57,13 @@ def test_a_chip_counts_the_nodes_that_its_pane_draws() -> None:
 
 def test_a_picture_and_what_follows_it_are_the_whole(study, view) -> None:
     """A large engine is drawn before its numbers are worked out; nothing may be lost between the two."""
-    picture = engine_view(study["fp32"].facts, study.model, later=True)
+    picture = engine_view(study["fp32"].facts, study.model, defer_details=True)
     assert [] == picture["overlays"]
     assert picture["graph"]["later"]
     assert not any(b["inputs"] or b["outputs"] or b["details"] for b in picture["graph"]["boxes"])
     assert all(b["lines"] for b in picture["graph"]["boxes"] if b["kind"] in {"input", "output"})
-    found = engine_later(study["fp32"].facts, study.model)
-    assert near(plain(found), decode(encode(found, Later)))
+    found = describe_engine_boxes(study["fp32"].facts, study.model)
+    assert near(to_builtins(found), decode(encode(found, Later)))
     complete(picture, found)
     assert view == picture
     assert view["overlays"]
@@ -74,7 +74,7 @@ NOTHING = wrap(helper.make_model(helper.make_graph([], "", [], [])), name="")
 
 def read(
     *layers: tuple[str, str, str, str], inputs: str = "", outputs: str = "", model: Model = NOTHING
-) -> Facts:
+) -> VariantResult:
     """An engine as files tell it, beside a model or without one; a layer is name, kind, what it reads and writes."""
     made = tuple(
         Layer(
@@ -86,10 +86,10 @@ def read(
     ends = {"inputs": tuple(map(Tensor, inputs.split())), "outputs": tuple(map(Tensor, outputs.split()))}
     engine = Engine("trtexec", "", Target("unknown"), made, **ends, maker=TENSORRT)
     variant = Variant.of("fp32", target="sm86")
-    return Facts("read", variant, model, Prepared(model, model), engine, recorded=True)
+    return VariantResult("read", variant, model, Prepared(model, model), engine, recorded=True)
 
 
-def joined(result: Facts, model: Model = NOTHING) -> list[tuple[str, str]]:
+def joined(result: VariantResult, model: Model = NOTHING) -> list[tuple[str, str]]:
     graph = engine_view(result, model)["graph"]
     titles = [b["id"].partition(":")[2] or b["id"] for b in graph["boxes"]]
     return [(titles[e["source"]], titles[e["target"]]) for e in graph["edges"]]
@@ -141,7 +141,7 @@ def test_the_error_of_a_layer_is_that_of_the_value_that_it_writes() -> None:
     compared = Comparison(model, ["stem", "act", "left"])
     off = {"stem": 2.0, "act": 1.0, "left": 0.1}
     compared.add(dict.fromkeys(off, x), {n: x - np.float32(e) for n, e in off.items()}, samples=1)
-    result = dataclasses.replace(result, errors=compared.errors("here"))
+    result = dataclasses.replace(result, errors=compared.to_errors("here"))
     (error,) = [o for o in engine_view(result, model)["overlays"] if o["id"] == "error"]
     values = {i: r["value"] for i, r in error["layers"].items()}
     expected = {"0:stem/Conv + stem/Relu": 10 * math.log10(16), "1:left/Conv": 10 * math.log10(1600)}

@@ -14,7 +14,7 @@ import strategies
 from rtlab import Study
 from rtlab.backends.trtexec import Trtexec
 from rtlab.core.engine import Engine
-from rtlab.core.facts import Facts
+from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model, wrap
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Variant
@@ -27,10 +27,10 @@ def attributes(node: onnx.NodeProto) -> dict:
     return {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
 
 
-def built(model: Model, engine: Engine) -> Facts:
+def built(model: Model, engine: Engine) -> VariantResult:
     """A result of this engine, as if it had been built."""
     variant = Variant.of("fp32", target="sm86")
-    return Facts("x", variant, model, Prepared(model, model), engine)
+    return VariantResult("x", variant, model, Prepared(model, model), engine)
 
 
 def test_layers_carry_what_the_compiler_told() -> None:

@@ -8,7 +8,7 @@ import pytest
 from rtlab import CalibrationData, Study
 from rtlab.backends.files.recognise import holds_arrays
 from rtlab.errors import CalibrationError
-from rtlab.report import saved
+from rtlab.report import collect_payloads
 from rtlab.testing import tiny_model
 from rtlab.view import charts, chrome
 from rtlab.view.document import document
@@ -53,7 +53,7 @@ def marks_of(study: Study) -> dict[str, str]:
         "table": study._repr_html_(), "overlay": error["title"] + error["source"],
         "chart": chart["layout"]["title"]["text"], "hover": chart["data"][0]["hovertemplate"],
         "python": repr(study["int8"].accuracy),
-        "report status": str([v["status"] for v in saved(snapshot)["variants"] if v["id"] == "int8"]),
+        "report status": str([v["status"] for v in collect_payloads(snapshot)["variants"] if v["id"] == "int8"]),
     }  # fmt: skip
 
 
@@ -65,7 +65,10 @@ def test_wherever_errors_on_noise_are_shown_it_is_said(noise, real) -> None:
     for study, told in ((noise, "errors and scales"), (real, "")):
         chips = chrome.chips(study.snapshot(), baseline="fp32")
         assert [told] * 2 == [
-            c["random"] for s in (chips, saved(study.snapshot())["chips"]) for c in s if c["id"] == "int8"
+            c["random"]
+            for s in (chips, collect_payloads(study.snapshot())["chips"])
+            for c in s
+            if c["id"] == "int8"
         ]
 
 

@@ -12,9 +12,9 @@ from rtlab import Study, load
 from rtlab.core.model import Model, wrap
 from rtlab.documents.payload import decode, encode
 from rtlab.questions.cards.picture import Graph
-from rtlab.relation.mapping import Mapping, Pair, placed
+from rtlab.relation.mapping import Mapping, Pair, map_to_places
 from rtlab.testing import tiny_model
-from rtlab.view.graph import engine_view, source_graph, source_later
+from rtlab.view.graph import describe_source_boxes, engine_view, source_graph
 
 FLOAT, BOOL, INT64 = TensorProto.FLOAT, TensorProto.BOOL, TensorProto.INT64
 info, node = helper.make_tensor_value_info, helper.make_node
@@ -34,7 +34,7 @@ def graph_of(model: Model) -> Graph:
             assert model.node(box["id"])
     assert graph == decode(encode(graph, Graph))
     # A large model is drawn first, and told of afterwards.
-    picture, told = source_graph(model, later=True), source_later(model)
+    picture, told = source_graph(model, defer_details=True), describe_source_boxes(model)
     assert all(not b["inputs"] and not b["outputs"] and not b["details"] for b in picture["boxes"])
     for box, more in zip(picture["boxes"], told["boxes"], strict=True):
         box.update(more)
@@ -167,7 +167,7 @@ def test_a_copy_can_be_selected_and_lights_up_the_layers_of_its_call() -> None:
     assert ("a/first/add", "a/second/add", "b/first/add", "b/second/add") == model.where("add")
     pairs = (Pair("a", "A", "declared"), Pair("add", "A", "inferred"), Pair("b", "B", "declared"),
              Pair("add", "B", "inferred"))  # fmt: skip
-    found = placed(Mapping(pairs, ()), model)
+    found = map_to_places(Mapping(pairs, ()), model)
     assert ("A",) == found.layers("a/first/add") == found.layers("a")
     assert ("B",) == found.layers("b/second/add")
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from rtlab.relation.mapping import Mapping, Pair
 from rtlab.view.state import ViewState
-from rtlab.view.steps import steps_of
+from rtlab.view.steps import parse_steps
 
 MAPPING = Mapping(
     (Pair("conv", "A", "declared"), Pair("relu", "A", "declared"), Pair("gemm", "B", "declared"),
@@ -42,7 +42,7 @@ def test_a_selection_lights_up_in_the_compared_engine_too() -> None:
 
 def test_a_step_of_a_cell_is_complete_and_plain() -> None:
     view = {"selection": ("a", "b"), "settings": {"memory.batch": "4"}}
-    (made,) = once = steps_of([{"words": "Look", "view": view}])
+    (made,) = once = parse_steps([{"words": "Look", "view": view}])
     assert {"words": "Look", "view": {**view, "selection": ["a", "b"]}, "places": {}} == made
-    assert once == steps_of(once)
+    assert once == parse_steps(once)
     assert ("a", "b") == ViewState.of(made["view"]).selection

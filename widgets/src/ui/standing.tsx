@@ -1,4 +1,4 @@
-import type { StageName, Standing } from "../contract";
+import type { StageName, StageStatus } from "../contract";
 import type { ExplorerState } from "../explorerstate";
 import { gone } from "../reach";
 
@@ -44,7 +44,7 @@ export function Standings({ explorer, stages, beside = false }: Props) {
   );
 }
 
-function Measure({ explorer, standings }: { explorer: ExplorerState; standings: readonly Standing[] }) {
+function Measure({ explorer, standings }: { explorer: ExplorerState; standings: readonly StageStatus[] }) {
   const reason = explorer.busy();
   const label = measureLabel(standings);
   return (
@@ -62,12 +62,12 @@ function Measure({ explorer, standings }: { explorer: ExplorerState; standings: 
 }
 
 /** Whether there is something that can be measured and is not. */
-export const measurable = ({ more }: Standing): boolean => more;
+export const measurable = ({ more }: StageStatus): boolean => more;
 
-export const measureLabel = (standings: readonly Standing[]): string =>
+export const measureLabel = (standings: readonly StageStatus[]): string =>
   standings.some(({ state }) => state === "partial" || state === "done") ? "Measure more" : "Measure now";
 
-function words({ stage, state, text, basis }: Standing): string {
+function words({ stage, state, text, basis }: StageStatus): string {
   if (state === "waiting") return WAITING[stage];
   if (state === "done") return `${stage.charAt(0).toUpperCase()}${stage.slice(1)} on ${basis}.`;
   if (!text) return "";

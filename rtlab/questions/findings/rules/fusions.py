@@ -11,15 +11,15 @@ from collections.abc import Iterable, Iterator
 
 from rtlab.core.engine import Layer, Tensor
 from rtlab.core.finding import Finding
-from rtlab.core.phrases import many
-from rtlab.questions.findings.rules.precision import undone
+from rtlab.core.phrases import pluralize
+from rtlab.questions.findings.rules.precision import find_cancelling_conversions
 from rtlab.questions.findings.rules.reading import PRODUCTS, Reading, data
-from rtlab.questions.reformats.reasons import Alone, shown, why_alone
+from rtlab.questions.reformats.reasons import LoneReason, explain_lone_quantization, format_tensor
 from rtlab.relation import flags
 from rtlab.relation.dataflow import QUANTIZED
 from rtlab.relation.kernel import kernel
 
-_ALONE: dict[Alone, str] = {
+_ALONE: dict[LoneReason, str] = {
     "branch": ", because the tensor is also needed in floating point",
     "shortcut": ", because the layer before adds a shortcut in floating point",
     "quantize": "",
@@ -32,41 +32,43 @@ def lone_pairs(reading: Reading) -> Iterator[Finding]:
 
     Found by type and origin, not by name: a step is a Scale up to TensorRT 8.2, later a Reformat of origin QDQ.
     """
-    groups: defaultdict[Alone, list[Layer]] = defaultdict(list)
+    groups: defaultdict[LoneReason, list[Layer]] = defaultdict(list)
     causes: dict[str, tuple[str, str]] = {}
     # Two that undo each other have a rule of their own.
-    elsewhere = undone(reading)
+    elsewhere = find_cancelling_conversions(reading)
     for layer in reading.of("quantization"):
         if not layer.inputs or not layer.outputs or layer.id in elsewhere:
             continue
-        reason, cause, fix = why_alone(layer, reading.flow)
+        reason, cause, fix = explain_lone_quantization(layer, reading.flow)
         if reason != "input":
             causes[layer.id] = cause, fix
             groups[reason].append(layer)
     for reason, layers in groups.items():
-        said = {y.id: f"turns {shown(y.inputs[0])} into {shown(y.outputs[0])}" for y in layers}
+        descriptions = {
+            y.id: f"turns {format_tensor(y.inputs[0])} into {format_tensor(y.outputs[0])}" for y in layers
+        }
         cause, fix = causes[max(layers, key=lambda y: reading.times.get(y.id, 0.0)).id]
         word = "dequantize" if reason == "dequantize" else "quantize"
         yield reading.finding(
             "lone-pair",
             reason,
             layers,
-            f"{many(len(layers), f'{word} step stands', f'{word} steps stand')} alone, absorbed by no layer"
+            f"{pluralize(len(layers), f'{word} step stands', f'{word} steps stand')} alone, absorbed by no layer"
             f"{_ALONE[reason]}.",
-            evidence=f"Types of the tensors: {reading.quote(layers, said)} {cause}",
+            evidence=f"Types of the tensors: {reading.quote(layers, descriptions)} {cause}",
             fix=fix,
-            saved=True,
+            removable=True,
         )
 
 
 def lone_epilogues(reading: Reading) -> Iterator[Finding]:
     """Activations, sums and scales that run on their own behind a convolution or a matrix product, with the reason."""
     groups: defaultdict[str, list[Layer]] = defaultdict(list)
-    said: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for layer in reading.of("pointwise", "scale"):
-        for reason, evidence in _lost(reading, layer):
-            if layer.id not in said:
-                said[layer.id] = evidence
+        for reason, evidence in _explain_missed_fusion(reading, layer):
+            if layer.id not in descriptions:
+                descriptions[layer.id] = evidence
                 groups[reason].append(layer)
     titles = {
         "pair": "because a Q/DQ pair stands between",
@@ -93,14 +95,14 @@ def lone_epilogues(reading: Reading) -> Iterator[Finding]:
             "lone-epilogue",
             reason,
             layers,
-            f"{many(len(layers), 'pointwise layer runs', 'pointwise layers run')} behind a convolution or product and "
-            f"not in it, {titles[reason]}.",
-            evidence=f"Readers and types of the tensors between: {reading.quote(layers, said)}",
+            f"{pluralize(len(layers), 'pointwise layer runs', 'pointwise layers run')} behind a convolution or "
+            f"product and not in it, {titles[reason]}.",
+            evidence=f"Readers and types of the tensors between: {reading.quote(layers, descriptions)}",
             fix=fixes[reason],
         )
 
 
-def _lost(reading: Reading, layer: Layer) -> Iterator[tuple[str, str]]:
+def _explain_missed_fusion(reading: Reading, layer: Layer) -> Iterator[tuple[str, str]]:
     """Why a layer is not a part of the product before it; nothing if no product is before it."""
     before = list(reading.flow.before(layer))
     steps = [b for b in before if reading.work(b) == "quantization"]
@@ -118,11 +120,11 @@ def _lost(reading: Reading, layer: Layer) -> Iterator[tuple[str, str]]:
             who = f'"{readers[0].name}"' if readers else "the caller, as an output of the engine,"
             reasons.append(("consumer", f'reads from "{product.name}", whose output {who} reads too'))
         elif between.dtype in QUANTIZED and reading.explicit:
-            reasons.append(("pair", f'reads {shown(between)}, quantized, from "{product.name}"'))
+            reasons.append(("pair", f'reads {format_tensor(between)}, quantized, from "{product.name}"'))
         elif layer.writes and between.dtype and layer.writes != between.dtype:
             reasons.append(("type", f'reads {between.dtype} from "{product.name}" and writes {layer.writes}'))
         else:
-            reasons.append(("plain", f'reads {shown(between)} from "{product.name}" alone'))
+            reasons.append(("plain", f'reads {format_tensor(between)} from "{product.name}" alone'))
     # A sum of two products fuses with either, so one whose tensor has no other reader decides.
     reasons.sort(key=lambda r: r[0] == "consumer")
     yield from reasons[:1]
@@ -137,27 +139,32 @@ def requantized_outside(reading: Reading) -> Iterator[Finding]:
     products = [y for y in reading.of("convolution") if (d := data(y)) is not None and d.dtype in QUANTIZED]
     if not products or any(t.dtype in QUANTIZED for y in products for t in y.outputs):
         return
-    behind: dict[str, Layer] = {}
+    requantizing_layers: dict[str, Layer] = {}
     before: dict[str, Layer] = {}
     for layer in products:
         for reader in reading.flow.after(layer):
-            made = kernel(reader)
-            if made is not None and made.quantizes and reader.outputs:
-                behind[reader.id], before[layer.id] = reader, layer
-    if not behind:
+            generated_kernel = kernel(reader)
+            if generated_kernel is not None and generated_kernel.quantizes and reader.outputs:
+                requantizing_layers[reader.id], before[layer.id] = reader, layer
+    if not requantizing_layers:
         return
     narrow = _types(products)
     count = len(reading.layers) - reading.engine.sync
     wide = " and ".join(dict.fromkeys(y.writes for y in products))
-    steps = sorted(behind.values(), key=lambda y: y.index)
-    said = {y.id: f"turns {shown(y.inputs[0])} into {shown(y.outputs[0])}" for y in steps}
+    steps = sorted(requantizing_layers.values(), key=lambda y: y.index)
+    descriptions = {
+        y.id: f"turns {format_tensor(y.inputs[0])} into {format_tensor(y.outputs[0])}" for y in steps
+    }
     yield reading.finding(
         REQUANTIZED,
         "",
         steps,
         f"No {narrow} convolution requantizes its sums: behind {len(before)} of {len(products)}, "
-        f"{many(len(steps), 'generated step turns', 'generated steps turn')} {wide} into {narrow}.",
-        evidence=f"Of {many(count, 'layer')}: {reading.quote(steps, said)} {_never(reading, narrow)}",
+        f"{pluralize(len(steps), 'generated step turns', 'generated steps turn')} {wide} into {narrow}.",
+        evidence=(
+            f"Of {pluralize(count, 'layer')}: {reading.quote(steps, descriptions)} "
+            f"{_describe_compiler_limit(reading, narrow)}"
+        ),
         fix=(
             "No change of the model is known that moves it. Compare with a variant in FP16, or build for this GPU with "
             "another compiler: the fusion is one that TensorRT documents."
@@ -176,16 +183,16 @@ def _types(layers: Iterable[Layer]) -> str:
     return " or ".join(dict.fromkeys(d.dtype.upper() for y in layers if (d := data(y)) is not None))
 
 
-def _never(reading: Reading, narrow: str) -> str:
+def _describe_compiler_limit(reading: Reading, narrow: str) -> str:
     """Whether it is known that this release of the compiler never does."""
     engine = reading.engine
-    called = f"{engine.maker.title or engine.backend} {engine.version}"
-    count = _NEVER.get(called, {}).get(narrow)
+    compiler_release = f"{engine.maker.title or engine.backend} {engine.version}"
+    count = _NEVER.get(compiler_release, {}).get(narrow)
     if count is None:
-        return f"Whether {called} ever does is not known."
+        return f"Whether {compiler_release} ever does is not known."
     return (
-        f"That is the compiler's limit: in none of {count} small graphs with such a convolution does {called} make one "
-        "step of the two."
+        f"That is the compiler's limit: in none of {count} small graphs with such a convolution does "
+        f"{compiler_release} make one step of the two."
     )
 
 
@@ -194,37 +201,41 @@ def opaque_regions(reading: Reading) -> Iterator[Finding]:
     layers = reading.of("region")
     if layers and reading.matters(layers, _LEAST):
         inside = {y.id: reading.inside(y) for y in layers}
-        said = {
+        descriptions = {
             y.id: ", ".join(
                 [
-                    *([f"holds {many(n, 'node')} of the model"] if (n := len(reading.nodes([y]))) else []),
+                    *(
+                        [f"holds {pluralize(n, 'node')} of the model"]
+                        if (n := len(reading.nodes([y])))
+                        else []
+                    ),
                     *(f"{t.operator} was fastest with {t.timed[0].name}" for t in inside[y.id]),
                 ]
             )
             for y in layers
         }
-        told = sum(map(len, inside.values()))
+        operator_count = sum(map(len, inside.values()))
         lists = sum(map(bool, inside.values()))
         what = (
-            f"the log tells the tactics of {many(told, 'operator')} inside"
+            f"the log tells the tactics of {pluralize(operator_count, 'operator')} inside"
             + (f" {lists} of them" if lists < len(layers) else "")
-            if told
+            if operator_count
             else "what runs inside is not listed"
         )
         yield reading.finding(
             "opaque-region",
             "",
             layers,
-            f"{many(len(layers), 'region is', 'regions are')} told as one layer each: {what}.",
-            evidence=f"Names of the layers: {reading.quote(layers, said)}",
-            fix=("Their tactics stand beside those of the layers. " if told else "")
-            + f"{_opened(reading)} with Nsight Systems, which shows its kernels.",
+            f"{pluralize(len(layers), 'region is', 'regions are')} told as one layer each: {what}.",
+            evidence=f"Names of the layers: {reading.quote(layers, descriptions)}",
+            fix=("Their tactics stand beside those of the layers. " if operator_count else "")
+            + f"{_suggest_inspection(reading)} with Nsight Systems, which shows its kernels.",
         )
 
 
-def _opened(reading: Reading) -> str:
-    found = flags.release(reading.engine)
-    if found is not None and found >= (10, 0):
+def _suggest_inspection(reading: Reading) -> str:
+    release_version = flags.release(reading.engine)
+    if release_version is not None and release_version >= (10, 0):
         return (
             "Read what the inspector tells (trtexec --exportLayerInfo --profilingVerbosity=detailed), which lists the "
             "kernels of most regions, or profile it"

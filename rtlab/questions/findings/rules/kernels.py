@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from rtlab.core.engine import Layer
 from rtlab.core.finding import Finding
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 from rtlab.questions.findings.rules.reading import (
     Reading,
     channels,
@@ -18,9 +18,9 @@ from rtlab.questions.findings.rules.reading import (
     depthwise,
     microseconds,
     number,
-    short,
+    shorten_name,
 )
-from rtlab.questions.reformats.reasons import packed, shown
+from rtlab.questions.reformats.reasons import format_tensor, get_channel_multiple
 from rtlab.relation import flags
 from rtlab.relation.dataflow import MOVES, QUANTIZED, work
 from rtlab.relation.footprint import nbytes
@@ -79,21 +79,21 @@ def off_tensor_cores(reading: Reading) -> Iterator[Finding]:
         few = channels(data(layer))
         groups[layer.reads, few is not None and few <= _IMAGE].append(layer)
     for (precision, image), layers in groups.items():
-        what = many(len(layers), f"layer in {precision} multiplies", f"layers in {precision} multiply")
+        what = pluralize(len(layers), f"layer in {precision} multiplies", f"layers in {precision} multiply")
         tf32 = precision == "fp32"
-        fix = _onto(reading, precision, layers, image=image)
-        said = {y.id: _kernel(reading, y) for y in layers}
+        fix = _suggest_tensor_core_fix(reading, precision, layers, image=image)
+        descriptions = {y.id: _kernel(reading, y) for y in layers}
         yield reading.finding(
             "off-tensor-cores",
             f"{precision}{'/image' if image else ''}",
             layers,
             f"{what} on CUDA cores, not on {'TF32 ' if tf32 else ''}tensor cores.",
-            evidence=f"Names of kernels: {reading.quote(layers, said)}",
+            evidence=f"Names of kernels: {reading.quote(layers, descriptions)}",
             fix=fix,
         )
 
 
-def _onto(reading: Reading, precision: str, layers: list[Layer], *, image: bool) -> str:
+def _suggest_tensor_core_fix(reading: Reading, precision: str, layers: list[Layer], *, image: bool) -> str:
     """How layers get onto tensor cores."""
     if image:
         return (
@@ -120,7 +120,7 @@ def _onto(reading: Reading, precision: str, layers: list[Layer], *, image: bool)
 
 def _kernel(reading: Reading, layer: Layer) -> str:
     few = channels(data(layer))
-    told = f"runs {short(layer.tactic)}" + (
+    description = f"runs {shorten_name(layer.tactic)}" + (
         f" on {few} input channels" if few is not None and few < 16 else ""
     )
     best: dict[str, float] = {}
@@ -130,8 +130,8 @@ def _kernel(reading: Reading, layer: Layer) -> str:
             best[kind] = min(best.get(kind, math.inf), tried.milliseconds)
     if "cuda" in best and "tensor" in best:
         cuda, tensor = (microseconds(best[k] * 1e3) for k in ("cuda", "tensor"))
-        told += f" (the builder timed {cuda}, and {tensor} for the best on tensor cores)"
-    return told
+        description += f" (the builder timed {cuda}, and {tensor} for the best on tensor cores)"
+    return description
 
 
 def _has_tf32(reading: Reading) -> bool:
@@ -173,17 +173,19 @@ def quantized_in_float_out(reading: Reading) -> Iterator[Finding]:
     for (before, after), layers in groups.items():
         do = ("reads", "writes") if len(layers) == 1 else ("read", "write")
         more, half = 4 if after == "fp32" else 2, flags.allow_half(reading.engine)
-        said = {}
+        descriptions = {}
         for layer in layers:
             readers = reading.flow.after(layer, through=MOVES)
-            who = f'"{short(readers[0].name)}"' + (f" and {len(readers) - 1} more" if readers[1:] else "")
-            said[layer.id] = f"writes {shown(layer.outputs[0])}, read by {who}"
+            who = f'"{shorten_name(readers[0].name)}"' + (
+                f" and {len(readers) - 1} more" if readers[1:] else ""
+            )
+            descriptions[layer.id] = f"writes {format_tensor(layer.outputs[0])}, read by {who}"
         yield reading.finding(
             "float-output",
             f"{before}-{after}",
             layers,
-            f"{many(len(layers), 'layer')} {do[0]} {before} and {do[1]} {after}: {more} times the bytes.",
-            evidence=f"Types of the tensors: {reading.quote(layers, said)}",
+            f"{pluralize(len(layers), 'layer')} {do[0]} {before} and {do[1]} {after}: {more} times the bytes.",
+            evidence=f"Types of the tensors: {reading.quote(layers, descriptions)}",
             fix=(
                 f"Put a Q/DQ pair behind {'it' if len(layers) == 1 else 'them'} on every branch, the shortcut into an "
                 "Add too, so that the quantization becomes a part of the layer."
@@ -194,7 +196,7 @@ def quantized_in_float_out(reading: Reading) -> Iterator[Finding]:
 
 def few_rows(reading: Reading) -> Iterator[Finding]:
     """Matrix products of so few rows that reading the weights is what takes the time. Silent without times."""
-    layers, said = [], {}
+    layers, descriptions = [], {}
     for layer in reading.products():
         first, last = data(layer), next(iter(layer.outputs), None)
         if (
@@ -212,8 +214,8 @@ def few_rows(reading: Reading) -> Iterator[Finding]:
         if weights is None or last.shape[0] >= _ROWS or (number(layer, "Groups") or 1) > 1:
             continue
         layers.append(layer)
-        said[layer.id] = (
-            f"multiplies {many(last.shape[0], 'row')} with {weights / 1e6:,.3g} MB of weights in "
+        descriptions[layer.id] = (
+            f"multiplies {pluralize(last.shape[0], 'row')} with {weights / 1e6:,.3g} MB of weights in "
             f"{microseconds(reading.times[layer.id] * 1e3)}"
         )
     if layers and (reading.share(layers) or 0.0) >= _FEW_ROWS_SHARE:
@@ -221,9 +223,9 @@ def few_rows(reading: Reading) -> Iterator[Finding]:
             "few-rows",
             "",
             layers,
-            f"{many(len(layers), 'product has', 'products have')} fewer than {_ROWS} rows and "
+            f"{pluralize(len(layers), 'product has', 'products have')} fewer than {_ROWS} rows and "
             f"{'waits' if len(layers) == 1 else 'wait'} for memory: all weights are read for each small batch.",
-            evidence=f"Shapes of the tensors: {reading.quote(layers, said)}",
+            evidence=f"Shapes of the tensors: {reading.quote(layers, descriptions)}",
             fix="Run larger batches, which read the weights once for all rows, or give the weights a narrower type.",
         )
 
@@ -231,7 +233,7 @@ def few_rows(reading: Reading) -> Iterator[Finding]:
 def unaligned(reading: Reading) -> Iterator[Finding]:
     """Channels that the kernel's layout or its tensor core tile must pad by more than a tenth."""
     groups: defaultdict[str, list[Layer]] = defaultdict(list)
-    said: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for layer in reading.products():
         if (number(layer, "Groups") or 1) > 1 or cores(layer.tactic) == "cuda":
             continue
@@ -240,22 +242,24 @@ def unaligned(reading: Reading) -> Iterator[Finding]:
             continue
         for tensor, verb in ((data(layer), "reads"), (next(iter(layer.outputs), None), "writes")):
             count = channels(tensor)
-            if tensor is None or count is None or layer.id in said:
+            if tensor is None or count is None or layer.id in descriptions:
                 continue
             if count <= _IMAGE and verb == "reads":
                 continue
-            unit = max(packed(tensor), _UNITS.get(tensor.dtype, 1))
+            unit = max(get_channel_multiple(tensor), _UNITS.get(tensor.dtype, 1))
             if _padding(count, unit) > _WASTE:
-                said[layer.id] = f"{verb} {count} channels in units of {unit} ({shown(tensor)})"
+                descriptions[layer.id] = (
+                    f"{verb} {count} channels in units of {unit} ({format_tensor(tensor)})"
+                )
                 groups[layer.precision].append(layer)
     for dtype, layers in groups.items():
         yield reading.finding(
             "unaligned",
             dtype,
             layers,
-            f"{many(len(layers), f'{dtype} layer has', f'{dtype} layers have')} channels that do not fill the kernel's "
-            "units.",
-            evidence=f"Channels and layouts: {reading.quote(layers, said)}",
+            f"{pluralize(len(layers), f'{dtype} layer has', f'{dtype} layers have')} channels that do not fill the "
+            "kernel's units.",
+            evidence=f"Channels and layouts: {reading.quote(layers, descriptions)}",
             fix=(
                 "Choose channel counts that are multiples of these units when the network is next trained, or append "
                 "zero channels to the weights: the results stay the same."
@@ -270,7 +274,7 @@ def _padding(count: int, unit: int) -> float:
 def narrow_groups(reading: Reading) -> Iterator[Finding]:
     """Grouped convolutions, not depthwise, with groups too narrow for the vectors of their type."""
     groups: defaultdict[str, list[Layer]] = defaultdict(list)
-    said: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for layer in reading.of("convolution", "deconvolution"):
         count, unit = number(layer, "Groups") or 1, _GROUP.get(layer.reads)
         if count < 2 or unit is None or depthwise(layer):
@@ -279,7 +283,7 @@ def narrow_groups(reading: Reading) -> Iterator[Finding]:
         if inside is None or outside is None:
             continue
         if (inside // count) % unit or (outside // count) % unit:
-            said[layer.id] = (
+            descriptions[layer.id] = (
                 f"has {count} groups of {inside // count} input and {outside // count} output channels"
             )
             groups[layer.reads].append(layer)
@@ -288,9 +292,9 @@ def narrow_groups(reading: Reading) -> Iterator[Finding]:
             "narrow-groups",
             dtype,
             layers,
-            f"{many(len(layers), 'grouped convolution')} in {dtype} with groups that are no multiple of "
+            f"{pluralize(len(layers), 'grouped convolution')} in {dtype} with groups that are no multiple of "
             f"{_GROUP[dtype]} channels.",
-            evidence=f"Attributes of the layers: {reading.quote(layers, said)}",
+            evidence=f"Attributes of the layers: {reading.quote(layers, descriptions)}",
             fix=f"Make the channels of a group a multiple of {_GROUP[dtype]}, or keep these layers in a wider type.",
         )
 
@@ -301,7 +305,7 @@ def _maps(layer: Layer) -> int | None:
 
 def slow_depthwise(reading: Reading) -> Iterator[Finding]:
     """Quantized depthwise convolutions that take longer than the convolutions around them, which do more arithmetic."""
-    said: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     layers = []
     for layer in reading.of("convolution"):
         if layer.reads not in QUANTIZED or not depthwise(layer) or layer.id not in reading.times:
@@ -312,7 +316,7 @@ def slow_depthwise(reading: Reading) -> Iterator[Finding]:
             if reading.work(n) == "convolution" and not depthwise(n) and n.id in reading.times
         ]
         if around and reading.times[layer.id] > _SLOW * max(around) > 0:
-            said[layer.id] = (
+            descriptions[layer.id] = (
                 f"takes {microseconds(reading.times[layer.id] * 1e3)}, the convolutions beside it at most "
                 f"{microseconds(max(around) * 1e3)}"
             )
@@ -322,16 +326,16 @@ def slow_depthwise(reading: Reading) -> Iterator[Finding]:
             "slow-depthwise",
             "",
             layers,
-            f"{many(len(layers), 'quantized depthwise convolution takes', 'quantized depthwise convolutions take')} "
+            f"{pluralize(len(layers), 'quantized depthwise convolution takes', 'quantized depthwise convolutions take')} "  # noqa: E501 - one call
             "longer than the neighbours that do more arithmetic.",
-            evidence=f"Times of layers: {reading.quote(layers, said)}",
+            evidence=f"Times of layers: {reading.quote(layers, descriptions)}",
             fix="Compare with an engine that has these layers in FP16: depthwise kernels gain little from INT8.",
         )
 
 
 def dynamic_weights(reading: Reading) -> Iterator[Finding]:
     """Convolutions whose weights or bias are computed at run time."""
-    said: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for layer in reading.products():
         what = [
             w
@@ -339,15 +343,18 @@ def dynamic_weights(reading: Reading) -> Iterator[Finding]:
             if number(layer, key)
         ]
         if what:
-            said[layer.id] = f"reads its {' and '.join(what)} as a tensor"
-    layers = [y for y in reading.layers if y.id in said]
+            descriptions[layer.id] = f"reads its {' and '.join(what)} as a tensor"
+    layers = [y for y in reading.layers if y.id in descriptions]
     if layers:
         yield reading.finding(
             "dynamic-weights",
             "",
             layers,
-            f"{many(len(layers), 'convolution computes', 'convolutions compute')} with weights that are not constant.",
-            evidence=f"HasDynamicFilter and HasDynamicBias: {reading.quote(layers, said)}",
+            (
+                f"{pluralize(len(layers), 'convolution computes', 'convolutions compute')} "
+                "with weights that are not constant."
+            ),
+            evidence=f"HasDynamicFilter and HasDynamicBias: {reading.quote(layers, descriptions)}",
             fix=(
                 "Fold the weights to constants before the build (polygraphy surgeon sanitize --fold-constants), so "
                 "that they can be packed, quantized and pruned ahead of time; or keep them if they must change."
@@ -359,9 +366,9 @@ def dense_though_sparse(reading: Reading) -> Iterator[Finding]:
     """Layers with 2:4 sparse weights for which a dense kernel was chosen."""
     eligible: set[str] = set()
     chosen: set[str] = set()
-    for told in reading.log.sparsity if reading.log else ():
-        eligible |= set(told.eligible)
-        chosen |= set(told.chosen)
+    for sparsity in reading.log.sparsity if reading.log else ():
+        eligible |= set(sparsity.eligible)
+        chosen |= set(sparsity.chosen)
     layers = [
         y
         for y in reading.layers
@@ -369,7 +376,7 @@ def dense_though_sparse(reading: Reading) -> Iterator[Finding]:
         or (number(y, "AllowSparse") == 1 and number(y, "HasSparseWeights") == 0)
     ]
     if layers:
-        said = {
+        descriptions = {
             y.id: "is eligible by the build log"
             if y.name in eligible
             else "has AllowSparse 1 and HasSparseWeights 0"
@@ -379,8 +386,11 @@ def dense_though_sparse(reading: Reading) -> Iterator[Finding]:
             "dense-though-sparse",
             "",
             layers,
-            f"{many(len(layers), 'layer')} could use sparse weights and {'runs' if len(layers) == 1 else 'run'} dense.",
-            evidence=f"What the builder told: {reading.quote(layers, said)}",
+            (
+                f"{pluralize(len(layers), 'layer')} could use sparse weights "
+                f"and {'runs' if len(layers) == 1 else 'run'} dense."
+            ),
+            evidence=f"What the builder told: {reading.quote(layers, descriptions)}",
             fix=(
                 f"Build with {_sparse(reading)} if it was off; if it was on, the dense kernel was faster: sparse "
                 "ones gain from many channels and large batches."

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 
 from rtlab.core.engine import Layer
 from rtlab.core.finding import Finding
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 from rtlab.core.value import shape_text
-from rtlab.questions.findings.rules.precision import undone
+from rtlab.questions.findings.rules.precision import find_cancelling_conversions
 from rtlab.questions.findings.rules.reading import Reading
 from rtlab.questions.reformats.reasons import Reformat, Source, reformats
 from rtlab.relation.dataflow import Work
@@ -60,43 +60,43 @@ def copies(reading: Reading) -> Iterator[Finding]:
     """
     groups: defaultdict[tuple[Source, bool], list[tuple[Layer, Reformat]]] = defaultdict(list)
     by_id = {y.id: y for y in reading.layers}
-    elsewhere = undone(reading)
-    for found in reformats(reading.engine, reading.timing, reading.flow):
-        layer = by_id[found.layer]
-        if layer.id in elsewhere or not _told(found, layer):
+    elsewhere = find_cancelling_conversions(reading)
+    for reformat in reformats(reading.engine, reading.timing, reading.flow):
+        layer = by_id[reformat.layer]
+        if layer.id in elsewhere or not _is_worth_reporting(reformat, layer):
             continue
-        if found.source == "quantization":
-            if reading.flow.from_input(layer, layer.inputs[0]):
-                groups["input", False].append((layer, found))
+        if reformat.source == "quantization":
+            if reading.flow.is_from_input(layer, layer.inputs[0]):
+                groups["input", False].append((layer, reformat))
             continue
-        beside = (by_id[i] for i in (found.producer, found.consumer) if i in by_id)
-        serves = found.source == "layout" and any(reading.work(b) == "quantization" for b in beside)
-        groups[found.source, serves].append((layer, found))
+        neighbors = (by_id[i] for i in (reformat.producer, reformat.consumer) if i in by_id)
+        serves = reformat.source == "layout" and any(reading.work(b) == "quantization" for b in neighbors)
+        groups[reformat.source, serves].append((layer, reformat))
     for (source, serves), pairs in groups.items():
         layers = [y for y, _ in pairs]
         if not reading.matters(layers, _LEAST):
             continue
-        said = {y.id: f"turns {r.before} into {r.after}" for y, r in pairs}
+        descriptions = {y.id: f"turns {r.before} into {r.after}" for y, r in pairs}
         first = max(pairs, key=lambda p: p[1].milliseconds or 0.0)[1]
         one, more = _TITLES[source]
         yield reading.finding(
             "reformat",
             f"{source}{'/quantization' if serves else ''}",
             layers,
-            f"{many(len(layers), f'step {one}', f'steps {more}')}{_SERVES if serves else ''}.",
-            evidence=f"Types and layouts: {reading.quote(layers, said)} {first.cause}",
+            f"{pluralize(len(layers), f'step {one}', f'steps {more}')}{_SERVES if serves else ''}.",
+            evidence=f"Types and layouts: {reading.quote(layers, descriptions)} {first.cause}",
             fix=first.fix if not serves or len(layers) == 1 else _WITH_THEM,
-            saved=serves or source == "type",
+            removable=serves or source == "type",
         )
 
 
-def _told(found: Reformat, layer: Layer) -> bool:
+def _is_worth_reporting(reformat: Reformat, layer: Layer) -> bool:
     """Whether a step is worth a word: something can be done about it, or it was measured to cost something."""
-    if found.milliseconds is not None:
-        return found.avoidable or found.source == "layout"
+    if reformat.milliseconds is not None:
+        return reformat.avoidable or reformat.source == "layout"
     shape = layer.outputs[0].shape
-    known = shape is not None and all(d >= 0 for d in shape)
-    return found.avoidable and not (known and math.prod(shape or ()) < _SMALL)
+    is_static = shape is not None and all(d >= 0 for d in shape)
+    return reformat.avoidable and not (is_static and math.prod(shape or ()) < _SMALL)
 
 
 def moves(reading: Reading) -> Iterator[Finding]:
@@ -105,14 +105,14 @@ def moves(reading: Reading) -> Iterator[Finding]:
         layers = [y for y in reading.of(work) if reading.times.get(y.id, 0.0) > 0 and not _converts(y)]
         if not layers or not reading.matters(layers, _LEAST):
             continue
-        said = {y.id: f"({y.kind}) {_shapes(y)}" for y in layers}
+        descriptions = {y.id: f"({y.kind}) {_shapes(y)}" for y in layers}
         yield reading.finding(
             "move",
             work,
             layers,
-            f"{many(len(layers), f'{work} step moves', f'{work} steps move')} numbers and "
+            f"{pluralize(len(layers), f'{work} step moves', f'{work} steps move')} numbers and "
             f"{'computes' if len(layers) == 1 else 'compute'} nothing.",
-            evidence=f"Shapes of the tensors: {reading.quote(layers, said)}",
+            evidence=f"Shapes of the tensors: {reading.quote(layers, descriptions)}",
             fix=fix,
         )
 
@@ -127,14 +127,16 @@ def converting_moves(reading: Reading) -> Iterator[Finding]:
     """Slices, shuffles and concatenations that change the type of what they move."""
     layers = [y for y in reading.of("slice", "shuffle", "concat", "gather") if _converts(y)]
     if layers:
-        said = {y.id: f"({y.kind}) reads {y.inputs[0].dtype} and writes {y.outputs[0].dtype}" for y in layers}
+        descriptions = {
+            y.id: f"({y.kind}) reads {y.inputs[0].dtype} and writes {y.outputs[0].dtype}" for y in layers
+        }
         yield reading.finding(
             "converting-move",
             "",
             layers,
-            f"{many(len(layers), 'step moves', 'steps move')} a tensor and "
+            f"{pluralize(len(layers), 'step moves', 'steps move')} a tensor and "
             f"{'changes' if len(layers) == 1 else 'change'} its type.",
-            evidence=f"Types of the tensors: {reading.quote(layers, said)}",
+            evidence=f"Types of the tensors: {reading.quote(layers, descriptions)}",
             fix=(
                 "Convert on the side with fewer elements, or quantize both sides alike, with the Q/DQ pair in front of "
                 "the slice, so that it only moves narrow numbers."

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from rtlab.core.engine import Layer
 from rtlab.core.finding import Finding
-from rtlab.core.phrases import many
-from rtlab.questions.findings.rules.reading import PRODUCTS, Reading, data, short
-from rtlab.questions.reformats.reasons import shown
+from rtlab.core.phrases import pluralize
+from rtlab.questions.findings.rules.reading import PRODUCTS, Reading, data, shorten_name
+from rtlab.questions.reformats.reasons import format_tensor
 from rtlab.relation import flags
 from rtlab.relation.dataflow import FLOATS, QUANTIZED, Work
 
@@ -57,16 +57,18 @@ def wide_layers(reading: Reading) -> Iterator[Finding]:
     for work, layers in groups.items():
         if not reading.matters(layers, _LEAST):
             continue
-        said = {
-            y.id: f"({y.kind}) reads {shown(y.inputs[0])} and writes {shown(y.outputs[0])}" for y in layers
+        descriptions = {
+            y.id: f"({y.kind}) reads {format_tensor(y.inputs[0])} and writes {format_tensor(y.outputs[0])}"
+            for y in layers
         }
         yield reading.finding(
             "wide-layer",
             work,
             layers,
-            f"{many(len(layers), f'{_word(work)} computes', f'{_word(work)}s compute')} in fp32, though {narrow} of "
-            f"{many(len(products), 'convolution or product', 'convolutions and products')} are narrower.",
-            evidence=f"Types of the tensors: {reading.quote(layers, said)}",
+            f"{pluralize(len(layers), f'{_word(work)} computes', f'{_word(work)}s compute')} in fp32, though "
+            f"{narrow} of {pluralize(len(products), 'convolution or product', 'convolutions and products')} are "
+            "narrower.",
+            evidence=f"Types of the tensors: {reading.quote(layers, descriptions)}",
             fix=_FIXES.get(work) or _narrower(reading, work, quantized=2 * quantized > narrow),
         )
 
@@ -88,33 +90,35 @@ def _word(work: Work) -> str:
 
 def back_and_forth(reading: Reading) -> Iterator[Finding]:
     """Tensors that are converted, pass at most two layers, and are converted back."""
-    said = undone(reading)
-    if found := [y for y in reading.layers if y.id in said]:
+    descriptions = find_cancelling_conversions(reading)
+    if conversions := [y for y in reading.layers if y.id in descriptions]:
         yield reading.finding(
             "back-and-forth",
             "",
-            found,
-            f"{many(len(found), 'step converts', 'steps convert')} a tensor to another type and back again within "
-            f"{_BETWEEN} layers.",
-            evidence=f"Types of the tensors: {reading.quote(found, said)}",
+            conversions,
+            f"{pluralize(len(conversions), 'step converts', 'steps convert')} a tensor to another type and back "
+            f"again within {_BETWEEN} layers.",
+            evidence=f"Types of the tensors: {reading.quote(conversions, descriptions)}",
             fix=(
                 "Let what lies between compute in the type of its neighbours, or move the conversions around all of "
                 "it."
             ),
-            saved=True,
+            removable=True,
         )
 
 
-def undone(reading: Reading) -> dict[str, str]:
+def find_cancelling_conversions(reading: Reading) -> dict[str, str]:
     """Conversions that a later one undoes, with the later ones: by layer id, what each does."""
-    said: dict[str, str] = {}
+    descriptions: dict[str, str] = {}
     for layer in reading.of("reformat", "quantization"):
         types = _conversion(layer)
-        for back in _within(reading, layer) if types else ():
+        for back in _find_nearby_conversions(reading, layer) if types else ():
             if types and _conversion(back) == types[::-1]:
-                said[layer.id] = f'converts {types[0]} to {types[1]}, and "{short(back.name)}" back'
-                said.setdefault(back.id, f"converts {types[1]} to {types[0]}")
-    return said
+                descriptions[layer.id] = (
+                    f'converts {types[0]} to {types[1]}, and "{shorten_name(back.name)}" back'
+                )
+                descriptions.setdefault(back.id, f"converts {types[1]} to {types[0]}")
+    return descriptions
 
 
 def _conversion(layer: Layer) -> tuple[str, str] | None:
@@ -124,16 +128,16 @@ def _conversion(layer: Layer) -> tuple[str, str] | None:
     return types if types[0] != types[1] and set(types) <= FLOATS | QUANTIZED else None
 
 
-def _within(reading: Reading, layer: Layer) -> Iterator[Layer]:
+def _find_nearby_conversions(reading: Reading, layer: Layer) -> Iterator[Layer]:
     """Converting steps behind a layer, with at most ``_BETWEEN`` other layers between them."""
-    ring, seen = [layer], {layer.id}
+    ring, visited = [layer], {layer.id}
     for _ in range(_BETWEEN + 1):
         further = []
         for at in ring:
             for reader in reading.flow.after(at):
-                if reader.id in seen:
+                if reader.id in visited:
                     continue
-                seen.add(reader.id)
+                visited.add(reader.id)
                 if _conversion(reader) and reading.work(reader) in {"reformat", "quantization"}:
                     yield reader
                 else:

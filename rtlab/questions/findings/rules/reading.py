@@ -63,22 +63,22 @@ class Reading:
         return {layer.id: self._work(layer) for layer in self.layers}
 
     def _work(self, layer: Layer) -> Work:
-        found = self.flow.works[layer.id]
-        if found not in {"kernel", "other"}:
-            return found
+        work = self.flow.works[layer.id]
+        if work not in {"kernel", "other"}:
+            return work
         # A generated kernel and a layer of an unknown kind are what the nodes in them are.
         if layer.kind == _FUSED:
             # A product with what follows it; its operation codes are in its name.
-            return next((w for code, w in _CODES.items() if code in layer.name), found)
+            return next((w for code, w in _CODES.items() if code in layer.name), work)
         if layer.kind == "kgen" and _RESHAPED.search(layer.name):
             # It does more than the nodes tell.
-            return found
+            return work
         ops = self.ops(layer)
         if ops and ops <= _PAIR:
             return "quantization"
         if ops and ops <= POINTWISE:
             return "pointwise"
-        return "softmax" if ops == {"Softmax"} else found
+        return "softmax" if ops == {"Softmax"} else work
 
     @functools.cached_property
     def _tunings(self) -> Mapping[str, tuple[Tuning, ...]]:
@@ -114,7 +114,7 @@ class Reading:
 
     def of(self, *works: Work) -> list[Layer]:
         """The layers that do one of these."""
-        groups = [found for w in works if (found := self._by_work.get(w))]
+        groups = [group for w in works if (group := self._by_work.get(w))]
         if len(groups) < 2:
             return groups[0] if groups else []
         return [layer for layer in self.layers if self._works[layer.id] in works]
@@ -133,8 +133,8 @@ class Reading:
         """Operators of the nodes that a layer runs; empty where they are unknown."""
         if self.model is None:
             return set()
-        known = self.model.by_id
-        return {known[n].op for n in self.nodes([layer]) if n in known}
+        nodes_by_id = self.model.by_id
+        return {nodes_by_id[n].op for n in self.nodes([layer]) if n in nodes_by_id}
 
     def tunings(self, layer: Layer) -> tuple[Tuning, ...]:
         """What the build log tells of the tactics that were timed for a layer."""
@@ -152,9 +152,9 @@ class Reading:
 
     def microseconds(self, layers: Iterable[Layer]) -> float | None:
         """The measured time of layers together; None where none of them has one."""
-        known = [self.times[y.id] for y in layers if y.id in self.times]
+        layer_times = [self.times[y.id] for y in layers if y.id in self.times]
         # Exactly rounded, so that findings that cost the same stand in the same order with every Python.
-        return math.fsum(known) * 1e3 if known else None
+        return math.fsum(layer_times) * 1e3 if layer_times else None
 
     def share(self, layers: Iterable[Layer]) -> float | None:
         """Their part of the sum of all layers, from 0 to 1."""
@@ -170,39 +170,39 @@ class Reading:
         share = self.share(layers)
         return bool(layers) if share is None else share >= least
 
-    def cost(self, layers: Sequence[Layer], *, saved: bool = False) -> str:
-        """What layers take, in a sentence; ``saved`` if the remedy leaves nothing of them but what changes layouts."""
+    def cost(self, layers: Sequence[Layer], *, removable: bool = False) -> str:
+        """What layers take, in words; ``removable`` if the remedy leaves only layout changes of them."""
         time, share = self.microseconds(layers), self.share(layers)
         if time is None or self.timing is None:
-            return self._estimated(layers)
+            return self._describe_estimated_cost(layers)
         part = f", {100 * share:.2g} % of the sum of all layers" if share is not None else ""
         subject = "This layer takes" if len(layers) == 1 else f"These {len(layers)} layers take"
-        more = self._could_go(layers) if saved else ""
+        more = self._describe_savings(layers) if removable else ""
         return f"{subject} {microseconds(time)}{part} (measured, {self.timing.source}){more}."
 
-    def _estimated(self, layers: Sequence[Layer]) -> str:
+    def _describe_estimated_cost(self, layers: Sequence[Layer]) -> str:
         """What layers without a measured time take, where each of them has an estimate."""
         roof = self.estimate
         if roof is None or self.timing is not None:
             return "Cost unknown: no times."
-        known = roof.milliseconds(self.engine)
-        if not layers or any(not known.get(y.id) for y in layers):
+        estimates = roof.milliseconds(self.engine)
+        if not layers or any(not estimates.get(y.id) for y in layers):
             return "Cost unknown: no times, and no estimate of all that is at stake."
-        time = math.fsum(known[y.id] for y in layers)
+        time = math.fsum(estimates[y.id] for y in layers)
         part = f", {100 * time / roof.estimated:.2g} % of the sum of all layers" if roof.estimated else ""
         subject = "This layer takes" if len(layers) == 1 else f"These {len(layers)} layers take"
         return f"{subject} {microseconds(time * 1e3)}{part} (estimated for {roof.peaks.name})."
 
-    def _could_go(self, layers: Sequence[Layer]) -> str:
+    def _describe_savings(self, layers: Sequence[Layer]) -> str:
         """How much of what layers take a remedy saves: a step that changes a layout too may stay as a copy."""
-        laid = [y for y in layers if _lays_out(y)]
-        others = [y for y in layers if not _lays_out(y)]
-        if not laid:
+        layout_steps = [y for y in layers if _changes_layout(y)]
+        others = [y for y in layers if not _changes_layout(y)]
+        if not layout_steps:
             return ", all of which could go"
         if not others:
-            subject = "it also changes the layout" if len(laid) == 1 else "all also change layouts"
+            subject = "it also changes the layout" if len(layout_steps) == 1 else "all also change layouts"
             return f"; how much could go is not known: {subject}, which a copy may have to do instead"
-        sure, rest = (microseconds(self.microseconds(part) or 0.0) for part in (others, laid))
+        sure, rest = (microseconds(self.microseconds(part) or 0.0) for part in (others, layout_steps))
         return f", of which {sure} could go; the other {rest} change layouts too, which a copy may have to do instead"
 
     def finding(
@@ -215,15 +215,15 @@ class Reading:
         evidence: str,
         fix: str,
         cost: str = "",
-        saved: bool = False,
+        removable: bool = False,
     ) -> Finding:
-        """A finding about layers, which ``key`` tells from others of the same rule; ``saved`` as of ``cost``."""
+        """A finding about layers, which ``key`` tells from others of the same rule; ``removable`` as of ``cost``."""
         return Finding(
             id=f"{rule}:{key}" if key else rule,
             rule=rule,
             title=title,
             nodes=self.nodes(layers),
-            cost=cost or self.cost(layers, saved=saved),
+            cost=cost or self.cost(layers, removable=removable),
             fix=fix,
             evidence=evidence,
             fixable=False,
@@ -231,21 +231,21 @@ class Reading:
             microseconds=self.microseconds(layers),
         )
 
-    def quote(self, layers: Sequence[Layer], say: Mapping[str, str]) -> str:
-        """The slowest of the layers by name, each with what ``say`` holds for its id, and how many more there are."""
+    def quote(self, layers: Sequence[Layer], descriptions: Mapping[str, str]) -> str:
+        """The slowest layers by name, each with its entry of ``descriptions`` (by id), and how many more."""
         first = sorted(layers, key=lambda y: -self.times.get(y.id, 0.0))[:_QUOTED]
-        text = "; ".join(f'"{short(y.name)}" {say.get(y.id, "")}'.rstrip() for y in first)
+        text = "; ".join(f'"{shorten_name(y.name)}" {descriptions.get(y.id, "")}'.rstrip() for y in first)
         more = len(layers) - len(first)
         return f"{text}{f'; and {more} more' if more else ''}."
 
 
-def _lays_out(layer: Layer) -> bool:
+def _changes_layout(layer: Layer) -> bool:
     """Whether a step is told to write another layout than it reads."""
-    told = [layout(t[0].format) for t in (layer.inputs, layer.outputs) if t]
-    return len(told) == 2 and all(told) and told[0] != told[1]
+    layouts = [layout(t[0].format) for t in (layer.inputs, layer.outputs) if t]
+    return len(layouts) == 2 and all(layouts) and layouts[0] != layouts[1]
 
 
-def short(name: str) -> str:
+def shorten_name(name: str) -> str:
     """A name that fits a sentence."""
     return name if len(name) <= 80 else f"{name[:50]}...{name[-27:]}"
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rtlab.core import trtexec
 from rtlab.core.finding import Finding
-from rtlab.core.phrases import many
+from rtlab.core.phrases import pluralize
 from rtlab.questions.findings.rules.reading import Reading, microseconds
 
 #: Microseconds; a kernel that short takes about as long as its launch.
@@ -28,8 +28,8 @@ def names_only(reading: Reading) -> Iterator[Finding]:
         return
     # The builder's own name for a copy tells what it is.
     copies = reading.of("reformat")
-    told = (
-        f"by their names, {len(copies)} of {many(len(reading.layers), 'layer')} only "
+    copy_summary = (
+        f"by their names, {len(copies)} of {pluralize(len(reading.layers), 'layer')} only "
         f"{'copies' if len(copies) == 1 else 'copy'} a tensor into another type or layout; nothing else of them can be "
         "judged."
     )
@@ -38,8 +38,8 @@ def names_only(reading: Reading) -> Iterator[Finding]:
         "",
         copies,
         "The file tells the names of layers and nothing else"
-        + (f": {told}" if copies else ", so the engine cannot be judged."),
-        evidence=f"None of {many(len(reading.layers), 'layer')} has a kind, a type or a tensor."
+        + (f": {copy_summary}" if copies else ", so the engine cannot be judged."),
+        evidence=f"None of {pluralize(len(reading.layers), 'layer')} has a kind, a type or a tensor."
         + (f" Names of copies: {reading.quote(copies, {})}" if copies else ""),
         cost="" if reading.microseconds(copies) else "Cost unknown: types, tactics and layouts are not told.",
         fix="Build the engine again with trtexec --profilingVerbosity=detailed, and export it with --exportLayerInfo.",
@@ -61,7 +61,10 @@ def tiny_workspace(reading: Reading) -> Iterator[Finding]:
             "unit as MiB and reads one letter as a unit, B, K, M or G: of two or three it takes the last, B for bytes."
         ),
         cost="Cost unknown: tactics that asked for more were not timed.",
-        fix=f"Build again with trtexec {trtexec.flag('memPoolSize', {'workspace': pool * _SMALLEST})}, or without it.",
+        fix=(
+            f"Build again with trtexec {trtexec.format_flag('memPoolSize', {'workspace': pool * _SMALLEST})}, "
+            "or without it."
+        ),
     )
 
 
@@ -71,13 +74,13 @@ def tiny_layers(reading: Reading) -> Iterator[Finding]:
     running = sum(t > 0 for t in reading.times.values())
     if len(layers) < _TINY_LAYERS or (reading.share(layers) or 0.0) < _TINY_SHARE:
         return
-    said = {y.id: f"takes {microseconds(reading.times[y.id] * 1e3)}" for y in layers}
+    descriptions = {y.id: f"takes {microseconds(reading.times[y.id] * 1e3)}" for y in layers}
     yield reading.finding(
         "tiny-layers",
         "",
         layers,
         f"{len(layers)} of {running} layers take less than {_TINY:g} µs each, about as long as a kernel's launch.",
-        evidence=f"Times of layers: {reading.quote(layers, said)}",
+        evidence=f"Times of layers: {reading.quote(layers, descriptions)}",
         fix=(
             "Run with a larger batch, which gives each kernel more to do, or, where that is off, with CUDA graphs "
             "(--useCudaGraph), which launch all kernels at once."

@@ -73,7 +73,7 @@ def profile() -> Profile:
 
 def saved(tmp_path, content: bytes | None = None, name: str = "build.json"):
     path = tmp_path / name
-    path.write_bytes(build.of(engine(), words="fp32", source=network()) if content is None else content)
+    path.write_bytes(build.encode(engine(), words="fp32", source=network()) if content is None else content)
     return path
 
 
@@ -88,7 +88,7 @@ def test_what_is_read_is_what_was_written(tmp_path):
 
 
 def test_times_are_read_as_they_were_written(tmp_path):
-    path = saved(tmp_path, build.of(engine(), profile=profile()))
+    path = saved(tmp_path, build.encode(engine(), profile=profile()))
     recording, expected = build.read(path).profile, profile()
     assert recording is not None
     for times in ("samples", "total"):
@@ -101,7 +101,7 @@ def test_times_are_read_as_they_were_written(tmp_path):
 def test_a_study_hands_on_times_device_and_target(tmp_path, monkeypatch):
     """From the file alone; and only times of this very engine, not those of another one that stood in for it."""
     there = dataclasses.replace(engine(), device="a card", target=Target("unknown"), built=None)
-    study = rtlab.read(saved(tmp_path, build.of(there, source=network(), profile=profile())))
+    study = rtlab.read(saved(tmp_path, build.encode(there, source=network(), profile=profile())))
     again = rtlab.read(study.save_build("engine", tmp_path / "again.json"))["engine"]
     facts = study.facts_of("engine")
     assert (0.2, 3) == (again.timing.shown, again.timing.runs)
@@ -114,7 +114,7 @@ def test_a_study_hands_on_times_device_and_target(tmp_path, monkeypatch):
 def test_no_weight_and_no_path_leaves_the_house(tmp_path):
     path = saved(tmp_path, name="whatever.txt")
     graph = lzma.decompress(base64.b64decode(json.loads(path.read_text("utf-8"))["source"]["onnx"]))
-    assert "build" == recognise.kind(path)
+    assert "build" == recognise.detect_kind(path)
     assert [False, False, True] == [x in graph for x in (np.float32(1001).tobytes(), b"someone", b"conv")]
     assert "tmp" not in path.read_text("utf-8")
 
@@ -134,7 +134,7 @@ def test_it_opens_alone_or_with_the_model_beside_it_and_is_linked(tmp_path, besi
 def test_a_prepared_graph_goes_along_and_leads_back_to_the_source(tmp_path):
     source = network()
     ready = prepare(source, Variant.of("fp16"), None, None)
-    path = saved(tmp_path, build.of(engine(), source=source, graph=ready.model))
+    path = saved(tmp_path, build.encode(engine(), source=source, graph=ready.model))
     result = rtlab.Study(source).read("theirs", path)
     assert len(ready.model.top) == len(result.prepared.model.top) > len(source.top)
     assert {"conv", "relu"} <= {p.node for p in result.mapping.pairs}
@@ -148,7 +148,7 @@ def test_a_file_that_is_cut_anywhere_is_refused_in_words(tmp_path):
 
 
 def changed(**fields) -> bytes:
-    return json.dumps({**json.loads(build.of(engine(), source=network())), **fields}).encode()
+    return json.dumps({**json.loads(build.encode(engine(), source=network())), **fields}).encode()
 
 
 def times(**fields) -> dict:
@@ -160,7 +160,7 @@ def times(**fields) -> dict:
     [
         (changed(rtlab_build=99), "its schema is 99"), (changed(target="sm1"), 'target "sm1" is none'),
         (changed(layers=[{"id": 3}]), "layers"),
-        (changed(layers=json.loads(build.of(engine()))["layers"] * 2), "two of its layers have one id"),
+        (changed(layers=json.loads(build.encode(engine()))["layers"] * 2), "two of its layers have one id"),
         (changed(maker={"tunes": "never"}), "tunes"), (changed(built="yesterday"), "built"),
         (changed(times=times(samples={"1:relu": [1]})), '"1:relu"'),
         (changed(times=times(total=[-1])), "negative"), (changed(times=times(processor="TPU")), "processor"),

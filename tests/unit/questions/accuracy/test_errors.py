@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from rtlab.questions.accuracy.errors import Comparison, accuracy, comparable
+from rtlab.questions.accuracy.errors import Comparison, compute_accuracy, list_comparable_values
 from rtlab.testing import tiny_model
 
 
@@ -15,7 +15,7 @@ def compare(x: np.ndarray, y: np.ndarray, cuts: int = 3):
     comparison = Comparison(tiny_model(), ["stem"])
     for a, b in zip(np.array_split(x, cuts), np.array_split(y, cuts), strict=True):
         comparison.add({"stem": a}, {"stem": b}, len(a))
-    return accuracy(comparison.errors("test"), tiny_model()).values[0]
+    return compute_accuracy(comparison.to_errors("test"), tiny_model()).values[0]
 
 
 def test_sqnr_rmse_and_cosine_equal_their_definitions() -> None:
@@ -58,8 +58,8 @@ def test_what_became_zero_is_counted_and_what_was_zero_is_not() -> None:
 
 def test_only_floating_values_of_both_models_are_compared() -> None:
     model = tiny_model()
-    assert "y" == comparable(model, model)[-1]
-    assert len(model.top) == len(comparable(model, model))
+    assert "y" == list_comparable_values(model, model)[-1]
+    assert len(model.top) == len(list_comparable_values(model, model))
 
 
 @pytest.mark.parametrize("size", [-3.4e38, 1e30, 1e-30])

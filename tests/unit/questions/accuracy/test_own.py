@@ -7,7 +7,7 @@ import pytest
 
 import rtlab
 from rtlab.core.facts import Errors
-from rtlab.questions.accuracy.errors import Comparison, accuracy
+from rtlab.questions.accuracy.errors import Comparison, compute_accuracy
 from tests.nets import chain
 
 
@@ -38,19 +38,19 @@ def test_sums_of_batches_are_those_of_all_samples():
     comparison = Comparison(model, [name], amax={name: amax})
     for row in values:
         comparison.add({name: row}, {name: row + 0.5}, 1)
-        comparison.add_own({name: (float((row**2).sum()), float(np.abs(row).max()))})
-    found = accuracy(comparison.errors("here"), model).values[0]
+        comparison.add_isolated_errors({name: (float((row**2).sum()), float(np.abs(row).max()))})
+    found = compute_accuracy(comparison.to_errors("here"), model).values[0]
     assert found.own_sqnr == pytest.approx(0, abs=1e-4)
     assert found.own_rmse == pytest.approx(float(np.sqrt((values**2).mean())), rel=1e-6)
     assert found.own_max == pytest.approx(float(np.abs(values).max()))
     assert found.saturated == pytest.approx(4 / 16)
     assert found.sqnr == pytest.approx(10 * math.log10(float((values**2).sum()) / (16 * 0.25)), rel=1e-5)
     # Gone on with, they are the same sums.
-    more = Comparison(model, [name], comparison.errors("here"))
-    assert more.shadowed
+    more = Comparison(model, [name], comparison.to_errors("here"))
+    assert more.has_isolated_errors
     more.add({name: values[0]}, {name: values[0]}, 1)
-    more.add_own({name: (0.0, 0.0)})
-    again = accuracy(more.errors("here"), model).values[0]
+    more.add_isolated_errors({name: (0.0, 0.0)})
+    again = compute_accuracy(more.to_errors("here"), model).values[0]
     assert again.own_rmse == pytest.approx(found.own_rmse * math.sqrt(16 / 24))
 
 
@@ -63,7 +63,7 @@ def test_a_piece_that_is_not_finite_counts_in_itself_and_hides_no_other():
     name = model.top[0].outputs[0]
     comparison = Comparison(model, [name], amax={name: 0.5})
     comparison.add({name: x}, {name: y}, 1)
-    errors = comparison.errors("here")
+    errors = comparison.to_errors("here")
     finite = np.isfinite(y)
     one, two = x[finite].astype(np.float64), y[finite].astype(np.float64)
     apart = one - two
@@ -76,6 +76,6 @@ def test_of_an_engine_that_runs_itself_nothing_is_known_of_what_nodes_make():
     model = chain("a", "b")
     name = model.top[0].outputs[0]
     errors = Errors("there", {name: np.array([1.0, 0.1, 1, 1, 0.1, 4, 0, 0, 0])}, {name: 1})
-    found = accuracy(errors, model)
+    found = compute_accuracy(errors, model)
     assert found.values[0].own_sqnr is None
     assert found.guilty() == ()

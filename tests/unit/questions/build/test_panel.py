@@ -13,16 +13,16 @@ from rtlab.backends.makers import TENSORRT
 from rtlab.core.buildlog import BuildLog, LayerMemory
 from rtlab.core.engine import Engine
 from rtlab.core.variant import Target
-from rtlab.documents.crossing import plain
+from rtlab.documents.crossing import to_builtins
 from rtlab.documents.payload import PRECISION, decode, encode
-from rtlab.questions.build.story import BuildStory, story
+from rtlab.questions.build.story import BuildStory, build_story
 from rtlab.testing import tiny_model
 
 
 def told(path: Path) -> BuildStory:
     parsed = parse(path)
     engine = Engine("trtexec", parsed.log.version, parsed.log.target, parsed.layers, maker=TENSORRT)
-    return story(parsed.log, tiny_model(), engine)
+    return build_story(parsed.log, tiny_model(), engine)
 
 
 def times(sent: dict[str, Any]) -> list[float]:
@@ -33,7 +33,7 @@ def times(sent: dict[str, Any]) -> list[float]:
 @pytest.mark.parametrize("path", sorted(LOGS.iterdir()), ids=lambda p: p.stem)
 def test_the_story_of_a_build_survives_the_way_to_the_browser(path: Path) -> None:
     found = told(path)
-    ours, theirs = plain(found), decode(encode(found, BuildStory))
+    ours, theirs = to_builtins(found), decode(encode(found, BuildStory))
     assert times(ours) == pytest.approx(times(theirs), rel=PRECISION)
     assert ours | {"contests": ()} == theirs | {"contests": ()}
 
@@ -64,14 +64,14 @@ def test_contests_and_notes_tell_of_the_attempt_that_was_taken() -> None:
 
 def test_the_five_layers_that_ask_for_most_scratch_are_listed() -> None:
     memory = tuple(LayerMemory(f"layer {i}", 0, 0, 1024 * (i * 3 % 7)) for i in range(7))
-    found = story(BuildLog(memory=memory), tiny_model()).memory
+    found = build_story(BuildLog(memory=memory), tiny_model()).memory
     assert [(f"layer {i}", f"{size} KiB") for i, size in ((2, 6), (4, 5), (6, 4), (1, 3), (3, 2))] == [
         (m["key"].removeprefix("Scratch of "), m["value"]) for m in found
     ]
 
 
 def test_a_log_that_tells_nothing_makes_an_empty_story() -> None:
-    found = story(BuildLog(version="1.7.1", target=Target("sm86")), tiny_model())
+    found = build_story(BuildLog(version="1.7.1", target=Target("sm86")), tiny_model())
     assert ("TensorRT 1.7.1 · sm86", (), (), (), 0, (), (), ()) == (
         found.title, found.counts, found.passes, found.steps, found.attempts, found.contests, found.memory, found.notes,
     )  # fmt: skip

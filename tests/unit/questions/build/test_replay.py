@@ -40,8 +40,8 @@ def test_every_decision_of_an_inception_network_finds_its_nodes() -> None:
     # A concatenation goes, and comes back as a copy. The count needs no model.
     counts = [*range(28, 17, -1), 16, 15, 14, 15, 15, 15, 15, 14, 15, 15, 15]
     other = replay(parse(INCEPTION).log, chain("other"))
-    assert counts == [found.count(k) for k in range(22)] == [other.count(k) for k in range(22)]
-    assert ((0, 21), ()) == (other.coverage, other.groups(21))
+    assert counts == [found.count_layers(k) for k in range(22)] == [other.count_layers(k) for k in range(22)]
+    assert ((0, 21), ()) == (other.coverage, other.get_groups(21))
 
 
 def test_groups_at_any_step_are_those_of_an_own_reading() -> None:
@@ -57,7 +57,7 @@ def test_groups_at_any_step_are_those_of_an_own_reading() -> None:
             assert words <= ids
             groups = {g for g in groups if not g & words} | {words}
         truth.append(groups)
-    assert truth == [{frozenset(g) for g in found.groups(k)} for k in range(len(found.steps) + 1)]
+    assert truth == [{frozenset(g) for g in found.get_groups(k)} for k in range(len(found.steps) + 1)]
     assert [2] * 5 + [4, 6] == sorted(len(group) for group in truth[-1])
 
 
@@ -78,13 +78,13 @@ def test_the_parser_s_names_of_layers_lead_to_the_right_node() -> None:
     ] == [(s.decision.rule, s.nodes, s.joins, s.layer) for s in found.steps]
     assert (3, 5) == found.coverage
     # What Myelin's pass did besides is not told: 15 layers before it, 3 behind it, and a copy.
-    assert [15, None, None, None, 3, 4] == [found.count(k) for k in range(6)]
+    assert [15, None, None, None, 3, 4] == [found.count_layers(k) for k in range(6)]
 
 
 def test_counts_that_do_not_add_up_are_not_told() -> None:
     passes = "Fusing a with b\nFusing c with d\nAfter x: 3 layers\nAfter y: 2 layers\n"
     found = replay(parse(f"Original: 9 layers\n{passes}").log, chain("a", "b"))
-    assert [9, None, 2] == [found.count(k) for k in range(3)]
+    assert [9, None, 2] == [found.count_layers(k) for k in range(3)]
 
 
 def test_names_resolve_through_layers_that_were_made_before() -> None:
@@ -94,9 +94,9 @@ def test_names_resolve_through_layers_that_were_made_before() -> None:
         *"abcde",
     )
     assert ["ab", "c", "abc", "de", "abcde"] == ["".join(s.nodes) for s in found.steps]
-    assert (tuple("abc"),) == found.groups(3)
-    assert (tuple("abc"), tuple("de")) == found.groups(4)
-    assert (tuple("abcde"),) == found.groups(5)
+    assert (tuple("abc"),) == found.get_groups(3)
+    assert (tuple("abc"), tuple("de")) == found.get_groups(4)
+    assert (tuple("abcde"),) == found.get_groups(5)
 
 
 @pytest.mark.parametrize(
@@ -128,4 +128,4 @@ def test_a_result_is_found_in_the_engine_under_its_last_name() -> None:
 def test_groups_never_overlap() -> None:
     """A log may name a node whose layer has another name by then."""
     found = played("Fusing a with b\nFusing b with c", *"abc")
-    assert [{"a", "b", "c"}] == [set(g) for g in found.groups(2)]
+    assert [{"a", "b", "c"}] == [set(g) for g in found.get_groups(2)]

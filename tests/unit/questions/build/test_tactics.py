@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 
 from rtlab.backends.log.verbose import parse
 from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
-from rtlab.questions.build.tactics import Candidate, Contest, contests, prices, second_best, total
+from rtlab.questions.build.tactics import (
+    Candidate,
+    Contest,
+    compute_prices,
+    find_contests,
+    sum_fastest_times,
+    sum_runner_up_losses,
+)
 
 
 def contest(layer: str, *rows: tuple[str, float]) -> Contest:
@@ -22,18 +29,19 @@ def contest(layer: str, *rows: tuple[str, float]) -> Contest:
 
 def test_the_price_of_a_tactic_is_what_it_adds() -> None:
     one, two = contest("one", ("a", 1.0), ("a", 1.5), ("b", 3.0)), contest("two", ("a", 4.0))
-    engine = total((one, two))
+    engine = sum_fastest_times((one, two))
     assert 5.0 == engine
     assert [("t1", 0.5, 0.5, 0.1, False), ("t2", 2.0, 2.0, 0.4, True)] == [
-        (p.candidate.name, p.milliseconds, p.of_layer, p.of_engine, p.reformats) for p in prices(one, engine)
+        (p.candidate.name, p.milliseconds, p.of_layer, p.of_engine, p.reformats)
+        for p in compute_prices(one, engine)
     ]
-    assert () == prices(two, engine)
-    assert 0.5 == second_best((one, two))
+    assert () == compute_prices(two, engine)
+    assert 0.5 == sum_runner_up_losses((one, two))
 
 
 @pytest.mark.parametrize("least", [0.0, 5e-324])
 def test_layers_that_take_no_time_have_no_shares(least: float) -> None:
-    (price,) = prices(contest("one", ("a", least), ("a", 0.5)), least)
+    (price,) = compute_prices(contest("one", ("a", least), ("a", 0.5)), least)
     assert (0.5, None, None) == (price.milliseconds, price.of_layer, price.of_engine)
 
 
@@ -47,12 +55,12 @@ def test_prices_add_up(rows: list[list[tuple[str, float]]]) -> None:
         for i, table in enumerate(rows)
         for formats, time in table
     )
-    found = contests(BuildLog(tunings=tuple(tables)))
+    found = find_contests(BuildLog(tunings=tuple(tables)))
     assert len(rows) == len(found)
-    engine = total(found)
+    engine = sum_fastest_times(found)
     seconds = 0.0
     for one in found:
-        mine = prices(one, engine)
+        mine = compute_prices(one, engine)
         assert len(one.candidates) - 1 == len(mine)
         costs = [p.milliseconds for p in mine]
         assert sorted(costs) == costs
@@ -61,7 +69,7 @@ def test_prices_add_up(rows: list[list[tuple[str, float]]]) -> None:
         for price in mine:
             if price.of_engine is not None:
                 assert price.milliseconds == pytest.approx(price.of_engine * engine)
-    assert second_best(found) == pytest.approx(seconds)
+    assert sum_runner_up_losses(found) == pytest.approx(seconds)
 
 
 def test_a_contest_counts_every_tactic_once_and_tells_the_margin() -> None:
@@ -72,10 +80,10 @@ def test_a_contest_counts_every_tactic_once_and_tells_the_margin() -> None:
         "--------------- Timing Runner: a (S)\nTactic: 0x1 Time: 0.6\nFastest Tactic: 0x1 Time: 0.6\n"
     )
     cached = "a [Float(1) -> Float(1)] got cached result: R, tactic 0x1, 0.5 ms\n"
-    (found,) = contests(parse(f"Original: 1 layers\nAfter x: 1 layers\n{section}{section}{cached}").log)
+    (found,) = find_contests(parse(f"Original: 1 layers\nAfter x: 1 layers\n{section}{section}{cached}").log)
     assert (3, 1.2, False) == (found.count, found.margin, found.winner.cached)
     assert [("R", "0x1"), ("S", "0x1"), ("R", "0x2")] == [
         (c.runner, c.tactic.tactic) for c in found.candidates
     ]
-    (alone,) = contests(parse(f"Original: 1 layers\nAfter x: 1 layers\n{cached}").log)
+    (alone,) = find_contests(parse(f"Original: 1 layers\nAfter x: 1 layers\n{cached}").log)
     assert (None, 1, True) == (alone.margin, alone.count, alone.winner.cached)

@@ -8,7 +8,7 @@ from qdq import FAULTS, Net, two_convolutions
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
 from rtlab.core.variant import Target
-from rtlab.questions.calibration.pairs import PairUse, pairs
+from rtlab.questions.calibration.pairs import PairUse, trace_pairs
 from rtlab.relation.mapping import Mapping, Missing, Pair
 from rtlab.relation.relate import relate
 from rtlab.relation.roles import SERVING
@@ -18,7 +18,7 @@ def uses(model: Model, *steps: tuple[str, ...]) -> dict[str, PairUse]:
     """The verdicts, by the first node of a pair, of an engine whose layers declare these nodes."""
     layers = tuple(Layer(f"L{i}", f"step{i}", "kgen", i, origins=nodes) for i, nodes in enumerate(steps))
     engine = Engine("test", "1", Target("sm86"), layers)
-    return {p.q or p.dq: p for p in pairs(model, relate(model, model, engine), engine)}
+    return {p.q or p.dq: p for p in trace_pairs(model, relate(model, model, engine), engine)}
 
 
 def test_each_verdict_has_its_case() -> None:
@@ -62,7 +62,7 @@ def test_what_the_compiler_declares_outranks_what_is_inferred() -> None:
     guessed = [Pair(n, "L2", "inferred") for n in ("p1_q", "p1_dq")]
     missing = tuple(Missing(n, "unknown", "Nobody knows.") for n in ("p0_q", "p0_dq"))
     mapping = Mapping((*real, *guessed), missing)
-    found = {p.q or p.dq: p for p in pairs(model, mapping, engine)}
+    found = {p.q or p.dq: p for p in trace_pairs(model, mapping, engine)}
     assert ("absorbed", ("L0", "L1")) == (found["p1_q"].verdict, found["p1_q"].layers)
     assert ("unknown", "Nobody knows.") == (found["p0_q"].verdict, found["p0_q"].note)
     assert "unknown" == found["c0_wdq"].verdict
@@ -72,7 +72,7 @@ def test_what_the_compiler_declares_outranks_what_is_inferred() -> None:
 def test_every_dequantization_gets_exactly_one_verdict(fault: str) -> None:
     model = FAULTS[fault][0]()
     engine = Engine("test", "1", Target("sm86"), ())
-    found = pairs(model, relate(model, model, engine), engine)
+    found = trace_pairs(model, relate(model, model, engine), engine)
     assert [n.id for n in model.top if n.op == "DequantizeLinear"] == [p.dq for p in found]
     assert {p.verdict for p in found} <= {"folded", "unknown"}
     assert all(p.note for p in found)
@@ -83,5 +83,5 @@ def test_a_label_of_a_pair_that_only_serves_counts_where_no_declared_step_runs_t
     engine = Engine("t", "1", Target("sm86"), tuple(Layer(f"L{i}", f"s{i}", "kgen", i) for i in range(3)))
     serving = Pair("p0_q", "L0", "declared", role=min(SERVING))
     for other, layer in ((Pair("p0_q", "L2", "inferred"), "L0"), (Pair("p0_q", "L1", "declared"), "L1")):
-        found = {p.q or p.dq: p for p in pairs(model, Mapping((serving, other), ()), engine)}
+        found = {p.q or p.dq: p for p in trace_pairs(model, Mapping((serving, other), ()), engine)}
         assert (layer,) == found["p0_q"].layers

@@ -7,9 +7,9 @@ import pytest
 from rtlab import Study
 from rtlab.core.engine import Layer
 from rtlab.questions.cards import card as cards
-from rtlab.questions.panels import answer
-from rtlab.questions.scene import Scene
-from rtlab.relation.mapping import placed
+from rtlab.questions.panels import render_panel
+from rtlab.questions.scene import PanelContext
+from rtlab.relation.mapping import map_to_places
 from rtlab.samples import load
 from rtlab.view import charts
 from rtlab.view.document import document
@@ -42,15 +42,15 @@ def test_a_layer_has_one_name_on_card_bar_row_and_panel_and_for_programs(study: 
     result, model = study["int8"], study.model
     layers = result.engine.layers
     by_step = {step: layers[step - 1].id for step in CALLED}
-    named = cards.names(result.facts, model)
+    named = cards.name_layers(result.facts, model)
     assert CALLED == {step: named[id_] for step, id_ in by_step.items()}
     view = engine_view(result.facts, model)
     boxes = {b["id"]: b for b in view["graph"]["boxes"]}
-    assert CALLED == {step: cards.name(boxes[id_]) for step, id_ in by_step.items()}
+    assert CALLED == {step: cards.format_box_name(boxes[id_]) for step, id_ in by_step.items()}
     bars = {bar.layer: bar.label for bar in charts.bars(view, "estimate")}
     assert CALLED == {step: bars[id_] for step, id_ in by_step.items()}
     for panel in ("roofline", "schedule"):
-        shown = answer(panel, Scene(study.snapshot(), result.facts))
+        shown = render_panel(panel, PanelContext(study.snapshot(), result.facts))
         rows = {row["key"]: row["cells"] for row in shown["rows"]}
         assert CALLED == {rows[id_][0]: rows[id_][1] for id_ in by_step.values()}, panel
     table = result.table()
@@ -64,7 +64,7 @@ def test_what_a_kernel_takes_in_of_a_models_own_pairs_is_one_mark(trained: Study
     box = layer(trained, "/stem/Conv_myl0_1")
     assert [("Conv", "work"), ("Q/DQ", "Q/DQ")] == [(c["op"], c["role"]) for c in box["chips"]]
     assert "Q/DQ for Conv" == box["chips"][1]["title"]
-    assert "Conv · Q/DQ" == cards.names(result.facts, model)[box["id"]]
+    assert "Conv · Q/DQ" == cards.name_layers(result.facts, model)[box["id"]]
     # The mark stands for a node of the model, which a click can show.
     assert model.by_id[box["chips"][1]["node"]].op in {"QuantizeLinear", "DequantizeLinear"}
 
@@ -80,4 +80,6 @@ def layer(study: Study, part: str) -> cards.Box:
     """The box of the first layer whose name holds a text."""
     result = study["fp32"]
     found: Layer = next(y for y in result.engine.layers if part in y.name)
-    return cards.Cards(result.facts, study.model, placed(result.mapping, study.model)).box(found)
+    return cards.BoxBuilder(result.facts, study.model, map_to_places(result.mapping, study.model)).build_box(
+        found
+    )

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper
 import engines
 import rtlab
 from rtlab.core.data import CalibrationData
-from rtlab.core.facts import Facts, Score
+from rtlab.core.facts import Score, VariantResult
 from rtlab.core.metrics import Tally
 from rtlab.core.task import Predictions, Task
 from rtlab.errors import ReadError, VariantError
@@ -35,10 +35,10 @@ def study() -> rtlab.Study:
 
 @pytest.fixture(scope="module")
 def now(study: rtlab.Study) -> CheckRecord:
-    return check.recorded(study.facts["int8"], (), (), {"rtlab": "1", "ONNX Runtime": "1.2"})
+    return check.build_record(study.facts["int8"], (), (), {"rtlab": "1", "ONNX Runtime": "1.2"})
 
 
-def scored(facts: Facts, hits: int, samples: int) -> Facts:
+def scored(facts: VariantResult, hits: int, samples: int) -> VariantResult:
     """With that many samples of class 0 told as such, the first ones."""
     outputs = np.zeros((samples, CLASSES), np.float32)
     outputs[:hits, 0], outputs[hits:, 1] = 1, 1
@@ -48,7 +48,7 @@ def scored(facts: Facts, hits: int, samples: int) -> Facts:
     return dataclasses.replace(facts, score=Score.of(task, held, "here"))
 
 
-def valued(facts: Facts, value: float, *, higher: bool = True) -> Facts:
+def valued(facts: VariantResult, value: float, *, higher: bool = True) -> VariantResult:
     """With a score that tells nothing of single samples."""
     given = Score("own", value, "dB", 50, "here", higher, tally=Tally(value, higher=higher))
     return dataclasses.replace(facts, score=given)
@@ -66,7 +66,7 @@ def valued(facts: Facts, value: float, *, higher: bool = True) -> Facts:
 )  # fmt: skip
 def test_a_drop_is_judged_by_its_value_and_surely_by_its_interval(study, hits, limit, sure, verdict, doubted):
     fp32, facts = scored(study.facts["fp32"], 400, 400), scored(study.facts["int8"], hits, 400)
-    found = scores.accuracy(facts, fp32, CheckLimits(max_drop=limit, sure=sure))
+    found = scores.check_accuracy(facts, fp32, CheckLimits(max_drop=limit, sure=sure))
     assert (verdict, doubted) == (found.verdict, "cannot tell whether" in found.reason), found
     assert found.value == pytest.approx((400 - hits) / 4)
     assert (verdict == "broken") == bool(found.remedy)
@@ -74,9 +74,9 @@ def test_a_drop_is_judged_by_its_value_and_surely_by_its_interval(study, hits, l
 
 def test_few_samples_conclude_nothing_and_say_so(study) -> None:
     fp32, facts = scored(study.facts["fp32"], 7, 7), scored(study.facts["int8"], 6, 7)
-    found = scores.accuracy(facts, fp32, CheckLimits(max_drop=20.0))
+    found = scores.check_accuracy(facts, fp32, CheckLimits(max_drop=20.0))
     assert "holds" == found.verdict
-    assert "broken" == scores.accuracy(facts, fp32, CheckLimits(max_drop=20.0, sure=True)).verdict
+    assert "broken" == scores.check_accuracy(facts, fp32, CheckLimits(max_drop=20.0, sure=True)).verdict
 
 
 @pytest.mark.parametrize(
@@ -90,21 +90,21 @@ def test_few_samples_conclude_nothing_and_say_so(study) -> None:
 )  # fmt: skip
 def test_what_is_worse_depends_on_the_metric(study, before, after, higher, verdict) -> None:
     fp32, facts = (valued(study.facts[n], v, higher=higher) for n, v in (("fp32", before), ("int8", after)))
-    found = scores.accuracy(facts, fp32, CheckLimits(max_drop=0.5))
+    found = scores.check_accuracy(facts, fp32, CheckLimits(max_drop=0.5))
     assert verdict == found.verdict, found
 
 
 def test_without_samples_a_limit_is_not_checked(study) -> None:
-    found = scores.accuracy(study.facts["int8"], study.facts["fp32"], CheckLimits(max_drop=0.5))
+    found = scores.check_accuracy(study.facts["int8"], study.facts["fp32"], CheckLimits(max_drop=0.5))
     assert ("not checked", True) == (found.verdict, "--data D.npz" in found.remedy)
 
 
 def test_a_score_is_told_beside_an_earlier_one_only_where_it_is_the_same(study) -> None:
     score = scored(study.facts["int8"], 300, 400).score
     then = RecordedScore(score.name, 80.0, "%", True, 400, None, "there")
-    assert ("told", -5.0) == ((row := scores.since(then, score)).verdict, row.value)
+    assert ("told", -5.0) == ((row := scores.check_score(then, score)).verdict, row.value)
     for other in (dataclasses.replace(then, samples=399), dataclasses.replace(then, name="top-5"), None):
-        assert "not checked" == scores.since(other, score).verdict
+        assert "not checked" == scores.check_score(other, score).verdict
 
 
 def timed(held: CheckRecord, middle: float, half: float | None = None, **given: object) -> CheckRecord:
@@ -129,7 +129,7 @@ def test_a_regression_is_beyond_the_limit_and_what_times_vary_by(
     study, now, then, half, middle, now_half, verdict
 ):
     records = timed(now, middle, now_half), timed(now, then, half)
-    found = times.latency(study.facts["int8"], *records, None, CheckLimits(max_latency_regression=5.0))
+    found = times.check_latency(study.facts["int8"], *records, None, CheckLimits(max_latency_regression=5.0))
     assert verdict == found.verdict, found
     assert found.value == pytest.approx(100 * (middle / then - 1))
 
@@ -141,11 +141,11 @@ def test_a_regression_is_beyond_the_limit_and_what_times_vary_by(
 )  # fmt: skip
 def test_times_of_two_kinds_are_not_compared(study, now, other: dict[str, str]) -> None:
     facts, limits = study.facts["int8"], CheckLimits(max_latency_regression=5.0)
-    found = times.latency(facts, timed(now, 9.0), timed(now, 1.0, None, **other), None, limits)
+    found = times.check_latency(facts, timed(now, 9.0), timed(now, 1.0, None, **other), None, limits)
     assert "not checked" == found.verdict, found.reason
     # An upgrade of what ran it is what a check is to notice.
     newer = timed(now, 1.0, None, source="ONNX Runtime 1.99.0 CPU, 2 threads")
-    assert "broken" == times.latency(facts, timed(now, 9.0), newer, None, limits).verdict
+    assert "broken" == times.check_latency(facts, timed(now, 9.0), newer, None, limits).verdict
 
 
 def test_one_slow_round_of_nine_does_not_count(study) -> None:
@@ -154,13 +154,13 @@ def test_one_slow_round_of_nine_does_not_count(study) -> None:
     timed_study.add("fp32", backend="onnxruntime", target="cpu")
     facts = timed_study.run(budget_s=5)["fp32"].facts
     rounds = [1.0, 1.1, 1.2, 1.3, 1.4, 1.5, 1.6, 1.7, 99.0]
-    found = times.of(facts, rounds)
+    found = times.record_time(facts, rounds)
     assert (1.1, 1.4, 1.7) == (found.low, found.milliseconds, found.high)
-    fewer = times.of(facts, rounds[-3:])
+    fewer = times.record_time(facts, rounds[-3:])
     assert (1.6, 1.7, 99.0) == (fewer.low, fewer.milliseconds, fewer.high)
 
 
-def predicted(*shown: str, **choice: object) -> tuple[Facts, CheckRecord]:
+def predicted(*shown: str, **choice: object) -> tuple[VariantResult, CheckRecord]:
     """What rules make of the small model, with some of its values among its outputs."""
     model = tiny_model()
     proto = model.proto()
@@ -170,38 +170,38 @@ def predicted(*shown: str, **choice: object) -> tuple[Facts, CheckRecord]:
     made = rtlab.Study(rtlab.load(proto))
     made.add("built", backend="classic", **choice)
     facts = made.run(budget_s=0)["built"].facts
-    return facts, check.recorded(facts, made.findings("built"), (), {})
+    return facts, check.build_record(facts, made.findings("built"), (), {})
 
 
 def test_what_is_fused_no_longer_is_named() -> None:
     then, (facts, now) = predicted()[1], predicted("normal")
     limits = CheckLimits(fail_on=("fusion", "precision"))
-    found = check.judged(facts, None, now, then, limits)
+    found = check.check_variant(facts, None, now, then, limits)
     assert (("fusion",), ()) == (found.broken, found.unchecked)
     row = next(r for r in found.rows if r.check == "fusion")
     assert ("stem/Conv + stem/BatchNormalization + stem/Relu: 1 layer became 2",) == row.changes
     assert "predicted" == row.origin
     # The other way round it is better, and nothing is broken.
-    assert check.judged(facts, None, then, now, limits).ok
+    assert check.check_variant(facts, None, then, now, limits).ok
 
 
 def test_what_computes_in_a_wider_type_is_named() -> None:
     then = predicted(precision="fp16")[1]
     facts, now = predicted(precision={"*": "fp16", "left/Conv": "fp32"})
     limits = CheckLimits(fail_on=("precision",))
-    found = check.judged(facts, None, now, then, limits)
+    found = check.check_variant(facts, None, now, then, limits)
     (row,) = (r for r in found.rows if r.check == "precision")
     # The casts around it are layers of their own, which compute nothing.
     assert ("left/Conv: fp16 became fp32",) == row.changes
     assert ("precision",) == found.broken
-    assert check.judged(facts, None, then, now, limits).ok
+    assert check.check_variant(facts, None, then, now, limits).ok
 
 
 def test_a_new_finding_is_named_and_an_old_one_is_not() -> None:
     _, held = predicted()
     then = dataclasses.replace(held, findings={"old": "Old.", "gone": "Gone."})
     now = dataclasses.replace(held, findings={"old": "Old.", "new": "New."})
-    row = layers.findings(then, now, ("findings",))
+    row = layers.check_findings(then, now, ("findings",))
     assert ("broken", ("New.",), 1.0) == (row.verdict, row.changes, row.value)
 
 
@@ -209,28 +209,28 @@ def test_another_model_is_refused() -> None:
     facts, now = predicted()
     other = rtlab.Study(rtlab.samples.load("digits_outlier").model)
     other.add("built", backend="classic")
-    strange = check.recorded(other.run(budget_s=0)["built"].facts, (), (), {})
+    strange = check.build_record(other.run(budget_s=0)["built"].facts, (), (), {})
     with pytest.raises(VariantError, match="different models"):
-        check.judged(facts, None, now, strange, CheckLimits())
+        check.check_variant(facts, None, now, strange, CheckLimits())
 
 
 def test_nodes_that_an_exporter_named_anew_are_of_the_same_model() -> None:
     folder = engines.FOLDER / "written-fp16"
     facts = rtlab.read(**engines.files(folder), model=folder / "model.structure-only.onnx")["engine"].facts
-    now = check.recorded(facts, (), (), {})
+    now = check.build_record(facts, (), (), {})
     anew = tuple(p._replace(node=f"node_{p.node}") for p in now.engine.pairs)
     then = dataclasses.replace(now, digest="", engine=dataclasses.replace(now.engine, pairs=anew))
-    found = check.judged(facts, None, now, then, CheckLimits(fail_on=("fusion", "precision")))
+    found = check.check_variant(facts, None, now, then, CheckLimits(fail_on=("fusion", "precision")))
     assert found.ok
 
 
 def test_engines_of_two_compilers_or_targets_are_not_compared_layer_by_layer(study, now) -> None:
     facts, mine = predicted()
     limits = CheckLimits(fail_on=("fusion",))
-    found = check.judged(facts, None, mine, now, limits)
+    found = check.check_variant(facts, None, mine, now, limits)
     assert (("fusion",), False) == (found.unchecked, found.ok)
     elsewhere = dataclasses.replace(mine, engine=dataclasses.replace(mine.engine, target="sm89"))
-    assert ("fusion",) == check.judged(facts, None, mine, elsewhere, limits).unchecked
+    assert ("fusion",) == check.check_variant(facts, None, mine, elsewhere, limits).unchecked
 
 
 def test_a_record_is_read_as_it_was_written(now) -> None:
@@ -264,8 +264,8 @@ def test_every_reader_of_junit_can_read_it(study, now) -> None:
     fp32, facts = scored(study.facts["fp32"], 400, 400), scored(study.facts["int8"], 300, 400)
     odd = dataclasses.replace(now, model="a\x00b\x1b<&>\ud800")
     limits = CheckLimits(max_drop=0.5, max_latency_regression=5.0)
-    found = check.judged(facts, fp32, odd, None, limits)
-    root = Tree.fromstring(told.junit(found))
+    found = check.check_variant(facts, fp32, odd, None, limits)
+    root = Tree.fromstring(told.format_junit(found))
     (suite,) = root
     assert ("testsuites", "testsuite") == (root.tag, suite.tag)
     cases = suite.findall("testcase")
@@ -279,12 +279,12 @@ def test_every_reader_of_junit_can_read_it(study, now) -> None:
         assert [c.tag for c in case] in (["system-out"], ["skipped", "system-out"], ["failure", "system-out"])
     (failure,) = suite.iter("failure")
     assert "25" in failure.attrib["message"]
-    assert 1 == len([*Tree.fromstring(told.unfinished("m", "int8", "Cannot.\x00")).iter("error")])
+    assert 1 == len([*Tree.fromstring(told.format_junit_error("m", "int8", "Cannot.\x00")).iter("error")])
 
 
 def test_a_name_steers_no_table_in_markdown(study, now) -> None:
     odd = dataclasses.replace(now, model="a|b\n# c <script>")
-    text = told.markdown(check.judged(study.facts["int8"], None, odd, None, CheckLimits()))
+    text = told.format_markdown(check.check_variant(study.facts["int8"], None, odd, None, CheckLimits()))
     assert "<script>" not in text.replace("\\<", "")
     assert 5 == text.splitlines()[2].count("|") - 1
     assert text.startswith("### a\\|b \\# c")

@@ -7,10 +7,10 @@ from rtlab.core.node import Node
 from rtlab.core.quantizer import Quantizer
 from rtlab.core.variant import Precision
 from rtlab.quantize import Collector
-from rtlab.questions.diagnosis.causes import causes
-from rtlab.questions.diagnosis.half import regions
-from rtlab.questions.diagnosis.suspect import Suspect
-from rtlab.questions.diagnosis.watched import Watched
+from rtlab.questions.diagnosis.causes import find_causes
+from rtlab.questions.diagnosis.half import find_regions
+from rtlab.questions.diagnosis.suspect import QuantizerSite
+from rtlab.questions.diagnosis.watched import ActivationStats
 from tests.nets import chain
 
 RNG = np.random.default_rng(0)
@@ -30,23 +30,26 @@ def _watched(array, name="v"):
     collector = Collector([name], stride=1)
     collector._add({name: array}, len(array))
     wide = np.abs(array.astype(np.float64)).reshape(*array.shape[:2], -1)
-    return Watched(name, collector.ranges.values[name], wide.max(axis=2), (wide**2).mean(axis=(0, 2)))
+    return ActivationStats(name, collector.ranges.values[name], wide.max(axis=2), (wide**2).mean(axis=(0, 2)))
 
 
 def _place(array, *, amax=None, precision=Precision.INT8, op="Conv", fresh=None, **more):
     seen = _watched(array)
     threshold = seen.amax if amax is None else amax
     other = seen if fresh is None else _watched(fresh)
-    return Suspect(_node(op), _at(), precision, threshold, seen, other, **more)
+    return QuantizerSite(_node(op), _at(), precision, threshold, seen, other, **more)
 
 
 def _in_fp16(array):
     seen = _watched(array)
-    return [f.rule for f in causes(Suspect(_node("Mul"), _at("output"), Precision.FP16, None, seen, seen))]
+    return [
+        f.rule
+        for f in find_causes(QuantizerSite(_node("Mul"), _at("output"), Precision.FP16, None, seen, seen))
+    ]
 
 
 def _first(place):
-    return next(iter(causes(place)), None)
+    return next(iter(find_causes(place)), None)
 
 
 def _normal(*shape):
@@ -56,7 +59,7 @@ def _normal(*shape):
 def test_nothing_is_said_of_ordinary_activations():
     drawn = (_normal(16, 32, 8, 8), RNG.standard_normal((16, 32, 8, 8)), RNG.random((16, 3, 8, 8)))
     for array in (*drawn, np.ones((16, 4, 2, 2))):
-        assert causes(_place(array)) == ()
+        assert find_causes(_place(array)) == ()
 
 
 def test_a_threshold_that_nothing_comes_near_is_far_off():
@@ -80,7 +83,7 @@ def test_a_range_of_one_sample_that_is_clipped_is_no_harm():
     array[17] *= 30
     # Nor is one that others set, beyond the largest sample.
     for amax in (peak, 1.5 * array.max()):
-        assert "one-sample-range" not in {f.rule for f in causes(_place(array, amax=amax))}
+        assert "one-sample-range" not in {f.rule for f in find_causes(_place(array, amax=amax))}
 
 
 def test_a_range_that_one_sample_sets_is_no_mistake_where_fresh_samples_reach_as_far():
@@ -88,7 +91,7 @@ def test_a_range_that_one_sample_sets_is_no_mistake_where_fresh_samples_reach_as
     array[17] *= 30
     assert _first(_place(array, fresh=fresh)).rule == "one-sample-range"
     fresh[3] *= 30
-    assert "one-sample-range" not in {f.rule for f in causes(_place(array, fresh=fresh))}
+    assert "one-sample-range" not in {f.rule for f in find_causes(_place(array, fresh=fresh))}
 
 
 def test_outlier_channels_are_named_the_largest_first():
@@ -102,7 +105,7 @@ def test_outlier_channels_are_named_the_largest_first():
 def test_outlier_channels_that_a_threshold_clips_are_clipping_or_nothing():
     array = _normal(16, 32, 8, 8)
     array[:, 3] *= 40
-    rules = [f.rule for f in causes(_place(array, amax=4.0))]
+    rules = [f.rule for f in find_causes(_place(array, amax=4.0))]
     assert rules[0] == "clipping"
     assert "outlier-channels" not in rules
 
@@ -136,24 +139,24 @@ def test_large_elements_in_every_channel_are_a_long_tail():
 
 def test_a_sum_that_drowns_its_small_operand_says_so():
     small = _watched(0.01 * _normal(16, 8, 8, 8), "w")
-    found = [f.rule for f in causes(_place(20 * _normal(16, 8, 8, 8), op="Add", beside=small))]
+    found = [f.rule for f in find_causes(_place(20 * _normal(16, 8, 8, 8), op="Add", beside=small))]
     assert found == ["two-scales"]
     large = _watched(5 * _normal(16, 8, 8, 8), "w")
-    assert not causes(_place(20 * _normal(16, 8, 8, 8), op="Add", beside=large))
+    assert not find_causes(_place(20 * _normal(16, 8, 8, 8), op="Add", beside=large))
 
 
 def test_output_channels_of_a_weight_are_unequal_under_one_scale_alone():
     grows = np.geomspace(1, 300, 16).reshape(-1, 1, 1, 1)
     weight = RNG.standard_normal((16, 8, 3, 3)).astype(np.float32) * grows
-    one = Suspect(_node(), _at("weight", "w"), Precision.INT8, weight=weight, scaled="tensor")
-    assert [f.rule for f in causes(one)] == ["unequal-channels"]
-    assert causes(Suspect(_node(), _at("weight", "w"), Precision.INT8, weight=weight)) == ()
+    one = QuantizerSite(_node(), _at("weight", "w"), Precision.INT8, weight=weight, granularity="tensor")
+    assert [f.rule for f in find_causes(one)] == ["unequal-channels"]
+    assert find_causes(QuantizerSite(_node(), _at("weight", "w"), Precision.INT8, weight=weight)) == ()
 
 
 def test_an_input_channel_of_a_weight_that_is_too_small_for_the_scales_of_its_rows_is_named():
     weight = RNG.standard_normal((16, 8, 3, 3)).astype(np.float32)
     weight[:, 5] /= 256
-    found = causes(Suspect(_node(), _at("weight", "w"), Precision.INT8, weight=weight))
+    found = find_causes(QuantizerSite(_node(), _at("weight", "w"), Precision.INT8, weight=weight))
     assert [(f.rule, f.channels) for f in found] == [("unequal-channels", (5,))]
 
 
@@ -162,9 +165,9 @@ def test_what_leaves_fp16_names_its_region_and_samples():
     array[3] *= 1e5
     seen = _watched(array)
     at = (_node("Mul"), _at("output"))
-    found = _first(Suspect(*at, Precision.FP16, None, seen, seen, region=("a", "n", "b")))
+    found = _first(QuantizerSite(*at, Precision.FP16, None, seen, seen, region=("a", "n", "b")))
     assert (found.rule, found.samples, found.nodes) == ("fp16-overflow", (3,), ("n", "a", "b"))
-    assert not causes(Suspect(*at, Precision.BF16, None, seen, seen))
+    assert not find_causes(QuantizerSite(*at, Precision.BF16, None, seen, seen))
 
 
 def test_65519_fits_fp16_and_65520_does_not():
@@ -184,14 +187,16 @@ def test_what_is_too_small_for_fp16_is_told_where_a_float16_loses_it(scale):
 
 
 def test_a_softmax_in_eight_bits_is_delicate():
-    assert [f.rule for f in causes(_place(RNG.random((8, 4, 4, 4)), op="Softmax"))] == ["delicate-operator"]
+    assert [f.rule for f in find_causes(_place(RNG.random((8, 4, 4, 4)), op="Softmax"))] == [
+        "delicate-operator"
+    ]
 
 
 def test_a_region_reaches_from_where_values_grow_to_where_they_fit_again():
     model = chain("a", "b", "c", "d", "e")
     written = [n.outputs[0] for n in model.top]
     peaks = dict.fromkeys(written, 1.0) | {written[1]: 1e5, written[2]: 1e6}
-    assert regions(model, peaks) == ((model.top[1].id, model.top[2].id, model.top[3].id),)
+    assert find_regions(model, peaks) == ((model.top[1].id, model.top[2].id, model.top[3].id),)
     apart = dict.fromkeys(written, 1.0) | {written[0]: 1e5, written[3]: float("inf")}
     ids = [n.id for n in model.top]
-    assert regions(model, apart) == ((ids[0], ids[1]), (ids[3], ids[4]))
+    assert find_regions(model, apart) == ((ids[0], ids[1]), (ids[3], ids[4]))

@@ -13,7 +13,7 @@ from rtlab.core.finding import Finding
 from rtlab.core.task import Task
 from rtlab.questions.diagnosis import AccuracyDiagnosis
 from rtlab.questions.diagnosis.panel import DIAGNOSIS
-from rtlab.questions.scene import Scene
+from rtlab.questions.scene import PanelContext
 from rtlab.testing import tiny_model
 
 
@@ -35,7 +35,7 @@ def shown(study: rtlab.Study, *found: Finding, task: Task | None = None, **setti
     node = study.model.top[0].id
     known = AccuracyDiagnosis("int8", found, (node,), (), 8, "a CPU")
     snapshot = dataclasses.replace(study.snapshot(), diagnoses={"int8": known}, task=task)
-    return DIAGNOSIS.show(Scene(snapshot, study["int8"].facts, settings=settings))
+    return DIAGNOSIS.show(PanelContext(snapshot, study["int8"].facts, settings=settings))
 
 
 def test_the_chosen_cause_is_told_in_full_with_its_samples_and_channels(study) -> None:

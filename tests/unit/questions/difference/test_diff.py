@@ -11,12 +11,12 @@ import engines
 import rtlab
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.model import absent, load
+from rtlab.core.model import load, make_empty_model
 from rtlab.core.variant import Target
 from rtlab.errors import VariantError
-from rtlab.questions.difference.diff import Side, difference
-from rtlab.questions.panels import answer
-from rtlab.questions.scene import Scene
+from rtlab.questions.difference.diff import Side, compute_difference
+from rtlab.questions.panels import render_panel
+from rtlab.questions.scene import PanelContext
 from rtlab.relation.mapping import Mapping, Pair
 from strategies import chain
 
@@ -45,7 +45,7 @@ def test_a_fused_layer_is_set_against_the_layers_it_replaces(model) -> None:
     a, b, c = (n.id for n in model.nodes)
     first = side("x", engine("p", "q"), {"p": [a, b], "q": [c]}, {"p": 2.0, "q": 1.0}, 3.0)
     second = side("y", engine("r", "s"), {"r": [a], "s": [b, c]}, {"r": 0.5, "s": 0.75}, 1.5)
-    (group,) = difference(first, second, model).groups
+    (group,) = compute_difference(first, second, model).groups
     assert (a, b, c) == group.nodes
     assert (("p", "q"), ("r", "s")) == (group.first.layers, group.second.layers)
     assert group.delta == pytest.approx(-1.75)
@@ -59,7 +59,7 @@ def test_what_makes_times_incomparable_is_told(model) -> None:
 
     def doubts(one: Engine, two: Engine, **more) -> tuple[str, ...]:
         sides = (dataclasses.replace(side("one", e, nodes, {"p": 2.0}), **more) for e in (one, two))
-        return difference(*sides, model).doubts
+        return compute_difference(*sides, model).doubts
 
     assert () == doubts(here, here)
     assert [1, 1] == [len(doubts(here, other)) for other in (there, large)]
@@ -74,7 +74,7 @@ def test_layers_that_only_move_data_are_one_group_of_their_own(model) -> None:
     copies = tuple(f"Reformatting CopyNode for {end} Tensor 0 to q" for end in ("Input", "Output"))
     times = {copies[0]: 0.25, "q": 1.0, copies[1]: 0.5}
     second = side("y", engine(copies[0], "q", copies[1]), {"q": [a, b, c]}, times)
-    work, moves = difference(first, second, model).groups
+    work, moves = compute_difference(first, second, model).groups
     assert ("nodes", -1.0) == (work.basis, work.delta)
     assert ("moves", 0.75, (), copies) == (moves.basis, moves.delta, moves.first.layers, moves.second.layers)
 
@@ -82,7 +82,7 @@ def test_layers_that_only_move_data_are_one_group_of_their_own(model) -> None:
 def test_without_times_layers_are_still_compared(model) -> None:
     a, b, c = (n.id for n in model.nodes)
     first = side("x", engine("p", "q", "r"), {"p": [a], "q": [b], "r": [c]}, {})
-    found = difference(first, side("y", engine("s"), {"s": [a, b, c]}, {}), model)
+    found = compute_difference(first, side("y", engine("s"), {"s": [a, b, c]}, {}), model)
     assert (None, None, None) == (found.totals, found.delta, found.rest)
     assert ["3 layers became 1"] == [g.cause for g in found.groups]
 
@@ -104,7 +104,7 @@ def test_precisions_of_one_network_are_joined_without_their_model(before, after,
             anew = (dataclasses.replace(y, name=f"{folder} {y.index}", origins=()) for y in built.layers)
             built = dataclasses.replace(built, layers=tuple(anew))
         sides.append(Side(folder, built, None, {t.layer: t.median for t in times.layers}, times.total))
-    found = difference(*sides, absent())
+    found = compute_difference(*sides, make_empty_model())
     groups = [g for g in found.groups if g.basis != "moves"]
     assert [7, 7] == [len(groups), sum(len(g.first.layers) == len(g.second.layers) == 1 for g in groups)]
     assert bases == {g.basis for g in groups}
@@ -116,12 +116,14 @@ def test_precisions_of_one_network_are_joined_without_their_model(before, after,
 
 
 def test_engines_of_two_models_are_not_compared() -> None:
-    study = rtlab.Study(absent())
+    study = rtlab.Study(make_empty_model())
     for name, folder in (("residual", engines.RESIDUAL), ("mobile", engines.MOBILE)):
         study.read(name, *(p for k, p in engines.files(folder).items() if k != "times"))
     with pytest.raises(VariantError, match="only 0 of 9 and 0 of 53"):
         study.difference("residual", "mobile")
-    shown = answer("difference", Scene(study.snapshot(), study["mobile"].facts, study["residual"].facts))
+    shown = render_panel(
+        "difference", PanelContext(study.snapshot(), study["mobile"].facts, study["residual"].facts)
+    )
     assert shown["problem"]
     assert "from" in {s["key"] for s in shown["settings"]}
 
@@ -130,20 +132,20 @@ def test_only_engines_of_one_model_are_alike_enough() -> None:
     alike = {"written-fp32", "written-fp16", "written-int8"}
     sides = [Side(f.name, engines.read(f)[0]) for f in engines.ENGINES if f.name not in engines.NAMES_ONLY]
     for one, two in itertools.combinations(sides, 2):
-        found = difference(one, two, absent()).overlap
-        assert found.enough == ({one.name, two.name} <= alike), (one.name, two.name)
-        assert found.share == (1.0 if found.enough else 0.0)
+        found = compute_difference(one, two, make_empty_model()).overlap
+        assert found.is_enough == ({one.name, two.name} <= alike), (one.name, two.name)
+        assert found.share == (1.0 if found.is_enough else 0.0)
 
 
 def test_layers_without_nodes_stand_beside_what_does_the_same_work(model) -> None:
     a, b, c = (n.id for n in model.nodes)
     first = side("x", engine("p", "q"), {"p": [a], "q": [b, c]}, {"p": 2.0, "q": 1.0})
     second = side("y", engine("r", "s"), {"s": [b, c]}, {"r": 0.5, "s": 0.75})
-    groups = difference(first, second, model).groups
+    groups = compute_difference(first, second, model).groups
     found = {(g.first.layers, g.second.layers, g.basis, g.nodes) for g in groups}
     assert {(("p",), ("r",), "kinds", (a,)), (("q",), ("s",), "nodes", (b, c))} == found
     apart = side("y", engine("r", "s"), {"r": [b], "s": [c]}, {"r": 0.5, "s": 0.75})
-    assert {"alone", "nodes"} == {g.basis for g in difference(first, apart, model).groups}
+    assert {"alone", "nodes"} == {g.basis for g in compute_difference(first, apart, model).groups}
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_layers_without_nodes_stand_beside_what_does_the_same_work(model) -> Non
 def test_what_no_layer_accounts_for_is_known_where_both_have_times(model, times, whole, rest) -> None:
     nodes = [n.id for n in model.nodes]
     sides = [side(n, engine(n), {n: nodes}, t, w) for n, t, w in zip("pq", times, whole, strict=True)]
-    found = difference(*sides, model)
+    found = compute_difference(*sides, model)
     assert (rest, whole[0] and whole[1] - whole[0]) == (found.rest, found.delta)
 
 
@@ -174,4 +176,4 @@ def test_a_tactic_is_another_where_both_are_told(model, before, after, cause) ->
         plain = engine(name)
         built = dataclasses.replace(plain, layers=(dataclasses.replace(plain.layers[0], tactic=tactic),))
         sides.append(side(name, built, {name: [n.id for n in model.nodes]}, {name: 1.0}))
-    assert [cause] == [g.cause for g in difference(*sides, model).groups]
+    assert [cause] == [g.cause for g in compute_difference(*sides, model).groups]

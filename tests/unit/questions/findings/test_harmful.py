@@ -9,17 +9,17 @@ import pytest
 
 import rtlab
 from rtlab.core.data import CalibrationData
-from rtlab.core.facts import Facts, Score
+from rtlab.core.facts import Score, VariantResult
 from rtlab.core.finding import Finding
 from rtlab.core.task import Predictions, Task
-from rtlab.questions.findings.listed import HARMFUL, beside, findings
+from rtlab.questions.findings.listed import HARMFUL, add_comparative_findings, findings
 from rtlab.testing import tiny_model
 
 SAMPLES = 900
 
 
 @pytest.fixture(scope="module")
-def built() -> dict[str, Facts]:
+def built() -> dict[str, VariantResult]:
     """The same variant with no, one and two treatments, and others; compiled and not scored."""
     study = rtlab.Study(tiny_model())
     cpu = {"backend": "onnxruntime", "target": "cpu"}
@@ -30,7 +30,7 @@ def built() -> dict[str, Facts]:
     return dict(study.run(budget_s=0).snapshot().facts)
 
 
-def scored(facts: Facts, *wrong: range, metric: object = None, picked: bool = False) -> Facts:
+def scored(facts: VariantResult, *wrong: range, metric: object = None, picked: bool = False) -> VariantResult:
     """A variant that has these of 900 samples wrong."""
     said = np.zeros(SAMPLES, int)
     for part in wrong:
@@ -44,8 +44,8 @@ def scored(facts: Facts, *wrong: range, metric: object = None, picked: bool = Fa
     return dataclasses.replace(facts, score=score)
 
 
-def harm(facts: Facts, *others: Facts) -> list[Finding]:
-    return [f for f in beside((), facts, [facts, *others]) if f.rule == HARMFUL]
+def harm(facts: VariantResult, *others: VariantResult) -> list[Finding]:
+    return [f for f in add_comparative_findings((), facts, [facts, *others]) if f.rule == HARMFUL]
 
 
 def test_a_treatment_that_harms_is_told_with_both_numbers(built) -> None:
@@ -62,7 +62,7 @@ def test_a_treatment_that_harms_is_told_with_both_numbers(built) -> None:
     assert "harmful-treatment:equalize" == found.id
     # It stands before all else, in the page too; the untreated variant has nothing of the kind.
     other = dataclasses.replace(found, id="move", rule="move")
-    assert (found, other) == beside([other], treated, [plain, treated])
+    assert (found, other) == add_comparative_findings([other], treated, [plain, treated])
     assert found == findings(tiny_model(), treated, [plain, treated]).items[0]
     assert not harm(plain, treated)
 

@@ -18,11 +18,11 @@ from build_logs import CONV, REGIONS, REST
 from rtlab import Study
 from rtlab.backends.log.verbose import parse
 from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
-from rtlab.core.model import absent
+from rtlab.core.model import make_empty_model
 from rtlab.errors import ReadError, RunError, VariantError
-from rtlab.formulations.trial import Trial, Tuned, TunedLayer, Whole
+from rtlab.formulations.trial import ModelTrial, Trial, TunedLayer, TunedModel
 from rtlab.questions.formulations.panel import FORMULATIONS, formulations
-from rtlab.questions.scene import Scene
+from rtlab.questions.scene import PanelContext
 
 WHEN = datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
 
@@ -33,7 +33,7 @@ def trial(name: str, median: float | None, threads: int = 2, **more: Any) -> Tri
     return Trial(name, threads, median, quartiles, **given)
 
 
-def tuned(nodes: list[str], **more: Any) -> Tuned:
+def tuned(nodes: list[str], **more: Any) -> TunedModel:
     """The first layer is won by Winograd, the others by the direct one."""
     layers = []
     for i, node in enumerate(nodes):
@@ -42,9 +42,9 @@ def tuned(nodes: list[str], **more: Any) -> Tuned:
         refused = trial("im2col", None, note="refused: it differs", error=0.5)
         like = nodes[0] if i == 2 else ""
         layers.append(TunedLayer(node, f"Conv {i}", f"key {i}", 100, (direct, other, refused), direct, like))
-    whole = Whole(2, 10.0, (9.5, 10.5), 8.0, (7.5, 8.5), 20, 1e-6, ok=True, changed=(nodes[0],))
-    given = {"wholes": (whole,), "device": "a CPU", "source": "ORT", "taken": WHEN, "seconds": 1.0}
-    return Tuned(tuple(layers), **{**given, "complete": True, **more})
+    whole = ModelTrial(2, 10.0, (9.5, 10.5), 8.0, (7.5, 8.5), 20, 1e-6, ok=True, changed=(nodes[0],))
+    given = {"model_trials": (whole,), "device": "a CPU", "source": "ORT", "taken": WHEN, "seconds": 1.0}
+    return TunedModel(tuple(layers), **{**given, "complete": True, **more})
 
 
 @functools.cache
@@ -54,11 +54,13 @@ def study() -> Study:
     return rtlab.read(folder / "engine.graph.json", folder / "model.structure-only.onnx")
 
 
-def scene(found: Tuned | None = None, log: BuildLog | None = None, model=None, **settings: str) -> Scene:
+def context(
+    found: TunedModel | None = None, log: BuildLog | None = None, model=None, **settings: str
+) -> PanelContext:
     there = study()
-    result = dataclasses.replace(there["engine"].facts, told=log)
+    result = dataclasses.replace(there["engine"].facts, build_log=log)
     asked = types.SimpleNamespace(model=model or there.model, tuned=found, facts={"engine": result})
-    return Scene(asked, result, settings=settings)
+    return PanelContext(asked, result, settings=settings)
 
 
 def nodes() -> list[str]:
@@ -89,7 +91,7 @@ def values(panel: Any) -> dict[str, str]:
 
 def test_each_layer_shows_its_fastest_beside_what_the_runtime_does_by_itself() -> None:
     some = nodes()
-    panel = checked(formulations(scene(tuned(some))))
+    panel = checked(formulations(context(tuned(some))))
     cells = [1, study().model.top[0].title, "Winograd 2×2, 1 thread", 1.0, 2.0, 2.0, 2.0, "yes", 1e-6, 3]
     assert cells == panel["rows"][0]["cells"]
     by_name = {t["name"]: t for t in panel["figures"][0]["data"]}
@@ -107,12 +109,12 @@ def test_a_layer_that_wins_by_fewer_threads_alone_is_not_won_by_another_way() ->
     first, *others = found.layers
     first = dataclasses.replace(first, trials=(*first.trials, trial("direct", 1.0, 1)))
     for this, count in ((found, "1"), (dataclasses.replace(found, layers=(first, *others)), "0")):
-        panel = formulations(scene(this))
+        panel = formulations(context(this))
         assert count == values(panel)["Another way is faster"]
 
 
 @pytest.mark.parametrize(
-    ("wholes", "said"),
+    ("model_trials", "said"),
     [
         ({"tuned": 8.0, "tuned_quartiles": (7.5, 8.5)}, "is faster than"),
         ({"tuned": 12.0, "tuned_quartiles": (11.5, 12.5)}, "is slower as a whole"),
@@ -121,14 +123,14 @@ def test_a_layer_that_wins_by_fewer_threads_alone_is_not_won_by_another_way() ->
         ({"ok": False, "error": 0.5}, "differs by 5.0e-01"),
     ],
 )
-def test_it_is_told_whether_tuning_paid(wholes: dict[str, Any], said: str) -> None:
-    whole = dataclasses.replace(tuned(nodes()).wholes[0], **wholes)
-    assert said in formulations(scene(tuned(nodes(), wholes=(whole,))))["notes"][0]
+def test_it_is_told_whether_tuning_paid(model_trials: dict[str, Any], said: str) -> None:
+    whole = dataclasses.replace(tuned(nodes()).model_trials[0], **model_trials)
+    assert said in formulations(context(tuned(nodes(), model_trials=(whole,))))["notes"][0]
 
 
 def test_one_layer_shows_all_its_candidates_with_the_reasons_of_those_that_failed() -> None:
     node = nodes()[0]
-    panel = checked(formulations(scene(tuned(nodes()), layer=node)))
+    panel = checked(formulations(context(tuned(nodes()), layer=node)))
     (bars,) = panel["figures"][0]["data"]
     assert ["default: direct, 2 threads", "fastest: Winograd 2×2, 1 thread"] == bars["y"]
     assert [
@@ -140,7 +142,7 @@ def test_one_layer_shows_all_its_candidates_with_the_reasons_of_those_that_faile
     rows = {r["key"]: r["cells"][2] for r in panel["rows"] if r["cells"][2] is not None}
     assert dict(zip(bars["ids"], bars["x"], strict=True)) == rows
     # A layer that is gone, as after another model was tuned, shows all.
-    assert len(nodes()) == len(formulations(scene(tuned(nodes()), layer="gone"))["rows"])
+    assert len(nodes()) == len(formulations(context(tuned(nodes()), layer="gone"))["rows"])
 
 
 def log(tables: dict[str, list[tuple[str, float]]]) -> BuildLog:
@@ -151,7 +153,7 @@ def log(tables: dict[str, list[tuple[str, float]]]) -> BuildLog:
 
 def test_the_builders_contests_tell_what_forcing_the_runner_up_costs() -> None:
     told = log({"one": [("a", 1.0), ("b", 1.5)], "two": [("a", 4.0)]})
-    panel = checked(formulations(scene(log=told)))
+    panel = checked(formulations(context(log=told)))
     assert [
         [1, "one", "tactic 0", 1.0, "tactic 1", 1.5, 0.5, 50.0, 10.0, "no", 2],
         [2, "two", "tactic 0", 4.0, "", None, None, None, None, "", 1],
@@ -161,7 +163,7 @@ def test_the_builders_contests_tell_what_forcing_the_runner_up_costs() -> None:
     assert {"reported"} == {f["origin"] for f in panel["facts"]} - {""}
     others, seconds = panel["figures"][0]["data"]
     assert ([], [1.5], ["one|1"]) == (others["y"], seconds["y"], seconds["ids"])
-    one = checked(formulations(scene(log=told, contest="one")))
+    one = checked(formulations(context(log=told, contest="one")))
     assert ["tactic 0", "Cask", "0x0", 1.0, None, None, None, "a"] == one["rows"][0]["cells"]
     assert ["tactic 1", "Cask", "0x1", 1.5, 0.5, 50.0, 10.0, "b"] == one["rows"][1]["cells"]
     # A bar and its row are one thing.
@@ -171,55 +173,55 @@ def test_the_builders_contests_tell_what_forcing_the_runner_up_costs() -> None:
 
 def test_tuning_answers_in_words_with_its_own_origins() -> None:
     found, told = tuned(nodes()), log({"one": [("a", 1.0), ("b", 1.5)], "two": [("a", 4.0)]})
-    mine = FORMULATIONS.ask(scene(found))
+    mine = FORMULATIONS.ask(context(found))
     assert nodes() == mine.frame().node.tolist()
     assert [1.0, *[2.0] * (len(nodes()) - 1)] == mine.frame()["time"].tolist()
     assert {"measured"} == {*mine.frame().attrs["origins"].values()}
-    theirs = FORMULATIONS.ask(scene(found, told, tuned="builder"))
+    theirs = FORMULATIONS.ask(context(found, told, tuned="builder"))
     assert {"reported"} == {*theirs.frame().attrs["origins"].values()}
-    assert [1.0, 1.5] == FORMULATIONS.ask(scene(log=told, contest="one")).frame()["time"].tolist()
+    assert [1.0, 1.5] == FORMULATIONS.ask(context(log=told, contest="one")).frame()["time"].tolist()
     with pytest.raises(RunError):
-        FORMULATIONS.ask(scene())
+        FORMULATIONS.ask(context())
     with pytest.raises(ReadError):
-        FORMULATIONS.ask(scene(model=absent()))
+        FORMULATIONS.ask(context(model=make_empty_model()))
 
 
 def test_both_can_be_seen_one_after_the_other() -> None:
     told = log({"one": [("a", 1.0), ("b", 1.5)]})
-    mine, theirs = (formulations(scene(tuned(nodes()), told, **s)) for s in ({}, {"tuned": "builder"}))
+    mine, theirs = (formulations(context(tuned(nodes()), told, **s)) for s in ({}, {"tuned": "builder"}))
     assert ["here", "builder"] == [o["id"] for o in mine["settings"][0]["options"]]
     assert ("here", "builder") == (mine["settings"][0]["value"], theirs["settings"][0]["value"])
     assert "Winograd 2×2, 1 thread" in mine["rows"][0]["cells"]
     assert "tactic 0" in theirs["rows"][0]["cells"]
     with pytest.raises(VariantError, match="gpu"):
-        formulations(scene(tuned(nodes()), told, tuned="gpu"))
+        formulations(context(tuned(nodes()), told, tuned="gpu"))
 
 
 def test_every_tactic_of_a_layer_is_a_point_that_selects_its_layer() -> None:
     told = log({"one": [("a", 1.0), ("b", 1.5), ("c", 2.0), ("c", 2.0)]})
-    others, seconds = checked(formulations(scene(log=told)))["figures"][0]["data"]
+    others, seconds = checked(formulations(context(log=told)))["figures"][0]["data"]
     assert (["one|2", "one|3"], ["one|1"]) == (others["ids"], seconds["ids"])
 
 
 @pytest.mark.parametrize("asked", ["0", "999999999", "soon"])
 def test_a_time_that_nobody_can_tune_for_is_refused(asked: str) -> None:
     with pytest.raises(VariantError):
-        formulations(scene(budget=asked))
+        formulations(context(budget=asked))
 
 
 @pytest.mark.parametrize(("layers", "kind"), [(1000, "scatter"), (1001, "scattergl")])
 def test_many_layers_are_one_trace_for_each_formulation(layers: int, kind: str) -> None:
     """A trace for each layer would freeze the page, and so would more than 2,000 points that are no pixels."""
     told = log({f"layer {i}": [("a", 1.0), ("b", 2.0), ("c", 3.0)] for i in range(layers)})
-    assert [kind] * 2 == [t["type"] for t in formulations(scene(log=told))["figures"][0]["data"]]
-    panel = formulations(scene(tuned([f"layer {i}" for i in range(layers)])))
+    assert [kind] * 2 == [t["type"] for t in formulations(context(log=told))["figures"][0]["data"]]
+    panel = formulations(context(tuned([f"layer {i}" for i in range(layers)])))
     assert [kind] * 3 == [t["type"] for t in panel["figures"][0]["data"]]
 
 
 def test_the_numbers_of_a_build_are_those_of_its_text() -> None:
     """Of 4 + 2 + 20 µs, by hand: forcing the second of the region costs 2, and of the pooling 0.5."""
     told = parse(REGIONS).log
-    panel = checked(formulations(scene(log=told)))
+    panel = checked(formulations(context(log=told)))
     myelin, pool = "Myelin 0x0000000000000000", ("invented_pool_max_f32_any", "invented_pool_max_f32_nchw")
     expected = [
         [1, CONV, myelin, 4, myelin, 1.5, 2, 50, 200 / 26, "no", 2],
@@ -233,4 +235,4 @@ def test_the_numbers_of_a_build_are_those_of_its_text() -> None:
     dots = sorted(y for t in panel["figures"][0]["data"] for y in t["y"])
     assert pytest.approx([1.25, 1.5, 1.5]) == dots
     for row in panel["rows"]:
-        checked(formulations(scene(log=told, contest=row["cells"][1])))
+        checked(formulations(context(log=told, contest=row["cells"][1])))

@@ -12,37 +12,37 @@ import rtlab
 from rtlab.documents.contract import Panel
 from rtlab.errors import VariantError
 from rtlab.questions.memory.panel import memory
-from rtlab.questions.scene import Scene
+from rtlab.questions.scene import PanelContext
 
 
-def scene(**files) -> Scene:
+def context(**files) -> PanelContext:
     study = rtlab.read(**files)
-    return Scene(study.snapshot(), next(iter(study.results.values())).facts)
+    return PanelContext(study.snapshot(), next(iter(study.results.values())).facts)
 
 
-def asked(given: Scene, **settings: str) -> Panel:
-    return memory(Scene(given.study, given.result, settings=settings))
+def asked(given: PanelContext, **settings: str) -> Panel:
+    return memory(PanelContext(given.study, given.result, settings=settings))
 
 
-def of(folder: Path | str) -> Scene:
-    return scene(layers=engines.files(folder)["layers"])
+def of(folder: Path | str) -> PanelContext:
+    return context(layers=engines.files(folder)["layers"])
 
 
-def written(folder: Path, *layers: tuple[list, list, int]) -> Scene:
+def written(folder: Path, *layers: tuple[list, list, int]) -> PanelContext:
     """An engine of layers that read, write, and run on a stream, as trtexec exports it."""
     whole = {"LayerType": "Kernel", "TacticName": "", "Metadata": ""}
     keys = ("Inputs", "Outputs", "StreamId")
     told = [whole | {"Name": f"layer {i}"} | dict(zip(keys, y, strict=True)) for i, y in enumerate(layers)]
     path = folder / "layers.json"
     path.write_text(json.dumps({"Layers": told, "Bindings": ["x", "y"]}))
-    return scene(layers=path)
+    return context(layers=path)
 
 
 def tensor(name: str, *shape: int) -> dict[str, object]:
     return {"Name": name, "Dimensions": list(shape), "Format/Datatype": "Float"}
 
 
-def small(folder: Path, batch: int = 1) -> Scene:
+def small(folder: Path, batch: int = 1) -> PanelContext:
     x, a, b, y = (tensor(n, batch, 1000) for n in ("x", "a <b>", "b", "y"))
     return written(folder, ([x], [a], 0), ([a], [b], 0), ([a, b], [y], 0))
 

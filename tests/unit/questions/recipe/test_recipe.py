@@ -17,7 +17,7 @@ import engines
 import rtlab
 from rtlab import CalibrationData, Study, samples
 from rtlab.cli import opening
-from rtlab.cli.arguments import parser
+from rtlab.cli.arguments import create_parser
 from rtlab.questions import recipe
 from rtlab.questions.recipe import lines
 from rtlab.testing import tiny_model
@@ -132,14 +132,14 @@ def test_the_command_line_makes_the_same_variants(tmp_path, monkeypatch) -> None
     monkeypatch.chdir(tmp_path)
     study = planned(rtlab.load(file_of(tmp_path), shapes={"N": 2}))
     kept = study.snapshot()
-    told = [name for name in CHOICES if not lines.untold(kept, name)]
+    told = [name for name in CHOICES if not lines.explain_missing_command(kept, name)]
     assert ["told"] == [name for name in CHOICES if name not in told]
     seen = set()
     for line in lines.command(kept, list(CHOICES)):
         words = shlex.split(line)
         assert ["rtlab", "report"] == words[:2]
-        given = parser({"report": print}).parse_args(words[1:])
-        seen |= {*opening.planned(given, given.precision).variants.values()}
+        given = create_parser({"report": print}).parse_args(words[1:])
+        seen |= {*opening.plan_study(given, given.precision).variants.values()}
     assert {kept.variants[name] for name in told} == seen
 
 

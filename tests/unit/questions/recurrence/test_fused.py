@@ -19,7 +19,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.errors import ModelError
-from rtlab.questions.recurrence.fused import fused, recurrences, steps_of
+from rtlab.questions.recurrence.fused import analyze_recurrences, recurrences, steps_of
 from rtlab.relation.mapping import Mapping, Pair
 from rtlab.relation.relate import relate
 
@@ -39,7 +39,7 @@ def built(op="LSTM", steps=8, precision="fp32", **more):
 
 
 def found(source, ready, engine):
-    return fused(source, ready, engine, relate(source, ready, engine))
+    return analyze_recurrences(source, ready, engine, relate(source, ready, engine))
 
 
 def roles(one) -> Counter:
@@ -222,7 +222,7 @@ def test_what_is_not_understood_is_unknown():
 def test_layers_of_stacked_recurrences_are_divided_exactly(count, inputs):
     model = recurrent_model("LSTM", 5, batch=4, inputs=inputs, layers=count, head=False)
     engine = listing(5, count, inputs=inputs)
-    for n, one in enumerate(fused(model, model, engine, Mapping((), ()))):
+    for n, one in enumerate(analyze_recurrences(model, model, engine, Mapping((), ()))):
         assert [p.layer for p in one.pieces] == [y.id for y in engine.layers[15 * n : 15 * n + 15]]
         parts = [(q.role, *q.steps) for p in one.pieces for q in p.parts]
         roles_ = ("input product", "recurrent product", "pointwise")
@@ -237,11 +237,11 @@ def test_layers_that_only_the_mapping_knows_are_unknown():
     region = Layer("0:region", "{ForeignNode[/rnn0]}", "Myelin", 0, *ends)
     engine = dataclasses.replace(listing(5), layers=(region,))
     pairs = Mapping((Pair("/rnn0", "0:region", "inferred"),), ())
-    (one,) = fused(model, model, engine, pairs)
+    (one,) = analyze_recurrences(model, model, engine, pairs)
     assert [("0:region", "unknown")] == [(p.layer, q.role) for p in one.pieces for q in p.parts]
     assert (one.form, one.products) == ("unknown", None)
     # An engine without any layer of it, such as one that was read with the wrong model, says nothing of it.
-    (one,) = fused(model, model, dataclasses.replace(engine, layers=()), Mapping((), ()))
+    (one,) = analyze_recurrences(model, model, dataclasses.replace(engine, layers=()), Mapping((), ()))
     assert ((), "unknown", None, None) == (one.pieces, one.form, one.hoisted, one.products)
 
 

@@ -13,12 +13,15 @@ import pytest
 import rtlab
 from recurrent import recurrent_model
 from rtlab import backends
-from rtlab.formulations.recurrent import Timed
-from rtlab.questions.panels import answer
-from rtlab.questions.scene import Scene
+from rtlab.formulations.recurrent import FormTiming
+from rtlab.questions.panels import render_panel
+from rtlab.questions.scene import PanelContext
 
 needs_rtx = pytest.mark.skipif(not backends.get("tensorrt-rtx").availability().ok, reason="not installed")
-TIMES = (Timed("naive", 64, 221, 0.3, 0.2, 0.5, 9, 1e-7), Timed("operator", 0, 2, 0.1, 0.1, 0.1, 9, 0.0))
+TIMES = (
+    FormTiming("naive", 64, 221, 0.3, 0.2, 0.5, 9, 1e-7),
+    FormTiming("operator", 0, 2, 0.1, 0.1, 0.1, 9, 0.0),
+)
 
 
 @functools.cache
@@ -30,7 +33,7 @@ def study(op="LSTM", steps=8, backend="tensorrt-rtx", **more):
 
 
 def shown(made, **given):
-    return answer("recurrence", Scene(made.snapshot(), made["fp32"].facts, settings=given))
+    return render_panel("recurrence", PanelContext(made.snapshot(), made["fp32"].facts, settings=given))
 
 
 def facts(panel) -> dict[str, str]:
@@ -111,7 +114,7 @@ def test_times_of_forms_are_a_figure_once_they_are_known():
     assert 1 == len(shown(made)["figures"])
     assert {"recurrence": "/rnn0"} == shown(made)["work"][0]["values"]
     made = copy.copy(made)
-    made._change(lambda kept: kept.timed("/rnn0", TIMES))
+    made._update_state(lambda kept: kept.with_timed_forms("/rnn0", TIMES))
     panel = shown(made)
     check(panel, made)
     bars = panel["figures"][1]["data"][0]

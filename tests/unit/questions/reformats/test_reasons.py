@@ -10,7 +10,7 @@ import engines
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
-from rtlab.questions.reformats.reasons import layout, packed, reformats
+from rtlab.questions.reformats.reasons import get_channel_multiple, layout, reformats
 
 LINEAR = "Row major linear FP32"
 CHW32 = "Thirty-two wide channel vectorized row major Int8 format"
@@ -30,7 +30,7 @@ CHW32 = "Thirty-two wide channel vectorized row major Int8 format"
     ],
 )  # fmt: skip
 def test_a_layout_has_one_word_in_every_release(phrase, word, unit) -> None:
-    assert (word, unit) == (layout(phrase), packed(Tensor("t", "int8", (1, 3, 2, 2), phrase)))
+    assert (word, unit) == (layout(phrase), get_channel_multiple(Tensor("t", "int8", (1, 3, 2, 2), phrase)))
 
 
 @engines.each

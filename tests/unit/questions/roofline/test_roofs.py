@@ -18,11 +18,18 @@ from roofs import judged_layers
 from rtlab import Study, backends, samples
 from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.model import Model, absent, load
-from rtlab.core.peaks import Peaks, peaks
+from rtlab.core.model import Model, load, make_empty_model
+from rtlab.core.peaks import Peaks, resolve_peaks
 from rtlab.core.variant import Target
 from rtlab.errors import VariantError
-from rtlab.questions.roofline.estimate_error import HELD_OUT, RECORDED, WITHOUT, judge, known_error, usual
+from rtlab.questions.roofline.estimate_error import (
+    CROSS_VALIDATED,
+    LEAVE_ONE_OUT,
+    RECORDED,
+    compare_estimates,
+    describe_estimate_error,
+    pick_default_gpu,
+)
 from rtlab.questions.roofline.roofs import GPU_EFFICIENCY, estimate, estimates, point, roofline
 from rtlab.relation.layerwork import LayerWork, Product, layer_works
 from rtlab.relation.mapping import Mapping, Pair
@@ -54,42 +61,46 @@ CONV = layer("CaskConvolution", X, Y, Kernel=[3, 3], OutMaps=32, Groups=1, Param
 
 
 def of(one: Layer, **more) -> LayerWork:
-    return layer_works(engine(one), NOTHING, absent(), **more)[one.id]
+    return layer_works(engine(one), NOTHING, make_empty_model(), **more)[one.id]
 
 
 def test_estimates_are_within_a_factor_of_two_and_in_the_right_order() -> None:
-    for told in (*RECORDED, *HELD_OUT):
+    for told in (*RECORDED, *CROSS_VALIDATED):
         assert told.factor < 2
         assert told.rank > 0.8
-    assert [(j.engine, j.gpu, j.layers) for j in RECORDED] == [(j.engine, j.gpu, j.layers) for j in HELD_OUT]
-    assert {j.gpu for j in RECORDED} == set(WITHOUT)
+    assert [(j.engine, j.gpu, j.layers) for j in RECORDED] == [
+        (j.engine, j.gpu, j.layers) for j in CROSS_VALIDATED
+    ]
+    assert {j.gpu for j in RECORDED} == set(LEAVE_ONE_OUT)
 
 
 def test_an_engine_is_judged_by_the_order_the_ratio_and_the_sum_of_its_layers(monkeypatch) -> None:
     """Against SciPy's rank correlation and NumPy's median, on an engine of the corpus as if an RTX 3090 had run it."""
-    monkeypatch.setattr("roofs.peaks", lambda device: peaks("RTX 3090"))
+    monkeypatch.setattr("roofs.resolve_peaks", lambda device: resolve_peaks("RTX 3090"))
     found, gpu, measured = judged_layers(corpus.MOBILE)
     # Of 59 layers, a view and a call of shapes launch nothing or tell nothing.
     assert 57 == len(measured)
     made = {i: estimate(found[i], gpu, GPU_EFFICIENCY) / 1e3 for i in measured}
-    judged = judge("mobile", gpu.name, made, measured)
+    judged = compare_estimates("mobile", gpu.name, made, measured)
     one, two = np.array([[made[i], t] for i, t in measured.items() if made[i] > 0]).T
     assert judged.layers == len(one)
     assert judged.rank == pytest.approx(spearmanr(one, two).statistic)
     assert judged.factor == pytest.approx(np.median(np.exp(np.abs(np.log(one / two)))))
     assert judged.total == pytest.approx(one.sum() / two.sum())
-    assert judged.within == np.mean(np.abs(np.log2(one / two)) <= 1)
+    assert judged.share_below_2x == np.mean(np.abs(np.log2(one / two)) <= 1)
 
 
 @pytest.mark.parametrize(
     ("gpu", "table", "rows"),
-    [("A100 80GB PCIe", RECORDED, 4), ("RTX 3090", RECORDED, 2), ("H100 SXM", HELD_OUT, 11)],
+    [("A100 80GB PCIe", RECORDED, 4), ("RTX 3090", RECORDED, 2), ("H100 SXM", CROSS_VALIDATED, 11)],
 )
 def test_the_error_that_is_told_is_that_of_the_rows(gpu: str, table, rows: int) -> None:
     own = [j for j in table if j.gpu == gpu or rows == 11]
     assert rows == len(own)
     factors, totals = [j.factor for j in own], [100 * abs(j.total - 1) for j in own]
-    told = [float(n) for n in re.findall(r"\d+\.\d+|\d+(?= %)", known_error(gpu).partition(":")[2])]
+    told = [
+        float(n) for n in re.findall(r"\d+\.\d+|\d+(?= %)", describe_estimate_error(gpu).partition(":")[2])
+    ]
     expected = [statistics.median(factors), max(factors), statistics.median(totals), max(totals)]
     assert expected == pytest.approx(told, abs=0.51)
     assert expected[:2] == pytest.approx(told[:2], abs=0.0051)
@@ -101,7 +112,9 @@ def test_the_error_that_is_told_is_that_of_the_rows(gpu: str, table, rows: int) 
      ("sm86", "NVIDIA A10", "A10"), ("sm86", "a GPU that nobody knows", "RTX 3090"), ("sm90", "", "H100 SXM")],
 )  # fmt: skip
 def test_the_usual_gpu_is_the_engines_own_or_a_recorded_one_of_its_target(target, device, name) -> None:
-    assert name == usual(dataclasses.replace(engine(CONV), target=Target(target), device=device)).name
+    assert (
+        name == pick_default_gpu(dataclasses.replace(engine(CONV), target=Target(target), device=device)).name
+    )
 
 
 @pytest.mark.parametrize(
@@ -117,7 +130,7 @@ def test_the_layers_own_words_count_what_the_nodes_count(folder, macs: int | Non
     found, _ = corpus.read(folder)
     model = corpus.structure(folder)
     nodes = layer_works(found, relate(model, model, found), model)
-    words = layer_works(found, NOTHING, absent())
+    words = layer_works(found, NOTHING, make_empty_model())
     assert {i: w.macs or 0 for i, w in words.items()} == {i: w.macs or 0 for i, w in nodes.items()}
     total = sum(w.macs or 0 for w in nodes.values())
     assert total == sum(w.macs or 0 for w in works(model).values()) == (macs or total)
@@ -185,7 +198,7 @@ def test_a_larger_batch_moves_more_activations_and_the_same_weights() -> None:
     weights = 2 * 32 * 64 * 9 + 4 * 32
     assert 2 * of(CONV).macs == of(CONV, batch=4).macs
     assert 2 * (of(CONV).read - weights) == of(CONV, batch=4).read - weights
-    two, eight = (roofline(engine(CONV), NOTHING, absent(), ROOFS, batch=n) for n in (None, 8))
+    two, eight = (roofline(engine(CONV), NOTHING, make_empty_model(), ROOFS, batch=n) for n in (None, 8))
     assert (2, 8, 4 * two.macs) == (two.batch, eight.batch, eight.macs)
 
 
@@ -224,7 +237,7 @@ def test_a_node_that_runs_in_two_equal_layers_is_divided() -> None:
 
 def test_what_is_not_told_stays_unknown() -> None:
     steps = engine(layer("kgen", X, Y), layer("Reformat", Tensor("z"), Y, 1))
-    found = roofline(steps, NOTHING, absent(), ROOFS)
+    found = roofline(steps, NOTHING, make_empty_model(), ROOFS)
     assert ("L0", "L1") == found.uncounted
     kernel, copy = found.layers
     assert kernel.flops is None
@@ -236,8 +249,8 @@ def test_what_is_not_told_stays_unknown() -> None:
 
 def test_still_layers_have_no_point_and_take_no_time() -> None:
     steps = engine(layer("NoOp", X, X), layer("Reformat", X, Y, 1))
-    assert ["L1"] == [p.layer for p in roofline(steps, NOTHING, absent(), ROOFS).layers]
-    assert 0.0 == estimates(steps, NOTHING, absent(), ROOFS)["L0"]
+    assert ["L1"] == [p.layer for p in roofline(steps, NOTHING, make_empty_model(), ROOFS).layers]
+    assert 0.0 == estimates(steps, NOTHING, make_empty_model(), ROOFS)["L0"]
 
 
 @pytest.mark.parametrize(
@@ -274,9 +287,9 @@ def test_an_estimate_is_never_below_the_attainable_and_grows_with_waves() -> Non
 
 @pytest.mark.parametrize(
     ("precision", "roofs", "note"),
-    [("tf32", peaks("T4"), ""), ("fp32", peaks("T4"), ""), ("fp16", peaks("T4"), ""), ("int8", peaks("V100"), ""),
-     ("fp8", peaks("A100"), "no rate of fp8"),
-     ("bf16", peaks("T4"), "no rate of bf16")],
+    [("tf32", resolve_peaks("T4"), ""), ("fp32", resolve_peaks("T4"), ""), ("fp16", resolve_peaks("T4"), ""),
+     ("int8", resolve_peaks("V100"), ""), ("fp8", resolve_peaks("A100"), "no rate of fp8"),
+     ("bf16", resolve_peaks("T4"), "no rate of bf16")],
 )  # fmt: skip
 def test_only_a_precision_that_is_missed_is_said_to_be_missing(precision, roofs, note) -> None:
     """TF32 is how a compiler multiplies FP32 where it can: FP32 in its place is nothing to be told."""
@@ -307,7 +320,7 @@ def test_a_processor_that_was_measured_reaches_its_peaks() -> None:
 def test_the_totals_are_those_of_the_layers() -> None:
     tiny = Tensor("t", "fp16", (1, 1))
     steps = engine(CONV, layer("Reformat", Y, Y, 1), layer("Reformat", tiny, tiny, 2))
-    found = roofline(steps, NOTHING, absent(), ROOFS, {"L0": 0.5})
+    found = roofline(steps, NOTHING, make_empty_model(), ROOFS, {"L0": 0.5})
     assert ["memory", "memory", "launch"] == [p.bound for p in found.layers]
     for k in ("flops", "estimated", "attainable", "macs", "moved"):
         assert sum(getattr(p, k) for p in found.layers) == getattr(found, k), k
@@ -317,22 +330,24 @@ def test_the_totals_are_those_of_the_layers() -> None:
     assert 1 == pytest.approx(sum(found.share(b) for b in ("compute", "memory", "launch", "unknown")))
     assert 0.5 == found.by_layer["L0"].measured
     assert found.flops / 0.5 * 1e3 == found.by_layer["L0"].rate
-    assert {p.layer: p.estimated for p in found.layers} == estimates(steps, NOTHING, absent(), ROOFS)
+    assert {p.layer: p.estimated for p in found.layers} == estimates(
+        steps, NOTHING, make_empty_model(), ROOFS
+    )
 
 
 def test_an_unknown_gpu_and_a_bad_batch_are_refused() -> None:
     with pytest.raises(VariantError, match="Voodoo"):
-        roofline(engine(CONV), NOTHING, absent(), "Voodoo")
+        roofline(engine(CONV), NOTHING, make_empty_model(), "Voodoo")
     for batch in (0, -1, 2.5, "many", float("nan")):
         with pytest.raises(VariantError, match="at least 1"):
-            roofline(engine(CONV), NOTHING, absent(), ROOFS, batch=batch)  # type: ignore[arg-type]
+            roofline(engine(CONV), NOTHING, make_empty_model(), ROOFS, batch=batch)  # type: ignore[arg-type]
 
 
 def test_judging_leaves_out_what_has_no_time() -> None:
-    found = judge("e", "g", {"a": 1.0, "b": 4.0, "c": 1.0}, {"a": 2.0, "b": 4.0, "c": 0.0})
-    assert (2, 1.5, 1.0, 1.0) == (found.layers, found.factor, found.within, pytest.approx(found.rank))
+    found = compare_estimates("e", "g", {"a": 1.0, "b": 4.0, "c": 1.0}, {"a": 2.0, "b": 4.0, "c": 0.0})
+    assert (2, 1.5, 1.0, 1.0) == (found.layers, found.factor, found.share_below_2x, pytest.approx(found.rank))
     assert 5 / 6 == pytest.approx(found.total)
-    assert math.isnan(judge("e", "g", {}, {}).factor)
+    assert math.isnan(compare_estimates("e", "g", {}, {}).factor)
 
 
 def copies(known: int, unknown: int, size: int = 1) -> Engine:
@@ -348,9 +363,9 @@ def copies(known: int, unknown: int, size: int = 1) -> Engine:
 )  # fmt: skip
 def test_below_95_percent_of_layers_or_bytes_there_is_no_sum(known, unknown, size, enough) -> None:
     """Nineteen of twenty are enough; five in a hundred that are twice as large move 10 of 105 parts, which are not."""
-    found = roofline(copies(known, unknown, size), NOTHING, absent(), ROOFS)
-    assert known / (known + unknown * size) == pytest.approx(found.known.moved)
-    assert (known, known + unknown) == (found.known.layers, found.known.all_layers)
+    found = roofline(copies(known, unknown, size), NOTHING, make_empty_model(), ROOFS)
+    assert known / (known + unknown * size) == pytest.approx(found.coverage.moved)
+    assert (known, known + unknown) == (found.coverage.layers, found.coverage.all_layers)
     assert enough == (found.estimated is not None) == (found.attainable is not None) == (not found.withheld)
     # What is known of single layers stands.
     assert known == sum(p.estimated is not None for p in found.layers)
@@ -395,10 +410,10 @@ def test_estimates_that_lack_their_inputs_are_not_compared() -> None:
     for name in ("fp32", "fp16"):
         study.add(name, target="sm86", backend="tensorrt-rtx")
     study.run(compare=False)
-    assert not study["fp32"].roofline("RTX 3090").known.enough
+    assert not study["fp32"].roofline("RTX 3090").coverage.enough
 
     found = study.difference("fp32", "fp16", gpu="RTX 3090")
-    assert (None, None, False) == (found.totals, found.delta, found.timed)
+    assert (None, None, False) == (found.totals, found.delta, found.has_layer_times)
     assert None is document(study["fp32"].facts, study.model)["estimate"]["sum_of_layers_ms"]
 
 
@@ -410,7 +425,7 @@ def test_tensors_that_onnx_runtime_names_anew_have_the_size_of_what_they_hold(pr
     study.add("it", precision=precision, backend="onnxruntime")
     result = study.run(compare=False)["it"]
     found = result.roofline("RTX 3090")
-    assert (len(found.layers), 1.0) == (found.known.layers, found.known.moved)
+    assert (len(found.layers), 1.0) == (found.coverage.layers, found.coverage.moved)
     convolutions = [y for y in result.engine.layers if y.kind in {"Conv", "FusedConv", "QLinearConv"}]
     assert convolutions
     for one in convolutions:
@@ -427,9 +442,9 @@ def test_tensors_that_onnx_runtime_names_anew_have_the_size_of_what_they_hold(pr
 def test_a_layer_that_moves_nothing_adds_no_byte_to_what_is_known() -> None:
     empty = Tensor("e", "fp16", (0, 64, 8, 8))
     steps = engine(layer("Reformat", X, X), layer("Reformat", empty, empty, 1))
-    found = roofline(steps, NOTHING, absent(), ROOFS)
+    found = roofline(steps, NOTHING, make_empty_model(), ROOFS)
     assert 2 * 2 * 64 * 64 * 2 == found.moved
-    assert 1.0 == found.known.moved
+    assert 1.0 == found.coverage.moved
 
 
 TWO = ((10, 7), (7, 9))

@@ -12,8 +12,8 @@ import engines
 from rtlab.backends.makers import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
-from rtlab.questions.schedule.streams import Schedule, divided, schedule, unit_durations
-from rtlab.questions.timing.times import LayerTime, Shared, Timing
+from rtlab.questions.schedule.streams import Schedule, schedule, split_shared_times, unit_durations
+from rtlab.questions.timing.times import LayerTime, SharedTime, Timing
 
 
 def layer(name: str, stream: int, reads="", writes="", *, kind="kgen", event: int | None = None) -> Layer:
@@ -43,7 +43,7 @@ def test_branches_run_side_by_side_and_the_longer_is_the_critical_path() -> None
     when = {s.layer: (s.start, s.end) for s in plan.steps if not s.sync}
     assert {"stem": (0, 1), "left1": (1, 3), "left2": (3, 4), "right": (1, 6), "join": (6, 6.5)} == when
     assert ("stem", "go", "held", "right", "done", "joined", "join") == plan.path
-    assert (6.5, 9.5, 3.0) == (plan.makespan, plan.serial, plan.bought)
+    assert (6.5, 9.5, 3.0) == (plan.makespan, plan.serial, plan.time_saved)
     assert {"left1": 2.0, "left2": 2.0} == {s.layer: s.slack for s in plan.steps if s.slack}
 
 
@@ -82,7 +82,7 @@ def test_without_events_waits_are_inferred_from_tensors_and_said_to_be() -> None
 def test_of_several_layers_that_a_layer_waits_for_each_holds_it_by_what_it_adds() -> None:
     found = engine(layer("a", 0, "x", "p"), layer("b", 1, "x", "q"), layer("c", 2, "p q", "y"))
     plan = schedule(found, {"a": 1.0, "b": 3.0, "c": 1.0}, origin="measured")
-    assert [("a", 1.0), ("b", 2.0)] == [(w.on, w.held) for w in plan.waits]
+    assert [("a", 1.0), ("b", 2.0)] == [(w.on, w.idle_time) for w in plan.waits]
 
 
 def test_writers_of_parts_of_one_tensor_are_all_waited_for() -> None:
@@ -145,8 +145,8 @@ def test_layers_that_run_nothing_have_no_unit_length() -> None:
 def test_a_shared_time_is_divided_so_that_the_sum_stays() -> None:
     rows = tuple(LayerTime(i, t, None, 0.0) for i, t in (("m", 3.0), ("n", 1.0)))
     times = Timing("ort", "CPU", None, 1, None, None, 4.0, rows)
-    shared = {"a": Shared(3.0, None, 1, 2, ("m",)), "b": Shared(4.0, None, 1, 2, ("m", "n"))}
-    assert {"a": 1.5, "b": 2.5} == divided(times, shared)
+    shared = {"a": SharedTime(3.0, None, 1, 2, ("m",)), "b": SharedTime(4.0, None, 1, 2, ("m", "n"))}
+    assert {"a": 1.5, "b": 2.5} == split_shared_times(times, shared)
 
 
 @engines.each
@@ -157,4 +157,4 @@ def test_an_engine_takes_as_long_as_its_layers_but_for_what_a_second_stream_take
     bought = 0.011 if folder == engines.RESIDUAL else 0.0
     assert (2 if bought else 1) == len(plan.streams)
     assert math.isclose(times.summed - bought, plan.makespan, rel_tol=1e-9)
-    assert math.isclose(bought, plan.bought, abs_tol=1e-12)
+    assert math.isclose(bought, plan.time_saved, abs_tol=1e-12)

@@ -14,8 +14,8 @@ from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Score
 from rtlab.core.task import Predictions, Task
 from rtlab.errors import RunError
-from rtlab.questions.scene import Scene
-from rtlab.questions.score.panel import SCORE, scored
+from rtlab.questions.scene import PanelContext
+from rtlab.questions.score.panel import SCORE, analyze_score
 from rtlab.questions.variants.panel import VARIANTS
 from rtlab.testing import tiny_model
 from rtlab.view.chrome import chips
@@ -33,7 +33,7 @@ def built() -> rtlab.Study:
     return study.run(budget_s=0)
 
 
-def scene(built: rtlab.Study, task: Task | None, before: np.ndarray, after: np.ndarray) -> Scene:
+def context(built: rtlab.Study, task: Task | None, before: np.ndarray, after: np.ndarray) -> PanelContext:
     snapshot, facts = built.snapshot(), {}
     for name, outputs in (("fp32", before), ("int8", after)):
         held = Predictions()
@@ -41,7 +41,7 @@ def scene(built: rtlab.Study, task: Task | None, before: np.ndarray, after: np.n
         score = Score.of(task, held, "here") if task is not None else None
         facts[name] = dataclasses.replace(snapshot.facts[name], score=score)
     made = dataclasses.replace(snapshot, facts=facts, task=task)
-    return Scene(made, facts["int8"], facts["fp32"])
+    return PanelContext(made, facts["int8"], facts["fp32"])
 
 
 def answers(*classes: int) -> np.ndarray:
@@ -57,7 +57,7 @@ def test_the_samples_that_flipped_are_told_with_answers_and_margins(built) -> No
     """Sample 1 was right by 2 and says class 3 by 2 now; sample 3 is right now; sample 2 is wrong in both."""
     labels = [0, 1, 2, 3, 0, 1, 2, 3]
     before, after = answers(0, 1, 0, 0, 0, 1, 2, 3), answers(0, 3, 1, 3, 0, 1, 2, 3)
-    found = scored(scene(built, task(labels), before, after))
+    found = analyze_score(context(built, task(labels), before, after))
     assert (1, 1, 1.0) == (found.lost, found.won, found.p)
     assert [(1, "lost", "1", "1", 2.0, "3", 2.0), (3, "won", "3", "0", 4.0, "3", 4.0)] == [
         (f.sample, f.flip, f.label, f.before, f.before_margin, f.after, f.after_margin) for f in found.flipped
@@ -70,9 +70,9 @@ def test_a_drop_is_told_in_words_everywhere(built) -> None:
     labels = np.zeros(900, int)
     before, after = np.zeros(900, int), np.zeros(900, int)
     before[:9], after[: 9 + 242] = 1, 1
-    one = scene(built, task(labels), answers(*before), answers(*after))
+    one = context(built, task(labels), answers(*before), answers(*after))
     told = "72.11 %, 69.1 to 74.9"
-    found = scored(one)
+    found = analyze_score(one)
     assert (told, "worse") == (found.told, found.verdict)
     assert "26.9 points below fp32, 23.9 to 29.7" == found.compared
     assert "242 lost, 0 won; McNemar's exact test p < 1e-9" == found.flips
@@ -90,8 +90,8 @@ def test_a_drop_is_told_in_words_everywhere(built) -> None:
 def test_a_difference_that_chance_explains_is_no_drop(built) -> None:
     before, after = np.zeros(100, int), np.zeros(100, int)
     after[0] = 1
-    one = scene(built, task(np.zeros(100, int)), answers(*before), answers(*after))
-    assert "cannot tell" == scored(one).verdict
+    one = context(built, task(np.zeros(100, int)), answers(*before), answers(*after))
+    assert "cannot tell" == analyze_score(one).verdict
     assert chips(one.study, baseline="fp32")[1]["score_worse"] is False
 
 
@@ -99,15 +99,15 @@ def test_less_error_is_better(built) -> None:
     rng = np.random.default_rng(0)
     labels = rng.normal(size=(40, 3)).astype(np.float32)
     near, far = (labels + rng.normal(size=(40, 3)).astype(np.float32) * s for s in (0.1, 1.0))
-    found = scored(scene(built, task(labels, "mse"), near, far))
+    found = analyze_score(context(built, task(labels, "mse"), near, far))
     assert ("worse", None) == (found.verdict, found.p)
     assert found.difference > 0
     assert "worse" == found.flipped[0].flip
     changes = [f.change for f in found.flipped if f.flip == "worse"]
     assert changes == sorted(changes, reverse=True), "the one that lost most comes first"
-    assert "better" == scored(scene(built, task(labels, "mse"), far, near)).verdict
+    assert "better" == analyze_score(context(built, task(labels, "mse"), far, near)).verdict
     for two, red in (((near, far), True), ((far, near), False)):
-        one = scene(built, task(labels, "mse"), *two)
+        one = context(built, task(labels, "mse"), *two)
         assert red == chips(one.study, baseline="fp32")[1]["score_worse"]
     less, more = (Score("an error", v, "", 8, "here", higher=False).better for v in (0.5, 2.0))
     assert less > more, "calibrators are ranked by it"
@@ -116,7 +116,7 @@ def test_less_error_is_better(built) -> None:
 def test_a_hundred_samples_that_changed_most_are_listed(built) -> None:
     labels = np.zeros((120, 3), np.float32)
     after = labels + np.linspace(0, 1, 120, dtype=np.float32)[:, None]
-    found = scored(scene(built, task(labels, "mse"), labels, after))
+    found = analyze_score(context(built, task(labels, "mse"), labels, after))
     assert [*range(119, 19, -1)] == [f.sample for f in found.flipped]
 
 
@@ -124,7 +124,7 @@ def test_chosen_samples_keep_their_numbers(built) -> None:
     pictures = np.zeros((4, 5, 5))
     pictures[1] = np.tri(5)
     given = Task(CalibrationData({"x": pictures}), np.zeros(4, int), picked=True)
-    one = scene(built, given, answers(0, 0, 0, 0), answers(0, 1, 0, 0))
+    one = context(built, given, answers(0, 0, 0, 0), answers(0, 1, 0, 0))
     one = dataclasses.replace(one, study=dataclasses.replace(one.study, chosen=(7, 30, 31, 44)))
     panel = SCORE.show(one)
     assert 30 == panel["rows"][0]["cells"][0]
@@ -135,11 +135,11 @@ def test_chosen_samples_keep_their_numbers(built) -> None:
 
 def test_answers_are_texts_where_a_vocabulary_is_given(built) -> None:
     named = task([0] * 8, vocabulary=("ant", "bee", "cat", "dog"))
-    found = scored(scene(built, named, answers(*[0] * 8), answers(1, *[0] * 7)))
+    found = analyze_score(context(built, named, answers(*[0] * 8), answers(1, *[0] * 7)))
     assert ("ant", "ant", "bee") == (found.flipped[0].label, found.flipped[0].before, found.flipped[0].after)
     spoken = task(np.array(["antbee"] * 8), "cer", vocabulary=("ant", "bee", "cat", "dog"))
     after = np.array([[0, 2]] + [[0, 1]] * 7)
-    found = scored(scene(built, spoken, np.array([[0, 1]] * 8), after))
+    found = analyze_score(context(built, spoken, np.array([[0, 1]] * 8), after))
     first = found.flipped[0]
     assert ("antbee", "antcat", "antbee") == (first.before, first.after, first.label)
 
@@ -148,13 +148,13 @@ def test_hits_of_a_metric_of_ones_own_are_right_or_wrong(built) -> None:
     near = rtlab.Metric("near", lambda y, t: np.abs(y[:, 0] - t) < 1, unit="%", link="share")
     before, after = np.zeros((9, 1), np.float32), np.zeros((9, 1), np.float32)
     after[4] = 7
-    found = scored(scene(built, task(np.zeros(9), near), before, after))
+    found = analyze_score(context(built, task(np.zeros(9), near), before, after))
     assert [(4, "lost", "right", "wrong")] == [(f.sample, f.flip, f.before, f.after) for f in found.flipped]
     assert (1, 0) == (found.lost, found.won)
 
 
 def test_too_few_samples_are_told(built) -> None:
-    found = scored(scene(built, task([0] * 7), answers(*[0] * 7), answers(*[1] * 7)))
+    found = analyze_score(context(built, task([0] * 7), answers(*[0] * 7), answers(*[1] * 7)))
     assert "cannot tell" == found.verdict
     assert "7 samples are too few" in found.notes[0]
 
@@ -162,7 +162,7 @@ def test_too_few_samples_are_told(built) -> None:
 def test_a_baseline_that_is_broken_itself_is_told(built) -> None:
     before = answers(*[0] * 9)
     before[2:5] = np.nan
-    found = scored(scene(built, task([0] * 9), before, answers(*[0] * 9)))
+    found = analyze_score(context(built, task([0] * 9), before, answers(*[0] * 9)))
     assert any("NaN in 3 of 9 samples" in n for n in found.notes)
     assert "NaN" == found.flipped[0].before
 
@@ -170,7 +170,7 @@ def test_a_baseline_that_is_broken_itself_is_told(built) -> None:
 def test_a_metric_of_all_samples_has_an_interval_and_no_flips(built) -> None:
     labels = np.zeros(60, int)
     own = task(labels, lambda y, t: float((y.argmax(axis=1) == t).mean()), unit="share")
-    found = scored(scene(built, own, answers(*[0] * 60), answers(*[1] * 30, *[0] * 30)))
+    found = analyze_score(context(built, own, answers(*[0] * 60), answers(*[1] * 30, *[0] * 30)))
     assert -0.5 == found.difference
     assert found.difference_interval.low < -0.5 < found.difference_interval.high
     assert ("worse", ()) == (found.verdict, found.flipped)
@@ -179,7 +179,7 @@ def test_a_metric_of_all_samples_has_an_interval_and_no_flips(built) -> None:
 @pytest.mark.slow
 def test_what_is_missing_is_told(built) -> None:
     with pytest.raises(RunError, match="no task"):
-        scored(scene(built, None, np.zeros(1), np.zeros(1)))
+        analyze_score(context(built, None, np.zeros(1), np.zeros(1)))
     model = tiny_model()
     study = rtlab.Study(model, task=Task(CalibrationData.random(model, samples=4), np.zeros(4)))
     study.add("fp32", backend="onnxruntime", target="cpu")
@@ -189,10 +189,10 @@ def test_what_is_missing_is_told(built) -> None:
 
 
 def test_the_first_other_variant_in_fp32_is_compared_with_when_nobody_chose(built) -> None:
-    one = scene(built, task([0] * 8), answers(*[0] * 8), answers(*[1] * 8))
+    one = context(built, task([0] * 8), answers(*[0] * 8), answers(*[1] * 8))
     assert one.study.facts["fp32"] is questions.score.reference(one.study, one.result)
     assert questions.score.reference(one.study, one.study.facts["fp32"]) is None
-    alone = scored(Scene(one.study, one.study.facts["fp32"]))
+    alone = analyze_score(PanelContext(one.study, one.study.facts["fp32"]))
     assert (None, ()) == (alone.compared, alone.flipped)
 
 
@@ -201,7 +201,7 @@ def test_samples_are_pictures_where_the_model_sees_any(built) -> None:
     grey, colours = "heatmap", "image"
     for shape, kind in (((1, 6, 6), grey), ((3, 6, 6), colours), ((6, 6, 3), colours), ((6, 6), grey)):
         data = CalibrationData({"x": np.random.default_rng(0).normal(size=(20, *shape))})
-        panel = SCORE.show(scene(built, Task(data, labels), before, after))
+        panel = SCORE.show(context(built, Task(data, labels), before, after))
         (sheet,) = panel["figures"]
         assert [kind] * 16 == [t["type"] for t in sheet["data"][:-1]]
         assert ["0 → 1"] * 16 == [a["text"] for a in sheet["layout"]["annotations"]]
@@ -217,14 +217,14 @@ def test_samples_that_are_no_pictures_are_told_in_words(built) -> None:
         (np.tile(np.array([[0.5, -2.0]]), (8, 1)), "0.5, −2"),
         (np.tile(np.linspace(-1, 3, 64), (8, 1)), "64 numbers, −1 to 3"),
     ):
-        panel = SCORE.show(scene(built, Task(CalibrationData({"x": inputs}), labels), before, after))
+        panel = SCORE.show(context(built, Task(CalibrationData({"x": inputs}), labels), before, after))
         assert told == panel["rows"][0]["cells"][1]
         assert [] == panel["figures"]
 
 
 def test_the_list_can_be_narrowed_and_samples_be_written(built) -> None:
     labels = [0, 1, 2, 3, 0, 1, 2, 3]
-    one = scene(built, task(labels), answers(0, 1, 0, 0, 0, 1, 2, 3), answers(0, 3, 1, 3, 0, 1, 2, 3))
+    one = context(built, task(labels), answers(0, 1, 0, 0, 0, 1, 2, 3), answers(0, 3, 1, 3, 0, 1, 2, 3))
     for settings, label, samples in (
         ({}, "Show only these 2 samples", "1,3"),
         ({"show": "won"}, "Show only this sample", "3"),

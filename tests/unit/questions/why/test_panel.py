@@ -10,10 +10,10 @@ import rtlab
 from rtlab.core.variant import Target
 from rtlab.documents.commands import StartWork
 from rtlab.errors import VariantError
-from rtlab.questions.panels import answer
-from rtlab.questions.scene import Scene
+from rtlab.questions.panels import render_panel
+from rtlab.questions.scene import PanelContext
 from rtlab.questions.why import Verdict
-from rtlab.questions.why.missed import missed
+from rtlab.questions.why.missed import find_missed_fusions
 from rtlab.testing import tiny_model
 from ruled import Ruled
 
@@ -36,12 +36,12 @@ def study() -> rtlab.Study:
 
 
 def panel(study: rtlab.Study, **settings: str):
-    return answer("why", Scene(study.snapshot(), study["fp32"].facts, settings=settings))
+    return render_panel("why", PanelContext(study.snapshot(), study["fp32"].facts, settings=settings))
 
 
 def test_what_is_at_stake_is_the_value_written_and_read_once(study) -> None:
     """By hand: 8×8×8 numbers of four bytes, twice, at the 936 GB/s of an RTX 3090, which sm86 is judged by."""
-    found = {(m.first, m.second): m.stake for m in missed(study["fp32"].facts)}
+    found = {(m.first, m.second): m.stake for m in find_missed_fusions(study["fp32"].facts)}
     nbytes = 8 * 8 * 8 * 4
     bandwidth = study["fp32"].estimate.peaks.bandwidth
     assert pytest.approx(2 * nbytes / bandwidth * 1e3) == found["stem/Relu", "left/Conv"]
@@ -51,7 +51,7 @@ def test_what_is_at_stake_is_the_value_written_and_read_once(study) -> None:
 
 def test_every_missed_fusion_is_a_row_that_selects_both_nodes(study) -> None:
     told = panel(study)
-    assert len(missed(study["fp32"].facts)) == len(told["rows"])
+    assert len(find_missed_fusions(study["fp32"].facts)) == len(told["rows"])
     assert {"not asked"} == {r["cells"][3] for r in told["rows"]}
     for row in told["rows"]:
         assert row["cells"][:2] == told["links"][row["key"]]["nodes"]
@@ -143,7 +143,7 @@ def test_the_graphs_own_question_asks_the_compiler_once_and_the_panels_again(stu
     pair = {"first": "stem/Relu", "second": "left/Conv"}
 
     def found(values: dict[str, str]) -> Verdict:
-        explorer._receive(explorer, StartWork("why", "fp32", values).crossing(), [])
+        explorer._receive(explorer, StartWork("why", "fp32", values).to_dict(), [])
         explorer.wait(60)
         assert not explorer.failure
         return study.snapshot().verdicts["fp32"]["stem/Relu", "left/Conv"]

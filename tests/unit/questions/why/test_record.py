@@ -8,7 +8,7 @@ import pytest
 
 from rtlab.errors import ReadError
 from rtlab.questions.why import FusionTrial, Verdict
-from rtlab.questions.why.joined import Joined, Parting
+from rtlab.questions.why.joined import FusedLayer, SplitTrial
 from rtlab.questions.why.record import StepRecord, VerdictRecord, read
 
 TRIALS = (
@@ -40,8 +40,8 @@ def test_what_is_no_record_is_refused(text) -> None:
 
 STEP = StepRecord(
     "net", "ab12", "fp32", "", "ruled", "1", "cpu",
-    Joined(
-        "layer3", ("conv", "relu"), None, "One.", (Parting("conv", "relu", 'mark "c" as an output', 4, False, 0.1),),
+    FusedLayer(
+        "layer3", ("conv", "relu"), None, "One.", (SplitTrial("conv", "relu", 'mark "c" as an output', 4, False, 0.1),),
         builds=2, compiler="Some compiler 1", asked="2026-01-31T12:30:00+00:00",
     ),
 )  # fmt: skip

@@ -8,7 +8,7 @@ import pytest
 
 from judged import chain, timed
 from rtlab.core.engine import Tensor
-from rtlab.core.peaks import peaks
+from rtlab.core.peaks import resolve_peaks
 from rtlab.questions.findings.rules.reading import Reading, channels
 from rtlab.questions.roofline.roofs import Point, Roofline
 
@@ -37,7 +37,7 @@ def test_where_nothing_was_measured_the_estimate_that_is_on_screen_is_the_cost()
         return Point(layer, counts[0], counts[0], counts[1], 0, "fp32", "cores", "memory", time, time)
 
     points = (point(y.id, t) for y, t in zip(found.layers, (0.01, 0.02, 0.07), strict=True))
-    roof = Roofline(peaks("RTX 3090"), 1, tuple(points), 0)
+    roof = Roofline(resolve_peaks("RTX 3090"), 1, tuple(points), 0)
     reading = Reading(found, estimate=roof)
     assert " 30 µs, 30 % of the sum of all layers (estimated for RTX 3090)" in reading.cost([first, second])
     # Time at stake is what was measured, and nothing was.
@@ -61,9 +61,9 @@ def test_what_changes_a_layout_too_is_not_said_to_go() -> None:
     engine = dataclasses.replace(found, layers=laid)
     reading = Reading(engine, timing=timed(engine, 3.0, 44.0, 0.3))
     kept, moved, untold = laid
-    assert reading.cost([kept, untold], saved=True).endswith(", all of which could go.")
-    assert "of which 3.3 µs could go; the other 44 µs" in reading.cost([*laid], saved=True)
-    assert "how much could go is not known" in reading.cost([moved], saved=True)
+    assert reading.cost([kept, untold], removable=True).endswith(", all of which could go.")
+    assert "of which 3.3 µs could go; the other 44 µs" in reading.cost([*laid], removable=True)
+    assert "how much could go is not known" in reading.cost([moved], removable=True)
     assert "could" not in reading.cost([moved])
 
 
