@@ -178,7 +178,7 @@ def test_waits_account_for_all_the_time_that_streams_stand_still_before_their_la
     _engine, _times, plan = drawn
     for stream in plan.streams:
         mine = [s for s in plan.steps if s.stream == stream.id]
-        held = sum(w.held for w in plan.waits if w.step in {s.layer for s in mine})
+        held = sum(w.idle_time for w in plan.waits if w.step in {s.layer for s in mine})
         assert mine[-1].end == stream.busy + held
 
 

@@ -42,26 +42,26 @@ def test_what_lies_in_a_room_is_what_was_left_there(rooms) -> None:
     for scale in (1, 3, 2):
         expected = answer(scale)
         expected[0] = np.tile(expected[0], (1, scale, 1))
-        room = rooms.take()
+        room = rooms.acquire()
         left = store_arrays(room, expected)
         assert isinstance(left[0], SharedArrayRef)
-        equal(expected, rooms.arrays(room, left))
+        equal(expected, rooms.read_arrays(room, left))
 
 
 def test_a_room_is_lent_again_only_when_nobody_has_an_array_in_it(rooms) -> None:
     held, expected = [], []
-    for seed in range(len(rooms.numbers)):
-        room = rooms.take()
+    for seed in range(len(rooms.fds)):
+        room = rooms.acquire()
         expected.append(answer(seed)[0][0].T)
-        held.append(rooms.arrays(room, store_arrays(room, answer(seed)))[0][0].T)
-    assert rooms.take() is None
-    equal(answer(9), rooms.arrays(None, store_arrays(None, answer(9))))
+        held.append(rooms.read_arrays(room, store_arrays(room, answer(seed)))[0][0].T)
+    assert rooms.acquire() is None
+    equal(answer(9), rooms.read_arrays(None, store_arrays(None, answer(9))))
     rooms.clear()
     for one, other in zip(expected, held, strict=True):
         np.testing.assert_array_equal(one, other)
     del other
     held.pop()
-    room = rooms.take()
-    equal(answer(5), rooms.arrays(room, store_arrays(room, answer(5))))
+    room = rooms.acquire()
+    equal(answer(5), rooms.read_arrays(room, store_arrays(room, answer(5))))
     for one, other in zip(expected, held, strict=False):
         np.testing.assert_array_equal(one, other)

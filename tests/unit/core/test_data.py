@@ -92,7 +92,7 @@ def test_random_samples_that_take_gigabytes_are_fewer_and_none_is_drawn_before_i
     ends = ([(n, FLOAT, shape)] for n in "xy")
     data = CalibrationData.random(graph([helper.make_node("Relu", ["x"], ["y"])], *ends, {}))
     assert samples == len(data)
-    assert 0 == data.arrays["x"].drawn
+    assert 0 == data.arrays["x"].generated_count
 
 
 def test_a_file_comes_back_as_it_was_saved(tmp_path):

@@ -32,7 +32,7 @@ def leave(payload: object, report: object) -> str:
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_what_a_killed_process_leaves_goes_with_the_next_and_of_a_living_one_nothing(tmp_path: Path) -> None:
-    begin = "import os, subprocess, sys; from rtlab.core import scratch; path = scratch.kept(); "
+    begin = "import os, subprocess, sys; from rtlab.core import scratch; path = scratch.make_folder(); "
     environment = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": str(ROOT)}
 
     def python(code: str) -> tuple[int, int]:

@@ -52,7 +52,7 @@ def test_a_command_without_one_of_its_fields_is_refused_in_words(kind, field: st
     """What is taken for empty would do something else than was meant."""
     sent = told(kind)
     del sent[field]
-    with pytest.raises(RtlabError, match=rf"^Cannot {kind.doing}: the page sent what") as raised:
+    with pytest.raises(RtlabError, match=rf"^Cannot {kind.action}: the page sent what") as raised:
         commands.read(sent)
     assert f"missing required field `{field}`" in raised.value.details
 

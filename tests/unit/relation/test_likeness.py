@@ -74,7 +74,7 @@ def test_a_layer_that_pools_too_tells_its_convolution_under_other_keys() -> None
 def test_what_may_be_the_same_work(other, like, near, contradicts) -> None:
     mine = Signature("product", (3, 3), (1, 1), 1, (8, 4, 4), (16, 4, 4))
     assert (like, near, contradicts) == (mine.is_like(other), mine.is_near(other), mine.contradicts(other))
-    assert (like, near, contradicts) == (other.like(mine), other.near(mine), other.contradicts(mine))
+    assert (like, near, contradicts) == (other.is_like(mine), other.is_near(mine), other.contradicts(mine))
 
 
 def test_a_name_tells_the_kind_where_nothing_else_does() -> None:

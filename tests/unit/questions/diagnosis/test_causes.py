@@ -125,7 +125,7 @@ def test_a_threshold_far_below_the_values_clips():
 
 
 def test_a_range_of_too_few_samples_is_left_by_others():
-    found = _first(_place(_normal(2, 8, 8, 8), fresh=2 * _normal(40, 8, 8, 8), calibrated_on=2))
+    found = _first(_place(_normal(2, 8, 8, 8), fresh=2 * _normal(40, 8, 8, 8), calibration_samples=2))
     assert found.rule == "too-few-samples"
     assert found.evidence.startswith("2 samples reached")
 
@@ -139,10 +139,10 @@ def test_large_elements_in_every_channel_are_a_long_tail():
 
 def test_a_sum_that_drowns_its_small_operand_says_so():
     small = _watched(0.01 * _normal(16, 8, 8, 8), "w")
-    found = [f.rule for f in find_causes(_place(20 * _normal(16, 8, 8, 8), op="Add", beside=small))]
+    found = [f.rule for f in find_causes(_place(20 * _normal(16, 8, 8, 8), op="Add", other_operand=small))]
     assert found == ["two-scales"]
     large = _watched(5 * _normal(16, 8, 8, 8), "w")
-    assert not find_causes(_place(20 * _normal(16, 8, 8, 8), op="Add", beside=large))
+    assert not find_causes(_place(20 * _normal(16, 8, 8, 8), op="Add", other_operand=large))
 
 
 def test_output_channels_of_a_weight_are_unequal_under_one_scale_alone():

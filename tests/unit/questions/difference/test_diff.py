@@ -59,7 +59,7 @@ def test_what_makes_times_incomparable_is_told(model) -> None:
 
     def doubts(one: Engine, two: Engine, **more) -> tuple[str, ...]:
         sides = (dataclasses.replace(side("one", e, nodes, {"p": 2.0}), **more) for e in (one, two))
-        return compute_difference(*sides, model).doubts
+        return compute_difference(*sides, model).warnings
 
     assert () == doubts(here, here)
     assert [1, 1] == [len(doubts(here, other)) for other in (there, large)]
@@ -112,7 +112,7 @@ def test_precisions_of_one_network_are_joined_without_their_model(before, after,
     # Whole inferences take four fifths of their layers.
     assert 0.8 * delta == pytest.approx(1e3 * found.delta)
     assert changed == sum("fp32 became" in g.cause for g in groups)
-    assert (4, 4) == found.overlap.paired == found.overlap.of
+    assert (4, 4) == found.overlap.paired_counts == found.overlap.total_counts
 
 
 def test_engines_of_two_models_are_not_compared() -> None:
