@@ -44,7 +44,7 @@ def run(study: Study, args: argparse.Namespace) -> Study:
     try:
         study.run(compare=not args.no_run, budget_s=seconds, progress=args.deadline)
     except Cancelled:
-        if args.deadline is None or not args.deadline.late or not study.facts:
+        if args.deadline is None or not args.deadline.is_over or not study.facts:
             raise
         if missing := [name for name in study.variants if name not in study.facts]:
             print(f"rtlab: not built in {float(args.budget):g} s: {', '.join(missing)}", file=sys.stderr)

@@ -178,7 +178,7 @@ def test_a_notice_stands_in_where_no_compiler_is_installed(shown, monkeypatch) -
 def test_failures_of_earlier_builds_can_be_read_again(shown) -> None:
     error = RtlabError("planted", details="vendor words")
     shown.study.add("bad", precision="fp16", target="cpu")
-    shown.study._update_state(lambda kept: kept.failed("bad", error))
+    shown.study._update_state(lambda kept: kept.with_failure("bad", error))
     shown._refresh()
     ask(shown, commands.ShowVariant("bad"))
     assert ("planted", "vendor words") == (shown.failure["message"], shown.failure["details"])
@@ -553,7 +553,7 @@ def rebuild(shown, monkeypatch, error: Exception) -> None:
             study._adopt(dataclasses.replace(study["fp32"].facts, name=names[0]))
             return
         if isinstance(error, BuildError):
-            study._update_state(lambda kept: kept.failed("fp32 b", error))
+            study._update_state(lambda kept: kept.with_failure("fp32 b", error))
         raise error
 
     monkeypatch.setattr(type(shown.study), "vary", vary)
