@@ -136,24 +136,26 @@ def iter_repair_passes(
     ]:
         yield integers.Unfold(tuple(ids))
         yield passes.Infer()
-    planned_inputs, limit, repair_counts = (
-        _plan_quantized_inputs(edit.model),
-        len(edit.model.nodes),
-        Counter[str](),
-    )
-    while open_ := [
-        f
-        for f in _iter_diagnoses(edit.graph, opset, planned_inputs, scale_of)
-        if f.apply is not None
-        and repair_counts[f.finding.id] <= limit
-        and (finding_ids is None or f.finding.id in finding_ids)
-    ]:
-        # One rule at a time, because what a later rule sees depends on the earlier ones. A fault may come again, as
-        # where the largest scale passes from one Concat to the next; it cannot do so more often than there are nodes.
-        now = tuple(f for f in open_ if f.finding.rule == open_[0].finding.rule)
-        repair_counts.update(f.finding.id for f in now)
-        yield Repair(now)
-    yield passes.Infer()
+    limit, repair_counts = len(edit.model.nodes), Counter[str]()
+
+    def list_open(planned_inputs: AbstractSet[tuple[str, int]]) -> list[Diagnosis]:
+        return [
+            f
+            for f in _iter_diagnoses(edit.graph, opset, planned_inputs, scale_of)
+            if f.apply is not None
+            and repair_counts[f.finding.id] <= limit
+            and (finding_ids is None or f.finding.id in finding_ids)
+        ]
+
+    # A repair may change which inputs are to be quantized, as a Relu put before a pair does: they are planned anew.
+    while list_open(planned_inputs := _plan_quantized_inputs(edit.model)):
+        while open_ := list_open(planned_inputs):
+            # One rule at a time, because what a later rule sees depends on the earlier ones. A fault may come again, as
+            # where the largest scale passes from one Concat to the next, but not more often than there are nodes.
+            now = tuple(f for f in open_ if f.finding.rule == open_[0].finding.rule)
+            repair_counts.update(f.finding.id for f in now)
+            yield Repair(now)
+        yield passes.Infer()
 
 
 def _validate_selection(model: Model, finding_ids: AbstractSet[str], *, calibrated: bool) -> None:

@@ -257,3 +257,39 @@ def test_blocked_int4_weights_alone_are_no_fault() -> None:
     w = n.op("DequantizeLinear", ["w", n.constant("s", np.full((2, 32), 0.1))], "wdq", axis=0, block_size=8)
     model = n.model(n.op("MatMul", ["x", w], "m0"))
     assert () == check(model)
+
+
+#: The Relu that stands in for the UINT8 clamp ends the run of INT8 operators, so that the pool's pair only rounds.
+UINT8_AFTER_A_POOL = """
+<ir_version: 9, opset_import: ["": 17]>
+g (float[8,3,4,4] x) => (float[8,2] y)
+<float s = {0.1}, int8 i = {0}, uint8 u = {0}, float[2,3,1,1] w = {1,1,1,1,1,1}, float b = {1}, float[2,2] v = {1,1,1,1}>
+{
+ xq = QuantizeLinear(x, s, i)
+ xd = DequantizeLinear(xq, s, i)
+ wq = QuantizeLinear(w, s, i)
+ wd = DequantizeLinear(wq, s, i)
+ c = Conv(xd, wd)
+ a = Add(c, b)
+ aq = QuantizeLinear(a, s, i)
+ ad = DequantizeLinear(aq, s, i)
+ p = GlobalAveragePool(ad)
+ pq = QuantizeLinear(p, s, u)
+ pd = DequantizeLinear(pq, s, u)
+ f = Flatten(pd)
+ fq = QuantizeLinear(f, s, i)
+ fd = DequantizeLinear(fq, s, i)
+ vq = QuantizeLinear(v, s, i)
+ vd = DequantizeLinear(vq, s, i)
+ y = MatMul(fd, vd)
+}
+"""
+
+
+def test_a_pair_that_another_repair_makes_useless_goes_too() -> None:
+    model = wrap(onnx.parser.parse_model(UINT8_AFTER_A_POOL), name="pool")
+    assert ["zero-point:#9"] == [f.id for f in check(model)]
+    repaired = repair(model)
+    assert () == check(repaired)
+    (pool,) = (n for n in repaired.top if n.op == "GlobalAveragePool")
+    assert "Add" == next(n.op for n in repaired.top if pool.inputs[0] in n.outputs)
