@@ -263,7 +263,8 @@ def test_blocked_int4_weights_alone_are_no_fault() -> None:
 UINT8_AFTER_A_POOL = """
 <ir_version: 9, opset_import: ["": 17]>
 g (float[8,3,4,4] x) => (float[8,2] y)
-<float s = {0.1}, int8 i = {0}, uint8 u = {0}, float[2,3,1,1] w = {1,1,1,1,1,1}, float b = {1}, float[2,2] v = {1,1,1,1}>
+<float s = {0.1}, int8 i = {0}, uint8 u = {0}, float[2,3,1,1] w = {1,1,1,1,1,1}, float b = {1},
+ float[2,2] v = {1,1,1,1}>
 {
  xq = QuantizeLinear(x, s, i)
  xd = DequantizeLinear(xq, s, i)
