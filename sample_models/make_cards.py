@@ -18,7 +18,7 @@ from PIL import Image
 
 from rtlab import samples
 from rtlab.core.model import Model
-from rtlab.questions.cards.families import family
+from rtlab.questions.cards.families import get_family
 
 HERE = Path(__file__).parent
 README = HERE / "README.md"
@@ -129,7 +129,7 @@ def silhouette(model: Model, left: float) -> str:
     width, height = min(0.72 * step, 10), min(0.72 * lane, 6)
     for node in model.top:
         x, y = places[node.id]
-        blocks.setdefault(COLOURS[family(node.op)], []).append(
+        blocks.setdefault(COLOURS[get_family(node.op)], []).append(
             f"M{x - width / 2:.1f} {y - height / 2:.1f}h{width:.1f}v{height:.1f}h-{width:.1f}z"
         )
         for value in dict.fromkeys(node.inputs):

@@ -576,7 +576,7 @@ def make_builds() -> Iterator[tuple[str, bytes]]:
     for name, figures in ENGINES.items():
         source, built = figures.models()
         engine, profile = assemble(figures, built, (f"Figures of {figures.source}; names are rtlab's.",))
-        yield name, build.of(engine, source=source, graph=built, profile=profile)
+        yield name, build.encode(engine, source=source, graph=built, profile=profile)
 
 
 def write_log() -> bytes:

@@ -53,7 +53,7 @@ class Recorder:
 
         def build_and_keep(backend: TensorRTRTX, request: BuildRequest, progress: Progress) -> rtlab.Engine:
             release = backend.availability().version
-            key = recorded.key(request, release)
+            key = recorded.compute_key(request, release)
             try:
                 # The process that builds waits for the next, which saves a second each.
                 engine = original(backend, dataclasses.replace(request, several=True), progress)
@@ -67,7 +67,7 @@ class Recorder:
                     ),
                 )
                 raise
-            recorder.keep(key, build.of(engine, words=request.variant.id))
+            recorder.keep(key, build.encode(engine, words=request.variant.id))
             return engine
 
         TensorRTRTX.build = build_and_keep  # type: ignore[method-assign]
@@ -83,7 +83,7 @@ class Recorder:
 
     def of(self, model: rtlab.Model, release: str) -> None:
         """Remember that builds of a model are here."""
-        listed = self.models.setdefault(recorded.short(model.structure), [])
+        listed = self.models.setdefault(recorded.shorten_structure(model.structure), [])
         if release not in listed:
             listed.append(release)
 
@@ -135,7 +135,7 @@ def release(backend: str = "tensorrt-rtx") -> str:
 def kept() -> tuple[dict[str, dict[str, bytes]], dict[str, list[str]]]:
     """What was recorded before."""
     files = sorted({*recorded.index().builds.values()})
-    found = {file.removesuffix(".xz"): dict(recorded.held(file)) for file in files}
+    found = {file.removesuffix(".xz"): dict(recorded.read_builds(file)) for file in files}
     return found, {k: list(v) for k, v in recorded.index().models.items()}
 
 

@@ -56,7 +56,7 @@ trial = Trial("im2col", 2, 1.5, (1.25, 1.75), 10, 1e-6, 2e-5, ok=True, taken=whe
 cache = read_timing_cache(home / "times.json", "cpu", "ORT 1")
 ready()
 for i in range({TIMES}):
-    cache.keep(f"{{who}}/{{i}}", trial)
+    cache.store(f"{{who}}/{{i}}", trial)
     cache.save()
 """,
         lambda: read_timing_cache(path, "cpu", "ORT 1"),
