@@ -25,9 +25,9 @@ def test_the_engines_of_a_precision_have_its_pairs() -> None:
         assert sum(e.pairs for e in engines if e.remade) == sum(p.remade for p in pairs)
 
 
-def test_the_readme_has_the_sums_of_the_table() -> None:
-    readme = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
-    assert "\n".join(f"- {line}" for line in shipped.load_agreement().summary) in readme
+def test_the_documentation_has_the_sums_of_the_table() -> None:
+    page = (Path(__file__).parents[2] / "docs/engines.md").read_text(encoding="utf-8")
+    assert "\n".join(f"- {line}" for line in shipped.load_agreement().summary) in page
 
 
 def test_a_verdict_is_told_what_was_counted_of_its_kind() -> None:

@@ -1,4 +1,4 @@
-"""The README tells the errors of the estimates that the code tells."""
+"""docs/engines.md states the errors of the estimates that the code states."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ import pytest
 
 from rtlab.questions.roofline.estimate_error import CROSS_VALIDATED, RECORDED
 
-README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs/engines.md").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize(
     ("own", "held"), list(zip(RECORDED, CROSS_VALIDATED, strict=True)), ids=[j.engine for j in RECORDED]
 )
-def test_the_readme_tells_the_error_of_each_recorded_engine(own, held) -> None:
+def test_the_documentation_states_the_error_of_each_recorded_engine(own, held) -> None:
     """A reader trusts a table more than a tooltip; an old one would promise what is not kept."""
     assert own.engine == held.engine
     row = (
         f"| {own.engine} | {own.gpu} | {own.layers} | {own.factor:.2f} | {own.rank:.2f} | {own.total:.2f} "
         f"| {held.factor:.2f}, {held.rank:.2f}, {held.total:.2f} |"
     )
-    assert row in README.splitlines()
+    assert row in PAGE.splitlines()

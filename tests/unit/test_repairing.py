@@ -69,7 +69,13 @@ def test_a_region_beyond_fp16_is_kept_high_and_no_more():
 @pytest.mark.slow
 def test_where_scales_do_not_help_the_fewest_of_the_guilty_are_kept_high(monkeypatch):
     study = _study("digits_outlier", "int8", calibrator="minmax")
-    _without(monkeypatch, CALIBRATORS=(), propose_cure=lambda *_: None, choose_calibrators=lambda *_: {}, _TREATMENTS={})
+    _without(
+        monkeypatch,
+        CALIBRATORS=(),
+        propose_cure=lambda *_: None,
+        choose_calibrators=lambda *_: {},
+        _TREATMENTS={},
+    )
     found = study.repair("int8", budget_s=math.inf)
     high = [p.kept_high for p in found.points]
     # Twice as many each time, until it is enough; then halves of the last step.

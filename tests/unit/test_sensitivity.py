@@ -237,7 +237,9 @@ def test_the_estimate_of_a_sample_ranks_as_its_runs_do(name: str, precision: str
     tables = []
     for verify in (0, None):
         search = SensitivitySearch(*given, by="quantizer", verify=verify, reach=2)
-        tables.append(run_experiment(search, SearchContext(get_evaluator())).effects.combined_effects.mean(axis=1))
+        tables.append(
+            run_experiment(search, SearchContext(get_evaluator())).effects.combined_effects.mean(axis=1)
+        )
     assert spearman(*tables) > 0.93
     assert len({*np.argsort(-tables[0])[:8]} & {*np.argsort(-tables[1])[:5]}) >= 4
 

@@ -92,8 +92,8 @@ def test_engines_of_too_many_layers_are_refused(tmp_path, monkeypatch) -> None:
             rtlab.read(tmp_path / name)
 
 
-def test_the_readme_states_the_limits() -> None:
-    stated = (Path(__file__).parents[3] / "README.md").read_text().partition("## Limits")[2]
+def test_the_documentation_states_the_limits() -> None:
+    stated = (Path(__file__).parents[3] / "docs/reference.md").read_text().partition("## Limits")[2]
     for limit, what in (
         (extent.MOST_NODES, "nodes"),
         (extent.MOST_VALUES, "values and constants"),

@@ -33,6 +33,7 @@ def texts() -> dict[str, list[str]]:
         *sorted((HOME / "widgets" / "src").rglob("*.ts*")),
         HOME / "README.md",
         HOME / "CHANGELOG.md",
+        *sorted((HOME / "docs").glob("*.md")),
     ):
         lines = path.read_text(encoding="utf-8").splitlines()
         found[str(path.relative_to(HOME))] = [line for line in lines if "trtexec" in line]
@@ -41,7 +42,7 @@ def texts() -> dict[str, list[str]]:
 
 @pytest.mark.slow
 def test_every_flag_in_a_text_is_one_of_trtexec_or_of_another_program() -> None:
-    """In Python, in the page, in README and CHANGELOG; values that follow are what the flag takes."""
+    """In Python, in the page, in README, CHANGELOG and documentation; values that follow are what the flag takes."""
     wrong, seen = {}, set()
     for file, match in (
         (f, m) for f, lines in texts().items() for text in lines for m in FLAG.finditer(text)
