@@ -42,8 +42,9 @@ HERE = Path(__file__).parent
 README, SCORES = HERE / "README.md", HERE / "scores"
 #: The share that each suite is asked to notice.
 REQUIRED: Mapping[str, float] = {"short": 0.80, "all": 0.90}
-#: What noticed a bug that no test did, and mypy.
-TYPES = "types"
+#: What is asked of a bug that no test noticed: the short tier's stage "style" without the formatter, whose complaint
+#: would be of the spaces that a replacement leaves.
+CHECKS: Mapping[str, tuple[str, ...]] = {"ruff": ("check", "--quiet", "--no-cache", "rtlab"), "mypy": ()}
 #: A test fails after this many times what it took for the map, and so many seconds more.
 SLOWER, PATIENCE = 6.0, 60.0
 
@@ -60,16 +61,16 @@ class Worker:
         self._process: subprocess.Popen[str] | None = None
 
     def try_mutant(
-        self, mutant: Mutant, portions: Sequence[Sequence[Test]], *, types: bool
+        self, mutant: Mutant, portions: Sequence[Sequence[Test]], *, checks: bool
     ) -> dict[str, Any]:
-        """Plant a bug and run tests until one fails, then mypy: ``killer`` names it, and is empty where none does."""
+        """Plant a bug; ``killer`` is the first test, or else the check, that notices it, and empty if none does."""
         path, started = self.tree / mutant.place.path, time.monotonic()
         original = path.read_text(encoding="utf-8")
         self._write(path, mutant.code)
         try:
             killer = next((k for tests in portions if (k := self.first_failure(tests))), "")
-            if not killer and types and not self.types_hold():
-                killer = TYPES
+            if not killer and checks:
+                killer = next((c for c in CHECKS if not self.passes_check(c)), "")
         finally:
             self._write(path, original)
         return {
@@ -103,13 +104,15 @@ class Worker:
             raise SystemExit("The process that runs the tests is broken:\n" + answer["out"])
         return answer["failed"] or (answer["last"] if answer["status"] != FAILED else "") or "import"
 
-    def types_hold(self) -> bool:
-        command = [sys.executable, "-m", "mypy", f"--cache-dir={self.tree.parent / 'mypy'}"]
+    def passes_check(self, check: str) -> bool:
+        command = [sys.executable, "-m", check, *CHECKS[check]]
+        if check == "mypy":
+            command.append(f"--cache-dir={self.tree.parent / 'mypy'}")
         done = subprocess.run(
             command, cwd=self.tree, env=environment(self.tree), check=False, capture_output=True, text=True
         )
         if done.returncode not in {0, 1}:
-            raise SystemExit(f"mypy could not be asked:\n{done.stdout}{done.stderr}")
+            raise SystemExit(f"{check} could not be asked:\n{done.stdout}{done.stderr}")
         return done.returncode == 0
 
     def close(self) -> None:
@@ -153,7 +156,7 @@ def try_mutants(
         portions = covering.select(mutant.place, BUDGET[tier], unstable)
         worker = idle.get()
         try:
-            return mutant, worker.try_mutant(mutant, portions, types=tier == "short")
+            return mutant, worker.try_mutant(mutant, portions, checks=tier == "short")
         finally:
             idle.put(worker)
 
