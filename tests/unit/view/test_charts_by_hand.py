@@ -55,7 +55,9 @@ def test_bars_count_steps_of_layers_alone_and_a_layer_without_a_number_keeps_its
         ((0.0, 0.0), "µs", [0.0, 0.0], ["0", ""]),
     ],
 )
-def test_times_below_a_millisecond_are_microseconds_and_the_slowest_bears_its_number(times, unit, y, shown) -> None:
+def test_times_below_a_millisecond_are_microseconds_and_the_slowest_bears_its_number(
+    times, unit, y, shown
+) -> None:
     figure = charts.timing(view_of(*((t, None, 1) for t in times)))
     (trace,) = figure["data"]
     assert y == pytest.approx(trace["y"])
@@ -116,12 +118,18 @@ def errors(values: list[float], own: list[float] = [], title: str = "SQNR") -> A
 def test_the_chart_of_errors_names_the_worst_step_of_both_kinds() -> None:
     figure = charts.accuracy(errors([30.0, 12.34, 20.0], [40.0, 35.0, 31.26]))
     arrived, made = figure["data"]
-    assert ([1, 2, 3], [30.0, 12.34, 20.0], ["L0", "L1", "L2"]) == (arrived["x"], arrived["y"], arrived["ids"])
+    assert ([1, 2, 3], [30.0, 12.34, 20.0], ["L0", "L1", "L2"]) == (
+        arrived["x"],
+        arrived["y"],
+        arrived["ids"],
+    )
     assert ([1, 2, 3], [40.0, 35.0, 31.26]) == (made["x"], made["y"])
     title = figure["layout"]["title"]["text"]
     assert "12.3 dB in step 2" in title
     assert "31.3 dB in step 3" in title
-    headline = charts.accuracy(errors([30.0]), SimpleNamespace(headline="the headline"))["layout"]["title"]["text"]
+    headline = charts.accuracy(errors([30.0]), SimpleNamespace(headline="the headline"))["layout"]["title"][
+        "text"
+    ]
     assert headline.endswith("the headline")
     assert "worst" not in headline
 
@@ -175,7 +183,8 @@ def _tensors(names: str) -> tuple[Tensor, ...]:
         # A tensor that is read twice by one layer is one edge; of two inputs of one name the first gives it.
         ((("xx", "y"),), "xx", "y", {(0, 2, "x"), (2, 3, "y")}),
         # An output whose name nobody writes is of the last step.
-        ((("x", "a"), ("a", "b"), ("b", "c")), "x", "zy", {(0, 1, "x"), (1, 2, "a"), (2, 3, "b"), (3, 4, "z"), (3, 5, "y")}),
+        ((("x", "a"), ("a", "b"), ("b", "c")), "x", "zy",
+         {(0, 1, "x"), (1, 2, "a"), (2, 3, "b"), (3, 4, "z"), (3, 5, "y")}),
         # Nothing is known of tensors.
         ((("", ""),), "x", "y", set()),
     ],
