@@ -116,7 +116,8 @@ class Whole:
     [
         (math.nan, None), (-math.inf, None), (np.float64(1.5), 1.5), (Colour.RED, "red"), (True, True), (None, None),
         ({1: math.inf}, {"1": None}), ({3}, [3]), ((1, (2,)), [1, [2]]), (Precision.FP16, "fp16"),
-        (datetime.date(2026, 1, 2), "2026-01-02"), (datetime.datetime(2026, 1, 2, 3), "2026-01-02T03:00:00"),
+        (datetime.date(2026, 1, 2), "2026-01-02"),
+        (datetime.datetime(2026, 1, 2, tzinfo=datetime.timezone.utc), "2026-01-02T00:00:00+00:00"),
         (Part("a", 3, note="n"), {"name": "a", "size": 3, "flag": None, "note": "n"}),
     ],
 )  # fmt: skip
