@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rtlab.cli import budget, checking, compilers, notebooks, printing
+from rtlab.cli import budget, checking, notebooks, printing
 from rtlab.errors import Cancelled, RtlabError
 
 
@@ -193,18 +193,3 @@ def test_notebooks_are_copied_into_a_folder_below_folders_that_are_not_there(tmp
     folder = tmp_path / "a" / "b"
     first = notebooks.copy_notebooks(folder)
     assert min(p.name for p in folder.iterdir()) == first
-
-
-@pytest.mark.parametrize(
-    ("routes", "words"),
-    [
-        (None, "knows no"),
-        ([], "offers no"),
-        (["a"], "offers 1 build route"),
-        (["a", "b"], "offers 2 build routes"),
-    ],
-)
-def test_routes_of_a_compiler_are_counted(routes: object, words: str) -> None:
-    text = compilers._routes(routes)
-    assert text.startswith(words)
-    assert text.endswith("s") == (routes != ["a"])

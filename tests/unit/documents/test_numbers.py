@@ -149,12 +149,6 @@ def test_what_nothing_plain_stands_for_does_not_cross(hint) -> None:
         crossing._encode_type(hint)
 
 
-def test_a_number_that_may_be_infinite_crosses_as_none() -> None:
-    convert = crossing._encode_type(float, infinite=True).convert
-    assert convert is not None
-    assert [None, None, None, 1.5] == [convert(v) for v in (math.inf, math.nan, None, 1.5)]
-
-
 @pytest.mark.parametrize(
     ("value", "unit", "text"),
     [
@@ -226,19 +220,6 @@ def test_a_fact_names_what_are_few(letters: int, text: str) -> None:
         names: Annotated[tuple[str, ...], FieldMeta("Names", links="nodes")]
 
     assert text == answer.list_facts(Few(("a" * letters,)))[0]["value"]
-
-
-def test_layouts_take_more_of_plotlys_keys() -> None:
-    made = figure.figure("alt", [1], height=7, bargap=0.5)
-    assert ("alt", 7, [1], 0.5) == (made["title"], made["height"], made["data"], made["layout"]["bargap"])
-    assert 0 == figure.figure("", [])["height"]
-    line = figure.make_horizontal_line(2.5, color="red")
-    assert (2.5, 2.5, 0, 1, {"color": "red"}) == (*(line[k] for k in ("y0", "y1", "x0", "x1")), line["line"])
-    assert ("t", "log") == (
-        figure.axis("t", type="log")["title"]["text"],
-        figure.axis("t", type="log")["type"],
-    )
-    assert 3 == figure.legend(y=3)["y"]
 
 
 @pytest.mark.parametrize(

@@ -166,12 +166,3 @@ def test_a_waterfall_becomes_bars_on_the_level_before() -> None:
     assert {"type", "x", "y", "base", "marker"} == set(bars)
     assert {"type": "scatter", "x": [1]} == report._simplify_trace({"type": "scattergl", "x": [1]})
     assert {"type": "heatmap", "z": [1]} == report._simplify_trace({"type": "heatmap", "z": [1]})
-
-
-def test_a_loss_is_in_the_direction_of_the_metric() -> None:
-    facts = {name: SimpleNamespace(score=None if higher is None else SimpleNamespace(higher=higher))
-             for name, higher in (("more", True), ("less", False), ("none", None))}  # fmt: skip
-    study: Any = SimpleNamespace(facts=facts)
-    chips = [{"id": n, "score_delta": d} for n in facts for d in (-2.0, 2.0, None)]
-    losses = [report._compute_score_loss(study, c) for c in chips]  # type: ignore[arg-type]
-    assert [2.0, -2.0, 0.0, -2.0, 2.0, 0.0, 2.0, -2.0, 0.0] == losses
