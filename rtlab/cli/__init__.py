@@ -88,7 +88,7 @@ def _backends(args: argparse.Namespace) -> int:
 
     table = available()
     if args.json:
-        print(json.dumps({name: dataclasses.asdict(a) for name, a in table.items()}))
+        printing.print_json({name: dataclasses.asdict(a) for name, a in table.items()})
         return 0
     width = max(len(n) for n in table)
     for name, a in table.items():
@@ -143,13 +143,16 @@ def _print_answer(args: argparse.Namespace, study: Study, name: str) -> bool:
 
     if args.ask:
         answer = study.ask(args.ask, variant=name)
-        print(json.dumps(answer.plain(), allow_nan=False) if args.json else answer)
+        if args.json:
+            printing.print_json(answer.plain())
+        else:
+            print(answer)
     elif args.json:
         facts, snapshot = study[name].facts, study.snapshot()
         variant_document = document(
             facts, study.model, get_variant_titles(snapshot), baseline=score.reference(snapshot, facts)
         )
-        print(json.dumps(variant_document, allow_nan=False))
+        printing.print_json(variant_document)
     return bool(args.ask or args.json)
 
 
@@ -169,7 +172,7 @@ def _compare(args: argparse.Namespace) -> int:
         comparison["estimate"] = (
             None if target is None else difference_document(target, study.model, titles_by_name)
         )
-        print(json.dumps(comparison, allow_nan=False))
+        printing.print_json(comparison)
         return 0
     if target is not None:
         printing.print_difference(target, study, "estimated for the GPU of each")
@@ -179,24 +182,14 @@ def _compare(args: argparse.Namespace) -> int:
 
 
 def _releases(args: argparse.Namespace) -> int:
-    from rtlab.documents.crossing import to_builtins
-
     study, name = opening.plan_first_engine(args)
-    releases = study.releases(name)
-    print(
-        json.dumps(to_builtins(releases), allow_nan=False, ensure_ascii=False)
-        if args.json
-        else releases.told()
-    )
-    return 0
+    return _print_json_or_text(args, study.releases(name), lambda releases: print(releases.told()))
 
 
 def _print_json_or_text(args: argparse.Namespace, answer: T, words: Callable[[T], None]) -> int:
     """Print an answer as JSON, or in words."""
-    from rtlab.documents.crossing import to_builtins
-
     if args.json:
-        print(json.dumps(to_builtins(answer), allow_nan=False, ensure_ascii=False))
+        printing.print_json(answer)
     else:
         words(answer)
     return 0
@@ -259,7 +252,7 @@ def _repair(args: argparse.Namespace) -> int:
             **to_builtins(repair),
             "model": None if exported_files is None else str(exported_files.model),
         }
-        print(json.dumps(json_fields, allow_nan=False, ensure_ascii=False))
+        printing.print_json(json_fields)
         return 0
     print(repair.text())
     if exported_files is not None:
@@ -268,8 +261,6 @@ def _repair(args: argparse.Namespace) -> int:
 
 
 def _bisect(args: argparse.Namespace) -> int:
-    from rtlab.documents.crossing import to_builtins
-
     if len(args.compiler) != 2:
         raise VariantError(
             f"Cannot look for what changed: {len(args.compiler)} compiler was named. Give two, as --compiler 1.6 1.7."
@@ -290,7 +281,7 @@ def _bisect(args: argparse.Namespace) -> int:
         )
     bisection = study.bisect(*args.compiler, folder=args.output, builds=args.builds, seconds=args.seconds)
     if args.json:
-        print(json.dumps(to_builtins(bisection), allow_nan=False, ensure_ascii=False))
+        printing.print_json(bisection)
         return 0
     print(bisection.to_text())
     if args.output:
@@ -307,7 +298,10 @@ def _doctor(args: argparse.Namespace) -> int:
         report = doctor(progress, backend=args.backend)
     finally:
         progress.close()
-    print(json.dumps(report.as_dict(), ensure_ascii=False) if args.json else report.text)
+    if args.json:
+        printing.print_json(report.as_dict())
+    else:
+        print(report.text)
     return _FAILED if report.failed else 0
 
 
@@ -337,19 +331,8 @@ def _prepare(args: argparse.Namespace) -> int:
             *notes,
         )
     if args.json:
-        files = {
-            k: _text(v)
-            for k, v in (
-                ("model", exported_files.model),
-                ("scales", exported_files.scales),
-                ("cache", exported_files.cache),
-            )
-        }
-        print(
-            json.dumps(
-                {"files": files, "commands": exported_files.commands, "notes": notes}, ensure_ascii=False
-            )
-        )
+        files = {kind: getattr(exported_files, kind) for kind in ("model", "scales", "cache")}
+        printing.print_json({"files": files, "commands": exported_files.commands, "notes": notes})
         return 0
     title = get_variant_titles(study.snapshot())[name]
     print(f"{study.model.name} · {title}: {len(study.model.top)} nodes → {len(prepared_variant.model.top)}")
@@ -361,7 +344,3 @@ def _prepare(args: argparse.Namespace) -> int:
     for line in exported_files.commands:
         print(f"  {line}")
     return 0
-
-
-def _text(path: Path | None) -> str | None:
-    return None if path is None else str(path)

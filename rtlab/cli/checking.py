@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 import math
 from typing import TYPE_CHECKING, Any
 
-from rtlab.cli import budget, opening
+from rtlab.cli import budget, opening, printing
 from rtlab.errors import RtlabError
 
 if TYPE_CHECKING:
@@ -82,7 +81,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check, write what was asked for, and tell by the exit code."""
     from rtlab.core.files import write
-    from rtlab.documents.crossing import to_builtins
     from rtlab.questions.check import told
 
     study, name = None, args.precision
@@ -102,7 +100,7 @@ def run(args: argparse.Namespace) -> int:
         if path is not None:
             write(path, render(check_result), what=what, model=study.model)
     if args.json:
-        print(json.dumps(to_builtins(check_result), allow_nan=False, ensure_ascii=False))
+        printing.print_json(check_result)
     else:
         print(told.format_text(check_result))
         if args.save is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,13 @@ if TYPE_CHECKING:
     from rtlab.questions.why.advice import Advice
     from rtlab.questions.why.joined import FusedLayer
     from rtlab.study import Result, Study
+
+
+def print_json(value: Any) -> None:
+    """A noun or builtins as one JSON object, in ASCII: what cleans the output would break a string of its own."""
+    from rtlab.documents.crossing import to_builtins
+
+    print(json.dumps(to_builtins(value), allow_nan=False))
 
 
 def print_variant(result: Result, study: Study) -> None:

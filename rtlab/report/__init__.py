@@ -102,7 +102,7 @@ def write_markdown(study: Snapshot, path: str | Path, *, baseline: str | None = 
 def write_json(study: Snapshot, path: str | Path, *, baseline: str | None = None) -> Path:
     """Write all that is known of a study's built variants as one JSON object, as ``write_markdown`` does."""
     document = build_document(study, *_select_variants(study, baseline))
-    text = json.dumps(document, allow_nan=False, indent=1) + "\n"
+    text = json.dumps(to_builtins(document), indent=1) + "\n"
     return files.write(path, text.encode("ascii"), what="the report", model=study.model)
 
 
@@ -271,9 +271,7 @@ def render_page(content: Saved) -> str:
         figures=_base64(figures()),
         # Base64 has no "<", which would be able to end the element.
         saved=_base64(
-            gzip.compress(
-                json.dumps(to_builtins(content), separators=(",", ":"), allow_nan=False).encode(), mtime=0
-            )
+            gzip.compress(json.dumps(to_builtins(content), separators=(",", ":")).encode(), mtime=0)
         ),
         script=script,
     )

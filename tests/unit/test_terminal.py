@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +12,8 @@ import onnx
 import pytest
 
 from rtlab import cli
-from rtlab.cli.terminal import clean
+from rtlab.cli.printing import print_json
+from rtlab.cli.terminal import clean, clean_output
 from rtlab.testing import tiny_model
 
 PROGRAM = str(Path(sys.executable).with_name("rtlab"))
@@ -21,6 +24,19 @@ def test_control_characters_are_printed_escaped(code) -> None:
     text = clean(f"a{chr(code)}b µ→日本語")
     assert (text == f"a{chr(code)}b µ→日本語") is (chr(code) in "\t\n")
     assert text.isprintable() or chr(code) in "\t\n"
+
+
+def test_json_is_json_after_control_characters_are_cleaned(capsys) -> None:
+    text = "a\x9b\x7f\u202e µ\ud800"
+    with clean_output():
+        print_json({"text": text, "none": math.nan, "endless": [-math.inf, 1.5]})
+    printed = capsys.readouterr().out
+    assert json.loads(printed, parse_constant=pytest.fail) == {
+        "text": text,
+        "none": None,
+        "endless": [None, 1.5],
+    }
+    assert printed.isascii()
 
 
 @pytest.mark.parametrize("json", [[], ["--json"]])

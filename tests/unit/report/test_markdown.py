@@ -1,0 +1,168 @@
+"""Parts of reports from values written by hand: rows, findings, what fell, slow layers, and bars of a waterfall."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rtlab import questions, report
+from rtlab.core.finding import Finding
+from rtlab.report import markdown
+
+
+def finding(name: str = "a", **fields: Any) -> Finding:
+    told = {"nodes": (), "cost": "cost", "fix": "fix", "evidence": "evidence", "fixable": False}
+    return Finding(name, "rule", **{"title": f"{name}.", **told, **fields})
+
+
+@pytest.mark.parametrize(
+    ("fields", "start"),
+    [
+        ({}, "**a**. cost Evidence: evidence Remedy: fix"),
+        ({"microseconds": 12.345}, "**a** (● 12.3 µs). cost"),
+        ({"microseconds": 0.0, "nodes": ("n",)}, "**a** at n (● 0 µs). cost"),
+        ({"nodes": ("n", "m")}, "**a** at n and 1 more. cost"),
+        ({"nodes": ("n" * 80, "m", "k")}, f"**a** at {'n' * 80} and 2 more. cost"),
+        ({"nodes": ("n" * 81,)}, f"**a** at {'n' * 40}…{'n' * 40}. cost"),
+    ],
+)
+def test_a_finding_is_a_line(fields: dict[str, Any], start: str) -> None:
+    assert markdown._format_finding(finding(**fields)).startswith(start)
+
+
+@pytest.mark.parametrize(("letters", "shown"), [(240, "a" * 240), (241, f"{'a' * 120}…{'a' * 120}")])
+def test_a_cell_of_a_table_is_cut_in_its_middle(letters: int, shown: str) -> None:
+    table = list(markdown._table(("One", "Two"), [("a" * letters, "b|")]))
+    assert ["| One | Two |", "| --- | --- |"] == table[:2]
+    assert rf"| {shown} | b\| |" == table[2]
+
+
+@pytest.mark.parametrize(("text", "fence"), [("a", 3), ("``", 3), ("```", 4), ("` `````\n", 6)])
+def test_a_block_is_fenced_by_more_backticks_than_are_in_it(text: str, fence: int) -> None:
+    assert [f"{'`' * fence}x", text.rstrip("\n"), "`" * fence] == list(markdown._fence(text, "x"))
+
+
+def chip(name: str, **fields: Any) -> dict[str, Any]:
+    told = {
+        "score_worse": True,
+        "score_delta": None,
+        "score_told": f"score {name}",
+        "label": name,
+        "id": name,
+    }
+    return {**told, **fields}
+
+
+def test_what_fell_most_is_first_with_as_many_causes_as_a_reader_reads() -> None:
+    chips = [
+        chip("a", score_delta=-1.0), chip("b", score_delta=2.0), chip("c", score_delta=-9.0, score_worse=False),
+        chip("d"), chip("e", score_delta=-0.5),
+    ]  # fmt: skip
+    causes = SimpleNamespace(findings=[finding(f"cause{i}") for i in range(9)])
+    study: Any = SimpleNamespace(diagnoses={"a": causes, "c": causes})
+    lines = list(markdown._list_drops(study, chips))
+    assert ["**b**", "**a**", "**e**", "**d**"] == [
+        y.split(":")[0].removeprefix("- ") for y in lines if y.startswith("- ")
+    ]
+    assert [f"**cause{i}**" for i in range(8)] == [y[4:].split(".")[0] for y in lines if y.startswith("  - ")]
+    assert [] == list(markdown._list_drops(study, [chips[2]]))
+
+
+@pytest.mark.parametrize(("count", "more"), [(0, None), (1, None), (8, None), (9, 1), (12, 4)])
+def test_of_many_findings_the_first_are_told_and_how_many_follow(
+    monkeypatch, count: int, more: int | None
+) -> None:
+    monkeypatch.setattr(questions.findings, "of", lambda _: [finding(f"f{i}") for i in range(count)])
+    status = [{"warning": w, "origin": "measured", "text": "text"} for w in (True, False)]
+    monkeypatch.setattr(markdown.chrome, "status", lambda *_: status)
+    monkeypatch.setattr(markdown, "_list_slow_layers", lambda _: None)
+    facts: Any = SimpleNamespace(name="x")
+    lines = list(markdown._variant(SimpleNamespace(), facts, "title"))  # type: ignore[arg-type]
+    assert ["", "## title", "", "- ● ⚠ text", "- ● text"] == lines[:5]
+    assert min(count, 8) == sum(y.startswith("- **f") for y in lines)
+    assert [y for y in lines if y.startswith("- and")] == ([f"- and {more} more"] if more else [])
+    assert any(y.startswith(f"### {count} finding") for y in lines) == (count > 0)
+
+
+def slow(monkeypatch: Any, timing: Any, roof: Any) -> Any:
+    monkeypatch.setattr(questions.timing, "get_engine_timing", lambda _: timing)
+    monkeypatch.setattr(questions.roofline, "estimate", lambda _: roof)
+    mapping = SimpleNamespace(nodes=lambda layer: (f"n{layer}", f"m{layer}"))
+    monkeypatch.setattr(questions.fusion, "mapping", lambda _: mapping)
+    monkeypatch.setattr(markdown, "name_layers", lambda *_: {"b": "Title"})
+    return markdown._list_slow_layers(SimpleNamespace(source=None))  # type: ignore[arg-type]
+
+
+def test_the_five_slowest_layers_are_listed_measured_before_estimated(monkeypatch) -> None:
+    rows = [
+        ("a", 0.25, 0.125),
+        ("b", 1.5, 0.75),
+        ("c", 0.0, 0.0),
+        ("d", 0.1, 0.05),
+        ("e", 0.1, 0.05),
+        ("f", 0.05, 0.0),
+    ]
+    timing = SimpleNamespace(layers=[SimpleNamespace(layer=n, median=t, share=s) for n, t, s in rows])
+    points = [SimpleNamespace(layer=n, estimated=t) for n, t in (("a", 0.3), ("b", None), ("c", 0.1))]
+    roof = SimpleNamespace(layers=points, withheld="", peaks=SimpleNamespace(name="GPU"))
+    head, measured = slow(monkeypatch, timing, roof)
+    assert "Time (●)" == head[1]
+    assert ["Title", "a", "d", "e", "f"] == [r[0] for r in measured]
+    assert ("Title", "1.5 ms", "75 %", "nb, mb") == measured[0]
+    assert ("a", "250 µs", "12.5 %") == measured[1][:3]
+    head, estimated = slow(monkeypatch, None, roof)
+    assert "Time (○ GPU)" == head[1]
+    assert [("a", "300 µs", "75 %"), ("c", "100 µs", "25 %"), ("Title", "0 ms", "0 %")] == [
+        r[:3] for r in estimated
+    ]
+    head, _ = slow(monkeypatch, SimpleNamespace(layers=[]), roof)
+    assert "Time (○ GPU)" == head[1]
+    assert slow(monkeypatch, None, SimpleNamespace(**{**vars(roof), "withheld": "why"})) is None
+    assert slow(monkeypatch, None, None) is None
+    nothing = SimpleNamespace(**{**vars(roof), "layers": points[1:2]})
+    assert [("Title", "0 ms", "0 %", "nb, mb")] == slow(monkeypatch, None, nothing)[1]
+
+
+FULL: dict[str, Any] = {
+    "label": "int8", "target": "sm86", "error": None, "predicted": False, "estimate": 0.25, "estimate_gpu": "A GPU",
+    "time": 1.5, "time_source": "by x on the CPU", "baseline": True, "nodes": 3, "layers": 2, "counted": "layer",
+    "score_told": "98 %", "random": "",
+}  # fmt: skip
+ROW = ("int8 (baseline)", "sm86", "3 → ◐ 2 layers", "○ 250 µs A GPU, ● 1.5 ms CPU", "● 98 %", "—")
+
+
+@pytest.mark.parametrize(
+    ("fields", "cells"),
+    [
+        ({}, {}),
+        ({"baseline": False, "random": "noise"}, {0: "int8", 5: "⚠ noise"}),
+        ({"predicted": True, "layers": 1, "nodes": 0}, {2: "— → ◌ 1 layer"}),
+        ({"estimate": None, "time_source": "a file"}, {3: "● 1.5 ms"}),
+        ({"time": None, "score_told": ""}, {3: "○ 250 µs A GPU", 4: "—"}),
+        ({"time": None, "estimate": None}, {3: "—"}),
+        ({"time": 0.0, "estimate": 0.0}, {3: "○ 0 ms A GPU, ● 0 ms CPU"}),
+        ({"error": {"message": "why"}}, {0: "int8", 2: "—", 3: "—", 4: "—", 5: "why"}),
+    ],
+)
+def test_a_variant_is_a_row_with_the_origin_of_each_number(
+    fields: dict[str, Any], cells: dict[int, str]
+) -> None:
+    row = markdown._summary({**FULL, **fields})  # type: ignore[typeddict-item]
+    assert tuple(cells.get(i, cell) for i, cell in enumerate(ROW)) == row
+
+
+def test_a_waterfall_becomes_bars_on_the_level_before() -> None:
+    """By hand: 10, then + 3, - 5, 0, a total of 8 and + 2 from there."""
+    colours = {k: {"marker": {"color": k}} for k in ("totals", "increasing", "decreasing")}
+    trace = {"type": "waterfall", "x": [*"abcdef"], "y": [10.0, 3.0, -5.0, 0.0, 8.0, 2.0], "connector": {},
+             "measure": ["absolute", "relative", "relative", "relative", "total", "relative"], **colours}  # fmt: skip
+    bars = report._simplify_trace(trace)
+    assert {"type": "bar", "x": trace["x"], "y": trace["y"]} == {k: bars[k] for k in ("type", "x", "y")}
+    assert [0.0, 10.0, 13.0, 8.0, 0.0, 8.0] == bars["base"]
+    kinds = ["totals", "increasing", "decreasing", "decreasing", "totals", "increasing"]
+    assert kinds == bars["marker"]["color"]
+    assert {"type", "x", "y", "base", "marker"} == set(bars)
+    assert {"type": "scatter", "x": [1]} == report._simplify_trace({"type": "scattergl", "x": [1]})
+    assert {"type": "heatmap", "z": [1]} == report._simplify_trace({"type": "heatmap", "z": [1]})
