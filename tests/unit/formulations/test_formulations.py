@@ -190,8 +190,8 @@ FULL = (192 << 20) // (4 * 16 * 2048)
 )
 def test_a_formulation_is_offered_where_it_fits(layer: WeightedNode, name: str, reason: str) -> None:
     formulation = next(f for f in FORMULATIONS["Conv"] if f.name == name)
-    found = formulation.fits(layer)
-    assert (True, bool(reason)) == (reason in found, bool(found))
+    text = formulation.fits(layer)
+    assert (True, bool(reason)) == (reason in text, bool(text))
     assert (not reason) == (name in {f.name for f in list_formulations(layer)})
 
 

@@ -230,5 +230,5 @@ def test_a_four_is_sparse_with_two_zeros_or_more() -> None:
     """All sixteen patterns of zeros: 6 have two, 4 three and 1 four."""
     patterns = np.array([*itertools.product([0, 1], repeat=4)], np.float32)
     for model in (one("MatMul", patterns.T.copy(), [1, 4]), one("Gemm", patterns, [1, 4], transB=1)):
-        (found,) = find(model)
-        assert 11 / 16 == found.share
+        (sparse_weight,) = find(model)
+        assert 11 / 16 == sparse_weight.share
