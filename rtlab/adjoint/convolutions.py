@@ -214,7 +214,7 @@ def _conv_transpose(s: VjpContext) -> _InputGradients:
         # Padding may be negative where the output is larger than what is written into it.
         pads_end = [p - m for p, m in zip(w.pads_end, output_padding, strict=True)]
         padded_gradient = s.g
-        if min([*w.pads_begin, *pads_end], default=0) < 0:
+        if min(*w.pads_begin, *pads_end) < 0:
             crops = [min(0, p) for p in (*w.pads_begin, *pads_end)]
             ends = [0, 0, *crops[:rank], 0, 0, *crops[rank:]]
             padded_gradient = s.op("Pad", s.g, s.c(ends))

@@ -67,20 +67,19 @@ def _scatter_to_sources(s: VjpContext) -> ir.Value:
 
 def _slice(s: VjpContext) -> _InputGradients:
     """Zeros around what was taken."""
-    rest: _InputGradients = [None] * (len(s.node.inputs) - 1)
     bounds = [s.constant_value(i) if s.has(i) else np.zeros(0, np.int64) for i in range(1, 5)]
     begins, ends, axes, steps = bounds
     sizes = s.sizes()
     if begins is None or ends is None or axes is None or steps is None or not s.has(1) or any(steps != 1):
-        return [_scatter_to_sources(s), *rest]
+        return [_scatter_to_sources(s)]
     before, after = [0] * len(sizes), [0] * len(sizes)
     for begin, end, axis in zip(begins, ends, axes if len(axes) else range(len(begins)), strict=True):
         size = sizes[int(axis)]
         if size is None:
-            return [_scatter_to_sources(s), *rest]
+            return [_scatter_to_sources(s)]
         start, stop, _ = slice(int(begin), int(end)).indices(size)
         before[int(axis)], after[int(axis)] = start, size - max(start, stop)
-    return [s.op("Pad", s.g, s.c(before + after)), *rest]
+    return [s.op("Pad", s.g, s.c(before + after))]
 
 
 def _gather(s: VjpContext) -> _InputGradients:
@@ -88,25 +87,24 @@ def _gather(s: VjpContext) -> _InputGradients:
     index, axis = s.constant_value(1), int(s.get_attribute("axis", 0)) % s.rank
     size = s.sizes()[axis]
     if index is None or index.size != 1 or index.ndim > 1 or size is None:
-        return [_scatter_to_sources(s), None]
+        return [_scatter_to_sources(s)]
     at = int(index.reshape(())[()]) % size
     gradient = s.tape.unsqueeze(s.g, [axis]) if index.ndim == 0 else s.g
     pads = [0] * (2 * s.rank)
     pads[axis], pads[axis + s.rank] = at, size - 1 - at
-    return [s.op("Pad", gradient, s.c(pads)), None]
+    return [s.op("Pad", gradient, s.c(pads))]
 
 
 def _pad(s: VjpContext) -> _InputGradients:
     pads_attribute = s.get_attribute("pads", None)
     pads = s.constant_value(1) if pads_attribute is None else np.asarray(pads_attribute)
-    rest: _InputGradients = [None] * (len(s.node.inputs) - 1)
     if s.needs_gradient(2):
         raise NotDifferentiable("what it pads with is no constant")
     if s.get_attribute("mode", "constant") != "constant" or pads is None or s.has(3):
         if pads_attribute is not None:
             raise NotDifferentiable("its form is an old one")
-        return [_scatter_to_sources_from_one(s, _apply_to_indices(s, one_based=True)), *rest]
-    return [s.op("Pad", s.g, s.c([-int(p) for p in pads])), *rest]
+        return [_scatter_to_sources_from_one(s, _apply_to_indices(s, one_based=True))]
+    return [s.op("Pad", s.g, s.c([-int(p) for p in pads]))]
 
 
 def _scatter_to_sources_from_one(s: VjpContext, numbers: ir.Value) -> ir.Value:
@@ -122,21 +120,18 @@ def _scatter_to_sources_from_one(s: VjpContext, numbers: ir.Value) -> ir.Value:
 
 def _trilu(s: VjpContext) -> _InputGradients:
     rest = [s.node.inputs[1]] if s.has(1) else []
-    return [
-        s.op("Trilu", s.g, *rest, upper=int(s.get_attribute("upper", 1))),
-        *[None] * (len(s.node.inputs) - 1),
-    ]
+    return [s.op("Trilu", s.g, *rest, upper=int(s.get_attribute("upper", 1)))]
 
 
 def _tile(s: VjpContext) -> _InputGradients:
     """The sum of the copies."""
     repeats = s.constant_value(1)
     if repeats is None:
-        return [_scatter_to_sources(s), None]
+        return [_scatter_to_sources(s)]
     sizes = [s.tape.size(s.raw(0), i) for i in range(s.rank)]
     parts = [v for n, size in zip(repeats, sizes, strict=True) for v in (s.c([int(n)]), size)]
     split = s.op("Reshape", s.g, s.tape.concat(*parts))
-    return [s.tape.reduce_sum(split, list(range(0, 2 * s.rank, 2)), keep=False), None]
+    return [s.tape.reduce_sum(split, list(range(0, 2 * s.rank, 2)), keep=False)]
 
 
 def _depth_to_space(s: VjpContext) -> ir.Value:
@@ -209,7 +204,7 @@ def _resize(s: VjpContext) -> _InputGradients:
             matrix = _compute_resize_matrix(s, size, output_size, scale, has_scales_only=has_scales_only)
             gradient = s.op("MatMul", gradient, s.tape.transpose(matrix, [1, 0]))
         gradient = _swap_with_last_axis(s, gradient, axis)
-    return [gradient, *[None] * (len(s.node.inputs) - 1)]
+    return [gradient]
 
 
 def _is_integer_upsampling(s: VjpContext, size: int, output_size: int, *, has_scales_only: bool) -> bool:
@@ -251,7 +246,7 @@ def _compute_resize_matrix(
 
 
 def _gather_elements(s: VjpContext) -> _InputGradients:
-    return [_scatter_to_sources(s), *[None] * (len(s.node.inputs) - 1)]
+    return [_scatter_to_sources(s)]
 
 
 def _select_attributes(s: VjpContext, names: Sequence[str]) -> dict[str, object]:

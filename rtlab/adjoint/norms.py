@@ -116,7 +116,7 @@ def _group_norm(s: VjpContext) -> _InputGradients:
     normal = _normalize(
         s, s.op("Reshape", s.x, s.c([0, groups, -1])), [2], float(s.get_attribute("epsilon", 1e-5))
     )
-    return [s.tape.reshape_like(_backward_normalize(s, scaled_gradient, normal, [2]), s.raw(0)), None, None]
+    return [s.tape.reshape_like(_backward_normalize(s, scaled_gradient, normal, [2]), s.raw(0))]
 
 
 def _mean_variance(s: VjpContext) -> ir.Value:

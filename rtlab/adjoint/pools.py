@@ -64,18 +64,17 @@ def _count_window_elements(s: VjpContext, w: Window) -> ir.Value:
     rank, includes_pad = len(w.kernel), int(s.get_attribute("count_include_pad", 0))
     sides = _spatial_sizes(s, s.x, rank)
     ones = s.op("Expand", s.c(1.0), s.tape.concat(s.c([1, 1]), sides))
-    if includes_pad:
-        ones = s.op("Pad", ones, s.c([0, 0, *w.pads_begin, 0, 0, *w.pads_end]), s.c(1.0))
-    else:
-        ones = s.op("Pad", ones, s.c([0, 0, *w.pads_begin, 0, 0, *w.pads_end]))
-    # A last window may reach beyond what is padded; nothing is there.
-    ends = list(w.strides) if int(s.get_attribute("ceil_mode", 0)) else [0] * rank
-    ones = s.op("Pad", ones, s.c([0] * (4 + rank) + ends)) if any(ends) else ones
+    pads = s.c([0, 0, *w.pads_begin, 0, 0, *w.pads_end])
+    ones = s.op("Pad", ones, pads, *([s.c(1.0)] if includes_pad else []))
+    reaches_beyond = int(s.get_attribute("ceil_mode", 0))
+    if reaches_beyond:
+        # A last window may reach beyond what is padded; nothing is there.
+        ones = s.op("Pad", ones, s.c([0] * (4 + rank) + list(w.strides)))
     element_counts = s.op(
         "Conv", ones, s.c(np.ones((1, 1, *w.kernel), np.float32)), kernel_shape=list(w.kernel),
         strides=list(w.strides), dilations=list(w.dilations),
     )  # fmt: skip
-    if not any(ends):
+    if not reaches_beyond:
         return element_counts
     output_sizes = _spatial_sizes(s, s.node.outputs[0], rank)
     return s.op("Slice", element_counts, s.c([0] * rank), output_sizes, s.c(list(range(2, 2 + rank))))

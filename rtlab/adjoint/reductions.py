@@ -70,19 +70,16 @@ def _product(s: VjpContext, g: ir.Value, _: ir.Value, axes: list[int]) -> ir.Val
 def _cumsum(s: VjpContext) -> list[ir.Value | None]:
     """The same from the other end."""
     other = 1 - int(s.get_attribute("reverse", 0))
-    return [
-        s.op("CumSum", s.g, s.raw(1), exclusive=int(s.get_attribute("exclusive", 0)), reverse=other),
-        None,
-    ]
+    return [s.op("CumSum", s.g, s.raw(1), exclusive=int(s.get_attribute("exclusive", 0)), reverse=other)]
 
 
 def _top_k(s: VjpContext) -> list[ir.Value | None]:
     """Each of the largest, where it was."""
     axis, indices = int(s.get_attribute("axis", -1)) % s.rank, s.node.outputs[1]
     if s.output_gradients[0] is None:
-        return [None] * len(s.node.inputs)
+        return []
     scattered_gradient = s.op("ScatterElements", s.tape.zeros_like(s.x), indices, s.g, axis=axis)
-    return [scattered_gradient, *[None] * (len(s.node.inputs) - 1)]
+    return [scattered_gradient]
 
 
 RULES: Rules = {

@@ -106,6 +106,7 @@ class VjpContext:
         return self.tape.constant(numbers)
 
 
-#: Gives the gradients of a node's inputs, None for one that is zero; a single one is that of the first input.
+#: Gives the gradients of a node's inputs, None for one that is zero; those after the last are zero, too, and a single
+#: one is that of the first input.
 Rule: TypeAlias = Callable[[VjpContext], "Sequence[ir.Value | None] | ir.Value | None"]
 Rules: TypeAlias = Mapping[str, Rule]

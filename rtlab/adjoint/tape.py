@@ -80,7 +80,7 @@ class Tape:
         if numbers.size > 64 or key not in self._constants:
             self._count += 1
             name = f"rtlab.adjoint/{self._count}/constant"
-            tensor = ir.Tensor(np.ascontiguousarray(numbers) if numbers.ndim else numbers, name=name)
+            tensor = ir.Tensor(numbers, name=name)
             value = ir.Value(
                 name=name, type=ir.TensorType(tensor.dtype), shape=ir.Shape(numbers.shape), const_value=tensor
             )

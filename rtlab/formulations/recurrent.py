@@ -279,7 +279,7 @@ class _Writer:
     def _merge_biases(self, at: int) -> NDArray[np.float32]:
         """The biases that need not wait for the state."""
         wb, rb = np.split(self.layer.b[at], 2)
-        if self.layer.op == "GRU" and self.layer.linear:
+        if self.layer.linear:
             # The reset gate multiplies the last third of the state's.
             rb = rb * (np.arange(len(rb)) < 2 * self.layer.hidden)
         return np.asarray(wb + rb, np.float32)

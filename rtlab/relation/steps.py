@@ -150,7 +150,7 @@ class RnnSteps:
             mine,
             dependent_nodes,
         )
-        self.inside, self.turns, self.limit, self.loop_evidence = self._loop()
+        self.inside, self.turns, self.loop_evidence = self._loop()
         #: Activations that end steps: on the longest way to a layer, and with it.
         self.before: dict[int, int] = {}
         self.after: dict[int, int] = {}
@@ -209,11 +209,11 @@ class RnnSteps:
             tuple(evidence),
         )
 
-    def _loop(self) -> tuple[set[int], int, int, list[str]]:
-        """The layers of a turn, how many turns, and how many steps all turns do."""
+    def _loop(self) -> tuple[set[int], int, list[str]]:
+        """The layers of a turn, how many turns, and how that is known."""
         jump = next((p for p in self.mine if self.layers[p].kind == "cjmp"), None)
         if jump is None:
-            return set(), 1, 0, []
+            return set(), 1, []
         start = max((p for p in range(jump) if self.layers[p].kind == "memset"), default=-1) + 1
         inside = {p for p in self.mine if start <= p <= jump}
         counter, limit = (
@@ -229,9 +229,9 @@ class RnnSteps:
             None,
         )
         if not limit or not rise or limit % rise:
-            return inside, 1, 0, ["A conditional jump repeats layers; how often is not told."]
+            return inside, 1, ["A conditional jump repeats layers; how often is not told."]
         note = f"A conditional jump repeats layers until a counter that rises by {rise} reaches {limit}."
-        return inside, limit // rise, limit, [note]
+        return inside, limit // rise, [note]
 
     def _value(self, position: int) -> int | None:
         """The number that a name of the compiler's gives the second input."""

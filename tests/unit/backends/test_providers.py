@@ -406,3 +406,9 @@ def test_the_documentation_tells_these_numbers() -> None:
     assert f"tf32 was {-low} dB below to {high} dB above its emulation" in text
     assert f"fp16 up to {-round(min(differences['fp16']))} dB below" in text
     assert FOUND["versions"]["gpu"].removesuffix(" HBM3") in text
+
+
+def test_options_by_other_names_are_passed_on_whatever_they_are() -> None:
+    options = BuildOptions.of(arena_extend_strategy="kSameAsRequested", user_compute_stream="5")
+    made = providers.build_provider_options(CUDA, Target("gpu"), options)
+    assert ("kSameAsRequested", "5") == (made["arena_extend_strategy"], made["user_compute_stream"])

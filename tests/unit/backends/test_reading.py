@@ -17,7 +17,7 @@ import pytest
 from polygraphy.comparator import IterationResult, RunResults
 
 import engines
-from rtlab.backends.files import archive, reading, recognise
+from rtlab.backends.files import archive, contents, measured, printed, reading, recognise
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Layer
 from rtlab.core.progress import Silent
@@ -709,3 +709,44 @@ def test_a_log_of_another_engine_is_refused(tmp_path) -> None:
 )
 def test_files_that_hold_no_engine_are_refused_with_their_use(tmp_path, kind, content, told) -> None:
     assert told in refusal({kind: put(tmp_path, "f", content)})
+
+
+NAN = "[[nan, -inf, -nan, 1]]"
+
+
+@pytest.mark.parametrize(
+    ("kind", "repaired"),
+    [("output", "[[NaN, -Infinity, NaN, 1]]"), ("layers", NAN), ("times", NAN), ("profile", NAN)],
+)
+def test_numbers_that_json_lacks_are_repaired_in_outputs_alone(kind: str, repaired: str) -> None:
+    assert repaired == contents._repair(NAN, kind)
+
+
+ROW = "  1.50  0.1000  0.0500  20.0  "
+
+
+@pytest.mark.parametrize(
+    ("text", "rows", "has_line_end"),
+    [
+        (f"{ROW}conv", ["conv"], False), (f"{ROW}conv\n", ["conv"], True), ("no row", [], True),
+        (f"{ROW}conv\n{ROW}cut", ["conv"], True), (f"{ROW}conv\n{ROW}pool\n", ["conv", "pool"], True),
+        (f"{ROW}conv\n{ROW}Total\n", ["conv"], True),
+    ],
+)  # fmt: skip
+def test_a_lone_row_of_a_table_without_its_head_may_lack_its_end(text, rows, has_line_end) -> None:
+    table = printed._parse_headless(text)
+    assert ([(name, 0.05) for name in rows], has_line_end) == ([*table.rows], table.has_line_end)
+
+
+@pytest.mark.parametrize(
+    ("unmatched", "names", "untimed", "layers", "different"),
+    [
+        (3, 29, 3, 29, True), (2, 9, 3, 29, False), (3, 29, 2, 9, False), (3, 30, 3, 29, False),
+        (3, 29, 3, 30, False), (11, 109, 11, 109, True), (11, 110, 11, 109, False), (11, 109, 11, 110, False),
+    ],
+)  # fmt: skip
+def test_names_of_two_engines_differ_by_more_than_two_and_a_tenth_on_both_sides(
+    unmatched: int, names: int, untimed: int, layers: int, different: bool
+) -> None:
+    counts = (dict.fromkeys(map(str, range(unmatched)), 0.0), [""] * names, [""] * untimed)
+    assert different is measured._are_different_engines(*counts, dict.fromkeys(map(str, range(layers))))

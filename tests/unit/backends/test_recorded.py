@@ -146,3 +146,11 @@ def test_the_key_tells_tf32_from_fp32_and_not_one_calibrator_from_another():
     assert recorded.compute_key(int8[0], NEW) == recorded.compute_key(int8[1], NEW)
     assert Precision.TF32 is request("tf32").variant.precision
     assert recorded.compute_key(request(), NEW) != recorded.compute_key(request("tf32"), NEW)
+
+
+def test_what_did_not_change_is_not_written_again(shelf) -> None:
+    builds = {"some": {"k": b"1"}, "other": {"l": b"2"}}
+    before = {p.name: p.read_bytes() for p in shelf.iterdir()}
+    recorded.write(builds, {}, ["other"])
+    after = {p.name: p.read_bytes() for p in shelf.iterdir()}
+    assert {"other.xz", recorded.INDEX} == {n for n in after if after[n] != before.get(n)}

@@ -139,21 +139,66 @@ def conv(shape=(1, 4, 12, 12), weight=(4, 4, 3, 3), **attributes) -> WeightedNod
     return WeightedNode("n", "Conv", "x", "y", shape, normal(0, *weight), None, given)
 
 
+def shaped(outputs: int, inputs: int, kernel: int = 3, size: int = 12, **attributes) -> WeightedNode:
+    """A convolution whose weights take no memory."""
+    weight = np.broadcast_to(np.float32(0), (outputs, inputs, kernel, kernel))
+    return dataclasses.replace(conv((1, inputs, size, size), **attributes), weight=weight)
+
+
+#: The weights of Winograd's 16 products in FP32 that fill 192 MiB.
+FULL = (192 << 20) // (4 * 16 * 2048)
+
+
 @pytest.mark.parametrize(
-    ("given_layer", "name", "reason"),
+    ("layer", "name", "reason"),
     [
+        (conv(), "Winograd 2×2", ""),
         (conv(strides=[2, 2]), "Winograd 2×2", "stride"),
-        (conv(dilations=[2, 2]), "Winograd 4×4", "dilated"),
+        (conv(strides=[1, 2]), "Winograd 2×2", "stride"),
+        (conv(dilations=[2, 1]), "Winograd 4×4", "dilated"),
         (conv(weight=(4, 2, 3, 3), group=2), "Winograd 2×2", "groups"),
-        (conv(weight=(4, 4, 5, 5)), "Winograd 2×2", "3×3"),
-        (conv(), "GEMM", "1×1"),
+        (conv(weight=(4, 4, 5, 5)), "Winograd 2×2", "not 3×3"),
+        (conv(weight=(4, 4, 1, 1)), "Winograd 2×2", "is 1×1"),
+        (conv(weight=(4, 4, 1, 3)), "Fourier 8×8", "square"),
+        (conv(pads=[0, 0, 0, -1]), "Winograd 2×2", "negative"),
+        (conv(pads=[0, 0, 0, 0]), "Winograd 2×2", ""),
+        (shaped(2048, FULL), "Winograd 2×2", ""),
+        (shaped(2048, FULL + 1), "Winograd 2×2", "192 MiB"),
+        (shaped(2048, FULL), "Winograd 4×4", f"{192 * 36 // 16} MiB"),
+        (conv(weight=(4, 4, 4, 4)), "Fourier 8×8", ""),
+        (conv(weight=(4, 4, 5, 5)), "Fourier 8×8", "4×4"),
+        (conv(weight=(4, 4, 8, 8)), "Fourier 16×16", ""),
+        (conv(weight=(4, 4, 9, 9)), "Fourier 16×16", "8×8"),
+        (conv((1, 4, 4, 2)), "Fourier 16×16", "smaller"),
+        (conv((1, 4, 5, 2)), "Fourier 16×16", ""),
+        (conv((1, 4, 2, 2)), "Fourier 8×8", "smaller"),
+        (conv((1, 4, 3, 2)), "Fourier 8×8", ""),
+        (conv(), "GEMM", "not 1×1"),
+        (conv(weight=(4, 4, 1, 3)), "GEMM", "not 1×1"),
         (conv(weight=(4, 4, 1, 1)), "GEMM, channels last", "padded"),
+        (conv(weight=(4, 4, 1, 1), pads=[0, 0, 0, 0]), "GEMM, channels last", ""),
+        (conv(weight=(4, 2, 1, 1), pads=[0] * 4, group=2), "GEMM", "groups"),
+        (conv(weight=(4, 4, 1, 1)), "im2col", "is 1×1"),
+        (conv(weight=(4, 4, 1, 3)), "im2col", ""),
+        (conv(pads=[0, 0, -1, 0]), "im2col", "negative"),
+        (conv(weight=(4, 1, 3, 3), group=4), "shifted sums", ""),
+        (conv(weight=(8, 1, 3, 3), group=4), "shifted sums", "depthwise"),
+        (conv(weight=(4, 2, 3, 3), group=2), "shifted sums", "depthwise"),
+        (conv((1, 2, 12, 12), (2, 1, 3, 3), group=2), "shifted sums", ""),
+        (conv((1, 1, 12, 12), (1, 1, 3, 3)), "shifted sums", "depthwise"),
     ],
 )
-def test_what_does_not_fit_is_not_offered(given_layer: WeightedNode, name: str, reason: str) -> None:
+def test_a_formulation_is_offered_where_it_fits(layer: WeightedNode, name: str, reason: str) -> None:
     formulation = next(f for f in FORMULATIONS["Conv"] if f.name == name)
-    assert reason in formulation.fits(given_layer)
-    assert name not in {f.name for f in list_formulations(given_layer)}
+    text = formulation.fits(layer)
+    assert (True, bool(reason)) == (reason in text, bool(text))
+    assert (not reason) == (name in {f.name for f in list_formulations(layer)})
+
+
+@pytest.mark.parametrize(("size", "offered"), [((2, 2), True), ((1, 9), False), ((9, 1), False)])
+def test_a_product_is_split_where_both_sides_have_two_halves(size: tuple[int, int], offered: bool) -> None:
+    layer = WeightedNode("n", "MatMul", "x", "y", (3, size[0]), normal(0, *size), None, {})
+    assert offered == ({"split columns", "split sum"} <= {f.name for f in list_formulations(layer)})
 
 
 @pytest.mark.parametrize(
@@ -210,3 +255,63 @@ def test_a_composed_model_keeps_what_is_not_chosen_and_drops_weights_that_nobody
         assert ("w" in {t.name for t in made.graph.initializer}) == (len(names) < 2)
         assert {"one", "two"} - set(names) == {n.name for n in made.graph.node} & {"one", "two"}
         assert difference(run(made, {"x": data})[0], wanted) <= tiles.tolerance
+
+
+@pytest.mark.parametrize(
+    ("inputs", "kinds", "tunable"),
+    [
+        (["x", "w"], {"w": np.float32}, True),
+        (["x", "w", "b"], {"w": np.float32, "b": np.float32}, True),
+        (["x", "w", "b"], {"w": np.float32, "b": np.float64}, False),
+        (["x", "w", "x"], {"w": np.float32}, False),
+        (["w", "b"], {"w": np.float32, "b": np.float32}, False),
+    ],
+)
+def test_weights_and_bias_of_a_gemm_are_constants_in_fp32(inputs, kinds, tunable) -> None:
+    constants = {name: np.ones((3, 3), kind) for name, kind in kinds.items()}
+    proto = model_of(helper.make_node("Gemm", inputs, ["y"]), (3, 3), constants)
+    assert tunable == bool(find_tunable_nodes(wrap(proto, name="m")))
+
+
+def test_weights_that_a_body_reads_by_name_stay() -> None:
+    """Those of a node that was put in other words, too."""
+    branches = {
+        branch: helper.make_graph(
+            [helper.make_node("Identity", ["w"], [branch])], branch, [],
+            [helper.make_tensor_value_info(branch, TensorProto.FLOAT, None)],
+        )
+        for branch in ("then_branch", "else_branch")
+    }  # fmt: skip
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], name="n"),
+        helper.make_node("If", ["c"], ["k"], **branches),
+        helper.make_node("Add", ["a", "k"], ["y"]),
+    ]
+    constants = {"w": normal(0, 3, 3), "c": np.array(True)}
+    proto = graph_proto(
+        nodes, [("x", TensorProto.FLOAT, (3, 3))], [("y", TensorProto.FLOAT, None)], constants, 17
+    )
+    model, data = wrap(proto, name="m"), normal(1, 3, 3)
+    (node,) = find_tunable_nodes(model)
+    layer = create_weighted_node(model, node, (3, 3))
+    split = next(f for f in FORMULATIONS["MatMul"] if f.name == "split sum")
+    assert layer is not None
+    made = compose_model(model, {"x": data}, {"n": (layer, split)})
+    assert "w" in {t.name for t in made.graph.initializer}
+    assert run(proto, {"x": data})[0] == pytest.approx(run(made, {"x": data})[0], rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("upper", "pads"), [("SAME_UPPER", [0, 1, 1, 2]), ("SAME_LOWER", [1, 2, 0, 1]), ("VALID", [0] * 4)]
+)
+def test_padding_that_follows_from_sizes_is_more_on_one_side(upper: str, pads: list[int]) -> None:
+    """By hand: 4 outputs 2 apart of a kernel of 2 reach over 8 of 7 columns, 7 of a kernel of 4 over 10 of 7."""
+    attributes = {"auto_pad": upper, "strides": [2, 1]}
+    proto = model_of(
+        helper.make_node("Conv", ["x", "w"], ["y"], name="n", **attributes),
+        (1, 1, 7, 7),
+        {"w": normal(0, 1, 1, 2, 4)},
+    )
+    layer = layer_of(proto, (1, 1, 7, 7))
+    assert pads == layer.attributes["pads"]
+    assert layer.spatial == ((4, 7) if any(pads) else (3, 4))

@@ -74,6 +74,10 @@ LINEAR = [
     Node("Pad", WIDE, {}, (np.array([1, -1, 0, 0, 0, -2]), np.float32(3))),
     Node("Pad", WIDE, {}, (np.array([1, 2]), np.float32(3), np.array([-1])), 18),
     Node("ScatterElements", (2, 4), {"axis": -1, "reduction": "add"}, (np.array([[1, 1], [0, 3]]), ramp(2, 2)), 18),
+    *(Node("MatMul", a, {}, (ramp(*b),), asked=True)
+      for a, b in ((WIDE, (4, 5)), (WIDE, (4,)), (WIDE, (1, 4, 5)), ((4,), (2, 4, 5)), ((3, 4), (2, 4, 5)))),
+    *(Node("Einsum", a, {"equation": e}, (ramp(*b),), asked=True)
+      for e, a, b in (("ij,jk->ik", (2, 3), (3, 4)), ("ij,jk->ik", (2, 1), (1, 4)), ("ij,jk", (2, 3), (3, 4)))),
     Node("Gemm", (4, 3), {"transA": 1, "transB": 1, "alpha": 0.5, "beta": 3.0}, (ramp(2, 4), ramp(1, 2)), asked=True),
 ]  # fmt: skip
 CURVED = [
@@ -154,3 +158,19 @@ def test_what_a_type_cannot_hold_has_no_gradient(kind: int, through: list[int]) 
     x = np.array([-1, 65504, 70000, -1e6], np.float32)
     found = gradients(source, {"x": x}, np.full(4, 2, np.float32))
     np.testing.assert_array_equal(found["x"], 2 * np.array(through, np.float32))
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "w", "y", "attributes", "words"),
+    [
+        ("Einsum", (2, 1), (4, 3), (2, 3), {"equation": "ij,jk->ik"}, '"j" is repeated'),
+        ("Einsum", (3, 3), (3,), (3,), {"equation": "ii,i->i"}, "diagonal"),
+        ("ConvTranspose", (1, 1, "n", 4), (1, 1, 3, 3), (1, 1, 7, 6), {"output_shape": [7, 6]}, "not known"),
+        ("ConvTranspose", (1, 1, "n", 4), (1, 1, 3, 3), (1, 1, "n", 4), {"auto_pad": "SAME_UPPER"}, "not known"),
+    ],
+)  # fmt: skip
+def test_what_sizes_leave_open_is_not_differentiated(op, x, w, y, attributes, words) -> None:
+    nodes = [helper.make_node(op, ["x", "w"], ["y"], "n", **attributes)]
+    source = graph(nodes, [("x", FLOAT, x)], [("y", FLOAT, y)], {"w": ramp(*w)}, 17)
+    _, names, stopped = differentiated(source, ["x"])
+    assert ([None], ["n"], True) == (names, [*stopped], words in stopped["n"])

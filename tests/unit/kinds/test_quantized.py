@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import ml_dtypes
@@ -13,7 +14,7 @@ import nets
 from nets import graph
 from rtlab.core.model import Model
 from rtlab.core.variant import Precision
-from rtlab.quantize import own
+from rtlab.quantize import own, requantize
 from rtlab.quantize.findings import check, repair
 
 X = np.array([[0.5, -1.25, 2.0, 3.5], [-4.0, 0.25, 1.0, -0.75]], np.float32)
@@ -218,3 +219,16 @@ def test_a_pair_that_cuts_off_what_is_below_zero_has_its_relu_spelled(zero: int,
     assert relus == sum(n.op == "Relu" for n in bare.nodes)
     weight = W * np.array([0.5, 1, 2], np.float32)
     np.testing.assert_allclose(run(bare, X), (np.maximum(X, 0) if relus else X) @ weight, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "axis", "shape", "broadcast"),
+    [
+        ([1, 2, 3], 1, (2, 3, 4), (1, 3, 1)), ([1, 2], 0, (2, 3), (2, 1)), ([1, 2, 3], None, (2, 3), (3,)),
+        ([1, 2, 3], 1, None, (3,)), ([7], 1, (2, 1), ()), ([7], None, (2, 1), ()), (None, 0, (2, 3), ()),
+    ],
+)  # fmt: skip
+def test_scales_of_channels_lie_along_their_axis_and_one_is_a_scalar(numbers, axis, shape, broadcast) -> None:
+    pair = types.SimpleNamespace(axis=axis, source=types.SimpleNamespace(shape=shape))
+    made = requantize.broadcast_parameters(pair, None if numbers is None else np.array(numbers))
+    assert (broadcast, numbers or [0]) == (made.shape, made.ravel().tolist())

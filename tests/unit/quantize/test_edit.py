@@ -7,6 +7,7 @@ from onnx import helper, numpy_helper
 
 from rtlab.backends import providers
 from rtlab.core.model import Model, load
+from rtlab.core.node import ORIGIN
 from rtlab.core.scale import Scale
 from rtlab.errors import BuildError
 from rtlab.quantize.edit import Edit
@@ -250,3 +251,13 @@ def test_names_stay_unique_however_many_are_asked_for(make):
     assert len(names) == len(set(names))
     assert "x" not in names
     assert all(len(n) <= 200 for n in names)
+
+
+def test_nodes_of_a_raised_opset_tell_by_which_name_they_were_known(make):
+    edit = Edit(make("x[1, 4]; first: h = Relu(x); second: y = Softmax(h); y[1, 4]", opset=11))
+    edit.raise_opset(13, "a test")
+    assert edit.model.opset == 13
+    assert {"first", "second"} <= {n.metadata_props[ORIGIN] for n in edit.nodes.values()}
+    before = [*edit.nodes.values()]
+    edit.raise_opset(12, "a test")
+    assert before == [*edit.nodes.values()]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rtlab.core.variant import Precision
 from rtlab.quantize import narrow
 from rtlab.quantize.blocks import to_fp16
-from rtlab.quantize.narrow import HALVES, HalfConstants
+from rtlab.quantize.narrow import HALVES, HalfConstants, is_out_of_range
 
 #: Zero, subnormals of FP16, halfway to its smallest, its largest, what rounds to that, beyond both types, none at all.
 NUMBERS = [
@@ -83,3 +83,15 @@ def test_every_number_near_those_of_fp16_is_rounded_as_numpy_rounds_it() -> None
     np.testing.assert_array_equal(np.signbit(expected), np.signbit(found))
     normal = np.isfinite(found) & (np.abs(values) >= 2.0**-14)
     np.testing.assert_array_equal(np.flatnonzero(~normal), other)
+
+
+@pytest.mark.parametrize(
+    ("precision", "value", "beyond"),
+    [
+        (Precision.FP16, 65519.0, False), (Precision.FP16, 65520.0, True), (Precision.FP16, -65520.0, True),
+        (Precision.FP16, -65504.0, False), (Precision.FP16, np.inf, False), (Precision.FP16, np.nan, False),
+        (Precision.BF16, 65520.0, False), (Precision.BF16, 3.4e38, True), (Precision.BF16, 3.38e38, False),
+    ],
+)  # fmt: skip
+def test_a_number_is_out_of_range_where_it_is_finite_and_rounds_to_infinity(precision, value, beyond) -> None:
+    assert beyond is is_out_of_range(value, HALVES[precision])

@@ -85,3 +85,17 @@ def test_a_value_that_no_product_reads_alone_keeps_its_scale(make) -> None:
     held = {"g": np.ones(8, np.float32), "q": rng.normal(0, 1, (8, 8)).astype(np.float32)}
     text = "x[4, 8]; norm: n = LayerNormalization(x, g); q: y = MatMul(n, q); sum: z = Add(n, y); z[4, 8]"
     assert () == smooth.plan(make(text, held))
+
+
+def test_each_link_is_smoothed_with_the_setting_of_the_last_treatment_for_it(make) -> None:
+    weights = {n: np.ones((4, 4), np.float32) for n in ("v", "w", "z")} | {"g": np.ones(4, np.float32)}
+    model = make(
+        "x[2, 4]; a: n = LayerNormalization(x, g); one: h = MatMul(n, v); b: m = LayerNormalization(h, g); "
+        "two: i = MatMul(m, w); c: o = LayerNormalization(i, g); three: y = MatMul(o, z); y[2, 4]",
+        weights,
+    )
+    treatments = Variant.of("int8", treatments=["smooth(0.5)", "smooth(0.75) b", "smooth(0.25) c"]).treatments
+    plan = treating._plan_smoothing(model, treatments)
+    assert [(["a"], 0.5), (["b"], 0.75), (["c"], 0.25)] == [
+        ([y.first for y in links], a) for links, a in plan
+    ]

@@ -224,3 +224,11 @@ def test_patterns_mean_ids_names_and_operators():
         match_prunable_nodes(model, ["third"])
     with pytest.raises(VariantError, match="no constant weight"):
         match_prunable_nodes(net("x[1]; second: y = Relu(x); y"), ["second"])
+
+
+def test_a_four_is_sparse_with_two_zeros_or_more() -> None:
+    """All sixteen patterns of zeros: 6 have two, 4 three and 1 four."""
+    patterns = np.array([*itertools.product([0, 1], repeat=4)], np.float32)
+    for model in (one("MatMul", patterns.T.copy(), [1, 4]), one("Gemm", patterns, [1, 4], transB=1)):
+        (sparse_weight,) = find(model)
+        assert 11 / 16 == sparse_weight.share

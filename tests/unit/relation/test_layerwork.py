@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import rtlab
-from rtlab.relation.layerwork import layer_works
+from rtlab.core.value import Value
+from rtlab.relation.layerwork import _fits, layer_works
 
 
 def count_windows(size: int, before: int, after: int, stride: int, dilation: int, kernel: int) -> int:
@@ -40,3 +41,18 @@ def test_a_convolution_whose_output_a_pool_has_passed_counts_the_windows_of_its_
     (work,) = layer_works(result.engine, result.mapping, study.model).values()
     windows = count_windows(11, before, after, stride, dilation, kernel)
     assert 2 * 8 * windows**2 * (6 // 2) * kernel**2 == work.macs
+
+
+@pytest.mark.parametrize(
+    ("declared", "shape", "fits"),
+    [
+        ((1, 3), (1, 3), True), ((1, 3), (1, 4), False), ((1, 3), (1, 2), False), (("N", 3), (7, 3), True),
+        ((None, 3), (7, 4), False), ((1, 3), (1, 3, 1), False), (None, (1, 3), False), ((), (), True),
+    ],
+)  # fmt: skip
+def test_a_size_of_an_input_fits_where_it_is_the_declared_one_or_none_is(declared, shape, fits) -> None:
+    assert fits == _fits(shape, Value("x", "fp32", declared, "input"))
+
+
+def test_a_shape_fits_no_input_that_the_model_lacks() -> None:
+    assert not _fits((1,), None)

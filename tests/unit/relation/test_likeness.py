@@ -134,3 +134,19 @@ def test_layers_of_one_name_are_counted_where_both_engines_have_as_many() -> Non
     assert one["a"] == two["p"] != one["b"] == two["q"]
     one, two = words({"a": ["Conv"], "b": ["Conv"]}, {"p": ["Conv"]})
     assert one["a"] == one["b"] == two["p"] == ("Conv",)
+
+
+@pytest.mark.parametrize(
+    ("shape", "of_one_sample"),
+    [
+        ((4, 6), (6,)),
+        ((8, 6), (2, 6)),
+        ((6, 8), (6, 8)),
+        ((-4, 6), (-4, 6)),
+        ((0, 6), (0, 6)),
+        ((4, 6, 1, 1), (6,)),
+    ],
+)
+def test_a_batch_of_four_is_cut_off_where_it_divides_the_first_size(shape, of_one_sample) -> None:
+    (made,) = told(layer("gemm", [shape], [shape]), batch=4)
+    assert (of_one_sample, of_one_sample) == (made.reads, made.writes)
