@@ -15,7 +15,7 @@ from nets import graph
 from rtlab.core import given_shapes, known, noise, progress, proposed, slices, stage, structure, whole
 from rtlab.core.scale import Scale
 from rtlab.core.treatment import PtqTransform
-from rtlab.errors import Cancelled, ModelError, Unsized, VariantError
+from rtlab.errors import CalibrationError, Cancelled, ModelError, Unsized, VariantError
 
 node = helper.make_node
 
@@ -43,15 +43,15 @@ def test_a_treatment_is_read_with_its_parameter_and_written_back(
 
 
 @pytest.mark.parametrize(
-    ("text", "bounds"),
+    ("text", "said"),
     [
-        ("smooth(1.01)", "0 to 1"), ("smooth(-0.01)", "0 to 1"), ("smooth(x)", "0 to 1"),
+        ("smooth(1.01)", '"1.01" is.*0 to 1'), ("smooth(-0.01)", '"-0.01" is.*0 to 1'), ("smooth(x)", '"x" is.*0 to 1'),
         ("reconstruct(0)", "1e-06 to 1"), ("reconstruct(1.5)", "1e-06 to 1"), ("equalize(0)", 'Write "equalize"'),
         ("polish", "one of"), ("", "one of"),
     ],
 )  # fmt: skip
-def test_a_treatment_out_of_bounds_is_refused_with_them(text, bounds) -> None:
-    with pytest.raises(VariantError, match=bounds):
+def test_a_treatment_out_of_bounds_is_refused_with_them(text, said) -> None:
+    with pytest.raises(VariantError, match=said):
         PtqTransform.of(text)
 
 
@@ -82,40 +82,25 @@ def test_a_whole_number_lies_between_its_bounds_and_both_are_allowed(candidate, 
         ("done", 64, 64, 64, "samples", "64 samples", False, False), ("missing", 0, 30, 0, "runs", "", True, True),
         ("done", 3, 0, 0, "runs", "", False, False), ("waiting", 0, 0, 9, "runs", "", False, False),
         ("none", 0, 0, 0, "", "", False, False),
+        ("done", 0, 0, 0, "", "", False, False),
     ],
 )  # fmt: skip
 def test_a_stage_says_on_how_much_it_rests(
     state, done, target, available, unit, basis, incomplete, more
 ) -> None:
-    status = stage.StageStatus(
-        stage.Stage.TIMED, state, done=done, target_count=target, unit=unit, available_count=available
-    )
+    fields = {"done": done, "target_count": target, "unit": unit, "available_count": available}
+    status = stage.StageStatus(stage.Stage.TIMED, state, **{k: v for k, v in fields.items() if v})
     assert (status.basis, status.is_incomplete, status.more) == (basis, incomplete, more)
     assert repr(status) == f"<timed: {state}{' ' + basis if basis else ''}>"
 
 
-def test_a_share_of_a_budget_ends_after_a_step_and_is_taken_from_the_rest(monkeypatch) -> None:
-    now = [100.0]
-    monkeypatch.setattr(time, "monotonic", lambda: now[0])
-    budget, reporter = stage.Budget(8.0), progress.Silent()
-    with budget.share(reporter, 0.25) as part:
-        assert part.remaining == 2.0
-        now[0] += 3
-        assert (part.remaining, part.is_over, part.stopped()) == (0, False, False)
-        part.advance()
-        assert (part.is_over, part.stopped(), part.is_cancelled) == (True, True, False)
-    assert (budget.seconds, budget.remaining, budget.is_bounded) == (8, 5, True)
-    with budget.share(reporter) as part:
-        part.advance(2)
-        assert (part.remaining, part.stopped()) == (5, False)
-        reporter.cancel()
+def test_a_share_ends_with_the_deadline_of_a_command_or_when_somebody_stops(monkeypatch) -> None:
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
+    budget, deadline = stage.Budget(8.0), progress.Deadline(3.0)
+    with budget.share(deadline, 0.5) as part:
+        assert (budget.remaining, part.remaining) == (3, 1.5)
+        deadline.cancel()
         assert (part.is_over, part.stopped(), part.is_cancelled) == (False, True, True)
-        now[0] += 7
-    assert budget.remaining == 0
-    assert not stage.Budget(math.inf).is_bounded
-    # The deadline of a command bounds a share, too.
-    with (limited := stage.Budget(8.0)).share(progress.Deadline(3.0), 0.5) as part:
-        assert (limited.remaining, part.remaining) == (3, 1.5)
 
 
 def test_a_deadline_ends_stages_at_once_and_all_work_a_second_and_a_half_later(monkeypatch) -> None:
@@ -142,7 +127,7 @@ def test_a_deadline_ends_stages_at_once_and_all_work_a_second_and_a_half_later(m
     ],
 )  # fmt: skip
 def test_a_pace_is_steps_by_second_once_a_second_has_passed(monkeypatch, total, steps, seconds, pace) -> None:
-    now, shown = [100.0], []
+    now, shown = [2.0], []
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     reporter = progress.Reporting(lambda *state: shown.append(state))
     now[0] += 5
@@ -165,11 +150,11 @@ def test_a_terminal_shows_steps_and_seconds_and_clears_the_line(monkeypatch) -> 
     now[0] += 2
     line.phase("Timing", 4)
     now[0] += 2
-    line.advance(2)
+    line.advance()
     line.phase("Building")
     line.close()
     assert [w.removeprefix("\r\x1b[K") for w in written] == [
-        "Timing 0/4 · 2.0 s", "Timing 2/4 · 4.0 s · 1/s, 2 s left", "Building · 4.0 s", "",
+        "Timing 0/4 · 2.0 s", "Timing 1/4 · 4.0 s · 0.5/s, 6 s left", "Building · 4.0 s", "",
     ]  # fmt: skip
 
 
@@ -371,3 +356,39 @@ def test_of_sizes_to_try_the_first_that_fits_is_taken_and_a_late_one_is_not_trie
         now[0] = 0.0
         assert proposed.propose_shapes(model) == {"x": (1, 3, *best)}
         assert len(tried) == asked
+
+
+@pytest.mark.parametrize(
+    ("dims", "axis", "tried"),
+    [
+        ((None, None), 1, [128, 512, 16000, 1024, 64, 256, 32, 4096]),
+        ((None, 3, None, 8), 2, [224, 320, 48, 32, 640, 256, 512, 64, 28]),
+        ((None, 3, 8, None), 3, [224, 320, 640, 256, 512, 64, 32, 28]),
+    ],
+)
+def test_usual_lengths_and_pictures_are_tried_in_order(monkeypatch, dims, axis, tried) -> None:
+    sizes: dict[int, None] = {}
+
+    def count(_, shapes):
+        sizes[shapes["x"][axis]] = None
+        return types.SimpleNamespace(misfits=1)
+
+    monkeypatch.setattr(proposed, "Sizes", count)
+    model = types.SimpleNamespace(values={"x": types.SimpleNamespace(shape=dims)}, inputs=("x",), shapes={})
+    proposed.propose_shapes(model)
+    assert [*sizes] == tried
+
+
+def test_samples_of_more_than_four_gibibytes_are_refused_with_their_size() -> None:
+    """2^31 numbers of FP32 are 8 GiB; 2^30 are drawn."""
+    for size, gib in ((1 << 31, "8 GiB"), (1 << 30, None)):
+        shapes = {"x": (1, size), "y": (1, 1)}
+        model = types.SimpleNamespace(
+            name="m", inputs=tuple(shapes), input_shape=shapes.get,
+            values=dict.fromkeys(shapes, types.SimpleNamespace(dtype="int8" if gib is None else "fp32")),
+        )  # fmt: skip
+        if gib:
+            with pytest.raises(CalibrationError, match=f'{gib}, .*"x".* at most 4 GiB'):
+                noise.make_samples(model, 1, 0)
+        else:
+            assert noise.make_samples(model, 3, 0)["x"].shape == (3, size)
