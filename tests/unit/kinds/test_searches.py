@@ -4,24 +4,32 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import hashlib
+import itertools
 import math
 import time
 import types
+from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 
+from rtlab.core.buildlog import Entry, Operator, TacticTime
 from rtlab.core.data import CalibrationData
+from rtlab.core.model import load
 from rtlab.core.progress import Silent
+from rtlab.core.protocols import BuildRequest
+from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, Cancelled, RunError, VariantError
-from rtlab.experiments import bisecting, peaks, ranking, sizing, sweep
+from rtlab.experiments import bisecting, peaks, ranking, sizing, sweep, tactics
 from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
 from rtlab.questions.batches.sweeps import BatchTime
 from rtlab.questions.repair import panel as repair_panel
 from rtlab.questions.samples.spread import spread
-from rtlab.session import recorded, sensitivities
-from rtlab.testing import tiny_model
+from rtlab.samples.writer import Writer
+from rtlab.session import job, recorded, records, sensitivities
+from rtlab.testing import ReferenceBackend, tiny_model
 
 BOX = types.SimpleNamespace
 
@@ -70,6 +78,42 @@ def test_a_batch_that_cannot_be_run_ends_a_sweep(broken, rows, runs) -> None:
         bool(broken),
     )
     assert (found.variant, found.source, found.device, found.processor) == ("v", "s", "d", "p")
+
+
+def test_an_engine_is_swept_that_ran_here_with_any_batch() -> None:
+    prepared = BOX(model=BOX(dynamic_batch=True, written_batch=0))
+    facts = BOX(name="v", measured="engine", recorded=False, prepared=prepared)
+    found = sweep.BatchSweep.of(facts, numbered(3), sweep.BATCHES, "onnxruntime")
+    assert (found.name, found.engine, found.model, found.runs) == ("v", "engine", prepared.model, 20)
+    assert found.batches == tuple(2**i for i in range(7))
+    for change in (
+        {"measured": None}, {"recorded": True}, {"prepared": BOX(model=BOX(dynamic_batch=False, written_batch=0))},
+        {"prepared": BOX(model=BOX(dynamic_batch=True, written_batch=1))},
+    ):  # fmt: skip
+        with pytest.raises(VariantError):
+            sweep.BatchSweep.of(BOX(**{**vars(facts), **change}), numbered(3), (1,), None)
+
+
+def test_without_samples_there_is_no_batch() -> None:
+    with pytest.raises(RunError, match="batch of 4"):
+        sweep._make_batch(BOX(batches=lambda *_: iter(()), source="s"), tiny_model(), 4)
+
+
+def test_the_layers_of_the_reference_share_the_time_of_a_run() -> None:
+    value = onnx.helper.make_tensor_value_info
+    for count in (1, 2):
+        names = ["x", *("m" * (count - 1)), "y"]
+        nodes = [onnx.helper.make_node("Relu", [a], [b]) for a, b in itertools.pairwise(names)]
+        proto = onnx.helper.make_graph(nodes, "g", [value("x", 1, [1])], [value("y", 1, [1])])
+        model = load(
+            onnx.helper.make_model(proto, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+        )
+        backend = ReferenceBackend()
+        engine = backend.build(BuildRequest(model, Variant.of("fp32", target="cpu")), Silent())
+        profile = backend.profile(engine, {"x": np.zeros(1, "f4")}, Silent(), runs=2, warmup=0)
+        assert len(profile.samples) == count
+        for times in profile.samples.values():
+            np.testing.assert_allclose(times * count, profile.total)
 
 
 def test_a_first_batch_that_cannot_be_run_is_the_error() -> None:
@@ -321,3 +365,113 @@ def test_a_repair_is_drawn_where_two_times_are_known_with_the_level_that_is_enou
     assert points["marker"]["symbol"] == ["x", "circle"]
     repair.points = (point(90, 1.0, False), point(97, None, True), point(96.5, 1.0, True))
     assert repair_panel._curve(repair) == []
+
+
+def listed(*tactics: tuple[str, float]) -> tuple[TacticTime, ...]:
+    return tuple(TacticTime(tactic, f"name of {tactic}", ms) for tactic, ms in tactics)
+
+
+def test_a_tactic_costs_what_it_takes_longer_than_the_fastest() -> None:
+    timed = listed(("0x1f", 1.0), ("32", 1.25), ("0x21", 3.0))
+    for remembered, cost in (("0x1f", 0.0), ("0x20", 0.25), ("33", 2.0), ("0x99", None), (None, None)):
+        holds = None if remembered is None else TacticTime(remembered, "", 0.0)
+        assert tactics.LayerTactics("y", (), timed, holds).cost == cost
+
+
+@pytest.mark.parametrize("cache", [None, Path("cache")])
+def test_tactics_are_those_of_the_logs_then_with_what_the_cache_holds(monkeypatch, cache) -> None:
+    """The first log is the variant's: of others only those count that the cache holds, each once."""
+    timed = listed(("0x1f", 1.0), ("0x20", 2.0))
+    mine, plain, other, gone = (
+        Operator(n, k, (n,), timed) for n, k in (("a", "A"), ("b", ""), ("c", "C"), ("d", "D"))
+    )
+    logs = {"one": (mine, plain), "two": (dataclasses.replace(mine, name="again"), other, gone)}
+    asked, records = [], []
+
+    def remembered(path, keys, _):
+        asked.append((path, keys))
+        return {"A": Entry("A", 0x20, 5.0), "C": Entry("C", 0x77, 6.0)}
+
+    contest = lambda layer, operator: BOX(  # noqa: E731
+        layer=layer, operator=operator, candidates=[BOX(tactic=t) for t in timed]
+    )
+    monkeypatch.setattr(tactics, "find_contests", lambda _: [contest("plugin", ""), contest("a", "a")])
+    monkeypatch.setattr(tactics.questions.build, "get_build_log", lambda facts: facts)
+    context = SearchContext(BOX(operators=logs.get, remembered=remembered))
+    found = run_experiment(tactics.TacticListing(BOX(), ("one", "two"), cache), context, records.append)
+    assert [y.layer for y in records[0]] == ["a", "b", "plugin"]
+    assert {(y.remembered, y.key) for y in records[0]} == {(None, "")}
+    assert (len(records), context.builds, asked) == (
+        (1, 0, []) if cache is None else (2, 1, [(cache, ("A", "C", "D"))])
+    )
+    if cache is not None:
+        assert [(y.layer, y.key, y.remembered and (y.remembered.tactic, y.remembered.name)) for y in found] == [
+            ("a", "A", ("0x20", "name of 0x20")), ("b", "", None), ("c", "C", ("0x77", "")), ("plugin", "", None),
+        ]  # fmt: skip
+        assert [y.cost for y in found] == [1.0, None, None, None]
+
+
+@pytest.mark.parametrize("constant", [True, False])
+@pytest.mark.parametrize(
+    ("pinned", "types", "named"),
+    [
+        (1, [("fp16",)], 1), (1, [("fp16", "fp32")], 0), (1, [("int64",)], 0), (1, [("int8", "int64")], 1),
+        (4, [("bf16",)] * 4, 4), (3, [("fp8",)] * 3, 3), (0, [("fp16",)], 0), (2, [("fp32",), ("fp16",)], 1),
+    ],
+)  # fmt: skip
+def test_a_node_pinned_to_fp32_is_named_where_its_layers_know_narrow_types_alone(
+    monkeypatch, pinned, types, named, constant
+) -> None:
+    names = [f"n{i}" for i in range(len(types))]
+    pins = tuple((n, Precision.FP32) for n in names[:pinned])
+    assigned = {n: Precision.FP32 if i < pinned else Precision.FP16 for i, n in enumerate(names)}
+    monkeypatch.setattr(job, "assign", lambda *_: assigned)
+    tensor = lambda t: BOX(dtype=t)  # noqa: E731
+    layers = [
+        BOX(id=n, inputs=[tensor(t) for t in ts[:1]], outputs=[tensor(t) for t in ts[1:]], constants=[])
+        for n, ts in zip(names, types, strict=True)
+    ]
+    if constant:
+        for layer in layers:
+            layer.constants, layer.inputs = layer.inputs, []
+    model = BOX(by_id={n: BOX(title=n.upper()) for n in names})
+    told = job._describe_narrowed_pins(
+        BOX(variant=BOX(pins=pins), model=model), BOX(layers=layers), BOX(layers=lambda n: [n])
+    )
+    assert [n.upper() in told for n in names].count(True) == min(named, 3)
+    assert told.endswith(", ...") == (named > 3)
+
+
+def test_a_node_is_renamed_by_the_first_rule_that_fits_all_of_its_name() -> None:
+    """The second rule fits what the first one makes, and the third a part of a name only."""
+    net = Writer("net")
+    x = net.node("Relu", ["x"], "a")
+    y = net.node("Add", [x, net.weight("/b/weight", np.zeros(1, "f4"))], "b")
+    net.node("Relu", [y], "cc")
+    net.rename({r"a/(.*)": r"b/\1", r"b/.*": "c", "c": "d"})
+    assert [(n.name, [*n.input], [*n.output]) for n in net.nodes] == [
+        ("b/Relu", ["x"], ["b/Relu"]), ("c", ["b/Relu", "b.weight"], ["c"]), ("cc/Relu", ["c"], ["cc/Relu"])
+    ]  # fmt: skip
+    model = net.model(("x", ("N", 2)), "c", ("y", ("N", 2)))
+    assert [(n.op, [*n.outputs]) for n in model.top][1] == ("Add", ["y"])
+    assert (model.opset, model.ir.ir_version, model.inputs, model.outputs) == (17, 8, ("x",), ("y",))
+
+
+@pytest.mark.parametrize(
+    ("verdict", "builds", "recalled", "kept"),
+    [("forced", 1, False, True), ("unknown", 1, False, False), ("forced", 0, False, False), ("forced", 1, True, False)],
+)  # fmt: skip
+def test_an_answer_is_kept_that_was_found_out_here(
+    monkeypatch, tmp_path, verdict, builds, recalled, kept
+) -> None:
+    monkeypatch.setenv("RTLAB_RECORDS", str(tmp_path / "in"))
+    answer = BOX(verdict=verdict, builds=builds, recalled=recalled)
+    written = BOX(text=lambda: "text", about=("a",))
+    for field in ("digest", "variant", "options", "backend", "version", "target"):
+        setattr(written, field, field)
+    monkeypatch.setattr(records, "create_record", lambda *_: written)
+    records.save_answer(BOX(), answer)
+    files = [*tmp_path.rglob("*.json")]
+    assert [f.read_text() for f in files] == ["text"] * kept
+    key = "digest\0variant\0options\0backend\0version\0target\0a"
+    assert {f.stem for f in files} <= {hashlib.sha256(key.encode()).hexdigest()[:32]}
