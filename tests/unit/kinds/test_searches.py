@@ -28,7 +28,7 @@ from rtlab.questions.batches.sweeps import BatchTime
 from rtlab.questions.repair import panel as repair_panel
 from rtlab.questions.samples.spread import spread
 from rtlab.samples.writer import Writer
-from rtlab.session import job, recorded, records, sensitivities
+from rtlab.session import checking, job, recorded, records, sensitivities
 from rtlab.testing import ReferenceBackend, tiny_model
 
 BOX = types.SimpleNamespace
@@ -192,6 +192,7 @@ def test_a_processor_is_as_fast_as_its_fastest_run(monkeypatch) -> None:
     def profile(engine, inputs, _, *, runs, warmup):
         assert (runs, warmup) == (5, 2)
         assert inputs["x"].shape == ((100,) if engine.op == "Relu" else (8, 8))
+        assert (inputs["x"].min() < 0) == (engine.op == "Relu")
         return BOX(samples={"copy": np.array([0.1, 0.1]), engine.op: np.array(times[engine.op])})
 
     tool = BOX(source="s", build=build, profile=profile, release=released.append)
@@ -475,3 +476,29 @@ def test_an_answer_is_kept_that_was_found_out_here(
     assert [f.read_text() for f in files] == ["text"] * kept
     key = "digest\0variant\0options\0backend\0version\0target\0a"
     assert {f.stem for f in files} <= {hashlib.sha256(key.encode()).hexdigest()[:32]}
+
+
+@pytest.mark.parametrize(
+    ("change", "seconds", "each"),
+    [
+        ({}, 6.0, 2.0), ({}, math.inf, None), ({}, 0.0, ()), ({"measured": None}, 6.0, ()),
+        ({"recorded": True}, 6.0, ()), ({"estimate": 1.0}, 6.0, ()),
+    ],
+)  # fmt: skip
+def test_sessions_are_timed_each_for_its_part_where_no_time_is_estimated(
+    monkeypatch, change, seconds, each
+) -> None:
+    asked = []
+
+    def profile(engine, batch, progress, *, runs, seconds):
+        asked.append(seconds)
+        return BOX(total=np.array([1.0, 9.0, 2.0]) * len(asked))
+
+    facts = BOX(measured=BOX(backend="b"), recorded=False, prepared=BOX(model=tiny_model()), estimate=None)
+    facts = BOX(**{**vars(facts), **change})
+    monkeypatch.setattr(checking, "get_runner", lambda _: BOX(profile=profile))
+    monkeypatch.setattr(checking.times, "ROUNDS", 3)
+    monkeypatch.setattr(checking.roofline, "estimate", lambda facts: BOX(estimated=facts.estimate))
+    found = checking.Checks._time_rounds(BOX(data=numbered(2)), facts, seconds, Silent())
+    assert found == (() if each == () else (2.0, 4.0, 6.0))
+    assert asked == ([] if each == () else [each] * 3)
