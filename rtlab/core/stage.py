@@ -64,7 +64,7 @@ class StageStatus:
             return ""
         every = max(self.target_count, self.available_count)
         of = f"{self.done} of {every}" if self.done < every else f"{self.done}"
-        return f"{of} {self.unit if self.target_count != 1 else self.unit.removesuffix('s')}"
+        return f"{of} {self.unit if every != 1 else self.unit.removesuffix('s')}"
 
     @property
     def is_incomplete(self) -> bool:

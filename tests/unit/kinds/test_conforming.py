@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import pickle
@@ -23,6 +24,7 @@ from rtlab.core.trace import Profile, Throughput
 from rtlab.core.variant import Precision, Target
 from rtlab.errors import BuildError, Cancelled, ReadError, RunError
 from rtlab.testing import ReferenceBackend, conformance
+from rtlab.testing.conforming import Check
 
 COUNTER = itertools.count()
 NOW = datetime(2024, 1, 1, tzinfo=timezone.utc)
@@ -255,3 +257,15 @@ def test_a_file_that_is_written_is_noticed(method: str, check: str, words: str, 
         return found
 
     assert words in said(type("Bug", (Sound,), {method: instead})(), check, tmp_path)
+
+
+def test_an_error_that_nothing_promises_is_a_failure_that_names_the_check() -> None:
+    def fail(error: Exception) -> None:
+        raise error
+
+    for error, words in (
+        (ValueError("odd"), "it builds: it raises ValueError"),
+        (AssertionError("odd"), "^odd$"),
+    ):
+        with pytest.raises(AssertionError, match=words):
+            Check("builds", functools.partial(fail, error))()

@@ -110,6 +110,8 @@ def test_gaps_are_where_a_stream_stands_still_and_arrows_end_there(model) -> Non
     _, gaps, arrows, _ = checked(schedule(context(result(model))))["data"]
     assert [(1, 0.0, 1.0), (0, 4.0, 2.0)] == list(zip(gaps["y"], gaps["base"], gaps["x"], strict=True))
     assert [1.0, 1.0, None, 6.0, 6.0, None] == arrows["x"]
+    assert [0, 9, 0] * 2 == arrows["marker"]["size"]
+    assert [3, 3] == [arrows["text"].count(text) for text in dict.fromkeys(arrows["text"])]
 
 
 def test_an_arrow_of_a_wait_that_holds_nothing_leads_from_the_signal_to_where_the_stream_goes_on(model):
