@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rtlab.core.value import Value
     from rtlab.core.variant import Calibrator, Precision, Target, Variant
     from rtlab.quantize.cache import CalibrationCache
-    from rtlab.questions.calibration.seen import Calibration
+    from rtlab.questions.calibration.observed_ranges import Calibration
     from rtlab.relation.mapping import Mapping
     from rtlab.study import Result, Study, available, explore, read
 

@@ -13,24 +13,24 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, overload
 
 from rtlab import backends, questions, report
+from rtlab.backends.capabilities import suggest_backends
 from rtlab.backends.files import build, recognise
-from rtlab.backends.roles import suggest_backends
-from rtlab.core.answers import memoized
 from rtlab.core.facts import Ranked, Score, VariantResult
 from rtlab.core.files import write
+from rtlab.core.memo import memoized
 from rtlab.core.model import Model, load, make_empty_model
 from rtlab.core.peaks import Peaks
 from rtlab.core.stage import Stage, StageStatus
 from rtlab.core.task import Task
 from rtlab.errors import ReadError, RunError, VariantError, boundary, guard_methods
-from rtlab.quantize.own import find_quantized_nodes
+from rtlab.quantize.existing_qdq import find_quantized_nodes
 from rtlab.questions import panels
 from rtlab.questions.calibration import pairs as _pairs
+from rtlab.questions.calibration.observed_ranges import Calibration
 from rtlab.questions.calibration.pairs import PairUse
-from rtlab.questions.calibration.seen import Calibration
 from rtlab.questions.difference.diff import Difference
 from rtlab.questions.fusion.words import explain
-from rtlab.questions.scene import PanelContext
+from rtlab.questions.panel_context import PanelContext
 from rtlab.questions.variants.variations import list_variations
 from rtlab.session import Session
 from rtlab.session.recorded import collect_files, save_pasted_text

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 import rtlab
-from rtlab.backends import makers
+from rtlab.backends import compiler_info
 from rtlab.backends.files import build
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.trace import Profile
@@ -553,7 +553,7 @@ def assemble(figures: Figures, built: Model, notes: tuple[str, ...]) -> tuple[En
         assembler.add_row(kind, what, types, kernel)
     engine = Engine(
         "trtexec", figures.version, Target(figures.target), tuple(assembler.layers), (first,),
-        assembler.layers[-1].outputs, device=figures.gpu, notes=notes, maker=makers.TENSORRT,
+        assembler.layers[-1].outputs, device=figures.gpu, notes=notes, maker=compiler_info.TENSORRT,
     )  # fmt: skip
     profile = Profile(
         source=f"trtexec on {figures.gpu}",

@@ -12,9 +12,9 @@ import threading
 from typing import Any, ClassVar
 
 from rtlab.backends.live import (
-    apart,  # noqa: F401  # It takes the class when it is imported, which has to be before anything stands there.
     child,
     loaded,
+    session_child,  # noqa: F401  # It takes the class when it is imported, which has to be before anything stands there.
 )
 from rtlab.core.progress import check
 from rtlab.errors import RtlabError

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rtlab.backends.makers import TENSORRT
+from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.finding import Finding
 from rtlab.core.variant import Target

@@ -7,7 +7,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from nets import fp32_proto, session
-from rtlab.backends.makers import TENSORRT_RTX
+from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, wrap
 from rtlab.core.variant import Target

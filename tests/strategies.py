@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from nets import fp32_proto
-from rtlab.backends.makers import TENSORRT_RTX
+from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load
 from rtlab.core.trace import Profile

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import random
 
-from rtlab.backends.makers import TENSORRT
+from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from rtlab.adjoint.rules import RULES
-from rtlab.adjoint.site import VjpContext
 from rtlab.adjoint.tape import NotDifferentiable, Tape
+from rtlab.adjoint.vjp_context import VjpContext
 from rtlab.core.node import ONNX_DOMAINS, bodies
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from rtlab.adjoint.site import Rules, VjpContext
+from rtlab.adjoint.vjp_context import Rules, VjpContext
 
 _InputGradients = list["ir.Value | None"]
 

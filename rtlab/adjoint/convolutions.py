@@ -8,8 +8,8 @@ import math
 import numpy as np
 import onnx_ir as ir
 
-from rtlab.adjoint.site import Rules, VjpContext
 from rtlab.adjoint.tape import NotDifferentiable
+from rtlab.adjoint.vjp_context import Rules, VjpContext
 
 _InputGradients = list["ir.Value | None"]
 

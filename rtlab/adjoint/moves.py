@@ -8,8 +8,8 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.adjoint.pools import scatter_add
-from rtlab.adjoint.site import Rule, Rules, VjpContext
 from rtlab.adjoint.tape import NotDifferentiable
+from rtlab.adjoint.vjp_context import Rule, Rules, VjpContext
 
 _InputGradients = list["ir.Value | None"]
 #: First opset in which Resize reads sizes, and in which Split does.

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from rtlab.adjoint.site import Rule, Rules, VjpContext
 from rtlab.adjoint.tape import NotDifferentiable
+from rtlab.adjoint.vjp_context import Rule, Rules, VjpContext
 
 _InputGradients = list["ir.Value | None"]
 #: First opset whose softmax has one axis, and whose GroupNormalization scales channels.

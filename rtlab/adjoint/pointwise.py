@@ -9,8 +9,8 @@ from collections.abc import Callable
 import numpy as np
 import onnx_ir as ir
 
-from rtlab.adjoint.site import Rule, Rules, VjpContext
 from rtlab.adjoint.tape import REAL
+from rtlab.adjoint.vjp_context import Rule, Rules, VjpContext
 
 #: What whole numbers of a type may be.
 _INTEGER_RANGES = {

@@ -6,8 +6,8 @@ import numpy as np
 import onnx_ir as ir
 
 from rtlab.adjoint.convolutions import Window, read_window, transpose_conv
-from rtlab.adjoint.site import Rules, VjpContext
 from rtlab.adjoint.tape import NotDifferentiable
+from rtlab.adjoint.vjp_context import Rules, VjpContext
 
 #: First opset whose ScatterElements adds.
 _ADDS = 16

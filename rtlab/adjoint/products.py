@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from rtlab.adjoint.site import Rules, VjpContext
 from rtlab.adjoint.tape import NotDifferentiable
+from rtlab.adjoint.vjp_context import Rules, VjpContext
 
 _InputGradients = list["ir.Value | None"]
 

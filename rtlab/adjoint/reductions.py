@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 
-from rtlab.adjoint.site import Rule, Rules, VjpContext
 from rtlab.adjoint.tape import NotDifferentiable
+from rtlab.adjoint.vjp_context import Rule, Rules, VjpContext
 
 
 def _read_axes(s: VjpContext) -> list[int]:

@@ -28,7 +28,7 @@ def registry() -> dict[str, Backend]:
     from rtlab.backends.onnxruntime import OnnxRuntime
     from rtlab.backends.tensorrt import TensorRT
     from rtlab.backends.tensorrt_rtx import TensorRTRTX
-    from rtlab.backends.trtexec import Trtexec
+    from rtlab.backends.trtexec_json import Trtexec
 
     built_in: list[Backend] = [TensorRT(), TensorRTRTX(), OnnxRuntime(), Classic(), Trtexec()]
     table = {b.name: b for b in sorted(built_in, key=lambda b: not b.availability().ok)}

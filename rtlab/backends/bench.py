@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtlab.backends import cpu, streamed, vendor
-from rtlab.backends.attending import CancellableCaller
+from rtlab.backends import cpu, session_outputs, vendor
+from rtlab.backends.cancellable_call import CancellableCaller
 from rtlab.backends.live import inference
-from rtlab.backends.live.apart import BUILDING
 from rtlab.backends.live.inference import STOP_SPINNING, SessionSpec
+from rtlab.backends.live.session_child import BUILDING
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
@@ -75,7 +75,7 @@ class BoundSession:
         # Threads that wait for more work would take the processor from the session that is timed next.
         spec = SessionSpec(model, "Cannot open a formulation", threads, entries=(STOP_SPINNING,))
         opener = CancellableCaller(spec.error_prefix, progress, work=BUILDING)
-        self._session = streamed.open_session(lambda: contextlib.nullcontext(model), spec, opener)
+        self._session = session_outputs.open_session(lambda: contextlib.nullcontext(model), spec, opener)
         self._names = [o.name for o in self._session.get_outputs()]
         self._binding = self._session.io_binding()
         # Bound memory is not copied, so it must live as long as the binding.

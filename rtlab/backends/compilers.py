@@ -290,9 +290,9 @@ def remove(version: str) -> Compiler:
             f'Cannot remove compiler "{version}": {compiler.version} is the environment\'s own, which pip installed. '
             "Choose an added one: rtlab compilers list."
         )
-    from rtlab.backends.live import kept
+    from rtlab.backends.live import worker_pool
 
-    kept.close(str(compiler.path))
+    worker_pool.close(str(compiler.path))
     # Out of sight at once; a part of it is never taken for the whole.
     removed_path = compiler.path.with_name(f"{_TEMP_PREFIX}{os.getpid()}-{secrets.token_hex(4)}")
     try:

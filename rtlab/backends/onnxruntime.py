@@ -17,15 +17,23 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import onnx
 
-from rtlab.backends import cpu, exposed, makers, placement, providers, streamed, watch
-from rtlab.backends.attending import CancellableCaller
+from rtlab.backends import (
+    compiler_info,
+    cpu,
+    extra_outputs,
+    interleaved_timing,
+    placement,
+    providers,
+    session_outputs,
+)
+from rtlab.backends.cancellable_call import CancellableCaller
 from rtlab.backends.files import optimized
 from rtlab.backends.files.optimized import NodeRuns
-from rtlab.backends.live import apart
-from rtlab.backends.live.apart import ChildCaller, ChildSession
+from rtlab.backends.live import session_child
 from rtlab.backends.live.inference import RECORD_PLACEMENT, STOP_SPINNING, SessionSpec
+from rtlab.backends.live.session_child import ChildCaller, ChildSession
 from rtlab.backends.providers import CPU, PREFIX, Provider
-from rtlab.core import scratch
+from rtlab.core import temporary
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
@@ -86,7 +94,7 @@ class OnnxRuntime:
             options=self.provider != CPU,
             times="layers" if self._times_layers else "inferences",
             emulates=self.provider == CPU,
-            maker=makers.ONNX_RUNTIME,
+            maker=compiler_info.ONNX_RUNTIME,
         )
 
     @property
@@ -119,13 +127,13 @@ class OnnxRuntime:
         # Beyond BASIC, ONNX Runtime 1.31 fuses an FP8 product into an INT8 kernel, which then refuses its type.
         level = "basic" if Precision.FP8 in request.variant.precisions else request.level
         error_prefix = f'Backend "{self.name}" cannot build "{request.variant.name}"'
-        caller = ChildCaller(error_prefix, progress, request.limits, work=apart.BUILDING)
+        caller = ChildCaller(error_prefix, progress, request.limits, work=session_child.BUILDING)
         notes: tuple[str, ...] = ()
         if self.provider == CPU:
             runnable: bytes | Model = model
-            apart.prestart_child()
-            CancellableCaller(error_prefix, progress, request.limits, work=apart.BUILDING).call(
-                lambda _: exposed.prepare(model), _do_nothing
+            session_child.prestart_child()
+            CancellableCaller(error_prefix, progress, request.limits, work=session_child.BUILDING).call(
+                lambda _: extra_outputs.prepare(model), _do_nothing
             )
             start = time.perf_counter()
             layers = self._build_optimized_layers(request, model, level, caller)
@@ -149,17 +157,17 @@ class OnnxRuntime:
             notes=(f"{_LEVEL_PREFIX}{level}", *notes),
             runnable=runnable,
             device="" if self.provider == CPU else self._get_device_name(target),
-            maker=makers.ONNX_RUNTIME,
+            maker=compiler_info.ONNX_RUNTIME,
         )
 
     def _build_optimized_layers(
         self, request: BuildRequest, runnable: bytes | Model, level: str, caller: ChildCaller
     ) -> tuple[Layer, ...]:
         """Layers of the graph that ONNX Runtime writes after optimizing it."""
-        with scratch.folder() as folder:
+        with temporary.folder() as folder:
             saved = Path(folder) / "optimized.onnx"
             provider_options, target = self._get_provider_options(request), request.variant.target
-            with exposed.open_session_model(runnable) as data:
+            with extra_outputs.open_session_model(runnable) as data:
                 caller.optimize(
                     self._create_spec(
                         data, caller.error_prefix, level, provider_options, target, saved=str(saved)
@@ -258,8 +266,8 @@ class OnnxRuntime:
         caller = self._create_child_caller("profile", progress, limit_s)
         progress.phase(f"Timing on {self._describe_target(engine.target)}", 2 * runs)
         with (
-            scratch.folder() as folder,
-            exposed.open_session_model(_require_runnable(engine)) as data,
+            temporary.folder() as folder,
+            extra_outputs.open_session_model(_require_runnable(engine)) as data,
         ):
             plain_spec = self._create_engine_spec(engine, data, caller)
             profiled_spec = dataclasses.replace(plain_spec, profile=str(Path(folder) / "profile"))
@@ -281,7 +289,7 @@ class OnnxRuntime:
             total=total,
             warmup=times.warmups[0],
             taken=datetime.datetime.now(datetime.timezone.utc),
-            note=". ".join((*notes, *watch.explain_differences(total, profiled_total, samples))),
+            note=". ".join((*notes, *interleaved_timing.explain_differences(total, profiled_total, samples))),
             processor=cast("Processor", engine.target.name.upper()),
             runs=len(profiled_total),
         )
@@ -292,7 +300,7 @@ class OnnxRuntime:
             # Other processors may take minutes to make a session.
             return None
         # A session of large weights takes long to make too, and much memory anyway.
-        byte_limit = max(_MAX_PROFILER_BYTES, exposed.count_weight_bytes(_require_runnable(engine)))
+        byte_limit = max(_MAX_PROFILER_BYTES, extra_outputs.count_weight_bytes(_require_runnable(engine)))
         max_runs = max(_MIN_PROFILED_RUNS, byte_limit // (_BYTES_PER_KERNEL_RUN * len(engine.layers)))
         return max_runs if max_runs < runs else None
 
@@ -344,9 +352,9 @@ class OnnxRuntime:
         _, session = self._sessions.pop(key, (engine, None))
         if session is None or not session.alive:
             self._create_cancellable_caller(progress, limit_s).call(
-                lambda _: exposed.prepare(_require_runnable(engine)), _do_nothing
+                lambda _: extra_outputs.prepare(_require_runnable(engine)), _do_nothing
             )
-            with exposed.open_session_model(_require_runnable(engine), names) as data:
+            with extra_outputs.open_session_model(_require_runnable(engine), names) as data:
                 session = caller.open_session(self._create_engine_spec(engine, data, caller, level="basic"))
         output_names = list(names) or list(session.outputs)
         arrays = session.run(caller, output_names, inputs)
@@ -369,7 +377,7 @@ class OnnxRuntime:
             Cancelled: ``progress`` asked to stop.
         """
         check(progress, "reading values")
-        names = exposed.list_value_names(_require_runnable(engine))
+        names = extra_outputs.list_value_names(_require_runnable(engine))
         plain_outputs = self.outputs(engine, inputs, progress=progress, limit_s=limit_s)
         try:
             read = self.outputs(engine, inputs, names, progress=progress, limit_s=limit_s)
@@ -412,7 +420,7 @@ class OnnxRuntime:
             return
         create_spec = functools.partial(self._create_spec, "", f'Backend "{self.name}" cannot run')
         create_caller = functools.partial(self._create_cancellable_caller, progress, limit_s)
-        with streamed.open_reader(model, value_names, create_spec, create_caller) as read:
+        with session_outputs.open_reader(model, value_names, create_spec, create_caller) as read:
             yield read
 
     def release(self, engine: Engine) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import cast
 
 from rtlab import backends
-from rtlab.backends.roles import require_capability
+from rtlab.backends.capabilities import require_capability
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.protocols import BuildRequest, Evaluator, Progress, Runner

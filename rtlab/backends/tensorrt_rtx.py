@@ -12,7 +12,7 @@ import importlib.util
 import platform
 import re
 
-from rtlab.backends import compilers, makers, recorded
+from rtlab.backends import compiler_info, compilers, recorded
 from rtlab.backends.files import inspector
 from rtlab.backends.live import building
 from rtlab.backends.live.running import EngineRunner
@@ -35,7 +35,7 @@ class TensorRTRTX(EngineRunner):
     name = compilers.BACKEND
     binding = "tensorrt_rtx"
     product = "TensorRT-RTX"
-    maker = makers.TENSORRT_RTX
+    maker = compiler_info.TENSORRT_RTX
 
     def __init__(self, release: compilers.Compiler | None = None) -> None:
         super().__init__()

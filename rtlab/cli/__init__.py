@@ -235,7 +235,7 @@ def _sensitivity(args: argparse.Namespace) -> int:
 
 def _repair(args: argparse.Namespace) -> int:
     from rtlab.core.task import Task
-    from rtlab.documents.crossing import to_builtins
+    from rtlab.documents.serialization import to_builtins
 
     study = opening.build_study(args, [args.precision])
     if args.data is not None:

@@ -81,7 +81,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check, write what was asked for, and tell by the exit code."""
     from rtlab.core.files import write
-    from rtlab.questions.check import told
+    from rtlab.questions.check import report
 
     study, name = None, args.precision
     try:
@@ -90,19 +90,19 @@ def run(args: argparse.Namespace) -> int:
     except RtlabError as error:
         if args.junit is not None:
             model = study.model if study is not None else None
-            unfinished = told.format_junit_error(args.model, name, opening.rewrite_for_cli(str(error)))
+            unfinished = report.format_junit_error(args.model, name, opening.rewrite_for_cli(str(error)))
             write(args.junit, unfinished, what="the XML", model=model)
         raise
     for path, render, what in (
-        (args.junit, told.format_junit, "the XML"),
-        (args.markdown, lambda one: told.format_markdown(one).encode(), "the summary"),
+        (args.junit, report.format_junit, "the XML"),
+        (args.markdown, lambda one: report.format_markdown(one).encode(), "the summary"),
     ):
         if path is not None:
             write(path, render(check_result), what=what, model=study.model)
     if args.json:
         printing.print_json(check_result)
     else:
-        print(told.format_text(check_result))
+        print(report.format_text(check_result))
         if args.save is not None:
             print(
                 f"not written, since a limit is broken: {args.save}"

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from rtlab.questions.roofline.roofs import Point
     from rtlab.questions.why import Verdict
     from rtlab.questions.why.advice import Advice
-    from rtlab.questions.why.joined import FusedLayer
+    from rtlab.questions.why.fused_layer import FusedLayer
     from rtlab.study import Result, Study
 
 
 def print_json(value: Any) -> None:
     """A noun or builtins as one JSON object, in ASCII: what cleans the output would break a string of its own."""
-    from rtlab.documents.crossing import to_builtins
+    from rtlab.documents.serialization import to_builtins
 
     print(json.dumps(to_builtins(value), allow_nan=False))
 
@@ -206,7 +206,7 @@ def print_fusion(answer: Verdict | FusedLayer) -> None:
     """Why nodes are one step or not, and the experiments that show it."""
     from rtlab.documents.answer import NounTable
     from rtlab.questions.why import FusionTrial, Verdict
-    from rtlab.questions.why.joined import SplitTrial
+    from rtlab.questions.why.fused_layer import SplitTrial
 
     kind = FusionTrial if isinstance(answer, Verdict) else SplitTrial
     print(f"{answer.verdict}: {answer.text}" if isinstance(answer, Verdict) else answer.text)
@@ -244,7 +244,7 @@ def print_difference(engine_difference: Difference, study: Study, how: str = "")
     """What two engines take, and what their groups of nodes cost, those that differ most first."""
     from rtlab.questions.difference.answer import summarize_difference
     from rtlab.questions.difference.panel import DIFFERENCE
-    from rtlab.questions.scene import PanelContext
+    from rtlab.questions.panel_context import PanelContext
 
     context = PanelContext(study.snapshot(), study.facts_of(engine_difference.second.name))
     noun = summarize_difference(

@@ -11,7 +11,7 @@ from typing import Any
 import onnx
 import onnx_ir as ir
 
-from rtlab.core import mend
+from rtlab.core import proto_repair
 from rtlab.core.extent import MOST_NESTED, check_extent, measure_depth
 from rtlab.core.inputs import read_input
 from rtlab.core.node import ONNX_DOMAINS
@@ -114,7 +114,7 @@ def check(proto: onnx.ModelProto, path: Path | None, title: str, *, weights: boo
     _check_numbers(proto, error_prefix)
     all_present = _check_external(proto, path, error_prefix, weights=weights)
     _check_operators(proto, error_prefix)
-    notes = tuple(mend.repair(proto, error_prefix))
+    notes = tuple(proto_repair.repair(proto, error_prefix))
     light = replace_weights_with_inputs(proto, _is_large)
     checked: str | onnx.ModelProto = light
     if any(_is_external(tensor) for tensor, _ in _iter_tensors(light)):
@@ -196,7 +196,7 @@ def _collect_calls(nodes: Iterable[onnx.NodeProto], functions: Container[_Functi
 
 def _iter_tensors(proto: onnx.ModelProto) -> Iterator[tuple[onnx.TensorProto, bool]]:
     """Every tensor, and whether it is an initializer."""
-    for graph in mend.iter_graphs(proto):
+    for graph in proto_repair.iter_graphs(proto):
         if isinstance(graph, onnx.GraphProto):
             yield from ((tensor, True) for tensor in graph.initializer)
             for sparse in graph.sparse_initializer:
@@ -264,7 +264,7 @@ def _replace_external_with_inputs(proto: onnx.ModelProto) -> onnx.ModelProto:
     bare = onnx.ModelProto()
     bare.CopyFrom(proto)
     listed = {i.name for i in bare.graph.input}
-    for graph in mend.iter_graphs(bare):
+    for graph in proto_repair.iter_graphs(bare):
         if isinstance(graph, onnx.FunctionProto):
             continue
         external = [t for t in graph.initializer if _is_external(t)]
@@ -392,7 +392,7 @@ def _check_operators(proto: onnx.ModelProto, error_prefix: str) -> None:
     default = {o.domain: o.version for o in proto.opset_import}
     has_schema: dict[tuple[str, str, int], bool] = {}
     missing: dict[str, list[str]] = {}
-    for graph in mend.iter_graphs(proto):
+    for graph in proto_repair.iter_graphs(proto):
         versions = default
         if isinstance(graph, onnx.FunctionProto):
             versions = {**default, **{o.domain: o.version for o in graph.opset_import}}
@@ -428,7 +428,7 @@ def _has_operator(domain: str, op: str, version: int) -> bool:
 
 def escape(proto: onnx.ModelProto) -> None:
     """Replace text that is not UTF-8: protobuf hands it out as bytes, which no tool downstream expects."""
-    texts = itertools.chain(_iter_model_texts(proto), *map(_iter_texts, mend.iter_graphs(proto)))
+    texts = itertools.chain(_iter_model_texts(proto), *map(_iter_texts, proto_repair.iter_graphs(proto)))
     if any(isinstance(text, bytes) for text in texts):
         stack: list[object] = [proto]
         while stack:

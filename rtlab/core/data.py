@@ -15,8 +15,8 @@ from rtlab.core.inputs import open_arrays
 from rtlab.core.lazy import LazyArray
 from rtlab.core.model import Model
 from rtlab.core.noise import Noise, make_samples
+from rtlab.core.npy import load_array
 from rtlab.core.phrases import quote_names
-from rtlab.core.rows import load_array
 from rtlab.core.stream import (
     AHEAD,
     Feed,

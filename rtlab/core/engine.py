@@ -8,8 +8,8 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Literal
 
-from rtlab.core.answers import Memoizable
-from rtlab.core.maker import Maker
+from rtlab.core.compiler_info import Maker
+from rtlab.core.memo import Memoizable
 from rtlab.core.options import Shapes
 from rtlab.core.schema import Origin
 from rtlab.core.variant import Target

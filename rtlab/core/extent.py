@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 
 import onnx
 
-from rtlab.core import mend
+from rtlab.core import proto_repair
 from rtlab.errors import ModelError
 
 #: Nodes of all graphs of a model; layers of an engine.
@@ -45,7 +45,7 @@ def check_extent(proto: onnx.ModelProto, error_prefix: str) -> None:
     for listed in (proto.metadata_props, proto.opset_import, proto.training_info):
         check_count(len(listed), MOST_LISTED, "entries of metadata, operator sets or training")
     nodes = values = parts = 0
-    for graph in mend.iter_graphs(proto):
+    for graph in proto_repair.iter_graphs(proto):
         nodes += len(graph.node)
         check_count(nodes, MOST_NODES, "nodes")
         lists = [graph.input, graph.output, graph.value_info]
@@ -66,7 +66,7 @@ def check_extent(proto: onnx.ModelProto, error_prefix: str) -> None:
         _check_dimensions(graph, check_count)
 
 
-def _check_dimensions(graph: mend.Graph, check_count: Callable[[int, int, str], None]) -> None:
+def _check_dimensions(graph: proto_repair.Graph, check_count: Callable[[int, int, str], None]) -> None:
     if isinstance(graph, onnx.GraphProto):
         for tensor in graph.initializer:
             check_count(len(tensor.dims), MOST_DIMENSIONS, f'dimensions of constant "{tensor.name}"')

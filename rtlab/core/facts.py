@@ -8,9 +8,9 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated
 
-from rtlab.core.answers import Memoizable
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
+from rtlab.core.memo import Memoizable
 from rtlab.core.metrics import Tally
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared

@@ -19,22 +19,22 @@ import onnx_ir as ir
 from google.protobuf.message import EncodeError
 from onnx_ir import TensorProtocol
 
-from rtlab.core import check, given_shapes
+from rtlab.core import check, partial_shapes
+from rtlab.core.constant_batch import find_written_batch
+from rtlab.core.constant_values import find_constant_values
+from rtlab.core.default_shapes import find_missing_shapes, propose_shapes
+from rtlab.core.external_data import iter_external_weights, set_external_folder, weights_changed_error
 from rtlab.core.extract import extract_nodes
-from rtlab.core.held import materialize_weights
-from rtlab.core.inferred import infer_types
-from rtlab.core.known import find_constant_values
+from rtlab.core.file_fingerprint import FileFingerprint, fingerprint_file
+from rtlab.core.materialize_weights import materialize_weights
 from rtlab.core.node import NAME, Node, assign_ids, project, values_of, walk
-from rtlab.core.outline import strip_weights
-from rtlab.core.outside import iter_external_weights, set_external_folder, weights_changed_error
+from rtlab.core.node_instances import NodeInstance, Subgraph, list_subgraphs
 from rtlab.core.phrases import quote_names
-from rtlab.core.places import NodeInstance, Subgraph, list_subgraphs
-from rtlab.core.proposed import find_missing_shapes, propose_shapes
+from rtlab.core.shape_inference import infer_types
 from rtlab.core.sizes import Sizes
-from rtlab.core.stamp import FileFingerprint, fingerprint_file
+from rtlab.core.strip_weights import strip_weights
 from rtlab.core.structure import hash_structure
 from rtlab.core.value import Value, shape_text
-from rtlab.core.written_batch import find_written_batch
 from rtlab.errors import ModelError, boundary
 
 
@@ -339,7 +339,7 @@ class Model:
         Raises:
             ModelError: what the function leaves is no graph, or no valid model.
         """
-        from rtlab.core.surgeon import edit
+        from rtlab.core.graphsurgeon import edit
 
         return load(edit(self.proto(), self.name, change), name=self.name, shapes=self.shapes)
 
@@ -349,7 +349,7 @@ class Model:
         Raises:
             Unsized: a dimension other than the first is dynamic and has no named size.
         """
-        return given_shapes.resolve_shape(
+        return partial_shapes.resolve_shape(
             name, self.values[name].shape or (), self.shapes, lambda: find_missing_shapes(self)
         )
 
@@ -360,13 +360,13 @@ class Model:
             ModelError: a name is neither an input nor a symbol, or a shape does not fit.
         """
         declared = {n: self.values[n].shape for n in self.inputs}
-        named = given_shapes.parse_sizes(shapes, declared)
-        given_shapes.check(self.name, declared, named)
+        named = partial_shapes.parse_sizes(shapes, declared)
+        partial_shapes.check(self.name, declared, named)
         sized_model = dataclasses.replace(self, shapes=named)
         batch = sized_model.written_batch
         if not batch or batch == sized_model.named_batch:
             return sized_model
-        fixed = given_shapes.with_batch(declared, named, batch)
+        fixed = partial_shapes.with_batch(declared, named, batch)
         rejected_batch = f", not of {sized_model.named_batch}" if sized_model.named_batch else ""
         note = f"A batch of {batch} is written inside the model: it is run in batches of {batch}{rejected_batch}."
         return dataclasses.replace(sized_model, shapes=fixed, notes=tuple(dict.fromkeys((*self.notes, note))))
@@ -381,7 +381,7 @@ class Model:
         What nobody named stays unknown, but for the batch, which is 1.
         """
         declared = {name: self.values[name].shape for name in self.inputs}
-        inputs = given_shapes.resolve_partial_shapes(declared, self.shapes, batch, shapes or {})
+        inputs = partial_shapes.resolve_partial_shapes(declared, self.shapes, batch, shapes or {})
         key = tuple(inputs.items())
         if key not in self._sizes:
             self._sizes[key] = Sizes(self, inputs)

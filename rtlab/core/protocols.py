@@ -16,9 +16,9 @@ from typing import Literal, Protocol, runtime_checkable
 
 from rtlab.core.arrays import Batch
 from rtlab.core.buildlog import Entry, Operator
+from rtlab.core.compiler_info import Maker
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.maker import Maker
 from rtlab.core.model import Model
 from rtlab.core.trace import Outputs, Profile, Recording, Throughput
 from rtlab.core.variant import Precision, Target, Variant

@@ -35,7 +35,7 @@ from rtlab.core.value import dtype_text
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rtlab.core.places import Subgraph
+    from rtlab.core.node_instances import Subgraph
     from rtlab.core.value import Value
 
 #: Values of no more elements are computed, for a shape may follow from them: a mask whose ones are counted, a grid.

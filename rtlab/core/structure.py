@@ -13,8 +13,8 @@ from collections.abc import Iterable, Iterator, Mapping
 import numpy as np
 import onnx_ir as ir
 
+from rtlab.core.external_data import iter_initializers
 from rtlab.core.node import walk
-from rtlab.core.outside import iter_initializers
 from rtlab.core.value import Value
 
 _PAIRS = frozenset({"QuantizeLinear", "DequantizeLinear"})

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from rtlab.core.answers import Memoizable
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
+from rtlab.core.memo import Memoizable
 from rtlab.core.model import Model
 from rtlab.errors import RunError
 

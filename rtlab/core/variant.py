@@ -11,7 +11,7 @@ from typing import ClassVar, Literal, TypeVar, cast, get_args
 
 from rtlab.core.options import BuildOptions
 from rtlab.core.phrases import quote_names
-from rtlab.core.treatment import PtqTransform, PtqTransformKind
+from rtlab.core.ptq_transform import PtqTransform, PtqTransformKind
 from rtlab.errors import VariantError
 
 #: A name that is meant as an arithmetic.

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from rtlab.core.schema import Field, Origin, fields, format_text, is_noun
 from rtlab.documents.contract import Column, Fact, Link, Row
-from rtlab.documents.crossing import to_builtins
 from rtlab.documents.numbers import choose_byte_unit, choose_time_unit, format_bytes, format_number
 from rtlab.documents.panel import column, fact, link
+from rtlab.documents.serialization import to_builtins
 
 if TYPE_CHECKING:
     import pandas as pd

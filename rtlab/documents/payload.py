@@ -40,7 +40,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rtlab.documents.crossing import is_object, members
+from rtlab.documents.serialization import is_object, members
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

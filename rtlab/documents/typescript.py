@@ -8,7 +8,7 @@ import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from rtlab.documents.crossing import is_object, members
+from rtlab.documents.serialization import is_object, members
 
 _PLAIN = {str: "string", float: "number", int: "number", bool: "boolean", type(None): "null", Any: "unknown"}
 

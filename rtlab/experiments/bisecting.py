@@ -28,8 +28,8 @@ from rtlab.questions.bisection import (
     count_layers,
     find_changes,
 )
-from rtlab.questions.bisection.regrouped import Kind, find_regroupings
-from rtlab.questions.why.missed import BETWEEN, find_readers
+from rtlab.questions.bisection.fusion_changes import Kind, find_regroupings
+from rtlab.questions.why.missed_fusions import BETWEEN, find_readers
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.relate import relate
 

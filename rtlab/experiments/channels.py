@@ -13,7 +13,7 @@ from rtlab.core.protocols import Evaluator
 from rtlab.errors import BackendError, RunError
 from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.sizing import batch_size
-from rtlab.quantize.shadow import build_isolated_error_model
+from rtlab.quantize.isolated_error import build_isolated_error_model
 from rtlab.questions.channels import ChannelErrors, ChannelSums
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from rtlab.experiments.benchmark import BenchmarkRunner, LoadedModel
 from rtlab.experiments.experiment import SearchContext
-from rtlab.experiments.race import BenchmarkRunner, LoadedModel
 from rtlab.formulations.recurrent import Form, FormName, FormTiming, Recurrent, build_forms
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from rtlab.core.variant import Variant
 from rtlab.errors import BackendError, CalibrationError, Unsized
 from rtlab.experiments.repairing import predict
 from rtlab.experiments.sizing import batch_size, fixed_batch
-from rtlab.quantize import findings, own, prepare
+from rtlab.quantize import existing_qdq, findings, prepare
 from rtlab.questions.accuracy.errors import list_comparable_values
 
 if TYPE_CHECKING:
@@ -140,7 +140,7 @@ class _RepairEvaluator:
         try:
             self.data = data().take(max(_SAMPLES, fixed_batch(model)))
             self.samples = len(self.data)
-            bare, emulation = own.separate_existing_qdq(model, prepare(model, Variant()).emulation)
+            bare, emulation = existing_qdq.separate_existing_qdq(model, prepare(model, Variant()).emulation)
             comparable_names = {*list_comparable_values(bare, emulation)}
             self.values = tuple(o for o in dict.fromkeys((*model.outputs, *inner)) if o in comparable_names)
             self.reference = self._run(bare, self.values)
@@ -152,7 +152,9 @@ class _RepairEvaluator:
         """Which part of which value a repaired model makes worse, and by how much; empty where none."""
         try:
             after = self._measure(
-                own.separate_existing_qdq(repaired_model, prepare(repaired_model, Variant()).emulation)[1]
+                existing_qdq.separate_existing_qdq(
+                    repaired_model, prepare(repaired_model, Variant()).emulation
+                )[1]
             )
         except BackendError as error:
             return f"a model that does not run ({error})"

@@ -16,14 +16,14 @@ from rtlab.core.phrases import pluralize
 from rtlab.core.prepared import Prepared
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Builder, BuildRequest, Evaluator, Progress
+from rtlab.core.ptq_transform import PtqTransformKind
 from rtlab.core.task import Predictions, Task
-from rtlab.core.treatment import PtqTransformKind
 from rtlab.core.uncertainty import compare_paired
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
 from rtlab.errors import BuildError, CalibrationError, Unavailable, VariantError
 from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.sizing import batch_size
-from rtlab.questions.diagnosis.cures import (
+from rtlab.questions.diagnosis.remedies import (
     SCALED,
     Cure,
     choose_calibrators,

@@ -14,7 +14,7 @@ from rtlab.core.arrays import Batch
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import VariantResult
 from rtlab.core.protocols import Runner
-from rtlab.core.whole import validate_integer
+from rtlab.core.validation import validate_integer
 from rtlab.errors import RtlabError, RunError, VariantError
 from rtlab.experiments.experiment import SearchContext
 from rtlab.questions.batches.sweeps import BatchTime, Sweep

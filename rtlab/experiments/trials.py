@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 import numpy as np
 
 from rtlab import samples
-from rtlab.core import scratch
+from rtlab.core import temporary
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, wrap
 from rtlab.core.options import BuildOptions
@@ -211,7 +211,7 @@ class GpuTrial:
         engine, opener = self._require_engine(), self._backend
         if not isinstance(opener, Opener):
             raise Skipped("it opens no serialized engines")
-        with scratch.folder() as folder:
+        with temporary.folder() as folder:
             file = Path(folder) / "engine.plan"
             opener.save(engine, file)
             again = opener.open_plan(file)
@@ -228,7 +228,7 @@ class GpuTrial:
         if self._backend.capabilities().maker.tunes != "build":
             raise Skipped("this compiler times its kernels when it runs")
         target = self._target()
-        with scratch.folder() as folder:
+        with temporary.folder() as folder:
             file = Path(folder) / "timing.cache"
             options = BuildOptions.of(timing_cache=file)
             first, second = (

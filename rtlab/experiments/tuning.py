@@ -19,8 +19,8 @@ from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
 from rtlab.core.trace import Outputs
 from rtlab.errors import Cancelled, ModelError, RtlabError, VariantError
+from rtlab.experiments.benchmark import Benchmark, BenchmarkCandidate, BenchmarkRunner
 from rtlab.experiments.experiment import SearchContext
-from rtlab.experiments.race import Benchmark, BenchmarkCandidate, BenchmarkRunner
 from rtlab.formulations import (
     DIRECT,
     FORMULATIONS,

@@ -16,10 +16,10 @@ from rtlab.documents.commands import AskPanel, Choice, Command
 from rtlab.documents.contract import FileSent, NetronStarted, Panel, PanelAnswered, PlotlySent
 from rtlab.errors import RtlabError
 from rtlab.explorer import netron
-from rtlab.explorer.opening import Opening
+from rtlab.explorer.open_commands import Opening
 from rtlab.quantize import export
 from rtlab.questions import panels
-from rtlab.questions.scene import PanelContext
+from rtlab.questions.panel_context import PanelContext
 from rtlab.session import Session
 from rtlab.view import charts as figures
 from rtlab.view import controls as offer

@@ -8,7 +8,7 @@ import traitlets
 
 from rtlab import questions
 from rtlab.documents.payload import encode
-from rtlab.explorer.delivering import Delivering
+from rtlab.explorer.transport import Delivering
 from rtlab.questions.cards.picture import Graph
 from rtlab.questions.titles import get_variant_titles
 from rtlab.relation.mapping import map_to_places

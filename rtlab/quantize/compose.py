@@ -16,14 +16,14 @@ from rtlab.core.ranges import Ranges
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
-from rtlab.quantize import half, half_plan, passes, placement, tf32, weights
+from rtlab.quantize import fp16, fp16_plan, passes, placement, tf32, weights
 from rtlab.quantize.assign import assign, resolve_calibrators
 from rtlab.quantize.calibrators import scale as compute_scale
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.half_plan import describe_skipped_nodes
-from rtlab.quantize.mending import WeightCorrector
+from rtlab.quantize.fp16_plan import describe_skipped_nodes
 from rtlab.quantize.narrow import HALVES, HalfConstants
 from rtlab.quantize.rewrite import QUANTIZED, Pairs, share_scales
+from rtlab.quantize.weight_correction import WeightCorrector
 
 if TYPE_CHECKING:
     from rtlab.core.layer_inputs import LayerInputs
@@ -69,7 +69,7 @@ def prepare(
         scales: Given thresholds by value instead of ranges, from a calibration cache for example. The readers of
             a value without one stay as they are, with a note.
         inputs: What products read, which reconstruction and bias correction need; without, they are left out with a
-            note. Treatments before them are of ``rtlab.quantize.treating``.
+            note. Treatments before them are of ``rtlab.quantize.apply_transforms``.
         progress: Asked between the passes whether to stop: those over large weights take seconds.
 
     Raises:
@@ -201,7 +201,7 @@ class _Preparation:
         for precision in (Precision.INT4, Precision.FP4):
             if weights.plan(self.source, self._get_nodes(precision), precision).weights:
                 needs[precision] = weights.OPSETS[precision]
-        bf16_opset = half_plan.find_bf16_opset(
+        bf16_opset = fp16_plan.find_bf16_opset(
             self.source, [n for n, p in self._get_half_nodes().items() if p is Precision.BF16]
         )
         highest = max(needs, key=lambda p: needs[p])
@@ -382,13 +382,13 @@ class _Preparation:
         types = {n: p for n, p in self._get_half_nodes().items() if n not in self.assigned_precisions}
         self._check()
         constants = HalfConstants(self._typed_model.known, self._check)
-        narrow_plan = half_plan.plan(self._typed_model, types, constants=constants)
+        narrow_plan = fp16_plan.plan(self._typed_model, types, constants=constants)
         notes = (
-            *half_plan.describe_saturation(self._typed_model, narrow_plan, constants),
+            *fp16_plan.describe_saturation(self._typed_model, narrow_plan, constants),
             *describe_skipped_nodes(narrow_plan.skipped_nodes),
         )
         if plans or narrow_plan.nodes:
-            self._apply_per_model(plans, four_bit_weights, half.Narrow(narrow_plan, constants, notes))
+            self._apply_per_model(plans, four_bit_weights, fp16.Narrow(narrow_plan, constants, notes))
         else:
             self.notes += notes
         self.assigned_precisions.update(narrow_plan.nodes)
@@ -398,7 +398,7 @@ class _Preparation:
         self,
         plans: Mapping[Precision, weights.FourBitPlan],
         four_bit_weights: _FourBitWeights,
-        narrow: half.Narrow,
+        narrow: fp16.Narrow,
     ) -> None:
         """Apply what the typed graph and its emulation express in different ways."""
         narrow_plan, constants = narrow.plan, narrow.constants
@@ -421,11 +421,11 @@ class _Preparation:
         emulation_plan, emulation_constants = narrow_plan, constants
         if plans:
             emulation_constants = HalfConstants(emulation_model.known, self._check)
-            emulation_plan = half_plan.plan(emulation_model, narrow_plan.nodes, constants=emulation_constants)
+            emulation_plan = fp16_plan.plan(emulation_model, narrow_plan.nodes, constants=emulation_constants)
             narrow = self._plan_half_with_four_bits(plans, narrow_plan)
         else:
             emulation_model = fp32_model
-        underflow_count, total = half_plan.count_constant_underflows(
+        underflow_count, total = fp16_plan.count_constant_underflows(
             emulation_model, emulation_plan, emulation_constants
         )
         if underflow_count:
@@ -446,8 +446,8 @@ class _Preparation:
             self.notes.append("FP16 accumulation is not emulated: sums inside an operator are FP32 here")
 
     def _plan_half_with_four_bits(
-        self, plans: Mapping[Precision, weights.FourBitPlan], narrow_plan: half_plan.HalfPlan
-    ) -> half.Narrow:
+        self, plans: Mapping[Precision, weights.FourBitPlan], narrow_plan: fp16_plan.HalfPlan
+    ) -> fp16.Narrow:
         """What is narrowed where weights are stored in four bits: what dequantizes INT4 does so in 16 bits."""
         typed, halves, dequantizers = self._typed_model, dict(narrow_plan.nodes), list[str]()
         for precision, plan in plans.items():
@@ -462,7 +462,7 @@ class _Preparation:
                     }
                 )
         constants = HalfConstants(typed.known, self._check)
-        return half.Narrow(half_plan.plan(typed, halves, dequantizers, constants=constants), constants)
+        return fp16.Narrow(fp16_plan.plan(typed, halves, dequantizers, constants=constants), constants)
 
     def _check(self) -> None:
         check(self._progress, "preparing the model")
@@ -504,9 +504,9 @@ class _Preparation:
 
 
 def _build_half_emulation(
-    model: Model, plan: half_plan.HalfPlan, check: Callable[[], object], *, keep_origins: bool
+    model: Model, plan: fp16_plan.HalfPlan, check: Callable[[], object], *, keep_origins: bool
 ) -> Model:
-    return passes.run(model, [half.Round(plan, HalfConstants(model.known, check))], keep_origins=keep_origins)
+    return passes.run(model, [fp16.Round(plan, HalfConstants(model.known, check))], keep_origins=keep_origins)
 
 
 def _build_tf32_emulation(

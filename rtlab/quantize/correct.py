@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rtlab.quantize import passes
-from rtlab.quantize.windows import ProductForm
+from rtlab.quantize.im2col import ProductForm
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

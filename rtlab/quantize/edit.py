@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import onnx_ir as ir
 
-from rtlab.core.inferred import infer_types
+from rtlab.core.external_data import iter_external_weights
 from rtlab.core.model import Model, of
 from rtlab.core.node import ORIGIN, bodies, walk
-from rtlab.core.outline import strip_weights
-from rtlab.core.outside import iter_external_weights
+from rtlab.core.shape_inference import infer_types
+from rtlab.core.strip_weights import strip_weights
 from rtlab.quantize.names import make_unique_name
 from rtlab.quantize.opset import convert_opset
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from rtlab.core.phrases import pluralize
 from rtlab.quantize import passes
-from rtlab.quantize.links import (
+from rtlab.quantize.scale_migration import (
     ChannelLink,
     Constants,
     compute_read_peaks,

@@ -10,7 +10,7 @@ import onnx
 
 from rtlab.core.model import wrap
 from rtlab.core.node import ORIGIN
-from rtlab.core.outline import LARGE
+from rtlab.core.strip_weights import LARGE
 from rtlab.errors import VariantError
 from rtlab.quantize.names import make_unique_name
 

@@ -1,4 +1,4 @@
-"""Changes of a model's graph: see ``rtlab.core.change`` for what a pass is.
+"""Changes of a model's graph: see ``rtlab.core.pass_protocol`` for what a pass is.
 
 Passes are decided by plans, which only read; applied, each edits the graph in hand. Those of a variant share one copy
 of the model (``Edit``), in the form in which the model is held: nothing is converted between them. Only ONNX's opset
@@ -11,16 +11,16 @@ import dataclasses
 from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
-from rtlab.core import change
+from rtlab.core import pass_protocol
 from rtlab.core.model import Model
 from rtlab.errors import VariantError
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.placement import WEIGHTED
 
-Need: TypeAlias = change.Need[Model]
-Promise: TypeAlias = change.Promise[Model]
+Need: TypeAlias = pass_protocol.Need[Model]
+Promise: TypeAlias = pass_protocol.Promise[Model]
 #: One change of the graph of a model.
-Pass: TypeAlias = change.Pass[Model, Edit]
+Pass: TypeAlias = pass_protocol.Pass[Model, Edit]
 
 
 def run(

@@ -16,8 +16,8 @@ import onnx_ir as ir
 from rtlab.core.phrases import quote_names
 from rtlab.core.variant import Rewrite
 from rtlab.errors import VariantError
-from rtlab.quantize import findings, own, passes
-from rtlab.quantize.lifting import find_permutation, lift
+from rtlab.quantize import existing_qdq, findings, passes
+from rtlab.quantize.hoist_transposes import find_permutation, lift
 from rtlab.quantize.merging import find_siblings, merge
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def check(model: Model, rewrites: Iterable[Rewrite]) -> None:
     requested_rewrites = tuple(rewrites)
     kinds = {r.kind for r in requested_rewrites}
     repairs = _find_repairs(model, requested_rewrites) if "mend" in kinds else {}
-    releasable_nodes = set(own.find_quantized_nodes(model)) if "release" in kinds else set()
+    releasable_nodes = set(existing_qdq.find_quantized_nodes(model)) if "release" in kinds else set()
     for rewrite in requested_rewrites:
         candidates = [rewrite.node] if rewrite.node in model.by_id else []
         is_applicable = (
@@ -179,7 +179,7 @@ class ApplyRewrites:
         for graph_pass in findings.iter_repair_passes(edit, finding_ids) if finding_ids else ():
             passes.apply(graph_pass, edit)
         if released_nodes := [r.node for r in self.rewrites if r.kind == "release"]:
-            own.release(edit, released_nodes)
+            existing_qdq.release(edit, released_nodes)
         for rewrite in (r for r in self.rewrites if r.kind not in QDQ_REWRITES):
             if rewrite.kind == "fold":
                 _fold(edit, rewrite.node)

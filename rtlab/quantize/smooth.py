@@ -15,13 +15,20 @@ import numpy as np
 
 from rtlab.core.phrases import pluralize
 from rtlab.quantize import passes
-from rtlab.quantize.links import NORMS, ChannelLink, Constants, compute_read_peaks, find_links, move_scale
+from rtlab.quantize.scale_migration import (
+    NORMS,
+    ChannelLink,
+    Constants,
+    compute_read_peaks,
+    find_links,
+    move_scale,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from rtlab.core.model import Model
-    from rtlab.core.treatment import PtqTransform
+    from rtlab.core.ptq_transform import PtqTransform
     from rtlab.quantize.edit import Edit
 
 #: Scales are kept within this factor of 1, so that a channel that was hardly seen stays a number.

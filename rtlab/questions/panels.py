@@ -26,12 +26,12 @@ from rtlab.questions.findings.panel import FINDINGS
 from rtlab.questions.formulations.panel import FORMULATIONS
 from rtlab.questions.kernels import KERNELS
 from rtlab.questions.memory.panel import MEMORY
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 from rtlab.questions.recipe.panel import RECIPE
 from rtlab.questions.recurrence.panel import RECURRENCE
 from rtlab.questions.repair.panel import REPAIR
 from rtlab.questions.roofline.panel import ROOFLINE
 from rtlab.questions.samples.panel import SAMPLES
-from rtlab.questions.scene import PanelContext, PanelSpec
 from rtlab.questions.schedule.panel import SCHEDULE
 from rtlab.questions.score.panel import SCORE
 from rtlab.questions.sensitivity.panel import SENSITIVITY

@@ -16,14 +16,14 @@ from rtlab.formulations.recurrent import FormTiming
 from rtlab.formulations.trial import TunedModel
 from rtlab.questions.batches.sweeps import Sweep
 from rtlab.questions.bisection import Bisection
-from rtlab.questions.calibration.seen import Calibration
+from rtlab.questions.calibration.observed_ranges import Calibration
 from rtlab.questions.channels import ChannelErrors
 from rtlab.questions.diagnosis import AccuracyDiagnosis
 from rtlab.questions.repair import AccuracyRepair
 from rtlab.questions.sensitivity import Asks, By, LossName, Sensitivity
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.advice import Advice
-from rtlab.questions.why.joined import FusedLayer
+from rtlab.questions.why.fused_layer import FusedLayer
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

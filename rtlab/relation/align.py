@@ -14,9 +14,9 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 from rtlab.core.engine import Engine
-from rtlab.relation.fused import join_fused
+from rtlab.relation.fused_groups import join_fused
 from rtlab.relation.grouping import EngineSide, Grouping, Reason, group_alike
-from rtlab.relation.likeness import PRODUCTS, Shape, Signature, sizes
+from rtlab.relation.similarity import PRODUCTS, Shape, Signature, sizes
 
 #: Pairs in a table of costs that holds all of a gap; and layers of each engine in one of a larger gap: at first, and at
 #: most.

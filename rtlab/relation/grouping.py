@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Literal
 
 from rtlab.core.engine import Engine
-from rtlab.relation.likeness import Signature
+from rtlab.relation.similarity import Signature
 from rtlab.relation.writers import Writers
 
 #: Why layers are one group: nodes or names that both tell; one kernel and shape that each engine has once; the same

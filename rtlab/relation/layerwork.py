@@ -12,8 +12,8 @@ from typing import Any, TypeGuard
 
 from rtlab.core.engine import DTYPES, Engine, Layer, Tensor
 from rtlab.core.model import Model
+from rtlab.core.validation import LARGEST, validate_integer
 from rtlab.core.value import Value
-from rtlab.core.whole import LARGEST, validate_integer
 from rtlab.relation.dataflow import MOVES
 from rtlab.relation.dataflow import Work as Kind
 from rtlab.relation.dataflow import work as kind_of

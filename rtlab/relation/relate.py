@@ -20,13 +20,13 @@ from rtlab.core.model import Model
 from rtlab.core.node import Node
 from rtlab.relation.dataflow import moves, work
 from rtlab.relation.flow import VIEWS, Flow
-from rtlab.relation.given import RecomputeEvidence, format_tensors
 from rtlab.relation.kernel import kernel
 from rtlab.relation.mapping import Evidence, Mapping, Missing, Pair
 from rtlab.relation.names import Names
+from rtlab.relation.recompute_evidence import RecomputeEvidence, format_tensors
 from rtlab.relation.regions import Regions
+from rtlab.relation.rnn_steps import LayerFlow as Steps
 from rtlab.relation.roles import Roles
-from rtlab.relation.steps import LayerFlow as Steps
 
 #: Operators that fold into the weights or the epilogue of what produced their input.
 EPILOGUES = frozenset({

@@ -10,8 +10,8 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 
-from rtlab.relation.likeness import Signature
 from rtlab.relation.names import operator
+from rtlab.relation.similarity import Signature
 
 #: The part of the layers with one word that may do different work before all words of this sort are doubted.
 _DOUBT = 0.05

@@ -20,13 +20,13 @@ from rtlab.core import files
 from rtlab.core.phrases import quote_names
 from rtlab.documents import glossary
 from rtlab.documents.contract import Figure, Panel
-from rtlab.documents.crossing import to_builtins
 from rtlab.documents.payload import encode
+from rtlab.documents.serialization import to_builtins
 from rtlab.documents.tabs import Tab
 from rtlab.errors import VariantError
 from rtlab.questions import panels
 from rtlab.questions.cards.picture import Graph
-from rtlab.questions.scene import PanelContext
+from rtlab.questions.panel_context import PanelContext
 from rtlab.report.markdown import render_markdown
 from rtlab.report.whole import build_document
 from rtlab.view import charts, chrome

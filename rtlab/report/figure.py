@@ -8,7 +8,7 @@ from rtlab.documents.contract import Figure
 from rtlab.documents.tabs import TABS
 from rtlab.errors import VariantError
 from rtlab.questions import panels
-from rtlab.questions.scene import PanelContext
+from rtlab.questions.panel_context import PanelContext
 from rtlab.questions.titles import get_variant_titles
 from rtlab.view import charts
 from rtlab.view.effects import ranking_of

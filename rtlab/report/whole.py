@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from rtlab.documents.crossing import to_builtins
+from rtlab.documents.serialization import to_builtins
 from rtlab.questions import recipe
 from rtlab.questions.recipe import lines
 from rtlab.questions.titles import get_variant_titles

@@ -30,20 +30,20 @@ from rtlab.quantize import sparsity as _sparsity
 from rtlab.quantize.export import Exported
 from rtlab.quantize.sparsity import SparseWeight
 from rtlab.questions.bisection import Bisection
-from rtlab.questions.findings.listed import add_comparative_findings
+from rtlab.questions.findings.analysis import add_comparative_findings
 from rtlab.questions.releases import Releases
 from rtlab.questions.snapshot import Snapshot
 from rtlab.questions.titles import get_variant_titles
 from rtlab.questions.why import Verdict
-from rtlab.questions.why.joined import FusedLayer
+from rtlab.questions.why.fused_layer import FusedLayer
 from rtlab.session import records
 from rtlab.session.bisecting import Bisections
 from rtlab.session.checking import Checks
 from rtlab.session.diagnosing import Diagnoses
 from rtlab.session.observer import observe_values
+from rtlab.session.progress import report_progress
 from rtlab.session.recordings import Recordings
-from rtlab.session.selecting import Selecting
-from rtlab.session.watching import report_progress
+from rtlab.session.sample_selection import Selecting
 
 R = TypeVar("R")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from rtlab import backends
-from rtlab.backends.roles import require_capability
+from rtlab.backends.capabilities import require_capability
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Builder, Progress
 from rtlab.errors import BackendError, Unavailable, VariantError, boundary
@@ -20,8 +20,8 @@ from rtlab.experiments.why.oracle import forget
 from rtlab.questions.bisection import Bisection, report
 from rtlab.questions.bisection.record import BisectionRecord
 from rtlab.session import records
+from rtlab.session.progress import report_progress
 from rtlab.session.runs import Runs
-from rtlab.session.watching import report_progress
 
 R = TypeVar("R")
 

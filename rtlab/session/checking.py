@@ -23,14 +23,14 @@ from rtlab.errors import CalibrationError, ReadError, boundary
 from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.repairing import predict
 from rtlab.experiments.sizing import batch_size, fixed_batch
-from rtlab.quantize import own
+from rtlab.quantize import existing_qdq
 from rtlab.questions import check, findings, roofline
 from rtlab.questions.check import CheckResult, record, times
 from rtlab.questions.check.record import CheckRecord
 from rtlab.questions.check.row import CheckLimits, CheckName
-from rtlab.questions.findings.listed import add_comparative_findings
+from rtlab.questions.findings.analysis import add_comparative_findings
+from rtlab.session.progress import report_progress
 from rtlab.session.runs import Runs
-from rtlab.session.watching import report_progress
 
 R = TypeVar("R")
 
@@ -104,7 +104,7 @@ class Checks(Runs[R]):
         """Whether a variant rounds nothing; in fp32 a model's own pairs still do."""
         has_release = any(r.kind == "release" for r in variant.rewrites)
         return {*variant.precisions} == {Precision.FP32} and (
-            has_release or not own.has_rounding_pairs(self.model)
+            has_release or not existing_qdq.has_rounding_pairs(self.model)
         )
 
     def _score_bare(self, progress: Progress) -> Score | None:
@@ -112,7 +112,7 @@ class Checks(Runs[R]):
         task = self._prepare_scoring_task(progress)
         if task is None:
             return None
-        plain_model, runner = own.separate_existing_qdq(self.model, self.model)[0], get_evaluator()
+        plain_model, runner = existing_qdq.separate_existing_qdq(self.model, self.model)[0], get_evaluator()
         output_names = tuple(task.wanted(plain_model))
         data = task.data.take(max(SCORED, fixed_batch(plain_model)))
         size, rig = batch_size(plain_model, output_names, data, runner), SearchContext(runner, progress)
@@ -130,11 +130,11 @@ class Checks(Runs[R]):
         ]  # fmt: skip
         scored_names = [n for n in reference_names if n in self.facts and self.facts[n].score is not None]
         name = next(iter((*scored_names, *reference_names)), "")
-        if not name and own.has_rounding_pairs(self.model):
+        if not name and existing_qdq.has_rounding_pairs(self.model):
             return dataclasses.replace(facts, score=self._score_bare(progress), errors=None)
         if not name:
             name = next(n for n in ("fp32", "fp32 of the check") if n not in self.variants)
-            release = [f"release {n}" for n in own.find_quantized_nodes(self.model)]
+            release = [f"release {n}" for n in existing_qdq.find_quantized_nodes(self.model)]
             self.add(name, precision="fp32", target=variant.target, backend=variant.backend, rewrites=release)
         if not scored_names:
             self.run([name], budget_s=seconds, progress=progress)

@@ -23,21 +23,21 @@ from rtlab.errors import CalibrationError, Unavailable, VariantError, boundary
 from rtlab.experiments.channels import ChannelSearch
 from rtlab.experiments.diagnosing import DiagnosisSearch
 from rtlab.experiments.experiment import SearchBudget, SearchContext
+from rtlab.experiments.observation import channel_axis
 from rtlab.experiments.repairing import RUNS, RepairSearch, RepairTools, predict
-from rtlab.experiments.watching import channel_axis
 from rtlab.experiments.why import get_builder
-from rtlab.quantize import own, rewrites
+from rtlab.quantize import existing_qdq, rewrites
 from rtlab.questions import accuracy
 from rtlab.questions.accuracy.errors import list_comparable_values
 from rtlab.questions.channels import ChannelErrors
 from rtlab.questions.diagnosis import AccuracyDiagnosis
-from rtlab.questions.diagnosis.cures import propose_cure
+from rtlab.questions.diagnosis.remedies import propose_cure
 from rtlab.questions.diagnosis.undefined import find_undefined
 from rtlab.questions.repair import AccuracyRepair
 from rtlab.session.job import prepare_model
+from rtlab.session.progress import report_progress
 from rtlab.session.searches import Searches
 from rtlab.session.sensitivities import Sensitivities
-from rtlab.session.watching import report_progress
 
 R = TypeVar("R")
 
@@ -104,7 +104,7 @@ class Diagnoses(Sensitivities[R], Searches[R]):
                 self.data,
                 task_data,
                 calibration_samples,
-                own.ExistingQuantization.of(rewritten_model),
+                existing_qdq.ExistingQuantization.of(rewritten_model),
             )
 
             def keep(diagnosis: AccuracyDiagnosis) -> None:
@@ -196,7 +196,9 @@ class Diagnoses(Sensitivities[R], Searches[R]):
             (
                 t
                 for f in findings
-                if (t := propose_cure(f, variant, base_variant, own.find_quantized_nodes(self.model)))
+                if (
+                    t := propose_cure(f, variant, base_variant, existing_qdq.find_quantized_nodes(self.model))
+                )
                 is not None
             ),
             None,
@@ -263,7 +265,7 @@ class Diagnoses(Sensitivities[R], Searches[R]):
             earlier_trials = None if before is None or again else before.verified
             sensitive_nodes = tuple(g.node for g in ranking)
             source = self.model
-            plain, _ = own.separate_existing_qdq(source, source)
+            plain, _ = existing_qdq.separate_existing_qdq(source, source)
             experiment = RepairSearch(
                 facts,
                 task,
@@ -273,7 +275,7 @@ class Diagnoses(Sensitivities[R], Searches[R]):
                 runs,
                 earlier_trials,
                 plain,
-                own.find_quantized_nodes(source),
+                existing_qdq.find_quantized_nodes(source),
             )
 
             def keep(repair: AccuracyRepair) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rtlab import backends, questions
-from rtlab.backends.roles import require_capability, suggest_backends
+from rtlab.backends.capabilities import require_capability, suggest_backends
 from rtlab.core.data import CalibrationData
 from rtlab.core.engine import Engine
 from rtlab.core.facts import VariantResult
@@ -22,7 +22,7 @@ from rtlab.core.stage import Stage, StageStatus
 from rtlab.core.task import Task
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import BuildError, Unavailable
-from rtlab.quantize import assign, prepare, treating
+from rtlab.quantize import apply_transforms, assign, prepare
 from rtlab.quantize.export import build_calibration_cache
 from rtlab.relation.mapping import Mapping as NodeMapping
 
@@ -168,7 +168,7 @@ def _prepare_model(job: Job, progress: Progress | None) -> Prepared:
         ready = _prepare_model(dataclasses.replace(job, variant=variant), progress)
         note = "INT8 is TensorRT's own choice here; errors on the CPU are those of explicit Q/DQ pairs"
         return Prepared(job.model, ready.emulated, ready.scales, (note, *ready.notes))
-    model, notes = treating.apply_transforms(job.model, job.variant, job.peaks)
+    model, notes = apply_transforms.apply_transforms(job.model, job.variant, job.peaks)
     ready = prepare(model, job.variant, job.ranges, job.scales, inputs=job.inputs, progress=progress)
-    moves_scale = any(t.kind in treating.MOVES for t in job.variant.treatments)
+    moves_scale = any(t.kind in apply_transforms.MOVES for t in job.variant.treatments)
     return dataclasses.replace(ready, notes=(*notes, *ready.notes), reference=model if moves_scale else None)

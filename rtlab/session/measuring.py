@@ -26,9 +26,9 @@ from rtlab.core.task import Predictions
 from rtlab.core.variant import Precision
 from rtlab.errors import BackendError, Cancelled, RtlabError, wrap_error
 from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
-from rtlab.quantize import own, rewrites
-from rtlab.quantize.shadow import IsolatedErrorModel, build_isolated_error_model
-from rtlab.quantize.stored import replace_stored_weights
+from rtlab.quantize import existing_qdq, rewrites
+from rtlab.quantize.dequantized_weights import replace_stored_weights
+from rtlab.quantize.isolated_error import IsolatedErrorModel, build_isolated_error_model
 from rtlab.questions.accuracy import errors as _accuracy
 from rtlab.questions.accuracy.errors import Comparison
 from rtlab.relation.work import works
@@ -94,7 +94,7 @@ def _skip_reason(job: Job, result: VariantResult, stage: Stage) -> str | None:
 
 def is_reference(result: VariantResult) -> bool:
     """Whether a variant's values are those of the model itself in fp32 on the CPU, so that comparing tells nothing."""
-    itself = result.prepared.emulated is result.source and not own.has_rounding_pairs(result.source)
+    itself = result.prepared.emulated is result.source and not existing_qdq.has_rounding_pairs(result.source)
     return itself and not _runs_on_builder(result)
 
 
@@ -303,7 +303,7 @@ class _Measuring:
         model = ready.reference or job.model
         # Its own pairs round as well: what they do is told against the model without them.
         variant = ready.model if self._on_builder else ready.emulate(self.progress)
-        model, _ = own.separate_existing_qdq(model, variant)
+        model, _ = existing_qdq.separate_existing_qdq(model, variant)
         names = _accuracy.list_comparable_values(model, variant)
         if self._on_builder:
             batch = next(self._data.batches(self.result.prepared.model, 1))
@@ -369,7 +369,9 @@ class _Measuring:
             return None
         # Nodes in another form may write other values than the source's.
         source = ready.reference or rewrites.apply_rewrites(self.job.model, self.job.variant.rewrites)
-        shadow = build_isolated_error_model(*own.separate_existing_qdq(source, ready.emulate(self.progress)))
+        shadow = build_isolated_error_model(
+            *existing_qdq.separate_existing_qdq(source, ready.emulate(self.progress))
+        )
         return shadow if shadow is not None and shadow.model.values.keys() >= {*names} else None
 
     def _score(self, deadline: DeadlineProgress) -> None:

@@ -23,12 +23,12 @@ from rtlab.errors import (
     boundary,
 )
 from rtlab.experiments.sizing import batch_size, fixed_batch
-from rtlab.quantize import own, treating
+from rtlab.quantize import apply_transforms, existing_qdq
 from rtlab.quantize.ranges import STRIDE
-from rtlab.questions.calibration.seen import Calibration
+from rtlab.questions.calibration.observed_ranges import Calibration
 from rtlab.session.observer import Observer, observe_peaks
+from rtlab.session.progress import report_progress
 from rtlab.session.variants import Variants
-from rtlab.session.watching import report_progress
 
 if TYPE_CHECKING:
     import numpy as np
@@ -96,7 +96,7 @@ class Observations(Variants[R]):
         if task is None or not task.unanswered:
             return task
         model, reader, predictions = (
-            own.separate_existing_qdq(self.model, self.model)[0],
+            existing_qdq.separate_existing_qdq(self.model, self.model)[0],
             get_evaluator(),
             Predictions(),
         )
@@ -239,17 +239,17 @@ class Observations(Variants[R]):
 
     def _observer_of(self, variant: Variant, progress: Progress | None = None) -> Observer:
         """The observer of the model that a variant rounds: pruned weights, and scale that moved, give others."""
-        key = treating.make_activation_key(variant)
+        key = apply_transforms.make_activation_key(variant)
         if key == ((),):
             return self._observer
         observers = self._variant_observers
         if (observer := observers.get(key)) is not None:
             return observer
-        transformed_model, _ = treating.apply_transforms(
+        transformed_model, _ = apply_transforms.apply_transforms(
             self.model, variant, self._peaks_of(variant, progress or Silent())
         )
-        if treating.changes_existing_pairs(variant):
-            transformed_model = own.release_all_nodes(transformed_model)
+        if apply_transforms.changes_existing_pairs(variant):
+            transformed_model = existing_qdq.release_all_nodes(transformed_model)
         # Of two that ask at once the first one's is taken, and what it observes serves both.
         return observers.setdefault(key, Observer(transformed_model, self._stride))
 
@@ -257,8 +257,8 @@ class Observations(Variants[R]):
         """The channels' largest magnitudes that a variant's smoothing needs, observed once; None without smoothing."""
         if all(t.kind != "smooth" for t in variant.treatments):
             return None
-        key, peaks = treating.make_activation_key(variant), self._peaks
+        key, peaks = apply_transforms.make_activation_key(variant), self._peaks
         if key not in peaks:
-            model, axes = treating.plan_smoothing_observation(self.model, variant)
+            model, axes = apply_transforms.plan_smoothing_observation(self.model, variant)
             peaks[key] = observe_peaks(model, axes, self.data, progress) if axes else {}
         return peaks[key]

@@ -26,7 +26,7 @@ from rtlab.core.variant import Variant
 from rtlab.errors import CalibrationError, Cancelled, RunError
 from rtlab.experiments.sizing import batch_size, fixed_batch
 from rtlab.quantize import display, quantizable
-from rtlab.quantize.inputs import SAMPLES, InputCollector, plan_input_stats
+from rtlab.quantize.input_statistics import SAMPLES, InputCollector, plan_input_stats
 from rtlab.quantize.ranges import STRIDE, Collector
 from rtlab.questions.inspection import tensors as _tensors
 

@@ -10,7 +10,7 @@ from rtlab.core.model import Model
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import VariantError
-from rtlab.quantize import assign, placement, rewrites, sparsity, treating
+from rtlab.quantize import apply_transforms, assign, placement, rewrites, sparsity
 from rtlab.quantize.assign import check_calibrators
 from rtlab.quantize.cache import CalibrationCache
 
@@ -39,7 +39,7 @@ def resolve(
     assign(model, variant)
     sparsity.match_prunable_nodes(model, variant.sparsity)
     rewrites.check(model, variant.rewrites)
-    treating.check(model, variant)
+    apply_transforms.check(model, variant)
     if variant.calibrators:
         check_calibrators(model, variant, placement.plan(model).activations)
     return variant, explicit_scales

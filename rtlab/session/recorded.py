@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 
 from rtlab import questions
-from rtlab.backends.choosing import reader_for
 from rtlab.backends.files import build, recognise
 from rtlab.backends.reference import build_reference, get_evaluator
-from rtlab.core import scratch
+from rtlab.backends.selection import reader_for
+from rtlab.core import temporary
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine
 from rtlab.core.facts import Errors, VariantResult
@@ -74,7 +74,7 @@ def save_pasted_text(text: str | bytes | None) -> Iterator[tuple[Path, ...]]:
             f"Cannot read text {str(text)[:60]!r}: it is no text but of type {type(text).__name__}. Give what you "
             "copied as a string, or the path of a file without text=."
         )
-    with scratch.folder() as folder:
+    with temporary.folder() as folder:
         path = Path(folder) / "pasted.txt"
         path.write_bytes(text.encode("utf-8", "replace") if isinstance(text, str) else text)
         yield (path,)

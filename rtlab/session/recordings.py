@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from rtlab import backends
-from rtlab.backends.choosing import opener_for
 from rtlab.backends.reference import get_stand_in
+from rtlab.backends.selection import opener_for
 from rtlab.core.arrays import Batch
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import VariantResult
@@ -22,9 +22,9 @@ from rtlab.errors import (
 from rtlab.session.job import Job, compile_variant
 from rtlab.session.measuring import measure_all_stages
 from rtlab.session.observations import Observations
+from rtlab.session.progress import report_progress
 from rtlab.session.recorded import collect_files, narrowest, read_recording, save_pasted_text
 from rtlab.session.variants import check_variant_name
-from rtlab.session.watching import report_progress
 
 R = TypeVar("R")
 

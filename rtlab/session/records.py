@@ -20,7 +20,7 @@ from rtlab.questions.bisection import Bisection
 from rtlab.questions.bisection import record as changes
 from rtlab.questions.bisection.record import BisectionRecord, RecordedSide
 from rtlab.questions.why import Verdict
-from rtlab.questions.why.joined import FusedLayer
+from rtlab.questions.why.fused_layer import FusedLayer
 from rtlab.questions.why.record import StepRecord, VerdictRecord, read
 
 

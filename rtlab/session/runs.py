@@ -10,10 +10,10 @@ from concurrent.futures import Executor, Future
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rtlab import backends
-from rtlab.backends.choosing import builder_for
-from rtlab.backends.live.apart import prestart_child
+from rtlab.backends.capabilities import require_capability, suggest_backends
+from rtlab.backends.live.session_child import prestart_child
 from rtlab.backends.reference import get_stand_in
-from rtlab.backends.roles import require_capability, suggest_backends
+from rtlab.backends.selection import builder_for
 from rtlab.core.facts import VariantResult
 from rtlab.core.layer_inputs import LayerInputs
 from rtlab.core.prepared import Prepared
@@ -36,8 +36,8 @@ from rtlab.session.job import Job, compile_variant, prepare_model
 from rtlab.session.measuring import mark_failed, measure_all_stages, measure_stages, plan_stages
 from rtlab.session.observations import Observations
 from rtlab.session.planning import resolve
+from rtlab.session.progress import report_progress
 from rtlab.session.variants import check_variant_name
-from rtlab.session.watching import report_progress
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -15,10 +15,10 @@ from rtlab.core.phrases import quote_names
 from rtlab.core.protocols import Progress
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Rewrite, RewriteKind, Variant
 from rtlab.errors import VariantError, boundary
+from rtlab.experiments.benchmark import BenchmarkRunner
 from rtlab.experiments.experiment import Experiment, SearchBudget, SearchContext, run_experiment
 from rtlab.experiments.forms import RecurrentForms
 from rtlab.experiments.peaks import CpuPeaks
-from rtlab.experiments.race import BenchmarkRunner
 from rtlab.experiments.ranking import CalibratorRanking
 from rtlab.experiments.sweep import BATCHES, BatchSweep
 from rtlab.experiments.tactics import LayerTactics
@@ -39,14 +39,14 @@ from rtlab.formulations.recurrent import FormTiming, read_recurrent
 from rtlab.formulations.trial import TunedModel
 from rtlab.quantize.rewrites import iter_possible_rewrites
 from rtlab.questions.batches.sweeps import Sweep
-from rtlab.questions.calibration.seen import Calibration
+from rtlab.questions.calibration.observed_ranges import Calibration
 from rtlab.questions.variants.variations import get_add_arguments
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.advice import Advice
-from rtlab.questions.why.joined import FusedLayer
-from rtlab.session import forcing, records
+from rtlab.questions.why.fused_layer import FusedLayer
+from rtlab.session import forced_tactics, records
 from rtlab.session.observations import Observations
-from rtlab.session.watching import report_progress
+from rtlab.session.progress import report_progress
 
 R = TypeVar("R")
 Tool = TypeVar("Tool")
@@ -129,7 +129,7 @@ class Searches(Observations[R]):
             Cancelled: the work was stopped.
         """
         result = self.facts_of(name)
-        listing, tuner = forcing.listing(result, self.facts.values())
+        listing, tuner = forced_tactics.listing(result, self.facts.values())
 
         def keep(table: tuple[LayerTactics, ...]) -> None:
             self._update_state(lambda state: state.with_tactics(name, table))
@@ -137,7 +137,7 @@ class Searches(Observations[R]):
         with report_progress(progress) as reporter:
             table = self._search(listing, SearchContext(tuner, reporter), keep)
         if not table:
-            raise forcing.no_tactics_error(result)
+            raise forced_tactics.no_tactics_error(result)
         return table
 
     def force(
@@ -165,11 +165,11 @@ class Searches(Observations[R]):
             RtlabError: the edited one cannot be written.
         """
         result = self.facts_of(name)
-        copy = forcing.copy_path(result, as_, cache, self.variants)
-        forcing.check(result, tactics)
+        copy = forced_tactics.copy_path(result, as_, cache, self.variants)
+        forced_tactics.check(result, tactics)
         with report_progress(progress) as reporter:
             table = self.tactics(name, progress=reporter)
-            forced_variant = forcing.force(result, tactics, table, copy, reporter)
+            forced_variant = forced_tactics.force(result, tactics, table, copy, reporter)
         return self._plan(as_, forced_variant, self._state.scales.get(name))
 
     @boundary("rank the calibrators")

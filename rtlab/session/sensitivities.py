@@ -18,10 +18,10 @@ from rtlab.core.stage import BUDGET_S
 from rtlab.errors import CalibrationError, Cancelled, VariantError, boundary
 from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
 from rtlab.experiments.sensitivity import SensitivitySearch
-from rtlab.quantize import own, rewrites
+from rtlab.quantize import existing_qdq, rewrites
 from rtlab.questions.sensitivity import ASKS, BY, LOSSES, Asks, By, Effects, LossName, Sensitivity
+from rtlab.session.progress import report_progress
 from rtlab.session.runs import Runs
-from rtlab.session.watching import report_progress
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -127,7 +127,7 @@ class Sensitivities(Runs[R]):
         A model's own pairs round as well, so that it is compared without them.
         """
         source = ready.reference or rewrites.apply_rewrites(self.model, planned_variant.rewrites)
-        return own.separate_existing_qdq(source, ready.emulate(progress))
+        return existing_qdq.separate_existing_qdq(source, ready.emulate(progress))
 
     def _loss_inputs(
         self, loss: LossName | None, labels: Any

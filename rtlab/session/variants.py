@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rtlab import backends
-from rtlab.backends.choosing import builder_for, check_capable, default_target
+from rtlab.backends.selection import builder_for, check_capable, default_target
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model, load
 from rtlab.core.options import BuildOptions
 from rtlab.core.peaks import Peaks
 from rtlab.core.protocols import Backend, Limits, View
+from rtlab.core.ptq_transform import PtqTransform
 from rtlab.core.scale import Scale
 from rtlab.core.task import Task
-from rtlab.core.treatment import PtqTransform
 from rtlab.core.variant import Calibrator, Precision, Rewrite, Target, Variant
 from rtlab.errors import (
     RtlabError,
@@ -26,11 +26,11 @@ from rtlab.errors import (
 from rtlab.experiments.tactics import LayerTactics
 from rtlab.formulations.recurrent import FormTiming
 from rtlab.formulations.trial import TunedModel
-from rtlab.quantize import own
+from rtlab.quantize import existing_qdq
 from rtlab.questions.batches.sweeps import Sweep
 from rtlab.questions.variants.variations import variations
-from rtlab.session.contents import StudyState
 from rtlab.session.planning import Scales, resolve
+from rtlab.session.state import StudyState
 
 if TYPE_CHECKING:
     import onnx
@@ -205,7 +205,7 @@ class Variants(Generic[R]):
             variant,
             what,
             backends.get(builder).capabilities().targets,
-            own.find_quantized_nodes(self.model),
+            existing_qdq.find_quantized_nodes(self.model),
         )
         for title, choice in choices.items():
             if title not in self.variants:

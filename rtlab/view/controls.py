@@ -7,16 +7,16 @@ from typing import Any
 
 from rtlab import backends, samples
 from rtlab.backends import compilers
-from rtlab.backends.choosing import (
+from rtlab.backends.selection import (
     default_target,
     get_additional_backend,
     list_predicting_backends,
     list_recorded_releases,
     usual_builder,
 )
-from rtlab.core import given_shapes
+from rtlab.core import partial_shapes
 from rtlab.core.model import Model
-from rtlab.core.treatment import PtqTransformKind
+from rtlab.core.ptq_transform import PtqTransformKind
 from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant, has_effect
 from rtlab.documents.commands import Choice, Pin
 from rtlab.documents.contract import Controls, Dimension, OpenInput, Option
@@ -161,10 +161,10 @@ def _sizes(model: Model) -> list[OpenInput]:
         OpenInput(
             name=name,
             dimensions=[
-                Dimension(size=size, open=not isinstance(d, int), symbol=given_shapes.get_symbol(d))
+                Dimension(size=size, open=not isinstance(d, int), symbol=partial_shapes.get_symbol(d))
                 for size, d in zip(model.proposed[name], dims, strict=True)
             ],
-            lacking=bool(given_shapes.list_unsized_axes(name, dims, model.shapes)),
+            lacking=bool(partial_shapes.list_unsized_axes(name, dims, model.shapes)),
         )
         for name, dims in declared_shapes.items()
         if any(not isinstance(d, int) for d in dims)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rtlab import questions
 from rtlab.core.engine import Tensor
 from rtlab.core.model import Model
-from rtlab.documents.crossing import to_builtins
+from rtlab.documents.serialization import to_builtins
 from rtlab.errors import RtlabError
 from rtlab.questions.build.tactics import find_contests
 from rtlab.questions.cards.card import name_layers

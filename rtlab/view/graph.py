@@ -12,8 +12,8 @@ from rtlab import questions
 from rtlab.core.engine import Engine, Tensor
 from rtlab.core.model import Model
 from rtlab.core.node import Node
+from rtlab.core.node_instances import NodeInstance, Subgraph
 from rtlab.core.phrases import pluralize
-from rtlab.core.places import NodeInstance, Subgraph
 from rtlab.core.value import describe, shape_text
 from rtlab.quantize.export import build_commands, make_file_stem
 from rtlab.questions.calibration.pairs import trace_pairs

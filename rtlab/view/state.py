@@ -9,7 +9,7 @@ from collections.abc import Mapping as MappingType
 from typing import Any
 
 from rtlab.documents.contract import Grouping, Side
-from rtlab.documents.crossing import to_builtins
+from rtlab.documents.serialization import to_builtins
 from rtlab.documents.tabs import FIRST, TABS, Tab
 from rtlab.errors import RtlabError
 from rtlab.relation.mapping import Mapping

@@ -13,7 +13,7 @@ import rtlab
 import wheels
 from rtlab import backends
 from rtlab.backends import compilers
-from rtlab.backends.live import compiler, kept
+from rtlab.backends.live import compiler, worker_pool
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import Limits
 from rtlab.errors import Unavailable, VariantError
@@ -74,7 +74,7 @@ def test_only_children_that_were_told_import_it(source) -> None:
     nine, ten = (compilers.add(v, source=source) for v in ("0.2.0.9", "0.2.0.10"))
 
     def version(at: compilers.Compiler) -> tuple[str, int]:
-        with kept.acquire(Limits(), (str(at.path),)) as process:
+        with worker_pool.acquire(Limits(), (str(at.path),)) as process:
             found, _ = process.call(
                 compiler.probe_binding, compilers.BINDING, progress=Silent(), error_prefix="Cannot try"
             )
@@ -88,7 +88,7 @@ def test_only_children_that_were_told_import_it(source) -> None:
     assert not any(
         str(compilers.folder()) in str(getattr(m, "__file__", "")) for m in list(sys.modules.values())
     )
-    kept.close(str(nine.path))
+    worker_pool.close(str(nine.path))
     assert one != version(nine)[1]
 
 

@@ -15,7 +15,7 @@ import onnx
 import pytest
 
 from rtlab import CalibrationData, Study, Task, backends
-from rtlab.backends.live.apart import _Child
+from rtlab.backends.live.session_child import _Child
 from rtlab.core.model import load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest

@@ -156,7 +156,7 @@ def test_what_was_read_stays_after_the_session_is_gone(model) -> None:
 def test_a_transformer_is_read_folded_and_else_as_it_is(monkeypatch, without) -> None:
     """ONNX Runtime 1.31 refuses some of the files that it wrote itself: two constants of one name."""
     if without is not None:
-        monkeypatch.setattr("rtlab.backends.streamed._ONCE", without)
+        monkeypatch.setattr("rtlab.backends.session_outputs._ONCE", without)
     model, runner = attention(), backends.get("onnxruntime")
     names = [n for n in quantizable(model) if n != "x"]
     x = np.random.default_rng(1).normal(size=(2, 8, 16)).astype(np.float32)

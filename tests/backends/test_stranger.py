@@ -12,8 +12,8 @@ import pytest
 
 import rtlab
 from rtlab import backends
+from rtlab.core.compiler_info import Maker
 from rtlab.core.engine import Engine, Layer
-from rtlab.core.maker import Maker
 from rtlab.core.protocols import Availability, BuildRequest, Capabilities
 from rtlab.core.stage import Stage
 from rtlab.core.trace import Profile, Recording, Throughput

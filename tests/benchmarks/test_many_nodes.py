@@ -12,7 +12,7 @@ import pytest
 from benchmarks.test_build import BARE
 from benchmarks.test_memory_per_node import chains, peak
 from rtlab import backends
-from rtlab.backends.makers import TENSORRT_RTX
+from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load
 from rtlab.core.trace import Profile

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 import engines
-from rtlab.backends.trtexec import Trtexec
+from rtlab.backends.trtexec_json import Trtexec
 from rtlab.core.model import make_empty_model
 from rtlab.questions.memory.plan import plan
 from rtlab.relation.footprint import nbytes

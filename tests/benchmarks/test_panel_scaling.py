@@ -18,8 +18,8 @@ from rtlab.core.engine import Engine, Layer
 from rtlab.core.facts import VariantResult
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Variant
+from rtlab.questions.panel_context import PanelContext
 from rtlab.questions.recurrence.panel import recurrence
-from rtlab.questions.scene import PanelContext
 from rtlab.questions.schedule.panel import schedule
 
 
@@ -60,7 +60,7 @@ def streams(layers: int, folder: Path) -> PanelContext:
 
 
 @pytest.mark.parametrize(
-    ("panel", "scene", "most"),
+    ("panel", "context", "most"),
     [(recurrence, unrolled, 4), (schedule, streams, 2)],
     ids=["recurrence", "schedule"],
 )

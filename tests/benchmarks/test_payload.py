@@ -12,15 +12,15 @@ import numpy as np
 import pytest
 
 from rtlab import samples
-from rtlab.backends.makers import TENSORRT_RTX
+from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import Errors, VariantResult
 from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Precision, Target, Variant
-from rtlab.documents.crossing import to_builtins
 from rtlab.documents.payload import encode
+from rtlab.documents.serialization import to_builtins
 from rtlab.questions.cards.picture import Graph
 from rtlab.view.contract import EngineView
 from rtlab.view.graph import engine_view, source_graph

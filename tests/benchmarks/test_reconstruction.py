@@ -19,8 +19,8 @@ from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.variant import Variant
-from rtlab.quantize import inputs, mending, prepare
-from rtlab.quantize.windows import ProductForm, make_product_form
+from rtlab.quantize import input_statistics, prepare, weight_correction
+from rtlab.quantize.im2col import ProductForm, make_product_form
 from rtlab.session.observer import Observer
 
 if TYPE_CHECKING:
@@ -72,12 +72,15 @@ def measured(model: Model, mine: CalibrationData, others: CalibrationData, preci
     """Every layer whose weights are reconstructed, in the order of the graph."""
     variant, observer = Variant.of(precision, treatments=["reconstruct"]), Observer(model)
     nearest = prepare(model, Variant.of(precision))
-    with timed(inputs, "_sum_batch", lambda want, _: want.product.node) as observed:
+    with timed(input_statistics, "_sum_batch", lambda want, _: want.product.node) as observed:
         seen = observer.inputs(variant, nearest, mine, Silent())
-    with mock.patch.object(inputs, "SAMPLES", OTHERS), mock.patch("rtlab.session.observer.SAMPLES", OTHERS):
+    with (
+        mock.patch.object(input_statistics, "SAMPLES", OTHERS),
+        mock.patch("rtlab.session.observer.SAMPLES", OTHERS),
+    ):
         unseen = observer.inputs(variant, nearest, others, Silent())
     with timed(
-        mending.WeightCorrector, "_quantize_four_bit_weight", lambda _, read, *__: read[0].node
+        weight_correction.WeightCorrector, "_quantize_four_bit_weight", lambda _, read, *__: read[0].node
     ) as rounded:
         mended = prepare(model, variant, inputs=seen)
     assert seen is not None and unseen is not None  # noqa: PT018 - both are there or none

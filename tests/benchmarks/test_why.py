@@ -18,7 +18,7 @@ from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
 from rtlab.experiments.why import FusionBlockerSearch
-from rtlab.questions.why.missed import same_layer
+from rtlab.questions.why.missed_fusions import same_layer
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.relate import relate
 

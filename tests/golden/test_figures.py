@@ -8,7 +8,7 @@ import pytest
 import scenes
 from rtlab.errors import VariantError
 from rtlab.questions import panels
-from rtlab.questions.scene import PanelContext
+from rtlab.questions.panel_context import PanelContext
 from rtlab.report import _simplify_trace
 
 

@@ -16,7 +16,7 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.questions.findings.rules import fusions
-from rtlab.questions.why.missed import steps_of
+from rtlab.questions.why.missed_fusions import steps_of
 from rtlab.relation.relate import relate
 from snapshots import read
 

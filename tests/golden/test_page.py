@@ -18,7 +18,7 @@ from answers import without
 from rtlab.cli import main
 from rtlab.documents.payload import decode
 from rtlab.questions import panels
-from rtlab.questions.scene import PanelContext
+from rtlab.questions.panel_context import PanelContext
 from snapshots import plain
 
 #: The studies whose page is compared, with the variant that is shown beside fp32 and a node that is selected.

@@ -14,8 +14,8 @@ from recurrent import listing, recurrent_model
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import make_empty_model
 from rtlab.questions.difference.diff import Difference, Side, compute_difference
-from rtlab.questions.recurrence.fused import analyze_recurrences
-from rtlab.relation import likeness
+from rtlab.questions.recurrence.fused_cells import analyze_recurrences
+from rtlab.relation import similarity
 from rtlab.relation.flow import Flow
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.names import Names, is_trt_name, operator, words
@@ -60,7 +60,7 @@ def test_layers_of_two_engines_are_set_side_by_side_as_in_the_file(subject: str,
             )
         ),
     }
-    every = likeness.compute_signatures((one, two))[0]
+    every = similarity.compute_signatures((one, two))[0]
     signs = {f"{y.index + 1} {y.kind}": str(every[y.id]).partition("(")[2] for y in one.layers}
     head = scenes.head(study[first].facts)
     compiler, sections = head.partition(" · ")[2], sections | {"does": signs}

@@ -22,7 +22,7 @@ from rtlab.backends.bench import OrtBench
 from rtlab.core.engine import Engine
 from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.questions import panels
-from rtlab.questions.scene import PanelContext
+from rtlab.questions.panel_context import PanelContext
 from rtlab.testing import tiny_model
 from ruled import Ruled
 from snapshots import plain

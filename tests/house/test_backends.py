@@ -14,7 +14,7 @@ SOURCES = sorted(p for p in (ROOT / "rtlab").rglob("*.py") if "backends" not in 
 NAMES = {"tensorrt", "tensorrt-rtx", "onnxruntime", "trtexec", "classic"}
 #: Where such a word is something else, by file and by the line it stands in.
 OTHER_WORDS = {
-    ("rtlab/core/maker.py", 'TENSORRT = "tensorrt"'): "the family of compilers, which engines tell",
+    ("rtlab/core/compiler_info.py", 'TENSORRT = "tensorrt"'): "the family of compilers, which engines tell",
     ("rtlab/core/optional.py", 'Optional("tensorrt", "tensorrt", "10.3", \'"rtlab[tensorrt]"\'),'): "a package",
     ("rtlab/experiments/doctor.py", "_PACKAGES"): "packages whose versions are listed",
     ("rtlab/questions/recipe/__init__.py", "_PACKAGES"): "the same, of what had a part in a report",

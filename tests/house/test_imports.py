@@ -78,7 +78,7 @@ def test_no_file_needs_itself() -> None:
 
 def test_experiments_are_handed_what_builds_and_runs() -> None:
     """One that looks for itself cannot be tried with another runner, nor kept to a budget."""
-    here = {"rtlab.backends.reference", "rtlab.backends.bench", "rtlab.backends.choosing"}
+    here = {"rtlab.backends.reference", "rtlab.backends.bench", "rtlab.backends.selection"}
     graph = grimp.build_graph("rtlab", exclude_type_checking_imports=False, cache_dir=None)
     found = {
         module: sorted(here & graph.find_modules_directly_imported_by(module))

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies
-from rtlab.backends.makers import TENSORRT
+from rtlab.backends.compiler_info import TENSORRT
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load

@@ -11,7 +11,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
-from rtlab.backends.makers import TENSORRT_RTX
+from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 from rtlab.questions.schedule.streams import Schedule, schedule, unit_durations

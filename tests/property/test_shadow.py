@@ -12,8 +12,8 @@ from rtlab.core.model import Model
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.quantize import prepare, quantizable
-from rtlab.quantize.shadow import build_isolated_error_model
-from rtlab.quantize.switched import INPUT, build_switched_model
+from rtlab.quantize.isolated_error import build_isolated_error_model
+from rtlab.quantize.quantizer_toggles import INPUT, build_switched_model
 from sessions import run
 
 NAMES = ("digits_outlier", "digits_vit", "fp16_overflow", "sentences")

@@ -15,7 +15,7 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import VariantError
 from rtlab.quantize import passes, prepare, quantizable
-from rtlab.quantize.switched import INPUT, build_switched_model
+from rtlab.quantize.quantizer_toggles import INPUT, build_switched_model
 from sessions import run
 
 SAMPLES = (

@@ -11,8 +11,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from build_logs import INCEPTION, REGIONS, SPARSE
+from rtlab.backends.compiler_info import TENSORRT
 from rtlab.backends.log.verbose import ParsedLog, parse
-from rtlab.backends.makers import TENSORRT
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model

@@ -26,7 +26,7 @@ from answers import refusable
 from roofs import judged_layers, profiled
 from rtlab import Study, backends
 from rtlab.backends.files import reading
-from rtlab.backends.trtexec import Trtexec
+from rtlab.backends.trtexec_json import Trtexec
 from rtlab.core.engine import Engine, Tensor
 from rtlab.core.model import make_empty_model
 from rtlab.documents.payload import decode, encode

@@ -13,8 +13,8 @@ import pytest
 import rtlab
 from rtlab import Study
 from rtlab.errors import RtlabError
+from rtlab.questions.panel_context import PanelContext
 from rtlab.questions.panels import PANELS, render_panel
-from rtlab.questions.scene import PanelContext
 from rtlab.relation.footprint import nbytes
 from rtlab.view.document import difference_document, document
 

@@ -20,7 +20,7 @@ from rtlab.core.progress import Silent
 from rtlab.errors import Cancelled, ReadError, RtlabError, VariantError
 from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
 from rtlab.experiments.tactics import LayerTactics, TacticListing
-from rtlab.session import forcing
+from rtlab.session import forced_tactics
 from rtlab.testing import conformance, tiny_model
 
 FLAGS = ["EDITABLE_TIMING_CACHE"]
@@ -204,11 +204,11 @@ def test_what_was_timed_in_several_forms_is_forced_where_it_was_timed() -> None:
         LayerTactics("op", ("n",), (half, both), half, "key 2"),
         LayerTactics("pool", (), (both,)),
     ]
-    assert {"key 1": both, "key 2": both} == forcing._find_tactic("x", table, "op", "0x0a")
-    assert {"key 2": half} == forcing._find_tactic("x", table, "n", "half")
-    assert {"key 2": half} == forcing._find_tactic("x", table, "n", 11)
+    assert {"key 1": both, "key 2": both} == forced_tactics._find_tactic("x", table, "op", "0x0a")
+    assert {"key 2": half} == forced_tactics._find_tactic("x", table, "n", "half")
+    assert {"key 2": half} == forced_tactics._find_tactic("x", table, "n", 11)
     with pytest.raises(VariantError, match='"pool" has no entry'):
-        forcing._find_tactic("x", table, "pool", "0xA")
+        forced_tactics._find_tactic("x", table, "pool", "0xA")
 
 
 @needs_api

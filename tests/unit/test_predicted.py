@@ -7,10 +7,10 @@ import json
 import pytest
 
 import rtlab
-from rtlab.backends import choosing
+from rtlab.backends import selection
 from rtlab.errors import VariantError
 from rtlab.questions import panels
-from rtlab.questions.scene import PanelContext
+from rtlab.questions.panel_context import PanelContext
 from rtlab.view import chrome, document
 from rtlab.view.table import study_html
 
@@ -58,7 +58,7 @@ def test_why_is_told_by_rule_with_its_source(study: rtlab.Study) -> None:
 
 
 def test_nobody_gets_one_unasked() -> None:
-    assert "classic" not in {choosing.usual_builder(), choosing.builder_for(None, "sm86")}
+    assert "classic" not in {selection.usual_builder(), selection.builder_for(None, "sm86")}
 
 
 @pytest.mark.parametrize(("name", "other"), [("classic", "cpu"), ("cpu", "classic")])

@@ -144,7 +144,7 @@ def test_a_broken_limit_comes_before_one_that_was_not_checked(
     study = space(model=None)
     monkeypatch.setattr(checking, "_open_study", lambda _: (study, "x"))
     monkeypatch.setattr(checking, "_run_check", lambda *_: space(broken=broken, unchecked=unchecked))
-    monkeypatch.setattr("rtlab.questions.check.told.format_text", lambda _: "text")
+    monkeypatch.setattr("rtlab.questions.check.report.format_text", lambda _: "text")
     args = argparse.Namespace(precision="int8", junit=None, markdown=None, json=False, save="b.json")
     assert code == checking.run(args)
     assert (capsys.readouterr().out.splitlines()[1] == "wrote b.json") == (not broken)

@@ -18,8 +18,8 @@ from nets import graph
 from rtlab.backends.bench import BoundSession, OrtBench
 from rtlab.core.progress import Silent
 from rtlab.errors import BuildError, Cancelled, ReadError, VariantError
+from rtlab.experiments.benchmark import FEWEST, LEAST, Benchmark, difference
 from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
-from rtlab.experiments.race import FEWEST, LEAST, Benchmark, difference
 from rtlab.experiments.tuning import CpuTuning
 from rtlab.formulations import Formulation, create_weighted_node, find_tunable_nodes, list_formulations
 from rtlab.formulations.convolutions import check_3x3_kernel

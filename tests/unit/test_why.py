@@ -22,8 +22,8 @@ from rtlab.errors import Cancelled, VariantError
 from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
 from rtlab.experiments.why import FusionBlockerSearch, FusionSplitSearch, oracle
 from rtlab.questions.why import Verdict
-from rtlab.questions.why.joined import FusedLayer
-from rtlab.questions.why.missed import same_layer
+from rtlab.questions.why.fused_layer import FusedLayer
+from rtlab.questions.why.missed_fusions import same_layer
 from rtlab.questions.why.record import read
 from rtlab.relation.mapping import Mapping, Pair
 from rtlab.relation.relate import relate

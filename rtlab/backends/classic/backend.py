@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import onnx
 
-from rtlab.backends import makers
+from rtlab.backends import compiler_info
 from rtlab.backends.classic import passes, rules
 from rtlab.backends.classic.network import Network, NetworkLayer, sort_topologically
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -51,7 +51,7 @@ class Classic:
             tuple(Precision),
             builds=True,
             explains=True,
-            maker=makers.CLASSIC,
+            maker=compiler_info.CLASSIC,
         )
 
     def build(self, request: BuildRequest, progress: Progress) -> Engine:
@@ -93,7 +93,7 @@ class Classic:
             seconds=time.perf_counter() - start,
             built=datetime.datetime.now(datetime.timezone.utc),
             notes=(_NOTE,),
-            maker=makers.CLASSIC,
+            maker=compiler_info.CLASSIC,
         )
 
     def explain(self, model: Model, first: str, second: str) -> Ruled:

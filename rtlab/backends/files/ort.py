@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rtlab.backends import makers
+from rtlab.backends import compiler_info
 from rtlab.backends.files import contents, optimized
 from rtlab.backends.files.contents import fault, format_value, parse_number
 from rtlab.backends.files.measured import format_names, make_mismatch_error
@@ -57,7 +57,7 @@ def read(profile: Path | None, model: Path | None) -> Recording:
         outputs=outputs,
         notes=read_notes,
         device="" if providers in ([], [_CPU]) else ", ".join(providers),
-        maker=makers.ONNX_RUNTIME,
+        maker=compiler_info.ONNX_RUNTIME,
     )
     return Recording(engine, _make_profile(profile, events, engine) if profile is not None else None)
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rtlab.backends import makers
+from rtlab.backends import compiler_info
 from rtlab.backends.files import archive, build, contents, inspector, measured, printed, recognise
-from rtlab.core import scratch
+from rtlab.core import temporary
 from rtlab.core.arrays import NUMPY
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine, Tensor
@@ -203,7 +203,7 @@ def _read_engine(paths: Mapping[str, Path], select: int | None) -> Recording:
         notes=tuple(notes),
         device=device.name,
         profiles=inspected_engine.shapes,
-        maker=makers.TENSORRT,
+        maker=compiler_info.TENSORRT,
     )
     outputs: Outputs | None = None
     reference: Outputs | None = None
@@ -427,14 +427,14 @@ def _read_tensors(path: Path) -> Recording:
         (),
         outputs=tensors,
         notes=(*notes, _ONLY_TENSORS),
-        maker=makers.ONNX_RUNTIME if is_onnxruntime else makers.TENSORRT,
+        maker=compiler_info.ONNX_RUNTIME if is_onnxruntime else compiler_info.TENSORRT,
     )
     return Recording(engine, outputs=outputs, reference=reference)
 
 
 def _read_archive(paths: Mapping[str, Path], select: int | None) -> Recording:
     path = paths["archive"]
-    with scratch.folder() as folder:
+    with temporary.folder() as folder:
         try:
             unpacked_archive = archive.unpack(path, Path(folder))
             # What is given beside an archive stands for what is in it.

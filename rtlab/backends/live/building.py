@@ -15,11 +15,11 @@ from typing import Any, BinaryIO
 import numpy as np
 import onnx
 
-from rtlab.backends.live import calibrator, child, compiler, kept, refusals
-from rtlab.backends.live.order import BuildSpec, CalibratorInput
+from rtlab.backends.live import calibrator, child, compiler, refusals, worker_pool
+from rtlab.backends.live.job_spec import BuildSpec, CalibratorInput
 from rtlab.backends.live.running import EngineRunner
 from rtlab.backends.log import listing
-from rtlab.core import files, scratch
+from rtlab.core import files, temporary
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.inputs import read_input
 from rtlab.core.model import Model
@@ -99,7 +99,7 @@ def build(
     if options.implicit:
         _check_implicit(request, error_prefix, f"{product} {version}")
     notes: list[str] = []
-    with scratch.folder() as folder:
+    with temporary.folder() as folder:
         log = Path(folder) / "log"
         file, names = _write_model(request.model, Path(folder), static=not profiles, progress=progress)
         spec = BuildSpec(
@@ -124,7 +124,7 @@ def build(
             log=str(log),
         )
         try:
-            call = kept.call if request.several else child.call
+            call = worker_pool.call if request.several else child.call
             output: compiler.BuildOutput = call(
                 compiler.compile_plan,
                 spec,

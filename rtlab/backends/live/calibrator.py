@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rtlab.errors import CalibrationError, VariantError
 
 if TYPE_CHECKING:
-    from rtlab.backends.live.order import BuildSpec, CalibratorInput
+    from rtlab.backends.live.job_spec import BuildSpec, CalibratorInput
 
 _HEADER = re.compile(rb"TRT-(\d+)-(\w+)")
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from rtlab.backends import vendor
-from rtlab.backends.live import calibrator, listening, refusals, settings
-from rtlab.backends.live.order import BuildSpec
+from rtlab.backends.live import calibrator, refusals, settings, trt_callbacks
+from rtlab.backends.live.job_spec import BuildSpec
 from rtlab.core.phrases import pluralize
 from rtlab.errors import BuildError, Unavailable
 
@@ -160,7 +160,7 @@ def _compile(trt: Any, spec: BuildSpec, report: Any, log: Any) -> BuildOutput:
         if severity not in quiet:
             warnings.append(message)
 
-    logger = listening.message_logger(trt, on_message)
+    logger = trt_callbacks.message_logger(trt, on_message)
     builder = trt.Builder(logger)
     network = builder.create_network(_get_network_flags(trt, spec))
     parser = trt.OnnxParser(network, logger)
@@ -172,7 +172,7 @@ def _compile(trt: Any, spec: BuildSpec, report: Any, log: Any) -> BuildOutput:
         network.mark_unfused_tensors_as_debug_tensors()
     report.phase("Compiling")
     config = builder.create_builder_config()
-    config.progress_monitor = listening.progress_monitor(trt, report)
+    config.progress_monitor = trt_callbacks.progress_monitor(trt, report)
     configure(trt, config, spec, warnings)
     settings.add_profiles(builder, network, config, spec, warnings)
     notes = settings.use_timing_cache(config, spec, warnings)

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rtlab.backends import providers, vendor, watch
+from rtlab.backends import interleaved_timing, providers, vendor
 from rtlab.backends.files import optimized
 from rtlab.backends.files.optimized import NodeRuns
-from rtlab.backends.live.rooms import store_arrays
+from rtlab.backends.live.shared_memory import store_arrays
 from rtlab.backends.placement import Partition, list_partitions
 from rtlab.backends.providers import CPU, Provider
 from rtlab.core.protocols import Progress
@@ -107,7 +107,7 @@ def run(
 def time_sessions(
     payload: tuple[SessionSpec, SessionSpec, Mapping[str, NDArray[Any]], int, int, float | None, int | None],
     report: Progress,
-) -> tuple[watch.Times, Mapping[str, NodeRuns]]:
+) -> tuple[interleaved_timing.Times, Mapping[str, NodeRuns]]:
     """Time a session without instrumentation and one with it, in turns; the times, and what the profiler told.
 
     The last of the payload is how many runs the profiler may keep, the untimed one of each session among them; None for
@@ -122,7 +122,7 @@ def time_sessions(
     )
     remaining = None if seconds is None else seconds - (clock.monotonic() - start)
     works = [functools.partial(pair.run, number) for number in (0, 1)]
-    times = watch.alternate(
+    times = interleaved_timing.alternate(
         works,
         report,
         runs,
@@ -147,7 +147,9 @@ class _TwoSessions:
         """Run the first or the second."""
         _run(self._sessions[number], None, self._batch)
 
-    def collect_profile(self, times: watch.Times) -> tuple[watch.Times, Mapping[str, NodeRuns]]:
+    def collect_profile(
+        self, times: interleaved_timing.Times
+    ) -> tuple[interleaved_timing.Times, Mapping[str, NodeRuns]]:
         """The times of both, and what the profiler told of those of its runs that were timed."""
         kernels = _end_profiling(self._sessions[1])
         for kernel in kernels.values():
@@ -192,7 +194,9 @@ class _RecycledSessions(_TwoSessions):
         super().run(number)
         self._profiled_runs += number
 
-    def collect_profile(self, times: watch.Times) -> tuple[watch.Times, Mapping[str, NodeRuns]]:
+    def collect_profile(
+        self, times: interleaved_timing.Times
+    ) -> tuple[interleaved_timing.Times, Mapping[str, NodeRuns]]:
         """The times of both, and what the profiler told of those of its runs that were timed."""
         self._end()
         return times._replace(warmups=tuple(self._untimed)), self._kernels

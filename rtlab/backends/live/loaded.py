@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rtlab.backends import vendor
-from rtlab.backends.live import inner, listening, refusals
-from rtlab.backends.live.lane import EnginePort, ExecutionContext, OpenEngine, list_ports
-from rtlab.backends.live.order import OpenSpec
+from rtlab.backends.live import debug_tensors, refusals, trt_callbacks
+from rtlab.backends.live.execution_context import EnginePort, ExecutionContext, OpenEngine, list_ports
+from rtlab.backends.live.job_spec import OpenSpec
 from rtlab.backends.live.sensors import Sensors, read_sensors
 from rtlab.errors import RunError
 
@@ -104,7 +104,7 @@ def open_plan(spec: OpenSpec, report: Any) -> EngineFacts:
         if int(severity) <= _ERROR:
             lines.append(message)
 
-    logger = listening.message_logger(trt, on_message)
+    logger = trt_callbacks.message_logger(trt, on_message)
     if hasattr(trt, "init_libnvinfer_plugins"):
         trt.init_libnvinfer_plugins(logger, "")
     runtime = trt.Runtime(logger)
@@ -178,14 +178,16 @@ def outputs(
         port_names = {port.name for port in execution.ports}
         inner_names = [n for n in dict.fromkeys(names) if n not in port_names]
         listener = (
-            inner.attach_debug_listener(open_engine, execution.context, inner_names) if inner_names else None
+            debug_tensors.attach_debug_listener(open_engine, execution.context, inner_names)
+            if inner_names
+            else None
         )
         execution.run()
         execution.stream.synchronize()
         values = execution.copy_tensors()
         if listener is not None:
             # A name that no tensor of the engine has is told with those that it has.
-            values |= inner.collect_debug_tensors(open_engine, listener, inner_names, sorted(values))
+            values |= debug_tensors.collect_debug_tensors(open_engine, listener, inner_names, sorted(values))
     report.advance()
     return (
         {n: values[n] for n in names}
@@ -206,7 +208,7 @@ def list_debug_tensors(feed: Mapping[str, NDArray[Any]], report: Any) -> tuple[s
         if not hasattr(context, "unfused_tensors_debug_state"):
             return ()
         execution.feed(feed)
-        listener = inner.attach_debug_listener(open_engine, context, [])
+        listener = debug_tensors.attach_debug_listener(open_engine, context, [])
         context.unfused_tensors_debug_state = True
         execution.run()
         execution.stream.synchronize()

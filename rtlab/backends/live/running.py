@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from rtlab.backends import makers
+from rtlab.backends import compiler_info
 from rtlab.backends.files import inspector
 from rtlab.backends.live import child, driver, loaded
-from rtlab.backends.live.lane import EnginePort
-from rtlab.backends.live.order import OpenSpec
+from rtlab.backends.live.execution_context import EnginePort
+from rtlab.backends.live.job_spec import OpenSpec
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.files import write
@@ -51,7 +51,7 @@ class EngineRunner:
     name: str
     binding: str
     product: str
-    maker = makers.TENSORRT
+    maker = compiler_info.TENSORRT
     cuda = "polygraphy.cuda"
     libraries = "ctypes"
     limits = Limits()

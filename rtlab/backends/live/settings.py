@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from rtlab.errors import BuildError, VariantError
 
 if TYPE_CHECKING:
-    from rtlab.backends.live.order import BuildSpec
+    from rtlab.backends.live.job_spec import BuildSpec
 
 #: Attributes of a configuration that are not the user's, and what to do instead.
 _RESERVED_ATTRIBUTES = {

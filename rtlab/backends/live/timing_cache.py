@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rtlab.backends import vendor
-from rtlab.backends.live import child, listening
+from rtlab.backends.live import child, trt_callbacks
 from rtlab.backends.live.running import EngineRunner
 from rtlab.core import files
 from rtlab.core.buildlog import Entry
@@ -138,7 +138,7 @@ def edit(spec: CacheEdit, report: Any) -> EditedCache:
             f"{spec.error_prefix}: this compiler has no editable timing cache. Install TensorRT 10.10 or later."
         )
     messages: list[str] = []
-    logger = listening.message_logger(trt, lambda _, message: messages.append(message))
+    logger = trt_callbacks.message_logger(trt, lambda _, message: messages.append(message))
     builder = trt.Builder(logger)
     config = builder.create_builder_config()
     config.set_flag(trt.BuilderFlag.EDITABLE_TIMING_CACHE)

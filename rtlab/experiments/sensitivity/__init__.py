@@ -18,7 +18,7 @@ from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.sensitivity.estimate import EffectEstimator, build_estimator
 from rtlab.experiments.sensitivity.loss import SampleLoss, list_float_outputs
 from rtlab.experiments.sizing import batch_size
-from rtlab.quantize.switched import INPUT, SwitchedModel, build_switched_model
+from rtlab.quantize.quantizer_toggles import INPUT, SwitchedModel, build_switched_model
 from rtlab.questions.sensitivity import (
     FEW,
     LOSSES,

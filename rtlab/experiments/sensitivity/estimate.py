@@ -23,9 +23,9 @@ from rtlab.core.trace import Outputs
 from rtlab.errors import VariantError
 from rtlab.experiments.sensitivity.loss import MOST, SampleLoss
 from rtlab.quantize import passes
+from rtlab.quantize.dequantized_weights import dequantize_in_place
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.stored import dequantize_in_place
-from rtlab.quantize.switched import Switch, find_switches
+from rtlab.quantize.quantizer_toggles import Switch, find_switches
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

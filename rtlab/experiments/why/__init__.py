@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rtlab.backends.roles import require_capability
+from rtlab.backends.capabilities import require_capability
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
 from rtlab.core.phrases import quote_names
@@ -14,7 +14,7 @@ from rtlab.experiments.why.ruled import explain_by_rules
 from rtlab.experiments.why.search import FusionBlockerSearch
 from rtlab.experiments.why.together import FusionSplitSearch
 from rtlab.questions.fusion import relate_engine
-from rtlab.questions.why.missed import steps_of
+from rtlab.questions.why.missed_fusions import steps_of
 
 __all__ = [
     "FusionBlockerSearch",

@@ -23,7 +23,7 @@ from rtlab.experiments.why.search import FusionBlockerSearch
 from rtlab.quantize import prepare, rewrites
 from rtlab.questions.why import Verdict
 from rtlab.questions.why.advice import Advice, Cause, Remedy
-from rtlab.questions.why.missed import MissedPair, find_missed_fusions
+from rtlab.questions.why.missed_fusions import MissedPair, find_missed_fusions
 
 if TYPE_CHECKING:
     from rtlab.core.arrays import Batch

@@ -20,7 +20,7 @@ from rtlab.experiments.why import neutral
 from rtlab.quantize import rewrites
 from rtlab.quantize.edit import Edit
 from rtlab.questions.why import Cause
-from rtlab.questions.why.missed import BETWEEN
+from rtlab.questions.why.missed_fusions import BETWEEN
 from rtlab.relation.roles import QUANTIZING_OPS
 
 if TYPE_CHECKING:

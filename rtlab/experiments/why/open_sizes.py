@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from rtlab.core.answers import memoized
+from rtlab.core.memo import memoized
 from rtlab.core.model import Model
 from rtlab.core.options import BuildOptions, Shapes
 from rtlab.core.value import shape_text

@@ -19,7 +19,7 @@ from rtlab.errors import BuildError, VariantError
 from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.why.open_sizes import OpenSizes
 from rtlab.questions.why import FusionTrial
-from rtlab.questions.why.missed import same_layer
+from rtlab.questions.why.missed_fusions import same_layer
 from rtlab.relation.mapping import Mapping as Relation
 from rtlab.relation.relate import relate
 

@@ -8,7 +8,7 @@ from rtlab.experiments.why import changes, cutting
 from rtlab.experiments.why.oracle import format_input_shapes
 from rtlab.questions.fusion import relate_engine
 from rtlab.questions.why import CAUSES, Outcome, Verdict
-from rtlab.questions.why.missed import same_layer, steps_of
+from rtlab.questions.why.missed_fusions import same_layer, steps_of
 
 
 def make_reported_verdict(facts: VariantResult, first: str, second: str, why: str) -> Verdict:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rtlab.backends.roles import require_capability
+from rtlab.backends.capabilities import require_capability
 from rtlab.core.facts import VariantResult
 from rtlab.core.protocols import Explainer
 from rtlab.experiments.why.oracle import format_input_shapes

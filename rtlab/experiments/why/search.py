@@ -21,7 +21,7 @@ from rtlab.experiments.why.retyping import iter_type_changes
 from rtlab.quantize import prepare
 from rtlab.questions.fusion import relate_engine
 from rtlab.questions.why import CAUSES, Cause, FusionTrial, Outcome, Verdict, agreement
-from rtlab.questions.why.missed import same_layer, steps_of
+from rtlab.questions.why.missed_fusions import same_layer, steps_of
 from rtlab.relation.mapping import Mapping as Relation
 
 #: A model of no more nodes is asked about as a whole: that takes no longer, and nothing is cut.

@@ -22,8 +22,8 @@ from rtlab.experiments.why.oracle import ACTIVITY, Oracle, format_input_shapes
 from rtlab.quantize.edit import Edit
 from rtlab.questions.fusion import relate_engine
 from rtlab.questions.why import FusionTrial
-from rtlab.questions.why.joined import FusedLayer, SplitTrial
-from rtlab.questions.why.missed import estimate_transfer_time, find_readers, steps_of
+from rtlab.questions.why.fused_layer import FusedLayer, SplitTrial
+from rtlab.questions.why.missed_fusions import estimate_transfer_time, find_readers, steps_of
 from rtlab.relation.mapping import Mapping as Relation
 
 #: Hops around a step; a part of that many shows the step as it is, or the whole model is asked.

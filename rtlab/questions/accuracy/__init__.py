@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rtlab.core.answers import memoized
 from rtlab.core.facts import Errors, VariantResult
+from rtlab.core.memo import memoized
 from rtlab.core.model import Model
 from rtlab.questions.accuracy import errors as _errors_module
 from rtlab.questions.accuracy.errors import Accuracy

@@ -10,7 +10,7 @@ from rtlab.core.data import RANDOM
 from rtlab.core.schema import FieldMeta
 from rtlab.errors import RunError
 from rtlab.questions.accuracy.errors import ValueDelta
-from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 
 
 @dataclasses.dataclass(frozen=True)

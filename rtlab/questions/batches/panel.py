@@ -8,7 +8,7 @@ from rtlab.documents.numbers import choose_time_unit
 from rtlab.documents.panel import button
 from rtlab.errors import RunError
 from rtlab.questions.batches.sweeps import Sweep
-from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 
 _LEAD = (
     "A larger batch keeps more of the processor busy. The rate rises until it is busy enough; from then on only the "

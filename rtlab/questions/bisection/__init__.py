@@ -16,8 +16,8 @@ from rtlab.core.phrases import pluralize
 from rtlab.core.schema import UNSENT, FieldMeta, Origin
 from rtlab.documents.answer import NounTable
 from rtlab.questions import difference, fusion, roofline
-from rtlab.questions.bisection import regrouped
-from rtlab.questions.bisection.regrouped import Kind, Regrouping
+from rtlab.questions.bisection import fusion_changes
+from rtlab.questions.bisection.fusion_changes import Kind, Regrouping
 from rtlab.questions.difference import diff
 from rtlab.questions.difference.diff import Group, Side
 from rtlab.relation.mapping import Mapping
@@ -176,7 +176,7 @@ def find_changes(before: VariantResult, after: VariantResult) -> Changes:
             )
         )
     groups = [g for g in comparison.groups if g.nodes]
-    regroupings = regrouped.find_regroupings(model, maps, engines)
+    regroupings = fusion_changes.find_regroupings(model, maps, engines)
     home = {n: place for place in regroupings for n in place.nodes}
     # A group of the comparison is of one place at most: nodes of two places share no step in either engine.
     stakes: collections.defaultdict[int, list[Group]] = collections.defaultdict(list)
@@ -222,7 +222,7 @@ def _build_regrouped_group(
     example = min(alike, key=lambda p: len(p.nodes))
     node_ids = tuple(n for p in alike for n in p.nodes)
     one, two = (
-        regrouped.describe_layers(model, m, e, example.nodes) for m, e in zip(maps, engines, strict=True)
+        fusion_changes.describe_layers(model, m, e, example.nodes) for m, e in zip(maps, engines, strict=True)
     )
     return ChangedGroup(
         node_ids,
@@ -231,7 +231,7 @@ def _build_regrouped_group(
         one,
         two,
         _sum_deltas([g for p in alike for g in stakes.get(id(p), ())]),
-        "; ".join([regrouped.describe_cause(model, alike), *_list_differences(maps, engines, node_ids)]),
+        "; ".join([fusion_changes.describe_cause(model, alike), *_list_differences(maps, engines, node_ids)]),
         example=example.nodes,
         kind=example.compute_kind(model),
     )

@@ -9,7 +9,7 @@ from rtlab.documents.panel import button, fact, make_select
 from rtlab.errors import VariantError
 from rtlab.questions.bisection import Bisection, ChangedGroup
 from rtlab.questions.bisection.report import READ_AS, format_report
-from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 from rtlab.questions.titles import get_variant_titles
 
 _LEAD = (

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from rtlab.backends.files import reading
-from rtlab.core.answers import memoized
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.facts import VariantResult
+from rtlab.core.memo import memoized
 
 
 @memoized

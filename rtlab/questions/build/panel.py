@@ -5,7 +5,7 @@ from __future__ import annotations
 from rtlab import questions
 from rtlab.errors import ReadError
 from rtlab.questions.build.story import BuildStory, build_story
-from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 
 
 def analyze_build(context: PanelContext) -> BuildStory:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from rtlab.core.model import Model
     from rtlab.core.task import Task
-    from rtlab.questions.calibration.seen import Calibration
+    from rtlab.questions.calibration.observed_ranges import Calibration
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rtlab.errors import CalibrationError
 from rtlab.questions.calibration.calibrated import Calibrated, summarize_calibration
-from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 
 
 def analyze_calibration(context: PanelContext) -> Calibrated:

@@ -12,7 +12,7 @@ from rtlab.documents.figure import FAINT, MAIN, OTHER, axis, figure, legend, mak
 from rtlab.documents.panel import button, make_select
 from rtlab.errors import RunError
 from rtlab.questions.channels import ChannelDelta, ChannelErrors
-from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 
 if TYPE_CHECKING:
     from rtlab.documents.contract import Figure, Panel

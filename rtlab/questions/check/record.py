@@ -8,8 +8,8 @@ from collections.abc import Mapping
 
 import msgspec
 
+from rtlab.core.compiler_info import Maker
 from rtlab.core.engine import Engine, Layer, Tensor
-from rtlab.core.maker import Maker
 from rtlab.core.schema import Origin
 from rtlab.core.uncertainty import Interval
 from rtlab.core.variant import Target

@@ -22,8 +22,8 @@ from rtlab.questions.diagnosis.half import find_overflow, find_underflow
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rtlab.questions.diagnosis.suspect import QuantizerSite
-    from rtlab.questions.diagnosis.watched import ActivationStats
+    from rtlab.questions.diagnosis.activation_stats import ActivationStats
+    from rtlab.questions.diagnosis.quantizer_site import QuantizerSite
 
 #: How many times larger than what was seen a threshold is that is far off: two of its bits are never used.
 _FAR = 4.0

@@ -14,7 +14,7 @@ from rtlab.documents.numbers import format_number
 if TYPE_CHECKING:
     from rtlab.core.finding import Finding
     from rtlab.core.model import Model
-    from rtlab.questions.diagnosis.suspect import QuantizerSite
+    from rtlab.questions.diagnosis.quantizer_site import QuantizerSite
 
 #: The largest finite number of FP16; what rounds to more than it, from 65,520 on, is infinite (IEEE 754-2019, 4.3.1).
 LARGEST = 65504.0

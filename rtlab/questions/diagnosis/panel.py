@@ -12,11 +12,11 @@ from rtlab.core.variant import Precision
 from rtlab.documents.answer import NounTable
 from rtlab.documents.panel import button, link, make_select
 from rtlab.errors import RunError
-from rtlab.quantize.own import find_quantized_nodes
+from rtlab.quantize.existing_qdq import find_quantized_nodes
 from rtlab.questions.diagnosis import AccuracyDiagnosis
 from rtlab.questions.diagnosis.causes import CALIBRATED
-from rtlab.questions.diagnosis.cures import propose_cure
-from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.diagnosis.remedies import propose_cure
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 from rtlab.questions.score import difference, reference
 from rtlab.questions.score.words import TASKLESS
 from rtlab.questions.titles import get_variant_titles

@@ -12,7 +12,7 @@ from rtlab.core.schema import UNSENT, FieldMeta, Origin
 from rtlab.documents.numbers import choose_time_unit, get_layer_heading, get_layer_noun
 from rtlab.questions.difference import explain_rest
 from rtlab.questions.difference.diff import BASES, INFERRED, Difference, Group, Half, Side
-from rtlab.questions.scene import PanelContext
+from rtlab.questions.panel_context import PanelContext
 from rtlab.questions.titles import apply_titles, get_variant_titles
 from rtlab.relation.mapping import Mapping, map_to_places
 

@@ -22,11 +22,11 @@ from rtlab.core.model import Model
 from rtlab.core.schema import Origin
 from rtlab.relation import dataflow
 from rtlab.relation.align import align
-from rtlab.relation.likeness import PRODUCTS, Signature, compute_signatures
 from rtlab.relation.mapping import Mapping as NodeMapping
 from rtlab.relation.names import is_trt_name, operator, words
 from rtlab.relation.roles import SERVING
 from rtlab.relation.shared_words import find_shared_words
+from rtlab.relation.similarity import PRODUCTS, Signature, compute_signatures
 
 #: How the layers of both sides came into one group, as ``BASES`` says in words.
 Basis = Literal[

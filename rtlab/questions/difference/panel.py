@@ -23,7 +23,7 @@ from rtlab.questions.difference.answer import (
     use_minus_sign,
 )
 from rtlab.questions.difference.diff import BASES, Difference, Group
-from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 from rtlab.questions.titles import apply_titles, get_variant_titles
 
 if TYPE_CHECKING:

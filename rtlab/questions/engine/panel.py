@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rtlab.questions.engine.summary import Summary, summary
-from rtlab.questions.scene import PanelSpec
+from rtlab.questions.panel_context import PanelSpec
 
 ENGINE = PanelSpec(
     "engine",

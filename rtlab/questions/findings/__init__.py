@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rtlab.core.answers import memoized
 from rtlab.core.facts import VariantResult
 from rtlab.core.finding import Finding
+from rtlab.core.memo import memoized
 from rtlab.questions import build, fusion, reformats, roofline, timing
 from rtlab.questions.findings import rank
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rtlab.questions.findings.listed import Findings, findings
-from rtlab.questions.scene import PanelSpec
+from rtlab.questions.findings.analysis import Findings, findings
+from rtlab.questions.panel_context import PanelSpec
 
 FINDINGS = PanelSpec(
     "findings",

@@ -24,7 +24,7 @@ from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine
 from rtlab.core.finding import Finding
 from rtlab.core.model import Model
-from rtlab.questions.findings.rules import fusions, kernels, movement, precision, whole
+from rtlab.questions.findings.rules import engine_level, fusions, kernels, movement, precision
 from rtlab.questions.findings.rules.reading import Reading
 from rtlab.questions.roofline.roofs import Roofline
 from rtlab.questions.timing.times import Timing
@@ -33,7 +33,7 @@ from rtlab.relation.mapping import Mapping
 
 #: The gravest first: this decides among findings whose cost is equal or unknown.
 RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
-    whole.tiny_workspace,
+    engine_level.tiny_workspace,
     kernels.off_tensor_cores,
     fusions.lone_pairs,
     fusions.lone_epilogues,
@@ -50,13 +50,13 @@ RULES: tuple[Callable[[Reading], Iterator[Finding]], ...] = (
     kernels.dynamic_weights,
     kernels.dense_though_sparse,
     kernels.unaligned,
-    whole.tiny_layers,
+    engine_level.tiny_layers,
     fusions.opaque_regions,
-    whole.idle,
+    engine_level.idle,
 )
 
 #: Those that need no more than names and times.
-_BY_NAMES = (whole.tiny_workspace, whole.tiny_layers, fusions.opaque_regions, whole.idle)
+_BY_NAMES = (engine_level.tiny_workspace, engine_level.tiny_layers, fusions.opaque_regions, engine_level.idle)
 
 
 def findings(
@@ -88,7 +88,7 @@ def findings(
     reading = Reading(engine, mapping, model, timing, log, flow=flow, estimate=estimate)
     if not engine.maker.tensorrt or not engine.layers:
         return ()
-    bare = tuple(whole.names_only(reading))
+    bare = tuple(engine_level.names_only(reading))
     rule_findings = [f for rule in (_BY_NAMES if bare else RULES) for f in rule(reading)]
     return bare + tuple(
         sorted(rule_findings, key=lambda f: -1.0 if f.microseconds is None else f.microseconds, reverse=True)

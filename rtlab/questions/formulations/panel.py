@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rtlab import questions
-from rtlab.core.whole import validate_integer
+from rtlab.core.validation import validate_integer
 from rtlab.documents.contract import Panel, Setting, Work
 from rtlab.documents.panel import button, make_select, make_slider
 from rtlab.errors import ReadError, RunError, VariantError
@@ -15,7 +15,7 @@ from rtlab.questions.formulations import tactic_table as contested
 from rtlab.questions.formulations import tuning_figures as tuned
 from rtlab.questions.formulations.tactic_table import BuilderTuning
 from rtlab.questions.formulations.tuning_figures import OrtTuning
-from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 
 if TYPE_CHECKING:
     from rtlab.formulations.trial import TunedModel

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rtlab.core.answers import memoized
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.facts import VariantResult
+from rtlab.core.memo import memoized
 from rtlab.core.model import Model
 from rtlab.relation import coverage as _coverage
 from rtlab.relation.coverage import Coverage

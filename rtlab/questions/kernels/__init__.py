@@ -10,7 +10,7 @@ from rtlab.core.schema import FieldMeta
 from rtlab.errors import ReadError
 from rtlab.questions import timing
 from rtlab.questions.engine.breakdown import Slice, by_tactic
-from rtlab.questions.scene import PanelSpec
+from rtlab.questions.panel_context import PanelSpec
 
 #: What Myelin writes where a kernel of its library, CASK, is not told by its own name.
 _STUB = "__myelin_CASK_STUB"

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rtlab.core.engine import Engine, Tensor
 from rtlab.core.model import Model
+from rtlab.core.validation import validate_integer
 from rtlab.core.value import shape_text
-from rtlab.core.whole import validate_integer
 from rtlab.errors import VariantError
 from rtlab.questions.reformats.reasons import get_channel_multiple
 from rtlab.relation import footprint as memory

@@ -16,7 +16,7 @@ from rtlab.errors import RtlabError, VariantError
 from rtlab.questions.cards.card import format_exact_names
 from rtlab.questions.memory.answer import MemoryUse, memory_use, pick_largest_mention
 from rtlab.questions.memory.plan import RESERVATION, MemoryPlan, plan
-from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 
 if TYPE_CHECKING:
     from rtlab.core.engine import Engine

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rtlab.backends import cpu
+from rtlab.core.file_fingerprint import FileFingerprint
 from rtlab.core.phrases import pluralize
 from rtlab.core.schema import FieldMeta
-from rtlab.core.stamp import FileFingerprint
 from rtlab.questions.recipe import lines
 
 if TYPE_CHECKING:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rtlab.documents.contract import Panel, Script
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 from rtlab.questions.recipe import Recipe, of
-from rtlab.questions.scene import PanelContext, PanelSpec
 
 
 def recipe(context: PanelContext) -> Panel:

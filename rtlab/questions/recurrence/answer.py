@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from rtlab.core.schema import UNSENT, FieldMeta
 
 if TYPE_CHECKING:
-    from rtlab.questions.recurrence.fused import FusedRecurrence, Piece
+    from rtlab.questions.recurrence.fused_cells import FusedRecurrence, Piece
 
 _FORMS = {"whole": "one layer", "unknown": "not told"}
 _WHY = "Inferred from the flow of data, shapes and kernels' names."

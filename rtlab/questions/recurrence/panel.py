@@ -12,13 +12,13 @@ from rtlab.documents.numbers import choose_time_unit
 from rtlab.documents.panel import button, link, make_select
 from rtlab.errors import ModelError
 from rtlab.formulations.recurrent import FORMS, FormTiming
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 from rtlab.questions.recurrence.answer import RecurrentNode, stretches, summarize_recurrence, words
-from rtlab.questions.recurrence.fused import FusedRecurrence, Piece, Recurrence
-from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.recurrence.fused_cells import FusedRecurrence, Piece, Recurrence
 
 if TYPE_CHECKING:
     from rtlab.core.model import Model
-    from rtlab.relation.steps import Part
+    from rtlab.relation.rnn_steps import Part
 
 TITLE = "Time fusion"
 LEAD = (

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
 from rtlab.relation.kernel import operations
-from rtlab.relation.steps import (
+from rtlab.relation.rnn_steps import (
     LOOPING,
     ORDER,
     Cell,

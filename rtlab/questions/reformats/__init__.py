@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from rtlab.core.answers import memoized
 from rtlab.core.engine import Engine
 from rtlab.core.facts import VariantResult
+from rtlab.core.memo import memoized
 from rtlab.questions import timing
 from rtlab.questions.reformats import reasons
 from rtlab.questions.reformats.reasons import Reformat

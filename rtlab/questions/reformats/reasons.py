@@ -14,7 +14,7 @@ from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.schema import FieldMeta
 from rtlab.core.value import shape_text
 from rtlab.questions.timing.times import Timing
-from rtlab.relation import flags
+from rtlab.relation import trtexec_flags
 from rtlab.relation.dataflow import COPY, FLOATS, MOVES, QUANTIZED, Dataflow, work
 
 #: What a reformat is owed to.
@@ -203,13 +203,13 @@ def _io(site: _Site, tensor: Tensor, side: str) -> tuple[str, bool]:
     if not site.changes_type:
         if not can:
             return f"Accept it: no I/O format of TensorRT has the layout {word}.", False
-        flag_hint = flags.io_format(site.engine, side, tensor.dtype, word)
+        flag_hint = trtexec_flags.io_format(site.engine, side, tensor.dtype, word)
         return f"Let the engine have it so: {flag_hint}, and {other}.", True
-    by_model = flags.is_typed_by_model(site.engine)
+    by_model = trtexec_flags.is_typed_by_model(site.engine)
     declare = f"Declare the {side} of the network with the type {tensor.dtype} in the model, and {other}."
     if by_model or tensor.dtype not in _IO_TYPES:
         return declare, True
-    flag_hint = flags.io_format(site.engine, side, tensor.dtype, word if can else "chw")
+    flag_hint = trtexec_flags.io_format(site.engine, side, tensor.dtype, word if can else "chw")
     until = ", up to TensorRT 10" if by_model is None else ""
     if can:
         return f"Let the engine have it so: {flag_hint}{until}, and {other}.", True
@@ -249,7 +249,7 @@ def _of_type(site: _Site) -> _Words:
         fix = "Quantize both sides, by a Q/DQ pair at the inputs of the one in floating point, or neither."
     else:
         wide = "fp32" if "fp32" in {before, after} else before
-        fix = f"Bring the one in {wide} to the precision of the other, {flags.retype(site.engine)}."
+        fix = f"Bring the one in {wide} to the precision of the other, {trtexec_flags.retype(site.engine)}."
     return cause, fix, True
 
 
@@ -283,8 +283,8 @@ def _of_layout(site: _Site) -> _Words:
         )
         return cause, fix, True
     fix = (
-        f"Nothing in the model asks for it. For kernels that agree, {flags.more_kernels(site.engine)}, or try a "
-        "narrower type."
+        "Nothing in the model asks for it. For kernels that agree, "
+        f"{trtexec_flags.more_kernels(site.engine)}, or try a narrower type."
     )
     return cause, fix, False
 

@@ -8,8 +8,8 @@ from rtlab.documents.answer import NounTable
 from rtlab.documents.figure import FAINT, MAIN, OTHER, axis, figure, make_horizontal_line
 from rtlab.documents.panel import button, fact
 from rtlab.errors import RunError
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 from rtlab.questions.repair import AccuracyRepair, RepairPoint
-from rtlab.questions.scene import PanelContext, PanelSpec
 from rtlab.questions.score.words import TASKLESS
 
 if TYPE_CHECKING:

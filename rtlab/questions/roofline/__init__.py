@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rtlab.core.answers import memoized
 from rtlab.core.facts import VariantResult
+from rtlab.core.memo import memoized
 from rtlab.core.peaks import Peaks
 from rtlab.errors import RtlabError
 from rtlab.questions import fusion, timing

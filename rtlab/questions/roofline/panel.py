@@ -15,11 +15,11 @@ from rtlab.documents.numbers import format_bytes
 from rtlab.documents.panel import button, make_batch_slider, make_select
 from rtlab.errors import ReadError, RtlabError, VariantError
 from rtlab.questions.cards.card import format_exact_names
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 from rtlab.questions.roofline.answer import RoofedEngine, format_si, summarize_roofline
 from rtlab.questions.roofline.estimate_error import RECORDED, describe_estimate_error, pick_default_gpu
 from rtlab.questions.roofline.roofs import Bound, Point, Roofline, efficiency_of
 from rtlab.questions.roofline.roofs import roofline as under_roofs
-from rtlab.questions.scene import PanelContext, PanelSpec
 from rtlab.relation.layerwork import batch_of
 
 if TYPE_CHECKING:

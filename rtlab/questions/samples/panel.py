@@ -13,8 +13,8 @@ from rtlab.documents.contract import Panel
 from rtlab.documents.figure import FAINT, MAIN, WORSE, axis, figure, make_horizontal_line, make_log_ticks
 from rtlab.documents.numbers import choose_time_unit
 from rtlab.errors import RunError
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 from rtlab.questions.samples.spread import WORDS, Outlier, Spread, spread
-from rtlab.questions.scene import PanelContext, PanelSpec
 from rtlab.questions.timing.times import Timing
 
 _LEAD = "One number hides how times scatter. Each point is one whole inference; diamonds stand apart from the others."

@@ -14,7 +14,7 @@ from rtlab.questions.titles import get_variant_titles
 
 if TYPE_CHECKING:
     from rtlab.core.facts import VariantResult
-    from rtlab.questions.scene import PanelContext
+    from rtlab.questions.panel_context import PanelContext
     from rtlab.questions.schedule.streams import Schedule
 
 _END = "the end of the last layer, as soon as possible"

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from rtlab import questions
-from rtlab.backends.choosing import default_target
-from rtlab.backends.roles import list_capable
+from rtlab.backends.capabilities import list_capable
+from rtlab.backends.selection import default_target
 from rtlab.core.peaks import TABLE
 from rtlab.core.schema import Origin
 from rtlab.documents.contract import Figure, Panel, Setting, Work
@@ -21,9 +21,9 @@ from rtlab.documents.numbers import choose_byte_unit, choose_time_unit, format_b
 from rtlab.documents.panel import button, make_select, make_slider
 from rtlab.errors import ReadError, RtlabError, VariantError
 from rtlab.questions.cards.card import format_exact_names
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 from rtlab.questions.roofline.estimate_error import pick_default_gpu
 from rtlab.questions.roofline.roofs import estimates
-from rtlab.questions.scene import PanelContext, PanelSpec
 from rtlab.questions.schedule.answer import StreamedEngine, summarize_streams
 from rtlab.questions.schedule.gantt import gantt
 from rtlab.questions.schedule.streams import Schedule, split_shared_times, unit_durations

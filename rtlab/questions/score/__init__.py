@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from rtlab.core.answers import memoized
 from rtlab.core.facts import Score, VariantResult
+from rtlab.core.memo import memoized
 from rtlab.core.uncertainty import PairedDifference, compare_paired
 from rtlab.core.variant import Precision
 from rtlab.questions.score.words import difference_words, interval_words, value_words

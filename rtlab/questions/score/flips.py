@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from rtlab.core.answers import memoized
 from rtlab.core.facts import Score, VariantResult
+from rtlab.core.memo import memoized
 from rtlab.core.metrics import decode_ids, spell_ids
 from rtlab.core.schema import FieldMeta
 

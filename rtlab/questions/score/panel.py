@@ -15,7 +15,7 @@ from rtlab.core.uncertainty import FEWEST, Interval, PairedDifference
 from rtlab.documents.contract import Panel, Work
 from rtlab.documents.panel import button, make_select, make_text_field
 from rtlab.errors import RunError, VariantError
-from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 from rtlab.questions.score.flips import FlippedSample, find_flipped_samples
 from rtlab.questions.score.pictures import parse_sample_numbers, pictures
 from rtlab.questions.score.words import difference_words, p_words

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from rtlab.questions.scene import PanelContext
+    from rtlab.questions.panel_context import PanelContext
     from rtlab.questions.score.flips import FlippedSample
 
 #: Pictures in a row and rows of them; pixels of each at most, along one side.

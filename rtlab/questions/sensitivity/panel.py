@@ -9,7 +9,7 @@ from rtlab.documents.answer import list_facts
 from rtlab.documents.contract import Panel
 from rtlab.documents.panel import button, make_select
 from rtlab.errors import RunError
-from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 from rtlab.questions.sensitivity import ASKS, LOSSES, Asks, By, LossName, Sensitivity
 
 _LEAD = (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from rtlab.questions.scene import PanelSpec
+from rtlab.questions.panel_context import PanelSpec
 from rtlab.questions.table.dataframe import LayerRow, layer_rows
 
 

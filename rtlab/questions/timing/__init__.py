@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rtlab.core.answers import memoized
 from rtlab.core.engine import Engine
 from rtlab.core.facts import VariantResult
+from rtlab.core.memo import memoized
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Precision, Variant
 from rtlab.questions import fusion

@@ -11,8 +11,8 @@ from rtlab.documents.contract import Figure, Panel
 from rtlab.documents.figure import MAIN, OTHER, axis, figure
 from rtlab.documents.numbers import choose_byte_unit, format_number, get_layer_heading, get_layer_noun
 from rtlab.documents.panel import button
-from rtlab.quantize.own import find_quantized_nodes
-from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.quantize.existing_qdq import find_quantized_nodes
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 from rtlab.questions.titles import get_variant_titles
 from rtlab.questions.variants.variations import list_variations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from rtlab import backends
 from rtlab.backends import compilers
-from rtlab.backends.choosing import builder_for
+from rtlab.backends.selection import builder_for
 from rtlab.core.facts import VariantResult
 from rtlab.core.options import BuildOptions
 from rtlab.core.variant import Precision, Rewrite, Target, Variant

@@ -10,11 +10,11 @@ from rtlab.documents.contract import Panel, Setting, Work
 from rtlab.documents.numbers import format_number
 from rtlab.documents.panel import button, fact, link, make_select
 from rtlab.errors import VariantError
-from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 from rtlab.questions.why import FusionTrial, Verdict
 from rtlab.questions.why.advice import Advice
-from rtlab.questions.why.joined import FusedLayer, SplitTrial
-from rtlab.questions.why.missed import ListedPair, MissedFusions, MissedPair, find_missed_fusions
+from rtlab.questions.why.fused_layer import FusedLayer, SplitTrial
+from rtlab.questions.why.missed_fusions import ListedPair, MissedFusions, MissedPair, find_missed_fusions
 
 if TYPE_CHECKING:
     from rtlab.core.facts import VariantResult

@@ -8,7 +8,7 @@ import msgspec
 
 from rtlab.errors import ReadError
 from rtlab.questions.why import Verdict
-from rtlab.questions.why.joined import FusedLayer
+from rtlab.questions.why.fused_layer import FusedLayer
 
 _SCHEMA = 1
 

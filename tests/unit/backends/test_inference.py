@@ -11,10 +11,10 @@ import onnxruntime
 import pytest
 
 import nets
-from rtlab.backends import exposed
+from rtlab.backends import extra_outputs
+from rtlab.backends.compiler_info import ONNX_RUNTIME
 from rtlab.backends.live import inference
 from rtlab.backends.live.inference import SessionSpec
-from rtlab.backends.makers import ONNX_RUNTIME
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.progress import Silent
@@ -58,7 +58,7 @@ class Counted:
 
 
 def orders(folder: Path) -> tuple[SessionSpec, SessionSpec]:
-    with exposed.open_session_model(nets.chain(*NAMES)) as data:
+    with extra_outputs.open_session_model(nets.chain(*NAMES)) as data:
         plain = SessionSpec(data, "Cannot time", 1, level="basic")
         return plain, SessionSpec(data, "Cannot time", 1, level="basic", profile=str(folder / "profile"))
 

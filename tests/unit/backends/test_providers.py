@@ -16,9 +16,9 @@ import rtlab
 from nets import graph
 from ordered import orders
 from rtlab import backends
-from rtlab.backends import placement, providers, watch
+from rtlab.backends import interleaved_timing, placement, providers
+from rtlab.backends.compiler_info import ONNX_RUNTIME
 from rtlab.backends.files import optimized
-from rtlab.backends.makers import ONNX_RUNTIME
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.options import BuildOptions
@@ -273,7 +273,7 @@ class Clock:
 def test_brief_inferences_are_timed_more_often_and_long_ones_less(monkeypatch, seconds, counts) -> None:
     clock = Clock()
     monkeypatch.setattr("time.perf_counter", clock)
-    found, warmups = watch.alternate([clock.work(seconds), clock.work(seconds)], Silent(), 30, 2)
+    found, warmups = interleaved_timing.alternate([clock.work(seconds), clock.work(seconds)], Silent(), 30, 2)
     assert counts == tuple(len(f) for f in found)
     np.testing.assert_allclose(np.concatenate(found), seconds * 1e3)
     assert ((1, 1) if seconds > 1 else (2, 2)) == warmups
@@ -332,7 +332,7 @@ def test_a_budget_of_time_is_kept_down_to_one_run_of_each(monkeypatch, seconds, 
     clock = Clock()
     monkeypatch.setattr("time.perf_counter", clock)
     works = [clock.work(seconds), clock.work(seconds)]
-    found = watch.alternate(works, Silent(), 30, 5, seconds=5.0)
+    found = interleaved_timing.alternate(works, Silent(), 30, 5, seconds=5.0)
     assert counts == tuple(len(f) for f in found.milliseconds)
     assert warmups == found.warmups
     least = 3 * seconds
@@ -342,7 +342,7 @@ def test_a_budget_of_time_is_kept_down_to_one_run_of_each(monkeypatch, seconds, 
 def test_both_are_timed_in_turns(monkeypatch) -> None:
     clock = Clock()
     monkeypatch.setattr("time.perf_counter", clock)
-    watch.alternate([clock.work(1.0), clock.work(2.0)], Silent(), 6, 0)
+    interleaved_timing.alternate([clock.work(1.0), clock.work(2.0)], Silent(), 6, 0)
     assert [1.0, 1.0, 2.0, 2.0] * 3 == clock.ran
 
 
@@ -356,7 +356,7 @@ def test_what_is_made_for_a_run_is_time_spent_and_no_time_of_it(monkeypatch) -> 
         clock.now += 0.4 if number else 0.0
 
     works = [clock.work(0.1), clock.work(0.1)]
-    found = watch.alternate(works, Silent(), 30, 0, seconds=5.0, prepare=ready)
+    found = interleaved_timing.alternate(works, Silent(), 30, 0, seconds=5.0, prepare=ready)
     # 2.5 s of each: 25 runs of 0.1 s, and five of 0.5 s.
     assert (25, 5) == tuple(len(f) for f in found.milliseconds)
     np.testing.assert_allclose(np.concatenate(found.milliseconds), 100.0)
@@ -374,7 +374,7 @@ def test_what_is_made_for_a_run_is_time_spent_and_no_time_of_it(monkeypatch) -> 
 )  # fmt: skip
 def test_each_reason_for_a_difference_is_told_alone(latency, slowed, layers, said) -> None:
     samples = {str(i): np.asarray(row) for i, row in enumerate(layers)}
-    found = watch.explain_differences(np.full(3, latency), np.full(3, slowed), samples)
+    found = interleaved_timing.explain_differences(np.full(3, latency), np.full(3, slowed), samples)
     assert [True] * len(said) == [words in note for words, note in zip(said, found, strict=True)]
 
 

@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from nets import chain
-from rtlab.backends import compilers, makers, recorded
-from rtlab.backends.choosing import builder_for, usual_builder
+from rtlab.backends import compiler_info, compilers, recorded
 from rtlab.backends.files import build
+from rtlab.backends.selection import builder_for, usual_builder
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.options import BuildOptions
@@ -28,7 +28,7 @@ def request(precision: str = "fp32", target: str = "sm86", **more) -> BuildReque
 
 def engine(layer: str, version: str = NEW) -> Engine:
     layers = (Layer(layer, layer, "kgen", 0, origins=("a", "b")),)
-    return Engine("tensorrt-rtx", version, Target("sm86"), layers, maker=makers.TENSORRT_RTX)
+    return Engine("tensorrt-rtx", version, Target("sm86"), layers, maker=compiler_info.TENSORRT_RTX)
 
 
 @pytest.fixture

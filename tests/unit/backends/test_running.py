@@ -21,11 +21,11 @@ import tensorrt_api
 from fake_gpu import DEVICE, needs_api
 from fake_trt import Spec, layers_of, plan
 from nets import graph_proto
-from rtlab.backends.attending import CancellableCaller
+from rtlab.backends.cancellable_call import CancellableCaller
 from rtlab.backends.live import child, driver
-from rtlab.backends.live.apart import BUILDING, RUNNING
 from rtlab.backends.live.driver import Device
 from rtlab.backends.live.running import EngineRunner, assign_times
+from rtlab.backends.live.session_child import BUILDING, RUNNING
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.core.engine import Layer
 from rtlab.core.model import load

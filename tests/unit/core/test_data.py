@@ -15,7 +15,7 @@ from nets import graph, passing
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
 from rtlab.core.noise import Noise, make_noise
-from rtlab.core.rows import NpyFile
+from rtlab.core.npy import NpyFile
 from rtlab.core.task import Predictions, Task
 from rtlab.errors import CalibrationError
 from rtlab.testing import tiny_model

@@ -15,7 +15,7 @@ import pytest
 
 from rtlab.core.schema import FieldMeta
 from rtlab.core.variant import Precision
-from rtlab.documents import answer, crossing, figure
+from rtlab.documents import answer, figure, serialization
 from rtlab.documents.answer import Answer, NounTable
 from rtlab.documents.numbers import (
     choose_byte_unit,
@@ -122,8 +122,8 @@ class Whole:
     ],
 )  # fmt: skip
 def test_a_value_crosses_as_builtins(value: Any, plain: Any) -> None:
-    assert plain == crossing.to_builtins(value)
-    assert type(plain) is type(crossing.to_builtins(value))
+    assert plain == serialization.to_builtins(value)
+    assert type(plain) is type(serialization.to_builtins(value))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_value_crosses_as_builtins(value: Any, plain: Any) -> None:
     ],
 )  # fmt: skip
 def test_a_type_crosses_as_a_plain_one(hint, kind, value, converted) -> None:
-    encoded = crossing._encode_type(hint)
+    encoded = serialization._encode_type(hint)
     assert kind == encoded.type
     assert bool(encoded.convert) == (hint in {Colour, Precision | None})
     if encoded.convert and None in getattr(hint, "__args__", ()):
@@ -146,7 +146,7 @@ def test_a_type_crosses_as_a_plain_one(hint, kind, value, converted) -> None:
 @pytest.mark.parametrize("hint", [object, SimpleNamespace])
 def test_what_nothing_plain_stands_for_does_not_cross(hint) -> None:
     with pytest.raises(TypeError):
-        crossing._encode_type(hint)
+        serialization._encode_type(hint)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TypedDict
 
 from rtlab.core.finding import Finding
-from rtlab.documents.crossing import to_builtins
 from rtlab.documents.payload import decode, encode
+from rtlab.documents.serialization import to_builtins
 from rtlab.questions.calibration.pairs import PairUse
 from rtlab.questions.cards.picture import Box, Edge, Graph, OpChip, Overlay, OverlayValue, Port
 from rtlab.questions.engine.breakdown import Slice, Transition

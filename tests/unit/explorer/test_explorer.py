@@ -583,7 +583,7 @@ def test_what_a_cell_asks_for_while_the_model_is_opened_is_built_after_that(tmp_
 
 
 def test_nothing_of_the_engine_before_stands_beside_a_large_one(monkeypatch) -> None:
-    monkeypatch.setattr("rtlab.explorer.showing.is_large", lambda _: True)
+    monkeypatch.setattr("rtlab.explorer.view_sync.is_large", lambda _: True)
     study = Study(tiny_model())
     for precision in ("fp32", "fp16"):
         study.add(precision, precision=precision, target="cpu", backend="onnxruntime")

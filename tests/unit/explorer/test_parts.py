@@ -14,10 +14,10 @@ import rtlab
 from rtlab.core.progress import Silent
 from rtlab.documents import commands
 from rtlab.errors import VariantError
-from rtlab.explorer import delivering, opening
-from rtlab.explorer.choosing import Choosing
+from rtlab.explorer import open_commands, transport
+from rtlab.explorer.build_commands import Choosing
 from rtlab.explorer.graph import LinkedGraphs
-from rtlab.explorer.opening import Opening
+from rtlab.explorer.open_commands import Opening
 from rtlab.testing import tiny_model
 
 
@@ -31,21 +31,23 @@ from rtlab.testing import tiny_model
     ],
 )  # fmt: skip
 def test_an_engine_is_called_after_the_file_that_describes_it(files: dict[str, str], title: str) -> None:
-    assert title == opening._title({k: Path("folder") / v for k, v in files.items()})
+    assert title == open_commands._title({k: Path("folder") / v for k, v in files.items()})
 
 
 def test_a_name_that_is_taken_is_numbered_from_two_on() -> None:
-    assert ["a", "a 2", "a 3"] == [opening._unused("a", taken) for taken in ((), ("a",), ("a", "a 2", "a 4"))]
+    assert ["a", "a 2", "a 3"] == [
+        open_commands._unused("a", taken) for taken in ((), ("a",), ("a", "a 2", "a 4"))
+    ]
 
 
 def test_what_is_empty_has_no_digest() -> None:
     digest = hashlib.sha256(b"abc").hexdigest()
-    assert ["", digest[:12]] == [delivering._digest(data) for data in (b"", b"abc")]
-    assert delivering._digest({"a": 1}) == delivering._digest(b'{"a": 1}')
+    assert ["", digest[:12]] == [transport._digest(data) for data in (b"", b"abc")]
+    assert transport._digest({"a": 1}) == transport._digest(b'{"a": 1}')
 
 
 def test_deliveries_are_unasked_within_ten_seconds_and_ever_rarer() -> None:
-    pauses = delivering._UNASKED
+    pauses = transport._UNASKED
     assert 0 < pauses[0] < 1
     assert all(a < b for a, b in itertools.pairwise(pauses))
     assert 5 < sum(pauses) <= 10

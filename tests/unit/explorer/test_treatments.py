@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 import rtlab
-from rtlab.core.treatment import PtqTransform, PtqTransformKind
+from rtlab.core.ptq_transform import PtqTransform, PtqTransformKind
 from rtlab.core.variant import Precision
 from rtlab.errors import VariantError
 from rtlab.explorer.explorer import Explorer

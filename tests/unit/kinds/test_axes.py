@@ -14,16 +14,16 @@ from rtlab.core.model import Model
 from rtlab.core.quantizer import Quantizer
 from rtlab.core.task import Predictions
 from rtlab.core.variant import Precision
-from rtlab.experiments import watching
+from rtlab.experiments import observation
 from rtlab.experiments.diagnosing import _get_weight
 from rtlab.experiments.repairing import _split_task
 from rtlab.experiments.sweep import _make_batch
 from rtlab.formulations.layer import create_weighted_node
-from rtlab.quantize.mending import _collect_eight_bit_weights
-from rtlab.quantize.windows import make_product_form
+from rtlab.quantize.im2col import make_product_form
+from rtlab.quantize.weight_correction import _collect_eight_bit_weights
 from rtlab.questions.channels import ChannelSums
 from rtlab.questions.diagnosis.causes import find_unequal_weights
-from rtlab.questions.diagnosis.suspect import QuantizerSite
+from rtlab.questions.diagnosis.quantizer_site import QuantizerSite
 
 FLOAT = TensorProto.FLOAT
 RNG = np.random.default_rng(11)
@@ -153,7 +153,7 @@ def test_channels_lie_where_their_reader_takes_them(op, shapes, position, axis) 
     made = {"MatMul": (2, 3, 5), "GlobalAveragePool": (2, 3, 1)}.get(op, shapes[0])
     ends = [(n, FLOAT, list(s)) for n, s in zip(names, shapes, strict=True)]
     model = graph([helper.make_node(op, list(names), ["y"], "n")], ends, [("y", FLOAT, list(made))], {})
-    assert watching.channel_axis(model.by_id["n"], names[position], model) == axis
+    assert observation.channel_axis(model.by_id["n"], names[position], model) == axis
 
 
 @pytest.mark.parametrize("count", [5, 6])

@@ -16,9 +16,9 @@ from onnx import TensorProto, helper
 
 from nets import graph, passing
 from rtlab.backends import recorded
-from rtlab.core.answers import Memoizable, memoized
 from rtlab.core.engine import Engine
 from rtlab.core.facts import VariantResult
+from rtlab.core.memo import Memoizable, memoized
 from rtlab.core.model import Model
 from rtlab.core.options import BuildOptions
 from rtlab.core.prepared import Prepared
@@ -27,10 +27,10 @@ from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Calibrator, Precision, PtqTransform, Rewrite, Target, Variant
 from rtlab.experiments.bisecting import BisectionSide
 from rtlab.experiments.why.oracle import build_cached, forget
-from rtlab.quantize import treating
+from rtlab.quantize import apply_transforms
 from rtlab.questions.bisection import Bisection
 from rtlab.questions.why import Verdict
-from rtlab.questions.why.joined import FusedLayer
+from rtlab.questions.why.fused_layer import FusedLayer
 from rtlab.session import records
 
 FLOAT = TensorProto.FLOAT
@@ -119,7 +119,7 @@ def test_what_a_compiler_made_is_told_by_the_numbers_and_the_variant_that_it_was
 
 def test_activations_are_observed_anew_where_a_variant_moves_them_and_only_there() -> None:
     def key(**choice: Any) -> tuple[object, ...]:
-        return treating.make_activation_key(Variant.of("int8", **choice))
+        return apply_transforms.make_activation_key(Variant.of("int8", **choice))
 
     keys = [
         key(), key(sparsity=True), key(sparsity="a"), key(treatments=["equalize"]), key(treatments=["equalize a"]),

@@ -23,8 +23,8 @@ from rtlab.core.model import Model, make_empty_model
 from rtlab.core.task import Predictions
 from rtlab.core.uncertainty import Interval
 from rtlab.core.variant import Calibrator, Target, Variant
+from rtlab.experiments.benchmark import _ModelPair, difference
 from rtlab.experiments.experiment import SearchContext
-from rtlab.experiments.race import _ModelPair, difference
 from rtlab.experiments.ranking import CalibratorRanking, _sqnr
 from rtlab.experiments.repairing import _Candidate, _RepairState
 from rtlab.questions.accuracy.errors import Accuracy, ValueDelta
@@ -33,7 +33,7 @@ from rtlab.questions.channels import ChannelDelta, ChannelErrors
 from rtlab.questions.check import layers
 from rtlab.questions.check.record import CheckRecord, RecordedEngine, RecordedScore
 from rtlab.questions.check.scores import check_score
-from rtlab.questions.diagnosis.cures import propose_cure
+from rtlab.questions.diagnosis.remedies import propose_cure
 from rtlab.questions.difference import diff
 from rtlab.questions.difference.diff import Side
 from rtlab.questions.samples.spread import Spread

@@ -12,9 +12,19 @@ import pytest
 from onnx import helper, numpy_helper
 
 from nets import graph
-from rtlab.core import given_shapes, known, noise, progress, proposed, slices, stage, structure, whole
+from rtlab.core import (
+    constant_values,
+    default_shapes,
+    noise,
+    partial_shapes,
+    progress,
+    slices,
+    stage,
+    structure,
+    validation,
+)
+from rtlab.core.ptq_transform import PtqTransform
 from rtlab.core.scale import Scale
-from rtlab.core.treatment import PtqTransform
 from rtlab.errors import CalibrationError, Cancelled, ModelError, Unsized, VariantError
 
 node = helper.make_node
@@ -67,9 +77,9 @@ def test_a_whole_number_lies_between_its_bounds_and_both_are_allowed(candidate, 
     if number is None:
         example = max(options.get("least", 1), min(8, options.get("most", 8)))
         with pytest.raises(VariantError, match=rf"Choose {example}\."):
-            whole.validate_integer(candidate, "Cannot do", "batch", **options)
+            validation.validate_integer(candidate, "Cannot do", "batch", **options)
     else:
-        assert whole.validate_integer(candidate, "Cannot do", "batch", **options) == number
+        assert validation.validate_integer(candidate, "Cannot do", "batch", **options) == number
 
 
 @pytest.mark.parametrize(
@@ -170,39 +180,43 @@ def test_a_terminal_shows_steps_and_seconds_and_clears_the_line(monkeypatch) -> 
     ],
 )  # fmt: skip
 def test_sizes_to_try_follow_from_where_a_dimension_stands(dims, named, sizes) -> None:
-    suggested = given_shapes.suggest_shapes({"x": dims}, named, picture=(20, 30), length=7)
+    suggested = partial_shapes.suggest_shapes({"x": dims}, named, picture=(20, 30), length=7)
     assert suggested == {"x": sizes}
 
 
 def test_a_symbol_has_one_size_in_all_inputs() -> None:
     declared = {"x": (None, "T"), "y": ("N", "T", "K"), "z": None, "w": ("K", 2)}
-    suggest = given_shapes.suggest_shapes
+    suggest = partial_shapes.suggest_shapes
     assert suggest(declared, {}, picture=(2, 3), length=7) == {"x": (1, 7), "y": (1, 7, 1), "w": (1, 2)}
     named = {"x": (4, 9), "K": 6}
     assert suggest(declared, named, picture=(2, 3), length=7) == {"x": (4, 9), "y": (1, 9, 6), "w": (6, 2)}
-    partial = given_shapes.resolve_partial_shapes
+    partial = partial_shapes.resolve_partial_shapes
     assert partial(declared, {}, None, {}) == {
         "x": (1, None), "y": (1, None, 1), "z": None, "w": (1, 2)
     }  # fmt: skip
     assert partial(declared, named, 5, {"z": (8,), "x": (2, 3)}) == {
         "x": (5, 3), "y": (5, 3, 5), "z": (8,), "w": (5, 2)
     }  # fmt: skip
-    assert given_shapes.with_batch(declared, {"y": (1, 2, 3), "T": 4}, 6) == {"y": (6, 2, 3), "T": 4, "K": 6}
-    assert given_shapes.with_batch({"a": (None, 2), "b": (3, 2), "c": (), "d": (None, None)}, {}, 6) == {
+    assert partial_shapes.with_batch(declared, {"y": (1, 2, 3), "T": 4}, 6) == {
+        "y": (6, 2, 3),
+        "T": 4,
+        "K": 6,
+    }
+    assert partial_shapes.with_batch({"a": (None, 2), "b": (3, 2), "c": (), "d": (None, None)}, {}, 6) == {
         "a": (6, 2)
     }
-    assert given_shapes.parse_sizes({"s": [4], "x": [4], "y": [1, 2], "t": 5}, {"x", "y"}) == {
+    assert partial_shapes.parse_sizes({"s": [4], "x": [4], "y": [1, 2], "t": 5}, {"x", "y"}) == {
         "s": 4, "x": (4,), "y": (1, 2), "t": 5
     }  # fmt: skip
 
 
 def test_an_open_dimension_behind_the_first_needs_a_size() -> None:
     dims = ("N", "C", None, 3)
-    axes = given_shapes.list_unsized_axes
+    axes = partial_shapes.list_unsized_axes
     assert axes("x", dims, {}) == [1, 2]
     assert axes("x", dims, {"C": 4}) == [2]
     assert axes("x", dims, {"x": (1, 2, 3, 3)}) == []
-    resolve = given_shapes.resolve_shape
+    resolve = partial_shapes.resolve_shape
     assert resolve("x", dims, {"x": (2, 4, 5, 3)}, dict) == (2, 4, 5, 3)
     assert resolve("x", ("N", "C", 3), {"N": 6, "C": 4}, dict) == (6, 4, 3)
     assert resolve("x", (None, 3), {}, dict) == (1, 3)
@@ -221,7 +235,7 @@ def test_an_open_dimension_behind_the_first_needs_a_size() -> None:
 )  # fmt: skip
 def test_named_sizes_are_those_of_inputs_and_symbols(named, fits) -> None:
     try:
-        given_shapes.check("m", {"x": ("N", 3, None)}, named)
+        partial_shapes.check("m", {"x": ("N", 3, None)}, named)
     except ModelError:
         assert not fits
     else:
@@ -244,7 +258,7 @@ def test_constants_are_found_through_identities_but_not_behind_inputs_or_foreign
     )  # fmt: skip
     imports = [helper.make_opsetid("", 17), helper.make_opsetid("of.nowhere", 1)]
     loaded = ir.from_proto(helper.make_model(inner, opset_imports=imports, ir_version=9))
-    table = known.find_constant_values(loaded.graph, {"x", "v"})
+    table = constant_values.find_constant_values(loaded.graph, {"x", "v"})
     assert {n: t.numpy().tolist() for n, t in table.items()} == {
         "w": [7, 8], "f": 1.5, "fs": [1, 2], "i": 3, "is": [4, 5], "t": [0, 1, 2], "same": [7, 8], "again": [7, 8],
     }  # fmt: skip
@@ -351,10 +365,10 @@ def test_of_sizes_to_try_the_first_that_fits_is_taken_and_a_late_one_is_not_trie
             tried.append(shapes)
             return types.SimpleNamespace(misfits=misfits[len(tried) - 1])
 
-        monkeypatch.setattr(proposed, "Sizes", count)
+        monkeypatch.setattr(default_shapes, "Sizes", count)
         tried.clear()
         now[0] = 0.0
-        assert proposed.propose_shapes(model) == {"x": (1, 3, *best)}
+        assert default_shapes.propose_shapes(model) == {"x": (1, 3, *best)}
         assert len(tried) == asked
 
 
@@ -373,9 +387,9 @@ def test_usual_lengths_and_pictures_are_tried_in_order(monkeypatch, dims, axis, 
         sizes[shapes["x"][axis]] = None
         return types.SimpleNamespace(misfits=1)
 
-    monkeypatch.setattr(proposed, "Sizes", count)
+    monkeypatch.setattr(default_shapes, "Sizes", count)
     model = types.SimpleNamespace(values={"x": types.SimpleNamespace(shape=dims)}, inputs=("x",), shapes={})
-    proposed.propose_shapes(model)
+    default_shapes.propose_shapes(model)
     assert [*sizes] == tried
 
 

@@ -9,7 +9,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from nets import graph
-from rtlab.experiments import watching
+from rtlab.experiments import observation
 from rtlab.experiments.why import advising, changes
 from rtlab.questions.why.advice import Remedy
 
@@ -115,17 +115,17 @@ LARGEST = float(np.finfo(np.float32).max)
 )  # fmt: skip
 def test_peaks_are_of_samples_and_channels_and_energy_is_of_channels(axis, samples, peaks, energy) -> None:
     """What is no number counts as infinite, and in the energy as the largest number."""
-    found = watching._reduce_by_channel(VALUES, axis, samples)
+    found = observation._reduce_by_channel(VALUES, axis, samples)
     np.testing.assert_array_equal(found[0], peaks)
     np.testing.assert_allclose(found[1], energy)
 
 
 def test_batches_with_other_numbers_of_channels_are_joined_without_them() -> None:
     one, two = np.array([[1.0, 4.0], [3.0, 2.0]]), np.array([[5.0, 6.0, 7.0]])
-    np.testing.assert_array_equal(watching._stack_rows([one, one]), [[1, 4], [3, 2]] * 2)
-    np.testing.assert_array_equal(watching._stack_rows([one, two]), [[4], [3], [7]])
-    np.testing.assert_array_equal(watching._compute_mean([one[0], one[1]], [2, 3]), [4 / 5, 6 / 5])
+    np.testing.assert_array_equal(observation._stack_rows([one, one]), [[1, 4], [3, 2]] * 2)
+    np.testing.assert_array_equal(observation._stack_rows([one, two]), [[4], [3], [7]])
+    np.testing.assert_array_equal(observation._compute_mean([one[0], one[1]], [2, 3]), [4 / 5, 6 / 5])
     # 1 + 4 over two of 3 elements, 5 + 6 + 7 over three of 2.
-    np.testing.assert_array_equal(watching._compute_mean([one[0], two[0]], [3, 2]), [23 / 12])
-    np.testing.assert_array_equal(watching._compute_mean([one[0]], [0]), one[0])
-    np.testing.assert_array_equal(watching._compute_mean([one[0]], [1]), one[0])
+    np.testing.assert_array_equal(observation._compute_mean([one[0], two[0]], [3, 2]), [23 / 12])
+    np.testing.assert_array_equal(observation._compute_mean([one[0]], [0]), one[0])
+    np.testing.assert_array_equal(observation._compute_mean([one[0]], [1]), one[0])

@@ -11,8 +11,8 @@ from scipy import stats
 
 from rtlab.core.metrics import Tally
 from rtlab.core.uncertainty import FEWEST, Interval, PairedDifference, compare_paired, interval
+from rtlab.experiments.benchmark import _compute_quartiles
 from rtlab.experiments.forms import _summarize_times
-from rtlab.experiments.race import _compute_quartiles
 from rtlab.formulations.recurrent import Form
 from rtlab.questions.check.scores import _compute_drop
 from rtlab.questions.check.times import _compute_median_interval

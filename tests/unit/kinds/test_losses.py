@@ -18,7 +18,7 @@ from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experi
 from rtlab.experiments.sensitivity import SensitivitySearch, _summarize
 from rtlab.experiments.sensitivity.loss import MOST, SampleLoss
 from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
-from rtlab.quantize import own
+from rtlab.quantize import existing_qdq
 from rtlab.questions.sensitivity import Effects, reliability
 
 RNG = np.random.default_rng(3)
@@ -187,7 +187,7 @@ def test_a_ranking_over_two_outputs_takes_each_alike(study: Study, asks: str) ->
 def test_estimates_over_two_outputs_follow_what_runs_measure(study: Study) -> None:
     """The graph is linear, so that the mean of an estimate over probes and samples is the measured effect."""
     ready = study.prepare("int8")
-    source, emulation = own.separate_existing_qdq(study.model, ready.emulate())
+    source, emulation = existing_qdq.separate_existing_qdq(study.model, ready.emulate())
     for asks, by in (("only", "quantizer"), ("released", "node")):
         search = SensitivitySearch("int8", source, emulation, study.data, asks, by, probes=16, verify=6)
         found = run_experiment(search, SearchContext(get_evaluator(), budget=SearchBudget(60.0)))

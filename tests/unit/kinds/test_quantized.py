@@ -14,7 +14,7 @@ import nets
 from nets import graph
 from rtlab.core.model import Model
 from rtlab.core.variant import Precision
-from rtlab.quantize import own, requantize
+from rtlab.quantize import existing_qdq, requantize
 from rtlab.quantize.findings import check, repair
 
 X = np.array([[0.5, -1.25, 2.0, 3.5], [-4.0, 0.25, 1.0, -0.75]], np.float32)
@@ -176,7 +176,7 @@ def paired(scale: Any, zero: Any, *, axis: int | None = None, opset: int = 19) -
 def test_the_threshold_of_an_own_pair_is_its_scale_times_its_largest_integer(
     scale, zero, precision, amax
 ) -> None:
-    found = own.ExistingQuantization.of(paired(scale, zero)).pairs
+    found = existing_qdq.ExistingQuantization.of(paired(scale, zero)).pairs
     assert {"it/input0", "it/output0"} == {*found}
     one = found["it/input0"]
     assert ("in/Q", Precision(precision), False) == (one.pair, one.precision, one.channels)
@@ -185,7 +185,7 @@ def test_the_threshold_of_an_own_pair_is_its_scale_times_its_largest_integer(
 
 
 def test_an_own_pair_with_a_scale_for_each_channel_has_no_one_threshold() -> None:
-    found = own.ExistingQuantization.of(
+    found = existing_qdq.ExistingQuantization.of(
         paired(np.array([0.1, 0.2], np.float32), np.zeros(2, np.int8), axis=0)
     )
     assert (None, True) == (found.pairs["it/input0"].amax, found.pairs["it/input0"].channels)
@@ -197,25 +197,25 @@ def test_an_own_pair_with_a_scale_for_each_channel_has_no_one_threshold() -> Non
 def test_released_nodes_compute_on_what_enters_pairs_and_on_what_integers_stand_for() -> None:
     source = paired(np.float32(0.6), np.array(0, np.int8))
     weight = W * np.array([0.5, 1, 2], np.float32)
-    assert own.has_rounding_pairs(source)
-    assert ("it",) == own.find_quantized_nodes(source)
-    freed = own.release_all_nodes(source)
+    assert existing_qdq.has_rounding_pairs(source)
+    assert ("it",) == existing_qdq.find_quantized_nodes(source)
+    freed = existing_qdq.release_all_nodes(source)
     np.testing.assert_allclose(run(freed, X), X @ weight, rtol=1e-6)
     assert ["MatMul"] == [n.op for n in freed.nodes]
     rounded = np.round(X / 0.6) * 0.6
     np.testing.assert_allclose(run(source, X), np.round(rounded @ weight / 0.5) * 0.5, atol=1e-5)
-    bare, emulation = own.separate_existing_qdq(source, source)
+    bare, emulation = existing_qdq.separate_existing_qdq(source, source)
     np.testing.assert_allclose(run(bare, X), X @ weight, rtol=1e-6)
     np.testing.assert_allclose(run(emulation, X), run(source, X))
-    assert not own.has_rounding_pairs(bare)
-    assert (bare, source) == own.separate_existing_qdq(bare, source)
+    assert not existing_qdq.has_rounding_pairs(bare)
+    assert (bare, source) == existing_qdq.separate_existing_qdq(bare, source)
 
 
 @pytest.mark.parametrize(("zero", "relus"), [(0, 1), (1, 0)])
 def test_a_pair_that_cuts_off_what_is_below_zero_has_its_relu_spelled(zero: int, relus: int) -> None:
     """UINT8 with the zero point 0 holds nothing below zero; with another one it holds one step of it."""
     source = paired(np.float32(0.6), np.array(zero, np.uint8))
-    bare, _ = own.separate_existing_qdq(source, source)
+    bare, _ = existing_qdq.separate_existing_qdq(source, source)
     assert relus == sum(n.op == "Relu" for n in bare.nodes)
     weight = W * np.array([0.5, 1, 2], np.float32)
     np.testing.assert_allclose(run(bare, X), (np.maximum(X, 0) if relus else X) @ weight, rtol=1e-6)

@@ -16,16 +16,16 @@ from rtlab.core.progress import Silent
 from rtlab.core.ranges import Range
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
-from rtlab.quantize import equalize, reconstruct
+from rtlab.quantize import equalize, gptq
 from rtlab.quantize.correct import BiasCorrection, compute_bias_shift, find_bias_input
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.inputs import InputCollector, InputStatsRequest
-from rtlab.quantize.links import Constants, compute_write_peaks, find_links, move_scale
-from rtlab.quantize.mending import WeightCorrector
+from rtlab.quantize.im2col import make_product_form
+from rtlab.quantize.input_statistics import InputCollector, InputStatsRequest
 from rtlab.quantize.noise import Moments, make_magnitude_grid
 from rtlab.quantize.ranges import Collector
+from rtlab.quantize.scale_migration import Constants, compute_write_peaks, find_links, move_scale
+from rtlab.quantize.weight_correction import WeightCorrector
 from rtlab.quantize.weights import ScaleLayout
-from rtlab.quantize.windows import make_product_form
 
 FLOAT = TensorProto.FLOAT
 RNG = np.random.default_rng(5)
@@ -43,7 +43,7 @@ def test_scales_of_blocks_are_those_of_least_squares_block_after_block(blocks: i
     x, weight = RNG.normal(size=(50, size)) @ RNG.normal(size=(size, size)), RNG.normal(size=(3, size))
     scale = RNG.uniform(0.2, 0.4, (3, blocks))
     steps = np.rint(weight / np.repeat(scale, width, axis=1))
-    found = reconstruct._solve_scales(weight, scale, steps, x.T @ x / 50)
+    found = gptq._solve_scales(weight, scale, steps, x.T @ x / 50)
     for row in range(3):
         now = scale[row].copy()
         for b in range(blocks):
@@ -59,7 +59,7 @@ def test_scales_of_blocks_are_those_of_least_squares_block_after_block(blocks: i
 def test_a_least_squares_scale_that_would_not_be_positive_stays() -> None:
     weight, scale, steps = np.array([[-1.0, -2.0]]), np.array([[0.5]]), np.array([[1.0, 2.0]])
     for chosen in (steps, 0 * steps):
-        assert reconstruct._solve_scales(weight, scale, chosen, np.eye(2)) == pytest.approx(scale)
+        assert gptq._solve_scales(weight, scale, chosen, np.eye(2)) == pytest.approx(scale)
 
 
 def linear(op: str, groups: int = 1, **names: object):

@@ -16,7 +16,7 @@ import pytest
 
 from rtlab import backends
 from rtlab.backends import compilers
-from rtlab.backends.live import child, installing, kept
+from rtlab.backends.live import child, installing, worker_pool
 from rtlab.backends.tensorrt_rtx import TensorRTRTX
 from rtlab.errors import RtlabError, Unavailable, VariantError
 
@@ -90,7 +90,7 @@ def test_a_release_is_installed_in_two_parts_and_then_moved(place: Path, monkeyp
         [],
         3,
     )
-    with mock.patch.object(kept, "close") as closed:
+    with mock.patch.object(worker_pool, "close") as closed:
         assert compilers.remove("1.5.0.9").version == "1.5.0.9"
     closed.assert_called_once_with(str(place / "1.5.0.9"))
     assert sorted(p.name for p in place.iterdir()) == ["1.5.0.114"]

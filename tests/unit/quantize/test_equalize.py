@@ -9,15 +9,15 @@ import pytest
 
 import rtlab
 from rtlab.core.variant import Variant
-from rtlab.quantize import equalize, prepare, treating
+from rtlab.quantize import apply_transforms, equalize, prepare
 from rtlab.quantize.calibrators import percentile
-from rtlab.quantize.links import Constants, find_links
+from rtlab.quantize.scale_migration import Constants, find_links
 
 rng = np.random.default_rng(5)
 
 
 def equalized(model: Any) -> Any:
-    return treating.apply_transforms(model, Variant.of("int8", treatments=["equalize"]))[0]
+    return apply_transforms.apply_transforms(model, Variant.of("int8", treatments=["equalize"]))[0]
 
 
 def weight(model: Any, id_: str, position: int = 1) -> np.ndarray:

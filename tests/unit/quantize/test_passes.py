@@ -22,15 +22,15 @@ from rtlab.quantize import (
     correct,
     equalize,
     findings,
-    half,
-    half_plan,
+    fp16,
+    fp16_plan,
+    im2col,
     passes,
     placement,
     smooth,
     sparsity,
     tf32,
     weights,
-    windows,
 )
 from rtlab.quantize.edit import Edit
 from rtlab.quantize.narrow import HalfConstants
@@ -71,7 +71,7 @@ def numbers(precision: Precision, model: Model) -> Made:
 
 def halves(precision: Precision, kind: Any, model: Model) -> Made:
     seen = HalfConstants(model.known)
-    plan = half_plan.plan(model, dict.fromkeys((n.id for n in model.top), precision), constants=seen)
+    plan = fp16_plan.plan(model, dict.fromkeys((n.id for n in model.top), precision), constants=seen)
     return (model, kind(plan, seen)) if plan.nodes else None
 
 
@@ -101,9 +101,9 @@ def correction(model: Model) -> Made:
     places = [
         n.id for n in model.top if n.op in {"Conv", "Gemm", "MatMul"} and correct.find_bias_input(model, n.id)
     ]
-    sizes = {n: windows.make_product_form(model, model.by_id[n]) for n in places}
+    sizes = {n: im2col.make_product_form(model, model.by_id[n]) for n in places}
     shifts = {
-        n: np.full(p.groups * p.outputs, 1e-3) for n, p in sizes.items() if isinstance(p, windows.ProductForm)
+        n: np.full(p.groups * p.outputs, 1e-3) for n, p in sizes.items() if isinstance(p, im2col.ProductForm)
     }
     return (model, correct.BiasCorrection(shifts)) if shifts else None
 
@@ -118,9 +118,9 @@ PASSES: dict[str, tuple[Callable[[Model], Made], float]] = {
     "int4 weights": (stored, 0.0),
     "int4 numbers": (partial(numbers, Precision.INT4), 0.0),
     "fp4 numbers": (partial(numbers, Precision.FP4), 0.0),
-    "fp16 types": (partial(halves, Precision.FP16, half.Narrow), 40.0),
-    "fp16 rounding": (partial(halves, Precision.FP16, half.Round), 40.0),
-    "bf16 rounding": (partial(halves, Precision.BF16, half.Round), 15.0),
+    "fp16 types": (partial(halves, Precision.FP16, fp16.Narrow), 40.0),
+    "fp16 rounding": (partial(halves, Precision.FP16, fp16.Round), 40.0),
+    "bf16 rounding": (partial(halves, Precision.BF16, fp16.Round), 15.0),
     "tf32 rounding": (truncate, 40.0),
     "2:4 sparsity": (prune, 0.0),
     "equalization": (equalization, 90.0),

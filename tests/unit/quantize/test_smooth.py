@@ -10,7 +10,7 @@ import pytest
 import rtlab
 from rtlab.core.progress import Silent
 from rtlab.core.variant import Variant
-from rtlab.quantize import prepare, smooth, treating
+from rtlab.quantize import apply_transforms, prepare, smooth
 from rtlab.session.observer import Observer, observe_peaks
 
 
@@ -45,13 +45,13 @@ def test_outputs_stay_and_channels_become_even(how, alpha, make, run) -> None:
     x = rng.normal(0, 1, (2, 5, 8)).astype(np.float32)
     data = rtlab.CalibrationData.of({"x": x})
     variant = Variant.of("int8", treatments=[f"smooth({alpha})"])
-    plain, axes = treating.plan_smoothing_observation(model, variant)
+    plain, axes = apply_transforms.plan_smoothing_observation(model, variant)
     assert ["n"] == list(axes)
     peaks = observe_peaks(plain, axes, data, Silent())
     before = run(model, {"x": x}, ["n", "yq", "yk", "yv"])
     seen = np.abs(before["n"]).reshape(-1, 8).max(0)
     np.testing.assert_allclose(peaks["n"], seen, rtol=1e-6)
-    made, notes = treating.apply_transforms(model, variant, peaks)
+    made, notes = apply_transforms.apply_transforms(model, variant, peaks)
     assert (f"1 normalization smoothed with alpha {alpha:g}",) == notes
     after = run(made, {"x": x}, ["n", "yq", "yk", "yv"])
     for name in ("yq", "yk", "yv"):
@@ -71,9 +71,9 @@ def test_int8_keeps_more_of_the_output_when_smoothed(make, run) -> None:
     errors = []
     for treatments in ((), ("smooth",)):
         variant = Variant.of("int8", calibrator="minmax", treatments=treatments)
-        plain, axes = treating.plan_smoothing_observation(model, variant)
+        plain, axes = apply_transforms.plan_smoothing_observation(model, variant)
         peaks = observe_peaks(plain, axes, data, Silent()) if treatments else None
-        made, _ = treating.apply_transforms(model, variant, peaks)
+        made, _ = apply_transforms.apply_transforms(model, variant, peaks)
         ready = prepare(made, variant, Observer(made).ranges(data, Silent()))
         was, now = (run(m, x, ["yq"])["yq"] for m in (model, ready.emulation))
         errors.append(float(np.square(was - now).sum()))
@@ -95,7 +95,7 @@ def test_each_link_is_smoothed_with_the_setting_of_the_last_treatment_for_it(mak
         weights,
     )
     treatments = Variant.of("int8", treatments=["smooth(0.5)", "smooth(0.75) b", "smooth(0.25) c"]).treatments
-    plan = treating._plan_smoothing(model, treatments)
+    plan = apply_transforms._plan_smoothing(model, treatments)
     assert [(["a"], 0.5), (["b"], 0.75), (["c"], 0.25)] == [
         ([y.first for y in links], a) for links, a in plan
     ]

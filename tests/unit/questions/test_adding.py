@@ -14,7 +14,7 @@ from rtlab.documents.payload import decode, encode
 from rtlab.documents.typescript import render_typescript
 from rtlab.errors import CalibrationError, ReadError, RtlabError, VariantError
 from rtlab.questions import panels
-from rtlab.questions.scene import PanelContext, PanelSpec
+from rtlab.questions.panel_context import PanelContext, PanelSpec
 from rtlab.testing import tiny_model
 
 

@@ -10,8 +10,8 @@ import pytest
 import engines
 import rtlab
 from rtlab import samples
+from rtlab.questions.panel_context import PanelContext
 from rtlab.questions.panels import PANELS, list_panels, render_panel
-from rtlab.questions.scene import PanelContext
 
 ORIGINS = {"", "measured", "reported", "estimated"}
 

@@ -11,11 +11,11 @@ import rtlab
 from profiles import retimed
 from rtlab import questions
 from rtlab import samples as models
-from rtlab.backends import makers
+from rtlab.backends import compiler_info
 from rtlab.errors import ModelError, RunError, VariantError
+from rtlab.questions.panel_context import PanelContext
 from rtlab.questions.panels import render_panel
 from rtlab.questions.roofline import roofs
-from rtlab.questions.scene import PanelContext
 from rtlab.report import collect_payloads
 from rtlab.view import charts, chrome
 from rtlab.view.graph import engine_view
@@ -301,7 +301,9 @@ def test_what_rules_predict_stands_as_that_beside_what_compilers_report() -> Non
     made.add("rules", precision="fp32", target="sm86", backend="classic")
     made.run(compare=False)
     read = dataclasses.replace(made["ort"].facts, name="read")
-    engine = dataclasses.replace(made["rules"].engine, maker=makers.TENSORRT, totals={"activation": 4096})
+    engine = dataclasses.replace(
+        made["rules"].engine, maker=compiler_info.TENSORRT, totals={"activation": 4096}
+    )
     made._adopt(dataclasses.replace(read, engine=engine))
     for name in made.results:
         told = repr(made.ask("variants", variant=name))

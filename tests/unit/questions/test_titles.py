@@ -10,8 +10,8 @@ import pytest
 
 from rtlab import Study
 from rtlab.core.variant import Variant
+from rtlab.questions.panel_context import PanelContext
 from rtlab.questions.panels import render_panel
-from rtlab.questions.scene import PanelContext
 from rtlab.questions.titles import get_variant_titles
 from rtlab.testing import tiny_model
 from rtlab.view import chrome

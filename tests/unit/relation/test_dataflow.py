@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import engines
-from rtlab.backends.makers import TENSORRT
+from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 from rtlab.relation.dataflow import MOVES, Dataflow, work

@@ -8,7 +8,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import strategies
 from rtlab import load
-from rtlab.backends.makers import TENSORRT
+from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Allocation, Engine, Layer, Tensor
 from rtlab.core.variant import Target
 from rtlab.relation.footprint import nbytes, of_layers, of_nodes

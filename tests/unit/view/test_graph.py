@@ -12,14 +12,14 @@ from onnx import TensorProto, helper, numpy_helper
 import nets
 from property.test_payload import near
 from rtlab import Study
-from rtlab.backends.makers import TENSORRT
+from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model, wrap
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Target, Variant
-from rtlab.documents.crossing import to_builtins
 from rtlab.documents.payload import decode, encode
+from rtlab.documents.serialization import to_builtins
 from rtlab.questions.accuracy.errors import Comparison
 from rtlab.testing import tiny_model
 from rtlab.view import chrome

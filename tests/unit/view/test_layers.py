@@ -12,7 +12,7 @@ from onnx import helper
 import engines
 import strategies
 from rtlab import Study
-from rtlab.backends.trtexec import Trtexec
+from rtlab.backends.trtexec_json import Trtexec
 from rtlab.core.engine import Engine
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model, wrap

@@ -15,7 +15,7 @@ from rtlab.core.phrases import pluralize
 from rtlab.questions.findings.rules.precision import find_cancelling_conversions
 from rtlab.questions.findings.rules.reading import PRODUCTS, Reading, data
 from rtlab.questions.reformats.reasons import LoneReason, explain_lone_quantization, format_tensor
-from rtlab.relation import flags
+from rtlab.relation import trtexec_flags
 from rtlab.relation.dataflow import QUANTIZED
 from rtlab.relation.kernel import kernel
 
@@ -84,7 +84,7 @@ def lone_epilogues(reading: Reading) -> Iterator[Finding]:
         "consumer": (
             "Let the other reader take the tensor behind the activation, or do not mark the tensor as an output."
         ),
-        "type": f"Give both one type, {flags.retype(reading.engine)}.",
+        "type": f"Give both one type, {trtexec_flags.retype(reading.engine)}.",
         "plain": (
             "Check what keeps them apart: a sum with broadcast, an operator that TensorRT has no fusion for, or one "
             "that an equivalent, such as Relu or Clip, can replace."
@@ -234,7 +234,7 @@ def opaque_regions(reading: Reading) -> Iterator[Finding]:
 
 
 def _suggest_inspection(reading: Reading) -> str:
-    release_version = flags.release(reading.engine)
+    release_version = trtexec_flags.release(reading.engine)
     if release_version is not None and release_version >= (10, 0):
         return (
             "Read what the inspector tells (trtexec --exportLayerInfo --profilingVerbosity=detailed), which lists the "

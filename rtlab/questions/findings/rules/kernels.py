@@ -21,7 +21,7 @@ from rtlab.questions.findings.rules.reading import (
     shorten_name,
 )
 from rtlab.questions.reformats.reasons import format_tensor, get_channel_multiple
-from rtlab.relation import flags
+from rtlab.relation import trtexec_flags
 from rtlab.relation.dataflow import MOVES, QUANTIZED, work
 from rtlab.relation.footprint import nbytes
 
@@ -102,12 +102,12 @@ def _suggest_tensor_core_fix(reading: Reading, precision: str, layers: list[Laye
         )
     if precision == "fp32":
         return (
-            f"Let these layers compute in FP16 or BF16 ({flags.allow_half(reading.engine)}), and check that TF32 is "
-            "not turned off."
+            f"Let these layers compute in FP16 or BF16 ({trtexec_flags.allow_half(reading.engine)}), and check that "
+            "TF32 is not turned off."
         )
     unit = _UNITS.get(precision, 8)
     counts = [channels(t) for y in layers for t in (data(y), next(iter(y.outputs), None))]
-    more = flags.more_kernels(reading.engine)
+    more = trtexec_flags.more_kernels(reading.engine)
     if any(c is not None and c % unit for c in counts):
         return f"Make all channels multiples of {unit}; where they are, {more}, to have more kernels tried."
     if precision in QUANTIZED and any(y.writes not in QUANTIZED for y in layers):
@@ -172,7 +172,7 @@ def quantized_in_float_out(reading: Reading) -> Iterator[Finding]:
         groups[first.dtype, layer.writes].append(layer)
     for (before, after), layers in groups.items():
         do = ("reads", "writes") if len(layers) == 1 else ("read", "write")
-        more, half = 4 if after == "fp32" else 2, flags.allow_half(reading.engine)
+        more, half = 4 if after == "fp32" else 2, trtexec_flags.allow_half(reading.engine)
         descriptions = {}
         for layer in layers:
             readers = reading.flow.after(layer, through=MOVES)

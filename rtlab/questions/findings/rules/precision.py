@@ -10,7 +10,7 @@ from rtlab.core.finding import Finding
 from rtlab.core.phrases import pluralize
 from rtlab.questions.findings.rules.reading import PRODUCTS, Reading, data, shorten_name
 from rtlab.questions.reformats.reasons import format_tensor
-from rtlab.relation import flags
+from rtlab.relation import trtexec_flags
 from rtlab.relation.dataflow import FLOATS, QUANTIZED, Work
 
 _NARROW = QUANTIZED | {"fp16", "bf16"}
@@ -79,9 +79,10 @@ def _narrower(reading: Reading, work: Work, *, quantized: bool) -> str:
     if quantized:
         return (
             "Put a Q/DQ pair at the inputs, or let it be FP16 if accuracy needs floating point here: "
-            f"{flags.allow_half(reading.engine)}."
+            f"{trtexec_flags.allow_half(reading.engine)}."
         )
-    return f"Give them the type of their neighbours, {flags.retype(reading.engine)}, unless accuracy needs FP32 here."
+    flag = trtexec_flags.retype(reading.engine)
+    return f"Give them the type of their neighbours, {flag}, unless accuracy needs FP32 here."
 
 
 def _word(work: Work) -> str:

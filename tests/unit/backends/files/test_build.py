@@ -14,7 +14,7 @@ from onnx import helper
 
 import rtlab
 from nets import graph_proto
-from rtlab.backends import makers
+from rtlab.backends import compiler_info
 from rtlab.backends.files import build, recognise
 from rtlab.core.engine import Allocation, Engine, Layer, Tensor
 from rtlab.core.model import load
@@ -59,7 +59,7 @@ def engine() -> Engine:
         totals={"activation": 1 << 40, "weights": 288},
         log=f"Input filename: {PLACE}model.onnx\nOriginal: 2 layers\nAfter fusions: 1 layers\nü",
         seconds=0.25, built=WHEN, notes=("a note",), plan=b"plan of megabytes", runnable=b"x",
-        profiles=((("x", ((1, 4), (2, 4), (8, 4))),),), maker=makers.TENSORRT_RTX,
+        profiles=((("x", ((1, 4), (2, 4), (8, 4))),),), maker=compiler_info.TENSORRT_RTX,
     )  # fmt: skip
 
 

@@ -8,8 +8,8 @@ from onnx import helper
 
 from build_logs import INCEPTION, inception
 from nets import chain, wired
+from rtlab.backends.compiler_info import TENSORRT
 from rtlab.backends.log import verbose
-from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.variant import Target

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from build_logs import CONV, INCEPTION, LOGS, REGIONS, REST
+from rtlab.backends.compiler_info import TENSORRT
 from rtlab.backends.log.verbose import parse
-from rtlab.backends.makers import TENSORRT
 from rtlab.core.buildlog import BuildLog, LayerMemory
 from rtlab.core.engine import Engine
 from rtlab.core.variant import Target
-from rtlab.documents.crossing import to_builtins
 from rtlab.documents.payload import PRECISION, decode, encode
+from rtlab.documents.serialization import to_builtins
 from rtlab.questions.build.story import BuildStory, build_story
 from rtlab.testing import tiny_model
 

@@ -9,8 +9,8 @@ import pytest
 
 from build_logs import CONV, DIGIT, INCEPTION, REGIONS, REST, inception
 from nets import chain
+from rtlab.backends.compiler_info import TENSORRT
 from rtlab.backends.log.verbose import parse
-from rtlab.backends.makers import TENSORRT
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.variant import Target
 from rtlab.questions.build.replay import Replay, replay

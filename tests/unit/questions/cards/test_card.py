@@ -7,8 +7,8 @@ import pytest
 from rtlab import Study
 from rtlab.core.engine import Layer
 from rtlab.questions.cards import card as cards
+from rtlab.questions.panel_context import PanelContext
 from rtlab.questions.panels import render_panel
-from rtlab.questions.scene import PanelContext
 from rtlab.relation.mapping import map_to_places
 from rtlab.samples import load
 from rtlab.view import charts

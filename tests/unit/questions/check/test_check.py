@@ -17,7 +17,7 @@ from rtlab.core.metrics import Tally
 from rtlab.core.task import Predictions, Task
 from rtlab.errors import ReadError, VariantError
 from rtlab.questions import check
-from rtlab.questions.check import layers, record, scores, times, told
+from rtlab.questions.check import layers, record, report, scores, times
 from rtlab.questions.check.record import CheckRecord, RecordedScore
 from rtlab.questions.check.row import CheckLimits
 from rtlab.testing import tiny_model
@@ -265,7 +265,7 @@ def test_every_reader_of_junit_can_read_it(study, now) -> None:
     odd = dataclasses.replace(now, model="a\x00b\x1b<&>\ud800")
     limits = CheckLimits(max_drop=0.5, max_latency_regression=5.0)
     found = check.check_variant(facts, fp32, odd, None, limits)
-    root = Tree.fromstring(told.format_junit(found))
+    root = Tree.fromstring(report.format_junit(found))
     (suite,) = root
     assert ("testsuites", "testsuite") == (root.tag, suite.tag)
     cases = suite.findall("testcase")
@@ -279,12 +279,12 @@ def test_every_reader_of_junit_can_read_it(study, now) -> None:
         assert [c.tag for c in case] in (["system-out"], ["skipped", "system-out"], ["failure", "system-out"])
     (failure,) = suite.iter("failure")
     assert "25" in failure.attrib["message"]
-    assert 1 == len([*Tree.fromstring(told.format_junit_error("m", "int8", "Cannot.\x00")).iter("error")])
+    assert 1 == len([*Tree.fromstring(report.format_junit_error("m", "int8", "Cannot.\x00")).iter("error")])
 
 
 def test_a_name_steers_no_table_in_markdown(study, now) -> None:
     odd = dataclasses.replace(now, model="a|b\n# c <script>")
-    text = told.format_markdown(check.check_variant(study.facts["int8"], None, odd, None, CheckLimits()))
+    text = report.format_markdown(check.check_variant(study.facts["int8"], None, odd, None, CheckLimits()))
     assert "<script>" not in text.replace("\\<", "")
     assert 5 == text.splitlines()[2].count("|") - 1
     assert text.startswith("### a\\|b \\# c")

@@ -7,10 +7,10 @@ from rtlab.core.node import Node
 from rtlab.core.quantizer import Quantizer
 from rtlab.core.variant import Precision
 from rtlab.quantize import Collector
+from rtlab.questions.diagnosis.activation_stats import ActivationStats
 from rtlab.questions.diagnosis.causes import find_causes
 from rtlab.questions.diagnosis.half import find_regions
-from rtlab.questions.diagnosis.suspect import QuantizerSite
-from rtlab.questions.diagnosis.watched import ActivationStats
+from rtlab.questions.diagnosis.quantizer_site import QuantizerSite
 from tests.nets import chain
 
 RNG = np.random.default_rng(0)

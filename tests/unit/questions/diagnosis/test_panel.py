@@ -13,7 +13,7 @@ from rtlab.core.finding import Finding
 from rtlab.core.task import Task
 from rtlab.questions.diagnosis import AccuracyDiagnosis
 from rtlab.questions.diagnosis.panel import DIAGNOSIS
-from rtlab.questions.scene import PanelContext
+from rtlab.questions.panel_context import PanelContext
 from rtlab.testing import tiny_model
 
 

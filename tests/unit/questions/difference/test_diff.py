@@ -9,14 +9,14 @@ import pytest
 
 import engines
 import rtlab
-from rtlab.backends.makers import TENSORRT
+from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import load, make_empty_model
 from rtlab.core.variant import Target
 from rtlab.errors import VariantError
 from rtlab.questions.difference.diff import Side, compute_difference
+from rtlab.questions.panel_context import PanelContext
 from rtlab.questions.panels import render_panel
-from rtlab.questions.scene import PanelContext
 from rtlab.relation.mapping import Mapping, Pair
 from strategies import chain
 

@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 import engines
-from rtlab.backends.makers import TENSORRT
+from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 from rtlab.questions.engine.breakdown import by_kind, by_precision, transitions

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import engines
 from judged import CHW32, FFMA, HWC8, LINEAR, SIMT, TENSOR_CORES, conv, engine, single, step, tensor, timed
-from rtlab.backends.makers import ONNX_RUNTIME, TENSORRT, TENSORRT_RTX
-from rtlab.backends.trtexec import Trtexec
+from rtlab.backends.compiler_info import ONNX_RUNTIME, TENSORRT, TENSORRT_RTX
+from rtlab.backends.trtexec_json import Trtexec
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 from rtlab.questions.findings.rank import findings

@@ -12,7 +12,7 @@ from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.finding import Finding
 from rtlab.core.task import Predictions, Task
-from rtlab.questions.findings.listed import HARMFUL, add_comparative_findings, findings
+from rtlab.questions.findings.analysis import HARMFUL, add_comparative_findings, findings
 from rtlab.testing import tiny_model
 
 SAMPLES = 900

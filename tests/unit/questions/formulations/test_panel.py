@@ -22,7 +22,7 @@ from rtlab.core.model import make_empty_model
 from rtlab.errors import ReadError, RunError, VariantError
 from rtlab.formulations.trial import ModelTrial, Trial, TunedLayer, TunedModel
 from rtlab.questions.formulations.panel import FORMULATIONS, formulations
-from rtlab.questions.scene import PanelContext
+from rtlab.questions.panel_context import PanelContext
 
 WHEN = datetime.datetime(2026, 1, 2, 3, 4, tzinfo=datetime.timezone.utc)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import engines
-from rtlab.backends.makers import TENSORRT_RTX
+from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 from rtlab.questions.memory.lifetimes import Life, clocks, lifetimes

@@ -12,7 +12,7 @@ import rtlab
 from rtlab.documents.contract import Panel
 from rtlab.errors import VariantError
 from rtlab.questions.memory.panel import memory
-from rtlab.questions.scene import PanelContext
+from rtlab.questions.panel_context import PanelContext
 
 
 def context(**files) -> PanelContext:

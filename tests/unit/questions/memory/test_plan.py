@@ -11,7 +11,7 @@ import pytest
 import engines
 import strategies
 from rtlab import load
-from rtlab.backends.makers import TENSORRT_RTX
+from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import make_empty_model
 from rtlab.core.variant import Target

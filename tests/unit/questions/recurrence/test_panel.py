@@ -14,8 +14,8 @@ import rtlab
 from recurrent import recurrent_model
 from rtlab import backends
 from rtlab.formulations.recurrent import FormTiming
+from rtlab.questions.panel_context import PanelContext
 from rtlab.questions.panels import render_panel
-from rtlab.questions.scene import PanelContext
 
 needs_rtx = pytest.mark.skipif(not backends.get("tensorrt-rtx").availability().ok, reason="not installed")
 TIMES = (

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import engines
-from rtlab.backends.makers import TENSORRT
+from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 from rtlab.questions.reformats.reasons import get_channel_multiple, layout, reformats

@@ -16,8 +16,8 @@ from rtlab.core.peaks import Peaks, resolve_peaks
 from rtlab.core.variant import Target
 from rtlab.documents.contract import Panel
 from rtlab.errors import VariantError
+from rtlab.questions.panel_context import PanelContext
 from rtlab.questions.roofline.panel import roofline
-from rtlab.questions.scene import PanelContext
 from rtlab.study import Study
 from rtlab.study import read as read_study
 

@@ -16,7 +16,7 @@ import engines as corpus
 import nets
 from roofs import judged_layers
 from rtlab import Study, backends, samples
-from rtlab.backends.makers import TENSORRT
+from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load, make_empty_model
 from rtlab.core.peaks import Peaks, resolve_peaks

@@ -13,7 +13,7 @@ import pytest
 
 import strategies
 from rtlab import BuildOptions, Study
-from rtlab.backends.makers import ONNX_RUNTIME, TENSORRT_RTX
+from rtlab.backends.compiler_info import ONNX_RUNTIME, TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model, load
@@ -22,7 +22,7 @@ from rtlab.core.trace import Profile
 from rtlab.core.variant import Target, Variant
 from rtlab.documents.contract import Panel
 from rtlab.errors import ReadError, VariantError
-from rtlab.questions.scene import PanelContext
+from rtlab.questions.panel_context import PanelContext
 from rtlab.questions.schedule.panel import SCHEDULE, schedule
 
 TIMES = {"stem": 1.0, "left1": 2.0, "left2": 1.0, "right": 5.0, "join": 0.5}

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import engines
-from rtlab.backends.makers import TENSORRT_RTX
+from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
 from rtlab.questions.schedule.streams import Schedule, schedule, split_shared_times, unit_durations

@@ -14,7 +14,7 @@ from rtlab.core.data import CalibrationData
 from rtlab.core.facts import Score
 from rtlab.core.task import Predictions, Task
 from rtlab.errors import RunError
-from rtlab.questions.scene import PanelContext
+from rtlab.questions.panel_context import PanelContext
 from rtlab.questions.score.panel import SCORE, analyze_score
 from rtlab.questions.variants.panel import VARIANTS
 from rtlab.testing import tiny_model

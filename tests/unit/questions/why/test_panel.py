@@ -10,10 +10,10 @@ import rtlab
 from rtlab.core.variant import Target
 from rtlab.documents.commands import StartWork
 from rtlab.errors import VariantError
+from rtlab.questions.panel_context import PanelContext
 from rtlab.questions.panels import render_panel
-from rtlab.questions.scene import PanelContext
 from rtlab.questions.why import Verdict
-from rtlab.questions.why.missed import find_missed_fusions
+from rtlab.questions.why.missed_fusions import find_missed_fusions
 from rtlab.testing import tiny_model
 from ruled import Ruled
 

@@ -8,7 +8,7 @@ import pytest
 
 from rtlab.errors import ReadError
 from rtlab.questions.why import FusionTrial, Verdict
-from rtlab.questions.why.joined import FusedLayer, SplitTrial
+from rtlab.questions.why.fused_layer import FusedLayer, SplitTrial
 from rtlab.questions.why.record import StepRecord, VerdictRecord, read
 
 TRIALS = (

@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from judged import A, Y, conv, engine, of, step, tensor, timed
-from rtlab.backends.makers import TENSORRT, TENSORRT_RTX
+from rtlab.backends.compiler_info import TENSORRT, TENSORRT_RTX
 from rtlab.core.buildlog import BuildLog, TacticTime, Tuning
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.variant import Target

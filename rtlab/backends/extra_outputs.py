@@ -1,0 +1,184 @@
+"""Models as ONNX Runtime opens them, with any of their values among the outputs, so that a session returns it.
+
+A small model is handed over as bytes. To write one of hundreds of megabytes as bytes holds the interpreter for seconds,
+in which no thread of the notebook does anything, and ONNX Runtime copies it again and again; so the weights of a large
+one are written once, piece by piece, to a folder that lives as long as the model, and every session reads them there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+import weakref
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from pathlib import Path
+
+import onnx
+import onnx_ir as ir
+
+from rtlab.core import temporary
+from rtlab.core.external_data import load_body_constants
+from rtlab.core.model import Model
+from rtlab.errors import RunError
+
+#: Bytes from which a weight lies outside the model that a session reads.
+EXTERNAL = 1024
+#: Bytes of weights from which they are written to a file of their own.
+LARGE = 16 << 20
+
+
+def list_value_names(runnable: bytes | Model) -> tuple[str, ...]:
+    """Values that the nodes of a model write, those of bodies aside."""
+    if isinstance(runnable, Model):
+        return tuple(v for n in runnable.top for v in n.outputs if v)
+    return tuple(v for n in onnx.load_from_string(runnable).graph.node for v in n.output if v)
+
+
+@contextlib.contextmanager
+def open_session_model(runnable: bytes | Model, names: Sequence[str] = ()) -> Iterator[bytes | str]:
+    """What a session is made of, while it is made: bytes, or the path of a large model.
+
+    Args:
+        runnable: A model, or one as bytes.
+        names: Values that are outputs besides the model's own.
+
+    Raises:
+        RunError: the model has no value of a name.
+        ModelError: its weights cannot be read any more.
+    """
+    if not isinstance(runnable, Model):
+        yield _add_outputs_to_bytes(runnable, names) if names else runnable
+    elif count_weight_bytes(runnable) < LARGE:
+        data = _get_model_files(runnable).bytes(runnable)
+        yield _add_outputs_to_bytes(data, names) if names else data
+    else:
+        with write_external_model(runnable, names) as path:
+            yield path
+
+
+def prepare(runnable: bytes | Model) -> None:
+    """Write what ``open_session_model`` needs, so that opening takes no longer than a session does."""
+    if isinstance(runnable, Model):
+        with open_session_model(runnable):
+            pass
+
+
+@contextlib.contextmanager
+def write_external_model(model: Model, names: Sequence[str] = ()) -> Iterator[str]:
+    """The path of a model with its weights in a file beside it, while a session is made of it.
+
+    A session reads such weights without the copies that it makes of those inside a model. Errors are those of
+    ``open_session_model``.
+    """
+    with _get_model_files(model).file(model, names) as path:
+        yield str(path)
+
+
+class _ModelFiles:
+    """What is written of one model; many threads may ask for it, and the first one writes."""
+
+    def __init__(self, model: Model) -> None:
+        self._lock = threading.Lock()
+        self._bytes: bytes | None = None
+        self._folder: Path | None = None
+        self._graph = onnx.ModelProto()
+        self._count = 0
+        # Empty until something is written; a finalizer must not hold what it waits for.
+        self._folders: list[Path] = []
+        weakref.finalize(model, _remove, self._folders)
+
+    def bytes(self, model: Model) -> bytes:
+        with self._lock:
+            if self._bytes is None:
+                self._bytes = model.bytes()
+            return self._bytes
+
+    @contextlib.contextmanager
+    def file(self, model: Model, names: Sequence[str]) -> Iterator[Path]:
+        with self._lock:
+            if self._folder is None:
+                folder = temporary.make_folder()
+                self._folders.append(folder)
+                self._graph = _write_external_weights(model, folder)
+                self._folder = folder
+            graph = _add_outputs(self._graph, names)
+            self._count += 1
+            path = self._folder / f"model-{self._count}.onnx"
+        try:
+            path.write_bytes(graph.SerializeToString())
+            yield path
+        finally:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+
+
+_MODEL_FILES: weakref.WeakKeyDictionary[Model, _ModelFiles] = weakref.WeakKeyDictionary()
+_LOCK = threading.Lock()
+
+
+def _get_model_files(model: Model) -> _ModelFiles:
+    with _LOCK:
+        model_files = _MODEL_FILES.get(model)
+        if model_files is None:
+            model_files = _MODEL_FILES[model] = _ModelFiles(model)
+        return model_files
+
+
+def _remove(folders: list[Path]) -> None:
+    while folders:
+        # Not every system can remove a file that a session reads.
+        shutil.rmtree(folders.pop(), ignore_errors=True)
+
+
+def count_weight_bytes(runnable: bytes | Model) -> int:
+    """Bytes of a model's weights; of a model as bytes, all of it."""
+    if not isinstance(runnable, Model):
+        return len(runnable)
+    return sum(t.nbytes for v in runnable.ir.graph.initializers.values() if (t := v.const_value) is not None)
+
+
+def _write_external_weights(model: Model, folder: Path) -> onnx.ModelProto:
+    """The graph of a model whose weights are written to a folder."""
+    # The clone shares the tensors of the model, which stays as it is.
+    copy = model.ir.clone()
+    load_body_constants(copy)
+    large = [
+        v
+        for v in copy.graph.initializers.values()
+        if (t := v.const_value) is not None
+        and t.dtype != ir.DataType.STRING
+        and (t.nbytes >= EXTERNAL or isinstance(t, ir.ExternalTensor))
+    ]
+    external_tensors = ir.external_data.convert_tensors_to_external(
+        [v.const_value for v in large if v.const_value is not None], folder, "weights"
+    )
+    for value, tensor in zip(large, external_tensors, strict=True):
+        value.const_value = tensor
+    return ir.to_proto(copy)
+
+
+def _add_outputs_to_bytes(data: bytes, names: Sequence[str]) -> bytes:
+    return bytes(_add_outputs(onnx.load_from_string(data), names).SerializeToString())
+
+
+def _add_outputs(proto: onnx.ModelProto, names: Iterable[str]) -> onnx.ModelProto:
+    """A graph with the named values as additional outputs."""
+    extended_proto = onnx.ModelProto()
+    extended_proto.CopyFrom(proto)
+    output_names = {o.name for o in proto.graph.output}
+    value_names = _collect_value_names(proto)
+    for name in names:
+        if name not in value_names:
+            raise RunError(
+                f'Cannot read value "{name}": the model has no value of this name. See model.values.'
+            )
+        if name not in output_names:
+            output_names.add(name)
+            extended_proto.graph.output.add(name=name)
+    return extended_proto
+
+
+def _collect_value_names(proto: onnx.ModelProto) -> Collection[str]:
+    node_outputs = {o for n in proto.graph.node for o in n.output}
+    return node_outputs | {i.name for i in (*proto.graph.input, *proto.graph.initializer)}

@@ -1,0 +1,176 @@
+"""Constants that lie in a file beside the model, as those of large models do."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from rtlab.core.file_fingerprint import FileFingerprint, fingerprint_file
+from rtlab.core.node import walk
+from rtlab.errors import ModelError
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+#: Stands for the folder of a model that came as bytes: no file lies there.
+_NOWHERE = Path("folder not given")
+
+
+class ExternalWeight(ir.ExternalTensor):
+    """A constant that is read from its file whenever it is asked for; whoever asks may get a ``ModelError``.
+
+    Other than its base it maps nothing into memory: a mapped file that is cut short ends the process. Numbers of a file
+    that was written anew since the model was loaded are those of another model, and are not given.
+    """
+
+    #: The file as it was when the model was loaded; None where there was none.
+    loaded: FileFingerprint | None = None
+
+    @property
+    def is_there(self) -> bool:
+        """Whether there is such a file."""
+        return Path(self.path).is_file()
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the file has all of it; raises ``OSError`` where there is no file."""
+        return Path(self.path).stat().st_size >= (self.offset or 0) + (self.length or self.nbytes)
+
+    def numpy(self) -> NDArray[Any]:
+        """Its numbers.
+
+        Raises:
+            ModelError: the file is gone, cannot be read, or was changed.
+        """
+        proto = onnx.TensorProto(
+            data_type=int(self.dtype), dims=self.shape.numpy(), raw_data=self.tobytes()[: self.nbytes]
+        )
+        return np.asarray(ir.TensorProtoTensor(proto).numpy())
+
+    def __array__(self, dtype: Any = None) -> NDArray[Any]:
+        """Its numbers, for NumPy."""
+        return self.numpy().__array__(dtype)
+
+    def tobytes(self) -> bytes:
+        """What its file holds of it; raises ``ModelError`` as ``numpy`` does."""
+        buffer = _CheckedBuffer()
+        try:
+            super().tofile(buffer)
+        except (OSError, ValueError, EOFError) as error:
+            raise ModelError(
+                f'Cannot read the weights "{self.name}": "{self.path}", the file that holds them, is missing, or '
+                "is not as it was when the model was loaded. Put it back beside the model, and load the model again.",
+                details=str(error),
+            ) from error
+        # It may have been written in the middle of being read.
+        if self.loaded is not None and fingerprint_file(Path(self.path)) != self.loaded:
+            raise weights_changed_error(f'read the weights "{self.name}"', Path(self.path))
+        return buffer.getvalue()
+
+    def tofile(self, file: Any) -> None:
+        """Write it to a file that is open."""
+        file.write(self.tobytes())
+
+
+class _CheckedBuffer(io.BytesIO):
+    """What is read of a file, which ends where it must not."""
+
+    def write(self, data: Any) -> int:
+        # Releases of onnx-ir before 1.0 would ask what lies behind the end of a file for ever.
+        if not data:
+            raise EOFError("The file ends early.")
+        return super().write(data)
+
+
+def weights_changed_error(action: str, path: Path) -> ModelError:
+    """What to say of weights that are not those that were loaded."""
+    return ModelError(
+        f'Cannot {action}: "{path}", the file that holds them, was written since the model was loaded, and numbers of '
+        "both would mix. Load the model again."
+    )
+
+
+def set_external_folder(
+    model: ir.Model, folder: Path | None, stamps: Mapping[str, FileFingerprint | None]
+) -> None:
+    """Say in which folder the files lie that hold constants of a model.
+
+    Args:
+        model: The graphs.
+        folder: None where nobody told.
+        stamps: The files as they are to be, by the names that the model has for them.
+    """
+    map_tensors(
+        model, lambda t: _make_external_weight(t, folder, stamps) if isinstance(t, ir.ExternalTensor) else t
+    )
+
+
+def iter_external_weights(model: ir.Model) -> Iterator[ExternalWeight]:
+    """The initializers of a settled model that lie in files."""
+    return (v.const_value for v in iter_initializers(model) if isinstance(v.const_value, ExternalWeight))
+
+
+def load_body_constants(model: ir.Model) -> None:
+    """Take the constants of bodies and of nodes out of their files; initializers of the main graph stay there.
+
+    Raises:
+        ModelError: a file is gone, cannot be read, or was changed.
+    """
+    map_tensors(model, lambda t: _load_tensor(t) if isinstance(t, ExternalWeight) else t, main=False)
+
+
+def map_tensors(
+    model: ir.Model, change: Callable[[ir.TensorProtocol], ir.TensorProtocol], *, main: bool = True
+) -> None:
+    """Put what ``change`` makes of each constant into its place; ``main`` counts initializers of the main graph too."""
+    for value in iter_initializers(model):
+        if value.const_value is not None and (main or value.graph is not model.graph):
+            value.const_value = change(value.const_value)
+    for node, _ in walk(model):
+        for name, attribute in node.attributes.items():
+            if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref():
+                node.attributes[name] = ir.AttrTensor(
+                    name, change(attribute.value), doc_string=attribute.doc_string
+                )
+            elif attribute.type == ir.AttributeType.TENSORS and not attribute.is_ref():
+                tensors = [change(t) for t in attribute.as_tensors()]
+                node.attributes[name] = ir.AttrTensors(name, tensors, doc_string=attribute.doc_string)
+
+
+def _load_tensor(tensor: ExternalWeight) -> ir.TensorProtocol:
+    return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)
+
+
+def iter_initializers(model: ir.Model) -> Iterator[ir.Value]:
+    """Those of the main graph and of all bodies."""
+    graphs = {id(model.graph): model.graph}
+    for node, _ in walk(model):
+        if isinstance(node.graph, ir.Graph):
+            graphs.setdefault(id(node.graph), node.graph)
+    for graph in graphs.values():
+        yield from graph.initializers.values()
+
+
+def _make_external_weight(
+    tensor: ir.ExternalTensor, folder: Path | None, stamps: Mapping[str, FileFingerprint | None]
+) -> ExternalWeight:
+    weight = ExternalWeight(
+        tensor.location,
+        tensor.offset,
+        tensor.length,
+        tensor.dtype,
+        shape=tensor.shape,
+        name=tensor.name,
+        doc_string=tensor.doc_string,
+        metadata_props=tensor.metadata_props,
+        base_dir=folder or _NOWHERE,
+    )
+    weight.loaded = stamps.get(str(tensor.location))
+    return weight

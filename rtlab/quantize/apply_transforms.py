@@ -1,0 +1,130 @@
+"""The model that a variant rounds: its source in other forms, pruned, with scale moved between neighbours."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from rtlab.core.phrases import pluralize
+from rtlab.errors import VariantError
+from rtlab.quantize import equalize, passes, rewrites, smooth, sparsity
+from rtlab.quantize.assign import match_nodes
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from rtlab.core.model import Model
+    from rtlab.core.ptq_transform import PtqTransform
+    from rtlab.core.variant import Variant
+    from rtlab.quantize.scale_migration import ChannelLink
+
+#: Those that change the model before it is rounded.
+MOVES = frozenset({"equalize", "smooth"})
+
+
+def apply_transforms(
+    model: Model, variant: Variant, peaks: Mapping[str, NDArray[np.float64]] | None = None
+) -> tuple[Model, tuple[str, ...]]:
+    """The source that a variant's precisions are expressed in, and what was done, in words.
+
+    What is pruned is so by the source's own magnitudes, before scale moves.
+
+    Args:
+        model: The source.
+        variant: Its rewrites, its pruning and its treatments.
+        peaks: The largest magnitude of each channel of the values that ``plan_smoothing_observation`` names, which
+            smoothing needs; without, it is left out with a note.
+
+    Raises:
+        VariantError: a node lacks a form, or a pattern fits none.
+        ModelError: a weight that is pruned holds NaN or infinity.
+    """
+    transformed_model, notes = rewrites.apply_rewrites(model, variant.rewrites), list[str]()
+    if variant.sparsity:
+        nodes_to_prune = sparsity.match_prunable_nodes(transformed_model, variant.sparsity)
+        transformed_model = sparsity.prune(transformed_model, nodes_to_prune)
+        notes.append(f"2:4 by magnitude in the weights of {pluralize(len(nodes_to_prune), 'node')}")
+    treatments = [t for t in variant.treatments if t.kind == "equalize"]
+    if treatments:
+        links = equalize.plan(transformed_model, match_treated_nodes(transformed_model, treatments))
+        notes += equalize.describe_equalization(links)
+        if links:
+            transformed_model = passes.run(transformed_model, [equalize.Equalize(links)], source=True)
+    treatments = [t for t in variant.treatments if t.kind == "smooth"]
+    if treatments and peaks is None:
+        notes.append("not smoothed: channels of activations were not observed")
+    elif treatments and peaks is not None:
+        smoothing_links = _plan_smoothing(transformed_model, treatments)
+        notes += smooth.describe_smoothing(
+            [link for links, _ in smoothing_links for link in links], treatments
+        )
+        transformed_model = passes.run(
+            transformed_model,
+            [smooth.Smooth(links, peaks, alpha) for links, alpha in smoothing_links],
+            source=True,
+        )
+    return transformed_model, tuple(notes)
+
+
+def plan_smoothing_observation(model: Model, variant: Variant) -> tuple[Model, Mapping[str, int]]:
+    """What is to be observed before a variant's activations are smoothed: a model, and its values with their axes.
+
+    Raises:
+        VariantError: as ``apply_transforms``.
+    """
+    others = tuple(t for t in variant.treatments if t.kind != "smooth")
+    transformed_model, _ = apply_transforms(model, dataclasses.replace(variant, treatments=others))
+    treatments = [t for t in variant.treatments if t.kind == "smooth"]
+    return transformed_model, smooth.map_observed_values(
+        [link for links, _ in _plan_smoothing(transformed_model, treatments) for link in links]
+    )
+
+
+def _plan_smoothing(
+    model: Model, treatments: Iterable[PtqTransform]
+) -> list[tuple[tuple[ChannelLink, ...], float]]:
+    """Links by the treatment that is for them; of several the last."""
+    links_by_node: dict[str, tuple[ChannelLink, float]] = {}
+    for treatment in treatments:
+        links_by_node.update(
+            (link.first, (link, treatment.setting))
+            for link in smooth.plan(model, match_treated_nodes(model, [treatment]))
+        )
+    settings = dict.fromkeys(alpha for _, alpha in links_by_node.values())
+    return [(tuple(link for link, a in links_by_node.values() if a == alpha), alpha) for alpha in settings]
+
+
+def match_treated_nodes(model: Model, treatments: Iterable[PtqTransform]) -> frozenset[str]:
+    """Ids of the nodes that treatments are for."""
+    return frozenset(n for t in treatments for n in match_nodes(model, t.pattern))
+
+
+def check(model: Model, variant: Variant) -> None:
+    """See that each treatment's pattern means a node.
+
+    Raises:
+        VariantError: one means none.
+    """
+    for treatment in variant.treatments:
+        if not match_nodes(model, treatment.pattern):
+            raise VariantError(
+                f'Cannot {treatment.kind} "{treatment.pattern}" in model "{model.name}": no node has an id, a name or '
+                "an operator like this. See model.nodes for ids, or write op:Conv for an operator."
+            )
+
+
+def make_activation_key(variant: Variant) -> tuple[object, ...]:
+    """What of a variant decides the activations of the model that it rounds; equal ones are observed once."""
+    moves = tuple(t for t in variant.treatments if t.kind in MOVES)
+    return (
+        variant.sparsity,
+        *((variant.rewrites, moves) if moves else ()),
+        *(("bare",) if changes_existing_pairs(variant) else ()),
+    )
+
+
+def changes_existing_pairs(variant: Variant) -> bool:
+    """Whether pairs of the model itself are changed, so that thresholds rest on what it computes without any."""
+    return any(r.kind in rewrites.QDQ_REWRITES for r in variant.rewrites)

@@ -1,0 +1,229 @@
+"""Expressing FP16 and BF16 in the graph: a typed model for compilers, and one that rounds at the same places in FP32.
+
+ONNX Runtime's CPU kernels compute an FP16 model in FP32 and remove the casts that it inserted for that, so
+such a model neither rounds nor overflows there; BF16 it lacks mostly. Pairs of explicit casts, FP32 to FP16 and
+back, survive and round as they should; accumulation inside an operator stays FP32 in both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+
+from rtlab.core.variant import Precision
+from rtlab.quantize import passes
+from rtlab.quantize.fp16_plan import (
+    ANY_TYPE,
+    BOUNDED,
+    BOUNDS_ARE_INPUTS,
+    EXACT,
+    HalfPlan,
+    describe_saturation,
+    describe_skipped_nodes,
+    find_overflowing_fills,
+    is_fp32,
+    is_mask,
+    is_masking,
+    iter_overflowing_attributes,
+    plan,
+)
+from rtlab.quantize.narrow import HALVES, HalfConstants, narrow_values
+from rtlab.quantize.placement import find_captured_values
+
+if TYPE_CHECKING:
+    from rtlab.core.model import Model
+    from rtlab.core.node import Node
+    from rtlab.quantize.edit import Edit
+
+_FLOAT = int(onnx.TensorProto.FLOAT)
+
+
+@dataclasses.dataclass(frozen=True)
+class HalfPrecisionModels:
+    """Both forms of a model in FP16 or BF16, and what stays FP32 in them, as sentences for people."""
+
+    typed: Model
+    emulation: Model
+    notes: tuple[str, ...]
+
+
+def fp16(model: Model) -> HalfPrecisionModels:
+    """The whole model in FP16, twice.
+
+    ``typed`` holds FP16 weights and activations between FP32 inputs and outputs, as a strongly typed compiler
+    takes it. ``emulation`` computes in FP32 and rounds weights, and inputs and outputs of operators, where
+    ``typed`` does, so every value of the source is there under its own name, rounded and overflowed as FP16
+    would.
+
+    FP32 stay: shape arithmetic, operators without an FP16 form, bodies and functions, quantized operators,
+    and operators that compute with a constant beyond 65,504. Where such a constant is a bound or a filler, it becomes
+    the largest number of its sign: infinity times zero is no number. Where it hides what a mask leaves out (selected by
+    Where, added, or times a mask and added or taken away), it becomes a quarter of that, for the softmax of a row of
+    infinities is no number either, and the largest number less 16 is infinity already.
+    """
+    constants = HalfConstants(model.known)
+    half_plan = plan(model, {n.id: Precision.FP16 for n in model.top}, constants=constants)
+    notes = (
+        *describe_saturation(model, half_plan, constants),
+        *describe_skipped_nodes(half_plan.skipped_nodes),
+    )
+    typed, emulation = (passes.run(model, [p(half_plan, constants)]) for p in (Narrow, Round))
+    return HalfPrecisionModels(typed, emulation, notes)
+
+
+@dataclasses.dataclass(frozen=True)
+class _HalfPass:
+    """Base of both forms; ``plan`` and ``constants`` were made from the graph that it is applied to."""
+
+    plan: HalfPlan
+    constants: HalfConstants
+    notes: tuple[str, ...] = ()
+    needs = ()
+    promises = passes.INSERTION_PROMISES
+
+    @property
+    def changes(self) -> str:
+        """What becomes of the numbers."""
+        types = sorted({HALVES[p].title for p in self.plan.nodes.values()})
+        return f"rounded to {' and '.join(types)}" if types else ""
+
+
+class Narrow(_HalfPass):
+    """Values of 16 bits and casts between types; each value has one home, and a cast to the other where it is read."""
+
+    name = "16-bit types"
+
+    def __call__(self, edit: Edit) -> None:
+        """Do it."""
+        _TypedModelWriter(edit, self.plan, self.constants)
+
+
+class _TypedModelWriter:
+    """Writes the typed model."""
+
+    def __init__(self, edit: Edit, plan: HalfPlan, constants: HalfConstants) -> None:
+        model = edit.model
+        self._plan, self._edit, self._constants = plan, edit, constants
+        # Whoever reads these by name, outside or in a body, reads FP32.
+        self._outside = find_captured_values(model) | set(model.outputs)
+        #: Where a value is found in another type than FP32, or in FP32 when that is not its home.
+        self._forms: dict[tuple[str, Precision], ir.Value] = {}
+        #: The same of constants; what hides is another number than what is computed with.
+        self._constant_forms: dict[tuple[str, Precision, bool], ir.Value] = {}
+        _saturate_attributes(edit, model, plan, constants)
+        for node in model.top:
+            for i, value in enumerate(node.inputs):
+                if is_fp32(model, value) and node.op not in ANY_TYPE:
+                    self._narrow_input(node, i, value)
+            for i, value in enumerate(node.outputs):
+                if value in plan.outputs:
+                    self._narrow_output(node, i, value)
+
+    def _narrow_input(self, node: Node, i: int, value: str) -> None:
+        edit, name = self._edit, f"{node.id}/input{i or ''}"
+        home = self._plan.outputs.get(value, Precision.FP32)
+        target = self._plan.inputs.get((node.id, i), Precision.FP32)
+        if target is home and value not in self._outside:
+            return
+        if target is Precision.FP32 and (home is Precision.FP32 or value in self._outside):
+            return
+        tensor = self._constants.tensors.get(value)
+        if tensor is not None and target in HALVES:
+            mask = is_mask(node, tensor, self._constants, HALVES[target])
+            if (value, target, mask) not in self._constant_forms:
+                constant = self._constants.to_half(tensor, HALVES[target], as_mask=mask)
+                self._constant_forms[value, target, mask] = edit.add_constant(f"{name}/{target}", constant)
+            edit.set_input(node.id, i, self._constant_forms[value, target, mask])
+            return
+        form = (value, target)
+        if form not in self._forms:
+            source = self._forms.get((value, home), edit.values[value])
+            number = HALVES[target].number if target in HALVES else _FLOAT
+            self._forms[form] = _cast(edit, source, number, name, edit.get_origin(node.id), before=node.id)
+        edit.set_input(node.id, i, self._forms[form])
+
+    def _narrow_output(self, node: Node, i: int, value: str) -> None:
+        edit, precision = self._edit, self._plan.outputs[value]
+        half = HALVES[precision]
+        if node.op == "Cast":
+            edit.set_attribute(node.id, "to", half.number)
+        if value not in self._outside:
+            edit.retype(value, ir.DataType(half.number))
+            return
+        name = f"{node.id}/output{i or ''}"
+        inner, outer = edit.split(value, f"{name}/{precision}")
+        edit.retype(inner.name or "", ir.DataType(half.number))
+        self._forms[value, precision] = inner
+        _cast(edit, inner, _FLOAT, name, edit.get_origin(node.id), after=node.id, output=outer)
+
+
+class Round(_HalfPass):
+    """Values of FP32 that are rounded where ``Narrow`` holds 16 bits, by a cast there and back."""
+
+    name = "rounding to 16 bits"
+
+    def __call__(self, edit: Edit) -> None:
+        """Do it."""
+        model, plan, constants, tensors = edit.model, self.plan, self.constants, self.constants.tensors
+        rounded_values: dict[tuple[str, Precision, bool], ir.Value] = {}
+        exact = EXACT if model.opset >= BOUNDS_ARE_INPUTS else EXACT - BOUNDED
+        _saturate_attributes(edit, model, plan, constants)
+        for node in model.top:
+            for i, value in enumerate(node.inputs):
+                precision = plan.inputs.get((node.id, i))
+                if precision is None or plan.outputs.get(value) is precision:
+                    continue
+                name, half = f"{node.id}/input{i or ''}", HALVES[precision]
+                mask = value in tensors and is_mask(node, tensors[value], constants, half)
+                form = (value, precision, mask)
+                if form not in rounded_values and value in tensors:
+                    values = constants.to_half(tensors[value], half, as_mask=mask).astype(np.float32)
+                    rounded_values[form] = edit.add_constant(f"{name}/rounded", values)
+                elif form not in rounded_values:
+                    source = edit.values[value]
+                    rounded_values[form] = _round(
+                        edit, source, name, edit.get_origin(node.id), precision, before=node.id
+                    )
+                edit.set_input(node.id, i, rounded_values[form])
+            for i, value in enumerate(node.outputs):
+                if value in plan.outputs and node.op not in exact:
+                    name = f"{node.id}/output{i or ''}"
+                    inner, outer = edit.split(value, f"{name}/unrounded")
+                    origin = edit.get_origin(node.id)
+                    _round(edit, inner, name, origin, plan.outputs[value], after=node.id, output=outer)
+
+
+def _cast(edit: Edit, value: ir.Value, to: int, name: str, origin: str, **place: Any) -> ir.Value:
+    kind = ir.DataType(to)
+    return edit.insert("Cast", f"{name}/Cast", [value], origin=origin, kind=kind, attrs={"to": to}, **place)
+
+
+def _round(
+    edit: Edit,
+    value: ir.Value,
+    name: str,
+    origin: str,
+    precision: Precision,
+    *,
+    output: ir.Value | None = None,
+    **place: Any,
+) -> ir.Value:
+    half = _cast(edit, value, HALVES[precision].number, f"{name}/{precision}", origin, **place)
+    return _cast(edit, half, _FLOAT, f"{name}/fp32", origin, output=output, **place)
+
+
+def _saturate_attributes(edit: Edit, model: Model, plan: HalfPlan, constants: HalfConstants) -> None:
+    """Numbers that stand in attributes and not among the constants, as the type of 16 bits holds them."""
+    for value, precision in find_overflowing_fills(model, plan, constants).items():
+        maker = model.producers[value]
+        tensor = next(n for n in model.ir.graph if n.name == maker.id).attributes["value"].as_tensor()
+        mask = all(map(is_masking, model.consumers[value]))
+        numbers = constants.to_half(tensor, HALVES[precision], as_mask=mask).astype(np.float32)
+        edit.set_attribute(maker.id, "value", ir.Tensor(numbers, name=f"{maker.id}/value"))
+    for id_, name, number in iter_overflowing_attributes(model, plan):
+        bound = float(narrow_values(np.array([number]), HALVES[plan.nodes[id_]])[0])
+        edit.set_attribute(id_, name, bound)

@@ -1,0 +1,261 @@
+"""What reconstruction and bias correction make of what products read, for the passes that round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import ml_dtypes
+import numpy as np
+
+from rtlab.core.phrases import pluralize
+from rtlab.core.variant import Precision
+from rtlab.quantize import correct, weights
+from rtlab.quantize.apply_transforms import match_treated_nodes
+from rtlab.quantize.fp16_plan import describe_skipped_nodes
+from rtlab.quantize.gptq import fit_scales, make_grid, reconstruct
+from rtlab.quantize.im2col import ProductForm, make_product_form
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from rtlab.core.layer_inputs import LayerInputs
+    from rtlab.core.model import Model
+    from rtlab.core.variant import Variant
+
+_FP4_LARGEST, _FP8_LARGEST = 6.0, 448.0
+
+
+class WeightCorrector:
+    """The treatments of one variant that need data, while its graph is prepared."""
+
+    def __init__(
+        self, model: Model, variant: Variant, inputs: LayerInputs | None, check: Callable[[], object]
+    ) -> None:
+        self.model, self.inputs, self._check = model, inputs, check
+        treatments_by_kind = {
+            k: [t for t in variant.treatments if t.kind == k] for k in ("reconstruct", "correct")
+        }
+        self._nodes_to_reconstruct, self._nodes_to_correct = (
+            match_treated_nodes(model, a) for a in treatments_by_kind.values()
+        )
+        self._damping = {
+            n: t.setting for t in treatments_by_kind["reconstruct"] for n in match_treated_nodes(model, [t])
+        }
+        self._has_treatments = any(treatments_by_kind.values())
+        #: Nodes whose weights were rounded so that their output stays.
+        self.reconstructed_nodes: list[str] = []
+
+    def reconstruct_weight(
+        self,
+        nodes: Sequence[str],
+        weight: NDArray[np.float32],
+        scale: NDArray[np.float32],
+        precision: Precision,
+    ) -> NDArray[np.float64] | None:
+        """A weight as multiples of its scales, in its shape; None where its readers were not observed."""
+        moments = self._pool_second_moments(nodes)
+        if moments is None:
+            return None
+        form, second = moments
+        rows, sizes = (form.to_rows(np.asarray(a, np.float64)) for a in (weight, scale))
+        self._check()
+        quantized_rows = reconstruct(rows, sizes, second, make_grid(precision), self._damping[nodes[0]])
+        self.reconstructed_nodes += nodes
+        steps: NDArray[np.float64] = form.from_rows(quantized_rows)
+        return steps
+
+    def quantize_four_bit(
+        self, model: Model, plan: weights.FourBitPlan, precision: Precision
+    ) -> Mapping[tuple[str, weights.ScaleLayout], weights.FourBitWeight]:
+        """The weights of a plan in four bits whose readers were observed.
+
+        Raises:
+            ModelError: a weight holds NaN or infinity.
+        """
+        quantized_weights: dict[tuple[str, weights.ScaleLayout], weights.FourBitWeight] = {}
+        for (value, layout), nodes in plan.weights.items():
+            moments = self._pool_second_moments(nodes)
+            if moments is not None:
+                weight = weights.read_weight(model, value, nodes[0])
+                quantized_weights[value, layout] = self._quantize_four_bit_weight(
+                    moments, weight, layout, precision, self._damping[nodes[0]]
+                )
+                self.reconstructed_nodes += nodes
+        return quantized_weights
+
+    def _quantize_four_bit_weight(
+        self,
+        form_and_moments: tuple[ProductForm, NDArray[np.float64]],
+        weight: NDArray[np.float32],
+        layout: weights.ScaleLayout,
+        precision: Precision,
+        damping: float,
+    ) -> weights.FourBitWeight:
+        """Scales and steps with a small error of the output.
+
+        Blocks lie along K, so that each of the rows is parted into blocks of neighbours.
+        """
+        form, second = form_and_moments
+        nearest, tiny = make_grid(precision), float(np.finfo(np.float32).tiny)
+        rows = form.to_rows(weight.astype(np.float64))
+        amax = np.abs(rows).reshape(form.groups, form.outputs, -1, layout.block or form.size).max(axis=3)
+        tensor_scale = np.float32(max((float(amax.max()) or 1.0) / (_FP4_LARGEST * _FP8_LARGEST), tiny))
+
+        def to_relative(scale: NDArray[np.float64]) -> NDArray[np.floating]:
+            share = np.clip(scale / float(tensor_scale), 0, _FP8_LARGEST).astype(np.float32)
+            return share.astype(ml_dtypes.float8_e4m3fn)
+
+        def round_scale(scale: NDArray[np.float64]) -> NDArray[np.float64]:
+            """What is stored of a scale."""
+            four = precision is Precision.INT4
+            rounded_scale = (
+                np.maximum(scale, tiny) if four else to_relative(scale).astype(np.float32) * tensor_scale
+            )
+            return np.asarray(rounded_scale.astype(np.float32), np.float64)
+
+        largest = np.where(amax > 0, amax, 1.0 if precision is Precision.INT4 else 0.0)
+        largest /= 7.0 if precision is Precision.INT4 else _FP4_LARGEST
+        self._check()
+        scale, steps = fit_scales(rows, largest, second, nearest, store=round_scale, damping=damping)
+        flat = scale.reshape(form.groups * form.outputs, -1)
+        scale_table = flat[:, 0] if not layout.block else flat.T if form.is_transposed else flat
+        kind = ml_dtypes.int4 if precision is Precision.INT4 else ml_dtypes.float4_e2m1fn
+        values = form.from_rows(steps).astype(np.float32)
+        if precision is Precision.INT4:
+            return weights.FourBitWeight(
+                layout, values.astype(np.int8).astype(kind), np.ascontiguousarray(scale_table, np.float32)
+            )
+        return weights.FourBitWeight(
+            layout, values.astype(kind), to_relative(scale_table), np.asarray(tensor_scale)
+        )
+
+    def _pool_second_moments(self, nodes: Sequence[str]) -> tuple[ProductForm, NDArray[np.float64]] | None:
+        """The second moments of what all readers of a weight read; None unless all were asked for and observed."""
+        layer_inputs = {} if self.inputs is None else self.inputs.nodes
+        observations = [
+            layer_inputs[n] for n in nodes if n in layer_inputs and n in self._nodes_to_reconstruct
+        ]
+        form = make_product_form(self.model, self.model.by_id[nodes[0]])
+        if len(observations) < len(nodes) or isinstance(form, str):
+            return None
+        shape = (form.groups, form.size, form.size)
+        moments = [r.second_moment for r in observations]
+        if any(m is None or m.shape != shape for m in moments):
+            return None
+        total = sum(r.rows for r in observations)
+        parts = [
+            np.asarray(m, np.float64) * (r.rows / total) for r, m in zip(observations, moments, strict=True)
+        ]
+        return form, np.sum(parts, axis=0) if len(parts) > 1 else parts[0]
+
+    def build_correction(
+        self,
+        typed: Model,
+        four_bit_weights: Mapping[Precision, Mapping[tuple[str, weights.ScaleLayout], weights.FourBitWeight]],
+        plans: Mapping[Precision, weights.FourBitPlan],
+    ) -> correct.BiasCorrection | None:
+        """What is taken off biases; None where nothing is.
+
+        Args:
+            typed: The graph with INT8 and FP8 in it, and not yet four bits.
+            four_bit_weights: Weights in four bits that were rounded already.
+            plans: All weights that are to be in four bits.
+        """
+        shifts: dict[str, NDArray[np.float64]] = {}
+        uncorrectable_nodes: list[str] = []
+        rounded_weights = {
+            **_collect_eight_bit_weights(typed, self._nodes_to_correct),
+            **_collect_four_bit_weights(typed, four_bit_weights, plans, self._nodes_to_correct),
+        }
+        for node, numbers in rounded_weights.items():
+            layer_input = self.inputs.nodes.get(node) if self.inputs is not None else None
+            form = make_product_form(self.model, self.model.by_id[node])
+            if layer_input is None or isinstance(form, str):
+                continue
+            if correct.find_bias_input(typed, node) is None:
+                uncorrectable_nodes.append(node)
+                continue
+            weight = np.asarray(self.model.known[form.weight].numpy())
+            shifts[node] = correct.compute_bias_shift(form, layer_input, weight, numbers)
+        if not shifts:
+            return None
+        note = f"the mean error of rounding taken off {pluralize(len(shifts), 'bias', 'biases')}"
+        return correct.BiasCorrection(
+            shifts,
+            (
+                note,
+                *describe_skipped_nodes(
+                    {"nothing constant is added behind it": uncorrectable_nodes}
+                    if uncorrectable_nodes
+                    else {},
+                    "uncorrected",
+                ),
+            ),
+        )
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What was done, and what was not, in words."""
+        if not self._has_treatments:
+            return ()
+        if self.inputs is None:
+            return ("neither reconstructed nor corrected: what products read was not observed",)
+        basis = f"on {pluralize(self.inputs.samples, 'sample')}"
+        reconstruction_notes = (
+            [f"weights of {pluralize(len(set(self.reconstructed_nodes)), 'node')} reconstructed {basis}"]
+            if self.reconstructed_nodes
+            else []
+        )
+        if self._nodes_to_reconstruct and not self.reconstructed_nodes:
+            reconstruction_notes.append(
+                "nothing to reconstruct: no product has weights of INT8, FP8, INT4 or FP4"
+            )
+        return (*reconstruction_notes, *describe_skipped_nodes(dict(self.inputs.skipped), "to nearest"))
+
+
+def _collect_eight_bit_weights(typed: Model, nodes: Collection[str]) -> dict[str, NDArray[np.float32]]:
+    """The numbers of weights in INT8 and FP8, by the node that reads them."""
+    numbers: dict[str, NDArray[np.float32]] = {}
+    for id_ in nodes:
+        node = typed.by_id[id_]
+        maker = typed.producers.get(node.inputs[1]) if len(node.inputs) > 1 else None
+        if maker is None or maker.op != "DequantizeLinear" or maker.origin == maker.id:
+            continue
+        # The second input of a sum or a Concat may be an activation.
+        if any(v not in typed.known for v in maker.inputs[:2]):
+            continue
+        values, scale = (np.asarray(typed.known[v].numpy()).astype(np.float32) for v in maker.inputs[:2])
+        axis = maker.attributes.get("axis", 1)
+        if scale.ndim and isinstance(axis, int):
+            scale = scale.reshape([-1 if i == axis else 1 for i in range(values.ndim)])
+        numbers[id_] = values * scale
+    return numbers
+
+
+def _collect_four_bit_weights(
+    typed: Model,
+    four_bit_weights: Mapping[Precision, Mapping[tuple[str, weights.ScaleLayout], weights.FourBitWeight]],
+    plans: Mapping[Precision, weights.FourBitPlan],
+    nodes: Collection[str],
+) -> dict[str, NDArray[np.float32]]:
+    """The numbers of weights in four bits, by the node that reads them."""
+    numbers: dict[str, NDArray[np.float32]] = {}
+    for precision, key, readers in _iter_plan_weights(plans):
+        selected_readers = [n for n in readers if n in nodes]
+        if selected_readers:
+            stored = four_bit_weights.get(precision, {}).get(key)
+            if stored is None:
+                stored = weights.quantize_to_four_bits(
+                    weights.read_weight(typed, key[0], readers[0]), key[1], precision
+                )
+            numbers.update(dict.fromkeys(selected_readers, stored.dequantize()))
+    return numbers
+
+
+def _iter_plan_weights(
+    plans: Mapping[Precision, weights.FourBitPlan],
+) -> Iterator[tuple[Precision, tuple[str, weights.ScaleLayout], tuple[str, ...]]]:
+    for precision, plan in plans.items():
+        for key, readers in plan.weights.items():
+            yield precision, key, readers

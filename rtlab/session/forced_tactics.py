@@ -1,0 +1,250 @@
+"""Forcing a tactic: a variant whose build takes another than the fastest.
+
+TensorRT 10.10 and later do this through an editable timing cache. It holds the operators of TensorRT's graph compiler;
+layers of its other runners are listed with the tactics that were timed for them, and cannot be forced.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from rtlab import backends
+from rtlab.backends.capabilities import list_capable, require_capability, suggest_backends
+from rtlab.core.buildlog import Entry, TacticTime
+from rtlab.core.facts import VariantResult
+from rtlab.core.options import BuildOptions
+from rtlab.core.protocols import Capabilities, Progress, Tuner
+from rtlab.core.variant import Variant
+from rtlab.errors import VariantError
+from rtlab.experiments.tactics import LayerTactics, TacticListing
+
+#: Candidates that a message names.
+_NAMED = 6
+
+
+def listing(result: VariantResult, others: Iterable[VariantResult]) -> tuple[TacticListing, Tuner | None]:
+    """The listing of a variant's tactics, and what reads its log and its cache; None where it is read from files.
+
+    Args:
+        result: The variant.
+        others: Those whose logs count where they differ in the timing cache only.
+
+    Raises:
+        VariantError: its backend times no tactics while it builds: TensorRT-RTX times them on the GPU when it loads an
+            engine.
+    """
+    _check_backend(_listing_prefix(result), result)
+    if result.recorded:
+        return TacticListing(result, (), None), None
+    tuner, cache = _tuner(result.engine.backend), _cache(result)
+    alike = (
+        []
+        if _uneditable_reason(result)
+        else [o for o in others if o is not result and _differs_only_in_cache(result, o)]
+    )
+    logs = tuple(f.engine.log for f in (result, *alike))
+    return TacticListing(result, logs, None if _uneditable_reason(result) else cache), tuner
+
+
+def no_tactics_error(result: VariantResult) -> VariantError:
+    """The error of a variant of whose tactics nothing is told."""
+    return VariantError(
+        f"{_listing_prefix(result)}: no log tells of a tactic that was timed, since there is none, it is not "
+        f"verbose, or the timing cache knew all. {_advice()}, or read the log of trtexec --verbose."
+    )
+
+
+def check(result: VariantResult, tactics: Mapping[str, str | int]) -> None:
+    """Raise ``VariantError`` where no tactic of a variant can be forced, or none is named."""
+    prefix = _forcing_prefix(result)
+    _check_backend(prefix, result)
+    if reason := _uneditable_reason(result):
+        raise VariantError(f"{prefix}: {reason} {_advice()}.")
+    if not tactics:
+        raise VariantError(
+            f"{prefix}: none is named. Choose among those of study.tactics({result.name!r}), as "
+            f'{{"layer": "0x665ded9abbf88"}}.'
+        )
+
+
+def force(
+    result: VariantResult,
+    tactics: Mapping[str, str | int],
+    table: Sequence[LayerTactics],
+    copy: Path,
+    progress: Progress,
+) -> Variant:
+    """The variant whose build takes other tactics; its edited timing cache is written to ``copy``.
+
+    Where an operator was timed in several forms, as in FP16 and in FP32, each that has the tactic is forced.
+
+    Args:
+        result: A variant that passed ``check``, whose timing cache is only read.
+        tactics: By layer, as ``table`` names it or by an ONNX node of it, a tactic: its id or its kernel's name.
+        table: Its tactics.
+        copy: Where the edited cache goes.
+        progress: Asked whether to stop.
+
+    Raises:
+        VariantError: a layer or a tactic is unknown or cannot be forced, or nothing would change.
+        ReadError: the timing cache cannot be read, or is of another version or GPU.
+        BackendError: the child process that edits it crashed.
+        RtlabError: the copy cannot be written.
+    """
+    prefix = _forcing_prefix(result)
+    entries: dict[str, Entry] = {}
+    for layer, tactic in tactics.items():
+        for key, candidate in _find_tactic(prefix, table, layer, tactic).items():
+            entries[key] = Entry(key, int(candidate.tactic, 0), candidate.milliseconds)
+    cached_tactics = {t.key: int(t.remembered.tactic, 0) for t in table if t.remembered is not None}
+    if all(cached_tactics[key] == entry.tactic for key, entry in entries.items()):
+        raise VariantError(
+            f"{prefix}: its timing cache holds these already, so nothing would differ. Choose others of "
+            f"study.tactics({result.name!r})."
+        )
+    options = result.variant.options or BuildOptions()
+    assert options.timing_cache is not None  # noqa: S101 - such a variant has no tactics that can be forced
+    _tuner(result.engine.backend).forced(options.timing_cache, copy, tuple(entries.values()), progress)
+    return dataclasses.replace(result.variant, options=dataclasses.replace(options, timing_cache=copy))
+
+
+def copy_path(
+    result: VariantResult, name: str, requested_path: str | Path | None, variants: Mapping[str, Variant]
+) -> Path:
+    """Where the edited cache of a variant ``name`` goes: where it is told to, else beside the one that is read.
+
+    Raises:
+        VariantError: the variant is the one that is forced, or another variant builds with that file.
+    """
+    if name == result.name:
+        raise VariantError(
+            f'Cannot call the forced variant "{name}": this is the one that it is made of. Choose as_="forced".'
+        )
+    source_cache = _cache(result) or Path("timing.cache")
+    plain = re.sub(r"[^\w.-]+", "_", name)
+    path = (
+        Path(requested_path)
+        if requested_path is not None
+        else source_cache.with_name(f"{source_cache.stem}.{plain}{source_cache.suffix}")
+    )
+    for other, variant in variants.items():
+        other_cache = variant.options.timing_cache if variant.options else None
+        if other != name and other_cache is not None and other_cache.resolve() == path.resolve():
+            raise VariantError(
+                f'Cannot write the edited timing cache to "{path}": variant "{other}" builds with it. Choose another '
+                "file, as cache=..., or another name, as as_=..."
+            )
+    return path
+
+
+def _listing_prefix(result: VariantResult) -> str:
+    return f'Cannot list the tactics of variant "{result.name}"'
+
+
+def _forcing_prefix(result: VariantResult) -> str:
+    return f'Cannot force tactics of variant "{result.name}"'
+
+
+def _check_backend(prefix: str, result: VariantResult) -> None:
+    engine = result.engine
+    if engine.maker.tunes == "load":
+        raise VariantError(
+            f"{prefix}: {engine.compiler} tunes on the GPU when it loads an engine, and its builds time nothing. "
+            f"Choose {suggest_backends(_edits_timing_cache)}."
+        )
+    if not result.recorded and not backends.get(engine.backend).capabilities().forces:
+        raise VariantError(
+            f'{prefix}: backend "{engine.backend}" times no tactics while it builds. Choose '
+            f"{suggest_backends(_edits_timing_cache)}, or study.tune() for formulations on this CPU."
+        )
+
+
+def _uneditable_reason(result: VariantResult) -> str:
+    """Why a variant has no timing cache that can be edited here; empty where it has one."""
+    options = result.variant.options
+    if result.recorded:
+        return "it was read from files of another machine, and a timing cache serves only where it was made."
+    flag = _tuner(result.engine.backend).flag
+    if options is None or flag not in options.flags or options.timing_cache is None:
+        return "its build kept no timing cache that can be edited."
+    return ""
+
+
+def _cache(result: VariantResult) -> Path | None:
+    return result.variant.options.timing_cache if result.variant.options else None
+
+
+def _edits_timing_cache(capable: Capabilities) -> bool:
+    return capable.forces
+
+
+def _tuner(name: str) -> Tuner:
+    tuner: Tuner = require_capability(name, "forces", "edit a timing cache")
+    return tuner
+
+
+def _advice() -> str:
+    """How a variant is built whose tactics can be forced."""
+    return " or ".join(
+        f'Add it with backend="{name}", options={{"flags": ["{_tuner(name).flag}"], "timing_cache": "new.cache"}} '
+        "and run it"
+        for name in list_capable(_edits_timing_cache)
+    )
+
+
+def _differs_only_in_cache(result: VariantResult, other: VariantResult) -> bool:
+    """Whether another variant was built here too, and differs in its editable timing cache at most."""
+    bare = [
+        dataclasses.replace(v, options=dataclasses.replace(v.options or BuildOptions(), timing_cache=None))
+        for v in (result.variant, other.variant)
+    ]
+    return bare[0] == bare[1] and not _uneditable_reason(other)
+
+
+def _find_tactic(
+    prefix: str, table: Iterable[LayerTactics], layer: str, tactic: str | int
+) -> dict[str, TacticTime]:
+    """The tactic in each form of a layer that has it, by key."""
+    layer_entries = [t for t in table if t.layer == layer] or [t for t in table if layer in t.nodes]
+    free = dict.fromkeys(t.layer for t in table if t.key)
+    if not layer_entries:
+        close = difflib.get_close_matches(layer, free, n=1)
+        hint = f'Did you mean "{close[0]}"? ' if close else ""
+        raise VariantError(
+            f'{prefix}: no layer "{layer}" was timed. {hint}Choose one of {_format_names(free)}.'
+        )
+    forms = [t for t in layer_entries if t.key]
+    if not forms:
+        raise VariantError(
+            f'{prefix}: layer "{layer}" has no entry in the timing cache, which holds operators of TensorRT\'s graph '
+            f"compiler only. Choose one of {_format_names(free)}."
+        )
+    matches = {form.key: one for form in forms for one in form.timed if _matches_tactic(one, tactic)}
+    if not matches:
+        candidates = {t.tactic: t for form in forms for t in form.timed}
+        ranking = sorted(candidates.values(), key=lambda t: t.milliseconds)
+        choices = [f'"{t.tactic}" ({t.name}, {t.milliseconds:g} ms)' for t in ranking[:_NAMED]]
+        more = f" and {len(ranking) - _NAMED} more" if len(ranking) > _NAMED else ""
+        raise VariantError(
+            f'{prefix}: tactic "{tactic}" was not timed for layer "{layer}". Choose one of {", ".join(choices)}{more}.'
+        )
+    return matches
+
+
+def _matches_tactic(candidate: TacticTime, tactic: str | int) -> bool:
+    if isinstance(tactic, str) and tactic == candidate.name:
+        return True
+    try:
+        return int(candidate.tactic, 0) == (int(tactic, 0) if isinstance(tactic, str) else tactic)
+    except ValueError:
+        return False
+
+
+def _format_names(names: Iterable[str]) -> str:
+    every = list(names)
+    text = ", ".join(f'"{n}"' for n in every[:_NAMED]) or "none: no operator of this build is in the cache"
+    return f"{text} and {len(every) - _NAMED} more" if len(every) > _NAMED else text
