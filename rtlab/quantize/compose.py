@@ -16,7 +16,7 @@ from rtlab.core.ranges import Ranges
 from rtlab.core.scale import Scale
 from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, VariantError
-from rtlab.quantize import fp16, fp16_plan, passes, placement, tf32, weights
+from rtlab.quantize import fp16_passes, fp16_plan, passes, placement, tf32, weights
 from rtlab.quantize.assign import assign, resolve_calibrators
 from rtlab.quantize.calibrators import scale as compute_scale
 from rtlab.quantize.edit import Edit
@@ -388,7 +388,7 @@ class _Preparation:
             *describe_skipped_nodes(narrow_plan.skipped_nodes),
         )
         if plans or narrow_plan.nodes:
-            self._apply_per_model(plans, four_bit_weights, fp16.Narrow(narrow_plan, constants, notes))
+            self._apply_per_model(plans, four_bit_weights, fp16_passes.Narrow(narrow_plan, constants, notes))
         else:
             self.notes += notes
         self.assigned_precisions.update(narrow_plan.nodes)
@@ -398,7 +398,7 @@ class _Preparation:
         self,
         plans: Mapping[Precision, weights.FourBitPlan],
         four_bit_weights: _FourBitWeights,
-        narrow: fp16.Narrow,
+        narrow: fp16_passes.Narrow,
     ) -> None:
         """Apply what the typed graph and its emulation express in different ways."""
         narrow_plan, constants = narrow.plan, narrow.constants
@@ -447,7 +447,7 @@ class _Preparation:
 
     def _plan_half_with_four_bits(
         self, plans: Mapping[Precision, weights.FourBitPlan], narrow_plan: fp16_plan.HalfPlan
-    ) -> fp16.Narrow:
+    ) -> fp16_passes.Narrow:
         """What is narrowed where weights are stored in four bits: what dequantizes INT4 does so in 16 bits."""
         typed, halves, dequantizers = self._typed_model, dict(narrow_plan.nodes), list[str]()
         for precision, plan in plans.items():
@@ -462,7 +462,7 @@ class _Preparation:
                     }
                 )
         constants = HalfConstants(typed.known, self._check)
-        return fp16.Narrow(fp16_plan.plan(typed, halves, dequantizers, constants=constants), constants)
+        return fp16_passes.Narrow(fp16_plan.plan(typed, halves, dequantizers, constants=constants), constants)
 
     def _check(self) -> None:
         check(self._progress, "preparing the model")
@@ -506,7 +506,9 @@ class _Preparation:
 def _build_half_emulation(
     model: Model, plan: fp16_plan.HalfPlan, check: Callable[[], object], *, keep_origins: bool
 ) -> Model:
-    return passes.run(model, [fp16.Round(plan, HalfConstants(model.known, check))], keep_origins=keep_origins)
+    return passes.run(
+        model, [fp16_passes.Round(plan, HalfConstants(model.known, check))], keep_origins=keep_origins
+    )
 
 
 def _build_tf32_emulation(

@@ -309,7 +309,7 @@ def test_a_stop_between_layers_of_one_shape_keeps_and_counts_the_one_that_was_tu
 
 def test_layers_that_there_is_no_time_to_check_stay_as_they_are(monkeypatch) -> None:
     rounds, now = Benchmark._rounds, [time.monotonic()]
-    for module in ("tuning", "race"):
+    for module in ("tuning", "benchmark"):
         clock = types.SimpleNamespace(monotonic=lambda: now[0])
         monkeypatch.setattr(f"rtlab.experiments.{module}.time", clock)
 

@@ -11,7 +11,7 @@ from rtlab.core.node import ORIGIN
 from rtlab.core.scale import Scale
 from rtlab.errors import BuildError
 from rtlab.quantize.edit import Edit
-from rtlab.quantize.fp16 import fp16
+from rtlab.quantize.fp16_passes import fp16
 from rtlab.quantize.placement import quantizable
 from rtlab.quantize.rewrite import int8
 

@@ -10,7 +10,7 @@ from rtlab.core.model import Model
 from rtlab.core.node import ORIGIN
 from rtlab.core.variant import Variant
 from rtlab.quantize import prepare
-from rtlab.quantize.fp16 import fp16
+from rtlab.quantize.fp16_passes import fp16
 
 node = helper.make_node
 
