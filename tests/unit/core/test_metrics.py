@@ -186,7 +186,7 @@ def test_fp32_agrees_with_itself_and_others_as_often_as_their_largest_is_the_sam
     """By hand from what both give."""
     answers = {}
     for name in ("fp32", "int8"):
-        held = scored[name].facts.score.predictions.joined()
+        held = scored[name].facts.score.predictions.concatenate()
         answers[name] = next(iter(held.values())).argmax(axis=1)
     assert (answers["fp32"] == scored.task.labels).all()
     assert 100.0 == scored["fp32"].score.value
