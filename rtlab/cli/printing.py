@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 
 
 def print_json(value: Any) -> None:
-    """A noun or builtins as one JSON object, in ASCII: what cleans the output would break a string of its own."""
+    """Print a value as one line of JSON.
+
+    In ASCII, because ``terminal.clean`` writes control characters as ``\\x9b``, which no string of JSON may hold.
+    """
     from rtlab.documents.serialization import to_builtins
 
     print(json.dumps(to_builtins(value), allow_nan=False))

@@ -148,13 +148,14 @@ def iter_repair_passes(
         ]
 
     # A repair may change which inputs are to be quantized, as a Relu put before a pair does: they are planned anew.
-    while list_open(planned_inputs := _plan_quantized_inputs(edit.model)):
-        while open_ := list_open(planned_inputs):
+    while open_ := list_open(planned_inputs := _plan_quantized_inputs(edit.model)):
+        while open_:
             # One rule at a time, because what a later rule sees depends on the earlier ones. A fault may come again, as
             # where the largest scale passes from one Concat to the next, but not more often than there are nodes.
             now = tuple(f for f in open_ if f.finding.rule == open_[0].finding.rule)
             repair_counts.update(f.finding.id for f in now)
             yield Repair(now)
+            open_ = list_open(planned_inputs)
         yield passes.Infer()
 
 
