@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 def print_json(value: Any) -> None:
     """Print a value as one line of JSON.
 
-    In ASCII, because ``terminal.clean`` writes control characters as ``\\x9b``, which no string of JSON may hold.
+    In ASCII, because ``terminal.clean`` escapes control characters in a way that JSON does not know.
     """
     from rtlab.documents.serialization import to_builtins
 
