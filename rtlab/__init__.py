@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rtlab import compilers, errors, samples, testing
+    from rtlab.analyses.calibration.observed_ranges import Calibration
+    from rtlab.api import Result, Study, available, explore, read
     from rtlab.core.data import CalibrationData
     from rtlab.core.engine import Engine, Layer
     from rtlab.core.finding import Finding
@@ -27,9 +29,7 @@ if TYPE_CHECKING:
     from rtlab.core.value import Value
     from rtlab.core.variant import Calibrator, Precision, Target, Variant
     from rtlab.quantize.cache import CalibrationCache
-    from rtlab.questions.calibration.observed_ranges import Calibration
     from rtlab.relation.mapping import Mapping
-    from rtlab.study import Result, Study, available, explore, read
 
 __version__ = "0.1.0"
 
@@ -74,7 +74,7 @@ def __getattr__(name: str) -> Any:  # noqa: C901, PLR0912 - a case for each modu
     home: ModuleType
     match name:
         case "Calibration" | "Result" | "Study" | "available" | "explore" | "read":
-            from rtlab import study as home
+            from rtlab import api as home
         case "Model" | "load":
             from rtlab.core import model as home
         case "Calibrator" | "Precision" | "Target" | "Variant":

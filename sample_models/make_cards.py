@@ -17,8 +17,8 @@ import numpy as np
 from PIL import Image
 
 from rtlab import samples
+from rtlab.analyses.cards.families import get_family
 from rtlab.core.model import Model
-from rtlab.questions.cards.families import get_family
 
 HERE = Path(__file__).parent
 README = HERE / "README.md"

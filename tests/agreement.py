@@ -24,10 +24,10 @@ from onnx import numpy_helper
 import engines
 import remade
 import rtlab
+from rtlab.analyses.fusion import relate_engine
+from rtlab.analyses.why import agreement
+from rtlab.analyses.why.missed_fusions import find_readers, same_layer
 from rtlab.core.model import Model
-from rtlab.questions.fusion import relate_engine
-from rtlab.questions.why import agreement
-from rtlab.questions.why.missed_fusions import find_readers, same_layer
 
 WHERE = Path(agreement.__file__).with_name("agreement.json")
 #: Of engines whose files do not tell it: which release, by those who published them; which network; for which GPU.

@@ -10,11 +10,11 @@ import numpy as np
 import onnx
 
 import nets
+from rtlab.analyses.panels import PANELS
 from rtlab.errors import RtlabError
-from rtlab.questions.panels import PANELS
 from rtlab.relation.layerwork import layer_works
 from rtlab.relation.work import works
-from rtlab.view.graph import engine_view
+from rtlab.web.page.graph import engine_view
 from snapshots import array, plain
 
 Ask = Callable[[Any, str], Any]

@@ -15,13 +15,13 @@ import pytest
 
 import shelf
 from rtlab import backends
+from rtlab.analyses.timing.times import Timing, timing
 from rtlab.backends.trtexec_json import Trtexec
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, load, make_empty_model, wrap
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
-from rtlab.questions.timing.times import Timing, timing
 
 FOLDER = Path(__file__).parent / "corpus" / "engines"
 ENGINES = sorted(FOLDER.iterdir())

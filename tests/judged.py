@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from rtlab.analyses.findings.rank import findings
+from rtlab.analyses.timing.times import LayerTime, Timing
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.finding import Finding
 from rtlab.core.variant import Target
-from rtlab.questions.findings.rank import findings
-from rtlab.questions.timing.times import LayerTime, Timing
 
 LINEAR, CHW32, HWC8 = (
     "Row major linear FP32",

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import engines
+from rtlab.analyses.timing.times import Timing
 from rtlab.core.engine import Engine
-from rtlab.questions.timing.times import Timing
 
 FOLDER = Path(os.environ.get("RTLAB_RECORDED") or "/nowhere") / "engines"
 REAL = sorted(FOLDER.iterdir()) if FOLDER.is_dir() else []

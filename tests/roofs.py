@@ -17,8 +17,8 @@ from scipy.optimize import minimize
 from scipy.stats import spearmanr
 
 import engines
+from rtlab.analyses.roofline.roofs import GPU_EFFICIENCY, Efficiency, estimate
 from rtlab.core.peaks import Peaks, resolve_peaks
-from rtlab.questions.roofline.roofs import GPU_EFFICIENCY, Efficiency, estimate
 from rtlab.relation.layerwork import LayerWork, layer_works
 from rtlab.relation.relate import relate
 

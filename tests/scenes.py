@@ -30,7 +30,7 @@ from rtlab.core.model import make_empty_model
 from rtlab.core.protocols import BuildRequest, Progress
 from rtlab.core.stage import Stage
 from rtlab.core.trace import Profile
-from rtlab.session import measuring
+from rtlab.study import measuring
 
 CORPUS = Path(__file__).parent / "corpus"
 #: Inception blocks with a residual, a recurrence, a transformer, Q/DQ of its own, outliers, control flow.

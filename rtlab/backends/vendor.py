@@ -4,7 +4,7 @@ Children, in which TensorRT's bindings work, are started by ``live.child`` alone
 and is imported where it does something: CUDA's memory and streams (``live.lane``), TensorRT's calibrators
 (``live.calibrator``), the results that it saved (``files.results``). Where it has something of the kind that is not
 used, a line says why: its loaders in ``live.compiler``, its runner in ``live.lane``, its comparator in
-``rtlab/questions/accuracy/errors.py``.
+``rtlab/analyses/accuracy/errors.py``.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from rtlab.cli.notebooks import lab
 from rtlab.errors import ReadError, RtlabError, VariantError, boundary, check_memory_limit
 
 if TYPE_CHECKING:
-    from rtlab.study import Study
+    from rtlab.api import Study
 
 T = TypeVar("T")
 #: Exit codes: the command line was wrong (argparse's own), or the work failed.
@@ -84,7 +84,7 @@ def _run_command(args: argparse.Namespace) -> int:
 
 
 def _backends(args: argparse.Namespace) -> int:
-    from rtlab.study import available
+    from rtlab.api import available
 
     table = available()
     if args.json:
@@ -113,7 +113,7 @@ def _inspect(args: argparse.Namespace) -> int:
 
 
 def _read(args: argparse.Namespace) -> int:
-    from rtlab.study import read
+    from rtlab.api import read
 
     files_by_kind = {kind: path for kind in FILES if (path := getattr(args, kind)) is not None}
     if "-" in args.files and sys.stdin is None:
@@ -137,9 +137,9 @@ def _read(args: argparse.Namespace) -> int:
 
 def _print_answer(args: argparse.Namespace, study: Study, name: str) -> bool:
     """Print one question of a variant, or all of it as JSON; False where neither was wanted."""
-    from rtlab.questions import score
-    from rtlab.questions.titles import get_variant_titles
-    from rtlab.view.document import document
+    from rtlab.analyses import score
+    from rtlab.analyses.titles import get_variant_titles
+    from rtlab.web.page.document import document
 
     if args.ask:
         answer = study.ask(args.ask, variant=name)
@@ -157,8 +157,8 @@ def _print_answer(args: argparse.Namespace, study: Study, name: str) -> bool:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from rtlab.questions.titles import get_variant_titles
-    from rtlab.view.document import difference_document
+    from rtlab.analyses.titles import get_variant_titles
+    from rtlab.web.page.document import difference_document
 
     if args.second == "compilers" and not Path(args.second).exists():
         return _releases(args)
@@ -291,7 +291,7 @@ def _bisect(args: argparse.Namespace) -> int:
 
 def _doctor(args: argparse.Namespace) -> int:
     from rtlab.core.progress import Terminal
-    from rtlab.session.selftest import doctor
+    from rtlab.study.selftest import doctor
 
     progress = Terminal()
     try:
@@ -306,8 +306,8 @@ def _doctor(args: argparse.Namespace) -> int:
 
 
 def _prepare(args: argparse.Namespace) -> int:
+    from rtlab.analyses.titles import get_variant_titles
     from rtlab.quantize.export import VERSION
-    from rtlab.questions.titles import get_variant_titles
 
     study, name = opening.open_study(args), args.precision
     prepared_variant = study.prepare(

@@ -10,8 +10,8 @@ from rtlab.cli import budget, opening, printing
 from rtlab.errors import RtlabError
 
 if TYPE_CHECKING:
-    from rtlab.questions.check import CheckResult
-    from rtlab.study import Study
+    from rtlab.analyses.check import CheckResult
+    from rtlab.api import Study
 
 #: Exit codes beside 0 and argparse's 2: a limit could not be checked, which work that failed is too; and it is broken.
 _UNCHECKED, _BROKEN = 1, 3
@@ -29,7 +29,7 @@ PARSER: dict[str, Any] = {
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The limits, the earlier check, and what is written."""
-    from rtlab.questions.check.row import NOT_WORSE
+    from rtlab.analyses.check.row import NOT_WORSE
 
     parser.add_argument(
         "--max-drop",
@@ -80,8 +80,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check, write what was asked for, and tell by the exit code."""
+    from rtlab.analyses.check import report
     from rtlab.core.files import write
-    from rtlab.questions.check import report
 
     study, name = None, args.precision
     try:

@@ -18,11 +18,11 @@ from rtlab.errors import CalibrationError, Cancelled, ModelError, ReadError, Var
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rtlab.api import Study
     from rtlab.core.data import CalibrationData
     from rtlab.core.model import Model
     from rtlab.core.task import Task
-    from rtlab.study import Study
-    from rtlab.view.steps import Step
+    from rtlab.web.page.steps import Step
 
 #: What a message says in Python of sizes that lack: the shapes by input, and one of them.
 _SHAPE = r'"([^"\n]+)": \((\d+(?:, \d+)*),?\)'
@@ -78,8 +78,8 @@ def open_study(args: argparse.Namespace) -> Study:
         RtlabError: one of them cannot be used.
     """
     from rtlab import samples
+    from rtlab.api import Study
     from rtlab.core.model import load
-    from rtlab.study import Study
 
     if args.preprocessing is not None and args.data is None:
         raise CalibrationError(
@@ -144,8 +144,8 @@ def plan_first_engine(args: argparse.Namespace) -> tuple[Study, str]:
 
 def _open_comparison_study(args: argparse.Namespace) -> Study:
     from rtlab import samples
+    from rtlab.api import Study
     from rtlab.core.model import load, make_empty_model
-    from rtlab.study import Study
 
     if args.model is None:
         return Study(make_empty_model())
@@ -224,7 +224,7 @@ def steps(path: str) -> list[Step]:
         ReadError: the file cannot be read.
         RtlabError: one of them is no step.
     """
-    from rtlab.view.steps import parse_steps
+    from rtlab.web.page.steps import parse_steps
 
     try:
         step_list = json.loads(read_input(path))

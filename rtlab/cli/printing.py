@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from rtlab.cli.opening import rewrite_for_cli
 
 if TYPE_CHECKING:
-    from rtlab.questions.difference.diff import Difference
-    from rtlab.questions.roofline.roofs import Point
-    from rtlab.questions.why import Verdict
-    from rtlab.questions.why.advice import Advice
-    from rtlab.questions.why.fused_layer import FusedLayer
-    from rtlab.study import Result, Study
+    from rtlab.analyses.difference.diff import Difference
+    from rtlab.analyses.roofline.roofs import Point
+    from rtlab.analyses.why import Verdict
+    from rtlab.analyses.why.advice import Advice
+    from rtlab.analyses.why.fused_layer import FusedLayer
+    from rtlab.api import Result, Study
 
 
 def print_json(value: Any) -> None:
@@ -29,13 +29,13 @@ def print_json(value: Any) -> None:
 
 def print_variant(result: Result, study: Study) -> None:
     """A variant: what it is, what an inference takes, and a line for each layer."""
+    from rtlab.analyses.cards.card import name_layers
+    from rtlab.analyses.titles import get_variant_titles
     from rtlab.core.data import RANDOM
     from rtlab.documents.answer import align_columns
     from rtlab.documents.numbers import get_layer_noun
-    from rtlab.questions.cards.card import name_layers
-    from rtlab.questions.titles import get_variant_titles
-    from rtlab.view.chrome import random_words
-    from rtlab.view.table import count_nodes
+    from rtlab.web.page.chrome import random_words
+    from rtlab.web.page.table import count_nodes
 
     engine = result.engine
     # A file of names only tells no types, a log that was cut off no layers.
@@ -61,9 +61,9 @@ def print_variant(result: Result, study: Study) -> None:
         print(f"{engine.provenance}; building it took {engine.seconds:.2g} s ({where})")
     _print_times(result)
     if result.score:
-        from rtlab import questions
+        from rtlab.analyses.score import reference, words
 
-        score = questions.score.words(result.facts, questions.score.reference(study.snapshot(), result.facts))
+        score = words(result.facts, reference(study.snapshot(), result.facts))
         print(f"{result.score.name}: {score} (measured on held-out samples, {result.score.source})")
     for stage_status in result.missing:
         # Whoever asked for no more than the build knows it.
@@ -72,7 +72,7 @@ def print_variant(result: Result, study: Study) -> None:
                 f"{rewrite_for_cli(stage_status.text)}"
                 f"{'; give more with --budget' if stage_status.why == 'budget' else ''}"
             )
-    noise = f"{words} with --data D.npz" if (words := random_words(result.facts)) else ""
+    noise = f"{inputs} with --data D.npz" if (inputs := random_words(result.facts)) else ""
     for note in filter(None, (noise, *result.prepared.notes, *engine.notes, *_overflow(result))):
         print(f"note: {note}")
     layer_names = name_layers(result.facts, study.model)
@@ -102,19 +102,19 @@ def print_variant(result: Result, study: Study) -> None:
 
 def _find_faults(result: Result, study: Study) -> tuple[str, ...]:
     """What is wrong with the outputs, in words."""
-    from rtlab import questions
+    from rtlab.analyses.check.numbers import find_faults
+    from rtlab.analyses.score import reference
     from rtlab.core.variant import Precision
-    from rtlab.questions.check.numbers import find_faults
 
     facts = result.facts
     plain = facts if {*facts.variant.precisions} == {Precision.FP32} else None
-    return tuple(find_faults(facts, questions.score.reference(study.snapshot(), facts) or plain))
+    return tuple(find_faults(facts, reference(study.snapshot(), facts) or plain))
 
 
 def _print_times(result: Result) -> None:
     """What an inference takes: estimated for the GPU that the engine is for, then as it was measured."""
+    from rtlab.analyses.roofline import estimate_source
     from rtlab.documents.numbers import format_number
-    from rtlab.questions.roofline import estimate_source
 
     if (batch := result.source.named_batch) > 1:
         print(f"an inference: {batch} samples, as named")
@@ -187,8 +187,8 @@ def _estimates_by_layer(result: Result) -> Mapping[str, Point]:
 
 def print_assessment(result: Result) -> None:
     """Where the time of an engine goes, what the builder did, and what is worth changing."""
+    from rtlab.analyses.engine.breakdown import Slice
     from rtlab.documents.answer import NounTable
-    from rtlab.questions.engine.breakdown import Slice
 
     for title, slices in (("kind", result.kinds()), ("precision", result.precisions())):
         print(f"\nlayers by {title}")
@@ -207,9 +207,9 @@ def print_assessment(result: Result) -> None:
 
 def print_fusion(answer: Verdict | FusedLayer) -> None:
     """Why nodes are one step or not, and the experiments that show it."""
+    from rtlab.analyses.why import FusionTrial, Verdict
+    from rtlab.analyses.why.fused_layer import SplitTrial
     from rtlab.documents.answer import NounTable
-    from rtlab.questions.why import FusionTrial, Verdict
-    from rtlab.questions.why.fused_layer import SplitTrial
 
     kind = FusionTrial if isinstance(answer, Verdict) else SplitTrial
     print(f"{answer.verdict}: {answer.text}" if isinstance(answer, Verdict) else answer.text)
@@ -225,8 +225,8 @@ def print_fusion(answer: Verdict | FusedLayer) -> None:
 
 def print_advice(fusion_advice: Advice) -> None:
     """Why fusions do not happen, cause by cause, and what remedies come to on the whole model."""
+    from rtlab.analyses.why.advice import Cause, Remedy
     from rtlab.documents.answer import NounTable
-    from rtlab.questions.why.advice import Cause, Remedy
 
     explained_count = sum(c.count for c in fusion_advice.causes)
     print(
@@ -245,9 +245,9 @@ def print_advice(fusion_advice: Advice) -> None:
 
 def print_difference(engine_difference: Difference, study: Study, how: str = "") -> None:
     """What two engines take, and what their groups of nodes cost, those that differ most first."""
-    from rtlab.questions.difference.answer import summarize_difference
-    from rtlab.questions.difference.panel import DIFFERENCE
-    from rtlab.questions.panel_context import PanelContext
+    from rtlab.analyses.difference.answer import summarize_difference
+    from rtlab.analyses.difference.panel import DIFFERENCE
+    from rtlab.analyses.panel_context import PanelContext
 
     context = PanelContext(study.snapshot(), study.facts_of(engine_difference.second.name))
     noun = summarize_difference(

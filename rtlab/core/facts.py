@@ -143,7 +143,7 @@ class Ranked:
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class VariantResult(Memoizable):
-    """What is known of one variant; ``rtlab.questions`` computes from it.
+    """What is known of one variant; ``rtlab.analyses`` computes from it.
 
     What it is: ``name``, ``variant``, and ``source``, the model that the study is of.
 

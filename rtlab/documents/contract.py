@@ -1,6 +1,6 @@
 """What crosses to the page, as far as it is no noun: panels, controls, and the kernel's messages.
 
-``rtlab.view.contract`` names all that crosses, and writes its types for the page.
+``rtlab.web.page.contract`` names all that crosses, and writes its types for the page.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any, Literal, NewType, TypeAlias, TypedDict
 from rtlab.core.schema import Origin
 from rtlab.documents.commands import Message, WorkName
 
-#: One of those that ``rtlab.questions.panels`` lists.
+#: One of those that ``rtlab.analyses.panels`` lists.
 PanelName = NewType("PanelName", str)
 Side = Literal["node", "layer", "other"]
 Grouping = Literal["none", "layers", "repeats", "scopes", "replay"]

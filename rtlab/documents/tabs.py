@@ -16,7 +16,7 @@ class PageTab:
     ``told`` says in a sentence what it shows. ``part`` is the file in ``widgets/src/tabs`` that draws it, empty where
     the page has no need of one. A tab with panels shows one of them at a time: those that the page draws itself are
     ``panels`` here, as the charts of the layers and of the errors; the others name their tab where they are declared
-    (``rtlab.questions.panels``).
+    (``rtlab.analyses.panels``).
     """
 
     name: Tab

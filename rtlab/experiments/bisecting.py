@@ -9,6 +9,16 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import ClassVar
 
+from rtlab.analyses.bisection import (
+    Bisection,
+    ChangedGroup,
+    Changes,
+    Reproduction,
+    count_layers,
+    find_changes,
+)
+from rtlab.analyses.bisection.fusion_changes import Kind, find_regroupings
+from rtlab.analyses.why.missed_fusions import BETWEEN, find_readers
 from rtlab.core.engine import Engine
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
@@ -20,16 +30,6 @@ from rtlab.errors import BuildError, ModelError, Unavailable
 from rtlab.experiments.experiment import SearchBudget, SearchContext
 from rtlab.experiments.why import cutting
 from rtlab.experiments.why.oracle import SearchProgress, build_cached
-from rtlab.questions.bisection import (
-    Bisection,
-    ChangedGroup,
-    Changes,
-    Reproduction,
-    count_layers,
-    find_changes,
-)
-from rtlab.questions.bisection.fusion_changes import Kind, find_regroupings
-from rtlab.questions.why.missed_fusions import BETWEEN, find_readers
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.relate import relate
 

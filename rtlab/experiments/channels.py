@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
+from rtlab.analyses.channels import ChannelErrors, ChannelSums
 from rtlab.core.protocols import Evaluator
 from rtlab.errors import BackendError, RunError
 from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.sizing import batch_size
 from rtlab.quantize.isolated_error import build_isolated_error_model
-from rtlab.questions.channels import ChannelErrors, ChannelSums
 
 if TYPE_CHECKING:
     from rtlab.core.data import CalibrationData

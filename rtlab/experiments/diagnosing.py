@@ -8,27 +8,27 @@ from typing import TYPE_CHECKING, ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from rtlab.analyses.diagnosis import AccuracyDiagnosis
+from rtlab.analyses.diagnosis.causes import find_causes
+from rtlab.analyses.diagnosis.half import find_regions, find_too_large_values
+from rtlab.analyses.diagnosis.quantizer_site import QuantizerSite
 from rtlab.core.protocols import Evaluator
 from rtlab.core.quantizer import Quantizer
 from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.observation import channel_axis, collect_activation_stats, measure_peaks
 from rtlab.quantize.existing_qdq import ExistingQuantization
 from rtlab.quantize.narrow import HALVES
-from rtlab.questions.diagnosis import AccuracyDiagnosis
-from rtlab.questions.diagnosis.causes import find_causes
-from rtlab.questions.diagnosis.half import find_regions, find_too_large_values
-from rtlab.questions.diagnosis.quantizer_site import QuantizerSite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from rtlab.analyses.diagnosis.activation_stats import ActivationStats
     from rtlab.core.data import CalibrationData
     from rtlab.core.finding import Finding
     from rtlab.core.model import Model
     from rtlab.core.node import Node
     from rtlab.core.prepared import Prepared
     from rtlab.core.variant import Variant
-    from rtlab.questions.diagnosis.activation_stats import ActivationStats
 
 _ACTIVITY = "looking for the causes"
 #: Samples that values are watched on: enough to tell one of fifty that does not belong.

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from rtlab.analyses.diagnosis.activation_stats import ActivationStats
 from rtlab.core.progress import Silent, check
 from rtlab.core.protocols import BuildRequest, Evaluator, Progress
 from rtlab.core.variant import Variant
 from rtlab.experiments.sizing import batch_size
 from rtlab.quantize.ranges import Collector
-from rtlab.questions.diagnosis.activation_stats import ActivationStats
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

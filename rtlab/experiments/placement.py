@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from rtlab.analyses.accuracy.errors import list_comparable_values
 from rtlab.core.facts import format_decibel
 from rtlab.core.slices import Slice, SliceSums
 from rtlab.core.variant import Variant
@@ -13,7 +14,6 @@ from rtlab.errors import BackendError, CalibrationError, Unsized
 from rtlab.experiments.repairing import predict
 from rtlab.experiments.sizing import batch_size, fixed_batch
 from rtlab.quantize import existing_qdq, findings, prepare
-from rtlab.questions.accuracy.errors import list_comparable_values
 
 if TYPE_CHECKING:
     from rtlab.core.data import CalibrationData

@@ -10,7 +10,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from rtlab import questions
+from rtlab.analyses.diagnosis.remedies import (
+    SCALED,
+    Cure,
+    choose_calibrators,
+    list_pair_rewrites,
+    pin_to_fp32,
+    propose_cure,
+    requantize,
+)
+from rtlab.analyses.repair import AccuracyRepair, RepairChange, RepairPoint, Verified
+from rtlab.analyses.roofline import estimate_timing
+from rtlab.analyses.score.words import difference_words
+from rtlab.analyses.variants.variations import get_add_arguments
 from rtlab.core.facts import SCORED, Score, VariantResult
 from rtlab.core.phrases import pluralize
 from rtlab.core.prepared import Prepared
@@ -23,18 +35,6 @@ from rtlab.core.variant import CALIBRATORS, Calibrator, Precision, Variant
 from rtlab.errors import BuildError, CalibrationError, Unavailable, VariantError
 from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.sizing import batch_size
-from rtlab.questions.diagnosis.remedies import (
-    SCALED,
-    Cure,
-    choose_calibrators,
-    list_pair_rewrites,
-    pin_to_fp32,
-    propose_cure,
-    requantize,
-)
-from rtlab.questions.repair import AccuracyRepair, RepairChange, RepairPoint, Verified
-from rtlab.questions.score.words import difference_words
-from rtlab.questions.variants.variations import get_add_arguments
 
 if TYPE_CHECKING:
     from rtlab.core.data import CalibrationData
@@ -403,7 +403,7 @@ class _RepairState:
         variant_facts = dataclasses.replace(
             facts, variant=candidate.variant, prepared=Prepared(ready.model, ready.model), engine=engine
         )
-        roofline = questions.roofline.estimate(variant_facts)
+        roofline = estimate_timing(variant_facts)
         return None if roofline is None else roofline.estimated
 
     # --- what is told -----------------------------------------------------------------------------------------------

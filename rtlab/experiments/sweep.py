@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from rtlab.analyses.batches.sweeps import BatchTime, Sweep
+from rtlab.analyses.samples.spread import spread
 from rtlab.core.arrays import Batch
 from rtlab.core.data import CalibrationData
 from rtlab.core.facts import VariantResult
@@ -17,8 +19,6 @@ from rtlab.core.protocols import Runner
 from rtlab.core.validation import validate_integer
 from rtlab.errors import RtlabError, RunError, VariantError
 from rtlab.experiments.experiment import SearchContext
-from rtlab.questions.batches.sweeps import BatchTime, Sweep
-from rtlab.questions.samples.spread import spread
 
 if TYPE_CHECKING:
     from rtlab.core.engine import Engine

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import ClassVar
 
-from rtlab import questions
+from rtlab.analyses.build import get_build_log
+from rtlab.analyses.build.tactics import find_contests
 from rtlab.core.buildlog import Entry, Operator, TacticTime
 from rtlab.core.facts import VariantResult
 from rtlab.core.protocols import Tuner
 from rtlab.experiments.experiment import SearchContext
-from rtlab.questions.build.tactics import find_contests
 
 _ACTIVITY = "listing the tactics"
 
@@ -94,7 +94,7 @@ class TacticListing:
         self, operators: Iterable[Operator], cache_entries: Mapping[str, Entry]
     ) -> tuple[LayerTactics, ...]:
         layers = [_make_layer_tactics(o, cache_entries.get(o.key)) for o in operators]
-        log = questions.build.get_build_log(self.facts)
+        log = get_build_log(self.facts)
         layers += [
             LayerTactics(contest.layer, (), tuple(c.tactic for c in contest.candidates))
             for contest in (find_contests(log) if log is not None else ())

@@ -23,7 +23,7 @@ from rtlab.core.stage import Stage
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError
 from rtlab.testing import tiny_model
-from rtlab.view import chrome
+from rtlab.web.page import chrome
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="processes are ended by signals")
 
@@ -37,7 +37,7 @@ X = np.random.default_rng(0).normal(size=(2, 3, 8, 8)).astype(np.float32)
 def small_batches():
     """Several of each pass."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("rtlab.session.measuring.batch_size", lambda *given: BATCH)
+        patch.setattr("rtlab.study.measuring.batch_size", lambda *given: BATCH)
         yield
 
 

@@ -6,9 +6,9 @@ import pytest
 
 import rtlab
 from rtlab import backends
+from rtlab.analyses.why.missed_fusions import same_layer
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
-from rtlab.questions.why.missed_fusions import same_layer
 from rtlab.relation.relate import relate
 
 RTX = backends.get("tensorrt-rtx")

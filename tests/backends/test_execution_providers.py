@@ -12,6 +12,7 @@ import onnxruntime
 import pytest
 
 from rtlab import backends, samples
+from rtlab.analyses.timing.times import timing
 from rtlab.backends import placement, providers
 from rtlab.backends.live.inference import RECORD_PLACEMENT
 from rtlab.backends.onnxruntime import OnnxRuntime
@@ -21,7 +22,6 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Target, Variant
 from rtlab.errors import BuildError, Unavailable
 from rtlab.quantize import int8, quantizable
-from rtlab.questions.timing.times import timing
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
 

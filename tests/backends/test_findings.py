@@ -11,6 +11,7 @@ import pytest
 
 from qdq import FAULTS, Net, quantize_static, two_convolutions
 from rtlab import backends, quantize, samples
+from rtlab.analyses.calibration.pairs import trace_pairs
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
@@ -19,7 +20,6 @@ from rtlab.core.scale import Scale
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError
 from rtlab.quantize.findings import check, repair
-from rtlab.questions.calibration.pairs import trace_pairs
 from rtlab.relation.relate import relate
 
 here = backends.get("tensorrt-rtx").availability()

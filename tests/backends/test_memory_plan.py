@@ -9,8 +9,8 @@ import pytest
 import rtlab
 import shelf
 from rtlab import backends
-from rtlab.questions.memory.plan import RESERVATION, MemoryPlan, plan
-from rtlab.study import Result
+from rtlab.analyses.memory.plan import RESERVATION, MemoryPlan, plan
+from rtlab.api import Result
 
 TARGETS = {"tensorrt-rtx": "sm86", "onnxruntime": "cpu"}
 SAMPLES = ("digits_inception", "digits_vit", "digits_qat", "dynamic_shapes", "control_flow", "hostile_names")

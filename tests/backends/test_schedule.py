@@ -6,11 +6,11 @@ import pytest
 
 import shelf
 from rtlab import backends
+from rtlab.analyses.schedule.streams import schedule, unit_durations
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
-from rtlab.questions.schedule.streams import schedule, unit_durations
 
 here = backends.get("tensorrt-rtx").availability()
 pytestmark = pytest.mark.skipif(not here.ok, reason=here.reason)

@@ -11,9 +11,9 @@ import shelf
 from nets import graph
 from planted_misses import Edge, edges, planted
 from rtlab import backends
-from rtlab.questions.why.missed_fusions import find_missed_fusions, same_layer
+from rtlab.analyses.why.missed_fusions import find_missed_fusions, same_layer
 from rtlab.relation.relate import relate
-from rtlab.session import records
+from rtlab.study import records
 from rtlab.testing import tiny_model
 
 RTX = backends.get("tensorrt-rtx")

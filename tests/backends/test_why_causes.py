@@ -11,8 +11,8 @@ import rtlab
 from fusion_cases import FusionCase, cases
 from planted_misses import Edge, planted
 from rtlab import backends
+from rtlab.analyses.why import Verdict
 from rtlab.core.model import Model
-from rtlab.questions.why import Verdict
 
 RTX = backends.get("tensorrt-rtx")
 pytestmark = pytest.mark.skipif(not RTX.availability().ok, reason=RTX.availability().reason)

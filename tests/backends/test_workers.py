@@ -18,8 +18,8 @@ import pytest
 from rtlab import CalibrationData, Study, Task
 from rtlab.core.stage import Stage
 from rtlab.errors import RtlabError
-from rtlab.session.job import compile_variant
-from rtlab.session.measuring import measure_all_stages
+from rtlab.study.job import compile_variant
+from rtlab.study.measuring import measure_all_stages
 from rtlab.testing import tiny_model
 
 pytestmark = [

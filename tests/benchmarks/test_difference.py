@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 import time
 
+from rtlab.analyses.difference.diff import Difference, Side, compute_difference
 from rtlab.core.engine import Engine
 from rtlab.core.model import make_empty_model
-from rtlab.questions.difference.diff import Difference, Side, compute_difference
 from twins import Habits, build, network
 
 _HERE = Habits(shorts=0.5, splits=0.1, batch=32)

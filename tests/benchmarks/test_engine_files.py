@@ -16,7 +16,10 @@ from typing import Any
 import pytest
 
 import engines
-from rtlab import questions
+from rtlab.analyses.cards.picture import Graph
+from rtlab.analyses.findings import list_findings
+from rtlab.analyses.fusion import map_nodes
+from rtlab.analyses.timing import compute_timing
 from rtlab.backends.files import reading
 from rtlab.core.engine import Engine
 from rtlab.core.facts import VariantResult
@@ -24,9 +27,8 @@ from rtlab.core.model import Model
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Variant
 from rtlab.documents.payload import encode
-from rtlab.questions.cards.picture import Graph
-from rtlab.view.contract import EngineView
-from rtlab.view.graph import engine_view, source_graph
+from rtlab.web.page.contract import EngineView
+from rtlab.web.page.graph import engine_view, source_graph
 
 LAYERS, SMALL = 5_000, 1_000
 #: How many times as long as a bare reading of the JSON all pieces may take together; 21 to 41 were seen, on a machine
@@ -72,9 +74,9 @@ def pieces(
         "big", Variant.of("fp16", target="sm86"), model, Prepared(model, model), engine,
         measured=engine, profile=found.profile, recorded=True,
     )  # fmt: skip
-    timed("relate", lambda: questions.fusion.mapping(result))
-    timed("times", lambda: questions.timing.of(result))
-    timed("findings", lambda: questions.findings.of(result))
+    timed("relate", lambda: map_nodes(result))
+    timed("times", lambda: compute_timing(result))
+    timed("findings", lambda: list_findings(result))
     view = timed("view", lambda: engine_view(result, model))
     timed("encode", lambda: encode(view, EngineView))
     source = timed("source", lambda: source_graph(model))
@@ -101,5 +103,5 @@ def test_five_thousand_layers_are_read_related_and_packed_in_time(benchmark, car
     benchmark.extra_info |= {"ours_ms": round(1e3 * ours), "times_json": round(ours / best["json"], 1)}
     assert care.size(LAYERS, SMALL) <= len(result.engine.layers)
     convolutions = [n.id for n in model.nodes if n.op == "Conv"]
-    assert [] == [i for i in convolutions if len(questions.fusion.mapping(result).layers(i)) != 1]
+    assert [] == [i for i in convolutions if len(map_nodes(result).layers(i)) != 1]
     assert benchmark.extra_info["times_json"] <= care.most(PATIENCE)

@@ -43,7 +43,7 @@ assert builder.build_serialized_network(network, config) is not None
 """
 
 #: The kernel is warm, and rtlab is imported.
-WARM = "import rtlab, rtlab.study, rtlab.explorer.explorer\n_ = rtlab.available()"
+WARM = "import rtlab, rtlab.api, rtlab.web.explorer.explorer\n_ = rtlab.available()"
 SHOW = "explorer = rtlab.explore({path!r})\nexplorer"
 
 SHIFT_ENTER = "() => { window.jupyterapp.commands.execute('notebook:run-cell-and-select-next') }"

@@ -22,7 +22,7 @@ PATIENCE = 150
 PREPARE = f"""
 import gc, json, sys, time
 from pathlib import Path
-import rtlab, rtlab.study, rtlab.explorer.explorer
+import rtlab, rtlab.api, rtlab.web.explorer.explorer
 sys.path.insert(0, {str(Path(engines.__file__).parent)!r})
 import engines
 folder = Path("{{folder}}")

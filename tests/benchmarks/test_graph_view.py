@@ -23,11 +23,11 @@ from playwright.sync_api import Browser, Page, Route
 from playwright.sync_api import TimeoutError as Expired
 
 import rtlab
+from rtlab.analyses.cards.picture import Graph
 from rtlab.core.model import Model
 from rtlab.documents.payload import encode
-from rtlab.questions.cards.picture import Graph
-from rtlab.view.contract import EngineView
-from rtlab.view.graph import engine_view, source_graph
+from rtlab.web.page.contract import EngineView
+from rtlab.web.page.graph import engine_view, source_graph
 
 WIDGETS = Path(__file__).parents[2] / "widgets"
 

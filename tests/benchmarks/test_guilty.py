@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 import rtlab
+from rtlab.analyses.sensitivity import Asks, Sensitivity, spearman
 from rtlab.backends.reference import get_evaluator
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import Model
 from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
 from rtlab.experiments.sensitivity import SensitivitySearch
-from rtlab.questions.sensitivity import Asks, Sensitivity, spearman
 from tests.planted_faults import healthy
 
 if TYPE_CHECKING:

@@ -12,12 +12,12 @@ import pytest
 from benchmarks.test_build import BARE
 from benchmarks.test_memory_per_node import chains, peak
 from rtlab import backends
+from rtlab.analyses.timing.times import on_nodes, timing
 from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import Model, load
 from rtlab.core.trace import Profile
 from rtlab.core.variant import Target
-from rtlab.questions.timing.times import on_nodes, timing
 from rtlab.relation.relate import relate
 
 here = backends.get("tensorrt-rtx").availability()

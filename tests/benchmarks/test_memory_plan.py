@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 
 import engines
+from rtlab.analyses.memory.plan import plan
 from rtlab.backends.trtexec_json import Trtexec
 from rtlab.core.model import make_empty_model
-from rtlab.questions.memory.plan import plan
 from rtlab.relation.footprint import nbytes
 
 LAYERS = 5_000

@@ -14,13 +14,13 @@ import pytest
 import engines
 from recurrent import listing, recurrent_model
 from rtlab import Study
+from rtlab.analyses.panel_context import PanelContext
+from rtlab.analyses.recurrence.panel import recurrence
+from rtlab.analyses.schedule.panel import schedule
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.facts import VariantResult
 from rtlab.core.prepared import Prepared
 from rtlab.core.variant import Variant
-from rtlab.questions.panel_context import PanelContext
-from rtlab.questions.recurrence.panel import recurrence
-from rtlab.questions.schedule.panel import schedule
 
 
 def unrolled(layers: int, _folder: Path) -> PanelContext:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from rtlab import samples
+from rtlab.analyses.cards.picture import Graph
 from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import Errors, VariantResult
@@ -21,9 +22,8 @@ from rtlab.core.trace import Profile
 from rtlab.core.variant import Precision, Target, Variant
 from rtlab.documents.payload import encode
 from rtlab.documents.serialization import to_builtins
-from rtlab.questions.cards.picture import Graph
-from rtlab.view.contract import EngineView
-from rtlab.view.graph import engine_view, source_graph
+from rtlab.web.page.contract import EngineView
+from rtlab.web.page.graph import engine_view, source_graph
 
 NODES, SMALL = 10_000, 4_000
 #: What both graphs may take together; some 11,000 bytes do not depend on the nodes.

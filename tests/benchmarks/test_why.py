@@ -11,6 +11,7 @@ import pytest
 import rtlab
 from planted_misses import PLANTS, Edge, Miss, edges, planted, random_network
 from rtlab import backends
+from rtlab.analyses.why.missed_fusions import same_layer
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.progress import Silent
@@ -18,7 +19,6 @@ from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
 from rtlab.experiments.why import FusionBlockerSearch
-from rtlab.questions.why.missed_fusions import same_layer
 from rtlab.relation.mapping import Mapping
 from rtlab.relation.relate import relate
 

@@ -19,9 +19,9 @@ from playwright.sync_api import Page
 
 import rtlab
 from nets import graph
+from rtlab.analyses.cards.picture import Graph
 from rtlab.documents.payload import encode
-from rtlab.questions.cards.picture import Graph
-from rtlab.view.graph import source_graph
+from rtlab.web.page.graph import source_graph
 
 pytestmark = pytest.mark.slow
 

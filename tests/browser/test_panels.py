@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from explorer import EXPLORER, Explorer, show
+from rtlab.analyses.panels import QUESTIONS
 from rtlab.documents.tabs import TABS
-from rtlab.questions.panels import QUESTIONS
 
 DIGITS = """import rtlab
 sample = rtlab.samples.load("digits_inception")

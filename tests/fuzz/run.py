@@ -133,8 +133,8 @@ def corpus(kind: str) -> list[bytes]:
 
 
 def command(rng: random.Random) -> dict[str, object]:
+    from rtlab.analyses.panels import QUESTIONS
     from rtlab.documents import commands
-    from rtlab.questions.panels import QUESTIONS
 
     known: dict[str, tuple[str, ...]] = {
         "variant": ("fp32",), "model": ("digits_inception",), "precision": ("fp32", "fp16", "int8"), "nodes": NODES,
@@ -172,7 +172,7 @@ def entries(folder: Path) -> dict[str, Callable[[bytes], object]]:
     import rtlab
     from rtlab.core.data import CalibrationData
     from rtlab.quantize.cache import CalibrationCache
-    from rtlab.view.graph import source_graph
+    from rtlab.web.page.graph import source_graph
 
     sample = rtlab.samples.load("digits_inception").model
     shown: list[typing.Any] = []

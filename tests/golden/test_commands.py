@@ -105,7 +105,7 @@ class Released(rtlab.Study):
 def test_what_is_here_is_listed(tmp_path: Path, golden: Any, capsys: Any, monkeypatch: Any) -> None:
     monkeypatch.setenv("RTLAB_COMPILERS", str(tmp_path / "compilers"))
     table = {"one": Availability(ok=True, version="1.2"), "another": Availability(ok=False, reason="No.")}
-    monkeypatch.setattr("rtlab.study.available", lambda: table)
+    monkeypatch.setattr("rtlab.api.available", lambda: table)
     added = tmp_path / "1.5.0.114"
     added.mkdir()
     (added / "library.so").write_bytes(bytes(3 << 20))
@@ -117,7 +117,7 @@ def test_what_is_here_is_listed(tmp_path: Path, golden: Any, capsys: Any, monkey
     monkeypatch.setattr(compilers, "add", lambda *_, **__: one)
     monkeypatch.setattr(compilers, "remove", lambda _: one)
     report = Report({"rtlab": "1"}, (Probe("a", "ok", "seen", 1.0), Probe("b", "failed", "not seen", 0.5)))
-    monkeypatch.setattr("rtlab.session.selftest.doctor", lambda *_, **__: report)
+    monkeypatch.setattr("rtlab.study.selftest.doctor", lambda *_, **__: report)
     sections = printed(STORIES["# here"], tmp_path, capsys)
     releases.clear()
     golden("commands/story-here.json", sections)
@@ -233,13 +233,13 @@ def test_a_command_that_is_ended_has_an_exit_code_of_its_own(capsys: Any, monkey
         (rtlab.errors.RunError("odd"), 1),
         (ValueError("odd"), 1),
     ):
-        monkeypatch.setattr("rtlab.study.available", mock.Mock(side_effect=error))
+        monkeypatch.setattr("rtlab.api.available", mock.Mock(side_effect=error))
         assert main(["backends"]) == code
         assert ("stopped" if code == 130 else "odd") in capsys.readouterr().err
 
 
 def test_a_reader_who_has_seen_enough_is_no_failure(monkeypatch: Any, capfd: Any) -> None:
-    monkeypatch.setattr("rtlab.study.available", mock.Mock(side_effect=BrokenPipeError()))
+    monkeypatch.setattr("rtlab.api.available", mock.Mock(side_effect=BrokenPipeError()))
     saved = os.dup(1)
     with capfd.disabled(), mock.patch.object(sys, "stdout", os.fdopen(os.dup(1), "w")) as out:
         assert main(["backends"]) == 0

@@ -10,13 +10,13 @@ import pytest
 
 import scenes
 from answers import refusable, without
+from rtlab.analyses.panels import PANELS
 from rtlab.core.schema import FieldMeta
 from rtlab.documents import figure, numbers
 from rtlab.documents.answer import NounTable, align_columns, list_facts
 from rtlab.documents.payload import decode, encode
-from rtlab.questions.panels import PANELS
-from rtlab.view.contract import EngineView
-from rtlab.view.graph import engine_view
+from rtlab.web.page.contract import EngineView
+from rtlab.web.page.graph import engine_view
 from snapshots import plain
 
 VALUES = (

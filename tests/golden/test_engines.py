@@ -22,13 +22,13 @@ import pytest
 
 import answers
 import scenes
+from rtlab.analyses.cards.picture import Box
+from rtlab.analyses.difference.diff import compute_difference
 from rtlab.core.engine import Layer
 from rtlab.errors import VariantError
-from rtlab.questions.cards.picture import Box
-from rtlab.questions.difference.diff import compute_difference
 from rtlab.relation.layerwork import layer_works
 from rtlab.relation.work import works
-from rtlab.view.graph import engine_view
+from rtlab.web.page.graph import engine_view
 from scenes import multiplies, steps
 
 PRODUCTS = {

@@ -6,10 +6,10 @@ import plotly.graph_objects as go
 import pytest
 
 import scenes
+from rtlab.analyses import panels
+from rtlab.analyses.panel_context import PanelContext
 from rtlab.errors import VariantError
-from rtlab.questions import panels
-from rtlab.questions.panel_context import PanelContext
-from rtlab.report import _simplify_trace
+from rtlab.web.report import _simplify_trace
 
 
 @scenes.of(("cpu", "written"))

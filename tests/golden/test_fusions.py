@@ -11,12 +11,12 @@ import pytest
 
 from fusion_cases import FusionCase, cases
 from rtlab import backends
+from rtlab.analyses.findings.rules import fusions
+from rtlab.analyses.why.missed_fusions import steps_of
 from rtlab.core.options import BuildOptions
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
-from rtlab.questions.findings.rules import fusions
-from rtlab.questions.why.missed_fusions import steps_of
 from rtlab.relation.relate import relate
 from snapshots import read
 

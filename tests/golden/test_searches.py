@@ -18,11 +18,11 @@ import rtlab
 import scenes
 from answers import refusable, without
 from nets import fp32_proto
+from rtlab.analyses import panels
+from rtlab.analyses.panel_context import PanelContext
 from rtlab.backends.bench import OrtBench
 from rtlab.core.engine import Engine
 from rtlab.core.protocols import BuildRequest, Progress
-from rtlab.questions import panels
-from rtlab.questions.panel_context import PanelContext
 from rtlab.testing import tiny_model
 from ruled import Ruled
 from snapshots import plain

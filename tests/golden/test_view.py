@@ -14,11 +14,11 @@ from answers import refusable, without
 from rtlab.core.model import make_empty_model
 from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, RtlabError
-from rtlab.view import charts, chrome, controls, table
-from rtlab.view.document import document
-from rtlab.view.graph import engine_view, source_graph
-from rtlab.view.layers import layers_json
-from rtlab.view.steps import parse_steps
+from rtlab.web.page import charts, chrome, controls, table
+from rtlab.web.page.document import document
+from rtlab.web.page.graph import engine_view, source_graph
+from rtlab.web.page.layers import layers_json
+from rtlab.web.page.steps import parse_steps
 from snapshots import plain
 
 #: Of runs, whose last digits are those of the processor.

@@ -14,10 +14,10 @@ import pytest
 
 import rtlab
 import scenes
+from rtlab.analyses.difference.diff import Side, compute_difference
+from rtlab.analyses.engine.breakdown import by_kind, transitions
+from rtlab.analyses.reformats.reasons import reformats
 from rtlab.backends.files import recognise
-from rtlab.questions.difference.diff import Side, compute_difference
-from rtlab.questions.engine.breakdown import by_kind, transitions
-from rtlab.questions.reformats.reasons import reformats
 from rtlab.relation.coverage import coverage
 from rtlab.relation.layerwork import layer_works
 

@@ -15,8 +15,9 @@ PAGE = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
 
 
 def rows() -> list[list[str]]:
-    (contract,) = importlinter.api.read_configuration(str(ROOT / "pyproject.toml"))["contracts_options"]
-    return [row.split(" | ") for row in contract["layers"]]
+    contracts = importlinter.api.read_configuration(str(ROOT / "pyproject.toml"))["contracts_options"]
+    (layers,) = (c["layers"] for c in contracts if "layers" in c)
+    return [row.split(" | ") for row in layers]
 
 
 def picture() -> str:

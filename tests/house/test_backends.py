@@ -17,8 +17,8 @@ OTHER_WORDS = {
     ("rtlab/core/compiler_info.py", 'TENSORRT = "tensorrt"'): "the family of compilers, which engines tell",
     ("rtlab/core/optional.py", 'Optional("tensorrt", "tensorrt", "10.3", \'"rtlab[tensorrt]"\'),'): "a package",
     ("rtlab/experiments/doctor.py", "_PACKAGES"): "packages whose versions are listed",
-    ("rtlab/questions/recipe/__init__.py", "_PACKAGES"): "the same, of what had a part in a report",
-    ("rtlab/view/layers.py", 'DOMAIN = "tensorrt"'): "the domain of operators in an ONNX file",
+    ("rtlab/analyses/recipe/__init__.py", "_PACKAGES"): "the same, of what had a part in a report",
+    ("rtlab/web/page/layers.py", 'DOMAIN = "tensorrt"'): "the domain of operators in an ONNX file",
 }  # fmt: skip
 
 

@@ -27,9 +27,9 @@ CONFINED = {
     # A data loader of Polygraphy is one of the sources of data, which are core.
     "polygraphy": ({"backends", "core"}, True),
     # The bar that long work shows below a cell.
-    "ipywidgets": ({"explorer", "session"}, False),
-    "anywidget": ({"explorer"}, False),
-    "plotly": ({"view", "report", "study.py"}, False),
+    "ipywidgets": ({"web", "study"}, False),
+    "anywidget": ({"web"}, False),
+    "plotly": ({"web", "api.py"}, False),
     "dask": (set(), True),
     "distributed": (set(), True),
 }

@@ -14,7 +14,7 @@ def test_every_file_of_rtlab_belongs_to_one_package() -> None:
     files = mutants.list_files()
     listed = [path for paths in files.values() for path in paths]
     assert sorted(listed) == sorted((mutants.ROOT / "rtlab").rglob("*.py"))
-    assert {"study.py", "errors.py"} <= {path.name for path in files[mutants.MODULES]}
+    assert {"api.py", "errors.py"} <= {path.name for path in files[mutants.MODULES]}
     folders = {
         path.parts[len(mutants.ROOT.parts) + 1] for path in listed if path not in files[mutants.MODULES]
     }

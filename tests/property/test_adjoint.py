@@ -17,9 +17,9 @@ from onnx.reference.op_run import OpRun
 
 from net_text import written
 from nets import graph, graph_proto
-from rtlab.adjoint import Tape, differentiate
-from rtlab.adjoint.rules import RULES
 from rtlab.core.model import Model, load
+from rtlab.gradients import Tape, differentiate
+from rtlab.gradients.rules import RULES
 from rtlab.quantize.edit import Edit
 from sessions import opened
 from sloped import CASES, Case, Draw

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import strategies
+from rtlab.analyses.timing.times import on_nodes, timing
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Engine, Layer, Tensor
@@ -19,7 +20,6 @@ from rtlab.core.model import Model, load
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Target, Variant
-from rtlab.questions.timing.times import on_nodes, timing
 from rtlab.relation.relate import relate
 
 

@@ -14,13 +14,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rtlab.analyses.memory.arena import PACKAGES, compute_peak_size, place
+from rtlab.analyses.memory.lifetimes import Life, lifetimes
+from rtlab.analyses.memory.plan import plan
 from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import make_empty_model
 from rtlab.core.variant import Target
-from rtlab.questions.memory.arena import PACKAGES, compute_peak_size, place
-from rtlab.questions.memory.lifetimes import Life, lifetimes
-from rtlab.questions.memory.plan import plan
 
 
 @dataclasses.dataclass

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper
 
 from nets import graph_proto
+from rtlab.analyses.build.layers_from_log import COPY, rebuild_layers
+from rtlab.analyses.build.replay import replay
 from rtlab.backends.log.verbose import parse
 from rtlab.core.model import Model, wrap
-from rtlab.questions.build.layers_from_log import COPY, rebuild_layers
-from rtlab.questions.build.replay import replay
 
 #: What stands before a message, and how the two releases spell what they do.
 _RELEASES = {5: "[I] [TRT] ", 10: "[07/07/2026-02:11:00] [V] [TRT] "}

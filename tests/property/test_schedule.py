@@ -11,10 +11,10 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given
 
+from rtlab.analyses.schedule.streams import Schedule, schedule, unit_durations
 from rtlab.backends.compiler_info import TENSORRT_RTX
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
-from rtlab.questions.schedule.streams import Schedule, schedule, unit_durations
 
 EXACT = 1 / 64  # durations are multiples of it, so that sums of floats are exact in any order
 

@@ -11,6 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from build_logs import INCEPTION, REGIONS, SPARSE
+from rtlab.analyses.build.replay import replay
+from rtlab.analyses.build.story import BuildStory, build_story
+from rtlab.analyses.build.tactics import find_contests
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.backends.log.verbose import ParsedLog, parse
 from rtlab.core.buildlog import BuildLog
@@ -18,9 +21,6 @@ from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.documents.payload import encode
 from rtlab.errors import ReadError
-from rtlab.questions.build.replay import replay
-from rtlab.questions.build.story import BuildStory, build_story
-from rtlab.questions.build.tactics import find_contests
 from rtlab.testing import tiny_model
 
 RTX = Path(__file__).parents[1] / "data" / "rtx-1.7.1-control_flow.log"

@@ -15,9 +15,9 @@ import published_nets
 import recorded
 import remade
 from golden.test_classic import predicted
+from rtlab.analyses.build.replay import replay
 from rtlab.backends.log import verbose
 from rtlab.core.model import Model, load
-from rtlab.questions.build.replay import replay
 
 LOGS = Path(os.environ.get("RTLAB_RECORDED", "")) / "build-logs"
 

@@ -25,25 +25,25 @@ import scenes
 from answers import refusable
 from roofs import judged_layers, profiled
 from rtlab import Study, backends
+from rtlab.analyses.difference.diff import Side, compute_difference
+from rtlab.analyses.engine.breakdown import by_kind, transitions
+from rtlab.analyses.findings.rank import findings
+from rtlab.analyses.memory.plan import plan
+from rtlab.analyses.reformats.reasons import reformats
+from rtlab.analyses.roofline.estimate_error import (
+    CROSS_VALIDATED,
+    LEAVE_ONE_OUT,
+    RECORDED,
+    compare_estimates,
+)
+from rtlab.analyses.roofline.roofs import GPU_EFFICIENCY, estimate
+from rtlab.analyses.why import agreement as shipped
 from rtlab.backends.files import reading
 from rtlab.backends.trtexec_json import Trtexec
 from rtlab.core.engine import Engine, Tensor
 from rtlab.core.model import make_empty_model
 from rtlab.documents.payload import decode, encode
 from rtlab.errors import ReadError
-from rtlab.questions.difference.diff import Side, compute_difference
-from rtlab.questions.engine.breakdown import by_kind, transitions
-from rtlab.questions.findings.rank import findings
-from rtlab.questions.memory.plan import plan
-from rtlab.questions.reformats.reasons import reformats
-from rtlab.questions.roofline.estimate_error import (
-    CROSS_VALIDATED,
-    LEAVE_ONE_OUT,
-    RECORDED,
-    compare_estimates,
-)
-from rtlab.questions.roofline.roofs import GPU_EFFICIENCY, estimate
-from rtlab.questions.why import agreement as shipped
 from rtlab.relation.coverage import coverage
 from rtlab.relation.dataflow import work
 from rtlab.relation.layerwork import batch_of, layer_works
@@ -51,8 +51,8 @@ from rtlab.relation.mapping import Mapping
 from rtlab.relation.names import operator, words
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model
-from rtlab.view.contract import EngineView
-from rtlab.view.graph import engine_view
+from rtlab.web.page.contract import EngineView
+from rtlab.web.page.graph import engine_view
 from snapshots import Golden
 
 HOME = Path(os.environ["RTLAB_RECORDED"]) / "engines"

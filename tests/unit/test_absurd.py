@@ -12,11 +12,11 @@ import pytest
 
 import rtlab
 from rtlab import Study
+from rtlab.analyses.panel_context import PanelContext
+from rtlab.analyses.panels import PANELS, render_panel
 from rtlab.errors import RtlabError
-from rtlab.questions.panel_context import PanelContext
-from rtlab.questions.panels import PANELS, render_panel
 from rtlab.relation.footprint import nbytes
-from rtlab.view.document import difference_document, document
+from rtlab.web.page.document import difference_document, document
 
 
 def tensor(name: str, *shape: int) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pytest
 
 from rtlab import cli
 from rtlab.core.progress import check
-from rtlab.session import measuring, runs
+from rtlab.study import measuring, runs
 from rtlab.testing import tiny_model
 
 CPU = ["--target", "cpu", "--backend", "onnxruntime"]

@@ -13,11 +13,11 @@ from onnx import helper
 
 from nets import graph
 from rtlab import CalibrationData, Calibrator, Study, Task, samples
+from rtlab.analyses.calibration.calibrated import summarize_calibration
 from rtlab.core.model import Model
 from rtlab.core.variant import CALIBRATORS
 from rtlab.errors import CalibrationError, Cancelled
 from rtlab.quantize import findings
-from rtlab.questions.calibration.calibrated import summarize_calibration
 from rtlab.testing import tiny_model
 from shelf import expose
 from stopping import Stopping
@@ -75,7 +75,7 @@ def test_a_stopped_pass_keeps_what_was_seen_and_goes_on(model, data, whole) -> N
 def test_a_variant_that_saw_a_part_of_the_data_says_how_to_calibrate_it_on_the_rest(
     data, monkeypatch
 ) -> None:
-    monkeypatch.setattr("rtlab.session.runs.BUDGET_S", 1e-6)
+    monkeypatch.setattr("rtlab.study.runs.BUDGET_S", 1e-6)
     study = Study(tiny_model(), data=Slices(data.arrays, data.source))
     study.add("int8", target="cpu")
     study.run(budget_s=1e-6)

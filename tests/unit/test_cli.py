@@ -165,7 +165,7 @@ def test_what_nobody_foresaw_is_words_and_json_on_the_command_line(capsys, file,
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("rtlab.study.Study.add", full)
+    monkeypatch.setattr("rtlab.api.Study.add", full)
     code, out, said = run(capsys, "inspect", str(file), "--json")
     assert (1, True) == (code, "the disk is full" in said)
     assert "the disk is full" in json.loads(out)["error"]["message"]

@@ -19,7 +19,7 @@ from rtlab.errors import BuildError, Cancelled, RunError, Unavailable
 from rtlab.experiments import trials
 from rtlab.experiments.doctor import Report, SelfTest, clean
 from rtlab.experiments.experiment import SearchContext, run_experiment
-from rtlab.session.selftest import doctor
+from rtlab.study.selftest import doctor
 from stopping import Stopping
 
 USER = Path.home().name

@@ -20,7 +20,7 @@ from rtlab.core.progress import Silent
 from rtlab.errors import Cancelled, ReadError, RtlabError, VariantError
 from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
 from rtlab.experiments.tactics import LayerTactics, TacticListing
-from rtlab.session import forced_tactics
+from rtlab.study import forced_tactics
 from rtlab.testing import conformance, tiny_model
 
 FLAGS = ["EDITABLE_TIMING_CACHE"]

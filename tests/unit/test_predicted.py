@@ -7,12 +7,12 @@ import json
 import pytest
 
 import rtlab
+from rtlab.analyses import panels
+from rtlab.analyses.panel_context import PanelContext
 from rtlab.backends import selection
 from rtlab.errors import VariantError
-from rtlab.questions import panels
-from rtlab.questions.panel_context import PanelContext
-from rtlab.view import chrome, document
-from rtlab.view.table import study_html
+from rtlab.web.page import chrome, document
+from rtlab.web.page.table import study_html
 
 
 @pytest.fixture(scope="module")

@@ -86,7 +86,7 @@ def test_a_layer_has_its_estimate_where_there_are_enough_and_its_own_name_withou
 
 
 def test_whole_inferences_are_told_with_what_takes_longer_than_half_of_them(capsys, monkeypatch) -> None:
-    monkeypatch.setattr("rtlab.questions.roofline.estimate_source", lambda facts: facts)
+    monkeypatch.setattr("rtlab.analyses.roofline.estimate_source", lambda facts: facts)
     times = space(
         shown=0.5, origin="here", percentiles={50: 0.5, 95: 0.75, 99: 2.0}, inferences=30, scaled="scaled",
         processor="CPU"
@@ -144,7 +144,7 @@ def test_a_broken_limit_comes_before_one_that_was_not_checked(
     study = space(model=None)
     monkeypatch.setattr(checking, "_open_study", lambda _: (study, "x"))
     monkeypatch.setattr(checking, "_run_check", lambda *_: space(broken=broken, unchecked=unchecked))
-    monkeypatch.setattr("rtlab.questions.check.report.format_text", lambda _: "text")
+    monkeypatch.setattr("rtlab.analyses.check.report.format_text", lambda _: "text")
     args = argparse.Namespace(precision="int8", junit=None, markdown=None, json=False, save="b.json")
     assert code == checking.run(args)
     assert (capsys.readouterr().out.splitlines()[1] == "wrote b.json") == (not broken)

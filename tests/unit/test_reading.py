@@ -17,11 +17,11 @@ from rtlab.documents.commands import ReadDropped
 from rtlab.documents.payload import decode, encode
 from rtlab.errors import ModelError, ReadError, VariantError
 from rtlab.testing import tiny_model
-from rtlab.view import chrome
-from rtlab.view.contract import EngineView
-from rtlab.view.document import document
-from rtlab.view.graph import engine_view
-from rtlab.view.layers import layers_json
+from rtlab.web.page import chrome
+from rtlab.web.page.contract import EngineView
+from rtlab.web.page.document import document
+from rtlab.web.page.graph import engine_view
+from rtlab.web.page.layers import layers_json
 from shelf import load
 
 CORPUS = Path(__file__).parents[1] / "corpus"

@@ -12,13 +12,13 @@ from onnx import TensorProto, helper
 import rtlab
 from nets import graph
 from rtlab import CalibrationData, Study, Task
+from rtlab.analyses.sensitivity import Sensitivity, reliability, spearman
 from rtlab.backends.reference import get_evaluator
 from rtlab.core.model import Model
 from rtlab.core.scale import Scale
 from rtlab.errors import CalibrationError, Cancelled, ModelError, RunError, VariantError
 from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
 from rtlab.experiments.sensitivity import SensitivitySearch
-from rtlab.questions.sensitivity import Sensitivity, reliability, spearman
 from stopping import Stopping
 
 SIZE = 16

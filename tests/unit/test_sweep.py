@@ -7,8 +7,8 @@ import datetime
 import numpy as np
 import pytest
 
-from rtlab.questions.batches.sweeps import BatchTime, Sweep
-from rtlab.questions.samples.spread import spread
+from rtlab.analyses.batches.sweeps import BatchTime, Sweep
+from rtlab.analyses.samples.spread import spread
 
 
 def swept(rates: dict[int, float]) -> Sweep:

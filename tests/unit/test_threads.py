@@ -10,12 +10,12 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from rtlab import CalibrationData, Study
+from rtlab.analyses import panels
 from rtlab.documents import commands
 from rtlab.errors import RtlabError, VariantError
-from rtlab.explorer.explorer import Explorer
-from rtlab.questions import panels
-from rtlab.session.job import compile_variant
+from rtlab.study.job import compile_variant
 from rtlab.testing import tiny_model
+from rtlab.web.explorer.explorer import Explorer
 
 NAMES = ("fp32", "int8", "comes", "goes")
 #: Times that the variants come and go.
@@ -148,7 +148,7 @@ def test_what_is_found_of_a_variant_is_not_kept_for_another_one_of_its_name_or_n
                 study.remove("mine")
         return compile_variant(job, *given)
 
-    monkeypatch.setattr("rtlab.session.runs.compile_variant", replaced)
+    monkeypatch.setattr("rtlab.study.runs.compile_variant", replaced)
     study.add("mine", precision="fp16", target="cpu", backend="onnxruntime")
     with pytest.raises(VariantError, match=words):
         study.run()

@@ -13,6 +13,10 @@ from onnx import helper
 
 import rtlab
 from nets import graph
+from rtlab.analyses.why import Verdict
+from rtlab.analyses.why.fused_layer import FusedLayer
+from rtlab.analyses.why.missed_fusions import same_layer
+from rtlab.analyses.why.record import read
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model, wrap
 from rtlab.core.progress import Silent
@@ -21,10 +25,6 @@ from rtlab.core.variant import Variant
 from rtlab.errors import Cancelled, VariantError
 from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
 from rtlab.experiments.why import FusionBlockerSearch, FusionSplitSearch, oracle
-from rtlab.questions.why import Verdict
-from rtlab.questions.why.fused_layer import FusedLayer
-from rtlab.questions.why.missed_fusions import same_layer
-from rtlab.questions.why.record import read
 from rtlab.relation.mapping import Mapping, Pair
 from rtlab.relation.relate import relate
 from rtlab.testing import tiny_model

@@ -1,6 +1,6 @@
 /// <reference types="vite/client" />
 import { describe, expect, it } from "vitest";
-// tests/unit/view/test_payload.py holds the same file against Python's side.
+// tests/unit/page/test_payload.py holds the same file against Python's side.
 import file from "../../tests/data/payload.json?raw";
 import type { EngineView } from "../src/contract";
 import { decode, fromBase64 } from "../src/payload";

@@ -10,16 +10,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from rtlab.core.arrays import Batch
-from rtlab.core.protocols import Evaluator
-from rtlab.core.trace import Outputs
-from rtlab.errors import RunError
-from rtlab.experiments.experiment import SearchContext
-from rtlab.experiments.sensitivity.estimate import EffectEstimator, build_estimator
-from rtlab.experiments.sensitivity.loss import SampleLoss, list_float_outputs
-from rtlab.experiments.sizing import batch_size
-from rtlab.quantize.quantizer_toggles import INPUT, SwitchedModel, build_switched_model
-from rtlab.questions.sensitivity import (
+from rtlab.analyses.sensitivity import (
     FEW,
     LOSSES,
     Asks,
@@ -30,6 +21,15 @@ from rtlab.questions.sensitivity import (
     rank_effects,
     reliability,
 )
+from rtlab.core.arrays import Batch
+from rtlab.core.protocols import Evaluator
+from rtlab.core.trace import Outputs
+from rtlab.errors import RunError
+from rtlab.experiments.experiment import SearchContext
+from rtlab.experiments.sensitivity.estimate import EffectEstimator, build_estimator
+from rtlab.experiments.sensitivity.loss import SampleLoss, list_float_outputs
+from rtlab.experiments.sizing import batch_size
+from rtlab.quantize.quantizer_toggles import INPUT, SwitchedModel, build_switched_model
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

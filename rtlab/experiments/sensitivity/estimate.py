@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
-from rtlab.adjoint import Gradients, Tape, differentiate
 from rtlab.core.arrays import Batch
 from rtlab.core.model import Model
 from rtlab.core.quantizer import Quantizer
 from rtlab.core.trace import Outputs
 from rtlab.errors import VariantError
 from rtlab.experiments.sensitivity.loss import MOST, SampleLoss
+from rtlab.gradients import Gradients, Tape, differentiate
 from rtlab.quantize import passes
 from rtlab.quantize.dequantized_weights import dequantize_in_place
 from rtlab.quantize.edit import Edit
@@ -30,7 +30,7 @@ from rtlab.quantize.quantizer_toggles import Switch, find_switches
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from rtlab.questions.sensitivity import Asks
+    from rtlab.analyses.sensitivity import Asks
 
 #: First opset in which all that gradients need is there.
 _OPSET = 16

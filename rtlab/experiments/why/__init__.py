@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from rtlab.analyses.fusion import relate_engine
+from rtlab.analyses.why.missed_fusions import steps_of
 from rtlab.backends.capabilities import require_capability
 from rtlab.core.facts import VariantResult
 from rtlab.core.model import Model
@@ -13,8 +15,6 @@ from rtlab.experiments.why.reported import make_reported_verdict
 from rtlab.experiments.why.ruled import explain_by_rules
 from rtlab.experiments.why.search import FusionBlockerSearch
 from rtlab.experiments.why.together import FusionSplitSearch
-from rtlab.questions.fusion import relate_engine
-from rtlab.questions.why.missed_fusions import steps_of
 
 __all__ = [
     "FusionBlockerSearch",

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from rtlab import questions
+from rtlab.analyses.roofline import estimate_timing
+from rtlab.analyses.why import Verdict
+from rtlab.analyses.why.advice import Advice, Cause, Remedy
+from rtlab.analyses.why.missed_fusions import MissedPair, find_missed_fusions
 from rtlab.core.facts import VariantResult
 from rtlab.core.prepared import Prepared
 from rtlab.core.protocols import Builder, BuildRequest, Evaluator
@@ -21,9 +24,6 @@ from rtlab.experiments.why.cutting import paths
 from rtlab.experiments.why.oracle import SearchProgress
 from rtlab.experiments.why.search import FusionBlockerSearch
 from rtlab.quantize import prepare, rewrites
-from rtlab.questions.why import Verdict
-from rtlab.questions.why.advice import Advice, Cause, Remedy
-from rtlab.questions.why.missed_fusions import MissedPair, find_missed_fusions
 
 if TYPE_CHECKING:
     from rtlab.core.arrays import Batch
@@ -238,7 +238,7 @@ class _AdviceState:
         after = dataclasses.replace(
             facts, variant=variant, prepared=Prepared(ready.model, ready.model), engine=engine
         )
-        times = [questions.roofline.estimate(f) for f in (facts, after)]
+        times = [estimate_timing(f) for f in (facts, after)]
         estimates = [t.estimated for t in times if t is not None and t.estimated is not None]
         self.tried[chosen_rewrites] = Remedy(
             tuple(map(str, chosen_rewrites)),

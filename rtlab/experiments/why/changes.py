@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import onnx_ir as ir
 
+from rtlab.analyses.why import Cause
+from rtlab.analyses.why.missed_fusions import BETWEEN
 from rtlab.core.phrases import quote_names
 from rtlab.core.value import shape_text
 from rtlab.core.variant import Rewrite
 from rtlab.experiments.why import neutral
 from rtlab.quantize import rewrites
 from rtlab.quantize.edit import Edit
-from rtlab.questions.why import Cause
-from rtlab.questions.why.missed_fusions import BETWEEN
 from rtlab.relation.roles import QUANTIZING_OPS
 
 if TYPE_CHECKING:

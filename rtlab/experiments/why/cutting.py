@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+from rtlab.analyses.why.missed_fusions import BETWEEN
 from rtlab.core.extract import extract_nodes
 from rtlab.core.model import Model, wrap
 from rtlab.experiments.why.neutral import add_neutral_readers
-from rtlab.questions.why.missed_fusions import BETWEEN
 from rtlab.relation.roles import PRODUCT_OPS, QUANTIZING_OPS
 
 

@@ -10,6 +10,8 @@ import weakref
 from collections.abc import Hashable
 from typing import Any, TypeAlias
 
+from rtlab.analyses.why import FusionTrial
+from rtlab.analyses.why.missed_fusions import same_layer
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.protocols import Builder, BuildRequest, Progress
@@ -18,8 +20,6 @@ from rtlab.core.variant import Variant
 from rtlab.errors import BuildError, VariantError
 from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.why.open_sizes import OpenSizes
-from rtlab.questions.why import FusionTrial
-from rtlab.questions.why.missed_fusions import same_layer
 from rtlab.relation.mapping import Mapping as Relation
 from rtlab.relation.relate import relate
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from rtlab.analyses.fusion import relate_engine
+from rtlab.analyses.why import CAUSES, Outcome, Verdict
+from rtlab.analyses.why.missed_fusions import same_layer, steps_of
 from rtlab.core.facts import VariantResult
 from rtlab.core.phrases import quote_names
 from rtlab.experiments.why import changes, cutting
 from rtlab.experiments.why.oracle import format_input_shapes
-from rtlab.questions.fusion import relate_engine
-from rtlab.questions.why import CAUSES, Outcome, Verdict
-from rtlab.questions.why.missed_fusions import same_layer, steps_of
 
 
 def make_reported_verdict(facts: VariantResult, first: str, second: str, why: str) -> Verdict:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from rtlab.analyses.why import Outcome, Verdict
 from rtlab.backends.capabilities import require_capability
 from rtlab.core.facts import VariantResult
 from rtlab.core.protocols import Explainer
 from rtlab.experiments.why.oracle import format_input_shapes
-from rtlab.questions.why import Outcome, Verdict
 
 
 def explain_by_rules(facts: VariantResult, first: str, second: str) -> Verdict:

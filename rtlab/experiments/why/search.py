@@ -7,6 +7,9 @@ import datetime
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
+from rtlab.analyses.fusion import relate_engine
+from rtlab.analyses.why import CAUSES, Cause, FusionTrial, Outcome, Verdict, agreement
+from rtlab.analyses.why.missed_fusions import same_layer, steps_of
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.protocols import Backend, Builder
@@ -19,9 +22,6 @@ from rtlab.experiments.why.open_sizes import open_sizes
 from rtlab.experiments.why.oracle import ACTIVITY, Oracle, OracleAnswer, format_input_shapes
 from rtlab.experiments.why.retyping import iter_type_changes
 from rtlab.quantize import prepare
-from rtlab.questions.fusion import relate_engine
-from rtlab.questions.why import CAUSES, Cause, FusionTrial, Outcome, Verdict, agreement
-from rtlab.questions.why.missed_fusions import same_layer, steps_of
 from rtlab.relation.mapping import Mapping as Relation
 
 #: A model of no more nodes is asked about as a whole: that takes no longer, and nothing is cut.

@@ -8,6 +8,10 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
+from rtlab.analyses.fusion import relate_engine
+from rtlab.analyses.why import FusionTrial
+from rtlab.analyses.why.fused_layer import FusedLayer, SplitTrial
+from rtlab.analyses.why.missed_fusions import estimate_transfer_time, find_readers, steps_of
 from rtlab.core.engine import Engine
 from rtlab.core.model import Model
 from rtlab.core.phrases import pluralize
@@ -20,10 +24,6 @@ from rtlab.experiments.why.changes import Change
 from rtlab.experiments.why.open_sizes import open_sizes
 from rtlab.experiments.why.oracle import ACTIVITY, Oracle, format_input_shapes
 from rtlab.quantize.edit import Edit
-from rtlab.questions.fusion import relate_engine
-from rtlab.questions.why import FusionTrial
-from rtlab.questions.why.fused_layer import FusedLayer, SplitTrial
-from rtlab.questions.why.missed_fusions import estimate_transfer_time, find_readers, steps_of
 from rtlab.relation.mapping import Mapping as Relation
 
 #: Hops around a step; a part of that many shows the step as it is, or the whole model is asked.

@@ -14,6 +14,7 @@ import rtlab
 import scenes
 import strategies
 from rtlab import backends
+from rtlab.analyses.build.replay import replay
 from rtlab.backends.classic import passes
 from rtlab.backends.classic.network import Network
 from rtlab.backends.log import verbose
@@ -21,7 +22,6 @@ from rtlab.core.model import Model
 from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
-from rtlab.questions.build.replay import replay
 
 Nodes = list[tuple[str, str, list[str]]]
 W = np.ones((4, 4, 1, 1), np.float32)

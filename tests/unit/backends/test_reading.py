@@ -17,6 +17,8 @@ import pytest
 from polygraphy.comparator import IterationResult, RunResults
 
 import engines
+from rtlab.analyses.findings.rank import findings
+from rtlab.analyses.timing.times import timing
 from rtlab.backends.files import archive, contents, measured, printed, reading, recognise
 from rtlab.backends.onnxruntime import OnnxRuntime
 from rtlab.core.engine import Layer
@@ -24,8 +26,6 @@ from rtlab.core.progress import Silent
 from rtlab.core.protocols import BuildRequest
 from rtlab.core.variant import Variant
 from rtlab.errors import ReadError
-from rtlab.questions.findings.rank import findings
-from rtlab.questions.timing.times import timing
 from rtlab.testing import tiny_model
 
 #: Of those of one network and nearly one list of names one; the others are of networks of their own.

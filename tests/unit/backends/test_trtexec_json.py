@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import engines
+from rtlab.analyses.timing.times import timing
 from rtlab.backends.trtexec_json import Trtexec
 from rtlab.core.engine import Engine
 from rtlab.core.trace import Profile
 from rtlab.errors import ReadError
-from rtlab.questions.timing.times import timing
 from rtlab.relation.relate import relate
 
 

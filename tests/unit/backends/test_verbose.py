@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from build_logs import CONV, INCEPTION, REGIONS, REST, SPARSE
+from rtlab.analyses.build.tactics import find_contests, sum_fastest_times, sum_runner_up_losses
 from rtlab.backends.files import printed, recognise
 from rtlab.backends.log import listing
 from rtlab.backends.log.lines import LogLines
 from rtlab.backends.log.verbose import parse
 from rtlab.core.buildlog import BuildLog, Decision, LayerMemory, Tuning
 from rtlab.errors import ReadError
-from rtlab.questions.build.tactics import find_contests, sum_fastest_times, sum_runner_up_losses
 
 
 def decisions(log: BuildLog, action: str, attempt: int | None = None) -> list[Decision]:

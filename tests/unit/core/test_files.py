@@ -18,7 +18,7 @@ from rtlab.core import files, inputs
 from rtlab.core.ranges import Ranges
 from rtlab.errors import CalibrationError, RtlabError
 from rtlab.quantize.cache import CalibrationCache
-from rtlab.session import checking
+from rtlab.study import checking
 from rtlab.testing import tiny_model
 
 

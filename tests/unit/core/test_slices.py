@@ -9,14 +9,14 @@ from onnx import helper
 
 import rtlab
 from nets import graph
+from rtlab.analyses import accuracy
+from rtlab.analyses.check.numbers import check_numbers, find_faults
 from rtlab.core.data import CalibrationData
 from rtlab.core.metrics import make_worst_slice_metric
 from rtlab.core.slices import SliceSums, split_kinds
 from rtlab.core.task import Task
 from rtlab.errors import VariantError
 from rtlab.experiments.sensitivity.loss import SampleLoss
-from rtlab.questions import accuracy
-from rtlab.questions.check.numbers import check_numbers, find_faults
 
 RNG = np.random.default_rng(0)
 #: Of 6 channels the first two are boxes, from 0 to 640.
@@ -180,7 +180,9 @@ def test_a_gate_sees_scores_that_became_0_under_boxes_that_are_right():
     study.task = Task(study.data)
     study.add("fp32", backend="onnxruntime", target="cpu")
     study.run()
-    assert accuracy.of(study.facts_of("fp32")).headline.startswith("channels 2 to 5 of out are all 0")
+    assert accuracy.compute_accuracy(study.facts_of("fp32")).headline.startswith(
+        "channels 2 to 5 of out are all 0"
+    )
     # Its score is no reference for itself.
     assert find_faults(study.facts_of("fp32"), study.facts_of("fp32"))
     checked = study.check("fp32", max_drop=1)

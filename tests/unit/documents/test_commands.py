@@ -7,13 +7,13 @@ import typing
 
 import pytest
 
+from rtlab.analyses import panels
 from rtlab.documents import commands
 from rtlab.documents.contract import Reply
 from rtlab.documents.tabs import TABS
 from rtlab.errors import RtlabError
-from rtlab.questions import panels
-from rtlab.view.bundle import parts
-from rtlab.view.contract import typescript
+from rtlab.web.page.bundle import parts
+from rtlab.web.page.contract import typescript
 
 KINDS = typing.get_args(commands.Command)
 CHOICE: commands.Choice = {

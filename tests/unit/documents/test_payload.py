@@ -11,17 +11,17 @@ import json
 from pathlib import Path
 from typing import TypedDict
 
+from rtlab.analyses.calibration.pairs import PairUse
+from rtlab.analyses.cards.picture import Box, Edge, Graph, OpChip, Overlay, OverlayValue, Port
+from rtlab.analyses.engine.breakdown import Slice, Transition
+from rtlab.analyses.engine.summary import Summary
+from rtlab.analyses.reformats.reasons import Reformat
 from rtlab.core.finding import Finding
 from rtlab.documents.payload import decode, encode
 from rtlab.documents.serialization import to_builtins
-from rtlab.questions.calibration.pairs import PairUse
-from rtlab.questions.cards.picture import Box, Edge, Graph, OpChip, Overlay, OverlayValue, Port
-from rtlab.questions.engine.breakdown import Slice, Transition
-from rtlab.questions.engine.summary import Summary
-from rtlab.questions.reformats.reasons import Reformat
 from rtlab.relation.coverage import Coverage
 from rtlab.relation.mapping import Pair
-from rtlab.view.contract import EngineView
+from rtlab.web.page.contract import EngineView
 
 FILE = Path(__file__).parents[2] / "data" / "payload.json"
 

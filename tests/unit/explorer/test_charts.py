@@ -9,11 +9,11 @@ import plotly.graph_objects as go
 import pytest
 
 from rtlab import CalibrationData, Study
-from rtlab.questions.cards.picture import OpChip, Overlay, OverlayValue
+from rtlab.analyses.cards.picture import OpChip, Overlay, OverlayValue
 from rtlab.testing import tiny_model
-from rtlab.view import charts
-from rtlab.view.contract import EngineView
-from rtlab.view.graph import engine_view
+from rtlab.web.page import charts
+from rtlab.web.page.contract import EngineView
+from rtlab.web.page.graph import engine_view
 
 
 @pytest.fixture(scope="module")

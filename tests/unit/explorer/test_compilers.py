@@ -9,7 +9,7 @@ import wheels
 from rtlab.backends import compilers
 from rtlab.errors import Unavailable
 from rtlab.testing import tiny_model
-from rtlab.view import controls
+from rtlab.web.page import controls
 
 own = next((c for c in compilers.known() if c.own), None)
 pytestmark = pytest.mark.skipif(own is None, reason="TensorRT-RTX is not installed")

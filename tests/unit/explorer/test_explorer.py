@@ -18,10 +18,10 @@ from rtlab.core.variant import CALIBRATORS
 from rtlab.documents import commands
 from rtlab.documents.payload import decode, encode
 from rtlab.errors import BuildError, Cancelled, ReadError, RtlabError, RunError, VariantError
-from rtlab.explorer.explorer import Explorer
 from rtlab.testing import tiny_model
-from rtlab.view.contract import EngineView
-from rtlab.view.graph import complete, engine_view, source_graph
+from rtlab.web.explorer.explorer import Explorer
+from rtlab.web.page.contract import EngineView
+from rtlab.web.page.graph import complete, engine_view, source_graph
 from visitor import loaded
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -208,16 +208,16 @@ def test_building_one_again_while_another_builds_loses_neither() -> None:
 @pytest.mark.parametrize(
     ("asked", "where"),
     [
-        (commands.RemoveVariant("fp32"), "study.Study.remove"),
-        (commands.CompareVariant("fp32"), "explorer.view_sync.Showing._view"),
-        (commands.OpenNetron(""), "explorer.netron.serve"),
+        (commands.RemoveVariant("fp32"), "api.Study.remove"),
+        (commands.CompareVariant("fp32"), "web.explorer.view_sync.Showing._view"),
+        (commands.OpenNetron(""), "web.explorer.netron.serve"),
         (commands.ExtractNodes(["stem/Conv"]), "core.model.Model.extract"),
-        (commands.BuildAgain("fp32"), "study.Study.run"),
-        (commands.MeasureMore("fp32"), "study.Study.measure"),
+        (commands.BuildAgain("fp32"), "api.Study.run"),
+        (commands.MeasureMore("fp32"), "api.Study.measure"),
         (commands.OpenNamed("digits_inception"), "samples.load"),
-        (commands.ReadDropped(["a.json"]), "explorer.open_commands.Opening._read"),
-        (commands.StartWork("treat", "fp32", {"cause": ""}), "study.Study.treat"),
-        (commands.FetchPlotly(), "view.charts.script"),
+        (commands.ReadDropped(["a.json"]), "web.explorer.open_commands.Opening._read"),
+        (commands.StartWork("treat", "fp32", {"cause": ""}), "api.Study.treat"),
+        (commands.FetchPlotly(), "web.page.charts.script"),
     ],
     ids=lambda given: getattr(given, "action", None),
 )
@@ -246,7 +246,7 @@ def test_the_engine_that_is_there_stands_until_a_new_one_is(shown, monkeypatch, 
     def compiled(job, progress):
         raise Cancelled("Stopped.") if how == "cancelled" else refused
 
-    monkeypatch.setattr("rtlab.session.runs.compile_variant", compiled)
+    monkeypatch.setattr("rtlab.study.runs.compile_variant", compiled)
     finish(shown, commands.BuildAgain("fp32"))
     assert before is shown.study["fp32"]
     assert {} == shown.study.failures
@@ -583,7 +583,7 @@ def test_what_a_cell_asks_for_while_the_model_is_opened_is_built_after_that(tmp_
 
 
 def test_nothing_of_the_engine_before_stands_beside_a_large_one(monkeypatch) -> None:
-    monkeypatch.setattr("rtlab.explorer.view_sync.is_large", lambda _: True)
+    monkeypatch.setattr("rtlab.web.explorer.view_sync.is_large", lambda _: True)
     study = Study(tiny_model())
     for precision in ("fp32", "fp16"):
         study.add(precision, precision=precision, target="cpu", backend="onnxruntime")

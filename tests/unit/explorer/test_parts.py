@@ -14,11 +14,11 @@ import rtlab
 from rtlab.core.progress import Silent
 from rtlab.documents import commands
 from rtlab.errors import VariantError
-from rtlab.explorer import open_commands, transport
-from rtlab.explorer.build_commands import Choosing
-from rtlab.explorer.graph import LinkedGraphs
-from rtlab.explorer.open_commands import Opening
 from rtlab.testing import tiny_model
+from rtlab.web.explorer import open_commands, transport
+from rtlab.web.explorer.build_commands import Choosing
+from rtlab.web.explorer.graph import LinkedGraphs
+from rtlab.web.explorer.open_commands import Opening
 
 
 @pytest.mark.parametrize(

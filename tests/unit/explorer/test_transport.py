@@ -12,10 +12,10 @@ import pytest
 from rtlab import CalibrationData, Study
 from rtlab.core.progress import Silent
 from rtlab.documents.payload import decode
-from rtlab.explorer import transport
-from rtlab.explorer.inspecting import Inspecting
-from rtlab.explorer.transport import Delivering
 from rtlab.testing import tiny_model
+from rtlab.web.explorer import transport
+from rtlab.web.explorer.inspecting import Inspecting
+from rtlab.web.explorer.transport import Delivering
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 

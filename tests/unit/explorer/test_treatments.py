@@ -10,9 +10,9 @@ import rtlab
 from rtlab.core.ptq_transform import PtqTransform, PtqTransformKind
 from rtlab.core.variant import Precision
 from rtlab.errors import VariantError
-from rtlab.explorer.explorer import Explorer
 from rtlab.testing import tiny_model
-from rtlab.view import controls
+from rtlab.web.explorer.explorer import Explorer
+from rtlab.web.page import controls
 
 KINDS = get_args(PtqTransformKind)
 

@@ -10,11 +10,11 @@ from onnx import TensorProto, helper
 import nets
 from nets import graph
 from recurrent import recurrent_model
+from rtlab.analyses.bisection import Bisection, ChangedGroup, Reproduction, record
 from rtlab.core.model import wrap
 from rtlab.errors import ReadError
 from rtlab.formulations import build_layer_model, create_weighted_node, find_tunable_nodes, list_formulations
 from rtlab.formulations.recurrent import build_forms, read_recurrent
-from rtlab.questions.bisection import Bisection, ChangedGroup, Reproduction, record
 from rtlab.testing import tiny_model
 
 FLOAT = TensorProto.FLOAT

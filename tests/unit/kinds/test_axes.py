@@ -10,6 +10,9 @@ from onnx import TensorProto, helper
 
 from nets import graph
 from rtlab import CalibrationData, Study, Task
+from rtlab.analyses.channels import ChannelSums
+from rtlab.analyses.diagnosis.causes import find_unequal_weights
+from rtlab.analyses.diagnosis.quantizer_site import QuantizerSite
 from rtlab.core.model import Model
 from rtlab.core.quantizer import Quantizer
 from rtlab.core.task import Predictions
@@ -21,9 +24,6 @@ from rtlab.experiments.sweep import _make_batch
 from rtlab.formulations.layer import create_weighted_node
 from rtlab.quantize.im2col import make_product_form
 from rtlab.quantize.weight_correction import _collect_eight_bit_weights
-from rtlab.questions.channels import ChannelSums
-from rtlab.questions.diagnosis.causes import find_unequal_weights
-from rtlab.questions.diagnosis.quantizer_site import QuantizerSite
 
 FLOAT = TensorProto.FLOAT
 RNG = np.random.default_rng(11)
@@ -188,7 +188,7 @@ def test_outputs_of_parts_stand_in_the_order_of_their_samples_and_a_copy_is_its_
 
 def test_a_score_that_goes_on_counts_each_sample_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of seven samples five are right; after three, the first two of them were."""
-    monkeypatch.setattr("rtlab.session.measuring.batch_size", lambda *_: 3)
+    monkeypatch.setattr("rtlab.study.measuring.batch_size", lambda *_: 3)
     model, *_ = single("MatMul", np.eye(3, 5, dtype=np.float32))
     x = np.eye(3, dtype=np.float32)[[0, 1, 2, 0, 1, 2, 0]]
     data = CalibrationData({"x": x}, "d")

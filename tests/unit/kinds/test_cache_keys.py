@@ -15,6 +15,9 @@ import numpy as np
 from onnx import TensorProto, helper
 
 from nets import graph, passing
+from rtlab.analyses.bisection import Bisection
+from rtlab.analyses.why import Verdict
+from rtlab.analyses.why.fused_layer import FusedLayer
 from rtlab.backends import recorded
 from rtlab.core.engine import Engine
 from rtlab.core.facts import VariantResult
@@ -28,10 +31,7 @@ from rtlab.core.variant import Calibrator, Precision, PtqTransform, Rewrite, Tar
 from rtlab.experiments.bisecting import BisectionSide
 from rtlab.experiments.why.oracle import build_cached, forget
 from rtlab.quantize import apply_transforms
-from rtlab.questions.bisection import Bisection
-from rtlab.questions.why import Verdict
-from rtlab.questions.why.fused_layer import FusedLayer
-from rtlab.session import records
+from rtlab.study import records
 
 FLOAT = TensorProto.FLOAT
 

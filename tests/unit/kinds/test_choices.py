@@ -15,6 +15,18 @@ from onnx import TensorProto, helper
 
 import rtlab
 from nets import graph
+from rtlab.analyses.accuracy.errors import Accuracy, ValueDelta
+from rtlab.analyses.batches.sweeps import BatchTime, Sweep
+from rtlab.analyses.channels import ChannelDelta, ChannelErrors
+from rtlab.analyses.check import layers
+from rtlab.analyses.check.record import CheckRecord, RecordedEngine, RecordedScore
+from rtlab.analyses.check.scores import check_score
+from rtlab.analyses.diagnosis.remedies import propose_cure
+from rtlab.analyses.difference import diff
+from rtlab.analyses.difference.diff import Side
+from rtlab.analyses.samples.spread import Spread
+from rtlab.analyses.score.flips import find_flipped_samples
+from rtlab.analyses.variants.variations import get_add_arguments
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.facts import Score, VariantResult
 from rtlab.core.finding import Finding
@@ -27,18 +39,6 @@ from rtlab.experiments.benchmark import _ModelPair, difference
 from rtlab.experiments.experiment import SearchContext
 from rtlab.experiments.ranking import CalibratorRanking, _sqnr
 from rtlab.experiments.repairing import _Candidate, _RepairState
-from rtlab.questions.accuracy.errors import Accuracy, ValueDelta
-from rtlab.questions.batches.sweeps import BatchTime, Sweep
-from rtlab.questions.channels import ChannelDelta, ChannelErrors
-from rtlab.questions.check import layers
-from rtlab.questions.check.record import CheckRecord, RecordedEngine, RecordedScore
-from rtlab.questions.check.scores import check_score
-from rtlab.questions.diagnosis.remedies import propose_cure
-from rtlab.questions.difference import diff
-from rtlab.questions.difference.diff import Side
-from rtlab.questions.samples.spread import Spread
-from rtlab.questions.score.flips import find_flipped_samples
-from rtlab.questions.variants.variations import get_add_arguments
 from rtlab.relation.mapping import Mapping, Pair
 
 FLOAT = TensorProto.FLOAT

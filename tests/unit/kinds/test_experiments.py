@@ -9,9 +9,9 @@ import pytest
 from onnx import TensorProto, helper
 
 from nets import graph
+from rtlab.analyses.why.advice import Remedy
 from rtlab.experiments import observation
 from rtlab.experiments.why import advising, changes
-from rtlab.questions.why.advice import Remedy
 
 FLOAT, node = TensorProto.FLOAT, helper.make_node
 

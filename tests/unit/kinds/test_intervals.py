@@ -9,16 +9,16 @@ import onnx
 import pytest
 from scipy import stats
 
+from rtlab.analyses.check.scores import _compute_drop
+from rtlab.analyses.check.times import _compute_median_interval
+from rtlab.analyses.samples.spread import spread
+from rtlab.analyses.sensitivity import Effects, rank_effects
+from rtlab.analyses.timing.times import _reduce_samples, _spread
 from rtlab.core.metrics import Tally
 from rtlab.core.uncertainty import FEWEST, Interval, PairedDifference, compare_paired, interval
 from rtlab.experiments.benchmark import _compute_quartiles
 from rtlab.experiments.forms import _summarize_times
 from rtlab.formulations.recurrent import Form
-from rtlab.questions.check.scores import _compute_drop
-from rtlab.questions.check.times import _compute_median_interval
-from rtlab.questions.samples.spread import spread
-from rtlab.questions.sensitivity import Effects, rank_effects
-from rtlab.questions.timing.times import _reduce_samples, _spread
 
 #: The normal quantile of 95 %, two-sided.
 Z = stats.norm.ppf(0.975)

@@ -12,6 +12,7 @@ from scipy import special
 import rtlab
 from nets import graph
 from rtlab import CalibrationData, Study
+from rtlab.analyses.sensitivity import Effects, reliability
 from rtlab.backends.reference import get_evaluator
 from rtlab.core.scale import Scale
 from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
@@ -19,7 +20,6 @@ from rtlab.experiments.sensitivity import SensitivitySearch, _summarize
 from rtlab.experiments.sensitivity.loss import MOST, SampleLoss
 from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
 from rtlab.quantize import existing_qdq
-from rtlab.questions.sensitivity import Effects, reliability
 
 RNG = np.random.default_rng(3)
 SIZE, SAMPLES = 6, 20

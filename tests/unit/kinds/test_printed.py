@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rtlab.analyses.findings.rules.reading import Reading
+from rtlab.analyses.timing.times import LayerTime, SharedTime, Timing
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.variant import Target
 from rtlab.documents.numbers import choose_byte_unit, choose_time_unit, format_bytes, format_number
-from rtlab.questions.findings.rules.reading import Reading
-from rtlab.questions.timing.times import LayerTime, SharedTime, Timing
-from rtlab.view.overlays import _times
+from rtlab.web.page.overlays import _times
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,9 @@ import numpy as np
 import onnx
 import pytest
 
+from rtlab.analyses.batches.sweeps import BatchTime
+from rtlab.analyses.repair import panel as repair_panel
+from rtlab.analyses.samples.spread import spread
 from rtlab.core.buildlog import Entry, Operator, TacticTime
 from rtlab.core.data import CalibrationData
 from rtlab.core.model import load
@@ -24,11 +27,8 @@ from rtlab.core.variant import Precision, Variant
 from rtlab.errors import CalibrationError, Cancelled, RunError, VariantError
 from rtlab.experiments import bisecting, peaks, ranking, sizing, sweep, tactics
 from rtlab.experiments.experiment import SearchBudget, SearchContext, run_experiment
-from rtlab.questions.batches.sweeps import BatchTime
-from rtlab.questions.repair import panel as repair_panel
-from rtlab.questions.samples.spread import spread
 from rtlab.samples.writer import Writer
-from rtlab.session import checking, job, recorded, records, sensitivities
+from rtlab.study import checking, job, recorded, records, sensitivities
 from rtlab.testing import ReferenceBackend, tiny_model
 
 BOX = types.SimpleNamespace
@@ -345,7 +345,7 @@ def test_an_engine_of_which_a_tenth_of_the_layers_has_a_node_may_be_of_another_m
     monkeypatch, matched, layers, nodes, begin
 ) -> None:
     pairs = [BOX(layer=i) for i in range(matched)] * 2
-    monkeypatch.setattr(recorded.questions.fusion, "mapping", lambda _: BOX(pairs=pairs))
+    monkeypatch.setattr(recorded, "map_nodes", lambda _: BOX(pairs=pairs))
     facts = BOX(source=BOX(nodes=[0] * nodes, name="m"), engine=BOX(layers=[0] * layers))
     told = recorded._other_model(facts)
     assert told.startswith(begin)
@@ -397,7 +397,7 @@ def test_tactics_are_those_of_the_logs_then_with_what_the_cache_holds(monkeypatc
         layer=layer, operator=operator, candidates=[BOX(tactic=t) for t in timed]
     )
     monkeypatch.setattr(tactics, "find_contests", lambda _: [contest("plugin", ""), contest("a", "a")])
-    monkeypatch.setattr(tactics.questions.build, "get_build_log", lambda facts: facts)
+    monkeypatch.setattr(tactics, "get_build_log", lambda facts: facts)
     context = SearchContext(BOX(operators=logs.get, remembered=remembered))
     found = run_experiment(tactics.TacticListing(BOX(), ("one", "two"), cache), context, records.append)
     assert [y.layer for y in records[0]] == ["a", "b", "plugin"]
@@ -498,7 +498,7 @@ def test_sessions_are_timed_each_for_its_part_where_no_time_is_estimated(
     facts = BOX(**{**vars(facts), **change})
     monkeypatch.setattr(checking, "get_runner", lambda _: BOX(profile=profile))
     monkeypatch.setattr(checking.times, "ROUNDS", 3)
-    monkeypatch.setattr(checking.roofline, "estimate", lambda facts: BOX(estimated=facts.estimate))
+    monkeypatch.setattr(checking.roofline, "estimate_timing", lambda facts: BOX(estimated=facts.estimate))
     found = checking.Checks._time_rounds(BOX(data=numbered(2)), facts, seconds, Silent())
     assert found == (() if each == () else (2.0, 4.0, 6.0))
     assert asked == ([] if each == () else [each] * 3)

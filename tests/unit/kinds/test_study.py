@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import inspect
 import json
 import math
 import pickle
@@ -24,14 +23,13 @@ from rtlab.core import stage
 from rtlab.core.stage import Budget, Stage, StageStatus
 from rtlab.documents.commands import StartWork
 from rtlab.errors import CalibrationError, RtlabError, VariantError
-from rtlab.explorer.explorer import Explorer
-from rtlab.questions import roofline
-from rtlab.session import measuring
-from rtlab.session.progress_bar import ProgressBar
+from rtlab.study import measuring
+from rtlab.study.progress_bar import ProgressBar
 from rtlab.testing import tiny_model
+from rtlab.web.explorer.explorer import Explorer
 
 GIB = 1 << 30
-markdown, whole = (importlib.import_module(f"rtlab.report.{n}") for n in ("markdown", "whole"))
+markdown, whole = (importlib.import_module(f"rtlab.web.report.{n}") for n in ("markdown", "whole"))
 
 
 def confine(monkeypatch: Any, soft: int) -> None:
@@ -102,7 +100,7 @@ def test_markdown_lists_eight_findings_five_layers_and_how_many_there_are_more(t
     many = [dataclasses.replace(one, title=f"Finding {i}.") for i in range(11)]
     for count, more in ((8, ""), (11, "- and 3 more")):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(markdown.questions.findings, "of", lambda _, count=count: tuple(many[:count]))
+            patch.setattr(markdown, "list_findings", lambda _, count=count: tuple(many[:count]))
             lines = [*markdown._variant(study.snapshot(), facts, "int8")]
         assert sum("**Finding" in line for line in lines) == 8
         assert (lines[-1] if more else "") == more
@@ -148,10 +146,7 @@ def test_json_compares_every_other_variant_with_the_baseline(monkeypatch: Any) -
     assert whole.build_document(written().snapshot(), ["int8"], "")["baseline"] is None
 
 
-def test_methods_of_a_result_have_its_names_and_a_study_says_how_far_it_is(failed: rtlab.Study) -> None:
-    method = rtlab.Result.roofline
-    assert [method.__qualname__, method.__name__] == ["Result.roofline", "roofline"]
-    assert (method.__module__, inspect.unwrap(method)) == ("rtlab.study", roofline.of)
+def test_a_study_says_how_far_it_is(failed: rtlab.Study) -> None:
     assert repr(failed) == "<Study tiny: 1 of 3 variants built>"
     assert (len(failed), [*failed], [*failed.results]) == (3, ["fp32", "fp16", "int8"], ["fp32"])
     assert repr(failed["fp32"]).startswith("<Result ")
@@ -266,7 +261,7 @@ def test_samples_come_in_one_file_and_with_a_model(tmp_path: Path) -> None:
 
 
 def test_a_bar_is_as_long_as_the_part_that_is_done() -> None:
-    with mock.patch("rtlab.session.progress_bar.display") as shown:
+    with mock.patch("rtlab.study.progress_bar.display") as shown:
         bar = ProgressBar()
     shown.assert_called_once_with(bar._box)
     told = (1, 4, 0.25, "a 1 of 4 · 2.0"), (9, 4, 1, "a 9"), (3, None, 0, "a · 2")

@@ -6,11 +6,11 @@ import dataclasses
 
 import pytest
 
+from rtlab.analyses.difference.diff import Difference, Side, compute_difference
 from rtlab.backends.compiler_info import TENSORRT
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.model import make_empty_model
 from rtlab.core.variant import Target
-from rtlab.questions.difference.diff import Difference, Side, compute_difference
 from rtlab.relation.align import align
 from rtlab.relation.similarity import compute_signatures
 from twins import Habits, build, network

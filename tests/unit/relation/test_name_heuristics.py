@@ -7,12 +7,12 @@ import dataclasses
 import pytest
 
 import engines
+from rtlab.analyses.cards.card import _parse_name_chips
+from rtlab.analyses.engine.breakdown import by_kind
 from rtlab.backends.compiler_info import TENSORRT, TENSORRT_RTX
 from rtlab.core.compiler_info import Maker
 from rtlab.core.engine import Engine, Layer, Tensor
 from rtlab.core.variant import Target
-from rtlab.questions.cards.card import _parse_name_chips
-from rtlab.questions.engine.breakdown import by_kind
 from rtlab.relation import trtexec_flags
 from rtlab.relation.name_heuristics import infer_work
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from rtlab import questions, report
 from rtlab.core.finding import Finding
-from rtlab.report import markdown
+from rtlab.web import report
+from rtlab.web.report import markdown
 
 
 def finding(name: str = "a", **fields: Any) -> Finding:
@@ -74,7 +74,7 @@ def test_what_fell_most_is_first_with_as_many_causes_as_a_reader_reads() -> None
 def test_of_many_findings_the_first_are_told_and_how_many_follow(
     monkeypatch, count: int, more: int | None
 ) -> None:
-    monkeypatch.setattr(questions.findings, "of", lambda _: [finding(f"f{i}") for i in range(count)])
+    monkeypatch.setattr(markdown, "list_findings", lambda _: [finding(f"f{i}") for i in range(count)])
     status = [{"warning": w, "origin": "measured", "text": "text"} for w in (True, False)]
     monkeypatch.setattr(markdown.chrome, "status", lambda *_: status)
     monkeypatch.setattr(markdown, "_list_slow_layers", lambda _: None)
@@ -87,10 +87,10 @@ def test_of_many_findings_the_first_are_told_and_how_many_follow(
 
 
 def slow(monkeypatch: Any, timing: Any, roof: Any) -> Any:
-    monkeypatch.setattr(questions.timing, "get_engine_timing", lambda _: timing)
-    monkeypatch.setattr(questions.roofline, "estimate", lambda _: roof)
+    monkeypatch.setattr(markdown, "get_engine_timing", lambda _: timing)
+    monkeypatch.setattr(markdown, "estimate_timing", lambda _: roof)
     mapping = SimpleNamespace(nodes=lambda layer: (f"n{layer}", f"m{layer}"))
-    monkeypatch.setattr(questions.fusion, "mapping", lambda _: mapping)
+    monkeypatch.setattr(markdown, "map_nodes", lambda _: mapping)
     monkeypatch.setattr(markdown, "name_layers", lambda *_: {"b": "Title"})
     return markdown._list_slow_layers(SimpleNamespace(source=None))  # type: ignore[arg-type]
 

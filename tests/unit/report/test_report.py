@@ -18,9 +18,9 @@ from hostile_study import HOSTILE, hostile_model, planned
 from rtlab import CalibrationData, Study, Task, load, samples
 from rtlab.documents.payload import decode
 from rtlab.errors import BuildError, RtlabError, VariantError
-from rtlab.report import _choose_view
-from rtlab.report.markdown import escape
 from rtlab.testing import tiny_model
+from rtlab.web.report import _choose_view
+from rtlab.web.report.markdown import escape
 
 
 class Page(html.parser.HTMLParser):

@@ -18,7 +18,7 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parents[2] / "tests"))
 
 import scenes  # noqa: E402
-from rtlab import report  # noqa: E402
+from rtlab.web import report  # noqa: E402
 
 #: The subjects of ``tests/scenes.py``, each with the variants that are shown.
 SHOWN = {

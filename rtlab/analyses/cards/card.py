@@ -1,0 +1,312 @@
+"""What the card of a layer says: the work that it does, by its kernel and its kind, and whom it serves.
+
+The same words stand wherever people read of the layer: on the card, below its bar, in tables and panels, and in what
+``Study.explain`` and the command line tell.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import onnx
+
+from rtlab.analyses.cards.families import get_family, get_kind_family, shorten_op
+from rtlab.analyses.cards.picture import Box, Family, OpChip, make_box
+from rtlab.analyses.fusion import map_nodes
+from rtlab.core.engine import Engine, Layer
+from rtlab.core.model import Model
+from rtlab.core.node import Node
+from rtlab.relation.dataflow import MOVES, Dataflow, Work
+from rtlab.relation.kernel import QUANTIZED, kernel
+from rtlab.relation.mapping import Mapping as NodeMapping
+from rtlab.relation.mapping import Pair as NodePair
+from rtlab.relation.mapping import map_to_places
+from rtlab.relation.name_heuristics import infer_work, split_name
+from rtlab.relation.names import operator
+from rtlab.relation.roles import QUANTIZING_OPS, SERVING, Role, words
+
+if TYPE_CHECKING:
+    from rtlab.core.facts import VariantResult
+
+#: Families of what a fused layer is built around.
+_MAIN = frozenset({"convolution", "matmul", "pool"})
+#: Services that need no word beside what a layer computes, and those that a chip says in short.
+_QUIET = frozenset({"cast", "layout", "control", "body"})
+_BRIEF = frozenset({"Q", "DQ", "Q/DQ"})
+_ROLE_FAMILY: Mapping[str, Family] = {
+    "Q": "quantize", "DQ": "quantize", "Q/DQ": "quantize", "cast": "quantize", "layout": "shape", "control": "control",
+    "body": "control",
+}  # fmt: skip
+_QUANTIZES = re.compile(r"(Q|DQ|Q/DQ|cast)\b")
+_QUANTIZING: frozenset[Work] = frozenset({"quantization"})
+
+
+def name_layers(result: VariantResult, model: Model) -> dict[str, str]:
+    """What each layer of a variant is called, by its id: the words of its card, such as ``Conv · BN · ReLU``."""
+    cards = BoxBuilder(result, model, map_to_places(map_nodes(result), model))
+    return {layer.id: format_box_name(cards.build_box(layer)) for layer in result.engine.layers}
+
+
+def number_layers(layer_names: Mapping[str, str]) -> dict[str, str]:
+    """Names of all layers behind their steps, ``3: Conv · BN · ReLU``, where one must be told from another."""
+    return {id_: f"{step}: {layer_name}" for step, (id_, layer_name) in enumerate(layer_names.items(), 1)}
+
+
+def format_exact_names(layer_names: Mapping[str, str], engine: Engine) -> dict[str, str]:
+    """Names of all layers with their steps and the compiler's own names, for a hover text."""
+    steps = number_layers(layer_names)
+    return {y.id: f"{steps[y.id]}, {y.name}" for y in engine.layers}
+
+
+def format_box_name(box: Box, most: int | None = None) -> str:
+    """The words of a card as one text, the first ``most`` of them and how many follow, or all."""
+    if not box["chips"]:
+        return box["title"]
+    ops = [c["op"] for c in box["chips"]]
+    more = [f"+{len(ops) - most}"] if most and len(ops) > most else []
+    return " · ".join([*ops[:most], *more])
+
+
+class BoxBuilder:
+    """Makes the boxes of an engine's layers; ``mapping`` is that of the places of the model's nodes."""
+
+    def __init__(self, result: VariantResult, model: Model, mapping: NodeMapping) -> None:
+        self.model, self.mapping, self.engine = model, mapping, result.engine
+        self.prepared_model = result.prepared.model
+
+    @functools.cached_property
+    def _flow(self) -> Dataflow:
+        return Dataflow(self.engine)
+
+    def build_box(self, layer: Layer) -> Box:
+        """The box of a layer; what it tells besides the picture comes later."""
+        # Execution order is graph order; the compiler lists labels in an order of its own.
+        pairs = sorted(self.mapping.of(layer.id), key=lambda p: self.model.places[p.node].node.index)
+        computes = get_kind_family(layer.kind)
+        title = self._describe_service(pairs) if pairs else self._describe_idle(layer, computes)
+        chips = (
+            [] if title else self._build_chips(layer, pairs) if pairs else _parse_name_chips(layer, computes)
+        )
+        return make_box(
+            layer.id,
+            "layer",
+            layer.kind,
+            _choose_family(chips, title, computes if not pairs else None),
+            title or layer.name,
+            chips=chips,
+            precision=layer.precision,
+            reads=layer.reads,
+            writes=layer.writes,
+            stream=layer.stream,
+            slim=bool(title),
+        )
+
+    def _get_op(self, pair: NodePair) -> str:
+        return self.model.places[pair.node].node.op
+
+    def _describe_service(self, pairs: Sequence[NodePair]) -> str:
+        """What a layer is called that runs no node but only serves some, such as "Q for Conv"; empty for others."""
+        if not all(p.role in SERVING or self._get_op(p) in QUANTIZING_OPS for p in pairs):
+            return ""
+        role = next(
+            (p.role for p in pairs if p.role != "work"), QUANTIZING_OPS.get(self._get_op(pairs[0]), "Q")
+        )
+        served_pairs = [p for p in pairs if self._get_op(p) not in QUANTIZING_OPS]
+        ops = [self._get_op(p) for p in served_pairs] or [
+            n.op for n in self._find_served_nodes(pairs[0].node)
+        ]
+        return words(role, shorten_op(ops[0])) if ops else role
+
+    def _describe_idle(self, layer: Layer, computes: Family | None) -> str:
+        """What a layer without nodes does where it computes nothing, from kind, name and types; empty for others."""
+        work_kind, kernel_info = self._flow.works[layer.id], kernel(layer)
+        if work_kind == "quantization":
+            narrows = layer.writes in QUANTIZED and layer.reads not in QUANTIZED
+            role: Role = QUANTIZING_OPS.get(layer.kind, "Q" if narrows else "DQ")
+            readers = self._flow.after(layer, through=MOVES | _QUANTIZING)
+            return words(role, next(filter(None, map(self._get_main_op, readers)), "")) or role
+        if computes or (kernel_info and kernel_info.rest):
+            return ""
+        return (
+            (_describe_move(layer) or "layout move")
+            if kernel_info or work_kind in MOVES | {"control"}
+            else ""
+        )
+
+    def _get_main_op(self, layer: Layer) -> str:
+        """The first operator that a layer runs, by its nodes or its name; empty where none is told."""
+        for node in self.mapping.run(layer.id):
+            return shorten_op(self.model.places[node].node.op)
+        chips = [] if self.mapping.pairs else _parse_name_chips(layer, None)
+        return next((c["op"] for c in chips if c["family"] != "quantize" and c["op"] != layer.kind), "")
+
+    def _find_served_nodes(self, node: str) -> list[Node]:
+        """The nodes that read what a model's own Q or DQ makes, the next ones behind such pairs."""
+        todo, visited, served_nodes = [self.model.places[node].node], set[str](), list[Node]()
+        while todo:
+            for value in todo.pop().outputs:
+                for reader in self.model.consumers.get(value, ()):
+                    if reader.op not in QUANTIZING_OPS:
+                        served_nodes.append(reader)
+                    elif reader.id not in visited:
+                        visited.add(reader.id)
+                        todo.append(reader)
+        return served_nodes
+
+    def _build_chips(self, layer: Layer, pairs: Sequence[NodePair]) -> list[OpChip]:
+        chips = [self._build_chip(p, layer) for p in pairs]
+        kernel_info = kernel(layer)
+        if kernel_info and kernel_info.quantizes and not any(c["role"] in {"Q", "Q/DQ"} for c in chips):
+            # It narrows numbers amid the work of its nodes, and perhaps widens them again.
+            does: Role = "Q/DQ" if kernel_info.dequantizes else "Q"
+            chips.append(_build_unlinked_chip(does, "quantize", does))
+        visible_chips = [c for c in chips if c["role"] not in _QUIET] or chips
+        quantizing_nodes = {p.node for p in pairs if p.role == "work" and self._get_op(p) in QUANTIZING_OPS}
+        # A kernel that reads a narrow type takes in what dequantizes it; a step of its own would be in its name. That a
+        # model's own Q is done at all is told alike: of weights it is folded.
+        takes = {
+            "DQ": not kernel_info.dequantizes if kernel_info else layer.reads in QUANTIZED,
+            "Q": not kernel_info.quantizes if kernel_info else layer.writes not in QUANTIZED,
+        }
+        absorbed_chips = [
+            c
+            for c in visible_chips
+            if takes.get(c["role"]) and (c["role"] == "DQ" or c["node"] in quantizing_nodes)
+        ]
+        remaining_chips = [c for c in visible_chips if c not in absorbed_chips]
+        if not remaining_chips:
+            remaining_chips, absorbed_chips = visible_chips, []
+        # One Q may serve several nodes.
+        service_chips = {(c["role"], c["title"]): c for c in reversed(remaining_chips) if c["role"] != "work"}
+        listed_chips = [
+            c for c in remaining_chips if c["role"] == "work" or service_chips[c["role"], c["title"]] is c
+        ]
+        return listed_chips + self._build_mark(
+            [c for c in absorbed_chips if c["node"] in quantizing_nodes], listed_chips
+        )
+
+    @staticmethod
+    def _build_mark(absorbed_chips: Sequence[OpChip], listed_chips: Sequence[OpChip]) -> list[OpChip]:
+        """One mark for all of a model's own Q and DQ that a kernel takes in: the card names the work."""
+        if not absorbed_chips:
+            return []
+        roles = {c["role"] for c in absorbed_chips}
+        role: Role = absorbed_chips[0]["role"] if len(roles) == 1 else "Q/DQ"
+        served_op = next(
+            (c["op"] for c in listed_chips if c["role"] == "work"),
+            absorbed_chips[0]["title"].rpartition(" ")[2],
+        )
+        return [
+            OpChip(
+                op=role,
+                family="quantize",
+                node=absorbed_chips[0]["node"],
+                role=role,
+                title=words(role, served_op),
+            )
+        ]
+
+    def _build_chip(self, pair: NodePair, layer: Layer) -> OpChip:
+        op = self._get_op(pair)
+        if pair.role == "work":
+            role = QUANTIZING_OPS.get(op, pair.role)
+            title = (
+                op
+                if role == "work"
+                else words(role, shorten_op(self._find_served_op(pair.node, layer))) or role
+            )
+            return OpChip(op=shorten_op(op), family=get_family(op), node=pair.node, role=role, title=title)
+        brief = shorten_op(op)
+        if pair.role == "DQ":
+            brief = shorten_op(self._find_reader_op(pair.node, layer) or op)
+        title = words(pair.role, brief)
+        label = pair.role if pair.role in _BRIEF else title
+        colour = _ROLE_FAMILY.get(pair.role, get_family(op))
+        return OpChip(op=label, family=colour, node=pair.node, role=pair.role, title=title)
+
+    def _find_served_op(self, node: str, layer: Layer) -> str:
+        """The operator that a model's own Q or DQ serves: one that the layer runs, else the first that reads it."""
+        served_nodes = self._find_served_nodes(node)
+        run_nodes = {self.model.places[i].node.id for i in self.mapping.run(layer.id)}
+        return next(
+            (n.op for n in served_nodes if n.id in run_nodes), served_nodes[0].op if served_nodes else ""
+        )
+
+    def _find_reader_op(self, node: str, layer: Layer) -> str:
+        """The operator that a layer runs on what it dequantizes, where that was put there for another node first."""
+        run_nodes = set(self.mapping.run(layer.id))
+        for id_ in layer.origins:
+            inserted_node = self.prepared_model.by_id.get(id_)
+            if (
+                inserted_node is not None
+                and inserted_node.origin == node
+                and inserted_node.op == "DequantizeLinear"
+            ):
+                for value in inserted_node.outputs:
+                    for reader in self.prepared_model.consumers.get(value, ()):
+                        if reader.origin in run_nodes and reader.op not in QUANTIZING_OPS:
+                            return reader.op
+        return ""
+
+
+#: The colours of what is read out of a name, where its operators do not tell.
+_READ: Mapping[str, Family] = {"reformat": "shape", "shuffle": "shape"}
+
+
+def _parse_name_chips(layer: Layer, computes: Family | None) -> list[OpChip]:
+    """The operators that a layer's name tells without a model, and its kind where they do not tell what computes."""
+    # Torch-TensorRT writes kinds in capitals.
+    operators = [op.capitalize() if op.isupper() else op for op in map(operator, split_name(layer))]
+    reading = infer_work(layer)
+    chips = [
+        _build_unlinked_chip(
+            shorten_op(op),
+            get_kind_family(op) or get_family(op),
+            QUANTIZING_OPS.get(op, "work"),
+            from_name=bool(reading),
+        )
+        for op in operators
+        if onnx.defs.has(op) or get_kind_family(op)
+    ]
+    if not chips and (kernel_info := kernel(layer)):
+        return [_build_unlinked_chip("·".join(kernel_info.operations[:4]), "other")]
+    if not chips or (computes in _MAIN and computes not in {c["family"] for c in chips}):
+        colour = computes or _READ.get(reading, "other")
+        chips.insert(
+            0, _build_unlinked_chip(layer.kind or reading or "layer", colour, from_name=bool(reading))
+        )
+    return chips
+
+
+def _choose_family(chips: Sequence[OpChip], title: str, computes: Family | None) -> Family:
+    """The colour of a layer: what its kind computes, if told, else that of the first node that it runs."""
+    if computes or not chips:
+        return computes or ("quantize" if _QUANTIZES.match(title) else "shape")
+    return next((c["family"] for c in chips if c["role"] == "work"), chips[0]["family"])
+
+
+def _build_unlinked_chip(op: str, colour: Family, role: Role = "work", *, from_name: bool = False) -> OpChip:
+    """A mark without a node; ``from_name`` says that it is read out of the layer's name, and nothing else says it."""
+    return OpChip(op=op, family=colour, node="", role=role, title=f"{op} (by its name)" if from_name else op)
+
+
+def _describe_move(layer: Layer) -> str:
+    """What a step without nodes does, from the layouts and types that it reads and writes."""
+    if not layer.inputs or not layer.outputs:
+        return "layout move" if layer.kind == "kgen" else layer.kind or infer_work(layer)
+    a, b = layer.inputs[0], layer.outputs[0]
+    if a.dtype != b.dtype and a.dtype and b.dtype:
+        return f"reformat {a.dtype} → {b.dtype}"
+    before, after = _parse_layout(a.format), _parse_layout(b.format)
+    if before and after and before != after:
+        return f"layout move {before} → {after}"
+    return "layout move" if layer.kind in {"kgen", "ReorderInput", "ReorderOutput", "copy"} else layer.kind
+
+
+def _parse_layout(text: str) -> str:
+    """The short name of a memory layout: the word in brackets that the compiler prints first."""
+    inside = text.partition("(")[2].partition(")")[0]
+    return {"Linear": "NCHW"}.get(inside, inside)

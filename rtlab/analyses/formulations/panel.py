@@ -1,0 +1,219 @@
+"""Auto-tuning: what was tried for each layer, on this CPU or by the builder, and what the choice is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rtlab.analyses.build import get_build_log
+from rtlab.analyses.build.tactics import find_contests
+from rtlab.analyses.formulations import tactic_table as contested
+from rtlab.analyses.formulations import tuning_figures as tuned
+from rtlab.analyses.formulations.tactic_table import BuilderTuning
+from rtlab.analyses.formulations.tuning_figures import OrtTuning
+from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.core.validation import validate_integer
+from rtlab.documents.contract import Panel, Setting, Work
+from rtlab.documents.panel import button, make_select, make_slider
+from rtlab.errors import ReadError, RunError, VariantError
+
+if TYPE_CHECKING:
+    from rtlab.analyses.build.tactics import Contest
+    from rtlab.formulations.trial import TunedModel
+
+#: Seconds that the button may spend.
+_BUDGETS = (10, 30, 60, 120, 300)
+_USUAL = 60
+#: A day: nobody waits longer.
+_LONGEST = 86_400
+_HERE, _BUILDER = "here", "builder"
+_TITLE = "Auto-tuning"
+_LEAD = (
+    "A convolution can be computed in many ways that give the same but for rounding: directly, as one large product of "
+    "matrices (im2col), by Winograd's algorithm, by spectra. Which is fastest depends on its shape and on the "
+    "processor, so a compiler tries them and keeps the fastest. Do the same here: every way is built as an ONNX graph, "
+    "checked, timed."
+)
+
+
+def analyze_tuning(context: PanelContext) -> BuilderTuning | OrtTuning:
+    """What was tried for all layers, or for one: measured on this CPU, or reported by the builder.
+
+    Raises:
+        VariantError: a setting names a way of tuning that there is not.
+        ReadError: neither model nor log is there.
+        RunError: nothing was tuned here yet.
+    """
+    log, sources = get_build_log(context.result), _sources(context)
+    if not sources:
+        raise ReadError(_explain_missing_tuning(context))
+    if log is not None and _source(context, sources) == _BUILDER:
+        layer_contests = _contests(context)
+        return contested.summarize_contests(layer_contests, log, _layer(context, layer_contests)[0])
+    if context.study.tuned is None:
+        raise RunError(
+            f'Cannot tell how "{context.model.name}" is computed fastest: nothing was tuned yet. Run study.tune() '
+            "first."
+        )
+    layer, titles = _node(context, context.study.tuned)
+    return tuned.tuning(context.study.tuned, titles, context.mapping, layer)
+
+
+def formulations(context: PanelContext) -> Panel:
+    """The same as figures and a table.
+
+    Raises:
+        VariantError: a setting names a way of tuning that there is not.
+    """
+    sources = _sources(context)
+    if not sources:
+        return FORMULATIONS.panel(
+            context, work=[_work(context, None)], problem=_explain_missing_tuning(context)
+        )
+    chosen = _source(context, sources)
+    settings = (
+        [make_select("tuned", "Tuned", "Who timed the ways: rtlab here, or the builder.", sources, chosen)]
+        if len(sources) > 1
+        else []
+    )
+    return (_build_builder_panel if chosen == _BUILDER else _build_cpu_panel)(context, settings)
+
+
+def _build_cpu_panel(context: PanelContext, settings: list[Setting]) -> Panel:
+    budget, cpu_tuning = (
+        make_slider(
+            "budget",
+            "Seconds",
+            "How long ways may be timed, all layers together.",
+            _BUDGETS,
+            _budget(context),
+        ),
+        context.study.tuned,
+    )
+    work = [_work(context, cpu_tuning)]
+    if cpu_tuning is None:
+        return FORMULATIONS.panel(context, settings=[*settings, budget], work=work, notes=list(tuned.BEFORE))
+    layer, titles = _node(context, cpu_tuning)
+    return FORMULATIONS.panel(
+        context,
+        analyze_tuning(context),
+        lead=tuned.ONE_LEAD if layer else tuned.LEAD,
+        settings=[
+            *settings,
+            make_select(
+                "layer",
+                "Layer",
+                "All layers in short, or one with every way to compute it.",
+                {"": "all layers", **titles},
+                layer,
+            ),
+            budget,
+        ],
+        work=work,
+        **tuned.draw_figures(cpu_tuning, titles, context.mapping, layer),
+    )
+
+
+def _build_builder_panel(context: PanelContext, settings: list[Setting]) -> Panel:
+    layer_contests = _contests(context)
+    layer, names = _layer(context, layer_contests)
+    return FORMULATIONS.panel(
+        context,
+        analyze_tuning(context),
+        lead=contested.ONE_LEAD if layer else contested.LEAD,
+        settings=[
+            *settings,
+            make_select(
+                "contest",
+                "Layer",
+                "All layers in short, or one with every tactic that was timed.",
+                {"": "all layers", **names},
+                layer,
+            ),
+        ],
+        **contested.draw_figures(layer_contests, layer, context.nodes),
+    )
+
+
+def _contests(context: PanelContext) -> tuple[Contest, ...]:
+    log = get_build_log(context.result)
+    all_contests = (
+        find_contests(log, {y.name: y.id for y in reversed(context.result.engine.layers)}) if log else ()
+    )
+    return tuple(c for c in all_contests if not c.operator)
+
+
+def _sources(context: PanelContext) -> dict[str, str]:
+    here = context.study.tuned is not None or context.model.nodes
+    sources = {_HERE: "on this CPU, measured"} if here else {}
+    return sources | ({_BUILDER: "by the builder, reported"} if _contests(context) else {})
+
+
+def _source(context: PanelContext, sources: Mapping[str, str]) -> str:
+    """What was chosen, else what was measured here, else what is there to be seen."""
+    usual = _BUILDER if _BUILDER in sources and context.study.tuned is None else _HERE
+    return _option(context, "tuned", sources, usual)
+
+
+def _layer(context: PanelContext, layer_contests: Sequence[Contest]) -> tuple[str, dict[str, str]]:
+    """The layer that was chosen among those of a log, empty of all, and what they are called."""
+    names = {c.layer: c.layer for c in layer_contests}
+    return _option(context, "contest", {"": "", **names}, ""), names
+
+
+def _node(context: PanelContext, cpu_tuning: TunedModel) -> tuple[str, dict[str, str]]:
+    """The same of those that were tuned here."""
+    titles = {y.node: _title(context, y.node) for y in cpu_tuning.layers}
+    return _option(context, "layer", {"": "", **titles}, ""), titles
+
+
+def _option(context: PanelContext, key: str, options: Mapping[str, str], usual: str) -> str:
+    choice = context.settings.get(key) or usual
+    if choice not in options:
+        # A layer of another variant, or of a model tuned before, may still be set.
+        if key in {"layer", "contest"}:
+            return usual
+        listed = ", ".join(f'"{o}"' for o in options)
+        raise VariantError(
+            f'Cannot show the tuning "{choice}" of variant "{context.result.name}": there is none. Choose one of '
+            f"{listed}."
+        )
+    return choice
+
+
+def _title(context: PanelContext, node: str) -> str:
+    place = context.model.places.get(node)
+    return place.node.title if place else node
+
+
+def _work(context: PanelContext, cpu_tuning: TunedModel | None) -> Work:
+    budget = _budget(context)
+    reason = "" if context.model.nodes else "No ONNX model was given with this engine: give it with model=..."
+    again = "Tune again" if cpu_tuning else "Tune on this CPU"
+    return button("tune", f"{again} (about {budget} s)", reason, budget_s=str(budget))
+
+
+def _budget(context: PanelContext) -> int:
+    return validate_integer(
+        context.get_number("budget", _USUAL), "Cannot tune for", "number of seconds", most=_LONGEST
+    )
+
+
+def _explain_missing_tuning(context: PanelContext) -> str:
+    return (
+        f'Cannot show how variant "{context.result.name}" was tuned: its files hold no build log that times tactics, '
+        "and no ONNX model is there to be tuned here. Give the log of trtexec --verbose as log=..., "
+        "or the model as model=..."
+    )
+
+
+FORMULATIONS = PanelSpec(
+    "formulations",
+    tab="tuning",
+    label="Formulations",
+    title=_TITLE,
+    lead=_LEAD,
+    summary="Every way to compute a layer, and how long each takes.",
+    noun=analyze_tuning,
+    panel_builder=formulations,
+)

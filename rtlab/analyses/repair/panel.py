@@ -1,0 +1,120 @@
+"""What gives the accuracy back: the points that were verified, against the time that each costs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.repair import AccuracyRepair, RepairPoint
+from rtlab.analyses.score.words import TASKLESS
+from rtlab.documents.answer import NounTable
+from rtlab.documents.figure import FAINT, MAIN, OTHER, axis, figure, make_horizontal_line
+from rtlab.documents.panel import button, fact
+from rtlab.errors import RunError
+
+if TYPE_CHECKING:
+    from rtlab.documents.contract import Figure, Panel
+
+_LEAD = (
+    "Other scales are tried first, which cost no time, then a higher precision for as few nodes as will do. The choice "
+    "is made on every second sample, and the scores are those of the others."
+)
+
+
+def get_repair(context: PanelContext) -> AccuracyRepair:
+    """What gives the variant's accuracy back.
+
+    Raises:
+        RunError: nobody looked for it yet.
+    """
+    repair = context.study.repairs.get(context.result.name)
+    if repair is None:
+        raise RunError(
+            f'Cannot tell what repairs "{context.result.name}": nobody looked for it yet. '
+            f"Run study.repair({context.result.name!r})."
+        )
+    return repair
+
+
+def build_repair_panel(context: PanelContext) -> Panel:
+    """The points that were tried, or what is in the way of trying."""
+    facts, repair = context.result, context.study.repairs.get(context.result.name)
+    reason = (
+        "Its engine was read from files of another machine, whose values are not known"
+        if facts.recorded
+        else TASKLESS
+        if context.study.task is None
+        else ""
+        if facts.prepared.precisions
+        else "Nothing of it computes in less than FP32"
+    )
+    work = [button("repair", "Look again" if repair else "Repair all", reason)]
+    if repair is None:
+        notes = [] if reason else ["Nobody looked yet. What is found becomes a variant of its own."]
+        return REPAIR.panel(context, work=work, problem=f"{reason}." if reason else "", notes=notes)
+    table = NounTable(RepairPoint, repair.points, of=repair)
+    basis = (
+        f"Chosen on {repair.chosen} samples, reported on {repair.reported} others."
+        if repair.reported
+        else f"Measured on {repair.chosen} samples; the search was stopped before the others were asked."
+    )
+    return REPAIR.panel(
+        context,
+        lead=repair.words,
+        work=work,
+        facts=[
+            fact("Before", f"{repair.before:.4g} {repair.unit}", "measured", basis),
+            fact("After", f"{repair.after:.4g} {repair.unit}", "measured", basis),
+            fact("fp32", f"{repair.baseline:.4g} {repair.unit}", "measured", basis),
+            fact("Kept high", f"{len(repair.kept_high)} nodes"),
+            fact("Runs", str(repair.runs)),
+        ],
+        figures=_curve(repair),
+        columns=table.columns(),
+        rows=table.rows(),
+        links=table.links(),
+        notes=[basis, f"{repair.source}."],
+    )
+
+
+def _curve(repair: AccuracyRepair) -> list[Figure]:
+    """Accuracy against time, where the time of several points is known."""
+    timed = [p for p in repair.points if p.milliseconds is not None]
+    if len({p.milliseconds for p in timed}) < 2:
+        return []
+    points = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [p.milliseconds for p in timed],
+        "y": [p.score for p in timed],
+        "text": [p.what for p in timed],
+        "marker": {
+            "size": 9,
+            "color": [MAIN if p.enough else OTHER for p in timed],
+            "symbol": ["circle" if p.enough else "x" for p in timed],
+        },
+        "hovertemplate": f"%{{text}}<br>%{{y:.4~g}} {repair.unit} measured, %{{x:.4~g}} ms estimated<extra></extra>",
+    }
+    level = max(p.score + p.drop for p in repair.points) - repair.max_drop
+    return [
+        figure(
+            f"{repair.metric} against time of {len(timed)} variants",
+            [points],
+            title="● enough   ✕ not enough",
+            xaxis=axis("ms, estimated"),
+            yaxis=axis(f"{repair.metric}, {repair.unit}"),
+            shapes=[make_horizontal_line(level, color=FAINT, dash="dot")],
+        )
+    ]
+
+
+REPAIR = PanelSpec(
+    "repair",
+    tab="accuracy",
+    label="Repair",
+    title="What gives the accuracy back?",
+    lead=_LEAD,
+    summary="What brings the score back, and what it costs in time.",
+    noun=get_repair,
+    panel_builder=build_repair_panel,
+)

@@ -1,0 +1,73 @@
+"""Every layer under the roofs of a processor, and what the engine would take there: estimates."""
+
+from __future__ import annotations
+
+from rtlab.analyses import fusion, timing
+from rtlab.analyses.roofline import roofs
+from rtlab.analyses.roofline.estimate_error import describe_estimate_error, pick_default_gpu
+from rtlab.analyses.roofline.roofs import Roofline
+from rtlab.core.facts import VariantResult
+from rtlab.core.memo import memoized
+from rtlab.core.peaks import Peaks
+from rtlab.errors import RtlabError
+
+
+def compute_roofline(
+    facts: VariantResult, gpu: str | Peaks | None = None, *, batch: int | None = None
+) -> Roofline:
+    """Every layer under the roofs of a processor: what bounds it, how far from that it is, an estimate of its time.
+
+    Args:
+        facts: The variant.
+        gpu: A name of the table, or ``rtlab.Peaks`` of one's own; by default the engine's own GPU, or one of its
+            target where it was only built.
+        batch: Samples in an inference, where they are not the engine's own.
+
+    Raises:
+        VariantError: the processor is not known.
+        ModelError: a dimension has no size.
+    """
+    chosen = gpu or facts.engine.device or pick_default_gpu(facts.engine)
+    return roofs.roofline(
+        facts.engine,
+        fusion.map_nodes(facts),
+        facts.source,
+        chosen,
+        timing.get_milliseconds(facts),
+        batch=batch,
+    )
+
+
+@memoized
+def estimate_timing(facts: VariantResult) -> Roofline | None:
+    """The engine on the GPU that it was built for, estimated; None where there is no such GPU, or no sizes.
+
+    It comes before what a CPU measured: the CPU runs other kernels, and emulates some precisions.
+    """
+    times = timing.compute_timing(facts)
+    if facts.engine.target.sm is None or (times is not None and times.processor == "GPU"):
+        return None
+    try:
+        return roofs.roofline(
+            facts.engine, fusion.map_nodes(facts), facts.source, pick_default_gpu(facts.engine)
+        )
+    except RtlabError:
+        return None
+
+
+def estimate_source(facts: VariantResult) -> str:
+    """What stands beside the estimate for a variant's GPU, or why it is withheld; empty where there is none to give."""
+    roofline_estimate = estimate_timing(facts)
+    if roofline_estimate is None:
+        return ""
+    # What runs side by side ends sooner, which the schedule tells.
+    summed = (
+        ", the sum of the layers, one after the other"
+        if len({y.stream for y in facts.engine.layers}) > 1
+        else ""
+    )
+    return (
+        roofline_estimate.withheld
+        or f"estimated for {roofline_estimate.peaks.name}{summed}; "
+        f"{describe_estimate_error(roofline_estimate.peaks.name)}"
+    )

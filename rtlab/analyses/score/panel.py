@@ -1,0 +1,255 @@
+"""The task's score with its uncertainty, and the samples that flipped."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.score import compare_scores, format_score, reference
+from rtlab.analyses.score.flips import FlippedSample, find_flipped_samples
+from rtlab.analyses.score.pictures import parse_sample_numbers, pictures
+from rtlab.analyses.score.words import difference_words, p_words
+from rtlab.analyses.titles import get_variant_titles
+from rtlab.core.facts import Score, VariantResult
+from rtlab.core.phrases import pluralize
+from rtlab.core.schema import FieldMeta
+from rtlab.core.stage import Stage
+from rtlab.core.uncertainty import FEWEST, Interval, PairedDifference
+from rtlab.documents.contract import Panel, Work
+from rtlab.documents.panel import button, make_select, make_text_field
+from rtlab.errors import RunError, VariantError
+
+if TYPE_CHECKING:
+    from rtlab.core.task import Task
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskScore:
+    """The task's score of a variant with its 95 % interval, and the paired difference to a baseline.
+
+    ``value`` and both intervals are in ``unit``; ``difference`` is the variant's score less the baseline's, and
+    ``verdict`` says whether that is worse or better, or whether the samples cannot tell; empty without a baseline.
+    ``lost`` samples are right in the baseline alone, ``won`` in the variant alone, ``p`` is McNemar's; None where the
+    metric counts no hits.
+    """
+
+    variant: str
+    baseline: str
+    metric: str
+    unit: str
+    value: float
+    interval: Interval | None
+    told: Annotated[str, FieldMeta("{self.metric}", origin="measured", note="{self.how}")]
+    samples: Annotated[int, FieldMeta("Samples")]
+    compared: Annotated[str | None, FieldMeta("Difference", origin="measured", omit=True, note="{self.by}")]
+    flips: Annotated[str | None, FieldMeta("Flipped", origin="measured", omit=True)]
+    verdict: Literal["worse", "better", "cannot tell", ""]
+    difference: float | None
+    difference_interval: Interval | None
+    lost: int | None
+    won: int | None
+    p: float | None
+    how: str
+    by: str
+    flipped: tuple[FlippedSample, ...]
+    notes: tuple[str, ...]
+
+
+def analyze_score(context: PanelContext) -> TaskScore:
+    """The score of a variant, beside that of the baseline or of the first other variant in fp32.
+
+    Raises:
+        RunError: there is no score.
+    """
+    facts, task = context.result, context.study.task
+    score = facts.score
+    if score is None or score.tally is None or task is None:
+        raise RunError(_missing(facts, task))
+    baseline = context.baseline if context.baseline is not None else reference(context.study, facts)
+    comparison = compare_scores(facts, baseline) if baseline is not None else None
+    variant_titles = get_variant_titles(context.study)
+    other = (
+        variant_titles.get(baseline.name, baseline.name)
+        if baseline is not None and comparison is not None
+        else ""
+    )
+    interval = score.interval
+    return TaskScore(
+        variant=variant_titles.get(facts.name, facts.name),
+        baseline=other,
+        metric=score.name,
+        unit=score.unit,
+        value=score.value,
+        interval=interval,
+        told=format_score(score),
+        samples=score.samples,
+        compared=difference_words(comparison, score, other, tested=False) if comparison else None,
+        flips=_flips(comparison),
+        verdict=_verdict(comparison, score),
+        difference=comparison.difference if comparison else None,
+        difference_interval=comparison.interval if comparison else None,
+        lost=comparison.lost if comparison else None,
+        won=comparison.won if comparison else None,
+        p=comparison.p if comparison else None,
+        how=f"95 % interval: {interval.method}." if interval else "",
+        by=f"95 % interval: {comparison.interval.method}." if comparison and comparison.interval else "",
+        flipped=_filter_flipped(context, find_flipped_samples(facts, baseline, task))
+        if baseline is not None and comparison is not None
+        else (),
+        notes=tuple(_notes(task, score, baseline, comparison)),
+    )
+
+
+def _missing(facts: VariantResult, task: Task | None) -> str:
+    """Why there is no score."""
+    prefix = f'Cannot tell the score of "{facts.name}": '
+    if task is None:
+        return (
+            f"{prefix}the study has no task. Give Study(model, task=rtlab.Task(data, labels)); without labels the "
+            "answers of fp32 count."
+        )
+    if facts.recorded:
+        return (
+            f"{prefix}it was read from files, which tell none. "
+            "Add a variant of the same precision to score one here."
+        )
+    standing = next((s.text for s in facts.stages.values() if s.stage is Stage.SCORED), "")
+    why = f"{standing}." if standing else f'it was not scored. Run study.measure("{facts.name}").'
+    return f"{prefix}{why}"
+
+
+def _flips(comparison: PairedDifference | None) -> str | None:
+    if comparison is None or comparison.lost is None:
+        return None
+    test = f"; McNemar's exact test {p_words(comparison.p)}" if comparison.p is not None else ""
+    return f"{comparison.lost} lost, {comparison.won} won{test}"
+
+
+def _verdict(
+    comparison: PairedDifference | None, score: Score
+) -> Literal["worse", "better", "cannot tell", ""]:
+    if comparison is None or comparison.interval is None:
+        return ""
+    if not comparison.sure:
+        return "cannot tell"
+    return "better" if (comparison.difference > 0) == score.higher else "worse"
+
+
+def _notes(
+    task: Task, score: Score, baseline: VariantResult | None, comparison: PairedDifference | None
+) -> Iterator[str]:
+    """What a reader must know of these numbers."""
+    if task.reference:
+        yield (
+            "No labels were given: they are the model's own answers in fp32, so that this says how far the variant "
+            "agrees with fp32, and not how often it is right."
+        )
+    tally, before = score.tally, baseline.score if baseline is not None and comparison is not None else None
+    if score.samples < FEWEST and not (tally is not None and tally.picked):
+        yield (
+            f"{pluralize(score.samples, 'sample')} are too few to conclude anything about the task: give at least "
+            f"{FEWEST}, better some hundreds."
+        )
+    if before is not None and before.tally is not None and baseline is not None and before.tally.broken:
+        yield (
+            f"The baseline itself is broken: its output has NaN in {before.tally.broken} of {before.samples} samples, "
+            "which count as wrong. No variant can be judged by it there."
+        )
+    if tally is not None and tally.broken:
+        yield f"The output has NaN in {tally.broken} of {score.samples} samples, which count as wrong."
+    if tally is not None and tally.picked:
+        yield (
+            f"Only {pluralize(score.samples, 'chosen sample')}: picked for what they show, they tell nothing of "
+            "others, so that there are no intervals."
+        )
+    elif score.interval is None and tally is not None:
+        why = tally.why or ("one sample has no spread" if score.samples == 1 else "the metric gives none")
+        yield f"There is no interval: {why}."
+    if tally is not None and tally.amounts is None:
+        yield (
+            "The metric tells one number for all samples, so that nobody knows which of them changed. Give "
+            "rtlab.Metric(name, each=...) with a value for each sample."
+        )
+    if comparison is None:
+        yield (
+            "Compared with nothing: others are compared with this variant, or none in fp32 has a score of this metric. "
+            "Show another variant, or add one in fp32."
+        )
+    if comparison is not None and comparison.samples < score.samples and comparison.p is not None:
+        yield f"The difference is that of the first {comparison.samples} samples, on which both were scored."
+
+
+def _filter_flipped(
+    context: PanelContext, flipped_samples: tuple[FlippedSample, ...]
+) -> tuple[FlippedSample, ...]:
+    """Those that the panel's setting asks for, under the numbers that they have among all samples."""
+    flip_kind, numbers = context.settings.get("show", ""), context.study.chosen
+    return tuple(
+        dataclasses.replace(f, sample=numbers[f.sample]) if numbers else f
+        for f in flipped_samples
+        if flip_kind in {"", f.flip}
+    )
+
+
+def build_score_panel(context: PanelContext) -> Panel:
+    """The score, pictures of the samples that flipped, and buttons that show them alone in every panel."""
+    task_score, chosen = analyze_score(context), context.study.chosen
+    settings = []
+    if task_score.baseline and not chosen:
+        kinds = ("lost", "won") if task_score.lost is not None else ("worse", "better")
+        listed = {
+            "": "all that flipped" if task_score.lost is not None else "all that changed",
+            **{k: k for k in kinds},
+        }
+        settings = [
+            make_select(
+                "show", "List", "Which samples the table lists.", listed, context.settings.get("show", "")
+            )
+        ]
+    if not chosen:
+        settings.append(
+            make_text_field(
+                "samples",
+                "Samples",
+                "Errors and score of these samples alone.",
+                context.settings.get("samples", ""),
+                "numbers, such as 3, 17-20",
+            )
+        )
+    return SCORE.panel(
+        context,
+        task_score,
+        settings=settings,
+        work=[_button(context, task_score)],
+        figures=pictures(context, task_score.flipped, task_score.baseline, task_score.variant),
+    )
+
+
+def _button(context: PanelContext, task_score: TaskScore) -> Work:
+    """Shows some samples alone in every panel, or all again."""
+    if context.study.chosen:
+        return button("only", "All samples again", samples="")
+    text, why = context.settings.get("samples", "").strip(), ""
+    try:
+        numbers = parse_sample_numbers(text) if text else tuple(f.sample for f in task_score.flipped)
+    except VariantError as error:
+        numbers, why = (), str(error)
+    why = why or ("" if numbers else "No sample is listed: write numbers of samples")
+    title = f"Show only {'this sample' if len(numbers) == 1 else f'these {len(numbers)} samples'}"
+    return button(
+        "only", title if numbers else "Show only these samples", why, samples=",".join(map(str, numbers))
+    )
+
+
+SCORE = PanelSpec(
+    "score",
+    tab="accuracy",
+    label="Task",
+    title="Score on the task",
+    lead="How far the score may lie from that of all such samples, and which samples are right in one variant alone.",
+    summary="The score with its interval, and the samples that are right in one variant alone.",
+    noun=analyze_score,
+    panel_builder=build_score_panel,
+)

@@ -1,0 +1,111 @@
+"""Who is guilty of a variant's error, with the button that finds it out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.sensitivity import ASKS, LOSSES, Asks, By, LossName, Sensitivity
+from rtlab.documents.answer import list_facts
+from rtlab.documents.contract import Panel
+from rtlab.documents.panel import button, make_select
+from rtlab.errors import RunError
+
+_LEAD = (
+    "What each node, or each place that rounds, does to the outputs, alone or left out alone. A large error of a value "
+    "may come from far before it; these are the places that make it."
+)
+_SETTINGS: Mapping[str, tuple[str, str, Mapping[Any, str]]] = {
+    "asks": (
+        "Alone",
+        "Whether each is rounded alone, or left out alone while all others are rounded.",
+        {"only": "quantized", "released": "released"},
+    ),
+    "by": (
+        "Of",
+        "Nodes, or the single places that round what a node reads and writes.",
+        {"node": "nodes", "quantizer": "places that round"},
+    ),
+    "loss": (
+        "Loss",
+        "What is counted as an effect: the change of the outputs, or of the loss on labels.",
+        {"outputs": "of the outputs", "labels": "of the labels"},
+    ),
+}
+
+
+def get_sensitivity(context: PanelContext) -> Sensitivity:
+    """The ranking of a variant.
+
+    Raises:
+        RunError: nobody looked yet.
+    """
+    name, choice = context.result.name, _read_settings(context)
+    ranking = context.study.sensitivities.get(name, {}).get(choice)
+    if ranking is None:
+        raise RunError(
+            f'Cannot tell who is guilty of the error of "{name}": nobody looked yet. Look with '
+            f'study.sensitivity("{name}", asks="{choice[0]}", by="{choice[1]}").'
+        )
+    return ranking
+
+
+def _read_settings(context: PanelContext) -> tuple[Asks, By, LossName]:
+    settings = context.settings
+    asks: Asks = "released" if settings.get("asks") == "released" else "only"
+    by: By = "quantizer" if settings.get("by") == "quantizer" else "node"
+    loss: LossName = "labels" if settings.get("loss") == "labels" else "outputs"
+    return asks, by, loss
+
+
+def sensitivity(context: PanelContext) -> Panel:
+    """The ranking that is chosen, and what looks for it."""
+    choice = _read_settings(context)
+    result = context.result
+    values = dict(zip(_SETTINGS, choice, strict=True))
+    visible_settings = {k: s for k, s in _SETTINGS.items() if k != "loss" or context.study.task is not None}
+    settings = [
+        make_select(key, label, hint, dict(options), values[key])
+        for key, (label, hint, options) in visible_settings.items()
+    ]
+    reason = ""
+    if result.recorded:
+        reason = "Its engine was read from files of another machine"
+    elif result.prepared.emulated is result.source:
+        reason = "Nothing of it is rounded: it computes in fp32"
+    ranking = context.study.sensitivities.get(result.name, {}).get(choice)
+    work = [
+        button("sensitivity", "Look on more samples" if ranking else "Look for the guilty", reason, **values)
+    ]
+    if ranking is None:
+        problem = f"{reason}." if reason else ""
+        before = f"Nobody looked yet. Asked is {ASKS[choice[0]]}. Effects are differences of the {LOSSES[choice[2]]}."
+        return SENSITIVITY.panel(
+            context, settings=settings, work=work, problem=problem, notes=[] if problem else [before]
+        )
+    rests = f"{ranking.question[:1].upper()}{ranking.question[1:]}; effects are differences of the {ranking.loss}."
+    return SENSITIVITY.panel(
+        context,
+        ranking,
+        settings=settings,
+        work=work,
+        facts=[f for f in list_facts(ranking) if f["key"] not in _IN_WORDS],
+        notes=[*ranking.notes, rests, f"{ranking.source}."],
+    )
+
+
+#: What stands in sentences below the table, or in the settings: a card of it would leave no room for numbers.
+_IN_WORDS = frozenset({"Question", "Loss", "Source"})
+
+
+SENSITIVITY = PanelSpec(
+    "sensitivity",
+    tab="accuracy",
+    label="Who is guilty",
+    title="Who is guilty",
+    lead=_LEAD,
+    summary="Which nodes, or places that round, change the outputs most.",
+    noun=get_sensitivity,
+    panel_builder=sensitivity,
+)

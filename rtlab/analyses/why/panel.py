@@ -1,0 +1,281 @@
+"""Why nodes are not one step: the missed fusions of a variant, and the experiments on one of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rtlab.analyses.panel_context import PanelContext, PanelSpec
+from rtlab.analyses.why import FusionTrial, Verdict
+from rtlab.analyses.why.advice import Advice
+from rtlab.analyses.why.fused_layer import FusedLayer, SplitTrial
+from rtlab.analyses.why.missed_fusions import ListedPair, MissedFusions, MissedPair, find_missed_fusions
+from rtlab.core.variant import Rewrite
+from rtlab.documents.answer import NounTable
+from rtlab.documents.contract import Panel, Setting, Work
+from rtlab.documents.numbers import format_number
+from rtlab.documents.panel import button, fact, link, make_select
+from rtlab.errors import VariantError
+
+if TYPE_CHECKING:
+    from rtlab.core.facts import VariantResult
+    from rtlab.core.node import Node
+
+_TITLE = "Why is it not fused?"
+_STEP_TITLE = "Why is it one step?"
+_LEAD = (
+    "Each row is a pair of neighbours that are not one step. Choose one and ask: rtlab builds parts of the model with "
+    "one thing changed, and the compiler itself shows what keeps the two apart."
+)
+_CAUSES = "One row for each cause, with all pairs that it keeps apart. A remedy was built on the whole model."
+#: Pairs in the list to choose from; those with less at stake are found through the graph.
+_LISTED = 200
+_ALL = "all"
+#: What stands before the id of a layer whose step is asked about.
+_STEP = "layer "
+_UNMOVED = (
+    "What the values between its nodes would take to be written and read once, at the bandwidth of the GPU."
+)
+
+
+def why(context: PanelContext) -> Panel:
+    """The missed fusions, or the experiments on the pair or the step that is chosen."""
+    facts = context.result
+    pairs = {_key(m): m for m in find_missed_fusions(facts)}
+    chosen = context.settings.get("pair") or _ALL
+    layer, one = _layer(facts, chosen), pairs.get(chosen) or _pair(context, chosen)
+    if not pairs and layer is None and one is None:
+        return WHY.panel(
+            context, problem="Every two neighbours whose layers are known are one step: nothing is missed."
+        )
+    verdicts = context.study.verdicts.get(facts.name, {})
+    labels = {_ALL: f"All {len(pairs)} missed fusions"} | {
+        k: _label(context, m) for k, m in [*pairs.items()][:_LISTED]
+    }
+    if layer is not None:
+        labels[chosen] = f"{context.layer_names.get(layer, layer)}: why it is one step"
+    elif one is not None:
+        labels.setdefault(chosen, _label(context, one))
+    settings = [
+        make_select(
+            "pair",
+            "Pair",
+            "The neighbours that are asked about.",
+            labels,
+            chosen if chosen in labels else _ALL,
+        )
+    ]
+    if layer is not None:
+        return _step(context, layer, settings)
+    verdict = verdicts.get((one.first, one.second)) if one else None
+    work = _work(facts, one, verdict, context.study.advice.get(facts.name))
+    if one is None:
+        noun = _of_all(context)
+        causes = noun.causes if isinstance(noun, Advice) else ()
+        links = {f"row {i}": link(_places(context, *c.apart)) for i, c in enumerate(causes)}
+        lead = _CAUSES if isinstance(noun, Advice) else _LEAD
+        return WHY.panel(context, noun, lead=lead, settings=settings, work=work, links=links)
+    places = _places(context, one.first, one.second)
+    if verdict is None:
+        return WHY.panel(
+            context,
+            lead=f"{_label(context, one)}: not asked yet. An answer takes about a second.",
+            settings=settings,
+            work=work,
+            links={"pair": link(places)},
+        )
+    table = NounTable(FusionTrial, verdict.experiments)
+    by = f"by {verdict.compiler}, at {verdict.shapes}"
+    tried = [
+        fact("Builds", str(verdict.builds)),
+        fact("Took", format_number(verdict.seconds, "s"), "measured"),
+    ]
+    return WHY.panel(
+        context,
+        lead=verdict.text,
+        settings=settings,
+        work=work,
+        facts=[
+            fact("Verdict", verdict.verdict, context.result.engine.origin, by),
+            *([fact("Cause", verdict.cause)] if verdict.cause else []),
+            *([fact("Smallest change", verdict.edit, None, _keeps(verdict))] if verdict.edit else []),
+            *(tried if verdict.basis == "experiment" else []),
+        ],
+        columns=table.columns() if verdict.experiments else [],
+        rows=table.rows(),
+        links={"pair": link(places), **table.links()},
+        notes=[
+            f"Holds for {verdict.compiler}, {verdict.shapes}. {_keeps(verdict)}",
+            *([verdict.elsewhere] if verdict.elsewhere else []),
+        ],
+    )
+
+
+def _step(context: PanelContext, layer: str, settings: list[Setting]) -> Panel:
+    """Why the nodes of one step are one."""
+    fused_layer = context.study.fusion_explanations.get(context.result.name, {}).get(layer)
+    reason = _explain_unavailable(context.result)
+    label = "Ask again" if fused_layer else "Ask the compiler"
+    work = button("why", label, reason, layer=layer)
+    layer_link = link(context.nodes(layer), [layer])
+    if fused_layer is None:
+        layer_title = context.layer_names.get(layer, layer)
+        lead = f"{layer_title}: not asked yet why it is one step. An answer takes about a second."
+        return WHY.panel(
+            context, title=_STEP_TITLE, lead=lead, settings=settings, work=[work], links={"pair": layer_link}
+        )
+    table = NounTable(SplitTrial, fused_layer.experiments)
+    moved = (
+        []
+        if fused_layer.saved is None
+        else [fact("Not moved", format_number(fused_layer.saved, "ms"), "estimated", _UNMOVED)]
+    )
+    return WHY.panel(
+        context,
+        title=_STEP_TITLE,
+        lead=fused_layer.text,
+        settings=settings,
+        work=[work],
+        facts=[
+            *moved,
+            fact("Builds", str(fused_layer.builds)),
+            fact("Took", format_number(fused_layer.seconds, "s"), "measured"),
+        ],
+        columns=table.columns() if fused_layer.experiments else [],
+        rows=table.rows(),
+        links={"pair": layer_link, **table.links()},
+        notes=[
+            (
+                f"Holds for {fused_layer.compiler}, "
+                f"{fused_layer.shapes}{'; ' + fused_layer.date_text if fused_layer.asked else ''}."
+            )
+        ],
+    )
+
+
+def _key(pair: MissedPair) -> str:
+    return f"{pair.first} | {pair.second}"
+
+
+def _layer(facts: VariantResult, chosen: str) -> str | None:
+    """The layer whose step is asked about."""
+    name = chosen.removeprefix(_STEP)
+    exists = chosen.startswith(_STEP) and any(layer.id == name for layer in facts.engine.layers)
+    return name if exists else None
+
+
+def _pair(context: PanelContext, chosen: str) -> MissedPair | None:
+    """A pair that is no missed fusion, such as one that was asked about in the graph."""
+    first, _, second = chosen.partition(" | ")
+    nodes_by_id = context.model.by_id
+    return MissedPair(first, second, None) if first in nodes_by_id and second in nodes_by_id else None
+
+
+def _work(
+    facts: VariantResult, one: MissedPair | None, verdict: Verdict | None, advice: Advice | None
+) -> list[Work]:
+    reason = _explain_unavailable(facts)
+    buttons = []
+    if one is not None:
+        pair = {"first": one.first, "second": one.second}
+        label = (
+            "Ask the rules"
+            if facts.engine.maker.predicts
+            else "Read its files"
+            if reason
+            else "Ask again"
+            if verdict
+            else "Ask the compiler"
+        )
+        buttons.append(button("why", label, **pair))
+    else:
+        label = "Ask about all again" if advice else "Ask about all"
+        buttons.append(button("advise", label, reason))
+    forms = (
+        verdict.rewrites
+        if verdict
+        else advice.every.rewrites
+        if advice and advice.every and one is None
+        else ()
+    )
+    source = facts.source.by_id
+    if forms and all(Rewrite.of(f).node in source for f in forms):
+        buttons.append(button("remedy", "Build with the remedy", rewrites="\n".join(forms)))
+    return buttons
+
+
+def _explain_unavailable(facts: VariantResult) -> str:
+    """Why a compiler cannot be asked; empty where it can."""
+    if facts.recorded:
+        return "Its engine was read from files of another machine"
+    return (
+        "Its engine is predicted; ask about a pair, and a rule answers" if facts.engine.maker.predicts else ""
+    )
+
+
+def _keeps(verdict: Verdict) -> str:
+    if not verdict.edit:
+        return ""
+    return (
+        "The change keeps the outputs but for rounding."
+        if verdict.remedy
+        else "The change only diagnoses: with it the model computes something else."
+    )
+
+
+def _places(context: PanelContext, *nodes: str) -> tuple[str, ...]:
+    """Where nodes of the model run."""
+    return tuple(p for n in nodes if n in context.model.by_id for p in context.model.where(n))
+
+
+def _format_node(node: Node) -> str:
+    """What a node is called, with its operator where the name does not tell it."""
+    return node.title if node.op.lower() in node.title.lower() else f"{node.op} {node.title}"
+
+
+def _label(context: PanelContext, one: MissedPair) -> str:
+    ops = " | ".join(f"{n.op} {n.id}" for n in map(context.model.by_id.__getitem__, (one.first, one.second)))
+    return f"{ops} ({one.stake * 1e3:.3g} µs at stake, estimated)" if one.stake is not None else ops
+
+
+def answer(context: PanelContext) -> Verdict | FusedLayer | Advice | MissedFusions:
+    """What is known: of the pair or the step that is asked about, else of all pairs, else which fusions are missed."""
+    name, pair = context.result.name, context.settings.get("pair", "")
+    layer = _layer(context.result, pair)
+    if layer is not None:
+        fused_layer = context.study.fusion_explanations.get(name, {}).get(layer)
+        if fused_layer is None:
+            raise VariantError(
+                f'Cannot tell why "{layer}" is one step: nobody asked the compiler yet. Ask with '
+                f"study.why({layer!r}, variant={name!r})."
+            )
+        return fused_layer
+    first, _, second = pair.partition(" | ")
+    verdict = context.study.verdicts.get(name, {}).get((first, second))
+    if pair and pair != _ALL and verdict is None:
+        raise VariantError(
+            f'Cannot tell why "{pair}" is not one step: nobody asked the compiler yet. Ask with '
+            f"study.why({first!r}, {second!r}, variant={name!r})."
+        )
+    return verdict or _of_all(context)
+
+
+def _of_all(context: PanelContext) -> Advice | MissedFusions:
+    """The advice on all pairs, else which there are, with what was found out about them."""
+    name, by_id, pairs = context.result.name, context.model.by_id, find_missed_fusions(context.result)
+    if name in context.study.advice:
+        return context.study.advice[name]
+    verdicts, rows = context.study.verdicts.get(name, {}), []
+    for m in pairs:
+        verdict, one, other = (
+            verdicts.get((m.first, m.second)),
+            _format_node(by_id[m.first]),
+            _format_node(by_id[m.second]),
+        )
+        outcome = (verdict.verdict, verdict.cause) if verdict else ("not asked", "")
+        rows.append(
+            ListedPair(m.first, m.second, one, other, m.stake, *outcome, _places(context, m.first, m.second))
+        )
+    return MissedFusions(len(rows), tuple(rows))
+
+
+WHY = PanelSpec("why", tab="fusion", label="Why", title=_TITLE, lead=_LEAD, noun=answer, panel_builder=why)

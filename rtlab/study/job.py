@@ -1,0 +1,173 @@
+"""One variant's work, from a model to an engine."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rtlab import backends
+from rtlab.analyses.fusion import relate_engine
+from rtlab.backends.capabilities import require_capability, suggest_backends
+from rtlab.core.data import CalibrationData
+from rtlab.core.engine import Engine
+from rtlab.core.facts import VariantResult
+from rtlab.core.layer_inputs import LayerInputs
+from rtlab.core.model import Model
+from rtlab.core.prepared import Prepared
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import Builder, BuildRequest, Limits, Opener, Progress
+from rtlab.core.ranges import Ranges
+from rtlab.core.scale import Scale
+from rtlab.core.stage import Stage, StageStatus
+from rtlab.core.task import Task
+from rtlab.core.variant import Precision, Variant
+from rtlab.errors import BuildError, Unavailable
+from rtlab.quantize import apply_transforms, assign, prepare
+from rtlab.quantize.export import build_calibration_cache
+from rtlab.relation.mapping import Mapping as NodeMapping
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+_NARROW = {"fp16", "bf16", "int8", "fp8"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Job:
+    """What one variant's work needs; it can be pickled.
+
+    ``data`` may be left out where the variant is only compiled. ``requested_samples`` is how many samples calibration
+    would have seen in its own time; ``random_ranges`` says that what it saw was random input. ``plan`` is a serialized
+    engine to open in place of a build. ``runner`` is what stands in where the builder does not run its engine itself.
+    ``inputs`` are what treatments of weights and biases need, ``peaks`` what smoothing needs. ``all_samples`` says that
+    values are compared on all samples, and not only on as many as a first answer wants.
+    """
+
+    name: str
+    variant: Variant
+    model: Model
+    data: CalibrationData | None
+    task: Task | None
+    ranges: Ranges | None
+    scales: Mapping[str, Scale] | None
+    limits: Limits
+    builder: str
+    runner: str | None
+    requested_samples: int = 0
+    plan: str = ""
+    random_ranges: bool = False
+    inputs: LayerInputs | None = None
+    peaks: Mapping[str, NDArray[np.float64]] | None = None
+    all_samples: bool = False
+
+
+def compile_variant(job: Job, progress: Progress | None = None) -> VariantResult:
+    """The first stage: a variant prepared, built and related to its model; an executor's process may run it."""
+    progress = progress or Silent()
+    progress.phase(f"Preparing {job.variant.name}")
+    ready = prepare_model(job, progress)
+    if job.ranges is not None and job.ranges.samples < job.requested_samples:
+        note = (
+            f"calibrated on {job.ranges.samples} of {job.requested_samples} samples, in the time that the budget left: "
+            f'study.calibrate("{job.name}") goes on with the others and builds it again (in the Explorer: More in the '
+            "Calibration tab, then Build again; on the command line: a larger --budget)"
+        )
+        ready = dataclasses.replace(ready, notes=(note, *ready.notes))
+    engine = _open_engine(job) if job.plan else _build_engine(job, ready, progress)
+    if engine.backend != job.builder:
+        raise BuildError(
+            f'Cannot use what backend "{job.builder}" built: its engine says that backend "{engine.backend}" made it. '
+            f'Build it as Engine(backend="{job.builder}", ...).'
+        )
+    # Related here, beside the build, and not where somebody waits for the picture.
+    if narrowed_note := _describe_narrowed_pins(job, engine, relate_engine(engine, job.model, ready.model)):
+        engine = dataclasses.replace(engine, notes=(*engine.notes, narrowed_note))
+    return VariantResult(
+        job.name, job.variant, job.model, ready, engine,
+        ranges=job.ranges, random_scales=job.random_ranges and job.ranges is not None,
+        stages={Stage.COMPILED: StageStatus(Stage.COMPILED, "done")},
+    )  # fmt: skip
+
+
+def _build_engine(job: Job, ready: Prepared, progress: Progress) -> Engine:
+    builder: Builder = require_capability(job.builder, "builds", "build")
+    return builder.build(_request(job, ready), progress)
+
+
+def _request(job: Job, ready: Prepared) -> BuildRequest:
+    """What is built; with what TensorRT's own calibrator reads, where the variant asks for it."""
+    is_implicit = _is_implicit(job.variant)
+    cache_text = (
+        build_calibration_cache(job.variant, ready).encode().decode("ascii")
+        if is_implicit and job.scales
+        else ""
+    )
+    return BuildRequest(
+        ready.model,
+        job.variant,
+        job.limits,
+        keep_plan=backends.get(job.builder).capabilities().runs,
+        data=job.data if is_implicit and not cache_text else None,
+        cache=cache_text,
+    )
+
+
+def _is_implicit(variant: Variant) -> bool:
+    return variant.options is not None and variant.options.implicit
+
+
+def _open_engine(job: Job) -> Engine:
+    """A serialized engine from a file.
+
+    Raises:
+        Unavailable: the backend opens none, or version or GPU do not match.
+        ReadError: the file is no plan.
+    """
+    if not backends.get(job.builder).capabilities().opens:
+        raise Unavailable(
+            f'Backend "{job.builder}" cannot open "{job.plan}": it loads no engines. Choose '
+            f"{suggest_backends(lambda c: c.opens)} where its GPU is; elsewhere export its layers there, and read "
+            "them with study.read."
+        )
+    opener: Opener = require_capability(job.builder, "opens", f'open "{job.plan}"')
+    return opener.open_plan(job.plan)
+
+
+def _describe_narrowed_pins(job: Job, engine: Engine, mapping: NodeMapping) -> str:
+    """Which nodes pinned to fp32 are compiled in less: TensorRT-RTX 1.7 folds the casts around a kernel away."""
+    if not any(p is Precision.FP32 for _, p in job.variant.pins):
+        return ""
+    layers = {layer.id: layer for layer in engine.layers}
+    titles = []
+    for node, precision in assign(job.model, job.variant).items():
+        mine = [layers[i] for i in mapping.layers(node)] if precision is Precision.FP32 else []
+        types = {t.dtype for layer in mine for t in (*layer.inputs, *layer.outputs, *layer.constants)}
+        if types & _NARROW and "fp32" not in types:
+            titles.append(job.model.by_id[node].title)
+    if not titles:
+        return ""
+    title_list = ", ".join(titles[:3]) + (", ..." if len(titles) > 3 else "")
+    return f"pinned to fp32 but compiled in less, since all that a kernel reads and writes is narrower: {title_list}"
+
+
+def prepare_model(job: Job, progress: Progress | None = None) -> Prepared:
+    """The model with its weights pruned, if asked for, and then in its precision; its notes before the others."""
+    ready = _prepare_model(job, progress)
+    return dataclasses.replace(ready, notes=(*job.model.notes, *ready.notes))
+
+
+def _prepare_model(job: Job, progress: Progress | None) -> Prepared:
+    if job.plan:
+        return Prepared(job.model, job.model)
+    if _is_implicit(job.variant):
+        # TensorRT chooses what runs in INT8; the graph stays as it is, and explicit pairs stand in on the CPU.
+        variant = dataclasses.replace(job.variant, options=None)
+        ready = _prepare_model(dataclasses.replace(job, variant=variant), progress)
+        note = "INT8 is TensorRT's own choice here; errors on the CPU are those of explicit Q/DQ pairs"
+        return Prepared(job.model, ready.emulated, ready.scales, (note, *ready.notes))
+    model, notes = apply_transforms.apply_transforms(job.model, job.variant, job.peaks)
+    ready = prepare(model, job.variant, job.ranges, job.scales, inputs=job.inputs, progress=progress)
+    moves_scale = any(t.kind in apply_transforms.MOVES for t in job.variant.treatments)
+    return dataclasses.replace(ready, notes=(*notes, *ready.notes), reference=model if moves_scale else None)

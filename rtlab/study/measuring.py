@@ -1,0 +1,471 @@
+"""What a variant's engine takes and computes, found out in stages: timed, compared, scored.
+
+Each stage goes on where it stopped before, within a budget of seconds, and keeps what it has when it is cancelled, when
+its time is over, or when it fails. The engine that was compiled stands whatever becomes of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rtlab import backends
+from rtlab.analyses.accuracy import errors as _accuracy
+from rtlab.analyses.accuracy.errors import Comparison
+from rtlab.backends.live.inference import free_memory
+from rtlab.backends.reference import build_reference, get_evaluator, get_runner
+from rtlab.core.engine import Engine
+from rtlab.core.facts import SCORED, Score, VariantResult
+from rtlab.core.progress import Deadline, Silent, check
+from rtlab.core.protocols import BuildRequest, Progress, Runner
+from rtlab.core.stage import Budget, DeadlineProgress, Stage, StageStatus, Why
+from rtlab.core.task import Predictions
+from rtlab.core.variant import Precision
+from rtlab.errors import BackendError, Cancelled, RtlabError, wrap_error
+from rtlab.experiments.sizing import batch_size, fixed_batch, value_bytes
+from rtlab.quantize import existing_qdq, rewrites
+from rtlab.quantize.dequantized_weights import replace_stored_weights
+from rtlab.quantize.isolated_error import IsolatedErrorModel, build_isolated_error_model
+from rtlab.relation.work import works
+from rtlab.study.job import Job
+
+if TYPE_CHECKING:
+    from rtlab.core.data import CalibrationData
+    from rtlab.core.model import Model
+    from rtlab.core.trace import Outputs, Profile
+
+#: Inferences that every layer is timed in, and samples that values are compared on, where the time suffices.
+_RUNS, _COMPARED = 30, 32
+#: The part of the time left that each stage may take.
+_PARTS = {Stage.TIMED: 1 / 3, Stage.COMPARED: 2 / 3, Stage.SCORED: 1.0}
+#: Bytes of values of one sample that are read at once; more are read in several passes, the largest layers first.
+_READ_BYTES = 256 << 20
+_AGAIN: dict[Why, str] = {
+    "cancelled": "it was cancelled",
+    "not asked": "the variant was only compiled",
+    "budget": "the time was over",
+}
+
+
+def plan_stages(job: Job, result: VariantResult, why: Why = "") -> VariantResult:
+    """A compiled result with the standing of each later stage: under way, or missing for a reason."""
+    stages = dict(result.stages)
+    for stage in _PARTS:
+        status = stages.get(stage)
+        if status is not None and status.state in {"done", "none"} and not _has_more_samples(job, status):
+            continue
+        if (skip_reason := _skip_reason(job, result, stage)) is not None:
+            stages[stage] = StageStatus(stage, "none", "nothing to do", skip_reason)
+        elif why:
+            stages[stage] = _incomplete_status(stage, status, why)
+        else:
+            done_count = status.done if status else 0
+            stages[stage] = StageStatus(
+                stage, "waiting", done=done_count, available_count=status.available_count if status else 0
+            )
+    return dataclasses.replace(result, stages=stages)
+
+
+def _has_more_samples(job: Job, status: StageStatus) -> bool:
+    """Whether a stage that is done for a first answer goes on."""
+    return job.all_samples and status.state == "done" and status.done < status.available_count
+
+
+def _skip_reason(job: Job, result: VariantResult, stage: Stage) -> str | None:
+    """Why a stage has nothing to find out; None where it has."""
+    if stage is Stage.TIMED and result.engine.maker.predicts:
+        return "not timed: the engine is predicted by rules, and nothing was built"
+    if job.runner is None and not _runs_on_builder(result):
+        return "nothing here can run the model"
+    if stage is Stage.COMPARED and is_reference(result):
+        precision = str(result.variant.precision)
+        if precision == Precision.FP32:
+            return "other variants are compared with this one"
+        return f"nothing to compare: {precision} changes nothing here, so that its values are the model's own"
+    if stage is Stage.SCORED and job.task is None:
+        return "no score: the study has no task with labels"
+    return None
+
+
+def is_reference(result: VariantResult) -> bool:
+    """Whether a variant's values are those of the model itself in fp32 on the CPU, so that comparing tells nothing."""
+    itself = result.prepared.emulated is result.source and not existing_qdq.has_rounding_pairs(result.source)
+    return itself and not _runs_on_builder(result)
+
+
+def _runs_on_builder(result: VariantResult) -> bool:
+    """Whether the engine is run by what built it, on its own processor."""
+    engine = result.engine
+    return backends.get(engine.backend).capabilities().runs_itself(engine)
+
+
+def _incomplete_status(stage: Stage, status: StageStatus | None, why: Why, words: str = "") -> StageStatus:
+    """A stage that ended before its end, with what it has."""
+    done, target, unit = (status.done, status.target_count, status.unit) if status else (0, 0, "")
+    if status is not None and 0 < target <= done:
+        return dataclasses.replace(status, state="done")
+    every = status.available_count if status else 0
+    # Of all that there are, as the standing itself tells.
+    basis = f" on {done} of {max(target, every)} {unit}" if done and target else ""
+    state = "partial" if done else "missing"
+    summary = f"{stage}{basis}" if done else f"not {stage}"
+    text = f"{summary}: {words or _AGAIN[why]}"
+    return StageStatus(stage, state, why, text, done, target, unit, every)  # type: ignore[arg-type]
+
+
+def measure_stages(
+    job: Job, result: VariantResult, progress: Progress, budget: Budget
+) -> Iterator[VariantResult]:
+    """The result after each stage that was not done yet.
+
+    What a stage has when it is cancelled or fails comes too, before the error.
+
+    Raises:
+        Cancelled: ``progress`` asked to stop.
+    """
+    work = _Measuring(job, plan_stages(job, result), progress, budget)
+    try:
+        yield from work.stages()
+    finally:
+        work.close()
+
+
+def mark_failed(result: VariantResult, error: RtlabError) -> VariantResult:
+    """A compiled result whose stages under way ended with an error outside them, such as a worker that died."""
+    stages = {
+        k: _incomplete_status(k, s, "failed", str(error)) if s.state == "waiting" else s
+        for k, s in result.stages.items()
+    }
+    return dataclasses.replace(result, stages=stages)
+
+
+def measure_all_stages(
+    job: Job, result: VariantResult, budget: Budget, progress: Progress | None = None
+) -> VariantResult:
+    """The result after all stages; an executor's process may find it out, and reports nothing."""
+    for stage_result in measure_stages(job, result, progress or Silent(), budget):
+        result = stage_result
+    return result
+
+
+class _Measuring:
+    """One variant under measurement."""
+
+    def __init__(self, job: Job, result: VariantResult, progress: Progress, budget: Budget) -> None:
+        self.job, self.result, self.progress, self.budget = job, result, progress, budget
+        self._on_builder = _runs_on_builder(result)
+        #: What computes in the place of an engine that is not run by its own backend.
+        self._stand_in = None if self._on_builder else get_evaluator()
+        self.runner: Runner = self._stand_in or get_runner(result.engine.backend)
+        self._emulation_engine: Engine | None = None
+
+    def stages(self) -> Iterator[VariantResult]:
+        works = {Stage.TIMED: self._time, Stage.COMPARED: self._compare, Stage.SCORED: self._score}
+        for stage, work in works.items():
+            if self.result.stages[stage].state != "waiting":
+                continue
+            try:
+                with self.budget.share(self.progress, _PARTS[stage]) as deadline:
+                    work(deadline)
+            except Cancelled:
+                if not self.progress.stopped():
+                    # The time was over in the middle of a run.
+                    self._finish_stage(stage)
+                else:
+                    over = isinstance(self.progress, Deadline) and self.progress.is_over
+                    self.result = plan_stages(self.job, self.result, "budget" if over else "cancelled")
+                    yield self.result
+                    raise
+            except Exception as error:  # noqa: BLE001 - whatever it is, what is known of the engine stays
+                self._record_failure(stage, error)
+            yield self.result
+
+    def close(self) -> None:
+        """Forget the sessions, which hold the weights."""
+        if self._emulation_engine is not None:
+            self.runner.release(self._emulation_engine)
+
+    def _record_progress(self, stage: Stage, done: int, target: int, unit: str, available: int = 0) -> None:
+        """Note how far a stage came by now; it is still under way."""
+        status = StageStatus(
+            stage, "waiting", done=done, target_count=target, unit=unit, available_count=available
+        )
+        self.result = dataclasses.replace(self.result, stages={**self.result.stages, stage: status})
+
+    def _finish_stage(self, stage: Stage) -> None:
+        """A stage has ended: done, or stopped by the budget."""
+        status = self.result.stages[stage]
+        over = status.done < status.target_count or not status.done
+        new_status = (
+            _incomplete_status(stage, status, "budget") if over else dataclasses.replace(status, state="done")
+        )
+        self.result = dataclasses.replace(self.result, stages={**self.result.stages, stage: new_status})
+
+    def _record_failure(self, stage: Stage, error: Exception) -> None:
+        status = self.result.stages[stage]
+        details = error.details if isinstance(error, RtlabError) else ""
+        if stage is Stage.TIMED and "NOT_IMPLEMENTED" in details:
+            # The emulation still tells the errors.
+            text = "not timed: ONNX Runtime has no CPU kernels for some of its types"
+            new_status = StageStatus(stage, "none", "nothing to do", text)
+        else:
+            new_status = _incomplete_status(
+                stage, status, "failed", str(wrap_error(error, f'measure "{self.job.name}"'))
+            )
+        self.result = dataclasses.replace(self.result, stages={**self.result.stages, stage: new_status})
+
+    # --- times ----------------------------------------------------------------------------------------------------
+
+    def _time(self, deadline: DeadlineProgress) -> None:
+        job, result = self.job, self.result
+        engine = result.measured or result.engine
+        if self._stand_in is not None and engine.backend != self._stand_in.name:
+            request = BuildRequest(result.prepared.model, job.variant, job.limits)
+            engine = self._stand_in.build(request, self.progress)
+        previous_profile, target_runs = result.profile, _RUNS
+        remaining_runs = target_runs - (0 if previous_profile is None else _runs(previous_profile))
+        # It keeps to its time by itself, and has something to tell at the end of it.
+        seconds = deadline.remaining if self.budget.is_bounded else None
+        batch = next(self._data.batches(result.prepared.model, 1))
+        profile = self.runner.profile(
+            engine,
+            batch,
+            self.progress,
+            runs=max(1, remaining_runs),
+            seconds=seconds,
+            limit_s=job.limits.seconds,
+        )
+        if previous_profile is not None:
+            profile = previous_profile.merged(profile)
+        self.result = dataclasses.replace(result, measured=engine, profile=profile)
+        self._record_progress(Stage.TIMED, _runs(profile), target_runs, "runs")
+        self._finish_stage(Stage.TIMED)
+        if is_reference(self.result) and self.result.errors is None:
+            self._look_for_nan(engine, deadline)
+
+    def _look_for_nan(self, engine: Engine, deadline: DeadlineProgress) -> None:
+        """Measure the values of fp32 itself where an output has NaN, so that the first node that writes it is known.
+
+        Such a variant is compared with nothing else, and would show nothing.
+        """
+        model = self.result.source
+        names = _accuracy.list_comparable_values(model, model)
+        outputs = tuple(o for o in model.outputs if o in names)
+        data, limit = self._data.take(max(_COMPARED, fixed_batch(model))), self.job.limits.seconds
+        for batch in data.batches(model, 1) if outputs else ():
+            output_arrays = self.runner.outputs(engine, batch, outputs, progress=deadline, limit_s=limit)
+            if any(np.isnan(output_arrays[o]).any() for o in outputs):
+                break
+        else:
+            return
+        reader, comparison = get_evaluator(), Comparison(model, names)
+        plain = build_reference(model, deadline)
+        try:
+            for group in _groups(names, value_bytes(model, names, data, reader), model):
+                for batch in data.batches(model, batch_size(model, group, data, reader)):
+                    values = reader.outputs(plain, batch, group, progress=deadline, limit_s=limit)
+                    comparison.add(values, values, data.samples_in(model, batch))
+        finally:
+            reader.release(plain)
+            errors = comparison.to_errors(f"{self.runner.source}, {data.source}", synthetic=data.synthetic)
+            self.result = dataclasses.replace(self.result, errors=errors)
+
+    # --- values ---------------------------------------------------------------------------------------------------
+
+    @property
+    def _data(self) -> CalibrationData:
+        assert self.job.data is not None  # noqa: S101 - only what compiles goes without
+        return self.job.data
+
+    def _engine(self, deadline: DeadlineProgress) -> Engine:
+        """What computes the variant's values: the engine itself, or its emulation on the CPU."""
+        if self._stand_in is None:
+            return self.result.engine
+        if self._emulation_engine is None:
+            # Not within the budget: what is half made cannot be gone on with.
+            emulation = replace_stored_weights(
+                self.result.prepared.emulate(self.progress), self.result.source.by_id
+            )
+            # It took three times as much to make, while the engines that are compared are still to come.
+            free_memory()
+            request = BuildRequest(emulation, self.job.variant, level="basic")
+            self._emulation_engine = self._stand_in.build(request, deadline)
+        return self._emulation_engine
+
+    def _compare(self, deadline: DeadlineProgress) -> None:
+        job, engine = self.job, self._engine(deadline)
+        ready = self.result.prepared
+        model = ready.reference or job.model
+        # Its own pairs round as well: what they do is told against the model without them.
+        variant = ready.model if self._on_builder else ready.emulate(self.progress)
+        model, _ = existing_qdq.separate_existing_qdq(model, variant)
+        names = _accuracy.list_comparable_values(model, variant)
+        if self._on_builder:
+            batch = next(self._data.batches(self.result.prepared.model, 1))
+            readable_values = {
+                *self.runner.unfused(engine, batch, deadline),
+                *self.result.prepared.model.outputs,
+            }
+            names = tuple(n for n in names if n in readable_values)
+        if not names:
+            skipped_status = StageStatus(
+                Stage.COMPARED, "none", "nothing to do", "no value of the model is left to be compared"
+            )
+            self.result = dataclasses.replace(
+                self.result, stages={**self.result.stages, Stage.COMPARED: skipped_status}
+            )
+            return
+        every = job.task.data if job.task else self._data
+        data = every if job.all_samples else every.take(max(_COMPARED, fixed_batch(model)))
+        previous_errors = self.result.errors
+        limits = {v: s.amax for v, s in ready.scales.items()}
+        comparison = Comparison(model, names, previous_errors, limits)
+        # What was compared before without shadows goes on without.
+        shadow = self._shadow(names) if comparison.has_isolated_errors else None
+        target, available = len(data), every.count or 0
+        reader = get_evaluator()
+        plain, shadow = _open_reference(model, shadow, deadline)
+        comparison.has_isolated_errors = shadow is not None
+        deadline.phase("Comparing values", target)
+        limit = job.limits.seconds
+        # What one batch tells is summed while the next is computed.
+        pool = ThreadPoolExecutor(1)
+        pending_sum: Future[None] = pool.submit(lambda: None)
+        try:
+            for group in _groups(names, value_bytes(model, names, data, reader), model):
+                pending_sum.result()
+                size = 1 if self._on_builder else batch_size(model, group, data, reader)
+                for batch in data.batches(model, size, skip=comparison.samples_of(group)):
+                    check(deadline, "comparing values")
+                    count = data.samples_in(model, batch)
+                    requested_names = (*group, *_scalars(shadow, group))
+                    before = reader.outputs(plain, batch, requested_names, progress=deadline, limit_s=limit)
+                    after = self.runner.outputs(engine, batch, group, progress=deadline, limit_s=limit)
+                    pending_sum.result()
+                    pending_sum = pool.submit(_add, comparison, shadow, before, after, count)
+                    deadline.advance(count)
+            pending_sum.result()
+        finally:
+            pool.shutdown()
+            reader.release(plain)
+            self.runner.release(engine)
+            errors = comparison.to_errors(f"{self.runner.source}, {data.source}", synthetic=data.synthetic)
+            if errors.sample_counts:
+                self.result = dataclasses.replace(self.result, errors=errors)
+                self._record_progress(
+                    Stage.COMPARED, comparison.samples_of(names), target, "samples", available
+                )
+        self._finish_stage(Stage.COMPARED)
+
+    def _shadow(self, names: Sequence[str]) -> IsolatedErrorModel | None:
+        """The reference beside what each node makes; None where that is not to be had."""
+        ready = self.result.prepared
+        if self._on_builder:
+            return None
+        # Nodes in another form may write other values than the source's.
+        source = ready.reference or rewrites.apply_rewrites(self.job.model, self.job.variant.rewrites)
+        shadow = build_isolated_error_model(
+            *existing_qdq.separate_existing_qdq(source, ready.emulate(self.progress))
+        )
+        return shadow if shadow is not None and shadow.model.values.keys() >= {*names} else None
+
+    def _score(self, deadline: DeadlineProgress) -> None:
+        job, engine, task = self.job, self._engine(deadline), self.job.task
+        if task is None:
+            return
+        data = task.data if job.all_samples else task.data.take(max(SCORED, fixed_batch(job.model)))
+        previous_score, output_names = self.result.score, task.wanted(job.model)
+        predictions = Predictions() if previous_score is None else previous_score.predictions.copy()
+        done = predictions.samples
+        values = tuple(o for n in job.model.top for o in n.outputs if o)
+        size = 1 if self._on_builder else batch_size(job.model, values, data, self._stand_in)
+        deadline.phase("Scoring the task", len(data) - done)
+        limit = job.limits.seconds
+        try:
+            for batch in data.batches(job.model, size, skip=done):
+                check(deadline, "scoring the task")
+                count = data.samples_in(job.model, batch)
+                predictions.add(
+                    self.runner.outputs(engine, batch, output_names, progress=deadline, limit_s=limit), count
+                )
+                deadline.advance(count)
+        finally:
+            if predictions.samples > done:
+                score = Score.of(task, predictions, str(self.runner.source))
+                self.result = dataclasses.replace(self.result, score=score)
+                self._record_progress(
+                    Stage.SCORED, predictions.samples, len(data), "samples", task.data.count or 0
+                )
+        self._finish_stage(Stage.SCORED)
+
+
+def _open_reference(
+    model: Model, shadow: IsolatedErrorModel | None, deadline: DeadlineProgress
+) -> tuple[Engine, IsolatedErrorModel | None]:
+    """The reference with its shadows, or without where these are beyond what runs here."""
+    if shadow is not None:
+        with contextlib.suppress(BackendError):
+            return build_reference(shadow.model, deadline), shadow
+    return build_reference(model, deadline), None
+
+
+def _scalars(shadow: IsolatedErrorModel | None, group: Sequence[str]) -> tuple[str, ...]:
+    """What shadows tell of values."""
+    if shadow is None:
+        return ()
+    return tuple(n for v in group if v in shadow.error_sums for n in shadow.error_sums[v].scalars)
+
+
+def _add(
+    comparison: Comparison,
+    shadow: IsolatedErrorModel | None,
+    reference_outputs: Outputs,
+    variant: Outputs,
+    count: int,
+) -> None:
+    comparison.add(reference_outputs, variant, count)
+    if shadow is None:
+        return
+    comparison.add_isolated_errors(
+        {
+            v: (
+                float(reference_outputs[s.energy]),
+                max(float(reference_outputs[s.maximum]), -float(reference_outputs[s.minimum])),
+            )
+            for v, s in shadow.error_sums.items()
+            if s.energy in reference_outputs
+        }
+    )
+
+
+def _runs(profile: Profile) -> int:
+    return len(profile.total) if profile.runs is None else profile.runs
+
+
+def _groups(names: Sequence[str], nbytes: Mapping[str, int], model: Model) -> list[tuple[str, ...]]:
+    """Values in groups that can be read at once; where there are several, the largest layers come first."""
+    if sum(nbytes.values()) <= _READ_BYTES:
+        return [tuple(names)]
+    groups: list[list[str]] = [[]]
+    room = _READ_BYTES
+    steps = _operations(model)
+    for name in sorted(names, key=lambda n: -steps.get(model.producers[n].id, 0)):
+        if groups[-1] and nbytes[name] > room:
+            groups.append([])
+            room = _READ_BYTES
+        groups[-1].append(name)
+        room -= nbytes[name]
+    return [tuple(g) for g in groups]
+
+
+def _operations(model: Model) -> Mapping[str, int]:
+    """FLOPs of each node; empty where they cannot be told."""
+    try:
+        return {node: work.flops or 0 for node, work in works(model).items()}
+    except RtlabError:
+        return {}

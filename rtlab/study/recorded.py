@@ -1,0 +1,294 @@
+"""Engines that TensorRT built on another machine: from files to facts beside the others."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Sequence
+from collections.abc import Mapping as MappingType
+from pathlib import Path
+
+import numpy as np
+
+from rtlab.analyses.accuracy.errors import Comparison
+from rtlab.analyses.build.layers_from_log import rebuild_layers
+from rtlab.analyses.build.replay import replay
+from rtlab.analyses.fusion import map_nodes
+from rtlab.analyses.timing import times as _timing
+from rtlab.analyses.timing.times import Timing
+from rtlab.backends.files import build, recognise
+from rtlab.backends.reference import build_reference, get_evaluator
+from rtlab.backends.selection import reader_for
+from rtlab.core import temporary
+from rtlab.core.arrays import Batch
+from rtlab.core.engine import Engine
+from rtlab.core.facts import Errors, VariantResult
+from rtlab.core.model import Model, load
+from rtlab.core.prepared import Prepared
+from rtlab.core.progress import Silent
+from rtlab.core.protocols import Backend
+from rtlab.core.trace import Outputs, Recording
+from rtlab.core.variant import Precision, Variant
+from rtlab.errors import ReadError
+from rtlab.quantize.cache import CalibrationCache
+
+#: Share of the layers below which one must ask whether the model is the right one.
+_FEW = 0.1
+#: Sum of layers by latency below which times are in doubt; over the recorded engines it is 1.02 to 1.78.
+_LEAST_RATIO = 0.9
+_STRUCTURE = (
+    "The file with the model's weights is not here: the graph is shown, and what needs a weight, as a build does, "
+    "says so."
+)
+#: Kinds of files that do not describe an engine.
+ASIDE = frozenset({"model", "cache"})
+
+
+def collect_files(
+    files: Sequence[str | Path], files_by_kind: MappingType[str, str | Path | None]
+) -> dict[str, Path]:
+    """Files by kind: those that the user named, and the rest by what is in them.
+
+    Raises:
+        ReadError: a file is of no known kind, or there are two of one kind.
+    """
+    named_files = {k: _path(p, k) for k, p in files_by_kind.items() if p is not None}
+    recognized_files = recognise.sort_by_kind([_path(f, "file") for f in files])
+    for kind, path in recognized_files.items():
+        if kind in named_files:
+            raise ReadError(
+                f'Cannot read "{path.name}" beside "{named_files[kind].name}": both are of the kind "{kind}", and an '
+                "engine has one. Read each engine under a name of its own."
+            )
+    return recognized_files | named_files
+
+
+@contextlib.contextmanager
+def save_pasted_text(text: str | bytes | None) -> Iterator[tuple[Path, ...]]:
+    """A text that was pasted as a file, while it is read; nothing where there is none."""
+    if text is None:
+        yield ()
+        return
+    if not isinstance(text, (str, bytes)):
+        raise ReadError(
+            f"Cannot read text {str(text)[:60]!r}: it is no text but of type {type(text).__name__}. Give what you "
+            "copied as a string, or the path of a file without text=."
+        )
+    with temporary.folder() as folder:
+        path = Path(folder) / "pasted.txt"
+        path.write_bytes(text.encode("utf-8", "replace") if isinstance(text, str) else text)
+        yield (path,)
+
+
+def _path(path: object, what: str) -> Path:
+    if isinstance(path, (str, Path)):
+        return Path(path)
+    raise ReadError(
+        f"Cannot read {what} {path!r}: it is no path. Give the path of a file, each file on its own; a number of an "
+        "optimization profile goes to optimization_profile."
+    )
+
+
+def read_recording(
+    model: Model,
+    name: str,
+    files: MappingType[str, Path],
+    *,
+    inputs: Batch | None = None,
+    profile: int | None = None,
+    backend: str | Backend | None = None,
+) -> VariantResult:
+    """Read an engine's files as a variant of a model.
+
+    Args:
+        model: The source; without nodes where none is known.
+        name: What the variant is called.
+        files: Paths by kind. ``model`` is the ONNX file that the engine was built from, where that is not the source
+            itself, ``cache`` a calibration cache.
+        inputs: What the outputs in the files were computed from, so that ONNX Runtime can compute the same.
+        profile: The optimization profile to show; the first by default.
+        backend: What reads them; rtlab's own reader by default.
+
+    Raises:
+        ReadError: a file is damaged, or files belong to different engines.
+        ModelError: the model cannot be loaded.
+        Unavailable: the backend reads no files.
+    """
+    engine_files = {k: p for k, p in files.items() if k not in ASIDE}
+    if not engine_files:
+        listed_names = ", ".join(f'"{p.name}"' for p in files.values())
+        raise ReadError(
+            f'Cannot read "{name}": {f"{listed_names} describes no engine" if listed_names else "no file is given"}. '
+            'Give layers="layers.json" from trtexec --exportLayerInfo, or log= with a verbose build log.'
+        )
+    recording = reader_for(backend).read(engine_files, select=profile)
+    built_model = load(files["model"], weights=False) if "model" in files else recording.graph or model
+    return recording_to_facts(model, built_model, name, recording, inputs=inputs, cache=files.get("cache"))
+
+
+def recording_to_facts(
+    model: Model,
+    built_model: Model,
+    name: str,
+    recording: Recording,
+    *,
+    inputs: Batch | None = None,
+    cache: Path | None = None,
+) -> VariantResult:
+    """A recording as facts: related to the model, with times and errors as far as the files have them."""
+    engine = _complete_engine(recording, built_model)
+    scales = CalibrationCache.read(cache).scales() if cache else {}
+    errors, errors_note = _errors(model, recording, inputs)
+    times = _timing.timing(recording.profile, engine) if recording.profile else None
+    doubts = tuple(
+        filter(
+            None,
+            (errors_note, _other_times(times), _other_graph(model, recording), _STRUCTURE * model.weightless),
+        )
+    )
+    if doubts:
+        engine = dataclasses.replace(engine, notes=(*engine.notes, *doubts))
+    facts = VariantResult(
+        name,
+        Variant(
+            narrowest(engine),
+            target=engine.target,
+            backend=engine.backend,
+            scales=cache.name if cache else "",
+        ),
+        model,
+        Prepared(built_model, built_model, scales=scales),
+        engine,
+        measured=engine if recording.profile else None,
+        profile=recording.profile,
+        errors=errors,
+        recorded=True,
+        inferred=bool(engine.layers) and not recording.engine.layers,
+        build_log=recording.log,
+        outputs=recording.outputs,
+    )
+    if not (doubt := _other_model(facts)):
+        return facts
+    doubtful_engine = dataclasses.replace(engine, notes=(*engine.notes, doubt))
+    return dataclasses.replace(
+        facts, engine=doubtful_engine, measured=doubtful_engine if recording.profile else None
+    )
+
+
+def source(files: MappingType[str, Path]) -> Model | None:
+    """The model that a recorded build among some files is of, without its weights; None where there is none.
+
+    Raises:
+        ReadError: the file is damaged.
+    """
+    return build.read(files["build"]).source if "build" in files else None
+
+
+def _other_graph(model: Model, recording: Recording) -> str:
+    """A doubt, where a recorded build is of another graph than the model that was given beside it."""
+    if (
+        not recording.structure
+        or model.weightless
+        or not model.nodes
+        or recording.structure == model.structure
+    ):
+        return ""
+    return (
+        f'The graph of model "{model.name}" is not the one that was recorded: operators, shapes or names differ. '
+        "Leave the model out to see the recorded one."
+    )
+
+
+def _other_model(facts: VariantResult) -> str:
+    """A doubt, where hardly a layer belongs to a node of the model."""
+    model, engine = facts.source, facts.engine
+    matched_layers = len({p.layer for p in map_nodes(facts).pairs})
+    if not model.nodes or not engine.layers or matched_layers > _FEW * len(engine.layers):
+        return ""
+    many = (
+        f"Only {matched_layers} of {len(engine.layers)} layers name" if matched_layers else "No layer names"
+    )
+    return f'{many} a node of model "{model.name}": is it the same model?'
+
+
+def _other_times(timing: Timing | None) -> str:
+    """A doubt, where the whole takes longer than its layers, which are timed one after the other, can explain."""
+    if timing is None or timing.ratio is None or timing.ratio >= _LEAST_RATIO:
+        return ""
+    return (
+        f"The layers sum to {100 * timing.ratio:.0f} % of the latency, and a profile usually gives more than 100 %: "
+        "are the times of the same engine and batch?"
+    )
+
+
+def _complete_engine(recording: Recording, built_model: Model) -> Engine:
+    """The engine; of a log without layers, with those that its decisions leave of the model's nodes."""
+    engine, log = recording.engine, recording.log
+    if engine.layers or log is None or not built_model.nodes:
+        return engine
+    layers = rebuild_layers(replay(log, built_model), built_model)
+    if not layers:
+        return engine
+    layer_counts = log.attempts[log.chosen].counts[-1:] if log.attempts else ()
+    count_note = f"; the log counts {layer_counts[0]}" if layer_counts else ""
+    note = (
+        f"The log lists no layers: these {len(layers)} are the model's nodes as its decisions joined them, which is an "
+        f"inference{count_note}. Types and tactics are not told."
+    )
+    return dataclasses.replace(engine, layers=layers, notes=(note,))
+
+
+def _errors(model: Model, recording: Recording, inputs: Batch | None) -> tuple[Errors | None, str]:
+    """Errors of the tensors in the files, against those of a second runner in them or of ONNX Runtime here."""
+    if recording.outputs is None:
+        return None, ""
+    if not model.nodes:
+        return None, "The outputs in the files are not compared: give the ONNX model as well."
+    if recording.reference is not None:
+        return _compare_outputs(
+            model, recording.reference, recording.outputs, "the file's own reference runner"
+        )
+    if inputs is None:
+        return (
+            None,
+            "The outputs in the files are not compared: give inputs= with what they were computed from.",
+        )
+    names = [n for n in recording.outputs if n in model.values]
+    if not names or not model.nodes:
+        return None, f'The outputs in the files are not compared: none is a value of model "{model.name}".'
+    runner = get_evaluator()
+    engine = build_reference(model, Silent())
+    try:
+        before = runner.outputs(engine, inputs, names)
+    finally:
+        runner.release(engine)
+    return _compare_outputs(model, before, recording.outputs, "ONNX Runtime here")
+
+
+def _compare_outputs(model: Model, before: Outputs, after: Outputs, by: str) -> tuple[Errors | None, str]:
+    names = [
+        n
+        for n in after
+        if n in before
+        and n in model.values
+        and np.size(after[n]) == np.size(before[n])
+        and _is_numeric(after[n])
+    ]
+    if not names:
+        return None, f"The outputs in the files are not compared: {by} has none of the same names and sizes."
+    comparison = Comparison(model, names)
+    comparison.add(before, after, 1)
+    return comparison.to_errors(f"tensors from files, against {by}"), ""
+
+
+def _is_numeric(array: object) -> bool:
+    return np.asarray(array).dtype.kind in "fiu"
+
+
+def narrowest(engine: Engine) -> Precision:
+    """The narrowest precision among an engine's layers; fp32 where their types are not told."""
+    precisions = {layer.precision for layer in engine.layers}
+    order = (
+        Precision.FP4, Precision.INT4, Precision.FP8, Precision.INT8, Precision.FP16, Precision.BF16,
+    )  # fmt: skip
+    return next((p for p in order if p.value in precisions), Precision.FP32)

@@ -1,0 +1,1 @@
+"""What is shown of a study: the Explorer, its page, the report."""

@@ -1,0 +1,75 @@
+"""The two linked graphs alone, for a page or a lesson that needs no more than the picture."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import traitlets
+
+from rtlab.analyses.cards.picture import Graph
+from rtlab.analyses.fusion import map_nodes
+from rtlab.analyses.titles import get_variant_titles
+from rtlab.documents.payload import encode
+from rtlab.relation.mapping import map_to_places
+from rtlab.web.explorer.transport import Delivering
+from rtlab.web.page.contract import EngineView
+from rtlab.web.page.graph import engine_view, source_graph
+from rtlab.web.page.state import ViewState
+
+if TYPE_CHECKING:
+    from rtlab.analyses.snapshot import Snapshot
+    from rtlab.core.facts import VariantResult
+
+
+class LinkedGraphs(Delivering):
+    """A model beside the engine of one variant, or of two. ``state`` tells what is selected; ``select`` changes it."""
+
+    source = traitlets.Bytes(b"").tag(delivered=True)
+    engine = traitlets.Bytes(b"").tag(delivered=True)
+    other = traitlets.Bytes(b"").tag(delivered=True)
+    view = traitlets.Dict().tag(sync=True)
+    height = traitlets.Int(480).tag(sync=True)
+    #: What its variants are called, by name.
+    titles = traitlets.Dict().tag(sync=True)
+
+    def __init__(
+        self, study: Snapshot, result: VariantResult, other: VariantResult | None = None, *, height: int = 480
+    ) -> None:
+        self._model = study.model
+        self._result, self._other = result, other
+        view = ViewState(variant=result.name)
+        if self._other is not None:
+            view = view.compare(self._other.name, None)
+        super().__init__(
+            "graph.js",
+            source=encode(source_graph(self._model), Graph),
+            engine=encode(engine_view(self._result, self._model), EngineView),
+            other=encode(engine_view(self._other, self._model), EngineView) if self._other else b"",
+            view=dict(view.payload()),
+            height=height,
+            titles=dict(get_variant_titles(study)),
+        )
+
+    def __repr__(self) -> str:
+        return f"<LinkedGraphs {self._model.name}: {', '.join(r.name for r in (self._result, self._other) if r)}>"
+
+    @property
+    def state(self) -> ViewState:
+        """What is selected now."""
+        return ViewState.of(self.view)
+
+    def arrange(self, **changes: object) -> LinkedGraphs:
+        """Group, colour and place, as the menus of the panes do: see ``ViewState.arrange``."""
+        self.view = dict(self.state.arrange(**changes).payload())
+        return self
+
+    def select(self, *nodes: str) -> None:
+        """Select nodes by id on both sides.
+
+        Raises:
+            ModelError: there is no such node.
+        """
+        mappings = [
+            map_to_places(map_nodes(r), self._model) if r else None for r in (self._result, self._other)
+        ]
+        self.view = dict(self.state.select(self._model.chosen(nodes), *mappings).payload())

@@ -1,0 +1,343 @@
+"""What the Explorer shows: the graphs, the selection, the variants and what is told of them."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import traitlets
+
+from rtlab.analyses import panels
+from rtlab.analyses.fusion import map_nodes
+from rtlab.analyses.inspection.tensors import Inspection
+from rtlab.analyses.panel_context import PanelContext
+from rtlab.analyses.snapshot import Snapshot
+from rtlab.core.progress import Silent
+from rtlab.documents.payload import encode
+from rtlab.documents.serialization import to_builtins
+from rtlab.errors import Cancelled
+from rtlab.relation.mapping import map_to_places
+from rtlab.study.session import Session
+from rtlab.web.explorer.graph_cache import EnginePicture, is_large
+from rtlab.web.explorer.inspecting import Inspecting
+from rtlab.web.explorer.task_runner import Working
+from rtlab.web.page import chrome
+from rtlab.web.page import controls as offer
+from rtlab.web.page.contract import EngineView
+from rtlab.web.page.effects import ranking_of
+from rtlab.web.page.graph import engine_view
+from rtlab.web.page.state import ViewState
+from rtlab.web.page.steps import parse_steps
+from rtlab.web.page.table import failure
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from rtlab.analyses.inspection.tensors import TensorStats
+    from rtlab.core.facts import VariantResult
+    from rtlab.relation.mapping import Mapping as NodeMapping
+
+
+class Showing(Working):
+    """A study on screen, and one state that every pane reads."""
+
+    source = traitlets.Bytes(b"").tag(delivered=True)
+    engine = traitlets.Bytes(b"").tag(delivered=True)
+    other = traitlets.Bytes(b"").tag(delivered=True)
+    #: What follows the picture where that is large, each a ``Later``; empty where the picture has it all.
+    source_later = traitlets.Bytes(b"").tag(delivered=True)
+    engine_later = traitlets.Bytes(b"").tag(delivered=True)
+    other_later = traitlets.Bytes(b"").tag(delivered=True)
+    inspection = traitlets.Dict(allow_none=True, default_value=None).tag(sync=True)
+    controls = traitlets.Dict().tag(sync=True)
+    choice = traitlets.Dict().tag(sync=True)
+    chips = traitlets.List().tag(sync=True)
+    view = traitlets.Dict().tag(sync=True)
+    status = traitlets.List().tag(sync=True)
+    #: What the study runs on, a ``DataState``.
+    data = traitlets.Dict().tag(sync=True)
+    notice = traitlets.Unicode("").tag(sync=True)
+    #: In pixels; 0 is what the window has room for.
+    height = traitlets.Int(0).tag(sync=True)
+    #: The presentation, a list of ``Step``, as the page recorded it: plain dicts, to keep in a cell and to set again.
+    steps = traitlets.List().tag(sync=True)
+    charts = traitlets.Dict().tag(delivered=True)
+    #: What the words of the field mean, as ``glossary.told`` lists them.
+    terms = traitlets.List().tag(delivered=True)
+    #: Answers that the page draws with code of its own, by the names of their questions; empty where there is none.
+    engine_answer = traitlets.Bytes(b"").tag(delivered=True)
+    build_answer = traitlets.Bytes(b"").tag(delivered=True)
+    calibration_answer = traitlets.Bytes(b"").tag(delivered=True)
+    findings_answer = traitlets.Bytes(b"").tag(delivered=True)
+
+    def __init__(self, script: str, study: Session[Any], *, baseline: str, **traits: Any) -> None:
+        self.study = study
+        self._pictures: dict[str, EnginePicture] = {}
+        self._baseline = baseline
+        self._view_variants = {"variant": "", "baseline": "", "compared": ""}
+        self._inspecting = Inspecting(self._inspect, self._publish)
+        self._calibration_key: tuple[object, ...] = ()
+        super().__init__(script, self._refresh, **traits)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.study.model.name}: {len(self.study.facts)} variants>"
+
+    @traitlets.validate("steps")  # type: ignore[untyped-decorator]
+    def _validate_steps(self, proposal: Any) -> list[Any]:
+        return list(parse_steps(proposal["value"]))
+
+    @property
+    def state(self) -> ViewState:
+        """What the panes show now."""
+        return ViewState.of(self.view)
+
+    def select(self, *nodes: str) -> None:
+        """Select nodes by id in every pane.
+
+        Raises:
+            ModelError: there is no such node.
+        """
+        with self._view_lock:
+            state = self.state
+            mappings = (self._mapping(state.variant), self._mapping(state.compared))
+            self._put(state.select(self.study.model.chosen(nodes), *mappings))
+
+    def arrange(self, **changes: object) -> Self:
+        """Group, colour and place, as the menus of the panes do: see ``ViewState.arrange``."""
+        with self._view_lock:
+            self._put(self.state.arrange(**changes))
+        return self
+
+    def show(self, name: str) -> None:
+        """Show a variant that is built.
+
+        Raises:
+            VariantError: it is not built; or the error of its failed build.
+        """
+        result = self.study.facts_of(name)
+        with self._view_lock:
+            self._show_details(self._picture(result))
+
+    def compare(self, name: str | None) -> None:
+        """Show the engine of a second variant in a third pane; None takes that pane away.
+
+        Raises:
+            VariantError: it is not built; or the error of its failed build.
+        """
+        result = self.study.facts_of(name) if name else None
+        with self._view_lock:
+            picture = self._view(result) if result else None
+            self.other = picture.picture if picture else b""
+            self._put(self.state.compare(name or "", picture.mapping if picture else None))
+            self.other_later = picture.deferred_details if picture else b""
+
+    def inspect(self, node: str) -> None:
+        """Find out the distribution of a node's weights and outputs, on a thread; it goes to ``inspection``.
+
+        Raises:
+            ModelError: there is no such node.
+        """
+        (place, *_) = self.study.model.chosen([node]) or [node]
+        self._inspecting.ask(place)
+
+    def changed(self) -> None:
+        """Show what the study has now, such as a variant that a cell or another Explorer built; the study calls it."""
+        if self._busy and threading.current_thread() is not self._thread:
+            # What this view does itself ends with the same.
+            return
+        try:
+            if self._busy:
+                self._show_stage()
+                return
+            self._sync_with_study()
+        except Exception as error:  # noqa: BLE001 - what called the study must not fail for a view
+            self.failure = dict(failure(error, "show what the study has now"))
+        self.stamp += 1
+
+    def _picture(self, result: VariantResult) -> EnginePicture:
+        with self._view_lock:
+            picture = self._view(result)
+            if picture.view["graph"]["later"]:
+                # What was told of the engine before must not stand beside this one until its own is worked out.
+                self.engine_answer = self.build_answer = self.findings_answer = b""
+            self.engine = picture.picture
+            state = self.state
+            self._put(state.show(result.name, picture.mapping, self._mapping(state.compared)))
+            return picture
+
+    def _show_details(self, picture: EnginePicture) -> None:
+        with self._view_lock:
+            self._send_answers(picture.answers)
+            self.engine_later = picture.deferred_details
+            self.charts = picture.charts
+            # What was read from files is no choice that could be built here.
+            if not picture.result.recorded:
+                self.choice = offer.choice(self.study.model, picture.result.variant)
+            self._refresh()
+
+    def _show_stage(self) -> None:
+        """Show what the running work has found by now: the engine as soon as it is there, and then its numbers."""
+        name = self._building
+        with self._view_lock:
+            result, picture = self.study.facts.get(name), self._pictures.get(name)
+            if result is None:
+                return
+            if picture is None or picture.result.engine is not result.engine:
+                self._show_details(self._picture(result))
+                if self.state.compared == name:
+                    self.compare(name)
+            else:
+                self._update_picture(picture, result)
+            self._tell_calibration()
+            self.stamp += 1
+
+    def _update_picture(self, old_picture: EnginePicture, result: VariantResult) -> None:
+        """Send what a stage added to an engine that has been drawn; its picture stays the one that it is."""
+        name = result.name
+        self._pictures[name] = picture = EnginePicture(result, self.study.snapshot(), old_picture.view, b"")
+        if self.state.variant == name:
+            self._send_answers(picture.answers)
+            self.engine_later, self.charts = picture.numbers, picture.charts
+        if self.state.compared == name:
+            self.other_later = picture.numbers
+        self._refresh()
+
+    def _sync_with_study(self) -> None:
+        with self._view_lock:
+            study = self.study.snapshot()
+            old = [n for n, picture in self._pictures.items() if study.facts.get(n) is not picture.result]
+            for name in old:
+                del self._pictures[name]
+            visible_variant = self.state.variant
+            next_variant = (
+                visible_variant
+                if visible_variant in study.facts
+                else next((n for n in study.variants if n in study.facts), "")
+            )
+            if next_variant and (next_variant != visible_variant or next_variant in old):
+                self._show_details(self._picture(study.facts[next_variant]))
+            elif visible_variant and not next_variant:
+                self._clear()
+            # What a cell observed is of no variant; to work out its thresholds may take a second.
+            if _calibration_state(study) != self._calibration_key:
+                self._tell_calibration()
+            self._refresh()
+
+    def _clear(self) -> None:
+        self.engine = self.engine_later = b""
+        self._send_answers(panels.encode_payloads(PanelContext(self.study.snapshot())))
+        self._put(dataclasses.replace(self.state, variant="", layers=()))
+
+    def _send_answers(self, answers: Mapping[str, bytes]) -> None:
+        """Send what the page draws with code of its own, by the question's name."""
+        for name, packed in answers.items():
+            setattr(self, f"{name}_answer", packed)
+
+    def _tell_calibration(self) -> None:
+        study = self.study.snapshot()
+        self._calibration_key = _calibration_state(study)
+        self._send_answers(panels.encode_payloads(PanelContext(study), shared=True))
+
+    def _is_recorded(self, name: str) -> bool:
+        """Whether a variant was read from files of another machine."""
+        result = self.study.facts.get(name)
+        return result is not None and result.recorded
+
+    def _mapping(self, name: str) -> NodeMapping | None:
+        result = self.study.facts.get(name)
+        return map_to_places(map_nodes(result), self.study.model) if result else None
+
+    def _view(self, result: VariantResult) -> EnginePicture:
+        """What is shown of a built variant, made once."""
+        with self._view_lock:
+            picture = self._pictures.get(result.name)
+            if picture is None or picture.result is not result or not picture.picture:
+                study = self.study.snapshot()
+                sensitivity = ranking_of(study, result.name)
+                view = engine_view(result, study.model, sensitivity, defer_details=is_large(result))
+                picture = EnginePicture(result, study, view, encode(view, EngineView))
+                self._pictures[result.name] = picture
+            return picture
+
+    def _inspect(self, place: str, progress: Silent) -> Iterator[Inspection]:
+        """The weights at once, then the outputs; what cannot be had is a note."""
+        study = self.study
+        tensors: tuple[TensorStats, ...] = ()
+        try:
+            tensors = study.weights(place)
+            yield Inspection(place, tensors, "Measuring the outputs …")
+            tensors += study.activations(place, progress=progress)
+        except Cancelled:
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, the user must read it in the panel
+            yield Inspection(place, tensors, str(error))
+            return
+        yield Inspection(
+            place, tensors, "" if tensors else "This node reads no weights and writes no numbers."
+        )
+
+    def _publish(self, inspection: Inspection) -> None:
+        self.inspection = to_builtins(inspection)
+
+    def _inspect_from_page(self, place: str) -> None:
+        """What the browser asks about may be a pill, or gone with the model of a moment ago."""
+        if place in self.study.model.places:
+            self._inspecting.ask(place)
+        else:
+            self.inspection = to_builtins(
+                Inspection(place, (), "Only nodes have weights and outputs to look at.")
+            )
+
+    def _refresh(self, building: str = "") -> None:
+        with self._view_lock:
+            study, state = self.study.snapshot(), self.state
+            if state.compared and state.compared not in study.facts and state.compared != self._building:
+                self.compare(None)
+                state = self.state
+            baseline = self._baseline or chrome.baseline(study)
+            if state.baseline != baseline:
+                self._put(dataclasses.replace(state, baseline=baseline))
+            for name in {state.variant, state.compared} & set(self._pictures):
+                picture = self._pictures[name]
+                if picture.result is study.facts.get(name) and picture.sensitivity is not ranking_of(
+                    study, name
+                ):
+                    self._update_picture(picture, picture.result)
+            self.chips = [to_builtins(c) for c in chrome.chips(study, baseline=baseline, building=building)]
+            self.controls = dict(offer.controls(study.model, self.choice))
+            self.status = [dict(s) for s in chrome.status(study, state.variant)]
+            self.data = dict(chrome.data_state(study))
+            self.notice = offer.notice(self.study.model)
+
+    def _put(self, state: ViewState) -> None:
+        self._view_variants = {
+            "variant": state.variant,
+            "baseline": state.baseline,
+            "compared": state.compared,
+        }
+        self.view = state.payload()
+
+    def _on_view(self, _change: Any) -> None:
+        """The browser sends the whole view; the variants in it may be those of a moment ago."""
+        if any(self.view.get(key) != value for key, value in self._view_variants.items()):
+            current_state = ViewState.of({**self.view, **self._view_variants})
+            if self.view.get("compared") != current_state.compared:
+                current_state = current_state.compare(
+                    current_state.compared, self._mapping(current_state.compared)
+                )
+            self.view = current_state.payload()
+
+
+def _calibration_state(study: Snapshot) -> tuple[object, ...]:
+    """What the answers rest on that all variants share: other where they are."""
+    calibration = study.calibration
+    calibration_key = calibration and (
+        calibration.samples,
+        calibration.wanted,
+        calibration.complete,
+        calibration.source,
+        calibration.ranking,
+    )
+    return study.model, study.task, calibration_key, [v.calibrator for v in study.variants.values()]

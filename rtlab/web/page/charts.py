@@ -1,0 +1,238 @@
+"""Plotly figures of a variant, and Plotly itself for the page.
+
+The front end marks the selection and reads clicks from the points' ids, which are layer ids, so that charts follow the
+other panes without a round trip. FigureWidget would bring its own copy of the library for each figure, five megabytes a
+chart and variant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import gzip
+from typing import TYPE_CHECKING, Any
+
+from rtlab.analyses.accuracy import compute_accuracy
+from rtlab.analyses.cards.card import format_box_name
+from rtlab.core.data import RANDOM
+from rtlab.core.facts import VariantResult
+from rtlab.documents.figure import FAINT, MAIN, OTHER, SIGNS, layout
+from rtlab.web.page.contract import EngineView
+
+if TYPE_CHECKING:
+    from rtlab.analyses.accuracy.errors import Accuracy
+
+#: Names that have room below the bars, and the axis by its longest bar.
+_NAMES, _ROOM = 40, 1.15
+#: Up to this number of layers every step has its number below the axis; above, every fifth, then Plotly decides.
+_EACH, _FIFTH = 12, 80
+#: Words of a card that a bar tells on hover.
+_OPERATORS = 4
+
+
+@dataclasses.dataclass(frozen=True)
+class Bar:
+    """One engine layer on a chart. ``value`` is in the overlay's unit and belongs to ``shared`` layers together."""
+
+    layer: str
+    label: str
+    value: float
+    spread: float | None
+    note: str
+    step: int
+    shared: int = 1
+
+
+def bars(view: EngineView, overlay: str) -> tuple[Bar, ...]:
+    """Every layer that has this number, in execution order."""
+    selected_overlay = next((o for o in view["overlays"] if o["id"] == overlay), None)
+    if selected_overlay is None:
+        return ()
+    bar_list = []
+    steps = (b for b in view["graph"]["boxes"] if b["kind"] == "layer")
+    for step, box in enumerate(steps):
+        reading = selected_overlay["layers"].get(box["id"])
+        if reading is not None:
+            bar_list.append(
+                Bar(box["id"], format_box_name(box, _OPERATORS), reading["value"], reading["spread"],
+                    "<br>".join(filter(None, (box["title"] if box["chips"] else "", reading["note"]))), step,
+                    reading["shared"])
+            )  # fmt: skip
+    return tuple(bar_list)
+
+
+def shorten_label(bar: Bar, most: int = 13) -> str:
+    """A name below a bar, set close and cut where there is no room for all of it."""
+    close = bar.label.replace(" · ", "·")
+    return close if len(close) <= most else f"{close[: most - 1]}…"
+
+
+def of(view: EngineView, result: VariantResult) -> dict[str, Any]:
+    """The figures of times and errors, by name; the picture has all its numbers."""
+    return {
+        "timing": timing(view),
+        "longest": timing(view, longest=True),
+        "accuracy": accuracy(view, compute_accuracy(result)),
+    }
+
+
+def timing(view: EngineView, *, longest: bool = False) -> dict[str, Any]:
+    """Time of each layer: estimated for the engine's GPU where nobody measured it there, else measured.
+
+    Args:
+        view: The variant.
+        longest: The longest first, in place of the order of execution.
+    """
+    overlay = next((o for o in view["overlays"] if o["unit"] == "ms" and o["layers"]), None)
+    rows = bars(view, overlay["id"]) if overlay else ()
+    if overlay is None or not rows:
+        return _empty("No layer times: this variant was not run here, or its files hold none.")
+    origin, title = overlay["origin"], overlay["title"]
+    slowest = max(rows, key=lambda b: b.value)
+    # Small networks run in microseconds.
+    unit, factor = ("µs", 1e3) if slowest.value < 1 else ("ms", 1.0)
+    # Room for the number above the longest bar. An interruption makes a whisker of any length, but not the axis.
+    top = _ROOM * slowest.value or 1.0
+    # A recorded profile holds one number a layer, which has no spread to show.
+    spread = "" if all(b.spread is None for b in rows) else " ± %{customdata[1]}"
+    shared_note = " · pale: one time for several layers" if any(b.shared > 1 for b in rows) else ""
+    if longest:
+        rows = tuple(sorted(rows, key=lambda b: (-b.value, b.step)))
+    # A layer without a time has no bar, and its step stays empty.
+    places = list(range(len(rows))) if longest else [b.step for b in rows]
+    trace = {
+        "type": "bar",
+        "x": places,
+        "y": [b.value * factor for b in rows],
+        "ids": [b.layer for b in rows],
+        "error_y": {
+            "array": [min(b.spread or 0.0, top - b.value) * factor for b in rows],
+            # No time is below zero.
+            "arrayminus": [min(b.spread or 0.0, b.value) * factor for b in rows],
+            "symmetric": False,
+            "thickness": 1,
+            "width": 2,
+            "color": "gray",
+        },
+        # One time that several layers have together is pale on each of them: it counts once.
+        "marker": {
+            "color": MAIN,
+            "line": {"width": 0},
+            "opacity": [0.45 if b.shared > 1 else 1.0 for b in rows],
+        },
+        # The slowest bears its number; all have their names below, and tell the rest on hover.
+        "text": [f"{b.value * factor:.3g}" if b is slowest else "" for b in rows],
+        "textposition": "outside",
+        "textangle": 0,
+        "constraintext": "none",
+        "cliponaxis": False,
+        "customdata": [
+            [f"{b.label} · step {b.step + 1}<br>{b.note}", f"{(b.spread or 0.0) * factor:.2g}"] for b in rows
+        ],
+        "hovertemplate": f"%{{customdata[0]}}<br>%{{y:.3~g}}{spread} {unit}<extra>{origin}, {title}</extra>",
+    }
+    tick_names = _place_names(
+        [(place, b.value, shorten_label(b)) for place, b in zip(places, rows, strict=True)]
+    )
+    axis = {
+        "tickvals": list(tick_names),
+        "ticktext": list(tick_names.values()),
+        "tickangle": -40,
+        # The name of the first bar reaches beyond it on the left.
+        "ticklabeloverflow": "allow",
+        "tickfont": {"size": 10},
+        "range": [min(places) - 0.7, max(places) + 0.7],
+    }
+    heading = f"{SIGNS[origin]} {title} per layer, {unit}{shared_note}"
+    return _figure(trace, heading, axis, {"range": [0, top * factor]})
+
+
+def _place_names(bars: list[tuple[int, float, str]]) -> dict[int, str]:
+    """Names by place, as many as have room: those of the longest bars first, none too near to another."""
+    gap = max(1, -(-len(bars) // _NAMES))
+    names_by_place: dict[int, str] = {}
+    for place, _, word in sorted(bars, key=lambda b: -b[1]):
+        if all(abs(place - other) >= gap for other in names_by_place):
+            names_by_place[place] = word
+    return dict(sorted(names_by_place.items()))
+
+
+def accuracy(view: EngineView, errors: Accuracy | None = None) -> dict[str, Any]:
+    """The error of each layer's last value, in execution order, and the error that the layer makes itself.
+
+    ``errors`` are those of the values; None where none was compared.
+    """
+    rows = bars(view, "error")
+    if not rows and errors is None:
+        return _empty("No errors: the values of this variant were not compared here.")
+    if not rows:
+        return _empty("Every value equals the fp32 reference.")
+    worst = min(rows, key=lambda b: b.value)
+    heading = next(o["title"] for o in view["overlays"] if o["id"] == "error")
+    noisy = heading.endswith(RANDOM)
+    trace = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "x": [b.step + 1 for b in rows],
+        "y": [b.value for b in rows],
+        "ids": [b.layer for b in rows],
+        "line": {"color": FAINT, "width": 1.5},
+        "marker": {"color": MAIN, "size": 8},
+        "customdata": [f"{b.label}<br>{b.note}" for b in rows],
+        "hovertemplate": "%{customdata}<br>%{y:.3~g} dB<extra>measured against fp32"
+        f"{f', {RANDOM}' if noisy else ''}</extra>",
+    }
+    local_bars = bars(view, "own_error")
+    local_trace = {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [b.step + 1 for b in local_bars],
+        "y": [b.value for b in local_bars],
+        "ids": [b.layer for b in local_bars],
+        "marker": {"color": OTHER, "size": 8, "symbol": "triangle-up"},
+        "customdata": [f"{b.label}<br>{b.note}" for b in local_bars],
+        "hovertemplate": "%{customdata}<br>%{y:.3~g} dB<extra>made in this step, measured against fp32"
+        f"{f', {RANDOM}' if noisy else ''}</extra>",
+    }
+    # Of noise nothing is worst: the number would stand there like a finding.
+    where = f"⚠ {RANDOM}" if noisy else f"worst {worst.value:.3g} dB in step {worst.step + 1}"
+    axis = {**({"dtick": 1 if len(rows) <= _EACH else 5} if len(rows) <= _FIFTH else {}), "tickangle": 0}
+    if errors is not None and errors.headline and not noisy:
+        where = errors.headline
+    heading = "● SQNR by step of the engine, dB"
+    if local_bars:
+        worst_local = min(local_bars, key=lambda b: b.value)
+        most = "" if noisy else f" (most {worst_local.value:.3g} dB in step {worst_local.step + 1})"
+        heading = f"SQNR by step, dB: ● arrived and made, ▲ made here{most}"
+    return _figure(
+        trace, f"{heading} · {where}", axis, {"rangemode": "normal"}, *([local_trace] if local_bars else [])
+    )
+
+
+def _figure(
+    trace: Any, title: str, axis: dict[str, Any], scale: dict[str, Any], *more: Any
+) -> dict[str, Any]:
+    """A figure of traces over the layers: ``axis`` is what is special below it, ``scale`` beside it."""
+    layer_axis = {**axis, "automargin": True, "showgrid": False, "zeroline": False}
+    value_axis = {**scale, "gridcolor": FAINT, "automargin": True, "zeroline": False}
+    return {"data": [trace, *more], "layout": {**layout(title), "xaxis": layer_axis, "yaxis": value_axis}}
+
+
+def _empty(title: str) -> dict[str, Any]:
+    hidden = {"visible": False}
+    note = {"text": title, "showarrow": False, "xref": "paper", "yref": "paper", "x": 0.5, "y": 0.5}
+    return {"data": [], "layout": {**layout(""), "annotations": [note], "xaxis": hidden, "yaxis": hidden}}
+
+
+@functools.cache
+def script() -> bytes:
+    """Plotly as a gzipped ES module with the library as its default export.
+
+    It is the script that Python's plotly package carries; the page asks for it when it draws the first chart. A report
+    brings a smaller one along.
+    """
+    from plotly.offline import get_plotlyjs
+
+    inside = f"const module = {{ exports: {{}} }}, exports = module.exports;\n{get_plotlyjs()}\nreturn module.exports;"
+    text = f"export default (function () {{\n{inside}\n}}).call(globalThis);\n"
+    return gzip.compress(text.encode(), compresslevel=6, mtime=0)

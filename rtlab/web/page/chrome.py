@@ -1,0 +1,184 @@
+"""What stands around the graphs, in the Explorer and in a report: the chips and the status line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from rtlab.analyses.accuracy import compute_accuracy, describe_random_inputs
+from rtlab.analyses.diagnosis.undefined import find_undefined
+from rtlab.analyses.fusion import compute_coverage
+from rtlab.analyses.roofline import estimate_timing
+from rtlab.analyses.roofline.estimate_error import describe_estimate_error
+from rtlab.analyses.timing import compute_timing
+from rtlab.core.data import RANDOM
+from rtlab.core.phrases import pluralize
+from rtlab.core.schema import Origin
+from rtlab.core.stage import Stage
+from rtlab.core.value import shape_text
+from rtlab.core.variant import Precision
+from rtlab.documents.contract import DataState, Status
+from rtlab.documents.numbers import format_number
+from rtlab.errors import RtlabError
+from rtlab.web.page.contract import Chip
+from rtlab.web.page.table import chip
+
+if TYPE_CHECKING:
+    from rtlab.analyses.accuracy.errors import Accuracy
+    from rtlab.analyses.snapshot import Snapshot
+    from rtlab.analyses.timing.times import Timing
+    from rtlab.core.facts import VariantResult
+
+#: Types whose range is smaller than FP32's, or whose small numbers are coarser.
+_HALVES = {Precision.FP16, Precision.BF16}
+
+
+def baseline(study: Snapshot) -> str:
+    """The variant that others are compared with when nobody chose one: the first that is built in fp32."""
+    results = study.facts
+    built_names = [n for n, v in study.variants.items() if v.precision is Precision.FP32 and n in results]
+    # One that was read from files has no accuracy to compare with.
+    return next((n for n in built_names if not results[n].recorded), built_names[0] if built_names else "")
+
+
+def chips(study: Snapshot, *, baseline: str, building: str = "") -> list[Chip]:
+    """The second row: variants that are built, that failed, or that are being built."""
+    return [
+        chip(study, n, baseline=baseline, building=building)
+        for n in study.variants
+        if n == building or n in study.facts or n in study.failures
+    ]
+
+
+def status(study: Snapshot, name: str) -> Iterator[Status]:
+    """The status line of a variant: which compiler, which runner, and what a reader must not miss."""
+    result = study.facts.get(name)
+    if result is None:
+        yield from (_item("reported", note) for note in study.model.notes)
+        return
+    engine = result.engine
+    if random_note := random_words(result):
+        yield _item("measured", random_note, warning=True)
+    yield _item(engine.origin, f"read: {engine.title}" if result.recorded else engine.provenance)
+    yield from _describe_times(result)
+    if result.recorded and study.model.nodes and engine.layers:
+        coverage = compute_coverage(result)
+        more = f"{coverage.explained} more {'is' if coverage.explained == 1 else 'are'} explained"
+        links = (
+            f"; {coverage.declared} of {coverage.pairs} links are the compiler's own word"
+            if coverage.pairs
+            else ""
+        )
+        yield _item(
+            "estimated" if coverage.declared < coverage.pairs else "reported",
+            f"{coverage.nodes} of {coverage.all_nodes} nodes are in a layer, {more}{links}",
+        )
+    if study.chosen and not result.recorded:
+        on = pluralize(len(study.chosen), "chosen sample")
+        yield _item(
+            "measured", f"errors and score are of {on} only; the panel Task takes all again", warning=True
+        )
+    yield from _losses(study, result)
+    for stage_status in result.stages.values():
+        if stage_status.is_incomplete or (stage_status.stage is Stage.TIMED and stage_status.text):
+            yield _item("measured", stage_status.text, warning=stage_status.why == "failed")
+    yield from (_item(engine.origin, note) for note in engine.notes)
+    yield from (_item("reported", note) for note in result.prepared.notes)
+
+
+def _losses(study: Snapshot, result: VariantResult) -> Iterator[Status]:
+    """What errors a reader must not miss."""
+    errors = compute_accuracy(result)
+    if errors is None:
+        return
+    if (undefined := find_undefined(errors, study.model)) is not None:
+        yield _item("measured", undefined.title, warning=True)
+    if errors.headline:
+        yield _item("measured", errors.headline, warning=not errors.synthetic)
+    if overflows := [v for v in errors.values if v.overflowed]:
+        first = study.model.by_id[overflows[0].node].title
+        elements = sum(v.overflowed for v in overflows)
+        yield _item(
+            "measured",
+            f"overflow: {elements} elements of {pluralize(len(overflows), 'value')} are not finite, "
+            f'first after "{first}"',
+            warning=True,
+        )
+    if result.variant.precisions & _HALVES:
+        yield from _underflow(study, errors)
+
+
+def _item(origin: Origin, text: str, *, warning: bool = False) -> Status:
+    return Status(origin=origin, text=text, warning=warning)
+
+
+def _describe_times(result: VariantResult) -> Iterator[Status]:
+    """What an inference takes: estimated for the GPU that the engine is for, then as it was measured."""
+    if (estimate := estimate_timing(result)) is not None:
+        error = describe_estimate_error(estimate.peaks.name)
+        text = (
+            estimate.withheld
+            or f"estimated: {format_number(estimate.estimated, 'ms')} on {estimate.peaks.name}; {error}"
+        )
+        yield _item("estimated", text)
+    if (times := compute_timing(result)) is not None:
+        build_note = (
+            ""
+            if result.recorded or result.engine.recorded
+            else f"; building took {result.engine.seconds:.2g} s"
+        )
+        yield _item("measured", f"measured: {_times(times)}{build_note}")
+
+
+def random_words(result: VariantResult) -> str:
+    """What a reader must know of a variant that rests on random input; empty where nothing does."""
+    subjects = describe_random_inputs(result)
+    if not subjects:
+        return ""
+    return f"{RANDOM}: {subjects} rest on noise; no finding about the task, give data of the model's own"
+
+
+def data_state(study: Snapshot) -> DataState:
+    """What the study runs on; a model whose inputs have no size has no data yet, nor has one without nodes."""
+    model = study.model
+    inputs = [
+        f"{name}: {model.values[name].dtype} {shape_text(model.values[name].shape)}" for name in model.inputs
+    ]
+    if study.user_data is not None:
+        return DataState(source=study.user_data.source, random=False, inputs=inputs, chosen=len(study.chosen))
+    try:
+        # Whether random samples can be drawn; to draw them takes a large model longer than to show it.
+        possible = bool(model.nodes) and all(model.input_shape(name) is not None for name in model.inputs)
+    except RtlabError:
+        possible = False
+    source = "random noise" if possible else ""
+    return DataState(source=source, random=possible, inputs=inputs, chosen=len(study.chosen))
+
+
+def _times(times: Timing) -> str:
+    """Who measured, and what: the layers, the whole inference, or both."""
+    total_text = "was not timed" if times.total is None else f"takes {format_number(times.total, 'ms')}"
+    if 95 in times.percentiles:
+        total_text += f" (p95 {format_number(times.percentiles[95], 'ms')})"
+    if not times.layers:
+        return f"{times.source}; the whole {total_text}, layers were not timed"
+    # Files may tell times and not how often they were taken.
+    runs = f" over {times.runs} run{'s' if times.runs != 1 else ''}" if times.runs else ""
+    scaling_note = f"; layers are scaled by {times.scale:.2g}" if times.scaled else ""
+    return (
+        f"{times.source}; layers sum to {format_number(times.summed, 'ms')}{runs}, "
+        f"the whole {total_text}{scaling_note}"
+    )
+
+
+def _underflow(study: Snapshot, errors: Accuracy) -> Iterator[Status]:
+    underflows = [v for v in errors.values if v.underflowed]
+    if underflows:
+        most = max(underflows, key=lambda v: v.underflowed / v.elements)
+        where = study.model.by_id[most.node].title
+        yield _item(
+            "measured",
+            f"underflow: {sum(v.underflowed for v in underflows)} elements of {pluralize(len(underflows), 'value')} "
+            f'became zero, most after "{where}" ({format_number(100 * most.underflowed / most.elements, "%")})',
+            warning=True,
+        )

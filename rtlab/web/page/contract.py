@@ -1,0 +1,230 @@
+"""The contract between Python and the page: all that crosses, and its types in TypeScript.
+
+``python -m rtlab.web.page.contract`` writes ``widgets/src/contract.ts``, and terms into ``widgets/test/glossary.ts``
+for tests of the page, which has them from the kernel. A test compares both.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypedDict
+
+from rtlab.analyses.calibration.pairs import PairUse, Verdict
+from rtlab.analyses.cards.picture import BoxKind, Family, Graph, Overlay, Told
+from rtlab.analyses.inspection.tensors import Inspection, TensorKind
+from rtlab.analyses.panels import PANELS, QUESTIONS
+from rtlab.core.buildlog import Action
+from rtlab.core.schema import Origin
+from rtlab.core.stage import Stage, StageStatus, State
+from rtlab.documents import contract
+from rtlab.documents.commands import Choice, Command, WorkName
+from rtlab.documents.contract import Failure, Panel, PanelName, Status
+from rtlab.documents.glossary import glossary_terms
+from rtlab.documents.tabs import TABS
+from rtlab.documents.typescript import render_typescript
+from rtlab.relation.flow import Reason
+from rtlab.relation.mapping import Evidence, Missing, Pair
+from rtlab.relation.roles import Role
+from rtlab.web.page.controls import TREATMENTS
+from rtlab.web.page.state import ViewState
+from rtlab.web.page.steps import Step
+
+ChipStatus = Literal["ready", "building", "failed"]
+
+
+class EngineView(TypedDict):
+    """Everything about one variant: the engine's graph, how it maps to the source model, and its numbers.
+
+    ``calibrator`` is the one whose thresholds it has, empty without one. ``commands`` build the prepared model
+    elsewhere, a line each. ``precisions`` tells in what each node of the source is computed, where that is not fp32.
+    ``quantized`` are the model's own Q/DQ pairs; ``panels`` are those that have something to say of this variant.
+    Where the graph's boxes are told of later, ``overlays`` are empty, and come as ``Later`` too.
+    """
+
+    variant: str
+    calibrator: str
+    commands: list[str]
+    precisions: dict[str, str]
+    quantized: list[PairUse]
+    graph: Graph
+    pairs: list[Pair]
+    unmapped: list[Missing]
+    overlays: list[Overlay]
+    panels: list[PanelName]
+
+
+class Later(TypedDict):
+    """What follows the picture of a large graph, because nothing is drawn from it: ``of`` is the variant, or the model.
+
+    ``boxes`` tell of ``Graph.boxes``, by position; ``overlays`` are those of ``EngineView``, and empty for a model.
+    """
+
+    of: str
+    boxes: list[Told]
+    overlays: list[Overlay]
+
+
+class Chip(TypedDict):
+    """A variant in the second row; ``recorded`` is one that was read from files, and has no ``stages``.
+
+    ``label`` is what it is called, ``about`` what the files of a recorded one tell beside, ``choice`` what was chosen
+    for it, spelled as in ``int8·auto``.
+    ``score_delta`` is against the baseline; None where there is none. ``score_worse`` says that the samples can tell it
+    is worse than that, ``score_told`` is the score with its interval and the difference, in words. ``random`` says what
+    of it rests on random input, in words; empty where nothing does. ``estimate`` is the time on the GPU that the engine
+    was built for, which comes before what a CPU took; None where there is none, with the reason in ``estimate_source``
+    where it was withheld.
+    ``counted`` is what the layers are called: those of ONNX Runtime are no TensorRT layers. ``predicted`` says that
+    rules made them, and no compiler.
+    """
+
+    id: str
+    label: str
+    about: str
+    choice: str
+    target: str
+    status: ChipStatus
+    baseline: bool
+    recorded: bool
+    predicted: bool
+    nodes: int
+    layers: int
+    counted: str
+    estimate: float | None
+    estimate_gpu: str
+    estimate_source: str
+    time: float | None
+    time_source: str
+    score: float | None
+    score_delta: float | None
+    score_unit: str
+    score_worse: bool
+    score_told: str
+    score_source: str
+    random: str
+    error: Failure | None
+    stages: list[StageStatus]
+
+
+class SavedVariant(TypedDict):
+    """A variant in a report: its ``EngineView``, as ``encode`` makes it, in base64.
+
+    ``answers`` are what the page draws with code of its own, by the question's name and in the same form, empty where
+    there is none; ``panels`` are those of the first settings; ``charts`` are those that the Explorer has, by name.
+    """
+
+    id: str
+    engine: str
+    answers: dict[str, str]
+    status: list[Status]
+    panels: list[Panel]
+    charts: dict[str, Any]
+
+
+class SavedPanel(TypedDict):
+    """A panel of a report as a step of its presentation asks for it: beside another variant, or with other settings."""
+
+    variant: str
+    compared: str
+    settings: dict[str, str]
+    panel: Panel
+
+
+class Saved(TypedDict):
+    """All that a report holds. ``source``, a ``Graph``, is as ``encode`` makes it, in base64.
+
+    ``answers`` are those of ``SavedVariant`` that are the same for every variant. ``steps`` are a presentation, and
+    ``asked`` the panels in it that are not as at first; ``terms`` are as ``glossary.told`` lists them.
+    """
+
+    model: str
+    source: str
+    answers: dict[str, str]
+    variants: list[SavedVariant]
+    chips: list[Chip]
+    view: ViewState
+    steps: list[Step]
+    asked: list[SavedPanel]
+    terms: list[list[str]]
+
+
+#: What crosses by itself; what it is made of crosses with it.
+ROOTS: tuple[Any, ...] = (
+    Graph, EngineView, Later, *(q.payload_type for q in QUESTIONS if q.payload_type), Inspection, Panel,
+    contract.Controls, Choice, Chip, contract.BuildState, contract.DataState, ViewState, Status, Saved,
+    Step,
+)  # fmt: skip
+ALIASES: Mapping[str, Any] = {
+    "Family": Family, "BoxKind": BoxKind, "Reason": Reason, "Evidence": Evidence, "Role": Role, "Origin": Origin,
+    "ChipStatus": ChipStatus, "StageName": tuple(map(str, Stage)), "StageState": State,
+    "Side": contract.Side, "Grouping": contract.Grouping, "TensorKind": TensorKind,
+    "Action": Action, "Verdict": Verdict, "PanelName": tuple(PANELS),
+    "WorkName": WorkName,
+}  # fmt: skip
+
+
+UNIONS: Mapping[str, Any] = {"Command": Command, "Reply": contract.Reply}
+
+
+_HEAD = "Generated by python -m rtlab.web.page.contract. Change what Python declares, not this file."
+
+
+def typescript() -> str:
+    """The types of all that crosses, as the page knows them, and the tabs and panels that it has."""
+    return render_typescript(ROOTS, ALIASES, UNIONS, head=_HEAD) + _tabs()
+
+
+def glossary() -> str:
+    """The terms that the page explains, for the tests of the page, which has them from the kernel."""
+    lines = [
+        f"// {_HEAD}",
+        'import type { Term } from "../src/terms";',
+        "",
+        "export const TERMS: readonly Term[] = [",
+        *(f"  {json.dumps(term, ensure_ascii=False)}," for term in glossary_terms()),
+        "];",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+#: What is written into ``widgets``, by the path of the file.
+WRITTEN: Mapping[str, Callable[[], str]] = {"src/contract.ts": typescript, "test/glossary.ts": glossary}
+
+
+def _tabs() -> str:
+    tabs = [
+        {
+            **dataclasses.asdict(tab),
+            "panels": [
+                *tab.panels,
+                *(q.name for q in QUESTIONS if q.tab == tab.name and tab.part == "analysis"),
+            ],
+        }
+        for tab in TABS
+    ]
+    labels = json.dumps({q.name: [q.label, q.shows] for q in QUESTIONS}, ensure_ascii=False)
+    lines = [
+        "/** The tabs at the bottom of the Explorer, in their order. */",
+        "export const TABS = [",
+        *(f"  {json.dumps(tab, ensure_ascii=False)}," for tab in tabs),
+        "] as const;",
+        'export type Tab = (typeof TABS)[number]["name"];',
+        "",
+        "/** What panels are called in their tab, and what each shows. */",
+        f"export const PANELS: Record<PanelName, readonly [string, string]> = {labels};",
+        "",
+        "/** What each treatment does, and what it costs. */",
+        f"export const TREATMENTS: Record<string, string> = {json.dumps(TREATMENTS, ensure_ascii=False)};",
+    ]
+    return "\n" + "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    for name, render in WRITTEN.items():
+        target = Path(__file__).parents[3] / "widgets" / name
+        target.write_text(render(), encoding="utf-8")
+        sys.stdout.write(f"wrote {target.name}\n")

@@ -1,0 +1,337 @@
+"""Projects a model and an engine to graphs that a browser can draw."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Literal
+
+import onnx_ir as ir
+
+from rtlab.analyses.calibration.pairs import trace_pairs
+from rtlab.analyses.cards.card import BoxBuilder
+from rtlab.analyses.cards.families import get_family
+from rtlab.analyses.cards.picture import Box, Detail, Edge, Graph, Port, Told, make_box
+from rtlab.analyses.fusion import map_nodes
+from rtlab.analyses.panels import list_panels
+from rtlab.core.engine import Engine, Tensor
+from rtlab.core.model import Model
+from rtlab.core.node import Node
+from rtlab.core.node_instances import NodeInstance, Subgraph
+from rtlab.core.phrases import pluralize
+from rtlab.core.value import describe, shape_text
+from rtlab.quantize.export import build_commands, make_file_stem
+from rtlab.relation.mapping import Mapping as NodeMapping
+from rtlab.relation.mapping import map_to_places
+from rtlab.web.page.contract import EngineView, Later
+from rtlab.web.page.edges import engine_edges, find_unwritten_tensors
+from rtlab.web.page.overlays import overlays
+
+if TYPE_CHECKING:
+    from rtlab.analyses.sensitivity import Sensitivity
+    from rtlab.core.facts import VariantResult
+
+#: Attributes that say at a glance what a node does.
+_GLANCE = {"kernel_shape": "kernel", "strides": "stride", "axis": "axis", "perm": "perm", "alpha": "alpha"}
+
+_INTEGER_TYPES = frozenset({int, bool})
+
+
+class _ModelGraph:
+    """The boxes and edges of a model under construction, scope by scope."""
+
+    def __init__(self, model: Model) -> None:
+        self.model = model
+        self.boxes: list[Box] = []
+        self.edges: list[Edge] = []
+        # Node ids are taken even where a node is drawn later, so that they stay what selections name.
+        self.box_ids = set(model.places)
+        self.position: dict[str, int] = {}
+        #: Position of the box that makes a value, by call of a function and identity.
+        self.makers: dict[tuple[int, int], int] = {}
+        #: Values as ports by identity: most are written once and read once or more.
+        self.ports: dict[int, Port] = {}
+        # Nodes of one kind have most lines of the side panel in common, and what is one object is packed once.
+        self.detail = functools.cache(_detail)
+
+    def graph(self) -> Graph:
+        model = self.model
+        for scope in model.scopes:
+            self.scope(scope)
+        inner = sum(b["kind"] == "node" and b["parent"] >= 0 for b in self.boxes)
+        outer = sum(b["kind"] == "node" for b in self.boxes) - inner
+        parts = [pluralize(outer, "node")]
+        if constants := sum(n.op == "Constant" for n in model.top):
+            parts.append(pluralize(constants, "constant"))
+        if inner:
+            parts.append(f"{inner} in bodies")
+        return Graph(
+            id=model.name,
+            title="ONNX",
+            subtitle=" · ".join(parts),
+            boxes=self.boxes,
+            edges=self.edges,
+            later=True,
+        )
+
+    def scope(self, scope: Subgraph) -> None:
+        parent = self.position.get(scope.owner, -1)
+        prefix = f"{scope.owner}/{scope.body}/" if scope.body else ""
+        for value in _inputs(scope):
+            self.put(self.pill(value, "input", prefix), scope, parent, [value])
+        readers: list[tuple[int, Iterable[ir.Value | None]]] = []
+        for node, place in _visible_nodes(scope):
+            self.put(self.node(node, place), scope, parent, node.outputs)
+            readers.append((len(self.boxes) - 1, node.inputs))
+        for value in scope.graph.outputs:
+            self.put(self.pill(value, "output", prefix), scope, parent, [])
+            readers.append((len(self.boxes) - 1, [value]))
+        # Bodies come later in ``scopes``, so what they read from outside is known by then.
+        for at, values in readers:
+            for value in dict.fromkeys(v for v in values if v is not None):
+                maker = self.makers.get((scope.space, id(value)))
+                if maker is not None:
+                    self.edges.append(
+                        Edge(source=maker, target=at, value=value.name or "", label=_label(self.port(value)))
+                    )
+
+    def node(self, runs: ir.Node, place: NodeInstance) -> Box:
+        node = place.node
+        reads = [self.port(v) for v in runs.inputs if v is not None]
+        weights = [p["shape"] for p in reads if p["constant"] and "×" in p["shape"]][:1]
+        # The shape of a weight tells its kernel, and what is one says nothing.
+        glance = [
+            f"{label} {_format_value(node.attributes[key])}"
+            for key, label in _GLANCE.items()
+            if key in node.attributes
+            and not (weights and label == "kernel")
+            and not _is_all_ones(node.attributes[key])
+        ]
+        writes = next((v for v in runs.outputs if v.name), None)
+        precision = "" if writes is None else self.port(writes)["dtype"]
+        lines = [*weights, *glance][:2]
+        return make_box(
+            place.id, "node", node.op, get_family(node.op), node.title, lines=lines, precision=precision
+        )
+
+    def box_details(self) -> list[Told]:
+        """What is told of the boxes, in their order."""
+        details: list[Told] = []
+        for scope in self.model.scopes:
+            details += [Told(inputs=[], outputs=[self.port(v)], details=[]) for v in _inputs(scope)]
+            details += [self.node_details(node, place) for node, place in _visible_nodes(scope)]
+            details += [Told(inputs=[self.port(v)], outputs=[], details=[]) for v in scope.graph.outputs]
+        return details
+
+    def node_details(self, runs: ir.Node, place: NodeInstance) -> Told:
+        node = place.node
+        details = [Detail(key="name", value=node.name or "—"), self.detail("operator", _operator(node))]
+        details += [self.detail(k, _format_value(v)) for k, v in node.attributes.items()]
+        return Told(
+            inputs=[self.port(v) for v in runs.inputs if v is not None and v.name],
+            outputs=[self.port(v) for v in runs.outputs if v.name],
+            details=details,
+        )
+
+    def port(self, value: ir.Value) -> Port:
+        port = self.ports.get(id(value))
+        if port is None:
+            port = self.ports[id(value)] = _port(value)
+        return port
+
+    def put(self, box: Box, scope: Subgraph, parent: int, makes: Iterable[ir.Value]) -> None:
+        box["parent"], box["body"] = parent, scope.body
+        at = self.position[box["id"]] = len(self.boxes)
+        self.boxes.append(box)
+        for value in makes:
+            self.makers[scope.space, id(value)] = at
+
+    def pill(self, value: ir.Value, kind: Literal["input", "output"], prefix: str) -> Box:
+        id_ = f"{prefix}{kind} {value.name}"
+        while id_ in self.box_ids:
+            id_ += "'"
+        self.box_ids.add(id_)
+        return _pill(id_, kind, value.name or "", self.port(value))
+
+
+def source_graph(model: Model, *, defer_details: bool = False) -> Graph:
+    """A model as boxes: nodes, and pills for inputs and outputs; constants show inside their consumers.
+
+    The boxes of a body or of a called function stand after their owner and name it as ``parent``; edges lead from a
+    value outside straight to the node inside that reads it. With ``defer_details``, ``describe_source_boxes`` has what
+    they tell.
+    """
+    source = _ModelGraph(model)
+    graph = source.graph()
+    if not defer_details:
+        _fill_details(graph, source.box_details())
+    return graph
+
+
+def describe_source_boxes(model: Model) -> Later:
+    """What the boxes of ``source_graph`` tell besides the picture."""
+    return Later(of=model.name, boxes=_ModelGraph(model).box_details(), overlays=[])
+
+
+def _fill_details(graph: Graph, details: Sequence[Told]) -> None:
+    for box, more in zip(graph["boxes"], details, strict=True):
+        box["inputs"], box["outputs"], box["details"] = more["inputs"], more["outputs"], more["details"]
+    graph["later"] = False
+
+
+def _inputs(scope: Subgraph) -> list[ir.Value]:
+    """The inputs that a graph is given; up to IR version 3, initializers are among its inputs."""
+    initializers = {} if isinstance(scope.graph, ir.Function) else scope.graph.initializers
+    return [v for v in scope.graph.inputs if v.name not in initializers]
+
+
+def _visible_nodes(scope: Subgraph) -> list[tuple[ir.Node, NodeInstance]]:
+    """The nodes that are boxes."""
+    return [(n, place) for n, place in zip(scope.nodes, scope.places, strict=True) if n.op_type != "Constant"]
+
+
+def engine_graph(result: VariantResult, model: Model, mapping: NodeMapping) -> Graph:
+    """The layers of an engine in order of execution; ``mapping`` is that of the places of the model's nodes."""
+    engine = result.engine
+    layers = BoxBuilder(result, model, mapping)
+    boxes: list[Box] = [_engine_pill(t, "input") for t in engine.inputs]
+    boxes += [layers.build_box(y) for y in engine.layers]
+    boxes += [_engine_pill(t, "output") for t in engine.outputs]
+    return Graph(
+        id=result.variant.id,
+        title=f"{engine.title.rsplit(' · ', 1)[0]}",
+        subtitle=f"{engine.place} · {len(engine.layers)} {engine.detail}s",
+        boxes=boxes,
+        edges=engine_edges(result, model, find_unwritten_tensors(engine)),
+        later=True,
+    )
+
+
+def _engine_details(engine: Engine) -> list[Told]:
+    """What is told of the boxes of an engine, in their order."""
+    # Layers read what others write, and run in few streams: one object for all, which is packed once.
+    detail, port = functools.cache(_detail), functools.cache(_tensor_port)
+    missing, count = find_unwritten_tensors(engine), len(engine.layers)
+    box_details = [Told(inputs=[], outputs=[port(t)], details=[]) for t in engine.inputs]
+    for layer in engine.layers:
+        details = [
+            Detail(key="layer", value=layer.name),
+            detail("kind", layer.kind),
+            Detail(key="step", value=f"{layer.index + 1} of {count}"),
+        ]
+        if layer.tactic:
+            details.append(detail("tactic", layer.tactic))
+        details.append(detail("stream", str(layer.stream)))
+        if names := missing.get(layer.id):
+            details.append(Detail(key="written by no layer", value=", ".join(names)))
+        reads = [port(t) for t in layer.inputs] + [port(t, constant=True) for t in layer.constants]
+        box_details.append(Told(inputs=reads, outputs=[port(t) for t in layer.outputs], details=details))
+    return box_details + [Told(inputs=[port(t)], outputs=[], details=[]) for t in engine.outputs]
+
+
+def engine_view(
+    result: VariantResult,
+    model: Model,
+    sensitivity: Sensitivity | None = None,
+    *,
+    defer_details: bool = False,
+) -> EngineView:
+    """A variant's engine, its relation to the source model, and every number with its origin.
+
+    With ``defer_details``, ``describe_engine_boxes`` has what is not needed to draw it; ``sensitivity`` is what
+    ``overlays`` takes.
+    """
+    mapping = map_to_places(map_nodes(result), model)
+    view = EngineView(
+        variant=result.name,
+        calibrator=str(result.variant.calibrator or ""),
+        commands=[]
+        if result.recorded
+        else list(build_commands(model, result.variant, f"{make_file_stem(model, result.variant)}.onnx")),
+        precisions={i: str(p) for n, p in result.prepared.precisions.items() for i in model.where(n)},
+        # Those that the model brought along.
+        quantized=list(trace_pairs(model, mapping, result.engine)),
+        graph=engine_graph(result, model, mapping),
+        # Those of a layer that only serves the node, such as by its Q, last.
+        pairs=sorted(mapping.pairs, key=lambda p: p.role != "work"),
+        unmapped=[m for m in mapping.missing if model.places[m.node].node.op != "Constant"],
+        overlays=[],
+        panels=list_panels(model),
+    )
+    if not defer_details:
+        complete(view, describe_engine_boxes(result, model, sensitivity))
+    return view
+
+
+def describe_engine_boxes(
+    result: VariantResult, model: Model, sensitivity: Sensitivity | None = None
+) -> Later:
+    """What follows the picture of ``engine_view``: what its boxes tell, and their numbers."""
+    return Later(
+        of=result.name, boxes=_engine_details(result.engine), overlays=overlays(result, model, sensitivity)
+    )
+
+
+def complete(view: EngineView, details: Later) -> None:
+    """Put what came later where the page puts it."""
+    _fill_details(view["graph"], details["boxes"])
+    view["overlays"] = details["overlays"]
+
+
+def _operator(node: Node) -> str:
+    return f"{node.domain}.{node.op}" if node.domain not in {"", "ai.onnx"} else node.op
+
+
+def _is_all_ones(value: object) -> bool:
+    return (
+        value == 1.0 if isinstance(value, float) else isinstance(value, (list, tuple)) and set(value) == {1}
+    )
+
+
+def _format_value(value: object) -> str:
+    if isinstance(value, (list, tuple)):
+        text = "×".join(map(str, value)) if _INTEGER_TYPES.issuperset(map(type, value)) else str(value)
+    else:
+        text = f"{value:.6g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+def _detail(key: str, value: str) -> Detail:
+    return Detail(key=key, value=value)
+
+
+def _port(value: ir.Value) -> Port:
+    maker = value.producer()
+    is_constant = value.const_value is not None or (maker is not None and maker.op_type == "Constant")
+    description = describe(value, "constant" if is_constant else "activation")
+    return Port(
+        name=description.name,
+        dtype=description.dtype,
+        shape=shape_text(description.shape),
+        format="",
+        constant=is_constant,
+    )
+
+
+def _label(port: Port) -> str:
+    shape = "" if port["shape"] == "?" else port["shape"]
+    return f"{shape} {port['dtype']}".strip()
+
+
+def _engine_pill(tensor: Tensor, kind: Literal["input", "output"]) -> Box:
+    return _pill(f"{kind} {tensor.name}", kind, tensor.name, _tensor_port(tensor))
+
+
+def _pill(id_: str, kind: Literal["input", "output"], title: str, port: Port) -> Box:
+    lines = [f"{port['shape']} {port['dtype']}".strip()]
+    return make_box(id_, kind, kind, "other", title, lines=lines, precision=port["dtype"])
+
+
+def _tensor_port(tensor: Tensor, *, constant: bool = False) -> Port:
+    return Port(
+        name=tensor.name,
+        dtype=tensor.dtype,
+        shape=shape_text(tensor.shape),
+        format=tensor.format,
+        constant=constant,
+    )

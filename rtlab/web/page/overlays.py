@@ -1,0 +1,203 @@
+"""Numbers for many boxes at once, each with its origin."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from rtlab.analyses.accuracy import compute_accuracy
+from rtlab.analyses.cards.picture import Overlay, OverlayValue
+from rtlab.analyses.fusion import map_measured_engine, map_nodes
+from rtlab.analyses.roofline import estimate_timing
+from rtlab.analyses.roofline.estimate_error import describe_estimate_error
+from rtlab.analyses.timing import compute_timing, get_layer_times
+from rtlab.analyses.timing.times import LayerTime, SharedTime, Timing, on_nodes
+from rtlab.core.data import RANDOM
+from rtlab.core.model import Model
+from rtlab.relation.footprint import Footprint, of_layers, of_nodes, sizes
+from rtlab.relation.roles import SERVING
+from rtlab.web.page.effects import effects
+
+if TYPE_CHECKING:
+    from rtlab.analyses.accuracy.errors import Accuracy, ValueDelta
+    from rtlab.analyses.roofline.roofs import Roofline
+    from rtlab.analyses.sensitivity import Sensitivity
+    from rtlab.core.facts import VariantResult
+
+#: Names of measured layers that a note lists before it says that there are more.
+_LISTED = 4
+
+
+def overlays(result: VariantResult, model: Model, sensitivity: Sensitivity | None = None) -> list[Overlay]:
+    """The estimate for the engine's GPU, time, share of time and error where they were measured, memory of outputs.
+
+    ``sensitivity`` is a ranking of what its nodes do to the outputs, which becomes numbers too.
+
+    What was measured on a CPU in the place of a GPU comes after the estimate for that GPU.
+    """
+    overlay_list: list[Overlay] = []
+    estimate, timing = estimate_timing(result), compute_timing(result)
+    mapping, accuracy = map_measured_engine(result), compute_accuracy(result)
+    if estimate is not None and estimate.coverage.enough:
+        overlay_list.append(_estimate(result, estimate))
+    if timing is not None and mapping is not None:
+        overlay_list += _times(timing, on_nodes(timing, mapping), get_layer_times(result))
+    if accuracy is not None:
+        error_overlays = (_errors(result, model, accuracy), _errors(result, model, accuracy, local_only=True))
+        overlay_list += [errors for errors in error_overlays if errors is not None]
+    if sensitivity is not None:
+        overlay_list += effects(result, sensitivity)
+    for overlay in overlay_list:
+        # What is known of a node of a function holds wherever the function is called.
+        overlay["nodes"] = {i: r for n, r in overlay["nodes"].items() for i in model.where(n)}
+    if memory_overlay := _memory(result, model):
+        overlay_list.append(memory_overlay)
+    return overlay_list
+
+
+def _memory(result: VariantResult, model: Model) -> Overlay | None:
+    nodes, layers = of_nodes(model), of_layers(result.engine, result.prepared.model)
+    if not nodes and not layers:
+        return None
+    is_reported = all(f.origin == "reported" for f in (*nodes.values(), *layers.values()))
+    reading = functools.cache(_bytes)
+    at = ", ".join(f"{symbol} = {size}" for symbol, size in sizes(model).items())
+    return Overlay(
+        id="memory",
+        title="Output memory",
+        unit="B",
+        # One estimate among reported sizes makes the whole an estimate.
+        origin="reported" if is_reported else "estimated",
+        source=result.engine.title if is_reported else f"from shapes and types{at and ', at '}{at}",
+        best="low",
+        nodes={i: reading(f) for i, f in nodes.items()},
+        layers={i: reading(f) for i, f in layers.items()},
+    )
+
+
+def _bytes(footprint: Footprint) -> OverlayValue:
+    outputs = f"{footprint.tensors} outputs" if footprint.tensors > 1 else "1 output"
+    note = f"{outputs}, {footprint.origin}"
+    return OverlayValue(value=float(footprint.nbytes), spread=None, shared=1, note=note)
+
+
+def _estimate(result: VariantResult, roofline: Roofline) -> Overlay:
+    times = roofline.milliseconds(result.engine)
+    total = sum(times.values())
+    layers = tuple(
+        LayerTime(i, time, None, time / total if total else 0.0) for i, time in times.items() if time
+    )
+    # As if it had been measured, so that nodes get theirs in the same way.
+    timing = Timing("", "", None, 0, None, None, total, layers, processor="GPU")
+    return Overlay(
+        id="estimate",
+        title=f"{roofline.peaks.name} time",
+        unit="ms",
+        origin="estimated",
+        source=(
+            f"estimated for {roofline.peaks.name} at batch {roofline.batch}: "
+            f"{describe_estimate_error(roofline.peaks.name)}"
+        ),
+        best="low",
+        nodes={
+            i: OverlayValue(value=s.median, spread=None, shared=s.shared, note="")
+            for i, s in on_nodes(timing, map_nodes(result)).items()
+        },
+        layers={t.layer: OverlayValue(value=t.median, spread=None, shared=1, note="") for t in layers},
+    )
+
+
+def _times(times: Timing, nodes: Mapping[str, SharedTime], layers: Mapping[str, SharedTime]) -> list[Overlay]:
+    time = Overlay(
+        id="time",
+        title=f"{times.processor} time, scaled" if times.scaled else f"{times.processor} time",
+        unit="ms",
+        # What was scaled nobody has measured.
+        origin="estimated" if times.scaled else "measured",
+        source=f"estimated: {times.scaled}; {times.origin}" if times.scaled else times.origin,
+        best="low",
+        nodes=_readings(nodes, "node", times.scale),
+        layers=_readings(layers, "layer", times.scale),
+    )
+    share = Overlay(
+        id="share",
+        title=f"Share of {times.processor} time",
+        unit="%",
+        origin="measured",
+        source=times.origin,
+        best="low",
+        nodes=_shares(nodes, time["nodes"]),
+        layers=_shares(layers, time["layers"]),
+    )
+    return [time, share]
+
+
+def _readings(times: Mapping[str, SharedTime], what: str, scale: float = 1.0) -> dict[str, OverlayValue]:
+    readings = {}
+    for id_, time in times.items():
+        names = ", ".join([i.split(":", 1)[-1] for i in time.layers[:_LISTED]])
+        more = " ..." if len(time.layers) > _LISTED else ""
+        others = time.shared - 1
+        together = f", together with {others} other {what}{'s' if others > 1 else ''}" if others else ""
+        note = f"timed as {names}{more}{together}"
+        spread = None if time.spread is None else time.spread * scale
+        readings[id_] = OverlayValue(value=time.median * scale, spread=spread, shared=time.shared, note=note)
+    return readings
+
+
+def _shares(times: Mapping[str, SharedTime], readings: Mapping[str, OverlayValue]) -> dict[str, OverlayValue]:
+    return {
+        i: OverlayValue(value=100 * times[i].share, spread=None, shared=r["shared"], note=r["note"])
+        for i, r in readings.items()
+    }
+
+
+def _errors(
+    result: VariantResult, model: Model, errors: Accuracy, *, local_only: bool = False
+) -> Overlay | None:
+    """Accumulated errors, or those that nodes make themselves."""
+    nodes: dict[str, OverlayValue] = {}
+    for value in errors.values:
+        sqnr = value.own_sqnr if local_only else value.sqnr
+        # Equal values have no finite SQNR and need no mark; an overflow is told in the status line.
+        if sqnr is not None and math.isfinite(sqnr):
+            nodes.setdefault(value.node, _local_error(value) if local_only else _error(value))
+    layers: dict[str, OverlayValue] = {}
+    for layer in result.engine.layers:
+        layer_nodes = [
+            p.node for p in map_nodes(result).of(layer.id) if p.role not in SERVING and p.node in nodes
+        ]
+        if layer_nodes:
+            # A layer's error is that of the last value that it computes; what it makes, the most that its nodes make.
+            worst = min(layer_nodes, key=lambda n: nodes[n]["value"])
+            layers[layer.id] = nodes[
+                worst if local_only else max(layer_nodes, key=lambda n: model.by_id[n].index)
+            ]
+    if not nodes:
+        return None
+    return Overlay(
+        id="own_error" if local_only else "error",
+        title=f"{'Own SQNR' if local_only else 'SQNR'}{f', {RANDOM}' if errors.synthetic else ''}",
+        unit="dB",
+        origin="measured",
+        source=f"{errors.origin}, against fp32",
+        best="high",
+        nodes=nodes,
+        layers=layers,
+    )
+
+
+def _error(value: ValueDelta) -> OverlayValue:
+    # Few digits: thousands of these sentences travel, and their digits are what does not compress.
+    note = f"max |error| {value.max_abs:.3g}, RMSE {value.rmse:.3g}"
+    note += f", {value.overflowed} not finite" if value.overflowed else f", cosine {value.cosine:.4f}"
+    return OverlayValue(value=value.sqnr, spread=None, shared=1, note=note)
+
+
+def _local_error(value: ValueDelta) -> OverlayValue:
+    note = f"made here of exact inputs: max {value.own_max:.3g}, RMSE {value.own_rmse:.3g}"
+    if value.saturated:
+        note += f", {100 * value.saturated:.2g} % of it saturates"
+    return OverlayValue(value=value.own_sqnr or 0.0, spread=None, shared=1, note=note)

@@ -1,0 +1,153 @@
+"""Tables: variants as chips and as HTML, and numbers as text."""
+
+from __future__ import annotations
+
+import html
+from typing import TYPE_CHECKING
+
+from rtlab.analyses.accuracy import compute_accuracy, describe_random_inputs
+from rtlab.analyses.roofline import estimate_source, estimate_timing
+from rtlab.analyses.score import compare_scores, reference, words
+from rtlab.analyses.timing import compute_timing
+from rtlab.analyses.titles import get_variant_titles
+from rtlab.core.data import RANDOM
+from rtlab.core.phrases import pluralize
+from rtlab.documents.contract import Failure
+from rtlab.documents.figure import SIGNS
+from rtlab.documents.numbers import format_number, get_layer_noun
+from rtlab.errors import RtlabError, wrap_error
+from rtlab.web.page.contract import Chip
+
+if TYPE_CHECKING:
+    from rtlab.analyses.snapshot import Snapshot
+    from rtlab.core.facts import VariantResult
+    from rtlab.core.model import Model
+
+
+def failure(error: BaseException, action: str = "build the variant") -> Failure:
+    """An error as the card shows it; ``action`` is what was attempted, continuing "Cannot"."""
+    words = wrap_error(error, action) if isinstance(error, Exception) else RtlabError(str(error))
+    return Failure(kind=type(error).__name__, message=str(words), details=words.details[-20_000:])
+
+
+def chip(study: Snapshot, name: str, *, baseline: str, building: str = "") -> Chip:
+    """A variant in the second row of the Explorer."""
+    result = study.facts.get(name)
+    error = study.failures.get(name)
+    variant = study.variants[name]
+    score, base = (r.score if r else None for r in (result, study.facts.get(baseline)))
+    delta = score.value - base.value if score and base and name != baseline else None
+    before = study.facts.get(baseline) if name != baseline else None
+    score_difference = compare_scores(result, before) if result and before else None
+    titles_by_name = get_variant_titles(study)
+    estimate, times = (estimate_timing(result), compute_timing(result)) if result else (None, None)
+    return Chip(
+        id=name,
+        choice=variant.name,
+        label=titles_by_name[name],
+        # Two engines from elsewhere may have one precision; their names tell them apart.
+        about=_precision(result) if result and result.recorded else "",
+        target=result.engine.place if result and result.recorded else str(variant.target),
+        status="building" if name == building else "failed" if error else "ready",
+        baseline=name == baseline,
+        recorded=result is not None and result.recorded,
+        predicted=result is not None and result.engine.maker.predicts,
+        nodes=count_nodes(result.prepared.model) if result else 0,
+        layers=len(result.engine.layers) - result.engine.sync if result else 0,
+        counted=get_layer_noun(result.engine) if result else "layer",
+        estimate=estimate.estimated if estimate else None,
+        estimate_gpu=estimate.peaks.name if estimate else "",
+        estimate_source=estimate_source(result) if result else "",
+        time=times.shown if times else None,
+        time_source=times.origin if times else "",
+        score=score.value if score else None,
+        score_delta=delta,
+        score_unit=score.unit if score else "",
+        score_worse=(score_difference.difference < 0) == score.higher
+        if score and score_difference and score_difference.sure
+        else False,
+        score_told=words(result, before, titles_by_name.get(baseline, "")) if result else "",
+        score_source=f"{score.name}, measured, {score.source}" if score else "",
+        random=describe_random_inputs(result) if result else "",
+        error=failure(error) if error else None,
+        stages=list(result.stages.values()) if result and not result.recorded else [],
+    )
+
+
+def count_nodes(model: Model) -> int:
+    """How many nodes a model has, without constants: what a graph shows as boxes, as its header counts."""
+    return sum(n.op != "Constant" for n in model.top)
+
+
+def _precision(result: VariantResult) -> str:
+    """Precision and processor of an engine from elsewhere, as far as its files tell."""
+    has_types = any(layer.precision for layer in result.engine.layers)
+    times = compute_timing(result)
+    where = times.processor if times else "CPU" if result.engine.target.name == "cpu" else "GPU"
+    return f"{result.variant.precision if has_types else 'types not told'} · {where}"
+
+
+def study_html(study: Snapshot) -> str:
+    """The summary that a notebook shows for a study."""
+    rows, titles_by_name = [], get_variant_titles(study)
+    for name, variant in study.variants.items():
+        result = study.facts.get(name)
+        if result is None:
+            error = study.failures.get(name)
+            state = html.escape(str(error)) if error else "not built yet"
+            rows.append(
+                f"<tr><td>{html.escape(titles_by_name[name])}</td><td>{variant.target}</td><td "
+                f"colspan=4>{state}</td></tr>"
+            )
+            continue
+        before = reference(study, result)
+        rows.append(
+            _row(
+                titles_by_name[name],
+                result,
+                before,
+                titles_by_name.get(before.name, "") if before is not None else "",
+            )
+        )
+    head = "".join(
+        f"<th>{h}</th>" for h in ("variant", "target", "nodes → layers", "time", "task", "worst SQNR")
+    )
+    results = study.facts.values()
+    origins = dict.fromkeys(filter(None, map(estimate_source, results)))
+    origins |= dict.fromkeys(t.origin for r in results if (t := compute_timing(r)))
+    return (
+        f"<b>{html.escape(study.model.name)}</b><table><tr>{head}</tr>{''.join(rows)}</table>"
+        f"<small>{'<br>'.join(html.escape(o) for o in origins)}</small>"
+    )
+
+
+def _row(name: str, result: VariantResult, before: VariantResult | None, title: str) -> str:
+    timing, errors = compute_timing(result), compute_accuracy(result)
+    times = [f"● {format_number(timing.shown, 'ms')} {timing.processor}"] if timing else []
+    if (estimate := estimate_timing(result)) is not None:
+        times.insert(0, f"○ {format_number(estimate.estimated, 'ms')} {estimate.peaks.name}")
+    time = ", ".join(times) or "—"
+    score = words(result, before, title) or "—"
+    sqnr_values = [*(v.sqnr for v in errors.values), *(p.sqnr for p in errors.parts)] if errors else []
+    finite = [sqnr for sqnr in sqnr_values if sqnr != float("inf")]
+    lowest = min(finite, default=None)
+    worst = "equal" if errors and lowest is None else format_number(lowest, "dB")
+    if lowest == float("-inf"):
+        worst = "not finite"
+    if errors is not None and errors.synthetic:
+        worst += f", {RANDOM}"
+    layers = len(result.engine.layers) - result.engine.sync
+    prediction_note = f", {SIGNS['predicted']} predicted" if result.engine.maker.predicts else ""
+    cells = (
+        name,
+        result.engine.place if result.recorded else str(result.variant.target),
+        # An engine may be shown without its ONNX model.
+        (
+            f"{count_nodes(result.prepared.model) or '—'} → "
+            f"{pluralize(layers, get_layer_noun(result.engine))}{prediction_note}"
+        ),
+        time,
+        score,
+        worst,
+    )
+    return "<tr>" + "".join(f"<td>{html.escape(c)}</td>" for c in cells) + "</tr>"

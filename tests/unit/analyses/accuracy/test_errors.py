@@ -1,0 +1,80 @@
+"""Accuracy: the streaming sums equal the textbook formulas."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from rtlab.analyses.accuracy.errors import Comparison, compute_accuracy, list_comparable_values
+from rtlab.testing import tiny_model
+
+
+def compare(x: np.ndarray, y: np.ndarray, cuts: int = 3):
+    comparison = Comparison(tiny_model(), ["stem"])
+    for a, b in zip(np.array_split(x, cuts), np.array_split(y, cuts), strict=True):
+        comparison.add({"stem": a}, {"stem": b}, len(a))
+    return compute_accuracy(comparison.to_errors("test"), tiny_model()).values[0]
+
+
+def test_sqnr_rmse_and_cosine_equal_their_definitions() -> None:
+    """Independent oracle: NumPy over the whole arrays in double precision."""
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((7, 40_000)).astype(np.float32)
+    y = (x + 0.01 * rng.standard_normal(x.shape)).astype(np.float32)
+    found, whole = compare(x, y), compare(x, y, cuts=1)
+    assert pytest.approx(whole.sqnr) == found.sqnr
+    x64, y64 = x.astype(np.float64), y.astype(np.float64)
+    assert pytest.approx(10 * np.log10((x64**2).sum() / ((x64 - y64) ** 2).sum()), abs=1e-3) == found.sqnr
+    assert pytest.approx(np.sqrt(((x64 - y64) ** 2).mean()), rel=1e-4) == found.rmse
+    cosine = (x64 * y64).sum() / np.sqrt((x64**2).sum() * (y64**2).sum())
+    assert pytest.approx(cosine, rel=1e-6) == found.cosine
+    assert pytest.approx(np.abs(x - y).max()) == found.max_abs
+    assert x.size == found.elements
+
+
+def test_equal_values_have_infinite_sqnr() -> None:
+    x = np.ones((2, 3), np.float32)
+    assert math.inf == compare(x, x, cuts=1).sqnr
+
+
+def test_an_overflow_is_counted_and_never_hidden_in_a_mean() -> None:
+    x = np.ones((1, 4), np.float32)
+    y = x.copy()
+    y[0, 2] = np.inf
+    found = compare(x, y, cuts=1)
+    assert (1, -math.inf, math.inf) == (found.overflowed, found.sqnr, found.max_abs)
+    # The three that are left are equal.
+    assert math.isnan(found.cosine)
+
+
+def test_what_became_zero_is_counted_and_what_was_zero_is_not() -> None:
+    """By hand: of five numbers, two that were not zero are."""
+    x = np.array([[1e-8, 0.0, 3.0, -2e-9, 5.0]], np.float32)
+    found = compare(x, np.array([[0.0, 0.0, 3.0, -0.0, 5.0]], np.float32), cuts=1)
+    assert (2, 5, 0) == (found.underflowed, found.elements, found.overflowed)
+
+
+def test_only_floating_values_of_both_models_are_compared() -> None:
+    model = tiny_model()
+    assert "y" == list_comparable_values(model, model)[-1]
+    assert len(model.top) == len(list_comparable_values(model, model))
+
+
+@pytest.mark.parametrize("size", [-3.4e38, 1e30, 1e-30])
+def test_numbers_whose_squares_float32_cannot_hold_are_compared_too(size: float) -> None:
+    """Attention masks hold -3.4e38; its square is infinite, and cosine and SQNR were no numbers."""
+    x = np.full((4, 8), size, np.float32)
+    y = (x * np.float32(0.5)).astype(np.float32)
+    found = compare(x, y)
+    assert pytest.approx(20 * math.log10(2), abs=1e-4) == found.sqnr
+    assert pytest.approx(1.0) == found.cosine
+    assert pytest.approx(abs(size) / 2, rel=1e-5) == found.rmse
+
+
+def test_the_result_does_not_depend_on_the_batches() -> None:
+    """The user may have any number of samples at hand."""
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((2, 12, 50)).astype(np.float32)
+    assert pytest.approx(compare(x, y, cuts=1).sqnr) == compare(x, y, cuts=12).sqnr

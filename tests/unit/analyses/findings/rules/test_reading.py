@@ -1,0 +1,84 @@
+"""What every rule reads: the times of layers, in words."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from judged import chain, timed
+from rtlab.analyses.findings.rules.reading import Reading, channels
+from rtlab.analyses.roofline.roofs import Point, Roofline
+from rtlab.core.engine import Tensor
+from rtlab.core.peaks import resolve_peaks
+
+
+def test_layers_without_a_time_cost_nothing_that_is_known() -> None:
+    found = chain(3)
+    times = timed(found, 10.0, 20.0, 30.0)
+    half = dataclasses.replace(times, layers=times.layers[:2])
+    reading = Reading(found, timing=half)
+    first, second, third = found.layers
+    assert "Cost unknown: no times." == reading.cost([third])
+    # 30 of 60 microseconds.
+    assert " 30 µs, 50 % " in reading.cost([first, second])
+    assert (30.0, 0.5) == (reading.microseconds([first, second]), reading.share([first, second]))
+    assert reading.microseconds([third]) is None
+    assert "Cost unknown: no times." == Reading(found).cost([first])
+
+
+def test_where_nothing_was_measured_the_estimate_that_is_on_screen_is_the_cost() -> None:
+    """Of three layers that take 10, 20 and 70 microseconds by estimate, the first two take 30 %."""
+    found = chain(3)
+    first, second, third = found.layers
+
+    def point(layer: str, time: float | None) -> Point:
+        counts = (None, None) if time is None else (1, 1)
+        return Point(layer, counts[0], counts[0], counts[1], 0, "fp32", "cores", "memory", time, time)
+
+    points = (point(y.id, t) for y, t in zip(found.layers, (0.01, 0.02, 0.07), strict=True))
+    roof = Roofline(resolve_peaks("RTX 3090"), 1, tuple(points), 0)
+    reading = Reading(found, estimate=roof)
+    assert " 30 µs, 30 % of the sum of all layers (estimated for RTX 3090)" in reading.cost([first, second])
+    # Time at stake is what was measured, and nothing was.
+    assert reading.microseconds([first, second]) is None
+    # An estimate stands in for no layer that a profile lacks, nor half of one for the whole.
+    times = timed(found, 10.0, 20.0, 30.0)
+    half = dataclasses.replace(times, layers=times.layers[:2])
+    assert "Cost unknown: no times." == Reading(found, timing=half, estimate=roof).cost([third])
+    partly = dataclasses.replace(roof, layers=(roof.layers[0], point(second.id, None)))
+    assert "no estimate of all" in Reading(found, estimate=partly).cost([first, second])
+
+
+def test_what_changes_a_layout_too_is_not_said_to_go() -> None:
+    """A conversion that also makes 32 channels lie side by side leaves that to do, to a copy perhaps."""
+    found = chain(3)
+    reads = (Tensor("i", "fp32", (1, 32), "Row major linear FP32"),)
+    after = ("Row major Int8 format", "Thirty-two wide channel vectorized row major Int8 format", "")
+    writes = (Tensor("o", "int8", (1, 32), layout) for layout in after)
+    ends = zip(found.layers, writes, strict=True)
+    laid = tuple(dataclasses.replace(y, inputs=reads, outputs=(w,)) for y, w in ends)
+    engine = dataclasses.replace(found, layers=laid)
+    reading = Reading(engine, timing=timed(engine, 3.0, 44.0, 0.3))
+    kept, moved, untold = laid
+    assert reading.cost([kept, untold], removable=True).endswith(", all of which could go.")
+    assert "of which 3.3 µs could go; the other 44 µs" in reading.cost([*laid], removable=True)
+    assert "how much could go is not known" in reading.cost([moved], removable=True)
+    assert "could" not in reading.cost([moved])
+
+
+def test_a_share_decides_where_times_are_known() -> None:
+    found = chain(2)
+    known, unknown = Reading(found, timing=timed(found, 25.0, 75.0)), Reading(found)
+    assert [True, True, False] == [known.matters(found.layers[:1], least) for least in (0.1, 0.25, 0.26)]
+    assert unknown.matters(found.layers[:1], 1.0)
+    assert not unknown.matters([], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [(None, None), ((), None), ((8, 64), None), ((8, -1, 7, 7), None), ((8, 64, 7), 64), ((8, 64, 7, 7), 64)],
+)
+def test_channels_are_the_second_of_three_sizes_or_more(shape, expected) -> None:
+    assert expected == channels(Tensor("t", "fp16", shape))
+    assert channels(None) is None

@@ -1,0 +1,221 @@
+"""Charts, steps, edges and files of a graph, of views and engines written by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rtlab.core.data import RANDOM
+from rtlab.core.engine import Layer, Tensor
+from rtlab.web.page import charts, edges, layers
+from rtlab.web.page.charts import Bar
+
+
+def view_of(*readings: tuple[float, float | None, int] | None, unit: str = "ms", **more: Any) -> Any:
+    """A view of layers with value, spread and sharing of each; None has no number."""
+    boxes: list[dict[str, Any]] = [{"id": "in", "kind": "input"}]
+    boxes += [
+        {"id": f"L{i}", "kind": "layer", "chips": [], "op": "Op", "title": f"name {i}", "slim": False}
+        for i in range(len(readings))
+    ]
+    told = {
+        f"L{i}": {"value": r[0], "spread": r[1], "shared": r[2], "note": f"note {i}"}
+        for i, r in enumerate(readings)
+        if r is not None
+    }
+    overlay = {"id": "time", "title": "CPU time", "unit": unit, "origin": "measured", "layers": told}
+    return {"graph": {"boxes": boxes}, "overlays": [{**overlay, **more}]}
+
+
+def test_bars_count_steps_of_layers_alone_and_a_layer_without_a_number_keeps_its_step() -> None:
+    view = view_of((0.25, None, 1), None, (0.5, 0.01, 2))
+    assert [("L0", 0.25, None, 0, 1), ("L2", 0.5, 0.01, 2, 2)] == [
+        (b.layer, b.value, b.spread, b.step, b.shared) for b in charts.bars(view, "time")
+    ]
+    assert () == charts.bars(view, "error")
+    executed, longest = (charts.timing(view, longest=one) for one in (False, True))
+    assert [0, 2] == executed["data"][0]["x"]
+    assert [0, 1] == longest["data"][0]["x"]
+    assert [-0.7, 2.7] == executed["layout"]["xaxis"]["range"]
+    assert [-0.7, 1.7] == longest["layout"]["xaxis"]["range"]
+    assert [1.0, 0.45] == executed["data"][0]["marker"]["opacity"]
+    assert "pale" in executed["layout"]["title"]["text"]
+    assert "pale" not in charts.timing(view_of((0.25, None, 1)))["layout"]["title"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("times", "unit", "y", "shown"),
+    [
+        ((0.999, 0.25), "µs", [999.0, 250.0], ["999", ""]),
+        ((1.0, 0.25), "ms", [1.0, 0.25], ["1", ""]),
+        ((0.25, 12.346), "ms", [0.25, 12.346], ["", "12.3"]),
+        ((0.0, 0.0), "µs", [0.0, 0.0], ["0", ""]),
+    ],
+)
+def test_times_below_a_millisecond_are_microseconds_and_the_slowest_bears_its_number(
+    times, unit, y, shown
+) -> None:
+    figure = charts.timing(view_of(*((t, None, 1) for t in times)))
+    (trace,) = figure["data"]
+    assert y == pytest.approx(trace["y"])
+    assert shown == trace["text"]
+    assert f" {unit}<extra>" in trace["hovertemplate"]
+    assert figure["layout"]["title"]["text"].endswith(f", {unit}")
+    factor = 1000 if unit == "µs" else 1
+    assert [0, pytest.approx((1.15 * max(times) or 1.0) * factor)] == figure["layout"]["yaxis"]["range"]
+    assert "±" not in trace["hovertemplate"], "one number has no spread"
+    assert [f"step {i + 1}<br>" in told for i, (told, _) in enumerate(trace["customdata"])] == [True, True]
+
+
+def test_one_spread_of_several_is_told_and_what_has_none_has_no_whisker() -> None:
+    (trace,) = charts.timing(view_of((0.5, 0.0125, 1), (0.25, None, 1)))["data"]
+    assert "±" in trace["hovertemplate"]
+    assert [12.5, 0.0] == pytest.approx(trace["error_y"]["array"])
+    assert [12.5, 0.0] == pytest.approx(trace["error_y"]["arrayminus"])
+    assert ["12", "0"] == [spread for _, spread in trace["customdata"]]
+
+
+@pytest.mark.parametrize(("overlay", "why"), [({"unit": "%"}, "unit"), ({"layers": {}}, "layers"), ({}, "")])
+def test_times_are_those_of_the_first_numbers_in_milliseconds_that_layers_have(overlay, why) -> None:
+    view = view_of((0.5, None, 1))
+    view["overlays"].insert(0, {**view["overlays"][0], "id": "other", "title": "Other", **overlay})
+    title = charts.timing(view)["layout"]["title"]["text"]
+    assert ("CPU time" if why else "Other") in title
+    assert [] == charts.timing({**view, "overlays": view["overlays"][:1] if why else []})["data"]
+
+
+@pytest.mark.parametrize(
+    ("label", "most", "text"),
+    [
+        ("Conv · Relu", 13, "Conv·Relu"), ("a" * 13, 13, "a" * 13), ("a" * 14, 13, "a" * 12 + "…"),
+        ("abcd", 4, "abcd"), ("abcde", 4, "abc…"),
+    ],
+)  # fmt: skip
+def test_a_label_is_cut_to_its_room(label: str, most: int, text: str) -> None:
+    assert text == charts.shorten_label(Bar("L", label, 1.0, None, "", 0), most)
+
+
+def test_names_keep_the_longest_bars_where_there_is_no_room_for_all() -> None:
+    """41 bars have names at every second place at most: the longest first, and none beside it."""
+    values = [float(i == 7) + float(i == 8) / 2 for i in range(41)]
+    names = charts._place_names([(i, v, str(i)) for i, v in enumerate(values)])
+    assert 7 in names
+    assert not {6, 8} & set(names)
+    assert {0, 2, 4, 9, 11, 39} <= set(names)
+    assert list(names) == sorted(names)
+    assert 40 == len(charts._place_names([(i, 1.0, "") for i in range(40)]))
+
+
+def errors(values: list[float], own: list[float] = [], title: str = "SQNR") -> Any:  # noqa: B006 - is only read
+    view = view_of(*((v, None, 1) for v in values), unit="dB", id="error", title=title)
+    made = view_of(*((v, None, 1) for v in own), unit="dB", id="own_error", title="Own")
+    return {**view, "overlays": view["overlays"] * bool(values) + made["overlays"] * bool(own)}
+
+
+def test_the_chart_of_errors_names_the_worst_step_of_both_kinds() -> None:
+    figure = charts.accuracy(errors([30.0, 12.34, 20.0], [40.0, 35.0, 31.26]))
+    arrived, made = figure["data"]
+    assert ([1, 2, 3], [30.0, 12.34, 20.0], ["L0", "L1", "L2"]) == (
+        arrived["x"],
+        arrived["y"],
+        arrived["ids"],
+    )
+    assert ([1, 2, 3], [40.0, 35.0, 31.26]) == (made["x"], made["y"])
+    title = figure["layout"]["title"]["text"]
+    assert "12.3 dB in step 2" in title
+    assert "31.3 dB in step 3" in title
+    headline = charts.accuracy(errors([30.0]), SimpleNamespace(headline="the headline"))["layout"]["title"][
+        "text"
+    ]
+    assert headline.endswith("the headline")
+    assert "worst" not in headline
+
+
+def test_of_noise_no_step_is_the_worst() -> None:
+    figure = charts.accuracy(
+        errors([30.0, 20.0], [30.0, 10.0], f"SQNR, {RANDOM}"), SimpleNamespace(headline="the headline")
+    )
+    title = figure["layout"]["title"]["text"]
+    assert RANDOM in title
+    assert not any(word in title for word in ("worst", "most", "headline"))
+    assert [True, True] == [RANDOM in t["hovertemplate"] for t in figure["data"]]
+    plain = charts.accuracy(errors([30.0], [10.0]))
+    assert [False, False] == [RANDOM in t["hovertemplate"] for t in plain["data"]]
+
+
+@pytest.mark.parametrize(("count", "tick"), [(1, 1), (12, 1), (13, 5), (80, 5), (81, None)])
+def test_steps_have_their_numbers_as_long_as_there_is_room(count: int, tick: int | None) -> None:
+    assert tick == charts.accuracy(errors([10.0] * count))["layout"]["xaxis"].get("dtick")
+
+
+def test_without_errors_the_chart_says_whether_any_were_compared() -> None:
+    texts = [
+        charts.accuracy(errors([]), known)["layout"]["annotations"][0]["text"]
+        for known in (None, SimpleNamespace(headline=""))
+    ]
+    assert ["not compared" in t for t in texts] == [True, False]
+    assert "equals" in texts[1]
+
+
+def engine_of(*steps: tuple[str, str], inputs: str = "x", outputs: str = "y") -> Any:
+    """An engine of layers that read and write tensors of one letter each."""
+    made = tuple(
+        Layer(id=f"{i}:l", index=i, name=f"l{i}", kind="k", inputs=_tensors(reads), outputs=_tensors(writes))
+        for i, (reads, writes) in enumerate(steps)
+    )
+    return SimpleNamespace(layers=made, inputs=_tensors(inputs), outputs=_tensors(outputs))
+
+
+def _tensors(names: str) -> tuple[Tensor, ...]:
+    return tuple(Tensor(n, "fp32", (1, 2)) for n in names)
+
+
+@pytest.mark.parametrize(
+    ("steps", "inputs", "outputs", "joined"),
+    [
+        # Two inputs come before the layers, outputs behind them.
+        ((("xz", "a"), ("a", "y")), "xz", "y", {(0, 2, "x"), (1, 2, "z"), (2, 3, "a"), (3, 4, "y")}),
+        # An input may be an output, too.
+        ((("x", "y"),), "x", "yx", {(0, 1, "x"), (1, 2, "y"), (0, 3, "x")}),
+        # A tensor that is read twice by one layer is one edge; of two inputs of one name the first gives it.
+        ((("xx", "y"),), "xx", "y", {(0, 2, "x"), (2, 3, "y")}),
+        # An output whose name nobody writes is of the last step.
+        ((("x", "a"), ("a", "b"), ("b", "c")), "x", "zy",
+         {(0, 1, "x"), (1, 2, "a"), (2, 3, "b"), (3, 4, "z"), (3, 5, "y")}),
+        # Nothing is known of tensors.
+        ((("", ""),), "x", "y", set()),
+    ],
+)  # fmt: skip
+def test_edges_lead_from_inputs_through_layers_to_outputs(steps, inputs, outputs, joined) -> None:
+    result: Any = SimpleNamespace(engine=engine_of(*steps, inputs=inputs, outputs=outputs))
+    found = edges.engine_edges(result, SimpleNamespace(values={}), ())
+    assert sorted(joined) == sorted((e["source"], e["target"], e["value"]) for e in found)
+    assert {"1×2 fp32"} >= {e["label"] for e in found}
+
+
+def test_a_tensor_that_no_layer_writes_is_named_once_by_each_reader() -> None:
+    engine = engine_of(("xqq", "a"), ("ap", "y"), ("ya", "b"))
+    assert {"0:l": ["q"], "1:l": ["p"]} == edges.find_unwritten_tensors(engine)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "told"),
+    [
+        (Tensor("t"), {"Name": "t"}),
+        (Tensor("t", "fp16", (1, 2), "Row", (2, 1)),
+         {"Name": "t", "Dimensions": [1, 2], "Strides": [2, 1], "Datatype": "Half", "Format": "Row"}),
+        (Tensor("t", "fp32", ()), {"Name": "t", "Dimensions": [], "Datatype": "Float"}),
+        (Tensor("t", "odd", (3,), strides=()), {"Name": "t", "Dimensions": [3], "Strides": [], "Datatype": "odd"}),
+    ],
+)  # fmt: skip
+def test_a_tensor_is_listed_with_what_is_known_of_it(tensor: Tensor, told: dict[str, Any]) -> None:
+    assert told == layers._describe_tensor(tensor)
+
+
+def test_a_file_of_layers_has_open_and_unknown_shapes() -> None:
+    shape = layers._info(Tensor("t", "int8", (-1, 0, 3))).type.tensor_type.shape
+    assert ["?", 0, 3] == [d.dim_param or d.dim_value for d in shape.dim]
+    assert not layers._info(Tensor("t", "fp32")).type.tensor_type.HasField("shape")
+    assert 1 == layers._info(Tensor("t", "tf32", (1,))).type.tensor_type.elem_type

@@ -1,0 +1,123 @@
+"""Numbers of boxes, times and losses in words, from values written by hand."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from rtlab.web.page import chrome, overlays
+
+
+def space(**fields: Any) -> Any:
+    return SimpleNamespace(**fields)
+
+
+@pytest.mark.parametrize(
+    ("tensors", "note"), [(0, "1 output"), (1, "1 output"), (2, "2 outputs"), (3, "3 outputs")]
+)
+def test_memory_of_a_box_counts_its_outputs(tensors: int, note: str) -> None:
+    told = overlays._bytes(space(tensors=tensors, nbytes=2048, origin="reported"))
+    assert {"value": 2048.0, "spread": None, "shared": 1, "note": f"{note}, reported"} == told
+
+
+@pytest.mark.parametrize(
+    ("layers", "shared", "note"),
+    [
+        ("a", 1, "timed as a"), ("a", 2, "timed as a, together with 1 other node"),
+        ("abcd", 3, "timed as a, b, c, d, together with 2 other nodes"), ("abcde", 1, "timed as a, b, c, d ..."),
+    ],
+)  # fmt: skip
+def test_a_time_names_the_layers_that_were_timed_and_how_many_share_it(layers, shared, note) -> None:
+    time = space(
+        layers=[f"{i}:{n}" for i, n in enumerate(layers)], shared=shared, median=2.0, spread=0.5, share=0.25
+    )
+    readings = overlays._readings({"n": time}, "node", 1.5)
+    assert {"value": 3.0, "spread": 0.75, "shared": shared, "note": note} == readings["n"]
+    assert {"value": 25.0, "spread": None, "shared": shared, "note": note} == overlays._shares(
+        {"n": time}, readings
+    )["n"]
+    assert overlays._readings({"n": space(**{**vars(time), "spread": None})}, "node")["n"]["spread"] is None
+    assert 2.0 == overlays._readings({"n": time}, "node")["n"]["value"]
+    assert (
+        "0:a:b"
+        not in overlays._readings({"n": space(**{**vars(time), "layers": ["0:a:b"]})}, "x")["n"]["note"]
+    )
+
+
+@pytest.mark.parametrize(("scaled", "origins"), [("", ["measured"] * 2), ("by 2", ["estimated", "measured"])])
+def test_a_scaled_time_is_an_estimate_and_its_share_is_not(scaled: str, origins: list[str]) -> None:
+    times = space(processor="CPU", scaled=scaled, origin="here", scale=2.0)
+    layer = {"L": space(layers=["0:a"], shared=1, median=0.5, spread=None, share=1.0)}
+    time, share = overlays._times(times, {}, layer)
+    assert origins == [time["origin"], share["origin"]]
+    assert (("time", "ms", 1.0), ("share", "%", 100.0)) == tuple(
+        (o["id"], o["unit"], o["layers"]["L"]["value"]) for o in (time, share)
+    )
+    assert (bool(scaled), bool(scaled)) == ("scaled" in time["title"], time["source"].startswith("estimated"))
+    assert time["source"].endswith("here")
+
+
+@pytest.mark.parametrize(
+    ("fields", "note"),
+    [
+        ({}, "max |error| 1.23, RMSE 0.00123, cosine 0.9877"),
+        ({"overflowed": 3}, "max |error| 1.23, RMSE 0.00123, 3 not finite"),
+    ],
+)
+def test_an_error_is_told_in_few_digits(fields: dict[str, Any], note: str) -> None:
+    value = space(
+        **{"max_abs": 1.2345, "rmse": 0.0012345, "overflowed": 0, "cosine": 0.98765, "sqnr": 20.0, **fields}
+    )
+    assert {"value": 20.0, "spread": None, "shared": 1, "note": note} == overlays._error(value)
+
+
+@pytest.mark.parametrize(
+    ("saturated", "sqnr", "end"),
+    [
+        (0.0, 20.0, "RMSE 0.00123"),
+        (0.25, None, "25 % of it saturates"),
+        (0.0123, 20.0, "1.2 % of it saturates"),
+    ],
+)
+def test_an_error_of_its_own_tells_what_saturates(saturated: float, sqnr: float | None, end: str) -> None:
+    told = overlays._local_error(
+        space(own_max=1.2345, own_rmse=0.0012345, saturated=saturated, own_sqnr=sqnr)
+    )
+    assert told["note"].endswith(end)
+    assert (sqnr or 0.0, 1) == (told["value"], told["shared"])
+
+
+TIMES: dict[str, Any] = {
+    "total": 0.5, "percentiles": {50: 0.5, 95: 0.75}, "layers": ("a",), "runs": 2, "source": "x", "summed": 2.0,
+    "scaled": "", "scale": 0.256,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({}, "x; layers sum to 2 ms over 2 runs, the whole takes 500 µs (p95 750 µs)"),
+        ({"runs": 1, "percentiles": {}}, "x; layers sum to 2 ms over 1 run, the whole takes 500 µs"),
+        ({"runs": 0, "total": None, "percentiles": {}}, "x; layers sum to 2 ms, the whole was not timed"),
+        ({"layers": ()}, "x; the whole takes 500 µs (p95 750 µs), layers were not timed"),
+        ({"scaled": "y", "percentiles": {}, "total": 0.0},
+         "x; layers sum to 2 ms over 2 runs, the whole takes 0 ms; layers are scaled by 0.26"),
+    ],
+)  # fmt: skip
+def test_times_say_who_measured_what(fields: dict[str, Any], text: str) -> None:
+    assert text == chrome._times(space(**{**TIMES, **fields}))
+
+
+def test_what_became_zero_is_counted_and_the_most_of_it_named() -> None:
+    """3 + 2 elements of two values; half of the second, three tenths of the first."""
+    values = [
+        space(node=n, underflowed=u, elements=e) for n, u, e in (("a", 3, 10), ("b", 2, 4), ("c", 0, 1))
+    ]
+    study: Any = space(model=space(by_id={n: space(title=f"title {n}") for n in "abc"}))
+    (item,) = chrome._underflow(study, space(values=values))
+    assert ("measured", True) == (item["origin"], item["warning"])
+    assert ["5 elements" in item["text"], "2 values" in item["text"]] == [True, True]
+    assert item["text"].endswith('"title b" (50 %)')
+    assert [] == list(chrome._underflow(study, space(values=values[2:])))

@@ -1,0 +1,103 @@
+"""Numbers on noise are no findings: whatever shows them says so, until the model's own data is there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from rtlab import CalibrationData, Study
+from rtlab.backends.files.recognise import holds_arrays
+from rtlab.errors import CalibrationError
+from rtlab.testing import tiny_model
+from rtlab.web.page import charts, chrome
+from rtlab.web.page.document import document
+from rtlab.web.page.graph import engine_view
+from rtlab.web.report import collect_payloads
+
+
+@pytest.fixture(scope="module")
+def model():
+    return tiny_model()
+
+
+def own(model, samples: int = 8) -> dict[str, np.ndarray]:
+    """Arrays as a user has them: nothing about them says where they come from."""
+    return dict(CalibrationData.random(model, samples=samples, seed=3).arrays)
+
+
+def built(model, data) -> Study:
+    study = Study(model, data=data)
+    study.add("fp32", target="cpu")
+    study.add("int8", calibrator="minmax", target="cpu")
+    return study.run()
+
+
+@pytest.fixture(scope="module")
+def noise(model) -> Study:
+    return built(model, None)
+
+
+@pytest.fixture(scope="module")
+def real(model) -> Study:
+    return built(model, own(model))
+
+
+def marks_of(study: Study) -> dict[str, str]:
+    """Everything that is shown of the int8 variant where its errors are shown."""
+    view = engine_view(study["int8"].facts, study.model)
+    snapshot = study.snapshot()
+    (error,) = [o for o in view["overlays"] if o["id"] == "error"]
+    chart = charts.accuracy(view)
+    return {
+        "status": " ".join(s["text"] for s in chrome.status(snapshot, "int8") if s["warning"]),
+        "table": study._repr_html_(), "overlay": error["title"] + error["source"],
+        "chart": chart["layout"]["title"]["text"], "hover": chart["data"][0]["hovertemplate"],
+        "python": repr(study["int8"].accuracy),
+        "report status": str([v["status"] for v in collect_payloads(snapshot)["variants"] if v["id"] == "int8"]),
+    }  # fmt: skip
+
+
+def test_wherever_errors_on_noise_are_shown_it_is_said(noise, real) -> None:
+    """A reader sees one of them alone; and no value on noise is called the worst."""
+    assert [] == [k for k, text in marks_of(noise).items() if "random input" not in text]
+    assert [] == [k for k, text in marks_of(real).items() if "random" in text or "noise" in text]
+    assert [False, True] == ["worst" in marks_of(s)["chart"] for s in (noise, real)]
+    for study, told in ((noise, "errors and scales"), (real, "")):
+        chips = chrome.chips(study.snapshot(), baseline="fp32")
+        assert [told] * 2 == [
+            c["random"]
+            for s in (chips, collect_payloads(study.snapshot())["chips"])
+            for c in s
+            if c["id"] == "int8"
+        ]
+
+
+def test_the_document_tells_what_rests_on_noise(noise, real) -> None:
+    """A program that reads the JSON must not take noise for accuracy; what was not measured is no answer."""
+    told = [document(s["int8"].facts, s.model)["random_input"] for s in (noise, real)]
+    assert [{"accuracy": True, "scales": True}, {"accuracy": False, "scales": False}] == told
+    assert None is document(noise["fp32"].facts, noise.model)["random_input"]["scales"]
+
+
+def test_data_that_comes_later_is_used_for_what_rested_on_noise(model) -> None:
+    study = built(model, None)
+    before = study["int8"]
+    with pytest.raises(CalibrationError):
+        study.use({"other": np.zeros((2, 3), np.float32)})
+    study.use(own(model))
+    assert study["int8"] is before
+    assert [False, True] == [study.outdated(n) for n in ("missing", "int8")]
+    study.run()
+    assert not study["int8"].accuracy.synthetic
+    assert not study["int8"].random_scales
+    assert before.prepared.scales != study["int8"].prepared.scales
+    assert not study.outdated("int8")
+
+
+@pytest.mark.parametrize(
+    ("name", "how"), [("d.npz", np.savez), ("d.npz", np.savez_compressed), ("d.npy", np.save)]
+)
+def test_arrays_are_known_by_what_is_in_the_file(tmp_path, name: str, how) -> None:
+    path = tmp_path / name
+    how(path, np.zeros((2, 3), np.float32))
+    assert holds_arrays(path.rename(tmp_path / "no suffix"))
