@@ -66,7 +66,7 @@ def _explain_unusable(backend: object) -> str:
         return ""
     return (
         f"{type(backend).__name__} has no {', '.join(missing)}. A backend follows rtlab.core.protocols: see "
-        "CONTRIBUTING.md."
+        "docs/backend.md."
     )
 
 

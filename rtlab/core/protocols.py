@@ -3,7 +3,7 @@
 A backend is a ``Backend`` that follows one or more of ``Builder``, ``Runner``, ``Opener``, ``Counter``, ``Tuner``,
 ``Explainer`` and ``Reader``, and whose ``Capabilities`` say which: rtlab calls what is said there, and nothing else.
 ``Evaluator`` is what rtlab itself computes references with. ``rtlab.testing.conformance`` checks a backend against all
-that stands here, and CONTRIBUTING.md has one in sixty lines.
+that stands here, and docs/backend.md has one in sixty lines.
 """
 
 from __future__ import annotations

@@ -15,15 +15,15 @@ from rtlab.testing import Check, ReferenceBackend, conformance, tiny_model
 
 ROOT = Path(__file__).parents[2]
 LISTINGS = re.findall(
-    r"```python\n(.*?)```", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"), re.DOTALL
+    r"```python\n(.*?)```", (ROOT / "docs/backend.md").read_text(encoding="utf-8"), re.DOTALL
 )
 
 
 def documented() -> Any:
-    """The backend of CONTRIBUTING.md, from its very text."""
+    """The backend of docs/backend.md, from its very text."""
     (listing,) = (text for text in LISTINGS if "class Plain" in text)
     found: dict[str, Any] = {"__name__": "documented"}
-    exec(compile(listing, "CONTRIBUTING.md", "exec"), found)  # noqa: S102 - our own page
+    exec(compile(listing, "docs/backend.md", "exec"), found)  # noqa: S102 - our own page
     return found["Plain"]()
 
 
@@ -119,4 +119,4 @@ def test_rules_that_are_not_those_of_the_engines_are_noticed(change, words) -> N
 
 def test_the_examination_in_the_documentation_runs() -> None:
     (examined,) = (text for text in LISTINGS if "conformance(Plain())" in text and "class" not in text)
-    exec(compile(examined, "CONTRIBUTING.md", "exec"), {"Plain": documented})  # noqa: S102 - our own page
+    exec(compile(examined, "docs/backend.md", "exec"), {"Plain": documented})  # noqa: S102 - our own page
