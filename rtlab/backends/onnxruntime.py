@@ -9,6 +9,7 @@ import datetime
 import functools
 import json
 import os
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -33,7 +34,6 @@ from rtlab.backends.live import session_child
 from rtlab.backends.live.inference import RECORD_PLACEMENT, STOP_SPINNING, SessionSpec
 from rtlab.backends.live.session_child import ChildCaller, ChildSession
 from rtlab.backends.providers import CPU, PREFIX, Provider
-from rtlab.core import temporary
 from rtlab.core.arrays import Batch
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.model import Model
@@ -132,10 +132,9 @@ class OnnxRuntime:
         if self.provider == CPU:
             runnable: bytes | Model = model
             session_child.prestart_child()
-            CancellableCaller(error_prefix, progress, request.limits, work=session_child.BUILDING).call(
-                lambda _: extra_outputs.prepare(model), _do_nothing
-            )
-            start = time.perf_counter()
+            with extra_outputs.open_session_model(model, progress=progress):
+                # What is written of a large model is there from now on.
+                start = time.perf_counter()
             layers = self._build_optimized_layers(request, model, level, caller)
         else:
             availability = self.availability()
@@ -164,7 +163,7 @@ class OnnxRuntime:
         self, request: BuildRequest, runnable: bytes | Model, level: str, caller: ChildCaller
     ) -> tuple[Layer, ...]:
         """Layers of the graph that ONNX Runtime writes after optimizing it."""
-        with temporary.folder() as folder:
+        with _make_folder() as folder:
             saved = Path(folder) / "optimized.onnx"
             provider_options, target = self._get_provider_options(request), request.variant.target
             with extra_outputs.open_session_model(runnable) as data:
@@ -266,7 +265,7 @@ class OnnxRuntime:
         caller = self._create_child_caller("profile", progress, limit_s)
         progress.phase(f"Timing on {self._describe_target(engine.target)}", 2 * runs)
         with (
-            temporary.folder() as folder,
+            _make_folder() as folder,
             extra_outputs.open_session_model(_require_runnable(engine)) as data,
         ):
             plain_spec = self._create_engine_spec(engine, data, caller)
@@ -351,10 +350,7 @@ class OnnxRuntime:
         # Another thread may end what is kept at any time, so it is taken out while it is used.
         _, session = self._sessions.pop(key, (engine, None))
         if session is None or not session.alive:
-            self._create_cancellable_caller(progress, limit_s).call(
-                lambda _: extra_outputs.prepare(_require_runnable(engine)), _do_nothing
-            )
-            with extra_outputs.open_session_model(_require_runnable(engine), names) as data:
+            with extra_outputs.open_session_model(_require_runnable(engine), names, progress) as data:
                 session = caller.open_session(self._create_engine_spec(engine, data, caller, level="basic"))
         output_names = list(names) or list(session.outputs)
         arrays = session.run(caller, output_names, inputs)
@@ -418,8 +414,10 @@ class OnnxRuntime:
             # Asked for no value, ONNX Runtime would return every output.
             yield lambda _: {}
             return
-        create_spec = functools.partial(self._create_spec, "", f'Backend "{self.name}" cannot run')
-        create_caller = functools.partial(self._create_cancellable_caller, progress, limit_s)
+        limits = Limits() if limit_s is None else Limits(seconds=limit_s)
+        error_prefix = f'Backend "{self.name}" cannot run'
+        create_spec = functools.partial(self._create_spec, "", error_prefix)
+        create_caller = functools.partial(CancellableCaller, error_prefix, progress, limits)
         with session_outputs.open_reader(model, value_names, create_spec, create_caller) as read:
             yield read
 
@@ -437,12 +435,6 @@ class OnnxRuntime:
     ) -> ChildCaller:
         limits = Limits() if limit_s is None else Limits(seconds=limit_s)
         return ChildCaller(f'Backend "{self.name}" cannot {verb}', progress, limits)
-
-    def _create_cancellable_caller(
-        self, progress: Progress | None, limit_s: float | None
-    ) -> CancellableCaller:
-        limits = Limits() if limit_s is None else Limits(seconds=limit_s)
-        return CancellableCaller(f'Backend "{self.name}" cannot run', progress, limits)
 
     def _create_spec(
         self,
@@ -498,8 +490,8 @@ def _name_nodes_by_id(model: Model) -> bytes:
     return bytes(proto.SerializeToString())
 
 
-def _do_nothing() -> None:
-    """What ends a call that cannot be told to end."""
+def _make_folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True)
 
 
 def _require_runnable(engine: Engine) -> bytes | Model:

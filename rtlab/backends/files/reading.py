@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rtlab.backends import compiler_info
 from rtlab.backends.files import archive, build, contents, inspector, measured, printed, recognise
-from rtlab.core import temporary
 from rtlab.core.arrays import NUMPY
 from rtlab.core.buildlog import BuildLog
 from rtlab.core.engine import Engine, Tensor
@@ -434,7 +434,7 @@ def _read_tensors(path: Path) -> Recording:
 
 def _read_archive(paths: Mapping[str, Path], select: int | None) -> Recording:
     path = paths["archive"]
-    with temporary.folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
         try:
             unpacked_archive = archive.unpack(path, Path(folder))
             # What is given beside an archive stands for what is in it.

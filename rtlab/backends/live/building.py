@@ -8,6 +8,7 @@ import difflib
 import functools
 import importlib.metadata
 import pickle
+import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -19,7 +20,7 @@ from rtlab.backends.live import calibrator, child, compiler, refusals, worker_po
 from rtlab.backends.live.job_spec import BuildSpec, CalibratorInput
 from rtlab.backends.live.running import EngineRunner
 from rtlab.backends.log import listing
-from rtlab.core import files, temporary
+from rtlab.core import files
 from rtlab.core.engine import Engine, Layer
 from rtlab.core.inputs import read_input
 from rtlab.core.model import Model
@@ -99,7 +100,7 @@ def build(
     if options.implicit:
         _check_implicit(request, error_prefix, f"{product} {version}")
     notes: list[str] = []
-    with temporary.folder() as folder:
+    with tempfile.TemporaryDirectory(prefix="rtlab-", ignore_cleanup_errors=True) as folder:
         log = Path(folder) / "log"
         file, names = _write_model(request.model, Path(folder), static=not profiles, progress=progress)
         spec = BuildSpec(
