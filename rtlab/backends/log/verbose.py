@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from rtlab.backends.log import listing
@@ -79,12 +79,11 @@ class ParsedLog:
     has_times: bool = False
 
 
-def parse(source: Path | str | Iterable[bytes], *, require_build: bool = True) -> ParsedLog:
+def parse(source: Path | str, *, require_build: bool = True) -> ParsedLog:
     """Read a verbose build log.
 
     Args:
-        source: A file, the text itself, or its bytes in chunks. UTF-8, or UTF-16 with or without a mark; the lines of
-            any logger.
+        source: A file, in UTF-8, or UTF-16 with or without a mark, or the text itself; the lines of any logger.
         require_build: Refuse a log that tells of no build. Else that of a run is taken too, such as
             ``trtexec --loadEngine`` writes, for the machine and the version that it tells.
 
