@@ -245,21 +245,7 @@ class OnnxRuntime:
         Whole inferences are timed in a session without instrumentation: ``runs``, and more of them within half a
         second. Layers are timed in a second one, ``runs`` times, in turns with the first. Each is bounded by ten
         seconds, so that a large model does not hold the notebook; the numbers done are in the result. Its note tells
-        why the layers do not sum to the latency, where they do not.
-
-        Args:
-            engine: One that this backend built.
-            inputs: One batch.
-            progress: Advanced by each timed inference.
-            runs: The least inferences that are timed, while there is time.
-            warmup: Inferences before them that are not; fewer, but at least one, where they are long.
-            seconds: A budget for all of it. What it does not suffice for is left out, down to one inference of each
-                kind; ``Profile.merged`` adds more later.
-            limit_s: Seconds after which it fails; by default those of ``Limits``.
-
-        Raises:
-            RunError: ONNX Runtime fails on the inputs, or the limit is passed.
-            Cancelled: ``progress`` asked to stop.
+        why the layers do not sum to the latency, where they do not. For the rest see ``Runner.profile``.
         """
         started_at = time.monotonic()
         caller = self._create_child_caller("profile", progress, limit_s)
@@ -333,19 +319,7 @@ class OnnxRuntime:
         progress: Progress | None = None,
         limit_s: float | None = None,
     ) -> Outputs:
-        """Run one batch at level BASIC, where quantized numerics do not depend on fusion.
-
-        Args:
-            engine: One that this backend built.
-            inputs: One batch.
-            names: Values of the model to return; its outputs by default.
-            progress: Asked whether to stop; never stopped by default.
-            limit_s: Seconds after which it fails; by default those of ``Limits``.
-
-        Raises:
-            RunError: a name is unknown, ONNX Runtime fails on the inputs, or the limit is passed.
-            Cancelled: ``progress`` asked to stop.
-        """
+        """Run one batch at level BASIC, where quantized numerics do not depend on fusion; see ``Runner.outputs``."""
         key, caller = (id(engine), tuple(names)), self._create_child_caller("run", progress, limit_s)
         # Another thread may end what is kept at any time, so it is taken out while it is used.
         _, session = self._sessions.pop(key, (engine, None))
@@ -367,10 +341,6 @@ class OnnxRuntime:
 
         All of them, unless the outputs come out differently beside them: OpenVINO 2025 computes another network from a
         model with Q/DQ pairs whose values are all read. Then those between the layers, which are written anyway.
-
-        Raises:
-            RunError: ONNX Runtime fails on the inputs, or a run takes longer than ``limit_s`` seconds.
-            Cancelled: ``progress`` asked to stop.
         """
         check(progress, "reading values")
         names = extra_outputs.list_value_names(_require_runnable(engine))
@@ -396,18 +366,8 @@ class OnnxRuntime:
 
         Unlike ``outputs`` it needs no engine, and lets ONNX Runtime fuse and lay out as it likes, so that values may
         differ in the last bits of a float; with Q/DQ pairs, where fusion changes more than that, it does not.
-
-        Args:
-            model: The model, of any size.
-            names: Values to return; inputs of the model are left out, since the caller has them.
-            progress: Asked whether to stop; never stopped by default.
-            limit_s: Seconds after which opening the session fails, and each batch; by default those of ``Limits``.
-
-        Raises:
-            RunError: a name is unknown; or, from the function given, ONNX Runtime fails on the inputs. Or the limit is
-                passed.
-            BuildError: ONNX Runtime refuses the model.
-            Cancelled: ``progress`` asked to stop.
+        Inputs among ``names`` are left out, since the caller has them. ``limit_s`` counts for opening the session, and
+        for each batch. Errors are those of ``outputs``, and ``BuildError`` where ONNX Runtime refuses the model.
         """
         value_names = [n for n in dict.fromkeys(names) if n not in model.inputs]
         if not value_names:
